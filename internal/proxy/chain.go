@@ -70,7 +70,7 @@ func (c *chain) handler() http.Handler {
 		h, unknown = c.audit.write(h, s), c.audit.writeRefused(unknown)
 	}
 	// Who is it? 401; consumes Authorization and X-Remote-*.
-	h = filters.WithAuthentication(h, c.authenticator, unknown, nil, frontProxyHeaderConfig(c.trust))
+	h = filters.WithAuthentication(keepOpen(h), c.authenticator, unknown, nil, frontProxyHeaderConfig(c.trust))
 	if c.advertised != nil {
 		// Shows everybody the CA bundle that is advertised.
 		h = handOver(h, c.advertised, s)
@@ -131,6 +131,17 @@ func frontProxyHeaderConfig(trusted *clienttrust.Store) *authenticatorfactory.Re
 		GroupHeaders:        names(func(h clienttrust.Headers) []string { return h.Groups }),
 		ExtraHeaderPrefixes: names(func(h clienttrust.Headers) []string { return h.ExtraPrefixes }),
 	}
+}
+
+// keepOpen keeps the connection of a client without a user, which WithAuthentication closes after each of its requests over
+// HTTP/2. With another connection it would begin without debts.
+func keepOpen(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !stateFrom(req.Context()).CloseAfterwards {
+			delete(w.Header(), "Connection")
+		}
+		next.ServeHTTP(w, req)
+	})
 }
 
 // setUp gives the request its state and the answer its security headers.

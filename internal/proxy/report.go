@@ -15,8 +15,8 @@ import (
 const resetWithin = time.Second
 
 // report makes a debt of requests that caused work and came to nothing: streams that are opened only to be reset
-// (CVE-2023-44487), answers that are not read, and requests that are refused, for one because their credential is no good.
-// A stream whose answer has begun is none: clients often end a watch as soon as they have seen what they wait for.
+// (CVE-2023-44487), answers that are not read, logins that fail, and requests that are refused, for one because their credential is no good.
+// Whatever a stranger asks for is a debt before (edge.Handler). A stream whose answer has begun is none: clients often end a watch as soon as they have seen what they wait for.
 func report(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
@@ -24,10 +24,13 @@ func report(next http.Handler) http.Handler {
 		state.measured.answer.before = func(int) { state.Holds.Looked() } // the client may be slow to take it
 		defer func() {
 			switch {
+			case state.loginFailed:
+				state.Holds.Conn.Owe(edge.FailedLoginCost)
+			case state.Holds.Owner().IsStranger(): // it owes already
 			case ctx.Err() != nil && !state.AnsweredInTime && time.Since(state.measured.began) <= resetWithin,
 				state.leftUnread.Load():
 				state.Holds.Conn.Owe(edge.ResetCost)
-			case isRefusal(state, state.measured.answer.code):
+			case isRefusal(state.measured.answer.code):
 				state.Holds.Conn.Owe(edge.RefusalCost)
 			}
 		}()
@@ -35,18 +38,9 @@ func report(next http.Handler) http.Handler {
 	})
 }
 
-// isRefusal is true when a request was refused because of who the client is, or because it wants too much: a login that
-// failed, too, whose answer is 201. For a client without a user that is every answer that says no.
-func isRefusal(state *requestState, code int) bool {
-	if state.loginFailed {
-		return true
-	}
-	switch code {
-	case http.StatusUnauthorized, http.StatusTooManyRequests:
-		return true
-	default:
-		return state.Holds.Owner().IsStranger() && code >= http.StatusBadRequest
-	}
+// isRefusal is true when a user's request was refused because of who the client is, or because it wants too much.
+func isRefusal(code int) bool {
+	return code == http.StatusUnauthorized || code == http.StatusTooManyRequests
 }
 
 // identify makes the request, and its connection if it had no user yet, that of the authenticated user.

@@ -40,7 +40,7 @@ type Cost struct {
 // Full is the error for what does not fit. It is temporary.
 type Full struct {
 	Kind Kind
-	// Own is true when the client itself has too much, and false when all clients together have.
+	// Own is true when the client itself has too much, or strangers of this kind, and false when all clients together have.
 	Own bool
 }
 
@@ -68,6 +68,7 @@ type Admission struct {
 	of        [numKinds]int64
 	users     int64
 	strangers int64
+	ofThem    [numKinds]int64 // of strangers
 }
 
 // New returns an admission of which nothing is taken.
@@ -170,6 +171,9 @@ func (a *Admission) takeSpare(who Owner, kind Kind, n int64) bool {
 // full returns nil when n more bytes fit.
 func (a *Admission) full(who Owner, kind Kind, n int64) *Full {
 	if who.IsStranger() {
+		if own := a.limits.rows[kind].strangers; own > 0 && a.ofThem[kind]+n > own {
+			return &Full{Kind: kind, Own: true}
+		}
 		if a.strangers+n > a.limits.strangers {
 			return &Full{Kind: kind}
 		}
@@ -219,6 +223,7 @@ func (a *Admission) add(who Owner, kind Kind, n int64) {
 	a.of[kind] += n
 	if who.IsStranger() {
 		a.strangers += n
+		a.ofThem[kind] += n
 	} else {
 		a.users += n
 	}

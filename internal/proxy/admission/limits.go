@@ -49,7 +49,8 @@ func (k Kind) TakesTurns() bool { return k >= Unread }
 
 // row is what the table says about a kind. Zero is no bound.
 type row struct {
-	memory int64 // bytes that one user may hold
+	memory    int64 // bytes that one user may hold
+	strangers int64 // bytes that all strangers may hold, so that they have room for connections
 
 	seats     int // that are taken at a time
 	perOwner  int // seats of one owner
@@ -84,8 +85,8 @@ const (
 	// StreamBytes is what a stream takes, which stays.
 	StreamBytes = 28 << 10
 
-	// LongSeats is how many seats a request for a long answer takes: 8 of them are at the API server at a time.
-	LongSeats = forwardSeats / 8
+	// LongSeats is how many seats a request for a long answer takes: 16 of them are at the API server at a time.
+	LongSeats = forwardSeats / 16
 	// BeginningSeats is the same for a watch that begins with all objects.
 	BeginningSeats = forwardSeats / 64
 	forwardSeats   = 128
@@ -108,8 +109,8 @@ func LimitsFor(memory int64, processors int) Limits {
 		users: users, strangers: memory / 8, processors: max(1, processors),
 		rows: [numKinds]row{
 			Connection: {memory: users / 4},
-			Input:      {memory: users / 8},
-			Request:    {memory: users / 4},
+			Input:      {memory: users / 8, strangers: memory / 32},
+			Request:    {memory: users / 4, strangers: memory / 32},
 			Stream:     {},
 			Answer:     {memory: users / 4},
 
@@ -118,9 +119,9 @@ func LimitsFor(memory int64, processors int) Limits {
 			Certificate:  {seats: half, waiting: 256}, // all requests of one connection need the same one
 			TokenReview:  {seats: 16, perMember: 8, queued: queuedPerConnection},
 			AccessReview: {seats: 32, perMember: 16},
-			Login:        {seats: 8, perOwner: 6, perMember: 4, queued: queuedPerConnection, waiting: 128},
+			Login:        {seats: 8, perOwner: 6, perMember: 1, queued: queuedPerConnection, waiting: 128},
 			ServedLogin:  {seats: 24, perMember: 12, queued: 24, most: 40},
-			Forward:      {seats: forwardSeats, perOwner: forwardSeats * 3 / 4, perMember: forwardSeats / 2},
+			Forward:      {seats: forwardSeats, perOwner: forwardSeats / 4, perMember: forwardSeats / 8},
 		},
 	}
 }

@@ -45,14 +45,18 @@ func table() string {
 		"strangers %s; at the port of the Concierge APIs %s and %s.\n\n",
 		mebibytes(DefaultMemory), processors,
 		mebibytes(pod.users), mebibytes(pod.strangers), mebibytes(apis.users), mebibytes(apis.strangers))
-	b.WriteString("| memory | what it is counted as | one user | when it is full |\n|---|---|---|---|\n")
+	b.WriteString("| memory | what it is counted as | one user | all strangers | when it is full |\n|---|---|---|---|---|\n")
 	for kind := Connection; kind < Unread; kind++ {
 		most := pod.rows[kind].memory
 		share := fmt.Sprintf("%s, 1/%d", mebibytes(most), pod.users/max(1, most))
 		if most == 0 {
 			share = fmt.Sprintf("%s, all but 1/%d", mebibytes(pod.users-pod.users/modestPart), modestPart)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", kind, counted(kind), share, fullMemory(kind))
+		strangers := ""
+		if most := pod.rows[kind].strangers; most > 0 {
+			strangers = fmt.Sprintf("%s, 1/%d", mebibytes(most), pod.strangers/most)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", kind, counted(kind), share, strangers, fullMemory(kind))
 	}
 	b.WriteString("\n| work | what it is | seats in all | of one owner | of one member | most of one member, with and " +
 		"without seats | most in all | when it is full |\n|---|---|---|---|---|---|---|---|\n")
@@ -103,7 +107,7 @@ func work(kind Kind) string {
 func fullMemory(kind Kind) string {
 	switch kind {
 	case Input:
-		return "the connection ends"
+		return "it waits, then the connection ends"
 	case Answer:
 		return "429 or 503; of one that has begun, no more is taken ahead"
 	default:

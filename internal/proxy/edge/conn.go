@@ -34,6 +34,8 @@ const (
 	// maxHandshake is how much may come in a handshake: eight large certificates with RSA keys. All are parsed before any
 	// can be refused.
 	maxHandshake = 32 << 10
+	// strangersRead is how many bytes of a stranger are read at a time, but for handshakes and bodies: some ten requests.
+	strangersRead = 1 << 10
 	// maxInput ends the connection. It is more than net/http takes of a head.
 	maxInput = 3 << 19
 )
@@ -42,11 +44,13 @@ const (
 const (
 	inputCost = 240 * time.Nanosecond // each byte
 	headCost  = 3 * time.Nanosecond   // each byte of a large head, decoded
-	// RefusalCost is that of a request that was refused, and ResetCost of one that was reset before its answer began.
-	RefusalCost = 200 * time.Microsecond
-	ResetCost   = time.Millisecond
-	// dropCost is that of a stranger's request that was reset before it was looked at.
-	dropCost = 50 * time.Microsecond
+	// RefusalCost is that of a user's request that was refused, and ResetCost of one that was reset before its answer began.
+	// A stranger's request is a debt from its beginning on, of strangersCost.
+	RefusalCost   = 200 * time.Microsecond
+	strangersCost = time.Millisecond
+	ResetCost     = time.Millisecond
+	// FailedLoginCost is that of a login with a wrong password, most of which is the authenticator's.
+	FailedLoginCost = 50 * time.Millisecond
 )
 
 var errTooMuchInput = errors.New("the client sent too much that came to nothing")
@@ -60,14 +64,16 @@ type Conn struct {
 	gone     chan struct{} // closed with the connection
 	closing  sync.Once
 
-	turn     atomic.Pointer[admission.Place] // of what is computed for the handshake
-	asked    atomic.Bool                     // a request has come: the handshake is over
-	input    atomic.Int64                    // bytes that nothing has come of
-	forgiven time.Time                       // when some of the input was forgotten last; the one goroutine that reads uses it
-	grown    bool                            // it has the memory for its handshake; the one goroutine that reads uses it
-	bodies   atomic.Int64                    // requests whose body is on its way
-	raw      atomic.Bool                     // it speaks another protocol by now
-	serving  atomic.Int64                    // requests
+	turn     atomic.Pointer[look] // of what is computed of what was read
+	asked    atomic.Bool          // a request has come: the handshake is over
+	input    atomic.Int64         // bytes that nothing has come of
+	forgiven time.Time            // when some of the input was forgotten last; the one goroutine that reads uses it
+	grown    bool                 // it has the memory for its handshake; the one goroutine that reads uses it
+	// unfinished is since when memory is held for what it sent, in Unix nanoseconds; 0 when none is.
+	unfinished atomic.Int64
+	bodies     atomic.Int64 // requests whose body is on its way
+	raw        atomic.Bool  // it speaks another protocol by now
+	serving    atomic.Int64 // requests
 	// awaited counts what the client waits for us to compute, and progress is when the last of it was done.
 	awaited  atomic.Int64
 	progress atomic.Int64              // in Unix nanoseconds
@@ -96,11 +102,16 @@ func (c *Conn) Owner() admission.Owner {
 	return owner
 }
 
+func (c *Conn) isStranger() bool { return c.user.Load() == nil }
+
 // Read implements net.Conn. What came is handed on when the client has paid its debt, and while a handshake goes on, when it
 // is the client's turn to have something computed.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.endTurn() // no client is waited for during a turn
 	c.prove()
+	if c.asked.Load() && c.isStranger() && c.bodies.Load() == 0 {
+		p = p[:min(len(p), strangersRead)]
+	}
 	n, err := c.Conn.Read(p)
 	if n > 0 {
 		c.payDebt()
@@ -186,6 +197,7 @@ func (c *Conn) Identified(user string) error {
 	if c.waiting.Move(to) != nil { // it is asked for again with the next byte
 		c.waiting.Leave()
 		c.waiting = nil
+		c.unfinished.Store(0)
 	}
 	c.edge.known(c)
 	c.user.Store(&user)
@@ -222,7 +234,7 @@ func (c *Conn) payDebt() {
 		if due <= 0 {
 			return
 		}
-		timer := time.NewTimer(min(due, 100*time.Millisecond)) // there may be a user meanwhile
+		timer := time.NewTimer(min(due, 5*time.Millisecond)) // there may be a user meanwhile
 		select {
 		case <-c.gone:
 		case <-timer.C:
@@ -231,33 +243,36 @@ func (c *Conn) payDebt() {
 	}
 }
 
-// received counts what came. During the handshake it returns when it is the client's turn.
+// received counts what came. It returns when there is memory for it, and when it is a stranger's turn.
 func (c *Conn) received(n int) error {
 	if c.raw.Load() {
 		return nil
 	}
-	if !c.asked.Load() {
-		if err := c.grow(); err != nil {
-			c.Abort()
-			return err
-		}
-		if err := c.beginTurn(); err != nil {
-			return err
-		}
+	if err := c.grow(); err != nil {
+		c.Abort()
+		return err
 	}
+	if err := c.count(int64(n)); err != nil {
+		c.Abort()
+		return err
+	}
+	return c.beginTurn()
+}
+
+// count has the client's input take memory, if there is much of it.
+func (c *Conn) count(n int64) error {
 	if now := time.Now(); now.Sub(c.forgiven) >= time.Second {
 		c.Used(int64(now.Sub(c.forgiven).Seconds() * inputForgiven))
 		c.forgiven = now
 	}
-	input := c.input.Add(int64(n))
+	input := c.input.Add(n)
 	switch {
 	case input <= inputFree, c.isShaking() && input <= maxHandshake:
 		return nil
 	case input > maxInput, c.isShaking():
-		c.Abort()
 		return errTooMuchInput
 	case input > inputPatience && c.bodies.Load() == 0:
-		c.Owe(timeOf(int64(n), inputCost))
+		c.Owe(timeOf(n, inputCost))
 	}
 	return c.holdInput(input)
 }
@@ -265,7 +280,7 @@ func (c *Conn) received(n int) error {
 // grow takes the memory that the connection takes from its handshake on, and leaves a quarter of what strangers have for
 // what they ask then (Request.enter).
 func (c *Conn) grow() error {
-	if c.grown {
+	if c.grown || c.asked.Load() {
 		return nil
 	}
 	c.grown = true
@@ -281,17 +296,19 @@ func (c *Conn) grow() error {
 	})
 }
 
-// holdInput takes the memory that the input may take. When there is none, it makes room, or ends the connection.
+// holdInput takes the memory that the input may take. When there is none, it waits for room.
 func (c *Conn) holdInput(input int64) error {
 	needed := min(input*inputGrowth, input+inputMost)
 	if c.bodies.Load() > 0 {
 		growth := int64(bodyGrowth)
-		if c.user.Load() == nil {
+		if c.isStranger() {
 			growth = strangersBodyGrowth
 		}
 		needed = min(input*growth, input+inputMost)
 	}
-	err := c.edge.makeRoom(c, 0, func() error {
+	c.awaited.Add(1)
+	defer c.awaited.Add(-1)
+	return c.edge.makeRoom(c, roomPatience, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		switch {
@@ -304,12 +321,11 @@ func (c *Conn) holdInput(input int64) error {
 		}
 		var err error
 		c.waiting, err = c.edge.admission.Join(c.Owner(), admission.Cost{Kind: admission.Input, Bytes: needed})
+		if err == nil {
+			c.unfinished.Store(time.Now().UnixNano())
+		}
 		return err
 	})
-	if err != nil {
-		c.Abort()
-	}
-	return err
 }
 
 // Used says that something came of n bytes that the client sent: a piece of a body, or room for a piece of an answer. A nil
@@ -332,17 +348,22 @@ func (c *Conn) Used(n int64) {
 			defer c.mu.Unlock()
 			c.waiting.Leave()
 			c.waiting = nil
+			c.unfinished.Store(0)
 		}
 		return
 	}
 }
 
 // hold takes memory of an owner for what came over the connection. As long as there is no user, another stranger's
-// connection is closed if need be. The memory is given back when the connection ends, at the latest. The error is an
+// connection is closed if need be, and its first request waits for room. The memory is given back when the connection ends, at the latest. The error is an
 // *admission.Full, or net.ErrClosed.
 func (c *Conn) hold(who admission.Owner, kind admission.Kind, bytes int64) (*admission.Place, error) {
 	var place *admission.Place
-	err := c.edge.makeRoom(c, 0, func() (err error) {
+	wait := time.Duration(0)
+	if c.serving.Load() <= 1 {
+		wait = roomPatience
+	}
+	err := c.edge.makeRoom(c, wait, func() (err error) {
 		place, err = c.edge.admission.Join(who, admission.Cost{Kind: kind, Bytes: bytes})
 		return err
 	})
@@ -373,8 +394,9 @@ func (c *Conn) Release(place *admission.Place) {
 	delete(c.held, place)
 }
 
+// beginTurn waits for the turn of a stranger to have computed what it sent, but for bodies.
 func (c *Conn) beginTurn() error {
-	if c.user.Load() != nil {
+	if !c.isStranger() || c.bodies.Load() > 0 {
 		return nil
 	}
 	turn, err := c.await(context.Background())
@@ -389,45 +411,60 @@ func (c *Conn) beginTurn() error {
 	return nil
 }
 
-// await waits for a turn of the stranger to have something computed.
-func (c *Conn) await(ctx context.Context) (*admission.Place, error) {
-	c.awaited.Add(1)
-	turn, err := c.edge.admission.Join(
-		admission.Owner{Address: c.address},
-		admission.Cost{Kind: admission.Look, Member: c},
-	)
-	switch {
-	case err != nil:
-		c.awaited.Add(-1)
-		return nil, err
-	case turn.Begun():
-		return turn, nil
-	}
-	select {
-	case <-turn.Turn():
-		return turn, nil
-	case <-c.gone:
-		err = net.ErrClosed
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	c.computed(turn)
-	return nil, err
-}
-
-// computed ends a turn.
-func (c *Conn) computed(turn *admission.Place) {
-	turn.Leave()
-	c.progress.Store(time.Now().UnixNano())
-	c.awaited.Add(-1)
-}
-
 func (c *Conn) endTurn() {
-	if c.turn.Load() == nil {
-		return
+	if c.turn.Load() != nil {
+		c.turn.Swap(nil).end()
 	}
-	if turn := c.turn.Swap(nil); turn != nil {
-		c.computed(turn)
+}
+
+// look is a turn of a stranger to have something computed. It ends by itself after lookLasts: what takes longer waits for
+// something.
+type look struct {
+	conn  *Conn
+	place *admission.Place
+	timer *time.Timer
+	over  atomic.Bool
+}
+
+// await waits for a turn.
+func (c *Conn) await(ctx context.Context) (*look, error) {
+	who, what := admission.Owner{Address: c.address}, admission.Cost{Kind: admission.Look, Member: c}
+	place, err := c.edge.admission.Join(who, what)
+	if err != nil {
+		return nil, err
+	}
+	c.awaited.Add(1)
+	l := &look{conn: c, place: place}
+	if !place.Begun() {
+		select {
+		case <-place.Turn():
+		case <-c.gone:
+			err = net.ErrClosed
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		l.leave()
+		return nil, err
+	}
+	l.timer = time.AfterFunc(lookLasts, l.leave)
+	return l, nil
+}
+
+func (l *look) leave() {
+	if !l.over.Swap(true) {
+		l.place.Leave()
+		l.conn.progress.Store(time.Now().UnixNano())
+		l.conn.awaited.Add(-1)
+	}
+}
+
+// end does nothing for no look.
+func (l *look) end() {
+	if l != nil {
+		l.timer.Stop()
+		l.leave()
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 
 const (
 	// patience is how long a stranger may take for its part before its connection may go for another one.
-	patience = 2 * time.Second
-	// roomPause is the time between two looks for room, and roomPatience how long a handshake waits for it at most.
-	roomPause    = 2 * time.Millisecond
+	patience = time.Second
+	// roomPause is the time between two looks for room, and roomPatience how long a stranger waits for it at most.
+	roomPause    = 5 * time.Millisecond
 	roomPatience = 5 * time.Second
 )
 
@@ -31,6 +31,7 @@ type Edge struct {
 	mu        sync.Mutex
 	open      map[string]*Conn // by the client's address and port
 	addresses map[string]*address
+	noVictim  time.Time // when nobody could go
 	strangers atomic.Int64
 }
 
@@ -128,12 +129,11 @@ func (e *Edge) noStranger(c *Conn) {
 func (e *Edge) makeRoom(c *Conn, wait time.Duration, take func() error) error {
 	for began := time.Now(); ; {
 		err := take()
-		if _, full := errors.AsType[*admission.Full](err); !full || !c.Owner().IsStranger() {
+		full, ok := errors.AsType[*admission.Full](err)
+		if !ok || !c.Owner().IsStranger() {
 			return err
 		}
-		switch victim := e.victim(); {
-		case victim == c:
-			return err
+		switch victim := e.victim(full); {
 		case victim != nil:
 			e.evict(victim)
 		case time.Since(began) >= wait || isClosed(c.gone):
@@ -149,18 +149,26 @@ func (e *Edge) evict(c *Conn) {
 	c.Abort()
 }
 
-// victim returns the connection that has to go first, nil when there is none: one that waits for us, or for which we did
-// something a moment ago, is left alone.
-func (e *Edge) victim() *Conn {
+// victim returns the connection that has to go first for what is full: the one with the largest head that is not complete,
+// and otherwise the oldest of the address with most. It is nil when there is none, or when that would be of no use: one that
+// waits for us, for which we did something a moment ago, or whose head has begun then, is left alone.
+func (e *Edge) victim(full *admission.Full) *Conn {
+	if full.Own && full.Kind != admission.Input {
+		return nil
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	now := time.Now()
+	if now.Sub(e.noVictim) < roomPause { // hundreds may look
+		return nil
+	}
 	var largest, oldest *Conn
-	input, most, since := int64(inputFree), 0, time.Now().Add(-patience).UnixNano()
+	input, most, since := int64(inputFree), 0, now.Add(-patience).UnixNano()
 	for _, from := range e.addresses {
 		var first *Conn
 		for place := from.conns.Front(); place != nil; place = place.Next() {
 			c := connAt(place)
-			if c.input.Load() > input && !c.isShaking() {
+			if begun := c.unfinished.Load(); begun != 0 && begun < since && c.input.Load() > input {
 				largest, input = c, c.input.Load()
 			}
 			if first == nil && c.awaited.Load() == 0 && c.progress.Load() < since {
@@ -172,17 +180,16 @@ func (e *Edge) victim() *Conn {
 			oldest, most = first, many
 		}
 	}
-	if largest != nil {
-		return largest
+	if largest != nil || full.Own {
+		oldest = largest
+	}
+	if oldest == nil {
+		e.noVictim = now
 	}
 	return oldest
 }
 
-func connAt(
-	place *list.Element,
-) *Conn {
-	return place.Value.(*Conn)
-} //nolint:forcetypeassert // nothing else is in a list
+func connAt(place *list.Element) *Conn { return place.Value.(*Conn) } //nolint:forcetypeassert // nothing else is in a list
 
 // Admission returns what decides how much clients may hold and cause.
 func (e *Edge) Admission() *admission.Admission { return e.admission }

@@ -16,8 +16,7 @@ const (
 	BodyWindow = 128 << 10
 	// fieldOverhead is about what a field of a head takes in memory beside its name and its value.
 	fieldOverhead = 112
-	// lookLasts is for how long a stranger's request keeps others from being looked at. One that takes longer waits for
-	// something.
+	// lookLasts is for how long a stranger keeps others from being looked at.
 	lookLasts = 20 * time.Millisecond
 )
 
@@ -27,12 +26,12 @@ type Request struct {
 	owner admission.Owner
 	head  int64
 
-	mu      sync.Mutex
-	over    bool
-	look    *admission.Place // nil for requests over connections of users
-	lookEnd *time.Timer
-	first   *admission.Place // what the request itself takes; nil when that is in what its connection takes
-	held    []*admission.Place
+	look  *look            // nil for requests over connections of users
+	first *admission.Place // what the request itself takes; nil when that is in what its connection takes
+
+	mu   sync.Mutex
+	over bool
+	held []*admission.Place
 }
 
 type requestKey struct{}
@@ -56,7 +55,6 @@ func (e *Edge) Handler(next http.Handler, refuse func(http.ResponseWriter, *http
 		defer afterAnswer(w, req, r.end)
 		if err := r.enter(req); err != nil {
 			if r.owner.IsStranger() || req.Context().Err() != nil {
-				conn.Owe(dropCost)
 				panic(http.ErrAbortHandler)
 			}
 			refuse(w, req, err)
@@ -71,6 +69,9 @@ func (c *Conn) begin(r *Request, req *http.Request) {
 	c.Used(c.input.Load())
 	c.endTurn()
 	c.serving.Add(1)
+	if c.isStranger() {
+		c.Owe(strangersCost)
+	}
 	if r.head > SmallHead && req.ProtoMajor == 2 { // in HTTP/1 the client has sent all of it
 		c.Owe(timeOf(r.head, headCost))
 	}
@@ -103,32 +104,15 @@ func (r *Request) enter(req *http.Request) error {
 	if !r.owner.IsStranger() {
 		return nil
 	}
-	look, err := c.await(req.Context())
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.look, r.lookEnd = look, time.AfterFunc(lookLasts, r.Looked)
-	return nil
+	var err error
+	r.look, err = c.await(req.Context())
+	return err
 }
 
-// Looked ends the turn of a stranger's request: its user is known, or somebody has to be asked. It ends by itself after
-// lookLasts. A nil Request has none.
+// Looked ends the turn of a stranger's request: its user is known, or somebody has to be asked. A nil Request has none.
 func (r *Request) Looked() {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.endLook()
-}
-
-func (r *Request) endLook() {
-	if r.look != nil {
-		r.lookEnd.Stop()
-		r.Conn.computed(r.look)
-		r.look = nil
+	if r != nil {
+		r.look.end()
 	}
 }
 
@@ -182,7 +166,7 @@ func (r *Request) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
-	r.endLook()
+	r.look.end()
 	r.Conn.Release(r.first)
 	for _, place := range r.held {
 		r.Conn.Release(place)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -19,7 +20,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -130,7 +130,6 @@ func (p presentedTokens) AuthenticateToken(ctx context.Context, token string) (*
 // Unauthenticated answers requests that no authenticator accepted. The answer is 401, or 503 when the API server
 // could not be asked: a client that gets 401 throws its credential away, and an outage is no reason for that.
 func Unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
-	unauthorized := filters.Unauthorized(s)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if state := request.From(req.Context()); state.Unavailable != nil {
 			message := "the API server cannot be reached to authenticate the request"
@@ -140,7 +139,7 @@ func Unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 			request.WriteStatus(w, req, s, request.StatusUnanswered(req.Context(), state.Unavailable, message))
 			return
 		}
-		unauthorized.ServeHTTP(w, req)
+		request.WriteStatus(w, req, s, apierrors.NewUnauthorized("Unauthorized"))
 	})
 }
 

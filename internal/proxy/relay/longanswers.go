@@ -33,7 +33,7 @@ type LongAnswers struct {
 // readKey is what reads have in common whose answers are about as long.
 type readKey struct {
 	path string
-	// all is true for a list without a selector or limit.
+	// all is true for a list without a selector or limit, and for a description of the API.
 	all bool
 }
 
@@ -42,15 +42,15 @@ func NewLongAnswers(clk clock.PassiveClock) *LongAnswers {
 	return &LongAnswers{known: cache.NewLRUExpireCacheWithClock(maxKnownAnswers, clk)}
 }
 
-// readBy returns what a request asks for, and false when it reads no objects.
+// readBy returns what a request asks for, and false when it reads nothing whose length is remembered.
 func readBy(req *http.Request) (readKey, bool) {
 	info, ok := apirequest.RequestInfoFrom(req.Context())
-	if !ok || !info.IsResourceRequest || info.Subresource != "" {
+	if !ok || info.Subresource != "" {
 		return readKey{}, false
 	}
 	switch info.Verb {
 	case "get":
-		return readKey{path: req.URL.Path}, true
+		return readKey{path: req.URL.Path, all: strings.HasPrefix(req.URL.Path, "/openapi/")}, true
 	case "list":
 		return readKey{path: req.URL.Path, all: !narrowed(req)}, true
 	}

@@ -17,7 +17,7 @@ import (
 const (
 	// turnLasts is for how long a request counts as work of the API server. A request that takes longer waits for
 	// something else, such as a webhook, or a client that does not read. Others do not wait for it any longer.
-	turnLasts = time.Second
+	turnLasts = 250 * time.Millisecond
 	// initialPause is after how long without an event a watch has sent all objects that there were.
 	initialPause = 20 * time.Millisecond
 )
