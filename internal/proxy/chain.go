@@ -140,10 +140,8 @@ func setUp(next http.Handler) http.Handler {
 		for name, values := range request.SecurityHeaders {
 			header[name] = values
 		}
-		state := &requestState{}
-		state.Header = header
-		state.Holds = edge.From(req.Context())
-		next.ServeHTTP(w, req.WithContext(withState(req.Context(), state)))
+		state := &request.State{Header: header, Holds: edge.From(req.Context())}
+		next.ServeHTTP(w, req.WithContext(request.With(req.Context(), state)))
 	})
 }
 
@@ -160,18 +158,12 @@ func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 			case p == http.ErrAbortHandler: //nolint:errorlint // it is the very value
 				panic(p)
 			case ok:
-				request.WriteStatus(
-					w,
-					req,
-					s,
-					request.StatusUnanswered(
-						req.Context(), unanswered.Err, "the API server cannot be reached to authorize the impersonation",
-					),
-				)
+				request.WriteStatus(w, req, s, request.StatusUnanswered(req.Context(), unanswered.Err,
+					"the API server cannot be reached to authorize the impersonation"))
 			default:
 				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",
 					"method", req.Method, "path", req.URL.Path, "stack", string(debug.Stack()))
-				if stateFrom(req.Context()).measured.answer.code != codeNone {
+				if request.From(req.Context()).Code != 0 {
 					panic(http.ErrAbortHandler) // otherwise the answer would look complete
 				}
 				request.WriteStatus(w, req, s, apierrors.NewInternalError(fmt.Errorf("the request could not be handled")))

@@ -32,7 +32,7 @@ func handOver(
 			next.ServeHTTP(w, req)
 			return
 		}
-		state := stateFrom(req.Context())
+		state := request.From(req.Context())
 		if state.Holds.Owner().IsStranger() {
 			request.CloseAfterwards(w.Header())
 		}

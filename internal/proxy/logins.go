@@ -65,7 +65,7 @@ func limitLogins(
 			request.WriteStatus(w, req, s, err)
 			return
 		}
-		state := stateFrom(ctx)
+		state := request.From(ctx)
 		key := good.keyOf(body)
 		who, member := state.Asker()
 		var turn *admission.Place
@@ -88,7 +88,7 @@ func limitLogins(
 			if res.StatusCode != http.StatusCreated || res.Body == nil {
 				return
 			}
-			if state.loginFailed = !hasCredential(res); !state.loginFailed {
+			if state.LoginFailed = !hasCredential(res); !state.LoginFailed {
 				good.add(key)
 			}
 		}}

@@ -26,7 +26,7 @@ const (
 // server could take for ours or for those of another program on the way.
 func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		state := stateFrom(req.Context())
+		state := request.From(req.Context())
 		if endIsInDoubt(req) {
 			state.CloseAfterwards = true
 			request.CloseAfterwards(w.Header())
@@ -194,8 +194,8 @@ func readRequest(
 			request.WriteStatus(w, req, s, err)
 			return
 		}
-		state := stateFrom(req.Context())
-		state.LongRunning, state.measured.verb = isLongRunning(info), info.Verb
+		state := request.From(req.Context())
+		state.LongRunning, state.Verb = isLongRunning(info), info.Verb
 		next.ServeHTTP(w, req.WithContext(apirequest.WithRequestInfo(req.Context(), info)))
 	})
 }

@@ -20,14 +20,13 @@ const resetWithin = time.Second
 func report(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
-		state := stateFrom(ctx)
-		state.measured.answer.before = func(int) { state.Holds.Looked() } // the client may be slow to take it
+		state := request.From(ctx)
 		defer func() {
 			switch {
-			case ctx.Err() != nil && !state.AnsweredInTime && time.Since(state.measured.began) <= resetWithin,
-				state.leftUnread.Load():
+			case ctx.Err() != nil && !state.AnsweredInTime && time.Since(state.Began) <= resetWithin,
+				state.LeftUnread.Load():
 				state.Holds.Conn.Owe(edge.ResetCost)
-			case isRefusal(state, state.measured.answer.code):
+			case isRefusal(state):
 				state.Holds.Conn.Owe(edge.RefusalCost)
 			}
 		}()
@@ -37,22 +36,22 @@ func report(next http.Handler) http.Handler {
 
 // isRefusal is true when a request was refused because of who the client is, or because it wants too much: a login that
 // failed, too, whose answer is 201. For a client without a user that is every answer that says no.
-func isRefusal(state *requestState, code int) bool {
-	if state.loginFailed {
+func isRefusal(state *request.State) bool {
+	if state.LoginFailed {
 		return true
 	}
-	switch code {
+	switch state.Code {
 	case http.StatusUnauthorized, http.StatusTooManyRequests:
 		return true
 	default:
-		return state.Holds.Owner().IsStranger() && code >= http.StatusBadRequest
+		return state.Holds.Owner().IsStranger() && state.Code >= http.StatusBadRequest
 	}
 }
 
 // identify makes the request, and its connection if it had no user yet, that of the authenticated user.
 func identify(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		state := stateFrom(req.Context())
+		state := request.From(req.Context())
 		name := ""
 		if who, ok := apirequest.UserFrom(req.Context()); ok && !request.IsAnonymous(who) {
 			name = who.GetName()
