@@ -102,7 +102,7 @@ func (l *AuditLog) writeRefused(next http.Handler) http.Handler {
 	return filters.WithFailedAuthenticationAudit(next, l.sink, l.policy)
 }
 
-// noteDecision writes the decision about a request into the audit log.
+// noteDecision writes the decision about a request into the audit log, if there is one.
 func noteDecision(ctx context.Context, verdict authorizer.Decision, reason string, err error) {
 	switch {
 	case err != nil: // nothing was decided

@@ -48,11 +48,7 @@ const (
 //
 // A login that was good a short time ago does not stand behind those of strangers.
 func limitLogins(
-	next http.Handler,
-	logins *admission.Admission,
-	good *goodLogins,
-	group string,
-	s runtime.NegotiatedSerializer,
+	next http.Handler, logins *admission.Admission, good *goodLogins, group string, s runtime.NegotiatedSerializer,
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -59,6 +60,10 @@ type Server struct {
 	refused   *logs.Sampler // credentials
 	failed    *logs.Sampler // requests that could not be forwarded
 
+	serializer    runtime.NegotiatedSerializer
+	authenticator authenticator.Request
+	forward       http.Handler
+
 	phase atomic.Int32
 }
 
@@ -86,17 +91,18 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	}
 	loginGroup := apis.GroupsFor(o.GroupSuffix).Login.Group
 	s := &Server{
-		completed: o,
-		drain:     newDrain(),
-		trust:     clienttrust.NewStore(o.SignerCABundle, questions.CoreV1(), o.Clock, klog.FromContext(ctx)),
-		anonymous: identity.NewAnonymous(loginGroup, up.Address(), up),
-		upstream:  up,
-		version:   relay.NewAPIVersion(questions.CoreV1().RESTClient()),
-		edge:      edge.New(o.Admission),
-		refused:   logs.NewSampler("Refused credentials"),
-		failed:    logs.NewSampler("Could not forward a request"),
+		completed:  o,
+		drain:      newDrain(),
+		trust:      clienttrust.NewStore(o.SignerCABundle, questions.CoreV1(), o.Clock, klog.FromContext(ctx)),
+		anonymous:  identity.NewAnonymous(loginGroup, up.Address(), up),
+		upstream:   up,
+		version:    relay.NewAPIVersion(questions.CoreV1().RESTClient()),
+		edge:       edge.New(o.Admission),
+		readers:    &slowReaders{admission: o.Admission, timeout: o.WriteTimeout},
+		serializer: request.NewSerializer(),
+		refused:    logs.NewSampler("Refused credentials"),
+		failed:     logs.NewSampler("Could not forward a request"),
 	}
-	s.readers = &slowReaders{admission: o.Admission, timeout: o.WriteTimeout}
 	err = s.trust.Prime(ctx)
 	if err == nil {
 		err = s.anonymous.Prime(ctx)
@@ -114,40 +120,20 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	}
 	reviews := identity.NewPostReview(questions.AuthorizationV1().RESTClient(), "subjectaccessreviews")
 	s.access = identity.NewAccessReviewer(reviews, o.Admission, o.Clock, o.AllowTTL, o.DenyTTL)
-	serializer := request.NewSerializer()
-	chain := &chain{
-		serializer:    serializer,
-		drain:         s.drain,
-		metrics:       o.Metrics,
-		audit:         o.Audit,
-		trust:         s.trust,
-		authenticator: identity.NewAuthenticator(s.trust, presented, s.anonymous, o.Admission, s.refused),
-		authorizer:    s.access,
-		admission:     o.Admission,
-		edge:          s.edge,
-		goodLogins:    newGoodLogins(o.Clock),
-		long:          relay.NewLongAnswers(o.Clock),
-		loginGroup:    loginGroup,
-		forward: relay.NewHandler(relay.Options{
-			Upstream:            up,
-			Token:               o.Token,
-			Version:             s.version,
-			TokenAlone:          identity.TokenAlone(s.tokens),
-			HoldUntilAuthorized: identity.HoldUntilAuthorized,
-			Admission:           o.Admission,
-			Failed:              s.failed,
-			Serializer:          serializer,
-		}),
-		readers:     s.readers,
-		advertised:  o.Advertised,
-		clock:       o.Clock,
-		allowTTL:    o.AllowTTL,
-		bodyTimeout: o.BodyTimeout,
-	}
-	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: s.trust, clock: o.Clock}
-	s.http = newHTTPServer(chain.handler(), configs.base(), serverLog{
-		logger: klog.FromContext(ctx), metrics: o.Metrics,
+	s.authenticator = identity.NewAuthenticator(s.trust, presented, s.anonymous, o.Admission, s.refused)
+	s.forward = relay.NewHandler(relay.Options{
+		Upstream:            up,
+		Token:               o.Token,
+		Version:             s.version,
+		TokenAlone:          identity.TokenAlone(s.tokens),
+		HoldUntilAuthorized: identity.HoldUntilAuthorized,
+		Admission:           o.Admission,
+		Failed:              s.failed,
+		Serializer:          s.serializer,
 	})
+	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: s.trust, clock: o.Clock}
+	said := serverLog{logger: klog.FromContext(ctx), metrics: o.Metrics}
+	s.http = newHTTPServer(handler(s, loginGroup), configs.base(), said)
 	return s, nil
 }
 
