@@ -55,48 +55,31 @@ func (l *AuditLog) begin(next http.Handler) http.Handler {
 
 // write logs requests of known users.
 func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
-	streams := func(req *http.Request, _ *apirequest.RequestInfo) bool {
-		state := stateFrom(req.Context())
-		return state.LongRunning || state.Upgrade != ""
-	}
 	// The filters also use panics to answer requests, and those must not be logged as bugs.
-	logged := filters.WithAudit(informFirst(noteBrokenOff(recoverPanics(next, s))), l.sink, l.policy, streams)
+	next = recoverPanics(next, s)
+	streams := func(req *http.Request, _ *apirequest.RequestInfo) bool { return request.From(req.Context()).IsStream() }
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		logged.ServeHTTP(w, req)
-		if stateFrom(req.Context()).brokenOff {
+		brokenOff := false
+		filters.WithAudit(http.HandlerFunc(func(logged http.ResponseWriter, req *http.Request) {
+			defer func() {
+				// An answer that breaks off, as its client has left for example, is no bug. The log tells how it began, as that
+				// of the API server does.
+				p := recover()
+				brokenOff = p == http.ErrAbortHandler && request.From(req.Context()).Code != 0 //nolint:errorlint // the very value
+				if p != nil && !brokenOff {
+					panic(p)
+				}
+			}()
+			next.ServeHTTP(&informalWriter{logged, w}, req)
+		}), l.sink, l.policy, streams).ServeHTTP(w, req)
+		if brokenOff {
 			panic(http.ErrAbortHandler)
 		}
 	})
 }
 
-// noteBrokenOff keeps an answer that breaks off, as its client has left for example, from being logged as a bug. The
-// log tells how it began, as that of the API server does.
-func noteBrokenOff(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		defer func() {
-			p, state := recover(), stateFrom(req.Context())
-			if p == nil {
-				return
-			}
-			aborts := p == http.ErrAbortHandler //nolint:errorlint // it is the very value
-			if !aborts || state.measured.answer.code == codeNone {
-				panic(p)
-			}
-			state.brokenOff = true
-		}()
-		next.ServeHTTP(w, req)
-	})
-}
-
-// informFirst sends informational answers (1xx) past the audit log, which would take the status code of the first
+// informalWriter sends informational answers (1xx) past the audit log, which would take the status code of the first
 // answer. Otherwise a client could choose the code in the log by Expect: 100-continue.
-func informFirst(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		next.ServeHTTP(&informalWriter{w, &stateFrom(req.Context()).measured.answer}, req)
-	})
-}
-
-// informalWriter sends informational answers another way than the rest.
 type informalWriter struct {
 	http.ResponseWriter
 	informal http.ResponseWriter // has the same header
@@ -119,7 +102,7 @@ func (l *AuditLog) writeRefused(next http.Handler) http.Handler {
 	return filters.WithFailedAuthenticationAudit(next, l.sink, l.policy)
 }
 
-// noteDecision writes the decision about a request into the audit log.
+// noteDecision writes the decision about a request into the audit log, if there is one.
 func noteDecision(ctx context.Context, verdict authorizer.Decision, reason string, err error) {
 	switch {
 	case err != nil: // nothing was decided

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // boundBody limits the time in which a client has to send its body. Streams have no limit. Without it, net/http waits
@@ -18,59 +18,39 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 			next.ServeHTTP(w, req)
 			return
 		}
-		state := stateFrom(req.Context())
+		state := request.From(req.Context())
 		body := &boundedBody{
-			ReadCloser: req.Body,
-			state:      state,
-			conn:       connOf(req),
-			due:        time.Now().Add(patience),
-			deadline:   http.NewResponseController(w).SetReadDeadline,
+			ReadCloser: req.Body, state: state, control: http.NewResponseController(w), awaited: true,
 		}
-		body.bind(req.ProtoMajor, patience)
-		defer body.over()
-		if body.conn != nil {
-			defer body.conn.Body()()
-		}
+		body.timer = time.AfterFunc(patience, body.expire)
+		defer body.over(req.ProtoMajor, time.Now().Add(patience))
+		defer state.Holds.Conn.Body()()
 		state.Body = body
 		req.Body = body // req is a copy: the server needs its own body in its own request
 		next.ServeHTTP(w, req)
 	})
 }
 
-// boundedBody removes the read deadline as soon as the body has been read. In HTTP/1.1 the deadline is that of the
-// whole connection, and net/http goes on reading from the connection to notice when the client disconnects. If the
-// deadline stayed, it would end the request's context.
-//
-// In HTTP/2 each change of a deadline is a message to the goroutine of the connection, which has to wake up for it. So
-// there a timer waits, and the deadline is set only when it has passed.
+// boundedBody sets a read deadline, one that has passed, when the body has not come in time. It does not set one before:
+// in HTTP/1.1 the deadline is that of the whole connection, from which net/http goes on reading to notice when the client
+// disconnects, and in HTTP/2 the goroutine of the connection has to wake up for each change.
 type boundedBody struct {
 	io.ReadCloser
-	state *requestState
-	conn  *edge.Conn // nil in tests
-	due   time.Time
+	state   *request.State
+	control *http.ResponseController
+	timer   *time.Timer
 
-	mu       sync.Mutex
-	deadline func(time.Time) error // nil after the deadline was removed or the request ended
-	timer    *time.Timer           // nil in HTTP/1.1
+	mu            sync.Mutex
+	awaited, late bool
 }
 
-// bind begins to wait for the body.
-func (b *boundedBody) bind(protocol int, patience time.Duration) {
-	if protocol < 2 {
-		_ = b.deadline(b.due) // it fails only when the connection is gone, and then reading fails too
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.timer = time.AfterFunc(patience, b.expire)
-}
-
-// expire ends the wait for the body in HTTP/2: reading fails at once.
+// expire ends the wait for the body: reading fails at once.
 func (b *boundedBody) expire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.deadline != nil {
-		_ = b.deadline(time.Unix(1, 0))
+	if b.awaited {
+		b.late = true
+		_ = b.control.SetReadDeadline(time.Unix(1, 0)) // it fails only when the connection is gone
 	}
 }
 
@@ -80,29 +60,22 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		b.Unbind()
 	}
 	n, err := b.ReadCloser.Read(p)
-	b.conn.Used(int64(2*n + 256)) // what a frame or a chunk takes beside its content counts as well
+	b.state.Holds.Conn.Used(int64(2*n + 256)) // what a frame or a chunk takes beside its content counts as well
 	if err == io.EOF {
 		b.Unbind()
 	}
 	return n, err
 }
 
-// Unbind removes the deadline. A nil body has none.
+// Unbind ends the limit. A nil body has none.
 func (b *boundedBody) Unbind() {
 	if b == nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.deadline == nil:
-		return
-	case b.timer != nil:
-		b.timer.Stop()
-	default:
-		_ = b.deadline(time.Time{})
-	}
-	b.deadline = nil
+	b.timer.Stop()
+	b.awaited = false
 }
 
 // Late is true when the body did not come in time. In HTTP/1.1 net/http ends the request's context when the deadline
@@ -113,16 +86,16 @@ func (b *boundedBody) Late() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.deadline != nil && !time.Now().Before(b.due)
+	return b.late
 }
 
-// over is called when the handler returns. The transport may still be reading, but the connection's deadline is now
-// that of the next request.
-func (b *boundedBody) over() {
+// over is called when the handler returns. The transport may still be reading, but the connection's deadline is now that
+// of the next request. In HTTP/1.1 net/http first reads the rest of the body, and has as long for it as we had.
+func (b *boundedBody) over(protocol int, due time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.timer != nil {
-		b.timer.Stop()
+	if b.timer.Stop() && b.awaited && protocol == 1 {
+		_ = b.control.SetReadDeadline(due)
 	}
-	b.deadline = nil
+	b.awaited = false
 }

@@ -134,26 +134,25 @@ func TestDeadlineOfBodyInHTTP2(t *testing.T) {
 		want int // changes of the deadline
 	}{
 		{"when the body came", (*boundedBody).Unbind, 0},
-		{"when the request has ended", (*boundedBody).over, 0},
+		{"when the request has ended", func(b *boundedBody) { b.over(2, time.Now().Add(time.Second)) }, 0},
 		{"when the body is late", func(*boundedBody) {}, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				changes, body := 0, &boundedBody{due: time.Now().Add(time.Second)}
-				body.deadline = func(at time.Time) error {
-					if !at.Before(time.Now()) || at.IsZero() {
-						t.Errorf("want a deadline in the past, got %v", at)
-					}
-					changes++
-					return nil
-				}
-				body.bind(2, time.Second)
+				deadlines := &readDeadlines{}
+				body := &boundedBody{control: http.NewResponseController(deadlines), awaited: true}
+				body.timer = time.AfterFunc(time.Second, body.expire)
 				test.then(body)
 				time.Sleep(time.Second)
 				synctest.Wait()
-				if changes != test.want {
-					t.Errorf("want %d changes of the deadline, got %d", test.want, changes)
+				if len(deadlines.set) != test.want {
+					t.Errorf("want %d changes of the deadline, got %v", test.want, deadlines.set)
+				}
+				for _, at := range deadlines.set {
+					if !at.Before(time.Now()) || at.IsZero() {
+						t.Errorf("want a deadline in the past, got %v", at)
+					}
 				}
 				if late := body.Late(); late != (test.want > 0) {
 					t.Errorf("late: %v", late)
@@ -161,4 +160,15 @@ func TestDeadlineOfBodyInHTTP2(t *testing.T) {
 			})
 		})
 	}
+}
+
+// readDeadlines notes the deadlines that are set.
+type readDeadlines struct {
+	http.ResponseWriter
+	set []time.Time
+}
+
+func (r *readDeadlines) SetReadDeadline(at time.Time) error {
+	r.set = append(r.set, at)
+	return nil
 }

@@ -4,18 +4,14 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
@@ -24,56 +20,34 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
-// chain holds everything that the filters need.
-type chain struct {
-	serializer    runtime.NegotiatedSerializer
-	drain         *drain
-	metrics       *Metrics
-	audit         *AuditLog // nil: none
-	trust         *clienttrust.Store
-	authenticator authenticator.Request
-	authorizer    *identity.AccessReviewer
-	admission     *admission.Admission
-	edge          *edge.Edge
-	goodLogins    *goodLogins
-	long          *relay.LongAnswers
-	loginGroup    string
-	forward       http.Handler
-	clock         clock.PassiveClock
-	allowTTL      time.Duration
-	bodyTimeout   time.Duration
-	readers       *slowReaders
-	advertised    func() *CABundle // nil: not shown
-}
-
 // handler puts the filters together. The last line adds the outermost filter: a request goes through them from the
 // bottom to the top.
-func (c *chain) handler() http.Handler {
+func handler(c *Server, loginGroup string) http.Handler {
 	s := c.serializer
 	h, unknown := c.forward, identity.Unauthenticated(s)
 	// Is it that user's turn at the API server? Reads the body before.
-	h = relay.TakeTurn(h, c.admission, c.long, s)
+	h = relay.TakeTurn(h, c.Admission, relay.NewLongAnswers(c.Clock), s)
 	// Is it a login's turn? 429 for a client that wants too many at once.
-	h = limitLogins(h, c.admission, c.goodLogins, c.loginGroup, s)
+	h = limitLogins(h, c.Admission, newGoodLogins(c.Clock), loginGroup, s)
 	// May that user do this? 403 by SubjectAccessReview; a plain read is sent before the review is answered.
-	h = identity.Authorize(h, c.authorizer, c.decided(), s)
+	h = identity.Authorize(h, c.access, noteDecision, s)
 	// An Impersonate- header that nested impersonation did not consume is refused.
 	h = refuseLeftovers(h, s)
 	// Nested impersonation: consumes Impersonate-*, puts another user into the context.
-	h = identity.Impersonate(h, c.authorizer, s, c.clock, c.allowTTL)
+	h = identity.Impersonate(h, c.access, s, c.Clock, c.AllowTTL)
 	// Who asked? For the API server's audit log.
 	h = identity.RememberOriginalUser(h)
 	// Whose share is it? 429 or 503 when that user's is full.
 	h = identify(h, s)
-	if c.audit != nil {
+	if c.Audit != nil {
 		// Who did what? With the optional audit log only.
-		h, unknown = c.audit.write(h, s), c.audit.writeRefused(unknown)
+		h, unknown = c.Audit.write(h, s), c.Audit.writeRefused(unknown)
 	}
 	// Who is it? 401; consumes Authorization and X-Remote-*.
 	h = filters.WithAuthentication(keepOpen(h), c.authenticator, unknown, nil, frontProxyHeaderConfig(c.trust))
-	if c.advertised != nil {
+	if c.Advertised != nil {
 		// Shows everybody the CA bundle that is advertised.
-		h = handOver(h, c.advertised, s)
+		h = handOver(h, c.Advertised, s)
 	}
 	// Lets the filters above warn the client.
 	h = filters.WithWarningRecorder(h)
@@ -84,12 +58,12 @@ func (c *chain) handler() http.Handler {
 	// Refuses methods and upgrades, removes look-alike headers.
 	h = refuseHostile(h, s)
 	// Ends the wait for a body that does not come.
-	h = boundBody(h, c.bodyTimeout)
+	h = boundBody(h, c.BodyTimeout)
 	// Ends answers that the client does not read.
 	h = c.readers.bound(h)
-	if c.audit != nil {
+	if c.Audit != nil {
 		// A name for the request in both audit logs.
-		h = c.audit.begin(h)
+		h = c.Audit.begin(h)
 	}
 	// Counts requests, so that shutdown can wait for them.
 	h = c.drain.track(h)
@@ -98,7 +72,7 @@ func (c *chain) handler() http.Handler {
 	// Makes a debt of requests that come to nothing: reset or refused, also by a panic.
 	h = report(h)
 	// How many, how long?
-	h = c.metrics.measure(h)
+	h = c.Metrics.measure(h)
 	// State of the request, security headers.
 	h = setUp(h)
 	// Is there memory for it, and is it a stranger's turn? 429 or 503 before anything is done.
@@ -106,18 +80,10 @@ func (c *chain) handler() http.Handler {
 }
 
 // refuseEarly refuses a request for which there is no memory.
-func (c *chain) refuseEarly(w http.ResponseWriter, req *http.Request, err error) {
-	setUp(c.metrics.measure(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		refuseFull(w, req, c.serializer, err)
+func (s *Server) refuseEarly(w http.ResponseWriter, req *http.Request, err error) {
+	setUp(s.Metrics.measure(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		refuseFull(w, req, s.serializer, err)
 	}))).ServeHTTP(w, req)
-}
-
-// decided returns the function that is called with every decision, nil without an audit log.
-func (c *chain) decided() identity.Decided {
-	if c.audit == nil {
-		return nil
-	}
-	return noteDecision
 }
 
 // frontProxyHeaderConfig names the headers that are removed when authentication is done.
@@ -137,7 +103,7 @@ func frontProxyHeaderConfig(trusted *clienttrust.Store) *authenticatorfactory.Re
 // HTTP/2. With another connection it would begin without debts.
 func keepOpen(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if !stateFrom(req.Context()).CloseAfterwards {
+		if !request.From(req.Context()).CloseAfterwards {
 			delete(w.Header(), "Connection")
 		}
 		next.ServeHTTP(w, req)
@@ -151,10 +117,8 @@ func setUp(next http.Handler) http.Handler {
 		for name, values := range request.SecurityHeaders {
 			header[name] = values
 		}
-		state := &requestState{}
-		state.Header = header
-		state.Holds = edge.From(req.Context())
-		next.ServeHTTP(w, req.WithContext(withState(req.Context(), state)))
+		state := &request.State{Header: header, Holds: edge.From(req.Context())}
+		next.ServeHTTP(w, req.WithContext(request.With(req.Context(), state)))
 	})
 }
 
@@ -171,18 +135,12 @@ func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 			case p == http.ErrAbortHandler: //nolint:errorlint // it is the very value
 				panic(p)
 			case ok:
-				request.WriteStatus(
-					w,
-					req,
-					s,
-					request.StatusUnanswered(
-						req.Context(), unanswered.Err, "the API server cannot be reached to authorize the impersonation",
-					),
-				)
+				request.WriteStatus(w, req, s, request.StatusUnanswered(req.Context(), unanswered.Err,
+					"the API server cannot be reached to authorize the impersonation"))
 			default:
 				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",
 					"method", req.Method, "path", req.URL.Path, "stack", string(debug.Stack()))
-				if stateFrom(req.Context()).measured.answer.code != codeNone {
+				if request.From(req.Context()).Code != 0 {
 					panic(http.ErrAbortHandler) // otherwise the answer would look complete
 				}
 				request.WriteStatus(w, req, s, apierrors.NewInternalError(fmt.Errorf("the request could not be handled")))

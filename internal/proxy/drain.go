@@ -17,20 +17,16 @@ import (
 // drain counts the requests that are being served. At shutdown it ends watches and other streams, because they do
 // not end by themselves.
 type drain struct {
-	leaving atomic.Bool
-
-	mu      sync.Mutex
-	serving int
-	streams map[*stream]struct{}
-	ended   bool          // streams were ended
-	wanted  bool          // the shutdown waits for idle
-	idle    chan struct{} // closed when wanted and nothing is being served
+	leaving          atomic.Bool
+	serving, streams atomic.Int64
+	requests         sync.WaitGroup  // as many as serving
+	ending           context.Context //nolint:containedctx // it ends when streams have to
+	endStreams       func()          // also those that come later
 }
 
-type stream struct{ cancel context.CancelCauseFunc }
-
 func newDrain() *drain {
-	return &drain{streams: map[*stream]struct{}{}, idle: make(chan struct{})}
+	ending, end := context.WithCancel(context.Background())
+	return &drain{ending: ending, endStreams: end}
 }
 
 // leave makes clients take their next request elsewhere: answers say Connection: close, which is GOAWAY in HTTP/2.
@@ -39,8 +35,10 @@ func (d *drain) leave() { d.leaving.Store(true) }
 // track counts every request while it is being served.
 func (d *drain) track(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		d.add(1)
-		defer d.add(-1)
+		d.requests.Add(1)
+		defer d.requests.Done()
+		d.serving.Add(1)
+		defer d.serving.Add(-1)
 		if d.leaving.Load() {
 			request.CloseAfterwards(w.Header())
 		}
@@ -51,19 +49,20 @@ func (d *drain) track(next http.Handler) http.Handler {
 // hold gives streams a context that ends when the proxy shuts down.
 func (d *drain) hold(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		state := stateFrom(req.Context())
-		if !state.LongRunning && state.Upgrade == "" {
+		state := request.From(req.Context())
+		if !state.IsStream() {
 			next.ServeHTTP(w, req)
 			return
 		}
-		ctx, cancel := context.WithCancelCause(req.Context())
-		defer cancel(nil)
-		one := &stream{cancel: cancel}
-		if !d.register(one) {
+		if d.ending.Err() != nil {
 			request.WriteStatus(w, req, s, request.StatusUnavailable(request.ErrDraining.Error()))
 			return
 		}
-		defer d.forget(one)
+		d.streams.Add(1)
+		defer d.streams.Add(-1)
+		ctx, cancel := context.WithCancelCause(req.Context())
+		defer cancel(nil)
+		defer context.AfterFunc(d.ending, func() { cancel(request.ErrDraining) })()
 		state.End = cancel
 		if state.Upgrade != "" {
 			w = &upgradable{ResponseWriter: w, ctx: ctx}
@@ -72,66 +71,23 @@ func (d *drain) hold(next http.Handler, s runtime.NegotiatedSerializer) http.Han
 	})
 }
 
-func (d *drain) add(n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.serving += n
-	d.closeIfIdle()
-}
-
-func (d *drain) register(one *stream) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.ended {
-		return false
-	}
-	d.streams[one] = struct{}{}
-	return true
-}
-
-func (d *drain) forget(one *stream) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.streams, one)
-}
-
-// endStreams ends all streams, and those that come later.
-func (d *drain) endStreams() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.ended = true
-	for one := range d.streams {
-		one.cancel(request.ErrDraining)
-	}
-}
-
-// whenIdle returns a channel that is closed when no request is being served any more. It is called when no new
-// requests come.
-func (d *drain) whenIdle() <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.wanted = true
-	d.closeIfIdle()
-	return d.idle
-}
-
-func (d *drain) closeIfIdle() {
-	if !d.wanted || d.serving > 0 {
-		return
-	}
+// wait returns when no request is being served any more, or ctx has ended. It is called when no new requests come.
+func (d *drain) wait(ctx context.Context) error {
+	idle := make(chan struct{})
+	go func() {
+		d.requests.Wait()
+		close(idle)
+	}()
 	select {
-	case <-d.idle:
-	default:
-		close(d.idle)
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
 // counts returns how many requests are being served, and how many of them are streams.
-func (d *drain) counts() (serving, streams int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.serving, len(d.streams)
-}
+func (d *drain) counts() (serving, streams int64) { return d.serving.Load(), d.streams.Load() }
 
 // upgradable closes the client's connection when ctx ends after a switch of protocols. ReverseProxy would close only
 // the connection to the API server, and wait for the client.

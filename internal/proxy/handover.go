@@ -17,11 +17,7 @@ import (
 // handOver answers requests for handover.Path with the advertised CA bundle. Credentials are not looked at: the answer
 // is the same for everybody, is in memory, and goes nowhere near the API server. The request counts as one of a client
 // without a user, as long as its connection has none.
-func handOver(
-	next http.Handler,
-	advertised func() *CABundle,
-	s runtime.NegotiatedSerializer,
-) http.Handler {
+func handOver(next http.Handler, advertised func() *CABundle, s runtime.NegotiatedSerializer) http.Handler {
 	type rendered struct {
 		of       *CABundle
 		document []byte // nil when it cannot be handed on
@@ -32,7 +28,7 @@ func handOver(
 			next.ServeHTTP(w, req)
 			return
 		}
-		state := stateFrom(req.Context())
+		state := request.From(req.Context())
 		if state.Holds.Owner().IsStranger() {
 			request.CloseAfterwards(w.Header())
 		}

@@ -48,11 +48,7 @@ const (
 //
 // A login that was good a short time ago does not stand behind those of strangers.
 func limitLogins(
-	next http.Handler,
-	logins *admission.Admission,
-	good *goodLogins,
-	group string,
-	s runtime.NegotiatedSerializer,
+	next http.Handler, logins *admission.Admission, good *goodLogins, group string, s runtime.NegotiatedSerializer,
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
@@ -65,7 +61,7 @@ func limitLogins(
 			request.WriteStatus(w, req, s, err)
 			return
 		}
-		state := stateFrom(ctx)
+		state := request.From(ctx)
 		key := good.keyOf(body)
 		who, member := state.Asker()
 		var turn *admission.Place
@@ -88,7 +84,7 @@ func limitLogins(
 			if res.StatusCode != http.StatusCreated || res.Body == nil {
 				return
 			}
-			if state.loginFailed = !hasCredential(res); !state.loginFailed {
+			if state.LoginFailed = !hasCredential(res); !state.LoginFailed {
 				good.add(key)
 			}
 		}}

@@ -4,29 +4,32 @@ import (
 	"bufio"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // Metrics is what the proxy measures about itself: a prometheus.Collector. One Metrics serves all Servers that an
 // agent starts and stops, one after the other. No label names a user, an object or an address. Each metric is
 // explained by its help text, and in docs/reference/metrics.md.
 type Metrics struct {
-	requests *prometheus.CounterVec
-	// known are the counters of requests that have been used before. It saves the look-up by name.
-	known           [len(knownVerbs)][maxCode + 1]atomic.Pointer[prometheus.Counter]
-	added, upstream prometheus.Histogram
-	handshakes      *prometheus.CounterVec
-	sizes           sizes
+	requests, handshakes *prometheus.CounterVec
+	added, upstream      prometheus.Histogram
+	scraped              []scraped
 
 	running atomic.Pointer[Server]
 }
 
-// knownVerbs are the values of the label verb: what the API server calls it, for paths that are no resource the method.
-var knownVerbs = [...]string{
+// knownVerbs are the values of the label verb beside "other": what the API server calls it, for paths that are no
+// resource the method.
+var knownVerbs = []string{
 	"get",
 	"list",
 	"watch",
@@ -40,14 +43,7 @@ var knownVerbs = [...]string{
 	"options",
 	"post",
 	"put",
-	"other",
 }
-
-const (
-	maxCode = 599
-	// codeNone stands for a connection that was broken off before an answer.
-	codeNone = 0
-)
 
 // NewMetrics returns metrics that are all zero.
 func NewMetrics() *Metrics {
@@ -59,8 +55,7 @@ func NewMetrics() *Metrics {
 		added: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "pinniped_proxy_added_seconds",
 			Help: "What the proxy added to the time until the answer began, for each request that was forwarded: all time " +
-				"outside the upstream " +
-				"round trip, token and access reviews included.",
+				"outside the upstream round trip, token and access reviews included.",
 			Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
 		}),
 		upstream: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -73,7 +68,7 @@ func NewMetrics() *Metrics {
 			Name: "pinniped_proxy_tls_handshake_failures_total",
 			Help: "TLS handshakes of clients that failed, by cause: alert_* is what the client's TLS library objected to.",
 		}, []string{"cause"}),
-		sizes: newSizes(),
+		scraped: newScraped(),
 	}
 }
 
@@ -83,7 +78,9 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	m.added.Describe(to)
 	m.upstream.Describe(to)
 	m.handshakes.Describe(to)
-	m.sizes.describe(to)
+	for _, one := range m.scraped {
+		to <- one.desc
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -93,82 +90,61 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.upstream.Collect(to)
 	m.handshakes.Collect(to)
 	if server := m.running.Load(); server != nil {
-		m.sizes.collect(server, to)
+		for _, one := range m.scraped {
+			one.read(server, func(value int64, labels ...string) {
+				to <- prometheus.MustNewConstMetric(one.desc, one.kind, float64(value), labels...)
+			})
+		}
 	}
 }
 
 // measure counts requests and measures how long they take.
 func (m *Metrics) measure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		state := stateFrom(req.Context())
-		measured := &state.measured
-		measured.began = time.Now()
-		measured.answer.ResponseWriter = w
+		state := request.From(req.Context())
+		state.Began = time.Now()
 		returned := false
 		defer func() {
-			if measured.answer.code == codeNone && returned {
-				measured.answer.code = http.StatusOK // what net/http makes of a handler that says nothing
+			if state.Code == 0 && returned {
+				state.Code = http.StatusOK // what net/http makes of a handler that says nothing
 			}
-			m.observe(state, state.LongRunning || state.Upgrade != "")
+			m.observe(state)
 		}()
-		next.ServeHTTP(&measured.answer, req)
+		next.ServeHTTP(&answerWriter{w, state}, req)
 		returned = true
 	})
 }
 
-// measurement holds the measured values of one request.
-type measurement struct {
-	verb   string
-	answer answerWriter
-	began  time.Time // when the request came
-}
-
-func (m *Metrics) observe(state *requestState, stream bool) {
-	one := &state.measured
-	m.counter(one.verb, one.answer.code).Inc()
-	if state.Answered.IsZero() || one.answer.at.IsZero() {
+func (m *Metrics) observe(state *request.State) {
+	m.counter(state.Verb, state.Code).Inc()
+	if state.Answered.IsZero() || state.AnswerBegan.IsZero() {
 		return
 	}
-	m.added.Observe((state.Sent.Sub(one.began) + one.answer.at.Sub(state.Answered)).Seconds())
-	if !stream {
+	m.added.Observe((state.Sent.Sub(state.Began) + state.AnswerBegan.Sub(state.Answered)).Seconds())
+	if !state.IsStream() {
 		m.upstream.Observe(state.Answered.Sub(state.Sent).Seconds())
 	}
 }
 
+// counter returns the one to increase. Code is zero when the connection was broken off before an answer.
 func (m *Metrics) counter(verb string, code int) prometheus.Counter {
-	if code < codeNone || code > maxCode {
+	if !slices.Contains(knownVerbs, verb) {
+		verb = "other"
+	}
+	switch {
+	case code == 0:
+		return m.requests.WithLabelValues(verb, "none")
+	case code < 0 || code > 599:
 		code = http.StatusInternalServerError
 	}
-	row := verbIndex(verb)
-	known := &m.known[row][code]
-	if counter := known.Load(); counter != nil {
-		return *counter
-	}
-	label := "none"
-	if code != codeNone {
-		label = strconv.Itoa(code)
-	}
-	counter := m.requests.WithLabelValues(knownVerbs[row], label)
-	known.Store(&counter)
-	return counter
+	return m.requests.WithLabelValues(verb, strconv.Itoa(code))
 }
 
-func verbIndex(verb string) int {
-	for i, known := range knownVerbs {
-		if verb == known {
-			return i
-		}
-	}
-	return len(knownVerbs) - 1
-}
-
-// answerWriter notes what the client is answered, and when.
+// answerWriter notes what the client is answered, and when. No turn of a stranger lasts longer than until then: the
+// client may be slow to take the answer.
 type answerWriter struct {
 	http.ResponseWriter
-	code int
-	at   time.Time
-	// before is called before the answer begins; it may be nil.
-	before func(code int)
+	state *request.State
 }
 
 // Unwrap lets http.ResponseController find what the wrapped writer can do.
@@ -189,11 +165,9 @@ func (w *answerWriter) Write(p []byte) (int, error) {
 }
 
 func (w *answerWriter) note(code int) {
-	if w.code == codeNone {
-		w.code, w.at = code, time.Now()
-		if w.before != nil {
-			w.before(code)
-		}
+	if w.state.Code == 0 {
+		w.state.Code, w.state.AnswerBegan = code, time.Now()
+		w.state.Holds.Looked()
 	}
 }
 
@@ -205,4 +179,63 @@ func (w *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		w.note(http.StatusSwitchingProtocols)
 	}
 	return conn, buffered, err
+}
+
+// handshakeCauses gives names to the errors of crypto/tls about failed handshakes. The first match counts. Unknown
+// errors are "other".
+var handshakeCauses = []struct{ text, cause string }{
+	// What the client did not accept.
+	{"remote error: tls: unknown certificate authority", "alert_unknown_ca"},
+	{"remote error: tls: bad certificate", "alert_bad_certificate"},
+	{"remote error: tls: expired certificate", "alert_certificate_expired"},
+	{"remote error: tls: revoked certificate", "alert_certificate_revoked"},
+	{"remote error: tls: unsupported certificate", "alert_unsupported_certificate"},
+	{"remote error: tls: unknown certificate", "alert_certificate_unknown"},
+	{"remote error: tls: protocol version", "alert_protocol_version"},
+	{"remote error: tls: handshake failure", "alert_handshake_failure"},
+	{"remote error: tls: user canceled", "alert_user_canceled"},
+	{"remote error: tls:", "alert_other"},
+	// What we did not accept.
+	{"there is no serving certificate", "no_serving_certificate"},
+	{"client offered only unsupported versions", "no_shared_version"},
+	{"no cipher suite supported by both", "no_shared_cipher"},
+	{"requested unsupported application protocols", "no_shared_protocol"},
+	{"client sent an HTTP request to an HTTPS server", "not_tls"},
+	{"first record does not look like a TLS handshake", "not_tls"},
+	{"oversized record", "not_tls"},
+	// What happened on the way.
+	{"i/o timeout", "timeout"},
+	{"EOF", "client_left"}, // what health checks of load balancers that only connect look like
+	{"connection reset by peer", "client_left"},
+	{"broken pipe", "client_left"},
+}
+
+const handshakePrefix = "http: TLS handshake error from "
+
+// serverLog gets the messages of net/http about connections. Any client can cause them, so they are logged only at
+// higher levels. Failed handshakes are counted as well, by cause. net/http gives their errors as text only.
+type serverLog struct {
+	logger  klog.Logger
+	metrics *Metrics
+}
+
+func (l serverLog) Write(p []byte) (int, error) {
+	text := request.Bounded(strings.TrimSpace(string(p)))
+	if about, ok := strings.CutPrefix(text, handshakePrefix); ok {
+		cause := handshakeCause(about)
+		l.metrics.handshakes.WithLabelValues(cause).Inc()
+		l.logger.V(2).Info("Could not agree on TLS with a client", "cause", cause, "reason", about)
+		return len(p), nil
+	}
+	l.logger.V(4).Info("Served a connection badly", "reason", text)
+	return len(p), nil
+}
+
+func handshakeCause(text string) string {
+	for _, known := range handshakeCauses {
+		if strings.Contains(text, known.text) {
+			return known.cause
+		}
+	}
+	return "other"
 }

@@ -17,24 +17,17 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
-const (
-	// maxSelector is how long a selector may be.
-	maxSelector = 16 << 10
-)
+// maxSelector is how long a selector may be.
+const maxSelector = 16 << 10
 
 // refuseHostile refuses methods and upgrades that must not reach the API server. It removes headers that the API
 // server could take for ours or for those of another program on the way.
 func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		state := stateFrom(req.Context())
+		state := request.From(req.Context())
 		if endIsInDoubt(req) {
 			state.CloseAfterwards = true
 			request.CloseAfterwards(w.Header())
-		}
-		if req.Method == http.MethodConnect || req.Method == http.MethodTrace {
-			request.WriteStatus(w, req, s, request.StatusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
-				fmt.Sprintf("method %s is not supported", req.Method)))
-			return
 		}
 		if err := checkFraming(req); err != nil {
 			request.WriteStatus(w, req, s, err)
@@ -57,10 +50,13 @@ func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 	})
 }
 
-// checkFraming refuses methods, hosts and lengths that HTTP/2 allows and that another program could read in another
-// way. In HTTP/1.1 net/http refuses most of them itself.
+// checkFraming refuses methods that must not reach the API server, and methods, hosts and lengths that HTTP/2 allows and
+// that another program could read in another way. In HTTP/1.1 net/http refuses most of them itself.
 func checkFraming(req *http.Request) error {
 	switch {
+	case req.Method == http.MethodConnect, req.Method == http.MethodTrace:
+		return request.StatusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+			fmt.Sprintf("method %s is not supported", req.Method))
 	case !httpguts.ValidHeaderFieldName(req.Method): // both are tokens
 		return apierrors.NewBadRequest(fmt.Sprintf("method %q is not valid", request.Shown(req.Method)))
 	case strings.ContainsFunc(req.Host, notInHost):
@@ -177,42 +173,35 @@ func readRequest(
 	s runtime.NegotiatedSerializer,
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if err := checkPathStart(req.URL); err != nil {
-			request.WriteStatus(w, req, s, err)
-			return
-		}
-		info, err := resolver.NewRequestInfo(req)
+		info, err := infoOf(req, resolver)
 		if err != nil {
-			request.WriteStatus(w, req, s, apierrors.NewBadRequest("the request path cannot be understood"))
-			return
-		}
-		if err := checkPath(req.URL.EscapedPath(), proxiedFrom(info)); err != nil {
 			request.WriteStatus(w, req, s, err)
 			return
 		}
-		if err := checkSelectors(req.URL, info.Verb); err != nil {
-			request.WriteStatus(w, req, s, err)
-			return
-		}
-		state := stateFrom(req.Context())
-		state.LongRunning, state.measured.verb = isLongRunning(info), info.Verb
+		state := request.From(req.Context())
+		state.LongRunning, state.Verb = isLongRunning(info), info.Verb
 		next.ServeHTTP(w, req.WithContext(apirequest.WithRequestInfo(req.Context(), info)))
 	})
 }
 
-func checkPathStart(u *url.URL) error {
-	if !strings.HasPrefix(u.Path, "/") {
-		return apierrors.NewBadRequest(fmt.Sprintf("path %q does not begin with /", request.Shown(u.Path)))
+func infoOf(req *http.Request, resolver apirequest.RequestInfoResolver) (*apirequest.RequestInfo, error) {
+	if !strings.HasPrefix(req.URL.Path, "/") {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("path %q does not begin with /", request.Shown(req.URL.Path)))
 	}
-	return nil
+	info, err := resolver.NewRequestInfo(req)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("the request path cannot be understood")
+	}
+	if err := checkPath(req.URL.EscapedPath(), proxiedFrom(info)); err != nil {
+		return nil, err
+	}
+	return info, checkSelectors(req.URL, info.Verb)
 }
 
 // checkSelectors refuses selectors that keep the API server busy, which parses them several times for each request: 8 ms
 // and 700 kB for each 10 kB. The resolver has not read such a one.
 func checkSelectors(u *url.URL, verb string) error {
-	switch verb {
-	case "list", "watch", "deletecollection":
-	default:
+	if verb != "list" && verb != "watch" && verb != "deletecollection" {
 		return nil // another program's parameter, or of no effect
 	}
 	if n := requestinfo.LongSelector(u); n > maxSelector {
@@ -266,18 +255,8 @@ func isDots(segment string) bool { return segment == "." || segment == ".." }
 
 // isLongRunning is true for requests that last as long as client and server like.
 func isLongRunning(info *apirequest.RequestInfo) bool {
-	if !info.IsResourceRequest {
-		return false
-	}
-	switch info.Verb {
-	case "watch", "proxy":
-		return true
-	}
-	switch info.Subresource {
-	case "attach", "exec", "proxy", "log", "portforward":
-		return true
-	}
-	return false
+	return info.IsResourceRequest && (info.Verb == "watch" || info.Verb == "proxy" ||
+		slices.Contains([]string{"attach", "exec", "proxy", "log", "portforward"}, info.Subresource))
 }
 
 // refuseLeftovers refuses requests that still have an Impersonate- header after nested impersonation. The filter

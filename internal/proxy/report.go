@@ -15,22 +15,22 @@ import (
 const resetWithin = time.Second
 
 // report makes a debt of requests that caused work and came to nothing: streams that are opened only to be reset
-// (CVE-2023-44487), answers that are not read, logins that fail, and requests that are refused, for one because their credential is no good.
-// Whatever a stranger asks for is a debt before (edge.Handler). A stream whose answer has begun is none: clients often end a watch as soon as they have seen what they wait for.
+// (CVE-2023-44487), answers that are not read, logins that fail, and requests that are refused. Whatever a stranger asks
+// for is a debt before (edge.Handler). A stream whose answer has begun is none: clients often end a watch as soon as they
+// have seen what they wait for.
 func report(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
-		state := stateFrom(ctx)
-		state.measured.answer.before = func(int) { state.Holds.Looked() } // the client may be slow to take it
+		state := request.From(ctx)
 		defer func() {
 			switch {
-			case state.loginFailed:
+			case state.LoginFailed:
 				state.Holds.Conn.Owe(edge.FailedLoginCost)
 			case state.Holds.Owner().IsStranger(): // it owes already
-			case ctx.Err() != nil && !state.AnsweredInTime && time.Since(state.measured.began) <= resetWithin,
-				state.leftUnread.Load():
+			case ctx.Err() != nil && !state.AnsweredInTime && time.Since(state.Began) <= resetWithin,
+				state.LeftUnread.Load():
 				state.Holds.Conn.Owe(edge.ResetCost)
-			case isRefusal(state.measured.answer.code):
+			case isRefusal(state.Code):
 				state.Holds.Conn.Owe(edge.RefusalCost)
 			}
 		}()
@@ -46,7 +46,7 @@ func isRefusal(code int) bool {
 // identify makes the request, and its connection if it had no user yet, that of the authenticated user.
 func identify(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		state := stateFrom(req.Context())
+		state := request.From(req.Context())
 		name := ""
 		if who, ok := apirequest.UserFrom(req.Context()); ok && !request.IsAnonymous(who) {
 			name = who.GetName()

@@ -12,10 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -61,6 +60,10 @@ type Server struct {
 	refused   *logs.Sampler // credentials
 	failed    *logs.Sampler // requests that could not be forwarded
 
+	serializer    runtime.NegotiatedSerializer
+	authenticator authenticator.Request
+	forward       http.Handler
+
 	phase atomic.Int32
 }
 
@@ -78,7 +81,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checking the options of the impersonation proxy: %w", err)
 	}
-	questions, err := newAgentClients(o.Agent)
+	questions, err := newAgentClient(o.Agent)
 	if err != nil {
 		return nil, err
 	}
@@ -86,109 +89,66 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := false
-	defer func() {
-		if !made {
-			up.Close()
-		}
-	}()
 	loginGroup := apis.GroupsFor(o.GroupSuffix).Login.Group
 	s := &Server{
-		completed: o,
-		drain:     newDrain(),
-		trust:     clienttrust.NewStore(o.SignerCABundle, questions.core, o.Clock, klog.FromContext(ctx)),
-		anonymous: identity.NewAnonymous(loginGroup, up.Address(), up),
-		upstream:  up,
-		version:   relay.NewAPIVersion(questions.core.RESTClient()),
-		edge:      edge.New(o.Admission),
-		refused:   logs.NewSampler("Refused credentials"),
-		failed:    logs.NewSampler("Could not forward a request"),
+		completed:  o,
+		drain:      newDrain(),
+		trust:      clienttrust.NewStore(o.SignerCABundle, questions.CoreV1(), o.Clock, klog.FromContext(ctx)),
+		anonymous:  identity.NewAnonymous(loginGroup, up.Address(), up),
+		upstream:   up,
+		version:    relay.NewAPIVersion(questions.CoreV1().RESTClient()),
+		edge:       edge.New(o.Admission),
+		readers:    &slowReaders{admission: o.Admission, timeout: o.WriteTimeout},
+		serializer: request.NewSerializer(),
+		refused:    logs.NewSampler("Refused credentials"),
+		failed:     logs.NewSampler("Could not forward a request"),
 	}
-	s.readers = &slowReaders{admission: o.Admission, timeout: o.WriteTimeout}
-	if err := s.trust.Prime(ctx); err != nil {
-		return nil, err
+	err = s.trust.Prime(ctx)
+	if err == nil {
+		err = s.anonymous.Prime(ctx)
 	}
-	if err := s.anonymous.Prime(ctx); err != nil {
+	if err != nil {
+		up.Close()
 		return nil, err
 	}
 	s.tokens = identity.NewTokenReviewer(
-		identity.NewPostReview(questions.tokens.RESTClient(), "tokenreviews"), o.Admission, o.Clock,
+		identity.NewPostReview(questions.AuthenticationV1().RESTClient(), "tokenreviews"), o.Admission, o.Clock,
 	)
 	var presented authenticator.Token = s.tokens
 	if o.BearerTokens != nil {
 		presented = identity.OtherTokens{Token: o.BearerTokens(s.tokens)}
 	}
-	reviews := identity.NewPostReview(questions.access.RESTClient(), "subjectaccessreviews")
+	reviews := identity.NewPostReview(questions.AuthorizationV1().RESTClient(), "subjectaccessreviews")
 	s.access = identity.NewAccessReviewer(reviews, o.Admission, o.Clock, o.AllowTTL, o.DenyTTL)
-	serializer := request.NewSerializer()
-	chain := &chain{
-		serializer:    serializer,
-		drain:         s.drain,
-		metrics:       o.Metrics,
-		audit:         o.Audit,
-		trust:         s.trust,
-		authenticator: identity.NewAuthenticator(s.trust, presented, s.anonymous, o.Admission, s.refused),
-		authorizer:    s.access,
-		admission:     o.Admission,
-		edge:          s.edge,
-		goodLogins:    newGoodLogins(o.Clock),
-		long:          relay.NewLongAnswers(o.Clock),
-		loginGroup:    loginGroup,
-		forward: relay.NewHandler(relay.Options{
-			Upstream:            up,
-			Token:               o.Token,
-			Version:             s.version,
-			TokenAlone:          identity.TokenAlone(s.tokens),
-			HoldUntilAuthorized: identity.HoldUntilAuthorized,
-			Admission:           o.Admission,
-			Failed:              s.failed,
-			Serializer:          serializer,
-		}),
-		readers:     s.readers,
-		advertised:  o.Advertised,
-		clock:       o.Clock,
-		allowTTL:    o.AllowTTL,
-		bodyTimeout: o.BodyTimeout,
-	}
-	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: s.trust, clock: o.Clock}
-	s.http = newHTTPServer(chain.handler(), configs.base(), serverLog{
-		logger: klog.FromContext(ctx), metrics: o.Metrics,
+	s.authenticator = identity.NewAuthenticator(s.trust, presented, s.anonymous, o.Admission, s.refused)
+	s.forward = relay.NewHandler(relay.Options{
+		Upstream:            up,
+		Token:               o.Token,
+		Version:             s.version,
+		TokenAlone:          identity.TokenAlone(s.tokens),
+		HoldUntilAuthorized: identity.HoldUntilAuthorized,
+		Admission:           o.Admission,
+		Failed:              s.failed,
+		Serializer:          s.serializer,
 	})
-	made = true
+	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: s.trust, clock: o.Clock}
+	said := serverLog{logger: klog.FromContext(ctx), metrics: o.Metrics}
+	s.http = newHTTPServer(handler(s, loginGroup), configs.base(), said)
 	return s, nil
 }
 
-// agentClients are the clients by which the proxy asks the API server with the agent's own credential.
-type agentClients struct {
-	tokens authenticationv1client.AuthenticationV1Interface
-	access authorizationv1client.AuthorizationV1Interface
-	core   corev1client.CoreV1Interface
-}
-
-// newAgentClients makes clients fit for many small questions: without client-side throttling, and in protobuf.
-func newAgentClients(agent *rest.Config) (*agentClients, error) {
+// newAgentClient makes a client fit for many small questions: without client-side throttling, and in protobuf.
+func newAgentClient(agent *rest.Config) (*kubernetes.Clientset, error) {
 	config := rest.CopyConfig(agent)
 	config.QPS = -1
 	config.RateLimiter = nil
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	client, err := rest.HTTPClientFor(config)
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the agent: %w", err)
 	}
-	tokens, err := authenticationv1client.NewForConfigAndClient(config, client)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for token reviews: %w", err)
-	}
-	access, err := authorizationv1client.NewForConfigAndClient(config, client)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for access reviews: %w", err)
-	}
-	core, err := corev1client.NewForConfigAndClient(config, client)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for ConfigMaps: %w", err)
-	}
-	return &agentClients{tokens: tokens, access: access, core: core}, nil
+	return client, nil
 }
 
 func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *http.Server {
@@ -284,12 +244,7 @@ func (s *Server) shutDown(ctx context.Context, logger klog.Logger) error {
 	defer streams.Stop()
 	err := s.http.Shutdown(ctx)
 	if err == nil {
-		// Upgraded connections are not the server's any more; they end after their grace.
-		select {
-		case <-s.drain.whenIdle():
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
+		err = s.drain.wait(ctx) // upgraded connections are not the server's any more; they end after their grace
 	}
 	if err != nil {
 		s.drain.endStreams()

@@ -4,11 +4,10 @@ import (
 	"math"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
@@ -26,25 +25,19 @@ const (
 // slowReaders ends answers that clients do not read.
 //
 // An ordinary answer has a deadline for each write, so a client has to read it at a minimum speed. A client may be that
-// slow with what the proxy can take into memory (aheadBody), and with a few larger answers at a time; one more ends after
-// unreadAfter. A stream may stand still as long as the
-// client likes, like logs in a pager. But what waits in memory for the client counts as the client's, and the stream
-// ends when that is too much.
+// slow with what the proxy can take into memory (request.Answer), and with a few larger answers at a time; one more ends
+// after unreadAfter. A stream may stand still as long as the client likes, like logs in a pager. But what waits in memory
+// for the client counts as the client's, and the stream ends when that is too much.
 type slowReaders struct {
 	admission *admission.Admission
 	timeout   time.Duration // of each write of an ordinary answer
-	ended     atomic.Int64
 }
 
 // bound gives requests a writer that knows how long each write takes.
 func (r *slowReaders) bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		one := &boundedWriter{
-			ResponseWriter: w,
-			control:        http.NewResponseController(w),
-			readers:        r,
-			state:          stateFrom(req.Context()),
-			conn:           connOf(req),
+			ResponseWriter: w, control: http.NewResponseController(w), readers: r, state: request.From(req.Context()),
 		}
 		if req.ProtoMajor == 1 {
 			_ = one.control.SetWriteDeadline(time.Time{}) // that of the request before
@@ -59,14 +52,12 @@ type boundedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	readers *slowReaders
-	state   *requestState
-	conn    *edge.Conn  // nil in tests
+	state   *request.State
 	timer   *time.Timer // nil before the first write
 
 	mu      sync.Mutex
 	writing bool
-	delay   delay            // of the write that goes on
-	over    bool             // the handler has returned
+	waited  time.Duration    // how long the write that goes on will have taken when the timer fires
 	waiting *admission.Place // of an answer that is not read
 }
 
@@ -75,7 +66,7 @@ func (w *boundedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Write implements http.ResponseWriter.
 func (w *boundedWriter) Write(p []byte) (int, error) {
-	w.conn.Used(int64(len(p)/4 + 256)) // for which the client sends window updates
+	w.state.Holds.Conn.Used(int64(len(p)/4 + 256)) // for which the client sends window updates
 	w.begin()
 	defer w.end()
 	return w.ResponseWriter.Write(p)
@@ -88,34 +79,22 @@ func (w *boundedWriter) FlushError() error {
 	return w.control.Flush()
 }
 
-func (w *boundedWriter) isStream() bool { return w.state.IsStream() }
-
-// delay says how long a write of an ordinary answer has taken already.
-type delay int
-
-const (
-	delayShort  delay = iota
-	delayAhead        // the rest of the answer is being taken into memory
-	delayUnread       // the answer is counted as unread, or waits in memory as a whole
-)
-
 func (w *boundedWriter) begin() {
 	patience := aheadAfter
 	switch {
-	case w.isStream() && w.state.Initial.Load():
+	case w.state.IsStream() && w.state.Initial.Load():
 		patience = unreadAfter
-	case w.isStream():
+	case w.state.IsStream():
 		patience = slowAfter
 	}
-	patience = min(patience, w.readers.timeout)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.writing, w.delay = true, delayShort
+	w.writing, w.waited = true, min(patience, w.readers.timeout)
 	if w.timer == nil {
-		w.timer = time.AfterFunc(patience, w.late)
+		w.timer = time.AfterFunc(w.waited, w.late)
 		return
 	}
-	w.timer.Reset(patience)
+	w.timer.Reset(w.waited)
 }
 
 func (w *boundedWriter) end() {
@@ -131,80 +110,56 @@ func (w *boundedWriter) end() {
 func (w *boundedWriter) late() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.writing || w.over {
+	if !w.writing {
 		return
 	}
-	if more := w.mayWait(); more > 0 {
-		w.timer.Reset(more)
+	if until := w.mayTake(); until > w.waited {
+		w.timer.Reset(until - w.waited)
+		w.waited = until
 		return
 	}
-	w.readers.ended.Add(1)
-	w.state.leftUnread.Store(true)
+	w.state.LeftUnread.Store(true)
 	// The write fails at once. In HTTP/2 only this stream ends.
 	_ = w.control.SetWriteDeadline(time.Unix(1, 0))
 }
 
-// mayWait returns for how much longer the client may leave the answer unread.
-func (w *boundedWriter) mayWait() time.Duration {
-	if w.isStream() {
-		patience, seats := time.Duration(math.MaxInt64), 1
-		if w.state.Initial.Load() { // it has as long as an ordinary answer
-			patience, seats = w.readers.timeout-min(unreadAfter, w.readers.timeout), admission.UnreadAnswer
+// mayTake returns how long the write may take until late is called again, zero when it has to end.
+func (w *boundedWriter) mayTake() time.Duration {
+	answer, timeout := w.state.Answer, w.readers.timeout
+	switch {
+	case w.waiting != nil:
+		return 0
+	case w.state.IsStream() && !w.state.Initial.Load():
+		return w.unread(1, math.MaxInt64)
+	case w.waited >= timeout:
+		return 0
+	case w.waited < unreadAfter:
+		if answer != nil {
+			answer.ReadAhead()
 		}
-		if w.waiting != nil {
-			return 0
-		}
-		if w.waiting = w.unread(seats); w.waiting == nil {
-			return 0
-		}
-		return patience
+		return min(unreadAfter, timeout)
+	case w.state.AnswerFits, answer != nil && answer.Whole():
+		return timeout
+	default: // a watch that begins with all objects has as long as an ordinary answer
+		return w.unread(admission.UnreadAnswer, timeout)
 	}
-	before := [...]time.Duration{delayShort: aheadAfter, delayAhead: unreadAfter, delayUnread: w.readers.timeout}
-	waited := w.delay
-	if w.delay < delayUnread {
-		w.delay++
-	}
-	switch waited {
-	case delayShort:
-		if w.state.Answer != nil {
-			w.state.Answer.ReadAhead()
-		}
-	case delayAhead:
-		if !w.state.AnswerFits && (w.state.Answer == nil || !w.state.Answer.Whole()) {
-			w.waiting = w.unread(admission.UnreadAnswer)
-			if w.waiting == nil {
-				return 0
-			}
-		}
-	case delayUnread:
+}
+
+// unread counts the answer as one that is not read, and returns until when that may be: zero when there are too many.
+func (w *boundedWriter) unread(seats int, until time.Duration) time.Duration {
+	who, _ := w.state.Asker()
+	var err error
+	if w.waiting, err = w.readers.admission.Join(who, admission.Cost{Kind: admission.Unread, Seats: seats}); err != nil {
 		return 0
 	}
-	return min(before[w.delay], w.readers.timeout) - before[waited]
-}
-
-// unread counts the answer as one that is not read. It returns nil when there are too many.
-func (w *boundedWriter) unread(seats int) *admission.Place {
-	who, _ := w.state.Asker()
-	place, _ := w.readers.admission.Join(who, admission.Cost{Kind: admission.Unread, Seats: seats})
-	return place
-}
-
-func connOf(req *http.Request) *edge.Conn {
-	if holds := edge.From(req.Context()); holds != nil {
-		return holds.Conn
-	}
-	return nil
+	return until
 }
 
 // finish is called when the handler returns. net/http may still have the end of the answer to write then, unless the
 // stream has ended. A deadline of one that has would keep its connection in memory until it has passed, also when that is
 // closed: nothing stops its timer any more.
 func (w *boundedWriter) finish(req *http.Request) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.over = true
-	if req.ProtoMajor == 2 && req.Context().Err() != nil {
-		return
+	if req.ProtoMajor == 1 || req.Context().Err() == nil {
+		_ = w.control.SetWriteDeadline(time.Now().Add(w.readers.timeout))
 	}
-	_ = w.control.SetWriteDeadline(time.Now().Add(w.readers.timeout))
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -48,15 +49,15 @@ func TestPatienceWithReaders(t *testing.T) {
 	t.Parallel()
 	const timeout, never = time.Minute, time.Hour
 	for name, test := range map[string]struct {
-		state *requestState
+		state *request.State
 		full  bool // the user's shares
 		want  time.Duration
 	}{
-		"a large answer":                    {state: &requestState{}, want: timeout},
-		"one more large answer":             {state: &requestState{}, full: true, want: unreadAfter},
-		"one more that the API server sent": {state: &requestState{State: request.State{AnswerFits: true}}, full: true, want: timeout},
-		"a stream":                          {state: &requestState{State: request.State{LongRunning: true}}, want: never},
-		"one more stream":                   {state: &requestState{State: request.State{LongRunning: true}}, full: true, want: slowAfter},
+		"a large answer":                    {state: &request.State{}, want: timeout},
+		"one more large answer":             {state: &request.State{}, full: true, want: unreadAfter},
+		"one more that the API server sent": {state: &request.State{AnswerFits: true}, full: true, want: timeout},
+		"a stream":                          {state: &request.State{LongRunning: true}, want: never},
+		"one more stream":                   {state: &request.State{LongRunning: true}, full: true, want: slowAfter},
 		"a watch with all objects":          {state: beginningWatch(), want: timeout},
 		"one more watch with all objects":   {state: beginningWatch(), full: true, want: unreadAfter},
 	} {
@@ -72,14 +73,15 @@ func TestPatienceWithReaders(t *testing.T) {
 				w := newStuckWriter()
 				time.AfterFunc(never, w.end)
 				readers := &slowReaders{admission: a, timeout: timeout}
-				ctx, began := withState(t.Context(), test.state), time.Now()
+				test.state.Holds = &edge.Request{}
+				ctx, began := request.With(t.Context(), test.state), time.Now()
 				readers.bound(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write([]byte("a piece"))
 				})).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/a", nil))
 				if took := time.Since(began); took != test.want {
 					t.Errorf("want it to end after %v, got %v", test.want, took)
 				}
-				if got := test.state.leftUnread.Load(); got != (test.want != never) {
+				if got := test.state.LeftUnread.Load(); got != (test.want != never) {
 					t.Errorf("want it noted that it was left unread, got %t", got)
 				}
 			})
@@ -87,8 +89,8 @@ func TestPatienceWithReaders(t *testing.T) {
 	}
 }
 
-func beginningWatch() *requestState {
-	state := &requestState{State: request.State{LongRunning: true}}
+func beginningWatch() *request.State {
+	state := &request.State{LongRunning: true}
 	state.Initial.Store(true)
 	return state
 }
@@ -107,7 +109,7 @@ func TestLostConnectionsAreForgotten(t *testing.T) {
 	if err := c.WriteRSTStream(1, http2.ErrCodeCancel); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return func() bool { serving, _ := p.drain.counts(); return serving == 0 }() })
+	eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 0 })
 	_ = c.conn.Close()
 	eventually(t, func() bool {
 		runtime.GC()

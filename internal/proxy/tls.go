@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -27,8 +26,8 @@ type tlsConfigs struct {
 	trust       *clienttrust.Store
 	clock       clock.PassiveClock
 
-	last atomic.Pointer[tlsGeneration]
 	mu   sync.Mutex
+	last *tlsGeneration
 }
 
 type tlsGeneration struct {
@@ -95,13 +94,10 @@ func (c *tlsConfigs) knownUser(presented []*x509.Certificate) string {
 
 func (c *tlsConfigs) current(hello *tls.ClientHelloInfo) *tls.Config {
 	trusted, leaf, now := c.trust.Current(), c.leaf(hello), c.clock.Now()
-	if last := c.last.Load(); last.fits(trusted, leaf, now) {
-		return last.config
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if last := c.last.Load(); last.fits(trusted, leaf, now) {
-		return last.config
+	if c.last.fits(trusted, leaf, now) {
+		return c.last.config
 	}
 	config := c.settings()
 	config.ClientCAs = trusted.Named
@@ -109,7 +105,7 @@ func (c *tlsConfigs) current(hello *tls.ClientHelloInfo) *tls.Config {
 	_, _ = rand.Read(key[:]) // it never fails
 	// Without a key of its own, a configuration uses those of the base configuration, which outlive a change of CAs.
 	config.SetSessionTicketKeys([][32]byte{key})
-	c.last.Store(&tlsGeneration{trust: trusted, leaf: leaf, made: now, config: config})
+	c.last = &tlsGeneration{trust: trusted, leaf: leaf, made: now, config: config}
 	return config
 }
 

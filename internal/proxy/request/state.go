@@ -19,8 +19,14 @@ type State struct {
 	// Header is the header of the answer to the client. It is kept here because ReverseProxy does not give it to
 	// ModifyResponse.
 	Header http.Header
-	// Sent is when the request was sent on, and Answered when the API server's answer began.
-	Sent, Answered time.Time
+	// Began is when the request came, Sent when it was sent on, Answered when the API server's answer began, and
+	// AnswerBegan when ours did.
+	Began, Sent, Answered, AnswerBegan time.Time
+	// Code is the status code of the answer to the client, zero before it begins.
+	Code int
+
+	// Verb is what the request does, empty before its path has been read.
+	Verb string
 
 	// Upgrade is the protocol to which the client wants to switch, in lower case. It is empty for an ordinary request.
 	Upgrade string
@@ -50,6 +56,8 @@ type State struct {
 	EndTurn func()
 	// Login is what is to be done about a TokenCredentialRequest that has a turn, nil for other requests.
 	Login *Login
+	// LoginFailed is true when there is no credential in the answer to a TokenCredentialRequest.
+	LoginFailed bool
 	// Review is the access review that goes on while the request is already sent, nil when there is none.
 	Review Review
 
@@ -61,6 +69,8 @@ type State struct {
 	AnswerFits bool
 	// AnswerGood is true when the API server's status is 200, and AnswerLong when its header shows that the answer is long.
 	AnswerGood, AnswerLong bool
+	// LeftUnread is true when the answer was ended because the client did not read it. A timer sets it.
+	LeftUnread atomic.Bool
 	// Body is the client's body, nil when there is none.
 	Body Body
 	// BodyFailed is true when the client's body could not be read to its end. The goroutine of the transport sets it.

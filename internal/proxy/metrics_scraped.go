@@ -1,0 +1,108 @@
+package proxy
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+)
+
+// scraped is a metric that is read from the running proxy when it is scraped.
+type scraped struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	read func(s *Server, emit emit)
+}
+
+// emit takes one value, with those of the labels.
+type emit func(value int64, labels ...string)
+
+func newScraped() []scraped {
+	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+	var all []scraped
+	add := func(kind prometheus.ValueType, name, help string, read func(*Server, emit), labels ...string) {
+		all = append(all, scraped{prometheus.NewDesc("pinniped_proxy_"+name, help, labels, nil), kind, read})
+	}
+	add(gauge, "requests_in_flight",
+		"What is being served: ordinary requests, and streams (watches, logs, upgraded connections).",
+		func(s *Server, emit emit) {
+			serving, streams := s.drain.counts()
+			emit(max(serving-streams, 0), "request") // they are not read at one instant
+			emit(streams, "stream")
+		}, "kind")
+	add(gauge, "client_connections", "Open connections of clients.",
+		func(s *Server, emit emit) { emit(int64(s.edge.Open())) })
+	add(gauge, "upstream_connections",
+		"Open connections to the API server that carry requests: shared ones, and those of one upgraded request each.",
+		func(s *Server, emit emit) {
+			emit(s.upstream.Counts().Shared.Load(), "shared")
+			emit(s.upstream.Counts().Upgraded.Load(), "upgraded")
+		}, "kind")
+	add(counter, "upstream_dials_total", "Attempts to connect to the API server for requests, by result.",
+		func(s *Server, emit emit) {
+			emit(s.upstream.Counts().Dialled.Load(), "ok")
+			emit(s.upstream.Counts().Undialled.Load(), "error")
+		}, "result")
+	add(counter, "upstream_problems_total",
+		"Requests that could not be forwarded or whose answer could not be used, by cause. They were answered with 503, "+
+			"429, 431 or 500.",
+		func(s *Server, emit emit) {
+			for cause := range s.upstream.Counts().Problems {
+				emit(s.upstream.Counts().Problems[cause].Load(), relay.Problems[cause])
+			}
+		}, "cause")
+	add(counter, "review_cache_lookups_total",
+		`Questions whether somebody may do something (review="access") or who a token belongs to (review="token"), by `+
+			`whether a recent answer was known.`,
+		func(s *Server, emit emit) {
+			emit(s.access.Counts.Hits.Load(), "access", "hit")
+			emit(s.access.Counts.Misses.Load(), "access", "miss")
+			emit(s.tokens.Counts.Hits.Load(), "token", "hit")
+			emit(s.tokens.Counts.Misses.Load(), "token", "miss")
+		}, "review", "result")
+	add(counter, "reviews_total",
+		"SubjectAccessReviews and TokenReviews that the API server was asked for, by what came of them.",
+		func(s *Server, emit emit) {
+			emit(s.access.Counts.Yes.Load(), "access", "yes")
+			emit(s.access.Counts.No.Load(), "access", "no")
+			emit(s.access.Counts.Failed.Load(), "access", "error")
+			emit(s.tokens.Counts.Yes.Load(), "token", "yes")
+			emit(s.tokens.Counts.No.Load(), "token", "no")
+			emit(s.tokens.Counts.Failed.Load(), "token", "error")
+		}, "review", "result")
+	add(gauge, "memory_held_bytes",
+		"How much memory clients hold: all users together, and all clients without a user (owner=strangers).",
+		func(s *Server, emit emit) {
+			emit(s.Admission.Memory().Users, "users")
+			emit(s.Admission.Memory().Strangers, "strangers")
+		}, "owner")
+	add(gauge, "memory_limit_bytes", "How much they may, which follows from the memory limit of the pod.",
+		func(s *Server, emit emit) {
+			emit(s.Admission.Memory().MostUsers, "users")
+			emit(s.Admission.Memory().MostStrangers, "strangers")
+		}, "owner")
+	add(counter, "refused_total",
+		"How often there was no room for something: a request was answered with 429 or 503, a stranger's connection was "+
+			"closed, or an answer that was not read ended.",
+		func(s *Server, emit emit) {
+			for _, usage := range s.Admission.Usage() {
+				emit(usage.Refused, strings.ReplaceAll(usage.Kind.String(), " ", "_"))
+			}
+		}, "kind")
+	add(gauge, "work_waiting",
+		"Work that clients cause and of which a few go on at a time, waiting for its turn, in seats: reviews, logins, "+
+			"certificates that are verified, what is computed for clients without a user (looks), and requests at the API "+
+			"server (forwarded), where one for a long answer has several seats.",
+		func(s *Server, emit emit) {
+			for _, usage := range s.Admission.Usage() {
+				if usage.Kind.TakesTurns() {
+					emit(int64(usage.Waiting), strings.ReplaceAll(usage.Kind.String(), " ", "_"))
+				}
+			}
+		}, "work")
+	add(counter, "credentials_refused_total",
+		"Credentials that were presented and not accepted, or could not be checked. Only samples of them are in the log.",
+		func(s *Server, emit emit) { emit(s.refused.Total()) })
+	return all
+}
