@@ -55,7 +55,7 @@ func (c *chain) handler() http.Handler {
 	h = relay.TakeTurn(h, c.admission, c.long, s)
 	// Is it a login's turn? 429 for a client that wants too many at once.
 	h = limitLogins(h, c.admission, c.goodLogins, c.loginGroup, s)
-	// May that user do this? 403 by SubjectAccessReview; a plain read is sent before the review is answered.
+	// May that user do this? 403 by SubjectAccessReview.
 	h = identity.Authorize(h, c.authorizer, c.decided(), s)
 	// An Impersonate- header that nested impersonation did not consume is refused.
 	h = refuseLeftovers(h, s)

@@ -82,53 +82,50 @@ func (r *AccessReviewer) Authorize(
 	ctx context.Context,
 	attributes authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
-	known, pending, err := r.ask(ctx, attributes, false)
-	if pending != nil {
-		known, err = pending.wait(ctx)
-	}
-	return known.verdict, madeHere(known.reason), err
+	return r.decide(ctx, attributes, false)
 }
 
 // Kept is how many answers are kept and have not expired.
 func (r *AccessReviewer) Kept() int { return len(r.cache.Keys()) + len(r.strangers.Keys()) }
 
-func madeHere(reason string) string {
-	if reason != "" {
-		reason += ", "
-	}
-	return reason + DecisionMadeBy
-}
-
-// ask returns the decision if it is already known. If it is not, ask queues a review and returns it as pending. A yes to
-// a wider question counts when widen is true.
-func (r *AccessReviewer) ask(
+// decide returns the decision, with a reason that always names this proxy. A yes to a wider question counts when widen
+// is true.
+func (r *AccessReviewer) decide(
 	ctx context.Context,
 	attributes authorizer.Attributes,
 	widen bool,
-) (known decision, pending *reviewFlight[decision], err error) {
+) (authorizer.Decision, string, error) {
+	answer, err := r.ask(ctx, attributes, widen)
+	if answer.reason != "" {
+		answer.reason += ", "
+	}
+	return answer.verdict, answer.reason + DecisionMadeBy, err
+}
+
+func (r *AccessReviewer) ask(ctx context.Context, attributes authorizer.Attributes, widen bool) (decision, error) {
 	who := attributes.GetUser()
 	switch {
 	case who == nil:
-		return decision{verdict: authorizer.DecisionDeny}, nil, errors.New("no user to authorize")
+		return decision{verdict: authorizer.DecisionDeny}, errors.New("no user to authorize")
 	case attributes.GetVerb() == "":
-		return decision{verdict: authorizer.DecisionDeny, reason: "invalid verb"}, nil, nil
+		return decision{verdict: authorizer.DecisionDeny, reason: "invalid verb"}, nil
 	case slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup):
-		return decision{verdict: authorizer.DecisionAllow}, nil, nil
+		return decision{verdict: authorizer.DecisionAllow}, nil
 	case !attributes.IsResourceRequest() && slices.Contains(healthPaths[:], attributes.GetPath()):
-		return decision{verdict: authorizer.DecisionAllow}, nil, nil
+		return decision{verdict: authorizer.DecisionAllow}, nil
 	}
 	q, err := newQuestion(attributes)
 	if err != nil {
-		return decision{verdict: authorizer.DecisionDeny}, nil, err
+		return decision{verdict: authorizer.DecisionDeny}, err
 	}
 	q.mayWiden = widen && mayWiden(attributes)
 	if known, ok := r.known(q); ok {
 		r.Counts.Hits.Add(1)
-		return known, nil, nil
+		return known, nil
 	}
 	r.Counts.Misses.Add(1)
 	r.widen(ctx, q)
-	pending, err = r.flights.ask(ctx, q.key, func(ctx context.Context) (decision, error) {
+	pending, err := r.flights.ask(ctx, q.key, func(ctx context.Context) (decision, error) {
 		if known, ok := r.known(q); ok { // an equal or a wider question was answered in between
 			return known, nil
 		}
@@ -137,7 +134,10 @@ func (r *AccessReviewer) ask(
 		}
 		return r.review(ctx, q)
 	})
-	return decision{}, pending, err
+	if err != nil {
+		return decision{}, err
+	}
+	return pending.wait(ctx)
 }
 
 // known returns the answer to a question that was answered recently, by itself or as a part of a wider one.
@@ -193,8 +193,7 @@ func NewPostReview(client rest.Interface, resource string) PostReview {
 	}
 }
 
-// Authorize passes on what the reviewer allows, and answers 403 to the rest. A speculative read is passed on while
-// its review is under way; HoldUntilAuthorized then waits for the review.
+// Authorize passes on what the reviewer allows, and answers 403 to the rest.
 func Authorize(next http.Handler, r *AccessReviewer, note Decided, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
@@ -204,17 +203,7 @@ func Authorize(next http.Handler, r *AccessReviewer, note Decided, s runtime.Neg
 			return
 		}
 		for asked := attributes; asked != nil; asked = alsoNeeded(asked) {
-			known, pending, err := r.ask(ctx, asked, true)
-			state := request.From(ctx)
-			// A read whose review has to wait for its turn waits too: otherwise it would cause the work for which that turn is.
-			if pending != nil && pending.turn.Begun() && maySpeculate(req, state) {
-				state.Review = &pendingReview{attributes: asked, flight: pending, note: note}
-				continue
-			}
-			if pending != nil {
-				known, err = pending.wait(ctx)
-			}
-			verdict, reason := known.verdict, madeHere(known.reason)
+			verdict, reason, err := r.decide(ctx, asked, true)
 			note.tell(ctx, verdict, reason, err)
 			if err := refusal(ctx, asked, verdict, reason, err); err != nil {
 				request.WriteStatus(w, req, s, err)
