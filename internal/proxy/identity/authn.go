@@ -12,7 +12,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
@@ -30,8 +29,6 @@ import (
 )
 
 const (
-	// ReviewTimeout is how long the API server may take to answer a review.
-	ReviewTimeout   = 10 * time.Second
 	tokenSuccessTTL = 10 * time.Second
 	tokenFailureTTL = time.Second
 	maxTokens       = 4096
@@ -144,18 +141,11 @@ func Unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	})
 }
 
-// TokenReviewer authenticates bearer tokens by TokenReview. Its cache holds no tokens: answers are kept under a keyed
-// hash of the token. Requests on one connection with the same token that come at the same time cause one review.
+// TokenReviewer authenticates bearer tokens by TokenReview. It keeps no tokens: answers are kept under a keyed hash of the
+// token, those about tokens that are no good apart.
 type TokenReviewer struct {
-	post  PostReview
-	clock clock.PassiveClock
-	salt  [sha256.Size]byte
-	cache *cache.LRUExpireCache // *tokenAnswer by the keyed hash of the token
-	// refused is the same for tokens that are no good. It is apart, so that a flood of them makes no user be asked about
-	// again.
-	refused *cache.LRUExpireCache
-	flights reviewFlights[*tokenAnswer]
-	Counts  ReviewCounts
+	reviews[*tokenAnswer]
+	salt [sha256.Size]byte
 }
 
 // tokenAnswer is what the API server said about a token.
@@ -167,11 +157,7 @@ type tokenAnswer struct {
 // NewTokenReviewer returns a reviewer that has no answers yet.
 func NewTokenReviewer(post PostReview, turns *admission.Admission, clk clock.PassiveClock) *TokenReviewer {
 	r := &TokenReviewer{
-		post:    post,
-		clock:   clk,
-		cache:   cache.NewLRUExpireCacheWithClock(maxTokens, clk),
-		refused: cache.NewLRUExpireCacheWithClock(maxTokens, clk),
-		flights: reviewFlights[*tokenAnswer]{admission: turns, kind: admission.TokenReview},
+		reviews: newReviews[*tokenAnswer](post, turns, admission.TokenReview, clk, maxTokens, maxTokens),
 	}
 	_, _ = rand.Read(r.salt[:]) // it never fails
 	return r
@@ -179,16 +165,16 @@ func NewTokenReviewer(post PostReview, turns *admission.Admission, clk clock.Pas
 
 // AuthenticateToken implements authenticator.Token.
 func (r *TokenReviewer) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	answer, err := r.answer(ctx, token)
+	key := questionKey(sha256.Sum256(append(r.salt[:len(r.salt):len(r.salt)], token...)))
+	answer, err := r.ask(ctx, key,
+		func() (*tokenAnswer, bool) { return r.get(key) },
+		func(ctx context.Context) (*tokenAnswer, error) { return r.review(ctx, key, token) })
 	if err != nil {
 		noteUnavailable(ctx, err)
 		return nil, false, err
 	}
 	return answer.response, answer.response != nil, answer.err
 }
-
-// Kept is how many answers are kept and have not expired.
-func (r *TokenReviewer) Kept() int { return len(r.cache.Keys()) + len(r.refused.Keys()) }
 
 // noteUnavailable notes that authentication was not decided, so that the client does not get a 401.
 func noteUnavailable(ctx context.Context, err error) {
@@ -197,75 +183,34 @@ func noteUnavailable(ctx context.Context, err error) {
 	}
 }
 
-func (r *TokenReviewer) answer(ctx context.Context, token string) (*tokenAnswer, error) {
-	key := sha256.Sum256(append(r.salt[:len(r.salt):len(r.salt)], token...))
-	if answer, ok := r.known(key); ok {
-		r.Counts.Hits.Add(1)
-		return answer, nil
-	}
-	r.Counts.Misses.Add(1)
-	flight, err := r.flights.ask(ctx, key, func(ctx context.Context) (*tokenAnswer, error) {
-		if answer, ok := r.known(key); ok { // it was reviewed in between
-			return answer, nil
-		}
-		started := r.clock.Now()
-		answer, err := r.review(ctx, token)
-		if err != nil {
-			return nil, err
-		}
-		if answer.response != nil {
-			r.cache.Add(key, answer, tokenSuccessTTL-r.clock.Since(started))
-		} else {
-			r.refused.Add(key, answer, tokenFailureTTL-r.clock.Since(started))
-		}
-		return answer, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return flight.wait(ctx)
-}
-
-// known returns the answer about a token that was reviewed recently.
-func (r *TokenReviewer) known(key [sha256.Size]byte) (*tokenAnswer, bool) {
-	found, ok := r.cache.Get(key)
-	if !ok {
-		found, ok = r.refused.Get(key)
-	}
-	if !ok {
-		return nil, false
-	}
-	return found.(*tokenAnswer), true
-}
-
-func (r *TokenReviewer) review(ctx context.Context, token string) (*tokenAnswer, error) {
-	review, result := &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: token},
-	}, &authenticationv1.TokenReview{}
-	err := r.post(request.Unlogged(ctx), review, result)
+func (r *TokenReviewer) review(ctx context.Context, key questionKey, token string) (*tokenAnswer, error) {
+	asked := r.clock.Now()
+	result := &authenticationv1.TokenReview{}
+	spec := authenticationv1.TokenReviewSpec{Token: token}
+	err := r.post(request.Unlogged(ctx), &authenticationv1.TokenReview{Spec: spec}, result)
 	r.Counts.answered(err == nil && result.Status.Authenticated, err)
 	if err != nil {
 		return nil, request.AsUnavailable("reviewing the token", err)
 	}
+	answer := &tokenAnswer{}
 	if !result.Status.Authenticated {
-		answer := &tokenAnswer{}
 		if result.Status.Error != "" {
 			// The token's authenticator wrote this text and may have put the token into it.
 			said := strings.ReplaceAll(result.Status.Error, token, "[token]")
 			answer.err = errors.New("the token review says: " + request.Bounded(said))
 		}
+		r.apart.Add(key, answer, tokenFailureTTL-r.clock.Since(asked))
 		return answer, nil
 	}
-	identity := &user.DefaultInfo{
-		Name:   result.Status.User.Username,
-		UID:    result.Status.User.UID,
-		Groups: result.Status.User.Groups,
-	}
-	if len(result.Status.User.Extra) > 0 {
-		identity.Extra = make(map[string][]string, len(result.Status.User.Extra))
-		for key, values := range result.Status.User.Extra {
-			identity.Extra[key] = values
+	said := result.Status.User
+	who := &user.DefaultInfo{Name: said.Username, UID: said.UID, Groups: said.Groups}
+	if len(said.Extra) > 0 {
+		who.Extra = make(map[string][]string, len(said.Extra))
+		for key, values := range said.Extra {
+			who.Extra[key] = values
 		}
 	}
-	return &tokenAnswer{response: &authenticator.Response{User: identity}}, nil
+	answer.response = &authenticator.Response{User: who}
+	r.kept.Add(key, answer, tokenSuccessTTL-r.clock.Since(asked))
+	return answer, nil
 }

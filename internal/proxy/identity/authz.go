@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -15,7 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -41,38 +41,25 @@ type decision struct {
 	alone bool
 }
 
-// AccessReviewer authorizes by SubjectAccessReview. Equal questions of one user that come at the same time cause one
-// review. Answers are kept for a short time, which is counted from the moment at which the API server was asked.
+// AccessReviewer authorizes by SubjectAccessReview. How long an answer is kept is counted from the moment at which the API
+// server was asked. Answers about clients without a user are kept apart.
 type AccessReviewer struct {
-	post     PostReview
-	clock    clock.PassiveClock
-	allowTTL time.Duration
-	denyTTL  time.Duration
-	cache    *cache.LRUExpireCache // decision by the hash of the question
-	// strangers is the same for clients without a user. It is apart, so that a flood of their questions makes the API
-	// server be asked about no user again.
-	strangers *cache.LRUExpireCache
-	wider     widerQuestions
-	flights   reviewFlights[decision]
-	Counts    ReviewCounts
+	reviews[decision]
+	allowTTL, denyTTL time.Duration
+
+	widening  sync.Mutex
+	interests *cache.LRUExpireCache // interest by the key of a wider question; used under widening, as is the writing of answers
 }
 
 // NewAccessReviewer returns a reviewer that has no answers yet.
 func NewAccessReviewer(
-	post PostReview,
-	turns *admission.Admission,
-	clk clock.PassiveClock,
-	allowTTL, denyTTL time.Duration,
+	post PostReview, turns *admission.Admission, clk clock.PassiveClock, allowTTL, denyTTL time.Duration,
 ) *AccessReviewer {
 	return &AccessReviewer{
-		post:      post,
-		clock:     clk,
+		reviews:   newReviews[decision](post, turns, admission.AccessReview, clk, maxDecisions, maxStrangers),
 		allowTTL:  allowTTL,
 		denyTTL:   denyTTL,
-		cache:     cache.NewLRUExpireCacheWithClock(maxDecisions, clk),
-		strangers: cache.NewLRUExpireCacheWithClock(maxStrangers, clk),
-		wider:     widerQuestions{known: cache.NewLRUExpireCacheWithClock(maxWider, clk), window: allowTTL},
-		flights:   reviewFlights[decision]{admission: turns, kind: admission.AccessReview},
+		interests: cache.NewLRUExpireCacheWithClock(maxWider, clk),
 	}
 }
 
@@ -84,9 +71,6 @@ func (r *AccessReviewer) Authorize(
 ) (authorizer.Decision, string, error) {
 	return r.decide(ctx, attributes, false)
 }
-
-// Kept is how many answers are kept and have not expired.
-func (r *AccessReviewer) Kept() int { return len(r.cache.Keys()) + len(r.strangers.Keys()) }
 
 // decide returns the decision, with a reason that always names this proxy. A yes to a wider question counts when widen
 // is true.
@@ -119,44 +103,30 @@ func (r *AccessReviewer) ask(ctx context.Context, attributes authorizer.Attribut
 		return decision{verdict: authorizer.DecisionDeny}, err
 	}
 	q.mayWiden = widen && mayWiden(attributes)
-	if known, ok := r.known(q); ok {
-		r.Counts.Hits.Add(1)
-		return known, nil
-	}
-	r.Counts.Misses.Add(1)
-	r.widen(ctx, q)
-	pending, err := r.flights.ask(ctx, q.key, func(ctx context.Context) (decision, error) {
-		if known, ok := r.known(q); ok { // an equal or a wider question was answered in between
-			return known, nil
-		}
-		if known, ok := r.widenFirst(ctx, q); ok {
-			return known, nil
-		}
-		return r.review(ctx, q)
-	})
-	if err != nil {
-		return decision{}, err
-	}
-	return pending.wait(ctx)
+	return r.reviews.ask(ctx, q.keys[0],
+		func() (decision, bool) { return r.known(q) },
+		func(ctx context.Context) (decision, error) {
+			if known, ok := r.askWider(ctx, q); ok {
+				return known, nil
+			}
+			return r.review(ctx, q)
+		})
 }
 
 // known returns the answer to a question that was answered recently, by itself or as a part of a wider one.
 func (r *AccessReviewer) known(q *question) (decision, bool) {
-	found, ok := r.cache.Get(q.key)
-	if !ok {
-		found, ok = r.strangers.Get(q.key)
+	if known, ok := r.get(q.keys[0]); ok || !q.mayWiden {
+		return known, ok
 	}
-	if !ok {
-		return r.knownWider(q)
+	for _, wider := range q.keys[1:] {
+		if known, ok := r.get(wider); ok && known.verdict == authorizer.DecisionAllow && !known.alone {
+			return known, true
+		}
 	}
-	known := found.(decision)
-	return known, known.verdict != authorizer.DecisionAllow || !rememberedByAsker(q.verb)
+	return decision{}, false
 }
 
-func (r *AccessReviewer) review(
-	ctx context.Context,
-	q *question,
-) (decision, error) {
+func (r *AccessReviewer) review(ctx context.Context, q *question) (decision, error) {
 	asked := r.clock.Now()
 	result := &authorizationv1.SubjectAccessReview{}
 	err := r.post(ctx, &authorizationv1.SubjectAccessReview{Spec: q.spec}, result)
@@ -174,23 +144,8 @@ func (r *AccessReviewer) review(
 	case result.Status.Allowed:
 		answer.verdict, ttl = authorizer.DecisionAllow, r.allowTTL
 	}
-	answers := r.cache
-	if q.spec.User == user.Anonymous {
-		answers = r.strangers
-	}
-	r.keep(q, answer, answers, ttl-r.clock.Since(asked))
+	r.keep(q, answer, ttl-r.clock.Since(asked))
 	return answer, nil
-}
-
-// PostReview asks the API server for one review.
-type PostReview func(ctx context.Context, review, result runtime.Object) error
-
-// NewPostReview returns a PostReview that asks once. client-go would by itself ask again when the API server says that it is
-// busy, and sleep in between for as long as it is told to; the client is told instead.
-func NewPostReview(client rest.Interface, resource string) PostReview {
-	return func(ctx context.Context, review, result runtime.Object) error {
-		return client.Post().Resource(resource).MaxRetries(0).Body(review).Do(ctx).Into(result)
-	}
 }
 
 // Authorize passes on what the reviewer allows, and answers 403 to the rest.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // verifyOnce returns the user whom the certificates of a request name. They are verified once in a generation of CAs,
@@ -25,22 +24,12 @@ func verifyOnce(
 	if user, known, err := trusted.Known(what, presented); known {
 		return user, err
 	}
-	state := request.From(ctx)
-	who, member := state.Asker()
-	turn, err := verifications.Join(who, admission.Cost{Kind: admission.Certificate, Member: member})
+	turn, err := takeTurn(ctx, verifications, admission.Certificate, "waiting for a turn to verify the client certificate")
 	if err != nil {
 		noteUnavailable(ctx, err)
 		return nil, err
 	}
 	defer turn.Leave()
-	if state != nil {
-		state.Holds.Looked()
-	}
-	if err := turn.Wait(ctx); err != nil {
-		err = &request.UnavailableError{Doing: "waiting for a turn to verify the client certificate", Cause: err}
-		noteUnavailable(ctx, err)
-		return nil, err
-	}
 	return trusted.Verify(what, presented)
 }
 
