@@ -56,7 +56,7 @@ func (c *chain) handler() http.Handler {
 	// Is it a login's turn? 429 for a client that wants too many at once.
 	h = limitLogins(h, c.admission, c.goodLogins, c.loginGroup, s)
 	// May that user do this? 403 by SubjectAccessReview.
-	h = identity.Authorize(h, c.authorizer, c.decided(), s)
+	h = identity.Authorize(h, c.authorizer, s)
 	// An Impersonate- header that nested impersonation did not consume is refused.
 	h = refuseLeftovers(h, s)
 	// Nested impersonation: consumes Impersonate-*, puts another user into the context.
@@ -110,14 +110,6 @@ func (c *chain) refuseEarly(w http.ResponseWriter, req *http.Request, err error)
 	setUp(c.metrics.measure(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		refuseFull(w, req, c.serializer, err)
 	}))).ServeHTTP(w, req)
-}
-
-// decided returns the function that is called with every decision, nil without an audit log.
-func (c *chain) decided() identity.Decided {
-	if c.audit == nil {
-		return nil
-	}
-	return noteDecision
 }
 
 // frontProxyHeaderConfig names the headers that are removed when authentication is done.

@@ -116,7 +116,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	)
 	var presented authenticator.Token = s.tokens
 	if o.BearerTokens != nil {
-		presented = identity.OtherTokens{Token: o.BearerTokens(s.tokens)}
+		presented = o.BearerTokens(s.tokens)
 	}
 	reviews := identity.NewPostReview(questions.access.RESTClient(), "subjectaccessreviews")
 	s.access = identity.NewAccessReviewer(reviews, o.Admission, o.Clock, o.AllowTTL, o.DenyTTL)

@@ -47,81 +47,66 @@ func NewAuthenticator(
 	verifications *admission.Admission,
 	refused *logs.Sampler,
 ) authenticator.Request {
-	kept := presentedTokens{tokens}
+	certificates, bearers := &clientCertificates{trusted, verifications}, clientTokens(tokens)
 	presented := union.New(
-		&frontProxyAuthenticator{trust: trusted, work: verifications},
-		&certificateAuthenticator{trust: trusted, work: verifications},
-		bearertoken.New(kept),
-		websocket.NewProtocolAuthenticator(kept),
+		authenticator.RequestFunc(certificates.frontProxy),
+		authenticator.RequestFunc(certificates.user),
+		bearertoken.New(bearers),
+		websocket.NewProtocolAuthenticator(bearers),
 	)
 	// A client whose credential is not valid must get 401, and not become anonymous: hence fail on error.
-	return quiet{union.NewFailOnError(namedUsers{group.NewAuthenticatedGroupAdder(presented)}, anonymous), refused}
+	all := union.NewFailOnError(namedUsers(presented), anonymous)
+	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		response, ok, err := all.AuthenticateRequest(req)
+		if err != nil {
+			// The filter of the API server would log each as an error, and strangers can cause as many as they like. Without an
+			// error and without a user, the answer is the same.
+			refused.Info(klog.FromContext(req.Context()), "reason", request.Bounded(err.Error()))
+			return nil, false, nil //nolint:nilerr // see above
+		}
+		return response, ok, nil
+	})
 }
 
-// quiet logs samples of the reasons why credentials are refused. The filter of the API server would log each of them
-// as an error, and clients without credentials can cause as many as they like.
-type quiet struct {
-	authenticator.Request
-	refused *logs.Sampler
-}
-
-func (a quiet) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
-	response, ok, err := a.Request.AuthenticateRequest(req)
-	if err != nil {
-		a.refused.Info(klog.FromContext(req.Context()), "reason", request.Bounded(err.Error()))
-		return nil, false, nil //nolint:nilerr // without an error and without a user, the answer is the same
-	}
-	return response, ok, nil
-}
-
-// OtherTokens are bearer tokens that the cluster alone does not know. What vouches for them may be away, as the API
-// server may.
-type OtherTokens struct {
-	authenticator.Token
-}
-
-// AuthenticateToken implements authenticator.Token.
-func (o OtherTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	response, ok, err := o.Token.AuthenticateToken(ctx, token)
-	if !ok {
+// clientTokens refuses tokens that are too long, and notes the one by which a request was authenticated, or that what
+// vouches for it is away. A certificate is tried first, so no token is noted for a request that also has a good
+// certificate.
+func clientTokens(next authenticator.Token) authenticator.Token {
+	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		if len(token) > MaxToken {
+			return nil, false, fmt.Errorf("the bearer token has %d bytes, and may have %d", len(token), MaxToken)
+		}
+		response, ok, err := next.AuthenticateToken(ctx, token)
+		if state := request.From(ctx); ok && err == nil && state != nil {
+			state.ClientToken = token
+		}
 		noteUnavailable(ctx, err)
+		return response, ok, err
+	})
+}
+
+// noteUnavailable notes that authentication was not decided, so that the client does not get a 401.
+func noteUnavailable(ctx context.Context, err error) {
+	if state := request.From(ctx); state != nil && request.IsUnavailable(err) {
+		state.Unavailable = err
 	}
-	return response, ok, err
 }
 
 // namedUsers refuses users whose name is empty or blank, whatever authenticator accepted them.
-type namedUsers struct {
-	authenticator.Request
-}
-
-func (a namedUsers) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
-	response, ok, err := a.Request.AuthenticateRequest(req)
-	if ok && err == nil && strings.TrimSpace(response.User.GetName()) == "" {
-		return nil, false, errors.New("the credential names no user")
-	}
-	return response, ok, err
+func namedUsers(next authenticator.Request) authenticator.Request {
+	next = group.NewAuthenticatedGroupAdder(next)
+	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		response, ok, err := next.AuthenticateRequest(req)
+		if ok && err == nil && strings.TrimSpace(response.User.GetName()) == "" {
+			return nil, false, errors.New("the credential names no user")
+		}
+		return response, ok, err
+	})
 }
 
 // TokenAlone authenticates a request whose only credential is a bearer token.
 func TokenAlone(tokens authenticator.Token) authenticator.Request {
-	return namedUsers{group.NewAuthenticatedGroupAdder(bearertoken.New(tokens))}
-}
-
-// presentedTokens refuses tokens that are too long, and notes the one by which a request was authenticated. A
-// certificate is tried first, so no token is noted for a request that also has a good certificate.
-type presentedTokens struct {
-	authenticator.Token
-}
-
-func (p presentedTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	if len(token) > MaxToken {
-		return nil, false, fmt.Errorf("the bearer token has %d bytes, and may have %d", len(token), MaxToken)
-	}
-	response, ok, err := p.Token.AuthenticateToken(ctx, token)
-	if state := request.From(ctx); ok && err == nil && state != nil {
-		state.ClientToken = token
-	}
-	return response, ok, err
+	return namedUsers(bearertoken.New(tokens))
 }
 
 // Unauthenticated answers requests that no authenticator accepted. The answer is 401, or 503 when the API server
@@ -170,17 +155,9 @@ func (r *TokenReviewer) AuthenticateToken(ctx context.Context, token string) (*a
 		func() (*tokenAnswer, bool) { return r.get(key) },
 		func(ctx context.Context) (*tokenAnswer, error) { return r.review(ctx, key, token) })
 	if err != nil {
-		noteUnavailable(ctx, err)
 		return nil, false, err
 	}
 	return answer.response, answer.response != nil, answer.err
-}
-
-// noteUnavailable notes that authentication was not decided, so that the client does not get a 401.
-func noteUnavailable(ctx context.Context, err error) {
-	if state := request.From(ctx); state != nil && request.IsUnavailable(err) {
-		state.Unavailable = err
-	}
 }
 
 func (r *TokenReviewer) review(ctx context.Context, key questionKey, token string) (*tokenAnswer, error) {

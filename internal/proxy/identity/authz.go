@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
@@ -66,8 +67,7 @@ func NewAccessReviewer(
 // Authorize implements authorizer.UnconditionalAuthorizer for nested impersonation, about which the API server is asked
 // exactly. The reason that it returns always names this proxy.
 func (r *AccessReviewer) Authorize(
-	ctx context.Context,
-	attributes authorizer.Attributes,
+	ctx context.Context, attributes authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
 	return r.decide(ctx, attributes, false)
 }
@@ -75,9 +75,7 @@ func (r *AccessReviewer) Authorize(
 // decide returns the decision, with a reason that always names this proxy. A yes to a wider question counts when widen
 // is true.
 func (r *AccessReviewer) decide(
-	ctx context.Context,
-	attributes authorizer.Attributes,
-	widen bool,
+	ctx context.Context, attributes authorizer.Attributes, widen bool,
 ) (authorizer.Decision, string, error) {
 	answer, err := r.ask(ctx, attributes, widen)
 	if answer.reason != "" {
@@ -148,8 +146,8 @@ func (r *AccessReviewer) review(ctx context.Context, q *question) (decision, err
 	return answer, nil
 }
 
-// Authorize passes on what the reviewer allows, and answers 403 to the rest.
-func Authorize(next http.Handler, r *AccessReviewer, note Decided, s runtime.NegotiatedSerializer) http.Handler {
+// Authorize passes on what the reviewer allows, and answers 403 to the rest. The decision is written into the audit log.
+func Authorize(next http.Handler, r *AccessReviewer, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
 		attributes, err := filters.GetAuthorizerAttributes(ctx)
@@ -159,42 +157,26 @@ func Authorize(next http.Handler, r *AccessReviewer, note Decided, s runtime.Neg
 		}
 		for asked := attributes; asked != nil; asked = alsoNeeded(asked) {
 			verdict, reason, err := r.decide(ctx, asked, true)
-			note.tell(ctx, verdict, reason, err)
-			if err := refusal(ctx, asked, verdict, reason, err); err != nil {
-				request.WriteStatus(w, req, s, err)
+			if err != nil || verdict != authorizer.DecisionAllow {
+				request.WriteStatus(w, req, s, refusal(ctx, asked, reason, err))
 				return
 			}
+			audit.AddAuditAnnotation(ctx, "authorization.k8s.io/decision", "allow")
 		}
 		next.ServeHTTP(w, req)
 	})
 }
 
-// Decided is called with every decision. It is nil when there is no audit log to write decisions to.
-type Decided func(ctx context.Context, verdict authorizer.Decision, reason string, err error)
-
-func (d Decided) tell(ctx context.Context, verdict authorizer.Decision, reason string, err error) {
-	if d != nil {
-		d(ctx, verdict, reason, err)
-	}
-}
-
-// refusal turns a reviewer's decision into the error for the client. It is nil when the request is allowed.
-func refusal(
-	ctx context.Context,
-	asked authorizer.Attributes,
-	verdict authorizer.Decision,
-	reason string,
-	err error,
-) error {
+// refusal returns the error for the client of a request that is not allowed. With err, nothing was decided.
+func refusal(ctx context.Context, asked authorizer.Attributes, reason string, err error) error {
 	switch {
-	case verdict == authorizer.DecisionAllow:
-		return nil
 	case request.IsUnavailable(err):
 		return request.StatusUnanswered(ctx, err, "the API server cannot be reached to authorize the request")
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Refused a request that could not be authorized")
 		return apierrors.NewInternalError(errNotAuthorizable)
 	}
+	audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "forbid", "authorization.k8s.io/reason", reason)
 	return responsewriters.ForbiddenStatusError(asked, reason)
 }
 
@@ -208,19 +190,11 @@ func alsoNeeded(asked authorizer.Attributes) authorizer.Attributes {
 	}
 	switch asked.GetSubresource() {
 	case "exec", "attach", "portforward":
-	default:
-		return nil
+		return toCreate{asked}
 	}
-	return &authorizer.AttributesRecord{
-		User:            asked.GetUser(),
-		Verb:            "create",
-		Namespace:       asked.GetNamespace(),
-		APIGroup:        asked.GetAPIGroup(),
-		APIVersion:      asked.GetAPIVersion(),
-		Resource:        asked.GetResource(),
-		Subresource:     asked.GetSubresource(),
-		Name:            asked.GetName(),
-		ResourceRequest: true,
-		Path:            asked.GetPath(),
-	}
+	return nil
 }
+
+type toCreate struct{ authorizer.Attributes }
+
+func (toCreate) GetVerb() string { return "create" }
