@@ -27,9 +27,7 @@ func newQuestion(attributes authorizer.Attributes) (*question, error) {
 	q := &question{spec: reviewSpec(attributes), verb: attributes.GetVerb()}
 	widest, about := q.spec, q.spec.ResourceAttributes
 	if about != nil {
-		widest.ResourceAttributes = &authorizationv1.ResourceAttributes{
-			Verb: about.Verb, Group: about.Group, Version: about.Version, Resource: about.Resource, Subresource: about.Subresource,
-		}
+		widest = widened(q.spec, true)
 	}
 	if err := q.narrow('w', &widest); err != nil || about == nil {
 		return q, err
@@ -61,15 +59,21 @@ func (q *question) narrow(kind byte, part interface{ Marshal() ([]byte, error) }
 	return nil
 }
 
-// wider returns the question of the key i. A selector only narrows what is asked for, so it goes with the name.
+// wider returns the question of the key i.
 func (q *question) wider(i int) *question {
-	spec, about := q.spec, *q.spec.ResourceAttributes
+	return &question{spec: widened(q.spec, i == len(q.keys)-1), verb: q.verb, keys: q.keys[i:], mayWiden: true}
+}
+
+// widened asks what spec asks, about all objects in the namespace, or everywhere. A selector only narrows what is asked
+// for, so it goes with the name.
+func widened(spec authorizationv1.SubjectAccessReviewSpec, everywhere bool) authorizationv1.SubjectAccessReviewSpec {
+	about := *spec.ResourceAttributes
 	about.Name, about.FieldSelector, about.LabelSelector = "", nil, nil
-	if i == len(q.keys)-1 {
+	if everywhere {
 		about.Namespace = ""
 	}
 	spec.ResourceAttributes = &about
-	return &question{spec: spec, verb: q.verb, keys: q.keys[i:], mayWiden: true}
+	return spec
 }
 
 // mayWiden is true when the API server authorizes the very request once more, as the same user, so that a yes to a wider
