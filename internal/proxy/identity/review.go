@@ -57,8 +57,9 @@ func selectorOperator(o selection.Operator) string {
 		return string(metav1.LabelSelectorOpExists)
 	case selection.DoesNotExist:
 		return string(metav1.LabelSelectorOpDoesNotExist)
+	default:
+		return ""
 	}
-	return ""
 }
 
 func fieldSelector(requirements fields.Requirements) *authorizationv1.FieldSelectorAttributes {

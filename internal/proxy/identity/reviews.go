@@ -124,10 +124,10 @@ func (r *reviews[T]) ask(
 	if who.User != "" {
 		key.owner.Address = "" // one user, wherever from
 	}
+	own := &flight[T]{landed: make(chan struct{})}
 	for {
 		r.mu.Lock()
 		other, flies := r.flying[key]
-		own := &flight[T]{landed: make(chan struct{})}
 		if !flies {
 			r.flying[key] = own
 		}
@@ -173,7 +173,9 @@ func (r *reviews[T]) fly(
 
 // takeTurn waits until it is the request's turn for work of this kind. The error is a *admission.Full, or a
 // *request.UnavailableError when ctx ends before.
-func takeTurn(ctx context.Context, a *admission.Admission, kind admission.Kind, doing string) (*admission.Place, error) {
+func takeTurn(
+	ctx context.Context, a *admission.Admission, kind admission.Kind, doing string,
+) (*admission.Place, error) {
 	who, member := request.From(ctx).Asker()
 	turn, err := a.Join(who, admission.Cost{Kind: kind, Member: member})
 	if err != nil {
