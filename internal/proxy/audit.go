@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -100,17 +99,6 @@ func (w *informalWriter) WriteHeader(code int) {
 // writeRefused logs requests that could not be authenticated.
 func (l *AuditLog) writeRefused(next http.Handler) http.Handler {
 	return filters.WithFailedAuthenticationAudit(next, l.sink, l.policy)
-}
-
-// noteDecision writes the decision about a request into the audit log, if there is one.
-func noteDecision(ctx context.Context, verdict authorizer.Decision, reason string, err error) {
-	switch {
-	case err != nil: // nothing was decided
-	case verdict == authorizer.DecisionAllow:
-		audit.AddAuditAnnotation(ctx, "authorization.k8s.io/decision", "allow")
-	default:
-		audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "forbid", "authorization.k8s.io/reason", reason)
-	}
 }
 
 // metadataAtMost lowers the level of a policy to Metadata, because the proxy knows no more.

@@ -10,11 +10,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 )
+
+const aConfigMap = "/api/v1/namespaces/d/configmaps/one"
 
 // allowing returns an authorizer that allows "verb resource[/subresource]" and paths.
 func allowing(allowed ...string) func(authorizationv1.SubjectAccessReviewSpec) (bool, string) {
@@ -88,10 +91,74 @@ func TestDenials(t *testing.T) {
 		})
 	}
 	for _, sent := range p.api.requests() {
-		// A plain read may be sent while its review is under way: see TestSpeculativeReads.
-		if sent.Method != "GET" || sent.URI != "/api/v1/namespaces/kube-system/pods/x" {
-			t.Errorf("want nothing sent on, got %s %s", sent.Method, sent.URI)
-		}
+		t.Errorf("want nothing sent on, got %s %s", sent.Method, sent.URI)
+	}
+}
+
+// TestDenialBeforeEveryOtherRefusal gives a user who cannot be impersonated first of all what is said to every denied
+// one.
+func TestDenialBeforeEveryOtherRefusal(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.set(func() { p.api.allow = allowing() })
+	p.token.set("")
+	if got := p.get(t, p.as(t, "jane"), aConfigMap, nil); got.Code != 403 || len(p.api.requests()) != 0 {
+		t.Errorf("want 403 and nothing sent on, got %d: %s", got.Code, got.Body)
+	}
+}
+
+// TestDeniedRequestsAreNotSent denies reads, and what could act.
+func TestDeniedRequestsAreNotSent(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, method, path, body string
+		header                   http.Header
+	}{
+		{"get", "GET", aConfigMap, "", nil},
+		{"list", "GET", "/api/v1/configmaps", "", nil},
+		{"watch", "GET", "/api/v1/configmaps?watch=1", "", nil},
+		{"create", "POST", "/api/v1/namespaces/d/configmaps", "{}", nil},
+		{"delete", "DELETE", aConfigMap, "", nil},
+		{"patch", "PATCH", aConfigMap, "{}", nil},
+		{"logs", "GET", "/api/v1/namespaces/d/pods/x/log", "", nil},
+		{"status", "GET", "/api/v1/namespaces/d/pods/x/status", "", nil},
+		{"exec", "GET", "/api/v1/namespaces/d/pods/x/exec?command=true", "", nil},
+		{"port-forward", "GET", "/api/v1/namespaces/d/pods/x/portforward", "", nil},
+		{"proxy of a pod", "GET", "/api/v1/namespaces/d/pods/x/proxy/", "", nil},
+		{"proxy of a service", "GET", "/api/v1/namespaces/d/services/x/proxy/a", "", nil},
+		{"proxy of a node", "GET", "/api/v1/nodes/x/proxy/run", "", nil},
+		{"proxy in the old way", "GET", "/api/v1/proxy/nodes/x", "", nil},
+		{"a path", "GET", "/metrics", "", nil},
+		{"get with a body", "GET", aConfigMap, "{}", nil},
+		{"a token that may have to travel itself", "GET", aConfigMap, "", http.Header{"Authorization": {"Bearer t"}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			p.api.set(func() {
+				p.api.allow = allowing()
+				p.api.tokens["t"] = authenticationv1.UserInfo{Username: "jane", UID: "u"}
+			})
+			client := p.as(t, "jane")
+			if test.header != nil {
+				client = p.client(t, nil)
+			}
+			got := p.do(t, client, test.method, test.path, test.header, test.body)
+			if got.Code != 403 || len(p.api.requests()) != 0 {
+				t.Errorf("want 403 and nothing sent on, got %d and %d requests: %s", got.Code, len(p.api.requests()), got.Body)
+			}
+		})
+	}
+}
+
+// TestNestedImpersonationComesFirst sends nothing for a client that may not impersonate, also when it only reads.
+func TestNestedImpersonationComesFirst(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	p.api.set(func() { p.api.allow = allowing("get configmaps") })
+	got := p.get(t, p.as(t, "jane"), aConfigMap, http.Header{"Impersonate-User": {"joe"}})
+	if got.Code != 403 || !strings.Contains(got.Body, "impersonate") || len(p.api.requests()) != 0 {
+		t.Errorf("want 403 and nothing sent on, got %d and %d requests: %s", got.Code, len(p.api.requests()), got.Body)
 	}
 }
 

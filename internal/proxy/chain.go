@@ -29,8 +29,8 @@ func handler(c *Server, loginGroup string) http.Handler {
 	h = relay.TakeTurn(h, c.Admission, relay.NewLongAnswers(c.Clock), s)
 	// Is it a login's turn? 429 for a client that wants too many at once.
 	h = limitLogins(h, c.Admission, newGoodLogins(c.Clock), loginGroup, s)
-	// May that user do this? 403 by SubjectAccessReview; a plain read is sent before the review is answered.
-	h = identity.Authorize(h, c.access, noteDecision, s)
+	// May that user do this? 403 by SubjectAccessReview.
+	h = identity.Authorize(h, c.access, s)
 	// An Impersonate- header that nested impersonation did not consume is refused.
 	h = refuseLeftovers(h, s)
 	// Nested impersonation: consumes Impersonate-*, puts another user into the context.

@@ -22,10 +22,6 @@
 // RoundTripper (asUser): it runs after hop-by-hop headers were removed, so that a Connection header cannot name ours,
 // and it can refuse, which Rewrite cannot. No user in the context means no request.
 //
-// There is one exception: a plain read is sent while its access review is under way, and the answer is held back
-// until the review allows it (identity/speculative.go). A request that could change something is sent only after it was
-// allowed.
-//
 // What they tell each other about a request is in request. Before all of them stands edge, which knows connections, and
 // admission decides how much clients may hold and cause. docs/overload.md has the order of all steps.
 //

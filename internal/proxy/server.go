@@ -116,20 +116,19 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	)
 	var presented authenticator.Token = s.tokens
 	if o.BearerTokens != nil {
-		presented = identity.OtherTokens{Token: o.BearerTokens(s.tokens)}
+		presented = o.BearerTokens(s.tokens)
 	}
 	reviews := identity.NewPostReview(questions.AuthorizationV1().RESTClient(), "subjectaccessreviews")
 	s.access = identity.NewAccessReviewer(reviews, o.Admission, o.Clock, o.AllowTTL, o.DenyTTL)
 	s.authenticator = identity.NewAuthenticator(s.trust, presented, s.anonymous, o.Admission, s.refused)
 	s.forward = relay.NewHandler(relay.Options{
-		Upstream:            up,
-		Token:               o.Token,
-		Version:             s.version,
-		TokenAlone:          identity.TokenAlone(s.tokens),
-		HoldUntilAuthorized: identity.HoldUntilAuthorized,
-		Admission:           o.Admission,
-		Failed:              s.failed,
-		Serializer:          s.serializer,
+		Upstream:   up,
+		Token:      o.Token,
+		Version:    s.version,
+		TokenAlone: identity.TokenAlone(s.tokens),
+		Admission:  o.Admission,
+		Failed:     s.failed,
+		Serializer: s.serializer,
 	})
 	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: s.trust, clock: o.Clock}
 	said := serverLog{logger: klog.FromContext(ctx), metrics: o.Metrics}

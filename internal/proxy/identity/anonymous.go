@@ -30,14 +30,15 @@ type anonymousPolicy struct {
 // how users without credentials get some.
 type Anonymous struct {
 	loginGroup string
-	prober     anonymousProber
+	upstream   *url.URL
+	transport  http.RoundTripper
 	policy     atomic.Pointer[anonymousPolicy]
 }
 
 // NewAnonymous returns one that admits nobody before Prime. LoginGroup is the API group of TokenCredentialRequest.
 // Requests over transport have no credentials.
 func NewAnonymous(loginGroup string, upstream *url.URL, transport http.RoundTripper) *Anonymous {
-	return &Anonymous{loginGroup: loginGroup, prober: anonymousProber{upstream: upstream, transport: transport}}
+	return &Anonymous{loginGroup: loginGroup, upstream: upstream, transport: transport}
 }
 
 // AuthenticateRequest implements authenticator.Request.
@@ -45,10 +46,8 @@ func (a *Anonymous) AuthenticateRequest(req *http.Request) (*authenticator.Respo
 	if !a.admits(req) {
 		return nil, false, nil
 	}
-	return &authenticator.Response{User: &user.DefaultInfo{
-		Name:   user.Anonymous,
-		Groups: []string{user.AllUnauthenticated},
-	}}, true, nil
+	nobody := &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
+	return &authenticator.Response{User: nobody}, true, nil
 }
 
 func (a *Anonymous) admits(req *http.Request) bool {
@@ -74,27 +73,22 @@ func IsLogin(info *apirequest.RequestInfo, group string) bool {
 		info.Subresource == ""
 }
 
-// anonymousProber sends requests without credentials to the API server to find out which of them it admits.
-type anonymousProber struct {
-	upstream  *url.URL
-	transport http.RoundTripper
-}
-
-func (p *anonymousProber) probe(ctx context.Context) (*anonymousPolicy, error) {
+// probe sends requests without credentials to the API server to find out which of them it admits.
+func (a *Anonymous) probe(ctx context.Context) (*anonymousPolicy, error) {
 	policy := &anonymousPolicy{}
-	health, err := p.admitted(ctx, "/healthz", "")
+	health, err := a.admitted(ctx, "/healthz", "")
 	if err != nil {
 		return nil, fmt.Errorf("could not detect if anonymous authentication is enabled: error from healthz API: %w", err)
 	}
 	policy.health[0] = health
 	for i, path := range healthPaths[1:] {
-		admitted, err := p.admitted(ctx, path, "")
+		admitted, err := a.admitted(ctx, path, "")
 		if err != nil {
 			admitted = health // the API server does not have this path or is not ready: same as /healthz
 		}
 		policy.health[i+1] = admitted
 	}
-	policy.rest, err = p.admitted(ctx, "/api/v1/nodes", "limit=1")
+	policy.rest, err = a.admitted(ctx, "/api/v1/nodes", "limit=1")
 	if err != nil {
 		return nil, fmt.Errorf("could not detect if anonymous authentication is enabled: error from v1 nodes API: %w", err)
 	}
@@ -102,16 +96,16 @@ func (p *anonymousProber) probe(ctx context.Context) (*anonymousPolicy, error) {
 }
 
 // admitted is true when the API server let the request pass authentication.
-func (p *anonymousProber) admitted(ctx context.Context, path, query string) (bool, error) {
+func (a *Anonymous) admitted(ctx context.Context, path, query string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	target := p.upstream.JoinPath(path)
+	target := a.upstream.JoinPath(path)
 	target.RawQuery = query
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return false, err
 	}
-	res, err := p.transport.RoundTrip(req)
+	res, err := a.transport.RoundTrip(req)
 	if err != nil {
 		return false, err
 	}
@@ -128,7 +122,7 @@ func (p *anonymousProber) admitted(ctx context.Context, path, query string) (boo
 
 // Prime finds out for the first time what the API server admits. It returns an error when that cannot be told.
 func (a *Anonymous) Prime(ctx context.Context) error {
-	policy, err := a.prober.probe(ctx)
+	policy, err := a.probe(ctx)
 	if err != nil {
 		return err
 	}
@@ -138,7 +132,7 @@ func (a *Anonymous) Prime(ctx context.Context) error {
 
 // Refresh probes again. When the API server gives no answer, the last policy is kept.
 func (a *Anonymous) Refresh(ctx context.Context) {
-	policy, err := a.prober.probe(ctx)
+	policy, err := a.probe(ctx)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Kept the last known anonymous authentication policy", "reason", err.Error())
 		return

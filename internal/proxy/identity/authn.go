@@ -13,7 +13,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
@@ -30,8 +29,6 @@ import (
 )
 
 const (
-	// ReviewTimeout is how long the API server may take to answer a review.
-	ReviewTimeout   = 10 * time.Second
 	tokenSuccessTTL = 10 * time.Second
 	tokenFailureTTL = time.Second
 	maxTokens       = 4096
@@ -50,81 +47,66 @@ func NewAuthenticator(
 	verifications *admission.Admission,
 	refused *logs.Sampler,
 ) authenticator.Request {
-	kept := presentedTokens{tokens}
+	certificates, bearers := &clientCertificates{trusted, verifications}, clientTokens(tokens)
 	presented := union.New(
-		&frontProxyAuthenticator{trust: trusted, work: verifications},
-		&certificateAuthenticator{trust: trusted, work: verifications},
-		bearertoken.New(kept),
-		websocket.NewProtocolAuthenticator(kept),
+		authenticator.RequestFunc(certificates.frontProxy),
+		authenticator.RequestFunc(certificates.user),
+		bearertoken.New(bearers),
+		websocket.NewProtocolAuthenticator(bearers),
 	)
 	// A client whose credential is not valid must get 401, and not become anonymous: hence fail on error.
-	return quiet{union.NewFailOnError(namedUsers{group.NewAuthenticatedGroupAdder(presented)}, anonymous), refused}
+	all := union.NewFailOnError(namedUsers(presented), anonymous)
+	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		response, ok, err := all.AuthenticateRequest(req)
+		if err != nil {
+			// The filter of the API server would log each as an error, and strangers can cause as many as they like. Without an
+			// error and without a user, the answer is the same.
+			refused.Info(klog.FromContext(req.Context()), "reason", request.Bounded(err.Error()))
+			return nil, false, nil //nolint:nilerr // see above
+		}
+		return response, ok, nil
+	})
 }
 
-// quiet logs samples of the reasons why credentials are refused. The filter of the API server would log each of them
-// as an error, and clients without credentials can cause as many as they like.
-type quiet struct {
-	authenticator.Request
-	refused *logs.Sampler
-}
-
-func (a quiet) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
-	response, ok, err := a.Request.AuthenticateRequest(req)
-	if err != nil {
-		a.refused.Info(klog.FromContext(req.Context()), "reason", request.Bounded(err.Error()))
-		return nil, false, nil //nolint:nilerr // without an error and without a user, the answer is the same
-	}
-	return response, ok, nil
-}
-
-// OtherTokens are bearer tokens that the cluster alone does not know. What vouches for them may be away, as the API
-// server may.
-type OtherTokens struct {
-	authenticator.Token
-}
-
-// AuthenticateToken implements authenticator.Token.
-func (o OtherTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	response, ok, err := o.Token.AuthenticateToken(ctx, token)
-	if !ok {
+// clientTokens refuses tokens that are too long, and notes the one by which a request was authenticated, or that what
+// vouches for it is away. A certificate is tried first, so no token is noted for a request that also has a good
+// certificate.
+func clientTokens(next authenticator.Token) authenticator.Token {
+	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		if len(token) > MaxToken {
+			return nil, false, fmt.Errorf("the bearer token has %d bytes, and may have %d", len(token), MaxToken)
+		}
+		response, ok, err := next.AuthenticateToken(ctx, token)
+		if state := request.From(ctx); ok && err == nil && state != nil {
+			state.ClientToken = token
+		}
 		noteUnavailable(ctx, err)
+		return response, ok, err
+	})
+}
+
+// noteUnavailable notes that authentication was not decided, so that the client does not get a 401.
+func noteUnavailable(ctx context.Context, err error) {
+	if state := request.From(ctx); state != nil && request.IsUnavailable(err) {
+		state.Unavailable = err
 	}
-	return response, ok, err
 }
 
 // namedUsers refuses users whose name is empty or blank, whatever authenticator accepted them.
-type namedUsers struct {
-	authenticator.Request
-}
-
-func (a namedUsers) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
-	response, ok, err := a.Request.AuthenticateRequest(req)
-	if ok && err == nil && strings.TrimSpace(response.User.GetName()) == "" {
-		return nil, false, errors.New("the credential names no user")
-	}
-	return response, ok, err
+func namedUsers(next authenticator.Request) authenticator.Request {
+	next = group.NewAuthenticatedGroupAdder(next)
+	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		response, ok, err := next.AuthenticateRequest(req)
+		if ok && err == nil && strings.TrimSpace(response.User.GetName()) == "" {
+			return nil, false, errors.New("the credential names no user")
+		}
+		return response, ok, err
+	})
 }
 
 // TokenAlone authenticates a request whose only credential is a bearer token.
 func TokenAlone(tokens authenticator.Token) authenticator.Request {
-	return namedUsers{group.NewAuthenticatedGroupAdder(bearertoken.New(tokens))}
-}
-
-// presentedTokens refuses tokens that are too long, and notes the one by which a request was authenticated. A
-// certificate is tried first, so no token is noted for a request that also has a good certificate.
-type presentedTokens struct {
-	authenticator.Token
-}
-
-func (p presentedTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	if len(token) > MaxToken {
-		return nil, false, fmt.Errorf("the bearer token has %d bytes, and may have %d", len(token), MaxToken)
-	}
-	response, ok, err := p.Token.AuthenticateToken(ctx, token)
-	if state := request.From(ctx); ok && err == nil && state != nil {
-		state.ClientToken = token
-	}
-	return response, ok, err
+	return namedUsers(bearertoken.New(tokens))
 }
 
 // Unauthenticated answers requests that no authenticator accepted. The answer is 401, or 503 when the API server
@@ -143,18 +125,11 @@ func Unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	})
 }
 
-// TokenReviewer authenticates bearer tokens by TokenReview. Its cache holds no tokens: answers are kept under a keyed
-// hash of the token. Requests on one connection with the same token that come at the same time cause one review.
+// TokenReviewer authenticates bearer tokens by TokenReview. It keeps no tokens: answers are kept under a keyed hash of the
+// token, those about tokens that are no good apart.
 type TokenReviewer struct {
-	post  PostReview
-	clock clock.PassiveClock
-	salt  [sha256.Size]byte
-	cache *cache.LRUExpireCache // *tokenAnswer by the keyed hash of the token
-	// refused is the same for tokens that are no good. It is apart, so that a flood of them makes no user be asked about
-	// again.
-	refused *cache.LRUExpireCache
-	flights reviewFlights[*tokenAnswer]
-	Counts  ReviewCounts
+	reviews[*tokenAnswer]
+	salt [sha256.Size]byte
 }
 
 // tokenAnswer is what the API server said about a token.
@@ -166,11 +141,7 @@ type tokenAnswer struct {
 // NewTokenReviewer returns a reviewer that has no answers yet.
 func NewTokenReviewer(post PostReview, turns *admission.Admission, clk clock.PassiveClock) *TokenReviewer {
 	r := &TokenReviewer{
-		post:    post,
-		clock:   clk,
-		cache:   cache.NewLRUExpireCacheWithClock(maxTokens, clk),
-		refused: cache.NewLRUExpireCacheWithClock(maxTokens, clk),
-		flights: reviewFlights[*tokenAnswer]{admission: turns, kind: admission.TokenReview},
+		reviews: newReviews[*tokenAnswer](post, turns, admission.TokenReview, clk, maxTokens, maxTokens),
 	}
 	_, _ = rand.Read(r.salt[:]) // it never fails
 	return r
@@ -178,93 +149,44 @@ func NewTokenReviewer(post PostReview, turns *admission.Admission, clk clock.Pas
 
 // AuthenticateToken implements authenticator.Token.
 func (r *TokenReviewer) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	answer, err := r.answer(ctx, token)
+	key := questionKey(sha256.Sum256(append(r.salt[:len(r.salt):len(r.salt)], token...)))
+	answer, err := r.ask(ctx, key,
+		func() (*tokenAnswer, bool) { return r.get(key) },
+		func(ctx context.Context) (*tokenAnswer, error) { return r.review(ctx, key, token) })
 	if err != nil {
-		noteUnavailable(ctx, err)
 		return nil, false, err
 	}
 	return answer.response, answer.response != nil, answer.err
 }
 
-// Kept is how many answers are kept and have not expired.
-func (r *TokenReviewer) Kept() int { return len(r.cache.Keys()) + len(r.refused.Keys()) }
-
-// noteUnavailable notes that authentication was not decided, so that the client does not get a 401.
-func noteUnavailable(ctx context.Context, err error) {
-	if state := request.From(ctx); state != nil && request.IsUnavailable(err) {
-		state.Unavailable = err
-	}
-}
-
-func (r *TokenReviewer) answer(ctx context.Context, token string) (*tokenAnswer, error) {
-	key := sha256.Sum256(append(r.salt[:len(r.salt):len(r.salt)], token...))
-	if answer, ok := r.known(key); ok {
-		r.Counts.Hits.Add(1)
-		return answer, nil
-	}
-	r.Counts.Misses.Add(1)
-	flight, err := r.flights.ask(ctx, key, func(ctx context.Context) (*tokenAnswer, error) {
-		if answer, ok := r.known(key); ok { // it was reviewed in between
-			return answer, nil
-		}
-		started := r.clock.Now()
-		answer, err := r.review(ctx, token)
-		if err != nil {
-			return nil, err
-		}
-		if answer.response != nil {
-			r.cache.Add(key, answer, tokenSuccessTTL-r.clock.Since(started))
-		} else {
-			r.refused.Add(key, answer, tokenFailureTTL-r.clock.Since(started))
-		}
-		return answer, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return flight.wait(ctx)
-}
-
-// known returns the answer about a token that was reviewed recently.
-func (r *TokenReviewer) known(key [sha256.Size]byte) (*tokenAnswer, bool) {
-	found, ok := r.cache.Get(key)
-	if !ok {
-		found, ok = r.refused.Get(key)
-	}
-	if !ok {
-		return nil, false
-	}
-	return found.(*tokenAnswer), true
-}
-
-func (r *TokenReviewer) review(ctx context.Context, token string) (*tokenAnswer, error) {
-	review, result := &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: token},
-	}, &authenticationv1.TokenReview{}
-	err := r.post(request.Unlogged(ctx), review, result)
+func (r *TokenReviewer) review(ctx context.Context, key questionKey, token string) (*tokenAnswer, error) {
+	asked := r.clock.Now()
+	result := &authenticationv1.TokenReview{}
+	spec := authenticationv1.TokenReviewSpec{Token: token}
+	err := r.post(request.Unlogged(ctx), &authenticationv1.TokenReview{Spec: spec}, result)
 	r.Counts.answered(err == nil && result.Status.Authenticated, err)
 	if err != nil {
 		return nil, request.AsUnavailable("reviewing the token", err)
 	}
+	answer := &tokenAnswer{}
 	if !result.Status.Authenticated {
-		answer := &tokenAnswer{}
 		if result.Status.Error != "" {
 			// The token's authenticator wrote this text and may have put the token into it.
 			said := strings.ReplaceAll(result.Status.Error, token, "[token]")
 			answer.err = errors.New("the token review says: " + request.Bounded(said))
 		}
+		r.apart.Add(key, answer, tokenFailureTTL-r.clock.Since(asked))
 		return answer, nil
 	}
-	identity := &user.DefaultInfo{
-		Name:   result.Status.User.Username,
-		UID:    result.Status.User.UID,
-		Groups: result.Status.User.Groups,
-	}
-	if len(result.Status.User.Extra) > 0 {
-		identity.Extra = make(map[string][]string, len(result.Status.User.Extra))
-		for key, values := range result.Status.User.Extra {
-			identity.Extra[key] = values
+	said := result.Status.User
+	who := &user.DefaultInfo{Name: said.Username, UID: said.UID, Groups: said.Groups}
+	if len(said.Extra) > 0 {
+		who.Extra = make(map[string][]string, len(said.Extra))
+		for key, values := range said.Extra {
+			who.Extra[key] = values
 		}
 	}
-	return &tokenAnswer{response: &authenticator.Response{User: identity}}, nil
+	answer.response = &authenticator.Response{User: who}
+	r.kept.Add(key, answer, tokenSuccessTTL-r.clock.Since(asked))
+	return answer, nil
 }

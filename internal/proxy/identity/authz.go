@@ -5,17 +5,18 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -41,122 +42,89 @@ type decision struct {
 	alone bool
 }
 
-// AccessReviewer authorizes by SubjectAccessReview. Equal questions of one user that come at the same time cause one
-// review. Answers are kept for a short time, which is counted from the moment at which the API server was asked.
+// AccessReviewer authorizes by SubjectAccessReview. How long an answer is kept is counted from the moment at which the API
+// server was asked. Answers about clients without a user are kept apart.
 type AccessReviewer struct {
-	post     PostReview
-	clock    clock.PassiveClock
-	allowTTL time.Duration
-	denyTTL  time.Duration
-	cache    *cache.LRUExpireCache // decision by the hash of the question
-	// strangers is the same for clients without a user. It is apart, so that a flood of their questions makes the API
-	// server be asked about no user again.
-	strangers *cache.LRUExpireCache
-	wider     widerQuestions
-	flights   reviewFlights[decision]
-	Counts    ReviewCounts
+	reviews[decision]
+	allowTTL, denyTTL time.Duration
+
+	widening  sync.Mutex
+	interests *cache.LRUExpireCache // interest by the key of a wider question; used under widening, as is the writing of answers
 }
 
 // NewAccessReviewer returns a reviewer that has no answers yet.
 func NewAccessReviewer(
-	post PostReview,
-	turns *admission.Admission,
-	clk clock.PassiveClock,
-	allowTTL, denyTTL time.Duration,
+	post PostReview, turns *admission.Admission, clk clock.PassiveClock, allowTTL, denyTTL time.Duration,
 ) *AccessReviewer {
 	return &AccessReviewer{
-		post:      post,
-		clock:     clk,
+		reviews:   newReviews[decision](post, turns, admission.AccessReview, clk, maxDecisions, maxStrangers),
 		allowTTL:  allowTTL,
 		denyTTL:   denyTTL,
-		cache:     cache.NewLRUExpireCacheWithClock(maxDecisions, clk),
-		strangers: cache.NewLRUExpireCacheWithClock(maxStrangers, clk),
-		wider:     widerQuestions{known: cache.NewLRUExpireCacheWithClock(maxWider, clk), window: allowTTL},
-		flights:   reviewFlights[decision]{admission: turns, kind: admission.AccessReview},
+		interests: cache.NewLRUExpireCacheWithClock(maxWider, clk),
 	}
 }
 
 // Authorize implements authorizer.UnconditionalAuthorizer for nested impersonation, about which the API server is asked
 // exactly. The reason that it returns always names this proxy.
 func (r *AccessReviewer) Authorize(
-	ctx context.Context,
-	attributes authorizer.Attributes,
+	ctx context.Context, attributes authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
-	known, pending, err := r.ask(ctx, attributes, false)
-	if pending != nil {
-		known, err = pending.wait(ctx)
-	}
-	return known.verdict, madeHere(known.reason), err
+	return r.decide(ctx, attributes, false)
 }
 
-// Kept is how many answers are kept and have not expired.
-func (r *AccessReviewer) Kept() int { return len(r.cache.Keys()) + len(r.strangers.Keys()) }
-
-func madeHere(reason string) string {
-	if reason != "" {
-		reason += ", "
+// decide returns the decision, with a reason that always names this proxy. A yes to a wider question counts when widen
+// is true.
+func (r *AccessReviewer) decide(
+	ctx context.Context, attributes authorizer.Attributes, widen bool,
+) (authorizer.Decision, string, error) {
+	answer, err := r.ask(ctx, attributes, widen)
+	if answer.reason != "" {
+		answer.reason += ", "
 	}
-	return reason + DecisionMadeBy
+	return answer.verdict, answer.reason + DecisionMadeBy, err
 }
 
-// ask returns the decision if it is already known. If it is not, ask queues a review and returns it as pending. A yes to
-// a wider question counts when widen is true.
-func (r *AccessReviewer) ask(
-	ctx context.Context,
-	attributes authorizer.Attributes,
-	widen bool,
-) (known decision, pending *reviewFlight[decision], err error) {
+func (r *AccessReviewer) ask(ctx context.Context, attributes authorizer.Attributes, widen bool) (decision, error) {
 	who := attributes.GetUser()
 	switch {
 	case who == nil:
-		return decision{verdict: authorizer.DecisionDeny}, nil, errors.New("no user to authorize")
+		return decision{verdict: authorizer.DecisionDeny}, errors.New("no user to authorize")
 	case attributes.GetVerb() == "":
-		return decision{verdict: authorizer.DecisionDeny, reason: "invalid verb"}, nil, nil
+		return decision{verdict: authorizer.DecisionDeny, reason: "invalid verb"}, nil
 	case slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup):
-		return decision{verdict: authorizer.DecisionAllow}, nil, nil
+		return decision{verdict: authorizer.DecisionAllow}, nil
 	case !attributes.IsResourceRequest() && slices.Contains(healthPaths[:], attributes.GetPath()):
-		return decision{verdict: authorizer.DecisionAllow}, nil, nil
+		return decision{verdict: authorizer.DecisionAllow}, nil
 	}
 	q, err := newQuestion(attributes)
 	if err != nil {
-		return decision{verdict: authorizer.DecisionDeny}, nil, err
+		return decision{verdict: authorizer.DecisionDeny}, err
 	}
 	q.mayWiden = widen && mayWiden(attributes)
-	if known, ok := r.known(q); ok {
-		r.Counts.Hits.Add(1)
-		return known, nil, nil
-	}
-	r.Counts.Misses.Add(1)
-	r.widen(ctx, q)
-	pending, err = r.flights.ask(ctx, q.key, func(ctx context.Context) (decision, error) {
-		if known, ok := r.known(q); ok { // an equal or a wider question was answered in between
-			return known, nil
-		}
-		if known, ok := r.widenFirst(ctx, q); ok {
-			return known, nil
-		}
-		return r.review(ctx, q)
-	})
-	return decision{}, pending, err
+	return r.reviews.ask(ctx, q.keys[0],
+		func() (decision, bool) { return r.known(q) },
+		func(ctx context.Context) (decision, error) {
+			if known, ok := r.askWider(ctx, q); ok {
+				return known, nil
+			}
+			return r.review(ctx, q)
+		})
 }
 
 // known returns the answer to a question that was answered recently, by itself or as a part of a wider one.
 func (r *AccessReviewer) known(q *question) (decision, bool) {
-	found, ok := r.cache.Get(q.key)
-	if !ok {
-		found, ok = r.strangers.Get(q.key)
+	if known, ok := r.get(q.keys[0]); ok || !q.mayWiden {
+		return known, ok
 	}
-	if !ok {
-		return r.knownWider(q)
+	for _, wider := range q.keys[1:] {
+		if known, ok := r.get(wider); ok && known.verdict == authorizer.DecisionAllow && !known.alone {
+			return known, true
+		}
 	}
-	known := found.(decision)
-	return known, known.verdict != authorizer.DecisionAllow || !rememberedByAsker(q.verb)
+	return decision{}, false
 }
 
-func (r *AccessReviewer) review(
-	ctx context.Context,
-	q *question,
-) (decision, error) {
+func (r *AccessReviewer) review(ctx context.Context, q *question) (decision, error) {
 	asked := r.clock.Now()
 	result := &authorizationv1.SubjectAccessReview{}
 	err := r.post(ctx, &authorizationv1.SubjectAccessReview{Spec: q.spec}, result)
@@ -174,28 +142,12 @@ func (r *AccessReviewer) review(
 	case result.Status.Allowed:
 		answer.verdict, ttl = authorizer.DecisionAllow, r.allowTTL
 	}
-	answers := r.cache
-	if q.spec.User == user.Anonymous {
-		answers = r.strangers
-	}
-	r.keep(q, answer, answers, ttl-r.clock.Since(asked))
+	r.keep(q, answer, ttl-r.clock.Since(asked))
 	return answer, nil
 }
 
-// PostReview asks the API server for one review.
-type PostReview func(ctx context.Context, review, result runtime.Object) error
-
-// NewPostReview returns a PostReview that asks once. client-go would by itself ask again when the API server says that it is
-// busy, and sleep in between for as long as it is told to; the client is told instead.
-func NewPostReview(client rest.Interface, resource string) PostReview {
-	return func(ctx context.Context, review, result runtime.Object) error {
-		return client.Post().Resource(resource).MaxRetries(0).Body(review).Do(ctx).Into(result)
-	}
-}
-
-// Authorize passes on what the reviewer allows, and answers 403 to the rest. A speculative read is passed on while
-// its review is under way; HoldUntilAuthorized then waits for the review.
-func Authorize(next http.Handler, r *AccessReviewer, note Decided, s runtime.NegotiatedSerializer) http.Handler {
+// Authorize passes on what the reviewer allows, and answers 403 to the rest. The decision is written into the audit log.
+func Authorize(next http.Handler, r *AccessReviewer, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
 		attributes, err := filters.GetAuthorizerAttributes(ctx)
@@ -204,53 +156,27 @@ func Authorize(next http.Handler, r *AccessReviewer, note Decided, s runtime.Neg
 			return
 		}
 		for asked := attributes; asked != nil; asked = alsoNeeded(asked) {
-			known, pending, err := r.ask(ctx, asked, true)
-			state := request.From(ctx)
-			// A read whose review has to wait for its turn waits too: otherwise it would cause the work for which that turn is.
-			if pending != nil && pending.turn.Begun() && maySpeculate(req, state) {
-				state.Review = &pendingReview{attributes: asked, flight: pending, note: note}
-				continue
-			}
-			if pending != nil {
-				known, err = pending.wait(ctx)
-			}
-			verdict, reason := known.verdict, madeHere(known.reason)
-			note.tell(ctx, verdict, reason, err)
-			if err := refusal(ctx, asked, verdict, reason, err); err != nil {
-				request.WriteStatus(w, req, s, err)
+			verdict, reason, err := r.decide(ctx, asked, true)
+			if err != nil || verdict != authorizer.DecisionAllow {
+				request.WriteStatus(w, req, s, refusal(ctx, asked, reason, err))
 				return
 			}
+			audit.AddAuditAnnotation(ctx, "authorization.k8s.io/decision", "allow")
 		}
 		next.ServeHTTP(w, req)
 	})
 }
 
-// Decided is called with every decision. It is nil when there is no audit log to write decisions to.
-type Decided func(ctx context.Context, verdict authorizer.Decision, reason string, err error)
-
-func (d Decided) tell(ctx context.Context, verdict authorizer.Decision, reason string, err error) {
-	if d != nil {
-		d(ctx, verdict, reason, err)
-	}
-}
-
-// refusal turns a reviewer's decision into the error for the client. It is nil when the request is allowed.
-func refusal(
-	ctx context.Context,
-	asked authorizer.Attributes,
-	verdict authorizer.Decision,
-	reason string,
-	err error,
-) error {
+// refusal returns the error for the client of a request that is not allowed. With err, nothing was decided.
+func refusal(ctx context.Context, asked authorizer.Attributes, reason string, err error) error {
 	switch {
-	case verdict == authorizer.DecisionAllow:
-		return nil
 	case request.IsUnavailable(err):
 		return request.StatusUnanswered(ctx, err, "the API server cannot be reached to authorize the request")
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Refused a request that could not be authorized")
 		return apierrors.NewInternalError(errNotAuthorizable)
 	}
+	audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "forbid", "authorization.k8s.io/reason", reason)
 	return responsewriters.ForbiddenStatusError(asked, reason)
 }
 
@@ -264,19 +190,11 @@ func alsoNeeded(asked authorizer.Attributes) authorizer.Attributes {
 	}
 	switch asked.GetSubresource() {
 	case "exec", "attach", "portforward":
-	default:
-		return nil
+		return toCreate{asked}
 	}
-	return &authorizer.AttributesRecord{
-		User:            asked.GetUser(),
-		Verb:            "create",
-		Namespace:       asked.GetNamespace(),
-		APIGroup:        asked.GetAPIGroup(),
-		APIVersion:      asked.GetAPIVersion(),
-		Resource:        asked.GetResource(),
-		Subresource:     asked.GetSubresource(),
-		Name:            asked.GetName(),
-		ResourceRequest: true,
-		Path:            asked.GetPath(),
-	}
+	return nil
 }
+
+type toCreate struct{ authorizer.Attributes }
+
+func (toCreate) GetVerb() string { return "create" }

@@ -27,11 +27,11 @@ func TestBoundedCaches(t *testing.T) {
 		cache *cache.LRUExpireCache
 		most  int
 	}{
-		"access reviews":  {access.cache, maxDecisions},
-		"wider questions": {access.wider.known, maxWider},
-		"of strangers":    {access.strangers, maxStrangers},
-		"refused tokens":  {tokens.refused, maxTokens},
-		"token reviews":   {tokens.cache, maxTokens},
+		"access reviews":  {access.kept, maxDecisions},
+		"wider questions": {access.interests, maxWider},
+		"of strangers":    {access.apart, maxStrangers},
+		"refused tokens":  {tokens.apart, maxTokens},
+		"token reviews":   {tokens.kept, maxTokens},
 	} {
 		for i := range one.most + 10 {
 			one.cache.Add(i, nil, time.Minute)

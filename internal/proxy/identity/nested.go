@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -29,54 +28,28 @@ func RememberOriginalUser(next http.Handler) http.Handler {
 	})
 }
 
-// nestedImpersonation is the API server's own filter for nested impersonation. That filter caches what it allowed,
-// without a limit and with a lifetime that cannot be set. So a new filter is made after each lifetime of an allowed
-// access review. A permission to impersonate that is taken away then ends as soon as any other permission.
-type nestedImpersonation struct {
-	next       http.Handler
-	authorizer authorizer.UnconditionalAuthorizer
-	serializer runtime.NegotiatedSerializer
-	clock      clock.PassiveClock
-	lifetime   time.Duration
-
-	last atomic.Pointer[nestedGeneration]
-	mu   sync.Mutex
-}
-
-type nestedGeneration struct {
-	made   time.Time
-	filter http.Handler
-}
-
-// Impersonate authorizes nested impersonation and carries it out, with a filter that lives for as long as lifetime.
+// Impersonate authorizes nested impersonation and carries it out, by the API server's own filter. That filter caches what
+// it allowed, without a limit and with a lifetime that cannot be set. So a new filter is made after each lifetime of an
+// allowed access review. A permission to impersonate that is taken away then ends as soon as any other permission.
 func Impersonate(
 	next http.Handler,
-	authorizer authorizer.UnconditionalAuthorizer,
-	serializer runtime.NegotiatedSerializer,
+	allowed authorizer.UnconditionalAuthorizer,
+	s runtime.NegotiatedSerializer,
 	clk clock.PassiveClock,
 	lifetime time.Duration,
 ) http.Handler {
-	return &nestedImpersonation{next: next, authorizer: authorizer, serializer: serializer, clock: clk, lifetime: lifetime}
-}
-
-// ServeHTTP implements http.Handler.
-func (n *nestedImpersonation) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	n.current().ServeHTTP(w, req)
-}
-
-func (n *nestedImpersonation) current() http.Handler {
-	now := n.clock.Now()
-	if last := n.last.Load(); last != nil && now.Sub(last.made) < n.lifetime {
-		return last.filter
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if last := n.last.Load(); last != nil && now.Sub(last.made) < n.lifetime {
-		return last.filter
-	}
-	filter := impersonation.WithConstrainedImpersonation(n.next, nestedAuthorizer{n.authorizer}, n.serializer)
-	n.last.Store(&nestedGeneration{made: now, filter: filter})
-	return filter
+	var mu sync.Mutex
+	var made time.Time
+	var filter http.Handler
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		mu.Lock()
+		if now := clk.Now(); filter == nil || now.Sub(made) >= lifetime {
+			made, filter = now, impersonation.WithConstrainedImpersonation(next, nestedAuthorizer{allowed}, s)
+		}
+		current := filter
+		mu.Unlock()
+		current.ServeHTTP(w, req)
+	})
 }
 
 // rememberedByAsker is true for the verbs of constrained impersonation. The filter caches these permissions itself.
@@ -96,8 +69,7 @@ type nestedAuthorizer struct {
 type UnansweredPanic struct{ Err error }
 
 func (a nestedAuthorizer) Authorize(
-	ctx context.Context,
-	attributes authorizer.Attributes,
+	ctx context.Context, attributes authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
 	verdict, reason, err := a.UnconditionalAuthorizer.Authorize(ctx, attributes)
 	switch {

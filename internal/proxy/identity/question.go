@@ -10,100 +10,69 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// questionKey tells questions apart: two have the same key only if they ask the same.
-type questionKey [sha256.Size]byte
-
 // question is what a SubjectAccessReview asks.
 type question struct {
 	spec authorizationv1.SubjectAccessReviewSpec
 	verb string
-	key  questionKey
-	// allNames is the key of the same question about all objects of the resource in the namespace, and everywhere the key
-	// of the one about all objects in all namespaces. Each is equal to key when the question asks for that much itself.
-	allNames, everywhere questionKey
+	// keys are that of the question, then those of the wider ones of which it is a part: about all objects of the resource
+	// in the namespace, and in all namespaces.
+	keys []questionKey
 	// mayWiden is true when a yes to a wider question may stand for a yes to this one.
 	mayWiden bool
 }
 
-// newQuestion returns what is asked about the attributes. The keys are made one from the other, so that only one
-// encoding is needed for all three. It is done for each request, so it takes little from the heap.
+// newQuestion returns what is asked about the attributes. The keys are made one from the other, so that users with many
+// groups are encoded once.
 func newQuestion(attributes authorizer.Attributes) (*question, error) {
 	q := &question{spec: reviewSpec(attributes), verb: attributes.GetVerb()}
-	about := q.spec.ResourceAttributes
-	if about == nil {
-		var err error
-		q.key, err = specKey('p', &q.spec)
-		q.allNames, q.everywhere = q.key, q.key
+	widest, about := q.spec, q.spec.ResourceAttributes
+	if about != nil {
+		widest = widened(q.spec, true)
+	}
+	if err := q.narrow('w', &widest); err != nil || about == nil {
 		return q, err
 	}
-	widest := q.spec
-	widest.ResourceAttributes = &authorizationv1.ResourceAttributes{
-		Verb:        about.Verb,
-		Group:       about.Group,
-		Version:     about.Version,
-		Resource:    about.Resource,
-		Subresource: about.Subresource,
-	}
-	var err error
-	if q.everywhere, err = specKey('r', &widest); err != nil {
-		return nil, err
-	}
-	q.allNames = q.everywhere
 	if about.Namespace != "" {
-		q.allNames = partKey('s', &q.everywhere, about.Namespace)
-	}
-	switch {
-	case about.FieldSelector != nil || about.LabelSelector != nil:
-		selected := authorizationv1.ResourceAttributes{
-			Name: about.Name, FieldSelector: about.FieldSelector, LabelSelector: about.LabelSelector,
+		if err := q.narrow('n', &authorizationv1.ResourceAttributes{Namespace: about.Namespace}); err != nil {
+			return q, err
 		}
-		encoded, err := selected.Marshal()
-		if err != nil {
-			return nil, fmt.Errorf("encoding the access review: %w", err)
-		}
-		q.key = partKey('l', &q.allNames, string(encoded))
-	case about.Name != "":
-		q.key = partKey('n', &q.allNames, about.Name)
-	default:
-		q.key = q.allNames
 	}
-	return q, nil
-}
-
-// onStack is how long a part of a question may be to be hashed without memory from the heap.
-const onStack = 512
-
-// partKey hashes a part of a question, and the key of the wider question that it is a part of. The kind keeps the keys
-// of different parts apart.
-func partKey(kind byte, of *questionKey, part string) questionKey {
-	var fixed [onStack]byte
-	return sha256.Sum256(append(append(append(fixed[:0], kind), of[:]...), part...))
-}
-
-// specKey hashes a question that is no part of another one.
-func specKey(kind byte, spec *authorizationv1.SubjectAccessReviewSpec) (questionKey, error) {
-	var fixed [onStack]byte
-	text, size := append(fixed[:0], kind), spec.Size()
-	text = slices.Grow(text, size)[:1+size]
-	if _, err := spec.MarshalToSizedBuffer(text[1:]); err != nil {
-		return questionKey{}, fmt.Errorf("encoding the access review: %w", err)
+	if about.Name == "" && about.FieldSelector == nil && about.LabelSelector == nil {
+		return q, nil
 	}
-	return sha256.Sum256(text), nil
+	return q, q.narrow('s', &authorizationv1.ResourceAttributes{
+		Name: about.Name, FieldSelector: about.FieldSelector, LabelSelector: about.LabelSelector,
+	})
 }
 
-// allNames asks what spec asks, about all objects in the namespace. A selector only narrows what is asked for, so it
-// goes as well.
-func allNames(spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewSpec {
-	wide := *spec.ResourceAttributes
-	wide.Name, wide.FieldSelector, wide.LabelSelector = "", nil, nil
-	spec.ResourceAttributes = &wide
-	return spec
+// narrow puts the key of a part of the first question before it. The kind keeps the keys of different parts apart.
+func (q *question) narrow(kind byte, part interface{ Marshal() ([]byte, error) }) error {
+	encoded, err := part.Marshal()
+	if err != nil {
+		return fmt.Errorf("encoding the access review: %w", err)
+	}
+	text := []byte{kind}
+	if len(q.keys) > 0 {
+		text = append(text, q.keys[0][:]...)
+	}
+	q.keys = slices.Insert(q.keys, 0, sha256.Sum256(append(text, encoded...)))
+	return nil
 }
 
-// everywhere asks what spec asks, about all objects in all namespaces.
-func everywhere(spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewSpec {
-	spec = allNames(spec)
-	spec.ResourceAttributes.Namespace = ""
+// wider returns the question of the key i.
+func (q *question) wider(i int) *question {
+	return &question{spec: widened(q.spec, i == len(q.keys)-1), verb: q.verb, keys: q.keys[i:], mayWiden: true}
+}
+
+// widened asks what spec asks, about all objects in the namespace, or everywhere. A selector only narrows what is asked
+// for, so it goes with the name.
+func widened(spec authorizationv1.SubjectAccessReviewSpec, everywhere bool) authorizationv1.SubjectAccessReviewSpec {
+	about := *spec.ResourceAttributes
+	about.Name, about.FieldSelector, about.LabelSelector = "", nil, nil
+	if everywhere {
+		about.Namespace = ""
+	}
+	spec.ResourceAttributes = &about
 	return spec
 }
 

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -40,11 +41,11 @@ func TestQuestionKeys(t *testing.T) {
 		"path":        func(a *record, _ *info) { a.ResourceRequest, a.Path = false, "/d/x" },
 	} {
 		other := ask(change)
-		if other.key == same.key || other.allNames == same.allNames || other.everywhere == same.everywhere {
+		if shareKeys(other, same) {
 			t.Errorf("another %s: want all keys different", name)
 		}
 	}
-	parts := map[questionKey]string{same.key: "none", same.allNames: "all names", same.everywhere: "everywhere"}
+	parts := map[questionKey]string{same.keys[0]: "none", same.keys[1]: "all names", same.keys[2]: "everywhere"}
 	if len(parts) != 3 {
 		t.Errorf("want three keys, got %v", parts)
 	}
@@ -58,25 +59,28 @@ func TestQuestionKeys(t *testing.T) {
 		},
 	} {
 		other := ask(change)
-		if before, known := parts[other.key]; known || other.allNames != same.allNames ||
-			other.everywhere != same.everywhere {
+		if before, known := parts[other.keys[0]]; known || !slices.Equal(other.keys[1:], same.keys[1:]) {
 			t.Errorf("another %s: want the wider keys only to be the same, got the key of %q", name, before)
 		}
-		parts[other.key] = name
+		parts[other.keys[0]] = name
 	}
 	elsewhere := ask(func(a *record, _ *info) { a.Namespace = "e" })
-	if elsewhere.allNames == same.allNames || elsewhere.everywhere != same.everywhere {
+	if elsewhere.keys[1] == same.keys[1] || elsewhere.keys[2] != same.keys[2] {
 		t.Error("want another namespace to be a part of the same widest question")
 	}
-	for name, change := range map[string]struct {
-		to   func(*record, *info)
-		want func(*question) questionKey
+	for name, test := range map[string]struct {
+		change func(*record, *info)
+		want   []questionKey
 	}{
-		"all names":  {func(a *record, _ *info) { a.Name = "" }, func(q *question) questionKey { return q.allNames }},
-		"everywhere": {func(a *record, _ *info) { a.Name, a.Namespace = "", "" }, func(q *question) questionKey { return q.everywhere }},
+		"all names":  {func(a *record, _ *info) { a.Name = "" }, same.keys[1:]},
+		"everywhere": {func(a *record, _ *info) { a.Name, a.Namespace = "", "" }, same.keys[2:]},
 	} {
-		if got := ask(change.to); got.key != change.want(same) {
+		if got := ask(test.change); !slices.Equal(got.keys, test.want) {
 			t.Errorf("%s: want the key of the wider question", name)
 		}
 	}
+}
+
+func shareKeys(a, b *question) bool {
+	return slices.ContainsFunc(a.keys, func(key questionKey) bool { return slices.Contains(b.keys, key) })
 }

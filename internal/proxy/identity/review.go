@@ -37,56 +37,53 @@ func reviewSpec(attributes authorizer.Attributes) authorizationv1.SubjectAccessR
 	}
 	// A selector only narrows what is asked for. A requirement that cannot be expressed is left out: the question then
 	// is for more, never for less.
-	if fieldRequirements, _ := attributes.GetFieldSelector(); len(fieldRequirements) > 0 {
-		if said := fieldSelector(fieldRequirements); len(said) > 0 {
-			spec.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{Requirements: said}
-		}
+	if requirements, _ := attributes.GetFieldSelector(); len(requirements) > 0 {
+		spec.ResourceAttributes.FieldSelector = fieldSelector(requirements)
 	}
-	if labelRequirements, _ := attributes.GetLabelSelector(); len(labelRequirements) > 0 {
-		if said := labelSelector(labelRequirements); len(said) > 0 {
-			spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{Requirements: said}
-		}
+	if requirements, _ := attributes.GetLabelSelector(); len(requirements) > 0 {
+		spec.ResourceAttributes.LabelSelector = labelSelector(requirements)
 	}
 	return spec
 }
 
-func fieldSelector(requirements fields.Requirements) []metav1.FieldSelectorRequirement {
-	var said []metav1.FieldSelectorRequirement
-	for _, r := range requirements {
-		one := metav1.FieldSelectorRequirement{Key: r.Field, Values: []string{r.Value}}
-		switch r.Operator {
-		case selection.Equals, selection.DoubleEquals, selection.In:
-			one.Operator = metav1.FieldSelectorOpIn
-		case selection.NotEquals, selection.NotIn:
-			one.Operator = metav1.FieldSelectorOpNotIn
-		default:
-			continue
-		}
-		said = append(said, one)
+// selectorOperator is "" for an operator that a review cannot express.
+func selectorOperator(o selection.Operator) string {
+	switch o {
+	case selection.Equals, selection.DoubleEquals, selection.In:
+		return string(metav1.LabelSelectorOpIn)
+	case selection.NotEquals, selection.NotIn:
+		return string(metav1.LabelSelectorOpNotIn)
+	case selection.Exists:
+		return string(metav1.LabelSelectorOpExists)
+	case selection.DoesNotExist:
+		return string(metav1.LabelSelectorOpDoesNotExist)
+	default:
+		return ""
 	}
-	return said
 }
 
-func labelSelector(requirements labels.Requirements) []metav1.LabelSelectorRequirement {
+func fieldSelector(requirements fields.Requirements) *authorizationv1.FieldSelectorAttributes {
+	var said []metav1.FieldSelectorRequirement
+	for _, r := range requirements {
+		if operator := metav1.FieldSelectorOperator(selectorOperator(r.Operator)); operator != "" {
+			said = append(said, metav1.FieldSelectorRequirement{Key: r.Field, Operator: operator, Values: []string{r.Value}})
+		}
+	}
+	if said == nil {
+		return nil
+	}
+	return &authorizationv1.FieldSelectorAttributes{Requirements: said}
+}
+
+func labelSelector(requirements labels.Requirements) *authorizationv1.LabelSelectorAttributes {
 	var said []metav1.LabelSelectorRequirement
 	for _, r := range requirements {
-		one := metav1.LabelSelectorRequirement{Key: r.Key()}
-		if values := r.ValuesUnsorted(); len(values) > 0 {
-			one.Values = values
+		if operator := metav1.LabelSelectorOperator(selectorOperator(r.Operator())); operator != "" {
+			said = append(said, metav1.LabelSelectorRequirement{Key: r.Key(), Operator: operator, Values: r.ValuesUnsorted()})
 		}
-		switch r.Operator() {
-		case selection.Equals, selection.DoubleEquals, selection.In:
-			one.Operator = metav1.LabelSelectorOpIn
-		case selection.NotEquals, selection.NotIn:
-			one.Operator = metav1.LabelSelectorOpNotIn
-		case selection.Exists:
-			one.Operator = metav1.LabelSelectorOpExists
-		case selection.DoesNotExist:
-			one.Operator = metav1.LabelSelectorOpDoesNotExist
-		default:
-			continue
-		}
-		said = append(said, one)
 	}
-	return said
+	if said == nil {
+		return nil
+	}
+	return &authorizationv1.LabelSelectorAttributes{Requirements: said}
 }

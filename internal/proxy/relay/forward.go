@@ -45,8 +45,6 @@ type Options struct {
 	// whether the client's own token is sent.
 	Version    *APIVersion
 	TokenAlone authenticator.Request
-	// HoldUntilAuthorized makes the outermost RoundTripper, which waits for what is still to be decided about a request.
-	HoldUntilAuthorized func(next http.RoundTripper) http.RoundTripper
 	// Admission, if set, says how much of an answer may wait here.
 	Admission *admission.Admission
 	// Failed takes the reasons why requests could not be forwarded.
@@ -74,10 +72,8 @@ func NewHandler(options Options) http.Handler {
 
 func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Rewrite: f.address,
-		Transport: f.HoldUntilAuthorized(
-			&asUser{token: f.Token, passThrough: f.passThrough, next: holdAnswer{endTurn{f.Upstream}, f.Admission}},
-		),
+		Rewrite:        f.address,
+		Transport:      &asUser{f.Token, f.passThrough, holdAnswer{endTurn{f.Upstream}, f.Admission}},
 		FlushInterval:  -1, // watches stream
 		BufferPool:     newBufferPool(buffer),
 		ModifyResponse: f.checkAnswer,

@@ -58,8 +58,6 @@ type State struct {
 	Login *Login
 	// LoginFailed is true when there is no credential in the answer to a TokenCredentialRequest.
 	LoginFailed bool
-	// Review is the access review that goes on while the request is already sent, nil when there is none.
-	Review Review
 
 	// Initial is true while a watch begins with all objects that there are. The goroutine of the transport sets it.
 	Initial atomic.Bool
@@ -84,12 +82,6 @@ type Login struct {
 	Sent func()
 	// Answered is called with the API server's answer before it goes to the client.
 	Answered func(*http.Response)
-}
-
-// Review is an access review that the API server has been asked for.
-type Review interface {
-	// Refusal waits for the answer. It returns the error for the client, and nil when the request is allowed.
-	Refusal(ctx context.Context) error
 }
 
 // Answer is the body of an API server's answer that is taken into memory when the client does not keep up.

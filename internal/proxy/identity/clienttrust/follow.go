@@ -3,14 +3,13 @@ package clienttrust
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -25,7 +24,7 @@ const namespace = metav1.NamespaceSystem
 func (s *Store) Prime(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	configMap, err := s.configMaps.Get(ctx, ConfigMap, metav1.GetOptions{})
+	configMap, err := s.core.ConfigMaps(namespace).Get(ctx, ConfigMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		klog.FromContext(ctx).Info("Found no client authentication settings of the cluster",
 			"configMap", klog.KRef(namespace, ConfigMap))
@@ -34,32 +33,22 @@ func (s *Store) Prime(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading ConfigMap %q: %w", namespace+"/"+ConfigMap, err)
 	}
-	s.take(ctx, configMap)
+	s.take(ctx, configMap.Data)
 	return nil
 }
 
 // Follow keeps the store in step with the ConfigMap until ctx ends.
 func (s *Store) Follow(ctx context.Context) {
-	byName := fields.OneTermEqualSelector(metav1.ObjectNameField, ConfigMap).String()
-	listWatch := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			options.FieldSelector = byName
-			return s.configMaps.List(ctx, options)
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.FieldSelector = byName
-			return s.configMaps.Watch(ctx, options)
-		},
-	}
 	take := func(object any) {
 		if configMap, ok := object.(*corev1.ConfigMap); ok && configMap.Name == ConfigMap {
-			s.take(ctx, configMap)
+			s.take(ctx, configMap.Data)
 		}
 	}
 	// A deleted ConfigMap changes nothing: the API server writes it again within a minute.
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: listWatch,
-		ObjectType:    &corev1.ConfigMap{},
+		ListerWatcher: cache.NewListWatchFromClient(s.core.RESTClient(), "configmaps", namespace,
+			fields.OneTermEqualSelector(metav1.ObjectNameField, ConfigMap)),
+		ObjectType: &corev1.ConfigMap{},
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    take,
 			UpdateFunc: func(_, object any) { take(object) },
@@ -68,9 +57,17 @@ func (s *Store) Follow(ctx context.Context) {
 	controller.RunWithContext(ctx)
 }
 
-func (s *Store) take(ctx context.Context, configMap *corev1.ConfigMap) {
-	if err := s.set(configMap.Data); err != nil {
-		klog.FromContext(ctx).Error(err, "Kept the last good client authentication settings of the cluster",
-			"configMap", klog.KObj(configMap))
+// take takes over the data of the ConfigMap. A part that cannot be parsed keeps its last good value. A part that is gone
+// is no longer trusted.
+func (s *Store) take(ctx context.Context, data map[string]string) {
+	log, last := klog.FromContext(ctx).WithValues("configMap", klog.KRef(namespace, ConfigMap)), s.cluster.Load()
+	next, err := parseSettings(data, last)
+	if err != nil {
+		log.Error(err, "Kept the last good client authentication settings of the cluster")
+	}
+	if !reflect.DeepEqual(next, last) {
+		s.cluster.Store(next)
+		log.Info("Read the cluster's client authentication settings",
+			"clientCAs", len(next.clientRoots), "frontProxyCAs", len(next.frontProxy.roots))
 	}
 }

@@ -18,11 +18,11 @@ import (
 // Store combines the signer CA with the CAs and settings that the cluster publishes. It parses PEM only after a change.
 // It is safe for concurrent use.
 type Store struct {
-	signer     func() []byte
-	configMaps corev1client.ConfigMapInterface
-	cluster    atomic.Pointer[settings]
-	clock      clock.PassiveClock
-	log        klog.Logger
+	signer  func() []byte
+	core    corev1client.CoreV1Interface
+	cluster atomic.Pointer[settings]
+	clock   clock.PassiveClock
+	log     klog.Logger
 
 	last atomic.Pointer[generation]
 	mu   sync.Mutex
@@ -38,12 +38,9 @@ type generation struct {
 // NewStore makes a store that trusts the CAs in signer's PEM, and nothing else before Prime or Follow has read the
 // cluster's settings from core. The signer is asked with each request; nil means that there is none.
 func NewStore(
-	signer func() []byte,
-	core corev1client.ConfigMapsGetter,
-	clk clock.PassiveClock,
-	log klog.Logger,
+	signer func() []byte, core corev1client.CoreV1Interface, clk clock.PassiveClock, log klog.Logger,
 ) *Store {
-	s := &Store{signer: signer, configMaps: core.ConfigMaps(namespace), clock: clk, log: log}
+	s := &Store{signer: signer, core: core, clock: clk, log: log}
 	s.cluster.Store(&settings{})
 	return s
 }
@@ -72,7 +69,7 @@ func (g *generation) isMadeFrom(signer []byte, cluster *settings) bool {
 func (s *Store) build(signer []byte, cluster *settings) *Trust {
 	t := &Trust{
 		Named:    x509.NewCertPool(),
-		Headers:  cluster.headers,
+		Headers:  cluster.frontProxy.headers,
 		users:    x509.NewCertPool(),
 		proxies:  x509.NewCertPool(),
 		clock:    s.clock,
@@ -89,34 +86,17 @@ func (s *Store) build(signer []byte, cluster *settings) *Trust {
 		roots = append(signers, roots...)
 	}
 	t.add(t.users, roots)
-	t.add(t.proxies, cluster.frontProxyRoots)
-	if len(cluster.frontProxyRoots) > 0 && len(cluster.headers.Usernames) > 0 {
+	t.add(t.proxies, cluster.frontProxy.roots)
+	if len(cluster.frontProxy.roots) > 0 && len(cluster.frontProxy.headers.Usernames) > 0 {
+		options := x509.VerifyOptions{Roots: t.proxies, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 		t.FrontProxy = headerrequest.NewDynamicVerifyOptionsSecure(
-			func() (x509.VerifyOptions, bool) {
-				return x509.VerifyOptions{
-					Roots:     t.proxies,
-					KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-				}, true
-			},
-			headerrequest.StaticStringSlice(cluster.allowedNames),
-			headerrequest.StaticStringSlice(cluster.headers.Usernames),
-			headerrequest.StaticStringSlice(cluster.headers.UIDs),
-			headerrequest.StaticStringSlice(cluster.headers.Groups),
-			headerrequest.StaticStringSlice(cluster.headers.ExtraPrefixes),
+			func() (x509.VerifyOptions, bool) { return options, true },
+			headerrequest.StaticStringSlice(cluster.frontProxy.allowedNames),
+			headerrequest.StaticStringSlice(t.Headers.Usernames),
+			headerrequest.StaticStringSlice(t.Headers.UIDs),
+			headerrequest.StaticStringSlice(t.Headers.Groups),
+			headerrequest.StaticStringSlice(t.Headers.ExtraPrefixes),
 		)
 	}
 	return t
-}
-
-// set takes over the data of the ConfigMap. A part that cannot be parsed keeps its last good value. A part that is gone
-// is no longer trusted.
-func (s *Store) set(data map[string]string) error {
-	last := s.cluster.Load()
-	next, err := parseSettings(data, last)
-	if !next.equal(last) {
-		s.cluster.Store(next)
-		s.log.Info("Read the cluster's client authentication settings",
-			"clientCAs", len(next.clientRoots), "frontProxyCAs", len(next.frontProxyRoots))
-	}
-	return err
 }

@@ -133,8 +133,7 @@ func (t *Trust) Verify(what Purpose, presented []*x509.Certificate) (*authentica
 // refuse remembers why a certificate is not good. The same certificate can only become good by time, when one of the
 // presented certificates or of the CAs becomes valid: then it is forgotten.
 func (t *Trust) refuse(key certificateKey, presented []*x509.Certificate, now time.Time, why error) {
-	until := now.Add(RefusedFor)
-	begins := slices.Clone(t.begins)
+	until, begins := now.Add(RefusedFor), slices.Clone(t.begins)
 	for _, c := range presented {
 		begins = append(begins, c.NotBefore)
 	}
@@ -159,8 +158,7 @@ func checkPresented(presented []*x509.Certificate) error {
 			}
 		}
 		if same > MaxOfOneName {
-			return fmt.Errorf(
-				"the client presented more than %d intermediate certificates with one subject", MaxOfOneName)
+			return fmt.Errorf("the client presented more than %d intermediate certificates with one subject", MaxOfOneName)
 		}
 	}
 	return nil
@@ -168,44 +166,36 @@ func checkPresented(presented []*x509.Certificate) error {
 
 // verify returns the user whom a certificate names, with the chain from it to a CA.
 func (t *Trust) verify(
-	what Purpose,
-	presented []*x509.Certificate,
-	now time.Time,
+	what Purpose, presented []*x509.Certificate, now time.Time,
 ) (*authenticator.Response, []*x509.Certificate, error) {
-	if what == FrontProxies {
-		chain, err := verifyChain(presented, t.proxies, now)
-		return nil, chain, err
-	}
-	chain, err := verifyChain(presented, t.users, now)
-	if err != nil {
-		return nil, nil, err
-	}
-	response, ok, err := x509request.CommonNameUserConversion.User(chain)
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the user from the client certificate: %w", err)
-	}
-	if !ok {
-		return nil, nil, errors.New("the client certificate has no common name")
-	}
-	return response, chain, nil
-}
-
-func verifyChain(presented []*x509.Certificate, roots *x509.CertPool, now time.Time) ([]*x509.Certificate, error) {
 	options := x509.VerifyOptions{
-		Roots:         roots,
+		Roots:         t.users,
 		Intermediates: x509.NewCertPool(),
 		CurrentTime:   now,
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if what == FrontProxies {
+		options.Roots = t.proxies
 	}
 	for _, intermediate := range presented[1:] {
 		options.Intermediates.AddCert(intermediate)
 	}
 	chains, err := presented[0].Verify(options)
-	if err != nil {
-		return nil, fmt.Errorf(
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf(
 			"verifying the client certificate with serial number %s: %w", presented[0].SerialNumber, err)
+	case what == FrontProxies:
+		return nil, chains[0], nil
 	}
-	return chains[0], nil
+	response, ok, err := x509request.CommonNameUserConversion.User(chains[0])
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("reading the user from the client certificate: %w", err)
+	case !ok:
+		return nil, nil, errors.New("the client certificate has no common name")
+	}
+	return response, chains[0], nil
 }
 
 // window returns the time in which every certificate of the chain is valid.

@@ -1,0 +1,197 @@
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+)
+
+// ReviewTimeout is how long the API server may take to answer a review.
+const ReviewTimeout = 10 * time.Second
+
+// PostReview asks the API server for one review.
+type PostReview func(ctx context.Context, review, result runtime.Object) error
+
+// NewPostReview returns a PostReview that asks once. client-go would by itself ask again when the API server says that it is
+// busy, and sleep in between for as long as it is told to; the client is told instead.
+func NewPostReview(client rest.Interface, resource string) PostReview {
+	return func(ctx context.Context, review, result runtime.Object) error {
+		return client.Post().Resource(resource).MaxRetries(0).Body(review).Do(ctx).Into(result)
+	}
+}
+
+// ReviewCounts counts the use of one kind of review. The zero value is ready.
+type ReviewCounts struct {
+	Hits, Misses    atomic.Int64 // questions
+	Yes, No, Failed atomic.Int64 // reviews
+}
+
+// answered counts one review.
+func (c *ReviewCounts) answered(yes bool, err error) {
+	switch {
+	case err != nil:
+		c.Failed.Add(1)
+	case yes:
+		c.Yes.Add(1)
+	default:
+		c.No.Add(1)
+	}
+}
+
+// questionKey tells questions apart: two have the same key only if they ask the same.
+type questionKey [sha256.Size]byte
+
+// reviews are the questions of one kind that the API server is asked, and its answers, which are kept for a short time.
+// Equal questions of one asker that come at the same time cause one review.
+type reviews[T any] struct {
+	post      PostReview
+	clock     clock.PassiveClock
+	admission *admission.Admission
+	kind      admission.Kind
+	kept      *cache.LRUExpireCache // T by questionKey
+	// apart are the answers that strangers can have as many of as they like. A flood of these makes the API server be asked
+	// about no user again.
+	apart  *cache.LRUExpireCache
+	Counts ReviewCounts
+
+	mu     sync.Mutex
+	flying map[flightKey]*flight[T]
+}
+
+// flight is a review that waits or goes on, in the goroutine of the request that asked first.
+type flight[T any] struct {
+	landed chan struct{} // closed when the rest is set
+	over   bool          // false when the client has left: whoever else wants to know asks again
+	answer T
+	err    error
+}
+
+type flightKey struct {
+	question questionKey
+	owner    admission.Owner
+	member   any
+}
+
+func newReviews[T any](
+	post PostReview, turns *admission.Admission, kind admission.Kind, clk clock.PassiveClock, kept, apart int,
+) reviews[T] {
+	return reviews[T]{
+		post: post, clock: clk, admission: turns, kind: kind, flying: map[flightKey]*flight[T]{},
+		kept:  cache.NewLRUExpireCacheWithClock(kept, clk),
+		apart: cache.NewLRUExpireCacheWithClock(apart, clk),
+	}
+}
+
+// Kept is how many answers are kept and have not expired.
+func (r *reviews[T]) Kept() int { return len(r.kept.Keys()) + len(r.apart.Keys()) }
+
+// get returns the answer to a question that was reviewed recently.
+func (r *reviews[T]) get(key questionKey) (answer T, ok bool) {
+	found, ok := r.kept.Get(key)
+	if !ok {
+		found, ok = r.apart.Get(key)
+	}
+	if ok {
+		answer = found.(T)
+	}
+	return answer, ok
+}
+
+// ask returns what is known, or else the answer of a review, which it joins or begins. The error is a *admission.Full, or
+// a *request.UnavailableError when ctx ends before, or that of the review.
+func (r *reviews[T]) ask(
+	ctx context.Context, question questionKey, known func() (T, bool), review func(context.Context) (T, error),
+) (T, error) {
+	if answer, ok := known(); ok {
+		r.Counts.Hits.Add(1)
+		return answer, nil
+	}
+	r.Counts.Misses.Add(1)
+	limited, cancel := context.WithTimeout(ctx, ReviewTimeout)
+	defer cancel()
+	who, member := request.From(ctx).Asker()
+	key := flightKey{question, who, member}
+	if who.User != "" {
+		key.owner.Address = "" // one user, wherever from
+	}
+	own := &flight[T]{landed: make(chan struct{})}
+	for {
+		r.mu.Lock()
+		other, flies := r.flying[key]
+		if !flies {
+			r.flying[key] = own
+		}
+		r.mu.Unlock()
+		if !flies {
+			defer r.land(key, own)
+			own.answer, own.err = r.fly(limited, known, review)
+			own.over = ctx.Err() == nil
+			return own.answer, own.err
+		}
+		looked(ctx)
+		select {
+		case <-other.landed:
+			if other.over {
+				return other.answer, other.err
+			}
+		case <-limited.Done():
+			return own.answer, &request.UnavailableError{Doing: "waiting for the API server's decision", Cause: limited.Err()}
+		}
+	}
+}
+
+func (r *reviews[T]) land(key flightKey, own *flight[T]) {
+	r.mu.Lock()
+	delete(r.flying, key)
+	r.mu.Unlock()
+	close(own.landed)
+}
+
+func (r *reviews[T]) fly(
+	ctx context.Context, known func() (T, bool), review func(context.Context) (T, error),
+) (answer T, err error) {
+	turn, err := takeTurn(ctx, r.admission, r.kind, "waiting for a turn to ask the API server")
+	if err != nil {
+		return answer, err
+	}
+	defer turn.Leave()
+	if answer, ok := known(); ok { // it was answered in between
+		return answer, nil
+	}
+	return review(ctx)
+}
+
+// takeTurn waits until it is the request's turn for work of this kind. The error is a *admission.Full, or a
+// *request.UnavailableError when ctx ends before.
+func takeTurn(
+	ctx context.Context, a *admission.Admission, kind admission.Kind, doing string,
+) (*admission.Place, error) {
+	who, member := request.From(ctx).Asker()
+	turn, err := a.Join(who, admission.Cost{Kind: kind, Member: member})
+	if err != nil {
+		return nil, err
+	}
+	looked(ctx)
+	if err := turn.Wait(ctx); err != nil {
+		turn.Leave()
+		return nil, &request.UnavailableError{Doing: doing, Cause: err}
+	}
+	return turn, nil
+}
+
+// looked ends the turn in which a stranger's request is looked at, as it waits for something else now.
+func looked(ctx context.Context) {
+	if state := request.From(ctx); state != nil {
+		state.Holds.Looked()
+	}
+}
