@@ -53,7 +53,6 @@ type Server struct {
 	trust     *clienttrust.Store
 	anonymous *identity.Anonymous
 	upstream  *relay.Upstream
-	version   *relay.APIVersion
 	access    *identity.AccessReviewer
 	tokens    *identity.TokenReviewer
 	edge      *edge.Edge
@@ -99,7 +98,6 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		trust:     clienttrust.NewStore(o.SignerCABundle, questions.core, o.Clock, klog.FromContext(ctx)),
 		anonymous: identity.NewAnonymous(loginGroup, up.Address(), up),
 		upstream:  up,
-		version:   relay.NewAPIVersion(questions.core.RESTClient()),
 		edge:      edge.New(o.Admission),
 		refused:   logs.NewSampler("Refused credentials"),
 		failed:    logs.NewSampler("Could not forward a request"),
@@ -137,8 +135,6 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		forward: relay.NewHandler(relay.Options{
 			Upstream:            up,
 			Token:               o.Token,
-			Version:             s.version,
-			TokenAlone:          identity.TokenAlone(s.tokens),
 			HoldUntilAuthorized: identity.HoldUntilAuthorized,
 			Admission:           o.Admission,
 			Failed:              s.failed,
@@ -255,11 +251,11 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.shutDown(work, logger)
 }
 
-// followAPIServer asks the API server from time to time for its version and its policy about anonymous users.
+// followAPIServer asks the API server from time to time for its policy about anonymous users.
 func (s *Server) followAPIServer(ctx context.Context) {
 	ticker := s.Clock.NewTicker(s.ProbeInterval)
 	defer ticker.Stop()
-	for s.version.Refresh(ctx); ; s.version.Refresh(ctx) {
+	for {
 		select {
 		case <-ctx.Done():
 			return

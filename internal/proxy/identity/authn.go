@@ -105,13 +105,7 @@ func (a namedUsers) AuthenticateRequest(req *http.Request) (*authenticator.Respo
 	return response, ok, err
 }
 
-// TokenAlone authenticates a request whose only credential is a bearer token.
-func TokenAlone(tokens authenticator.Token) authenticator.Request {
-	return namedUsers{group.NewAuthenticatedGroupAdder(bearertoken.New(tokens))}
-}
-
-// presentedTokens refuses tokens that are too long, and notes the one by which a request was authenticated. A
-// certificate is tried first, so no token is noted for a request that also has a good certificate.
+// presentedTokens refuses tokens that are too long.
 type presentedTokens struct {
 	authenticator.Token
 }
@@ -120,11 +114,7 @@ func (p presentedTokens) AuthenticateToken(ctx context.Context, token string) (*
 	if len(token) > MaxToken {
 		return nil, false, fmt.Errorf("the bearer token has %d bytes, and may have %d", len(token), MaxToken)
 	}
-	response, ok, err := p.Token.AuthenticateToken(ctx, token)
-	if state := request.From(ctx); ok && err == nil && state != nil {
-		state.ClientToken = token
-	}
-	return response, ok, err
+	return p.Token.AuthenticateToken(ctx, token)
 }
 
 // Unauthenticated answers requests that no authenticator accepted. The answer is 401, or 503 when the API server

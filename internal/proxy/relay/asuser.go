@@ -167,9 +167,8 @@ func describe(u user.Info) (string, error) {
 
 // asUser sends requests to the API server as the user in their context. It refuses a request without a user.
 type asUser struct {
-	token       TokenSource
-	passThrough *tokenPassThrough
-	next        http.RoundTripper
+	token TokenSource
+	next  http.RoundTripper
 }
 
 var errNoToken = request.StatusUnavailable("the proxy has no credential for the API server yet")
@@ -196,17 +195,6 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	dropTokenProtocols(req.Header)
-	bearer, err := t.passThrough.token(ctx, u, state)
-	if err != nil {
-		if apierrors.IsInternalError(err) {
-			warning.AddWarning(ctx, "", "the API server is too old to impersonate a user with a UID")
-		}
-		return nil, err
-	}
-	if bearer != "" {
-		req.Header["Authorization"] = []string{"Bearer " + bearer}
-		return t.send(state, req)
-	}
 	var original user.Info
 	if state.Nested {
 		original = state.Original
@@ -227,11 +215,6 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	state.UpstreamToken = token
 	req.Header["Authorization"] = []string{"Bearer " + token}
-	return t.send(state, req)
-}
-
-// send sends the request and notes how long the API server takes.
-func (t *asUser) send(state *request.State, req *http.Request) (*http.Response, error) {
 	state.Sent = time.Now()
 	res, err := t.next.RoundTrip(req)
 	if state.Login != nil {

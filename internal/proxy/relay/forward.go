@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
@@ -41,10 +40,6 @@ type Options struct {
 	}
 	// Token is the upstream credential.
 	Token TokenSource
-	// Version is the API server's, and TokenAlone says whose a bearer token is when it is the only credential. Both decide
-	// whether the client's own token is sent.
-	Version    *APIVersion
-	TokenAlone authenticator.Request
 	// HoldUntilAuthorized makes the outermost RoundTripper, which waits for what is still to be decided about a request.
 	HoldUntilAuthorized func(next http.RoundTripper) http.RoundTripper
 	// Admission, if set, says how much of an answer may wait here.
@@ -57,14 +52,13 @@ type Options struct {
 // forwarder is the back half: it sends the request to the API server as the user in its context.
 type forwarder struct {
 	Options
-	passThrough *tokenPassThrough
 	// One proxy in three kinds, which differ in buffers and flushing only.
 	plain, stream, watch *httputil.ReverseProxy
 }
 
 // NewHandler returns the back half of the proxy: it sends requests to the API server as the user in their context.
 func NewHandler(options Options) http.Handler {
-	f := &forwarder{Options: options, passThrough: newTokenPassThrough(options.Version, options.TokenAlone)}
+	f := &forwarder{Options: options}
 	f.plain, f.stream, f.watch = f.proxy(bufferSize), f.proxy(streamBufferSize), f.proxy(watchBufferSize)
 	// An answer of known length is no stream: it is written when a frame is full, and at its end. ReverseProxy flushes
 	// answers of unknown length at once all the same.
@@ -74,10 +68,8 @@ func NewHandler(options Options) http.Handler {
 
 func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Rewrite: f.address,
-		Transport: f.HoldUntilAuthorized(
-			&asUser{token: f.Token, passThrough: f.passThrough, next: holdAnswer{endTurn{f.Upstream}, f.Admission}},
-		),
+		Rewrite:        f.address,
+		Transport:      f.HoldUntilAuthorized(&asUser{f.Token, holdAnswer{endTurn{f.Upstream}, f.Admission}}),
 		FlushInterval:  -1, // watches stream
 		BufferPool:     newBufferPool(buffer),
 		ModifyResponse: f.checkAnswer,
@@ -133,7 +125,7 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 	} else if state.CloseAfterwards {
 		request.CloseAfterwards(state.Header) // again, as an informational answer empties the header
 	}
-	if res.StatusCode == http.StatusUnauthorized && state.UpstreamToken != "" && ownAnswer(res.Request) {
+	if res.StatusCode == http.StatusUnauthorized && ownAnswer(res.Request) {
 		f.Token.Reject(state.UpstreamToken)
 		return errOurCredential
 	}
