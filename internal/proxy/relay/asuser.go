@@ -50,11 +50,18 @@ func setIdentity(h http.Header, u, original user.Info) error {
 	if err := checkIdentity(original); err != nil {
 		return err
 	}
-	said, err := describe(original)
-	if err != nil {
-		return err
+	info := authenticationv1.UserInfo{
+		Username: original.GetName(), UID: original.GetUID(), Groups: original.GetGroups(),
+		Extra: make(map[string]authenticationv1.ExtraValue, len(original.GetExtra())),
 	}
-	h[extraHeader(OriginalUserExtraKey)] = []string{said}
+	for key, values := range original.GetExtra() {
+		info.Extra[key] = values
+	}
+	said, err := json.Marshal(info)
+	if err != nil {
+		return fmt.Errorf("describing the original user: %w", err)
+	}
+	h[extraHeader(OriginalUserExtraKey)] = []string{string(said)}
 	return nil
 }
 
@@ -149,22 +156,6 @@ func cannotAct(why string) error {
 	return apierrors.NewInternalError(errors.New(message))
 }
 
-// describe returns u as the JSON of an authentication/v1 UserInfo.
-func describe(u user.Info) (string, error) {
-	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
-	if extra := u.GetExtra(); len(extra) > 0 {
-		info.Extra = make(map[string]authenticationv1.ExtraValue, len(extra))
-		for key, values := range extra {
-			info.Extra[key] = values
-		}
-	}
-	said, err := json.Marshal(info)
-	if err != nil {
-		return "", fmt.Errorf("describing the original user: %w", err)
-	}
-	return string(said), nil
-}
-
 // asUser sends requests to the API server as the user in their context. It refuses a request without a user.
 type asUser struct {
 	token TokenSource
@@ -235,11 +226,9 @@ func dropTokenProtocols(h http.Header) {
 		return
 	}
 	var kept []string
-	for _, line := range lines {
-		for protocol := range strings.SplitSeq(line, ",") {
-			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenProtocol) {
-				kept = append(kept, protocol)
-			}
+	for protocol := range strings.SplitSeq(strings.Join(lines, ","), ",") {
+		if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenProtocol) {
+			kept = append(kept, protocol)
 		}
 	}
 	if len(kept) == 0 {

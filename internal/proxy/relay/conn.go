@@ -227,15 +227,11 @@ func newWire(under net.Conn) *wire {
 	return w
 }
 
-// errNothingYet says that a connection is open and silent. It is an error that passes: TLS can go on after it.
-var errNothingYet = net.Error(silence{os.ErrDeadlineExceeded})
-
-type silence struct{ error }
-
-func (silence) Timeout() bool   { return true }
-func (silence) Temporary() bool { return true }
-
-var errCannotLook = errors.New("the connection cannot be looked at")
+var (
+	// errNothingYet says that a connection is open and silent. It is an error that passes: TLS can go on after it.
+	errNothingYet = os.ErrDeadlineExceeded
+	errCannotLook = errors.New("the connection cannot be looked at")
+)
 
 // Read implements net.Conn.
 func (w *wire) Read(p []byte) (int, error) {
@@ -251,7 +247,7 @@ func (w *wire) Read(p []byte) (int, error) {
 		n, err = readNow(fd, p)
 		return true
 	}); outer != nil {
-		return 0, outer
+		return 0, errCannotLook
 	}
 	if n <= 0 && err == nil {
 		return 0, io.EOF

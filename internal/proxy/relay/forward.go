@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync"
 
@@ -33,11 +32,7 @@ const (
 
 // Options is what NewHandler needs. All of it is required, except Admission.
 type Options struct {
-	Upstream interface {
-		http.RoundTripper
-		Address() *url.URL
-		Counts() *Counts
-	}
+	Upstream *Upstream
 	// Token is the upstream credential.
 	Token TokenSource
 	// HoldUntilAuthorized makes the outermost RoundTripper, which waits for what is still to be decided about a request.
@@ -95,7 +90,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // address sets the address of the API server, and the header that tells its audit log where the request came from.
 func (f *forwarder) address(pr *httputil.ProxyRequest) {
-	pr.SetURL(f.Upstream.Address())
+	pr.SetURL(f.Upstream.address)
 	pr.Out.Host = pr.In.Host
 	pr.Out.Trailer = nil
 	if host, _, err := net.SplitHostPort(pr.In.RemoteAddr); err == nil {
@@ -158,20 +153,19 @@ func ownAnswer(req *http.Request) bool {
 // writeError answers a request that could not be sent, or whose answer could not be used.
 func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err error) {
 	var refused apierrors.APIStatus
-	var body *clientBodyError
 	state := request.From(req.Context())
 	switch {
 	case errors.As(err, &refused):
 		if errors.Is(err, errNoToken) {
-			f.Upstream.Counts().problem(problemNoCredential)
+			f.Upstream.counts.problem(problemNoCredential)
 		}
-	case errors.As(err, &body), state.BodyFailed.Load(), state.Body != nil && state.Body.Late():
+	case state.BodyFailed.Load(), state.Body != nil && state.Body.Late():
 		err = errUnreadableBody
 	case errors.Is(err, errOurCredential):
-		f.Upstream.Counts().problem(problemCredential)
+		f.Upstream.counts.problem(problemCredential)
 		err = request.StatusUnavailable("the API server did not accept the proxy's credential; it is being renewed")
 	case errors.Is(err, errBadSwitch):
-		f.Upstream.Counts().problem(problemProtocol)
+		f.Upstream.counts.problem(problemProtocol)
 		err = apierrors.NewInternalError(errBadSwitch)
 	case errors.Is(context.Cause(req.Context()), request.ErrDraining):
 		err = request.StatusUnavailable("the proxy is shutting down")
@@ -185,7 +179,7 @@ func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err err
 		var problem upstreamProblem
 		reason := request.Bounded(err.Error())
 		problem, err = upstreamStatus(req, err)
-		f.Upstream.Counts().problem(problem)
+		f.Upstream.counts.problem(problem)
 		f.Failed.Info(klog.FromContext(req.Context()), "problem", problem.String(), "reason", reason)
 	}
 	request.WriteStatus(w, req, f.Serializer, err)

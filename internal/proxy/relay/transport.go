@@ -16,6 +16,7 @@ import (
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/third_party/forked/golang/netutil"
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
@@ -99,17 +100,9 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 		return nil, fmt.Errorf("looking for a proxy before the API server: %w", err)
 	}
 	if between == nil {
-		u.plain = NewHTTP1(hostPort(address), tlsConfig, u.counts.dialer(dial, &u.counts.Shared))
+		u.plain = NewHTTP1(netutil.CanonicalAddr(address), tlsConfig, u.counts.dialer(dial, &u.counts.Shared))
 	}
 	return u, nil
-}
-
-func hostPort(address *url.URL) string {
-	port := address.Port()
-	if port == "" {
-		port = "443"
-	}
-	return net.JoinHostPort(address.Hostname(), port)
 }
 
 // Address is that of the API server.
@@ -156,12 +149,6 @@ func (u *Upstream) Retune(change func(*http.Transport)) {
 	u.upgrade = u.upgrade.Clone()
 	change(u.upgrade)
 }
-
-// clientBodyError says that the body could not be read from the client. The API server is not the cause.
-type clientBodyError struct{ cause error }
-
-func (e *clientBodyError) Error() string { return "reading the request body: " + e.cause.Error() }
-func (e *clientBodyError) Unwrap() error { return e.cause }
 
 // clientBody notes why a body could not be read from the client. The error that the transport returns then may look
 // like that of a broken connection to the API server.
