@@ -41,8 +41,6 @@ type apiServer struct {
 	serve     http.HandlerFunc
 	anonymous func(path string) int
 	configMap map[string]string
-	version   string // as /version says it; without one it is not available
-	versions  int    // how often it was asked for
 	watchers  []chan struct{}
 	during    func(ctx context.Context, about string) // each review about a user or a token, when not nil
 	reviews   []authorizationv1.SubjectAccessReviewSpec
@@ -70,7 +68,6 @@ func newAPIServer(tb testing.TB, protocol string) *apiServer {
 		allow:     func(authorizationv1.SubjectAccessReviewSpec) (bool, string) { return true, "" },
 		anonymous: func(string) int { return http.StatusForbidden },
 		configMap: map[string]string{},
-		version:   "v1.37.2",
 		serve: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, `{"from":"the API server"}`)
@@ -215,16 +212,6 @@ func (a *apiServer) answerAgent(w http.ResponseWriter, req *http.Request) {
 		writeJSON(w, http.StatusCreated, review)
 	case strings.HasSuffix(req.URL.Path, "/configmaps/"+clienttrust.ConfigMap):
 		writeJSON(w, http.StatusOK, a.theConfigMap())
-	case req.URL.Path == "/version":
-		a.mu.Lock()
-		said := a.version
-		a.versions++
-		a.mu.Unlock()
-		if said == "" {
-			writeJSON(w, http.StatusServiceUnavailable, metav1.Status{Status: metav1.StatusFailure, Code: 503})
-			return
-		}
-		writeJSON(w, http.StatusOK, map[string]string{"major": "1", "minor": "0", "gitVersion": said})
 	case strings.HasSuffix(req.URL.Path, "/configmaps"):
 		if req.URL.Query().Get("watch") == "" {
 			writeJSON(w, http.StatusOK, corev1.ConfigMapList{

@@ -35,10 +35,8 @@
 //
 // # UIDs
 //
-// A user with a UID (every service account) is impersonated with Impersonate-Uid, which API servers know since 1.22. An
-// older one would ignore it and see another user. So the older one gets the client's own bearer token and no
-// impersonation. Before that, the proxy checks that the token alone belongs to the user who was authorized
-// (relay/passthrough.go). In every other case the client's token is not sent on.
+// A user with a UID (every service account) is impersonated with Impersonate-Uid, which API servers know since 1.22. No
+// client's token is sent on.
 //
 // # When something is missing
 //

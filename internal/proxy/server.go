@@ -52,7 +52,6 @@ type Server struct {
 	trust     *clienttrust.Store
 	anonymous *identity.Anonymous
 	upstream  *relay.Upstream
-	version   *relay.APIVersion
 	access    *identity.AccessReviewer
 	tokens    *identity.TokenReviewer
 	edge      *edge.Edge
@@ -96,7 +95,6 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		trust:      clienttrust.NewStore(o.SignerCABundle, questions.CoreV1(), o.Clock, klog.FromContext(ctx)),
 		anonymous:  identity.NewAnonymous(loginGroup, up.Address(), up),
 		upstream:   up,
-		version:    relay.NewAPIVersion(questions.CoreV1().RESTClient()),
 		edge:       edge.New(o.Admission),
 		readers:    &slowReaders{admission: o.Admission, timeout: o.WriteTimeout},
 		serializer: request.NewSerializer(),
@@ -124,8 +122,6 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	s.forward = relay.NewHandler(relay.Options{
 		Upstream:   up,
 		Token:      o.Token,
-		Version:    s.version,
-		TokenAlone: identity.TokenAlone(s.tokens),
 		Admission:  o.Admission,
 		Failed:     s.failed,
 		Serializer: s.serializer,
@@ -214,11 +210,11 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.shutDown(work, logger)
 }
 
-// followAPIServer asks the API server from time to time for its version and its policy about anonymous users.
+// followAPIServer asks the API server from time to time for its policy about anonymous users.
 func (s *Server) followAPIServer(ctx context.Context) {
 	ticker := s.Clock.NewTicker(s.ProbeInterval)
 	defer ticker.Stop()
-	for s.version.Refresh(ctx); ; s.version.Refresh(ctx) {
+	for {
 		select {
 		case <-ctx.Done():
 			return

@@ -125,20 +125,21 @@ func (a *Admission) Join(who Owner, what Cost) (*Place, error) {
 	return place, nil
 }
 
-// Spare is Join for what can be left out. It returns nil unless there is plenty.
+// Spare is Join for memory that can be left out. It returns nil unless a quarter of all memory, and of what one user may
+// have, stays free.
 func (a *Admission) Spare(who Owner, what Cost) *Place {
-	place := &Place{admission: a, kind: what.Kind, bytes: what.Bytes, owner: who}
-	if what.Bytes > 0 && !a.takeSpare(who, what.Kind, what.Bytes) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	most, taken := a.limits.users, a.users
+	if who.IsStranger() {
+		most, taken = a.limits.strangers, a.strangers
+	}
+	own := a.limits.rows[what.Kind].memory
+	if taken+what.Bytes > most-most/4 || own > 0 && !who.IsStranger() && a.holds(who, what.Kind)+what.Bytes > own-own/4 {
 		return nil
 	}
-	if queue := a.queues[what.Kind]; queue != nil {
-		if place.ticket = queue.joinSpare(who, what.Member); place.ticket == nil {
-			place.Leave()
-			return nil
-		}
-	}
-	a.begun[what.Kind].Add(1)
-	return place
+	a.add(who, what.Kind, what.Bytes)
+	return &Place{admission: a, kind: what.Kind, bytes: what.Bytes, owner: who}
 }
 
 // take takes memory, or says what is full.
@@ -150,22 +151,6 @@ func (a *Admission) take(who Owner, kind Kind, n int64) *Full {
 	}
 	a.add(who, kind, n)
 	return nil
-}
-
-// takeSpare leaves a quarter of all memory, and of what one user may have.
-func (a *Admission) takeSpare(who Owner, kind Kind, n int64) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	most, taken := a.limits.users, a.users
-	if who.IsStranger() {
-		most, taken = a.limits.strangers, a.strangers
-	}
-	own := a.limits.rows[kind].memory
-	if taken+n > most-most/4 || own > 0 && !who.IsStranger() && a.holds(who, kind)+n > own-own/4 {
-		return false
-	}
-	a.add(who, kind, n)
-	return true
 }
 
 // full returns nil when n more bytes fit.

@@ -85,11 +85,13 @@ const (
 	// StreamBytes is what a stream takes, which stays.
 	StreamBytes = 28 << 10
 
-	// LongSeats is how many seats a request for a long answer takes: 16 of them are at the API server at a time.
-	LongSeats = forwardSeats / 16
+	// LongSeats is how many seats a request for a long answer takes: 4 of one user are at the API server at a time.
+	LongSeats = forwardSeats / 32
 	// BeginningSeats is the same for a watch that begins with all objects.
 	BeginningSeats = forwardSeats / 64
 	forwardSeats   = 128
+	// StrangersReview is how many seats the access review of a request without a user takes: one at a time from each address.
+	StrangersReview = 16
 	// UnreadAnswer is how many seats of Unread an ordinary answer takes. A stream takes one.
 	UnreadAnswer = 8
 
@@ -118,7 +120,7 @@ func LimitsFor(memory int64, processors int) Limits {
 			Look:         {seats: half},
 			Certificate:  {seats: half, waiting: 256}, // all requests of one connection need the same one
 			TokenReview:  {seats: 16, perMember: 8, queued: queuedPerConnection},
-			AccessReview: {seats: 32, perMember: 16},
+			AccessReview: {seats: 2 * StrangersReview, perOwner: StrangersReview},
 			Login:        {seats: 8, perOwner: 6, perMember: 1, queued: queuedPerConnection, waiting: 128},
 			ServedLogin:  {seats: 24, perMember: 12, queued: 24, most: 40},
 			Forward:      {seats: forwardSeats, perOwner: forwardSeats / 4, perMember: forwardSeats / 8},

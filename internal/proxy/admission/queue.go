@@ -54,22 +54,6 @@ func (q *queue) join(who Owner, key any, seats int) *ticket {
 	return q.add(who.key(), key, max(1, seats))
 }
 
-// joinSpare takes seats for work that can be left out. It returns nil unless nothing waits and half of the seats are
-// free.
-func (q *queue) joinSpare(who Owner, key any) *ticket {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.waiting > 0 || 2*q.taken >= q.row.seats {
-		return nil
-	}
-	t := q.add(who.key(), key, 1)
-	if t != nil && !t.begun {
-		q.remove(t)
-		return nil
-	}
-	return t
-}
-
 func (q *queue) add(who Owner, key any, seats int) *ticket {
 	g := q.owners[who]
 	if g == nil {

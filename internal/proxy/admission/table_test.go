@@ -96,7 +96,7 @@ func work(kind Kind) string {
 		Look:         "a stranger's handshake, or request until it is known who asks; half of the processors",
 		Certificate:  "a client certificate that is not known; half of the processors",
 		TokenReview:  "a bearer token that is not known",
-		AccessReview: "a permission that is not known",
+		AccessReview: fmt.Sprintf("a permission that is not known; a stranger's takes %d", StrangersReview),
 		Login:        "a login that is sent on",
 		ServedLogin:  "a login that comes back to the Concierge APIs",
 		Forward: fmt.Sprintf("a request at the API server; one for a long answer takes %d, a watch that begins with all "+

@@ -68,18 +68,13 @@ func NewAuthenticator(
 	})
 }
 
-// clientTokens refuses tokens that are too long, and notes the one by which a request was authenticated, or that what
-// vouches for it is away. A certificate is tried first, so no token is noted for a request that also has a good
-// certificate.
+// clientTokens refuses tokens that are too long, and notes that what vouches for one is away.
 func clientTokens(next authenticator.Token) authenticator.Token {
 	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		if len(token) > MaxToken {
 			return nil, false, fmt.Errorf("the bearer token has %d bytes, and may have %d", len(token), MaxToken)
 		}
 		response, ok, err := next.AuthenticateToken(ctx, token)
-		if state := request.From(ctx); ok && err == nil && state != nil {
-			state.ClientToken = token
-		}
 		noteUnavailable(ctx, err)
 		return response, ok, err
 	})
@@ -102,11 +97,6 @@ func namedUsers(next authenticator.Request) authenticator.Request {
 		}
 		return response, ok, err
 	})
-}
-
-// TokenAlone authenticates a request whose only credential is a bearer token.
-func TokenAlone(tokens authenticator.Token) authenticator.Request {
-	return namedUsers(bearertoken.New(tokens))
 }
 
 // Unauthenticated answers requests that no authenticator accepted. The answer is 401, or 503 when the API server

@@ -177,7 +177,11 @@ func takeTurn(
 	ctx context.Context, a *admission.Admission, kind admission.Kind, doing string,
 ) (*admission.Place, error) {
 	who, member := request.From(ctx).Asker()
-	turn, err := a.Join(who, admission.Cost{Kind: kind, Member: member})
+	cost := admission.Cost{Kind: kind, Member: member}
+	if kind == admission.AccessReview && who.IsStranger() {
+		cost.Seats = admission.StrangersReview
+	}
+	turn, err := a.Join(who, cost)
 	if err != nil {
 		return nil, err
 	}

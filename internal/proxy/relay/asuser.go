@@ -50,11 +50,18 @@ func setIdentity(h http.Header, u, original user.Info) error {
 	if err := checkIdentity(original); err != nil {
 		return err
 	}
-	said, err := describe(original)
-	if err != nil {
-		return err
+	info := authenticationv1.UserInfo{
+		Username: original.GetName(), UID: original.GetUID(), Groups: original.GetGroups(),
+		Extra: make(map[string]authenticationv1.ExtraValue, len(original.GetExtra())),
 	}
-	h[extraHeader(OriginalUserExtraKey)] = []string{said}
+	for key, values := range original.GetExtra() {
+		info.Extra[key] = values
+	}
+	said, err := json.Marshal(info)
+	if err != nil {
+		return fmt.Errorf("describing the original user: %w", err)
+	}
+	h[extraHeader(OriginalUserExtraKey)] = []string{string(said)}
 	return nil
 }
 
@@ -149,27 +156,10 @@ func cannotAct(why string) error {
 	return apierrors.NewInternalError(errors.New(message))
 }
 
-// describe returns u as the JSON of an authentication/v1 UserInfo.
-func describe(u user.Info) (string, error) {
-	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
-	if extra := u.GetExtra(); len(extra) > 0 {
-		info.Extra = make(map[string]authenticationv1.ExtraValue, len(extra))
-		for key, values := range extra {
-			info.Extra[key] = values
-		}
-	}
-	said, err := json.Marshal(info)
-	if err != nil {
-		return "", fmt.Errorf("describing the original user: %w", err)
-	}
-	return string(said), nil
-}
-
 // asUser sends requests to the API server as the user in their context. It refuses a request without a user.
 type asUser struct {
-	token       TokenSource
-	passThrough *tokenPassThrough
-	next        http.RoundTripper
+	token TokenSource
+	next  http.RoundTripper
 }
 
 var errNoToken = request.StatusUnavailable("the proxy has no credential for the API server yet")
@@ -196,17 +186,6 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	dropTokenProtocols(req.Header)
-	bearer, err := t.passThrough.token(ctx, u, state)
-	if err != nil {
-		if apierrors.IsInternalError(err) {
-			warning.AddWarning(ctx, "", "the API server is too old to impersonate a user with a UID")
-		}
-		return nil, err
-	}
-	if bearer != "" {
-		req.Header["Authorization"] = []string{"Bearer " + bearer}
-		return t.send(state, req)
-	}
 	var original user.Info
 	if state.Nested {
 		original = state.Original
@@ -227,11 +206,6 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	state.UpstreamToken = token
 	req.Header["Authorization"] = []string{"Bearer " + token}
-	return t.send(state, req)
-}
-
-// send sends the request and notes how long the API server takes.
-func (t *asUser) send(state *request.State, req *http.Request) (*http.Response, error) {
 	state.Sent = time.Now()
 	res, err := t.next.RoundTrip(req)
 	if state.Login != nil {
@@ -252,11 +226,9 @@ func dropTokenProtocols(h http.Header) {
 		return
 	}
 	var kept []string
-	for _, line := range lines {
-		for protocol := range strings.SplitSeq(line, ",") {
-			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenProtocol) {
-				kept = append(kept, protocol)
-			}
+	for protocol := range strings.SplitSeq(strings.Join(lines, ","), ",") {
+		if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenProtocol) {
+			kept = append(kept, protocol)
 		}
 	}
 	if len(kept) == 0 {

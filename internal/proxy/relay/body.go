@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -24,7 +25,7 @@ func holdBody(req *http.Request, bound request.Body) error {
 	if n := req.ContentLength; n > 0 && n <= edge.MaxHeldBody {
 		body := make([]byte, n)
 		if _, err := io.ReadFull(req.Body, body); err != nil {
-			return &clientBodyError{err}
+			return fmt.Errorf("reading the request body: %w", err)
 		}
 		if bound != nil {
 			bound.Unbind() // also when its end is not announced yet
@@ -38,9 +39,12 @@ func holdBody(req *http.Request, bound request.Body) error {
 	case errors.Is(err, io.EOF) && req.ContentLength < 0:
 		setBody(req, body.Bytes())
 	case err != nil:
-		return &clientBodyError{err}
+		return fmt.Errorf("reading the request body: %w", err)
 	default:
-		req.Body = &startedBody{io.MultiReader(&body, req.Body), req.Body}
+		req.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(&body, req.Body), req.Body}
 	}
 	return nil
 }
@@ -50,10 +54,4 @@ func setBody(req *http.Request, body []byte) {
 	req.TransferEncoding, req.ContentLength = nil, int64(len(body))
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	req.Body, _ = req.GetBody()
-}
-
-// startedBody is a body whose first part has been read.
-type startedBody struct {
-	io.Reader
-	io.Closer
 }

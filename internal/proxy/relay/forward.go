@@ -8,14 +8,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
@@ -34,17 +32,9 @@ const (
 
 // Options is what NewHandler needs. All of it is required, except Admission.
 type Options struct {
-	Upstream interface {
-		http.RoundTripper
-		Address() *url.URL
-		Counts() *Counts
-	}
+	Upstream *Upstream
 	// Token is the upstream credential.
 	Token TokenSource
-	// Version is the API server's, and TokenAlone says whose a bearer token is when it is the only credential. Both decide
-	// whether the client's own token is sent.
-	Version    *APIVersion
-	TokenAlone authenticator.Request
 	// Admission, if set, says how much of an answer may wait here.
 	Admission *admission.Admission
 	// Failed takes the reasons why requests could not be forwarded.
@@ -55,14 +45,13 @@ type Options struct {
 // forwarder is the back half: it sends the request to the API server as the user in its context.
 type forwarder struct {
 	Options
-	passThrough *tokenPassThrough
 	// One proxy in three kinds, which differ in buffers and flushing only.
 	plain, stream, watch *httputil.ReverseProxy
 }
 
 // NewHandler returns the back half of the proxy: it sends requests to the API server as the user in their context.
 func NewHandler(options Options) http.Handler {
-	f := &forwarder{Options: options, passThrough: newTokenPassThrough(options.Version, options.TokenAlone)}
+	f := &forwarder{Options: options}
 	f.plain, f.stream, f.watch = f.proxy(bufferSize), f.proxy(streamBufferSize), f.proxy(watchBufferSize)
 	// An answer of known length is no stream: it is written when a frame is full, and at its end. ReverseProxy flushes
 	// answers of unknown length at once all the same.
@@ -73,7 +62,7 @@ func NewHandler(options Options) http.Handler {
 func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:        f.address,
-		Transport:      &asUser{f.Token, f.passThrough, holdAnswer{endTurn{f.Upstream}, f.Admission}},
+		Transport:      &asUser{f.Token, holdAnswer{endTurn{f.Upstream}, f.Admission}},
 		FlushInterval:  -1, // watches stream
 		BufferPool:     newBufferPool(buffer),
 		ModifyResponse: f.checkAnswer,
@@ -99,7 +88,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // address sets the address of the API server, and the header that tells its audit log where the request came from.
 func (f *forwarder) address(pr *httputil.ProxyRequest) {
-	pr.SetURL(f.Upstream.Address())
+	pr.SetURL(f.Upstream.address)
 	pr.Out.Host = pr.In.Host
 	pr.Out.Trailer = nil
 	if host, _, err := net.SplitHostPort(pr.In.RemoteAddr); err == nil {
@@ -129,7 +118,7 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 	} else if state.CloseAfterwards {
 		request.CloseAfterwards(state.Header) // again, as an informational answer empties the header
 	}
-	if res.StatusCode == http.StatusUnauthorized && state.UpstreamToken != "" && ownAnswer(res.Request) {
+	if res.StatusCode == http.StatusUnauthorized && ownAnswer(res.Request) {
 		f.Token.Reject(state.UpstreamToken)
 		return errOurCredential
 	}
@@ -162,20 +151,19 @@ func ownAnswer(req *http.Request) bool {
 // writeError answers a request that could not be sent, or whose answer could not be used.
 func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err error) {
 	var refused apierrors.APIStatus
-	var body *clientBodyError
 	state := request.From(req.Context())
 	switch {
 	case errors.As(err, &refused):
 		if errors.Is(err, errNoToken) {
-			f.Upstream.Counts().problem(problemNoCredential)
+			f.Upstream.counts.problem(problemNoCredential)
 		}
-	case errors.As(err, &body), state.BodyFailed.Load(), state.Body != nil && state.Body.Late():
+	case state.BodyFailed.Load(), state.Body != nil && state.Body.Late():
 		err = errUnreadableBody
 	case errors.Is(err, errOurCredential):
-		f.Upstream.Counts().problem(problemCredential)
+		f.Upstream.counts.problem(problemCredential)
 		err = request.StatusUnavailable("the API server did not accept the proxy's credential; it is being renewed")
 	case errors.Is(err, errBadSwitch):
-		f.Upstream.Counts().problem(problemProtocol)
+		f.Upstream.counts.problem(problemProtocol)
 		err = apierrors.NewInternalError(errBadSwitch)
 	case errors.Is(context.Cause(req.Context()), request.ErrDraining):
 		err = request.StatusUnavailable("the proxy is shutting down")
@@ -189,7 +177,7 @@ func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err err
 		var problem upstreamProblem
 		reason := request.Bounded(err.Error())
 		problem, err = upstreamStatus(req, err)
-		f.Upstream.Counts().problem(problem)
+		f.Upstream.counts.problem(problem)
 		f.Failed.Info(klog.FromContext(req.Context()), "problem", problem.String(), "reason", reason)
 	}
 	request.WriteStatus(w, req, f.Serializer, err)

@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -25,23 +27,23 @@ const (
 	writtenFirst = 16 << 10
 	// answerAfterBreak is how long an answer may take to arrive after the server stopped reading the request.
 	answerAfterBreak = time.Second
+	// maxIdle is how many connections wait for the next request. idleFor is for how long, which is less than the 90 s
+	// after which the API server closes them.
+	maxIdle = 32
+	idleFor = 30 * time.Second
 )
 
 // HTTP1 sends requests over HTTP/1.1, each over a connection that no other request uses meanwhile. It is a
 // http.RoundTripper.
 type HTTP1 struct {
 	address string
-	dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	dial    dialFunc
 	config  *tls.Config // nil: without TLS, for tests
 	idle    pool
 }
 
 // NewHTTP1 returns a transport for the server at address (host:port), which config verifies. Its sessions are resumed.
-func NewHTTP1(
-	address string,
-	config *tls.Config,
-	dial func(ctx context.Context, network, address string) (net.Conn, error),
-) *HTTP1 {
+func NewHTTP1(address string, config *tls.Config, dial dialFunc) *HTTP1 {
 	config = config.Clone()
 	config.NextProtos = []string{"http/1.1"}
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(8)
@@ -66,7 +68,7 @@ func (t *HTTP1) RoundTrip(req *http.Request) (*http.Response, error) {
 	if c != nil {
 		res, err := c.exchange(req)
 		if err == nil || !c.mayRepeat(req) {
-			return res, t.explain(req, err)
+			return res, explain(req, err)
 		}
 		again, err := rewind(req)
 		if err != nil {
@@ -77,14 +79,14 @@ func (t *HTTP1) RoundTrip(req *http.Request) (*http.Response, error) {
 	c, err := t.connect(req.Context())
 	if err != nil {
 		closeBody(req)
-		return nil, t.explain(req, err)
+		return nil, explain(req, err)
 	}
 	res, err := c.exchange(req)
-	return res, t.explain(req, err)
+	return res, explain(req, err)
 }
 
 // explain returns why the context has ended, if it has, in place of what that did to the connection.
-func (t *HTTP1) explain(req *http.Request, err error) error {
+func explain(req *http.Request, err error) error {
 	if cause := context.Cause(req.Context()); err != nil && cause != nil {
 		return cause
 	}
@@ -180,4 +182,74 @@ func withoutSpaces(req *http.Request) *http.Request {
 	clean := *req
 	clean.URL = &target
 	return &clean
+}
+
+// pool keeps idle connections. The one that was used last is used next, so that no more are kept than are needed. The
+// zero value is ready.
+type pool struct {
+	mu    sync.Mutex
+	idle  []*conn     // in the order in which they became idle
+	timer *time.Timer // nil while there is none
+}
+
+// take returns a connection that can be used, or nil.
+func (p *pool) take() *conn {
+	for {
+		p.mu.Lock()
+		last := len(p.idle) - 1
+		if last < 0 {
+			p.mu.Unlock()
+			return nil
+		}
+		c := p.idle[last]
+		p.idle[last] = nil
+		p.idle = p.idle[:last]
+		p.mu.Unlock()
+		if time.Since(c.since) < idleFor && c.quiet() {
+			return c
+		}
+		c.close()
+	}
+}
+
+func (p *pool) put(c *conn) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.idle) >= maxIdle || now.Sub(c.made) > maxAge {
+		c.close()
+		return
+	}
+	c.since = now
+	p.idle = append(p.idle, c)
+	if p.timer == nil {
+		p.timer = time.AfterFunc(idleFor, p.expire)
+	}
+}
+
+// expire closes what has been idle for too long, and comes again as long as anything is idle.
+func (p *pool) expire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	due := time.Now().Add(-idleFor)
+	p.idle = slices.DeleteFunc(p.idle, func(c *conn) bool {
+		late := !c.since.After(due)
+		if late {
+			c.close()
+		}
+		return late
+	})
+	if p.timer = nil; len(p.idle) > 0 {
+		p.timer = time.AfterFunc(p.idle[0].since.Sub(due), p.expire)
+	}
+}
+
+// drain closes everything that is idle.
+func (p *pool) drain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.idle {
+		c.close()
+	}
+	p.idle = nil
 }

@@ -52,9 +52,7 @@ type ServiceAccountToken struct {
 // NewServiceAccountToken makes the token source of service account namespace/name. Agent must be allowed to create the
 // subresource serviceaccounts/token there. A nil clock is the real one.
 func NewServiceAccountToken(
-	agent *rest.Config,
-	namespace, name string,
-	clk clock.WithTicker,
+	agent *rest.Config, namespace, name string, clk clock.WithTicker,
 ) (*ServiceAccountToken, error) {
 	client, err := corev1client.NewForConfig(agent)
 	if err != nil {

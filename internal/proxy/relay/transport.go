@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -9,10 +10,13 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/third_party/forked/golang/netutil"
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
@@ -96,17 +100,9 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 		return nil, fmt.Errorf("looking for a proxy before the API server: %w", err)
 	}
 	if between == nil {
-		u.plain = NewHTTP1(hostPort(address), tlsConfig, u.counts.dialer(dial, &u.counts.Shared))
+		u.plain = NewHTTP1(netutil.CanonicalAddr(address), tlsConfig, u.counts.dialer(dial, &u.counts.Shared))
 	}
 	return u, nil
-}
-
-func hostPort(address *url.URL) string {
-	port := address.Port()
-	if port == "" {
-		port = "443"
-	}
-	return net.JoinHostPort(address.Hostname(), port)
 }
 
 // Address is that of the API server.
@@ -154,12 +150,6 @@ func (u *Upstream) Retune(change func(*http.Transport)) {
 	change(u.upgrade)
 }
 
-// clientBodyError says that the body could not be read from the client. The API server is not the cause.
-type clientBodyError struct{ cause error }
-
-func (e *clientBodyError) Error() string { return "reading the request body: " + e.cause.Error() }
-func (e *clientBodyError) Unwrap() error { return e.cause }
-
 // clientBody notes why a body could not be read from the client. The error that the transport returns then may look
 // like that of a broken connection to the API server.
 type clientBody struct {
@@ -187,4 +177,77 @@ func neverSent(err error) bool {
 	var handshake tls.RecordHeaderError
 	return errors.As(err, &resolving) || errors.As(err, &certificate) || errors.As(err, &handshake) ||
 		strings.Contains(err.Error(), "TLS handshake timeout") // net/http keeps its type for itself
+}
+
+// upstreamProblem says why a request could not be forwarded, or why the API server's answer could not be used.
+type upstreamProblem int
+
+const (
+	problemUnreachable upstreamProblem = iota
+	problemLost
+	problemRefusedStream
+	problemNoCredential
+	problemCredential
+	problemTooLarge
+	problemProtocol
+	numProblems
+)
+
+// Problems are their names in metrics.
+var Problems = [numProblems]string{
+	problemUnreachable:   "unreachable",
+	problemLost:          "connection_lost",
+	problemRefusedStream: "closed_before_use",
+	problemNoCredential:  "no_credential",
+	problemCredential:    "credential_refused",
+	problemTooLarge:      "header_too_large",
+	problemProtocol:      "wrong_protocol",
+}
+
+// String returns the name.
+func (p upstreamProblem) String() string { return Problems[p] }
+
+// Counts counts what happens on the way to the API server. The zero value is ready.
+type Counts struct {
+	Shared, Upgraded   atomic.Int64 // open connections
+	Dialled, Undialled atomic.Int64
+	Problems           [numProblems]atomic.Int64
+}
+
+func (c *Counts) problem(p upstreamProblem) { c.Problems[p].Add(1) }
+
+// dialer wraps dial so that open is the number of its connections that are open.
+func (c *Counts) dialer(dial dialFunc, open *atomic.Int64) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			c.Undialled.Add(1)
+			return nil, err
+		}
+		c.Dialled.Add(1)
+		open.Add(1)
+		return &countedConn{Conn: conn, open: open}, nil
+	}
+}
+
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// countedConn is a connection that is subtracted from open when it is closed.
+type countedConn struct {
+	net.Conn
+	open *atomic.Int64
+	once sync.Once
+}
+
+// SyscallConn implements syscall.Conn, for HTTP1 to look at a connection.
+func (c *countedConn) SyscallConn() (syscall.RawConn, error) {
+	if under, ok := c.Conn.(syscall.Conn); ok {
+		return under.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+func (c *countedConn) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -76,19 +77,19 @@ func sentOn(name, verb, target string) (*http.Request, *request.State) {
 	return httptest.NewRequestWithContext(ctx, method, target, nil), state
 }
 
-// TestRequestsTakeTurns has one user ask for more than fits, and then three. Few of their requests are at the API server
-// at a time, and a user who asks for one thing is next. A request that takes long keeps others waiting for a second.
+// TestRequestsTakeTurns has one user ask for more than fits, and then eleven. Few of their requests are at the API server
+// at a time, and a user who asks for one thing is next. A request that takes long keeps others waiting for a moment.
 func TestRequestsTakeTurns(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, verb, target string
 		one, all           int64 // at a time
 	}{
-		{name: "short answers", verb: "get", target: "/", one: 64, all: 128},
-		{name: "writes", verb: "create", target: "/", one: 64, all: 128},
-		{name: "long answers", verb: "list", target: "/", one: 4, all: 8},
-		{name: "watches", verb: "watch", target: "/?watch=1&resourceVersion=5", one: 64, all: 128},
-		{name: "watches of everything", verb: "watch", target: "/?watch=1", one: 32, all: 64},
+		{name: "short answers", verb: "get", target: "/", one: 16, all: 128},
+		{name: "writes", verb: "create", target: "/", one: 16, all: 128},
+		{name: "long answers", verb: "list", target: "/", one: 4, all: 32},
+		{name: "watches", verb: "watch", target: "/?watch=1&resourceVersion=5", one: 16, all: 128},
+		{name: "watches of everything", verb: "watch", target: "/?watch=1", one: 8, all: 64},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -106,9 +107,10 @@ func TestRequestsTakeTurns(t *testing.T) {
 				if got := api.now.Load(); got != test.one {
 					t.Fatalf("want %d of one user at the API server, got %d", test.one, got)
 				}
-				for range test.one + 10 {
-					ask("bob")
-					ask("cid")
+				for user := range 10 {
+					for range test.one + 10 {
+						ask(fmt.Sprint("user-", user))
+					}
 				}
 				if got := api.now.Load(); got != test.all {
 					t.Fatalf("want %d at the API server, got %d", test.all, got)
@@ -152,12 +154,12 @@ func TestTheModestAreNext(t *testing.T) {
 				api.ask(req)
 			}
 		}
-		if got := api.now.Load(); got != 96 {
-			t.Errorf("want a quarter left by one user, got %d of 128 taken", got)
+		if got := api.now.Load(); got != 32 {
+			t.Errorf("want three quarters left by one user, got %d of 128 taken", got)
 		}
 		req, _ := sentOn("jane", "get", "/")
 		api.ask(req)
-		if got := api.now.Load(); got != 97 {
+		if got := api.now.Load(); got != 33 {
 			t.Errorf("want another user's request to have its turn at once, got %d", got)
 		}
 		close(api.release)
@@ -179,8 +181,9 @@ func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				api := newTurns()
-				for _, name := range []string{"ann", "bob"} {
-					for range 64 {
+				for user := range 8 {
+					name := fmt.Sprint("user-", user)
+					for range 16 {
 						req, _ := sentOn(name, "create", "/")
 						api.ask(req)
 					}

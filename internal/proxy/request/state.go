@@ -46,9 +46,7 @@ type State struct {
 	Original user.Info
 	// Nested is true when the client asked to impersonate another user.
 	Nested bool
-	// ClientToken is the token by which the request was authenticated, if it was by a token.
-	ClientToken string
-	// UpstreamToken is the token of our own with which the request was sent. It is empty when the client's was used.
+	// UpstreamToken is the token of our own with which the request was sent.
 	UpstreamToken string
 	// Unavailable says why the API server could not be asked who the user is, and is nil when it could.
 	Unavailable error

@@ -1,0 +1,228 @@
+package relay
+
+import (
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+)
+
+const (
+	// upstreamWindow is how much of an answer the API server may send before the client has read it, and streamWindow
+	// that of a stream. Go's own default is 4 MiB.
+	upstreamWindow = 256 << 10
+	streamWindow   = 8 << 10 // there may be ten thousand, and one event for all of them
+	// upgradedBytes is how much an upgraded connection holds: the buffers of both directions.
+	upgradedBytes = 2 * (32 << 10)
+	// maxAhead is how much of one answer is taken from the API server before the client has read it, and aheadPiece how
+	// much of it is counted at a time.
+	maxAhead   = 6 << 20
+	aheadPiece = 64 << 10
+)
+
+// holdAnswer takes the memory that an answer may need before anything is done with it. That of a stream was taken with
+// its request.
+type holdAnswer struct {
+	next      http.RoundTripper
+	admission *admission.Admission
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := t.next.RoundTrip(req)
+	state := request.From(req.Context())
+	if err != nil || t.admission == nil || state == nil || state.Holds == nil {
+		return res, err
+	}
+	noteAnswer(state, res)
+	if n := answerBytes(res, state); n > 0 {
+		if err := state.Holds.Hold(admission.Answer, n); err != nil {
+			_ = res.Body.Close()
+			return nil, request.StatusFull(err)
+		}
+	}
+	t.readAhead(res, state)
+	return res, nil
+}
+
+func answerBytes(res *http.Response, state *request.State) int64 {
+	switch {
+	case res.StatusCode == http.StatusSwitchingProtocols:
+		return upgradedBytes
+	case state.LongRunning || res.Body == nil || res.Body == http.NoBody:
+		return 0
+	case state.Login != nil:
+		return 0 // a certificate and a key, or a message: so that no other client's bytes keep a user from logging in
+	case res.ContentLength >= 0:
+		return min(res.ContentLength, upstreamWindow) + bufferSize
+	}
+	return upstreamWindow + bufferSize
+}
+
+// readAhead prepares the answer to an ordinary request for a client that reads slowly. An answer of at most
+// upstreamWindow needs nothing: the API server can send all of it at once.
+func (t holdAnswer) readAhead(res *http.Response, state *request.State) {
+	switch {
+	case res.StatusCode == http.StatusSwitchingProtocols, state.LongRunning, res.Body == nil, res.Body == http.NoBody:
+	case res.ContentLength >= 0 && res.ContentLength <= upstreamWindow:
+		state.AnswerFits = true
+	default:
+		body := newAheadBody(res.Body, t.admission, state.Holds.Owner(), state.EndTurn)
+		res.Body, state.Answer = body, body
+	}
+}
+
+// aheadBody is the body of an ordinary answer, with room for what the client is slow to read.
+//
+// The API server has few seats, and a request keeps its own until the whole answer is taken, a long list several of
+// them. So as soon as a client does not keep up, the rest of the answer is taken into memory, as far as there is plenty,
+// and the API server is done with it.
+type aheadBody struct {
+	upstream  io.ReadCloser
+	admission *admission.Admission
+	owner     admission.Owner
+	stalled   func() // called when the API server does nothing for the answer any more; may be nil
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	ahead   bool    // fill is the one that reads from upstream, once Read is through
+	reading bool    // Read is the one that does
+	taken   int     // bytes from upstream
+	pieces  []piece // read and not yet taken
+	err     error   // what upstream ended with, after all pieces
+	closed  bool
+}
+
+type piece struct {
+	data    []byte
+	holding *admission.Place
+}
+
+func newAheadBody(upstream io.ReadCloser, a *admission.Admission, owner admission.Owner, stalled func()) *aheadBody {
+	body := &aheadBody{upstream: upstream, admission: a, owner: owner, stalled: stalled}
+	body.changed = sync.NewCond(&body.mu)
+	return body
+}
+
+// Read implements io.Reader.
+func (b *aheadBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.pieces) == 0 && b.ahead {
+		b.changed.Wait()
+	}
+	if len(b.pieces) > 0 {
+		first := &b.pieces[0]
+		n := copy(p, first.data)
+		if first.data = first.data[n:]; len(first.data) == 0 {
+			first.holding.Leave()
+			b.pieces[0] = piece{}
+			b.pieces = b.pieces[1:]
+		}
+		return n, nil
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	b.reading = true
+	b.mu.Unlock()
+	n, err := b.upstream.Read(p)
+	b.mu.Lock()
+	b.reading = false
+	b.taken += n
+	b.err = err
+	b.changed.Signal()
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *aheadBody) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	for _, one := range b.pieces {
+		one.holding.Leave()
+	}
+	b.pieces = nil
+	b.mu.Unlock()
+	return b.upstream.Close()
+}
+
+// ReadAhead implements request.Answer. It begins to take the rest of the answer into memory.
+func (b *aheadBody) ReadAhead() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ahead && !b.closed && b.err == nil {
+		b.ahead = true
+		go b.fill()
+	}
+}
+
+// fill reads until the answer is over, or too much of it waits. It waits for Read, as two at a time would mix up the
+// answer: while the head of the answer is written slowly, ReverseProxy reads the body beside.
+func (b *aheadBody) fill() {
+	b.mu.Lock()
+	for b.reading {
+		b.changed.Wait()
+	}
+	for b.err == nil && !b.closed && len(b.pieces) < maxAhead/aheadPiece {
+		b.mu.Unlock()
+		one, err := b.next()
+		b.mu.Lock()
+		if one.holding == nil {
+			break
+		}
+		b.err = err
+		b.taken += len(one.data)
+		if b.closed || len(one.data) == 0 {
+			one.holding.Leave()
+		} else {
+			b.pieces = append(b.pieces, one)
+		}
+		b.changed.Signal()
+	}
+	b.ahead = false
+	b.changed.Signal()
+	b.mu.Unlock()
+	if b.stalled != nil {
+		b.stalled()
+	}
+}
+
+// next reads a piece, which is full unless there is an error. Without memory to spare, it is empty.
+func (b *aheadBody) next() (one piece, err error) {
+	one.holding = b.admission.Spare(b.owner, admission.Cost{Kind: admission.Answer, Bytes: aheadPiece})
+	if one.holding == nil {
+		return one, nil
+	}
+	data, n := make([]byte, aheadPiece), 0
+	for n < len(data) && err == nil {
+		var read int
+		read, err = b.upstream.Read(data[n:])
+		n += read
+	}
+	one.data = data[:n]
+	return one, err
+}
+
+// Whole implements request.Answer. It is true when the API server is done with the answer.
+func (b *aheadBody) Whole() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err != nil
+}
+
+// Length implements request.Answer. It is how much the API server has sent so far.
+func (b *aheadBody) Length() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.taken
+}
+
+// Complete implements request.Answer. It is true when the API server has sent all of the answer, and it did not break off.
+func (b *aheadBody) Complete() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err == io.EOF //nolint:errorlint // upstream's own
+}
