@@ -65,7 +65,7 @@ func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
 	waiting := p.serveLogins(release)
 	client := p.client(t, nil)
 	var others []<-chan *answer
-	const fit = 4
+	const fit = 1 // of one connection
 	for i := range fit {
 		body := strings.NewReader(fmt.Sprint("wrong ", i))
 		others = append(others, p.begin(t.Context(), client, "POST", loginPath, nil, body))

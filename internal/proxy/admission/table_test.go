@@ -45,7 +45,9 @@ func table() string {
 		"strangers %s; at the port of the Concierge APIs %s and %s.\n\n",
 		mebibytes(DefaultMemory), processors,
 		mebibytes(pod.users), mebibytes(pod.strangers), mebibytes(apis.users), mebibytes(apis.strangers))
-	b.WriteString("| memory | what it is counted as | one user | all strangers | when it is full |\n|---|---|---|---|---|\n")
+	b.WriteString(
+		"| memory | what it is counted as | one user | all strangers | when it is full |\n|---|---|---|---|---|\n",
+	)
 	for kind := Connection; kind < Unread; kind++ {
 		most := pod.rows[kind].memory
 		share := fmt.Sprintf("%s, 1/%d", mebibytes(most), pod.users/max(1, most))

@@ -104,15 +104,20 @@ func (c *Conn) Owner() admission.Owner {
 
 func (c *Conn) isStranger() bool { return c.user.Load() == nil }
 
+// atATime returns as much of p as may be read before what came is counted.
+func (c *Conn) atATime(p []byte) []byte {
+	if c.asked.Load() && c.isStranger() && c.bodies.Load() == 0 {
+		return p[:min(len(p), strangersRead)]
+	}
+	return p
+}
+
 // Read implements net.Conn. What came is handed on when the client has paid its debt, and while a handshake goes on, when it
 // is the client's turn to have something computed.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.endTurn() // no client is waited for during a turn
 	c.prove()
-	if c.asked.Load() && c.isStranger() && c.bodies.Load() == 0 {
-		p = p[:min(len(p), strangersRead)]
-	}
-	n, err := c.Conn.Read(p)
+	n, err := c.Conn.Read(c.atATime(p))
 	if n > 0 {
 		c.payDebt()
 		if err := c.received(n); err != nil {

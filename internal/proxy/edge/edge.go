@@ -189,7 +189,11 @@ func (e *Edge) victim(full *admission.Full) *Conn {
 	return oldest
 }
 
-func connAt(place *list.Element) *Conn { return place.Value.(*Conn) } //nolint:forcetypeassert // nothing else is in a list
+func connAt(
+	place *list.Element,
+) *Conn {
+	return place.Value.(*Conn)
+} //nolint:forcetypeassert // nothing else is in a list
 
 // Admission returns what decides how much clients may hold and cause.
 func (e *Edge) Admission() *admission.Admission { return e.admission }
