@@ -40,6 +40,7 @@ func (d *drain) track(next http.Handler) http.Handler {
 		d.serving.Add(1)
 		defer d.serving.Add(-1)
 		if d.leaving.Load() {
+			request.From(req.Context()).CloseAfterwards = true
 			request.CloseAfterwards(w.Header())
 		}
 		next.ServeHTTP(w, req)

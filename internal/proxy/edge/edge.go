@@ -189,9 +189,7 @@ func (e *Edge) victim(full *admission.Full) *Conn {
 	return oldest
 }
 
-func connAt(
-	place *list.Element,
-) *Conn {
+func connAt(place *list.Element) *Conn {
 	return place.Value.(*Conn)
 } //nolint:forcetypeassert // nothing else is in a list
 

@@ -92,9 +92,6 @@ func newReviews[T any](
 	}
 }
 
-// Kept is how many answers are kept and have not expired.
-func (r *reviews[T]) Kept() int { return len(r.kept.Keys()) + len(r.apart.Keys()) }
-
 // get returns the answer to a question that was reviewed recently.
 func (r *reviews[T]) get(key questionKey) (answer T, ok bool) {
 	found, ok := r.kept.Get(key)
