@@ -88,7 +88,7 @@ const (
 	// LongSeats is how many seats a request for a long answer takes: 4 of one user are at the API server at a time.
 	LongSeats = forwardSeats / 32
 	// BeginningSeats is the same for a watch that begins with all objects.
-	BeginningSeats = forwardSeats / 64
+	BeginningSeats = forwardSeats / 128
 	forwardSeats   = 128
 	// StrangersReview is how many seats the access review of a request without a user takes: one at a time from each address.
 	StrangersReview = 16
@@ -112,7 +112,7 @@ func LimitsFor(memory int64, processors int) Limits {
 		rows: [numKinds]row{
 			Connection: {memory: users / 4},
 			Input:      {memory: users / 8, strangers: memory / 32},
-			Request:    {memory: users / 4, strangers: memory / 32},
+			Request:    {memory: users / 4},
 			Stream:     {},
 			Answer:     {memory: users / 4},
 

@@ -16,7 +16,7 @@ import (
 
 const (
 	// patience is how long a stranger may take for its part before its connection may go for another one.
-	patience = time.Second
+	patience = 2 * time.Second
 	// roomPause is the time between two looks for room, and roomPatience how long a stranger waits for it at most.
 	roomPause    = 5 * time.Millisecond
 	roomPatience = 5 * time.Second

@@ -14,6 +14,8 @@ const (
 	MaxHeldBody = 128 << 10
 	// BodyWindow is how much the client may send beside that before it is read.
 	BodyWindow = 128 << 10
+	// strangersBody is how much of a stranger's body counts with the request.
+	strangersBody = 32 << 10
 	// fieldOverhead is about what a field of a head takes in memory beside its name and its value.
 	fieldOverhead = 112
 	// lookLasts is for how long a stranger keeps others from being looked at.
@@ -88,7 +90,11 @@ func (r *Request) enter(req *http.Request) error {
 			return err
 		}
 	}
-	needed := r.head + bodyHeld(req)
+	needed := bodyHeld(req)
+	if r.owner.IsStranger() { // what comes of it counts as input as well, and is not read before it is known who asks
+		needed = min(needed, strangersBody)
+	}
+	needed += r.head
 	if c.serving.Load() > 1 {
 		needed += admission.RequestBytes
 	} else {

@@ -89,7 +89,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 		{name: "writes", verb: "create", target: "/", one: 16, all: 128},
 		{name: "long answers", verb: "list", target: "/", one: 4, all: 32},
 		{name: "watches", verb: "watch", target: "/?watch=1&resourceVersion=5", one: 16, all: 128},
-		{name: "watches of everything", verb: "watch", target: "/?watch=1", one: 8, all: 64},
+		{name: "watches of everything", verb: "watch", target: "/?watch=1", one: 16, all: 128},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
