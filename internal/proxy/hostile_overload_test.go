@@ -342,7 +342,7 @@ func TestHeadersCount(t *testing.T) {
 		c.readNothing(t)
 		c.sendHead(t, true, fields...)
 	}
-	eventually(t, func() bool { return p.turnedAway(admission.Input)+p.turnedAway(admission.Request) > 0 })
+	eventually(t, func() bool { return p.edge.Evicted() > 0 })
 	if got := p.Admission.Memory(); got.Strangers > got.MostStrangers || got.Users != 0 {
 		t.Errorf("want no more held than strangers may, got %+v", got)
 	}
