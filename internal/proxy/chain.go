@@ -99,8 +99,8 @@ func frontProxyHeaderConfig(trusted *clienttrust.Store) *authenticatorfactory.Re
 	}
 }
 
-// keepOpen keeps the connection of a client without a user, which WithAuthentication closes after each of its requests over
-// HTTP/2. With another connection it would begin without debts.
+// keepOpen keeps the connection of an anonymous client. WithAuthentication closes it after each request over HTTP/2, and
+// on a new connection the client would owe nothing.
 func keepOpen(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if !request.From(req.Context()).CloseAfterwards {

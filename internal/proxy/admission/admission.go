@@ -40,7 +40,8 @@ type Cost struct {
 // Full is the error for what does not fit. It is temporary.
 type Full struct {
 	Kind Kind
-	// Own is true when the client itself has too much, or strangers of this kind, and false when all clients together have.
+	// Own is true when the client itself has too much, or strangers have too much of this kind. It is false when all
+	// clients together have too much.
 	Own bool
 }
 
@@ -125,8 +126,8 @@ func (a *Admission) Join(who Owner, what Cost) (*Place, error) {
 	return place, nil
 }
 
-// Spare is Join for memory that can be left out. It returns nil unless a quarter of all memory, and of what one user may
-// have, stays free.
+// Spare is Join for memory that can be left out. It returns nil unless a quarter stays free, of all memory and of what
+// one user may have.
 func (a *Admission) Spare(who Owner, what Cost) *Place {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -90,7 +90,7 @@ const (
 	// BeginningSeats is the same for a watch that begins with all objects.
 	BeginningSeats = forwardSeats / 128
 	forwardSeats   = 128
-	// StrangersReview is how many seats the access review of a request without a user takes: one at a time from each address.
+	// StrangersReview is how many seats a stranger's access review takes: each address has one review at a time.
 	StrangersReview = 16
 	// UnreadAnswer is how many seats of Unread an ordinary answer takes. A stream takes one.
 	UnreadAnswer = 8

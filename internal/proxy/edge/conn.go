@@ -34,7 +34,8 @@ const (
 	// maxHandshake is how much may come in a handshake: eight large certificates with RSA keys. All are parsed before any
 	// can be refused.
 	maxHandshake = 32 << 10
-	// strangersRead is how many bytes of a stranger are read at a time, but for handshakes and bodies: some ten requests.
+	// strangersRead is how many bytes of a stranger are read at a time: some ten requests. Handshakes and bodies have no
+	// such bound.
 	strangersRead = 1 << 10
 	// maxInput ends the connection. It is more than net/http takes of a head.
 	maxInput = 3 << 19
@@ -44,8 +45,8 @@ const (
 const (
 	inputCost = 240 * time.Nanosecond // each byte
 	headCost  = 3 * time.Nanosecond   // each byte of a large head, decoded
-	// RefusalCost is that of a user's request that was refused, and ResetCost of one that was reset before its answer began.
-	// A stranger's request is a debt from its beginning on, of strangersCost.
+	// RefusalCost is that of a user's request that was refused. ResetCost is that of a user's request that was reset before
+	// its answer began. A stranger's request costs strangersCost, whatever comes of it.
 	RefusalCost   = 200 * time.Microsecond
 	strangersCost = time.Millisecond
 	ResetCost     = time.Millisecond
@@ -112,8 +113,8 @@ func (c *Conn) atATime(p []byte) []byte {
 	return p
 }
 
-// Read implements net.Conn. What came is handed on when the client has paid its debt, and while a handshake goes on, when it
-// is the client's turn to have something computed.
+// Read implements net.Conn. It returns what came when the client has paid its debt, when there is memory for it, and when
+// it is a stranger's turn.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.endTurn() // no client is waited for during a turn
 	c.prove()
@@ -360,8 +361,8 @@ func (c *Conn) Used(n int64) {
 }
 
 // hold takes memory of an owner for what came over the connection. As long as there is no user, another stranger's
-// connection is closed if need be, and its first request waits for room. The memory is given back when the connection ends, at the latest. The error is an
-// *admission.Full, or net.ErrClosed.
+// connection is closed if need be, and its first request waits for room. The memory is given back when the connection
+// ends, at the latest. The error is an *admission.Full, or net.ErrClosed.
 func (c *Conn) hold(who admission.Owner, kind admission.Kind, bytes int64) (*admission.Place, error) {
 	var place *admission.Place
 	wait := time.Duration(0)
@@ -422,8 +423,8 @@ func (c *Conn) endTurn() {
 	}
 }
 
-// look is a turn of a stranger to have something computed. It ends by itself after lookLasts: what takes longer waits for
-// something.
+// look is a turn in which something is computed for a stranger. It ends by itself after lookLasts, because what takes
+// longer waits for something.
 type look struct {
 	conn  *Conn
 	place *admission.Place

@@ -149,9 +149,10 @@ func (e *Edge) evict(c *Conn) {
 	c.Abort()
 }
 
-// victim returns the connection that has to go first for what is full: the one with the largest head that is not complete,
-// and otherwise the oldest of the address with most. It is nil when there is none, or when that would be of no use: one that
-// waits for us, for which we did something a moment ago, or whose head has begun then, is left alone.
+// victim returns the connection that has to go first for what is full: the one with the largest head that is not
+// complete, and otherwise the oldest of the address with most connections. It is nil when there is none, or when its end
+// would free nothing of what is full. A connection that waits for us is left alone. So is one for which we did something
+// a moment ago, or whose head began then.
 func (e *Edge) victim(full *admission.Full) *Conn {
 	if full.Own && full.Kind != admission.Input {
 		return nil
