@@ -228,14 +228,6 @@ func (p *Place) Begun() bool {
 	}
 }
 
-// Turn returns what is closed when it is the turn of the place, nil when it was at once.
-func (p *Place) Turn() <-chan struct{} {
-	if p == nil || p.ticket == nil {
-		return nil
-	}
-	return p.ticket.begin
-}
-
 // Wait returns when it is the turn of the place, or with the cause when ctx ends before. Leave is to be called in any
 // case.
 func (p *Place) Wait(ctx context.Context) error {

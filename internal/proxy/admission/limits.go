@@ -17,6 +17,8 @@ const (
 
 	// Unread are answers that the client has stopped reading. Each keeps a request busy at the API server.
 	Unread
+	// Handshake is the TLS handshake of a stranger, for as long as its client takes.
+	Handshake
 	// Look is what is computed for a stranger: each flight of the TLS handshake, and a request until its user is known or has
 	// to be asked for.
 	Look
@@ -39,7 +41,7 @@ const (
 // String returns the name of the kind in metrics and messages.
 func (k Kind) String() string {
 	return [...]string{
-		"connections", "input", "requests", "streams", "answers", "unread", "looks", "certificates", "token reviews",
+		"connections", "input", "requests", "streams", "answers", "unread", "handshakes", "looks", "certificates", "token reviews",
 		"access reviews", "logins", "served logins", "forwarded",
 	}[k]
 }
@@ -98,6 +100,8 @@ const (
 	// modestPart: one part of so many of the memory of users is for those who hold no more than one part of littlePart.
 	modestPart = 8
 	littlePart = 128
+	// handshakesPart: one part of so many of the memory is what handshakes take that go on at a time.
+	handshakesPart = 64
 	// queuedPerConnection is how many questions one connection may have waiting as long as there is no user on it.
 	queuedPerConnection = 16
 )
@@ -117,6 +121,7 @@ func LimitsFor(memory int64, processors int) Limits {
 			Answer:     {memory: users / 4},
 
 			Unread:       {seats: 512, perOwner: 64, refuses: true},
+			Handshake:    {seats: int(memory / handshakesPart / HandshakeBytes)},
 			Look:         {seats: half},
 			Certificate:  {seats: half, waiting: 256}, // all requests of one connection need the same one
 			TokenReview:  {seats: 16, perMember: 8, queued: queuedPerConnection},

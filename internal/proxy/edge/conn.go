@@ -62,14 +62,15 @@ type Conn struct {
 	edge     *Edge
 	address  string
 	accepted time.Time
-	gone     chan struct{} // closed with the connection
+	ctx      context.Context // ends with the connection
+	end      context.CancelFunc
 	closing  sync.Once
 
 	turn     atomic.Pointer[look] // of what is computed of what was read
 	asked    atomic.Bool          // a request has come: the handshake is over
 	input    atomic.Int64         // bytes that nothing has come of
 	forgiven time.Time            // when some of the input was forgotten last; the one goroutine that reads uses it
-	grown    bool                 // it has the memory for its handshake; the one goroutine that reads uses it
+	shaking  *admission.Place     // the turn of its handshake; the one goroutine that reads uses it
 	// unfinished is since when memory is held for what it sent, in Unix nanoseconds; 0 when none is.
 	unfinished atomic.Int64
 	bodies     atomic.Int64 // requests whose body is on its way
@@ -137,7 +138,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 // Close implements net.Conn.
 func (c *Conn) Close() error {
 	c.closing.Do(func() {
-		close(c.gone)
+		c.end()
 		c.edge.forget(c)
 		c.endTurn()
 		c.mu.Lock()
@@ -179,6 +180,7 @@ func (c *Conn) prove() {
 		return
 	}
 	c.shaken.Store(nil)
+	c.Release(c.shaking)
 	c.Used(c.input.Load())
 	if user := c.claim.Load(); user != nil {
 		_ = c.Identified(*user) // when there is no room, it stays a stranger's until its request is refused
@@ -232,7 +234,7 @@ func (c *Conn) Owe(cost time.Duration) {
 }
 
 func (c *Conn) payDebt() {
-	for !isClosed(c.gone) {
+	for c.ctx.Err() == nil {
 		due := c.debt.Due(time.Now())
 		if user := c.user.Load(); user != nil {
 			due = c.edge.admission.Due(*user)
@@ -242,7 +244,7 @@ func (c *Conn) payDebt() {
 		}
 		timer := time.NewTimer(min(due, 5*time.Millisecond)) // there may be a user meanwhile
 		select {
-		case <-c.gone:
+		case <-c.ctx.Done():
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -283,17 +285,22 @@ func (c *Conn) count(n int64) error {
 	return c.holdInput(input)
 }
 
-// grow takes the memory that the connection takes from its handshake on, and leaves a quarter of what strangers have for
-// what they ask then (Request.enter).
+// grow waits for the turn of the handshake, and takes the memory that the connection takes from there on. It leaves a
+// quarter of what strangers have for what they ask then (Request.enter).
 func (c *Conn) grow() error {
-	if c.grown || c.asked.Load() {
+	if c.shaking != nil || c.asked.Load() {
 		return nil
 	}
-	c.grown = true
 	c.awaited.Add(1)
 	defer c.awaited.Add(-1)
-	c.edge.growing.Lock() // one waits for room, and the others for their turn
-	defer c.edge.growing.Unlock()
+	var err error
+	if c.shaking, err = c.hold(c.Owner(), admission.Cost{Kind: admission.Handshake}); err != nil {
+		return err
+	}
+	if err := c.shaking.Wait(c.ctx); err != nil {
+		return err
+	}
+	time.AfterFunc(patience, func() { c.Release(c.shaking) })
 	return c.edge.makeRoom(c, roomPatience, func() error {
 		if c.edge.admission.IsCrowded(3) {
 			return &admission.Full{Kind: admission.Connection}
@@ -360,17 +367,17 @@ func (c *Conn) Used(n int64) {
 	}
 }
 
-// hold takes memory of an owner for what came over the connection. As long as there is no user, another stranger's
-// connection is closed if need be, and its first request waits for room. The memory is given back when the connection
-// ends, at the latest. The error is an *admission.Full, or net.ErrClosed.
-func (c *Conn) hold(who admission.Owner, kind admission.Kind, bytes int64) (*admission.Place, error) {
+// hold takes memory or turns of an owner for what came over the connection. As long as there is no user, another stranger's
+// connection is closed if need be, and its first request waits for room. They are given back when the connection ends,
+// at the latest. The error is an *admission.Full, or net.ErrClosed.
+func (c *Conn) hold(who admission.Owner, what admission.Cost) (*admission.Place, error) {
 	var place *admission.Place
 	wait := time.Duration(0)
 	if c.serving.Load() <= 1 {
 		wait = roomPatience
 	}
 	err := c.edge.makeRoom(c, wait, func() (err error) {
-		place, err = c.edge.admission.Join(who, admission.Cost{Kind: kind, Bytes: bytes})
+		place, err = c.edge.admission.Join(who, what)
 		return err
 	})
 	if err != nil {
@@ -405,12 +412,12 @@ func (c *Conn) beginTurn() error {
 	if !c.isStranger() || c.bodies.Load() > 0 {
 		return nil
 	}
-	turn, err := c.await(context.Background())
+	turn, err := c.await(c.ctx)
 	if err != nil {
 		return err
 	}
 	c.turn.Store(turn)
-	if isClosed(c.gone) { // at the same moment, so nothing else would end the turn
+	if c.ctx.Err() != nil { // at the same moment, so nothing else would end the turn
 		c.endTurn()
 		return net.ErrClosed
 	}
@@ -432,7 +439,7 @@ type look struct {
 	over  atomic.Bool
 }
 
-// await waits for a turn.
+// await waits for a turn. ctx ends with the connection.
 func (c *Conn) await(ctx context.Context) (*look, error) {
 	who, what := admission.Owner{Address: c.address}, admission.Cost{Kind: admission.Look, Member: c}
 	place, err := c.edge.admission.Join(who, what)
@@ -441,16 +448,7 @@ func (c *Conn) await(ctx context.Context) (*look, error) {
 	}
 	c.awaited.Add(1)
 	l := &look{conn: c, place: place}
-	if !place.Begun() {
-		select {
-		case <-place.Turn():
-		case <-c.gone:
-			err = net.ErrClosed
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-	}
-	if err != nil {
+	if err := place.Wait(ctx); err != nil {
 		l.leave()
 		return nil, err
 	}

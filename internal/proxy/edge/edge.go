@@ -2,6 +2,7 @@ package edge
 
 import (
 	"container/list"
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -16,7 +17,7 @@ import (
 
 const (
 	// patience is how long a stranger may take for its part before its connection may go for another one.
-	patience = 2 * time.Second
+	patience = time.Second
 	// roomPause is the time between two looks for room, and roomPatience how long a stranger waits for it at most.
 	roomPause    = 5 * time.Millisecond
 	roomPatience = 5 * time.Second
@@ -26,7 +27,6 @@ const (
 type Edge struct {
 	admission *admission.Admission
 	evicted   atomic.Int64
-	growing   sync.Mutex // held while a handshake waits for room
 
 	mu        sync.Mutex
 	open      map[string]*Conn // by the client's address and port
@@ -65,8 +65,9 @@ func (l listener) Accept() (net.Conn, error) {
 // admit waits until there is room for the connection.
 func (e *Edge) admit(conn net.Conn) *Conn {
 	c := &Conn{
-		Conn: conn, edge: e, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now(), gone: make(chan struct{}),
+		Conn: conn, edge: e, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now(),
 	}
+	c.ctx, c.end = context.WithCancel(context.Background())
 	boundSendQueue(conn)
 	c.forgiven = c.accepted
 	c.progress.Store(c.accepted.UnixNano())
@@ -136,7 +137,7 @@ func (e *Edge) makeRoom(c *Conn, wait time.Duration, take func() error) error {
 		switch victim := e.victim(full); {
 		case victim != nil:
 			e.evict(victim)
-		case time.Since(began) >= wait || isClosed(c.gone):
+		case time.Since(began) >= wait || c.ctx.Err() != nil:
 			return err
 		default:
 			time.Sleep(roomPause)

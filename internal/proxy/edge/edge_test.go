@@ -183,6 +183,25 @@ func TestHalfOpenConnections(t *testing.T) {
 	}
 }
 
+// TestACrowdOfUsers has many users come at once. None of them goes for another one.
+func TestACrowdOfUsers(t *testing.T) {
+	t.Parallel()
+	const users = 400 // with 24 KiB each, more than all strangers may have
+	p := serveWith(t, 64<<20, ok)
+	var group sync.WaitGroup
+	for i := range users {
+		group.Go(func() {
+			if got := p.get(fmt.Sprint("user-", i)); got != "200 ok" {
+				t.Errorf("want user %d served, got %q", i, got)
+			}
+		})
+	}
+	group.Wait()
+	if n := p.edge.Evicted(); n != 0 {
+		t.Errorf("want nobody to go, got %d", n)
+	}
+}
+
 // TestHalfHeads has attackers send large heads that they do not complete. One goes for the other, and a newcomer gets
 // in.
 func TestHalfHeads(t *testing.T) {

@@ -103,7 +103,7 @@ func (r *Request) enter(req *http.Request) error {
 	}
 	if needed > 0 {
 		var err error
-		if r.first, err = c.hold(r.owner, admission.Request, needed); err != nil {
+		if r.first, err = c.hold(r.owner, admission.Cost{Kind: admission.Request, Bytes: needed}); err != nil {
 			return err
 		}
 	}
@@ -139,7 +139,7 @@ func (r *Request) Identified(user string, stream bool) error {
 	if !stream {
 		return r.first.Move(owner)
 	}
-	place, err := r.Conn.hold(owner, admission.Stream, admission.StreamBytes+r.head)
+	place, err := r.Conn.hold(owner, admission.Cost{Kind: admission.Stream, Bytes: admission.StreamBytes + r.head})
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (r *Request) Identified(user string, stream bool) error {
 
 // Hold takes memory until the end of the request.
 func (r *Request) Hold(kind admission.Kind, bytes int64) error {
-	place, err := r.Conn.hold(r.owner, kind, bytes)
+	place, err := r.Conn.hold(r.owner, admission.Cost{Kind: kind, Bytes: bytes})
 	if err != nil {
 		return err
 	}
