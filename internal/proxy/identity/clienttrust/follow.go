@@ -2,6 +2,8 @@ package clienttrust
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"time"
@@ -11,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 )
 
@@ -49,25 +52,59 @@ func (s *Store) Follow(ctx context.Context) {
 		ListerWatcher: cache.NewListWatchFromClient(s.core.RESTClient(), "configmaps", namespace,
 			fields.OneTermEqualSelector(metav1.ObjectNameField, ConfigMap)),
 		ObjectType: &corev1.ConfigMap{},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    take,
-			UpdateFunc: func(_, object any) { take(object) },
-		},
+		Handler:    cache.ResourceEventHandlerFuncs{AddFunc: take, UpdateFunc: func(_, object any) { take(object) }},
 	})
 	controller.RunWithContext(ctx)
 }
 
-// take takes over the data of the ConfigMap. A part that cannot be parsed keeps its last good value. A part that is gone
-// is no longer trusted.
+// take takes over the data of the ConfigMap. What cannot be parsed changes nothing. What is gone is no longer trusted.
 func (s *Store) take(ctx context.Context, data map[string]string) {
-	log, last := klog.FromContext(ctx).WithValues("configMap", klog.KRef(namespace, ConfigMap)), s.cluster.Load()
-	next, err := parseSettings(data, last)
+	log := klog.FromContext(ctx).WithValues("configMap", klog.KRef(namespace, ConfigMap))
+	next, err := parseSettings(data)
 	if err != nil {
 		log.Error(err, "Kept the last good client authentication settings of the cluster")
+		return
 	}
-	if !reflect.DeepEqual(next, last) {
-		s.cluster.Store(next)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !reflect.DeepEqual(next, s.cluster) {
+		s.cluster = next
 		log.Info("Read the cluster's client authentication settings",
-			"clientCAs", len(next.clientRoots), "frontProxyCAs", len(next.frontProxy.roots))
+			"clientCAs", len(next.users), "frontProxyCAs", len(next.proxies))
 	}
+}
+
+// settings are what the cluster publishes in the ConfigMap.
+type settings struct {
+	users, proxies []*x509.Certificate // CAs
+	proxyNames     []string            // common names of front proxies; empty for all
+	headers        Headers
+}
+
+// parseSettings reads all or nothing: the CA of one version must not meet the allowed names of another.
+func parseSettings(data map[string]string) (*settings, error) {
+	s := &settings{}
+	list := func(into *[]string) func([]byte) error {
+		return func(text []byte) error { return json.Unmarshal(text, into) }
+	}
+	roots := func(into *[]*x509.Certificate) func([]byte) error {
+		return func(text []byte) (err error) { *into, err = cert.ParseCertsPEM(text); return err }
+	}
+	for key, parse := range map[string]func([]byte) error{
+		"client-ca-file":                     roots(&s.users),
+		"requestheader-client-ca-file":       roots(&s.proxies),
+		"requestheader-allowed-names":        list(&s.proxyNames),
+		"requestheader-username-headers":     list(&s.headers.Usernames),
+		"requestheader-uid-headers":          list(&s.headers.UIDs),
+		"requestheader-group-headers":        list(&s.headers.Groups),
+		"requestheader-extra-headers-prefix": list(&s.headers.ExtraPrefixes),
+	} {
+		if data[key] == "" {
+			continue
+		}
+		if err := parse([]byte(data[key])); err != nil {
+			return nil, fmt.Errorf("parsing %s: %w", key, err)
+		}
+	}
+	return s, nil
 }

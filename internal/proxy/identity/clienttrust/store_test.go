@@ -3,13 +3,13 @@ package clienttrust
 import (
 	"bytes"
 	"crypto/x509"
-	"reflect"
-	"strings"
+	"maps"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/cache"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -64,62 +64,36 @@ func TestTrustChangesOnlyWhenSomethingChanged(t *testing.T) {
 	}
 }
 
-// TestTrustOfBeforeDoesNotComeBack has the signer CA change after one request has looked at it, and another request be
-// served with the new one before the first goes on.
-func TestTrustOfBeforeDoesNotComeBack(t *testing.T) {
+// TestSettingsAreAllOrNothing breaks one part of the settings, and one certificate of a bundle: nothing changes.
+func TestSettingsAreAllOrNothing(t *testing.T) {
 	t.Parallel()
-	before, after := newCA(t, "before").CertPEM(), newCA(t, "after").CertPEM()
-	var store *Store
-	var others *Trust
-	looked := false
-	store = newStore(t, func() []byte {
-		if looked {
-			return after
-		}
-		looked = true
-		others = store.Current()
-		return before
-	})
-	if got := store.Current(); got != others {
-		t.Error("want the request to find what was made meanwhile")
-	}
-	if store.Current() != others {
-		t.Error("want one generation, as nothing changes any more")
-	}
-}
-
-func TestFrontProxySettingsAreAllOrNothing(t *testing.T) {
-	t.Parallel()
-	last, err := parseSettings(map[string]string{
+	store := newStore(t, func() []byte { return nil })
+	data := map[string]string{
 		"requestheader-client-ca-file":   string(newCA(t, "front").CertPEM()),
 		"requestheader-allowed-names":    `["a"]`,
 		"requestheader-username-headers": `["X-Remote-User"]`,
-	}, &settings{})
-	if err != nil {
-		t.Fatal(err)
 	}
-	next, err := parseSettings(map[string]string{
-		"requestheader-client-ca-file": string(newCA(t, "other").CertPEM()), "requestheader-allowed-names": `[`,
-	}, last)
-	if err == nil || !reflect.DeepEqual(next, last) {
-		t.Errorf("want an error and the last settings as a whole, got %v, %+v", err, next)
+	store.take(t.Context(), data)
+	last := store.Current()
+	if last.FrontProxy == nil {
+		t.Fatal("want a front proxy believed")
+	}
+	other := string(newCA(t, "other").CertPEM())
+	for name, change := range map[string]func(map[string]string){
+		"the allowed names":          func(data map[string]string) { data["requestheader-allowed-names"] = `[` },
+		"the front proxy's CA":       func(data map[string]string) { data["requestheader-client-ca-file"] = "broken" },
+		"a certificate after others": func(data map[string]string) { data["client-ca-file"] = other + brokenPEM },
+	} {
+		next := maps.Clone(data)
+		next["client-ca-file"] = other
+		change(next)
+		if store.take(t.Context(), next); store.Current() != last {
+			t.Errorf("with %s broken: want the last settings as a whole", name)
+		}
 	}
 }
 
-func TestParseBundleLimits(t *testing.T) {
-	t.Parallel()
-	_, err := parseBundle([]byte(strings.Repeat("x", maxBundleBytes+1)))
-	if err == nil || !strings.Contains(err.Error(), "larger than") {
-		t.Errorf("want too many bytes refused, got %v", err)
-	}
-	one := string(newCA(t, "ca").CertPEM())
-	if got, err := parseBundle([]byte("some text\n" + one + "more text\n" + one)); err != nil || len(got) != 2 {
-		t.Errorf("want two certificates, got %d, %v", len(got), err)
-	}
-	if got, err := parseBundle([]byte("no certificate")); err == nil {
-		t.Errorf("want an error, got %d certificates", len(got))
-	}
-}
+const brokenPEM = "-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n"
 
 // TestBoundedCaches puts more into each cache than it holds.
 func TestBoundedCaches(t *testing.T) {
@@ -154,7 +128,7 @@ func TestVerifyRemembers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		certificates, err := parseBundle(pair.CertPEM)
+		certificates, err := cert.ParseCertsPEM(pair.CertPEM)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +167,7 @@ func TestVerifyRemembers(t *testing.T) {
 		{"and is good", Users, early, 0, true, "jane"},
 		{"the other one, still", Users, stranger, 0, false, "refused"},
 		{"and later", Users, stranger, RefusedFor, false, "unknown"},
-		{"one that has expired", Users, good, time.Hour, false, "unknown"},
+		{"one that has expired", Users, good, time.Hour, false, "refused"},
 	} {
 		clk.SetTime(clk.Now().Add(step.passes))
 		if step.verifies {

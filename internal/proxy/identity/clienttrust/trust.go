@@ -1,7 +1,6 @@
 package clienttrust
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
@@ -11,7 +10,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
@@ -24,7 +26,7 @@ const (
 	MaxOfOneName = 2
 	// MaxRefused is how many refusals are remembered in one generation of CAs.
 	MaxRefused = 4096
-	// RefusedFor is for how long a refusal is remembered at most.
+	// RefusedFor is for how long a refusal is remembered.
 	RefusedFor = time.Minute
 
 	maxVerified = 4096
@@ -35,16 +37,17 @@ const (
 type Trust struct {
 	// Named are all CAs, to be named in the TLS handshake.
 	Named *x509.CertPool
-	// FrontProxy authenticates by the headers of a front proxy, such as the API server's aggregator, and is nil when
-	// the cluster has none. Verify its certificate first: this one verifies again, however much work that is.
+	// FrontProxy authenticates by the headers of a front proxy whose certificate was verified before, such as the API
+	// server's aggregator. It is nil when the cluster has none.
 	FrontProxy authenticator.Request
 	// Headers are those headers.
 	Headers Headers
 
-	users, proxies    *x509.CertPool // the CAs of users, and of front proxies
-	begins            []time.Time    // when each CA becomes valid
+	signer            []byte // it was made from these two
+	cluster           *settings
+	users, proxies    *x509.CertPool // their CAs
 	clock             clock.PassiveClock
-	refused, verified *cache.LRUExpireCache // errors and *verified by certificateKey
+	refused, verified *cache.LRUExpireCache // errors and *authenticator.Response by certificateKey
 }
 
 // Headers are the headers in which a front proxy says who the user is.
@@ -52,11 +55,37 @@ type Headers struct {
 	Usernames, UIDs, Groups, ExtraPrefixes []string
 }
 
+func newTrust(signer []byte, cluster *settings, clk clock.PassiveClock, log klog.Logger) *Trust {
+	t := &Trust{
+		Named: x509.NewCertPool(), Headers: cluster.headers, signer: signer, cluster: cluster,
+		users: x509.NewCertPool(), proxies: x509.NewCertPool(), clock: clk,
+		refused:  cache.NewLRUExpireCacheWithClock(MaxRefused, clk),
+		verified: cache.NewLRUExpireCacheWithClock(maxVerified, clk),
+	}
+	t.add(t.users, cluster.users)
+	t.add(t.proxies, cluster.proxies)
+	if len(signer) > 0 {
+		signers, err := cert.ParseCertsPEM(signer)
+		if err != nil {
+			// Fail closed: its client certificates are not believed, all others are.
+			log.Error(err, "Ignored the signer CA bundle")
+			signers = nil
+		}
+		t.add(t.users, signers)
+	}
+	if len(cluster.proxies) > 0 && len(t.Headers.Usernames) > 0 {
+		t.FrontProxy = headerrequest.NewDynamic(
+			headerrequest.StaticStringSlice(t.Headers.Usernames), headerrequest.StaticStringSlice(t.Headers.UIDs),
+			headerrequest.StaticStringSlice(t.Headers.Groups), headerrequest.StaticStringSlice(t.Headers.ExtraPrefixes),
+		)
+	}
+	return t
+}
+
 func (t *Trust) add(pool *x509.CertPool, roots []*x509.Certificate) {
 	for _, root := range roots {
 		pool.AddCert(root)
 		t.Named.AddCert(root)
-		t.begins = append(t.begins, root.NotBefore)
 	}
 }
 
@@ -83,12 +112,6 @@ func keyOf(what Purpose, certificates []*x509.Certificate) certificateKey {
 	return certificateKey(h.Sum(nil))
 }
 
-// verified is what a good certificate says.
-type verified struct {
-	user      *authenticator.Response // nil for front proxies
-	notBefore time.Time
-}
-
 // Known returns what was found out before about the certificates that a client presents, its own first: the user whom
 // they name (none for front proxies), or why they are not good. It costs little, and refuses at once what would be much
 // work to verify. It is false when nothing is known, or nothing presented.
@@ -96,17 +119,12 @@ func (t *Trust) Known(what Purpose, presented []*x509.Certificate) (*authenticat
 	if len(presented) == 0 {
 		return nil, false, nil
 	}
-	if err := checkPresented(presented); err != nil {
+	if err := check(presented, t.clock.Now()); err != nil {
 		return nil, true, err
 	}
-	return t.known(keyOf(what, presented), t.clock.Now())
-}
-
-func (t *Trust) known(key certificateKey, now time.Time) (*authenticator.Response, bool, error) {
-	if found, ok := t.verified.Get(key); ok {
-		if good := found.(*verified); !now.Before(good.notBefore) {
-			return good.user, true, nil
-		}
+	key := keyOf(what, presented)
+	if user, ok := t.verified.Get(key); ok {
+		return user.(*authenticator.Response), true, nil
 	}
 	if refusal, ok := t.refused.Get(key); ok {
 		return nil, true, refusal.(error)
@@ -116,59 +134,43 @@ func (t *Trust) known(key certificateKey, now time.Time) (*authenticator.Respons
 
 // Verify verifies what Known does not know, at least one certificate, and remembers the result, also of a refusal.
 func (t *Trust) Verify(what Purpose, presented []*x509.Certificate) (*authenticator.Response, error) {
-	key, now := keyOf(what, presented), t.clock.Now()
-	if user, known, err := t.known(key, now); known { // it was verified meanwhile
+	if user, known, err := t.Known(what, presented); known { // it was verified meanwhile
 		return user, err
 	}
-	user, chain, err := t.verify(what, presented, now)
+	now := t.clock.Now()
+	user, until, err := t.verify(what, presented, now)
 	if err != nil {
-		t.refuse(key, presented, now, err)
+		t.refused.Add(keyOf(what, presented), err, RefusedFor)
 		return nil, err
 	}
-	from, until := window(chain)
-	t.verified.Add(key, &verified{user: user, notBefore: from}, until.Sub(now))
+	t.verified.Add(keyOf(what, presented), user, until.Sub(now))
 	return user, nil
 }
 
-// refuse remembers why a certificate is not good. The same certificate can only become good by time, when one of the
-// presented certificates or of the CAs becomes valid: then it is forgotten.
-func (t *Trust) refuse(key certificateKey, presented []*x509.Certificate, now time.Time, why error) {
-	until, begins := now.Add(RefusedFor), slices.Clone(t.begins)
-	for _, c := range presented {
-		begins = append(begins, c.NotBefore)
-	}
-	for _, begin := range begins {
-		if begin.After(now) && begin.Before(until) {
-			until = begin
-		}
-	}
-	t.refused.Add(key, why, until.Sub(now))
-}
-
-// checkPresented refuses certificates that would be much work to verify, before any of it.
-func checkPresented(presented []*x509.Certificate) error {
+// check refuses certificates that would be much work to verify, before any of it, and those that are too early or too
+// late: that is not remembered, so the certificate is good as soon as it is valid.
+func check(presented []*x509.Certificate, now time.Time) error {
 	if len(presented) > MaxPresented {
 		return fmt.Errorf("the client presented %d certificates, and %d is the limit", len(presented), MaxPresented)
 	}
-	for i, c := range presented[1:] {
-		same := 1
-		for _, other := range presented[i+2:] {
-			if bytes.Equal(c.RawSubject, other.RawSubject) {
-				same++
-			}
-		}
-		if same > MaxOfOneName {
+	if from, until := presented[0].NotBefore, presented[0].NotAfter; now.Before(from) || now.After(until) {
+		return fmt.Errorf("the client certificate is valid from %s to %s", from, until)
+	}
+	named := map[string]int{}
+	for _, c := range presented[1:] {
+		named[string(c.RawSubject)]++
+		if named[string(c.RawSubject)] > MaxOfOneName {
 			return fmt.Errorf("the client presented more than %d intermediate certificates with one subject", MaxOfOneName)
 		}
 	}
 	return nil
 }
 
-// verify returns the user whom a certificate names, with the chain from it to a CA.
+// verify returns the user whom a certificate names, and how long the chain from it to a CA is valid.
 func (t *Trust) verify(
 	what Purpose, presented []*x509.Certificate, now time.Time,
-) (*authenticator.Response, []*x509.Certificate, error) {
-	options := x509.VerifyOptions{
+) (user *authenticator.Response, until time.Time, err error) {
+	leaf, options := presented[0], x509.VerifyOptions{
 		Roots:         t.users,
 		Intermediates: x509.NewCertPool(),
 		CurrentTime:   now,
@@ -180,34 +182,22 @@ func (t *Trust) verify(
 	for _, intermediate := range presented[1:] {
 		options.Intermediates.AddCert(intermediate)
 	}
-	chains, err := presented[0].Verify(options)
-	switch {
-	case err != nil:
-		return nil, nil, fmt.Errorf(
-			"verifying the client certificate with serial number %s: %w", presented[0].SerialNumber, err)
-	case what == FrontProxies:
-		return nil, chains[0], nil
+	chains, err := leaf.Verify(options)
+	if err != nil {
+		return nil, until, fmt.Errorf("verifying the client certificate with serial number %s: %w", leaf.SerialNumber, err)
 	}
-	response, ok, err := x509request.CommonNameUserConversion.User(chains[0])
-	switch {
-	case err != nil:
-		return nil, nil, fmt.Errorf("reading the user from the client certificate: %w", err)
-	case !ok:
-		return nil, nil, errors.New("the client certificate has no common name")
-	}
-	return response, chains[0], nil
-}
-
-// window returns the time in which every certificate of the chain is valid.
-func window(chain []*x509.Certificate) (from, until time.Time) {
-	from, until = chain[0].NotBefore, chain[0].NotAfter
-	for _, c := range chain[1:] {
-		if c.NotBefore.After(from) {
-			from = c.NotBefore
+	if what == FrontProxies {
+		if names := t.cluster.proxyNames; len(names) > 0 && !slices.Contains(names, leaf.Subject.CommonName) {
+			return nil, until, errors.New("the client certificate names no front proxy")
 		}
-		if c.NotAfter.Before(until) {
-			until = c.NotAfter
+	} else {
+		var ok bool
+		if user, ok, err = x509request.CommonNameUserConversion.User(chains[0]); err != nil {
+			return nil, until, fmt.Errorf("reading the user from the client certificate: %w", err)
+		} else if !ok {
+			return nil, until, errors.New("the client certificate has no common name")
 		}
 	}
-	return from, until
+	soonest := func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }
+	return user, slices.MinFunc(chains[0], soonest).NotAfter, nil
 }
