@@ -91,6 +91,7 @@ func (f *forwarder) address(pr *httputil.ProxyRequest) {
 	pr.SetURL(f.Upstream.address)
 	pr.Out.Host = pr.In.Host
 	pr.Out.Trailer = nil
+	pr.Out.URL.RawQuery = strings.ReplaceAll(pr.Out.URL.RawQuery, " ", "%20") // as HTTP/1.1 has them
 	if host, _, err := net.SplitHostPort(pr.In.RemoteAddr); err == nil {
 		pr.Out.Header["X-Forwarded-For"] = []string{host}
 	}

@@ -3,7 +3,6 @@ package relay
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -34,10 +33,11 @@ func FuzzRequest(f *testing.F) {
 				req.ContentLength = -1
 			}
 		}
+		if checkRequest(req) != nil {
+			return
+		}
 		under := &script{answer: []byte(ok)}
-		transport := &HTTP1{dial: func(context.Context, string, string) (net.Conn, error) { return under, nil }}
-		defer transport.CloseIdleConnections()
-		res, err := transport.RoundTrip(req)
+		res, err := under.exchange(req)
 		if err != nil {
 			return // whatever was written, the connection is closed
 		}
@@ -90,10 +90,8 @@ func FuzzAnswer(f *testing.F) {
 			method = http.MethodGet
 		}
 		under := &script{answer: said}
-		transport := &HTTP1{dial: func(context.Context, string, string) (net.Conn, error) { return under, nil }}
-		defer transport.CloseIdleConnections()
 		req := newRequest(t.Context(), t, method, nil)
-		res, err := transport.RoundTrip(req)
+		res, err := under.exchange(req)
 		var got []byte
 		if err == nil {
 			got, err = io.ReadAll(res.Body)
@@ -124,6 +122,10 @@ type script struct {
 	answer  []byte
 	written bytes.Buffer
 	closed  bool
+}
+
+func (s *script) exchange(req *http.Request) (*http.Response, error) {
+	return newConn(s, &wire{Conn: s}, func(*conn) {}).exchange(req)
 }
 
 func (s *script) Read(p []byte) (int, error) {
