@@ -126,9 +126,8 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		Failed:     s.failed,
 		Serializer: s.serializer,
 	})
-	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: s.trust, clock: o.Clock}
 	said := serverLog{logger: klog.FromContext(ctx), metrics: o.Metrics}
-	s.http = newHTTPServer(handler(s, loginGroup), configs.base(), said)
+	s.http = newHTTPServer(handler(s, loginGroup), tlsConfig(o.ServingCertificate, s.trust), said)
 	return s, nil
 }
 
