@@ -467,7 +467,7 @@ func TestRunsOnce(t *testing.T) {
 	}
 }
 
-func TestOptionsAreChecked(t *testing.T) {
+func TestNewNeedsTheAPIServer(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t)
 	p.api.serve = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }
@@ -478,14 +478,12 @@ func TestOptionsAreChecked(t *testing.T) {
 		Upstream:           p.api.config(""),
 		Token:              p.token,
 		GroupSuffix:        "pinniped.dev",
+		SignerCABundle:     p.signer.Load,
+		Admission:          shippedAdmission(),
+		Processors:         2,
+		Metrics:            NewMetrics(),
 	}
 	for want, change := range map[string]func(*Options){
-		"no listener":                           func(o *Options) { o.Listener = nil },
-		"no serving certificate":                func(o *Options) { o.ServingCertificate = nil },
-		"no client configuration for the agent": func(o *Options) { o.Agent = nil },
-		"no client configuration for the API":   func(o *Options) { o.Upstream = nil },
-		"no token source":                       func(o *Options) { o.Token = nil },
-		"checking the API group suffix":         func(o *Options) { o.GroupSuffix = "dev" },
 		"is not https": func(o *Options) {
 			o.Upstream = p.api.config("")
 			o.Upstream.Host, o.Upstream.CAData = "http://127.0.0.1", nil
