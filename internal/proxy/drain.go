@@ -4,10 +4,11 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
@@ -17,7 +18,6 @@ import (
 type drain struct {
 	leaving          atomic.Bool // clients are told to take their next request elsewhere
 	serving, streams atomic.Int64
-	requests         sync.WaitGroup  // as many as serving
 	ending           context.Context //nolint:containedctx // it ends when streams have to
 	endStreams       func()          // also those that come later
 }
@@ -31,8 +31,6 @@ func newDrain() *drain {
 // HTTP/2.
 func (d *drain) track(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		d.requests.Add(1)
-		defer d.requests.Done()
 		d.serving.Add(1)
 		defer d.serving.Add(-1)
 		if d.leaving.Load() {
@@ -71,15 +69,7 @@ func (d *drain) hold(next http.Handler, s runtime.NegotiatedSerializer) http.Han
 
 // wait returns when no request is being served any more, or ctx has ended. It is called when no new requests come.
 func (d *drain) wait(ctx context.Context) error {
-	idle := make(chan struct{})
-	go func() {
-		d.requests.Wait()
-		close(idle)
-	}()
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) {
+		return d.serving.Load() == 0, nil
+	})
 }

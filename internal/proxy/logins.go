@@ -65,7 +65,8 @@ func limitLogins(
 		key := maphash.Bytes(seed, body)
 		who, member := state.Asker()
 		var turn *admission.Place
-		if _, known := good.Get(key); known { // many clients may share a token: those for whom there is no room wait like others
+		// Many clients may share a token: those for whom there is no room wait like others.
+		if _, known := good.Get(key); known {
 			turn, _ = logins.Join(admission.Owner{Address: "good"}, admission.Cost{Kind: admission.Login, Member: key})
 		}
 		if turn == nil {

@@ -29,7 +29,9 @@ type Metrics struct {
 
 // knownVerbs are the values of the label verb beside "other": what the API server calls it, for paths that are no
 // resource the method.
-var knownVerbs = strings.Fields("get list watch create update patch delete deletecollection proxy head options post put")
+var knownVerbs = strings.Fields(
+	"get list watch create update patch delete deletecollection proxy head options post put",
+)
 
 // NewMetrics returns metrics that are all zero.
 func NewMetrics() *Metrics {

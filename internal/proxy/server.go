@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -201,16 +202,10 @@ func (s *Server) Run(ctx context.Context) error {
 
 // followAPIServer asks the API server from time to time for its policy about anonymous users.
 func (s *Server) followAPIServer(ctx context.Context) {
-	ticker := s.Clock.NewTicker(s.ProbeInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
+	_ = wait.PollUntilContextCancel(ctx, s.ProbeInterval, false, func(ctx context.Context) (bool, error) {
 		s.anonymous.Refresh(ctx)
-	}
+		return false, nil
+	})
 }
 
 // broken ends everything after the listener failed.
