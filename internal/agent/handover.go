@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"sync/atomic"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy"
+	"k8s.io/klog/v2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/handover"
 )
 
 const (
@@ -12,26 +14,39 @@ const (
 	disabled = "disabled"
 )
 
-// advertised is the CA bundle in the status of the CredentialIssuer, as this replica's informer shows it.
+// advertised is the document of the CA bundle in the status of the CredentialIssuer, as this replica's informer shows it.
 type advertised struct {
-	bundle atomic.Pointer[proxy.CABundle]
+	bundle   []byte
+	found    bool
+	document atomic.Value // []byte; nil while there is none
 }
 
 // set notes the bundle; found is false while none is advertised. Only one goroutine calls it.
 func (a *advertised) set(bundle []byte, found bool) {
-	last := a.bundle.Load()
-	switch {
-	case !found:
-		a.bundle.Store(nil)
-	case last == nil || !bytes.Equal(last.PEM, bundle):
-		a.bundle.Store(&proxy.CABundle{PEM: bundle})
+	if found == a.found && bytes.Equal(bundle, a.bundle) {
+		return
 	}
+	a.bundle, a.found = bundle, found
+	var document []byte
+	if found {
+		var err error
+		if document, err = handover.Encode(bundle); err != nil {
+			klog.Background().Error(err, "Could not hand on the advertised CA bundle")
+		}
+	}
+	a.document.Store(document)
+}
+
+// get returns the document, nil while there is none.
+func (a *advertised) get() []byte {
+	document, _ := a.document.Load().([]byte)
+	return document
 }
 
 // handedOver returns what the proxy shows to everybody, or nil if the configuration has it switched off.
-func (a *agent) handedOver() func() *proxy.CABundle {
+func (a *agent) handedOver() func() []byte {
 	if a.config.CABundleHandOver == disabled {
 		return nil
 	}
-	return a.advertised.bundle.Load
+	return a.advertised.get
 }

@@ -1,7 +1,12 @@
 package agent
 
 import (
+	"bytes"
 	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 func TestHandedOver(t *testing.T) {
@@ -15,15 +20,19 @@ func TestHandedOver(t *testing.T) {
 	if shown() != nil {
 		t.Error("there is a bundle before one is advertised")
 	}
-	a.advertised.set([]byte("x"), true)
-	first := shown()
-	a.advertised.set([]byte("x"), true)
-	if first == nil || string(first.PEM) != "x" || shown() != first {
-		t.Error("the bundle is not the advertised one, or not the same twice")
+	ca, err := certs.NewCA("ca", time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
 	}
-	a.advertised.set(nil, true)
-	if now := shown(); now == nil || len(now.PEM) != 0 {
-		t.Error("system roots are not shown as such")
+	for _, bundle := range [][]byte{nil, ca.CertPEM()} {
+		a.advertised.set(bundle, true)
+		if found, err := handover.Decode(bytes.NewReader(shown())); err != nil || !bytes.Equal(found, bundle) {
+			t.Errorf("want the advertised bundle shown, got %q, %v", found, err)
+		}
+	}
+	a.advertised.set(bytes.Repeat([]byte("x"), handover.MaxSize), true)
+	if shown() != nil {
+		t.Error("a bundle that is too large is shown")
 	}
 	a.advertised.set([]byte("x"), false)
 	if shown() != nil {

@@ -6,14 +6,12 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/audit/policy"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
@@ -29,17 +27,17 @@ type AuditLog struct {
 	policy audit.PolicyRuleEvaluator
 }
 
-// NewAuditLog makes a log that follows the policy in a file (kind Policy of audit.k8s.io/v1) and writes one line of
-// JSON for each event. The proxy does not read bodies, so the levels Request and RequestResponse are the same as
-// Metadata.
+// NewAuditLog makes a log that follows the policy in a file (kind Policy of audit.k8s.io/v1). It writes one line of JSON
+// for each event, in one call, which may come from several goroutines at a time. No level records a body that was sent
+// on.
 func NewAuditLog(policyFile string, to io.Writer) (*AuditLog, error) {
 	rules, err := policy.LoadPolicyFromFile(policyFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit policy: %w", err)
 	}
 	return &AuditLog{
-		sink:   withoutTokens{auditlog.NewBackend(&lineWriter{to: to}, auditlog.FormatJson, auditv1.SchemeGroupVersion)},
-		policy: metadataAtMost{policy.NewPolicyRuleEvaluator(rules)},
+		sink:   withoutTokens{auditlog.NewBackend(to, auditlog.FormatJson, auditv1.SchemeGroupVersion)},
+		policy: policy.NewPolicyRuleEvaluator(rules),
 	}, nil
 }
 
@@ -101,17 +99,6 @@ func (l *AuditLog) writeRefused(next http.Handler) http.Handler {
 	return filters.WithFailedAuthenticationAudit(next, l.sink, l.policy)
 }
 
-// metadataAtMost lowers the level of a policy to Metadata, because the proxy knows no more.
-type metadataAtMost struct{ audit.PolicyRuleEvaluator }
-
-func (m metadataAtMost) EvaluatePolicyRule(attributes authorizer.Attributes) audit.RequestAuditConfig {
-	config := m.PolicyRuleEvaluator.EvaluatePolicyRule(attributes)
-	if auditinternal.LevelMetadata.Less(config.Level) {
-		config.Level = auditinternal.LevelMetadata
-	}
-	return config
-}
-
 // withoutTokens removes tokens from URLs before they are logged. Tokens have no effect there, but clients put them
 // there by mistake.
 type withoutTokens struct{ audit.Sink }
@@ -125,7 +112,7 @@ func (s withoutTokens) ProcessEvents(events ...*auditinternal.Event) bool {
 
 func withoutToken(uri string) string {
 	path, query, found := strings.Cut(uri, "?")
-	if !found || !strings.Contains(strings.ToLower(query), "token") && !strings.Contains(query, "%") {
+	if !found {
 		return uri
 	}
 	parts := strings.Split(query, "&")
@@ -136,16 +123,4 @@ func withoutToken(uri string) string {
 		}
 	}
 	return path + "?" + strings.Join(parts, "&")
-}
-
-// lineWriter writes one line at a time.
-type lineWriter struct {
-	mu sync.Mutex
-	to io.Writer
-}
-
-func (w *lineWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.to.Write(p)
 }

@@ -137,7 +137,7 @@ func TestAuditLog(t *testing.T) {
 			t.Helper()
 			p.get(t, p.as(t, "jane"), "/version", nil)
 			p.do(t, p.as(t, "jane"), "POST", "/api/v1/namespaces/d/secrets", nil, `{"data":"`+secret+`"}`)
-		}, []string{"ResponseComplete Metadata jane create /api/v1/namespaces/d/secrets from 127.0.0.1 OK  allow"}},
+		}, []string{"ResponseComplete RequestResponse jane create /api/v1/namespaces/d/secrets from 127.0.0.1 OK  allow"}},
 		{"tells when a stream begins and ends", func(t *testing.T, p *proxy) {
 			t.Helper()
 			p.get(t, p.as(t, "jane"), pods+"?watch=1", nil)

@@ -20,10 +20,10 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 		}
 		state := request.From(req.Context())
 		body := &boundedBody{
-			ReadCloser: req.Body, state: state, control: http.NewResponseController(w), awaited: true,
+			ReadCloser: req.Body, state: state, control: http.NewResponseController(w), due: time.Now().Add(patience),
 		}
-		body.timer = time.AfterFunc(patience, body.expire)
-		defer body.over(req.ProtoMajor, time.Now().Add(patience))
+		_ = body.control.SetReadDeadline(body.due) // it fails only when the connection is gone
+		defer body.over()
 		defer state.Holds.Conn.Body()()
 		state.Body = body
 		req.Body = body // req is a copy: the server needs its own body in its own request
@@ -31,27 +31,15 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 	})
 }
 
-// boundedBody sets a read deadline, one that has passed, when the body has not come in time. It does not set one before:
-// in HTTP/1.1 the deadline is that of the whole connection, from which net/http goes on reading to notice when the client
-// disconnects, and in HTTP/2 the goroutine of the connection has to wake up for each change.
+// boundedBody is a body with a deadline, which ends when the body is here.
 type boundedBody struct {
 	io.ReadCloser
 	state   *request.State
 	control *http.ResponseController
-	timer   *time.Timer
+	due     time.Time
 
-	mu            sync.Mutex
-	awaited, late bool
-}
-
-// expire ends the wait for the body: reading fails at once.
-func (b *boundedBody) expire() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.awaited {
-		b.late = true
-		_ = b.control.SetReadDeadline(time.Unix(1, 0)) // it fails only when the connection is gone
-	}
+	mu    sync.Mutex
+	ended bool
 }
 
 // Read implements io.Reader.
@@ -74,8 +62,10 @@ func (b *boundedBody) Unbind() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.timer.Stop()
-	b.awaited = false
+	if !b.ended {
+		b.ended = true
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
 }
 
 // Late is true when the body did not come in time. In HTTP/1.1 net/http ends the request's context when the deadline
@@ -86,16 +76,13 @@ func (b *boundedBody) Late() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.late
+	return !b.ended && !time.Now().Before(b.due)
 }
 
-// over is called when the handler returns. The transport may still be reading, but the connection's deadline is now that
-// of the next request. In HTTP/1.1 net/http first reads the rest of the body, and has as long for it as we had.
-func (b *boundedBody) over(protocol int, due time.Time) {
+// over is called when the handler returns: the transport may still be reading, but the writer must not be used any more.
+// In HTTP/1.1 the deadline stays for net/http, which first reads the rest of the body, and then sets its own.
+func (b *boundedBody) over() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.timer.Stop() && b.awaited && protocol == 1 {
-		_ = b.control.SetReadDeadline(due)
-	}
-	b.awaited = false
+	b.ended = true
 }

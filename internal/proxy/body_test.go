@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -122,53 +121,4 @@ func TestBodyTimeoutIsForBodies(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestDeadlineOfBodyInHTTP2 checks that the deadline costs nothing when the body comes in time: each change of it is a
-// message to the goroutine of the connection. After the request has ended, its writer must not be used.
-func TestDeadlineOfBodyInHTTP2(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name string
-		then func(*boundedBody)
-		want int // changes of the deadline
-	}{
-		{"when the body came", (*boundedBody).Unbind, 0},
-		{"when the request has ended", func(b *boundedBody) { b.over(2, time.Now().Add(time.Second)) }, 0},
-		{"when the body is late", func(*boundedBody) {}, 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				deadlines := &readDeadlines{}
-				body := &boundedBody{control: http.NewResponseController(deadlines), awaited: true}
-				body.timer = time.AfterFunc(time.Second, body.expire)
-				test.then(body)
-				time.Sleep(time.Second)
-				synctest.Wait()
-				if len(deadlines.set) != test.want {
-					t.Errorf("want %d changes of the deadline, got %v", test.want, deadlines.set)
-				}
-				for _, at := range deadlines.set {
-					if !at.Before(time.Now()) || at.IsZero() {
-						t.Errorf("want a deadline in the past, got %v", at)
-					}
-				}
-				if late := body.Late(); late != (test.want > 0) {
-					t.Errorf("late: %v", late)
-				}
-			})
-		})
-	}
-}
-
-// readDeadlines notes the deadlines that are set.
-type readDeadlines struct {
-	http.ResponseWriter
-	set []time.Time
-}
-
-func (r *readDeadlines) SetReadDeadline(at time.Time) error {
-	r.set = append(r.set, at)
-	return nil
 }

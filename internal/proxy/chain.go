@@ -28,7 +28,7 @@ func handler(c *Server, loginGroup string) http.Handler {
 	// Is it that user's turn at the API server? Reads the body before.
 	h = relay.TakeTurn(h, c.Admission, relay.NewLongAnswers(c.Clock), s)
 	// Is it a login's turn? 429 for a client that wants too many at once.
-	h = limitLogins(h, c.Admission, newGoodLogins(c.Clock), loginGroup, s)
+	h = limitLogins(h, c.Admission, c.Clock, loginGroup, s)
 	// May that user do this? 403 by SubjectAccessReview.
 	h = identity.Authorize(h, c.access, s)
 	// An Impersonate- header that nested impersonation did not consume is refused.
@@ -60,7 +60,7 @@ func handler(c *Server, loginGroup string) http.Handler {
 	// Ends the wait for a body that does not come.
 	h = boundBody(h, c.BodyTimeout)
 	// Ends answers that the client does not read.
-	h = c.readers.bound(h)
+	h = boundAnswer(h, c.Admission, c.WriteTimeout)
 	if c.Audit != nil {
 		// A name for the request in both audit logs.
 		h = c.Audit.begin(h)

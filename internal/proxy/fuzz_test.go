@@ -50,6 +50,9 @@ func FuzzRequest(f *testing.F) {
 		Upstream:           p.api.config(""),
 		Token:              p.token,
 		GroupSuffix:        "pinniped.dev",
+		Admission:          shippedAdmission(),
+		Processors:         2,
+		Metrics:            NewMetrics(),
 		AllowTTL:           time.Nanosecond,
 		DenyTTL:            time.Nanosecond,
 	})

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -129,6 +130,9 @@ func (p *proxy) start(t *testing.T, changes ...prepare) {
 		Upstream:           p.api.config("must not be used"),
 		Token:              p.token,
 		GroupSuffix:        "pinniped.dev",
+		Admission:          shippedAdmission(),
+		Processors:         2,
+		Metrics:            NewMetrics(),
 		StreamGrace:        50 * time.Millisecond,
 		DrainTimeout:       10 * time.Second,
 	}
@@ -155,6 +159,14 @@ func (p *proxy) start(t *testing.T, changes ...prepare) {
 		}
 	})
 	eventually(t, func() bool { return p.Ready() == nil })
+}
+
+// counts returns how many requests are being served, and how many of them are streams.
+func (d *drain) counts() (serving, streams int64) { return d.serving.Load(), d.streams.Load() }
+
+// shippedAdmission is that of a pod as it is shipped.
+func shippedAdmission() *admission.Admission {
+	return admission.New(admission.LimitsFor(admission.DefaultMemory, 2))
 }
 
 func newCA(tb testing.TB, name string) *certs.CA {

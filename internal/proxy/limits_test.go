@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"crypto/tls"
 	"fmt"
 	"io"
 	"os"
@@ -9,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
@@ -31,17 +28,8 @@ func TestLimitsAreDocumented(t *testing.T) {
 		}
 		return fmt.Sprintf("%d KiB", n>>10)
 	}
-	o, err := Options{
-		Listener:           closedListener(t),
-		Agent:              &rest.Config{},
-		Upstream:           &rest.Config{},
-		Token:              &staticToken{},
-		GroupSuffix:        "pinniped.dev",
-		ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil },
-	}.complete()
-	if err != nil {
-		t.Fatal(err)
-	}
+	var o Options
+	o.setDefaults()
 	for what, limit := range map[string]string{
 		"request header, all lines together": kib(server.MaxHeaderBytes) + ", then 431",
 		"HTTP/2 streams of one connection at a time": fmt.Sprintf("%d, known client or not",

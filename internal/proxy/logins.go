@@ -3,11 +3,10 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"net/http"
 	"time"
@@ -32,8 +31,8 @@ const (
 	maxLoginAnswer = 1 << 20
 	// abandonedLogin is how long a login goes on whose client has left.
 	abandonedLogin = identity.ReviewTimeout
-	// A login that got a credential is remembered for goodLoginFor; maxGoodLogins are remembered. Credentials work for five
-	// minutes.
+	// A login that got a credential is remembered for goodLoginFor; maxGoodLogins are remembered, by a keyed hash that
+	// decides about turns only. Credentials work for five minutes.
 	goodLoginFor  = 15 * time.Minute
 	maxGoodLogins = 4096
 )
@@ -48,8 +47,9 @@ const (
 //
 // A login that was good a short time ago does not stand behind those of strangers.
 func limitLogins(
-	next http.Handler, logins *admission.Admission, good *goodLogins, group string, s runtime.NegotiatedSerializer,
+	next http.Handler, logins *admission.Admission, clk clock.PassiveClock, group string, s runtime.NegotiatedSerializer,
 ) http.Handler {
+	good, seed := cache.NewLRUExpireCacheWithClock(maxGoodLogins, clk), maphash.MakeSeed()
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
 		if info, ok := apirequest.RequestInfoFrom(ctx); !ok || !identity.IsLogin(info, group) || info.Verb != "create" {
@@ -62,10 +62,11 @@ func limitLogins(
 			return
 		}
 		state := request.From(ctx)
-		key := good.keyOf(body)
+		key := maphash.Bytes(seed, body)
 		who, member := state.Asker()
 		var turn *admission.Place
-		if good.has(key) { // many clients may share a token: those for whom there is no room wait like others
+		// Many clients may share a token: those for whom there is no room wait like others.
+		if _, known := good.Get(key); known {
 			turn, _ = logins.Join(admission.Owner{Address: "good"}, admission.Cost{Kind: admission.Login, Member: key})
 		}
 		if turn == nil {
@@ -85,7 +86,7 @@ func limitLogins(
 				return
 			}
 			if state.LoginFailed = !hasCredential(res); !state.LoginFailed {
-				good.add(key)
+				good.Add(key, true, goodLoginFor)
 			}
 		}}
 		ctx, cancel := outlive(ctx, abandonedLogin)
@@ -123,31 +124,6 @@ func readLogin(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return body, nil
 }
-
-// goodLogins remembers which logins got a credential: a keyed hash of each. It decides about turns only.
-type goodLogins struct {
-	salt  [sha256.Size]byte
-	cache *cache.LRUExpireCache
-}
-
-type loginKey [sha256.Size]byte
-
-func newGoodLogins(clk clock.PassiveClock) *goodLogins {
-	g := &goodLogins{cache: cache.NewLRUExpireCacheWithClock(maxGoodLogins, clk)}
-	_, _ = rand.Read(g.salt[:]) // it never fails
-	return g
-}
-
-func (g *goodLogins) keyOf(body []byte) loginKey {
-	return sha256.Sum256(append(g.salt[:len(g.salt):len(g.salt)], body...))
-}
-
-func (g *goodLogins) has(key loginKey) bool {
-	_, known := g.cache.Get(key)
-	return known
-}
-
-func (g *goodLogins) add(key loginKey) { g.cache.Add(key, true, goodLoginFor) }
 
 // hasCredential finds out whether there is a credential in the answer to a login, and leaves the answer as it is. One
 // that cannot be read here, as the client asked for another encoding than JSON, counts as a failure.

@@ -29,21 +29,9 @@ type Metrics struct {
 
 // knownVerbs are the values of the label verb beside "other": what the API server calls it, for paths that are no
 // resource the method.
-var knownVerbs = []string{
-	"get",
-	"list",
-	"watch",
-	"create",
-	"update",
-	"patch",
-	"delete",
-	"deletecollection",
-	"proxy",
-	"head",
-	"options",
-	"post",
-	"put",
-}
+var knownVerbs = strings.Fields(
+	"get list watch create update patch delete deletecollection proxy head options post put",
+)
 
 // NewMetrics returns metrics that are all zero.
 func NewMetrics() *Metrics {
@@ -72,12 +60,15 @@ func NewMetrics() *Metrics {
 	}
 }
 
+func (m *Metrics) counted() []prometheus.Collector {
+	return []prometheus.Collector{m.requests, m.added, m.upstream, m.handshakes}
+}
+
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
-	m.requests.Describe(to)
-	m.added.Describe(to)
-	m.upstream.Describe(to)
-	m.handshakes.Describe(to)
+	for _, one := range m.counted() {
+		one.Describe(to)
+	}
 	for _, one := range m.scraped {
 		to <- one.desc
 	}
@@ -85,10 +76,9 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
-	m.requests.Collect(to)
-	m.added.Collect(to)
-	m.upstream.Collect(to)
-	m.handshakes.Collect(to)
+	for _, one := range m.counted() {
+		one.Collect(to)
+	}
 	if server := m.running.Load(); server != nil {
 		for _, one := range m.scraped {
 			one.read(server, func(value int64, labels ...string) {
@@ -177,40 +167,25 @@ func (w *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
 		w.note(http.StatusSwitchingProtocols)
+		w.state.Holds.Conn.Upgraded()
+		w.state.Switched(conn)
 	}
 	return conn, buffered, err
 }
 
-// handshakeCauses gives names to the errors of crypto/tls about failed handshakes. The first match counts. Unknown
-// errors are "other".
+// handshakeCauses gives names to the errors of crypto/tls about failed handshakes, alerts of the client apart. The first
+// match counts.
 var handshakeCauses = []struct{ text, cause string }{
-	// What the client did not accept.
-	{"remote error: tls: unknown certificate authority", "alert_unknown_ca"},
-	{"remote error: tls: bad certificate", "alert_bad_certificate"},
-	{"remote error: tls: expired certificate", "alert_certificate_expired"},
-	{"remote error: tls: revoked certificate", "alert_certificate_revoked"},
-	{"remote error: tls: unsupported certificate", "alert_unsupported_certificate"},
-	{"remote error: tls: unknown certificate", "alert_certificate_unknown"},
-	{"remote error: tls: protocol version", "alert_protocol_version"},
-	{"remote error: tls: handshake failure", "alert_handshake_failure"},
-	{"remote error: tls: user canceled", "alert_user_canceled"},
-	{"remote error: tls:", "alert_other"},
-	// What we did not accept.
 	{"there is no serving certificate", "no_serving_certificate"},
 	{"client offered only unsupported versions", "no_shared_version"},
 	{"no cipher suite supported by both", "no_shared_cipher"},
 	{"requested unsupported application protocols", "no_shared_protocol"},
 	{"client sent an HTTP request to an HTTPS server", "not_tls"},
 	{"first record does not look like a TLS handshake", "not_tls"},
-	{"oversized record", "not_tls"},
-	// What happened on the way.
 	{"i/o timeout", "timeout"},
 	{"EOF", "client_left"}, // what health checks of load balancers that only connect look like
 	{"connection reset by peer", "client_left"},
-	{"broken pipe", "client_left"},
 }
-
-const handshakePrefix = "http: TLS handshake error from "
 
 // serverLog gets the messages of net/http about connections. Any client can cause them, so they are logged only at
 // higher levels. Failed handshakes are counted as well, by cause. net/http gives their errors as text only.
@@ -221,7 +196,7 @@ type serverLog struct {
 
 func (l serverLog) Write(p []byte) (int, error) {
 	text := request.Bounded(strings.TrimSpace(string(p)))
-	if about, ok := strings.CutPrefix(text, handshakePrefix); ok {
+	if about, ok := strings.CutPrefix(text, "http: TLS handshake error from "); ok {
 		cause := handshakeCause(about)
 		l.metrics.handshakes.WithLabelValues(cause).Inc()
 		l.logger.V(2).Info("Could not agree on TLS with a client", "cause", cause, "reason", about)
@@ -231,7 +206,16 @@ func (l serverLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// handshakeCause returns the cause in a text of the form "address: error". An alert has one of some thirty names, or a
+// number.
 func handshakeCause(text string) string {
+	_, problem, _ := strings.Cut(text, ": ")
+	if alert, ok := strings.CutPrefix(problem, "remote error: tls: "); ok {
+		if strings.Contains(alert, "(") {
+			alert = "other"
+		}
+		return "alert_" + strings.ReplaceAll(alert, " ", "_")
+	}
 	for _, known := range handshakeCauses {
 		if strings.Contains(text, known.text) {
 			return known.cause

@@ -27,23 +27,12 @@ func newScraped() []scraped {
 	add(gauge, "requests_in_flight",
 		"What is being served: ordinary requests, and streams (watches, logs, upgraded connections).",
 		func(s *Server, emit emit) {
-			serving, streams := s.drain.counts()
+			serving, streams := s.drain.serving.Load(), s.drain.streams.Load()
 			emit(max(serving-streams, 0), "request") // they are not read at one instant
 			emit(streams, "stream")
 		}, "kind")
 	add(gauge, "client_connections", "Open connections of clients.",
 		func(s *Server, emit emit) { emit(int64(s.edge.Open())) })
-	add(gauge, "upstream_connections",
-		"Open connections to the API server that carry requests: shared ones, and those of one upgraded request each.",
-		func(s *Server, emit emit) {
-			emit(s.upstream.Counts().Shared.Load(), "shared")
-			emit(s.upstream.Counts().Upgraded.Load(), "upgraded")
-		}, "kind")
-	add(counter, "upstream_dials_total", "Attempts to connect to the API server for requests, by result.",
-		func(s *Server, emit emit) {
-			emit(s.upstream.Counts().Dialled.Load(), "ok")
-			emit(s.upstream.Counts().Undialled.Load(), "error")
-		}, "result")
 	add(counter, "upstream_problems_total",
 		"Requests that could not be forwarded or whose answer could not be used, by cause. They were answered with 503, "+
 			"429, 431 or 500.",
@@ -52,15 +41,6 @@ func newScraped() []scraped {
 				emit(s.upstream.Counts().Problems[cause].Load(), relay.Problems[cause])
 			}
 		}, "cause")
-	add(counter, "review_cache_lookups_total",
-		`Questions whether somebody may do something (review="access") or who a token belongs to (review="token"), by `+
-			`whether a recent answer was known.`,
-		func(s *Server, emit emit) {
-			emit(s.access.Counts.Hits.Load(), "access", "hit")
-			emit(s.access.Counts.Misses.Load(), "access", "miss")
-			emit(s.tokens.Counts.Hits.Load(), "token", "hit")
-			emit(s.tokens.Counts.Misses.Load(), "token", "miss")
-		}, "review", "result")
 	add(counter, "reviews_total",
 		"SubjectAccessReviews and TokenReviews that the API server was asked for, by what came of them.",
 		func(s *Server, emit emit) {

@@ -1,11 +1,9 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"net"
-	"runtime"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -14,16 +12,9 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
-	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
-// CABundle is a set of CA certificates. It is never changed: a change is a new CABundle.
-type CABundle struct {
-	PEM []byte
-}
-
-// Options is everything the proxy needs. Listener to GroupSuffix are required, except SignerCABundle; the rest has
-// defaults.
+// Options is everything the proxy needs. Listener to Metrics are required; the rest may be left out.
 type Options struct {
 	// Listener is already listening. Run closes it.
 	Listener net.Listener
@@ -43,6 +34,12 @@ type Options struct {
 	Token relay.TokenSource
 	// GroupSuffix ends the API group in which TokenCredentialRequest stays open to anonymous users.
 	GroupSuffix string
+	// Admission decides how much clients may hold and cause.
+	Admission *admission.Admission
+	// Processors is how many the agent may use.
+	Processors int
+	// Metrics counts what the proxy does.
+	Metrics *Metrics
 
 	// AllowTTL and DenyTTL are how long an answer of a SubjectAccessReview is used again: 10 s and 500 ms by default.
 	AllowTTL, DenyTTL time.Duration
@@ -51,10 +48,6 @@ type Options struct {
 	BodyTimeout time.Duration
 	// WriteTimeout is how long a client may take to read 32 KiB of an answer that is not a stream, 30 s by default.
 	WriteTimeout time.Duration
-	// Admission decides how much clients may hold and cause: by default as in a pod as it is shipped.
-	Admission *admission.Admission
-	// Processors is how many the agent may use, runtime.GOMAXPROCS(0) by default.
-	Processors int
 	// DrainDelay is how long the proxy goes on as usual, only reporting not ready, after it was told to stop: the time
 	// a load balancer needs to notice. Zero by default.
 	DrainDelay time.Duration
@@ -64,72 +57,28 @@ type Options struct {
 	DrainTimeout time.Duration
 	// ProbeInterval is how often the proxy asks again whether the API server admits anonymous users, 1 min by default.
 	ProbeInterval time.Duration
-	// Metrics counts what the proxy does. New makes one when it is nil.
-	Metrics *Metrics
 	// Audit is the log of requests. Without it, requests are not logged.
 	Audit *AuditLog
 	// BearerTokens, if set, returns what authenticates bearer tokens in place of the cluster, which it is given and may
 	// ask. An error with a method Unavailable() bool that returns true is answered with 503, any other with 401.
 	BearerTokens func(cluster authenticator.Token) authenticator.Token
-	// Advertised returns the CA bundle that clients are told to verify this proxy with, or nil while none is advertised.
-	// The proxy shows it to everybody at handover.Path. A new pointer means that it changed. Without this function,
-	// requests for that path are treated like all others.
-	Advertised func() *CABundle
+	// Advertised returns the document with the CA bundle that clients are told to verify this proxy with, nil while there is
+	// none. The proxy shows it to everybody at handover.Path. Without this function, requests for that path are treated
+	// like all others.
+	Advertised func() []byte
 	// Clock is the real clock by default.
 	Clock clock.WithTicker
 }
 
-// completed is Options with all defaults filled in. Only complete makes one.
-type completed struct {
-	Options
-}
-
-func (o Options) complete() (completed, error) {
-	switch {
-	case o.Listener == nil:
-		return completed{}, errors.New("no listener")
-	case o.ServingCertificate == nil:
-		return completed{}, errors.New("no serving certificate")
-	case o.Agent == nil:
-		return completed{}, errors.New("no client configuration for the agent")
-	case o.Upstream == nil:
-		return completed{}, errors.New("no client configuration for the API server")
-	case o.Token == nil:
-		return completed{}, errors.New("no token source")
-	}
-	if err := apis.ValidateGroupSuffix(o.GroupSuffix); err != nil {
-		return completed{}, fmt.Errorf("checking the API group suffix: %w", err)
-	}
-	if o.SignerCABundle == nil {
-		o.SignerCABundle = func() []byte { return nil }
-	}
-	if o.Metrics == nil {
-		o.Metrics = NewMetrics()
-	}
-	if o.Processors == 0 {
-		o.Processors = runtime.GOMAXPROCS(0)
-	}
-	if o.Admission == nil {
-		o.Admission = admission.New(admission.LimitsFor(admission.DefaultMemory, o.Processors))
-	}
+func (o *Options) setDefaults() {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	for _, d := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&o.AllowTTL, 10 * time.Second},
-		{&o.DenyTTL, 500 * time.Millisecond},
-		{&o.BodyTimeout, time.Minute},
-		{&o.WriteTimeout, writeTimeout},
-		{&o.StreamGrace, 5 * time.Second},
-		{&o.DrainTimeout, time.Minute},
-		{&o.ProbeInterval, time.Minute},
-	} {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-	}
-	return completed{o}, nil
+	o.AllowTTL = cmp.Or(o.AllowTTL, 10*time.Second)
+	o.DenyTTL = cmp.Or(o.DenyTTL, 500*time.Millisecond)
+	o.BodyTimeout = cmp.Or(o.BodyTimeout, time.Minute)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, writeTimeout)
+	o.StreamGrace = cmp.Or(o.StreamGrace, 5*time.Second)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, time.Minute)
+	o.ProbeInterval = cmp.Or(o.ProbeInterval, time.Minute)
 }

@@ -32,7 +32,7 @@ func TestTheOrderIsDocumented(t *testing.T) {
 	}
 	filters := called(t, "chain.go", "handler", func(name string) bool {
 		return !slices.Contains(
-			[]string{"New", "NewLongAnswers", "newGoodLogins", "frontProxyHeaderConfig", "Unauthenticated", "writeRefused"},
+			[]string{"New", "NewLongAnswers", "frontProxyHeaderConfig", "Unauthenticated", "writeRefused"},
 			name,
 		)
 	})

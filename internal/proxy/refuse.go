@@ -17,8 +17,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
-// maxSelector is how long a selector may be.
-const maxSelector = 16 << 10
+const (
+	maxSelector = 16 << 10 // how long a selector may be
+	// hostCharacters are those in names and addresses of hosts.
+	hostCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]%"
+)
 
 // refuseHostile refuses methods and upgrades that must not reach the API server. It removes headers that the API
 // server could take for ours or for those of another program on the way.
@@ -59,7 +62,7 @@ func checkFraming(req *http.Request) error {
 			fmt.Sprintf("method %s is not supported", req.Method))
 	case !httpguts.ValidHeaderFieldName(req.Method): // both are tokens
 		return apierrors.NewBadRequest(fmt.Sprintf("method %q is not valid", request.Shown(req.Method)))
-	case strings.ContainsFunc(req.Host, notInHost):
+	case strings.Trim(req.Host, hostCharacters) != "":
 		return apierrors.NewBadRequest(fmt.Sprintf("host %q is not valid", request.Shown(req.Host)))
 	case len(req.Header["Content-Length"]) > 1:
 		return apierrors.NewBadRequest("the request has more than one length")
@@ -67,15 +70,6 @@ func checkFraming(req *http.Request) error {
 		return apierrors.NewBadRequest("the request is for a server of another kind")
 	}
 	return nil
-}
-
-// notInHost is true for characters that neither names nor addresses of hosts contain.
-func notInHost(r rune) bool {
-	switch {
-	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', strings.ContainsRune("-._:[]%", r):
-		return false
-	}
-	return true
 }
 
 // endIsInDoubt is true for requests whose end another program on the way may have seen elsewhere. RFC 9112, section
@@ -87,38 +81,19 @@ func endIsInDoubt(req *http.Request) bool {
 }
 
 // cleanHeader removes headers about other hops, because the client can write anything there. It also removes headers
-// that a program between here and the API server could take for one of ours because it reads "_" as "-".
-// HTTP2-Settings belongs to h2c, which is not supported.
+// that a program between here and the API server could take for one of ours because it reads "_" as "-"; but the part after
+// Impersonate-Extra- is a key that the user chose. HTTP2-Settings belongs to h2c, which is not supported.
 func cleanHeader(h http.Header) {
 	for name := range h {
-		if name == "" {
-			continue
-		}
-		switch name[0] | 0x20 {
-		case 'i', 'x', 'f', 'h', 'a':
-		default:
-			continue
-		}
-		folded := request.Fold(name)
+		lower, folded := strings.ToLower(name), request.Fold(name)
+		chosen := strings.HasPrefix(lower, "impersonate-extra-") || strings.HasPrefix(lower, "x-remote-extra-")
 		switch {
-		case isTwin(name, folded),
+		case lower != folded && !chosen && request.IsIdentityHeader(folded),
 			strings.HasPrefix(folded, "x-forwarded-"),
-			folded == "x-real-ip",
-			folded == "forwarded",
-			folded == "http2-settings":
+			folded == "x-real-ip", folded == "forwarded", folded == "http2-settings":
 			delete(h, name)
 		}
 	}
-}
-
-// isTwin is true for names that become the name of one of our headers when "_" is read as "-". The part after
-// Impersonate-Extra- is a key that the user chose, and may contain "_".
-func isTwin(name, folded string) bool {
-	if !strings.Contains(name, "_") || !request.IsIdentityHeader(folded) {
-		return false
-	}
-	lower := strings.ToLower(name)
-	return !strings.HasPrefix(lower, "impersonate-extra-") && !strings.HasPrefix(lower, "x-remote-extra-")
 }
 
 // upgradeOf returns the protocol the client wants to switch to, lower case, or "" when it does not want to.
@@ -167,13 +142,9 @@ func withoutDefaultPort(host string) string { return strings.TrimSuffix(host, ":
 
 // readRequest finds out from the path what the request is about, as the API server does. It refuses paths that two
 // programs could read in two ways.
-func readRequest(
-	next http.Handler,
-	resolver apirequest.RequestInfoResolver,
-	s runtime.NegotiatedSerializer,
-) http.Handler {
+func readRequest(next http.Handler, r apirequest.RequestInfoResolver, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		info, err := infoOf(req, resolver)
+		info, err := infoOf(req, r)
 		if err != nil {
 			request.WriteStatus(w, req, s, err)
 			return
@@ -236,12 +207,8 @@ func checkPath(escaped string, kubernetes int) error {
 	for i, segment := range segments {
 		ours := kubernetes == 0 || i < kubernetes
 		plain, err := url.PathUnescape(segment)
-		switch {
-		case err != nil, plain == ".", plain == "..",
-			ours && segment == "" && i != last,
-			ours && strings.ContainsFunc(plain, isForeign):
-			return apierrors.NewBadRequest(fmt.Sprintf("path %q is not canonical", request.Shown(escaped)))
-		case !ours && slices.ContainsFunc(strings.FieldsFunc(plain, isSlash), isDots):
+		if err != nil || slices.ContainsFunc(strings.FieldsFunc(plain, isSlash), isDots) ||
+			ours && (segment == "" && i != last || strings.ContainsFunc(plain, isForeign)) {
 			return apierrors.NewBadRequest(fmt.Sprintf("path %q is not canonical", request.Shown(escaped)))
 		}
 	}
@@ -264,21 +231,13 @@ func isLongRunning(info *apirequest.RequestInfo) bool {
 // ours.
 func refuseLeftovers(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if name := leftover(req.Header); name != "" {
-			request.WriteStatus(w, req, s, apierrors.NewBadRequest(
-				fmt.Sprintf("header %q is not a known impersonation header, or has no value", request.Shown(name))))
-			return
+		for name := range req.Header {
+			if strings.HasPrefix(request.Fold(name), "impersonate-") {
+				request.WriteStatus(w, req, s, apierrors.NewBadRequest(
+					fmt.Sprintf("header %q is not a known impersonation header, or has no value", request.Shown(name))))
+				return
+			}
 		}
 		next.ServeHTTP(w, req)
 	})
-}
-
-// leftover returns the name of a header with which a client tries to impersonate.
-func leftover(h http.Header) string {
-	for name := range h {
-		if len(name) > len("impersonate") && name[0]|0x20 == 'i' && strings.HasPrefix(request.Fold(name), "impersonate-") {
-			return name
-		}
-	}
-	return ""
 }

@@ -30,17 +30,12 @@ func report(next http.Handler) http.Handler {
 			case ctx.Err() != nil && !state.AnsweredInTime && time.Since(state.Began) <= resetWithin,
 				state.LeftUnread.Load():
 				state.Holds.Conn.Owe(edge.ResetCost)
-			case isRefusal(state.Code):
+			case state.Code == http.StatusUnauthorized, state.Code == http.StatusTooManyRequests:
 				state.Holds.Conn.Owe(edge.RefusalCost)
 			}
 		}()
 		next.ServeHTTP(w, req)
 	})
-}
-
-// isRefusal is true when a user's request was refused because of who the client is, or because it wants too much.
-func isRefusal(code int) bool {
-	return code == http.StatusUnauthorized || code == http.StatusTooManyRequests
 }
 
 // identify makes the request, and its connection if it had no user yet, that of the authenticated user.

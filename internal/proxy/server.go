@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -46,7 +47,7 @@ const (
 
 // Server is the impersonation proxy.
 type Server struct {
-	completed
+	Options
 	http      *http.Server
 	drain     *drain
 	trust     *clienttrust.Store
@@ -55,7 +56,6 @@ type Server struct {
 	access    *identity.AccessReviewer
 	tokens    *identity.TokenReviewer
 	edge      *edge.Edge
-	readers   *slowReaders
 	refused   *logs.Sampler // credentials
 	failed    *logs.Sampler // requests that could not be forwarded
 
@@ -75,11 +75,8 @@ const (
 // New makes the proxy. It asks the API server for the cluster's client CAs and whether anonymous users are admitted,
 // and returns an error when it gets no answer to that: a proxy that guesses would admit too much or too little.
 // It serves nothing before Run. Logs go to the logger in ctx.
-func New(ctx context.Context, options Options) (*Server, error) {
-	o, err := options.complete()
-	if err != nil {
-		return nil, fmt.Errorf("checking the options of the impersonation proxy: %w", err)
-	}
+func New(ctx context.Context, o Options) (*Server, error) {
+	o.setDefaults()
 	questions, err := newAgentClient(o.Agent)
 	if err != nil {
 		return nil, err
@@ -90,13 +87,12 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	}
 	loginGroup := apis.GroupsFor(o.GroupSuffix).Login.Group
 	s := &Server{
-		completed:  o,
+		Options:    o,
 		drain:      newDrain(),
 		trust:      clienttrust.NewStore(o.SignerCABundle, questions.CoreV1(), o.Clock, klog.FromContext(ctx)),
 		anonymous:  identity.NewAnonymous(loginGroup, up.Address(), up),
 		upstream:   up,
 		edge:       edge.New(o.Admission),
-		readers:    &slowReaders{admission: o.Admission, timeout: o.WriteTimeout},
 		serializer: request.NewSerializer(),
 		refused:    logs.NewSampler("Refused credentials"),
 		failed:     logs.NewSampler("Could not forward a request"),
@@ -109,26 +105,20 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		up.Close()
 		return nil, err
 	}
-	s.tokens = identity.NewTokenReviewer(
-		identity.NewPostReview(questions.AuthenticationV1().RESTClient(), "tokenreviews"), o.Admission, o.Clock,
-	)
+	reviews := identity.NewPostReview(questions.AuthenticationV1().RESTClient(), "tokenreviews")
+	s.tokens = identity.NewTokenReviewer(reviews, o.Admission, o.Clock)
 	var presented authenticator.Token = s.tokens
 	if o.BearerTokens != nil {
 		presented = o.BearerTokens(s.tokens)
 	}
-	reviews := identity.NewPostReview(questions.AuthorizationV1().RESTClient(), "subjectaccessreviews")
+	reviews = identity.NewPostReview(questions.AuthorizationV1().RESTClient(), "subjectaccessreviews")
 	s.access = identity.NewAccessReviewer(reviews, o.Admission, o.Clock, o.AllowTTL, o.DenyTTL)
 	s.authenticator = identity.NewAuthenticator(s.trust, presented, s.anonymous, o.Admission, s.refused)
 	s.forward = relay.NewHandler(relay.Options{
-		Upstream:   up,
-		Token:      o.Token,
-		Admission:  o.Admission,
-		Failed:     s.failed,
-		Serializer: s.serializer,
+		Upstream: up, Token: o.Token, Admission: o.Admission, Failed: s.failed, Serializer: s.serializer,
 	})
-	configs := &tlsConfigs{certificate: o.ServingCertificate, trust: s.trust, clock: o.Clock}
 	said := serverLog{logger: klog.FromContext(ctx), metrics: o.Metrics}
-	s.http = newHTTPServer(handler(s, loginGroup), configs.base(), said)
+	s.http = newHTTPServer(handler(s, loginGroup), tlsConfig(o.ServingCertificate, s.trust), said)
 	return s, nil
 }
 
@@ -201,7 +191,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.phase.Store(phaseDraining)
-	s.drain.leave()
+	s.drain.leaving.Store(true)
 	select {
 	case err := <-failed:
 		return s.broken(err)
@@ -212,16 +202,10 @@ func (s *Server) Run(ctx context.Context) error {
 
 // followAPIServer asks the API server from time to time for its policy about anonymous users.
 func (s *Server) followAPIServer(ctx context.Context) {
-	ticker := s.Clock.NewTicker(s.ProbeInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
+	_ = wait.PollUntilContextCancel(ctx, s.ProbeInterval, false, func(ctx context.Context) (bool, error) {
 		s.anonymous.Refresh(ctx)
-	}
+		return false, nil
+	})
 }
 
 // broken ends everything after the listener failed.

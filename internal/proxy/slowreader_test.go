@@ -57,7 +57,7 @@ func TestPatienceWithReaders(t *testing.T) {
 		"one more large answer":             {state: &request.State{}, full: true, want: unreadAfter},
 		"one more that the API server sent": {state: &request.State{AnswerFits: true}, full: true, want: timeout},
 		"a stream":                          {state: &request.State{LongRunning: true}, want: never},
-		"one more stream":                   {state: &request.State{LongRunning: true}, full: true, want: slowAfter},
+		"one more stream":                   {state: &request.State{LongRunning: true}, full: true, want: unreadAfter},
 		"a watch with all objects":          {state: beginningWatch(), want: timeout},
 		"one more watch with all objects":   {state: beginningWatch(), full: true, want: unreadAfter},
 	} {
@@ -72,12 +72,11 @@ func TestPatienceWithReaders(t *testing.T) {
 				}
 				w := newStuckWriter()
 				time.AfterFunc(never, w.end)
-				readers := &slowReaders{admission: a, timeout: timeout}
 				test.state.Holds = &edge.Request{}
 				ctx, began := request.With(t.Context(), test.state), time.Now()
-				readers.bound(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				boundAnswer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write([]byte("a piece"))
-				})).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/a", nil))
+				}), a, timeout).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/a", nil))
 				if took := time.Since(began); took != test.want {
 					t.Errorf("want it to end after %v, got %v", test.want, took)
 				}

@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -36,6 +37,9 @@ type State struct {
 	CloseAfterwards bool
 	// End ends the request with an error. It is nil for requests that are no streams.
 	End func(error)
+	// Switched is called with the client's connection when the protocol is switched. It is nil for requests that are no
+	// streams.
+	Switched func(net.Conn)
 	// AnsweredInTime is true when the client was still waiting when the API server's answer began.
 	AnsweredInTime bool
 
