@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
@@ -34,9 +35,12 @@ func TestProxyRunnerSaysWhyItCannotStart(t *testing.T) {
 		t.Errorf("a port in use: %v", err)
 	}
 
-	runner = &proxyRunner{life: t.Context(), address: "127.0.0.1:0", options: proxy.Options{}}
-	if err := runner.Start(t.Context()); err == nil {
-		t.Error("a proxy without options was started")
+	insecure := &rest.Config{Host: "http://127.0.0.1:1"}
+	runner = &proxyRunner{
+		life: t.Context(), address: "127.0.0.1:0", options: proxy.Options{Agent: insecure, Upstream: insecure},
+	}
+	if err := runner.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "is not https") {
+		t.Errorf("an API server without TLS: %v", err)
 	}
 	if runner.Serving() {
 		t.Error("it claims to serve")

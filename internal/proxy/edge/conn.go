@@ -62,7 +62,7 @@ type Conn struct {
 	edge     *Edge
 	address  string
 	accepted time.Time
-	ctx      context.Context // ends with the connection
+	ctx      context.Context //nolint:containedctx // ends with the connection; Read is not given one
 	end      context.CancelFunc
 	closing  sync.Once
 
