@@ -29,8 +29,8 @@ func (o Owner) key() Owner {
 // Cost is what a client wants.
 type Cost struct {
 	Kind Kind
-	// Bytes is how much memory it takes.
-	Bytes int64
+	// Bytes is how much memory it takes, and Leaves how many quarters of what there is have to stay free.
+	Bytes, Leaves int64
 	// Seats is how much work it is, 1 when it is zero. Member tells apart those of one owner, who take turns as well, such
 	// as the connections of an address; it is comparable.
 	Seats  int
@@ -108,11 +108,10 @@ func (a *Admission) Enter(ctx context.Context, who Owner, what Cost) (*Place, er
 
 // Join is Enter without the wait, which is left to Place.Wait.
 func (a *Admission) Join(who Owner, what Cost) (*Place, error) {
-	place := &Place{admission: a, kind: what.Kind, bytes: what.Bytes, owner: who}
+	place := &Place{admission: a, kind: what.Kind, owner: who}
 	if what.Bytes > 0 {
-		if full := a.take(who, what.Kind, what.Bytes); full != nil {
-			a.refused[what.Kind].Add(1)
-			return nil, full
+		if err := place.Resize(what.Bytes, what.Leaves); err != nil {
+			return nil, err
 		}
 	}
 	if queue := a.queues[what.Kind]; queue != nil {
@@ -126,46 +125,19 @@ func (a *Admission) Join(who Owner, what Cost) (*Place, error) {
 	return place, nil
 }
 
-// Spare is Join for memory that can be left out. It returns nil unless a quarter stays free, of all memory and of what
-// one user may have.
-func (a *Admission) Spare(who Owner, what Cost) *Place {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	most, taken := a.limits.users, a.users
+// full returns nil when n more bytes fit, and so many quarters stay free.
+func (a *Admission) full(who Owner, kind Kind, n, leaves int64) *Full {
+	row, part := a.limits.rows[kind], func(most int64) int64 { return most / 4 * (4 - leaves) }
 	if who.IsStranger() {
-		most, taken = a.limits.strangers, a.strangers
-	}
-	own := a.limits.rows[what.Kind].memory
-	if taken+what.Bytes > most-most/4 || own > 0 && !who.IsStranger() && a.holds(who, what.Kind)+what.Bytes > own-own/4 {
-		return nil
-	}
-	a.add(who, what.Kind, what.Bytes)
-	return &Place{admission: a, kind: what.Kind, bytes: what.Bytes, owner: who}
-}
-
-// take takes memory, or says what is full.
-func (a *Admission) take(who Owner, kind Kind, n int64) *Full {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if full := a.full(who, kind, n); full != nil {
-		return full
-	}
-	a.add(who, kind, n)
-	return nil
-}
-
-// full returns nil when n more bytes fit.
-func (a *Admission) full(who Owner, kind Kind, n int64) *Full {
-	if who.IsStranger() {
-		if own := a.limits.rows[kind].strangers; own > 0 && a.ofThem[kind]+n > own {
+		if row.strangers > 0 && a.ofThem[kind]+n > row.strangers {
 			return &Full{Kind: kind, Own: true}
 		}
-		if a.strangers+n > a.limits.strangers {
+		if a.strangers+n > part(a.limits.strangers) {
 			return &Full{Kind: kind}
 		}
 		return nil
 	}
-	if most := a.limits.rows[kind].memory; most > 0 && a.holds(who, kind)+n > most {
+	if row.memory > 0 && a.holds(who, kind)+n > part(row.memory) {
 		return &Full{Kind: kind, Own: true}
 	}
 	most := a.limits.users - a.limits.users/modestPart
@@ -173,7 +145,7 @@ func (a *Admission) full(who Owner, kind Kind, n int64) *Full {
 		// Each of those who hold little gets a part of what is still free, so that something is left for the next one.
 		most = a.limits.users - modestPart*mine
 	}
-	if a.users+n > most {
+	if a.users+n > part(most) {
 		return &Full{Kind: kind}
 	}
 	return nil
@@ -254,7 +226,7 @@ func (p *Place) Move(to Owner) error {
 	if p.left || p.owner.key() == to.key() {
 		return nil
 	}
-	if full := a.full(to, p.kind, p.bytes); full != nil {
+	if full := a.full(to, p.kind, p.bytes, 0); full != nil {
 		a.refused[p.kind].Add(1)
 		return full
 	}
@@ -264,23 +236,26 @@ func (p *Place) Move(to Owner) error {
 	return nil
 }
 
-// Grow takes so many bytes more, or fewer when n is negative. When they do not fit, it returns a *Full and changes
-// nothing.
-func (p *Place) Grow(n int64) error {
+// Resize has the place hold so many bytes. When they are more than before, and do not fit, or do not leave so many
+// quarters free, it returns a *Full and changes nothing.
+func (p *Place) Resize(bytes, leaves int64) error {
 	a := p.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	n := bytes - p.bytes
 	if p.left || n == 0 {
 		return nil
 	}
 	if n > 0 {
-		if full := a.full(p.owner, p.kind, n); full != nil {
-			a.refused[p.kind].Add(1)
+		if full := a.full(p.owner, p.kind, n, leaves); full != nil {
+			if leaves == 0 {
+				a.refused[p.kind].Add(1)
+			}
 			return full
 		}
 	}
 	a.add(p.owner, p.kind, n)
-	p.bytes += n
+	p.bytes = bytes
 	return nil
 }
 
@@ -345,25 +320,11 @@ func (a *Admission) Memory() Memory {
 	return Memory{a.users, a.limits.users, a.strangers, a.limits.strangers}
 }
 
-// Bytes returns how much memory the place has.
-func (p *Place) Bytes() int64 {
-	p.admission.mu.Lock()
-	defer p.admission.mu.Unlock()
-	return p.bytes
-}
-
 // Total returns how many bytes an owner holds.
 func (a *Admission) Total(who Owner) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.total(who)
-}
-
-// IsCrowded is true while strangers hold more than so many quarters of their memory.
-func (a *Admission) IsCrowded(quarters int64) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.strangers > a.limits.strangers/4*quarters
 }
 
 // HeldBy returns how many bytes an owner holds of a kind.

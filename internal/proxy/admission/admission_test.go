@@ -108,7 +108,7 @@ func TestMove(t *testing.T) {
 	if err := second.Move(jane); !isFull(err) || a.Total(nobody) != mib {
 		t.Errorf("want it to stay where it was, got %v", err)
 	}
-	if err := second.Grow(users); !isFull(err) {
+	if err := second.Resize(users+mib, 0); !isFull(err) {
 		t.Errorf("want no more for a stranger than strangers have, got %v", err)
 	}
 	second.Leave()
@@ -132,7 +132,8 @@ func isFull(err error) bool {
 func TestSpareLeavesAQuarter(t *testing.T) {
 	t.Parallel()
 	a := standard()
-	for a.Spare(jane, admission.Cost{Kind: admission.Answer, Bytes: mib}) != nil {
+	for full := error(nil); full == nil; {
+		_, full = a.Join(jane, admission.Cost{Kind: admission.Answer, Bytes: mib, Leaves: 1})
 	}
 	if got := a.HeldBy(jane, admission.Answer); got/mib != users/mib/4*3/4 {
 		t.Errorf("want three quarters of what one user may have, got %d", got)

@@ -301,12 +301,7 @@ func (c *Conn) grow() error {
 		return err
 	}
 	time.AfterFunc(patience, func() { c.Release(c.shaking) })
-	return c.edge.makeRoom(c, roomPatience, func() error {
-		if c.edge.admission.IsCrowded(3) {
-			return &admission.Full{Kind: admission.Connection}
-		}
-		return c.base.Grow(admission.HandshakeBytes - admission.AcceptedBytes)
-	})
+	return c.edge.makeRoom(c, roomPatience, func() error { return c.base.Resize(admission.HandshakeBytes, 1) })
 }
 
 // holdInput takes the memory that the input may take. When there is none, it waits for room.
@@ -330,7 +325,7 @@ func (c *Conn) holdInput(input int64) error {
 		case c.input.Load() <= inputFree: // something came of it meanwhile
 			return nil
 		case c.waiting != nil:
-			return c.waiting.Grow(max(0, needed-c.waiting.Bytes()))
+			return c.waiting.Resize(needed, 0)
 		}
 		var err error
 		c.waiting, err = c.edge.admission.Join(c.Owner(), admission.Cost{Kind: admission.Input, Bytes: needed})

@@ -30,19 +30,14 @@ type Edge struct {
 
 	mu        sync.Mutex
 	open      map[string]*Conn // by the client's address and port
-	addresses map[string]*address
+	addresses map[string]*list.List // of *Conn without a user, the oldest first, by their address
 	noVictim  time.Time // when nobody could go
 	strangers atomic.Int64
 }
 
-// address has the connections without a user that come from one address.
-type address struct {
-	conns list.List // of *Conn, the oldest first
-}
-
 // New returns an edge without connections. Connections of more than one edge may share an admission.
 func New(a *admission.Admission) *Edge {
-	return &Edge{admission: a, open: map[string]*Conn{}, addresses: map[string]*address{}}
+	return &Edge{admission: a, open: map[string]*Conn{}, addresses: map[string]*list.List{}}
 }
 
 // Listen returns a listener of which every connection counts.
@@ -73,12 +68,10 @@ func (e *Edge) admit(conn net.Conn) *Conn {
 	c.progress.Store(c.accepted.UnixNano())
 	// Those that have just come leave half to those that go on. While there is no room, others wait in the kernel, where
 	// they cost us nothing.
+	first := admission.Cost{Kind: admission.Connection, Bytes: admission.AcceptedBytes, Leaves: 2}
 	for c.base == nil {
 		_ = e.makeRoom(c, roomPatience, func() (err error) {
-			if e.admission.IsCrowded(2) {
-				return &admission.Full{Kind: admission.Connection}
-			}
-			c.base, err = e.admission.Join(c.Owner(), admission.Cost{Kind: admission.Connection, Bytes: admission.AcceptedBytes})
+			c.base, err = e.admission.Join(c.Owner(), first)
 			return err
 		})
 	}
@@ -87,10 +80,10 @@ func (e *Edge) admit(conn net.Conn) *Conn {
 	e.open[conn.RemoteAddr().String()] = c
 	from := e.addresses[c.address]
 	if from == nil {
-		from = &address{}
+		from = list.New()
 		e.addresses[c.address] = from
 	}
-	c.place = from.conns.PushBack(c)
+	c.place = from.PushBack(c)
 	e.strangers.Add(1)
 	return c
 }
@@ -116,9 +109,9 @@ func (e *Edge) noStranger(c *Conn) {
 		return
 	}
 	from := e.addresses[c.address]
-	from.conns.Remove(c.place)
+	from.Remove(c.place)
 	c.place = nil
-	if from.conns.Len() == 0 {
+	if from.Len() == 0 {
 		delete(e.addresses, c.address)
 	}
 	e.strangers.Add(-1)
@@ -136,18 +129,14 @@ func (e *Edge) makeRoom(c *Conn, wait time.Duration, take func() error) error {
 		}
 		switch victim := e.victim(full); {
 		case victim != nil:
-			e.evict(victim)
+			e.evicted.Add(1)
+			victim.Abort()
 		case time.Since(began) >= wait || c.ctx.Err() != nil:
 			return err
 		default:
 			time.Sleep(roomPause)
 		}
 	}
-}
-
-func (e *Edge) evict(c *Conn) {
-	e.evicted.Add(1)
-	c.Abort()
 }
 
 // victim returns the connection that has to go first for what is full: the one with the largest head that is not
@@ -168,8 +157,8 @@ func (e *Edge) victim(full *admission.Full) *Conn {
 	input, most, since := int64(inputFree), 0, now.Add(-patience).UnixNano()
 	for _, from := range e.addresses {
 		var first *Conn
-		for place := from.conns.Front(); place != nil; place = place.Next() {
-			c := connAt(place)
+		for place := from.Front(); place != nil; place = place.Next() {
+			c := place.Value.(*Conn) //nolint:forcetypeassert // nothing else is in a list
 			if begun := c.unfinished.Load(); begun != 0 && begun < since && c.input.Load() > input {
 				largest, input = c, c.input.Load()
 			}
@@ -177,7 +166,7 @@ func (e *Edge) victim(full *admission.Full) *Conn {
 				first = c
 			}
 		}
-		many := from.conns.Len()
+		many := from.Len()
 		if first != nil && (oldest == nil || many > most || many == most && first.accepted.Before(oldest.accepted)) {
 			oldest, most = first, many
 		}
@@ -190,10 +179,6 @@ func (e *Edge) victim(full *admission.Full) *Conn {
 	}
 	return oldest
 }
-
-func connAt(place *list.Element) *Conn {
-	return place.Value.(*Conn)
-} //nolint:forcetypeassert // nothing else is in a list
 
 // Admission returns what decides how much clients may hold and cause.
 func (e *Edge) Admission() *admission.Admission { return e.admission }

@@ -83,10 +83,8 @@ func (c *Conn) begin(r *Request, req *http.Request) {
 func (r *Request) enter(req *http.Request) error {
 	c := r.Conn
 	if !c.asked.Swap(true) {
-		err := c.edge.makeRoom(c, roomPatience, func() error {
-			return c.base.Grow(admission.ConnectionBytes - admission.HandshakeBytes)
-		})
-		if err != nil {
+		take := func() error { return c.base.Resize(admission.ConnectionBytes, 0) }
+		if err := c.edge.makeRoom(c, roomPatience, take); err != nil {
 			return err
 		}
 	}

@@ -192,7 +192,7 @@ func (b *aheadBody) fill() {
 
 // next reads a piece, which is full unless there is an error. Without memory to spare, it is empty.
 func (b *aheadBody) next() (one piece, err error) {
-	one.holding = b.admission.Spare(b.owner, admission.Cost{Kind: admission.Answer, Bytes: aheadPiece})
+	one.holding, _ = b.admission.Join(b.owner, admission.Cost{Kind: admission.Answer, Bytes: aheadPiece, Leaves: 1})
 	if one.holding == nil {
 		return one, nil
 	}
