@@ -10,9 +10,7 @@ import (
 
 // tlsConfig makes the configuration for handshakes. No session is resumed: the client would not be asked for its
 // certificate again (CVE-2025-68121). Go's clients and kubectl do not resume any.
-func tlsConfig(
-	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), trust *clienttrust.Store,
-) *tls.Config {
+func tlsConfig(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), trust *clienttrust.Store) *tls.Config {
 	base := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		// For TLS 1.2 only; the suites of TLS 1.3 are all AEAD and are not chosen here.

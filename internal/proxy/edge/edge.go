@@ -29,9 +29,9 @@ type Edge struct {
 	evicted   atomic.Int64
 
 	mu        sync.Mutex
-	open      map[string]*Conn // by the client's address and port
+	open      map[string]*Conn      // by the client's address and port
 	addresses map[string]*list.List // of *Conn without a user, the oldest first, by their address
-	noVictim  time.Time // when nobody could go
+	noVictim  time.Time             // when nobody could go
 	strangers atomic.Int64
 }
 
