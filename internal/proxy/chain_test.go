@@ -128,9 +128,9 @@ func TestWhoLeavesIsNoProblemOfTheAPIServer(t *testing.T) {
 			if got.Code != http.StatusServiceUnavailable || got.Message != test.want.ErrStatus.Message {
 				t.Errorf("want %v logged, got %d %q", test.want, got.Code, got.Message)
 			}
-			for cause := range p.upstream.Counts().Problems {
-				if n := p.upstream.Counts().Problems[cause].Load(); n != 0 {
-					t.Errorf("want no problem of the API server counted, got %d of %s", n, relay.Problems[cause])
+			for cause := range p.upstream.Problems {
+				if n := p.upstream.Problems[cause].Load(); n != 0 {
+					t.Errorf("want no problem of the API server counted, got %d of %s", n, relay.ProblemNames[cause])
 				}
 			}
 		})

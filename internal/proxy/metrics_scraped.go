@@ -37,8 +37,8 @@ func newScraped() []scraped {
 		"Requests that could not be forwarded or whose answer could not be used, by cause. They were answered with 503, "+
 			"429, 431 or 500.",
 		func(s *Server, emit emit) {
-			for cause := range s.upstream.Counts().Problems {
-				emit(s.upstream.Counts().Problems[cause].Load(), relay.Problems[cause])
+			for cause := range s.upstream.Problems {
+				emit(s.upstream.Problems[cause].Load(), relay.ProblemNames[cause])
 			}
 		}, "cause")
 	add(counter, "reviews_total",

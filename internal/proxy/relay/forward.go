@@ -156,15 +156,15 @@ func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err err
 	switch {
 	case errors.As(err, &refused):
 		if errors.Is(err, errNoToken) {
-			f.Upstream.counts.problem(problemNoCredential)
+			f.Upstream.Problems[problemNoCredential].Add(1)
 		}
 	case state.BodyFailed.Load(), state.Body != nil && state.Body.Late():
 		err = errUnreadableBody
 	case errors.Is(err, errOurCredential):
-		f.Upstream.counts.problem(problemCredential)
+		f.Upstream.Problems[problemCredential].Add(1)
 		err = request.StatusUnavailable("the API server did not accept the proxy's credential; it is being renewed")
 	case errors.Is(err, errBadSwitch):
-		f.Upstream.counts.problem(problemProtocol)
+		f.Upstream.Problems[problemProtocol].Add(1)
 		err = apierrors.NewInternalError(errBadSwitch)
 	case errors.Is(context.Cause(req.Context()), request.ErrDraining):
 		err = request.StatusUnavailable("the proxy is shutting down")
@@ -178,7 +178,7 @@ func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err err
 		var problem upstreamProblem
 		reason := request.Bounded(err.Error())
 		problem, err = upstreamStatus(req, err)
-		f.Upstream.counts.problem(problem)
+		f.Upstream.Problems[problem].Add(1)
 		f.Failed.Info(klog.FromContext(req.Context()), "problem", problem.String(), "reason", reason)
 	}
 	request.WriteStatus(w, req, f.Serializer, err)

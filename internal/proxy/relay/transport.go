@@ -10,9 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -38,7 +36,8 @@ type Upstream struct {
 	streams []*http.Transport
 	upgrade *http.Transport
 	next    atomic.Uint32
-	counts  Counts
+	// Problems counts what went wrong on the way, in the order of ProblemNames.
+	Problems [numProblems]atomic.Int64
 }
 
 // NewUpstream takes address, CA and dialer from config, and no credentials. There are about as many connections for
@@ -69,10 +68,10 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 		proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
 	}
 	u := &Upstream{address: address}
-	transport := func(open *atomic.Int64, protocols ...string) *http.Transport {
+	transport := func(protocols ...string) *http.Transport {
 		t := &http.Transport{
 			Proxy:               proxy,
-			DialContext:         u.counts.dialer(dial, open),
+			DialContext:         dial,
 			TLSClientConfig:     tlsConfig.Clone(),
 			TLSHandshakeTimeout: handshakeTimeout,
 			MaxIdleConnsPerHost: 32,
@@ -89,27 +88,24 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 		t.Protocols.SetHTTP2(protocols[0] == "h2")
 		return t
 	}
-	u.upgrade = transport(&u.counts.Upgraded, "http/1.1")
+	u.upgrade = transport("http/1.1")
 	// The connection of a request to switch protocols is not used again, whatever the answer was.
 	u.upgrade.DisableKeepAlives = true
 	for range min(max(processors, 2), 8) {
-		u.streams = append(u.streams, transport(&u.counts.Shared, "h2", "http/1.1"))
+		u.streams = append(u.streams, transport("h2", "http/1.1"))
 	}
 	between, err := proxy(&http.Request{URL: address})
 	if err != nil {
 		return nil, fmt.Errorf("looking for a proxy before the API server: %w", err)
 	}
 	if between == nil {
-		u.plain = NewHTTP1(netutil.CanonicalAddr(address), tlsConfig, u.counts.dialer(dial, &u.counts.Shared))
+		u.plain = NewHTTP1(netutil.CanonicalAddr(address), tlsConfig, dial)
 	}
 	return u, nil
 }
 
 // Address is that of the API server.
 func (u *Upstream) Address() *url.URL { return u.address }
-
-// Counts is what happened on the way to the API server.
-func (u *Upstream) Counts() *Counts { return &u.counts }
 
 // RoundTrip implements http.RoundTripper.
 func (u *Upstream) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -193,8 +189,8 @@ const (
 	numProblems
 )
 
-// Problems are their names in metrics.
-var Problems = [numProblems]string{
+// ProblemNames are their names in metrics.
+var ProblemNames = [numProblems]string{
 	problemUnreachable:   "unreachable",
 	problemLost:          "connection_lost",
 	problemRefusedStream: "closed_before_use",
@@ -205,49 +201,6 @@ var Problems = [numProblems]string{
 }
 
 // String returns the name.
-func (p upstreamProblem) String() string { return Problems[p] }
-
-// Counts counts what happens on the way to the API server. The zero value is ready.
-type Counts struct {
-	Shared, Upgraded   atomic.Int64 // open connections
-	Dialled, Undialled atomic.Int64
-	Problems           [numProblems]atomic.Int64
-}
-
-func (c *Counts) problem(p upstreamProblem) { c.Problems[p].Add(1) }
-
-// dialer wraps dial so that open is the number of its connections that are open.
-func (c *Counts) dialer(dial dialFunc, open *atomic.Int64) dialFunc {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if err != nil {
-			c.Undialled.Add(1)
-			return nil, err
-		}
-		c.Dialled.Add(1)
-		open.Add(1)
-		return &countedConn{Conn: conn, open: open}, nil
-	}
-}
+func (p upstreamProblem) String() string { return ProblemNames[p] }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
-
-// countedConn is a connection that is subtracted from open when it is closed.
-type countedConn struct {
-	net.Conn
-	open *atomic.Int64
-	once sync.Once
-}
-
-// SyscallConn implements syscall.Conn, for HTTP1 to look at a connection.
-func (c *countedConn) SyscallConn() (syscall.RawConn, error) {
-	if under, ok := c.Conn.(syscall.Conn); ok {
-		return under.SyscallConn()
-	}
-	return nil, errors.ErrUnsupported
-}
-
-func (c *countedConn) Close() error {
-	c.once.Do(func() { c.open.Add(-1) })
-	return c.Conn.Close()
-}
