@@ -420,29 +420,32 @@ func TestRealAPIServer(t *testing.T) {
 		}
 	})
 
-	t.Run("a watch over websocket", func(t *testing.T) {
-		conn := r.raw(
-			t,
-			clientCertificate(t, r.signerCA, "root", "system:masters"),
-			"GET /api/v1/namespaces/default/configmaps?watch=1 HTTP/1.1\nHost: "+r.address+"\nConnection: Upgrade\nUpgrade: "+
-				"websocket\n"+
-				"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\nOrigin: https://"+r.address+"\n\n",
-		)
-		reader := bufio.NewReader(conn)
-		res, err := http.ReadResponse(reader, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		if res.StatusCode != 101 || res.Header.Get("Sec-Websocket-Accept") == "" {
-			text, _ := io.ReadAll(res.Body)
-			t.Fatalf("want 101, got %d: %s", res.StatusCode, text)
-		}
-		event, err := reader.ReadString('\n')
-		if err != nil || !strings.Contains(event, `"ADDED"`) {
-			t.Errorf("want an event, got %q, %v", event, err)
-		}
-	})
+	// Kubernetes' own tests say http://localhost.
+	for _, origin := range []string{"https://" + r.address, "http://localhost"} {
+		t.Run("a watch over websocket from "+origin, func(t *testing.T) {
+			conn := r.raw(
+				t,
+				clientCertificate(t, r.signerCA, "root", "system:masters"),
+				"GET /api/v1/namespaces/default/configmaps?watch=1 HTTP/1.1\nHost: "+r.address+"\nConnection: Upgrade\nUpgrade: "+
+					"websocket\n"+
+					"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\nOrigin: "+origin+"\n\n",
+			)
+			reader := bufio.NewReader(conn)
+			res, err := http.ReadResponse(reader, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = res.Body.Close() }()
+			if res.StatusCode != 101 || res.Header.Get("Sec-Websocket-Accept") == "" {
+				text, _ := io.ReadAll(res.Body)
+				t.Fatalf("want 101, got %d: %s", res.StatusCode, text)
+			}
+			event, err := reader.ReadString('\n')
+			if err != nil || !strings.Contains(event, `"ADDED"`) {
+				t.Errorf("want an event, got %q, %v", event, err)
+			}
+		})
+	}
 
 	t.Run("the upstream credential can only impersonate", func(t *testing.T) {
 		r.checkUpstreamCredential(t)

@@ -169,6 +169,7 @@ func TestHostileRequestsAreRefused(t *testing.T) {
 		{"refuses an upgrade with a chunked body", upgrade + "Upgrade: SPDY/3.1\nTransfer-Encoding: chunked\n\n0\n\n", 400},
 		{"refuses a websocket with cookies", upgrade + "Upgrade: websocket\nCookie: a=b\n\n", 403},
 		{"refuses a websocket of a foreign page", upgrade + "Upgrade: websocket\nOrigin: https://evil.example\n\n", 403},
+		{"refuses a websocket of a local page", upgrade + "Upgrade: websocket\nOrigin: http://localhost:8080\n\n", 403},
 		{"refuses a websocket of another port", upgrade + "Upgrade: websocket\nOrigin: https://proxy:8443\n\n", 403},
 		{"refuses a websocket of no page", upgrade + "Upgrade: websocket\nOrigin: null\n\n", 403},
 		{"refuses CL.TE", "POST /api HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked, " +
