@@ -132,7 +132,8 @@ func checkBrowser(req *http.Request) error {
 		parsed, err := url.Parse(origin)
 		// The scheme does not count: some clients say http, and nothing but this proxy answers on our port. Kubernetes' own
 		// tests come from http://localhost, as no page does that somebody else has made.
-		if err != nil || parsed.Host != "localhost" && !strings.EqualFold(withoutDefaultPort(parsed.Host), withoutDefaultPort(req.Host)) {
+		if err != nil ||
+			parsed.Host != "localhost" && !strings.EqualFold(withoutDefaultPort(parsed.Host), withoutDefaultPort(req.Host)) {
 			return refuse(fmt.Sprintf("from the foreign origin %q", request.Shown(origin)))
 		}
 	}
