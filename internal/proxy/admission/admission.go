@@ -110,7 +110,7 @@ func (a *Admission) Enter(ctx context.Context, who Owner, what Cost) (*Place, er
 func (a *Admission) Join(who Owner, what Cost) (*Place, error) {
 	place := &Place{admission: a, kind: what.Kind, owner: who}
 	if what.Bytes > 0 {
-		if err := place.Resize(what.Bytes, what.Leaves); err != nil {
+		if err := place.Grow(what.Bytes, what.Leaves); err != nil {
 			return nil, err
 		}
 	}
@@ -236,23 +236,21 @@ func (p *Place) Move(to Owner) error {
 	return nil
 }
 
-// Resize has the place hold so many bytes. When they are more than before, and do not fit, or do not leave so many
-// quarters free, it returns a *Full and changes nothing.
-func (p *Place) Resize(bytes, leaves int64) error {
+// Grow has the place hold at least so many bytes. When they do not fit, or do not leave so many quarters free, it
+// returns a *Full and changes nothing.
+func (p *Place) Grow(bytes, leaves int64) error {
 	a := p.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := bytes - p.bytes
-	if p.left || n == 0 {
+	if p.left || n <= 0 {
 		return nil
 	}
-	if n > 0 {
-		if full := a.full(p.owner, p.kind, n, leaves); full != nil {
-			if leaves == 0 {
-				a.refused[p.kind].Add(1)
-			}
-			return full
+	if full := a.full(p.owner, p.kind, n, leaves); full != nil {
+		if leaves == 0 {
+			a.refused[p.kind].Add(1)
 		}
+		return full
 	}
 	a.add(p.owner, p.kind, n)
 	p.bytes = bytes

@@ -108,7 +108,7 @@ func TestMove(t *testing.T) {
 	if err := second.Move(jane); !isFull(err) || a.Total(nobody) != mib {
 		t.Errorf("want it to stay where it was, got %v", err)
 	}
-	if err := second.Resize(users+mib, 0); !isFull(err) {
+	if err := second.Grow(users+mib, 0); !isFull(err) {
 		t.Errorf("want no more for a stranger than strangers have, got %v", err)
 	}
 	second.Leave()

@@ -41,8 +41,8 @@ const (
 // String returns the name of the kind in metrics and messages.
 func (k Kind) String() string {
 	return [...]string{
-		"connections", "input", "requests", "streams", "answers", "unread", "handshakes", "looks", "certificates", "token reviews",
-		"access reviews", "logins", "served logins", "forwarded",
+		"connections", "input", "requests", "streams", "answers", "unread", "handshakes", "looks", "certificates",
+		"token reviews", "access reviews", "logins", "served logins", "forwarded",
 	}[k]
 }
 

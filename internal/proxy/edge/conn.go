@@ -34,8 +34,8 @@ const (
 	// maxHandshake is how much may come in a handshake: eight large certificates with RSA keys. All are parsed before any
 	// can be refused.
 	maxHandshake = 32 << 10
-	// strangersRead is how many bytes of a stranger are read at a time: some ten requests. Handshakes and bodies have no
-	// such bound.
+	// strangersRead is how many bytes of a stranger are read at a time: some ten requests. Handshakes and bodies have
+	// no such bound.
 	strangersRead = 1 << 10
 	// maxInput ends the connection. It is more than net/http takes of a head.
 	maxInput = 3 << 19
@@ -45,8 +45,8 @@ const (
 const (
 	inputCost = 240 * time.Nanosecond // each byte
 	headCost  = 3 * time.Nanosecond   // each byte of a large head, decoded
-	// RefusalCost is that of a user's request that was refused. ResetCost is that of a user's request that was reset before
-	// its answer began. A stranger's request costs strangersCost, whatever comes of it.
+	// RefusalCost is that of a user's refused request. ResetCost is that of a user's request that was reset before its
+	// answer began. A stranger's request costs strangersCost, whatever comes of it.
 	RefusalCost   = 200 * time.Microsecond
 	strangersCost = time.Millisecond
 	ResetCost     = time.Millisecond
@@ -114,8 +114,8 @@ func (c *Conn) atATime(p []byte) []byte {
 	return p
 }
 
-// Read implements net.Conn. It returns what came when the client has paid its debt, when there is memory for it, and when
-// it is a stranger's turn.
+// Read implements net.Conn. It returns what came as soon as three things are true: the client has paid its debt, there
+// is memory for what came, and it is the client's turn, if it is a stranger.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.endTurn() // no client is waited for during a turn
 	c.prove()
@@ -251,6 +251,15 @@ func (c *Conn) payDebt() {
 	}
 }
 
+// waits says that the client waits for us, until done is called.
+func (c *Conn) waits() (done func()) {
+	c.awaited.Add(1)
+	return func() {
+		c.progress.Store(time.Now().UnixNano())
+		c.awaited.Add(-1)
+	}
+}
+
 // received counts what came. It returns when there is memory for it, and when it is a stranger's turn.
 func (c *Conn) received(n int) error {
 	if c.raw.Load() {
@@ -291,8 +300,7 @@ func (c *Conn) grow() error {
 	if c.shaking != nil || c.asked.Load() {
 		return nil
 	}
-	c.awaited.Add(1)
-	defer c.awaited.Add(-1)
+	defer c.waits()()
 	var err error
 	if c.shaking, err = c.hold(c.Owner(), admission.Cost{Kind: admission.Handshake}); err != nil {
 		return err
@@ -301,7 +309,7 @@ func (c *Conn) grow() error {
 		return err
 	}
 	time.AfterFunc(patience, func() { c.Release(c.shaking) })
-	return c.edge.makeRoom(c, roomPatience, func() error { return c.base.Resize(admission.HandshakeBytes, 1) })
+	return c.edge.makeRoom(c, roomPatience, func() error { return c.base.Grow(admission.HandshakeBytes, 1) })
 }
 
 // holdInput takes the memory that the input may take. When there is none, it waits for room.
@@ -314,8 +322,7 @@ func (c *Conn) holdInput(input int64) error {
 		}
 		needed = min(input*growth, input+inputMost)
 	}
-	c.awaited.Add(1)
-	defer c.awaited.Add(-1)
+	defer c.waits()()
 	return c.edge.makeRoom(c, roomPatience, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -325,7 +332,7 @@ func (c *Conn) holdInput(input int64) error {
 		case c.input.Load() <= inputFree: // something came of it meanwhile
 			return nil
 		case c.waiting != nil:
-			return c.waiting.Resize(needed, 0)
+			return c.waiting.Grow(needed, 0)
 		}
 		var err error
 		c.waiting, err = c.edge.admission.Join(c.Owner(), admission.Cost{Kind: admission.Input, Bytes: needed})
@@ -362,9 +369,9 @@ func (c *Conn) Used(n int64) {
 	}
 }
 
-// hold takes memory or turns of an owner for what came over the connection. As long as there is no user, another stranger's
-// connection is closed if need be, and its first request waits for room. They are given back when the connection ends,
-// at the latest. The error is an *admission.Full, or net.ErrClosed.
+// hold takes memory or turns of an owner for what came over the connection. They are given back when the connection
+// ends, at the latest. For a stranger, the connection of another one is closed if need be, and the first request waits
+// for room. The error is an *admission.Full, or net.ErrClosed.
 func (c *Conn) hold(who admission.Owner, what admission.Cost) (*admission.Place, error) {
 	var place *admission.Place
 	wait := time.Duration(0)
@@ -428,10 +435,10 @@ func (c *Conn) endTurn() {
 // look is a turn in which something is computed for a stranger. It ends by itself after lookLasts, because what takes
 // longer waits for something.
 type look struct {
-	conn  *Conn
-	place *admission.Place
-	timer *time.Timer
-	over  atomic.Bool
+	place  *admission.Place
+	waited func()
+	timer  *time.Timer
+	over   atomic.Bool
 }
 
 // await waits for a turn. ctx ends with the connection.
@@ -441,8 +448,7 @@ func (c *Conn) await(ctx context.Context) (*look, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.awaited.Add(1)
-	l := &look{conn: c, place: place}
+	l := &look{place: place, waited: c.waits()}
 	if err := place.Wait(ctx); err != nil {
 		l.leave()
 		return nil, err
@@ -454,8 +460,7 @@ func (c *Conn) await(ctx context.Context) (*look, error) {
 func (l *look) leave() {
 	if !l.over.Swap(true) {
 		l.place.Leave()
-		l.conn.progress.Store(time.Now().UnixNano())
-		l.conn.awaited.Add(-1)
+		l.waited()
 	}
 }
 

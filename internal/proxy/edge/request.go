@@ -83,7 +83,7 @@ func (c *Conn) begin(r *Request, req *http.Request) {
 func (r *Request) enter(req *http.Request) error {
 	c := r.Conn
 	if !c.asked.Swap(true) {
-		take := func() error { return c.base.Resize(admission.ConnectionBytes, 0) }
+		take := func() error { return c.base.Grow(admission.ConnectionBytes, 0) }
 		if err := c.edge.makeRoom(c, roomPatience, take); err != nil {
 			return err
 		}
