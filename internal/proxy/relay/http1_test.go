@@ -363,11 +363,7 @@ func TestNothingThatNobodyAskedForIsAnAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sent, next := make(chan struct{}), make(chan struct{})
-			s := serve(t, func(n int64, conn net.Conn, read *bufio.Reader) {
-				if n > 0 {
-					answering(ok)(n, conn, read)
-					return
-				}
+			s := serve(t, atFirst(func(conn net.Conn, read *bufio.Reader) {
 				_, _ = http.ReadRequest(read)
 				// The body ends with the buffer of what reads it, so what comes together with it is still in TLS.
 				head := "HTTP/1.1 200 OK\r\nContent-Length: 4057\r\n\r\n"
@@ -382,7 +378,7 @@ func TestNothingThatNobodyAskedForIsAnAnswer(t *testing.T) {
 				}
 				close(sent)
 				_, _ = io.Copy(io.Discard, read)
-			})
+			}))
 			if _, _, err := s.ask(t, http.MethodGet, nil); err != nil { //nolint:bodyclose // ask has read and closed it
 				t.Fatal(err)
 			}
@@ -449,20 +445,16 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestAnAnswerBeforeTheBody has the server refuse a request before it reads the body, as net/http does: it reads some more
-// of it, and the connection ends.
+// TestAnAnswerBeforeTheBody has the server refuse a request before it reads the body, as net/http does: it reads some
+// more of it, and the connection ends.
 func TestAnAnswerBeforeTheBody(t *testing.T) {
 	t.Parallel()
-	s := serve(t, func(n int64, conn net.Conn, read *bufio.Reader) {
-		if n > 0 {
-			answering(ok)(n, conn, read)
-			return
-		}
+	s := serve(t, atFirst(func(conn net.Conn, read *bufio.Reader) {
 		_, _ = http.ReadRequest(read)
 		_, _ = io.WriteString(conn, "HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno")
 		_ = conn.(*tls.Conn).CloseWrite()
 		_, _ = io.Copy(io.Discard, read)
-	})
+	}))
 	body := bytes.NewReader(make([]byte, edge.MaxHeldBody))
 	res, text, err := s.ask(t, http.MethodPut, body) //nolint:bodyclose // ask has read and closed it
 	if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge || text != "no" {
@@ -479,16 +471,12 @@ func TestAnAnswerAfterTheServerStoppedReading(t *testing.T) {
 	t.Parallel()
 	const half = writeSize + 1
 	broken, answered := new(atomic.Bool), make(chan struct{})
-	s := serve(t, func(n int64, conn net.Conn, read *bufio.Reader) {
-		if n > 0 {
-			answering(ok)(n, conn, read)
-			return
-		}
+	s := serve(t, atFirst(func(conn net.Conn, read *bufio.Reader) {
 		_, _ = http.ReadRequest(read)
 		_, _ = io.WriteString(conn, "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
 		close(answered)
 		<-t.Context().Done()
-	})
+	}))
 	s.wrap = func(conn net.Conn) net.Conn { return faulty{conn.(*net.TCPConn), broken} }
 	rest := readerFunc(func(p []byte) (int, error) {
 		<-answered

@@ -168,3 +168,14 @@ func (c faulty) Write(p []byte) (int, error) {
 type blind struct{ net.Conn }
 
 var errTest = errors.New("as the test wants it")
+
+// atFirst serves the first connection by first, and answers ok on every later one.
+func atFirst(first func(net.Conn, *bufio.Reader)) func(int64, net.Conn, *bufio.Reader) {
+	return func(n int64, conn net.Conn, read *bufio.Reader) {
+		if n > 0 {
+			answering(ok)(n, conn, read)
+			return
+		}
+		first(conn, read)
+	}
+}
