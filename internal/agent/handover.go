@@ -14,7 +14,8 @@ const (
 	disabled = "disabled"
 )
 
-// advertised is the document of the CA bundle in the status of the CredentialIssuer, as this replica's informer shows it.
+// advertised is the CA bundle in the status of the CredentialIssuer, as this replica's informer shows it, and the
+// document with it.
 type advertised struct {
 	bundle   []byte
 	found    bool

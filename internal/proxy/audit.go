@@ -27,9 +27,8 @@ type AuditLog struct {
 	policy audit.PolicyRuleEvaluator
 }
 
-// NewAuditLog makes a log that follows the policy in a file (kind Policy of audit.k8s.io/v1). It writes one line of JSON
-// for each event, in one call, which may come from several goroutines at a time. No level records a body that was sent
-// on.
+// NewAuditLog makes a log that follows the policy in a file (kind Policy of audit.k8s.io/v1). Each event is one line of
+// JSON and one call of to, which several goroutines may make at a time. No level records a body that was sent on.
 func NewAuditLog(policyFile string, to io.Writer) (*AuditLog, error) {
 	rules, err := policy.LoadPolicyFromFile(policyFile)
 	if err != nil {

@@ -79,7 +79,7 @@ func (b *boundedBody) Late() bool {
 	return !b.ended && !time.Now().Before(b.due)
 }
 
-// over is called when the handler returns: the transport may still be reading, but the writer must not be used any more.
+// over is called when the handler returns. The transport may still be reading, but the writer must not be used then.
 // In HTTP/1.1 the deadline stays for net/http, which first reads the rest of the body, and then sets its own.
 func (b *boundedBody) over() {
 	b.mu.Lock()

@@ -99,8 +99,8 @@ func frontProxyHeaderConfig(trusted *clienttrust.Store) *authenticatorfactory.Re
 	}
 }
 
-// keepOpen keeps the connection of an anonymous client. WithAuthentication closes it after each request over HTTP/2, and
-// on a new connection the client would owe nothing.
+// keepOpen keeps the connection of an anonymous client. WithAuthentication would close it after each request over
+// HTTP/2, and on a new connection the client would owe nothing.
 func keepOpen(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if !request.From(req.Context()).CloseAfterwards {
@@ -123,7 +123,7 @@ func setUp(next http.Handler) http.Handler {
 }
 
 // recoverPanics answers 500 when a handler panics, or breaks off an answer that has begun. Two panics are no bugs and are
-// treated apart: http.ErrAbortHandler, by which a handler tells net/http that an answer broke off, and unansweredPanic,
+// treated apart: http.ErrAbortHandler, by which a handler tells net/http that an answer broke off, and UnansweredPanic,
 // which says that the API server gave no answer about a nested impersonation.
 func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

@@ -173,8 +173,8 @@ func (w *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
-// handshakeCauses gives names to the errors of crypto/tls about failed handshakes, alerts of the client apart. The first
-// match counts.
+// handshakeCauses gives names to the errors of crypto/tls about failed handshakes, alerts of the client apart. The
+// first match counts.
 var handshakeCauses = []struct{ text, cause string }{
 	{"there is no serving certificate", "no_serving_certificate"},
 	{"client offered only unsupported versions", "no_shared_version"},

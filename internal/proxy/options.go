@@ -62,9 +62,9 @@ type Options struct {
 	// BearerTokens, if set, returns what authenticates bearer tokens in place of the cluster, which it is given and may
 	// ask. An error with a method Unavailable() bool that returns true is answered with 503, any other with 401.
 	BearerTokens func(cluster authenticator.Token) authenticator.Token
-	// Advertised returns the document with the CA bundle that clients are told to verify this proxy with, nil while there is
-	// none. The proxy shows it to everybody at handover.Path. Without this function, requests for that path are treated
-	// like all others.
+	// Advertised returns the document with the CA bundle that clients are told to verify this proxy with, nil while
+	// there is none. The proxy shows it to everybody at handover.Path. Without this function, requests for that path
+	// are treated like all others.
 	Advertised func() []byte
 	// Clock is the real clock by default.
 	Clock clock.WithTicker

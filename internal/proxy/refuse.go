@@ -81,8 +81,8 @@ func endIsInDoubt(req *http.Request) bool {
 }
 
 // cleanHeader removes headers about other hops, because the client can write anything there. It also removes headers
-// that a program between here and the API server could take for one of ours because it reads "_" as "-"; but the part after
-// Impersonate-Extra- is a key that the user chose. HTTP2-Settings belongs to h2c, which is not supported.
+// that a program between here and the API server could take for one of ours because it reads "_" as "-"; but the part
+// after Impersonate-Extra- is a key that the user chose. HTTP2-Settings belongs to h2c, which is not supported.
 func cleanHeader(h http.Header) {
 	for name := range h {
 		lower, folded := strings.ToLower(name), request.Fold(name)
@@ -130,10 +130,11 @@ func checkBrowser(req *http.Request) error {
 	}
 	for _, origin := range req.Header.Values("Origin") {
 		parsed, err := url.Parse(origin)
-		// The scheme does not count: some clients say http, and nothing but this proxy answers on our port. Kubernetes' own
-		// tests come from http://localhost, as no page does that somebody else has made.
-		if err != nil ||
-			parsed.Host != "localhost" && !strings.EqualFold(withoutDefaultPort(parsed.Host), withoutDefaultPort(req.Host)) {
+		// The scheme does not count: some clients say http, and nothing but this proxy answers on our port. Kubernetes'
+		// own tests come from http://localhost, as no page does that somebody else has made.
+		ours := err == nil && (parsed.Host == "localhost" ||
+			strings.EqualFold(withoutDefaultPort(parsed.Host), withoutDefaultPort(req.Host)))
+		if !ours {
 			return refuse(fmt.Sprintf("from the foreign origin %q", request.Shown(origin)))
 		}
 	}

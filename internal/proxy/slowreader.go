@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// unreadAfter is how long a client may take to read what is written before its answer counts as one that is not read. It
-	// is short, as the API server goes on with an ordinary request until all of its answer is taken, and has room for few of
-	// them at a time.
+	// unreadAfter is how long a client may take to read what is written before its answer counts as one that is not
+	// read. It is short, as the API server goes on with an ordinary request until all of its answer is taken, and has
+	// room for few of them at a time.
 	unreadAfter = time.Second
 	// aheadAfter is when the proxy begins to take the rest of an ordinary answer from the API server, so that the API server
 	// need not wait for the client.
@@ -102,7 +102,8 @@ func (w *boundedWriter) late() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	answer, unread := w.state.Answer, min(unreadAfter, w.timeout)
-	stream := w.state.IsStream() && !w.state.Initial.Load() // a watch that begins with all objects is an ordinary answer
+	// A watch that begins with all objects is an ordinary answer.
+	stream := w.state.IsStream() && !w.state.Initial.Load()
 	switch {
 	case !w.writing:
 	case w.waited < unread:

@@ -31,7 +31,7 @@ type Edge struct {
 	mu        sync.Mutex
 	open      map[string]*Conn      // by the client's address and port
 	addresses map[string]*list.List // of *Conn without a user, the oldest first, by their address
-	noVictim  time.Time             // when nobody could go
+	noVictim  time.Time             // when a victim was looked for in vain
 	strangers atomic.Int64
 }
 
@@ -140,9 +140,9 @@ func (e *Edge) makeRoom(c *Conn, wait time.Duration, take func() error) error {
 }
 
 // victim returns the connection that has to go first for what is full: the one with the largest head that is not
-// complete, and otherwise the oldest of the address with most connections. It is nil when there is none, or when its end
-// would free nothing of what is full. A connection that waits for us is left alone. So is one for which we did something
-// a moment ago, or whose head began then.
+// complete, and otherwise the oldest of the address with most connections. A connection that waits for us is left
+// alone. So is one for which we did something a moment ago, or whose head began then. The result is nil when there is
+// no other, or when its end would free nothing of what is full.
 func (e *Edge) victim(full *admission.Full) *Conn {
 	if full.Own && full.Kind != admission.Input {
 		return nil

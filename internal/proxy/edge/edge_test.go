@@ -183,7 +183,7 @@ func TestHalfOpenConnections(t *testing.T) {
 	}
 }
 
-// TestACrowdOfUsers has many users come at once. None of them goes for another one.
+// TestACrowdOfUsers has many users come at once. No connection is closed for another one.
 func TestACrowdOfUsers(t *testing.T) {
 	t.Parallel()
 	const users = 400 // with 24 KiB each, more than all strangers may have
@@ -198,7 +198,7 @@ func TestACrowdOfUsers(t *testing.T) {
 	}
 	group.Wait()
 	if n := p.edge.Evicted(); n != 0 {
-		t.Errorf("want nobody to go, got %d", n)
+		t.Errorf("want no connection closed, got %d", n)
 	}
 }
 

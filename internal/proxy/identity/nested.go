@@ -60,7 +60,7 @@ func rememberedByAsker(verb string) bool {
 
 // nestedAuthorizer authorizes nested impersonation. The filter that calls it can only allow or answer 403. An API
 // server that cannot be reached has denied nothing, so in that case nestedAuthorizer leaves the filter with
-// unansweredPanic.
+// UnansweredPanic.
 type nestedAuthorizer struct {
 	authorizer.UnconditionalAuthorizer
 }

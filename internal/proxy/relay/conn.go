@@ -45,8 +45,8 @@ type conn struct {
 func newConn(secured net.Conn, line *wire, keep func(*conn)) *conn {
 	limit := &io.LimitedReader{R: secured}
 	return &conn{
-		wire: line, limit: limit, read: bufio.NewReaderSize(limit, readSize), write: bufio.NewWriterSize(secured, writeSize),
-		keep: keep, made: time.Now(),
+		wire: line, limit: limit, keep: keep, made: time.Now(),
+		read: bufio.NewReaderSize(limit, readSize), write: bufio.NewWriterSize(secured, writeSize),
 	}
 }
 

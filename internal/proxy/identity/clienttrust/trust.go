@@ -184,7 +184,8 @@ func (t *Trust) verify(
 	}
 	chains, err := leaf.Verify(options)
 	if err != nil {
-		return nil, until, fmt.Errorf("verifying the client certificate with serial number %s: %w", leaf.SerialNumber, err)
+		number := leaf.SerialNumber
+		return nil, until, fmt.Errorf("verifying the client certificate with serial number %s: %w", number, err)
 	}
 	if what == FrontProxies {
 		if names := t.cluster.proxyNames; len(names) > 0 && !slices.Contains(names, leaf.Subject.CommonName) {
