@@ -140,9 +140,7 @@ func NewTokenReviewer(post PostReview, turns *admission.Admission, clk clock.Pas
 // AuthenticateToken implements authenticator.Token.
 func (r *TokenReviewer) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	key := questionKey(sha256.Sum256(append(r.salt[:len(r.salt):len(r.salt)], token...)))
-	answer, err := r.ask(ctx, key,
-		func() (*tokenAnswer, bool) { return r.get(key) },
-		func(ctx context.Context) (*tokenAnswer, error) { return r.review(ctx, key, token) })
+	answer, err := r.ask(ctx, key, func(ctx context.Context) (*tokenAnswer, error) { return r.review(ctx, key, token) })
 	if err != nil {
 		return nil, false, err
 	}

@@ -2,21 +2,25 @@ package identity
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -34,119 +38,8 @@ const (
 
 var errNotAuthorizable = errors.New("the request could not be authorized")
 
-// decision is the answer to one SubjectAccessReview.
-type decision struct {
-	verdict authorizer.Decision
-	reason  string
-	// alone says of a yes that it answers no other question than its own, because a part of it was denied.
-	alone bool
-}
-
-// AccessReviewer authorizes by SubjectAccessReview. How long an answer is kept is counted from the moment at which the API
-// server was asked. Answers about clients without a user are kept apart.
-type AccessReviewer struct {
-	reviews[decision]
-	allowTTL, denyTTL time.Duration
-
-	widening  sync.Mutex
-	interests *cache.LRUExpireCache // interest by the key of a wider question; used under widening, as is the writing of answers
-}
-
-// NewAccessReviewer returns a reviewer that has no answers yet.
-func NewAccessReviewer(
-	post PostReview, turns *admission.Admission, clk clock.PassiveClock, allowTTL, denyTTL time.Duration,
-) *AccessReviewer {
-	return &AccessReviewer{
-		reviews:   newReviews[decision](post, turns, admission.AccessReview, clk, maxDecisions, maxStrangers),
-		allowTTL:  allowTTL,
-		denyTTL:   denyTTL,
-		interests: cache.NewLRUExpireCacheWithClock(maxWider, clk),
-	}
-}
-
-// Authorize implements authorizer.UnconditionalAuthorizer for nested impersonation, about which the API server is asked
-// exactly. The reason that it returns always names this proxy.
-func (r *AccessReviewer) Authorize(
-	ctx context.Context, attributes authorizer.Attributes,
-) (authorizer.Decision, string, error) {
-	return r.decide(ctx, attributes, false)
-}
-
-// decide returns the decision, with a reason that always names this proxy. A yes to a wider question counts when widen
-// is true.
-func (r *AccessReviewer) decide(
-	ctx context.Context, attributes authorizer.Attributes, widen bool,
-) (authorizer.Decision, string, error) {
-	answer, err := r.ask(ctx, attributes, widen)
-	if answer.reason != "" {
-		answer.reason += ", "
-	}
-	return answer.verdict, answer.reason + DecisionMadeBy, err
-}
-
-func (r *AccessReviewer) ask(ctx context.Context, attributes authorizer.Attributes, widen bool) (decision, error) {
-	who := attributes.GetUser()
-	switch {
-	case who == nil:
-		return decision{verdict: authorizer.DecisionDeny}, errors.New("no user to authorize")
-	case attributes.GetVerb() == "":
-		return decision{verdict: authorizer.DecisionDeny, reason: "invalid verb"}, nil
-	case slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup):
-		return decision{verdict: authorizer.DecisionAllow}, nil
-	case !attributes.IsResourceRequest() && slices.Contains(healthPaths[:], attributes.GetPath()):
-		return decision{verdict: authorizer.DecisionAllow}, nil
-	}
-	q, err := newQuestion(attributes)
-	if err != nil {
-		return decision{verdict: authorizer.DecisionDeny}, err
-	}
-	q.mayWiden = widen && mayWiden(attributes)
-	return r.reviews.ask(ctx, q.keys[0],
-		func() (decision, bool) { return r.known(q) },
-		func(ctx context.Context) (decision, error) {
-			if known, ok := r.askWider(ctx, q); ok {
-				return known, nil
-			}
-			return r.review(ctx, q)
-		})
-}
-
-// known returns the answer to a question that was answered recently, by itself or as a part of a wider one.
-func (r *AccessReviewer) known(q *question) (decision, bool) {
-	if known, ok := r.get(q.keys[0]); ok || !q.mayWiden {
-		return known, ok
-	}
-	for _, wider := range q.keys[1:] {
-		if known, ok := r.get(wider); ok && known.verdict == authorizer.DecisionAllow && !known.alone {
-			return known, true
-		}
-	}
-	return decision{}, false
-}
-
-func (r *AccessReviewer) review(ctx context.Context, q *question) (decision, error) {
-	asked := r.clock.Now()
-	result := &authorizationv1.SubjectAccessReview{}
-	err := r.post(ctx, &authorizationv1.SubjectAccessReview{Spec: q.spec}, result)
-	r.Counts.answered(err == nil && result.Status.Allowed, err)
-	if err != nil {
-		return decision{}, request.AsUnavailable("reviewing access", err)
-	}
-	answer, ttl := decision{
-		verdict: authorizer.DecisionNoOpinion,
-		reason:  request.Bounded(result.Status.Reason),
-	}, r.denyTTL
-	switch {
-	case result.Status.Denied:
-		answer.verdict = authorizer.DecisionDeny
-	case result.Status.Allowed:
-		answer.verdict, ttl = authorizer.DecisionAllow, r.allowTTL
-	}
-	r.keep(q, answer, ttl-r.clock.Since(asked))
-	return answer, nil
-}
-
-// Authorize passes on what the reviewer allows, and answers 403 to the rest. The decision is written into the audit log.
+// Authorize passes on what the reviewer allows, and answers 403 to the rest. The decision is written into the audit
+// log. The API server authorizes what is passed on once more, as the user whom it is made as.
 func Authorize(next http.Handler, r *AccessReviewer, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
@@ -156,7 +49,7 @@ func Authorize(next http.Handler, r *AccessReviewer, s runtime.NegotiatedSeriali
 			return
 		}
 		for asked := attributes; asked != nil; asked = alsoNeeded(asked) {
-			verdict, reason, err := r.decide(ctx, asked, true)
+			verdict, reason, err := r.authorizeRequest(ctx, asked)
 			if err != nil || verdict != authorizer.DecisionAllow {
 				request.WriteStatus(w, req, s, refusal(ctx, asked, reason, err))
 				return
@@ -166,6 +59,53 @@ func Authorize(next http.Handler, r *AccessReviewer, s runtime.NegotiatedSeriali
 		next.ServeHTTP(w, req)
 	})
 }
+
+// alsoNeeded returns a second question that has to be allowed too, or nil. Websocket clients run commands in pods
+// with the method GET, for which an API server before 1.35 only asks whether get is allowed. Here create has to be
+// allowed as well.
+func alsoNeeded(asked authorizer.Attributes) authorizer.Attributes {
+	if asked.GetVerb() == "create" || asked.GetAPIGroup() != "" || asked.GetResource() != "pods" {
+		return nil
+	}
+	switch asked.GetSubresource() {
+	case "exec", "attach", "portforward":
+		return toCreate{asked}
+	}
+	return nil
+}
+
+type toCreate struct{ authorizer.Attributes }
+
+func (toCreate) GetVerb() string { return "create" }
+
+// authorizeRequest asks about all names first, so that a client that reads a thousand objects by name needs one review.
+// That lets nothing through: the API server asks about the very name. Only what it does not ask is asked exactly here,
+// and what clients without a user ask, who may do little.
+func (r *AccessReviewer) authorizeRequest(
+	ctx context.Context, asked authorizer.Attributes,
+) (authorizer.Decision, string, error) {
+	_, onlyHere := asked.(toCreate)
+	if isPart(asked) && !onlyHere && !request.IsAnonymous(asked.GetUser()) && !r.knows(ctx, asked) {
+		verdict, reason, err := r.Authorize(ctx, toAll{asked})
+		if err != nil || verdict == authorizer.DecisionAllow {
+			return verdict, reason, err
+		}
+	}
+	return r.Authorize(ctx, asked)
+}
+
+// isPart is true of a question about one name, or about what a selector selects.
+func isPart(asked authorizer.Attributes) bool {
+	ofFields, _ := asked.GetFieldSelector()
+	ofLabels, _ := asked.GetLabelSelector()
+	return asked.GetName() != "" || len(ofFields) > 0 || len(ofLabels) > 0
+}
+
+type toAll struct{ authorizer.Attributes }
+
+func (toAll) GetName() string                                { return "" }
+func (toAll) GetFieldSelector() (fields.Requirements, error) { return nil, nil }
+func (toAll) GetLabelSelector() (labels.Requirements, error) { return nil, nil }
 
 // refusal returns the error for the client of a request that is not allowed. With err, nothing was decided.
 func refusal(ctx context.Context, asked authorizer.Attributes, reason string, err error) error {
@@ -180,21 +120,141 @@ func refusal(ctx context.Context, asked authorizer.Attributes, reason string, er
 	return responsewriters.ForbiddenStatusError(asked, reason)
 }
 
-// alsoNeeded returns a second question that has to be allowed too, or nil. Websocket clients run commands in pods
-// with the method GET, for which an old API server only asks whether get is allowed. Here create has to be allowed as
-// well.
-func alsoNeeded(asked authorizer.Attributes) authorizer.Attributes {
-	if asked.GetVerb() == "create" || !asked.IsResourceRequest() || asked.GetAPIGroup() != "" ||
-		asked.GetResource() != "pods" {
-		return nil
-	}
-	switch asked.GetSubresource() {
-	case "exec", "attach", "portforward":
-		return toCreate{asked}
-	}
-	return nil
+// AccessReviewer authorizes by SubjectAccessReview. How long an answer is kept is counted from the moment at which the API
+// server was asked. Answers about anonymous clients are kept apart.
+type AccessReviewer struct {
+	reviews[decision]
+	allowTTL, denyTTL time.Duration
 }
 
-type toCreate struct{ authorizer.Attributes }
+// decision is the answer to one SubjectAccessReview.
+type decision struct {
+	verdict authorizer.Decision
+	reason  string
+}
 
-func (toCreate) GetVerb() string { return "create" }
+// NewAccessReviewer returns a reviewer that has no answers yet.
+func NewAccessReviewer(
+	post PostReview, turns *admission.Admission, clk clock.PassiveClock, allowTTL, denyTTL time.Duration,
+) *AccessReviewer {
+	return &AccessReviewer{
+		reviews:  newReviews[decision](post, turns, admission.AccessReview, clk, maxDecisions, maxStrangers),
+		allowTTL: allowTTL, denyTTL: denyTTL,
+	}
+}
+
+// Authorize implements authorizer.UnconditionalAuthorizer. It asks exactly what the attributes say: for nested
+// impersonation nobody asks again. The reason that it returns always names this proxy.
+func (r *AccessReviewer) Authorize(
+	ctx context.Context, attributes authorizer.Attributes,
+) (authorizer.Decision, string, error) {
+	answer, err := r.decide(ctx, attributes)
+	if answer.reason != "" {
+		answer.reason += ", "
+	}
+	return answer.verdict, answer.reason + DecisionMadeBy, err
+}
+
+func (r *AccessReviewer) decide(ctx context.Context, attributes authorizer.Attributes) (decision, error) {
+	who := attributes.GetUser()
+	switch {
+	case who == nil:
+		return decision{verdict: authorizer.DecisionDeny}, errors.New("no user to authorize")
+	case attributes.GetVerb() == "":
+		return decision{verdict: authorizer.DecisionDeny, reason: "invalid verb"}, nil
+	case slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup),
+		!attributes.IsResourceRequest() && slices.Contains(healthPaths[:], attributes.GetPath()):
+		return decision{verdict: authorizer.DecisionAllow}, nil
+	}
+	spec, key, err := question(ctx, attributes)
+	if err != nil {
+		return decision{verdict: authorizer.DecisionDeny}, err
+	}
+	return r.ask(ctx, key, func(ctx context.Context) (decision, error) { return r.review(ctx, key, spec) })
+}
+
+// knows is true when the very question was answered recently.
+func (r *AccessReviewer) knows(ctx context.Context, asked authorizer.Attributes) bool {
+	_, key, err := question(ctx, asked)
+	_, known := r.get(key)
+	return known && err == nil
+}
+
+func question(
+	ctx context.Context, asked authorizer.Attributes,
+) (authorizationv1.SubjectAccessReviewSpec, questionKey, error) {
+	spec := reviewSpec(ctx, asked)
+	encoded, err := spec.Marshal()
+	if err != nil {
+		return spec, questionKey{}, fmt.Errorf("encoding the access review: %w", err)
+	}
+	return spec, sha256.Sum256(encoded), nil
+}
+
+func (r *AccessReviewer) review(
+	ctx context.Context, key questionKey, spec authorizationv1.SubjectAccessReviewSpec,
+) (decision, error) {
+	asked := r.clock.Now()
+	result := &authorizationv1.SubjectAccessReview{}
+	err := r.post(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, result)
+	r.Counts.answered(err == nil && result.Status.Allowed, err)
+	if err != nil {
+		return decision{}, request.AsUnavailable("reviewing access", err)
+	}
+	answer, ttl := decision{authorizer.DecisionNoOpinion, request.Bounded(result.Status.Reason)}, r.denyTTL
+	switch {
+	case result.Status.Denied:
+		answer.verdict = authorizer.DecisionDeny
+	case result.Status.Allowed:
+		answer.verdict, ttl = authorizer.DecisionAllow, r.allowTTL
+		if attributes := spec.ResourceAttributes; attributes != nil && rememberedByAsker(attributes.Verb) {
+			return answer, nil
+		}
+	}
+	kept := r.kept
+	if spec.User == user.Anonymous {
+		kept = r.apart
+	}
+	kept.Add(key, answer, ttl-r.clock.Since(asked))
+	return answer, nil
+}
+
+// rememberedByAsker is true for the verbs of constrained impersonation. The filter caches these permissions itself.
+// If they were cached here as well, they would live twice as long.
+func rememberedByAsker(verb string) bool {
+	return strings.HasPrefix(verb, "impersonate:") || strings.HasPrefix(verb, "impersonate-on:")
+}
+
+// reviewSpec says in a SubjectAccessReview what the attributes say.
+func reviewSpec(ctx context.Context, attributes authorizer.Attributes) authorizationv1.SubjectAccessReviewSpec {
+	who := attributes.GetUser()
+	spec := authorizationv1.SubjectAccessReviewSpec{User: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups()}
+	if extra := who.GetExtra(); len(extra) > 0 {
+		spec.Extra = make(map[string]authorizationv1.ExtraValue, len(extra))
+		for key, values := range extra {
+			spec.Extra[key] = values
+		}
+	}
+	if !attributes.IsResourceRequest() {
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{
+			Path: attributes.GetPath(), Verb: attributes.GetVerb(),
+		}
+		return spec
+	}
+	about := &authorizationv1.ResourceAttributes{
+		Namespace: attributes.GetNamespace(), Verb: attributes.GetVerb(), Group: attributes.GetAPIGroup(),
+		Version: attributes.GetAPIVersion(), Resource: attributes.GetResource(),
+		Subresource: attributes.GetSubresource(), Name: attributes.GetName(),
+	}
+	spec.ResourceAttributes = about
+	// A selector only narrows what is asked for: without it the question is for more, never for less.
+	if info, ok := apirequest.RequestInfoFrom(ctx); ok {
+		if requirements, _ := attributes.GetFieldSelector(); len(requirements) > 0 {
+			about.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: info.FieldSelector}
+		}
+		if requirements, _ := attributes.GetLabelSelector(); len(requirements) > 0 {
+			about.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: info.LabelSelector}
+		}
+	}
+	return spec
+}

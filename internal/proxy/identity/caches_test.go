@@ -27,11 +27,10 @@ func TestBoundedCaches(t *testing.T) {
 		cache *cache.LRUExpireCache
 		most  int
 	}{
-		"access reviews":  {access.kept, maxDecisions},
-		"wider questions": {access.interests, maxWider},
-		"of strangers":    {access.apart, maxStrangers},
-		"refused tokens":  {tokens.apart, maxTokens},
-		"token reviews":   {tokens.kept, maxTokens},
+		"access reviews": {access.kept, maxDecisions},
+		"of strangers":   {access.apart, maxStrangers},
+		"refused tokens": {tokens.apart, maxTokens},
+		"token reviews":  {tokens.kept, maxTokens},
 	} {
 		for i := range one.most + 10 {
 			one.cache.Add(i, nil, time.Minute)

@@ -2,8 +2,7 @@
 // nested impersonation, and authorization by SubjectAccessReview.
 //
 // Reviews are the API server's answers, and are kept for a short time. Equal questions at a time are one review
-// (reviews.go); parts of a wider question that was answered with yes need none (wider.go). Which client certificates are
-// believed is in clienttrust.
+// (reviews.go). Which client certificates are believed is in clienttrust.
 //
-// Locks: reviews.mu and AccessReviewer.widening. Neither is held while the other is taken.
+// Locks: reviews.mu, under which no other is taken.
 package identity

@@ -3,7 +3,6 @@ package identity
 import (
 	"context"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -50,12 +49,6 @@ func Impersonate(
 		mu.Unlock()
 		current.ServeHTTP(w, req)
 	})
-}
-
-// rememberedByAsker is true for the verbs of constrained impersonation. The filter caches these permissions itself.
-// If they were cached here as well, they would live twice as long.
-func rememberedByAsker(verb string) bool {
-	return strings.HasPrefix(verb, "impersonate:") || strings.HasPrefix(verb, "impersonate-on:")
 }
 
 // nestedAuthorizer authorizes nested impersonation. The filter that calls it can only allow or answer 403. An API

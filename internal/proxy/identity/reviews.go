@@ -32,8 +32,7 @@ func NewPostReview(client rest.Interface, resource string) PostReview {
 
 // ReviewCounts counts the use of one kind of review. The zero value is ready.
 type ReviewCounts struct {
-	Misses          atomic.Int64 // questions whose answer was not known
-	Yes, No, Failed atomic.Int64 // reviews
+	Yes, No, Failed atomic.Int64
 }
 
 // answered counts one review.
@@ -107,12 +106,11 @@ func (r *reviews[T]) get(key questionKey) (answer T, ok bool) {
 // ask returns what is known, or else the answer of a review, which it joins or begins. The error is a *admission.Full, or
 // a *request.UnavailableError when ctx ends before, or that of the review.
 func (r *reviews[T]) ask(
-	ctx context.Context, question questionKey, known func() (T, bool), review func(context.Context) (T, error),
-) (T, error) {
-	if answer, ok := known(); ok {
+	ctx context.Context, question questionKey, review func(context.Context) (T, error),
+) (answer T, err error) {
+	if answer, ok := r.get(question); ok {
 		return answer, nil
 	}
-	r.Counts.Misses.Add(1)
 	limited, cancel := context.WithTimeout(ctx, ReviewTimeout)
 	defer cancel()
 	who, member := request.From(ctx).Asker()
@@ -129,10 +127,7 @@ func (r *reviews[T]) ask(
 		}
 		r.mu.Unlock()
 		if !flies {
-			defer r.land(key, own)
-			own.answer, own.err = r.fly(limited, known, review)
-			own.over = ctx.Err() == nil
-			return own.answer, own.err
+			break
 		}
 		looked(ctx)
 		select {
@@ -141,30 +136,27 @@ func (r *reviews[T]) ask(
 				return other.answer, other.err
 			}
 		case <-limited.Done():
-			return own.answer, &request.UnavailableError{Doing: "waiting for the API server's decision", Cause: limited.Err()}
+			err := &request.UnavailableError{Doing: "waiting for the API server's decision", Cause: limited.Err()}
+			return answer, err
 		}
 	}
-}
-
-func (r *reviews[T]) land(key flightKey, own *flight[T]) {
-	r.mu.Lock()
-	delete(r.flying, key)
-	r.mu.Unlock()
-	close(own.landed)
-}
-
-func (r *reviews[T]) fly(
-	ctx context.Context, known func() (T, bool), review func(context.Context) (T, error),
-) (answer T, err error) {
-	turn, err := takeTurn(ctx, r.admission, r.kind, "waiting for a turn to ask the API server")
-	if err != nil {
-		return answer, err
+	defer func() {
+		r.mu.Lock()
+		delete(r.flying, key)
+		r.mu.Unlock()
+		close(own.landed)
+	}()
+	turn, err := takeTurn(limited, r.admission, r.kind, "waiting for a turn to ask the API server")
+	if err == nil {
+		defer turn.Leave()
+		if known, ok := r.get(question); ok { // it was answered in between
+			own.answer = known
+		} else {
+			own.answer, err = review(limited)
+		}
 	}
-	defer turn.Leave()
-	if answer, ok := known(); ok { // it was answered in between
-		return answer, nil
-	}
-	return review(ctx)
+	own.err, own.over = err, ctx.Err() == nil
+	return own.answer, own.err
 }
 
 // takeTurn waits until it is the request's turn for work of this kind. The error is a *admission.Full, or a
