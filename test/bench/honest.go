@@ -8,6 +8,7 @@ import (
 
 // goingOn are honest users at work.
 type goingOn struct {
+	began time.Time
 	group sync.WaitGroup
 	mu    sync.Mutex
 	all   pacedSample
@@ -16,7 +17,7 @@ type goingOn struct {
 // goOn has all users go on until paced ends. What they have asked for by then is still answered, unless ctx ends. A
 // request that fails is counted.
 func (h *honest) goOn(ctx, paced context.Context) *goingOn {
-	users := &goingOn{}
+	users := &goingOn{began: time.Now()}
 	for number, one := range h.users {
 		users.group.Go(func() {
 			// Not all at the same moment.
@@ -24,7 +25,7 @@ func (h *honest) goOn(ctx, paced context.Context) *goingOn {
 				asked := time.Now()
 				err := one.do(ctx, turn)
 				took := time.Since(asked)
-				users.add(took, err)
+				users.add(asked, took, err)
 				more = sleep(paced, max(0, one.pace-took))
 			}
 		})
@@ -32,11 +33,14 @@ func (h *honest) goOn(ctx, paced context.Context) *goingOn {
 	return users
 }
 
-func (u *goingOn) add(took time.Duration, err error) {
+func (u *goingOn) add(asked time.Time, took time.Duration, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.all.requests++
 	u.all.latencies = append(u.all.latencies, took)
+	if asked.Sub(u.began) >= time.Second {
+		u.all.later = append(u.all.later, took)
+	}
 	if err != nil {
 		u.all.failed++
 		if u.all.first == nil {

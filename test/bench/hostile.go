@@ -177,12 +177,13 @@ func underAttack(
 	}
 	const noGoal = -1
 	ours := (beside.cpu.proxy - quiet.cpu.proxy).Seconds()
-	p99 := func(s pacedSample) float64 { return milliseconds([]time.Duration{quantile(s.latencies, 0.99)})[0] }
-	quietP99, besideP99 := p99(quiet), p99(beside)
+	p99 := func(all []time.Duration) float64 { return milliseconds([]time.Duration{quantile(all, 0.99)})[0] }
+	quietP99, besideP99, laterP99 := p99(quiet.latencies), p99(beside.latencies), p99(beside.later)
 	add(figureRequests, "requests", float64(beside.requests), noGoal)
 	add(figureFailed, "requests", float64(beside.failed), 0)
 	add(figureQuiet, "ms", quietP99, noGoal)
 	add(figureBeside, "ms", besideP99, 3*quietP99)
+	add(figureLater, "ms", laterP99, noGoal)
 	add(figureMemory, "MiB", float64(max(peak, peakOf(w.agent)))/(1<<20), shippedLimit>>20)
 	add(figureKilled, "", killed, 0)
 	wait := func(q runQueue) float64 { return milliseconds([]time.Duration{q.perTurn()})[0] }
@@ -205,6 +206,7 @@ const (
 	figureFailed   = "honest requests that failed"
 	figureQuiet    = "honest p99 when it is quiet"
 	figureBeside   = "honest p99 beside the attack"
+	figureLater    = "honest p99 beside the attack after its first second"
 	figureKilled   = "ends of the agent"
 	figureMemory   = "memory of the agent at most"
 	figureTheirs   = "CPU of the attacker"
@@ -223,7 +225,7 @@ func (r *report) hostileTable() string {
 		return ""
 	}
 	var table strings.Builder
-	table.WriteString("| attack | honest requests that failed (goal 0) | honest p99, quiet → beside it (goal ≤ 3 ×) " +
+	table.WriteString("| attack | honest requests that failed (goal 0) | honest p99, quiet → beside it (goal ≤ 3 ×), and after its first second " +
 		"| peak memory (goal < 512 MiB) | CPU of attacker : ours (goal: ours less) |\n|---|---|---|---|---|\n")
 	for _, one := range attacks() {
 		get := func(name string) (float64, string) {
@@ -243,14 +245,15 @@ func (r *report) hostileTable() string {
 		failed, noneFailed := get(figureFailed)
 		quiet, _ := get(figureQuiet)
 		beside, inTime := get(figureBeside)
+		later, _ := get(figureLater)
 		peak, fits := get(figureMemory)
 		if killed, _ := get(figureKilled); killed > 0 {
 			fits = ", then **killed**: missed"
 		}
 		theirs, _ := get(figureTheirs)
 		ours, cheaper := get(figureOurs)
-		fmt.Fprintf(&table, "| %s | %.0f of %.0f%s | %.0f → %.0f ms%s | %.0f MiB%s | %.2f : %.2f s%s |\n", one.about,
-			failed, requests, noneFailed, quiet, beside, inTime, peak, fits, theirs, ours, cheaper)
+		fmt.Fprintf(&table, "| %s | %.0f of %.0f%s | %.0f → %.0f ms%s, %.0f ms | %.0f MiB%s | %.2f : %.2f s%s |\n", one.about,
+			failed, requests, noneFailed, quiet, beside, inTime, later, peak, fits, theirs, ours, cheaper)
 	}
 	return table.String()
 }
@@ -330,7 +333,8 @@ type pacedSample struct {
 	sample
 	failed int
 	first  error
-	queued runQueue // of the agent
+	later  []time.Duration // latencies of what was asked after the first second
+	queued runQueue        // of the agent
 }
 
 // newHonest makes users: most keep a connection and read what they read before, something new and lists, and write;
