@@ -89,7 +89,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{
 		Options:    o,
 		drain:      newDrain(),
-		trust:      clienttrust.NewStore(o.SignerCABundle, questions.CoreV1(), o.Clock, klog.FromContext(ctx)),
+		trust:      clienttrust.NewStore(o.SignerCABundle, questions.CoreV1(), o.Clock),
 		anonymous:  identity.NewAnonymous(loginGroup, up.Address(), up),
 		upstream:   up,
 		edge:       edge.New(o.Admission),

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
@@ -76,15 +77,16 @@ func (s *Store) take(ctx context.Context, data map[string]string) {
 
 // settings are what the cluster publishes in the ConfigMap.
 type settings struct {
-	users, proxies []*x509.Certificate // CAs
-	proxyNames     []string            // common names of front proxies; empty for all
-	headers        Headers
+	users, proxies []*x509.Certificate             // CAs
+	proxyNames     headerrequest.StaticStringSlice // common names of front proxies; empty for all
+	// the headers in which a front proxy says who the user is
+	usernames, uids, groups, extraPrefixes headerrequest.StaticStringSlice
 }
 
 // parseSettings reads all or nothing: the CA of one version must not meet the allowed names of another.
 func parseSettings(data map[string]string) (*settings, error) {
 	s := &settings{}
-	list := func(into *[]string) func([]byte) error {
+	list := func(into *headerrequest.StaticStringSlice) func([]byte) error {
 		return func(text []byte) error { return json.Unmarshal(text, into) }
 	}
 	roots := func(into *[]*x509.Certificate) func([]byte) error {
@@ -94,10 +96,10 @@ func parseSettings(data map[string]string) (*settings, error) {
 		"client-ca-file":                     roots(&s.users),
 		"requestheader-client-ca-file":       roots(&s.proxies),
 		"requestheader-allowed-names":        list(&s.proxyNames),
-		"requestheader-username-headers":     list(&s.headers.Usernames),
-		"requestheader-uid-headers":          list(&s.headers.UIDs),
-		"requestheader-group-headers":        list(&s.headers.Groups),
-		"requestheader-extra-headers-prefix": list(&s.headers.ExtraPrefixes),
+		"requestheader-username-headers":     list(&s.usernames),
+		"requestheader-uid-headers":          list(&s.uids),
+		"requestheader-group-headers":        list(&s.groups),
+		"requestheader-extra-headers-prefix": list(&s.extraPrefixes),
 	} {
 		if data[key] == "" {
 			continue

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
@@ -17,7 +16,6 @@ type Store struct {
 	signer func() []byte
 	core   corev1client.CoreV1Interface
 	clock  clock.PassiveClock
-	log    klog.Logger
 
 	mu      sync.Mutex
 	cluster *settings
@@ -26,8 +24,8 @@ type Store struct {
 
 // NewStore makes a store that trusts the CAs in signer's PEM, and nothing else before Prime or Follow has read the
 // cluster's settings from core. The signer is asked with each request; nil means that there is none.
-func NewStore(signer func() []byte, core corev1client.CoreV1Interface, clk clock.PassiveClock, log klog.Logger) *Store {
-	return &Store{signer: signer, core: core, clock: clk, log: log, cluster: &settings{}}
+func NewStore(signer func() []byte, core corev1client.CoreV1Interface, clk clock.PassiveClock) *Store {
+	return &Store{signer: signer, core: core, clock: clk, cluster: &settings{}}
 }
 
 // Current returns what is trusted now. The same pointer means that nothing changed.
@@ -35,7 +33,7 @@ func (s *Store) Current() *Trust {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if signer := s.signer(); s.last == nil || s.last.cluster != s.cluster || !bytes.Equal(s.last.signer, signer) {
-		s.last = newTrust(signer, s.cluster, s.clock, s.log)
+		s.last = newTrust(signer, s.cluster, s.clock)
 	}
 	return s.last
 }
