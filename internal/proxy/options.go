@@ -55,7 +55,8 @@ type Options struct {
 	StreamGrace time.Duration
 	// DrainTimeout is how long ordinary requests have to finish after DrainDelay, 60 s by default.
 	DrainTimeout time.Duration
-	// ProbeInterval is how often the proxy asks again whether the API server admits anonymous users, 1 min by default.
+	// ProbeInterval is how often the proxy asks the API server again for its client CAs and front proxy settings, and
+	// whether it admits anonymous users: 1 min by default.
 	ProbeInterval time.Duration
 	// Audit is the log of requests. Without it, requests are not logged.
 	Audit *AuditLog

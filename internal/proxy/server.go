@@ -97,11 +97,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		refused:    logs.NewSampler("Refused credentials"),
 		failed:     logs.NewSampler("Could not forward a request"),
 	}
-	err = s.trust.Prime(ctx)
-	if err == nil {
-		err = s.anonymous.Prime(ctx)
-	}
-	if err != nil {
+	if err := s.askWhoIsAdmitted(ctx); err != nil {
 		up.Close()
 		return nil, err
 	}
@@ -173,7 +169,6 @@ func (s *Server) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer s.upstream.Close()
-	go s.trust.Follow(work)
 	go s.followAPIServer(work)
 
 	s.Metrics.running.Store(s)
@@ -200,10 +195,18 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.shutDown(work, logger)
 }
 
-// followAPIServer asks the API server from time to time for its policy about anonymous users.
+// askWhoIsAdmitted asks the API server for its client CAs and its policy about anonymous users. Each of them stays as it
+// was when there is no answer about it.
+func (s *Server) askWhoIsAdmitted(ctx context.Context) error {
+	return errors.Join(s.trust.Refresh(ctx), s.anonymous.Refresh(ctx))
+}
+
+// followAPIServer asks from time to time.
 func (s *Server) followAPIServer(ctx context.Context) {
 	_ = wait.PollUntilContextCancel(ctx, s.ProbeInterval, false, func(ctx context.Context) (bool, error) {
-		s.anonymous.Refresh(ctx)
+		if err := s.askWhoIsAdmitted(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Kept what was known of whom the API server admits")
+		}
 		return false, nil
 	})
 }
