@@ -40,7 +40,7 @@ type apiServer struct {
 	allow     func(authorizationv1.SubjectAccessReviewSpec) (bool, string)
 	serve     http.HandlerFunc
 	anonymous func(path string) int
-	configMap map[string]string // nil when there is none
+	configMap map[string]string                       // nil when there is none
 	during    func(ctx context.Context, about string) // each review about a user or a token, when not nil
 	reviews   []authorizationv1.SubjectAccessReviewSpec
 	reviewed  []string // tokens

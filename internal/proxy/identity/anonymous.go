@@ -49,8 +49,10 @@ func (a *Anonymous) AuthenticateRequest(req *http.Request) (*authenticator.Respo
 	if !ok {
 		admitted = admits[otherPath]
 	}
-	info, ok := apirequest.RequestInfoFrom(req.Context())
-	if !admitted && !(ok && IsLogin(info, a.loginGroup)) {
+	if info, ok := apirequest.RequestInfoFrom(req.Context()); ok && IsLogin(info, a.loginGroup) {
+		admitted = true
+	}
+	if !admitted {
 		return nil, false, nil
 	}
 	return anonymous.NewAuthenticator(nil).AuthenticateRequest(req)

@@ -3,7 +3,9 @@ package clienttrust
 import (
 	"bytes"
 	"crypto/x509"
+	"errors"
 	"maps"
+	"math/big"
 	"net/http"
 	"testing"
 	"time"
@@ -174,5 +176,16 @@ func TestVerifyRemembers(t *testing.T) {
 		if got := known(step.by, step.client); got != step.want {
 			t.Errorf("%s: want %q, got %q", step.name, step.want, got)
 		}
+	}
+}
+
+// TestRefusalsHoldNoCertificates looks at what is remembered of a refused certificate: a text, and a short one.
+func TestRefusalsHoldNoCertificates(t *testing.T) {
+	t.Parallel()
+	users := newStore(t, func() []byte { return nil }).Current().Users
+	long := &x509.Certificate{SerialNumber: new(big.Int).Lsh(big.NewInt(1), 8<<10), NotAfter: time.Now().Add(time.Hour)}
+	_, err := users.Verify([]*x509.Certificate{long})
+	if err == nil || errors.Unwrap(err) != nil || len(err.Error()) > 1024 {
+		t.Errorf("want a short text, got %v", err)
 	}
 }
