@@ -40,8 +40,7 @@ type apiServer struct {
 	allow     func(authorizationv1.SubjectAccessReviewSpec) (bool, string)
 	serve     http.HandlerFunc
 	anonymous func(path string) int
-	configMap map[string]string
-	watchers  []chan struct{}
+	configMap map[string]string                       // nil when there is none
 	during    func(ctx context.Context, about string) // each review about a user or a token, when not nil
 	reviews   []authorizationv1.SubjectAccessReviewSpec
 	reviewed  []string // tokens
@@ -163,7 +162,7 @@ func (a *apiServer) answerAgent(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	a.mu.Lock()
-	failing := a.failing
+	failing, published := a.failing, a.configMap != nil
 	if strings.HasSuffix(req.URL.Path, "reviews") {
 		a.asked++
 	}
@@ -210,43 +209,8 @@ func (a *apiServer) answerAgent(w http.ResponseWriter, req *http.Request) {
 		review.Status.Allowed, review.Status.Reason = allow(review.Spec)
 		review.TypeMeta = metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"}
 		writeJSON(w, http.StatusCreated, review)
-	case strings.HasSuffix(req.URL.Path, "/configmaps/"+clienttrust.ConfigMap):
+	case published && strings.HasSuffix(req.URL.Path, "/configmaps/"+clienttrust.ConfigMap):
 		writeJSON(w, http.StatusOK, a.theConfigMap())
-	case strings.HasSuffix(req.URL.Path, "/configmaps"):
-		if req.URL.Query().Get("watch") == "" {
-			writeJSON(w, http.StatusOK, corev1.ConfigMapList{
-				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"},
-				ListMeta: metav1.ListMeta{ResourceVersion: "1"},
-				Items:    []corev1.ConfigMap{a.theConfigMap()},
-			})
-			return
-		}
-		changed := make(chan struct{}, 10)
-		a.set(func() { a.watchers = append(a.watchers, changed) })
-		w.Header().Set("Content-Type", "application/json")
-		rc := http.NewResponseController(w)
-		send := func(kind string, object any) {
-			text, _ := json.Marshal(object)
-			event, _ := json.Marshal(map[string]any{"type": kind, "object": json.RawMessage(text)})
-			_, _ = w.Write(append(event, '\n'))
-			_ = rc.Flush()
-		}
-		if req.URL.Query().Get("sendInitialEvents") == "true" {
-			send("ADDED", a.theConfigMap())
-			end := corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
-			end.ResourceVersion = "2"
-			end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-			send("BOOKMARK", end)
-		}
-		_ = rc.Flush()
-		for {
-			select {
-			case <-req.Context().Done():
-				return
-			case <-changed:
-				send("MODIFIED", a.theConfigMap())
-			}
-		}
 	default:
 		writeJSON(
 			w,
@@ -267,16 +231,6 @@ func (a *apiServer) theConfigMap() corev1.ConfigMap {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: clienttrust.ConfigMap, ResourceVersion: "2"},
 		Data:       data,
-	}
-}
-
-// changeConfigMap changes what the cluster publishes and tells those who watch.
-func (a *apiServer) changeConfigMap(change func(map[string]string)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	change(a.configMap)
-	for _, w := range a.watchers {
-		w <- struct{}{}
 	}
 }
 

@@ -109,7 +109,7 @@ func TestCertificateExpiresInTheCache(t *testing.T) {
 
 func TestClientCAsChange(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t)
+	p := startProxy(t, func(_ *proxy, o *Options) { o.ProbeInterval = 10 * time.Millisecond })
 	bySigner, byCluster := p.as(t, "jane"), p.client(t, clientCertificate(t, p.clusterCA, "joe"))
 	code := func(c *http.Client) int { return p.get(t, c, "/api/v1/nodes", nil).Code }
 	if code(bySigner) != 200 || code(byCluster) != 200 {
@@ -131,12 +131,37 @@ func TestClientCAsChange(t *testing.T) {
 	if got := code(bySigner); got != 200 {
 		t.Errorf("want the signer CA trusted again, got %d", got)
 	}
-	eventually(t, func() bool { p.api.mu.Lock(); defer p.api.mu.Unlock(); return len(p.api.watchers) > 0 })
-	p.api.changeConfigMap(func(data map[string]string) { data["client-ca-file"] = "broken" })
-	p.api.changeConfigMap(func(data map[string]string) { data["client-ca-file"] = string(newCA(t, "other").CertPEM()) })
+	published := func(bundle string) { p.api.set(func() { p.api.configMap["client-ca-file"] = bundle }) }
+	published("broken")
+	published(string(newCA(t, "other").CertPEM()))
 	eventually(t, func() bool { return code(byCluster) == 401 })
 	if got := code(bySigner); got != 200 {
 		t.Errorf("want the signer CA still trusted, got %d", got)
+	}
+}
+
+// TestNoClientCAs has a cluster publish no settings, then some, and then none again.
+func TestNoClientCAs(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t)
+	settings := p.api.configMap
+	p.api.configMap = nil
+	p.start(t, func(_ *proxy, o *Options) { o.ProbeInterval = 10 * time.Millisecond })
+	bySigner, byCluster := p.as(t, "jane"), p.client(t, clientCertificate(t, p.clusterCA, "joe"))
+	code := func(c *http.Client) int { return p.get(t, c, "/api/v1/nodes", nil).Code }
+	if a, b := code(bySigner), code(byCluster); a != 200 || b != 401 {
+		t.Errorf("want the signer CA alone trusted, got %d and %d", a, b)
+	}
+	p.api.set(func() { p.api.configMap = settings })
+	eventually(t, func() bool { return code(byCluster) == 200 })
+	var asked atomic.Int32
+	p.api.set(func() {
+		p.api.configMap = nil
+		p.api.anonymous = func(string) int { asked.Add(1); return 403 }
+	})
+	eventually(t, func() bool { return asked.Load() > 8 })
+	if got := code(byCluster); got != 200 {
+		t.Errorf("want what was published last still trusted, got %d", got)
 	}
 }
 

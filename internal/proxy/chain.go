@@ -7,14 +7,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
-	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
@@ -44,7 +41,7 @@ func handler(c *Server, loginGroup string) http.Handler {
 		h, unknown = c.Audit.write(h, s), c.Audit.writeRefused(unknown)
 	}
 	// Who is it? 401; consumes Authorization and X-Remote-*.
-	h = filters.WithAuthentication(keepOpen(h), c.authenticator, unknown, nil, frontProxyHeaderConfig(c.trust))
+	h = filters.WithAuthentication(keepOpen(h), c.authenticator, unknown, nil, nil)
 	if c.Advertised != nil {
 		// Shows everybody the CA bundle that is advertised.
 		h = handOver(h, c.Advertised, s)
@@ -84,19 +81,6 @@ func (s *Server) refuseEarly(w http.ResponseWriter, req *http.Request, err error
 	setUp(s.Metrics.measure(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		refuseFull(w, req, s.serializer, err)
 	}))).ServeHTTP(w, req)
-}
-
-// frontProxyHeaderConfig names the headers that are removed when authentication is done.
-func frontProxyHeaderConfig(trusted *clienttrust.Store) *authenticatorfactory.RequestHeaderConfig {
-	names := func(get func(clienttrust.Headers) []string) headerrequest.StringSliceProvider {
-		return headerrequest.StringSliceProviderFunc(func() []string { return get(trusted.Current().Headers) })
-	}
-	return &authenticatorfactory.RequestHeaderConfig{
-		UsernameHeaders:     names(func(h clienttrust.Headers) []string { return h.Usernames }),
-		UIDHeaders:          names(func(h clienttrust.Headers) []string { return h.UIDs }),
-		GroupHeaders:        names(func(h clienttrust.Headers) []string { return h.Groups }),
-		ExtraHeaderPrefixes: names(func(h clienttrust.Headers) []string { return h.ExtraPrefixes }),
-	}
 }
 
 // keepOpen keeps the connection of an anonymous client. WithAuthentication would close it after each request over

@@ -51,8 +51,11 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"certificates that a client may present": fmt.Sprintf(
 			"%d, and of these %d intermediates with one subject; then 401", clienttrust.MaxPresented, clienttrust.MaxOfOneName,
 		),
-		"certificates refused that are remembered": fmt.Sprintf("%d, for %.0f minute, or until a CA changes", clienttrust.MaxRefused, clienttrust.RefusedFor.Minutes()),
-		"body of a TokenCredentialRequest":         kib(maxLogin) + ", then 413",
+		"certificates refused that are remembered": fmt.Sprintf(
+			"%[1]d of users and %[1]d of front proxies, for %.0[2]f minute, or until a CA changes",
+			clienttrust.MaxRefused, clienttrust.RefusedFor.Minutes(),
+		),
+		"body of a TokenCredentialRequest": kib(maxLogin) + ", then 413",
 	} {
 		if row := "| " + what + " | " + limit + " |\n"; !strings.Contains(string(content), row) {
 			t.Errorf("docs/reference/agent.md has no row %q", row)

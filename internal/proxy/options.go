@@ -56,6 +56,7 @@ type Options struct {
 	// DrainTimeout is how long ordinary requests have to finish after DrainDelay, 60 s by default.
 	DrainTimeout time.Duration
 	// ProbeInterval is how often the proxy asks again whether the API server admits anonymous users, 1 min by default.
+	// It asks six times as often for the client CAs and front proxy settings.
 	ProbeInterval time.Duration
 	// Audit is the log of requests. Without it, requests are not logged.
 	Audit *AuditLog

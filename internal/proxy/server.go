@@ -89,7 +89,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{
 		Options:    o,
 		drain:      newDrain(),
-		trust:      clienttrust.NewStore(o.SignerCABundle, questions.CoreV1(), o.Clock, klog.FromContext(ctx)),
+		trust:      clienttrust.NewStore(o.SignerCABundle, questions.CoreV1(), o.Clock),
 		anonymous:  identity.NewAnonymous(loginGroup, up.Address(), up),
 		upstream:   up,
 		edge:       edge.New(o.Admission),
@@ -97,11 +97,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		refused:    logs.NewSampler("Refused credentials"),
 		failed:     logs.NewSampler("Could not forward a request"),
 	}
-	err = s.trust.Prime(ctx)
-	if err == nil {
-		err = s.anonymous.Prime(ctx)
-	}
-	if err != nil {
+	if err := errors.Join(s.trust.Refresh(ctx), s.anonymous.Refresh(ctx)); err != nil {
 		up.Close()
 		return nil, err
 	}
@@ -173,7 +169,6 @@ func (s *Server) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer s.upstream.Close()
-	go s.trust.Follow(work)
 	go s.followAPIServer(work)
 
 	s.Metrics.running.Store(s)
@@ -200,10 +195,17 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.shutDown(work, logger)
 }
 
-// followAPIServer asks the API server from time to time for its policy about anonymous users.
+// followAPIServer asks from time to time whom the API server admits. Without an answer, all stays as it was.
 func (s *Server) followAPIServer(ctx context.Context) {
-	_ = wait.PollUntilContextCancel(ctx, s.ProbeInterval, false, func(ctx context.Context) (bool, error) {
-		s.anonymous.Refresh(ctx)
+	turn := 0
+	_ = wait.PollUntilContextCancel(ctx, s.ProbeInterval/6, false, func(ctx context.Context) (bool, error) {
+		err := s.trust.Refresh(ctx)
+		if turn++; turn%6 == 0 {
+			err = errors.Join(err, s.anonymous.Refresh(ctx))
+		}
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("Kept what was known of whom the API server admits", "reason", err.Error())
+		}
 		return false, nil
 	})
 }

@@ -38,7 +38,7 @@ func tlsConfig(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error),
 			conn.Shaking(hello.Context().Done())
 			config.VerifyConnection = func(state tls.ConnectionState) error {
 				// One that was found to be good before, and still is.
-				known, ok, err := trust.Current().Known(clienttrust.Users, state.PeerCertificates)
+				known, ok, err := trust.Current().Users.Known(state.PeerCertificates)
 				if err == nil && ok && !request.IsAnonymous(known.User) {
 					conn.Claim(known.User.GetName())
 				}

@@ -427,13 +427,10 @@ func same(int) string        { return "unknown" }
 // verified once.
 func TestCostlyChains(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t)
-	frontProxyCA := newCA(t, "front proxy CA")
-	p.api.changeConfigMap(func(data map[string]string) {
-		data["requestheader-client-ca-file"] = string(frontProxyCA.CertPEM())
-		data["requestheader-username-headers"] = `["X-Remote-User"]`
-	})
-	eventually(t, func() bool { return p.Server.trust.Current().FrontProxy != nil })
+	p := newProxy(t)
+	p.api.configMap["requestheader-client-ca-file"] = string(newCA(t, "front proxy CA").CertPEM())
+	p.api.configMap["requestheader-username-headers"] = `["X-Remote-User"]`
+	p.start(t)
 	for _, test := range []struct {
 		name  string
 		chain *tls.Certificate

@@ -4,67 +4,58 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authentication/request/anonymous"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 )
 
-const probeTimeout = 10 * time.Second
+const (
+	probeTimeout = 10 * time.Second
+	// otherPath stands for all paths that are no health checks.
+	otherPath = "/api/v1/nodes"
+)
 
 // healthPaths may be open to anonymous users even when nothing else is.
 var healthPaths = [...]string{"/healthz", "/readyz", "/livez"}
 
-// anonymousPolicy says what the API server admits without credentials.
-type anonymousPolicy struct {
-	health [len(healthPaths)]bool
-	rest   bool
-}
-
-// Anonymous admits anonymous users where the API server does. It always admits them to TokenCredentialRequest, which is
-// how users without credentials get some.
+// Anonymous admits anonymous users where the API server does: to everything, to nothing, or to some health checks
+// alone. It always admits them to TokenCredentialRequest, which is how users without credentials get some.
 type Anonymous struct {
 	loginGroup string
 	upstream   *url.URL
 	transport  http.RoundTripper
-	policy     atomic.Pointer[anonymousPolicy]
+	admits     atomic.Pointer[map[string]bool] // by path
 }
 
-// NewAnonymous returns one that admits nobody before Prime. LoginGroup is the API group of TokenCredentialRequest.
-// Requests over transport have no credentials.
+// NewAnonymous returns one that admits nobody to anything else before Refresh. LoginGroup is the API group of
+// TokenCredentialRequest. Requests over transport have no credentials.
 func NewAnonymous(loginGroup string, upstream *url.URL, transport http.RoundTripper) *Anonymous {
-	return &Anonymous{loginGroup: loginGroup, upstream: upstream, transport: transport}
+	a := &Anonymous{loginGroup: loginGroup, upstream: upstream, transport: transport}
+	a.admits.Store(&map[string]bool{})
+	return a
 }
 
 // AuthenticateRequest implements authenticator.Request.
 func (a *Anonymous) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
-	if !a.admits(req) {
+	admits := *a.admits.Load()
+	admitted, ok := admits[req.URL.Path]
+	if !ok {
+		admitted = admits[otherPath]
+	}
+	if info, ok := apirequest.RequestInfoFrom(req.Context()); ok && IsLogin(info, a.loginGroup) {
+		admitted = true
+	}
+	if !admitted {
 		return nil, false, nil
 	}
-	nobody := &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
-	return &authenticator.Response{User: nobody}, true, nil
-}
-
-func (a *Anonymous) admits(req *http.Request) bool {
-	policy := a.policy.Load()
-	if policy == nil {
-		return false
-	}
-	for i, path := range healthPaths {
-		if req.URL.Path == path {
-			return policy.health[i]
-		}
-	}
-	if policy.rest {
-		return true
-	}
-	info, ok := apirequest.RequestInfoFrom(req.Context())
-	return ok && IsLogin(info, a.loginGroup)
+	return anonymous.NewAuthenticator(nil).AuthenticateRequest(req)
 }
 
 // IsLogin is true for TokenCredentialRequests.
@@ -73,34 +64,36 @@ func IsLogin(info *apirequest.RequestInfo, group string) bool {
 		info.Subresource == ""
 }
 
-// probe sends requests without credentials to the API server to find out which of them it admits.
-func (a *Anonymous) probe(ctx context.Context) (*anonymousPolicy, error) {
-	policy := &anonymousPolicy{}
-	health, err := a.admitted(ctx, "/healthz", "")
+// Refresh sends requests without credentials to the API server to find out which of them it admits. When that cannot be
+// told, the last answers are kept.
+func (a *Anonymous) Refresh(ctx context.Context) error {
+	const unknown = "could not detect if anonymous authentication is enabled: error from %s API: %w"
+	health, err := a.admitted(ctx, healthPaths[0])
 	if err != nil {
-		return nil, fmt.Errorf("could not detect if anonymous authentication is enabled: error from healthz API: %w", err)
+		return fmt.Errorf(unknown, "healthz", err)
 	}
-	policy.health[0] = health
-	for i, path := range healthPaths[1:] {
-		admitted, err := a.admitted(ctx, path, "")
-		if err != nil {
-			admitted = health // the API server does not have this path or is not ready: same as /healthz
+	other, err := a.admitted(ctx, otherPath)
+	if err != nil {
+		return fmt.Errorf(unknown, "v1 nodes", err)
+	}
+	admits := map[string]bool{healthPaths[0]: health, otherPath: other}
+	for _, path := range healthPaths[1:] {
+		if admits[path], err = a.admitted(ctx, path); err != nil {
+			admits[path] = health // the API server does not have this path or is not ready
 		}
-		policy.health[i+1] = admitted
 	}
-	policy.rest, err = a.admitted(ctx, "/api/v1/nodes", "limit=1")
-	if err != nil {
-		return nil, fmt.Errorf("could not detect if anonymous authentication is enabled: error from v1 nodes API: %w", err)
+	if last := a.admits.Swap(&admits); !maps.Equal(*last, admits) {
+		klog.FromContext(ctx).Info("Found out where the API server admits anonymous users", "admits", admits)
 	}
-	return policy, nil
+	return nil
 }
 
 // admitted is true when the API server let the request pass authentication.
-func (a *Anonymous) admitted(ctx context.Context, path, query string) (bool, error) {
+func (a *Anonymous) admitted(ctx context.Context, path string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	target := a.upstream.JoinPath(path)
-	target.RawQuery = query
+	target.RawQuery = "limit=1" // of nodes, one would do
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return false, err
@@ -118,27 +111,4 @@ func (a *Anonymous) admitted(ctx context.Context, path, query string) (bool, err
 		return false, nil
 	}
 	return false, fmt.Errorf("unexpected answer %q", res.Status)
-}
-
-// Prime finds out for the first time what the API server admits. It returns an error when that cannot be told.
-func (a *Anonymous) Prime(ctx context.Context) error {
-	policy, err := a.probe(ctx)
-	if err != nil {
-		return err
-	}
-	a.policy.Store(policy)
-	return nil
-}
-
-// Refresh probes again. When the API server gives no answer, the last policy is kept.
-func (a *Anonymous) Refresh(ctx context.Context) {
-	policy, err := a.probe(ctx)
-	if err != nil {
-		klog.FromContext(ctx).V(2).Info("Kept the last known anonymous authentication policy", "reason", err.Error())
-		return
-	}
-	if last := a.policy.Swap(policy); last == nil || *last != *policy {
-		klog.FromContext(ctx).Info("Anonymous authentication of the API server changed",
-			"health", policy.health, "rest", policy.rest)
-	}
 }

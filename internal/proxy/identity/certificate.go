@@ -1,10 +1,7 @@
 package identity
 
 import (
-	"context"
-	"crypto/x509"
 	"net/http"
-	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
@@ -20,40 +17,38 @@ type clientCertificates struct {
 
 // user reads the user from a client certificate: common name, organizations, UID.
 func (c *clientCertificates) user(req *http.Request) (*authenticator.Response, bool, error) {
-	if req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
-		return nil, false, nil
-	}
-	user, err := c.verify(req.Context(), c.trust.Current(), clienttrust.Users, req.TLS.PeerCertificates)
-	return user, err == nil, err
+	return c.verify(req, c.trust.Current().Users)
 }
 
 // frontProxy believes the X-Remote-* headers of a client that presents the front proxy's certificate. It does not look
-// at the certificate of a request without such headers.
+// at the certificate of a request without such headers. The headers go no further, whoever sent them.
 func (c *clientCertificates) frontProxy(req *http.Request) (*authenticator.Response, bool, error) {
 	trusted := c.trust.Current()
-	if req.TLS == nil || len(req.TLS.PeerCertificates) == 0 || trusted.FrontProxy == nil ||
-		!slices.ContainsFunc(trusted.Headers.Usernames, func(name string) bool { return req.Header.Get(name) != "" }) {
-		return nil, false, nil
+	named, ok, err := trusted.TakeHeaders(req)
+	if ok && err == nil {
+		_, ok, err = c.verify(req, trusted.FrontProxies)
 	}
-	if _, err := c.verify(req.Context(), trusted, clienttrust.FrontProxies, req.TLS.PeerCertificates); err != nil {
-		return nil, false, err
-	}
-	return trusted.FrontProxy.AuthenticateRequest(req)
+	return named, ok, err
 }
 
 // verify returns the user whom the certificates of a request name. They are verified once in a generation of CAs,
 // also when they are refused, and a few at a time: until then it is not known who makes us do that work.
 func (c *clientCertificates) verify(
-	ctx context.Context, trusted *clienttrust.Trust, what clienttrust.Purpose, presented []*x509.Certificate,
-) (*authenticator.Response, error) {
-	if user, known, err := trusted.Known(what, presented); known {
-		return user, err
+	req *http.Request, by *clienttrust.Verifier,
+) (*authenticator.Response, bool, error) {
+	if req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
+		return nil, false, nil
+	}
+	presented, ctx := req.TLS.PeerCertificates, req.Context()
+	if user, known, err := by.Known(presented); known {
+		return user, err == nil, err
 	}
 	turn, err := takeTurn(ctx, c.work, admission.Certificate, "waiting for a turn to verify the client certificate")
 	if err != nil {
 		noteUnavailable(ctx, err)
-		return nil, err
+		return nil, false, err
 	}
 	defer turn.Leave()
-	return trusted.Verify(what, presented)
+	user, err := by.Verify(presented)
+	return user, err == nil, err
 }

@@ -4,12 +4,25 @@ package clienttrust
 
 import (
 	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"sync"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
+
+// ConfigMap is the name of the one in which the API server publishes its client CA and its front proxy settings.
+const ConfigMap = "extension-apiserver-authentication"
 
 // Store combines the signer CA with the CAs and settings that the cluster publishes. It parses PEM only after a change.
 // It is safe for concurrent use.
@@ -17,17 +30,17 @@ type Store struct {
 	signer func() []byte
 	core   corev1client.CoreV1Interface
 	clock  clock.PassiveClock
-	log    klog.Logger
 
 	mu      sync.Mutex
+	data    map[string]string // of the ConfigMap that was read last
 	cluster *settings
 	last    *Trust
 }
 
-// NewStore makes a store that trusts the CAs in signer's PEM, and nothing else before Prime or Follow has read the
-// cluster's settings from core. The signer is asked with each request; nil means that there is none.
-func NewStore(signer func() []byte, core corev1client.CoreV1Interface, clk clock.PassiveClock, log klog.Logger) *Store {
-	return &Store{signer: signer, core: core, clock: clk, log: log, cluster: &settings{}}
+// NewStore makes a store that trusts the CAs in signer's PEM, and nothing else before Refresh has read the cluster's
+// settings from core. The signer is asked with each request; nil means that there is none.
+func NewStore(signer func() []byte, core corev1client.CoreV1Interface, clk clock.PassiveClock) *Store {
+	return &Store{signer: signer, core: core, clock: clk, cluster: &settings{}}
 }
 
 // Current returns what is trusted now. The same pointer means that nothing changed.
@@ -35,7 +48,80 @@ func (s *Store) Current() *Trust {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if signer := s.signer(); s.last == nil || s.last.cluster != s.cluster || !bytes.Equal(s.last.signer, signer) {
-		s.last = newTrust(signer, s.cluster, s.clock, s.log)
+		s.last = newTrust(signer, s.cluster, s.clock)
 	}
 	return s.last
+}
+
+// Refresh reads the ConfigMap. A cluster without it trusts no client certificates of its own. One that was deleted
+// changes nothing: the API server writes it again within a minute.
+func (s *Store) Refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	configMap, err := s.core.ConfigMaps(metav1.NamespaceSystem).Get(ctx, ConfigMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		klog.FromContext(ctx).V(2).Info("Found no client authentication settings of the cluster",
+			"configMap", klog.KRef(metav1.NamespaceSystem, ConfigMap))
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading ConfigMap %q: %w", metav1.NamespaceSystem+"/"+ConfigMap, err)
+	}
+	s.take(ctx, configMap.Data)
+	return nil
+}
+
+// take takes over the data of the ConfigMap. What cannot be parsed changes nothing. What is gone is no longer trusted.
+func (s *Store) take(ctx context.Context, data map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if maps.Equal(data, s.data) {
+		return
+	}
+	s.data = data
+	log := klog.FromContext(ctx).WithValues("configMap", klog.KRef(metav1.NamespaceSystem, ConfigMap))
+	next, err := parseSettings(data)
+	if err != nil {
+		log.Error(err, "Kept the last good client authentication settings of the cluster")
+		return
+	}
+	s.cluster = next
+	log.Info("Read the cluster's client authentication settings",
+		"clientCAs", len(next.users), "frontProxyCAs", len(next.proxies))
+}
+
+// settings are what the cluster publishes in the ConfigMap.
+type settings struct {
+	users, proxies []*x509.Certificate             // CAs
+	proxyNames     headerrequest.StaticStringSlice // common names of front proxies; empty for all
+	// the headers in which a front proxy says who the user is
+	usernames, uids, groups, extraPrefixes headerrequest.StaticStringSlice
+}
+
+// parseSettings reads all or nothing: the CA of one version must not meet the allowed names of another.
+func parseSettings(data map[string]string) (*settings, error) {
+	s := &settings{}
+	list := func(into *headerrequest.StaticStringSlice) func([]byte) error {
+		return func(text []byte) error { return json.Unmarshal(text, into) }
+	}
+	roots := func(into *[]*x509.Certificate) func([]byte) error {
+		return func(text []byte) (err error) { *into, err = cert.ParseCertsPEM(text); return err }
+	}
+	for key, parse := range map[string]func([]byte) error{
+		"client-ca-file":                     roots(&s.users),
+		"requestheader-client-ca-file":       roots(&s.proxies),
+		"requestheader-allowed-names":        list(&s.proxyNames),
+		"requestheader-username-headers":     list(&s.usernames),
+		"requestheader-uid-headers":          list(&s.uids),
+		"requestheader-group-headers":        list(&s.groups),
+		"requestheader-extra-headers-prefix": list(&s.extraPrefixes),
+	} {
+		if data[key] == "" {
+			continue
+		}
+		if err := parse([]byte(data[key])); err != nil {
+			return nil, fmt.Errorf("parsing %s: %w", key, err)
+		}
+	}
+	return s, nil
 }

@@ -3,14 +3,16 @@ package clienttrust
 import (
 	"bytes"
 	"crypto/x509"
+	"errors"
 	"maps"
+	"math/big"
+	"net/http"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/cache"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/cert"
-	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -28,8 +30,7 @@ func newCA(t *testing.T, name string) *certs.CA {
 
 func newStore(t *testing.T, signer func() []byte) *Store {
 	t.Helper()
-	logger, _ := ktesting.NewTestContext(t)
-	return NewStore(signer, corev1client.New(nil), clock.RealClock{}, logger)
+	return NewStore(signer, corev1client.New(nil), clock.RealClock{})
 }
 
 func TestTrustChangesOnlyWhenSomethingChanged(t *testing.T) {
@@ -75,7 +76,7 @@ func TestSettingsAreAllOrNothing(t *testing.T) {
 	}
 	store.take(t.Context(), data)
 	last := store.Current()
-	if last.FrontProxy == nil {
+	if _, ok, _ := last.TakeHeaders(&http.Request{Header: http.Header{"X-Remote-User": {"jane"}}}); !ok {
 		t.Fatal("want a front proxy believed")
 	}
 	other := string(newCA(t, "other").CertPEM())
@@ -98,13 +99,13 @@ const brokenPEM = "-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\
 // TestBoundedCaches puts more into each cache than it holds.
 func TestBoundedCaches(t *testing.T) {
 	t.Parallel()
-	trusted := newStore(t, func() []byte { return nil }).Current()
+	users := newStore(t, func() []byte { return nil }).Current().Users
 	for name, one := range map[string]struct {
 		cache *cache.LRUExpireCache
 		most  int
 	}{
-		"refused certificates": {trusted.refused, MaxRefused},
-		"certificates":         {trusted.verified, maxVerified},
+		"refused certificates": {users.refused, MaxRefused},
+		"certificates":         {users.verified, maxVerified},
 	} {
 		for i := range one.most + 10 {
 			one.cache.Add(i, nil, time.Minute)
@@ -121,8 +122,7 @@ func TestVerifyRemembers(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Now())
 	signer := newCA(t, "signer")
-	logger, _ := ktesting.NewTestContext(t)
-	trusted := NewStore(signer.CertPEM, corev1client.New(nil), clk, logger).Current()
+	trusted := NewStore(signer.CertPEM, corev1client.New(nil), clk).Current()
 	presented := func(ca *certs.CA, begins time.Time) []*x509.Certificate {
 		pair, err := ca.IssueClient(certs.ClientIdentity{Username: "jane"}, begins, time.Hour)
 		if err != nil {
@@ -138,8 +138,8 @@ func TestVerifyRemembers(t *testing.T) {
 	clk.SetTime(early[0].NotBefore.Add(-30 * time.Second)) // certificates begin somewhat before they are asked for
 	good := presented(signer, clk.Now())
 	stranger := presented(newCA(t, "other"), clk.Now())
-	known := func(what Purpose, certificates []*x509.Certificate) string {
-		switch user, ok, err := trusted.Known(what, certificates); {
+	known := func(by *Verifier, certificates []*x509.Certificate) string {
+		switch user, ok, err := by.Known(certificates); {
 		case !ok:
 			return "unknown"
 		case err != nil:
@@ -150,31 +150,42 @@ func TestVerifyRemembers(t *testing.T) {
 	}
 	for _, step := range []struct {
 		name     string
-		what     Purpose
+		by       *Verifier
 		client   []*x509.Certificate
 		passes   time.Duration
 		verifies bool
 		want     string
 	}{
-		{"nothing presented", Users, nil, 0, false, "unknown"},
-		{"not seen before", Users, good, 0, false, "unknown"},
-		{"a user", Users, good, 0, true, "jane"},
-		{"that user as a front proxy", FrontProxies, good, 0, false, "unknown"},
-		{"refused as a front proxy", FrontProxies, good, 0, true, "refused"},
-		{"a certificate of another CA", Users, stranger, 0, true, "refused"},
-		{"one that is not valid yet", Users, early, 0, true, "refused"},
-		{"which becomes valid", Users, early, 31 * time.Second, false, "unknown"},
-		{"and is good", Users, early, 0, true, "jane"},
-		{"the other one, still", Users, stranger, 0, false, "refused"},
-		{"and later", Users, stranger, RefusedFor, false, "unknown"},
-		{"one that has expired", Users, good, time.Hour, false, "refused"},
+		{"nothing presented", trusted.Users, nil, 0, false, "unknown"},
+		{"not seen before", trusted.Users, good, 0, false, "unknown"},
+		{"a user", trusted.Users, good, 0, true, "jane"},
+		{"that user as a front proxy", trusted.FrontProxies, good, 0, false, "unknown"},
+		{"refused as a front proxy", trusted.FrontProxies, good, 0, true, "refused"},
+		{"a certificate of another CA", trusted.Users, stranger, 0, true, "refused"},
+		{"one that is not valid yet", trusted.Users, early, 0, true, "refused"},
+		{"which becomes valid", trusted.Users, early, 31 * time.Second, false, "unknown"},
+		{"and is good", trusted.Users, early, 0, true, "jane"},
+		{"the other one, still", trusted.Users, stranger, 0, false, "refused"},
+		{"and later", trusted.Users, stranger, RefusedFor, false, "unknown"},
+		{"one that has expired", trusted.Users, good, time.Hour, false, "refused"},
 	} {
 		clk.SetTime(clk.Now().Add(step.passes))
 		if step.verifies {
-			_, _ = trusted.Verify(step.what, step.client)
+			_, _ = step.by.Verify(step.client)
 		}
-		if got := known(step.what, step.client); got != step.want {
+		if got := known(step.by, step.client); got != step.want {
 			t.Errorf("%s: want %q, got %q", step.name, step.want, got)
 		}
+	}
+}
+
+// TestRefusalsHoldNoCertificates looks at what is remembered of a refused certificate: a text, and a short one.
+func TestRefusalsHoldNoCertificates(t *testing.T) {
+	t.Parallel()
+	users := newStore(t, func() []byte { return nil }).Current().Users
+	long := &x509.Certificate{SerialNumber: new(big.Int).Lsh(big.NewInt(1), 8<<10), NotAfter: time.Now().Add(time.Hour)}
+	_, err := users.Verify([]*x509.Certificate{long})
+	if err == nil || errors.Unwrap(err) != nil || len(err.Error()) > 1024 {
+		t.Errorf("want a short text, got %v", err)
 	}
 }

@@ -1,0 +1,136 @@
+package clienttrust
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+)
+
+const (
+	// MaxPresented is how many certificates a client may present: its own, and those that lead from it to a CA. It
+	// takes as many signatures to verify, or more, before anything is known about the client.
+	MaxPresented = 8
+	// MaxOfOneName is how many of them may have the same subject. Each of them could have issued a certificate that
+	// names this subject as its issuer, and all have to be tried.
+	MaxOfOneName = 2
+	// MaxRefused is how many refusals a Verifier remembers.
+	MaxRefused = 4096
+	// RefusedFor is for how long a refusal is remembered.
+	RefusedFor = time.Minute
+
+	maxVerified = 4096
+)
+
+// Verifier believes the certificates of some CAs. It remembers which it has verified, and is safe for concurrent use.
+type Verifier struct {
+	roots *x509.CertPool
+	whom  x509request.UserConversionFunc // the user whom a chain names; false if such a name is not accepted
+	clock clock.PassiveClock
+	// errors and *authenticator.Response by keyOf
+	refused, verified *cache.LRUExpireCache
+}
+
+func newVerifier(roots *x509.CertPool, whom x509request.UserConversionFunc, clk clock.PassiveClock) *Verifier {
+	return &Verifier{
+		roots: roots, whom: whom, clock: clk,
+		refused:  cache.NewLRUExpireCacheWithClock(MaxRefused, clk),
+		verified: cache.NewLRUExpireCacheWithClock(maxVerified, clk),
+	}
+}
+
+// keyOf is a hash of a client certificate and of the intermediates that were presented with it.
+func keyOf(presented []*x509.Certificate) [sha256.Size]byte {
+	h := sha256.New()
+	for _, c := range presented {
+		h.Write(c.Raw) // which says itself where it ends
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// Known returns what was found out before about the certificates that a client presents, its own first: the user whom
+// they name (none for front proxies), or why they are not good. It costs little, and refuses at once what would be much
+// work to verify. It is false when nothing is known, or nothing presented.
+func (v *Verifier) Known(presented []*x509.Certificate) (*authenticator.Response, bool, error) {
+	if len(presented) == 0 {
+		return nil, false, nil
+	}
+	if err := check(presented, v.clock.Now()); err != nil {
+		return nil, true, err
+	}
+	key := keyOf(presented)
+	if user, ok := v.verified.Get(key); ok {
+		return user.(*authenticator.Response), true, nil
+	}
+	if refusal, ok := v.refused.Get(key); ok {
+		return nil, true, refusal.(error)
+	}
+	return nil, false, nil
+}
+
+// check refuses certificates that would be much work to verify, before any of it, and those that are too early or too
+// late: that is not remembered, so the certificate is good as soon as it is valid.
+func check(presented []*x509.Certificate, now time.Time) error {
+	if len(presented) > MaxPresented {
+		return fmt.Errorf("the client presented %d certificates, and %d is the limit", len(presented), MaxPresented)
+	}
+	if from, until := presented[0].NotBefore, presented[0].NotAfter; now.Before(from) || now.After(until) {
+		return fmt.Errorf("the client certificate is valid from %s to %s", from, until)
+	}
+	named := map[string]int{}
+	for _, c := range presented[1:] {
+		named[string(c.RawSubject)]++
+		if named[string(c.RawSubject)] > MaxOfOneName {
+			return fmt.Errorf("the client presented more than %d intermediate certificates with one subject", MaxOfOneName)
+		}
+	}
+	return nil
+}
+
+// Verify verifies what Known does not know, at least one certificate, and remembers the result, also of a refusal.
+func (v *Verifier) Verify(presented []*x509.Certificate) (*authenticator.Response, error) {
+	if user, known, err := v.Known(presented); known { // it was verified meanwhile
+		return user, err
+	}
+	now := v.clock.Now()
+	user, until, err := v.verify(presented, now)
+	if err != nil {
+		// Only the text is kept: an error of x509 holds the certificate.
+		text := fmt.Sprintf("verifying the client certificate with serial number %s: %v", presented[0].SerialNumber, err)
+		err = errors.New(request.Bounded(text))
+		v.refused.Add(keyOf(presented), err, RefusedFor)
+		return nil, err
+	}
+	v.verified.Add(keyOf(presented), user, until.Sub(now))
+	return user, nil
+}
+
+// verify returns the user whom a certificate names, and how long the chain from it to a CA is valid.
+func (v *Verifier) verify(presented []*x509.Certificate, now time.Time) (
+	user *authenticator.Response, until time.Time, err error,
+) {
+	chains, err := presented[0].Verify(x509.VerifyOptions{
+		Roots:         v.roots,
+		Intermediates: pool(presented[1:]),
+		CurrentTime:   now,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return nil, until, err
+	}
+	user, ok, err := v.whom(chains[0])
+	if err == nil && !ok {
+		err = fmt.Errorf("the common name %q is not accepted", presented[0].Subject.CommonName)
+	}
+	soonest := func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }
+	return user, slices.MinFunc(chains[0], soonest).NotAfter, err
+}
