@@ -234,9 +234,9 @@ func TestConfigurationIsDocumented(t *testing.T) {
 
 func TestNearest(t *testing.T) {
 	t.Parallel()
-	known := []string{"kubeconfig", "kubeconfig-context", "namespace", "timeout"}
+	known := []string{"cert", "kubeconfig", "kubeconfig-context", "namespace", "secret", "timeout"}
 	for text, want := range map[string]string{
-		"kubekonfig": "kubeconfig", "timeuot": "timeout", "name-space": "namespace", "kubeconfigcontext": "kubeconfig-context", "": "", "colour": "", "timeout": "timeout",
+		"secert": "secret", "kubekonfig": "kubeconfig", "timeuot": "timeout", "name-space": "namespace", "kubeconfigcontext": "kubeconfig-context", "": "", "colour": "", "timeout": "timeout",
 	} {
 		if got := factory.Nearest(text, known); got != want {
 			t.Errorf("Nearest(%q) is %q, want %q", text, got, want)

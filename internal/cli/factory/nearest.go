@@ -33,11 +33,12 @@ func NearestFlag(cmd *cobra.Command, err error) string {
 	return part
 }
 
-// Nearest returns the one of known that text is most likely a misspelling of; empty when none is near.
+// Nearest returns the one of known that text is most likely a misspelling of; empty when none is near. Of two that are
+// as near, it is the one of the same length, as letters are often swapped.
 func Nearest(text string, known []string) string {
 	best, distance := "", max(2, len(text)/3)+1
 	for _, one := range known {
-		if d := edits(text, one); d < distance {
+		if d := edits(text, one); d < distance || best != "" && d == distance && len(one) == len(text) {
 			best, distance = one, d
 		}
 	}
