@@ -44,7 +44,7 @@ func TestReadsAheadInOrder(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			upstream := &piecemeal{pieces: []string{"one, ", "two, ", "three, ", "four, ", "five"}}
-			body := newAheadBody(upstream, standard(), jane, nil)
+			body := newAheadBody(upstream, standard(), jane, func() {})
 			go func() {
 				time.Sleep(time.Duration(from) * 500 * time.Millisecond)
 				body.ReadAhead()
@@ -80,7 +80,7 @@ func TestReadsAheadAfterTheRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		upstream := &piecemeal{pieces: []string{"one", "two"}}
-		body := newAheadBody(upstream, standard(), jane, nil)
+		body := newAheadBody(upstream, standard(), jane, func() {})
 		time.AfterFunc(500*time.Millisecond, body.ReadAhead)
 		if n, err := body.Read(make([]byte, 100)); n != len("one") || err != nil {
 			t.Fatalf("read %d bytes: %v", n, err)
@@ -111,7 +111,7 @@ func TestReadsAheadWithinBounds(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				a := admission.New(admission.LimitsFor(test.memory, 2))
-				body := newAheadBody(endless{}, a, jane, nil)
+				body := newAheadBody(endless{}, a, jane, func() {})
 				body.ReadAhead()
 				synctest.Wait()
 				held := a.Total(jane)

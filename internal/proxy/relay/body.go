@@ -3,7 +3,6 @@ package relay
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 
@@ -15,11 +14,11 @@ import (
 
 var errUnreadableBody = apierrors.NewBadRequest("the request body could not be read")
 
-// holdBody reads the body, up to edge.MaxHeldBody, so that a body which comes slowly keeps nothing busy at the API server. A
-// body that is here as a whole can be sent again when the API server has not processed it (GOAWAY).
-func holdBody(req *http.Request, bound request.Body) error {
+// holdBody reads the body, up to edge.MaxHeldBody, so that a body which comes slowly keeps nothing busy at the API
+// server. A body that is here as a whole can be sent again when the API server has not processed it (GOAWAY).
+func holdBody(req *http.Request, bound request.Body) (here bool, err error) {
 	if req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0 {
-		return nil
+		return true, nil
 	}
 	req.Header.Del("Expect") // net/http has told the client to go on, or does so now
 	var body bytes.Buffer
@@ -28,20 +27,20 @@ func holdBody(req *http.Request, bound request.Body) error {
 		most = min(most, req.ContentLength)
 		body.Grow(int(most) + bytes.MinRead) // all at once
 	}
-	_, err := io.CopyN(&body, req.Body, most)
+	_, err = io.CopyN(&body, req.Body, most)
 	switch {
 	case err != nil && (req.ContentLength > 0 || !errors.Is(err, io.EOF)):
-		return fmt.Errorf("reading the request body: %w", err)
+		return false, errUnreadableBody
 	case err == nil && req.ContentLength != most:
 		req.Body = struct {
 			io.Reader
 			io.Closer
 		}{io.MultiReader(&body, req.Body), req.Body}
-		return nil
+		return false, nil
 	}
 	bound.Unbind() // also when its end is not announced yet
 	req.TransferEncoding, req.ContentLength = nil, int64(body.Len())
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body.Bytes())), nil }
 	req.Body, err = req.GetBody()
-	return err
+	return true, err
 }

@@ -30,12 +30,12 @@ const (
 	watchBufferSize = 2 << 10
 )
 
-// Options is what NewHandler needs. All of it is required, except Admission.
+// Options is what NewHandler needs. All of it is required.
 type Options struct {
 	Upstream *Upstream
 	// Token is the upstream credential.
 	Token TokenSource
-	// Admission, if set, says how much of an answer may wait here.
+	// Admission says how much of an answer may wait here.
 	Admission *admission.Admission
 	// Failed takes the reasons why requests could not be forwarded.
 	Failed     *logs.Sampler
@@ -62,7 +62,7 @@ func NewHandler(options Options) http.Handler {
 func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:        f.address,
-		Transport:      &asUser{f.Token, holdAnswer{endTurn{f.Upstream}, f.Admission}},
+		Transport:      &asUser{f.Token, holdAnswer{f.Upstream, f.Admission}},
 		FlushInterval:  -1, // watches stream
 		BufferPool:     newBufferPool(buffer),
 		ModifyResponse: f.checkAnswer,

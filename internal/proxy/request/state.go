@@ -54,7 +54,7 @@ type State struct {
 	UpstreamToken string
 	// Unavailable says why the API server could not be asked who the user is, and is nil when it could.
 	Unavailable error
-	// EndTurn ends the turn of the request at the API server. It is nil for requests that have none.
+	// EndTurn ends the turn of the request at the API server, if it has one. It may be called more than once.
 	EndTurn func()
 	// Login is what is to be done about a TokenCredentialRequest that has a turn, nil for other requests.
 	Login *Login
