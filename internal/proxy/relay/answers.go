@@ -36,7 +36,8 @@ func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	state := request.From(req.Context())
-	noteAnswer(state, res)
+	state.AnswerGood = res.StatusCode == http.StatusOK
+	state.AnswerLong = res.ContentLength >= longAnswer || res.Header.Get("Content-Encoding") != ""
 	needs := t.prepare(res, state)
 	// A login's answer is a certificate and a key, or a message. No other client's bytes keep a user from logging in.
 	if needs > 0 && state.Login == nil {
@@ -205,21 +206,13 @@ func (b *aheadBody) next() (one piece, err error) {
 
 // Whole implements request.Answer. It is true when the API server is done with the answer.
 func (b *aheadBody) Whole() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.err != nil
+	_, end := b.sent()
+	return end != nil
 }
 
-// Length implements request.Answer. It is how much the API server has sent so far.
-func (b *aheadBody) Length() int {
+// sent is how much the API server has sent so far, and what it ended with: io.EOF when that is all.
+func (b *aheadBody) sent() (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.taken
-}
-
-// Complete implements request.Answer. It is true when the API server has sent all of the answer, and it did not break off.
-func (b *aheadBody) Complete() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.err == io.EOF //nolint:errorlint // upstream's own
+	return b.taken, b.err
 }

@@ -53,7 +53,7 @@ func TakeTurn(
 				return
 			}
 		}
-		what, reads := readBy(req)
+		what := readBy(req)
 		who, member := state.Asker()
 		cost := admission.Cost{Kind: admission.Forward, Member: member, Seats: 1}
 		kind := "writes"
@@ -62,7 +62,7 @@ func TakeTurn(
 			state.Initial.Store(true)
 			kind, cost.Seats = "beginnings", admission.BeginningSeats
 		case state.IsStream(), !onlyReads(req):
-		case reads && long.expected(what), requestinfo.LongSelector(req.URL) > 0:
+		case long.expected(what), requestinfo.LongSelector(req.URL) > 0:
 			kind, cost.Seats = "long", admission.LongSeats
 		default:
 			kind = "reads"
@@ -81,9 +81,7 @@ func TakeTurn(
 			turn.Leave()
 		}
 		defer state.EndTurn()
-		if reads && !state.IsStream() {
-			defer long.note(what, state)
-		}
+		defer long.note(what, state)
 		next.ServeHTTP(w, req)
 	})
 }

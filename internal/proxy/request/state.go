@@ -90,11 +90,8 @@ type Login struct {
 type Answer interface {
 	// ReadAhead begins to take the rest of it into memory.
 	ReadAhead()
-	// Whole is true when the API server is done with it, and Complete when it also sent all of it.
+	// Whole is true when the API server is done with it.
 	Whole() bool
-	Complete() bool
-	// Length is how much the API server has sent so far.
-	Length() int
 }
 
 // Body is a client's body that has to come in time.
