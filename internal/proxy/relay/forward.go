@@ -175,11 +175,11 @@ func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err err
 			err = request.ErrClientLeftWrite
 		}
 	default:
-		var problem upstreamProblem
+		var problem string
 		reason := request.Bounded(err.Error())
 		problem, err = upstreamStatus(req, err)
 		f.Upstream.Problems[problem].Add(1)
-		f.Failed.Info(klog.FromContext(req.Context()), "problem", problem.String(), "reason", reason)
+		f.Failed.Info(klog.FromContext(req.Context()), "problem", problem, "reason", reason)
 	}
 	request.WriteStatus(w, req, f.Serializer, err)
 }
@@ -189,7 +189,7 @@ func onlyReads(req *http.Request) bool {
 }
 
 // upstreamStatus turns a transport's error into an answer that says whether it is safe to try again.
-func upstreamStatus(req *http.Request, err error) (upstreamProblem, error) {
+func upstreamStatus(req *http.Request, err error) (problem string, answer error) {
 	text := err.Error()
 	switch {
 	case neverSent(err):

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,7 @@ import (
 
 // tokenIssuer answers TokenRequests.
 type tokenIssuer struct {
+	mu     sync.Mutex
 	asked  []authenticationv1.TokenRequestSpec
 	path   string
 	life   time.Duration
@@ -37,6 +39,8 @@ func (i *tokenIssuer) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	answer := *object.(*authenticationv1.TokenRequest)
 	i.asked, i.path = append(i.asked, answer.Spec), req.Method+" "+req.URL.Path
 	if i.broken {
@@ -75,11 +79,23 @@ func withTokens(
 	})
 }
 
+func (i *tokenIssuer) set(life time.Duration, broken bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.life, i.broken = life, broken
+}
+
+func (i *tokenIssuer) count() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.asked)
+}
+
 // checkToken wants a token, and as many requests for one so far.
 func (i *tokenIssuer) checkToken(t *testing.T, source *ServiceAccountToken, want string, asked int) {
 	t.Helper()
-	if token, err := source.Token(); err != nil || token != want || len(i.asked) != asked {
-		t.Errorf("want %s after %d requests, got %q and %v after %d", want, asked, token, err, len(i.asked))
+	if token, err := source.Token(); err != nil || token != want || i.count() != asked {
+		t.Errorf("want %s after %d requests, got %q and %v after %d", want, asked, token, err, i.count())
 	}
 }
 
@@ -88,35 +104,35 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 	withTokens(t, i, func(t *testing.T, source *ServiceAccountToken, after func(time.Duration)) {
 		after(0)
 		i.checkToken(t, source, "token-1", 1)
-		if want := "POST /api/v1/namespaces/ns/serviceaccounts/account/token"; i.path != want {
-			t.Errorf("want %s, got %s", want, i.path)
-		}
-		if got := i.asked[0].ExpirationSeconds; got == nil || *got != 24*60*60 {
-			t.Errorf("want a day, got %v", got)
-		}
 		after(19 * time.Hour)
 		i.checkToken(t, source, "token-1", 1) // not before four fifths of its life
-		i.life = time.Hour                    // an API server that grants less
+		i.set(time.Hour, false)               // an API server that grants less
 		after(15 * time.Minute)
 		i.checkToken(t, source, "token-2", 2)
 		after(49 * time.Minute)
 		i.checkToken(t, source, "token-3", 3)
 	})
+	if want := "POST /api/v1/namespaces/ns/serviceaccounts/account/token"; i.path != want {
+		t.Errorf("want %s, got %s", want, i.path)
+	}
+	if got := i.asked[0].ExpirationSeconds; got == nil || *got != 24*60*60 {
+		t.Errorf("want a day, got %v", got)
+	}
 }
 
 func TestTokenFailures(t *testing.T) {
 	i := &tokenIssuer{life: 24 * time.Hour, broken: true}
 	withTokens(t, i, func(t *testing.T, source *ServiceAccountToken, after func(time.Duration)) {
 		after(3 * tokenPause)
-		if _, err := source.Token(); err == nil || len(i.asked) != 4 {
-			t.Errorf("want no token, and one asked for at once and then again, got %d requests", len(i.asked))
+		if _, err := source.Token(); err == nil || i.count() != 4 {
+			t.Errorf("want no token, and one asked for at once and then again, got %d requests", i.count())
 		}
-		i.broken = false
+		i.set(24*time.Hour, false)
 		after(tokenPause)
 		i.checkToken(t, source, "token-5", 5)
-		i.broken = true
+		i.set(24*time.Hour, true)
 		after(23 * time.Hour)
-		i.checkToken(t, source, "token-5", len(i.asked)) // it is used until it expires
+		i.checkToken(t, source, "token-5", i.count()) // it is used until it expires
 		after(time.Hour)
 		if _, err := source.Token(); err == nil || !strings.Contains(err.Error(), "expired") {
 			t.Errorf("want no token after it expired, got %v", err)
