@@ -141,11 +141,9 @@ func cannotAct(why string) error {
 
 // asUser sends requests to the API server as the user in their context. It refuses a request without a user.
 type asUser struct {
-	token TokenSource
-	next  http.RoundTripper
+	Options
+	next http.RoundTripper
 }
-
-var errNoToken = request.StatusUnavailable("the proxy has no credential for the API server yet")
 
 // RoundTrip implements http.RoundTripper. ReverseProxy calls it with a copy of the request whose hop-by-hop headers
 // are already removed. So the header can be changed in place, and no later step removes what is set here.
@@ -179,9 +177,10 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 		// The agent then need not ask the cluster's own signer for a certificate.
 		req.Header[extraHeader(signer.AtProxyKey)] = []string{state.Login.Group}
 	}
-	token, err := t.token.Token()
+	token, err := t.Token.Token()
 	if err != nil || token == "" {
-		return nil, errNoToken
+		return nil, t.Upstream.problem(problemNoCredential,
+			request.StatusUnavailable("the proxy has no credential for the API server yet"))
 	}
 	state.UpstreamToken = token
 	req.Header["Authorization"] = []string{"Bearer " + token}

@@ -113,6 +113,12 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	return u, nil
 }
 
+// problem counts a problem, to which answer is the answer.
+func (u *Upstream) problem(name string, answer error) error {
+	u.Problems[name].Add(1)
+	return answer
+}
+
 // Address is that of the API server.
 func (u *Upstream) Address() *url.URL { return u.address }
 
