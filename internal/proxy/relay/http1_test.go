@@ -557,7 +557,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 		put(0)
 		check(idleFor/2, 1)
 		put(0)
-		check(idleFor/2+time.Second, 2)
+		check(idleFor/2+time.Second, 1)
 		check(idleFor/2, 0)
 		put(maxAge + time.Second) // too old
 		check(0, 0)

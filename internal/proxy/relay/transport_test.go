@@ -170,7 +170,6 @@ func withStream(t *testing.T, upgrade string, test func(api *memory, open func()
 		up.Close()
 		close(api.accepted)
 		_ = server.Close()
-		up.plain.unused.Stop()
 	})
 }
 
