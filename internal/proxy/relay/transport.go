@@ -91,17 +91,17 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	}
 	stream.Protocols.SetHTTP1(true)
 	u := &Upstream{address: address, upgrade: stream.Clone(), Problems: map[string]*atomic.Int64{}}
-	for _, name := range []string{
-		problemUnreachable, problemLost, problemRefusedStream, problemNoCredential, problemCredential, problemTooLarge,
-		problemProtocol,
-	} {
-		u.Problems[name] = new(atomic.Int64)
-	}
 	// The connection of a request to switch protocols is not used again, whatever the answer was.
 	u.upgrade.DisableKeepAlives = true
 	stream.Protocols.SetHTTP2(true)
 	for range min(max(processors, 2), 8) {
 		u.streams = append(u.streams, stream.Clone())
+	}
+	for _, name := range []string{
+		problemUnreachable, problemLost, problemRefusedStream, problemNoCredential, problemCredential, problemTooLarge,
+		problemProtocol,
+	} {
+		u.Problems[name] = new(atomic.Int64)
 	}
 	between, err := proxy(&http.Request{URL: address})
 	if err != nil {
