@@ -179,12 +179,8 @@ func (a *agent) run(ctx context.Context) error {
 	if a.userTokens, err = a.newUserTokens(); err != nil {
 		return err
 	}
-	token, err := relay.NewServiceAccountToken(
-		a.rest,
-		a.options.Namespace,
-		a.config.Names.ImpersonationProxyServiceAccount,
-		nil,
-	)
+	account := a.config.Names.ImpersonationProxyServiceAccount
+	token, err := relay.NewServiceAccountToken(a.rest, a.options.Namespace, account)
 	if err != nil {
 		return err
 	}

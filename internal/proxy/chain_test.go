@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -128,9 +127,9 @@ func TestWhoLeavesIsNoProblemOfTheAPIServer(t *testing.T) {
 			if got.Code != http.StatusServiceUnavailable || got.Message != test.want.ErrStatus.Message {
 				t.Errorf("want %v logged, got %d %q", test.want, got.Code, got.Message)
 			}
-			for cause := range p.upstream.Problems {
-				if n := p.upstream.Problems[cause].Load(); n != 0 {
-					t.Errorf("want no problem of the API server counted, got %d of %s", n, relay.ProblemNames[cause])
+			for cause, count := range p.upstream.Problems {
+				if n := count.Load(); n != 0 {
+					t.Errorf("want no problem of the API server counted, got %d of %s", n, cause)
 				}
 			}
 		})

@@ -58,7 +58,7 @@ func startReal(t *testing.T, options devcluster.Options, changes ...func(*realPr
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := relay.NewServiceAccountToken(agent, agentNamespace, proxyAccount, nil)
+	source, err := relay.NewServiceAccountToken(agent, agentNamespace, proxyAccount)
 	if err != nil {
 		t.Fatal(err)
 	}

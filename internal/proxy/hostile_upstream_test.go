@@ -11,7 +11,6 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -202,19 +201,15 @@ func TestEmptyCredentials(t *testing.T) {
 	}
 }
 
-// TestStreamsAreNeverIdle sets every timer that concerns idle connections to a fraction of the time for which the
-// streams are silent.
-func TestStreamsAreNeverIdle(t *testing.T) {
+// TestClientsStreamsAreNeverIdle sets every timer that concerns idle connections of clients to a fraction of the time for
+// which the streams are silent.
+func TestClientsStreamsAreNeverIdle(t *testing.T) {
 	t.Parallel()
 	const timers, silence = 500 * time.Millisecond, 3 * time.Second
 	p := newProxy(t)
 	p.tune = func(s *Server) {
 		s.http.IdleTimeout, s.http.ReadHeaderTimeout = timers, 4*timers // the latter bounds the handshake, too
 		s.http.HTTP2.SendPingTimeout, s.http.HTTP2.PingTimeout = timers, 10*time.Second
-		s.upstream.Retune(func(transport *http.Transport) {
-			transport.IdleConnTimeout = timers
-			transport.HTTP2.SendPingTimeout, transport.HTTP2.PingTimeout = timers, 10*time.Second
-		})
 	}
 	p.start(t)
 	p.api.set(func() {
@@ -335,98 +330,4 @@ func checkNoSecret(t *testing.T, where, text string) {
 			}
 		}
 	}
-}
-
-// silentConn is a connection that breaks without a word when silent is closed: nothing arrives any more, on either
-// side.
-type silentConn struct {
-	net.Conn
-	silent chan struct{}
-}
-
-func (c *silentConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	select {
-	case <-c.silent:
-		if err == nil { // what came is lost, and so is all that comes
-			for err == nil {
-				_, err = c.Conn.Read(p)
-			}
-			return 0, err
-		}
-	default:
-	}
-	return n, err
-}
-
-func (c *silentConn) Write(p []byte) (int, error) {
-	select {
-	case <-c.silent:
-		return len(p), nil
-	default:
-		return c.Conn.Write(p)
-	}
-}
-
-// TestDeadConnectionsAreFound breaks all connections to the API server without a word. Watches end, and requests find
-// another way, after a ping has had no answer.
-func TestDeadConnectionsAreFound(t *testing.T) {
-	t.Parallel()
-	var mu sync.Mutex
-	silent := make(chan struct{})
-	p := newProxy(t)
-	p.tune = func(s *Server) {
-		s.upstream.Retune(func(transport *http.Transport) {
-			transport.HTTP2.SendPingTimeout, transport.HTTP2.PingTimeout = 200*time.Millisecond, 200*time.Millisecond
-		})
-	}
-	p.start(t, func(_ *proxy, o *Options) {
-		o.Upstream.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			return &silentConn{Conn: conn, silent: silent}, nil
-		}
-	})
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			if req.URL.Query().Get("watch") == "" {
-				_, _ = io.WriteString(w, "here you are")
-				return
-			}
-			_ = http.NewResponseController(w).Flush()
-			<-req.Context().Done()
-		}
-	})
-	jane := p.as(t, "jane")
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := jane.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	mu.Lock()
-	close(silent)
-	silent = make(chan struct{})
-	mu.Unlock()
-	ended := make(chan error, 1)
-	go func() {
-		_, err := io.ReadAll(res.Body)
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		if err == nil {
-			t.Error("want the watch broken, not ended in good order")
-		}
-	case <-time.After(15 * time.Second):
-		t.Fatal("want the watch ended")
-	}
-	eventually(t, func() bool { return p.get(t, jane, "/api/v1/nodes", nil).Code == http.StatusOK })
 }

@@ -4,8 +4,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
 // scraped is a metric that is read from the running proxy when it is scraped.
@@ -37,8 +35,8 @@ func newScraped() []scraped {
 		"Requests that could not be forwarded or whose answer could not be used, by cause. They were answered with 503, "+
 			"429, 431 or 500.",
 		func(s *Server, emit emit) {
-			for cause := range s.upstream.Problems {
-				emit(s.upstream.Problems[cause].Load(), relay.ProblemNames[cause])
+			for cause, count := range s.upstream.Problems {
+				emit(count.Load(), cause)
 			}
 		}, "cause")
 	add(counter, "reviews_total",

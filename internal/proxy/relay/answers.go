@@ -23,7 +23,7 @@ const (
 )
 
 // holdAnswer takes the memory that an answer may need before anything is done with it. That of a stream was taken with
-// its request.
+// its request. It also sees when the API server is done with a request, and ends its turn.
 type holdAnswer struct {
 	next      http.RoundTripper
 	admission *admission.Admission
@@ -32,46 +32,43 @@ type holdAnswer struct {
 // RoundTrip implements http.RoundTripper.
 func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := t.next.RoundTrip(req)
-	state := request.From(req.Context())
-	if err != nil || t.admission == nil || state == nil || state.Holds == nil {
-		return res, err
+	if err != nil {
+		return nil, err
 	}
-	noteAnswer(state, res)
-	if n := answerBytes(res, state); n > 0 {
-		if err := state.Holds.Hold(admission.Answer, n); err != nil {
+	state := request.From(req.Context())
+	state.AnswerGood = res.StatusCode == http.StatusOK
+	state.AnswerLong = res.ContentLength >= longAnswer || res.Header.Get("Content-Encoding") != ""
+	needs := t.prepare(res, state)
+	// A login's answer is a certificate and a key, or a message. No other client's bytes keep a user from logging in.
+	if needs > 0 && state.Login == nil {
+		if err := state.Holds.Hold(admission.Answer, needs); err != nil {
 			_ = res.Body.Close()
 			return nil, request.StatusFull(err)
 		}
 	}
-	t.readAhead(res, state)
 	return res, nil
 }
 
-func answerBytes(res *http.Response, state *request.State) int64 {
+// prepare returns how much memory the answer needs. An ordinary answer that may be long gets a body that is prepared for
+// a client which reads slowly.
+func (t holdAnswer) prepare(res *http.Response, state *request.State) (needs int64) {
 	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols:
-		return upgradedBytes
-	case state.LongRunning || res.Body == nil || res.Body == http.NoBody:
+		needs = upgradedBytes
+	case state.Initial.Load():
+		res.Body = beginningBody{res.Body, state}
 		return 0
-	case state.Login != nil:
-		return 0 // a certificate and a key, or a message: so that no other client's bytes keep a user from logging in
-	case res.ContentLength >= 0:
-		return min(res.ContentLength, upstreamWindow) + bufferSize
-	}
-	return upstreamWindow + bufferSize
-}
-
-// readAhead prepares the answer to an ordinary request for a client that reads slowly. An answer of at most
-// upstreamWindow needs nothing: the API server can send all of it at once.
-func (t holdAnswer) readAhead(res *http.Response, state *request.State) {
-	switch {
-	case res.StatusCode == http.StatusSwitchingProtocols, state.LongRunning, res.Body == nil, res.Body == http.NoBody:
-	case res.ContentLength >= 0 && res.ContentLength <= upstreamWindow:
+	case state.LongRunning, res.Body == http.NoBody:
+	case res.ContentLength >= 0 && res.ContentLength <= upstreamWindow: // the API server can send all of it at once
 		state.AnswerFits = true
+		needs = res.ContentLength + bufferSize
 	default:
 		body := newAheadBody(res.Body, t.admission, state.Holds.Owner(), state.EndTurn)
 		res.Body, state.Answer = body, body
+		return upstreamWindow + bufferSize
 	}
+	state.EndTurn()
+	return needs
 }
 
 // aheadBody is the body of an ordinary answer, with room for what the client is slow to read.
@@ -83,7 +80,7 @@ type aheadBody struct {
 	upstream  io.ReadCloser
 	admission *admission.Admission
 	owner     admission.Owner
-	stalled   func() // called when the API server does nothing for the answer any more; may be nil
+	done      func() // called when the API server does nothing for the answer any more, perhaps more than once
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -100,8 +97,8 @@ type piece struct {
 	holding *admission.Place
 }
 
-func newAheadBody(upstream io.ReadCloser, a *admission.Admission, owner admission.Owner, stalled func()) *aheadBody {
-	body := &aheadBody{upstream: upstream, admission: a, owner: owner, stalled: stalled}
+func newAheadBody(upstream io.ReadCloser, a *admission.Admission, owner admission.Owner, done func()) *aheadBody {
+	body := &aheadBody{upstream: upstream, admission: a, owner: owner, done: done}
 	body.changed = sync.NewCond(&body.mu)
 	return body
 }
@@ -134,6 +131,9 @@ func (b *aheadBody) Read(p []byte) (int, error) {
 	b.taken += n
 	b.err = err
 	b.changed.Signal()
+	if err != nil {
+		b.done()
+	}
 	return n, err
 }
 
@@ -185,9 +185,7 @@ func (b *aheadBody) fill() {
 	b.ahead = false
 	b.changed.Signal()
 	b.mu.Unlock()
-	if b.stalled != nil {
-		b.stalled()
-	}
+	b.done()
 }
 
 // next reads a piece, which is full unless there is an error. Without memory to spare, it is empty.
@@ -208,21 +206,13 @@ func (b *aheadBody) next() (one piece, err error) {
 
 // Whole implements request.Answer. It is true when the API server is done with the answer.
 func (b *aheadBody) Whole() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.err != nil
+	_, end := b.sent()
+	return end != nil
 }
 
-// Length implements request.Answer. It is how much the API server has sent so far.
-func (b *aheadBody) Length() int {
+// sent is how much the API server has sent so far, and what it ended with: io.EOF when that is all.
+func (b *aheadBody) sent() (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.taken
-}
-
-// Complete implements request.Answer. It is true when the API server has sent all of the answer, and it did not break off.
-func (b *aheadBody) Complete() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.err == io.EOF //nolint:errorlint // upstream's own
+	return b.taken, b.err
 }

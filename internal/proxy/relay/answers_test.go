@@ -44,7 +44,7 @@ func TestReadsAheadInOrder(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			upstream := &piecemeal{pieces: []string{"one, ", "two, ", "three, ", "four, ", "five"}}
-			body := newAheadBody(upstream, standard(), jane, nil)
+			body := newAheadBody(upstream, standard(), jane, func() {})
 			go func() {
 				time.Sleep(time.Duration(from) * 500 * time.Millisecond)
 				body.ReadAhead()
@@ -80,7 +80,7 @@ func TestReadsAheadAfterTheRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		upstream := &piecemeal{pieces: []string{"one", "two"}}
-		body := newAheadBody(upstream, standard(), jane, nil)
+		body := newAheadBody(upstream, standard(), jane, func() {})
 		time.AfterFunc(500*time.Millisecond, body.ReadAhead)
 		if n, err := body.Read(make([]byte, 100)); n != len("one") || err != nil {
 			t.Fatalf("read %d bytes: %v", n, err)
@@ -111,12 +111,12 @@ func TestReadsAheadWithinBounds(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				a := admission.New(admission.LimitsFor(test.memory, 2))
-				body := newAheadBody(endless{}, a, jane, nil)
+				body := newAheadBody(endless{}, a, jane, func() {})
 				body.ReadAhead()
 				synctest.Wait()
 				held := a.Total(jane)
-				if held < test.least || held > test.most || int64(body.Length()) != held {
-					t.Errorf("want %d to %d bytes taken and counted, got %d and %d", test.least, test.most, body.Length(), held)
+				if sent, _ := body.sent(); held < test.least || held > test.most || int64(sent) != held {
+					t.Errorf("want %d to %d bytes taken and counted, got %d and %d", test.least, test.most, sent, held)
 				}
 				if _, err := io.ReadFull(body, make([]byte, aheadPiece)); err != nil {
 					t.Fatal(err)

@@ -1,10 +1,13 @@
 package relay
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,8 +31,8 @@ const (
 // setIdentity writes the headers that make the API server treat the request as one of u. Original is the user who
 // asked to act as u; it is nil without nested impersonation. setIdentity returns a StatusError when headers cannot
 // express the identity exactly. It does not change u, which other requests may share.
-func setIdentity(h http.Header, u, original user.Info) error {
-	if err := checkIdentity(u); err != nil {
+func setIdentity(ctx context.Context, h http.Header, u, original user.Info) error {
+	if err := checkIdentity(ctx, u); err != nil {
 		return err
 	}
 	h[authenticationv1.ImpersonateUserHeader] = []string{u.GetName()}
@@ -47,7 +50,7 @@ func setIdentity(h http.Header, u, original user.Info) error {
 	if original == nil {
 		return nil
 	}
-	if err := checkIdentity(original); err != nil {
+	if err := checkIdentity(ctx, original); err != nil {
 		return err
 	}
 	info := authenticationv1.UserInfo{
@@ -66,53 +69,31 @@ func setIdentity(h http.Header, u, original user.Info) error {
 }
 
 // checkIdentity returns an error unless headers can express all of u exactly.
-func checkIdentity(u user.Info) error {
-	if u.GetName() == "" {
+func checkIdentity(ctx context.Context, u user.Info) error {
+	switch {
+	case u.GetName() == "":
 		return cannotAct("the user has no name")
+	case slices.Contains(u.GetGroups(), ""):
+		return cannotAct("a group has no name")
 	}
-	if err := carriable("username", u.GetName()); err != nil {
-		return err
-	}
-	if err := carriable("UID", u.GetUID()); err != nil {
-		return err
-	}
-	for _, group := range u.GetGroups() {
-		if group == "" {
-			return cannotAct("a group has no name")
-		}
-		if err := carriable("group", group); err != nil {
-			return err
-		}
-	}
-	if reservedExtraKey(u) != "" {
-		// Clients of this kind of proxy compare the text as a whole, so the key is named in a warning instead.
-		return cannotAct("")
-	}
+	err := cmp.Or(
+		carriable("username", u.GetName()), carriable("UID", u.GetUID()), carriable("group", u.GetGroups()...),
+	)
 	for key, values := range u.GetExtra() {
-		if key == "" {
+		named := fmt.Sprintf("extra key %q", request.Shown(key))
+		switch {
+		case key == "":
 			return cannotAct("an extra key is empty")
+		case strings.ContainsFunc(key, isControl):
+			return cannotAct(named + " contains control characters")
+		case strings.HasSuffix(strings.ToLower(key), reservedExtraSuffix): // the API server reads it in lower case
+			// Clients of this kind of proxy compare the text as a whole, so the key is named in a warning instead.
+			warning.AddWarning(ctx, "", named+" is reserved")
+			return cannotAct("")
 		}
-		if strings.ContainsFunc(key, isControl) {
-			return cannotAct(fmt.Sprintf("extra key %q contains control characters", request.Shown(key)))
-		}
-		for _, value := range values {
-			if err := carriable(fmt.Sprintf("value of extra key %q", request.Shown(key)), value); err != nil {
-				return err
-			}
-		}
+		err = cmp.Or(err, carriable("value of "+named, values...))
 	}
-	return nil
-}
-
-// reservedExtraKey returns an extra key of u that only this proxy may set, "" when there is none. Capitals and small
-// letters are the same here, because the API server reads keys in lower case.
-func reservedExtraKey(u user.Info) string {
-	for key := range u.GetExtra() {
-		if strings.HasSuffix(strings.ToLower(key), reservedExtraSuffix) {
-			return key
-		}
-	}
-	return ""
+	return err
 }
 
 // extraHeader returns the name of the header for an extra key. The API server reads it in lower case and then decodes
@@ -132,15 +113,17 @@ func extraHeader(key string) string {
 	return http.CanonicalHeaderKey(string(name))
 }
 
-// carriable returns an error unless value arrives unchanged when it is sent in a header. Line ends and other control
+// carriable returns an error unless values arrive unchanged when they are sent in headers. Line ends and other control
 // characters are refused, not escaped. So is space around a value: it would be lost on the way, and two names could
 // become one.
-func carriable(what, value string) error {
-	if strings.ContainsFunc(value, isControl) {
-		return cannotAct(fmt.Sprintf("a %s contains control characters", what))
-	}
-	if strings.TrimSpace(value) != value {
-		return cannotAct(fmt.Sprintf("a %s begins or ends with space", what))
+func carriable(what string, values ...string) error {
+	for _, value := range values {
+		if strings.ContainsFunc(value, isControl) {
+			return cannotAct(fmt.Sprintf("a %s contains control characters", what))
+		}
+		if strings.TrimSpace(value) != value {
+			return cannotAct(fmt.Sprintf("a %s begins or ends with space", what))
+		}
 	}
 	return nil
 }
@@ -158,11 +141,9 @@ func cannotAct(why string) error {
 
 // asUser sends requests to the API server as the user in their context. It refuses a request without a user.
 type asUser struct {
-	token TokenSource
-	next  http.RoundTripper
+	Options
+	next http.RoundTripper
 }
-
-var errNoToken = request.StatusUnavailable("the proxy has no credential for the API server yet")
 
 // RoundTrip implements http.RoundTripper. ReverseProxy calls it with a copy of the request whose hop-by-hop headers
 // are already removed. So the header can be changed in place, and no later step removes what is set here.
@@ -177,11 +158,10 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 		if !request.MayBeIdentityHeader(name) {
 			continue
 		}
-		if folded := request.Fold(name); request.IsIdentityHeader(folded) {
-			if strings.HasPrefix(folded, "x-remote-") {
-				delete(req.Header, name)
-				continue
-			}
+		switch folded := request.Fold(name); {
+		case strings.HasPrefix(folded, "x-remote-"):
+			delete(req.Header, name)
+		case request.IsIdentityHeader(folded):
 			return nil, apierrors.NewInternalError(fmt.Errorf("header %q came too far", request.Shown(name)))
 		}
 	}
@@ -190,19 +170,17 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	if state.Nested {
 		original = state.Original
 	}
-	if err := setIdentity(req.Header, u, original); err != nil {
-		if key := reservedExtraKey(u); key != "" {
-			warning.AddWarning(ctx, "", fmt.Sprintf("extra key %q is reserved", request.Shown(key)))
-		}
+	if err := setIdentity(ctx, req.Header, u, original); err != nil {
 		return nil, err
 	}
 	if state.Login != nil {
 		// The agent then need not ask the cluster's own signer for a certificate.
 		req.Header[extraHeader(signer.AtProxyKey)] = []string{state.Login.Group}
 	}
-	token, err := t.token.Token()
+	token, err := t.Token.Token()
 	if err != nil || token == "" {
-		return nil, errNoToken
+		return nil, t.Upstream.problem(problemNoCredential,
+			request.StatusUnavailable("the proxy has no credential for the API server yet"))
 	}
 	state.UpstreamToken = token
 	req.Header["Authorization"] = []string{"Bearer " + token}
@@ -221,19 +199,11 @@ const tokenProtocol = "base64url.bearer.authorization.k8s.io."
 // dropTokenProtocols removes a token from the websocket subprotocols. One is left there when another credential was
 // used.
 func dropTokenProtocols(h http.Header) {
-	lines, ok := h["Sec-Websocket-Protocol"]
-	if !ok {
-		return
+	lines := h["Sec-Websocket-Protocol"]
+	kept := slices.DeleteFunc(strings.Split(strings.Join(lines, ","), ","), func(protocol string) bool {
+		return strings.HasPrefix(strings.TrimSpace(protocol), tokenProtocol)
+	})
+	if delete(h, "Sec-Websocket-Protocol"); len(lines) > 0 && len(kept) > 0 {
+		h["Sec-Websocket-Protocol"] = []string{strings.Join(kept, ",")}
 	}
-	var kept []string
-	for protocol := range strings.SplitSeq(strings.Join(lines, ","), ",") {
-		if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenProtocol) {
-			kept = append(kept, protocol)
-		}
-	}
-	if len(kept) == 0 {
-		delete(h, "Sec-Websocket-Protocol")
-		return
-	}
-	h["Sec-Websocket-Protocol"] = []string{strings.Join(kept, ", ")}
 }

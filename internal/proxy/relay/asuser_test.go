@@ -115,7 +115,7 @@ func TestSetIdentity(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			got := http.Header{}
-			err := setIdentity(got, test.user, test.original)
+			err := setIdentity(t.Context(), got, test.user, test.original)
 			if test.refused != "" {
 				if err == nil || !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), test.refused) {
 					t.Fatalf("want an internal error with %q, got %v", test.refused, err)
@@ -169,7 +169,7 @@ func FuzzSetIdentity(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, uid, group, key, value string) {
 		header := http.Header{}
 		who := &user.DefaultInfo{Name: name, UID: uid, Groups: []string{group}, Extra: map[string][]string{key: {value}}}
-		if setIdentity(header, who, nil) != nil {
+		if setIdentity(t.Context(), header, who, nil) != nil {
 			return
 		}
 		got := &user.DefaultInfo{Extra: map[string][]string{}}

@@ -3,7 +3,6 @@ package relay
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 
@@ -15,43 +14,33 @@ import (
 
 var errUnreadableBody = apierrors.NewBadRequest("the request body could not be read")
 
-// holdBody reads the body, up to edge.MaxHeldBody, so that a body which comes slowly keeps nothing busy at the API server. A
-// body that is here as a whole can be sent again when the API server has not processed it (GOAWAY).
-func holdBody(req *http.Request, bound request.Body) error {
+// holdBody reads the body, up to edge.MaxHeldBody, so that a body which comes slowly keeps nothing busy at the API
+// server. A body that is here as a whole can be sent again when the API server has not processed it (GOAWAY).
+func holdBody(req *http.Request, bound request.Body) (here bool, err error) {
 	if req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0 {
-		return nil
+		return true, nil
 	}
 	req.Header.Del("Expect") // net/http has told the client to go on, or does so now
-	if n := req.ContentLength; n > 0 && n <= edge.MaxHeldBody {
-		body := make([]byte, n)
-		if _, err := io.ReadFull(req.Body, body); err != nil {
-			return fmt.Errorf("reading the request body: %w", err)
-		}
-		if bound != nil {
-			bound.Unbind() // also when its end is not announced yet
-		}
-		setBody(req, body)
-		return nil
-	}
 	var body bytes.Buffer
-	_, err := io.CopyN(&body, req.Body, edge.MaxHeldBody)
+	most := int64(edge.MaxHeldBody)
+	if req.ContentLength > 0 {
+		most = min(most, req.ContentLength)
+		body.Grow(int(most) + bytes.MinRead) // all at once
+	}
+	_, err = io.CopyN(&body, req.Body, most)
 	switch {
-	case errors.Is(err, io.EOF) && req.ContentLength < 0:
-		setBody(req, body.Bytes())
-	case err != nil:
-		return fmt.Errorf("reading the request body: %w", err)
-	default:
+	case err != nil && (req.ContentLength > 0 || !errors.Is(err, io.EOF)):
+		return false, errUnreadableBody
+	case err == nil && req.ContentLength != most:
 		req.Body = struct {
 			io.Reader
 			io.Closer
 		}{io.MultiReader(&body, req.Body), req.Body}
+		return false, nil
 	}
-	return nil
-}
-
-// setBody gives the request a body that is in memory.
-func setBody(req *http.Request, body []byte) {
-	req.TransferEncoding, req.ContentLength = nil, int64(len(body))
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	req.Body, _ = req.GetBody()
+	bound.Unbind() // also when its end is not announced yet
+	req.TransferEncoding, req.ContentLength = nil, int64(body.Len())
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body.Bytes())), nil }
+	req.Body, err = req.GetBody()
+	return true, err
 }

@@ -32,13 +32,13 @@ const (
 // conn is a connection that carries one request at a time. The goroutine of that request uses it; another one may only
 // close it.
 type conn struct {
-	wire  *wire
-	limit *io.LimitedReader // of read: what may come before the head is over
-	read  *bufio.Reader
-	write *bufio.Writer
-	keep  func(*conn) // called when another request may use it
-	made  time.Time
-	since time.Time // when it became idle
+	wire   *wire
+	limit  *io.LimitedReader // of read: what may come before the head is over
+	read   *bufio.Reader
+	write  *bufio.Writer
+	keep   func(*conn) // called when another request may use it
+	made   time.Time
+	expiry *time.Timer // closes it when it was idle for idleFor
 }
 
 // newConn returns a connection whose bytes go through secured, which is TLS over line.

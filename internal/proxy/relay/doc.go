@@ -22,5 +22,5 @@
 // on a new connection, if nothing of it was sent, or if it is a read and nothing of an answer came. A write of which
 // anything was sent is not repeated: it may have been carried out.
 //
-// Locks: aheadBody.mu. It is not held while another is taken.
+// Locks: aheadBody.mu, and under it those of admission.
 package relay

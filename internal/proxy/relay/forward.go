@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
@@ -30,12 +31,12 @@ const (
 	watchBufferSize = 2 << 10
 )
 
-// Options is what NewHandler needs. All of it is required, except Admission.
+// Options is what NewHandler needs. All of it is required.
 type Options struct {
 	Upstream *Upstream
 	// Token is the upstream credential.
 	Token TokenSource
-	// Admission, if set, says how much of an answer may wait here.
+	// Admission says how much of an answer may wait here.
 	Admission *admission.Admission
 	// Failed takes the reasons why requests could not be forwarded.
 	Failed     *logs.Sampler
@@ -62,7 +63,7 @@ func NewHandler(options Options) http.Handler {
 func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:        f.address,
-		Transport:      &asUser{f.Token, holdAnswer{endTurn{f.Upstream}, f.Admission}},
+		Transport:      &asUser{f.Options, holdAnswer{f.Upstream, f.Admission}},
 		FlushInterval:  -1, // watches stream
 		BufferPool:     newBufferPool(buffer),
 		ModifyResponse: f.checkAnswer,
@@ -97,11 +98,6 @@ func (f *forwarder) address(pr *httputil.ProxyRequest) {
 	}
 }
 
-var (
-	errOurCredential = errors.New("the API server did not accept the proxy's credential")
-	errBadSwitch     = errors.New("the API server switched to a protocol that was not asked for")
-)
-
 // checkAnswer checks the API server's answer before any of it is sent to the client.
 func (f *forwarder) checkAnswer(res *http.Response) error {
 	state := request.From(res.Request.Context())
@@ -110,7 +106,8 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 		// Two connections are joined only when both sides named the same protocol.
 		if state.Upgrade == "" || !request.WantsUpgrade(res.Header) ||
 			!strings.EqualFold(res.Header.Get("Upgrade"), state.Upgrade) {
-			return errBadSwitch
+			return f.Upstream.problem(problemProtocol,
+				apierrors.NewInternalError(errors.New("the API server switched to a protocol that was not asked for")))
 		}
 		delete(state.Header, "Connection")
 		if conn, ok := res.Body.(io.ReadWriteCloser); ok && state.End != nil {
@@ -121,7 +118,8 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 	}
 	if res.StatusCode == http.StatusUnauthorized && ownAnswer(res.Request) {
 		f.Token.Reject(state.UpstreamToken)
-		return errOurCredential
+		return f.Upstream.problem(problemCredential,
+			request.StatusUnavailable("the API server did not accept the proxy's credential; it is being renewed"))
 	}
 	if state.Login != nil {
 		state.Login.Answered(res)
@@ -135,9 +133,7 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 		state.Header[name] = values
 	}
 	if state.LongRunning && res.StatusCode != http.StatusSwitchingProtocols {
-		res.Body = &endingBody{ReadCloser: res.Body, draining: func() bool {
-			return errors.Is(context.Cause(res.Request.Context()), request.ErrDraining)
-		}}
+		res.Body = endingBody{res.Body, res.Request}
 	}
 	return nil
 }
@@ -155,31 +151,20 @@ func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err err
 	state := request.From(req.Context())
 	switch {
 	case errors.As(err, &refused):
-		if errors.Is(err, errNoToken) {
-			f.Upstream.Problems[problemNoCredential].Add(1)
-		}
 	case state.BodyFailed.Load(), state.Body != nil && state.Body.Late():
 		err = errUnreadableBody
-	case errors.Is(err, errOurCredential):
-		f.Upstream.Problems[problemCredential].Add(1)
-		err = request.StatusUnavailable("the API server did not accept the proxy's credential; it is being renewed")
-	case errors.Is(err, errBadSwitch):
-		f.Upstream.Problems[problemProtocol].Add(1)
-		err = apierrors.NewInternalError(errBadSwitch)
-	case errors.Is(context.Cause(req.Context()), request.ErrDraining):
+	case isDraining(req):
 		err = request.StatusUnavailable("the proxy is shutting down")
+	case request.HasLeft(req.Context()) && (onlyReads(req) || neverSent(err)):
+		err = request.ErrClientLeft
 	case request.HasLeft(req.Context()):
-		if onlyReads(req) || neverSent(err) {
-			err = request.ErrClientLeft
-		} else {
-			err = request.ErrClientLeftWrite
-		}
+		err = request.ErrClientLeftWrite
 	default:
-		var problem upstreamProblem
+		var problem string
 		reason := request.Bounded(err.Error())
 		problem, err = upstreamStatus(req, err)
 		f.Upstream.Problems[problem].Add(1)
-		f.Failed.Info(klog.FromContext(req.Context()), "problem", problem.String(), "reason", reason)
+		f.Failed.Info(klog.FromContext(req.Context()), "problem", problem, "reason", reason)
 	}
 	request.WriteStatus(w, req, f.Serializer, err)
 }
@@ -189,7 +174,7 @@ func onlyReads(req *http.Request) bool {
 }
 
 // upstreamStatus turns a transport's error into an answer that says whether it is safe to try again.
-func upstreamStatus(req *http.Request, err error) (upstreamProblem, error) {
+func upstreamStatus(req *http.Request, err error) (problem string, answer error) {
 	text := err.Error()
 	switch {
 	case neverSent(err):
@@ -214,28 +199,27 @@ func upstreamStatus(req *http.Request, err error) (upstreamProblem, error) {
 // regular end.
 type endingBody struct {
 	io.ReadCloser
-	draining func() bool
+	req *http.Request
 }
 
-func (b *endingBody) Read(p []byte) (int, error) {
+func (b endingBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF && b.draining() {
+	if err != nil && isDraining(b.req) {
 		err = io.EOF
 	}
 	return n, err
 }
 
-// bufferPool implements httputil.BufferPool.
-type bufferPool struct {
-	pool sync.Pool
+func isDraining(req *http.Request) bool {
+	return errors.Is(context.Cause(req.Context()), request.ErrDraining)
 }
+
+// bufferPool implements httputil.BufferPool.
+type bufferPool struct{ sync.Pool } // of *[]byte
 
 func newBufferPool(size int) *bufferPool {
-	return &bufferPool{pool: sync.Pool{New: func() any {
-		b := make([]byte, size)
-		return &b
-	}}}
+	return &bufferPool{sync.Pool{New: func() any { return ptr.To(make([]byte, size)) }}}
 }
 
-func (p *bufferPool) Get() []byte  { return *p.pool.Get().(*[]byte) }
-func (p *bufferPool) Put(b []byte) { p.pool.Put(&b) }
+func (p *bufferPool) Get() []byte  { return *p.Pool.Get().(*[]byte) }
+func (p *bufferPool) Put(b []byte) { p.Pool.Put(&b) }

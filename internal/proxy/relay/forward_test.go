@@ -20,7 +20,7 @@ func TestUpstreamStatus(t *testing.T) {
 		code   int32
 		retry  int32
 
-		problem upstreamProblem
+		problem string
 	}{
 		{"a request that was never sent can be made again", "POST", dial, 503, 1, problemUnreachable},
 		{"also when the name is not known", "POST", &net.DNSError{Err: "no such host"}, 503, 1, problemUnreachable},

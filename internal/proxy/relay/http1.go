@@ -32,7 +32,6 @@ type HTTP1 struct {
 	dial    dialFunc
 	config  *tls.Config
 	idle    chan *conn
-	unused  *time.Timer // ends idle connections, of which none was used for idleFor
 }
 
 // NewHTTP1 returns a transport for the server at address (host:port), which config verifies. Its sessions are resumed.
@@ -44,9 +43,7 @@ func NewHTTP1(address string, config *tls.Config, dial dialFunc) *HTTP1 {
 	if host, _, err := net.SplitHostPort(address); err == nil && config.ServerName == "" {
 		config.ServerName = host
 	}
-	t := &HTTP1{address: address, dial: dial, config: config, idle: make(chan *conn, maxIdle)}
-	t.unused = time.AfterFunc(idleFor, t.CloseIdleConnections)
-	return t
+	return &HTTP1{address: address, dial: dial, config: config, idle: make(chan *conn, maxIdle)}
 }
 
 // CloseIdleConnections closes the connections that no request uses.
@@ -101,7 +98,7 @@ func (t *HTTP1) take() *conn {
 	for {
 		select {
 		case c := <-t.idle:
-			if time.Since(c.since) < idleFor && c.quiet() {
+			if c.expiry.Stop() && c.quiet() {
 				return c
 			}
 			c.close()
@@ -113,14 +110,13 @@ func (t *HTTP1) take() *conn {
 
 // put keeps a connection for the next request.
 func (t *HTTP1) put(c *conn) {
-	c.since = time.Now()
-	if c.since.Sub(c.made) > maxAge {
+	if time.Since(c.made) > maxAge {
 		c.close()
 		return
 	}
+	c.expiry = time.AfterFunc(idleFor, c.close)
 	select {
 	case t.idle <- c:
-		t.unused.Reset(idleFor)
 	default:
 		c.close()
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -42,28 +43,23 @@ func NewLongAnswers(clk clock.PassiveClock) *LongAnswers {
 	return &LongAnswers{known: cache.NewLRUExpireCacheWithClock(maxKnownAnswers, clk)}
 }
 
-// readBy returns what a request asks for, and false when it reads nothing whose length is remembered.
-func readBy(req *http.Request) (readKey, bool) {
+// readBy returns what a request asks for. It is empty when that is nothing whose length is remembered.
+func readBy(req *http.Request) readKey {
 	info, ok := apirequest.RequestInfoFrom(req.Context())
-	if !ok || info.Subresource != "" {
-		return readKey{}, false
+	what := readKey{path: req.URL.Path}
+	switch {
+	case !ok || info.Subresource != "" || request.From(req.Context()).IsStream():
+		return readKey{}
+	case info.Verb == "get":
+		what.all = strings.HasPrefix(what.path, "/openapi/")
+	case info.Verb == "list":
+		query := req.URL.Query()
+		what.all = !query.Has("limit") && !query.Has("continue") && !query.Has("labelSelector") &&
+			!query.Has("fieldSelector")
+	default:
+		return readKey{}
 	}
-	switch info.Verb {
-	case "get":
-		return readKey{path: req.URL.Path, all: strings.HasPrefix(req.URL.Path, "/openapi/")}, true
-	case "list":
-		return readKey{path: req.URL.Path, all: !narrowed(req)}, true
-	}
-	return readKey{}, false
-}
-
-// narrowed is true when a list is not of everything.
-func narrowed(req *http.Request) bool {
-	if req.URL.RawQuery == "" {
-		return false
-	}
-	query := req.URL.Query()
-	return query.Has("limit") || query.Has("continue") || query.Has("labelSelector") || query.Has("fieldSelector")
+	return what
 }
 
 // expected returns whether the answer will probably be long.
@@ -76,32 +72,22 @@ func (l *LongAnswers) expected(what readKey) bool {
 
 // note remembers whether an answer was long. Of the same requests within a minute a long one counts: a client cannot hide
 // long answers behind short ones.
-func (l *LongAnswers) note(what readKey, state *request.State) {
-	switch {
-	case len(what.path) > maxKnownPath:
-	case hasLongAnswer(state):
-		what.path = strings.Clone(what.path) // it may be a part of a long header
-		l.known.Add(what, true, longFor)
-	case what.all && answerComplete(state):
-		if long, known := l.known.Get(what); !known || !long.(bool) {
-			what.path = strings.Clone(what.path)
-			l.known.Add(what, false, shortFor)
-		}
+func (l *LongAnswers) note(what readKey, s *request.State) {
+	if !s.AnswerGood || what.path == "" || len(what.path) > maxKnownPath {
+		return
 	}
-}
-
-// noteAnswer takes from the head of the API server's answer what it says about its length.
-func noteAnswer(s *request.State, res *http.Response) {
-	s.AnswerGood = res.StatusCode == http.StatusOK
-	s.AnswerLong = s.AnswerGood && (res.ContentLength >= longAnswer || res.Header.Get("Content-Encoding") != "")
-}
-
-// hasLongAnswer is true as soon as it is known that the answer is long.
-func hasLongAnswer(s *request.State) bool {
-	return s.AnswerLong || s.AnswerGood && s.Answer != nil && s.Answer.Length() >= longAnswer
-}
-
-// answerComplete is true when the API server has said all of a good answer.
-func answerComplete(s *request.State) bool {
-	return s.AnswerGood && (s.AnswerFits || s.Answer != nil && s.Answer.Complete())
+	long, whole := s.AnswerLong, s.AnswerFits
+	if body, ok := s.Answer.(*aheadBody); ok {
+		sent, end := body.sent()
+		long, whole = long || sent >= longAnswer, end == io.EOF //nolint:errorlint // upstream's own
+	}
+	lasts := longFor
+	if !long {
+		if before, _ := l.known.Get(what); before == true || !whole || !what.all {
+			return
+		}
+		lasts = shortFor
+	}
+	what.path = strings.Clone(what.path) // it may be a part of a long header
+	l.known.Add(what, long, lasts)
 }

@@ -27,16 +27,16 @@ func FuzzTokenProtocols(f *testing.F) {
 		header := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {first, second}}
 		var want []string
 		for protocol := range strings.SplitSeq(first+","+second, ",") {
-			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenProtocol) {
+			if !strings.HasPrefix(strings.TrimSpace(protocol), tokenProtocol) {
 				want = append(want, protocol)
 			}
 		}
 		dropTokenProtocols(header)
-		left := strings.Join(header["Sec-Websocket-Protocol"], ",")
+		left := strings.ReplaceAll(strings.Join(header["Sec-Websocket-Protocol"], ","), " ", "")
 		if strings.Contains(left, ","+tokenProtocol) || strings.HasPrefix(left, tokenProtocol) {
 			t.Errorf("a token is left: %q", left)
 		}
-		if got := strings.Join(want, ", "); got != strings.Join(header["Sec-Websocket-Protocol"], ", ") {
+		if got := strings.Join(want, ","); got != strings.Join(header["Sec-Websocket-Protocol"], ",") {
 			t.Errorf("want %q left, got %q", got, left)
 		}
 		if _, ok, _ := everybody.AuthenticateRequest(&http.Request{Header: header}); ok {

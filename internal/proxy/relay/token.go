@@ -13,7 +13,6 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
@@ -22,8 +21,9 @@ import (
 const (
 	tokenLifetime       = 24 * time.Hour
 	tokenRequestTimeout = 10 * time.Second
-	// A token that the API server rejects is replaced, but not more often than this.
-	rejectPause = 5 * time.Second
+	// tokenPause is between two looks whether a token is to be requested. So one that the API server does not accept is
+	// replaced at most that often, and a request that failed is made again after it.
+	tokenPause = 2 * time.Second
 )
 
 // TokenSource gives the bearer token of the upstream credential. It is safe for concurrent use.
@@ -40,33 +40,21 @@ type TokenSource interface {
 type ServiceAccountToken struct {
 	serviceAccounts corev1client.ServiceAccountInterface
 	name            string
-	clock           clock.WithTicker
-	rejected        chan struct{}
 
-	mu     sync.RWMutex
-	token  string
-	asked  time.Time
-	expiry time.Time
+	mu    sync.RWMutex
+	token string
+	// The next one is requested from renew on.
+	renew, expiry time.Time
 }
 
 // NewServiceAccountToken makes the token source of service account namespace/name. Agent must be allowed to create the
-// subresource serviceaccounts/token there. A nil clock is the real one.
-func NewServiceAccountToken(
-	agent *rest.Config, namespace, name string, clk clock.WithTicker,
-) (*ServiceAccountToken, error) {
+// subresource serviceaccounts/token there.
+func NewServiceAccountToken(agent *rest.Config, namespace, name string) (*ServiceAccountToken, error) {
 	client, err := corev1client.NewForConfig(agent)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for service account tokens: %w", err)
 	}
-	if clk == nil {
-		clk = clock.RealClock{}
-	}
-	return &ServiceAccountToken{
-		serviceAccounts: client.ServiceAccounts(namespace),
-		name:            name,
-		clock:           clk,
-		rejected:        make(chan struct{}, 1),
-	}, nil
+	return &ServiceAccountToken{serviceAccounts: client.ServiceAccounts(namespace), name: name}, nil
 }
 
 // Token implements TokenSource.
@@ -76,7 +64,7 @@ func (t *ServiceAccountToken) Token() (string, error) {
 	switch {
 	case t.token == "":
 		return "", errors.New("no service account token yet")
-	case !t.clock.Now().Before(t.expiry):
+	case !time.Now().Before(t.expiry):
 		return "", errors.New("the service account token has expired and could not be renewed")
 	}
 	return t.token, nil
@@ -84,66 +72,46 @@ func (t *ServiceAccountToken) Token() (string, error) {
 
 // Reject implements TokenSource.
 func (t *ServiceAccountToken) Reject(token string) {
-	t.mu.RLock()
-	current := t.token == token && t.clock.Since(t.asked) >= rejectPause
-	t.mu.RUnlock()
-	if !current {
-		return // it is already replaced, or was only just requested
-	}
-	select {
-	case t.rejected <- struct{}{}:
-	default:
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if token == t.token { // and not one that is replaced already
+		t.renew = time.Time{}
 	}
 }
 
-// Run requests tokens until ctx ends. After an error it tries again, first at once and then up to every 10 s.
+// Run requests tokens until ctx ends.
 func (t *ServiceAccountToken) Run(ctx context.Context) {
-	for backoff := newTokenBackoff(); ; {
-		next, err := t.request(ctx)
-		if ctx.Err() != nil {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		t.mu.RLock()
+		due := !time.Now().Before(t.renew)
+		t.mu.RUnlock()
+		if !due {
 			return
 		}
-		if err != nil {
-			next = backoff.Step()
-			klog.FromContext(ctx).Error(err, "Could not renew the upstream credential", "again", next.String())
-		} else {
-			backoff = newTokenBackoff()
+		if err := t.request(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Could not renew the upstream credential", "again", tokenPause.String())
 		}
-		timer := t.clock.NewTimer(next)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C():
-		case <-t.rejected:
-			timer.Stop()
-		}
-	}
+	}, tokenPause)
 }
 
-func newTokenBackoff() *wait.Backoff {
-	return &wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 11, Cap: 10 * time.Second}
-}
-
-// request gets a token and returns after which time to get the next one.
-func (t *ServiceAccountToken) request(ctx context.Context) (time.Duration, error) {
+func (t *ServiceAccountToken) request(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tokenRequestTimeout)
 	defer cancel()
-	asked := t.clock.Now()
+	asked := time.Now()
 	answer, err := t.serviceAccounts.CreateToken(request.Unlogged(ctx), t.name, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenLifetime.Seconds()))},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return 0, fmt.Errorf("requesting a token of service account %q: %w", t.name, err)
+		return fmt.Errorf("requesting a token of service account %q: %w", t.name, err)
 	}
 	expiry := answer.Status.ExpirationTimestamp.Time
 	life := expiry.Sub(asked)
 	if answer.Status.Token == "" || life <= 0 {
-		return 0, fmt.Errorf("requesting a token of service account %q: got one without a life ahead", t.name)
+		return fmt.Errorf("requesting a token of service account %q: got one without a life ahead", t.name)
 	}
 	t.mu.Lock()
-	t.token, t.asked, t.expiry = answer.Status.Token, asked, expiry
+	t.token, t.renew, t.expiry = answer.Status.Token, asked.Add(life/5*4), expiry
 	t.mu.Unlock()
 	klog.FromContext(ctx).V(2).Info("Renewed the upstream credential", "serviceAccount", t.name, "expires", expiry)
-	return life / 5 * 4, nil
+	return nil
 }

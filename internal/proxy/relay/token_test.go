@@ -1,30 +1,28 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2/ktesting"
-	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 // tokenIssuer answers TokenRequests.
 type tokenIssuer struct {
-	*httptest.Server
-	clock *clocktesting.FakeClock
-
 	mu     sync.Mutex
 	asked  []authenticationv1.TokenRequestSpec
 	path   string
@@ -32,39 +30,59 @@ type tokenIssuer struct {
 	broken bool
 }
 
-func newTokenIssuer(t *testing.T) *tokenIssuer {
-	t.Helper()
-	i := &tokenIssuer{clock: clocktesting.NewFakeClock(time.Now()), life: 24 * time.Hour}
-	i.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		body, _ := io.ReadAll(req.Body)
-		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
-		if err != nil {
-			panic(err)
-		}
-		request := *object.(*authenticationv1.TokenRequest)
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		i.asked, i.path = append(i.asked, request.Spec), req.Method+" "+req.URL.Path
-		if i.broken {
-			w.WriteHeader(500)
-			return
-		}
-		request.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"}
-		request.Status = authenticationv1.TokenRequestStatus{
-			Token: fmt.Sprintf("token-%d", len(i.asked)), ExpirationTimestamp: metav1.NewTime(i.clock.Now().Add(i.life)),
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusCreated)
-		_ = json.NewEncoder(w).Encode(request)
-	}))
-	t.Cleanup(i.Close)
-	return i
-}
-
-func (i *tokenIssuer) set(change func()) {
+func (i *tokenIssuer) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	if err != nil {
+		return nil, err
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	change()
+	answer := *object.(*authenticationv1.TokenRequest)
+	i.asked, i.path = append(i.asked, answer.Spec), req.Method+" "+req.URL.Path
+	if i.broken {
+		return nil, errTest
+	}
+	answer.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"}
+	answer.Status = authenticationv1.TokenRequestStatus{
+		Token: fmt.Sprintf("token-%d", len(i.asked)), ExpirationTimestamp: metav1.NewTime(time.Now().Add(i.life)),
+	}
+	said, err := json.Marshal(answer)
+	header := http.Header{"Content-Type": {"application/json"}}
+	return &http.Response{StatusCode: http.StatusCreated, Header: header, Body: io.NopCloser(bytes.NewReader(said))}, err
+}
+
+// withTokens has a token source run beside test, which waits by after.
+func withTokens(
+	t *testing.T, i *tokenIssuer, test func(t *testing.T, source *ServiceAccountToken, after func(time.Duration)),
+) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source, err := NewServiceAccountToken(&rest.Config{Host: "https://api", Transport: i}, "ns", "account")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token, err := source.Token(); err == nil {
+			t.Errorf("want no token before Run, got %q", token)
+		}
+		ctx, stop := context.WithCancel(request.Unlogged(t.Context()))
+		defer stop()
+		go source.Run(ctx)
+		test(t, source, func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		})
+	})
+}
+
+func (i *tokenIssuer) set(life time.Duration, broken bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.life, i.broken = life, broken
 }
 
 func (i *tokenIssuer) count() int {
@@ -73,101 +91,67 @@ func (i *tokenIssuer) count() int {
 	return len(i.asked)
 }
 
-// run starts a token source.
-func (i *tokenIssuer) run(t *testing.T) *ServiceAccountToken {
+// checkToken wants a token, and as many requests for one so far.
+func (i *tokenIssuer) checkToken(t *testing.T, source *ServiceAccountToken, want string, asked int) {
 	t.Helper()
-	source, err := NewServiceAccountToken(&rest.Config{Host: i.URL, QPS: -1}, "ns", "app-impersonation-proxy", i.clock)
-	if err != nil {
-		t.Fatal(err)
+	if token, err := source.Token(); err != nil || token != want || i.count() != asked {
+		t.Errorf("want %s after %d requests, got %q and %v after %d", want, asked, token, err, i.count())
 	}
-	if token, err := source.Token(); err == nil {
-		t.Errorf("want no token before Run, got %q", token)
-	}
-	_, ctx := ktesting.NewTestContext(t)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() { defer close(done); source.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
-	return source
-}
-
-func has(source *ServiceAccountToken, want string) func() bool {
-	return func() bool { token, err := source.Token(); return err == nil && token == want }
 }
 
 func TestTokenIsRenewedInTime(t *testing.T) {
-	t.Parallel()
-	i := newTokenIssuer(t)
-	source := i.run(t)
-	waitUntil(t, has(source, "token-1"))
-	if want := "POST /api/v1/namespaces/ns/serviceaccounts/app-impersonation-proxy/token"; i.path != want {
+	i := &tokenIssuer{life: 24 * time.Hour}
+	withTokens(t, i, func(t *testing.T, source *ServiceAccountToken, after func(time.Duration)) {
+		after(0)
+		i.checkToken(t, source, "token-1", 1)
+		after(19 * time.Hour)
+		i.checkToken(t, source, "token-1", 1) // not before four fifths of its life
+		i.set(time.Hour, false)               // an API server that grants less
+		after(15 * time.Minute)
+		i.checkToken(t, source, "token-2", 2)
+		after(49 * time.Minute)
+		i.checkToken(t, source, "token-3", 3)
+	})
+	if want := "POST /api/v1/namespaces/ns/serviceaccounts/account/token"; i.path != want {
 		t.Errorf("want %s, got %s", want, i.path)
 	}
 	if got := i.asked[0].ExpirationSeconds; got == nil || *got != 24*60*60 {
 		t.Errorf("want a day, got %v", got)
 	}
-	waitUntil(t, i.clock.HasWaiters)
-	i.clock.Step(19 * time.Hour)
-	if got := i.count(); got != 1 {
-		t.Fatalf("want no renewal before four fifths of its life, got %d requests", got)
-	}
-	i.set(func() { i.life = time.Hour }) // an API server that grants less
-	i.clock.Step(15 * time.Minute)
-	waitUntil(t, has(source, "token-2"))
-	waitUntil(t, i.clock.HasWaiters)
-	i.clock.Step(49 * time.Minute)
-	waitUntil(t, has(source, "token-3"))
 }
 
 func TestTokenFailures(t *testing.T) {
-	t.Parallel()
-	i := newTokenIssuer(t)
-	i.broken = true
-	source := i.run(t)
-	for want := 1; want <= 3; want++ { // at once and then again after a while
-		waitUntil(t, func() bool { return i.count() >= want && i.clock.HasWaiters() })
-		i.clock.Step(15 * time.Second)
-	}
-	if _, err := source.Token(); err == nil {
-		t.Error("want no token")
-	}
-	i.set(func() { i.broken = false })
-	waitUntil(t, func() bool { i.clock.Step(15 * time.Second); _, err := source.Token(); return err == nil })
-	i.set(func() { i.broken = true })
-	waitUntil(t, i.clock.HasWaiters)
-	i.clock.Step(23 * time.Hour)
-	if _, err := source.Token(); err != nil {
-		t.Errorf("want the token used until it expires, got %v", err)
-	}
-	i.clock.Step(time.Hour)
-	if _, err := source.Token(); err == nil || !strings.Contains(err.Error(), "expired") {
-		t.Errorf("want no token after it expired, got %v", err)
-	}
+	i := &tokenIssuer{life: 24 * time.Hour, broken: true}
+	withTokens(t, i, func(t *testing.T, source *ServiceAccountToken, after func(time.Duration)) {
+		after(3 * tokenPause)
+		if _, err := source.Token(); err == nil || i.count() != 4 {
+			t.Errorf("want no token, and one asked for at once and then again, got %d requests", i.count())
+		}
+		i.set(24*time.Hour, false)
+		after(tokenPause)
+		i.checkToken(t, source, "token-5", 5)
+		i.set(24*time.Hour, true)
+		after(23 * time.Hour)
+		i.checkToken(t, source, "token-5", i.count()) // it is used until it expires
+		after(time.Hour)
+		if _, err := source.Token(); err == nil || !strings.Contains(err.Error(), "expired") {
+			t.Errorf("want no token after it expired, got %v", err)
+		}
+	})
 }
 
 func TestRejectedTokenIsReplaced(t *testing.T) {
-	t.Parallel()
-	i := newTokenIssuer(t)
-	source := i.run(t)
-	waitUntil(t, has(source, "token-1"))
-	waitUntil(t, i.clock.HasWaiters)
-	source.Reject("token-0")
-	source.Reject("token-1") // only just requested
-	i.clock.Step(rejectPause)
-	if got := i.count(); got != 1 {
-		t.Fatalf("want one request, got %d", got)
-	}
-	source.Reject("token-1")
-	waitUntil(t, has(source, "token-2"))
-}
-
-// waitUntil waits until check is true.
-func waitUntil(t *testing.T, check func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !check(); {
-		if time.Now().After(deadline) {
-			t.Fatal("waited too long")
+	i := &tokenIssuer{life: 24 * time.Hour}
+	withTokens(t, i, func(t *testing.T, source *ServiceAccountToken, after func(time.Duration)) {
+		after(tokenPause / 2)
+		source.Reject("token-0")
+		after(tokenPause)
+		i.checkToken(t, source, "token-1", 1)
+		for range 10 {
+			source.Reject("token-1")
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		i.checkToken(t, source, "token-1", 1) // not more often than every tokenPause
+		after(tokenPause)
+		i.checkToken(t, source, "token-2", 2)
+	})
 }

@@ -27,6 +27,17 @@ const (
 	pingWait  = 15 * time.Second
 )
 
+// Why a request could not be forwarded, or the API server's answer could not be used.
+const (
+	problemUnreachable   = "unreachable"
+	problemLost          = "connection_lost"
+	problemRefusedStream = "closed_before_use"
+	problemNoCredential  = "no_credential"
+	problemCredential    = "credential_refused"
+	problemTooLarge      = "header_too_large"
+	problemProtocol      = "wrong_protocol"
+)
+
 // Upstream sends requests to the API server. It adds no credential. Ordinary requests have an HTTP/1.1 connection each,
 // out of a pool. Streams, and requests whose body is not here yet, share a few HTTP/2 connections. A request to switch
 // protocols gets an HTTP/1.1 connection of its own.
@@ -36,8 +47,8 @@ type Upstream struct {
 	streams []*http.Transport
 	upgrade *http.Transport
 	next    atomic.Uint32
-	// Problems counts what went wrong on the way, in the order of ProblemNames.
-	Problems [numProblems]atomic.Int64
+	// Problems counts what went wrong on the way, by its name in metrics. No name is added later.
+	Problems map[string]*atomic.Int64
 }
 
 // NewUpstream takes address, CA and dialer from config, and no credentials. There are about as many connections for
@@ -51,14 +62,11 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	if address.Scheme != "https" {
 		return nil, fmt.Errorf("the address of the API server %q is not https", address.Redacted())
 	}
+	config.NextProtos = []string{"http/1.1"} // net/http adds HTTP/2 where it is wanted
 	tlsConfig, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("reading the CA of the API server: %w", err)
 	}
-	if tlsConfig == nil {
-		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	tlsConfig.MinVersion = tls.VersionTLS12
 	dial := config.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter, Control: boundUpstream}).DialContext
@@ -67,32 +75,33 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	if proxy == nil {
 		proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
 	}
-	u := &Upstream{address: address}
-	transport := func(protocols ...string) *http.Transport {
-		t := &http.Transport{
-			Proxy:               proxy,
-			DialContext:         dial,
-			TLSClientConfig:     tlsConfig.Clone(),
-			TLSHandshakeTimeout: handshakeTimeout,
-			MaxIdleConnsPerHost: 32,
-			IdleConnTimeout:     90 * time.Second,
-			// The client's encoding goes through as it is.
-			DisableCompression: true,
-			Protocols:          new(http.Protocols),
-			HTTP2: &http.HTTP2Config{
-				SendPingTimeout: pingAfter, PingTimeout: pingWait, MaxReceiveBufferPerStream: streamWindow,
-			},
-		}
-		t.TLSClientConfig.NextProtos = protocols
-		t.Protocols.SetHTTP1(true)
-		t.Protocols.SetHTTP2(protocols[0] == "h2")
-		return t
+	stream := &http.Transport{
+		Proxy:               proxy,
+		DialContext:         dial,
+		TLSClientConfig:     tlsConfig,
+		TLSHandshakeTimeout: handshakeTimeout,
+		MaxIdleConnsPerHost: 32,
+		IdleConnTimeout:     90 * time.Second,
+		// The client's encoding goes through as it is.
+		DisableCompression: true,
+		Protocols:          new(http.Protocols),
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter, PingTimeout: pingWait, MaxReceiveBufferPerStream: streamWindow,
+		},
 	}
-	u.upgrade = transport("http/1.1")
+	stream.Protocols.SetHTTP1(true)
+	u := &Upstream{address: address, upgrade: stream.Clone(), Problems: map[string]*atomic.Int64{}}
 	// The connection of a request to switch protocols is not used again, whatever the answer was.
 	u.upgrade.DisableKeepAlives = true
+	stream.Protocols.SetHTTP2(true)
 	for range min(max(processors, 2), 8) {
-		u.streams = append(u.streams, transport("h2", "http/1.1"))
+		u.streams = append(u.streams, stream.Clone())
+	}
+	for _, name := range []string{
+		problemUnreachable, problemLost, problemRefusedStream, problemNoCredential, problemCredential, problemTooLarge,
+		problemProtocol,
+	} {
+		u.Problems[name] = new(atomic.Int64)
 	}
 	between, err := proxy(&http.Request{URL: address})
 	if err != nil {
@@ -104,6 +113,12 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	return u, nil
 }
 
+// problem counts a problem, to which answer is the answer.
+func (u *Upstream) problem(name string, answer error) error {
+	u.Problems[name].Add(1)
+	return answer
+}
+
 // Address is that of the API server.
 func (u *Upstream) Address() *url.URL { return u.address }
 
@@ -113,7 +128,7 @@ func (u *Upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 	if state != nil && state.Upgrade != "" {
 		return u.upgrade.RoundTrip(req)
 	}
-	coming := state != nil && req.GetBody == nil && req.Body != nil && req.Body != http.NoBody
+	coming := state != nil && req.GetBody == nil && hasBody(req)
 	if coming {
 		req.Body = &clientBody{ReadCloser: req.Body, state: state}
 	}
@@ -132,18 +147,6 @@ func (u *Upstream) Close() {
 	if u.plain != nil {
 		u.plain.CloseIdleConnections()
 	}
-}
-
-// Retune replaces the transports for streams and upgrades, which may have been used already, by changed ones. It is for
-// tests.
-func (u *Upstream) Retune(change func(*http.Transport)) {
-	u.Close()
-	for i := range u.streams {
-		u.streams[i] = u.streams[i].Clone()
-		change(u.streams[i])
-	}
-	u.upgrade = u.upgrade.Clone()
-	change(u.upgrade)
 }
 
 // clientBody notes why a body could not be read from the client. The error that the transport returns then may look
@@ -174,33 +177,5 @@ func neverSent(err error) bool {
 	return errors.As(err, &resolving) || errors.As(err, &certificate) || errors.As(err, &handshake) ||
 		strings.Contains(err.Error(), "TLS handshake timeout") // net/http keeps its type for itself
 }
-
-// upstreamProblem says why a request could not be forwarded, or why the API server's answer could not be used.
-type upstreamProblem int
-
-const (
-	problemUnreachable upstreamProblem = iota
-	problemLost
-	problemRefusedStream
-	problemNoCredential
-	problemCredential
-	problemTooLarge
-	problemProtocol
-	numProblems
-)
-
-// ProblemNames are their names in metrics.
-var ProblemNames = [numProblems]string{
-	problemUnreachable:   "unreachable",
-	problemLost:          "connection_lost",
-	problemRefusedStream: "closed_before_use",
-	problemNoCredential:  "no_credential",
-	problemCredential:    "credential_refused",
-	problemTooLarge:      "header_too_large",
-	problemProtocol:      "wrong_protocol",
-}
-
-// String returns the name.
-func (p upstreamProblem) String() string { return ProblemNames[p] }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)

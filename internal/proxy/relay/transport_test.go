@@ -1,14 +1,24 @@
 package relay
 
 import (
+	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -55,17 +65,142 @@ func TestAProxyBeforeTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestADeadUpstreamIsFoundByPings says how long a connection that is dead without saying so can keep a client waiting.
-func TestADeadUpstreamIsFoundByPings(t *testing.T) {
-	t.Parallel()
-	up, err := NewUpstream(&rest.Config{Host: "https://api.example.com"}, 2)
-	if err != nil {
-		t.Fatal(err)
+// memory is a listener of connections in memory, which a bubble of synctest needs.
+type memory struct {
+	accepted chan net.Conn
+
+	mu   sync.Mutex
+	dead *atomic.Bool // of connections that are dialled now
+}
+
+// kill has nothing arrive any more on the connections that are open, on either side.
+func (m *memory) kill() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead.Store(true)
+	m.dead = new(atomic.Bool)
+}
+
+func (m *memory) dial(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	m.accepted <- theirs
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &mortal{ours, m.dead}, nil
+}
+
+func (m *memory) Accept() (net.Conn, error) {
+	if conn, ok := <-m.accepted; ok {
+		return conn, nil
 	}
-	defer up.Close()
-	for _, transport := range up.streams {
-		if within := transport.HTTP2.SendPingTimeout + transport.HTTP2.PingTimeout; within <= 0 || within > 45*time.Second {
-			t.Errorf("a dead connection is noticed after %s", within)
+	return nil, net.ErrClosed
+}
+
+func (m *memory) Close() error   { return nil }
+func (m *memory) Addr() net.Addr { return &net.TCPAddr{} }
+
+type mortal struct {
+	net.Conn
+	dead *atomic.Bool
+}
+
+func (c *mortal) Read(p []byte) (int, error) {
+	for {
+		if n, err := c.Conn.Read(p); err != nil || !c.dead.Load() {
+			return n, err
 		}
 	}
+}
+
+func (c *mortal) Write(p []byte) (int, error) {
+	if c.dead.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// withStream opens a stream to a server that says nothing for ten minutes, and then one word.
+func withStream(t *testing.T, upgrade string, test func(api *memory, open func() *http.Response)) {
+	t.Helper()
+	certified := httptest.NewTLSServer(nil) // for its certificate
+	certified.Close()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certified.Certificate().Raw})
+	synctest.Test(t, func(t *testing.T) {
+		api := &memory{accepted: make(chan net.Conn), dead: new(atomic.Bool)}
+		server := &http.Server{
+			TLSConfig: &tls.Config{Certificates: certified.TLS.Certificates}, ReadHeaderTimeout: time.Second,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if protocol := req.Header.Get("Upgrade"); protocol != "" {
+					w.Header().Set("Connection", "Upgrade")
+					w.Header().Set("Upgrade", protocol)
+					w.WriteHeader(http.StatusSwitchingProtocols)
+					conn, _, _ := http.NewResponseController(w).Hijack()
+					time.Sleep(10 * time.Minute)
+					_, _ = io.WriteString(conn, "word")
+					_ = conn.Close()
+					return
+				}
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-time.After(10 * time.Minute):
+					_, _ = io.WriteString(w, "word")
+				case <-req.Context().Done():
+				}
+			}),
+		}
+		go func() { _ = server.ServeTLS(api, "", "") }()
+		config := &rest.Config{Host: "https://api", Dial: api.dial}
+		config.CAData, config.ServerName = ca, "example.com"
+		up, err := NewUpstream(config, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := &request.State{LongRunning: true, Upgrade: upgrade}
+		test(api, func() *http.Response {
+			req := newRequest(request.With(t.Context(), state), t, http.MethodGet, nil)
+			if upgrade != "" {
+				req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {upgrade}}
+			}
+			res, err := up.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res
+		})
+		up.Close()
+		close(api.accepted)
+		_ = server.Close()
+	})
+}
+
+// TestStreamsAreNeverIdle: no timer that concerns idle connections ends a stream on which nothing is said.
+func TestStreamsAreNeverIdle(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"", "websocket"} {
+		withStream(t, protocol, func(_ *memory, open func() *http.Response) {
+			res := open()
+			if said, err := io.ReadAll(res.Body); err != nil || string(said) != "word" {
+				t.Errorf("%s: want the word after the silence, got %q and %v", res.Proto, said, err)
+			}
+			_ = res.Body.Close()
+		})
+	}
+}
+
+// TestDeadConnectionsAreFound has a connection break without a word. Pings find that, and the next stream has a new one.
+func TestDeadConnectionsAreFound(t *testing.T) {
+	t.Parallel()
+	withStream(t, "", func(api *memory, open func() *http.Response) {
+		began, res := time.Now(), open()
+		api.kill()
+		if _, err := io.ReadAll(res.Body); err == nil || time.Since(began) > 45*time.Second {
+			t.Errorf("want the stream broken within 45 s, got %v after %s", err, time.Since(began))
+		}
+		_ = res.Body.Close()
+		again := open()
+		if said, err := io.ReadAll(again.Body); err != nil || string(said) != "word" {
+			t.Errorf("want another connection, got %q and %v", said, err)
+		}
+		_ = again.Body.Close()
+	})
 }

@@ -37,7 +37,7 @@ type turns struct {
 
 func newTurns() *turns {
 	api := &turns{Admission: standard(), release: make(chan struct{})}
-	sent := endTurn{next: roundTrip(func(*http.Request) (*http.Response, error) {
+	sent := holdAnswer{next: roundTrip(func(*http.Request) (*http.Response, error) {
 		api.all.Add(1)
 		api.now.Add(1)
 		defer api.now.Add(-1)
@@ -207,60 +207,47 @@ func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
 	}
 }
 
-// TestTurnsEnd looks at when the API server is done with a request.
+// TestTurnsEnd looks at when the API server is done with a request. The turn ends with the request, at the latest.
 func TestTurnsEnd(t *testing.T) {
 	t.Parallel()
-	const head, read, closed = "the head of the answer", "its end", "it is closed"
+	const head, read, later = "the head of the answer", "its end", "the end of the request"
 	for _, test := range []struct {
 		name, verb, target string
 		length             int64
-		fails              bool
 		want               string
 	}{
 		{name: "an answer that fits into a window", verb: "get", target: "/", length: upstreamWindow, want: head},
 		{name: "a longer answer", verb: "get", target: "/", length: upstreamWindow + 1, want: read},
 		{name: "an answer of unknown length", verb: "list", target: "/", length: -1, want: read},
-		{name: "an answer that is given up", verb: "list", target: "/", length: -1, want: closed},
-		{name: "no answer", verb: "get", target: "/", fails: true, want: head},
 		{name: "a watch", verb: "watch", target: "/?watch=1&resourceVersion=1", length: -1, want: head},
-		{name: "a watch of everything", verb: "watch", target: "/?watch=1", length: -1, want: read},
-		{name: "a watch of any version", verb: "watch", target: "/?watch=1&resourceVersion=0", length: -1, want: read},
+		{name: "a watch of everything", verb: "watch", target: "/?watch=1", length: -1, want: later},
+		{name: "a watch of any version", verb: "watch", target: "/?watch=1&resourceVersion=0", length: -1, want: later},
 		{
-			name: "a watch that lists", verb: "watch", length: -1, want: read,
+			name: "a watch that lists", verb: "watch", length: -1, want: later,
 			target: "/?watch=1&resourceVersion=3&sendInitialEvents=true",
 		},
-		{name: "a watch of everything that is given up", verb: "watch", target: "/?watch=1", length: -1, want: closed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				api := endTurn{next: roundTrip(func(*http.Request) (*http.Response, error) {
-					if test.fails {
-						return nil, errors.New("no connection")
-					}
-					return &http.Response{ContentLength: test.length, Body: io.NopCloser(strings.NewReader("all"))}, nil
-				})}
-				ended := false
 				req, state := sentOn("jane", test.verb, test.target)
-				state.EndTurn = func() { ended = true }
-				state.Initial.Store(BeginsWithAll(req))
-				res, err := api.RoundTrip(req)
-				if (err != nil) != test.fails {
-					t.Fatal(err)
-				}
-				if got := ended; got != (test.want == head) {
-					t.Errorf("want the turn to end at %s, got %t with the head", test.want, got)
-				}
-				if test.fails {
-					return
-				}
-				if test.want == read {
-					if _, err := io.Copy(io.Discard, res.Body); err != nil || !ended || state.Initial.Load() {
-						t.Errorf("want the turn over when all is read, got %v", err)
+				api := newTurns()
+				over := func() bool { return api.usage().Taken == 0 }
+				TakeTurn(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+					res := &http.Response{ContentLength: test.length, Body: io.NopCloser(strings.NewReader("all"))}
+					holdAnswer{admission: api.Admission}.prepare(res, state)
+					if got := over(); got != (test.want == head) {
+						t.Errorf("want the turn to end at %s, got %t with the head", test.want, got)
 					}
-				}
-				if err := res.Body.Close(); err != nil || !ended {
-					t.Errorf("want the turn over in the end, got %v", err)
+					if _, err := io.Copy(io.Discard, res.Body); err != nil {
+						t.Error(err)
+					}
+					if got := over(); got != (test.want != later) {
+						t.Errorf("want the turn to end at %s, got %t when all is read", test.want, got)
+					}
+				}), api.Admission, NewLongAnswers(clock.RealClock{}), nil).ServeHTTP(nil, req)
+				if !over() {
+					t.Error("want the turn over in the end")
 				}
 			})
 		})
@@ -269,17 +256,12 @@ func TestTurnsEnd(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			events, server := io.Pipe()
-			api := endTurn{next: roundTrip(func(*http.Request) (*http.Response, error) {
-				return &http.Response{ContentLength: -1, Body: events}, nil
-			})}
 			var ended atomic.Bool
-			req, state := sentOn("jane", "watch", "/?watch=1")
+			_, state := sentOn("jane", "watch", "/?watch=1")
 			state.EndTurn = func() { ended.Store(true) }
 			state.Initial.Store(true)
-			res, err := api.RoundTrip(req) //nolint:bodyclose // the pipe ends with the API server
-			if err != nil {
-				t.Fatal(err)
-			}
+			res := &http.Response{ContentLength: -1, Body: events}
+			holdAnswer{}.prepare(res, state)
 			var came atomic.Int64
 			go func() {
 				for buffer := make([]byte, 10); ; {
@@ -319,7 +301,9 @@ func TestBeginningsOfSlowReaders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		over := false
-		body := newBeginningBody(io.NopCloser(strings.NewReader("two pieces")), func() { over = true })
+		state := &request.State{EndTurn: func() { over = true }}
+		state.Initial.Store(true)
+		body := beginningBody{io.NopCloser(strings.NewReader("two pieces")), state}
 		for range 2 {
 			if _, err := io.ReadFull(body, make([]byte, 5)); err != nil {
 				t.Fatal(err)
@@ -328,9 +312,6 @@ func TestBeginningsOfSlowReaders(t *testing.T) {
 			if synctest.Wait(); over {
 				t.Error("want it not over while the client has not asked for more")
 			}
-		}
-		if _, err := body.Read(make([]byte, 5)); !errors.Is(err, io.EOF) || !over {
-			t.Errorf("want it over with the end, got %v", err)
 		}
 	})
 }
@@ -347,17 +328,28 @@ func TestAnswersCount(t *testing.T) {
 		"a long one":  {length: 2 * upstreamWindow, want: upstreamWindow + bufferSize},
 		"unknown":     {length: -1, want: upstreamWindow + bufferSize},
 		"a stream":    {length: -1, prepare: func(s *request.State) { s.LongRunning = true }},
-		"a login":     {length: 1000, prepare: func(s *request.State) { s.Login = &request.Login{} }},
 		"an upgrade":  {code: http.StatusSwitchingProtocols, want: upgradedBytes},
 	} {
-		state := &request.State{}
+		state := &request.State{Holds: &edge.Request{}, EndTurn: func() {}}
 		if test.prepare != nil {
 			test.prepare(state)
 		}
 		body := io.NopCloser(strings.NewReader(""))
 		res := &http.Response{StatusCode: test.code, ContentLength: test.length, Body: body}
-		if got := answerBytes(res, state); got != test.want {
+		if got := (holdAnswer{}).prepare(res, state); got != test.want {
 			t.Errorf("%s: want %d bytes held, got %d", name, test.want, got)
 		}
 	}
+	t.Run("nothing of a login", func(t *testing.T) {
+		t.Parallel()
+		state := &request.State{EndTurn: func() {}, Login: &request.Login{}} // without anything that could hold bytes
+		body := io.NopCloser(strings.NewReader("a certificate"))
+		api := holdAnswer{next: roundTrip(func(*http.Request) (*http.Response, error) {
+			return &http.Response{ContentLength: 13, Body: body}, nil
+		})}
+		req := httptest.NewRequestWithContext(request.With(t.Context(), state), http.MethodPost, "/", nil)
+		if _, err := api.RoundTrip(req); err != nil { //nolint:bodyclose // it is in memory
+			t.Error(err)
+		}
+	})
 }

@@ -54,7 +54,7 @@ type State struct {
 	UpstreamToken string
 	// Unavailable says why the API server could not be asked who the user is, and is nil when it could.
 	Unavailable error
-	// EndTurn ends the turn of the request at the API server. It is nil for requests that have none.
+	// EndTurn ends the turn of the request at the API server, if it has one. It may be called more than once.
 	EndTurn func()
 	// Login is what is to be done about a TokenCredentialRequest that has a turn, nil for other requests.
 	Login *Login
@@ -90,11 +90,8 @@ type Login struct {
 type Answer interface {
 	// ReadAhead begins to take the rest of it into memory.
 	ReadAhead()
-	// Whole is true when the API server is done with it, and Complete when it also sent all of it.
+	// Whole is true when the API server is done with it.
 	Whole() bool
-	Complete() bool
-	// Length is how much the API server has sent so far.
-	Length() int
 }
 
 // Body is a client's body that has to come in time.
