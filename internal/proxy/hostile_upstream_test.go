@@ -201,8 +201,8 @@ func TestEmptyCredentials(t *testing.T) {
 	}
 }
 
-// TestClientsStreamsAreNeverIdle sets every timer that concerns idle connections of clients to a fraction of the time for
-// which the streams are silent.
+// TestClientsStreamsAreNeverIdle sets every timer that concerns idle connections of clients to a fraction of the time
+// for which the streams are silent.
 func TestClientsStreamsAreNeverIdle(t *testing.T) {
 	t.Parallel()
 	const timers, silence = 500 * time.Millisecond, 3 * time.Second

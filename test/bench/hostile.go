@@ -225,8 +225,8 @@ func (r *report) hostileTable() string {
 		return ""
 	}
 	var table strings.Builder
-	table.WriteString("| attack | honest requests that failed (goal 0) | honest p99, quiet → beside it (goal ≤ 3 ×), and after its first second " +
-		"| peak memory (goal < 512 MiB) | CPU of attacker : ours (goal: ours less) |\n|---|---|---|---|---|\n")
+	table.WriteString("| attack | honest requests that failed (goal 0) " +
+		"| honest p99, quiet → beside it (goal ≤ 3 ×), and after its first second | peak memory (goal < 512 MiB) | CPU of attacker : ours (goal: ours less) |\n|---|---|---|---|---|\n")
 	for _, one := range attacks() {
 		get := func(name string) (float64, string) {
 			f := found[one.name+": "+name]

@@ -49,8 +49,8 @@ func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// prepare returns how much memory the answer needs. An ordinary answer that may be long gets a body that is prepared for
-// a client which reads slowly.
+// prepare returns how much memory the answer needs. An ordinary answer that may be long gets a body that is prepared
+// for a client which reads slowly.
 func (t holdAnswer) prepare(res *http.Response, state *request.State) (needs int64) {
 	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols:

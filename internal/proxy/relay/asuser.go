@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,7 +81,7 @@ func checkIdentity(ctx context.Context, u user.Info) error {
 		carriable("username", u.GetName()), carriable("UID", u.GetUID()), carriable("group", u.GetGroups()...),
 	)
 	for key, values := range u.GetExtra() {
-		named := fmt.Sprintf("extra key %q", request.Shown(key))
+		named := "extra key " + strconv.Quote(request.Shown(key))
 		switch {
 		case key == "":
 			return cannotAct("an extra key is empty")

@@ -52,7 +52,8 @@ func (i *tokenIssuer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	said, err := json.Marshal(answer)
 	header := http.Header{"Content-Type": {"application/json"}}
-	return &http.Response{StatusCode: http.StatusCreated, Header: header, Body: io.NopCloser(bytes.NewReader(said))}, err
+	content := io.NopCloser(bytes.NewReader(said))
+	return &http.Response{StatusCode: http.StatusCreated, Header: header, Body: content}, err
 }
 
 // withTokens has a token source run beside test, which waits by after.
@@ -102,6 +103,7 @@ func (i *tokenIssuer) checkToken(t *testing.T, source *ServiceAccountToken, want
 func TestTokenIsRenewedInTime(t *testing.T) {
 	i := &tokenIssuer{life: 24 * time.Hour}
 	withTokens(t, i, func(t *testing.T, source *ServiceAccountToken, after func(time.Duration)) {
+		t.Helper()
 		after(0)
 		i.checkToken(t, source, "token-1", 1)
 		after(19 * time.Hour)
@@ -123,6 +125,7 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 func TestTokenFailures(t *testing.T) {
 	i := &tokenIssuer{life: 24 * time.Hour, broken: true}
 	withTokens(t, i, func(t *testing.T, source *ServiceAccountToken, after func(time.Duration)) {
+		t.Helper()
 		after(3 * tokenPause)
 		if _, err := source.Token(); err == nil || i.count() != 4 {
 			t.Errorf("want no token, and one asked for at once and then again, got %d requests", i.count())
@@ -143,6 +146,7 @@ func TestTokenFailures(t *testing.T) {
 func TestRejectedTokenIsReplaced(t *testing.T) {
 	i := &tokenIssuer{life: 24 * time.Hour}
 	withTokens(t, i, func(t *testing.T, source *ServiceAccountToken, after func(time.Duration)) {
+		t.Helper()
 		after(tokenPause / 2)
 		source.Reject("token-0")
 		after(tokenPause)

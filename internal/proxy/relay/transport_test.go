@@ -187,7 +187,8 @@ func TestStreamsAreNeverIdle(t *testing.T) {
 	}
 }
 
-// TestDeadConnectionsAreFound has a connection break without a word. Pings find that, and the next stream has a new one.
+// TestDeadConnectionsAreFound has a connection break without a word. Pings find that, and the next stream has a new
+// one.
 func TestDeadConnectionsAreFound(t *testing.T) {
 	t.Parallel()
 	withStream(t, "", func(api *memory, open func() *http.Response) {

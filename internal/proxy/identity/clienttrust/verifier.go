@@ -90,7 +90,8 @@ func check(presented []*x509.Certificate, now time.Time) error {
 	for _, c := range presented[1:] {
 		named[string(c.RawSubject)]++
 		if named[string(c.RawSubject)] > MaxOfOneName {
-			return fmt.Errorf("the client presented more than %d intermediate certificates with one subject", MaxOfOneName)
+			const text = "the client presented more than %d intermediate certificates with one subject"
+			return fmt.Errorf(text, MaxOfOneName)
 		}
 	}
 	return nil
@@ -105,7 +106,8 @@ func (v *Verifier) Verify(presented []*x509.Certificate) (*authenticator.Respons
 	user, until, err := v.verify(presented, now)
 	if err != nil {
 		// Only the text is kept: an error of x509 holds the certificate.
-		text := fmt.Sprintf("verifying the client certificate with serial number %s: %v", presented[0].SerialNumber, err)
+		number := presented[0].SerialNumber
+		text := fmt.Sprintf("verifying the client certificate with serial number %s: %v", number, err)
 		err = errors.New(request.Bounded(text))
 		v.refused.Add(keyOf(presented), err, RefusedFor)
 		return nil, err
