@@ -39,7 +39,7 @@ const (
 	clientPingWait  = 15 * time.Second
 	// The HTTP/2 receive windows of one stream and of one connection. Most request bodies fit. The client of a
 	// larger one has to wait until the API server takes what was sent before.
-	bodyWindow     = edge.BodyWindow
+	bodyWindow     = edge.MaxHeldBody
 	connectionBody = 256 << 10
 	// the smallest limit that HTTP/2 allows; a whole frame is in memory before the client is known
 	maxFrame = 16 << 10

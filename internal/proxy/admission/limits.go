@@ -88,10 +88,8 @@ const (
 	StreamBytes = 28 << 10
 
 	// LongSeats is how many seats a request for a long answer takes: 4 of one user are at the API server at a time.
-	LongSeats = forwardSeats / 32
-	// BeginningSeats is the same for a watch that begins with all objects.
-	BeginningSeats = forwardSeats / 128
-	forwardSeats   = 128
+	LongSeats    = forwardSeats / 32
+	forwardSeats = 128
 	// StrangersReview is how many seats a stranger's access review takes: each address has one review at a time.
 	StrangersReview = 16
 	// UnreadAnswer is how many seats of Unread an ordinary answer takes. A stream takes one.
@@ -100,8 +98,6 @@ const (
 	// modestPart: one part of so many of the memory of users is for those who hold no more than one part of littlePart.
 	modestPart = 8
 	littlePart = 128
-	// handshakesPart: one part of so many of the memory is what handshakes take that go on at a time.
-	handshakesPart = 64
 	// queuedPerConnection is how many questions one connection may have waiting as long as there is no user on it.
 	queuedPerConnection = 16
 )
@@ -121,7 +117,7 @@ func LimitsFor(memory int64, processors int) Limits {
 			Answer:     {memory: users / 4},
 
 			Unread:       {seats: 512, perOwner: 64, refuses: true},
-			Handshake:    {seats: int(memory / handshakesPart / HandshakeBytes)},
+			Handshake:    {seats: int(memory / 64 / HandshakeBytes)},
 			Look:         {seats: half},
 			Certificate:  {seats: half, waiting: 256}, // all requests of one connection need the same one
 			TokenReview:  {seats: 16, perMember: 8, queued: queuedPerConnection},

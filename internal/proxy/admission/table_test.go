@@ -102,8 +102,7 @@ func work(kind Kind) string {
 		AccessReview: fmt.Sprintf("a permission that is not known; a stranger's takes %d", StrangersReview),
 		Login:        "a login that is sent on",
 		ServedLogin:  "a login that comes back to the Concierge APIs",
-		Forward: fmt.Sprintf("a request at the API server; one for a long answer takes %d, a watch that begins with all "+
-			"objects %d", LongSeats, BeginningSeats),
+		Forward:      fmt.Sprintf("a request at the API server; one for a long answer takes %d", LongSeats),
 	}[kind]
 }
 

@@ -21,9 +21,8 @@ const (
 	// inputFree is how much a client may have sent that nothing has come of before it counts as memory.
 	inputFree = 4 << 10
 	// inputGrowth is about how many bytes of memory each byte of a head takes that is not complete: in HTTP/2 one byte may
-	// stand for a whole field (RFC 7541). net/http keeps no more than inputMost of the fields.
+	// stand for a whole field (RFC 7541). net/http keeps no more than maxInput of the fields.
 	inputGrowth = 40
-	inputMost   = 3 << 19
 	// bodyGrowth and strangersBodyGrowth are the same while bodies are on their way, beside which trailers may come.
 	bodyGrowth          = 4
 	strangersBodyGrowth = 16
@@ -46,10 +45,9 @@ const (
 	inputCost = 240 * time.Nanosecond // each byte
 	headCost  = 3 * time.Nanosecond   // each byte of a large head, decoded
 	// RefusalCost is that of a user's refused request. ResetCost is that of a user's request that was reset before its
-	// answer began. A stranger's request costs strangersCost, whatever comes of it.
-	RefusalCost   = 200 * time.Microsecond
-	strangersCost = time.Millisecond
-	ResetCost     = time.Millisecond
+	// answer began, and of a stranger's request, whatever comes of it.
+	RefusalCost = 200 * time.Microsecond
+	ResetCost   = time.Millisecond
 	// FailedLoginCost is that of a login with a wrong password, most of which is the authenticator's.
 	FailedLoginCost = 50 * time.Millisecond
 )
@@ -314,13 +312,13 @@ func (c *Conn) grow() error {
 
 // holdInput takes the memory that the input may take. When there is none, it waits for room.
 func (c *Conn) holdInput(input int64) error {
-	needed := min(input*inputGrowth, input+inputMost)
+	needed := min(input*inputGrowth, input+maxInput)
 	if c.bodies.Load() > 0 {
 		growth := int64(bodyGrowth)
 		if c.isStranger() {
 			growth = strangersBodyGrowth
 		}
-		needed = min(input*growth, input+inputMost)
+		needed = min(input*growth, input+maxInput)
 	}
 	defer c.waits()()
 	return c.edge.makeRoom(c, roomPatience, func() error {

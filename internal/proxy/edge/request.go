@@ -10,10 +10,9 @@ import (
 )
 
 const (
-	// MaxHeldBody is how much of a body is held here at most before it is sent on.
+	// MaxHeldBody is how much of a body is held here at most before it is sent on. The client may send as much beside
+	// that before it is read.
 	MaxHeldBody = 128 << 10
-	// BodyWindow is how much the client may send beside that before it is read.
-	BodyWindow = 128 << 10
 	// strangersBody is how much of a stranger's body counts with the request.
 	strangersBody = 32 << 10
 	// fieldOverhead is about what a field of a head takes in memory beside its name and its value.
@@ -72,7 +71,7 @@ func (c *Conn) begin(r *Request, req *http.Request) {
 	c.endTurn()
 	c.serving.Add(1)
 	if c.isStranger() {
-		c.Owe(strangersCost)
+		c.Owe(ResetCost)
 	}
 	if r.head > SmallHead && req.ProtoMajor == 2 { // in HTTP/1 the client has sent all of it
 		c.Owe(timeOf(r.head, headCost))
@@ -180,7 +179,7 @@ func (r *Request) end() {
 // bodyHeld returns how much memory the body of a request takes at most until the API server has it.
 func bodyHeld(req *http.Request) int64 {
 	if req.ContentLength < 0 || req.ContentLength > MaxHeldBody {
-		return MaxHeldBody + BodyWindow
+		return 2 * MaxHeldBody
 	}
 	return req.ContentLength
 }

@@ -60,7 +60,7 @@ func TakeTurn(
 		switch {
 		case state.IsStream() && BeginsWithAll(req):
 			state.Initial.Store(true)
-			kind, cost.Seats = "beginnings", admission.BeginningSeats
+			kind = "beginnings"
 		case state.IsStream(), !onlyReads(req):
 		case long.expected(what), requestinfo.LongSelector(req.URL) > 0:
 			kind, cost.Seats = "long", admission.LongSeats
