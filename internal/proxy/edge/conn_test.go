@@ -86,7 +86,10 @@ func TestStrangersAreComputedInTurn(t *testing.T) {
 		next, waits := begin()
 		eventually(t, "the next one waits", func() bool {
 			select {
-			case <-waits: // this machine was so slow that the turn before was over
+			case err := <-waits: // this machine was so slow that the turn before was over
+				if err != nil {
+					t.Error(err)
+				}
 				last = next
 				next, waits = begin()
 			default:
