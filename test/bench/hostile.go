@@ -226,7 +226,8 @@ func (r *report) hostileTable() string {
 	}
 	var table strings.Builder
 	table.WriteString("| attack | honest requests that failed (goal 0) " +
-		"| honest p99, quiet → beside it (goal ≤ 3 ×), and after its first second | peak memory (goal < 512 MiB) | CPU of attacker : ours (goal: ours less) |\n|---|---|---|---|---|\n")
+		"| honest p99, quiet → beside it (goal ≤ 3 ×), and after its first second " +
+		"| peak memory (goal < 512 MiB) | CPU of attacker : ours (goal: ours less) |\n|---|---|---|---|---|\n")
 	for _, one := range attacks() {
 		get := func(name string) (float64, string) {
 			f := found[one.name+": "+name]
@@ -252,7 +253,8 @@ func (r *report) hostileTable() string {
 		}
 		theirs, _ := get(figureTheirs)
 		ours, cheaper := get(figureOurs)
-		fmt.Fprintf(&table, "| %s | %.0f of %.0f%s | %.0f → %.0f ms%s, %.0f ms | %.0f MiB%s | %.2f : %.2f s%s |\n", one.about,
+		const row = "| %s | %.0f of %.0f%s | %.0f → %.0f ms%s, %.0f ms | %.0f MiB%s | %.2f : %.2f s%s |\n"
+		fmt.Fprintf(&table, row, one.about,
 			failed, requests, noneFailed, quiet, beside, inTime, later, peak, fits, theirs, ours, cheaper)
 	}
 	return table.String()

@@ -236,7 +236,8 @@ func TestNearest(t *testing.T) {
 	t.Parallel()
 	known := []string{"cert", "kubeconfig", "kubeconfig-context", "namespace", "secret", "timeout"}
 	for text, want := range map[string]string{
-		"secert": "secret", "kubekonfig": "kubeconfig", "timeuot": "timeout", "name-space": "namespace", "kubeconfigcontext": "kubeconfig-context", "": "", "colour": "", "timeout": "timeout",
+		"secert": "secret", "kubekonfig": "kubeconfig", "timeuot": "timeout", "name-space": "namespace",
+		"kubeconfigcontext": "kubeconfig-context", "": "", "colour": "", "timeout": "timeout",
 	} {
 		if got := factory.Nearest(text, known); got != want {
 			t.Errorf("Nearest(%q) is %q, want %q", text, got, want)

@@ -34,8 +34,8 @@ type Anonymous struct {
 	admits     atomic.Pointer[map[string]bool] // by path
 }
 
-// NewAnonymous returns one that admits nobody to anything else before Refresh. LoginGroup is the API group of
-// TokenCredentialRequest. Requests over transport have no credentials.
+// NewAnonymous returns one that admits anonymous users to TokenCredentialRequest alone until Refresh was called.
+// LoginGroup is the API group of TokenCredentialRequest. Requests over transport have no credentials.
 func NewAnonymous(loginGroup string, upstream *url.URL, transport http.RoundTripper) *Anonymous {
 	a := &Anonymous{loginGroup: loginGroup, upstream: upstream, transport: transport}
 	a.admits.Store(&map[string]bool{})

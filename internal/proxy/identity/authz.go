@@ -79,8 +79,9 @@ type toCreate struct{ authorizer.Attributes }
 func (toCreate) GetVerb() string { return "create" }
 
 // authorizeRequest asks about all names first, so that a client that reads a thousand objects by name needs one review.
-// That lets nothing through: the API server asks about the very name. Only what it does not ask is asked exactly here,
-// and what clients without a user ask, who may do little.
+// This permits nothing more, because the API server authorizes the request again, with the name. Two questions are
+// exact at once: create for a connection into a pod, which the API server may not ask, and those of anonymous clients,
+// as most of these are denied.
 func (r *AccessReviewer) authorizeRequest(
 	ctx context.Context, asked authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
@@ -143,8 +144,8 @@ func NewAccessReviewer(
 	}
 }
 
-// Authorize implements authorizer.UnconditionalAuthorizer. It asks exactly what the attributes say: for nested
-// impersonation nobody asks again. The reason that it returns always names this proxy.
+// Authorize implements authorizer.UnconditionalAuthorizer. It asks exactly what the attributes say, because the API
+// server does not ask about nested impersonation again. The reason that it returns always names this proxy.
 func (r *AccessReviewer) Authorize(
 	ctx context.Context, attributes authorizer.Attributes,
 ) (authorizer.Decision, string, error) {

@@ -21,7 +21,7 @@ func (c *clientCertificates) user(req *http.Request) (*authenticator.Response, b
 }
 
 // frontProxy believes the X-Remote-* headers of a client that presents the front proxy's certificate. It does not look
-// at the certificate of a request without such headers. The headers go no further, whoever sent them.
+// at the certificate of a request without such headers. It removes the headers from every request.
 func (c *clientCertificates) frontProxy(req *http.Request) (*authenticator.Response, bool, error) {
 	trusted := c.trust.Current()
 	named, ok, err := trusted.TakeHeaders(req)

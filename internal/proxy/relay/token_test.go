@@ -56,7 +56,8 @@ func (i *tokenIssuer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusCreated, Header: header, Body: content}, err
 }
 
-// withTokens has a token source run beside test, which waits by after.
+// withTokens has a token source run beside test, which lets time pass by after. Time is that of synctest: hours pass at
+// once, and no test waits.
 func withTokens(
 	t *testing.T, i *tokenIssuer, test func(t *testing.T, source *ServiceAccountToken, after func(time.Duration)),
 ) {

@@ -119,7 +119,8 @@ func (c *mortal) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// withStream opens a stream to a server that says nothing for ten minutes, and then one word.
+// withStream opens a stream to a server that says nothing for ten minutes, and then one word. Time is that of synctest:
+// the minutes pass at once.
 func withStream(t *testing.T, upgrade string, test func(api *memory, open func() *http.Response)) {
 	t.Helper()
 	certified := httptest.NewTLSServer(nil) // for its certificate
