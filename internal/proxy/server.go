@@ -200,11 +200,11 @@ func (s *Server) followAPIServer(ctx context.Context) {
 	turn := 0
 	_ = wait.PollUntilContextCancel(ctx, s.ProbeInterval/6, false, func(ctx context.Context) (bool, error) {
 		err := s.trust.Refresh(ctx)
-		if turn++; turn%6 == 0 {
-			err = errors.Join(err, s.anonymous.Refresh(ctx))
+		if turn++; turn%6 != 0 {
+			return false, nil // an error that lasts is said with the next probe
 		}
-		if err != nil {
-			klog.FromContext(ctx).V(2).Info("Kept what was known of whom the API server admits", "reason", err.Error())
+		if err = errors.Join(err, s.anonymous.Refresh(ctx)); err != nil {
+			klog.FromContext(ctx).Error(err, "Kept what was known of whom the API server admits")
 		}
 		return false, nil
 	})
