@@ -197,14 +197,20 @@ func (s *Server) Run(ctx context.Context) error {
 
 // followAPIServer asks from time to time whom the API server admits. Without an answer, all stays as it was.
 func (s *Server) followAPIServer(ctx context.Context) {
-	turn := 0
+	turn, failed := 0, 0
 	_ = wait.PollUntilContextCancel(ctx, s.ProbeInterval/6, false, func(ctx context.Context) (bool, error) {
+		logger := klog.FromContext(ctx)
 		err := s.trust.Refresh(ctx)
-		if turn++; turn%6 != 0 {
-			return false, nil // an error that lasts is said with the next probe
+		if failed++; err == nil {
+			failed = 0
+		} else if failed%6 == 0 { // a restart of the API server is no error
+			logger.Error(err, "Could not read the cluster's client CAs for a minute, and kept those that were known")
 		}
-		if err = errors.Join(err, s.anonymous.Refresh(ctx)); err != nil {
-			klog.FromContext(ctx).Error(err, "Kept what was known of whom the API server admits")
+		if turn++; turn%6 != 0 {
+			return false, nil
+		}
+		if err := s.anonymous.Refresh(ctx); err != nil {
+			logger.V(2).Info("Kept the last known anonymous authentication policy", "reason", err.Error())
 		}
 		return false, nil
 	})
