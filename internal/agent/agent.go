@@ -27,8 +27,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/credentialissuer"
-	"github.com/pinniped-toolkit/pinniped/internal/governor"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/memory"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
@@ -84,7 +84,7 @@ func Run(ctx context.Context, options Options, config *Config) error {
 		signer:         &signer.Signer{},
 		apiCertificate: &apiservice.Certificate{},
 		memory:         podMemory(),
-		processors:     goruntime.GOMAXPROCS(0), // before the governor changes it
+		processors:     goruntime.GOMAXPROCS(0),
 		audit:          auditLog,
 	}
 	a.apiEdge = edge.New(admission.New(admission.APILimitsFor(a.memory, a.processors)))
@@ -221,7 +221,7 @@ func (a *agent) run(ctx context.Context) error {
 		return err
 	}
 
-	group.Go(func() error { governor.Run(ctx); return nil })
+	group.Go(func() error { memory.Run(ctx); return nil })
 	group.Go(func() error { token.Run(ctx); return nil })
 	group.Go(func() error { a.userTokens.Run(ctx); return nil })
 	group.Go(func() error { credential.run(ctx); return nil })

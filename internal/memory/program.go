@@ -1,4 +1,4 @@
-package governor
+package memory
 
 import (
 	"bufio"

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package governor
+package memory
 
 // unmapProgram does nothing here.
 func unmapProgram() {}

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package governor
-
-// calmMonitor does nothing here.
-func calmMonitor() {}

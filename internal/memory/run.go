@@ -1,0 +1,84 @@
+package memory
+
+import (
+	"context"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// Run fits the use of memory to the load until ctx ends, and then leaves it as Go has it by itself.
+func Run(ctx context.Context) {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	process{
+		heap:       newHeapReader(),
+		setPercent: func(percent int) { debug.SetGCPercent(percent) },
+		give:       debug.FreeOSMemory,
+		unmap:      unmapProgram,
+	}.run(ctx)
+}
+
+// process is what is looked at and set.
+type process struct {
+	heap       func() heap
+	setPercent func(int)
+	give       func()
+	unmap      func()
+}
+
+func (p process) run(ctx context.Context) {
+	percent, last := standardPercent, time.Now()
+	load := &load{last: p.heap()}
+	defer p.setPercent(standardPercent)
+	look := time.NewTicker(period)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		at := time.Now()
+		next, give := load.next(p.heap(), at, at.Sub(last))
+		last = at
+		if differs(next, percent) {
+			percent = next
+			p.setPercent(percent)
+		}
+		if give {
+			p.give()
+		}
+		if load.settled() {
+			p.unmap()
+		}
+	}
+}
+
+// differs is true when it is worth to stop all goroutines for a moment and set the percentage anew.
+func differs(next, percent int) bool {
+	return next != percent && (next == standardPercent || next < percent*3/4 || next > percent*4/3)
+}
+
+// newHeapReader returns a function that reads what there is of memory.
+func newHeapReader() func() heap {
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"},
+		{Name: "/gc/heap/live:bytes"},
+		{Name: "/gc/scan/stack:bytes"},
+		{Name: "/gc/scan/globals:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+	}
+	return func() heap {
+		metrics.Read(samples)
+		value := func(i int) uint64 { return samples[i].Value.Uint64() }
+		h := heap{allocated: value(0), live: value(1), scanned: value(2) + value(3), unused: value(5)}
+		if objects := value(4); objects > h.live {
+			h.unused += objects - h.live
+		}
+		return h
+	}
+}
