@@ -185,7 +185,6 @@ func (b *aheadBody) fill() {
 	b.ahead = false
 	b.changed.Signal()
 	b.mu.Unlock()
-	b.done()
 }
 
 // next reads a piece, which is full unless there is an error. Without memory to spare, it is empty.

@@ -87,7 +87,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 	}{
 		{name: "short answers", verb: "get", target: "/", one: 16, all: 128},
 		{name: "writes", verb: "create", target: "/", one: 16, all: 128},
-		{name: "long answers", verb: "list", target: "/", one: 4, all: 32},
+		{name: "long answers", verb: "list", target: "/", one: 2, all: 16},
 		{name: "watches", verb: "watch", target: "/?watch=1&resourceVersion=5", one: 16, all: 128},
 		{name: "watches of everything", verb: "watch", target: "/?watch=1", one: 16, all: 128},
 	} {
