@@ -71,6 +71,7 @@ type Conn struct {
 	shaking  *admission.Place     // the turn of its handshake; the one goroutine that reads uses it
 	// unfinished is since when memory is held for what it sent, in Unix nanoseconds; 0 when none is.
 	unfinished atomic.Int64
+	requests   atomic.Int64 // bytes held for requests
 	bodies     atomic.Int64 // requests whose body is on its way
 	raw        atomic.Bool  // it speaks another protocol by now
 	serving    atomic.Int64 // requests
@@ -79,14 +80,15 @@ type Conn struct {
 	progress atomic.Int64              // in Unix nanoseconds
 	debt     admission.Account         // as long as there is no user
 	user     atomic.Pointer[string]    // nil as long as there is none
+	known    chan struct{}             // closed when there is one
 	shaken   atomic.Pointer[handshake] // the handshake that goes on, as far as that is known
 	claim    atomic.Pointer[string]    // whose it is when that succeeds
 
 	mu      sync.Mutex
 	over    bool
 	base    *admission.Place
-	waiting *admission.Place // what the input takes, nil for nothing
-	held    map[*admission.Place]struct{}
+	waiting *admission.Place           // what the input takes, nil for nothing
+	held    map[*admission.Place]int64 // with the bytes of each
 
 	place *list.Element // among the strangers of its address, under Edge.mu
 }
@@ -207,6 +209,7 @@ func (c *Conn) Identified(user string) error {
 	}
 	c.edge.known(c)
 	c.user.Store(&user)
+	close(c.known)
 	return nil
 }
 
@@ -231,18 +234,20 @@ func (c *Conn) Owe(cost time.Duration) {
 	c.edge.admission.OweStranger(&c.debt, cost, c.edge.Strangers())
 }
 
+// payDebt returns when the client owes nothing. What was owed as long as there was no user does not count any more then.
 func (c *Conn) payDebt() {
 	for c.ctx.Err() == nil {
-		due := c.debt.Due(time.Now())
+		due, known := c.debt.Due(time.Now()), c.known
 		if user := c.user.Load(); user != nil {
-			due = c.edge.admission.Due(*user)
+			due, known = c.edge.admission.Due(*user), nil
 		}
 		if due <= 0 {
 			return
 		}
-		timer := time.NewTimer(min(due, 5*time.Millisecond)) // there may be a user meanwhile
+		timer := time.NewTimer(due)
 		select {
 		case <-c.ctx.Done():
+		case <-known:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -390,9 +395,10 @@ func (c *Conn) hold(who admission.Owner, what admission.Cost) (*admission.Place,
 		return nil, net.ErrClosed
 	}
 	if c.held == nil {
-		c.held = map[*admission.Place]struct{}{}
+		c.held = map[*admission.Place]int64{}
 	}
-	c.held[place] = struct{}{}
+	c.held[place] = what.Bytes
+	c.requests.Add(what.Bytes)
 	return place, nil
 }
 
@@ -404,6 +410,7 @@ func (c *Conn) Release(place *admission.Place) {
 	place.Leave()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.requests.Add(-c.held[place])
 	delete(c.held, place)
 }
 
@@ -439,7 +446,7 @@ type look struct {
 	over   atomic.Bool
 }
 
-// await waits for a turn. ctx ends with the connection.
+// await waits for a turn. ctx ends with the connection, or with the request.
 func (c *Conn) await(ctx context.Context) (*look, error) {
 	who, what := admission.Owner{Address: c.address}, admission.Cost{Kind: admission.Look, Member: c}
 	place, err := c.edge.admission.Join(who, what)
@@ -447,7 +454,11 @@ func (c *Conn) await(ctx context.Context) (*look, error) {
 		return nil, err
 	}
 	l := &look{place: place, waited: c.waits()}
-	if err := place.Wait(ctx); err != nil {
+	err = place.Wait(ctx)
+	if err == nil {
+		err = context.Cause(ctx) // the client may have left meanwhile
+	}
+	if err != nil {
 		l.leave()
 		return nil, err
 	}

@@ -4,14 +4,13 @@
 // It is for both ports: the impersonation proxy's and that of the Concierge APIs.
 //
 // As long as nobody has authenticated on a connection, it is a stranger's. All strangers together have a part of the
-// memory. When that is full, one of their connections is closed to make room: the one with the largest head that is not
-// complete, and if there is none, the oldest of the address that has most connections, unless it waits for us. When all
-// do, as many honest clients come at once, newcomers wait: before their handshake, or in the kernel. So an attacker replaces the
-// attacker's own. What strangers have computed, in handshakes and for requests until it is known who asks, takes turns by
-// address and connection on half of the processors, so that users are served meanwhile.
+// memory. When that is full, one of their connections is closed to make room (Edge.victim). When all wait for us, as
+// many honest clients come at once, newcomers wait: before their handshake, or in the kernel. So an attacker replaces
+// the attacker's own. What strangers have computed, in handshakes and for requests until it is known who asks, takes
+// turns by address and connection on half of the processors, so that users are served meanwhile.
 //
 // What a client sends counts until something comes of it: a request, a piece of a body, a window for an answer. What does
 // not, and what is reset or refused, is a debt; nothing is read from a connection in debt until it is paid.
 //
-// Locks, in this order: Edge.growing, Conn.mu, Edge.mu.
+// Locks, in this order: Conn.mu, Edge.mu.
 package edge

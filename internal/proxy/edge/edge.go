@@ -21,6 +21,8 @@ const (
 	// roomPause is the time between two looks for room, and roomPatience how long a stranger waits for it at most.
 	roomPause    = 5 * time.Millisecond
 	roomPatience = 5 * time.Second
+	// largeStranger: the requests of no honest stranger hold one part of so many of what all strangers may have.
+	largeStranger = 64
 )
 
 // Edge knows all connections of one port.
@@ -61,6 +63,7 @@ func (l listener) Accept() (net.Conn, error) {
 func (e *Edge) admit(conn net.Conn) *Conn {
 	c := &Conn{
 		Conn: conn, edge: e, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now(),
+		known: make(chan struct{}),
 	}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	boundSendQueue(conn)
@@ -134,31 +137,36 @@ func (e *Edge) makeRoom(c *Conn, wait time.Duration, take func() error) error {
 		case time.Since(began) >= wait || c.ctx.Err() != nil:
 			return err
 		default:
-			time.Sleep(roomPause)
+			time.Sleep(max(roomPause, time.Since(began)/8)) // hundreds may wait
 		}
 	}
 }
 
-// victim returns the connection that has to go first for what is full: the one with the largest head that is not
-// complete, and otherwise the oldest of the address with most connections. A connection that waits for us is left
-// alone. So is one for which we did something a moment ago, or whose head began then. The result is nil when there is
-// no other, or when its end would free nothing of what is full.
+// victim returns the connection that has to go first for what is full: the one whose requests hold most, if that is more
+// than any honest stranger's do; then the one with the largest head that is not complete; then the oldest of the address
+// with most connections. Of the last two, a connection that waits for us is left alone. So is one for which we did
+// something a moment ago, or whose head began then. The result is nil when there is no other, or when its end would free
+// nothing of what is full.
 func (e *Edge) victim(full *admission.Full) *Conn {
 	if full.Own && full.Kind != admission.Input {
 		return nil
 	}
+	requests := e.admission.Memory().MostStrangers / largeStranger
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
 	if now.Sub(e.noVictim) < roomPause { // hundreds may look
 		return nil
 	}
-	var largest, oldest *Conn
+	var holder, largest, oldest *Conn
 	input, most, since := int64(inputFree), 0, now.Add(-patience).UnixNano()
 	for _, from := range e.addresses {
 		var first *Conn
 		for place := from.Front(); place != nil; place = place.Next() {
 			c := place.Value.(*Conn) //nolint:forcetypeassert // nothing else is in a list
+			if held := c.requests.Load(); held > requests {
+				holder, requests = c, held
+			}
 			if begun := c.unfinished.Load(); begun != 0 && begun < since && c.input.Load() > input {
 				largest, input = c, c.input.Load()
 			}
@@ -171,8 +179,13 @@ func (e *Edge) victim(full *admission.Full) *Conn {
 			oldest, most = first, many
 		}
 	}
-	if largest != nil || full.Own {
+	switch {
+	case full.Own:
 		oldest = largest
+	case holder != nil:
+		return holder
+	case largest != nil:
+		return largest
 	}
 	if oldest == nil {
 		e.noVictim = now

@@ -2,6 +2,7 @@ package edge_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,6 +15,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
@@ -217,6 +221,56 @@ func TestHalfHeads(t *testing.T) {
 	}
 	if got := p.admission.Memory(); got.Strangers > got.MostStrangers {
 		t.Errorf("want no more held than there is, got %+v", got)
+	}
+}
+
+// TestUnreadAnswersToLargeHeads has strangers leave small answers to requests with large heads unread, until there is no
+// memory for another stranger, and go on. Their connections go as soon as a newcomer needs the room.
+func TestUnreadAnswersToLargeHeads(t *testing.T) {
+	t.Parallel()
+	p := serve(t, ok)
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, field := range []hpack.HeaderField{
+		{Name: ":method", Value: "GET"},
+		{Name: ":scheme", Value: "https"},
+		{Name: ":path", Value: "/"},
+		{Name: ":authority", Value: "proxy"},
+	} {
+		_ = encoder.WriteField(field)
+	}
+	for range 5000 {
+		_ = encoder.WriteField(hpack.HeaderField{Name: "a", Value: "b"})
+	}
+	flood := func() {
+		secure := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+		_, _ = io.WriteString(secure, http2.ClientPreface)
+		framer := http2.NewFramer(secure, nil)
+		_ = framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		for stream := uint32(1); ; stream += 2 { // until the connection ends
+			if err := framer.WriteHeaders(http2.HeadersFrameParam{
+				StreamID: stream, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true,
+			}); err != nil {
+				return
+			}
+		}
+	}
+	for range 3 {
+		go flood()
+	}
+	eventually(t, "their heads take the memory", func() bool {
+		now := p.admission.Memory()
+		return now.Strangers > now.MostStrangers/4*3
+	})
+	began := time.Now()
+	if got := p.get("jane"); got != "200 ok" {
+		t.Errorf("want a newcomer served, got %q", got)
+	}
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("want a newcomer served soon, not after %s", took)
+	}
+	if p.edge.Evicted() == 0 {
+		t.Error("want room made by the end of an attacker's connection")
 	}
 }
 

@@ -201,7 +201,7 @@ func SizeOfHead(req *http.Request) int64 {
 // in memory meanwhile. In HTTP/1 a connection has one request at a time, so the bounds on connections are enough.
 func afterAnswer(w http.ResponseWriter, req *http.Request, end func()) {
 	//nolint:staticcheck // the request's context ends too early: when the handler returns
-	if stream, ok := w.(http.CloseNotifier); ok && req.ProtoMajor == 2 {
+	if stream, ok := w.(http.CloseNotifier); ok && req.ProtoMajor == 2 && req.Context().Err() == nil {
 		closed := stream.CloseNotify()
 		go func() {
 			<-closed
