@@ -17,8 +17,9 @@ const (
 	// upgradedBytes is how much an upgraded connection holds: the buffers of both directions.
 	upgradedBytes = 2 * (32 << 10)
 	// maxAhead is how much of one answer is taken from the API server before the client has read it, and aheadPiece how
-	// much of it is counted at a time.
-	maxAhead   = 6 << 20
+	// much of it is counted at a time. What comes when the kernel's buffer is full (boundUpstream) is dropped at times,
+	// and the API server takes seconds to send it again.
+	maxAhead   = 16 << 20
 	aheadPiece = 64 << 10
 )
 
