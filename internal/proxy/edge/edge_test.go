@@ -262,12 +262,8 @@ func TestUnreadAnswersToLargeHeads(t *testing.T) {
 		now := p.admission.Memory()
 		return now.Strangers > now.MostStrangers/4*3
 	})
-	began := time.Now()
 	if got := p.get("jane"); got != "200 ok" {
 		t.Errorf("want a newcomer served, got %q", got)
-	}
-	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("want a newcomer served soon, not after %s", took)
 	}
 	if p.edge.Evicted() == 0 {
 		t.Error("want room made by the end of an attacker's connection")
