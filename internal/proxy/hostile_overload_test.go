@@ -50,7 +50,7 @@ func (c *rawHTTP2) readNothing(t *testing.T) {
 func pour(sent *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		piece := make([]byte, 16<<10)
-		for range 512 { // 8 MiB
+		for range 2048 { // 32 MiB: more than the proxy reads ahead
 			n, err := w.Write(piece)
 			sent.Add(int64(n))
 			if err != nil {

@@ -198,8 +198,7 @@ func SizeOfHead(req *http.Request) int64 {
 
 // afterAnswer calls end when the answer has been written, or cannot be written any more. That may be long after the
 // handler returned: in HTTP/2, net/http waits for the client's window even with a small answer, and keeps the request
-// in memory meanwhile, unless the client has reset the stream. In HTTP/1 a connection has one request at a time, so the
-// bounds on connections are enough.
+// in memory meanwhile. In HTTP/1 a connection has one request at a time, so the bounds on connections are enough.
 func afterAnswer(w http.ResponseWriter, req *http.Request, end func()) {
 	//nolint:staticcheck // the request's context ends too early: when the handler returns
 	if stream, ok := w.(http.CloseNotifier); ok && req.ProtoMajor == 2 && req.Context().Err() == nil {
