@@ -248,7 +248,7 @@ func TestHostileTable(t *testing.T) {
 		t.Errorf("want no table without an attack, got %q", got)
 	}
 	for name, value := range map[string]float64{
-		figureRequests: 900, figureFailed: 0, figureQuiet: 90, figureBeside: 280, figureLater: 100,
+		figureRequests: 900, figureFailed: 0, figureQuiet: 90, figureBeside: 280, figureLater: 100, figureLongest: 900,
 		figureMemory: 123, figureTheirs: 2, figureOurs: 1,
 	} {
 		f := figure{name: "tokens: " + name, value: value}
@@ -260,7 +260,7 @@ func TestHostileTable(t *testing.T) {
 		}
 		r.addFigure("hostile", proxied, f)
 	}
-	want := "| bad bearer tokens | 0 of 900: met | 90 → 280 ms: missed, 100 ms | 123 MiB: met | 2.00 : 1.00 s: met |"
+	want := "| bad bearer tokens | 0 of 900: met | 90 → 280 ms: missed, 100, 900 ms | 123 MiB: met | 2.00 : 1.00 s: met |"
 	rows := strings.Split(strings.TrimSpace(r.hostileTable()), "\n")
 	if len(rows) != 3 || rows[2] != want {
 		t.Errorf("want a head and %s, got %q", want, rows)
