@@ -1,7 +1,7 @@
 // Package memory fits how the agent uses memory to what it has to do.
 //
-//   - Garbage. With little live memory, Go collects garbage after a few megabytes: many times a second under load. While
-//     there is load, the heap may grow to busyHeap before it is collected. Where more than half of that is live,
+//   - Garbage. With little live memory, Go collects garbage after a few megabytes: many times a second under load.
+//     Meanwhile the heap may grow to busyHeap before it is collected. Where more than half of that is live,
 //     nothing changes. The limit on memory (GOMEMLIMIT, or nine tenths of the container's) stays in force. Without
 //     this, a get takes 15% more CPU, and a list by one client half as much again (docs/adr/0031).
 //   - What is not in use goes back to the system as soon as it gets quiet. Go itself would keep about as much as it has

@@ -260,7 +260,8 @@ func TestHostileTable(t *testing.T) {
 		}
 		r.addFigure("hostile", proxied, f)
 	}
-	want := "| bad bearer tokens | 0 of 900: met | 90 → 280 ms: missed, 100, 900 ms | 123 MiB: met | 2.00 : 1.00 s: met |"
+	want := "| bad bearer tokens | 0 of 900: met | 90 → 280 ms: missed, 100, 900 ms | 123 MiB: met " +
+		"| 2.00 : 1.00 s: met |"
 	rows := strings.Split(strings.TrimSpace(r.hostileTable()), "\n")
 	if len(rows) != 3 || rows[2] != want {
 		t.Errorf("want a head and %s, got %q", want, rows)

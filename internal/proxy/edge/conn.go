@@ -234,7 +234,7 @@ func (c *Conn) Owe(cost time.Duration) {
 	c.edge.admission.OweStranger(&c.debt, cost, c.edge.Strangers())
 }
 
-// payDebt returns when the client owes nothing. What was owed as long as there was no user does not count any more then.
+// payDebt returns when the client owes nothing. As soon as there is a user, what was owed before does not count.
 func (c *Conn) payDebt() {
 	for c.ctx.Err() == nil {
 		due, known := c.debt.Due(time.Now()), c.known

@@ -142,11 +142,11 @@ func (e *Edge) makeRoom(c *Conn, wait time.Duration, take func() error) error {
 	}
 }
 
-// victim returns the connection that has to go first for what is full: the one whose requests hold most, if that is more
-// than any honest stranger's do; then the one with the largest head that is not complete; then the oldest of the address
-// with most connections. Of the last two, a connection that waits for us is left alone. So is one for which we did
-// something a moment ago, or whose head began then. The result is nil when there is no other, or when its end would free
-// nothing of what is full.
+// victim returns the connection that has to go first for what is full. It is the one whose requests hold most, if that
+// is more than any honest stranger's do. Otherwise it is the one with the largest head that is not complete, and then
+// the oldest of the address with most connections; of these, a connection that waits for us is left alone. So is one
+// for which we did something a moment ago, or whose head began then. The result is nil when there is no other, or when
+// its end would free nothing of what is full.
 func (e *Edge) victim(full *admission.Full) *Conn {
 	if full.Own && full.Kind != admission.Input {
 		return nil

@@ -224,8 +224,8 @@ func TestHalfHeads(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswersToLargeHeads has strangers leave small answers to requests with large heads unread, until there is no
-// memory for another stranger, and go on. Their connections go as soon as a newcomer needs the room.
+// TestUnreadAnswersToLargeHeads has strangers ask with large heads and read no answer, until there is no memory for
+// another stranger, and go on. Their connections go as soon as a newcomer needs the room.
 func TestUnreadAnswersToLargeHeads(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
