@@ -69,6 +69,55 @@ func TestOneReviewForAllNames(t *testing.T) {
 	p.wantReviews(t, 0, 5) // an answer is too old
 }
 
+// TestOneReviewForAllPaths asks what there is, as kubectl does without a cache.
+func TestOneReviewForAllPaths(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		allowed []string // paths of rules
+		paths   []string
+		want    int
+		asked   []string
+	}{
+		{
+			"a yes to all is a yes to each", []string{"/apis", "/apis/*"},
+			[]string{"/apis", "/apis/apps/v1", "/apis/batch/v1", "/apis/apps"}, 200, []string{"/apis", "/apis/*"},
+		},
+		{
+			"a yes to one is no yes to others", []string{"/apis/apps/v1"},
+			[]string{"/apis/batch/v1", "/apis/apps"}, 403, []string{"/apis/*", "/apis/batch/v1", "/apis/apps"},
+		},
+		{
+			"after a no to all, each is asked about", []string{"/apis/apps/v1"},
+			[]string{"/apis/apps/v1", "/apis/apps/v1"}, 200, []string{"/apis/*", "/apis/apps/v1"},
+		},
+		{"a path of one part is asked about itself", []string{"/version/"}, []string{"/version/"}, 200, []string{"/version/"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t, still(newStillClock()))
+			var asked []string
+			p.api.set(func() {
+				p.api.allow = func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+					asked = append(asked, spec.NonResourceAttributes.Path)
+					return slices.Contains(test.allowed, spec.NonResourceAttributes.Path), ""
+				}
+			})
+			client := p.as(t, "jane")
+			for _, path := range test.paths {
+				if got := p.get(t, client, path, nil); got.Code != test.want {
+					t.Errorf("%s: want %d, got %d: %s", path, test.want, got.Code, got.Body)
+				}
+			}
+			p.api.set(func() {
+				if !slices.Equal(asked, test.asked) {
+					t.Errorf("want reviews about %q, got %q", test.asked, asked)
+				}
+			})
+		})
+	}
+}
+
 // TestRevokedWiderPermissionsEnd uses a wider answer all the time: that does not make it last.
 func TestRevokedWiderPermissionsEnd(t *testing.T) {
 	t.Parallel()

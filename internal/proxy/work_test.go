@@ -159,7 +159,7 @@ func TestUsersTakeTurns(t *testing.T) {
 	for _, name := range []string{"ann", "bob"} {
 		client := p.as(t, name)
 		for i := range asked {
-			all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/a/%d", i), nil, nil))
+			all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/a-%d", i), nil, nil))
 		}
 	}
 	eventually(t, func() bool {
@@ -186,12 +186,12 @@ func TestReviewsEndWithTheirClients(t *testing.T) {
 	jane := p.as(t, "jane")
 	running, leave := context.WithCancel(t.Context())
 	for i := range fit {
-		p.begin(running, jane, "GET", fmt.Sprintf("/a/%d", i), nil, nil)
+		p.begin(running, jane, "GET", fmt.Sprintf("/a-%d", i), nil, nil)
 	}
 	eventually(t, func() bool { return b.now.Load() == fit })
 	waiting, leaveWaiting := context.WithCancel(t.Context())
 	for i := range more {
-		p.begin(waiting, jane, "GET", fmt.Sprintf("/b/%d", i), nil, nil)
+		p.begin(waiting, jane, "GET", fmt.Sprintf("/b-%d", i), nil, nil)
 	}
 	eventually(t, func() bool { return p.waiting(admission.AccessReview) == more })
 	leaveWaiting() // before the others, whose turns they would get

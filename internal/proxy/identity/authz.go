@@ -78,8 +78,9 @@ type toCreate struct{ authorizer.Attributes }
 
 func (toCreate) GetVerb() string { return "create" }
 
-// authorizeRequest asks about all names first, so that a client that reads a thousand objects by name needs one review.
-// This permits nothing more, because the API server authorizes the request again, with the name. Two questions are
+// authorizeRequest asks about all names first, so that a client that reads a thousand objects by name needs one review,
+// and one that asks what there is (/apis/...) as well. This permits nothing more, because the API server authorizes the
+// request again, with the name. Two questions are
 // exact at once: create for a connection into a pod, which the API server may not ask, and those of anonymous clients,
 // as most of these are denied.
 func (r *AccessReviewer) authorizeRequest(
@@ -95,8 +96,11 @@ func (r *AccessReviewer) authorizeRequest(
 	return r.Authorize(ctx, asked)
 }
 
-// isPart is true of a question about one name, or about what a selector selects.
+// isPart is true of a question about one name, about what a selector selects, or about a path of several parts.
 func isPart(asked authorizer.Attributes) bool {
+	if !asked.IsResourceRequest() {
+		return allPaths(asked.GetPath()) != asked.GetPath()
+	}
 	ofFields, _ := asked.GetFieldSelector()
 	ofLabels, _ := asked.GetLabelSelector()
 	return asked.GetName() != "" || len(ofFields) > 0 || len(ofLabels) > 0
@@ -104,9 +108,20 @@ func isPart(asked authorizer.Attributes) bool {
 
 type toAll struct{ authorizer.Attributes }
 
+func (t toAll) GetPath() string                              { return allPaths(t.Attributes.GetPath()) }
 func (toAll) GetName() string                                { return "" }
 func (toAll) GetFieldSelector() (fields.Requirements, error) { return nil, nil }
 func (toAll) GetLabelSelector() (labels.Requirements, error) { return nil, nil }
+
+// allPaths returns what stands for all paths that begin as this one: /apis/* for /apis/apps/v1, as rules of RBAC say it.
+// A path of one part stands for itself.
+func allPaths(path string) string {
+	first, rest, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if !ok || rest == "" {
+		return path
+	}
+	return "/" + first + "/*"
+}
 
 // refusal returns the error for the client of a request that is not allowed. With err, nothing was decided.
 func refusal(ctx context.Context, asked authorizer.Attributes, reason string, err error) error {
