@@ -29,7 +29,7 @@ func (o Owner) key() Owner {
 // Cost is what a client wants.
 type Cost struct {
 	Kind Kind
-	// Bytes is how much memory it takes, and Leaves how many quarters of what there is have to stay free.
+	// Bytes is how much memory it takes, and Leaves how many eighths of what there is have to stay free.
 	Bytes, Leaves int64
 	// Seats is how much work it is, 1 when it is zero. Member tells apart those of one owner, who take turns as well, such
 	// as the connections of an address; it is comparable.
@@ -125,9 +125,9 @@ func (a *Admission) Join(who Owner, what Cost) (*Place, error) {
 	return place, nil
 }
 
-// full returns nil when n more bytes fit, and so many quarters stay free.
+// full returns nil when n more bytes fit, and so many eighths stay free.
 func (a *Admission) full(who Owner, kind Kind, n, leaves int64) *Full {
-	row, part := a.limits.rows[kind], func(most int64) int64 { return most / 4 * (4 - leaves) }
+	row, part := a.limits.rows[kind], func(most int64) int64 { return most / 8 * (8 - leaves) }
 	if who.IsStranger() {
 		if row.strangers > 0 && a.ofThem[kind]+n > row.strangers {
 			return &Full{Kind: kind, Own: true}
@@ -236,7 +236,7 @@ func (p *Place) Move(to Owner) error {
 	return nil
 }
 
-// Grow has the place hold at least so many bytes. When they do not fit, or do not leave so many quarters free, it
+// Grow has the place hold at least so many bytes. When they do not fit, or do not leave so many eighths free, it
 // returns a *Full and changes nothing.
 func (p *Place) Grow(bytes, leaves int64) error {
 	a := p.admission

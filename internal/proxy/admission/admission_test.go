@@ -133,7 +133,7 @@ func TestSpareLeavesAQuarter(t *testing.T) {
 	t.Parallel()
 	a := standard()
 	for full := error(nil); full == nil; {
-		_, full = a.Join(jane, admission.Cost{Kind: admission.Answer, Bytes: mib, Leaves: 1})
+		_, full = a.Join(jane, admission.Cost{Kind: admission.Answer, Bytes: mib, Leaves: 2})
 	}
 	if got := a.HeldBy(jane, admission.Answer); got/mib != users/mib/4*3/4 {
 		t.Errorf("want three quarters of what one user may have, got %d", got)

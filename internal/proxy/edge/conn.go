@@ -65,7 +65,8 @@ type Conn struct {
 	closing  sync.Once
 
 	turn     atomic.Pointer[look] // of what is computed of what was read
-	asked    atomic.Bool          // a request has come: the handshake is over
+	shook    atomic.Bool          // the handshake is over
+	asked    atomic.Bool          // a request has come
 	input    atomic.Int64         // bytes that nothing has come of
 	forgiven time.Time            // when some of the input was forgotten last; the one goroutine that reads uses it
 	shaking  *admission.Place     // the turn of its handshake; the one goroutine that reads uses it
@@ -180,6 +181,7 @@ func (c *Conn) prove() {
 		return
 	}
 	c.shaken.Store(nil)
+	c.shook.Store(true)
 	c.Release(c.shaking)
 	c.Used(c.input.Load())
 	if user := c.claim.Load(); user != nil {
@@ -312,7 +314,7 @@ func (c *Conn) grow() error {
 		return err
 	}
 	time.AfterFunc(patience, func() { c.Release(c.shaking) })
-	return c.edge.makeRoom(c, roomPatience, func() error { return c.base.Grow(admission.HandshakeBytes, 1) })
+	return c.edge.makeRoom(c, roomPatience, func() error { return c.base.Grow(admission.HandshakeBytes, 2) })
 }
 
 // holdInput takes the memory that the input may take. When there is none, it waits for room.

@@ -16,8 +16,10 @@ import (
 )
 
 const (
-	// patience is how long a stranger may take for its part before its connection may go for another one.
-	patience = time.Second
+	// patience is how long a stranger may take for its part before its connection may go for another one, and
+	// helloPatience the same until its handshake is over: a machine that opens thousands at once needs seconds for each.
+	patience      = time.Second
+	helloPatience = 3 * time.Second
 	// roomPause is the time between two looks for room, and roomPatience how long a stranger waits for it at most.
 	roomPause    = 5 * time.Millisecond
 	roomPatience = 5 * time.Second
@@ -69,9 +71,9 @@ func (e *Edge) admit(conn net.Conn) *Conn {
 	boundSendQueue(conn)
 	c.forgiven = c.accepted
 	c.progress.Store(c.accepted.UnixNano())
-	// Those that have just come leave half to those that go on. While there is no room, others wait in the kernel, where
-	// they cost us nothing.
-	first := admission.Cost{Kind: admission.Connection, Bytes: admission.AcceptedBytes, Leaves: 2}
+	// Those that have just come leave three eighths to those that go on. While there is no room, others wait in the kernel,
+	// where they cost us nothing.
+	first := admission.Cost{Kind: admission.Connection, Bytes: admission.AcceptedBytes, Leaves: 3}
 	for c.base == nil {
 		_ = e.makeRoom(c, roomPatience, func() (err error) {
 			c.base, err = e.admission.Join(c.Owner(), first)
@@ -159,7 +161,7 @@ func (e *Edge) victim(full *admission.Full) *Conn {
 		return nil
 	}
 	var holder, largest, oldest *Conn
-	input, most, since := int64(inputFree), 0, now.Add(-patience).UnixNano()
+	input, most, since, helloSince := int64(inputFree), 0, now.Add(-patience).UnixNano(), now.Add(-helloPatience).UnixNano()
 	for _, from := range e.addresses {
 		var first *Conn
 		for place := from.Front(); place != nil; place = place.Next() {
@@ -170,7 +172,10 @@ func (e *Edge) victim(full *admission.Full) *Conn {
 			if begun := c.unfinished.Load(); begun != 0 && begun < since && c.input.Load() > input {
 				largest, input = c, c.input.Load()
 			}
-			if first == nil && c.awaited.Load() == 0 && c.progress.Load() < since {
+			if first != nil || c.awaited.Load() > 0 {
+				continue
+			}
+			if progress := c.progress.Load(); progress < helloSince || progress < since && c.shook.Load() {
 				first = c
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -203,6 +204,61 @@ func TestACrowdOfUsers(t *testing.T) {
 	group.Wait()
 	if n := p.edge.Evicted(); n != 0 {
 		t.Errorf("want no connection closed, got %d", n)
+	}
+}
+
+// pipes is a listener in memory, for a clock that stands still while anybody computes.
+type pipes struct{ conns chan net.Conn }
+
+func (l pipes) Accept() (net.Conn, error) {
+	conn, ok := <-l.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+func (pipes) Close() error   { return nil }
+func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestLateHellos has a machine open so many connections that it needs seconds to say hello on each. None is closed for
+// another one; those that never say hello are.
+func TestLateHellos(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		after  time.Duration
+		closed bool
+	}{{"late", 2 * time.Second, false}, {"never", 5 * time.Second, true}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const many = 230 // with 6 KiB each, more than may be there before they say hello
+				l := pipes{make(chan net.Conn, many)}
+				e := edge.New(admission.New(admission.LimitsFor(memory, 2)))
+				edged := e.Listen(l)
+				go func() {
+					for err := error(nil); err == nil; {
+						_, err = edged.Accept()
+					}
+				}()
+				var clients []net.Conn
+				for i := range many {
+					ours, theirs := net.Pipe()
+					clients = append(clients, ours)
+					l.conns <- elsewhere{theirs, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: i + 1}}
+				}
+				close(l.conns)
+				time.Sleep(test.after) // of synctest's clock: nobody waits
+				if got := e.Evicted() > 0; got != test.closed {
+					t.Errorf("want connections closed: %v, got %d", test.closed, e.Evicted())
+				}
+				time.Sleep(time.Minute) // until all have come
+				for _, conn := range clients {
+					_ = conn.Close()
+				}
+			})
+		})
 	}
 }
 

@@ -190,7 +190,7 @@ func (b *aheadBody) fill() {
 
 // next reads a piece, which is full unless there is an error. Without memory to spare, it is empty.
 func (b *aheadBody) next() (one piece, err error) {
-	one.holding, _ = b.admission.Join(b.owner, admission.Cost{Kind: admission.Answer, Bytes: aheadPiece, Leaves: 1})
+	one.holding, _ = b.admission.Join(b.owner, admission.Cost{Kind: admission.Answer, Bytes: aheadPiece, Leaves: 2})
 	if one.holding == nil {
 		return one, nil
 	}
