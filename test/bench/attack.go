@@ -249,7 +249,7 @@ func startAttack(ctx context.Context, o order) (*attacking, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &attacking{command: exec.CommandContext(ctx, program)}
+	a := &attacking{command: yielding(ctx, program)}
 	a.command.Env = append(os.Environ(), attackVariable+"=1")
 	a.command.Stdout, a.command.Stderr = &a.out, &a.errOut
 	a.command.WaitDelay = 5 * time.Second
@@ -264,6 +264,16 @@ func startAttack(ctx context.Context, o order) (*attacking, error) {
 		return nil, errors.Join(err, stopErr)
 	}
 	return a, nil
+}
+
+// yielding returns a command that computes only while nobody else wants the processor. An attacker has machines of
+// their own: what they compute there slows nobody here. Without chrt (util-linux, on Linux) they compete.
+func yielding(ctx context.Context, program string) *exec.Cmd {
+	chrt, err := exec.LookPath("chrt")
+	if err != nil {
+		return exec.CommandContext(ctx, program)
+	}
+	return exec.CommandContext(ctx, chrt, "--idle", "0", program)
 }
 
 // stop ends the attack and returns what it did, and the processor time it took.
