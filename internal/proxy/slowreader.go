@@ -113,7 +113,7 @@ func (w *boundedWriter) late() {
 		w.wait(unread)
 	case w.waiting == nil && stream && w.mayStay(1):
 	case w.waiting == nil && !stream && w.waited < w.timeout &&
-		(w.state.AnswerFits || answer != nil && answer.Whole() || w.mayStay(admission.UnreadAnswer)):
+		(w.state.AnswerFits || answer != nil && answer.Whole() || w.mayStay(admission.LongSeats)):
 		w.wait(w.timeout)
 	default:
 		w.state.LeftUnread.Store(true)

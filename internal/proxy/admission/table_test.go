@@ -94,7 +94,7 @@ func counted(kind Kind) string {
 
 func work(kind Kind) string {
 	return [...]string{
-		Unread:       fmt.Sprintf("a stream that the client has stopped reading; any other answer takes %d", UnreadAnswer),
+		Unread:       fmt.Sprintf("a stream that the client has stopped reading; any other answer takes %d", LongSeats),
 		Handshake:    "a stranger's handshake, for as long as its client takes, but a second at most",
 		Look:         "a stranger's handshake, or request until it is known who asks; half of the processors",
 		Certificate:  "a client certificate that is not known; half of the processors",
