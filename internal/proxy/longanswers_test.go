@@ -44,7 +44,10 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 		{"a get that was short", longGet, nil, []byte("short"), 1},
 		{"a long answer that is no object's", "/openapi/v2", nil, large, admission.LongSeats},
 		{"a watch", longList + "?watch=1&resourceVersion=5", nil, nil, 1},
-		{"a watch of everything", longList + "?watch=1", nil, nil, 1},
+		{"a watch that begins with all objects", longList + "?watch=1", nil, nil, 1},
+		{"a watch that began with few objects", longList + "?watch=1", nil, []byte("short"), 1},
+		{"a watch that began with many objects", longList + "?watch=1", nil, large, admission.LongSeats},
+		{"a watch from now on that sent much", longList + "?watch=1&resourceVersion=5", nil, large, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

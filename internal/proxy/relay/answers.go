@@ -57,7 +57,7 @@ func (t holdAnswer) prepare(res *http.Response, state *request.State) (needs int
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		needs = upgradedBytes
 	case state.Initial.Load():
-		res.Body = beginningBody{res.Body, state}
+		res.Body = &beginningBody{ReadCloser: res.Body, state: state}
 		return 0
 	case state.LongRunning, res.Body == http.NoBody:
 	case res.ContentLength >= 0 && res.ContentLength <= upstreamWindow: // the API server can send all of it at once

@@ -26,7 +26,8 @@ const (
 // 20 ms, a get of a small object for less than one. So requests for long answers take more seats.
 //
 // Only the answer shows how long it is. So a request counts as one for a long answer when the same was asked for within
-// a minute and was long. A list of everything counts as long until it is known.
+// a minute and was long. A list of everything counts as long until it is known. A watch that begins with all objects does
+// not: an operator begins thousands of short ones at once.
 type LongAnswers struct {
 	known *cache.LRUExpireCache // by readKey: whether the answer was long
 }
@@ -48,7 +49,7 @@ func readBy(req *http.Request) readKey {
 	info, ok := apirequest.RequestInfoFrom(req.Context())
 	what := readKey{path: req.URL.Path}
 	switch {
-	case !ok || info.Subresource != "" || request.From(req.Context()).IsStream():
+	case !ok || info.Subresource != "":
 		return readKey{}
 	case info.Verb == "get":
 		what.all = strings.HasPrefix(what.path, "/openapi/")
@@ -56,7 +57,7 @@ func readBy(req *http.Request) readKey {
 		query := req.URL.Query()
 		what.all = !query.Has("limit") && !query.Has("continue") && !query.Has("labelSelector") &&
 			!query.Has("fieldSelector")
-	default:
+	case !BeginsWithAll(req):
 		return readKey{}
 	}
 	return what
@@ -73,7 +74,7 @@ func (l *LongAnswers) expected(what readKey) bool {
 // note remembers whether an answer was long. Of the same requests within a minute a long one counts: a client cannot hide
 // long answers behind short ones.
 func (l *LongAnswers) note(what readKey, s *request.State) {
-	if !s.AnswerGood || what.path == "" || len(what.path) > maxKnownPath {
+	if !s.AnswerGood || what.path == "" {
 		return
 	}
 	long, whole := s.AnswerLong, s.AnswerFits
@@ -88,6 +89,12 @@ func (l *LongAnswers) note(what readKey, s *request.State) {
 		}
 		lasts = shortFor
 	}
-	what.path = strings.Clone(what.path) // it may be a part of a long header
-	l.known.Add(what, long, lasts)
+	l.add(what, long, lasts)
+}
+
+func (l *LongAnswers) add(what readKey, long bool, lasts time.Duration) {
+	if len(what.path) <= maxKnownPath {
+		what.path = strings.Clone(what.path) // it may be a part of a long header
+		l.known.Add(what, long, lasts)
+	}
 }

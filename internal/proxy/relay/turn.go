@@ -60,7 +60,11 @@ func TakeTurn(
 		switch {
 		case state.IsStream() && BeginsWithAll(req):
 			state.Initial.Store(true)
+			state.BeginsLong = func() { long.add(what, true, longFor) }
 			kind = "beginnings"
+			if long.expected(what) {
+				cost.Seats = admission.LongSeats
+			}
 		case state.IsStream(), !onlyReads(req):
 		case long.expected(what), requestinfo.LongSelector(req.URL) > 0:
 			kind, cost.Seats = "long", admission.LongSeats
@@ -103,16 +107,22 @@ func BeginsWithAll(req *http.Request) bool {
 type beginningBody struct {
 	io.ReadCloser
 	state *request.State
+	taken int // bytes
 }
 
 // Read implements io.Reader.
-func (b beginningBody) Read(p []byte) (int, error) {
-	if b.state.Initial.Load() {
-		pause := time.AfterFunc(initialPause, func() {
-			b.state.Initial.Store(false)
-			b.state.EndTurn()
-		})
-		defer pause.Stop()
+func (b *beginningBody) Read(p []byte) (int, error) {
+	if !b.state.Initial.Load() {
+		return b.ReadCloser.Read(p)
 	}
-	return b.ReadCloser.Read(p)
+	pause := time.AfterFunc(initialPause, func() {
+		b.state.Initial.Store(false)
+		b.state.EndTurn()
+	})
+	defer pause.Stop()
+	n, err := b.ReadCloser.Read(p)
+	if b.taken += n; b.taken >= longAnswer && b.taken-n < longAnswer {
+		b.state.BeginsLong()
+	}
+	return n, err
 }

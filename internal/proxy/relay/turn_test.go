@@ -303,7 +303,7 @@ func TestBeginningsOfSlowReaders(t *testing.T) {
 		over := false
 		state := &request.State{EndTurn: func() { over = true }}
 		state.Initial.Store(true)
-		body := beginningBody{io.NopCloser(strings.NewReader("two pieces")), state}
+		body := &beginningBody{ReadCloser: io.NopCloser(strings.NewReader("two pieces")), state: state}
 		for range 2 {
 			if _, err := io.ReadFull(body, make([]byte, 5)); err != nil {
 				t.Fatal(err)

@@ -63,6 +63,8 @@ type State struct {
 
 	// Initial is true while a watch begins with all objects that there are. The goroutine of the transport sets it.
 	Initial atomic.Bool
+	// BeginsLong is called when these are many bytes.
+	BeginsLong func()
 	// Answer is the body of the API server's answer, nil when it is a stream or short. AnswerFits is true when it is short:
 	// the API server is done with it, however slowly the client reads.
 	Answer     Answer
