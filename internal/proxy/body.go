@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -49,8 +50,12 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.state.Holds.Conn.Used(int64(2*n + 256)) // what a frame or a chunk takes beside its content counts as well
-	if err == io.EOF {
+	switch {
+	case err == io.EOF:
 		b.Unbind()
+	// A transport that gave up for another reason closes the body, perhaps while it is being read.
+	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
+		b.state.BodyFailed.Store(true)
 	}
 	return n, err
 }

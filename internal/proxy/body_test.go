@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -66,6 +68,33 @@ func TestSlowBodiesEnd(t *testing.T) {
 			t.Errorf("want 400 over HTTP/2, got %s over %s", res.Status, res.Proto)
 		}
 	})
+}
+
+// TestBrokenBodies breaks a body when a part of it is at the API server already. That is the client's mistake, and not a
+// problem with the API server.
+func TestBrokenBodies(t *testing.T) {
+	t.Parallel()
+	const sent = 256 << 10
+	p := startProxy(t)
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			w.WriteHeader(http.StatusTeapot)
+		}
+	})
+	answer := bufio.NewReader(p.raw(t, clientCertificate(t, p.signerCA, "jane"), fmt.Sprintf(
+		"POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n%x\n%s\nno chunk\n\n",
+		sent, strings.Repeat("a", sent),
+	)))
+	res, err := http.ReadResponse(answer, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	said, _ := io.ReadAll(res.Body)
+	if res.StatusCode != http.StatusBadRequest || !strings.Contains(string(said), "the request body could not be read") {
+		t.Errorf("want 400 for the body, got %s: %s", res.Status, said)
+	}
 }
 
 // TestBodyTimeoutIsForBodies has everything else take longer than a body may: the answer to one that came in time,

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -129,9 +128,6 @@ func (u *Upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 		return u.upgrade.RoundTrip(req)
 	}
 	coming := state != nil && req.GetBody == nil && hasBody(req)
-	if coming {
-		req.Body = &clientBody{ReadCloser: req.Body, state: state}
-	}
 	if u.plain != nil && !coming && (state == nil || !state.LongRunning) {
 		return u.plain.RoundTrip(req)
 	}
@@ -147,22 +143,6 @@ func (u *Upstream) Close() {
 	if u.plain != nil {
 		u.plain.CloseIdleConnections()
 	}
-}
-
-// clientBody notes why a body could not be read from the client. The error that the transport returns then may look
-// like that of a broken connection to the API server.
-type clientBody struct {
-	io.ReadCloser
-	state *request.State
-}
-
-func (b *clientBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	// A transport that gave up for another reason closes the body, perhaps while it is being read.
-	if err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
-		b.state.BodyFailed.Store(true)
-	}
-	return n, err
 }
 
 // neverSent is true when err means that the API server has not seen the request, so that it can be made again.
