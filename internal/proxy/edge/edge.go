@@ -161,7 +161,8 @@ func (e *Edge) victim(full *admission.Full) *Conn {
 		return nil
 	}
 	var holder, largest, oldest *Conn
-	input, most, since, helloSince := int64(inputFree), 0, now.Add(-patience).UnixNano(), now.Add(-helloPatience).UnixNano()
+	since, helloSince := now.Add(-patience).UnixNano(), now.Add(-helloPatience).UnixNano()
+	input, most := int64(inputFree), 0
 	for _, from := range e.addresses {
 		var first *Conn
 		for place := from.Front(); place != nil; place = place.Next() {
