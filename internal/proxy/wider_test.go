@@ -80,16 +80,25 @@ func TestOneReviewForAllPaths(t *testing.T) {
 		asked   []string
 	}{
 		{
-			"a yes to all is a yes to each", []string{"/apis", "/apis/*"},
-			[]string{"/apis", "/apis/apps/v1", "/apis/batch/v1", "/apis/apps"}, 200, []string{"/apis", "/apis/*"},
+			"a yes to all is a yes to each",
+			[]string{"/apis", "/apis/*"},
+			[]string{"/apis", "/apis/apps/v1", "/apis/batch/v1", "/apis/apps"},
+			200,
+			[]string{"/apis", "/apis/*"},
 		},
 		{
-			"a yes to one is no yes to others", []string{"/apis/apps/v1"},
-			[]string{"/apis/batch/v1", "/apis/apps"}, 403, []string{"/apis/*", "/apis/batch/v1", "/apis/apps"},
+			"a yes to one is no yes to others",
+			[]string{"/apis/apps/v1"},
+			[]string{"/apis/batch/v1", "/apis/apps"},
+			403,
+			[]string{"/apis/*", "/apis/batch/v1", "/apis/apps"},
 		},
 		{
-			"after a no to all, each is asked about", []string{"/apis/apps/v1"},
-			[]string{"/apis/apps/v1", "/apis/apps/v1"}, 200, []string{"/apis/*", "/apis/apps/v1"},
+			"after a no to all, each is asked about",
+			[]string{"/apis/apps/v1"},
+			[]string{"/apis/apps/v1", "/apis/apps/v1"},
+			200,
+			[]string{"/apis/*", "/apis/apps/v1"},
 		},
 		{"a path of one part is asked about itself", []string{"/version/"}, []string{"/version/"}, 200, []string{"/version/"}},
 	} {
