@@ -70,7 +70,7 @@ func TestSlowBodiesEnd(t *testing.T) {
 	})
 }
 
-// TestBrokenBodies breaks a body when a part of it is at the API server already. That is the client's mistake, and not a
+// TestBrokenBodies breaks a body when a part of it is at the API server already. That is the client's mistake, and no
 // problem with the API server.
 func TestBrokenBodies(t *testing.T) {
 	t.Parallel()
@@ -83,7 +83,7 @@ func TestBrokenBodies(t *testing.T) {
 		}
 	})
 	answer := bufio.NewReader(p.raw(t, clientCertificate(t, p.signerCA, "jane"), fmt.Sprintf(
-		"POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n%x\n%s\nno chunk\n\n",
+		"POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n%x\n%s\nno chunk\n",
 		sent, strings.Repeat("a", sent),
 	)))
 	res, err := http.ReadResponse(answer, nil)
@@ -92,7 +92,7 @@ func TestBrokenBodies(t *testing.T) {
 	}
 	defer func() { _ = res.Body.Close() }()
 	said, _ := io.ReadAll(res.Body)
-	if res.StatusCode != http.StatusBadRequest || !strings.Contains(string(said), "the request body could not be read") {
+	if res.StatusCode != http.StatusBadRequest || !strings.Contains(string(said), "request body could not be read") {
 		t.Errorf("want 400 for the body, got %s: %s", res.Status, said)
 	}
 }

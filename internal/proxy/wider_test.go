@@ -100,7 +100,7 @@ func TestOneReviewForAllPaths(t *testing.T) {
 			200,
 			[]string{"/apis/*", "/apis/apps/v1"},
 		},
-		{"a path of one part is asked about itself", []string{"/version/"}, []string{"/version/"}, 200, []string{"/version/"}},
+		{"a path of one part is asked about", []string{"/version/"}, []string{"/version/"}, 200, []string{"/version/"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

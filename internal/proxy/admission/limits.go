@@ -87,8 +87,8 @@ const (
 	// StreamBytes is what a stream takes, which stays.
 	StreamBytes = 28 << 10
 
-	// LongSeats is how many seats a request for a long answer takes, so that 2 of one user are at the API server at a time,
-	// and how many an answer that is not read takes of Unread, if it is no stream.
+	// LongSeats is how many seats a request for a long answer takes: 2 of one user are at the API server at a time. It is
+	// also how many an answer that is not read takes of Unread, if it is no stream.
 	LongSeats    = forwardSeats / 16
 	forwardSeats = 128
 	// StrangersReview is how many seats a stranger's access review takes: each address has one review at a time.

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// patience is how long a stranger may take for its part before its connection may go for another one, and
-	// helloPatience the same until its handshake is over: a machine that opens thousands at once needs seconds for each.
+	// patience is how long a stranger may take for its part before its connection may go for another one, helloPatience
+	// the same until its handshake is over: a machine that opens thousands at once needs seconds for each.
 	patience      = time.Second
 	helloPatience = 3 * time.Second
 	// roomPause is the time between two looks for room, and roomPatience how long a stranger waits for it at most.
@@ -71,8 +71,8 @@ func (e *Edge) admit(conn net.Conn) *Conn {
 	boundSendQueue(conn)
 	c.forgiven = c.accepted
 	c.progress.Store(c.accepted.UnixNano())
-	// Those that have just come leave three eighths to those that go on. While there is no room, others wait in the kernel,
-	// where they cost us nothing.
+	// Those that have just come leave three eighths to those that go on. While there is no room, others wait in the
+	// kernel, where they cost us nothing.
 	first := admission.Cost{Kind: admission.Connection, Bytes: admission.AcceptedBytes, Leaves: 3}
 	for c.base == nil {
 		_ = e.makeRoom(c, roomPatience, func() (err error) {

@@ -113,8 +113,8 @@ func (toAll) GetName() string                                { return "" }
 func (toAll) GetFieldSelector() (fields.Requirements, error) { return nil, nil }
 func (toAll) GetLabelSelector() (labels.Requirements, error) { return nil, nil }
 
-// allPaths returns what stands for all paths that begin as this one: /apis/* for /apis/apps/v1, as rules of RBAC say it.
-// A path of one part stands for itself.
+// allPaths returns what stands for all paths that begin as this one: /apis/* for /apis/apps/v1, as rules of RBAC say
+// it. A path of one part stands for itself.
 func allPaths(path string) string {
 	first, rest, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if !ok || rest == "" {

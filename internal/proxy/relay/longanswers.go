@@ -26,8 +26,8 @@ const (
 // 20 ms, a get of a small object for less than one. So requests for long answers take more seats.
 //
 // Only the answer shows how long it is. So a request counts as one for a long answer when the same was asked for within
-// a minute and was long. A list of everything counts as long until it is known. A watch that begins with all objects does
-// not: an operator begins thousands of short ones at once.
+// a minute and was long. A list of everything counts as long until it is known. A watch that begins with all objects
+// does not: an operator begins thousands of short ones at once.
 type LongAnswers struct {
 	known *cache.LRUExpireCache // by readKey: whether the answer was long
 }

@@ -75,8 +75,8 @@ type State struct {
 	LeftUnread atomic.Bool
 	// Body is the client's body, nil when there is none.
 	Body Body
-	// BodyFailed is true when the client's body could not be read to its end. The goroutine of the transport sets it. The
-	// error that the transport returns then may look like that of a broken connection to the API server.
+	// BodyFailed is true when the client's body could not be read to its end. The goroutine of the transport sets it.
+	// The error that the transport returns then may look like that of a broken connection to the API server.
 	BodyFailed atomic.Bool
 }
 
