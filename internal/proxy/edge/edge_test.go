@@ -207,7 +207,7 @@ func TestACrowdOfUsers(t *testing.T) {
 	}
 }
 
-// pipes is a listener in memory, for a clock that stands still while anybody computes.
+// pipes is a listener in memory, which synctest's clock needs.
 type pipes struct{ conns chan net.Conn }
 
 func (l pipes) Accept() (net.Conn, error) {
@@ -249,11 +249,11 @@ func TestLateHellos(t *testing.T) {
 					l.conns <- elsewhere{theirs, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: i + 1}}
 				}
 				close(l.conns)
-				time.Sleep(test.after) // of synctest's clock: nobody waits
+				time.Sleep(test.after) // of synctest's clock, which takes no time
 				if got := e.Evicted() > 0; got != test.closed {
 					t.Errorf("want connections closed: %v, got %d", test.closed, e.Evicted())
 				}
-				time.Sleep(time.Minute) // until all have come
+				time.Sleep(time.Minute) // of the same clock, until all have come
 				for _, conn := range clients {
 					_ = conn.Close()
 				}
