@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -109,7 +110,7 @@ func (c *Conn) isStranger() bool { return c.user.Load() == nil }
 
 // atATime returns as much of p as may be read before what came is counted.
 func (c *Conn) atATime(p []byte) []byte {
-	if c.asked.Load() && c.isStranger() && c.bodies.Load() == 0 {
+	if c.shook.Load() && c.isStranger() && c.bodies.Load() == 0 {
 		return p[:min(len(p), strangersRead)]
 	}
 	return p
@@ -236,8 +237,12 @@ func (c *Conn) Owe(cost time.Duration) {
 	c.edge.admission.OweStranger(&c.debt, cost, c.edge.Strangers())
 }
 
-// payDebt returns when the client owes nothing. As soon as there is a user, what was owed before does not count.
+// payDebt returns when the client owes nothing. As soon as there is a user, what was owed before does not count. When the
+// client has left meanwhile, it waits for no answer, and the connection ends.
 func (c *Conn) payDebt() {
+	if c.isStranger() {
+		runtime.Gosched() // all who are ready go first, and so its requests that are here already are counted
+	}
 	for c.ctx.Err() == nil {
 		due, known := c.debt.Due(time.Now()), c.known
 		if user := c.user.Load(); user != nil {
@@ -253,6 +258,9 @@ func (c *Conn) payDebt() {
 		case <-timer.C:
 		}
 		timer.Stop()
+		if hasLeft(c.Conn) {
+			c.Abort()
+		}
 	}
 }
 

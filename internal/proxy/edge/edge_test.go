@@ -280,11 +280,8 @@ func TestHalfHeads(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswersToLargeHeads has strangers ask with large heads and read no answer, until there is no memory for
-// another stranger, and go on. Their connections go as soon as a newcomer needs the room.
-func TestUnreadAnswersToLargeHeads(t *testing.T) {
-	t.Parallel()
-	p := serve(t, ok)
+// blockWith returns the head of a request in HTTP/2, with so many small fields.
+func blockWith(fields int) []byte {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
 	for _, field := range []hpack.HeaderField{
@@ -295,9 +292,18 @@ func TestUnreadAnswersToLargeHeads(t *testing.T) {
 	} {
 		_ = encoder.WriteField(field)
 	}
-	for range 2000 {
+	for range fields {
 		_ = encoder.WriteField(hpack.HeaderField{Name: "a", Value: "b"})
 	}
+	return block.Bytes()
+}
+
+// TestUnreadAnswersToLargeHeads has strangers ask with large heads and read no answer, until there is no memory for
+// another stranger, and go on. Their connections go as soon as a newcomer needs the room.
+func TestUnreadAnswersToLargeHeads(t *testing.T) {
+	t.Parallel()
+	p := serve(t, ok)
+	block := blockWith(2000)
 	flood := func() {
 		conn, err := net.Dial("tcp", p.Server.Listener.Addr().String())
 		if err != nil {
@@ -310,7 +316,7 @@ func TestUnreadAnswersToLargeHeads(t *testing.T) {
 		_ = framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		for stream := uint32(1); err == nil; stream += 2 { // until the connection ends
 			err = framer.WriteHeaders(http2.HeadersFrameParam{
-				StreamID: stream, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true,
+				StreamID: stream, BlockFragment: block, EndStream: true, EndHeaders: true,
 			})
 		}
 	}

@@ -1,10 +1,17 @@
 package edge_test
 
 import (
+	"crypto/tls"
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 )
 
 // TestSendQueuesAreBounded writes to a client that reads nothing, until the kernel takes no more.
@@ -26,4 +33,33 @@ func TestSendQueuesAreBounded(t *testing.T) {
 		}
 	}
 	t.Errorf("the kernel took %d bytes for a client that reads none", unbounded)
+}
+
+// TestClientsThatHaveLeft has clients reset more requests than they pay for within the test, and leave. What they sent is
+// not computed any more.
+func TestClientsThatHaveLeft(t *testing.T) {
+	t.Parallel()
+	const clients, requests = 60, 450 // after more, net/http ends the connection
+	p := serveWith(t, admission.DefaultMemory, func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() })
+	block := blockWith(0)
+	for range clients {
+		conn := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+		_, _ = io.WriteString(conn, http2.ClientPreface)
+		framer := http2.NewFramer(conn, conn)
+		_ = framer.WriteSettings()
+		go func() { _, _ = io.Copy(io.Discard, conn) }()
+		for i := range uint32(requests) {
+			err := framer.WriteHeaders(
+				http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: block, EndStream: true, EndHeaders: true},
+			)
+			if err == nil {
+				err = framer.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
+			}
+			if err != nil {
+				break // it has ended already
+			}
+		}
+		_ = conn.Close()
+	}
+	eventually(t, "the connections end", func() bool { return p.edge.Open() == 0 })
 }
