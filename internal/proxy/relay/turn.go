@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	// turnLasts is for how long a request counts as work of the API server. A request that takes longer waits for
-	// something else, such as a webhook, or a client that does not read. Others do not wait for it any longer.
-	turnLasts = 250 * time.Millisecond
+	// turnLasts is for how long a request counts as work of the API server, and longTurnLasts the same of one for a long
+	// answer. A request that takes longer waits for something else, such as a webhook, or a client that does not read.
+	// Others do not wait for it any longer.
+	turnLasts, longTurnLasts = 250 * time.Millisecond, time.Second
 	// initialPause is after how long without an event a watch has sent all objects that there were.
 	initialPause = 20 * time.Millisecond
 )
@@ -79,9 +80,13 @@ func TakeTurn(
 			request.WriteStatus(w, req, s, request.StatusUnanswered(ctx, err, "the API server is busy"))
 			return
 		}
-		lasts := time.AfterFunc(turnLasts, turn.Leave)
+		atMost := turnLasts
+		if cost.Seats == admission.LongSeats {
+			atMost = longTurnLasts
+		}
+		ends := time.AfterFunc(atMost, turn.Leave)
 		state.EndTurn = func() {
-			lasts.Stop()
+			ends.Stop()
 			turn.Leave()
 		}
 		defer state.EndTurn()

@@ -127,7 +127,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 					t.Errorf("want the others to wait, got %d", got)
 				}
 				before := api.all.Load()
-				time.Sleep(turnLasts)
+				time.Sleep(longTurnLasts)
 				synctest.Wait()
 				if api.all.Load() == before {
 					t.Error("want more when those have taken long")
