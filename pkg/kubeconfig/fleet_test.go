@@ -5,9 +5,12 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,6 +159,45 @@ func TestAllTrusts(t *testing.T) {
 	}
 }
 
+// TestClearingUpHasAnOwner looks at the lock while leftovers are removed. It always says whose it is: that process may be
+// killed as well, and the next one has to know.
+func TestClearingUpHasAnOwner(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a")
+	const owner, files = "run 3", 200
+	var seen atomic.Int64
+	stop := make(chan struct{})
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer close(stop)
+	looking.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if info, err := os.Lstat(path + ".lock"); err == nil {
+				if seen.Add(1); info.Size() != int64(len(owner+"\n")) {
+					t.Errorf("the lock has %d bytes, which is not its owner's name", info.Size())
+					return
+				}
+			}
+		}
+	})
+	for seen.Load() == 0 && !t.Failed() {
+		for i := range files {
+			if err := os.WriteFile(fmt.Sprintf("%s/.a.%d.tmp", filepath.Dir(path), i), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dead := func(string) bool { return false }
+		if err := kubeconfig.ClearLeftovers(t.Context(), path, owner, dead); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestClearLeftovers shows that what a killed process leaves behind does not stop the next one, and that the lock of
 // another program does.
 func TestClearLeftovers(t *testing.T) {
@@ -175,10 +217,10 @@ func TestClearLeftovers(t *testing.T) {
 	is := func(dead string) func(string) bool { return func(owner string) bool { return owner == dead } }
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
 	defer cancel()
-	if err := kubeconfig.ClearLeftovers(ctx, path, is("run 2")); !errors.Is(err, context.DeadlineExceeded) {
+	if err := kubeconfig.ClearLeftovers(ctx, path, "run 3", is("run 2")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("with the lock of another run the error is %v", err)
 	}
-	if err := kubeconfig.ClearLeftovers(t.Context(), path, is("run 1")); err != nil {
+	if err := kubeconfig.ClearLeftovers(t.Context(), path, "run 3", is("run 1")); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(folder)

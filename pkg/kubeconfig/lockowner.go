@@ -48,10 +48,11 @@ func createLock(name, owner string) error {
 
 // ClearLeftovers removes what processes that were killed while they changed the kubeconfig at path have left behind:
 // a lock whose owner dead knows, and temporary files, which have parts of the kubeconfig in them. A lock of another
-// program stays. If there are temporary files, it is waited for until ctx ends, as they may be in use.
-func ClearLeftovers(ctx context.Context, path string, dead func(owner string) bool) error {
+// program stays. If there are temporary files, it is waited for until ctx ends, as they may be in use. Meanwhile the
+// kubeconfig is locked by owner, as this process may be killed, too.
+func ClearLeftovers(ctx context.Context, path, owner string, dead func(owner string) bool) error {
 	name := path + ".lock"
-	if owner := lockOwner(name); owner != "" && dead(owner) {
+	if before := lockOwner(name); before != "" && dead(before) {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -60,7 +61,7 @@ func ClearLeftovers(ctx context.Context, path string, dead func(owner string) bo
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	unlock, err := lock(ctx, path)
+	unlock, err := lockAs(ctx, path, owner)
 	if err != nil {
 		return err
 	}

@@ -183,7 +183,7 @@ func (r *run) resume(ctx context.Context) error {
 func (r *run) clear(ctx context.Context, item *Item) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if err := kubeconfig.ClearLeftovers(ctx, item.ID, r.Journal.dead); err != nil {
+	if err := kubeconfig.ClearLeftovers(ctx, item.ID, r.Journal.Owner(), r.Journal.dead); err != nil {
 		r.Progress.Warn("clearing up after the run that was interrupted: %v", err)
 	}
 }

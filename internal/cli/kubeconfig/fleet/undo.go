@@ -62,7 +62,7 @@ func undo(
 		return nil, err
 	}
 	if o.Journal.Interrupted != "" && one.item.Kind == kindFile && !o.DryRun {
-		if err := kubeconfig.ClearLeftovers(ctx, one.item.ID, o.Journal.dead); err != nil {
+		if err := kubeconfig.ClearLeftovers(ctx, one.item.ID, o.Journal.Owner(), o.Journal.dead); err != nil {
 			return nil, err
 		}
 	}
