@@ -232,7 +232,7 @@ func TestLoopbackRefuses(t *testing.T) {
 		t.Errorf("got %d, and %v arrived", code, r.far.last(t).Header)
 	}
 	r.far.Close()
-	if code, body := send(t, client, url, nil); code != 502 || !strings.Contains(body, "connection refused") {
+	if code, body := send(t, client, url, nil); code != 502 || !strings.Contains(body, "connecting to ") {
 		t.Errorf("a cluster that is away: %d %s", code, body)
 	}
 	r.proxy.close()
