@@ -159,8 +159,8 @@ func TestAllTrusts(t *testing.T) {
 	}
 }
 
-// TestClearingUpHasAnOwner looks at the lock while leftovers are removed. It always says whose it is: that process may be
-// killed as well, and the next one has to know.
+// TestClearingUpHasAnOwner looks at the lock while leftovers are removed. It always says whose it is: that process may
+// be killed as well, and the next one has to know.
 func TestClearingUpHasAnOwner(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a")

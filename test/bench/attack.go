@@ -266,8 +266,8 @@ func startAttack(ctx context.Context, o order) (*attacking, error) {
 	return a, nil
 }
 
-// yielding returns a command that computes while a processor is idle (SCHED_IDLE). Attackers have machines of their own,
-// and what they compute there slows no user. Without chrt (util-linux, on Linux) they compete for the processors.
+// yielding returns a command that computes while a processor is idle (SCHED_IDLE). Attackers have machines of their
+// own, and what they compute there slows no user. Without chrt (util-linux, on Linux) they compete for the processors.
 func yielding(ctx context.Context, program string) *exec.Cmd {
 	chrt, err := exec.LookPath("chrt")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boundSendQueue bounds what waits in the kernel for a client. Where it cannot be set, the kernel's own bound holds, some
-// megabytes. Connections do not inherit it here: Go's listeners are of Multipath TCP.
+// boundSendQueue bounds what waits in the kernel for a client. Where it cannot be set, the kernel's own bound holds,
+// some megabytes. Connections do not inherit it here: Go's listeners are of Multipath TCP.
 func boundSendQueue(conn net.Conn) {
 	onSocket(conn, func(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, sendQueue) })
 }

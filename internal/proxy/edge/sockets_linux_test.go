@@ -35,8 +35,8 @@ func TestSendQueuesAreBounded(t *testing.T) {
 	t.Errorf("the kernel took %d bytes for a client that reads none", unbounded)
 }
 
-// TestClientsThatHaveLeft has clients reset more requests than they pay for within the test, and leave. What they sent is
-// not computed any more.
+// TestClientsThatHaveLeft has clients reset more requests than they pay for within the test, and leave. What they sent
+// is not computed any more.
 func TestClientsThatHaveLeft(t *testing.T) {
 	t.Parallel()
 	const clients, requests = 60, 450 // after more, net/http ends the connection
