@@ -45,7 +45,7 @@ func Run(ctx context.Context, options Options) error {
 	users := newDirectory(logger)
 	verify, err := newVerifier(
 		users,
-		bcrypt.CompareHashAndPassword,
+		inBackground(bcrypt.CompareHashAndPassword),
 		comparisonsAtOnce(goruntime.GOMAXPROCS(0)),
 		rand.Reader,
 	)
