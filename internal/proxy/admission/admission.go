@@ -35,6 +35,8 @@ type Cost struct {
 	// as the connections of an address; it is comparable.
 	Seats  int
 	Member any
+	// Yields is true for what gets fewer seats when others have come within a second than its owner gets alone.
+	Yields bool
 }
 
 // Full is the error for what does not fit. It is temporary.
@@ -115,7 +117,7 @@ func (a *Admission) Join(who Owner, what Cost) (*Place, error) {
 		}
 	}
 	if queue := a.queues[what.Kind]; queue != nil {
-		if place.ticket = queue.join(who, what.Member, what.Seats); place.ticket == nil {
+		if place.ticket = queue.join(who, what); place.ticket == nil {
 			place.Leave()
 			a.refused[what.Kind].Add(1)
 			return nil, &Full{Kind: what.Kind, Own: true}

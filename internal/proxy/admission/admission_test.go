@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
@@ -230,6 +231,52 @@ func TestHeavyWorkIsNotOvertakenForEver(t *testing.T) {
 			t.Errorf("want nothing left, got %+v", usage)
 		}
 	}
+}
+
+// TestReadsYield has one user read as much as it may, alone and while somebody else reads. The second between is of
+// synctest's clock, which takes no time.
+func TestReadsYield(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const alone, amongOthers, asked = 16, 4, 20
+		a := standard()
+		var all []*admission.Place
+		enter := func(who admission.Owner, member string, yields bool) {
+			t.Helper()
+			place, err := a.Join(who, admission.Cost{Kind: admission.Forward, Member: member, Yields: yields})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, place)
+		}
+		readAll := func(want int, when string) {
+			t.Helper()
+			for range asked {
+				enter(jane, "reads", true)
+			}
+			begun := 0
+			for _, place := range all {
+				if place.Begun() {
+					begun++
+				}
+			}
+			if begun != want {
+				t.Errorf("%s: want %d at a time, got %d", when, want, begun)
+			}
+			for _, place := range all {
+				place.Leave()
+			}
+			all = nil
+		}
+		readAll(alone, "alone")
+		enter(user(1), "reads", true)
+		enter(user(1), "reads", true)
+		readAll(2+amongOthers, "with two of another user")
+		enter(jane, "writes", false)
+		readAll(1+amongOthers, "with a write")
+		time.Sleep(time.Second)
+		readAll(alone, "a second later")
+	})
 }
 
 // TestAConnectionHasFewQuestions has one connection ask for much, and another one from the same address.

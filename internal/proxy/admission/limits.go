@@ -57,6 +57,7 @@ type row struct {
 	seats     int // that are taken at a time
 	perOwner  int // seats of one owner
 	perMember int // seats of one member: of a connection, as long as there is no user
+	yielding  int // the same for what yields, while others come, too
 	queued    int // how much of one member may be there, with and without seats, and
 	most      int // how much in all
 	waiting   int // how much may wait in all, but for the first of each member
@@ -123,7 +124,9 @@ func LimitsFor(memory int64, processors int) Limits {
 			AccessReview: {seats: 2 * StrangersReview, perOwner: StrangersReview},
 			Login:        {seats: 8, perOwner: 6, perMember: 1, queued: queuedPerConnection, waiting: 128},
 			ServedLogin:  {seats: 24, perMember: 12, queued: 24, most: 40},
-			Forward:      {seats: forwardSeats, perOwner: forwardSeats / 4, perMember: forwardSeats / 8},
+			Forward: {
+				seats: forwardSeats, perOwner: forwardSeats / 4, perMember: forwardSeats / 8, yielding: forwardSeats / 32,
+			},
 		},
 	}
 }

@@ -3,6 +3,7 @@ package admission
 import (
 	"slices"
 	"sync"
+	"time"
 )
 
 // queue gives the seats of one kind to owners in turn, and within an owner to its members: a thousand requests of one
@@ -17,6 +18,10 @@ type queue struct {
 	waiting int
 	owners  map[Owner]*group
 	turns   []*group // for which something waits
+
+	last   Owner     // the one that came last
+	others time.Time // when another one than that came last
+	shared bool      // that was less than a second ago
 }
 
 // group is an owner that has something in the queue.
@@ -40,6 +45,7 @@ type ticket struct {
 	group  *group
 	member *member
 	seats  int
+	yields bool
 	begin  chan struct{} // closed when it has its seats; nil when it had them at once
 	begun  bool
 	done   bool
@@ -48,13 +54,11 @@ type ticket struct {
 func newQueue(r row) *queue { return &queue{row: r, owners: map[Owner]*group{}} }
 
 // join returns nil when a bound is reached. It does not wait.
-func (q *queue) join(who Owner, key any, seats int) *ticket {
+func (q *queue) join(who Owner, what Cost) *ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.add(who.key(), key, max(1, seats))
-}
-
-func (q *queue) add(who Owner, key any, seats int) *ticket {
+	who, key := who.key(), what.Member
+	q.came(who)
 	g := q.owners[who]
 	if g == nil {
 		g = &group{owner: who, members: map[any]*member{}}
@@ -63,7 +67,7 @@ func (q *queue) add(who Owner, key any, seats int) *ticket {
 	if m == nil {
 		m = &member{key: key}
 	}
-	t := &ticket{queue: q, group: g, member: m, seats: seats}
+	t := &ticket{queue: q, group: g, member: m, seats: max(1, what.Seats), yields: what.Yields}
 	now := q.waiting == 0 && q.fits(t)
 	switch {
 	case now:
@@ -93,13 +97,26 @@ func (q *queue) add(who Owner, key any, seats int) *ticket {
 	return t
 }
 
-// fits is true when there are seats for t, and its owner and member may have them.
-func (q *queue) fits(t *ticket) bool {
-	return within(q.row.seats, q.taken, t.seats) && q.mayHave(t.group, t.member, t.seats)
+// came notes whether more than one owner has come within a second.
+func (q *queue) came(who Owner) {
+	now := time.Now()
+	if q.last != who && q.last != (Owner{}) {
+		q.others = now
+	}
+	q.last, q.shared = who, now.Sub(q.others) < time.Second
 }
 
-func (q *queue) mayHave(g *group, m *member, seats int) bool {
-	return within(q.row.perOwner, g.taken, seats) && within(q.row.perMember, m.taken, seats)
+// fits is true when there are seats for t, and its owner and member may have them.
+func (q *queue) fits(t *ticket) bool {
+	return within(q.row.seats, q.taken, t.seats) && q.mayHave(t)
+}
+
+func (q *queue) mayHave(t *ticket) bool {
+	perMember := q.row.perMember
+	if t.yields && q.shared {
+		perMember = q.row.yielding
+	}
+	return within(q.row.perOwner, t.group.taken, t.seats) && within(perMember, t.member.taken, t.seats)
 }
 
 // within is true when more fits beside what is taken. What is larger than the bound fits alone.
@@ -154,7 +171,7 @@ func (q *queue) next() (*group, *member) {
 func (q *queue) nextOf(g *group) *member {
 	var next *member
 	for _, m := range g.turns {
-		if (next == nil || m.taken < next.taken) && q.mayHave(g, m, m.waiting[0].seats) {
+		if (next == nil || m.taken < next.taken) && q.mayHave(m.waiting[0]) {
 			next = m
 		}
 		if next != nil && next.taken == 0 {

@@ -75,8 +75,12 @@ func table() string {
 		if row.waiting > 0 {
 			inAll = fmt.Sprintf("%d that wait", row.waiting)
 		}
+		perMember := number(row.perMember)
+		if row.yielding > 0 {
+			perMember += fmt.Sprintf(", short reads %d when others came within a second", row.yielding)
+		}
 		fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %s | %s | %s |\n", kind, work(kind), row.seats,
-			number(row.perOwner), number(row.perMember), number(row.queued), inAll, full)
+			number(row.perOwner), perMember, number(row.queued), inAll, full)
 	}
 	return b.String()
 }

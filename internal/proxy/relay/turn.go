@@ -70,7 +70,7 @@ func TakeTurn(
 		case long.expected(what), requestinfo.LongSelector(req.URL) > 0:
 			kind, cost.Seats = "long", admission.LongSeats
 		default:
-			kind = "reads"
+			kind, cost.Yields = "reads", true
 		}
 		if member == nil { // what one user asks for takes turns by what it is
 			cost.Member = kind

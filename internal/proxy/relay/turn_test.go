@@ -77,19 +77,19 @@ func sentOn(name, verb, target string) (*http.Request, *request.State) {
 	return httptest.NewRequestWithContext(ctx, method, target, nil), state
 }
 
-// TestRequestsTakeTurns has one user ask for more than fits, and then eleven. Few of their requests are at the API server
-// at a time, and a user who asks for one thing is next. A request that takes long keeps others waiting for a moment.
+// TestRequestsTakeTurns has one user ask for more than fits, and then thirty others. Few of their requests are at the API
+// server at a time, and a user who asks for one thing is next. A request that takes long keeps others waiting for a moment.
 func TestRequestsTakeTurns(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, verb, target string
-		one, all           int64 // at a time
+		one, another, all  int64 // at a time: of the first user, of the second one, and of all
 	}{
-		{name: "short answers", verb: "get", target: "/", one: 16, all: 128},
-		{name: "writes", verb: "create", target: "/", one: 16, all: 128},
-		{name: "long answers", verb: "list", target: "/", one: 2, all: 16},
-		{name: "watches", verb: "watch", target: "/?watch=1&resourceVersion=5", one: 16, all: 128},
-		{name: "watches of everything", verb: "watch", target: "/?watch=1", one: 16, all: 128},
+		{name: "short answers", verb: "get", target: "/", one: 16, another: 4, all: 128},
+		{name: "writes", verb: "create", target: "/", one: 16, another: 16, all: 128},
+		{name: "long answers", verb: "list", target: "/", one: 2, another: 2, all: 16},
+		{name: "watches", verb: "watch", target: "/?watch=1&resourceVersion=5", one: 16, another: 16, all: 128},
+		{name: "watches of everything", verb: "watch", target: "/?watch=1", one: 16, another: 16, all: 128},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -107,9 +107,12 @@ func TestRequestsTakeTurns(t *testing.T) {
 				if got := api.now.Load(); got != test.one {
 					t.Fatalf("want %d of one user at the API server, got %d", test.one, got)
 				}
-				for user := range 10 {
+				for user := range 30 {
 					for range test.one + 10 {
 						ask(fmt.Sprint("user-", user))
+					}
+					if got := api.now.Load(); user == 0 && got != test.one+test.another {
+						t.Errorf("want %d of another user, got %d", test.another, got-test.one)
 					}
 				}
 				if got := api.now.Load(); got != test.all {
