@@ -62,7 +62,7 @@ func credential(expiry time.Time, token string) *clientauthenticationv1beta1.Exe
 // TestManyWriters has many processes and goroutines write at once: no entry is lost, and no reader ever sees a part.
 func TestManyWriters(t *testing.T) {
 	t.Parallel()
-	const processes, goroutines, each = 4, 8, 10
+	const processes, goroutines, each = 3, 5, 6
 	path := filepath.Join(t.TempDir(), "pinniped", "credentials.yaml")
 	var writers sync.WaitGroup
 	for i := range processes {
