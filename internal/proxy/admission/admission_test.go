@@ -233,13 +233,13 @@ func TestHeavyWorkIsNotOvertakenForEver(t *testing.T) {
 	}
 }
 
-// TestReadsYield has one user read as much as it may, alone and while somebody else reads. The second between is of
+// TestReadsYield has one user read as much as it may, alone and while somebody else reads. The seconds between are of
 // synctest's clock, which takes no time.
 func TestReadsYield(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const alone, amongOthers, asked = 16, 4, 20
-		a := standard()
+		a, jane := standard(), jane
 		var all []*admission.Place
 		enter := func(who admission.Owner, member string, yields bool) {
 			t.Helper()
@@ -276,6 +276,15 @@ func TestReadsYield(t *testing.T) {
 		readAll(1+amongOthers, "with a write")
 		time.Sleep(time.Second)
 		readAll(alone, "a second later")
+		time.Sleep(time.Second)
+		enter(user(1), "reads", true)
+		readAll(1+amongOthers, "with another user again")
+		time.Sleep(time.Second)
+		enter(user(1), "writes", false)
+		readAll(1+amongOthers, "with one who came before")
+		time.Sleep(time.Second)
+		jane = user(2)
+		readAll(alone, "alone, a second after another user")
 	})
 }
 

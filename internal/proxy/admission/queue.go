@@ -19,7 +19,8 @@ type queue struct {
 	owners  map[Owner]*group
 	turns   []*group // for which something waits
 
-	last   Owner     // the one that came last
+	last   Owner     // the one that came last, and
+	came   time.Time // when
 	others time.Time // when another one than that came last
 	shared bool      // that was less than a second ago
 }
@@ -58,7 +59,7 @@ func (q *queue) join(who Owner, what Cost) *ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	who, key := who.key(), what.Member
-	q.came(who)
+	q.note(who)
 	g := q.owners[who]
 	if g == nil {
 		g = &group{owner: who, members: map[any]*member{}}
@@ -97,13 +98,13 @@ func (q *queue) join(who Owner, what Cost) *ticket {
 	return t
 }
 
-// came notes whether more than one owner has come within a second.
-func (q *queue) came(who Owner) {
-	now := time.Now()
-	if q.last != who && q.last != (Owner{}) {
-		q.others = now
+// note keeps whether others than this one have come within a second.
+func (q *queue) note(who Owner) {
+	if q.last != who {
+		q.last, q.others = who, q.came
 	}
-	q.last, q.shared = who, now.Sub(q.others) < time.Second
+	q.came = time.Now()
+	q.shared = q.came.Sub(q.others) < time.Second
 }
 
 // fits is true when there are seats for t, and its owner and member may have them.
