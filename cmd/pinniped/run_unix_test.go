@@ -115,19 +115,26 @@ func TestRunPassesSignalsOn(t *testing.T) {
 }
 
 // TestRunIsKilled kills `pinniped run` in a way that leaves it no time for anything: the program ends nevertheless, also one
-// that does not want to, and the files are gone.
+// that does not want to, and the files are gone. A signal is passed on first: from then on the watchdog knows the program.
+// Before, the kernel asks the program to end, which may refuse.
 func TestRunIsKilled(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
-		"a program that ends":     `echo ready; echo $$; exec sleep 600`,
-		"a program that does not": `trap "" TERM; echo ready; echo $$; while :; do sleep 0.1; done`,
+		"a program that ends":     `echo told; exec sleep 600`,
+		"a program that does not": `trap "" TERM; echo told; while :; do sleep 0.1; done`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRunner(t)
-			command, out := r.start(t, script)
+			command, out := r.start(t, `trap told=yes USR1; echo ready; echo $$; until [ "$told" ]; do sleep 0.1; done; `+script)
 			pid, err := out.ReadString('\n')
 			if err != nil {
+				t.Fatal(err)
+			}
+			if err := command.Process.Signal(syscall.SIGUSR1); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := out.ReadString('\n'); err != nil {
 				t.Fatal(err)
 			}
 			process, err := strconv.Atoi(strings.TrimSpace(pid))
