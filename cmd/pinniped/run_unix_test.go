@@ -114,9 +114,9 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	}
 }
 
-// TestRunIsKilled kills `pinniped run` in a way that leaves it no time for anything: the program ends nevertheless, also
-// one that does not want to, and the files are gone. A signal is passed on first, so that the watchdog knows the program.
-// Before that, the kernel asks the program to end, and the program may refuse.
+// TestRunIsKilled kills `pinniped run` in a way that leaves it no time for anything: the program ends
+// nevertheless, also one that does not want to, and the files are gone. A signal is passed on first, so that the
+// watchdog knows the program. Before that, the kernel asks the program to end, and the program may refuse.
 func TestRunIsKilled(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{

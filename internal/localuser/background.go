@@ -6,8 +6,8 @@ import "runtime"
 // compute, a comparison gets a tenth of a processor.
 const niceness = 10
 
-// inBackground returns compare on a thread that computes when others do not. A comparison takes fifty milliseconds in
-// one go, and a stranger can cause it; what others do takes one.
+// inBackground returns compare on a thread that computes when others do not. A comparison takes fifty milliseconds
+// in one go, and a stranger can cause it; what others do takes one.
 func inBackground(compare func(hash, password []byte) error) func(hash, password []byte) error {
 	return func(hash, password []byte) error {
 		result := make(chan error, 1)

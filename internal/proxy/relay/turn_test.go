@@ -77,8 +77,9 @@ func sentOn(name, verb, target string) (*http.Request, *request.State) {
 	return httptest.NewRequestWithContext(ctx, method, target, nil), state
 }
 
-// TestRequestsTakeTurns has one user ask for more than fits, and then thirty others. Few requests of each are at the
-// API server at a time, and a user who asks for one thing is next. What takes long keeps the others waiting for a moment.
+// TestRequestsTakeTurns has one user ask for more than fits, and then thirty others. Few requests of each are at
+// the API server at a time, and a user who asks for one thing is next. What takes long keeps the others waiting
+// for a moment.
 func TestRequestsTakeTurns(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
