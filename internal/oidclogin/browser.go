@@ -55,8 +55,10 @@ func (a *authorization) address(l *Login, extra ...oauth2.AuthCodeOption) string
 	return a.config.AuthCodeURL(a.state, options...)
 }
 
-// redeem turns the code into tokens.
+// redeem turns the code into tokens. A person has done their part by then, so an interrupted command finishes this.
 func (p *provider) redeem(ctx context.Context, a *authorization, code string) (*sessioncache.Tokens, error) {
+	ctx, done := outlive(ctx)
+	defer done()
 	token, err := a.config.Exchange(p.context(ctx), code, oauth2.VerifierOption(a.verifier))
 	if err != nil {
 		return nil, fmt.Errorf("exchanging the authorization code at issuer %q: %w", p.login.Issuer, p.login.explain(err))

@@ -2,10 +2,13 @@ package oidclogin_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -278,6 +281,110 @@ func TestRefreshNeedsTheIssuer(t *testing.T) {
 	s.must(t, s.login)
 	if s.Count("/authorize") != 1 {
 		t.Errorf("want the session refreshed: %v", s.Requests())
+	}
+}
+
+// TestRefreshIsKept has a refresh that does not come to its end after the issuer has answered it. The issuer takes a
+// refresh token once, so the new one must be in the cache whatever happens next: a lost one ends the session.
+func TestRefreshIsKept(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(w http.ResponseWriter, path string, interrupt func()) bool{
+		"the key set answers 503": func(w http.ResponseWriter, path string, _ func()) bool {
+			if path == "/jwks" {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			return path == "/jwks"
+		},
+		"Ctrl-C while the key set is fetched": func(_ http.ResponseWriter, path string, interrupt func()) bool {
+			if path == "/jwks" {
+				interrupt()
+			}
+			return false
+		},
+		"Ctrl-C while the token endpoint answers": func(_ http.ResponseWriter, path string, interrupt func()) bool {
+			if path == "/token" {
+				interrupt()
+			}
+			return false
+		},
+	} {
+		for _, audience := range []string{"", "cluster"} {
+			t.Run(name+" "+audience, func(t *testing.T) {
+				t.Parallel()
+				s := setUp(t)
+				s.login.RequestAudience = audience
+				s.must(t, s.login)
+				s.change(t, func(tokens *sessioncache.Tokens) {
+					tokens.ID.Expiry.Time, tokens.Access.Expiry.Time = time.Now(), time.Now()
+				})
+				spent := s.tokens(t).Refresh.Token
+				ctx, interrupt := context.WithCancel(t.Context())
+				defer interrupt()
+				s.Fault = func(w http.ResponseWriter, r *http.Request) bool { return fault(w, r.URL.Path, interrupt) }
+				if token, err := s.login.Token(ctx); err == nil {
+					t.Errorf("want the fault, got %v", token)
+				}
+				if kept := s.tokens(t); kept.Refresh.Token == spent || kept.ID.Claims["username"] != "ann" {
+					t.Error("the refresh token that the issuer gave is not kept")
+				}
+				s.Fault = nil
+				s.must(t, s.login)
+				if s.Count("/authorize") != 1 || s.Count(refreshes) != 2 {
+					t.Errorf("want the session refreshed, and no new login: %v", s.Requests())
+				}
+			})
+		}
+	}
+}
+
+// TestLoginIsKept has a person who interrupts the command at each request after the login: it need not be done again.
+func TestLoginIsKept(t *testing.T) {
+	t.Parallel()
+	for name, at := range map[string]func(r *http.Request) bool{
+		"code":     func(r *http.Request) bool { return r.PostForm.Get("grant_type") == "authorization_code" },
+		"key set":  func(r *http.Request) bool { return r.URL.Path == "/jwks" },
+		"exchange": func(r *http.Request) bool { return strings.Contains(r.PostForm.Get("grant_type"), "token-exchange") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := setUp(t)
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			s.login.RequestAudience = "cluster"
+			s.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
+				if at(r) {
+					interrupt()
+				}
+				return false
+			}
+			if token, err := s.login.Token(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("want the interruption, got %v, %v", token, err)
+			}
+			s.Fault = nil
+			s.must(t, s.login)
+			if s.Count("/authorize") != 1 {
+				t.Errorf("want no new login: %v", s.Requests())
+			}
+		})
+	}
+}
+
+// TestSessionThatCannotBeKept says once that the next command needs a login again.
+func TestSessionThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	blocked := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.login.Sessions.Path = filepath.Join(blocked, "sessions.yaml")
+	for range 2 {
+		if _, err := s.login.Token(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if screen := s.person.screen(); strings.Count(screen, "the session cannot be kept") != 1 || !strings.Contains(screen, blocked) {
+		t.Errorf("want it said once, got %q", screen)
 	}
 }
 

@@ -22,6 +22,8 @@ const (
 	idMargin = 10 * time.Minute
 	// accessMargin is how long an access token must be good for to be exchanged.
 	accessMargin = 10 * time.Second
+	// grace is how long a refresh that is on its way outlives an interrupted command.
+	grace = 5 * time.Second
 )
 
 // Flow is how a person logs in.
@@ -101,6 +103,9 @@ type Login struct {
 
 	// used is the session of the last token given, so that Renew can tell whether another process has renewed it.
 	used *sessioncache.Tokens
+	// unkept is why the last tokens are not in the cache; nil if they are. warned says that this was printed.
+	unkept error
+	warned bool
 }
 
 // Token is an ID token for a cluster.
@@ -149,20 +154,14 @@ func (l *Login) renewed(ctx context.Context, refused *sessioncache.Tokens) (*Tok
 		return nil, err
 	}
 	defer p.client.CloseIdleConnections()
+	defer l.warnUnkept()
 	if tokens != nil && tokens.Refresh != nil {
-		renewed, err := p.refresh(ctx, tokens)
-		if err == nil {
-			l.keep(ctx, renewed)
-			token, err := l.give(ctx, p, renewed, false)
-			if _, refused := asRefusal(err); !refused {
-				return token, err
-			}
-		}
+		token, err := l.refreshed(ctx, p, tokens)
 		refused, ok := asRefusal(err)
 		if !ok {
-			return nil, fmt.Errorf("refreshing the session at issuer %q: %w", l.Issuer, l.explain(err))
+			return token, err
 		}
-		l.debugf("the session is over, logging in anew: %v", refused)
+		l.debugf("the session is over, logging in again: %v", refused)
 	}
 	tokens, err = p.logIn(ctx, tokens)
 	if err != nil {
@@ -170,6 +169,17 @@ func (l *Login) renewed(ctx context.Context, refused *sessioncache.Tokens) (*Tok
 	}
 	l.keep(ctx, tokens)
 	return l.give(ctx, p, tokens, false)
+}
+
+// refreshed returns a token of the session, which it refreshes. If the issuer refuses that, or what comes of it, the
+// error is a refusal.
+func (l *Login) refreshed(ctx context.Context, p *provider, tokens *sessioncache.Tokens) (*Token, error) {
+	renewed, err := p.refresh(ctx, tokens)
+	if err != nil {
+		return nil, fmt.Errorf("refreshing the session at issuer %q: %w", l.Issuer, l.explain(err))
+	}
+	l.keep(ctx, renewed)
+	return l.give(ctx, p, renewed, false)
 }
 
 // logIn lets a person log in. before is the session that is over, or nil.
@@ -190,19 +200,47 @@ func (p *provider) logIn(ctx context.Context, before *sessioncache.Tokens) (*ses
 	return p.logInWithBrowser(ctx, before)
 }
 
-// refresh gets new tokens for a session.
+// refresh gets new tokens for a session. An issuer may take a refresh token only once, and end the session when it is
+// used again. So the request is not canceled with the command, and a new refresh token is kept before anything that
+// can fail: until the new ID token is verified, next to the one before.
 func (p *provider) refresh(ctx context.Context, tokens *sessioncache.Tokens) (*sessioncache.Tokens, error) {
 	p.login.debugf("refreshing the session")
-	token, err := p.config.TokenSource(p.context(ctx), &oauth2.Token{RefreshToken: tokens.Refresh.Token}).Token()
+	request, done := outlive(ctx)
+	defer done()
+	token, err := p.config.TokenSource(p.context(request), &oauth2.Token{RefreshToken: tokens.Refresh.Token}).Token()
 	if err != nil {
 		return nil, err
 	}
+	if token.RefreshToken != tokens.Refresh.Token {
+		p.login.keep(ctx, &sessioncache.Tokens{
+			Refresh: &sessioncache.RefreshToken{Token: token.RefreshToken}, ID: tokens.ID,
+		})
+	}
 	return p.accept(ctx, token, "", tokens)
+}
+
+// outlive returns a context that ends some seconds after ctx does.
+func outlive(ctx context.Context) (longer context.Context, done func()) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(grace):
+			cancel()
+		case <-longer.Done():
+		}
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
 }
 
 // give returns the token for the cluster that is in tokens, or that the issuer exchanges for what is in them. p may
 // be nil.
 func (l *Login) give(ctx context.Context, p *provider, tokens *sessioncache.Tokens, cached bool) (*Token, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	l.used = tokens
 	if !l.needsExchange(tokens) {
 		return &Token{Raw: tokens.ID.Token, Expiry: tokens.ID.Expiry.Time, Cached: cached}, nil
@@ -255,10 +293,22 @@ func (l *Login) Key() sessioncache.Key {
 	}
 }
 
+// keep puts tokens into the cache, also when the command has been interrupted.
 func (l *Login) keep(ctx context.Context, tokens *sessioncache.Tokens) {
-	if err := l.Sessions.Put(ctx, l.Key(), *tokens); err != nil {
-		l.debugf("the session is not cached: %v", err)
+	l.unkept = l.Sessions.Put(context.WithoutCancel(ctx), l.Key(), *tokens)
+}
+
+// warnUnkept says, once, that the next command needs a login again.
+func (l *Login) warnUnkept() {
+	if l.unkept == nil {
+		return
 	}
+	l.debugf("the session is not cached: %v", l.unkept)
+	if l.warned || l.Quiet {
+		return
+	}
+	l.warned = true
+	l.Terminal.Print(fmt.Sprintf("warning: the session cannot be kept, so the next command needs a login again: %v\n", l.unkept))
 }
 
 // alone waits until no other process logs in for this session. Where that cannot be found out, it goes on.
