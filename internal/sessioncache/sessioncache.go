@@ -102,24 +102,34 @@ func (c *Cache) Get(ctx context.Context, key Key) *Tokens {
 			continue
 		}
 		if c.Now().Sub(s.LastUsedTimestamp.Time) > touchInterval {
-			_ = c.put(ctx, key, s.Tokens, s.CreationTimestamp) // the tokens are as good when it fails
+			_ = c.touch(ctx, key) // the tokens are as good when it fails
 		}
 		return &s.Tokens
 	}
 	return nil
 }
 
-// Put keeps tokens under key, and drops sessions that no login used for long.
-func (c *Cache) Put(ctx context.Context, key Key, tokens Tokens) error {
-	return c.put(ctx, key, tokens, metav1.NewTime(c.Now()))
+// touch sets the time of last use of the session that is there now: another one than was read, or none, if another
+// process has renewed or ended it.
+func (c *Cache) touch(ctx context.Context, key Key) error {
+	return c.change(ctx, func(sessions []Session) ([]Session, bool) {
+		i := slices.IndexFunc(sessions, func(s Session) bool { return s.Key.Equal(key) })
+		if i < 0 {
+			return sessions, false
+		}
+		sessions[i].LastUsedTimestamp = metav1.NewTime(c.Now())
+		return sessions, true
+	})
 }
 
-func (c *Cache) put(ctx context.Context, key Key, tokens Tokens, created metav1.Time) error {
-	return c.change(ctx, func(sessions []Session) []Session {
+// Put keeps tokens under key, and drops sessions that no login used for long.
+func (c *Cache) Put(ctx context.Context, key Key, tokens Tokens) error {
+	now := metav1.NewTime(c.Now())
+	return c.change(ctx, func(sessions []Session) ([]Session, bool) {
 		sessions = slices.DeleteFunc(sessions, func(s Session) bool { return s.Key.Equal(key) })
 		return append(sessions, Session{
-			Key: key, CreationTimestamp: created, LastUsedTimestamp: metav1.NewTime(c.Now()), Tokens: tokens,
-		})
+			Key: key, CreationTimestamp: now, LastUsedTimestamp: now, Tokens: tokens,
+		}), true
 	})
 }
 
@@ -131,11 +141,24 @@ func (c *Cache) Sessions() []Session {
 	return c.read().Sessions
 }
 
-// Delete removes the sessions with these keys.
-func (c *Cache) Delete(ctx context.Context, keys ...Key) error {
-	return c.change(ctx, func(sessions []Session) []Session {
-		return slices.DeleteFunc(sessions, func(s Session) bool { return slices.ContainsFunc(keys, s.Key.Equal) })
+// Take removes the session under key, and returns it as it was at that moment; nil if there is none.
+func (c *Cache) Take(ctx context.Context, key Key) (*Session, error) {
+	var taken *Session
+	err := c.change(ctx, func(sessions []Session) ([]Session, bool) {
+		kept := make([]Session, 0, len(sessions))
+		for _, s := range sessions {
+			if s.Key.Equal(key) {
+				taken = &s
+				continue
+			}
+			kept = append(kept, s)
+		}
+		return kept, taken != nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	return taken, nil
 }
 
 // Alone waits until no other process logs in for key, and keeps others from it until the caller unlocks. What the other
@@ -153,7 +176,8 @@ func (c *Cache) Alone(ctx context.Context, key Key) (unlock func(), err error) {
 	return c.file().LockOperation(ctx, "login-"+hex.EncodeToString(hash[:6]))
 }
 
-func (c *Cache) change(ctx context.Context, change func([]Session) []Session) error {
+// change replaces the sessions by what change makes of them, if it reports true.
+func (c *Cache) change(ctx context.Context, change func([]Session) ([]Session, bool)) error {
 	if c.Path == "" {
 		return nil
 	}
@@ -163,9 +187,13 @@ func (c *Cache) change(ctx context.Context, change func([]Session) []Session) er
 	}
 	defer unlock()
 	cached := c.read()
-	cached.Sessions = change(slices.DeleteFunc(cached.Sessions, func(s Session) bool {
+	changed := false
+	if cached.Sessions, changed = change(cached.Sessions); !changed {
+		return nil
+	}
+	cached.Sessions = slices.DeleteFunc(cached.Sessions, func(s Session) bool {
 		return c.Now().Sub(s.LastUsedTimestamp.Time) > unusedLifetime
-	}))
+	})
 	slices.SortStableFunc(cached.Sessions, func(a, b Session) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})

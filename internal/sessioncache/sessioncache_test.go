@@ -153,8 +153,59 @@ func TestUse(t *testing.T) {
 	if sessions := cache.Sessions(); len(sessions) != 1 || sessions[0].Key.Issuer != "b" {
 		t.Errorf("want the unused session gone, got %+v", sessions)
 	}
-	if err := cache.Delete(t.Context(), key("b")); err != nil || len(cache.Sessions()) != 0 {
+	if taken, err := cache.Take(t.Context(), key("b")); err != nil || taken == nil || len(cache.Sessions()) != 0 {
 		t.Errorf("want no session, got %+v, %v", cache.Sessions(), err)
+	}
+	if taken, err := cache.Take(t.Context(), key("b")); err != nil || taken != nil {
+		t.Errorf("want nothing to take, got %v, %v", taken, err)
+	}
+}
+
+// TestTouch has a session that another process renews or ends between reading it and noting its use: what the other
+// process did stays.
+func TestTouch(t *testing.T) {
+	t.Parallel()
+	refresh := func(token string) sessioncache.Tokens {
+		return sessioncache.Tokens{Refresh: &sessioncache.RefreshToken{Token: token}}
+	}
+	for name, meanwhile := range map[string]func(*testing.T, *sessioncache.Cache){
+		"renewed": func(t *testing.T, c *sessioncache.Cache) {
+			t.Helper()
+			if err := c.Put(t.Context(), key("a"), refresh("new")); err != nil {
+				t.Error(err)
+			}
+		},
+		"ended": func(t *testing.T, c *sessioncache.Cache) {
+			t.Helper()
+			if _, err := c.Take(t.Context(), key("a")); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "s.yaml")
+			now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+			other := &sessioncache.Cache{Path: path, Now: func() time.Time { return now }}
+			if err := other.Put(t.Context(), key("a"), refresh("old")); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(48 * time.Hour)
+			var once sync.Once
+			cache := &sessioncache.Cache{Path: path, Now: func() time.Time { // asked after reading, before the lock
+				once.Do(func() { meanwhile(t, other) })
+				return now
+			}}
+			cache.Get(t.Context(), key("a"))
+			var got []string
+			for _, s := range other.Sessions() {
+				got = append(got, s.Tokens.Refresh.Token)
+			}
+			want := map[string][]string{"renewed": {"new"}}[name]
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("refresh tokens (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

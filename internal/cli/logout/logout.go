@@ -222,22 +222,32 @@ func issuersOf(sessions []sessioncache.Session) string {
 
 // end forgets a session and revokes its tokens. The session that it returns tells what is true also after an error.
 func (o *Options) end(ctx context.Context, e ending) (result.EndedSession, error) {
-	issuer, user := e.session.Key.Issuer, oidclogin.UserOf(&e.session.Tokens)
-	ended := result.EndedSession{Issuer: issuer, User: user, Revocation: result.RevocationFailed}
+	session := e.session
+	issuer := session.Key.Issuer
+	ended := result.EndedSession{Issuer: issuer, User: oidclogin.UserOf(&session.Tokens), Revocation: result.RevocationFailed}
 	waiting, cancel := context.WithTimeout(ctx, aloneTimeout)
 	defer cancel()
-	if unlock, err := e.cache.Alone(waiting, e.session.Key); err == nil { // a refresh would bring the session back
+	unlock, err := e.cache.Alone(waiting, session.Key) // a refresh would bring the session back
+	switch {
+	case err == nil:
 		defer unlock()
+	case ctx.Err() == nil:
+		o.Progress.Warn("another command is logging in at issuer %s: log out again when it is done", issuer)
 	}
-	if err := e.cache.Delete(ctx, e.session.Key); err != nil {
+	taken, err := e.cache.Take(ctx, session.Key)
+	if err != nil {
 		return ended, err
 	}
-	whose := ""
-	if user != "" {
-		whose = " of " + user
+	if taken != nil { // as it is now: while we waited, a refresh may have got other tokens
+		session = *taken
+		ended.User = oidclogin.UserOf(&session.Tokens)
 	}
-	revoker := &oidclogin.Login{Issuer: issuer, ClientID: e.session.Key.ClientID, CABundle: e.bundle, Now: o.Now}
-	revoked, err := revoker.Revoke(ctx, &e.session.Tokens)
+	whose := ""
+	if ended.User != "" {
+		whose = " of " + ended.User
+	}
+	revoker := &oidclogin.Login{Issuer: issuer, ClientID: session.Key.ClientID, CABundle: e.bundle, Now: o.Now}
+	revoked, err := revoker.Revoke(ctx, &session.Tokens)
 	if err != nil {
 		o.Progress.Warn("ended the session%s at issuer %s here only", whose, issuer)
 		return ended, err
