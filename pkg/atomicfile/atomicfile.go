@@ -11,6 +11,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
 )
 
 // Write replaces the file at path with data. The new file has mode 0600, whatever the old one had, and is on the disk
@@ -73,7 +76,24 @@ func replace(target string, data []byte, prepare func(*os.File) error) error {
 	if err := temp.Close(); err != nil {
 		return err
 	}
-	return os.Rename(temp.Name(), target)
+	return retry(func() error { return os.Rename(temp.Name(), target) }, inUse, time.Sleep)
+}
+
+// retry calls do again, for a second, as long as its error may pass.
+func retry(do func() error, passes func(error) bool, sleep func(time.Duration)) error {
+	for wait := time.Millisecond; ; wait *= 2 {
+		err := do()
+		if err == nil || !passes(err) || wait >= time.Second {
+			return err
+		}
+		sleep(wait)
+	}
+}
+
+// inUse reports whether Windows does not replace a file because another program has it open.
+func inUse(err error) bool {
+	const accessDenied, sharingViolation = syscall.Errno(5), syscall.Errno(32)
+	return runtime.GOOS == "windows" && (errors.Is(err, accessDenied) || errors.Is(err, sharingViolation))
 }
 
 // resolve follows symbolic links, also one whose target does not exist yet.
