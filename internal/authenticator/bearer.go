@@ -228,14 +228,14 @@ func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key strin
 				err: &unavailableError{errors.New("the webhooks are being asked about as many tokens as they may be")},
 			}, nil
 		}
-		ctx := context.WithoutCancel(ctx) // a webhook has a time limit of its own
+		asking := context.WithoutCancel(ctx) // a webhook has a time limit of its own
 		var last *verdict
 		for _, name := range names {
 			found, _ := b.cache.get(KindWebhook, name)
 			if found.authenticator == nil {
 				continue
 			}
-			answer := b.ask(ctx, bearerAuthenticator{KindWebhook, name, found.authenticator}, token)
+			answer := b.ask(asking, bearerAuthenticator{KindWebhook, name, found.authenticator}, token)
 			if last == nil || answer.response != nil || !isUnavailable(last.err) {
 				last = answer // that one could not be asked is more than that others say no
 			}

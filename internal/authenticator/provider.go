@@ -160,9 +160,9 @@ func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, e
 		if !p.mayAskAgain() { // somebody else has just done so
 			return nil, nil
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), defaultTimeout)
+		fetching, cancel := context.WithTimeout(context.WithoutCancel(ctx), defaultTimeout)
 		defer cancel()
-		return nil, p.FetchKeys(ctx)
+		return nil, p.FetchKeys(fetching)
 	})
 	select {
 	case landed := <-flight:

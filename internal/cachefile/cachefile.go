@@ -63,7 +63,7 @@ func (f File) Write(content any) error {
 	if err != nil {
 		return fmt.Errorf("encoding the %s %q: %w", f.Kind, f.Path, err)
 	}
-	if err := atomicfile.Write(f.Path, text); err != nil {
+	if err = atomicfile.Write(f.Path, text); err != nil {
 		return fmt.Errorf("writing the %s: %w", f.Kind, err)
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 
 	"golang.org/x/oauth2"
 
@@ -36,7 +35,7 @@ func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Token
 		device.Interval = 5 // as the RFC says; a negative one would panic
 	}
 	for _, link := range []string{device.VerificationURI, device.VerificationURIComplete} {
-		if parsed, err := url.Parse(link); link != "" && (err != nil || parsed.Scheme != "https" || printable(link) != link) {
+		if link != "" && (!isHTTPS(link) || printable(link) != link) {
 			return nil, withHint(
 				fmt.Errorf("issuer %q sends people to %q, which is not an https URL", l.Issuer, printable(link)),
 				"tell the issuer's administrator",

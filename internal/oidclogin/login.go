@@ -156,10 +156,10 @@ func (l *Login) renewed(ctx context.Context, refused *sessioncache.Tokens) (*Tok
 	defer p.client.CloseIdleConnections()
 	defer l.warnUnkept()
 	if tokens != nil && tokens.Refresh != nil {
-		token, err := l.refreshed(ctx, p, tokens)
-		refused, ok := asRefusal(err)
+		token, problem := l.refreshed(ctx, p, tokens)
+		refused, ok := asRefusal(problem)
 		if !ok {
-			return token, err
+			return token, problem
 		}
 		l.debugf("the session is over, logging in again: %v", refused)
 	}

@@ -56,8 +56,7 @@ type metadata struct {
 
 // discover asks the issuer about itself.
 func (l *Login) discover(ctx context.Context) (*provider, error) {
-	issuer, err := url.Parse(l.Issuer)
-	if err != nil || issuer.Scheme != "https" || issuer.Host == "" {
+	if !isHTTPS(l.Issuer) {
 		return nil, withHint(
 			fmt.Errorf("the issuer %q is not an https URL", printable(l.Issuer)),
 			"give another one with --issuer",
@@ -81,7 +80,7 @@ func (l *Login) discover(ctx context.Context) (*provider, error) {
 		if endpoint == "" && optional {
 			continue
 		}
-		if parsed, err := url.Parse(endpoint); err != nil || parsed.Scheme != "https" || parsed.Host == "" {
+		if !isHTTPS(endpoint) {
 			return nil, withHint(
 				fmt.Errorf("the %s of issuer %q is %q, which is not an https URL", name, l.Issuer, printable(endpoint)),
 				"tell the issuer's administrator: secrets are only sent over TLS",
@@ -91,6 +90,11 @@ func (l *Login) discover(ctx context.Context) (*provider, error) {
 	p.config = oauth2.Config{ClientID: l.ClientID, Endpoint: found.Endpoint(), Scopes: l.Scopes}
 	p.config.Endpoint.AuthStyle = oauth2.AuthStyleInParams // a public client has no secret
 	return p, nil
+}
+
+func isHTTPS(address string) bool {
+	parsed, err := url.Parse(address)
+	return err == nil && parsed.Scheme == "https" && parsed.Host != ""
 }
 
 func (l *Login) explainDiscovery(err error) error {

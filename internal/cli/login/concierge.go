@@ -87,7 +87,7 @@ func (c *concierge) exchange() (*exchange, error) {
 	if kind == "" {
 		return nil, errors.New(`authenticator type must not be empty, supported values are "webhook" and "jwt"`)
 	}
-	if err := apis.ValidateGroupSuffix(c.APIGroupSuffix); err != nil {
+	if err = apis.ValidateGroupSuffix(c.APIGroupSuffix); err != nil {
 		return nil, fmt.Errorf("invalid API group suffix: %w", err)
 	}
 	endpoint, err := parseEndpoint(c.Endpoint)

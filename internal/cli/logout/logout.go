@@ -149,10 +149,10 @@ func (o *Options) Run(ctx context.Context) error {
 	done := &result.Logout{Credentials: forgotten, Sessions: []result.EndedSession{}}
 	var problems []error
 	for _, e := range endings {
-		ended, err := o.end(ctx, e)
-		if err != nil {
-			problems = append(problems, err)
-			ended.Problem = err.Error()
+		ended, problem := o.end(ctx, e)
+		if problem != nil {
+			problems = append(problems, problem)
+			ended.Problem = problem.Error()
 		}
 		done.Sessions = append(done.Sessions, ended)
 	}
@@ -168,8 +168,8 @@ func (o *Options) Run(ctx context.Context) error {
 // forget removes credentials, and returns the sessions that are to end.
 func (o *Options) forget(ctx context.Context) (endings []ending, credentials int, err error) {
 	if !o.All && o.Issuer == "" {
-		saved, err := o.Login(o.Cluster)
-		if err != nil {
+		var saved *login.Saved
+		if saved, err = o.Login(o.Cluster); err != nil {
 			return nil, 0, err
 		}
 		cache := &credentialcache.Cache{Path: saved.CredentialCache, Now: o.Now}
