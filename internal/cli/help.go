@@ -40,7 +40,7 @@ func flagGroups() []flagGroup {
 		{"Flags for many clusters", "fleet admin-kubeconfig from into contexts selector concurrency cluster-timeout " +
 			"max-failures retries expect-ca allow-older journal"},
 		{"Flags for the cluster", "kubeconfig kubeconfig-context credential-issuer namespace api-group-suffix timeout"},
-		{"Flags for the output", "output diff junit print-rbac quiet verbosity help"},
+		{"Flags for the output", "output diff junit quiet verbosity help"},
 	}
 }
 

@@ -101,15 +101,6 @@ func (c *Client) review(
 	})
 }
 
-// Allowed says whether the client's user may do something. Every user may ask that.
-func (c *Client) Allowed(ctx context.Context, what authorizationv1.ResourceAttributes) (bool, error) {
-	op := operation{verb: "create", resource: authorizationGroup.WithResource("selfsubjectaccessreviews")}
-	return c.createReview(ctx, op, map[string]any{
-		"apiVersion": authorizationGroup.String(), "kind": "SelfSubjectAccessReview",
-		"spec": authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what},
-	})
-}
-
 func (c *Client) createReview(ctx context.Context, op operation, review map[string]any) (bool, error) {
 	body, err := json.Marshal(review)
 	if err != nil {

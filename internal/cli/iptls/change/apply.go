@@ -12,7 +12,6 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rights"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -63,27 +62,8 @@ before anything was changed, 130 interrupted.`,
 		},
 	}
 	cmd.Flags().StringVarP(&o.Filename, "filename", "f", "", `the plan: a file, or "-" for stdin (required)`)
-	o.Session.Subject = o.subject
 	o.Flags.AddFlags(cmd, f, o.Session)
 	return cmd
-}
-
-// subject says what the rights of the command are about, as the plan has it.
-func (o *ApplyOptions) subject(on *rights.Subject, _ *configv1alpha1.CredentialIssuer, _ []string) error {
-	if o.planned == nil {
-		if err := o.Validate(); err != nil {
-			return err
-		}
-		if err := o.readPlan(); err != nil {
-			return err
-		}
-	}
-	on.Issuer, on.Search, on.Namespace = o.planned.CredentialIssuer.Name, false, o.planned.Namespace
-	on.Secrets, on.LookOnly = nil, o.Flags.DryRun == session.DryRunClient
-	if tls := o.planned.Wanted.TLS; tls != nil {
-		session.AddSecret(on, tls.SecretName)
-	}
-	return nil
 }
 
 // Validate checks the flags before anything is read.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rights"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -116,7 +115,6 @@ is switched off, 124 timed out before anything was changed, 130 interrupted.`,
 		"(required)",
 		`CA bundle to advertise to clients: a PEM file, or "-" for stdin (default: what the CredentialIssuer has, `+
 			`else ca.crt of the Secret, else none)`)
-	o.Session.Subject = o.subject
 	o.Flags.AddFlags(cmd, f, o.Session)
 	o.Session.CompleteSecrets(cmd, f)
 	return cmd
@@ -128,19 +126,6 @@ func modes() []string {
 		string(configv1alpha1.ImpersonationProxyModeEnabled), string(configv1alpha1.ImpersonationProxyModeAuto),
 		string(configv1alpha1.ImpersonationProxyModeDisabled),
 	}
-}
-
-// subject says what the rights of the command are about.
-func (o *SetOptions) subject(on *rights.Subject, _ *configv1alpha1.CredentialIssuer, _ []string) error {
-	if o.Certificate.Secret != "" {
-		on.Secrets = nil
-		session.AddSecret(on, o.Certificate.Secret)
-	}
-	if o.Cert != "" && len(on.Secrets) > 0 {
-		on.Writes = on.Secrets[0].Name
-	}
-	on.LookOnly = o.Flags.DryRun == session.DryRunClient
-	return nil
 }
 
 // Validate checks the flags before anything is read.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rights"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
@@ -68,26 +67,8 @@ timed out before anything was changed, 130 interrupted.`,
 	}
 	cmd.Flags().BoolVar(&o.Force, "force", false, "undo also what somebody else has changed in the same fields since")
 	session.AddAllowFlag(cmd, &o.Allow, "OldClientsBreak")
-	o.Session.Subject = o.subject
 	o.Flags.AddFlags(cmd, f, o.Session)
 	return cmd
-}
-
-// subject says what the rights of the command are about: the Secret of the configuration to which it goes back.
-func (o *UndoOptions) subject(on *rights.Subject, issuer *configv1alpha1.CredentialIssuer, _ []string) error {
-	on.LookOnly = o.Flags.DryRun == session.DryRunClient
-	if issuer == nil {
-		return nil
-	}
-	record, _, err := lastChange(issuer)
-	if err != nil || record == nil {
-		return err
-	}
-	on.Secrets = nil
-	if tls := record.Previous.TLS; tls != nil {
-		session.AddSecret(on, tls.SecretName)
-	}
-	return nil
 }
 
 // Validate checks the flags before anything is read.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rights"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -58,15 +57,8 @@ Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 
 		},
 	}
 	session.AddAllowFlag(cmd, &o.Allow, "OldClientsBreak")
-	o.Session.Subject = o.subject
 	o.Flags.AddFlags(cmd, f, o.Session)
 	return cmd
-}
-
-// subject says what the rights of the command are about.
-func (o *UnsetOptions) subject(on *rights.Subject, _ *configv1alpha1.CredentialIssuer, _ []string) error {
-	on.LookOnly = o.Flags.DryRun == session.DryRunClient
-	return nil
 }
 
 // Validate checks the flags before anything is read.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,11 +15,9 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rights"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -125,22 +122,9 @@ Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a chec
 		"expires-within": cobra.NoFileCompletions,
 		"name":           cobra.NoFileCompletions, "endpoint": cobra.NoFileCompletions, "at": cobra.NoFileCompletions,
 	})
-	o.Session.Subject = o.subject
 	o.Session.AddFlags(cmd, f, 30*time.Second, checkFormats()...)
 	o.Session.CompleteSecrets(cmd, f)
 	return cmd
-}
-
-// subject says what the rights of the command are about.
-func (o *Options) subject(on *rights.Subject, _ *configv1alpha1.CredentialIssuer, _ []string) error {
-	if len(o.Cert) > 0 || o.Endpoint != "" {
-		return ui.Usage(errors.New("--print-rbac: with --cert and --endpoint, no cluster is asked, and no rights are needed"))
-	}
-	if o.Certificate.Secret != "" {
-		on.Secrets = nil
-		session.AddSecret(on, o.Certificate.Secret)
-	}
-	return nil
 }
 
 // Complete turns the flags into a request. It loads the kubeconfig only when the cluster will be asked.

@@ -48,7 +48,6 @@ func (o *Options) fails(f certs.Finding) bool {
 // reported prints err as JUnit when that is asked for and nothing was printed yet. It returns err. For json and yaml, the
 // root command does so.
 func (o *Options) reported(err error) error {
-	err = o.Session.Lacking(err)
 	if err == nil || o.printed || o.Session.Output != "junit" {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rights"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -60,15 +59,8 @@ Exit codes: 0 shown, or retired; 1 failed; 2 wrong usage, also an unknown ID; 3 
 	}
 	cmd.Flags().StringVar(&o.Retire, "retire", "", "ID of a state that no kubeconfig has any more, or how the ID begins")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"retire": cobra.NoFileCompletions})
-	o.Session.Subject = o.subject
 	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	return cmd
-}
-
-// subject says what the rights of the command are about.
-func (o *Options) subject(on *rights.Subject, _ *configv1alpha1.CredentialIssuer, _ []string) error {
-	on.LookOnly = o.Retire == ""
-	return nil
 }
 
 // Validate checks the flags before anything is read.

@@ -13,12 +13,10 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rights"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -82,16 +80,9 @@ cluster, 124 timed out, 130 interrupted.`,
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),
 	})
-	o.Session.Subject = o.subject
 	o.Grant.addFlags(cmd)
 	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	return cmd
-}
-
-// subject says what the rights of the command are about.
-func (o *Options) subject(on *rights.Subject, _ *configv1alpha1.CredentialIssuer, args []string) error {
-	on.Revoke = o.Revoke
-	return o.Grant.subject(on, args)
 }
 
 // Validate checks the argument and the flags before anything is read.
@@ -144,7 +135,7 @@ func (o *Options) Run(ctx context.Context) error {
 	done := map[string]string{}
 	if o.DryRun != session.DryRunClient {
 		if done, err = o.apply(ctx, objects); err != nil {
-			return session.WithCodes(err)
+			return o.denied(err)
 		}
 	}
 	if o.DryRun == session.DryRunNone {
@@ -186,6 +177,15 @@ func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[stri
 	return done, nil
 }
 
+// denied adds to an error from the Secret's namespace who is permitted to do it.
+func (o *Options) denied(err error) error {
+	if !errors.Is(err, discovery.ErrForbidden) {
+		return err
+	}
+	return ui.WithHint(session.WithCodes(err), "ask the owner of namespace %q to run the same command",
+		o.Grant.secret.Namespace)
+}
+
 // version is the resourceVersion of the object in the cluster. It is empty when there is none, or when the user may
 // not read it: a user who may make an object need not be permitted to read it.
 func (o *Options) version(ctx context.Context, object map[string]any) string {
@@ -223,7 +223,7 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 			continue
 		}
 		if err != nil {
-			return session.WithCodes(fmt.Errorf("looking for %s: %w", describe(object), err))
+			return o.denied(fmt.Errorf("looking for %s: %w", describe(object), err))
 		}
 		if !ours(found) {
 			o.Session.Progress.Warn("%s is not of this command, and is left as it is", describe(object))
@@ -242,7 +242,7 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 		}
 		err := o.Session.Cluster.DeleteGrant(ctx, found, o.DryRun == session.DryRunServer)
 		if err != nil && !errors.Is(err, discovery.ErrNotFound) {
-			return session.WithCodes(fmt.Errorf("removing %s: %w", describe(removed[i]), err))
+			return o.denied(fmt.Errorf("removing %s: %w", describe(removed[i]), err))
 		}
 	}
 	if o.DryRun == session.DryRunNone {

@@ -12,13 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rights"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -67,9 +65,6 @@ Exit codes: 0 permitted, 1 failed, 2 wrong usage, 3 not permitted, 4 not everyth
 			o.Grant.Secret, o.Style = args[0], f.Style(f.Out)
 			return factory.Execute(cmd.Context(), o)
 		},
-	}
-	o.Session.Subject = func(on *rights.Subject, _ *configv1alpha1.CredentialIssuer, args []string) error {
-		return o.Grant.subject(on, args)
 	}
 	o.Grant.addFlags(cmd)
 	o.Session.AddFlags(cmd, f, 30*time.Second, explainFormats()...)

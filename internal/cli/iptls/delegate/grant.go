@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rights"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
@@ -74,17 +73,6 @@ func (g *Grant) validate() error {
 			return ui.Usage(fmt.Errorf("invalid value %q for --to: not a namespace", g.To))
 		}
 	}
-	return nil
-}
-
-// subject says that the rights of a command are about the delegation.
-func (g *Grant) subject(on *rights.Subject, args []string) error {
-	g.Secret = args[0]
-	if err := g.validate(); err != nil {
-		return err
-	}
-	on.Secrets = nil
-	on.Grant = &delegation.Grant{Secret: g.secret, Namespace: cmp.Or(g.To, on.Namespace)}
 	return nil
 }
 

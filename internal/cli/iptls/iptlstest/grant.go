@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"strconv"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
@@ -32,11 +31,6 @@ func (c *Cluster) Delegations(_ context.Context, namespace string) ([]delegation
 func (c *Cluster) MayReadSecret(_ context.Context, account, secret types.NamespacedName) (bool, error) {
 	c.Reviewed = append(c.Reviewed, account.String()+" "+secret.String())
 	return c.MayRead, c.MayReadErr
-}
-
-// Allowed permits everything.
-func (c *Cluster) Allowed(context.Context, authorizationv1.ResourceAttributes) (bool, error) {
-	return true, nil
 }
 
 func grantKey(object map[string]any) string {

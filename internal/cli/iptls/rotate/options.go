@@ -12,11 +12,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/change"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rights"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 // Options is everything `pinniped ip-tls rotate` needs; a test fills it directly.
@@ -122,29 +119,9 @@ it again later, 124 timed out before anything was changed, 130 interrupted.`,
 		},
 	}
 	o.addOwnFlags(cmd)
-	o.Session.Subject = o.subject
 	o.Flags.AddFlags(cmd, f, o.Session)
 	o.Session.CompleteSecrets(cmd, f)
 	return cmd
-}
-
-// subject says what the rights of the command are about: the Secrets of the old and of the new certificate.
-func (o *Options) subject(on *rights.Subject, issuer *configv1alpha1.CredentialIssuer, _ []string) error {
-	on.LookOnly = o.Status || o.Flags.DryRun == session.DryRunClient
-	if issuer != nil {
-		r, err := rotation.Read(issuer)
-		if err != nil {
-			return err
-		}
-		if r.Active() {
-			session.AddSecret(on, r.OldSecret)
-			if r.To != nil {
-				session.AddSecret(on, r.To.SecretName)
-			}
-		}
-	}
-	session.AddSecret(on, o.Secret)
-	return nil
 }
 
 func (o *Options) addOwnFlags(cmd *cobra.Command) {

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -33,7 +32,6 @@ type Cluster interface {
 	Username(ctx context.Context) (string, error)
 	TLSFields(ctx context.Context) ([]string, error)
 	ReplicaLeases(ctx context.Context, namespace string) ([]discovery.ReplicaLease, error)
-	Allowed(ctx context.Context, what authorizationv1.ResourceAttributes) (bool, error)
 	Permissions
 	Grants
 }

@@ -3,14 +3,42 @@ package session
 import (
 	"errors"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
 
+// rolesHint says where the Roles for these commands are.
+const rolesHint = "use the kubeconfig of an administrator, or ask for a Role: deploy/iptlsroles has " +
+	"pinniped-ip-tls-viewer and pinniped-ip-tls-operator"
+
 // WithCodes gives errors from the cluster the exit codes that the command documents.
 func WithCodes(err error) error {
-	if errors.Is(err, discovery.ErrForbidden) {
-		return ui.WithExitCode(err, ui.ExitNotPermitted)
+	if !errors.Is(err, discovery.ErrForbidden) {
+		return err
 	}
-	return err
+	if _, ok := errors.AsType[*forbiddenError](err); ok {
+		return err
+	}
+	denied := &forbiddenError{error: err}
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		denied.server = status.ErrStatus.Message
+	}
+	return ui.WithExitCode(ui.WithHint(denied, "%s", rolesHint), ui.ExitNotPermitted)
+}
+
+// forbiddenError is a refused request with what the API server says about it.
+type forbiddenError struct {
+	error
+	server string
+}
+
+func (e *forbiddenError) Unwrap() error { return e.error }
+
+func (e *forbiddenError) Error() string {
+	if e.server == "" {
+		return e.error.Error()
+	}
+	return e.error.Error() + ": " + e.server
 }

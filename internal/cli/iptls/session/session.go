@@ -10,12 +10,10 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rights"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
-	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 // Session is what every command here has: where it prints, and how it reaches the cluster and the endpoint.
@@ -27,10 +25,6 @@ type Session struct {
 	Namespace        string
 	Output           string
 	Timeout          time.Duration
-	PrintRBAC        bool
-	// Subject adds to what the command's rights are about what its own flags and arguments say, and what is in the
-	// CredentialIssuer, which is nil where it could not be read. It may be nil.
-	Subject func(on *rights.Subject, issuer *configv1alpha1.CredentialIssuer, args []string) error
 
 	// Connect loads the kubeconfig and returns a client, without contacting the cluster, and the API server's clock.
 	Connect     func(factory.ClusterFlags, string) (Cluster, func(time.Time) time.Time, error)
@@ -45,8 +39,6 @@ type Session struct {
 	serverTime func(time.Time) time.Time
 	offers     *offers // nil until it is asked for
 	user       *string // nil until it is asked for
-	// lack names everything that the user is not permitted, in an error that tells of one thing.
-	lack func(error) error
 }
 
 // New returns the Session of a real process, without the values of flags.
@@ -78,9 +70,6 @@ func (s *Session) AddFlags(cmd *cobra.Command, f *factory.Factory, timeout time.
 		"the agent's namespace (default: found in the cluster, else "+defaultNamespace+")")
 	flags.StringVar(&s.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
 	s.ClusterFlags.AddFlags(flags)
-	flags.BoolVar(&s.PrintRBAC, "print-rbac", false,
-		"do nothing but print the Roles that the command needs, for \"kubectl apply -f -\"")
-	s.withRights(cmd, f.Args)
 	factory.Bind(flags, "timeout", factory.KeyTimeout)
 	factory.Bind(flags, "credential-issuer", factory.KeyCredentialIssuer)
 	factory.Bind(flags, "namespace", factory.KeyNamespace)
@@ -109,7 +98,7 @@ func (s *Session) Validate(formats ...string) error {
 // Print prints the result of a command to stdout, and returns err, with which the command ends: as JSON or YAML when
 // --output says so, and otherwise as text returns it.
 func (s *Session) Print(object result.Object, err error, text func() ([]byte, error)) error {
-	return result.Print(s.Out, s.Output, object, s.Lacking(err), text)
+	return result.Print(s.Out, s.Output, object, err, text)
 }
 
 // Open loads the kubeconfig. It contacts nothing.

@@ -1,0 +1,199 @@
+package iptls_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// TestRoles runs the ip-tls commands on a real API server as users with the Roles of deploy/iptlsroles, and as one
+// without any.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	cluster := testkit.Cluster(t, devcluster.Options{}, "../../../deploy/crds", "../../../deploy/tlscertificatedelegation")
+	w := iptlstest.New(t)
+	dir := t.TempDir()
+	write := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	secret := func(namespace, name string, pair *certs.KeyPair, ca *certs.CA) map[string]any {
+		data := map[string]any{}
+		for key, value := range map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": ca.CertPEM()} {
+			data[key] = base64.StdEncoding.EncodeToString(value)
+		}
+		return map[string]any{
+			"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "data": data,
+			"metadata": map[string]any{"namespace": namespace, "name": name},
+		}
+	}
+	var objects bytes.Buffer
+	for _, object := range []map[string]any{
+		{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "pinniped-concierge"}},
+		{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "shared"}},
+		secret("pinniped-concierge", "proxy-tls", w.Pair, w.CA), secret("shared", "wildcard-tls", w.Pair, w.CA),
+		secret("pinniped-concierge", "next-tls", iptlstest.Serving(t, w.Generated, iptlstest.Loopback()), w.Generated),
+		{
+			"apiVersion": "v1", "kind": "Service", "spec": map[string]any{"ports": []any{map[string]any{"port": 443}}},
+			"metadata": map[string]any{
+				"namespace": "pinniped-concierge", "name": "pinniped-concierge-impersonation-proxy-load-balancer",
+			},
+		},
+		{
+			"apiVersion": "config.concierge.pinniped.dev/v1alpha1", "kind": "CredentialIssuer",
+			"metadata": map[string]any{"name": "pinniped-concierge-config"},
+			"spec": map[string]any{"impersonationProxy": map[string]any{
+				"mode": "enabled", "service": map[string]any{"type": "LoadBalancer"}, "externalEndpoint": w.Proxy.Endpoint(),
+			}},
+		},
+	} {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&objects, "---\n%s", text)
+	}
+	if err := cluster.Install(t.Context(), write("objects.yaml", objects.Bytes())); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := discovery.Connect(cluster.AdminConfig(), apis.DefaultGroupSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The agent remembers that clients were told of its own CA before.
+	w.Cluster.Report(w.Proxy.URL(), w.Generated.CertPEM())
+	w.Remember(t, time.Now().Add(-time.Hour))
+	w.Cluster.Report(w.Proxy.URL(), w.CA.CertPEM())
+	w.Remember(t, time.Now())
+	const handedOut = "pinniped-concierge-handed-out"
+	usual, _ := discovery.Objects(&configv1alpha1.CredentialIssuer{}, "pinniped-concierge")
+	usual.HandedOutConfigMap = handedOut
+	w.Cluster.Issuer.Status.Objects, w.Cluster.Issuer.Status.HandedOut = &usual, nil
+	_, err = admin.ApplyConfigMap(t.Context(), "pinniped-concierge", handedOut,
+		map[string]any{"data": w.Cluster.HandedOut.Data}, discovery.ApplyOptions{FieldManager: "agent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	history, err := trust.Read(w.Cluster.HandedOut.Data)
+	if err != nil || len(history.States) != 2 {
+		t.Fatal(history, err)
+	}
+	for i := range w.Cluster.Issuer.Status.Strategies {
+		w.Cluster.Issuer.Status.Strategies[i].LastUpdateTime = metav1.Now()
+	}
+	_, err = admin.MergeCredentialIssuer(t.Context(), "pinniped-concierge-config",
+		map[string]any{"status": w.Cluster.Issuer.Status}, discovery.ApplyOptions{FieldManager: "agent", Status: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.Install(t.Context(), "../../../deploy/iptlsroles"); err != nil {
+		t.Fatal(err)
+	}
+	user := func(name, role string) string {
+		if role != "" {
+			bindings := ""
+			for _, kind := range []string{"ClusterRole", "Role"} {
+				binding, err := yaml.Marshal(map[string]any{
+					"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind + "Binding",
+					"metadata": map[string]any{"name": name, "namespace": "pinniped-concierge"},
+					"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+					"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				bindings += "---\n" + string(binding)
+			}
+			bindings = strings.Replace(bindings, "  name: "+name+"\n  namespace: pinniped-concierge\n", "  name: "+name+"\n", 1)
+			if err := cluster.Install(t.Context(), write(name+".yaml", []byte(bindings))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		config, err := cluster.User(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name+".kubeconfig")
+		if err := cluster.WriteKubeconfig(path, config); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	nobody := user("nobody", "")
+	users := map[string]string{
+		"viewer": user("viewer", "pinniped-ip-tls-viewer"), "operator": user("operator", "pinniped-ip-tls-operator"),
+	}
+	cert, key, ca := write("cert.pem", w.Pair.CertPEM), write("key.pem", w.Pair.KeyPEM), write("ca.pem", w.CA.CertPEM())
+	for _, tt := range []struct {
+		user string
+		args []string
+		code int
+	}{
+		{"viewer", []string{"status"}, ui.ExitNotConverged},
+		{"viewer", []string{"clients"}, 0},
+		{"viewer", []string{"history"}, 0},
+		{"viewer", []string{"manifest", "--for", "cert-manager", "--issuer", "Issuer/x"}, 0},
+		{"operator", []string{"set", "--secret", "proxy-tls", "--wait=false", "--allow", "OldClientsBreak"}, 0},
+		{"operator", []string{
+			"set", "--secret", "proxy-tls", "--cert", cert, "--key", key, "--ca-bundle", ca, "--overwrite-secret",
+			"--wait=false",
+			"--allow", "OldClientsBreak",
+		}, 0},
+		{"operator", []string{"check"}, 0},
+		{"operator", []string{"status"}, ui.ExitNotConverged},
+		{"operator", []string{"clients", "--retire", history.States[0].ID}, 0},
+		{"operator", []string{"history"}, 0},
+		{"operator", []string{"undo", "--wait=false", "--allow", "OldClientsBreak"}, 0},
+		{"operator", []string{"unset", "--wait=false", "--allow", "OldClientsBreak"}, 0},
+	} {
+		code, _, said := runIPTLS(t.Context(), tt.args, "--kubeconfig", nobody)
+		if code != ui.ExitNotPermitted || !strings.Contains(said, `User "nobody" cannot `) ||
+			!strings.Contains(said, "deploy/iptlsroles") {
+			t.Errorf("%v without a Role: exit code %d, %s", tt.args, code, said)
+		}
+		testkit.Eventually(t, 30*time.Second, func() error { // the API server's authorizer follows
+			code, out, said := runIPTLS(t.Context(), tt.args, "--kubeconfig", users[tt.user])
+			if code != tt.code || strings.Contains(out+said, "not permitted") && tt.user == "operator" {
+				return fmt.Errorf("%v as %s: exit code %d, %s%s", tt.args, tt.user, code, out, said)
+			}
+			return nil
+		})
+	}
+	code, _, said := runIPTLS(t.Context(), []string{"delegate", "shared/wildcard-tls"}, "--kubeconfig", users["operator"])
+	if code != ui.ExitNotPermitted || !strings.Contains(said, `ask the owner of namespace "shared"`) {
+		t.Errorf("delegate as operator: exit code %d, %s", code, said)
+	}
+}
+
+func runIPTLS(ctx context.Context, args []string, more ...string) (code int, out, said string) {
+	var stdout, stderr bytes.Buffer
+	f := factory.New(append(append([]string{"ip-tls"}, args...), more...))
+	f.IOStreams = genericiooptions.IOStreams{In: strings.NewReader(""), Out: &stdout, ErrOut: &stderr}
+	code = cli.Main(ctx, f)
+	return code, stdout.String(), stderr.String()
+}
