@@ -11,7 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -223,19 +225,50 @@ func networkPolicies(t *testing.T, folder string) []*networkingv1.NetworkPolicy 
 }
 
 // TestTheWebhookTakesAgentsOnly checks that the pods from which the local-user-authenticator takes connections are
-// the agent's.
+// the agent's: anyone can label a pod, so its namespace counts, too, by the label that the API server sets itself.
 func TestTheWebhookTakesAgentsOnly(t *testing.T) {
 	t.Parallel()
-	agent := deployments(t, "concierge")[0].Spec.Template.Labels
+	agent := deployments(t, "concierge")[0]
+	matches := func(selector *metav1.LabelSelector, set labels.Set) bool {
+		selects, err := metav1.LabelSelectorAsSelector(selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return selects.Matches(set)
+	}
 	for _, rule := range networkPolicies(t, "local-user-authenticator")[0].Spec.Ingress {
 		if len(rule.From) == 0 {
 			t.Error("it takes connections from everywhere")
 		}
 		for _, from := range rule.From {
-			selector, err := metav1.LabelSelectorAsSelector(from.PodSelector)
-			if err != nil || selector.Empty() || !selector.Matches(labels.Set(agent)) {
-				t.Errorf("it takes connections from %v, and the agent has %v (%v)", from.PodSelector, agent, err)
+			if !matches(from.PodSelector, agent.Spec.Template.Labels) || matches(from.PodSelector, nil) {
+				t.Errorf("it takes connections from pods %v, and the agent is %v", from.PodSelector, agent.Spec.Template.Labels)
 			}
+			if !matches(from.NamespaceSelector, labels.Set{corev1.LabelMetadataName: agent.Namespace}) {
+				t.Errorf("it takes no connections from the agent's namespace: %v", from.NamespaceSelector)
+			}
+			tenant := labels.Set{corev1.LabelMetadataName: "tenant", "app": "pinniped-concierge", "name": agent.Namespace}
+			if matches(from.NamespaceSelector, tenant) || matches(from.NamespaceSelector, nil) {
+				t.Errorf("it takes connections from other namespaces: %v", from.NamespaceSelector)
+			}
+		}
+	}
+}
+
+// TestProcessors checks that the agent uses as many processors as it requests, and not every one of the node.
+func TestProcessors(t *testing.T) {
+	t.Parallel()
+	for _, folder := range []string{"concierge", "upgrade"} {
+		container := deployments(t, folder)[0].Spec.Template.Spec.Containers[0]
+		at := slices.IndexFunc(container.Env, func(v corev1.EnvVar) bool { return v.Name == "GOMAXPROCS" })
+		if at < 0 || container.Env[at].ValueFrom == nil || container.Env[at].ValueFrom.ResourceFieldRef == nil {
+			t.Errorf("%s: GOMAXPROCS does not follow the request: %v", folder, container.Env)
+			continue
+		}
+		// Kubernetes rounds up to the divisor: 100m is 1, 1100m is 2.
+		ref := container.Env[at].ValueFrom.ResourceFieldRef
+		if ref.Resource != "requests.cpu" || ref.ContainerName != "" || ref.Divisor.Cmp(resource.MustParse("1")) != 0 {
+			t.Errorf("%s: GOMAXPROCS is %v, want the request in whole processors", folder, ref)
 		}
 	}
 }
