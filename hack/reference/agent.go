@@ -6,7 +6,6 @@ import (
 	"os"
 	"reflect"
 	"regexp"
-	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/spf13/pflag"
@@ -48,11 +47,6 @@ func agentSchema() ([]byte, error) {
 	schema.Required = nil
 	for _, ignored := range agent.IgnoredKeys() {
 		put(schema, ignored, &jsonschema.Schema{Description: "Pinniped's; it does nothing here."})
-	}
-	for key, instead := range agent.RetiredKeys() {
-		put(schema, strings.Split(key, "."), &jsonschema.Schema{
-			Description: "No longer configurable, and refused by the next release: " + instead + ".", Deprecated: true,
-		})
 	}
 	schema.Schema = "https://json-schema.org/draft/2020-12/schema"
 	schema.Title = "The agent's configuration"

@@ -60,7 +60,6 @@ func Run(ctx context.Context, options Options, config *Config) error {
 		return err
 	}
 	ctx = logr.NewContext(ctx, logger)
-	config.warnOfRetired(ctx)
 	auditLog, closeAuditLog, err := config.Audit.open(options.AuditOutput)
 	if err != nil {
 		return err

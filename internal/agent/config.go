@@ -40,11 +40,6 @@ type Config struct {
 	// CredentialIssuerSpec is the spec of the CredentialIssuer that the agent makes when it starts for the first time and
 	// there is none. Without it, none is made.
 	CredentialIssuerSpec *configv1alpha1.CredentialIssuerSpec `json:"credentialIssuerSpec,omitempty" mapstructure:"-"`
-
-	// UserAccountsNamespace is a key of the last release.
-	UserAccountsNamespace string `json:"userAccountsNamespace,omitempty" mapstructure:"userAccountsNamespace"`
-	// Retired is what is set of the last release, by what holds now.
-	Retired map[string][]string `json:"-" mapstructure:"-"`
 }
 
 // NamesConfig names objects that the agent reads and makes in its namespace: those that a Pinniped Concierge has, too.
@@ -58,13 +53,6 @@ type NamesConfig struct {
 	ImpersonationCACertificateSecret  string `json:"impersonationCACertificateSecret" mapstructure:"impersonationCACertificateSecret"`
 	ImpersonationSignerSecret         string `json:"impersonationSignerSecret" mapstructure:"impersonationSignerSecret"`
 	ImpersonationProxyServiceAccount  string `json:"impersonationProxyServiceAccount" mapstructure:"impersonationProxyServiceAccount"`
-
-	// These are keys of the last release.
-	ImpersonationLastGoodSecret  string `json:"impersonationLastGoodSecret,omitempty" mapstructure:"impersonationLastGoodSecret"`
-	HandedOutConfigMap           string `json:"handedOutConfigMap,omitempty" mapstructure:"handedOutConfigMap"`
-	CredentialIssuerRecordSecret string `json:"credentialIssuerRecordSecret,omitempty" mapstructure:"credentialIssuerRecordSecret"`
-	LeaderElectionLease          string `json:"leaderElectionLease,omitempty" mapstructure:"leaderElectionLease"`
-	UserAccountsServiceAccount   string `json:"userAccountsServiceAccount,omitempty" mapstructure:"userAccountsServiceAccount"`
 }
 
 // LogConfig says what is logged, and how.
@@ -122,7 +110,6 @@ func LoadConfig(path string, flags *pflag.FlagSet) (*Config, error) {
 			return nil, fmt.Errorf("reading configuration %q: %w", path, err)
 		}
 	}
-	retired := findRetired(v.AllKeys(), flags)
 	take := func(key, flag string) error {
 		if err := v.BindEnv(key, envName(key)); err != nil {
 			return fmt.Errorf("binding %s: %w", envName(key), err)
@@ -138,19 +125,10 @@ func LoadConfig(path string, flags *pflag.FlagSet) (*Config, error) {
 		}
 		v.SetDefault(knob.key, knob.standard(v.GetString("appName")))
 	}
-	for _, key := range retiredKeys() {
-		if !key.honored {
-			continue
-		}
-		if err := take(key.key, key.flag); err != nil {
-			return nil, err
-		}
-	}
 	config := &Config{}
 	if err := v.Unmarshal(config); err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	config.Retired = retired
 	config.Labels, config.CredentialIssuerSpec = asWritten.Labels, asWritten.CredentialIssuerSpec.spec
 	if err := errors.Join(config.validate(), checkNames(v.GetString)); err != nil {
 		return nil, err
@@ -192,6 +170,23 @@ func (c *Config) AppLabel() string {
 		return app
 	}
 	return c.AppName
+}
+
+// ownNames names the objects that only this agent has.
+type ownNames struct {
+	lastGoodSecret, recordSecret, handedOutConfigMap, lease string
+	userAccountsServiceAccount, userAccountsNamespace       string
+}
+
+func (c *Config) ownNames() ownNames {
+	return ownNames{
+		lastGoodSecret:             c.AppName + "-impersonation-proxy-last-good-certificate",
+		recordSecret:               c.AppName + "-credential-issuer-record",
+		handedOutConfigMap:         c.AppName + "-handed-out",
+		lease:                      c.AppName,
+		userAccountsServiceAccount: c.AppName + "-user-accounts",
+		userAccountsNamespace:      c.AppName + "-users",
+	}
 }
 
 // shutdownDelay returns ShutdownDelay, which validate has checked.

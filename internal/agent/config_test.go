@@ -88,6 +88,28 @@ func TestLoadConfig(t *testing.T) {
 	}
 }
 
+func TestKeysAreFew(t *testing.T) {
+	t.Parallel()
+	if n := len(knobs) + len(fileKeys); n > 30 {
+		t.Errorf("the file has %d keys, 30 are enough: can one of them be derived?", n)
+	}
+}
+
+func TestNamesFollowAppName(t *testing.T) {
+	t.Parallel()
+	config, err := load(t, "names: {apiService: other}\n", "--app-name=own")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := config.Names
+	if names.CredentialIssuer != "own-config" || names.APIService != "other" ||
+		names.ImpersonationSignerSecret != "own-impersonation-proxy-signer-ca-certificate" ||
+		config.ownNames().lease != "own" || config.ownNames().userAccountsNamespace != "own-users" ||
+		config.AppLabel() != "own" {
+		t.Errorf("the names are %+v and %+v, app label %q", names, config.ownNames(), config.AppLabel())
+	}
+}
+
 func TestLoadConfigPrecedence(t *testing.T) {
 	t.Setenv("PINNIPED_AGENT_LOG_LEVEL", "debug")
 	t.Setenv("PINNIPED_AGENT_IMPERSONATION_PROXY_SERVER_PORT", "9000")
@@ -140,11 +162,6 @@ func TestLoadConfigRefuses(t *testing.T) {
 		},
 		{"app names with which no Service can begin", "appName: a.b\n", `appName is "a.b": must not contain dots`},
 		{"app names of nothing", "appName: ''\n", `appName is ""`},
-		{"keys that the last release had not either", "limits: {resets: {total: 5}}\n", "unknown keys: limits.resets.total"},
-		{
-			"names of the last release that no object has", "names: {leaderElectionLease: A/b}\n",
-			`names.leaderElectionLease is "A/b"`,
-		},
 		{"files that are no YAML", "a: [\n", "reading configuration"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

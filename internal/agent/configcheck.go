@@ -24,9 +24,6 @@ func checkKeys(keys []string) error {
 	for _, ignored := range IgnoredKeys() {
 		known = append(known, strings.ToLower(strings.Join(ignored, ".")))
 	}
-	for _, retired := range retiredKeys() {
-		known = append(known, strings.ToLower(retired.key))
-	}
 	var unknown []string
 	for _, key := range keys {
 		if !slices.ContainsFunc(known, func(k string) bool { return key == k || strings.HasPrefix(key, k+".") }) {
@@ -64,11 +61,6 @@ func checkNames(value func(key string) string) error {
 			missing = append(missing, key)
 		default:
 			look(knob.key)
-		}
-	}
-	for _, retired := range retiredKeys() {
-		if retired.honored && value(retired.key) != "" {
-			look(retired.key)
 		}
 	}
 	if len(missing) > 0 {

@@ -165,7 +165,7 @@ func IgnoredKeys() [][]string {
 	}
 }
 
-// AddFlags adds a flag for each knob, and, hidden, those of the last release.
+// AddFlags adds a flag for each knob.
 func AddFlags(flags *pflag.FlagSet) {
 	for _, knob := range knobs {
 		flags.String(
@@ -174,7 +174,6 @@ func AddFlags(flags *pflag.FlagSet) {
 			fmt.Sprintf("%s (%s in the file, %s in the environment)", knob.usage, knob.key, envName(knob.key)),
 		)
 	}
-	addRetiredFlags(flags)
 }
 
 const envPrefix = "PINNIPED_AGENT_"

@@ -54,15 +54,13 @@ func TestHelp(t *testing.T) {
 	walk(cli.New(f))
 }
 
-// TestOldNames takes the names that flags had before, and shows those of today.
-func TestOldNames(t *testing.T) {
+// TestPinnipedsNames takes the names that Pinniped's CLI has for flags.
+func TestPinnipedsNames(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ args, want string }{
 		{"get kubeconfig --concierge-endpoint http://x", `invalid --endpoint "http://x"`},
 		{"get kubeconfig --endpoint http://x", `invalid --endpoint "http://x"`},
 		{"get kubeconfig --concierge-ca-bundle /none", `for "--ca-bundle" flag`},
-		{"ip-tls status --kubeconfigs-from /none --kubeconfig /none", `loading kubeconfig "/none"`},
-		{"ip-tls rotate --abort --kubeconfig /none", `loading kubeconfig "/none"`},
 	} {
 		f, _, errOut := newFactory(strings.Fields(test.args)...)
 		if code := cli.Main(t.Context(), f); code == ui.ExitDone || !strings.Contains(errOut.String(), test.want) {

@@ -118,7 +118,7 @@ func TestHowToExternalCertificate(t *testing.T) {
 		},
 		"ip-tls history": func() { serves("proxy-tls") },
 		"ip-tls unset": func() {
-			w.succeed(t, w.cli, "ip-tls", "rotate", "--abort", "--kubeconfig="+w.Cluster.AdminKubeconfig())
+			w.succeed(t, w.cli, "ip-tls", "rotate", "--undo", "--kubeconfig="+w.Cluster.AdminKubeconfig())
 		},
 	})
 	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls != nil {

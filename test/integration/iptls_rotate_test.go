@@ -264,7 +264,7 @@ func TestRotationUnderTraffic(t *testing.T) {
 			w.leadsThrough(t, after)
 			w.leadsThrough(t, during)
 
-			w.rotate(t, 3, "--abort")
+			w.rotate(t, 3, "--undo")
 			during.works(t)
 			unchanged := w.forward(t, 0)
 			if !strings.Contains(unchanged.out, "unchanged") {
@@ -340,13 +340,13 @@ func TestRotationAborted(t *testing.T) {
 			w.forward(t, 0, "--step=1")
 			during := w.client(t, "during")
 			during.works(t)
-			w.rotate(t, 0, "--abort")
+			w.rotate(t, 0, "--undo")
 			during.works(t)
 			for range 2 {
 				w.forward(t, 0, "--step=1")
 				w.forward(t, 0, "--step=3", "--continue")
 				during.works(t)
-				w.rotate(t, 0, "--abort")
+				w.rotate(t, 0, "--undo")
 				during.works(t)
 				if got := w.advertised(t); !certs.SameBundle(got, oldBundle) {
 					t.Errorf("after going back, %s is advertised", got)
@@ -358,7 +358,7 @@ func TestRotationAborted(t *testing.T) {
 					t.Errorf("after going back, the tls block is %+v", tls)
 				}
 			}
-			w.rotate(t, 0, "--abort")
+			w.rotate(t, 0, "--undo")
 			again := w.client(t, "again")
 			again.works(t)
 			w.leadsThrough(t, again)
