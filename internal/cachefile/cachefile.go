@@ -47,10 +47,7 @@ func (f File) TypeMeta() metav1.TypeMeta {
 // Read decodes the file into content, a pointer to a struct of which typeMeta is a part. It reports false, and leaves
 // content in an undefined state, if there is no file that we understand.
 func (f File) Read(content any, typeMeta *metav1.TypeMeta) bool {
-	if info, err := os.Stat(f.Path); err != nil || !info.Mode().IsRegular() || info.Size() > maxSize {
-		return false
-	}
-	text, err := os.ReadFile(f.Path)
+	text, err := atomicfile.ReadFile(f.Path, maxSize)
 	if err != nil {
 		return false
 	}

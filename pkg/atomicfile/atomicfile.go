@@ -1,5 +1,8 @@
-// Package atomicfile replaces files as a whole: a program that reads the file sees the old content or the new
-// content, never a part of either.
+// Package atomicfile reads and replaces files that others may exchange at any moment.
+//
+// A file is replaced as a whole: a program that reads it sees the old content or the new content, never a part of
+// either. Symbolic links are followed once. From then on the folder is held open and only that entry of it is
+// replaced, so that a link which somebody puts there in the meantime leads nowhere.
 //
 // The library google/renameio does not work on Windows, and keeps the permissions of the old file. A file with
 // credentials must not be readable for others only because the file before it was.
@@ -8,75 +11,336 @@ package atomicfile
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 )
 
-// Write replaces the file at path with data. The new file has mode 0600, whatever the old one had, and is on the disk
-// before it gets its name. A symbolic link stays, and its target is replaced; a device or pipe, such as /dev/stdout, is
-// written to as it is. After an error the old file is as it was.
-func Write(path string, data []byte) error {
-	target, err := resolve(path)
+// ErrNotRegular means that there is a folder, a device or a pipe where a regular file is expected.
+var ErrNotRegular = errors.New("it is not a regular file")
+
+// ErrTooLarge means that a file has more bytes than its reader accepts.
+var ErrTooLarge = errors.New("the file is too large")
+
+// ErrReplaced means that another file has the name now than the one that was read.
+var ErrReplaced = errors.New("another file has taken its place since it was read; nothing was written")
+
+// InPlaceError means that a file could be neither replaced nor overwritten.
+type InPlaceError struct {
+	Folder string // must be writable for the file to be replaced
+	Copy   string // has the content before; empty if the file is as it was
+	Err    error
+}
+
+func (e *InPlaceError) Error() string {
+	if e.Copy != "" {
+		return fmt.Sprintf("overwriting it: %v; its content before is in %q", e.Err, e.Copy)
+	}
+	return fmt.Sprintf("the folder %q must be writable: %v", e.Folder, e.Err)
+}
+
+func (e *InPlaceError) Unwrap() error { return e.Err }
+
+// ReadFile reads a regular file of at most limit bytes. Symbolic links are followed. It does not wait for what is at
+// the other end of a pipe.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
 	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	content, _, err := readAll(file, limit)
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	return content, nil
+}
+
+func readAll(file *os.File, limit int64) ([]byte, fs.FileInfo, error) {
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !info.Mode().IsRegular():
+		return nil, nil, ErrNotRegular
+	case info.Size() > limit:
+		return nil, nil, fmt.Errorf("%w: it has %d bytes", ErrTooLarge, info.Size())
+	}
+	content, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err == nil && int64(len(content)) > limit {
+		err = fmt.Errorf("%w: it has more than %d bytes", ErrTooLarge, limit)
+	}
+	return content, info, err
+}
+
+// File is a file that was read in order to be replaced.
+type File struct {
+	Content []byte
+	Exists  bool // otherwise Replace makes it
+
+	path string // as the caller gave it
+	at   entry
+	file *os.File // open, so that no other file gets its inode
+	info fs.FileInfo
+}
+
+// entry is a name in a folder that is held open.
+type entry struct {
+	root *os.Root
+	name string
+}
+
+// Open reads the regular file at path, of at most limit bytes, or finds out that there is none. The caller closes it.
+func Open(path string, limit int64) (*File, error) {
+	at, info, err := find(path)
+	if err != nil {
+		return nil, err
+	}
+	file := &File{path: path, at: at}
+	if info != nil {
+		err = file.read(info, limit)
+	}
+	if err != nil {
+		file.Close()
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	return file, nil
+}
+
+func (f *File) read(found fs.FileInfo, limit int64) error {
+	if !found.Mode().IsRegular() {
+		return ErrNotRegular
+	}
+	file, err := f.at.root.OpenFile(f.at.name, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return rootCause(err)
+	}
+	f.file = file
+	f.Content, f.info, err = readAll(file, limit)
+	if err == nil && !os.SameFile(found, f.info) {
+		err = ErrReplaced
+	}
+	f.Exists = err == nil
+	return err
+}
+
+// Close lets go of the file and its folder.
+func (f *File) Close() {
+	if f.file != nil {
+		_ = f.file.Close()
+	}
+	_ = f.at.root.Close()
+}
+
+// same returns an error if the entry is another file now than the one that was read.
+func (f *File) same() error {
+	if now, err := f.at.root.Lstat(f.at.name); err != nil || !os.SameFile(f.info, now) {
+		return ErrReplaced
+	}
+	if runtime.GOOS == "windows" { // which replaces no open file, and does not use the number of a file again so soon
+		_ = f.file.Close()
+	}
+	return nil
+}
+
+// Replace replaces the file that was read with data. The file keeps its permissions and, on Unix, its owner; a new one
+// has mode 0600. Where a file cannot be replaced (it is a mount point, or its folder is not writable), it is
+// overwritten after a copy of it was made.
+func (f *File) Replace(data []byte) error {
+	if !f.Exists {
+		return f.at.replace(data, nil, nil)
+	}
+	err := f.at.replace(data, func(file *os.File) error {
+		if err := keepOwner(file, f.info); err != nil {
+			return err
+		}
+		return file.Chmod(f.info.Mode().Perm())
+	}, f.same)
+	if err == nil || !onlyInPlace(err) {
 		return err
 	}
-	if info, err := os.Stat(target); err == nil && !info.Mode().IsRegular() {
+	return f.overwrite(data, err)
+}
+
+// Write replaces the file at path with data. The new file has mode 0600, whatever the old one had, and is on the disk
+// before it gets its name. A symbolic link stays, and its target is replaced; a device or pipe, such as /dev/stdout, is
+// written to as it is. What cannot be
+// replaced is overwritten as with Replace.
+func Write(path string, data []byte) error {
+	// A link in /proc or /dev/fd may lead to something that has no path. Only the kernel can follow such a link.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		if info.IsDir() {
 			return &fs.PathError{Op: "write", Path: path, Err: errors.New("is a directory")}
 		}
-		return writeThrough(target, data)
+		return writeThrough(path, data)
 	}
-	return replace(target, data, func(*os.File) error { return nil })
+	at, info, err := find(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = at.root.Close() }()
+	if info != nil && !info.Mode().IsRegular() {
+		return &fs.PathError{Op: "write", Path: path, Err: ErrNotRegular}
+	}
+	err = at.replace(data, nil, nil)
+	if info == nil || err == nil || !onlyInPlace(err) {
+		return err
+	}
+	file := &File{path: path, at: at}
+	reading := file.read(info, math.MaxInt64-1)
+	if file.file != nil {
+		defer func() { _ = file.file.Close() }()
+	}
+	if reading != nil {
+		return &fs.PathError{Op: "read", Path: path, Err: reading}
+	}
+	if err := at.root.Chmod(at.name, 0o600); err != nil {
+		return err
+	}
+	return file.overwrite(data, err)
 }
 
-// Update replaces the content of a file that another program has made, such as a user's kubeconfig. It works as Write
-// does, with two differences: the file must exist and be a regular file, or a link to one; and the file keeps its
-// permissions and, on Unix, its owner.
-func Update(path string, data []byte) error {
-	target, err := resolve(path)
+// find follows symbolic links and returns the entry to which path leads. The info is nil if there is no such file yet.
+func find(path string) (entry, fs.FileInfo, error) {
+	original := path
+	for range 40 {
+		path = filepath.Clean(path)
+		folder, name := filepath.Dir(path), filepath.Base(path)
+		root, err := os.OpenRoot(folder)
+		if err != nil {
+			return entry{}, nil, err
+		}
+		info, err := root.Lstat(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return entry{root, name}, nil, nil
+		case err == nil && info.Mode()&fs.ModeSymlink == 0:
+			return entry{root, name}, info, nil
+		case err == nil:
+			path, err = root.Readlink(name)
+		}
+		_ = root.Close()
+		if err != nil {
+			return entry{}, nil, &fs.PathError{Op: "read", Path: original, Err: rootCause(err)}
+		}
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(folder, path)
+		}
+	}
+	return entry{}, nil, fmt.Errorf("following symbolic links of %q: too many", original)
+}
+
+// replace writes a new file next to the entry and renames it. It calls prepare with the new file while that is empty,
+// and check just before the entry is replaced. Both may be nil.
+func (e entry) replace(data []byte, prepare func(*os.File) error, check func() error) error {
+	temp, name, err := e.temporary("tmp")
 	if err != nil {
 		return err
 	}
-	info, err := os.Stat(target)
-	if err != nil {
+	defer func() { _ = e.root.Remove(name) }() // gone already when all went well
+	if prepare != nil {
+		if err := prepare(temp); err != nil {
+			return errors.Join(err, temp.Close())
+		}
+	}
+	if err := fill(temp, data); err != nil {
 		return err
 	}
-	if !info.Mode().IsRegular() {
-		return &fs.PathError{Op: "write", Path: path, Err: errors.New("is not a regular file")}
-	}
-	return replace(target, data, func(file *os.File) error {
-		if err := keepOwner(file, info); err != nil {
+	if check != nil {
+		if err := check(); err != nil {
 			return err
 		}
-		return file.Chmod(info.Mode().Perm())
-	})
+	}
+	return retry(func() error { return e.root.Rename(name, e.name) }, inUse, time.Sleep)
 }
 
-// replace writes a new file beside target and then renames it to target. It calls prepare with the new file while
-// that is empty.
-func replace(target string, data []byte, prepare func(*os.File) error) error {
-	temp, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+".*.tmp")
+// temporary makes a file next to the entry that only its owner can read.
+func (e entry) temporary(kind string) (*os.File, string, error) {
+	for {
+		number := strconv.FormatUint(rand.Uint64(), 10) //nolint:gosec // O_EXCL refuses a name that somebody has guessed
+		name := "." + e.name + "." + number + "." + kind
+		file, err := e.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		return file, name, err
+	}
+}
+
+// fill writes data to the disk and closes the file.
+func fill(file *os.File, data []byte) error {
+	if _, err := file.Write(data); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	if err := file.Sync(); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	return file.Close()
+}
+
+// onlyInPlace says whether an error means that the file may be written, but not replaced by another one.
+func onlyInPlace(err error) bool {
+	if inUse(err) {
+		return false
+	}
+	return errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EXDEV) ||
+		errors.Is(err, fs.ErrPermission)
+}
+
+// overwrite writes data into the file that was read, after a copy was made next to it or next to the link to it.
+func (f *File) overwrite(data []byte, cause error) error {
+	folder := f.at.root.Name()
+	file, err := f.at.root.OpenFile(f.at.name, os.O_RDWR|nonblock, 0)
 	if err != nil {
+		return &InPlaceError{Folder: folder, Err: rootCause(cause)}
+	}
+	defer func() { _ = file.Close() }()
+	if now, err := file.Stat(); err != nil || !os.SameFile(f.info, now) {
+		return ErrReplaced
+	}
+	beside := f.at
+	saved, name, err := beside.temporary("backup")
+	if err != nil {
+		root, opening := os.OpenRoot(filepath.Dir(f.path))
+		if opening != nil {
+			return &InPlaceError{Folder: folder, Err: rootCause(cause)}
+		}
+		defer func() { _ = root.Close() }()
+		beside = entry{root, filepath.Base(f.path)}
+		if saved, name, err = beside.temporary("backup"); err != nil {
+			return &InPlaceError{Folder: folder, Err: rootCause(cause)}
+		}
+	}
+	if err := fill(saved, f.Content); err != nil {
+		_ = beside.root.Remove(name)
+		return fmt.Errorf("copying it: %w", err)
+	}
+	if err := rewrite(file, data); err != nil {
+		if rewrite(file, f.Content) != nil {
+			return &InPlaceError{Folder: folder, Copy: filepath.Join(beside.root.Name(), name), Err: rootCause(err)}
+		}
+		_ = beside.root.Remove(name)
+		return fmt.Errorf("overwriting it: %w", err)
+	}
+	return beside.root.Remove(name)
+}
+
+// rewrite replaces the content of an open file. It does not begin with an empty one: readers take no lock.
+func rewrite(file *os.File, data []byte) error {
+	if _, err := file.WriteAt(data, 0); err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(temp.Name()) }() // gone already when all went well
-	if err := prepare(temp); err != nil {
-		return errors.Join(err, temp.Close())
-	}
-	if _, err := temp.Write(data); err != nil {
-		return errors.Join(err, temp.Close())
-	}
-	if err := temp.Sync(); err != nil {
-		return errors.Join(err, temp.Close())
-	}
-	if err := temp.Close(); err != nil {
+	if err := file.Truncate(int64(len(data))); err != nil {
 		return err
 	}
-	return retry(func() error { return os.Rename(temp.Name(), target) }, inUse, time.Sleep)
+	return file.Sync()
 }
 
 // retry calls do again, for a second, as long as its error may pass.
@@ -96,32 +360,6 @@ func inUse(err error) bool {
 	return runtime.GOOS == "windows" && (errors.Is(err, accessDenied) || errors.Is(err, sharingViolation))
 }
 
-// resolve follows symbolic links, also one whose target does not exist yet.
-func resolve(path string) (string, error) {
-	for range 40 {
-		info, err := os.Lstat(path)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink == 0 {
-			return path, nil
-		}
-		if err != nil {
-			return "", err
-		}
-		// A link in /proc or /dev/fd may lead to something that has no path. Only the kernel can follow such a link.
-		if target, err := os.Stat(path); err == nil && !target.Mode().IsRegular() {
-			return path, nil
-		}
-		link, err := os.Readlink(path)
-		if err != nil {
-			return "", err
-		}
-		if !filepath.IsAbs(link) {
-			link = filepath.Join(filepath.Dir(path), link)
-		}
-		path = link
-	}
-	return "", fmt.Errorf("following symbolic links of %q: too many", path)
-}
-
 func writeThrough(path string, data []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -131,4 +369,15 @@ func writeThrough(path string, data []byte) error {
 		return errors.Join(err, file.Close())
 	}
 	return file.Close()
+}
+
+// rootCause drops the operation and path of an error that is named already.
+func rootCause(err error) error {
+	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
+		return pathError.Err
+	}
+	if linkError, ok := errors.AsType[*os.LinkError](err); ok {
+		return linkError.Err
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package atomicfile_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -78,7 +79,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-func TestUpdate(t *testing.T) {
+func TestReplace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	target := write(t, filepath.Join(dir, "target"))
@@ -86,23 +87,74 @@ func TestUpdate(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := link(t, "target", filepath.Join(dir, "link"))
-	if err := atomicfile.Update(path, []byte("content")); err != nil {
+	if err := replace(t, path, nil); err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(target)
-	if err != nil || string(content) != "content" {
-		t.Errorf("want the content, got %q, %v", content, err)
-	}
+	expect(t, target, "content")
 	if info, err := os.Lstat(target); err != nil || info.Mode() != 0o640 {
 		t.Errorf("want a regular file with the mode that it had, got %v, %v", info.Mode(), err)
 	}
-	for _, bad := range []string{filepath.Join(dir, "missing"), dir} {
-		if err := atomicfile.Update(bad, nil); err == nil {
-			t.Errorf("%s is updated", bad)
-		}
-	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 		t.Errorf("want nothing left behind, got %v, %v", entries, err)
+	}
+	if _, err := atomicfile.Open(dir, limit); !errors.Is(err, atomicfile.ErrNotRegular) {
+		t.Errorf("a folder: %v", err)
+	}
+	if _, err := atomicfile.Open(target, 3); !errors.Is(err, atomicfile.ErrTooLarge) {
+		t.Errorf("a file beyond the limit: %v", err)
+	}
+	missing := filepath.Join(dir, "missing")
+	if err := replace(t, missing, nil); err != nil {
+		t.Error(err)
+	}
+	expect(t, missing, "content")
+}
+
+// Somebody who owns the folder exchanges what was read, by something that leads to a file of the one who writes.
+func TestReplaceOfAnExchangedFile(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		exchange func(t *testing.T, folder, theirs string)
+		fails    bool
+	}{
+		{name: "by a symbolic link", fails: true, exchange: func(t *testing.T, folder, theirs string) {
+			t.Helper()
+			remove(t, filepath.Join(folder, "config"))
+			link(t, theirs, filepath.Join(folder, "config"))
+		}},
+		{name: "by another file", fails: true, exchange: func(t *testing.T, folder, theirs string) {
+			t.Helper()
+			remove(t, filepath.Join(folder, "config"))
+			if err := os.Link(theirs, filepath.Join(folder, "config")); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{name: "with its folder", exchange: func(t *testing.T, folder, theirs string) {
+			t.Helper()
+			if err := os.Rename(folder, folder+".old"); err != nil {
+				t.Fatal(err)
+			}
+			link(t, filepath.Dir(theirs), folder)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			folder, private := filepath.Join(dir, "shared"), filepath.Join(dir, "private")
+			for _, made := range []string{folder, private} {
+				if err := os.Mkdir(made, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write(t, filepath.Join(folder, "config"))
+			theirs := write(t, filepath.Join(private, "config"))
+			err := replace(t, filepath.Join(folder, "config"), func() { test.exchange(t, folder, theirs) })
+			if (err != nil) != test.fails || test.fails && !errors.Is(err, atomicfile.ErrReplaced) {
+				t.Errorf("got %v", err)
+			}
+			expect(t, theirs, old)
+		})
 	}
 }
 
@@ -127,9 +179,42 @@ func TestWriteThroughPipe(t *testing.T) {
 	}
 }
 
+const (
+	old   = "old and longer content"
+	limit = 1 << 10
+)
+
+// replace reads the file at path, and replaces it by "content" after between was called.
+func replace(t *testing.T, path string, between func()) error {
+	t.Helper()
+	file, err := atomicfile.Open(path, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if between != nil {
+		between()
+	}
+	return file.Replace([]byte("content"))
+}
+
+func expect(t *testing.T, path, want string) {
+	t.Helper()
+	if content, err := os.ReadFile(path); err != nil || string(content) != want {
+		t.Errorf("%s: want %q, got %q, %v", path, want, content, err)
+	}
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func write(t *testing.T, path string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte("old and longer content"), 0o644); err != nil { // to see it become private
+	if err := os.WriteFile(path, []byte(old), 0o644); err != nil { // to see it become private
 		t.Fatal(err)
 	}
 	return path

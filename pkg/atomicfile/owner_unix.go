@@ -9,6 +9,9 @@ import (
 	"syscall"
 )
 
+// nonblock opens a pipe without waiting for its other end.
+const nonblock = syscall.O_NONBLOCK
+
 // keepOwner gives file the owner and group of the one it will replace.
 func keepOwner(file *os.File, old fs.FileInfo) error {
 	was, ok := old.Sys().(*syscall.Stat_t)

@@ -7,11 +7,9 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-
-	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
-func TestUpdateKeepsTheOwner(t *testing.T) {
+func TestReplaceKeepsTheOwner(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("only root can give files away")
@@ -20,7 +18,7 @@ func TestUpdateKeepsTheOwner(t *testing.T) {
 	if err := os.Chown(path, 1234, 5678); err != nil {
 		t.Fatal(err)
 	}
-	if err := atomicfile.Update(path, []byte("content")); err != nil {
+	if err := replace(t, path, nil); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(path)

@@ -26,7 +26,7 @@ var ErrDangling = errors.New("it is a symbolic link that leads nowhere")
 
 // passing matches the names of temporary files: kubectl's locks, the locks of editors, and files that atomicfile has
 // not renamed yet.
-var passing = regexp.MustCompile(`\.lock$|^\.#|^\..+\.[0-9]+\.tmp$`)
+var passing = regexp.MustCompile(`\.lock$|^\.#|^\..+\.[0-9]+\.(tmp|backup)$`)
 
 // Find returns the files that paths stand for, each once, in order: a folder stands for every file in it and in the
 // folders below. Symbolic links are followed, and what several of them lead to is returned once. Locks and temporary

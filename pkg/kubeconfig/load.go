@@ -5,15 +5,22 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
 // LoadAsWritten reads the kubeconfig at path. Relative paths in it stay relative. What is not a kubeconfig gives
 // ErrNotKubeconfig, one that cannot be read ErrDamaged.
 func LoadAsWritten(path string) (*clientcmdapi.Config, error) {
-	content, err := readBounded(path)
+	content, err := atomicfile.ReadFile(path, maxSize)
 	if err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
+		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, explainRead(err))
 	}
+	return loadText(path, content)
+}
+
+// loadText reads the kubeconfig that is the content of the file at path.
+func loadText(path string, content []byte) (*clientcmdapi.Config, error) {
 	if _, err := parse(content); err != nil {
 		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
 	}
@@ -30,6 +37,11 @@ func Load(path string) (*clientcmdapi.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	return config, resolvePaths(path, config)
+}
+
+// resolvePaths makes relative paths in the kubeconfig at path absolute.
+func resolvePaths(path string, config *clientcmdapi.Config) error {
 	for _, cluster := range config.Clusters {
 		if cluster != nil {
 			cluster.LocationOfOrigin = path
@@ -41,9 +53,9 @@ func Load(path string) (*clientcmdapi.Config, error) {
 		}
 	}
 	if err := clientcmd.ResolveLocalPaths(config); err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
+		return fmt.Errorf("reading kubeconfig %q: %w", path, err)
 	}
-	return config, nil
+	return nil
 }
 
 // WithDefaults returns config as readers of its text get it: Build leaves out what is the default.

@@ -2,9 +2,7 @@ package kubeconfig
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -25,35 +23,40 @@ func MergeFile(ctx context.Context, path string, made *clientcmdapi.Config, setC
 		return nil, err
 	}
 	defer unlock()
-	merged, existed, err := readAndMerge(path, made, setCurrent)
-	if err != nil || !merged.Changed() {
-		return merged, err
+	merged, file, err := readAndMerge(path, made, setCurrent)
+	if err != nil {
+		return nil, err
 	}
-	write := atomicfile.Update
-	if !existed {
-		write = atomicfile.Write
+	defer file.Close()
+	if !merged.Changed() {
+		return merged, nil
 	}
-	if err := write(path, merged.Content); err != nil {
-		return nil, fmt.Errorf("writing kubeconfig %q: %w", path, err)
+	if err := file.Replace(merged.Content); err != nil {
+		return nil, writing(path, err)
 	}
 	return merged, nil
 }
 
 // PreviewMerge is MergeFile without the writing, and without the lock.
 func PreviewMerge(path string, made *clientcmdapi.Config, setCurrent bool) (*Merged, error) {
-	merged, _, err := readAndMerge(path, made, setCurrent)
-	return merged, err
+	merged, file, err := readAndMerge(path, made, setCurrent)
+	if err != nil {
+		return nil, err
+	}
+	file.Close()
+	return merged, nil
 }
 
-func readAndMerge(path string, made *clientcmdapi.Config, setCurrent bool) (*Merged, bool, error) {
-	content, err := readBounded(path)
-	existed := !errors.Is(err, fs.ErrNotExist)
-	if err != nil && existed {
-		return nil, existed, fmt.Errorf("reading kubeconfig %q: %w", path, err)
-	}
-	merged, err := Merge(content, made, setCurrent)
+// readAndMerge leaves the file open if there is no error.
+func readAndMerge(path string, made *clientcmdapi.Config, setCurrent bool) (*Merged, *atomicfile.File, error) {
+	file, err := open(path)
 	if err != nil {
-		return nil, existed, fmt.Errorf("merging into kubeconfig %q: %w", path, err)
+		return nil, nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
 	}
-	return merged, existed, nil
+	merged, err := Merge(file.Content, made, setCurrent)
+	if err != nil {
+		file.Close()
+		return nil, nil, fmt.Errorf("merging into kubeconfig %q: %w", path, err)
+	}
+	return merged, file, nil
 }

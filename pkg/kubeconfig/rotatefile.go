@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"slices"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -22,7 +23,7 @@ func RotateFile(ctx context.Context, path string, to Target, dryRun bool) (*Rota
 		if err != nil {
 			return nil, err
 		}
-		return rotation, LookIntoCAFiles(path, rotation, to)
+		return rotation, LookIntoCAFiles(path, content, rotation, to)
 	}})
 }
 
@@ -42,49 +43,66 @@ type FileUpdate struct {
 
 // UpdateFile changes the kubeconfig at path in the way of RotateFile.
 func UpdateFile(ctx context.Context, path string, update FileUpdate) (*Rotation, error) {
-	rotation, _, err := readAndChange(path, update.Change) // most files of a fleet need no lock: there is nothing to do
-	if err != nil || update.DryRun || !rotation.Changed() {
+	rotation, file, err := readAndChange(path, update.Change) // most files of a fleet need no lock: there is nothing to do
+	if err != nil {
 		return rotation, err
+	}
+	file.Close()
+	if update.DryRun || !rotation.Changed() {
+		return rotation, nil
 	}
 	unlock, err := lockAs(ctx, path, update.Owner)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	rotation, content, err := readAndChange(path, update.Change)
-	if err != nil || !rotation.Changed() {
+	rotation, file, err = readAndChange(path, update.Change)
+	if err != nil {
 		return rotation, err
 	}
+	defer file.Close()
+	if !rotation.Changed() {
+		return rotation, nil
+	}
 	if update.Before != nil {
-		if err := update.Before(content, rotation); err != nil {
+		if err := update.Before(file.Content, rotation); err != nil {
 			return nil, err
 		}
 	}
-	if err := atomicfile.Update(path, rotation.Content); err != nil {
-		return nil, fmt.Errorf("writing kubeconfig %q: %w", path, err)
+	if err := file.Replace(rotation.Content); err != nil {
+		return nil, writing(path, err)
 	}
 	return rotation, nil
 }
 
-func readAndChange(path string, change func([]byte) (*Rotation, error)) (*Rotation, []byte, error) {
-	content, err := readBounded(path)
+// readAndChange leaves the file open if there is no error.
+func readAndChange(path string, change func([]byte) (*Rotation, error)) (*Rotation, *atomicfile.File, error) {
+	file, err := open(path)
+	if err == nil && !file.Exists {
+		file.Close()
+		err = fs.ErrNotExist
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
 	}
-	rotation, err := change(content)
+	rotation, err := change(file.Content)
 	if err != nil {
+		file.Close()
 		return nil, nil, fmt.Errorf("rotating kubeconfig %q: %w", path, err)
 	}
-	return rotation, content, nil
+	return rotation, file, nil
 }
 
-// LookIntoCAFiles makes entries of a rotation of the file at path current whose CA file, which Rotate does not read,
+// LookIntoCAFiles makes entries of a rotation of the file at path, with content, current whose CA file, which Rotate does not read,
 // has all of a target's CA bundle already.
-func LookIntoCAFiles(path string, rotation *Rotation, to ...Target) error {
+func LookIntoCAFiles(path string, content []byte, rotation *Rotation, to ...Target) error {
 	if !slices.ContainsFunc(rotation.Entries, func(e Entry) bool { return e.Code == SkipCAFile }) {
 		return nil
 	}
-	config, err := Load(path)
+	config, err := loadText(path, content)
+	if err == nil {
+		err = resolvePaths(path, config)
+	}
 	if err != nil {
 		return err
 	}
@@ -122,16 +140,29 @@ func hasAll(bundle, some []byte) bool {
 	return true
 }
 
-// readBounded reads a regular file that is not too big to be a kubeconfig.
-func readBounded(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%w: it is not a regular file", ErrNotKubeconfig)
-	case info.Size() > maxSize:
-		return nil, fmt.Errorf("%w: it has %d bytes", ErrNotKubeconfig, info.Size())
-	}
-	return os.ReadFile(path)
+// maxNamed bounds the files that a kubeconfig names, such as a CA bundle.
+const maxNamed = 8 << 20
+
+// ReadNamed reads a file that a kubeconfig names: a CA bundle, a certificate or a token. It must be a regular file, so
+// that no kubeconfig makes its reader wait or read without end.
+func ReadNamed(path string) ([]byte, error) { return atomicfile.ReadFile(path, maxNamed) }
+
+// open opens the file of a kubeconfig, which need not exist.
+func open(path string) (*atomicfile.File, error) {
+	file, err := atomicfile.Open(path, maxSize)
+	return file, explainRead(err)
 }
+
+// explainRead says that what cannot be a kubeconfig is none.
+func explainRead(err error) error {
+	if errors.Is(err, atomicfile.ErrNotRegular) || errors.Is(err, atomicfile.ErrTooLarge) {
+		if pathError, ok := errors.AsType[*fs.PathError](err); ok {
+			err = pathError.Err
+		}
+		return fmt.Errorf("%w: %w", ErrNotKubeconfig, err)
+	}
+	return err
+}
+
+// writing explains why the kubeconfig at path was not written.
+func writing(path string, err error) error { return fmt.Errorf("writing kubeconfig %q: %w", path, err) }

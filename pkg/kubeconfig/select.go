@@ -2,7 +2,6 @@ package kubeconfig
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -57,7 +56,7 @@ func (s *Source) CABundle() ([]byte, error) {
 	if len(s.Cluster.CertificateAuthorityData) > 0 || s.Cluster.CertificateAuthority == "" {
 		return s.Cluster.CertificateAuthorityData, nil
 	}
-	bundle, err := os.ReadFile(s.Cluster.CertificateAuthority)
+	bundle, err := ReadNamed(s.Cluster.CertificateAuthority)
 	if err != nil {
 		return nil, fmt.Errorf("reading the CA bundle of cluster %q: %w", s.ClusterName, err)
 	}

@@ -2,7 +2,6 @@ package kubeconfig
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -48,7 +47,7 @@ func trusts(places []place) []Trust {
 	for _, one := range places {
 		trust := one.trust()
 		if one.file != "" {
-			if trust.CABundle, trust.Err = os.ReadFile(one.file); trust.Err != nil {
+			if trust.CABundle, trust.Err = ReadNamed(one.file); trust.Err != nil {
 				trust.Err = fmt.Errorf("reading the CA bundle of %s: %w", trust.Where, trust.Err)
 			}
 		}

@@ -77,9 +77,41 @@ func (f *Factory) Cluster(flags ClusterFlags) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loading %s: %w", where, err)
 	}
+	if err := embedFiles(config); err != nil {
+		return nil, fmt.Errorf("loading %s: %w", where, err)
+	}
 	config.UserAgent = "pinniped"
 	config.WarningHandler = rest.NewWarningWriter(f.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
 	return &Cluster{Source: source, Raw: raw, REST: config}, nil
+}
+
+// embedFiles reads the files that the kubeconfig names. client-go would wait for a pipe, and read a device without end.
+func embedFiles(config *rest.Config) error {
+	tls := &config.TLSClientConfig
+	for _, one := range []struct {
+		what string
+		path *string
+		data *[]byte
+	}{
+		{"CA bundle", &tls.CAFile, &tls.CAData},
+		{"client certificate", &tls.CertFile, &tls.CertData},
+		{"key", &tls.KeyFile, &tls.KeyData},
+	} {
+		if *one.path == "" || len(*one.data) > 0 {
+			continue
+		}
+		var err error
+		if *one.data, err = kubeconfig.ReadNamed(*one.path); err != nil {
+			return fmt.Errorf("reading the %s: %w", one.what, err)
+		}
+		*one.path = ""
+	}
+	if config.BearerTokenFile != "" { // client-go reads it again now and then
+		if _, err := kubeconfig.ReadNamed(config.BearerTokenFile); err != nil {
+			return fmt.Errorf("reading the token: %w", err)
+		}
+	}
+	return nil
 }
 
 const giveKubeconfig = "give the kubeconfig of the cluster with --kubeconfig or KUBECONFIG"

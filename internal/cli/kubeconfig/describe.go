@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -63,7 +62,7 @@ func bundleOf(cluster *clientcmdapi.Cluster) ([]byte, error) {
 	if len(cluster.CertificateAuthorityData) > 0 || cluster.CertificateAuthority == "" {
 		return cluster.CertificateAuthorityData, nil
 	}
-	return os.ReadFile(cluster.CertificateAuthority)
+	return kubeconfig.ReadNamed(cluster.CertificateAuthority)
 }
 
 func (o *ListOptions) judgeExpiry(row *result.KubeconfigContext, what string, notAfter time.Time) {
@@ -116,7 +115,7 @@ func (o *ListOptions) judgeCertificate(row *result.KubeconfigContext, user *clie
 	text := user.ClientCertificateData
 	var err error
 	if len(text) == 0 {
-		text, err = os.ReadFile(user.ClientCertificate)
+		text, err = kubeconfig.ReadNamed(user.ClientCertificate)
 	}
 	var certificate *x509.Certificate
 	if err == nil {

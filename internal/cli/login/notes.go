@@ -3,7 +3,6 @@ package login
 import (
 	"encoding/json"
 	"maps"
-	"os"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
@@ -26,11 +25,7 @@ func readNotes(cache string, now func() time.Time) *notes {
 		return n
 	}
 	n.path = cache + ".followed"
-	info, err := os.Lstat(n.path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxNotes {
-		return n
-	}
-	if content, err := os.ReadFile(n.path); err != nil || json.Unmarshal(content, &n.until) != nil || n.until == nil {
+	if content, err := atomicfile.ReadFile(n.path, maxNotes); err != nil || json.Unmarshal(content, &n.until) != nil || n.until == nil {
 		n.until = map[string]time.Time{}
 	}
 	return n

@@ -387,7 +387,7 @@ func (r *run) change(ctx context.Context, item *Item, targets []kubeconfig.Targe
 			if err != nil || item.Kind != kindFile {
 				return rotation, err
 			}
-			return rotation, kubeconfig.LookIntoCAFiles(item.ID, rotation, targets...)
+			return rotation, kubeconfig.LookIntoCAFiles(item.ID, content, rotation, targets...)
 		},
 		Before: func(content []byte, made *kubeconfig.Rotation) error {
 			if err := r.Journal.intent(item, content, made); err != nil {

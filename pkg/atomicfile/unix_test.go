@@ -1,0 +1,37 @@
+//go:build unix
+
+package atomicfile_test
+
+import (
+	"errors"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
+)
+
+func TestReadFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	regular := write(t, filepath.Join(dir, "regular"))
+	if content, err := atomicfile.ReadFile(link(t, regular, filepath.Join(dir, "link")), limit); err != nil ||
+		string(content) != old {
+		t.Errorf("got %q, %v", content, err)
+	}
+	if _, err := atomicfile.ReadFile(regular, 3); !errors.Is(err, atomicfile.ErrTooLarge) {
+		t.Errorf("a file beyond the limit: %v", err)
+	}
+	for _, path := range []string{fifo, "/dev/zero", dir} {
+		if _, err := atomicfile.ReadFile(path, limit); !errors.Is(err, atomicfile.ErrNotRegular) {
+			t.Errorf("%s: %v", path, err)
+		}
+		if _, err := atomicfile.Open(path, limit); !errors.Is(err, atomicfile.ErrNotRegular) {
+			t.Errorf("%s, to be replaced: %v", path, err)
+		}
+	}
+}
