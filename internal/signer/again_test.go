@@ -2,6 +2,7 @@ package signer
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -55,5 +56,36 @@ func TestARequestIsReadAgain(t *testing.T) {
 	signed, err := r.wait(t.Context(), request)
 	if err != nil || string(signed) != "signed" || cluster.reads != 2 {
 		t.Errorf("waiting ended with %q, %v after %d reads", signed, err, cluster.reads)
+	}
+}
+
+// usurped is a cluster in which somebody replaces a request after the agent has made it.
+type usurped struct{ restless }
+
+func (u *usurped) Get(context.Context, string, metav1.GetOptions) (*certificatesv1.CertificateSigningRequest, error) {
+	return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "login", UID: "other"}}, nil
+}
+
+func (u *usurped) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	other := watch.NewFakeWithChanSize(1, false)
+	other.Modify(&certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "login", UID: "other"},
+		Status:     certificatesv1.CertificateSigningRequestStatus{Certificate: []byte("signed")},
+	})
+	other.Stop()
+	return other, nil
+}
+
+// TestAnotherRequestOfTheSameName is neither approved nor taken for the one that was made.
+func TestAnotherRequestOfTheSameName(t *testing.T) {
+	t.Parallel()
+	made := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "login", UID: "own"}}
+	cluster := &usurped{}
+	r := &requester{requests: cluster}
+	if _, err := r.approve(t.Context(), made.DeepCopy()); !errors.Is(err, errReplaced) || cluster.approvals != 1 {
+		t.Errorf("approving ended with %v after %d tries", err, cluster.approvals)
+	}
+	if signed, err := r.wait(t.Context(), made); !errors.Is(err, errReplaced) || signed != nil {
+		t.Errorf("waiting ended with %q, %v", signed, err)
 	}
 }

@@ -107,7 +107,12 @@ func (r *requester) create(
 	return request, nil
 }
 
-// approve marks the request as approved. It begins again when somebody else has changed it meanwhile.
+// errReplaced is returned when the name of a request that the agent made belongs to another object by now.
+var errReplaced = errors.New("the CertificateSigningRequest was replaced by another one of the same name")
+
+// approve marks the request as approved. It tries again when somebody else has changed it meanwhile. What is approved
+// is the request that was made, never another one of its name: the update carries its UID and resourceVersion, and the
+// spec of a request cannot change.
 func (r *requester) approve(
 	ctx context.Context,
 	request *certificatesv1.CertificateSigningRequest,
@@ -124,7 +129,7 @@ func (r *requester) approve(
 		if !apierrors.IsConflict(err) || try == approvalTries {
 			return nil, err
 		}
-		if request, err = r.requests.Get(ctx, request.Name, metav1.GetOptions{}); err != nil {
+		if request, err = r.again(ctx, request); err != nil {
 			return nil, err
 		}
 		if _, err := outcome(request); err != nil {
@@ -170,28 +175,41 @@ func (r *requester) next(
 			switch {
 			case open && event.Type == watch.Deleted:
 				return nil, errors.New("the CertificateSigningRequest was deleted before it was signed")
-			case open && ok && event.Type == watch.Modified:
+			case open && ok && event.Type == watch.Modified && changed.UID == request.UID:
 				return changed, nil
 			case open && event.Type != watch.Error:
 				continue
 			}
-			return r.lookAgain(ctx, request.Name)
+			return r.readAgain(ctx, request)
 		}
 	}
 }
 
-// lookAgain reads a request whose watch has ended, after a moment: the API server may be about to restart.
-func (r *requester) lookAgain(ctx context.Context, name string) (*certificatesv1.CertificateSigningRequest, error) {
+// readAgain reads a request whose watch has ended, after a moment: the API server may be about to restart.
+func (r *requester) readAgain(
+	ctx context.Context, made *certificatesv1.CertificateSigningRequest,
+) (*certificatesv1.CertificateSigningRequest, error) {
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-time.After(100 * time.Millisecond):
 	}
-	request, err := r.requests.Get(ctx, name, metav1.GetOptions{})
+	request, err := r.again(ctx, made)
 	if err != nil {
 		return nil, fmt.Errorf("reading a CertificateSigningRequest: %w", err)
 	}
 	return request, nil
+}
+
+// again returns the request as it is now, or errReplaced when another object has its name.
+func (r *requester) again(
+	ctx context.Context, made *certificatesv1.CertificateSigningRequest,
+) (*certificatesv1.CertificateSigningRequest, error) {
+	request, err := r.requests.Get(ctx, made.Name, metav1.GetOptions{})
+	if err == nil && request.UID != made.UID {
+		return nil, errReplaced
+	}
+	return request, err
 }
 
 // outcome returns what the signer issued, nothing while it has not, or why it will not.
