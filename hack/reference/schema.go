@@ -50,9 +50,6 @@ func outputSchema() (*jsonschema.Schema, error) {
 		schema.Description = docs[object.Name()]
 		schema.Properties["kind"] = &jsonschema.Schema{Const: jsonschema.Ptr[any](string(known.Kind))}
 		schema.Properties["apiVersion"] = &jsonschema.Schema{Const: jsonschema.Ptr[any](result.APIVersion)}
-		if known.Kind == result.KindPlan {
-			schema.Required = append(schema.Required, "plan", "dryRun")
-		}
 		if known.Kind == result.KindFailure {
 			schema.Required = append(schema.Required, "error")
 		}

@@ -30,7 +30,7 @@ from a Secret of the agent's namespace, or of another one whose owner permits th
   pinniped ip-tls check --timeline`,
 	})
 	cmd.AddCommand(
-		change.NewSetCommand(f), change.NewUnsetCommand(f), change.NewUndoCommand(f), change.NewApplyCommand(f),
+		change.NewSetCommand(f), change.NewUnsetCommand(f), change.NewUndoCommand(f),
 		change.NewHistoryCommand(f),
 		check.NewCommand(f), status.NewCommand(f), clients.NewCommand(f), rotate.NewCommand(f),
 		delegate.NewCommand(f), delegate.NewExplainCommand(f), repair.NewCommand(f), manifest.NewCommand(f),

@@ -18,7 +18,6 @@ const (
 	KindFleetRotation         Kind = "FleetRotation"
 	KindLogout                Kind = "Logout"
 	KindMigration             Kind = "Migration"
-	KindPlan                  Kind = "Plan"
 	KindRepair                Kind = "Repair"
 	KindRotation              Kind = "Rotation"
 	KindStatus                Kind = "Status"
@@ -36,7 +35,7 @@ type Known struct {
 // Kinds returns all kinds, in the order of their names.
 func Kinds() []Known {
 	return []Known{
-		{KindChange, []string{"ip-tls set", "ip-tls unset", "ip-tls undo", "ip-tls apply"}, &Change{}},
+		{KindChange, []string{"ip-tls set", "ip-tls unset", "ip-tls undo"}, &Change{}},
 		{KindCheck, []string{"ip-tls check"}, &Check{}},
 		{KindClients, []string{"ip-tls clients"}, &Clients{}},
 		{KindCodeExplanation, []string{"explain CODE"}, &CodeExplanation{}},
@@ -49,11 +48,6 @@ func Kinds() []Known {
 		{KindKubeconfigRotation, []string{"kubeconfig rotate"}, &KubeconfigRotation{}},
 		{KindLogout, []string{"logout"}, &Logout{}},
 		{KindMigration, []string{"migrate check"}, &Migration{}},
-		{
-			KindPlan,
-			[]string{"ip-tls set --dry-run", "ip-tls unset --dry-run", "ip-tls undo --dry-run", "ip-tls apply --dry-run"},
-			&Change{},
-		},
 		{KindRepair, []string{"ip-tls repair"}, &Repair{}},
 		{KindRotation, []string{"ip-tls rotate"}, &Rotation{}},
 		{KindStatus, []string{"ip-tls status"}, &Status{}},

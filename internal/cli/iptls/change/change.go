@@ -36,8 +36,6 @@ type Proposal struct {
 	Outcome result.Outcome
 	// Annotations are written together with the changes: a string, or nil to remove one.
 	Annotations map[string]any
-	// Moved names what has changed in the cluster since the plan file was written.
-	Moved []string
 	// PutBack undoes what Apply has changed besides the CredentialIssuer; nil when it has changed nothing else.
 	PutBack func(context.Context) error
 	// Overwrites is another user's change that may not have taken effect yet, and that this one replaces.

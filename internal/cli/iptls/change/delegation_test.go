@@ -110,21 +110,3 @@ func TestSetOfAnotherNamespace(t *testing.T) {
 		})
 	}
 }
-
-// TestApplyOfAnotherNamespace shows that a plan with such a Secret can be applied, unless the permission has gone
-// since.
-func TestApplyOfAnotherNamespace(t *testing.T) {
-	t.Parallel()
-	for _, permitted := range []bool{true, false} {
-		w := iptlstest.New(t)
-		w.Obey(t)
-		w.Share("proxy-tls", "*")
-		plan := planOf(t, w, func(o *SetOptions) { o.Certificate.Secret = "shared/proxy-tls" })
-		if permitted {
-			runApply(t, w, plan, nil).Check(t, 0, "configured")
-			continue
-		}
-		w.Cluster.Delegated = nil
-		runApply(t, w, plan, nil).Check(t, 3, "SecretNotPermitted")
-	}
-}

@@ -43,7 +43,6 @@ func Do(ctx context.Context, c Change) (*Result, error) {
 		done.Outcome = result.OutcomeRefused
 		return done, err
 	}
-	c.applicable(done)
 	if c.Flags.DryRun == session.DryRunNone && c.Flags.Wait {
 		if err := c.waitAndReport(ctx, p, applied, done); err != nil {
 			if done.Outcome != result.OutcomeNotConverged {

@@ -30,7 +30,7 @@ func NewHistoryCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "Show the last changes by ip-tls: who, when, and whether they took effect",
-		Long: `Show the last ten changes that "ip-tls set", "unset", "undo", "apply" and "rotate" made, the newest first: when, by
+		Long: `Show the last ten changes that "ip-tls set", "unset", "undo" and "rotate" made, the newest first: when, by
 whom, what they left, and what came of it. The steps of a rotation are one line; -o json lists each.
 
   inEffect      the endpoint presented the certificate

@@ -22,7 +22,6 @@ func (c *Change) newResult(proposal *Proposal) *Result {
 		Certificate:      p.Report,
 		CABundle:         advertised(p),
 		Changes:          p.Changes,
-		Moved:            proposal.Moved,
 	}
 	if other := proposal.Overwrites; other != nil {
 		noted := printed(*other, p.Request.Namespace)
@@ -43,9 +42,6 @@ func (c *Change) newResult(proposal *Proposal) *Result {
 	}
 	if dryRun != session.DryRunNone {
 		done.DryRun = result.DryRun(dryRun)
-	}
-	if dryRun != session.DryRunNone && !c.OfRotation { // whose record belongs to each of its changes
-		done.Kind, done.Plan = result.KindPlan, (*result.Plan)(newPlan(c.Verb.Name(), st, p))
 	}
 	return done
 }

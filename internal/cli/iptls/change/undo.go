@@ -36,7 +36,7 @@ func NewUndoCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo",
 		Short: "Go back to the last configuration that was in effect",
-		Long: `Take back the last change that "ip-tls set", "unset", "apply", "rotate" or "undo" itself made: an undo
+		Long: `Take back the last change that "ip-tls set", "unset", "rotate" or "undo" itself made: an undo
 of an undo does the change again. What never took effect, such as a name with a typo, is not gone back to: then it is
 the configuration before that. "pinniped ip-tls history" shows the last changes.
 

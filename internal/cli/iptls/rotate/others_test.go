@@ -2,7 +2,6 @@ package rotate
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -39,13 +38,6 @@ func runUnset(ctx context.Context, w *iptlstest.World) *iptlstest.Run {
 func runUndo(ctx context.Context, w *iptlstest.World) *iptlstest.Run {
 	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
 		return &change.UndoOptions{Session: s, Flags: flags(), Allow: oldClientsMayBreak()}
-	})
-}
-
-func runApply(ctx context.Context, w *iptlstest.World, plan string) *iptlstest.Run {
-	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
-		s.In = strings.NewReader(plan)
-		return &change.ApplyOptions{Session: s, Flags: flags(), Filename: "-"}
 	})
 }
 
