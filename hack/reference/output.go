@@ -32,8 +32,7 @@ Within a version, fields and values of enums are added, but none is removed or g
 
 Some commands print objects of Kubernetes, which have versions of their own: ` + "`whoami`" + ` a WhoAmIRequest,
 ` + "`ip-tls delegate`" + ` a List of what the owner of a Secret applies, ` + "`get kubeconfig`" + ` a Config, ` + "`login`" + ` an ExecCredential. A failure
-of ` + "`whoami`" + ` and ` + "`ip-tls delegate`" + ` is a Failure, too. ` + "`ip-tls status --watch -o json`" + ` prints an object a line,
-with ` + "`-o yaml`" + ` a document each; a look that fails is a Failure. ` + "`ip-tls check -o junit`" + ` prints JUnit.
+of ` + "`whoami`" + ` and ` + "`ip-tls delegate`" + ` is a Failure, too.
 `
 
 // outputPage describes the schema to people.

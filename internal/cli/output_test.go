@@ -18,7 +18,6 @@ func TestOutputIsTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	others := map[string]string{ // what some commands have besides
 		"pinniped migrate check":     ` "commands"`,
-		"pinniped ip-tls check":      ` "junit"`,
 		"pinniped kubeconfig rotate": ` "junit"`,
 	}
 	needed := map[string][]string{ // without which a command refuses something else first

@@ -184,7 +184,7 @@ func TestHintsMend(t *testing.T) {
 				t.Helper()
 				r := run(func(s *session.Session) factory.Command {
 					s.Output = "json"
-					return &status.Options{Session: s, Interval: time.Second, KubeconfigsFrom: []string{t.TempDir()}}
+					return &status.Options{Session: s, KubeconfigsFrom: []string{t.TempDir()}}
 				})
 				var found result.Status
 				if err := json.Unmarshal(r.Out.Bytes(), &found); err != nil {

@@ -260,7 +260,7 @@ func decisions(t *testing.T) map[string]decision {
 	}
 	nowhere := t.TempDir()
 	look := func(s *session.Session) factory.Command {
-		return &status.Options{Session: s, Interval: time.Second, KubeconfigsFrom: []string{nowhere}}
+		return &status.Options{Session: s, KubeconfigsFrom: []string{nowhere}}
 	}
 	fails := func(w *iptlstest.World, reason configv1alpha1.StrategyReason) {
 		w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{

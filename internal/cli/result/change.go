@@ -62,4 +62,3 @@ type DryRun string
 
 // Enum lists the dry runs.
 func (DryRun) Enum() []string { return []string{"client", "server"} }
-

@@ -70,15 +70,6 @@ func Encode(format string, object Object) ([]byte, error) {
 	return append(encoded, '\n'), err
 }
 
-// EncodeLine returns the object as one line of JSON.
-func EncodeLine(object Object) ([]byte, error) {
-	if err := complete(object); err != nil {
-		return nil, err
-	}
-	encoded, err := json.Marshal(object)
-	return append(encoded, '\n'), err
-}
-
 // complete fills in the version and the kind, where the command has not chosen among several kinds.
 func complete(object Object) error {
 	if rotation, ok := object.(*Rotation); ok {

@@ -2,7 +2,6 @@ package change
 
 import (
 	"context"
-	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -17,8 +16,7 @@ func runStatus(ctx context.Context, w *iptlstest.World, network session.Network)
 	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
 		s.Network = network
 		return &status.Options{
-			Session:  s,
-			Interval: time.Second,
+			Session: s,
 			Current: func(factory.ClusterFlags) (*factory.Cluster, error) {
 				return &factory.Cluster{Raw: clientcmdapi.NewConfig()}, nil
 			},

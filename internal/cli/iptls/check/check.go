@@ -38,11 +38,10 @@ type Options struct {
 	request plan.Request
 	within  time.Duration // --expires-within
 	at      time.Time     // zero: now
-	printed bool          // a result has been written
 }
 
 // checkFormats are the values of --output.
-func checkFormats() []string { return factory.Formats("junit") }
+func checkFormats() []string { return factory.Formats() }
 
 // The values of --fail-on.
 const (
@@ -69,10 +68,6 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 --at checks for another time than now. --timeline also tells what will go wrong, and when first, if nothing is renewed.
 --expires-within makes it an error when the certificate expires sooner, or a CA that clients need to verify it.
 
-The output format junit is for CI systems: a suite for each certificate, with the same cases in every run, one for each
-code of "pinniped explain". A check that was not made is skipped, with the reason. With json, yaml and junit, a command
-that fails writes a result as well, which says why.
-
 Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a check found an error, or a warning with
 --fail-on warning, 4 not permitted by the cluster, 124 timed out, 130 interrupted.`,
 		Example: `  # What is configured, and what would be with another Secret
@@ -80,7 +75,7 @@ Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a chec
   pinniped ip-tls check --secret proxy-tls-new --ca-bundle old-and-new-ca.pem
 
   # Files, in a pipeline before they are merged
-  pinniped ip-tls check --cert fullchain.pem --key key.pem --ca-bundle company-ca.pem --name proxy.example.com -o junit
+  pinniped ip-tls check --cert fullchain.pem --key key.pem --ca-bundle company-ca.pem --name proxy.example.com
 
   # All that a repository holds, and none of it may expire within a month or have a warning
   pinniped ip-tls check --cert east.pem --cert west.pem --ca-bundle company-ca.pem --expires-within 30d --fail-on warning
@@ -91,16 +86,12 @@ Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a chec
   # Will it hold over the holidays? When does it break first?
   pinniped ip-tls check --at 2027-01-07
   pinniped ip-tls check --timeline`,
-		Args: func(cmd *cobra.Command, args []string) error { return o.reported(factory.NoArgs(cmd, args)) },
+		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Certificate.Changed, o.Style = cmd.Flags().Changed, f.Style(f.Out)
-			return o.reported(factory.Execute(cmd.Context(), o))
+			return factory.Execute(cmd.Context(), o)
 		},
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		o.Session.Output = factory.OutputOf(cmd, f.Args) // parsing has ended at the bad flag
-		return o.reported(cmd.Parent().FlagErrorFunc()(cmd, err))
-	})
 	flags := cmd.Flags()
 	o.Certificate.AddFlags(cmd, "a Secret: NAME in the agent's namespace, or NAMESPACE/NAME (default: the "+
 		"configured one)",
@@ -173,7 +164,6 @@ func (o *Options) Run(ctx context.Context) error {
 		return err
 	}
 	o.conclude(checked)
-	o.printed = true
 	return o.print(checked, o.refusal(checked))
 }
 

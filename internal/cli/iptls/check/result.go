@@ -1,7 +1,6 @@
 package check
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,29 +44,9 @@ func (o *Options) fails(f certs.Finding) bool {
 	return f.Refuses() || o.FailOn == failOnWarning && f.Severity == certs.SeverityWarning
 }
 
-// reported prints err as JUnit when that is asked for and nothing was printed yet. It returns err. For json and yaml, the
-// root command does so.
-func (o *Options) reported(err error) error {
-	if err == nil || o.printed || o.Session.Output != "junit" {
-		return err
-	}
-	failed := &result.Check{Head: result.NewFailure(err).Head, At: o.now().UTC()}
-	text, printing := o.junit(failed)
-	if printing == nil {
-		_, printing = o.Session.Out.Write(text)
-	}
-	if printing != nil {
-		return errors.Join(err, fmt.Errorf("writing the result: %w", printing))
-	}
-	return err
-}
-
 // print writes the result to stdout, and returns err.
 func (o *Options) print(checked *result.Check, err error) error {
 	return o.Session.Print(checked, err, func() ([]byte, error) {
-		if o.Session.Output == "junit" {
-			return o.junit(checked)
-		}
 		return o.text(checked), nil
 	})
 }

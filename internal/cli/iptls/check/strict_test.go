@@ -1,18 +1,13 @@
 package check
 
 import (
-	"encoding/xml"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/ui/junit"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -154,114 +149,6 @@ func TestStrictness(t *testing.T) {
 	if len(checked.Subjects) != 2 || checked.Subjects[0].Name != files.good || checked.Subjects[1].Name != files.soon ||
 		!checked.Subjects[1].Certificate.Has(certs.ExpiresSoon) {
 		t.Errorf("the reports are %+v", checked.Subjects)
-	}
-}
-
-// TestJUnit runs the command on files of all sorts: the names of the cases are the same each time.
-func TestJUnit(t *testing.T) {
-	t.Parallel()
-	w := iptlstest.New(t)
-	files := writeFiles(t, w)
-	run := func(code int, path string, change func(*Options)) junit.Report {
-		var options *Options
-		r, _ := runCheck(t, w, func(o *Options) {
-			options = o
-			o.Session.Connect, o.Session.Output, o.Certificate.CABundle, o.Timeline = nil, "junit", files.ca, true
-			o.Cert = []string{path}
-			if change != nil {
-				change(o)
-			}
-		}, "cert", "ca-bundle")
-		r.Check(t, code)
-		var report junit.Report
-		_ = options.reported(r.Err) // as the command does; it returns r.Err
-		if err := xml.Unmarshal(r.Out.Bytes(), &report); err != nil {
-			t.Fatalf("%v in %s", err, r.Out.String())
-		}
-		return report
-	}
-	names := func(report junit.Report) (all []string) {
-		for i, suite := range report.Suites {
-			for _, one := range suite.Cases {
-				all = append(all, strings.Repeat("later ", max(0, i-1))+one.Name)
-			}
-		}
-		return all
-	}
-	find := func(report junit.Report, suite int, code certs.Code) junit.Case {
-		for _, one := range report.Suites[suite].Cases {
-			if one.Name == string(code) {
-				return one
-			}
-		}
-		t.Fatalf("there is no case %s", code)
-		return junit.Case{}
-	}
-	good := run(0, files.good, nil)
-	want := 1 + 2*len(certs.Codes())
-	if good.Failures+good.Errors != 0 || good.Tests != want || len(names(good)) != want {
-		t.Errorf("%d tests, want %d; %d failures, %d errors", good.Tests, want, good.Failures, good.Errors)
-	}
-	if one := find(good, 1, certs.KeyMismatch); one.Skipped == nil || !strings.Contains(one.Skipped.Message, "--key") {
-		t.Errorf("without a key: %+v", one)
-	}
-	if one := find(good, 1, certs.NotACertificate); one.Skipped != nil || one.Failure != nil {
-		t.Errorf("it has not passed: %+v", one)
-	}
-	if one := find(good, 2, certs.Expired); one.Failure != nil || !strings.Contains(one.Out, "error: ") {
-		t.Errorf("what will expire: %+v", one)
-	}
-	for _, tt := range []struct {
-		name                      string
-		report                    junit.Report
-		failures, errors, skipped int
-		failed                    certs.Code
-	}{
-		{
-			name: "a wrong name", report: run(3, files.good, func(o *Options) { o.Names = []string{"other.example.com"} }),
-			failures: 1, skipped: good.Skipped - 1, failed: certs.NameNotCovered, // that check is made now
-		},
-		{
-			name: "a warning", report: run(3, files.soon, func(o *Options) { o.FailOn = "warning" }), failures: 1,
-			skipped: good.Skipped, failed: certs.ExpiresSoon,
-		},
-		{
-			name: "a key in place of the certificate", report: run(3, files.goodKey, nil), failures: 1,
-			failed: certs.NotACertificate, skipped: 2*len(certs.Codes()) - 2, // TooLarge is looked at, too
-		},
-		{name: "no file", report: run(2, files.missing, nil), errors: 1, skipped: 2 * len(certs.Codes())},
-	} {
-		if diff := cmp.Diff(names(good), names(tt.report)); diff != "" {
-			t.Errorf("%s: the cases are not those of a good one (-good +this):\n%s", tt.name, diff)
-		}
-		got := tt.report
-		if got.Failures != tt.failures || got.Errors != tt.errors || got.Skipped != tt.skipped {
-			t.Errorf("%s: %d failures, %d errors, %d skipped; want %d, %d, %d", tt.name, got.Failures, got.Errors,
-				got.Skipped, tt.failures, tt.errors, tt.skipped)
-		}
-		if tt.failed != "" && find(got, 1, tt.failed).Failure == nil {
-			t.Errorf("%s: %s has not failed", tt.name, tt.failed)
-		}
-	}
-	two := run(0, files.good, func(o *Options) { o.Cert = append(o.Cert, files.other) })
-	if two.Tests != 1+4*len(certs.Codes()) || two.Suites[3].Name != files.other {
-		t.Errorf("two files: %d cases", two.Tests)
-	}
-}
-
-// TestJUnitOfEndpoint wants one suite, however many addresses there are and whatever they present.
-func TestJUnitOfEndpoint(t *testing.T) {
-	t.Parallel()
-	w := iptlstest.New(t)
-	r, _ := runCheck(t, w, func(o *Options) {
-		o.Session.Connect, o.Session.Network, o.Session.Output = nil, iptlstest.Network{}, "junit"
-		o.Endpoint = "proxy.example.com:8443"
-	}, "endpoint")
-	r.Check(t, 1, `<testsuite name="proxy.example.com:8443" `, `<failure type="EndpointUnreachable"`)
-	var report junit.Report
-	if err := xml.Unmarshal(r.Out.Bytes(), &report); err != nil || report.Tests != 1+len(certs.Codes()) ||
-		report.Failures != 1 {
-		t.Errorf("%v, %+v", err, report)
 	}
 }
 

@@ -2,7 +2,6 @@ package rotate
 
 import (
 	"context"
-	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -44,8 +43,7 @@ func runUndo(ctx context.Context, w *iptlstest.World) *iptlstest.Run {
 func runStatus(ctx context.Context, w *iptlstest.World) *iptlstest.Run {
 	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
 		return &status.Options{
-			Session:  s,
-			Interval: time.Second,
+			Session: s,
 			Current: func(factory.ClusterFlags) (*factory.Cluster, error) {
 				return &factory.Cluster{Raw: clientcmdapi.NewConfig()}, nil
 			},

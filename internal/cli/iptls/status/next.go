@@ -51,7 +51,7 @@ func NextCommands(code string, at Place) []string {
 	pods := "kubectl get pods " + namespace
 	switch code {
 	case "":
-		return []string{"pinniped ip-tls check", "pinniped ip-tls status --watch"}
+		return []string{"pinniped ip-tls check", "pinniped ip-tls status"}
 	case codeAgentNotRunning:
 		return []string{pods, "kubectl get events " + namespace}
 	case string(certs.EndpointUnreachable):

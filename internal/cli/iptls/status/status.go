@@ -22,8 +22,6 @@ type Options struct {
 
 	KubeconfigsFrom []string
 	Endpoint        string // HOST or HOST:PORT, for when the cluster does not answer
-	Watch           bool
-	Interval        time.Duration // between two looks
 	Style           ui.Style
 	Terminal        bool // stdout is one
 
@@ -61,21 +59,17 @@ Each context that leads to the endpoint gets a verdict:
 
 What may not be read, or does not answer, is listed with the reason; the rest is shown all the same. When the cluster
 itself cannot be asked, as it does not answer or your own kubeconfig leads through the broken proxy, the endpoint is
-asked alone: the one of --endpoint, or where the kubeconfigs log in. --watch goes on looking: on a terminal it draws the
-picture again, elsewhere it prints a line for every change (with -o json, a document a line).
+asked alone: the one of --endpoint, or where the kubeconfigs log in. To follow a change, use watch(1).
 
 Exit codes: 0 shown, and what is configured is in effect; 1 failed, or the cluster cannot be asked and only the endpoint
 was; 2 wrong usage; 4 the CredentialIssuer may not be read; 5 shown, but what is configured is not in effect: the
 agent reports something else or does not run, or an address presents something else or does not answer; 8 in effect, but
 users are refused, or kubeconfigs of --kubeconfigs are broken, will break or cannot be read; 124 timed out; 130
-interrupted, which is also how --watch ends.`,
+interrupted.`,
 		Example: `  pinniped ip-tls status
 
   # Which kubeconfigs does it lock out?
   pinniped ip-tls status --kubeconfigs ~/.kube --kubeconfigs team.yaml
-
-  # Follow a change
-  pinniped ip-tls status --watch
 
   # In a script
   pinniped ip-tls status -o json --quiet | jq .certificate.notAfter`,
@@ -90,21 +84,15 @@ interrupted, which is also how --watch ends.`,
 		"file or folder with kubeconfigs to check (repeatable; default: the current kubeconfig)")
 	flags.StringVar(&o.Endpoint, "endpoint", "",
 		"HOST or HOST:PORT to look at when the cluster does not answer (default: where kubeconfigs log in)")
-	flags.BoolVarP(&o.Watch, "watch", "w", false, "repeat until interrupted")
-	flags.DurationVar(&o.Interval, "interval", 2*time.Second, "with --watch, the polling interval")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"interval": cobra.NoFileCompletions, "endpoint": cobra.NoFileCompletions,
+		"endpoint": cobra.NoFileCompletions,
 	})
 	o.Session.AddFlags(cmd, f, 30*time.Second, statusFormats()...)
-	cmd.Flags().Lookup("timeout").Usage = "how long one look may take (0: no limit)"
 	return cmd
 }
 
 // Validate checks the flags before anything is read.
 func (o *Options) Validate() error {
-	if o.Interval < 100*time.Millisecond {
-		return ui.Usage(fmt.Errorf("invalid value %q for --interval: it must be at least 100ms", o.Interval))
-	}
 	if err := session.ValidateEndpoint("endpoint", o.Endpoint); err != nil {
 		return err
 	}
@@ -127,16 +115,13 @@ func (o *Options) Complete() error {
 	return nil
 }
 
-// Run looks and prints, once or until it is interrupted.
+// Run looks and prints.
 func (o *Options) Run(ctx context.Context) error {
 	if len(o.KubeconfigsFrom) > 0 {
 		var err error
 		if o.kubeconfigs, err = o.Session.ReadKubeconfigs(ctx, o.KubeconfigsFrom); err != nil {
 			return err
 		}
-	}
-	if o.Watch {
-		return o.watch(ctx)
 	}
 	status, err := o.gather(ctx)
 	if status == nil {
@@ -200,7 +185,7 @@ func (o *Options) kubeconfigVerdict(status *result.Status) error {
 	return ui.WithExitCode(err, ui.ExitKubeconfigs)
 }
 
-// gather reads the status once, within the time limit of one poll. When the cluster does not answer, the last third of
+// gather reads the status once, within the time limit. When the cluster does not answer, the last third of
 // that time is for the endpoint alone; the status then comes together with an error. It does not wait for a cluster that
 // gives no answer to users either.
 func (o *Options) gather(ctx context.Context) (*result.Status, error) {

@@ -24,7 +24,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
@@ -52,7 +51,7 @@ func currentOf(server, context string, bundle []byte) *factory.Cluster {
 // CA.
 func runStatus(ctx context.Context, w *iptlstest.World, change func(*Options)) *iptlstest.Run {
 	r := &iptlstest.Run{}
-	o := &Options{Session: sessiontest.New(w, r), Interval: 100 * time.Millisecond}
+	o := &Options{Session: sessiontest.New(w, r)}
 	o.Current = func(factory.ClusterFlags) (*factory.Cluster, error) {
 		return currentOf(w.Proxy.URL(), "mine", w.Generated.CertPEM()), nil
 	}
@@ -377,56 +376,6 @@ func TestStatusKubeconfigs(t *testing.T) {
 			runStatus(t.Context(), w, func(o *Options) { o.KubeconfigsFrom = []string{path} }).Check(t, 2, "reading")
 		}
 	})
-}
-
-func TestStatusWatch(t *testing.T) {
-	t.Parallel()
-	eventually := func(t *testing.T, out *testkit.Buffer, says string) {
-		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(out.String(), says); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("nothing says %q:\n%s", says, out.String())
-			}
-		}
-	}
-	for _, tt := range []struct {
-		name          string
-		terminal      bool
-		output        string
-		first, second string
-	}{
-		{"prints a line a change", false, "text", "agent: Success, Listening: ", " problem: the agent reports ErrorDuringSetup: " +
-			"disk full\n"},
-		{"prints a document a line", false, "json", `"inEffect":true`, `"inEffect":false`},
-		{"prints documents of YAML", false, "yaml", "---\naddresses:", "inEffect: false"},
-		{"draws on a terminal", true, "text", "\x1b[H\x1b[2J", "disk full"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			w := iptlstest.New(t)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			out := &testkit.Buffer{}
-			done := make(chan *iptlstest.Run, 1)
-			go func() {
-				done <- runStatus(ctx, w, func(o *Options) {
-					o.Watch, o.Session.Output, o.Terminal, o.Session.Out = true, tt.output, tt.terminal, out
-				})
-			}()
-			eventually(t, out, tt.first)
-			w.Cluster.Mu.Lock()
-			w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
-				iptlstest.FailedReport(configv1alpha1.ReasonErrorDuringSetup, "disk full"),
-			}
-			w.Cluster.Mu.Unlock()
-			eventually(t, out, tt.second)
-			cancel()
-			(<-done).Check(t, 130)
-			if text := out.String(); tt.output == "text" && !tt.terminal && strings.Count(text, "configuration: ") != 2 {
-				t.Errorf("a line was printed without a change:\n%s", text)
-			}
-		})
-	}
 }
 
 func TestValidity(t *testing.T) {

@@ -1,0 +1,53 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// notMadeBecause names checks that the command has not made, with one reason.
+func notMadeBecause(reason string, codes ...certs.Code) []result.CheckNotMade {
+	list := make([]result.CheckNotMade, len(codes))
+	for i, code := range codes {
+		list[i] = result.CheckNotMade{Code: code, Reason: reason}
+	}
+	return list
+}
+
+// notMade names the checks for which the flags give nothing to check with, each with the reason.
+func (o *Options) notMade(source result.Source) []result.CheckNotMade {
+	ofKey := []certs.Code{certs.KeyMismatch, certs.KeyEncrypted, certs.KeyUnreadable, certs.HandshakeFailed}
+	ofCluster := []certs.Code{
+		certs.SecretNotFound, certs.SecretNotPermitted, certs.SecretIncomplete, certs.ClocksDiffer,
+		certs.LoadBalancerIPUnused, certs.OldClientsBreak,
+	}
+	ofEndpoint := []certs.Code{certs.EndpointUnreachable, certs.EndpointServesOther}
+	var list []result.CheckNotMade
+	switch source {
+	case result.SourceCluster:
+		list = notMadeBecause(`no address is asked: "pinniped ip-tls status" does so`, ofEndpoint...)
+		if !o.at.IsZero() {
+			list = append(list, notMadeBecause("it is checked for another time (--at)", certs.ClocksDiffer)...)
+		}
+	case result.SourceEndpoint:
+		list = append(notMadeBecause("no cluster is asked", ofCluster...),
+			notMadeBecause("only the server has the private key", ofKey...)...)
+	default:
+		list = append(notMadeBecause("no cluster is asked", ofCluster...),
+			notMadeBecause("no endpoint is asked", ofEndpoint...)...)
+		if len(o.Key) == 0 {
+			list = append(list, notMadeBecause("the private key is not given (--key)", ofKey...)...)
+		}
+		if len(o.Names) == 0 && o.Certificate.ExternalEndpoint == "" {
+			list = append(list, notMadeBecause("no name is given (--name)", certs.NameNotCovered)...)
+		}
+		if o.Certificate.ExternalEndpoint == "" {
+			list = append(list, notMadeBecause("no endpoint is given (--external-endpoint)", certs.EndpointInvalid)...)
+		}
+	}
+	slices.SortFunc(list, func(a, b result.CheckNotMade) int { return cmp.Compare(a.Code, b.Code) })
+	return list
+}
