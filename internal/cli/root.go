@@ -60,7 +60,10 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 		if verbosity != 0 {
 			f.SetVerbosity(verbosity)
 		}
-		return f.ApplyConfig(viper.New(), cmd)
+		if err := f.ApplyConfig(viper.New(), cmd); err != nil {
+			return err
+		}
+		return f.ExpandPathFlags(cmd)
 	}
 	root.SetIn(f.In)
 	root.SetOut(f.Out)

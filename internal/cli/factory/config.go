@@ -151,9 +151,13 @@ func (f *Factory) readConfigFile(v *viper.Viper) error {
 		}
 		path = filepath.Join(dir, "config.yaml")
 	}
+	path, err := f.ExpandPath(path)
+	if err != nil {
+		return fmt.Errorf("reading the configuration: %w", err)
+	}
 	v.SetConfigFile(path)
 	v.SetConfigType("yaml") // whatever the file is called
-	err := v.ReadInConfig()
+	err = v.ReadInConfig()
 	var unreadable *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !explicit:

@@ -3,6 +3,7 @@ package getkubeconfig
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -11,11 +12,16 @@ import (
 
 // bundleFlag is a repeatable flag that names PEM files. They are read and checked where the flag is parsed.
 type bundleFlag struct {
-	paths []string
-	pem   []byte
+	expand func(path string) (string, error)
+	paths  []string
+	pem    []byte
 }
 
 func (b *bundleFlag) Set(path string) error {
+	path, err := b.expand(path)
+	if err != nil {
+		return err
+	}
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("could not read CA bundle path: %w", err)
@@ -28,6 +34,21 @@ func (b *bundleFlag) Set(path string) error {
 	}
 	b.paths = append(b.paths, path)
 	b.pem = append(b.pem, content...)
+	return nil
+}
+
+// absolute makes paths absolute that go into a kubeconfig: its users run the plugin in any folder.
+func absolute(paths ...*string) error {
+	for _, path := range paths {
+		if *path == "" {
+			continue
+		}
+		whole, err := filepath.Abs(*path)
+		if err != nil {
+			return fmt.Errorf("making the path %q absolute: %w", *path, err)
+		}
+		*path = whole
+	}
 	return nil
 }
 

@@ -121,7 +121,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 			return cluster.Source, client, nil
 		},
 	}
-	var caBundle, oidcCABundle bundleFlag
+	caBundle, oidcCABundle := bundleFlag{expand: f.ExpandPath}, bundleFlag{expand: f.ExpandPath}
 	var credentialCache string
 	var skipValidation bool
 	cmd := &cobra.Command{
@@ -160,6 +160,9 @@ Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a diff
 			o.Progress, o.CABundle, o.OIDC.CABundle = f.Progress(), caBundle.pem, oidcCABundle.pem
 			if cmd.Flags().Changed("credential-cache") {
 				o.CredentialCache = &credentialCache
+			}
+			if err := absolute(&credentialCache, &o.OIDC.SessionCache); err != nil {
+				return err
 			}
 			if skipValidation && cmd.Flags().Changed("validate") && o.Validation != ValidateNothing {
 				return ui.Usage(errors.New("--skip-validation and --validate say different things: give one of them"))

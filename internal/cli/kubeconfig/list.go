@@ -62,7 +62,11 @@ Exit codes: 0 listed, whatever the verdicts, 1 a file that was named cannot be r
   # the files that need a new CA bundle
   pinniped kubeconfig ls 'clusters/*.yaml' --connect -o json | jq -r '.contexts[] | select(.verdict == "outdated") | .path'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.Paths = args; len(args) == 0 {
+			var err error
+			if o.Paths, err = f.ExpandPaths(args); err != nil {
+				return err
+			}
+			if len(args) == 0 {
 				o.Paths = defaultPaths(f)
 			}
 			if err := o.Validate(); err != nil {

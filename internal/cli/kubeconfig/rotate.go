@@ -128,7 +128,10 @@ asked, or an entry did not get what its cluster advertises.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Paths = args
+			var err error
+			if o.Paths, err = f.ExpandPaths(args); err != nil {
+				return err
+			}
 			if cmd.Flags().Changed("expect-ca") && len(o.ExpectedCAs) == 0 {
 				return ui.WithHint(ui.Usage(errors.New("--expect-ca is empty, and would take any CA bundle")),
 					"is the variable set from which it comes?")

@@ -1,0 +1,74 @@
+package factory
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+// pathFlags are the flags, of all commands, whose values are paths.
+var pathFlags = map[string]bool{
+	"admin-kubeconfig": true, "ca-bundle": true, "cert": true, "credential-cache": true,
+	"filename": true, "follow": true, "key": true, "kubeconfig": true, "kubeconfigs": true, "merge-into": true,
+	"oidc-session-cache": true, "output": true, "pinniped-cli-path": true, "report": true,
+	"session-cache": true, "token-file": true,
+}
+
+// ExpandPath returns path with the user's home directory in place of a "~" at its beginning. A shell does so, but not
+// behind a "=", in a configuration file or in the arguments of a credential plugin.
+func (f *Factory) ExpandPath(path string) (string, error) {
+	if path == "" || path[0] != '~' {
+		return path, nil
+	}
+	name, rest, _ := strings.Cut(filepath.ToSlash(path), "/")
+	if name != "~" {
+		return "", fmt.Errorf("expanding the path %q: only \"~\" and \"~/\" are supported; write the home directory out, "+
+			"or put \"./\" in front for a file of that name", path)
+	}
+	home, err := f.HomeDir()
+	if err != nil {
+		return "", fmt.Errorf("expanding the path %q: %w", path, err)
+	}
+	return filepath.Join(home, filepath.FromSlash(rest)), nil
+}
+
+// ExpandPaths is ExpandPath for arguments.
+func (f *Factory) ExpandPaths(paths []string) ([]string, error) {
+	var all []string
+	for _, path := range paths {
+		path, err := f.ExpandPath(path)
+		if err != nil {
+			return nil, ui.Usage(err)
+		}
+		all = append(all, path)
+	}
+	return all, nil
+}
+
+// ExpandPathFlags expands the flags of cmd whose values are paths. The root command calls it after ApplyConfig.
+func (f *Factory) ExpandPathFlags(cmd *cobra.Command) error {
+	var failed error
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		if failed != nil || !pathFlags[flag.Name] {
+			return
+		}
+		if several, ok := flag.Value.(pflag.SliceValue); ok {
+			paths, err := f.ExpandPaths(several.GetSlice())
+			if failed = err; err == nil && strings.Contains(flag.Value.String(), "~") {
+				failed = several.Replace(paths)
+			}
+			return
+		}
+		before := flag.Value.String()
+		path, err := f.ExpandPath(before)
+		if failed = ui.Usage(err); err == nil && path != before {
+			failed = flag.Value.Set(path)
+		}
+	})
+	return failed
+}
