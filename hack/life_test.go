@@ -233,7 +233,7 @@ func (a *administrator) programs(t *testing.T) string {
 	left := a.does(t, a.kubectl, "get", "deployments,configmaps,serviceaccounts,networkpolicies,poddisruptionbudgets,"+
 		"roles,rolebindings,clusterroles,clusterrolebindings,apiservices,flowschemas,prioritylevelconfigurations",
 		"--all-namespaces", "--selector=app=pinniped-concierge", "--output=name", "--ignore-not-found")
-	return strings.ReplaceAll(left, "configmap/pinniped-concierge-handed-out\n", "")
+	return strings.ReplaceAll(left, "configmap/pinniped-concierge-revisions\n", "")
 }
 
 // TestLifeByKubectl installs with the one command on a cluster that is new, applies an administrator's CredentialIssuer

@@ -22,7 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -48,7 +48,7 @@ type scriptAgent struct {
 	version     int
 
 	day     time.Time // of the next change, for an agent that remembers; else zero
-	history trust.History
+	history serving.History
 }
 
 // agentCommand starts an agent and its proxy. Before that, it makes the Secrets proxy-tls and next-tls, with
@@ -209,7 +209,7 @@ func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
 			LastGoodCertificateSecret: strings.Replace(caSecret, "ca-certificate", "last-good-certificate", 1),
 		},
 	}
-	told := trust.Told{Endpoint: a.url, Bundle: bundle, Chain: []*x509.Certificate{certificate.Leaf}}
+	told := serving.Published{Endpoint: a.url, Bundle: bundle, Chain: []*x509.Certificate{certificate.Leaf}}
 	if err := a.remember(issuer, told); err != nil {
 		return err
 	}
@@ -224,20 +224,20 @@ func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
 }
 
 // remember keeps what clients are told, if the agent has a memory. A day passes between two changes.
-func (a *scriptAgent) remember(issuer *configv1alpha1.CredentialIssuer, told trust.Told) error {
+func (a *scriptAgent) remember(issuer *configv1alpha1.CredentialIssuer, told serving.Published) error {
 	if a.day.IsZero() {
 		return nil
 	}
-	a.history = a.history.Observe(told, a.day, trust.DefaultMemory)
+	a.history = a.history.Append(told, a.day, serving.DefaultMemory)
 	a.day = a.day.Add(24 * time.Hour)
-	issuer.Status.Objects.HandedOutConfigMap = "pinniped-concierge-handed-out"
+	issuer.Status.Objects.RevisionsConfigMap = "pinniped-concierge-revisions"
 	return a.server.Put(map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{
-			"name":            issuer.Status.Objects.HandedOutConfigMap,
+			"name":            issuer.Status.Objects.RevisionsConfigMap,
 			"namespace":       agentNamespace,
 			"resourceVersion": strconv.Itoa(a.version),
 		},
-		"data": map[string]string{trust.StatesKey: string(a.history.Encode())},
+		"data": map[string]string{serving.RevisionsKey: string(a.history.Encode())},
 	})
 }

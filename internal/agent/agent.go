@@ -35,7 +35,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 	"github.com/pinniped-toolkit/pinniped/internal/satoken"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -79,7 +79,7 @@ func Run(ctx context.Context, options Options, config *Config) error {
 	a := &agent{
 		options: options, config: config, rest: restConfig, groups: apis.GroupsFor(config.APIGroupSuffix),
 		scheme:         runtime.NewScheme(),
-		holder:         &servingcert.Holder{},
+		holder:         &serving.Holder{},
 		signer:         &signer.Signer{},
 		apiCertificate: &apiservice.Certificate{},
 		memory:         podMemory(),
@@ -124,7 +124,7 @@ type agent struct {
 	events   record.EventRecorder // about the CredentialIssuer
 	issuer   atomic.Pointer[credentialissuer.Reconciler]
 
-	holder         *servingcert.Holder     // what the proxy serves
+	holder         *serving.Holder         // what the proxy serves
 	advertised     advertised              // what clients are told to verify that with
 	signer         *signer.Signer          // of client certificates
 	clusterSigner  *signer.Cluster         // the cluster's own; nil unless it is to be used

@@ -30,8 +30,8 @@ type Config struct {
 	Audit                                      AuditConfig       `json:"audit" mapstructure:"audit"`
 	Metrics                                    MetricsConfig     `json:"metrics" mapstructure:"metrics"`
 	ShutdownDelay                              string            `json:"shutdownDelay" mapstructure:"shutdownDelay"`
-	CABundleHandOver                           string            `json:"caBundleHandOver" mapstructure:"caBundleHandOver"` // enabled or disabled
-	HandedOutMemory                            string            `json:"handedOutMemory" mapstructure:"handedOutMemory"`
+	TrustBundleEndpoint                        string            `json:"trustBundleEndpoint" mapstructure:"trustBundleEndpoint"` // enabled or disabled
+	RevisionRetention                          string            `json:"revisionRetention" mapstructure:"revisionRetention"`
 	CredentialLifetime                         string            `json:"credentialLifetime" mapstructure:"credentialLifetime"`
 	ClusterSigner                              string            `json:"clusterSigner" mapstructure:"clusterSigner"` // enabled or disabled
 	Discovery                                  DiscoveryConfig   `json:"discovery" mapstructure:"discovery"`
@@ -174,7 +174,7 @@ func (c *Config) AppLabel() string {
 
 // ownNames names the objects that only this agent has.
 type ownNames struct {
-	lastGoodSecret, recordSecret, handedOutConfigMap, lease string
+	lastGoodSecret, recordSecret, revisionsConfigMap, lease string
 	userAccountsServiceAccount, userAccountsNamespace       string
 }
 
@@ -182,7 +182,7 @@ func (c *Config) ownNames() ownNames {
 	return ownNames{
 		lastGoodSecret:             c.AppName + "-impersonation-proxy-last-good-certificate",
 		recordSecret:               c.AppName + "-credential-issuer-record",
-		handedOutConfigMap:         c.AppName + "-handed-out",
+		revisionsConfigMap:         c.AppName + "-revisions",
 		lease:                      c.AppName,
 		userAccountsServiceAccount: c.AppName + "-user-accounts",
 		userAccountsNamespace:      c.AppName + "-users",
@@ -207,9 +207,9 @@ func (c *Config) credentialLifetime() time.Duration {
 	return life
 }
 
-// handedOutMemory returns HandedOutMemory, which validate has checked.
-func (c *Config) handedOutMemory() time.Duration {
-	memory, _ := time.ParseDuration(c.HandedOutMemory)
+// revisionRetention returns RevisionRetention, which validate has checked.
+func (c *Config) revisionRetention() time.Duration {
+	memory, _ := time.ParseDuration(c.RevisionRetention)
 	return memory
 }
 

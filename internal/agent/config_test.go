@@ -140,7 +140,7 @@ func TestLoadConfigRefuses(t *testing.T) {
 		{"unknown audit words", "audit: {logUsernamesAndGroups: yep}\n", "invalid logUsernamesAndGroups format"},
 		{"an audit log without a policy", "audit: {logPath: '-'}\n", "audit.policyFile and audit.logPath"},
 		{"an audit policy without a log", "audit: {policyFile: /p}\n", "audit.policyFile and audit.logPath"},
-		{"a hand-over that is neither on nor off", "caBundleHandOver: maybe\n", "caBundleHandOver"},
+		{"a hand-over that is neither on nor off", "trustBundleEndpoint: maybe\n", "trustBundleEndpoint"},
 		{"certificates that are over at once", "credentialLifetime: 59s\n", "credentialLifetime"},
 		{"certificates that live for days", "credentialLifetime: 25h\n", "credentialLifetime"},
 		{"metrics addresses without a port", "metrics: {address: localhost}\n", "metrics.address"},
@@ -221,7 +221,7 @@ func TestEnvName(t *testing.T) {
 		"apiGroupSuffix":              "PINNIPED_AGENT_API_GROUP_SUFFIX",
 		"aggregatedAPIServerPort":     "PINNIPED_AGENT_AGGREGATED_API_SERVER_PORT",
 		"names.apiService":            "PINNIPED_AGENT_NAMES_API_SERVICE",
-		"caBundleHandOver":            "PINNIPED_AGENT_CA_BUNDLE_HAND_OVER",
+		"trustBundleEndpoint":         "PINNIPED_AGENT_TRUST_BUNDLE_ENDPOINT",
 		"accessReviews.allowTTL":      "PINNIPED_AGENT_ACCESS_REVIEWS_ALLOW_TTL",
 		"audit.logUsernamesAndGroups": "PINNIPED_AGENT_AUDIT_LOG_USERNAMES_AND_GROUPS",
 	} {

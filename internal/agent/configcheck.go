@@ -103,10 +103,10 @@ func (c *Config) validate() error {
 			fmt.Errorf("credentialLifetime is %q: write a duration from 1m to 24h, such as 5m", c.CredentialLifetime),
 		)
 	}
-	if !slices.Contains([]string{enabled, disabled}, c.CABundleHandOver) {
+	if !slices.Contains([]string{enabled, disabled}, c.TrustBundleEndpoint) {
 		problems = append(
 			problems,
-			fmt.Errorf("caBundleHandOver is %q: use %s or %s", c.CABundleHandOver, enabled, disabled),
+			fmt.Errorf("trustBundleEndpoint is %q: use %s or %s", c.TrustBundleEndpoint, enabled, disabled),
 		)
 	}
 	if !slices.Contains([]string{enabled, disabled}, c.ClusterSigner) {
@@ -124,10 +124,10 @@ func (c *Config) validate() error {
 			fmt.Errorf("discovery.url is %q: write a URL such as https://kube.example.com:6443", c.Discovery.URL),
 		)
 	}
-	if memory, err := time.ParseDuration(c.HandedOutMemory); err != nil || memory < time.Hour {
+	if memory, err := time.ParseDuration(c.RevisionRetention); err != nil || memory < time.Hour {
 		problems = append(
 			problems,
-			fmt.Errorf("handedOutMemory is %q: write a duration of an hour or more, such as 8760h", c.HandedOutMemory),
+			fmt.Errorf("revisionRetention is %q: write a duration of an hour or more, such as 8760h", c.RevisionRetention),
 		)
 	}
 	problems = append(problems, c.Metrics.validate()...)

@@ -46,7 +46,7 @@ func (a *advertised) get() []byte {
 
 // handedOver returns what the proxy shows to everybody, or nil if the configuration has it switched off.
 func (a *agent) handedOver() func() []byte {
-	if a.config.CABundleHandOver == disabled {
+	if a.config.TrustBundleEndpoint == disabled {
 		return nil
 	}
 	return a.advertised.get

@@ -11,11 +11,11 @@ import (
 
 func TestHandedOver(t *testing.T) {
 	t.Parallel()
-	a := &agent{config: &Config{CABundleHandOver: "disabled"}}
+	a := &agent{config: &Config{TrustBundleEndpoint: "disabled"}}
 	if a.handedOver() != nil {
 		t.Error("it is not off")
 	}
-	a.config.CABundleHandOver = "enabled"
+	a.config.TrustBundleEndpoint = "enabled"
 	shown := a.handedOver()
 	if shown() != nil {
 		t.Error("there is a bundle before one is advertised")

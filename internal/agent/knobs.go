@@ -62,16 +62,16 @@ var knobs = []knob{
 		"10s",
 	},
 	{
-		"caBundleHandOver",
-		"ca-bundle-hand-over",
+		"trustBundleEndpoint",
+		"trust-bundle-endpoint",
 		"enabled or disabled: whether the proxy shows everybody the CA bundle that it is advertised with, for " +
 			"\"pinniped kubeconfig rotate --fleet\"",
 		"enabled",
 	},
 	{
-		"handedOutMemory",
-		"handed-out-memory",
-		"how long clients are expected that have what was advertised, after it was advertised last; 8760h is a year",
+		"revisionRetention",
+		"revision-retention",
+		"how long a revision is assumed to be in use after it was last published; 8760h is a year",
 		"8760h",
 	},
 	{

@@ -12,7 +12,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/pinniped-toolkit/pinniped/internal/metrics"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -85,7 +85,7 @@ func (a *agent) newRegistry(others []prometheus.Collector) *prometheus.Registry 
 }
 
 // servingCertificateMetrics tells about the certificate in service.
-type servingCertificateMetrics struct{ holder *servingcert.Holder }
+type servingCertificateMetrics struct{ holder *serving.Holder }
 
 var servingCertificateExpiry = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_expiry_timestamp_seconds",
@@ -113,9 +113,9 @@ func (m servingCertificateMetrics) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m servingCertificateMetrics) Collect(to chan<- prometheus.Metric) {
-	if serving := m.holder.Current(); serving != nil {
+	if inService := m.holder.Current(); inService != nil {
 		to <- prometheus.MustNewConstMetric(servingCertificateExpiry, prometheus.GaugeValue,
-			float64(serving.Certificate.Leaf.NotAfter.Unix()), string(serving.Source))
+			float64(inService.Certificate.Leaf.NotAfter.Unix()), string(inService.Source))
 	}
 	evaluation := m.holder.Evaluation()
 	severities := map[certs.Code]string{}

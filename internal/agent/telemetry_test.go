@@ -20,7 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -39,7 +39,7 @@ func apiMetrics() []prometheus.Collector {
 // UPDATE_GOLDEN=1 rewrites the table.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
-	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}
+	a := &agent{options: Options{Version: "v1"}, holder: &serving.Holder{}, leader: &leadership{}}
 	registry := a.newRegistry(
 		append(apiMetrics(), proxy.NewMetrics(), &selfCheck{}),
 	)
@@ -109,7 +109,7 @@ func kind(name string) string {
 // TestMetricsAreWellNamed has Prometheus' own linter judge names, units and help texts of what we measure.
 func TestMetricsAreWellNamed(t *testing.T) {
 	t.Parallel()
-	a := &agent{options: Options{Version: "v1"}, holder: &servingcert.Holder{}, leader: &leadership{}}
+	a := &agent{options: Options{Version: "v1"}, holder: &serving.Holder{}, leader: &leadership{}}
 	metrics := proxy.NewMetrics()
 	registry := a.newRegistry(
 		append(apiMetrics(), metrics, &selfCheck{}),
@@ -126,7 +126,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 // TestMetricsOfTheAgent gathers them in each state of what they tell about.
 func TestMetricsOfTheAgent(t *testing.T) {
 	t.Parallel()
-	a := &agent{options: Options{Version: "v1.2.3"}, holder: &servingcert.Holder{}, leader: &leadership{}}
+	a := &agent{options: Options{Version: "v1.2.3"}, holder: &serving.Holder{}, leader: &leadership{}}
 	check := &selfCheck{}
 	registry := a.newRegistry([]prometheus.Collector{check})
 	expect := func(want map[string]float64) {
@@ -162,8 +162,8 @@ func TestMetricsOfTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	certificate := tlsCertificate(t, pair)
-	a.holder.Serve(&servingcert.ServingCertificate{Certificate: certificate, Source: servingcert.SourceExternal})
-	a.holder.Note(servingcert.Evaluation{Refusal: &servingcert.Refusal{Finding: certs.Finding{Code: certs.KeyMismatch}}})
+	a.holder.Serve(&serving.ServingCertificate{Certificate: certificate, Source: serving.SourceExternal})
+	a.holder.Note(serving.Evaluation{Refusal: &serving.Refusal{Finding: certs.Finding{Code: certs.KeyMismatch}}})
 	a.leader.leading.Store(true)
 	check.last.Store(&privilege.Report{Excess: []privilege.Excess{{What: "get secrets"}, {What: "list secrets"}}})
 	expect(map[string]float64{
@@ -171,7 +171,7 @@ func TestMetricsOfTheAgent(t *testing.T) {
 		"serving_certificate_expiry_timestamp_seconds external": float64(certificate.Leaf.NotAfter.Unix()),
 		"serving_certificate_findings KeyMismatch error":        1,
 	})
-	a.holder.Note(servingcert.Evaluation{Waiting: &servingcert.Waiting{}})
+	a.holder.Note(serving.Evaluation{Waiting: &serving.Waiting{}})
 	expect(map[string]float64{
 		"build_info v1.2.3": 1, "leader": 1, "proxy_wanted": 0, "upstream_credential_excess_rules": 2,
 		"serving_certificate_expiry_timestamp_seconds external": float64(certificate.Leaf.NotAfter.Unix()),

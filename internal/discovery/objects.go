@@ -44,7 +44,7 @@ func Objects(
 		GeneratedCertificateSecret: proxy + "-tls-serving-certificate",
 		GeneratedCASecret:          proxy + "-ca-certificate",
 		LastGoodCertificateSecret:  proxy + "-last-good-certificate",
-		HandedOutConfigMap:         AppName(issuer.Name) + "-handed-out",
+		RevisionsConfigMap:         AppName(issuer.Name) + "-revisions",
 	}, false
 }
 
@@ -90,7 +90,7 @@ func Endpoint(issuer *configv1alpha1.CredentialIssuer, service *corev1.Service, 
 	for _, address := range addressesOf(service) {
 		names = append(names, withPort(address))
 	}
-	for _, told := range issuer.Status.HandedOut { // also names that are not covered any more
+	for _, told := range issuer.Status.Revisions { // also names that are not covered any more
 		names = append(names, told.Names...)
 		if u, err := url.Parse(told.Endpoint); err == nil && u.Host != "" {
 			names = append(names, withPort(u.Host))

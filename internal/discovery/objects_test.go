@@ -41,7 +41,7 @@ func TestObjects(t *testing.T) {
 			GeneratedCertificateSecret: app + "-impersonation-proxy-tls-serving-certificate",
 			GeneratedCASecret:          app + "-impersonation-proxy-ca-certificate",
 			LastGoodCertificateSecret:  app + "-impersonation-proxy-last-good-certificate",
-			HandedOutConfigMap:         app + "-handed-out",
+			RevisionsConfigMap:         app + "-revisions",
 		}
 	}
 	for _, test := range []struct {
@@ -82,7 +82,7 @@ func TestEndpoint(t *testing.T) {
 			ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{Endpoint: "https://localhost:8443"},
 		}},
 	}
-	issuer.Status.HandedOut = []configv1alpha1.HandedOutState{
+	issuer.Status.Revisions = []configv1alpha1.RevisionStatus{
 		{Endpoint: "https://before.example.com", Names: []string{"before.example.com", "localhost"}},
 	}
 	balancer := &corev1.Service{

@@ -105,7 +105,9 @@ func TestHintsAreTyped(t *testing.T) {
 			hint: "pinniped kubeconfig rotate FILE",
 			breaks: func(t *testing.T) {
 				t.Helper()
-				w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS.OnNewCA = configv1alpha1.OnNewCAServe })
+				w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+					s.TLS.CATransition = configv1alpha1.CATransitionImmediate
+				})
 				w.putSecret(t, secret, withCA(newCA(t, "Another CA", time.Now())))
 			},
 		},

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -64,18 +64,18 @@ func (w *world) onlyNow(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, 10*time.Second, func() error {
 		var kept corev1.ConfigMap
-		name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-handed-out"}
+		name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-revisions"}
 		if err := w.admin.Get(t.Context(), name, &kept); err != nil {
 			return client.IgnoreNotFound(err)
 		}
-		history, err := trust.Read(kept.Data)
+		history, err := serving.Read(kept.Data)
 		if err != nil {
 			return err
 		}
 		retired := map[string]string{}
-		for _, state := range history.States {
+		for _, state := range history.Revisions {
 			if !state.Until.IsZero() && !state.Ended() {
-				retired[trust.RetiredPrefix+state.ID] = time.Now().UTC().Format(time.RFC3339)
+				retired[serving.RetiredPrefix+state.ID] = time.Now().UTC().Format(time.RFC3339)
 			}
 		}
 		if len(retired) == 0 {

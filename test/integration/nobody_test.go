@@ -22,8 +22,8 @@ import (
 
 	cliresult "github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -196,14 +196,14 @@ func (w *crowd) generatedServes(t *testing.T) {
 func (w *crowd) isReported(t *testing.T) func() error {
 	t.Helper()
 	return func() error {
-		serving := w.issuer(t).Status.ServingCertificate
+		inService := w.issuer(t).Status.ServingCertificate
 		for _, agent := range w.agents {
 			leaf, err := presented(agent.ProxyAddress())
 			if err != nil {
 				return err
 			}
-			if serving == nil || serving.SHA256 != certs.Fingerprint(leaf.Raw) {
-				return fmt.Errorf("presented is %s, and the status has %+v", certs.Fingerprint(leaf.Raw), serving)
+			if inService == nil || inService.SHA256 != certs.Fingerprint(leaf.Raw) {
+				return fmt.Errorf("presented is %s, and the status has %+v", certs.Fingerprint(leaf.Raw), inService)
 			}
 		}
 		return nil
@@ -250,14 +250,14 @@ func (w *crowd) concludes(t *testing.T, secret, sha256 string) {
 }
 
 // remembered is what the agent remembers of what clients were told.
-func (w *crowd) remembered(t *testing.T) trust.History {
+func (w *crowd) remembered(t *testing.T) serving.History {
 	t.Helper()
 	var kept corev1.ConfigMap
-	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: w.issuer(t).Status.Objects.HandedOutConfigMap}
+	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: w.issuer(t).Status.Objects.RevisionsConfigMap}
 	if err := w.admin.Get(t.Context(), name, &kept); err != nil {
 		t.Fatal(err)
 	}
-	history, err := trust.Read(kept.Data)
+	history, err := serving.Read(kept.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func (w *crowd) remembered(t *testing.T) trust.History {
 }
 
 // has says whether a State is what the client was told.
-func (c *oldClient) has(s trust.State) bool {
+func (c *oldClient) has(s serving.Revision) bool {
 	return certs.SameBundle(s.Bundle, c.bundle) && (s.Host() == c.name || slices.Contains(s.Names, c.name))
 }
 
@@ -283,18 +283,18 @@ func (w *crowd) retire(t *testing.T) result {
 	}
 	history := w.remembered(t)
 	w.clients = slices.DeleteFunc(w.clients, func(c *oldClient) bool {
-		return !slices.ContainsFunc(history.States, func(s trust.State) bool { return !s.Ended() && c.has(s) })
+		return !slices.ContainsFunc(history.Revisions, func(s serving.Revision) bool { return !s.Ended() && c.has(s) })
 	})
 	return result{}
 }
 
 // fares is how the clients of everything that the agent remembers fare: who is refused and why, by state, and how many
 // can use the endpoint's own name.
-func (w *crowd) fares(t *testing.T, history trust.History) (refused map[string]string, work int) {
+func (w *crowd) fares(t *testing.T, history serving.History) (refused map[string]string, work int) {
 	t.Helper()
 	refused = map[string]string{}
-	for i := range history.States {
-		s := &history.States[i]
+	for i := range history.Revisions {
+		s := &history.Revisions[i]
 		if s.Ended() {
 			continue
 		}
@@ -316,7 +316,7 @@ func (w *crowd) lineOneIsTrue(t *testing.T, when string) cliresult.UsersState {
 	t.Helper()
 	history := w.remembered(t)
 	for _, c := range w.clients {
-		if !slices.ContainsFunc(history.States, c.has) && len(history.States) < trust.MaxStates {
+		if !slices.ContainsFunc(history.Revisions, c.has) && len(history.Revisions) < serving.MaxRevisions {
 			t.Errorf("after %s, nobody remembers what the client from %s with the name %s was told", when, c.of, c.name)
 		}
 	}

@@ -14,9 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -101,16 +100,16 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	before.stop(t)
 
 	// What clients were told is in the status, and in a ConfigMap.
-	handedOut := w.issuer(t).Status.HandedOut
+	handedOut := w.issuer(t).Status.Revisions
 	if len(handedOut) < 2 || handedOut[len(handedOut)-1].Until != nil || len(handedOut[len(handedOut)-1].CABundle) != 2 {
 		t.Errorf("the status has %+v", handedOut)
 	}
 	var memory corev1.ConfigMap
-	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: w.issuer(t).Status.Objects.HandedOutConfigMap}
+	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: w.issuer(t).Status.Objects.RevisionsConfigMap}
 	if err := w.admin.Get(t.Context(), name, &memory); err != nil {
 		t.Fatal(err)
 	}
-	history, err := trust.Read(memory.Data)
+	history, err := serving.Read(memory.Data)
 	if err != nil || history.Current() == nil ||
 		!bytes.Contains(history.Current().Bundle, bytes.TrimSpace(next.CertPEM())) {
 		t.Errorf("remembered is %+v, %v", history.Current(), err)
@@ -143,7 +142,7 @@ func TestARenewalByAnotherCA(t *testing.T) {
 		if issuer.Annotations == nil {
 			issuer.Annotations = map[string]string{}
 		}
-		issuer.Annotations[servingcert.ServeAnnotation] = certs.Fingerprint(leaf.Raw)
+		issuer.Annotations[serving.ServeAnnotation] = certs.Fingerprint(leaf.Raw)
 		return w.admin.Update(t.Context(), issuer)
 	})
 	served(second)

@@ -176,7 +176,7 @@ func TestHintsMend(t *testing.T) {
 			}
 			run(func(s *session.Session) factory.Command { return set(s, "proxy-tls") }).Check(t, 0)
 			if tt.fresh {
-				w.Cluster.HandedOut.Data = map[string]string{}
+				w.Cluster.Revisions.Data = map[string]string{}
 				w.Remember(t, time.Now().Add(-38*24*time.Hour))
 			}
 			tt.world(t, w, func(command func(*session.Session) factory.Command) { run(command).Check(t, 0) })

@@ -21,8 +21,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -90,17 +90,17 @@ func TestRoles(t *testing.T) {
 	w.Remember(t, time.Now().Add(-time.Hour))
 	w.Cluster.Report(w.Proxy.URL(), w.CA.CertPEM())
 	w.Remember(t, time.Now())
-	const handedOut = "pinniped-concierge-handed-out"
+	const handedOut = "pinniped-concierge-revisions"
 	usual, _ := discovery.Objects(&configv1alpha1.CredentialIssuer{}, "pinniped-concierge")
-	usual.HandedOutConfigMap = handedOut
-	w.Cluster.Issuer.Status.Objects, w.Cluster.Issuer.Status.HandedOut = &usual, nil
+	usual.RevisionsConfigMap = handedOut
+	w.Cluster.Issuer.Status.Objects, w.Cluster.Issuer.Status.Revisions = &usual, nil
 	_, err = admin.ApplyConfigMap(t.Context(), "pinniped-concierge", handedOut,
-		map[string]any{"data": w.Cluster.HandedOut.Data}, discovery.ApplyOptions{FieldManager: "agent"})
+		map[string]any{"data": w.Cluster.Revisions.Data}, discovery.ApplyOptions{FieldManager: "agent"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	history, err := trust.Read(w.Cluster.HandedOut.Data)
-	if err != nil || len(history.States) != 2 {
+	history, err := serving.Read(w.Cluster.Revisions.Data)
+	if err != nil || len(history.Revisions) != 2 {
 		t.Fatal(history, err)
 	}
 	for i := range w.Cluster.Issuer.Status.Strategies {
@@ -166,7 +166,7 @@ func TestRoles(t *testing.T) {
 		}, 0},
 		{"operator", []string{"check"}, 0},
 		{"operator", []string{"status"}, ui.ExitNotConverged},
-		{"operator", []string{"clients", "--retire", history.States[0].ID}, 0},
+		{"operator", []string{"clients", "--retire", history.Revisions[0].ID}, 0},
 		{"operator", []string{"history"}, 0},
 		{"operator", []string{"undo", "--wait=false", "--allow", "OldClientsBreak"}, 0},
 		{"operator", []string{"unset", "--wait=false", "--allow", "OldClientsBreak"}, 0},

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -67,7 +67,7 @@ type state struct {
 	// secret is the one with the external certificate; nil when there is none in the namespace, or none is configured.
 	secret *corev1.Secret
 	// history is what the agent remembers of what clients were told.
-	history trust.History
+	history serving.History
 	now     time.Time
 	// owned are Secrets and Services of the namespace that have an owner.
 	owned []found
@@ -175,11 +175,11 @@ func (s *state) gatherTrust(ctx context.Context, cluster *discovery.Client) erro
 			return err
 		}
 	}
-	if objects := typed.Status.Objects; objects != nil && objects.HandedOutConfigMap != "" {
+	if objects := typed.Status.Objects; objects != nil && objects.RevisionsConfigMap != "" {
 		var kept corev1.ConfigMap
-		err := cluster.Object(ctx, in(namespace, core("configmaps"), objects.HandedOutConfigMap)[0], &kept)
+		err := cluster.Object(ctx, in(namespace, core("configmaps"), objects.RevisionsConfigMap)[0], &kept)
 		if err == nil {
-			s.history, err = trust.Read(kept.Data)
+			s.history, err = serving.Read(kept.Data)
 		}
 		if err != nil && !errors.Is(err, discovery.ErrNotFound) {
 			return fmt.Errorf("reading what clients were told until now: %w", err)

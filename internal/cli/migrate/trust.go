@@ -14,8 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -65,7 +64,7 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 	if err != nil || configured == nil || s.secret == nil {
 		return nil, err
 	}
-	in := servingcert.ExternalInput{
+	in := serving.ExternalInput{
 		Name: types.NamespacedName{Namespace: namespace, Name: configured.SecretName}, Secret: s.secret, Spec: *configured,
 		Endpoint: typed.Spec.ImpersonationProxy.ExternalEndpoint, Now: s.now,
 	}
@@ -74,7 +73,7 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 			in.Names = []certs.Name{{Value: at.Host}}
 		}
 	}
-	judged := servingcert.External(in)
+	judged := serving.External(in)
 	var refusal certs.Finding
 	uncovered := func(f certs.Finding) bool { return f.Code == certs.NameNotCovered }
 	switch at := slices.IndexFunc(judged.Warnings, uncovered); {
@@ -85,13 +84,13 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 	default:
 		return nil, nil
 	}
-	generated := trust.Serving{Issuer: &x509.Certificate{}} // of a CA that nobody was told beside this certificate
-	now, told := served(s.secret), trust.History{}
+	generated := serving.Served{Issuer: &x509.Certificate{}} // of a CA that nobody was told beside this certificate
+	now, told := served(s.secret), serving.History{}
 	if info := plan.ProxyInfo(typed); info != nil { // Pinniped remembers nothing: its clients may use each name
 		bundle, _ := plan.Advertised(typed)
-		told = told.With(trust.State{Endpoint: info.Endpoint, Bundle: bundle, Names: trust.NamesOf(now.Chain)})
+		told = told.With(serving.Revision{Endpoint: info.Endpoint, Bundle: bundle, Names: serving.NamesOf(now.Chain)})
 	}
-	j := trust.Judge(trust.Effect(told, trust.Evidence{}, now, generated, s.now))
+	j := serving.Judge(serving.Effect(told, serving.Evidence{}, now, generated, s.now))
 	if !j.Refused {
 		return nil, nil
 	}
@@ -100,7 +99,7 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 		Objects: []string{describe(secretOf(configured))},
 		Message: fmt.Sprintf("the agent refuses this certificate, which Pinniped serves, and would serve its generated one "+
 			"in its place (%s), which locks clients out: %s. Mend the certificate first; \"pinniped ip-tls check\" tells more",
-			servingcert.Sentence(refusal), servingcert.Lost(j)),
+			serving.Sentence(refusal), serving.Summarize(j)),
 	}, nil
 }
 
@@ -113,8 +112,8 @@ func (s *state) lockedOutByPinniped(kubectl) (*result.MigrationFinding, error) {
 		return nil, err
 	}
 	history := plan.Remembered(s.history, typed)
-	j := trust.Judge(trust.Effect(history, trust.Evidence{},
-		plan.InService(typed, history, len(s.history.States) > 0, s.secret), served(s.secret), s.now))
+	j := serving.Judge(serving.Effect(history, serving.Evidence{},
+		plan.InService(typed, history, len(s.history.Revisions) > 0, s.secret), served(s.secret), s.now))
 	if !j.Refused {
 		return nil, nil
 	}
@@ -122,19 +121,19 @@ func (s *state) lockedOutByPinniped(kubectl) (*result.MigrationFinding, error) {
 		Reason: result.MigrationClientsLockedOut, InTheWay: true, Objects: []string{describe(secretOf(configured))},
 		Message: fmt.Sprintf("Pinniped serves what is in this Secret now, and nothing where it cannot, and that locks out "+
 			"clients who work with what the agent serves: %s. Mend the Secret first; \"pinniped ip-tls status\" and "+
-			"\"pinniped ip-tls clients\" tell more", servingcert.Lost(j)),
+			"\"pinniped ip-tls clients\" tell more", serving.Summarize(j)),
 	}, nil
 }
 
 // served is what Pinniped serves of a Secret: whatever it is, if it is a certificate with its key, and else nothing. Of
 // another namespace, it reads none.
-func served(secret *corev1.Secret) trust.Serving {
+func served(secret *corev1.Secret) serving.Served {
 	if secret == nil {
-		return trust.Serving{Off: true}
+		return serving.Served{Off: true}
 	}
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return trust.Serving{Off: true}
+		return serving.Served{Off: true}
 	}
 	chain := make([]*x509.Certificate, 0, len(pair.Certificate))
 	for _, raw := range pair.Certificate {
@@ -142,5 +141,5 @@ func served(secret *corev1.Secret) trust.Serving {
 			chain = append(chain, cert)
 		}
 	}
-	return trust.Serving{Chain: chain}
+	return serving.Served{Chain: chain}
 }

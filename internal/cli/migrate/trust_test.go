@@ -12,7 +12,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -44,12 +44,12 @@ func TestTrust(t *testing.T) {
 		delete(less.Data, key)
 		return less
 	}
-	chain := func(secret *corev1.Secret) (told trust.Told) {
+	chain := func(secret *corev1.Secret) (told serving.Published) {
 		told.Chain, _ = certs.ParseBundle(secret.Data["tls.crt"])
 		told.Endpoint, told.Bundle = "https://proxy.example.com", company.CertPEM()
 		return told
 	}
-	remembered := trust.History{}.Observe(chain(good), now.Add(-24*time.Hour), trust.DefaultMemory)
+	remembered := serving.History{}.Append(chain(good), now.Add(-24*time.Hour), serving.DefaultMemory)
 	advertises := func(secretName string) map[string]any {
 		leaf := chain(good).Chain[0]
 		var object map[string]any

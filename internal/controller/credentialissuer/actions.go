@@ -12,7 +12,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -140,12 +140,12 @@ func (a loadSigner) do(ctx context.Context, r *Reconciler) error {
 // serve puts a certificate into service.
 type serve struct {
 	at          step
-	certificate *servingcert.ServingCertificate
+	certificate *serving.ServingCertificate
 	keptIn      string // the Secret that keeps the copy, if it is one
 
 	// instead is the delegated certificate that it replaces because its permission is gone, or nil. cause says why.
-	instead *servingcert.ServingCertificate
-	cause   *servingcert.Refusal
+	instead *serving.ServingCertificate
+	cause   *serving.Refusal
 }
 
 func (a serve) step() step { return a.at }

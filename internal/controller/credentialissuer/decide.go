@@ -10,7 +10,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -24,7 +24,7 @@ type decision struct {
 	at         endpoint // where clients reach the proxy, unless addressErr is set
 	addressErr error
 	// replaces is the delegated certificate that the actions take out of service, or nil.
-	replaces *servingcert.ServingCertificate
+	replaces *serving.ServingCertificate
 }
 
 func (d *decision) add(actions ...action) { d.actions = append(d.actions, actions...) }
@@ -61,20 +61,20 @@ func decide(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOn}
 	d.at, d.addressErr = chooseEndpoint(spec, s.service)
 	s.loadSigner(&d)
-	serving := s.chooseCertificate(spec, &d)
-	if serving == nil && spec.TLS == nil && d.errs[stepLoad] == nil {
+	inService := s.chooseCertificate(spec, &d)
+	if inService == nil && spec.TLS == nil && d.errs[stepLoad] == nil {
 		d.phase = phaseIdle // there is no address yet that a certificate could be made for
 	}
-	if serving == nil {
+	if inService == nil {
 		s.relabel(spec, &d)
 		return d
 	}
 	d.add(startProxy{})
 	if d.errs[stepLoad] == nil {
-		s.keepLastGood(&d, serving)
+		s.keepLastGood(&d, inService)
 		switch {
 		case s.evaluation.Certificate == nil || d.errs[stepTidy] != nil:
-		case serving.Delegated:
+		case inService.Delegated:
 			s.keepGenerated(spec, &d)
 		default:
 			s.keepCA(&d)
@@ -90,11 +90,11 @@ func decide(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
 // started, serves what was served last.
 func decideWithoutSpec(s seen) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOn}
-	serving := s.serving
-	if serving == nil {
-		serving = s.serveLastGood(&d)
+	inService := s.serving
+	if inService == nil {
+		inService = s.serveLastGood(&d)
 	}
-	if serving == nil {
+	if inService == nil {
 		d.phase = phaseLost
 		return d
 	}
@@ -121,7 +121,7 @@ func (s *seen) judge() {
 
 // renewed returns the certificate that a renewed one would replace, or nil: what is in service, and on a replica that has
 // just started what the others serve.
-func (s *seen) renewed() *servingcert.ServingCertificate {
+func (s *seen) renewed() *serving.ServingCertificate {
 	if s.serving != nil {
 		return s.serving
 	}
@@ -130,7 +130,7 @@ func (s *seen) renewed() *servingcert.ServingCertificate {
 
 // overlap lets a renewed certificate wait if clients would refuse it that accept the one in service.
 func (s *seen) overlap(spec configv1alpha1.ImpersonationProxySpec) {
-	renewal := servingcert.Renewal{
+	renewal := serving.Renewal{
 		InService: s.renewed(), History: s.history, Spec: *spec.TLS, Serve: s.serveNow, Now: s.now,
 	}
 	if at, err := chooseEndpoint(spec, s.service); err == nil {
@@ -140,12 +140,12 @@ func (s *seen) overlap(spec configv1alpha1.ImpersonationProxySpec) {
 }
 
 // lastGood returns the last good certificate, of which there is a copy, or nil.
-func (s *seen) lastGood() *servingcert.ServingCertificate {
+func (s *seen) lastGood() *serving.ServingCertificate {
 	kept := s.secrets[s.names.LastGoodSecret]
 	if kept.secret == nil {
 		return nil
 	}
-	certificate, err := servingcert.LastGood(kept.secret)
+	certificate, err := serving.LastGood(kept.secret)
 	if err != nil {
 		return nil
 	}
@@ -153,12 +153,12 @@ func (s *seen) lastGood() *servingcert.ServingCertificate {
 }
 
 // stillGenerated returns the generated certificate as it is, or nil.
-func (s *seen) stillGenerated() *servingcert.ServingCertificate {
+func (s *seen) stillGenerated() *serving.ServingCertificate {
 	generated, ca := s.secrets[s.names.TLSSecret], s.secrets[s.names.CASecret]
 	if generated.secret == nil || ca.secret == nil {
 		return nil
 	}
-	return servingcert.StillGenerated(generated.secret, ca.secret)
+	return serving.StillGenerated(generated.secret, ca.secret)
 }
 
 // chooseCertificate adds the actions that put the right certificate into service, and returns the certificate that
@@ -166,69 +166,69 @@ func (s *seen) stillGenerated() *servingcert.ServingCertificate {
 func (s *seen) chooseCertificate(
 	spec configv1alpha1.ImpersonationProxySpec,
 	d *decision,
-) *servingcert.ServingCertificate {
+) *serving.ServingCertificate {
 	if spec.TLS == nil {
 		if d.addressErr != nil {
 			return s.serving
 		}
-		return s.serveGenerated(d, servingcert.GeneratedNames(d.at.host, spec, s.service))
+		return s.serveGenerated(d, serving.GeneratedNames(d.at.host, spec, s.service))
 	}
 	d.fail(stepLoad, s.evaluationErr)
-	serving := s.serving
+	inService := s.serving
 	switch {
 	case s.evaluation.Certificate != nil:
-		serving = s.evaluation.Certificate
-		s.serve(d, stepLoad, serve{certificate: serving})
-	case serving == nil:
-		serving = s.serveLastGood(d)
+		inService = s.evaluation.Certificate
+		s.serve(d, stepLoad, serve{certificate: inService})
+	case inService == nil:
+		inService = s.serveLastGood(d)
 	}
-	if d.addressErr == nil && s.needsFallback(d, serving) {
-		serving = s.serveGenerated(d, servingcert.GeneratedNames(d.at.host, spec, s.service))
+	if d.addressErr == nil && s.needsFallback(d, inService) {
+		inService = s.serveGenerated(d, serving.GeneratedNames(d.at.host, spec, s.service))
 	}
-	return serving
+	return inService
 }
 
 // needsFallback reports whether the generated certificate is to be served where a delegated one must not be: in
 // place of one whose permission is gone, and for one that is not permitted while only a generated one or none is
 // there to be served. Any other external certificate stays.
-func (s *seen) needsFallback(d *decision, serving *servingcert.ServingCertificate) bool {
-	if serving == nil || serving.Source == servingcert.SourceGenerated {
+func (s *seen) needsFallback(d *decision, inService *serving.ServingCertificate) bool {
+	if inService == nil || inService.Source == serving.SourceGenerated {
 		refusal := s.evaluation.Refusal
 		return refusal != nil && refusal.Finding.Code == certs.SecretNotPermitted
 	}
-	if serving != s.serving || !serving.Delegated {
+	if inService != s.serving || !inService.Delegated {
 		return false
 	}
 	d.fail(stepLoad, s.withdrawnErr)
 	if s.withdrawn != nil {
-		d.replaces = serving
+		d.replaces = inService
 	}
 	return s.withdrawn != nil
 }
 
 // serveGenerated adds what puts a generated certificate for names into service. It returns what is then in service.
-func (s *seen) serveGenerated(d *decision, names certs.SANs) *servingcert.ServingCertificate {
+func (s *seen) serveGenerated(d *decision, names certs.SANs) *serving.ServingCertificate {
 	ca := s.maintain(d, stepLoad, stepLoad, s.names.generatedCA(), s.inspectCA(), nil)
 	if ca == nil {
 		return s.serving
 	}
 	name := s.local(s.names.TLSSecret)
-	put := func(state *issuedcert.State, at step) *servingcert.ServingCertificate {
-		certificate := servingcert.FromGenerated(state, name)
+	put := func(state *issuedcert.State, at step) *serving.ServingCertificate {
+		certificate := serving.FromGenerated(state, name)
 		s.serve(d, at, serve{certificate: certificate, instead: d.replaces, cause: s.withdrawn})
 		return certificate
 	}
 	read := s.secrets[s.names.TLSSecret]
 	state := inspected{err: read.err, secret: read.secret}
 	if read.err == nil {
-		state.state = issuedcert.InspectUnder(ca, servingcert.GeneratedServing(names), read.secret, s.now)
+		state.state = issuedcert.InspectUnder(ca, serving.GeneratedServing(names), read.secret, s.now)
 	}
-	serving := s.serving
-	if still := s.stillGenerated(); serving == nil && still != nil && state.faultIs(issuedcert.SANMismatch) {
+	inService := s.serving
+	if still := s.stillGenerated(); inService == nil && still != nil && state.faultIs(issuedcert.SANMismatch) {
 		// A replica that has just started serves what the others still serve. The leader may be of another version, and
 		// find nothing wrong with these names.
 		s.serve(d, stepLoad, serve{certificate: still})
-		serving = still
+		inService = still
 	}
 	s.maintain(
 		d,
@@ -237,23 +237,23 @@ func (s *seen) serveGenerated(d *decision, names certs.SANs) *servingcert.Servin
 		s.names.generatedServing(),
 		state,
 		func(state *issuedcert.State, at step) {
-			serving = put(state, at)
+			inService = put(state, at)
 		},
 	)
-	return serving
+	return inService
 }
 
 // serveLastGood adds what a replica does that has just started while the external certificate is refused: it serves
 // what the other replicas still serve. That is the last good certificate, else the generated one that it is to
 // replace.
-func (s *seen) serveLastGood(d *decision) *servingcert.ServingCertificate {
+func (s *seen) serveLastGood(d *decision) *serving.ServingCertificate {
 	kept := s.secrets[s.names.LastGoodSecret]
 	d.fail(stepLoad, kept.err)
 	if kept.err != nil {
 		return nil
 	}
 	if kept.secret != nil {
-		certificate, err := servingcert.LastGood(kept.secret)
+		certificate, err := serving.LastGood(kept.secret)
 		if err == nil {
 			s.serve(d, stepLoad, serve{certificate: certificate, keptIn: s.names.LastGoodSecret})
 			return certificate
@@ -314,7 +314,7 @@ func (s *seen) inspectCA() inspected {
 	if read.err != nil {
 		return inspected{err: read.err}
 	}
-	return inspected{secret: read.secret, state: issuedcert.Inspect(servingcert.GeneratedCA(), read.secret, s.now)}
+	return inspected{secret: read.secret, state: issuedcert.Inspect(serving.GeneratedCA(), read.secret, s.now)}
 }
 
 // maintain adds what makes an issued Secret good, and then what uses it: use is called with the state to be used,
@@ -405,7 +405,7 @@ func (s *seen) ours(spec configv1alpha1.ImpersonationProxySpec, secret *corev1.S
 	case s.names.TLSSecret:
 		return s.stillGenerated() != nil
 	case s.names.LastGoodSecret:
-		return servingcert.IsLastGood(secret)
+		return serving.IsLastGood(secret)
 	}
 	return true
 }
@@ -440,7 +440,7 @@ func (s *seen) keepGenerated(spec configv1alpha1.ImpersonationProxySpec, d *deci
 	if signing == nil || read.err != nil {
 		return // it may be there all the same, and nothing else has changed
 	}
-	names := servingcert.GeneratedServing(servingcert.GeneratedNames(d.at.host, spec, s.service))
+	names := serving.GeneratedServing(serving.GeneratedNames(d.at.host, spec, s.service))
 	leaf := inspected{secret: read.secret, state: issuedcert.InspectUnder(signing, names, read.secret, s.now)}
 	if s.leads || leaf.state.Verdict() == nil {
 		s.maintain(d, stepTidy, stepTidy, s.names.generatedServing(), leaf, nil)
@@ -449,9 +449,9 @@ func (s *seen) keepGenerated(spec configv1alpha1.ImpersonationProxySpec, d *deci
 
 // keepLastGood lets the leader keep a copy of the external certificate in service, for replicas that start while
 // its Secret is bad. When something else is served, or nothing, the copy is removed.
-func (s *seen) keepLastGood(d *decision, serving *servingcert.ServingCertificate) {
+func (s *seen) keepLastGood(d *decision, inService *serving.ServingCertificate) {
 	name := s.local(s.names.LastGoodSecret)
-	if !s.leads || serving != nil && serving.Secret == name {
+	if !s.leads || inService != nil && inService.Secret == name {
 		return // also when an admin named that very Secret
 	}
 	failed := func(err error) { d.fail(stepTidy, coded(configv1alpha1.CodeLastGoodNotKept, err)) }
@@ -460,19 +460,19 @@ func (s *seen) keepLastGood(d *decision, serving *servingcert.ServingCertificate
 	case kept.err != nil:
 		failed(kept.err)
 		return
-	case !servingcert.KeepsLastGood(serving):
-		if kept.secret != nil && servingcert.IsLastGood(kept.secret) {
+	case !serving.KeepsLastGood(inService):
+		if kept.secret != nil && serving.IsLastGood(kept.secret) {
 			d.add(removeSecret{kept.secret})
 		}
 		return
 	}
-	data, err := servingcert.LastGoodData(serving)
+	data, err := serving.LastGoodData(inService)
 	if err != nil {
 		failed(err)
 		return
 	}
-	if !servingcert.SameData(kept.secret, data) {
-		d.add(writeCopy{name: name, data: data, read: kept.secret, sha256: serving.SHA256()})
+	if !serving.SameData(kept.secret, data) {
+		d.add(writeCopy{name: name, data: data, read: kept.secret, sha256: inService.SHA256()})
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -24,7 +24,7 @@ var decideNoon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 // world is what the cases of TestDecide are made of.
 type world struct {
 	ca, leaf, signer    *issuedcert.State
-	generated, external *servingcert.ServingCertificate
+	generated, external *serving.ServingCertificate
 }
 
 func newWorld(t *testing.T) world {
@@ -38,13 +38,13 @@ func newWorld(t *testing.T) world {
 	}
 	var w world
 	w.signer = made(issuedcert.Inspect(signerPolicy(), nil, decideNoon))
-	w.ca = made(issuedcert.Inspect(servingcert.GeneratedCA(), nil, decideNoon))
+	w.ca = made(issuedcert.Inspect(serving.GeneratedCA(), nil, decideNoon))
 	names := certs.SANs{DNSNames: []string{"proxy.example.com"}}
-	w.leaf = made(issuedcert.InspectUnder(w.ca.CA, servingcert.GeneratedServing(names), nil, decideNoon))
-	w.generated = servingcert.FromGenerated(w.leaf, types.NamespacedName{Namespace: "ns", Name: testNames.TLSSecret})
-	elsewhere := made(issuedcert.InspectUnder(w.signer.CA, servingcert.GeneratedServing(names), nil, decideNoon))
-	w.external = &servingcert.ServingCertificate{
-		Certificate: *elsewhere.Certificate, Source: servingcert.SourceExternal,
+	w.leaf = made(issuedcert.InspectUnder(w.ca.CA, serving.GeneratedServing(names), nil, decideNoon))
+	w.generated = serving.FromGenerated(w.leaf, types.NamespacedName{Namespace: "ns", Name: testNames.TLSSecret})
+	elsewhere := made(issuedcert.InspectUnder(w.signer.CA, serving.GeneratedServing(names), nil, decideNoon))
+	w.external = &serving.ServingCertificate{
+		Certificate: *elsewhere.Certificate, Source: serving.SourceExternal,
 		Secret: types.NamespacedName{Namespace: "ns", Name: "external"},
 	}
 	return w
@@ -68,8 +68,8 @@ func (s *seen) put(name string, data map[string][]byte) {
 	}
 }
 
-func refusal(code certs.Code) servingcert.Evaluation {
-	return servingcert.Evaluation{Refusal: &servingcert.Refusal{Finding: certs.NewFinding(code, "m")}}
+func refusal(code certs.Code) serving.Evaluation {
+	return serving.Evaluation{Refusal: &serving.Refusal{Finding: certs.NewFinding(code, "m")}}
 }
 
 func TestDecide(t *testing.T) {
@@ -79,7 +79,7 @@ func TestDecide(t *testing.T) {
 	tls := &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}
 	delegated := *w.external
 	delegated.Delegated, delegated.Secret.Namespace = true, "shared"
-	copyOf, err := servingcert.LastGoodData(w.external)
+	copyOf, err := serving.LastGoodData(w.external)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,7 +389,7 @@ func TestDecide(t *testing.T) {
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	copyOf, err := servingcert.LastGoodData(w.external)
+	copyOf, err := serving.LastGoodData(w.external)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +401,7 @@ func TestJudge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	evaluation := servingcert.External(servingcert.ExternalInput{
+	evaluation := serving.External(serving.ExternalInput{
 		Name: types.NamespacedName{Namespace: "ns", Name: "external"},
 		Secret: &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{
 			"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": pki.CertPEM(),
@@ -436,7 +436,7 @@ func TestJudge(t *testing.T) {
 func TestDecideOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	copyOf, err := servingcert.LastGoodData(w.external)
+	copyOf, err := serving.LastGoodData(w.external)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -487,7 +487,7 @@ func TestStrategy(t *testing.T) {
 		see        func(s *seen)
 		serviceErr error
 		failed     map[step]error
-		serving    *servingcert.ServingCertificate
+		serving    *serving.ServingCertificate
 		reason     configv1alpha1.StrategyReason
 		message    string
 		frontend   bool
@@ -544,7 +544,7 @@ func TestStrategy(t *testing.T) {
 		{
 			name: "does not claim to listen with a certificate that was withdrawn just now", spec: tls,
 			see:    func(s *seen) { s.evaluation.Certificate = &delegated },
-			reason: "ErrorDuringSetup", message: servingcert.ErrNoCertificate.Error(),
+			reason: "ErrorDuringSetup", message: serving.ErrNoCertificate.Error(),
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -37,20 +37,20 @@ func (r *Reconciler) externalSecret(
 
 // mayUse returns why a Secret of another namespace may not be used, or nil. It is called before the Secret is read,
 // so that the answer does not tell whether the Secret exists.
-func (r *Reconciler) mayUse(ctx context.Context, secret types.NamespacedName) (*servingcert.Refusal, error) {
+func (r *Reconciler) mayUse(ctx context.Context, secret types.NamespacedName) (*serving.Refusal, error) {
 	outcome, err := r.Permissions.Get(ctx, secret)
 	if err != nil || outcome == delegation.Permitted {
 		return nil, coded(configv1alpha1.CodePermissionUnknown, err)
 	}
 	// Everything known about the Secret is dropped, with the key.
 	r.Secrets.Forget(func(name types.NamespacedName) bool { return name != secret })
-	return &servingcert.Refusal{Finding: delegation.Refusal(outcome, secret, r.Namespace)}, nil
+	return &serving.Refusal{Finding: delegation.Refusal(outcome, secret, r.Namespace)}, nil
 }
 
 // forgetPermissions stops following what is neither configured nor served.
 func (r *Reconciler) forgetPermissions(configured types.NamespacedName) {
-	serving := r.Holder.Current()
+	inService := r.Holder.Current()
 	r.Permissions.Forget(func(name types.NamespacedName) bool {
-		return name == configured || serving != nil && serving.Delegated && name == serving.Secret
+		return name == configured || inService != nil && inService.Delegated && name == inService.Secret
 	})
 }

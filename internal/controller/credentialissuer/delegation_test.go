@@ -19,7 +19,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -93,7 +93,7 @@ func serves(t *testing.T, limit time.Duration, sha256 string, replicas ...*repli
 	for i, r := range replicas {
 		for {
 			current := r.Holder.Current()
-			if current != nil && (sha256 == "" && current.Source == servingcert.SourceGenerated ||
+			if current != nil && (sha256 == "" && current.Source == serving.SourceGenerated ||
 				current.SHA256() == sha256 && current.Delegated && current.Secret == shared) {
 				break
 			}

@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -63,7 +63,7 @@ func (r *Reconciler) tell(
 }
 
 // tellWaiting makes one event of a renewed certificate that waits (nil for none). The status may tell of it already.
-func (r *Reconciler) tellWaiting(issuer *configv1alpha1.CredentialIssuer, waiting *servingcert.Waiting) {
+func (r *Reconciler) tellWaiting(issuer *configv1alpha1.CredentialIssuer, waiting *serving.Waiting) {
 	sha256 := ""
 	if waiting != nil {
 		sha256 = waiting.Certificate.SHA256()

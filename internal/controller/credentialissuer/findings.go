@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -71,7 +71,7 @@ func findingsOf(err error) []configv1alpha1.StrategyFinding {
 		}
 		return all
 	}
-	var refusal *servingcert.Refusal
+	var refusal *serving.Refusal
 	if errors.As(err, &refusal) {
 		return []configv1alpha1.StrategyFinding{certificateFinding(refusal.Finding, configv1alpha1.FindingError)}
 	}
@@ -96,7 +96,7 @@ func codeOf(err error) string {
 // besides returns what there is to say about the certificate that the spec asks for, whatever decides the
 // strategy's status, and what others warn of; nil is nothing.
 func besides(
-	evaluation servingcert.Evaluation,
+	evaluation serving.Evaluation,
 	others ...*configv1alpha1.StrategyFinding,
 ) []configv1alpha1.StrategyFinding {
 	var all []configv1alpha1.StrategyFinding

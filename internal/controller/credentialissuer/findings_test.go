@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -182,7 +182,7 @@ func TestObjects(t *testing.T) {
 	want := &configv1alpha1.ObjectNames{
 		Namespace: "ns", LoadBalancerService: "lb", ClusterIPService: "ip", GeneratedCertificateSecret: "generated-tls",
 		GeneratedCASecret: "generated-ca", LastGoodCertificateSecret: "last-good",
-		HandedOutConfigMap: "handed-out",
+		RevisionsConfigMap: "handed-out",
 	}
 	if diff := cmp.Diff(want, (&Reconciler{Namespace: "ns", Names: testNames}).objects()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -192,7 +192,7 @@ func TestObjects(t *testing.T) {
 func TestFindingsOf(t *testing.T) {
 	t.Parallel()
 	refused := func(code certs.Code) error {
-		return &servingcert.Refusal{Finding: certs.Finding{Code: code, Message: "m", Hint: "h"}}
+		return &serving.Refusal{Finding: certs.Finding{Code: code, Message: "m", Hint: "h"}}
 	}
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, "s", errors.New("x"))
 	for _, test := range []struct {
@@ -255,8 +255,8 @@ func TestWithFindings(t *testing.T) {
 		}
 		return all
 	}
-	evaluation := servingcert.Evaluation{
-		Refusal:  &servingcert.Refusal{Finding: certs.NewFinding(certs.KeyMismatch, "a")},
+	evaluation := serving.Evaluation{
+		Refusal:  &serving.Refusal{Finding: certs.NewFinding(certs.KeyMismatch, "a")},
 		Further:  []certs.Finding{certs.NewFinding(certs.Expired, "b")},
 		Warnings: []certs.Finding{certs.NewFinding(certs.NameNotCovered, "c"), certs.NewFinding(certs.BundleEmpty, "d")},
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -69,7 +69,7 @@ func TestIsNew(t *testing.T) {
 		{"is so when nothing is there", seen{secrets: map[string]ownSecret{"signer": {}}}, true},
 		{"is not when a CA is left", seen{secrets: map[string]ownSecret{"ca": {secret: &corev1.Secret{}}}}, false},
 		{"is not when that is unknown", seen{secrets: map[string]ownSecret{"ca": {err: errors.New("no answer")}}}, false},
-		{"is not while something is served", seen{serving: &servingcert.ServingCertificate{}}, false},
+		{"is not while something is served", seen{serving: &serving.ServingCertificate{}}, false},
 	} {
 		if got := test.seen.isNew(); got != test.want {
 			t.Errorf("it %s: got %v", test.name, got)

@@ -16,61 +16,60 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // handedOut returns what clients were told, as far as this replica can read that.
-func (r *Reconciler) handedOut(ctx context.Context) trust.History {
-	there, found, err := r.ConfigMaps.Get(ctx, r.local(r.Names.HandedOutConfigMap))
+func (r *Reconciler) revisions(ctx context.Context) serving.History {
+	there, found, err := r.ConfigMaps.Get(ctx, r.local(r.Names.RevisionsConfigMap))
 	if err != nil || !found {
-		return trust.History{} // the leader tells it where it cannot be read
+		return serving.History{} // the leader tells it where it cannot be read
 	}
-	history, _ := trust.Read(there.Data)
+	history, _ := serving.Read(there.Data)
 	return history
 }
 
 // memoryTimeout bounds how long a report waits for the API server to take what is to be remembered.
-const memoryTimeout = 5 * time.Second
+const revisionsTimeout = 5 * time.Second
 
 // memory is what the goroutine that writes reports knows of what clients were told, while this replica leads.
 type memory struct {
-	current bool                // what the status advertised when this replica began to lead is remembered
-	history trust.History       // as it was last; written, unless unsaved
-	unsaved bool                // writing it failed
-	told    trust.Told          // the latest that is remembered
-	chain   []*x509.Certificate // the latest certificate that was in service
+	current   bool                // what the status advertised when this replica began to lead is remembered
+	history   serving.History     // as it was last; written, unless unsaved
+	unsaved   bool                // writing it failed
+	published serving.Published   // the latest that is remembered
+	chain     []*x509.Certificate // the latest certificate that was in service
 }
 
 // toldBy returns what a report tells clients.
-func toldBy(of report) trust.Told {
+func publishedBy(of report) serving.Published {
 	if of.serving == nil {
-		return trust.Told{}
+		return serving.Published{}
 	}
-	told := trust.Told{Chain: of.serving.Chain()}
+	told := serving.Published{Chain: of.serving.Chain()}
 	if endpoint, bundle, found := frontendInfo(of.proxy); found {
 		told.Endpoint, told.Bundle = endpoint, bundle
-		if of.serving.Source == servingcert.SourceGenerated {
+		if of.serving.Source == serving.SourceGenerated {
 			// The agent puts the load balancer's addresses into it as well, which no client was told.
-			told.Names = []string{(&trust.State{Endpoint: endpoint}).Host()}
+			told.Names = []string{(&serving.Revision{Endpoint: endpoint}).Host()}
 		}
 	}
 	return told
 }
 
 // toldBefore returns what the status of a CredentialIssuer tells clients, and since when.
-func toldBefore(issuer *configv1alpha1.CredentialIssuer) (told trust.Told, since time.Time) {
+func publishedBefore(issuer *configv1alpha1.CredentialIssuer) (told serving.Published, since time.Time) {
 	strategy := reportedProxy(issuer)
 	endpoint, bundle, found := frontendInfo(strategy)
 	if !found {
-		return trust.Told{}, time.Time{} // no client could use it
+		return serving.Published{}, time.Time{} // no client could use it
 	}
-	told = trust.Told{Endpoint: endpoint, Bundle: bundle}
-	if serving := issuer.Status.ServingCertificate; serving != nil &&
-		serving.Source == configv1alpha1.ServingCertificateSecret {
-		told.Names = slices.Concat(serving.DNSNames, serving.IPAddresses)
+	told = serving.Published{Endpoint: endpoint, Bundle: bundle}
+	if inService := issuer.Status.ServingCertificate; inService != nil &&
+		inService.Source == configv1alpha1.ServingCertificateSecret {
+		told.Names = slices.Concat(inService.DNSNames, inService.IPAddresses)
 	}
 	return told, strategy.LastUpdateTime.Time
 }
@@ -78,14 +77,14 @@ func toldBefore(issuer *configv1alpha1.CredentialIssuer) (told trust.Told, since
 // sinceStatus returns the history with what the status of the CredentialIssuer advertises, if that is not what was
 // remembered last: another program has written the status, or nothing was remembered yet.
 func sinceStatus(
-	h trust.History, issuer *configv1alpha1.CredentialIssuer, now time.Time, memory time.Duration,
-) trust.History {
-	told, since := toldBefore(issuer)
+	h serving.History, issuer *configv1alpha1.CredentialIssuer, now time.Time, memory time.Duration,
+) serving.History {
+	told, since := publishedBefore(issuer)
 	open := h.Current()
 	if told.Endpoint == "" || open != nil && open.Endpoint == told.Endpoint && certs.SameBundle(open.Bundle, told.Bundle) {
 		return h
 	}
-	for _, s := range h.States { // the time of the status may be that of an older entry
+	for _, s := range h.Revisions { // the time of the status may be that of an older entry
 		for _, at := range []time.Time{s.Opened, s.Until} {
 			if at.After(since) {
 				since = at
@@ -96,89 +95,89 @@ func sinceStatus(
 		since = now
 	}
 	chain := h.Chain
-	h = h.Observe(told, since, memory)
+	h = h.Append(told, since, memory)
 	h.Chain = chain
 	return h
 }
 
 // rememberHandedOut remembers what the report tells clients, before the status does. It returns what they were told, also
 // when that could not be written.
-func (r *Reconciler) rememberHandedOut(ctx context.Context, of report) (trust.History, error) {
-	ctx, cancel := context.WithTimeout(ctx, memoryTimeout)
+func (r *Reconciler) appendRevision(ctx context.Context, of report) (serving.History, error) {
+	ctx, cancel := context.WithTimeout(ctx, revisionsTimeout)
 	defer cancel()
-	m, told := &r.memory, toldBy(of)
-	there, found, err := r.ConfigMaps.Get(ctx, r.local(r.Names.HandedOutConfigMap))
-	if err == nil && found && m.current && !m.unsaved && sameTold(m.told, told) {
-		history, err := trust.Read(there.Data)
-		next := history.Observe(told, r.Clock.Now(), r.Memory)
+	m, told := &r.memory, publishedBy(of)
+	there, found, err := r.ConfigMaps.Get(ctx, r.local(r.Names.RevisionsConfigMap))
+	if err == nil && found && m.current && !m.unsaved && samePublished(m.published, told) {
+		history, err := serving.Read(there.Data)
+		next := history.Append(told, r.Clock.Now(), r.RevisionRetention)
 		if err == nil && r.remembers(there, next) {
 			m.history = next
 			return next, nil
 		}
 	}
 	for err == nil || apierrors.IsConflict(err) {
-		var next trust.History
-		if next, err = r.rememberOnce(ctx, of.issuer, told); err == nil {
-			m.current, m.unsaved, m.told, m.history = true, false, told, next
+		var next serving.History
+		if next, err = r.appendOnce(ctx, of.issuer, told); err == nil {
+			m.current, m.unsaved, m.published, m.history = true, false, told, next
 			return next, nil
 		}
 	}
-	r.tellOldClients(ctx, of.issuer, m.history, told.Chain)
-	m.history, m.unsaved = m.history.Observe(told, r.Clock.Now(), r.Memory), true
+	r.reportBrokenClients(ctx, of.issuer, m.history, told.Chain)
+	m.history, m.unsaved = m.history.Append(told, r.Clock.Now(), r.RevisionRetention), true
 	return m.history, fmt.Errorf("remembering what clients are told, in ConfigMap %s: %w",
-		r.local(r.Names.HandedOutConfigMap), err)
+		r.local(r.Names.RevisionsConfigMap), err)
 }
 
 // rememberOnce writes what is to be remembered, unless the ConfigMap changes meanwhile.
-func (r *Reconciler) rememberOnce(
-	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, told trust.Told,
-) (trust.History, error) {
-	m, name, now := &r.memory, r.local(r.Names.HandedOutConfigMap), r.Clock.Now()
+func (r *Reconciler) appendOnce(
+	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, told serving.Published,
+) (serving.History, error) {
+	m, name, now := &r.memory, r.local(r.Names.RevisionsConfigMap), r.Clock.Now()
 	there := &corev1.ConfigMap{}
 	if err := client.IgnoreNotFound(r.Live.Get(ctx, name, there)); err != nil {
-		return trust.History{}, err
+		return serving.History{}, err
 	}
-	history, err := trust.Read(there.Data)
+	history, err := serving.Read(there.Data)
 	switch {
 	case err != nil:
-		return trust.History{}, err
-	case m.current && (m.unsaved || there.Data[trust.StatesKey] == ""):
+		return serving.History{}, err
+	case m.current && (m.unsaved || there.Data[serving.RevisionsKey] == ""):
 		history = m.history // also where somebody has deleted it
 	case !m.current:
 		live := &configv1alpha1.CredentialIssuer{} // the informer may not have what the last leader wrote
 		if r.Live.Get(ctx, client.ObjectKeyFromObject(issuer), live) != nil {
 			live = issuer
 		}
-		history = sinceStatus(history, live, now, r.Memory)
+		history = sinceStatus(history, live, now, r.RevisionRetention)
 	}
-	r.tellOldClients(ctx, issuer, history, told.Chain)
-	next := history.Observe(told, now, r.Memory)
-	if r.remembers(there, next) || len(next.States) == 0 && there.Name == "" {
+	r.reportBrokenClients(ctx, issuer, history, told.Chain)
+	next := history.Append(told, now, r.RevisionRetention)
+	if r.remembers(there, next) || len(next.Revisions) == 0 && there.Name == "" {
 		return next, nil
 	}
 	content := corev1ac.ConfigMap(name.Name, name.Namespace).WithLabels(r.Labels).
-		WithData(map[string]string{trust.StatesKey: string(next.Encode())})
+		WithData(map[string]string{serving.RevisionsKey: string(next.Encode())})
 	if there.ResourceVersion != "" {
 		content.WithResourceVersion(there.ResourceVersion)
 	}
 	if err := r.Client.Apply(ctx, content, client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
-		return trust.History{}, err
+		return serving.History{}, err
 	}
-	log.FromContext(ctx).V(2).Info("Remembered what clients are told", "configMap", name, "states", len(next.States))
+	log.FromContext(ctx).V(2).Info("Remembered what clients are told", "configMap", name, "states", len(next.Revisions))
 	return next, nil
 }
 
 // remembers says whether the ConfigMap is as it should be.
-func (r *Reconciler) remembers(there *corev1.ConfigMap, next trust.History) bool {
+func (r *Reconciler) remembers(there *corev1.ConfigMap, next serving.History) bool {
 	for key, value := range r.Labels {
 		if there.Labels[key] != value {
 			return false
 		}
 	}
-	return there.Data[trust.StatesKey] == string(next.Encode())
+	return there.Data[serving.RevisionsKey] == string(next.Encode())
 }
 
-func sameTold(a, b trust.Told) bool {
+func samePublished(a, b serving.Published) bool {
 	if a.Endpoint != b.Endpoint || !bytes.Equal(a.Bundle, b.Bundle) || len(a.Chain) != len(b.Chain) {
 		return false
 	}
@@ -192,10 +191,10 @@ func sameTold(a, b trust.Told) bool {
 
 // tellOldClients tells, by an event and in the log, whom the certificate that is in service now locks out. The agent
 // does not refuse such a certificate where somebody has decided for it.
-func (r *Reconciler) tellOldClients(
-	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, h trust.History, chain []*x509.Certificate,
+func (r *Reconciler) reportBrokenClients(
+	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, h serving.History, chain []*x509.Certificate,
 ) {
-	before := trust.Serving{Chain: h.Chain}
+	before := serving.Served{Chain: h.Chain}
 	if len(r.memory.chain) > 0 {
 		before.Chain = r.memory.chain
 	}
@@ -203,11 +202,11 @@ func (r *Reconciler) tellOldClients(
 		return
 	}
 	r.memory.chain = chain
-	judged := trust.Judge(trust.Effect(h, trust.Evidence{}, before, trust.Serving{Chain: chain}, r.Clock.Now()))
-	if len(judged.Lost) == 0 {
+	judged := serving.Judge(serving.Effect(h, serving.Evidence{}, before, serving.Served{Chain: chain}, r.Clock.Now()))
+	if len(judged.Broken) == 0 {
 		return
 	}
-	problem := string(certs.OldClientsBreak) + ": " + servingcert.Lost(judged) +
+	problem := string(certs.OldClientsBreak) + ": " + serving.Summarize(judged) +
 		" (\"pinniped kubeconfig rotate\" puts the CA bundle that is advertised now into kubeconfigs)"
 	logs.Warn(ctx, "Put a certificate into service that kubeconfigs handed out before do not accept",
 		"sha256", certs.Fingerprint(chain[0].Raw), "problem", problem)
@@ -215,14 +214,14 @@ func (r *Reconciler) tellOldClients(
 }
 
 // handedOutStatus sums up for the status what clients were told. What an administrator has retired is left out.
-func handedOutStatus(h trust.History) []configv1alpha1.HandedOutState {
-	var all []configv1alpha1.HandedOutState
-	for i := range h.States {
-		s := &h.States[i]
+func revisionsStatus(h serving.History) []configv1alpha1.RevisionStatus {
+	var all []configv1alpha1.RevisionStatus
+	for i := range h.Revisions {
+		s := &h.Revisions[i]
 		if s.Ended() {
 			continue
 		}
-		state := configv1alpha1.HandedOutState{
+		state := configv1alpha1.RevisionStatus{
 			ID: s.ID, Since: metav1.NewTime(s.Since).Rfc3339Copy(), Endpoint: s.Endpoint, CABundle: s.Fingerprints(),
 			Names: s.Names,
 		}

@@ -21,29 +21,29 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // remembered returns the ConfigMap in which the agent remembers what clients were told, and what is in it.
-func (r *replica) remembered(t *testing.T) (*corev1.ConfigMap, trust.History, error) {
+func (r *replica) remembered(t *testing.T) (*corev1.ConfigMap, serving.History, error) {
 	t.Helper()
 	var there corev1.ConfigMap
-	name := types.NamespacedName{Namespace: r.Namespace, Name: testNames.HandedOutConfigMap}
+	name := types.NamespacedName{Namespace: r.Namespace, Name: testNames.RevisionsConfigMap}
 	if err := r.live.Get(t.Context(), name, &there); err != nil {
-		return nil, trust.History{}, err
+		return nil, serving.History{}, err
 	}
-	history, err := trust.Read(there.Data)
+	history, err := serving.Read(there.Data)
 	return &there, history, err
 }
 
 // waitForStates waits until the memory has states with these CAs in their bundles, the latest last, and the status sums
 // up the same.
-func (r *replica) waitForStates(t *testing.T, want ...string) trust.History {
+func (r *replica) waitForStates(t *testing.T, want ...string) serving.History {
 	t.Helper()
-	var history trust.History
+	var history serving.History
 	testkit.Eventually(t, waitLimit, func() error {
 		var issuer configv1alpha1.CredentialIssuer
 		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
@@ -54,14 +54,14 @@ func (r *replica) waitForStates(t *testing.T, want ...string) trust.History {
 			return err
 		}
 		var got, told []string
-		for _, s := range history.States {
+		for _, s := range history.Revisions {
 			got = append(got, commonNames(s.Bundle))
 			if !s.Ended() {
 				told = append(told, s.ID)
 			}
 		}
 		var summed []string
-		for _, s := range issuer.Status.HandedOut {
+		for _, s := range issuer.Status.Revisions {
 			summed = append(summed, s.ID)
 		}
 		if !slices.Equal(got, want) || !slices.Equal(told, summed) {
@@ -166,7 +166,7 @@ func TestHandedOut(t *testing.T) {
 	}
 	leads(observer)
 	history := leader.waitForStates(t, "pinniped", "one")
-	if was := history.States[0]; !was.Since.Equal(began.Time) || was.Until.IsZero() || was.Endpoint != "https://"+name {
+	if was := history.Revisions[0]; !was.Since.Equal(began.Time) || was.Until.IsZero() || was.Endpoint != "https://"+name {
 		t.Errorf("of Pinniped, it remembers %+v", was)
 	}
 	if got := history.Current(); len(got.Names) != 2 || len(history.Chain) != 1 {
@@ -175,8 +175,8 @@ func TestHandedOut(t *testing.T) {
 	leader.waitForEvent(t, "Warning OldClientsBreak", `trust "pinniped"`)
 
 	// Another leader goes on; what an administrator has retired stays retired, and is not in the status any more.
-	retire := corev1ac.ConfigMap(testNames.HandedOutConfigMap, "default").WithData(map[string]string{
-		trust.RetiredPrefix + history.States[0].ID: time.Now().Add(time.Minute).UTC().Format(time.RFC3339),
+	retire := corev1ac.ConfigMap(testNames.RevisionsConfigMap, "default").WithData(map[string]string{
+		serving.RetiredPrefix + history.Revisions[0].ID: time.Now().Add(time.Minute).UTC().Format(time.RFC3339),
 	})
 	if err := leader.live.Apply(ctx, retire, client.FieldOwner("cli")); err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestHandedOut(t *testing.T) {
 		return err
 	})
 	history = leader.waitForStates(t, "pinniped", "one")
-	if !history.States[0].Ended() {
+	if !history.Revisions[0].Ended() {
 		t.Error("it is not retired any more")
 	}
 
@@ -261,7 +261,7 @@ func (f *forgetful) Apply(
 	ctx context.Context, object runtime.ApplyConfiguration, options ...client.ApplyOption,
 ) error {
 	if _, ok := object.(*corev1ac.ConfigMapApplyConfiguration); ok && f.refuses.Load() {
-		return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, testNames.HandedOutConfigMap, nil)
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, testNames.RevisionsConfigMap, nil)
 	}
 	return f.Client.Apply(ctx, object, options...)
 }
@@ -289,7 +289,7 @@ func TestWithoutMemory(t *testing.T) {
 	leader.putSecret(t, "external", pair, ca.CertPEM())
 	leader.configure(t, func(s *spec) { s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"} })
 	leader.waitForServed(t, leafSHA256(t, pair), 1, 1)
-	leader.waitForCodes(t, "Listening", messageListening+", but: remembering what clients are told", "HandedOutNotKept")
+	leader.waitForCodes(t, "Listening", messageListening+", but: remembering what clients are told", "RevisionsNotKept")
 	leader.waitForEvent(t, "Warning OldClientsBreak", generated)
 	leader.configure(t, func(s *spec) { s.TLS = nil })
 	leader.waitForServed(t, "", 1, 1)
@@ -298,7 +298,7 @@ func TestWithoutMemory(t *testing.T) {
 		if err := leader.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
 			return err
 		}
-		if all := issuer.Status.HandedOut; len(all) != 2 || all[0].Until == nil || all[1].Until != nil {
+		if all := issuer.Status.Revisions; len(all) != 2 || all[0].Until == nil || all[1].Until != nil {
 			return fmt.Errorf("the status has %+v", all)
 		}
 		return nil
@@ -317,7 +317,7 @@ func TestSinceStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := trust.History{}.Observe(trust.Told{Endpoint: at}, noon, trust.DefaultMemory)
+	open := serving.History{}.Append(serving.Published{Endpoint: at}, noon, serving.DefaultMemory)
 	open.Chain = []*x509.Certificate{ca.Certificate()}
 	issuer := func(bundle string, since time.Time) *configv1alpha1.CredentialIssuer {
 		strategy := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, "m")
@@ -332,7 +332,7 @@ func TestSinceStatus(t *testing.T) {
 	bundle := base64.StdEncoding.EncodeToString(ca.CertPEM())
 	for _, test := range []struct {
 		name   string
-		before trust.History
+		before serving.History
 		issuer *configv1alpha1.CredentialIssuer
 		states int
 		since  time.Time // of the one that is advertised
@@ -360,10 +360,10 @@ func TestSinceStatus(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got := sinceStatus(test.before, test.issuer, noon.Add(time.Hour), trust.DefaultMemory)
-			if len(got.States) != test.states || got.Current() == nil || !got.Current().Since.Equal(test.since) ||
+			got := sinceStatus(test.before, test.issuer, noon.Add(time.Hour), serving.DefaultMemory)
+			if len(got.Revisions) != test.states || got.Current() == nil || !got.Current().Since.Equal(test.since) ||
 				len(got.Chain) != len(test.before.Chain) {
-				t.Errorf("%d states: %+v", len(got.States), got.States)
+				t.Errorf("%d states: %+v", len(got.Revisions), got.Revisions)
 			}
 		})
 	}

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -123,7 +123,7 @@ func TestLastGood(t *testing.T) {
 	second.waitFor(t, "Pending", string(certs.SecretNotFound))
 	third := startNamedReplica(t, cluster, "default", "third", false)
 	serves(third, second.Holder.Current().SHA256())
-	if third.Holder.Current().Source != servingcert.SourceGenerated {
+	if third.Holder.Current().Source != serving.SourceGenerated {
 		t.Error("it does not know the generated certificate as such")
 	}
 

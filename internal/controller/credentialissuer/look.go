@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -32,16 +31,16 @@ type seen struct {
 
 	// serving is the certificate in service, or nil. If its Secret is of another namespace, withdrawn says why it
 	// may not be used any more, and withdrawnErr why that is not known.
-	serving      *servingcert.ServingCertificate
-	withdrawn    *servingcert.Refusal
+	serving      *serving.ServingCertificate
+	withdrawn    *serving.Refusal
 	withdrawnErr error
 
 	// evaluation is of the certificate that the spec names.
-	evaluation    servingcert.Evaluation
+	evaluation    serving.Evaluation
 	evaluationErr error
 
 	// Of a renewal: what clients were told, and the SHA-256 of the certificate that is to be served whoever refuses it.
-	history  trust.History
+	history  serving.History
 	serveNow string
 }
 
@@ -74,7 +73,7 @@ func (r *Reconciler) look(
 	}
 	s.judge()
 	if s.evaluation.Renews(s.renewed()) {
-		s.history, s.serveNow = r.handedOut(ctx), serve
+		s.history, s.serveNow = r.revisions(ctx), serve
 		s.overlap(spec)
 	}
 	return s
@@ -98,15 +97,15 @@ func (r *Reconciler) lookAgain(ctx context.Context, s *seen, names []string) {
 // owner permits that.
 func (r *Reconciler) evaluate(
 	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service,
-) (servingcert.Evaluation, error) {
+) (serving.Evaluation, error) {
 	name, delegated, err := r.externalSecret(spec.TLS)
 	if err != nil {
-		return servingcert.Evaluation{}, err
+		return serving.Evaluation{}, err
 	}
 	if delegated {
 		refusal, err := r.mayUse(ctx, name)
 		if err != nil || refusal != nil {
-			return servingcert.Evaluation{Refusal: refusal}, err
+			return serving.Evaluation{Refusal: refusal}, err
 		}
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, delegatedTimeout)
@@ -114,11 +113,11 @@ func (r *Reconciler) evaluate(
 	}
 	secret, err := r.secretOrNil(ctx, name)
 	if err != nil {
-		return servingcert.Evaluation{}, coded(configv1alpha1.CodeSecretUnreadable, err)
+		return serving.Evaluation{}, coded(configv1alpha1.CodeSecretUnreadable, err)
 	}
-	return servingcert.External(servingcert.ExternalInput{
+	return serving.External(serving.ExternalInput{
 		Name: name, Secret: secret, Delegated: delegated, Spec: *spec.TLS,
-		Endpoint: spec.ExternalEndpoint, Names: servingcert.ClientNames(spec, service), Now: r.Clock.Now(),
+		Endpoint: spec.ExternalEndpoint, Names: serving.ClientNames(spec, service), Now: r.Clock.Now(),
 	}), nil
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -17,8 +17,8 @@ type result struct {
 	failed     map[step]error // with which error a step ended
 	serviceErr error          // of the Service in front of the proxy
 
-	serving *servingcert.ServingCertificate // in service after all that, or nil
-	listens bool                            // whether the proxy does
+	serving *serving.ServingCertificate // in service after all that, or nil
+	listens bool                        // whether the proxy does
 	// warnings are what an admin should know besides; nil is none.
 	warnings []*configv1alpha1.StrategyFinding
 }
@@ -81,7 +81,7 @@ func (r *result) strategy(s seen) (configv1alpha1.CredentialIssuerStrategy, erro
 }
 
 // running returns the strategy of a proxy that serves, if it can. What decides its status stands in its findings.
-func (r *result) running(evaluation servingcert.Evaluation, problem error) configv1alpha1.CredentialIssuerStrategy {
+func (r *result) running(evaluation serving.Evaluation, problem error) configv1alpha1.CredentialIssuerStrategy {
 	switch {
 	case evaluation.Refusal != nil:
 		return r.brokenButServing(evaluation.Refusal)
@@ -93,7 +93,7 @@ func (r *result) running(evaluation servingcert.Evaluation, problem error) confi
 	case r.addressErr != nil:
 		return errorStrategy(r.addressErr)
 	case r.serving == nil: // it was withdrawn a moment ago, and that wakes us
-		return errorStrategy(servingcert.ErrNoCertificate)
+		return errorStrategy(serving.ErrNoCertificate)
 	}
 	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening,
 		listening(evaluation.Warnings, r.warnings...))
@@ -105,7 +105,7 @@ func (r *result) running(evaluation servingcert.Evaluation, problem error) confi
 func listening(warnings []certs.Finding, others ...*configv1alpha1.StrategyFinding) string {
 	var told []string
 	for _, warning := range warnings {
-		told = append(told, servingcert.Sentence(warning))
+		told = append(told, serving.Sentence(warning))
 	}
 	for _, other := range others {
 		if other != nil {
@@ -121,7 +121,7 @@ func listening(warnings []certs.Finding, others ...*configv1alpha1.StrategyFindi
 // errorStrategy reports an error.
 func errorStrategy(err error) configv1alpha1.CredentialIssuerStrategy {
 	strategy := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup, err.Error())
-	var refusal *servingcert.Refusal
+	var refusal *serving.Refusal
 	if errors.As(err, &refusal) && refusal.Finding.Pending || errors.Is(err, errNotLeader) ||
 		issuedcert.ChangedMeanwhile(err) {
 		strategy.Reason = configv1alpha1.ReasonPending
@@ -139,9 +139,9 @@ func (r *result) brokenButServing(err error) configv1alpha1.CredentialIssuerStra
 	strategy.Frontend = frontend(r.at, r.serving.Bundle)
 	code, what := configv1alpha1.CodeLastGoodCertificateServed,
 		"the certificate of Secret %s (SHA-256 %s) stays in service until this is mended"
-	var refusal *servingcert.Refusal
+	var refusal *serving.Refusal
 	if errors.As(err, &refusal) && refusal.Finding.Code == certs.SecretNotPermitted &&
-		r.serving.Source == servingcert.SourceGenerated {
+		r.serving.Source == serving.SourceGenerated {
 		code = configv1alpha1.CodeGeneratedCertificateServed
 		what = "the generated certificate of Secret %s (SHA-256 %s) is served instead until this is mended"
 	}

@@ -12,9 +12,8 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -84,8 +83,8 @@ func TestOverlap(t *testing.T) {
 
 	// Nobody is left: the new one takes over on all replicas.
 	history := leader.waitForStates(t, "one", "one+two")
-	retire := corev1ac.ConfigMap(testNames.HandedOutConfigMap, "default").WithData(map[string]string{
-		trust.RetiredPrefix + history.States[0].ID: time.Now().Add(time.Minute).UTC().Format(time.RFC3339),
+	retire := corev1ac.ConfigMap(testNames.RevisionsConfigMap, "default").WithData(map[string]string{
+		serving.RetiredPrefix + history.Revisions[0].ID: time.Now().Add(time.Minute).UTC().Format(time.RFC3339),
 	})
 	if err := leader.live.Apply(t.Context(), retire, client.FieldOwner("cli")); err != nil {
 		t.Fatal(err)
@@ -111,7 +110,7 @@ func TestOverlap(t *testing.T) {
 		if err := third.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
 			return err
 		}
-		issuer.Annotations = map[string]string{servingcert.ServeAnnotation: leafSHA256(t, last)}
+		issuer.Annotations = map[string]string{serving.ServeAnnotation: leafSHA256(t, last)}
 		return third.live.Update(t.Context(), &issuer)
 	})
 	serves(last, leader, follower, third)
@@ -126,7 +125,7 @@ func TestOverlapEnds(t *testing.T) {
 	old := *w.external
 	old.Bundle = w.signer.CA.CertPEM()
 	renewed := *w.generated
-	renewed.Source, renewed.Secret = servingcert.SourceExternal, old.Secret
+	renewed.Source, renewed.Secret = serving.SourceExternal, old.Secret
 	spec := spec{
 		ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
 	}
@@ -141,13 +140,13 @@ func TestOverlapEnds(t *testing.T) {
 	for _, a := range d.actions {
 		if copied, ok := a.(writeCopy); ok {
 			kept = copied.sha256 == old.SHA256() && string(copied.data[corev1.TLSCertKey]) != "" &&
-				strings.Count(string(copied.data[servingcert.CACertKey]), "BEGIN") == 2
+				strings.Count(string(copied.data[serving.CACertKey]), "BEGIN") == 2
 		}
 	}
 	if !kept {
 		t.Errorf("the copy is not of what is served: %v", d.actions)
 	}
-	r := &Reconciler{Holder: &servingcert.Holder{}, Clock: &shifted{}}
+	r := &Reconciler{Holder: &serving.Holder{}, Clock: &shifted{}}
 	r.Holder.Serve(&old)
 	s.evaluation.Waiting.Until = time.Now().Add(recheck / 2)
 	r.Holder.Note(s.evaluation)

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -62,7 +62,7 @@ func (r *Reconciler) local(name string) types.NamespacedName {
 }
 
 // sameCertificate reports whether serving b instead of a would change nothing for clients, and nothing in the status.
-func sameCertificate(a, b *servingcert.ServingCertificate) bool {
+func sameCertificate(a, b *serving.ServingCertificate) bool {
 	if a == nil || b == nil {
 		return a == b
 	}

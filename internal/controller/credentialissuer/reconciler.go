@@ -26,7 +26,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -49,7 +49,7 @@ type Names struct {
 	SignerSecret        string // CA of client certificates
 	LastGoodSecret      string // copy of the external certificate in service
 	RecordSecret        string // the CredentialIssuer as it was last
-	HandedOutConfigMap  string // what clients were told
+	RevisionsConfigMap  string // what clients were told
 }
 
 // Getter reads single objects by name, from memory once they are known.
@@ -86,7 +86,7 @@ type Reconciler struct {
 	Replicas Replicas
 	Events   record.EventRecorder
 
-	Holder   *servingcert.Holder
+	Holder   *serving.Holder
 	Signer   *signer.Signer
 	Proxy    Proxy
 	IsLeader func() bool
@@ -113,12 +113,12 @@ type Reconciler struct {
 	Names     Names
 	Namespace string
 	// ServiceAccount is as which ServiceAccount of Namespace the agent runs; "" when that is not known.
-	ServiceAccount string
-	Labels         map[string]string // of everything that is made
-	AppLabel       string            // value of the label "app" on the agent's pods
-	ProxyPort      int32
-	Memory         time.Duration // for how long clients are expected that have what is not advertised any more
-	Clock          clock.PassiveClock
+	ServiceAccount    string
+	Labels            map[string]string // of everything that is made
+	AppLabel          string            // value of the label "app" on the agent's pods
+	ProxyPort         int32
+	RevisionRetention time.Duration // for how long clients are expected that have what is not advertised any more
+	Clock             clock.PassiveClock
 
 	phase          atomic.Int32
 	bearerProblem  *configv1alpha1.StrategyFinding // of the spec's bearerTokens; nil for none
@@ -176,7 +176,7 @@ func (r *Reconciler) Ready() error {
 		return nil
 	case phaseOn:
 		if r.Holder.Current() == nil {
-			return servingcert.ErrNoCertificate
+			return serving.ErrNoCertificate
 		}
 		return r.Proxy.Ready()
 	case phaseLost:
@@ -228,9 +228,9 @@ func (r *Reconciler) nextLook(issuer *configv1alpha1.CredentialIssuer) time.Dura
 	if proxy := issuer.Spec.ImpersonationProxy; proxy != nil && proxy.Mode == configv1alpha1.ImpersonationProxyModeAuto {
 		wait = recheckNodes
 	}
-	if serving := r.Holder.Current(); serving != nil {
+	if inService := r.Holder.Current(); inService != nil {
 		now := r.Clock.Now()
-		times := []time.Time{serving.Certificate.Leaf.NotBefore, serving.Certificate.Leaf.NotAfter}
+		times := []time.Time{inService.Certificate.Leaf.NotBefore, inService.Certificate.Leaf.NotAfter}
 		if waiting := r.Holder.Evaluation().Waiting; waiting != nil {
 			times = append(times, waiting.Until)
 		}
@@ -312,7 +312,7 @@ func (r *Reconciler) converge(
 		return errorStrategy(err), err
 	}
 	service, serviceErr := r.reconcileServices(ctx, spec, off == nil)
-	s := r.look(ctx, spec, issuer.Annotations[servingcert.ServeAnnotation], service, off == nil)
+	s := r.look(ctx, spec, issuer.Annotations[serving.ServeAnnotation], service, off == nil)
 	if off != nil {
 		d := decideOff(s)
 		r.phase.Store(d.phase)

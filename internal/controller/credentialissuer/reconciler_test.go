@@ -37,10 +37,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/informer"
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -90,7 +89,7 @@ func (s *switchboard) fail(err error) {
 var testNames = Names{
 	CredentialIssuer: "config", LoadBalancerService: "lb", ClusterIPService: "ip",
 	TLSSecret: "generated-tls", CASecret: "generated-ca", SignerSecret: "signer", LastGoodSecret: "last-good",
-	RecordSecret: "record", HandedOutConfigMap: "handed-out",
+	RecordSecret: "record", RevisionsConfigMap: "handed-out",
 }
 
 // replica is a Reconciler that runs against a real API server.
@@ -174,10 +173,10 @@ func startReplicaWith(
 			Revoke: func(secret types.NamespacedName) { r.Holder.Revoke(secret) },
 		}),
 		Replicas: board, Events: r.events,
-		Holder: &servingcert.Holder{}, Signer: &signer.Signer{}, Proxy: r.proxy,
+		Holder: &serving.Holder{}, Signer: &signer.Signer{}, Proxy: r.proxy,
 		IsLeader: r.leading.Load, Wake: r.wake,
 		Names: testNames, Namespace: namespace, Labels: map[string]string{"app": "x"}, AppLabel: "x", ProxyPort: 8444,
-		Clock: clock.RealClock{}, Memory: trust.DefaultMemory,
+		Clock: clock.RealClock{}, RevisionRetention: serving.DefaultMemory,
 	}
 	change(r.Reconciler)
 	if err := r.SetupWithManager(manager); err != nil {
@@ -265,7 +264,7 @@ func (r *replica) waitForCodes(
 func (r *replica) waitForServed(
 	t *testing.T,
 	sha256 string,
-	replicas, serving int32,
+	replicas, inService int32,
 ) *configv1alpha1.ServingCertificateStatus {
 	t.Helper()
 	var last *configv1alpha1.ServingCertificateStatus
@@ -276,7 +275,7 @@ func (r *replica) waitForServed(
 		}
 		last = issuer.Status.ServingCertificate
 		if last == nil || sha256 != "" && last.SHA256 != sha256 || last.Replicas != replicas ||
-			last.ServingReplicas != serving {
+			last.ServingReplicas != inService {
 			return fmt.Errorf("the status says %+v", last)
 		}
 		return nil
@@ -519,7 +518,7 @@ func TestReconciler(t *testing.T) {
 	}
 	leader.putSecret(t, "external", wrong, pki.CertPEM())
 	leader.waitForCodes(t, "ErrorDuringSetup", "NameNotCovered", "NameNotCovered", "LastGoodCertificateServed")
-	if leader.Holder.Current().Source != servingcert.SourceGenerated {
+	if leader.Holder.Current().Source != serving.SourceGenerated {
 		t.Fatal("a bad certificate replaced a good one")
 	}
 	if _, there := leader.secret(t, testNames.TLSSecret); !there {
@@ -545,7 +544,7 @@ func TestReconciler(t *testing.T) {
 		if _, there := leader.secret(t, testNames.TLSSecret); there {
 			return errors.New("the generated serving certificate is still there")
 		}
-		if follower.Holder.Current().Source != servingcert.SourceExternal {
+		if follower.Holder.Current().Source != serving.SourceExternal {
 			return errors.New("the follower serves something else")
 		}
 		return nil
@@ -601,7 +600,7 @@ func TestReconciler(t *testing.T) {
 	// Back to generated: with the old CA, so that old kubeconfigs work again.
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
 	testkit.Eventually(t, waitLimit, func() error {
-		if current := leader.Holder.Current(); current.Source != servingcert.SourceGenerated ||
+		if current := leader.Holder.Current(); current.Source != serving.SourceGenerated ||
 			string(current.Bundle) != string(oldCA) {
 			return fmt.Errorf("it serves the %s certificate", current.Source)
 		}

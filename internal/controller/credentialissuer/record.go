@@ -17,7 +17,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -98,7 +98,7 @@ func (r *Reconciler) record(ctx context.Context, issuer *configv1alpha1.Credenti
 		return fmt.Errorf("encoding the field managers of the CredentialIssuer: %w", err)
 	}
 	data := map[string][]byte{recordManifest: content, recordManagers: managers}
-	if servingcert.SameData(there, data) {
+	if serving.SameData(there, data) {
 		return nil
 	}
 	err = r.writeSecret(ctx, name, corev1.SecretTypeOpaque, data, there)
@@ -241,13 +241,13 @@ func (r *Reconciler) withoutRecord(ctx context.Context) (ctrl.Result, error) {
 		errNoRecord,
 		r.Names.CredentialIssuer,
 	)
-	switch serving := r.Holder.Current(); {
+	switch inService := r.Holder.Current(); {
 	case err != nil:
 		problem += "; until then: " + err.Error()
-	case serving == nil:
+	case inService == nil:
 		problem += "; until then nothing is served"
 	default:
-		problem += fmt.Sprintf("; until then the certificate of Secret %s is served", serving.Secret)
+		problem += fmt.Sprintf("; until then the certificate of Secret %s is served", inService.Secret)
 	}
 	r.publish(errorStrategy(errors.New(problem)))
 	r.logProblem(ctx, problem)

@@ -14,7 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -192,7 +192,7 @@ func startReplicaAt(
 	return startReplicaWith(t, cluster, namespace, name, leading, func(r *Reconciler) { r.Clock = now })
 }
 
-func verifies(certificate *servingcert.ServingCertificate, ca []byte, name string) error {
+func verifies(certificate *serving.ServingCertificate, ca []byte, name string) error {
 	_, err := certificate.Certificate.Leaf.Verify(x509.VerifyOptions{Roots: pool(ca), DNSName: name})
 	return err
 }

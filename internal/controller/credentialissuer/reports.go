@@ -12,8 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -21,9 +20,9 @@ import (
 type report struct {
 	issuer  *configv1alpha1.CredentialIssuer
 	proxy   configv1alpha1.CredentialIssuerStrategy
-	serving *servingcert.ServingCertificate // what clients get, or nil
-	waiting *servingcert.Waiting            // a renewed certificate that waits, or nil
-	history trust.History                   // what clients were told, this included; writeReport sets it
+	serving *serving.ServingCertificate // what clients get, or nil
+	waiting *serving.Waiting            // a renewed certificate that waits, or nil
+	history serving.History             // what clients were told, this included; writeReport sets it
 }
 
 // reporting is what the goroutine that writes reports has of its own (ADR 39). The API server may take long to accept a
@@ -87,8 +86,8 @@ func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 	r.tellOf(ctx, of.issuer, &r.recordProblem, findingOf(configv1alpha1.CodeRecordNotKept, recordErr))
 	// Before clients are told something, it is remembered.
 	var memoryErr error
-	of.history, memoryErr = r.rememberHandedOut(ctx, of)
-	r.tellOf(ctx, of.issuer, &r.memoryProblem, findingOf(configv1alpha1.CodeHandedOutNotKept, memoryErr))
+	of.history, memoryErr = r.appendRevision(ctx, of)
+	r.tellOf(ctx, of.issuer, &r.memoryProblem, findingOf(configv1alpha1.CodeRevisionsNotKept, memoryErr))
 	err := client.IgnoreNotFound(r.writeStatus(ctx, of)) // what is made again wakes Reconcile
 	switch {
 	case err == nil:

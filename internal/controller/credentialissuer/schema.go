@@ -19,7 +19,7 @@ type statusSchema int
 
 const (
 	schemaFull          statusSchema = iota
-	schemaNoMemory                   // before handedOut
+	schemaNoRevisions                // before revisions
 	schemaTwoStrategies              // before observedGeneration, with the two strategies of Pinniped only
 	schemaNoFindings                 // as it was before the status had findings and names of objects
 	schemaPinniped                   // Pinniped's own, which has strategies only
@@ -30,13 +30,13 @@ const retrySchema = 5 * time.Minute
 
 // reduce leaves out of a status what the CRD does not declare.
 func (s statusSchema) reduce(status configv1alpha1.CredentialIssuerStatus) configv1alpha1.CredentialIssuerStatus {
-	if s >= schemaNoMemory {
+	if s >= schemaNoRevisions {
 		if status.Objects != nil {
 			objects := *status.Objects
-			objects.HandedOutConfigMap = ""
+			objects.RevisionsConfigMap = ""
 			status.Objects = &objects
 		}
-		status.HandedOut = nil
+		status.Revisions, status.Transition = nil, nil
 	}
 	if s >= schemaTwoStrategies {
 		if status.Objects != nil {
@@ -92,7 +92,7 @@ func (r *Reconciler) learnSchema(ctx context.Context, schema statusSchema) {
 	if schema != r.schema {
 		log.FromContext(ctx).
 			Info("Found out which fields the CRD of CredentialIssuer has",
-				"handedOut", schema < schemaNoMemory, "observedGeneration", schema < schemaTwoStrategies, "findings", schema < schemaNoFindings,
+				"revisions", schema < schemaNoRevisions, "observedGeneration", schema < schemaTwoStrategies, "findings", schema < schemaNoFindings,
 				"objects", schema < schemaNoFindings, "servingCertificate", schema < schemaPinniped)
 	}
 	if schema != r.schema || r.knownSchema() != schema {

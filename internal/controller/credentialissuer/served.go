@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -25,8 +25,8 @@ const maxOtherReplicas = 20
 // publish reports to the other replicas which certificate this one serves and, unless all is well, the problem.
 func (r *Reconciler) publish(strategy configv1alpha1.CredentialIssuerStrategy) {
 	report := replicas.Report{}
-	if serving := r.served(); serving != nil {
-		report.SHA256 = serving.SHA256()
+	if inService := r.served(); inService != nil {
+		report.SHA256 = inService.SHA256()
 	}
 	if strategy.Status != configv1alpha1.StrategySuccess {
 		report.Problem = strategy.Message
@@ -35,7 +35,7 @@ func (r *Reconciler) publish(strategy configv1alpha1.CredentialIssuerStrategy) {
 }
 
 // served returns the certificate that clients of this replica get, or nil.
-func (r *Reconciler) served() *servingcert.ServingCertificate {
+func (r *Reconciler) served() *serving.ServingCertificate {
 	if !r.Proxy.Serving() {
 		return nil
 	}
@@ -46,29 +46,29 @@ func (r *Reconciler) served() *servingcert.ServingCertificate {
 // status says so far.
 func servedStatus(
 	have *configv1alpha1.ServingCertificateStatus,
-	serving *servingcert.ServingCertificate,
+	inService *serving.ServingCertificate,
 	namespace string,
 	live []replicas.Report,
 	now metav1.Time,
 ) *configv1alpha1.ServingCertificateStatus {
-	if serving == nil {
+	if inService == nil {
 		return nil
 	}
-	leaf := serving.Certificate.Leaf
+	leaf := inService.Certificate.Leaf
 	status := &configv1alpha1.ServingCertificateStatus{
 		Source:      configv1alpha1.ServingCertificateSecret,
-		SecretName:  serving.Secret.Name,
-		SHA256:      serving.SHA256(),
+		SecretName:  inService.Secret.Name,
+		SHA256:      inService.SHA256(),
 		NotBefore:   metav1.NewTime(leaf.NotBefore),
 		NotAfter:    metav1.NewTime(leaf.NotAfter),
 		DNSNames:    leaf.DNSNames,
 		ServedSince: now,
 	}
-	if serving.Source == servingcert.SourceGenerated {
+	if inService.Source == serving.SourceGenerated {
 		status.Source = configv1alpha1.ServingCertificateGenerated
 	}
-	if serving.Secret.Namespace != namespace {
-		status.SecretName = serving.Secret.String()
+	if inService.Secret.Namespace != namespace {
+		status.SecretName = inService.Secret.String()
 	}
 	for _, ip := range leaf.IPAddresses {
 		status.IPAddresses = append(status.IPAddresses, ip.String())

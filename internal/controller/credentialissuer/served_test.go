@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -39,8 +39,8 @@ func TestServedStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := func(namespace string, source servingcert.Source) *servingcert.ServingCertificate {
-		return &servingcert.ServingCertificate{
+	served := func(namespace string, source serving.Source) *serving.ServingCertificate {
+		return &serving.ServingCertificate{
 			Certificate: certificate,
 			Source:      source,
 			Secret:      types.NamespacedName{Namespace: namespace, Name: "s"},
@@ -71,37 +71,37 @@ func TestServedStatus(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		have *configv1alpha1.ServingCertificateStatus
-		of   *servingcert.ServingCertificate
+		of   *serving.ServingCertificate
 		live []replicas.Report
 		want *configv1alpha1.ServingCertificateStatus
 	}{
 		{name: "says nothing when nothing is served", live: []replicas.Report{me}},
 		{
-			name: "tells an external certificate", of: served("ns", servingcert.SourceExternal), live: []replicas.Report{me},
+			name: "tells an external certificate", of: served("ns", serving.SourceExternal), live: []replicas.Report{me},
 			want: status(func(*configv1alpha1.ServingCertificateStatus) {}),
 		},
 		{
 			name: "names the namespace of a delegated one", of: served(
-				"theirs", servingcert.SourceExternal,
+				"theirs", serving.SourceExternal,
 			), live: []replicas.Report{me},
 			want: status(func(s *configv1alpha1.ServingCertificateStatus) { s.SecretName = "theirs/s" }),
 		},
 		{
 			name: "keeps the time of what was served before", of: served(
-				"ns", servingcert.SourceGenerated,
+				"ns", serving.SourceGenerated,
 			), live: []replicas.Report{me},
 			have: &configv1alpha1.ServingCertificateStatus{Source: "Generated", SecretName: "s", SHA256: sha, ServedSince: then},
 			want: status(func(s *configv1alpha1.ServingCertificateStatus) { s.Source, s.ServedSince = "Generated", then }),
 		},
 		{
-			name: "forgets the time of another one", of: served("ns", servingcert.SourceExternal), live: []replicas.Report{me},
+			name: "forgets the time of another one", of: served("ns", serving.SourceExternal), live: []replicas.Report{me},
 			have: &configv1alpha1.ServingCertificateStatus{
 				Source: "Secret", SecretName: "before", SHA256: sha, ServedSince: then,
 			},
 			want: status(func(*configv1alpha1.ServingCertificateStatus) {}),
 		},
 		{
-			name: "says of the others why", of: served("ns", servingcert.SourceExternal),
+			name: "says of the others why", of: served("ns", serving.SourceExternal),
 			live: []replicas.Report{{Name: "a", Problem: "KeyMismatch: x"}, {Name: "b"}, {Name: "c", SHA256: "00"}, me},
 			want: status(func(s *configv1alpha1.ServingCertificateStatus) {
 				s.Replicas = 4
@@ -122,7 +122,7 @@ func TestServedStatus(t *testing.T) {
 	}
 	if got := servedStatus(
 		nil,
-		served("ns", servingcert.SourceExternal),
+		served("ns", serving.SourceExternal),
 		"ns",
 		many,
 		now,

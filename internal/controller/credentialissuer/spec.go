@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -151,7 +151,7 @@ func chooseEndpoint(spec configv1alpha1.ImpersonationProxySpec, service *corev1.
 		return endpoint{}, errPending
 	}
 	if spec.Service.Type == configv1alpha1.ServiceTypeClusterIP {
-		for _, ip := range servingcert.ClusterIPs(service) {
+		for _, ip := range serving.ClusterIPs(service) {
 			return endpoint{host: ip, port: "443"}, nil
 		}
 		return endpoint{}, errPending

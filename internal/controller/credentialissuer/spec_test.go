@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -219,7 +219,7 @@ func TestChooseEndpoint(t *testing.T) {
 			if at.URL() != test.url {
 				t.Errorf("got URL %s, want %s", at.URL(), test.url)
 			}
-			if diff := cmp.Diff(test.sans, servingcert.GeneratedNames(at.host, test.spec, test.service)); diff != "" {
+			if diff := cmp.Diff(test.sans, serving.GeneratedNames(at.host, test.spec, test.service)); diff != "" {
 				t.Errorf("SANs (-want +got):\n%s", diff)
 			}
 		})

@@ -112,7 +112,7 @@ func (r *Reconciler) objects() *configv1alpha1.ObjectNames {
 		GeneratedCASecret:          r.Names.CASecret,
 		LastGoodCertificateSecret:  r.Names.LastGoodSecret,
 		ServiceAccount:             r.ServiceAccount,
-		HandedOutConfigMap:         r.Names.HandedOutConfigMap,
+		RevisionsConfigMap:         r.Names.RevisionsConfigMap,
 	}
 }
 
@@ -128,7 +128,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, of report) error {
 		ServingCertificate: servedStatus(have.ServingCertificate, of.serving, r.Namespace, r.Replicas.Live(), now),
 		Objects:            r.objects(),
 		ObservedGeneration: of.issuer.Generation,
-		HandedOut:          handedOutStatus(of.history),
+		Revisions:          revisionsStatus(of.history),
 	}
 	first := r.knownSchema()
 	var refused error
@@ -168,7 +168,7 @@ func (s statusSchema) merge(have, full configv1alpha1.CredentialIssuerStatus, no
 	status.Strategies, changed = mergeStrategies(have.Strategies, status.Strategies, now)
 	write = changed || !sameStatus(have.ServingCertificate, status.ServingCertificate) ||
 		!equality.Semantic.DeepEqual(have.Objects, status.Objects) ||
-		!equality.Semantic.DeepEqual(have.HandedOut, status.HandedOut) || have.ObservedGeneration != status.ObservedGeneration
+		!equality.Semantic.DeepEqual(have.Revisions, status.Revisions) || have.ObservedGeneration != status.ObservedGeneration
 	return status, changed, write
 }
 

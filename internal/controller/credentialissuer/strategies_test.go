@@ -62,25 +62,25 @@ func TestOldCRDsGetOnlyStrategiesThatTheyKnow(t *testing.T) {
 		Strategies: []configv1alpha1.CredentialIssuerStrategy{
 			clusterSigningOff(), proxyStrategy("Success", "Listening", "m"), {Type: "Third"},
 		},
-		Objects: &configv1alpha1.ObjectNames{HandedOutConfigMap: "m", ServiceAccount: "a"}, ObservedGeneration: 7,
-		HandedOut: []configv1alpha1.HandedOutState{{ID: "x"}},
+		Objects: &configv1alpha1.ObjectNames{RevisionsConfigMap: "m", ServiceAccount: "a"}, ObservedGeneration: 7,
+		Revisions: []configv1alpha1.RevisionStatus{{ID: "x"}},
 	}
 	if got := schemaFull.reduce(status); len(got.Strategies) != 3 || got.ObservedGeneration != 7 ||
-		len(got.HandedOut) != 1 {
+		len(got.Revisions) != 1 {
 		t.Errorf("a new CRD gets %+v", got)
 	}
-	if got := schemaNoMemory.reduce(status); len(got.HandedOut) != 0 || got.ObservedGeneration != 7 ||
+	if got := schemaNoRevisions.reduce(status); len(got.Revisions) != 0 || got.ObservedGeneration != 7 ||
 		*got.Objects != (configv1alpha1.ObjectNames{ServiceAccount: "a"}) {
 		t.Errorf("a CRD without handedOut gets %+v", got)
 	}
 	got := schemaTwoStrategies.reduce(status)
 	if len(got.Strategies) != 2 || got.Strategies[1].Type != configv1alpha1.StrategyImpersonationProxy ||
 		got.Strategies[0].Findings == nil || got.Objects == nil || got.ObservedGeneration != 0 ||
-		len(got.HandedOut) != 0 {
+		len(got.Revisions) != 0 {
 		t.Errorf("a CRD with two strategies gets %+v", got)
 	}
 	if len(status.Strategies) != 3 || status.Strategies[2].Type != "Third" ||
-		status.Objects.HandedOutConfigMap != "m" {
+		status.Objects.RevisionsConfigMap != "m" {
 		t.Error("the status itself was changed")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -49,13 +49,13 @@ func (c *Change) remember(ctx context.Context, p *Proposal) error {
 // as with a renewal that nobody has looked at.
 func serveNow(p *Proposal) {
 	sha256 := p.Plan.ServesNow(p.Snapshot)
-	if sha256 == "" || p.Snapshot.Issuer.Annotations[servingcert.ServeAnnotation] == sha256 {
+	if sha256 == "" || p.Snapshot.Issuer.Annotations[serving.ServeAnnotation] == sha256 {
 		return
 	}
 	if p.Annotations == nil {
 		p.Annotations = map[string]any{}
 	}
-	p.Annotations[servingcert.ServeAnnotation] = sha256
+	p.Annotations[serving.ServeAnnotation] = sha256
 }
 
 // note makes the proposal write down that the change was made.

@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 )
 
 // keyPair is a certificate and its key from files, on their way into a Secret.
@@ -64,7 +64,7 @@ func changesOfSecret(before, wanted *corev1.Secret) []plan.FieldChange {
 		case key == corev1.TLSPrivateKeyKey:
 			return "(not shown)"
 		default:
-			return trust.Describe(secret.Data[key])
+			return serving.Describe(secret.Data[key])
 		}
 	}
 	var changes []plan.FieldChange

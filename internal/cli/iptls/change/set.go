@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -265,13 +265,13 @@ func (o *SetOptions) applyIssuer(ctx context.Context, p *Proposal) (*configv1alp
 
 // annotateIssuer tells the agent to serve what is in the Secret, where nothing else of the CredentialIssuer changes.
 func (o *SetOptions) annotateIssuer(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
-	sha256, tells := p.Annotations[servingcert.ServeAnnotation]
+	sha256, tells := p.Annotations[serving.ServeAnnotation]
 	if !tells {
 		return p.Snapshot.Issuer, nil
 	}
 	issuer := p.Snapshot.Issuer
 	patch, err := plan.MergePatch(issuer, plan.TargetOf(issuer.Spec.ImpersonationProxy),
-		map[string]any{servingcert.ServeAnnotation: sha256})
+		map[string]any{serving.ServeAnnotation: sha256})
 	if err != nil {
 		return nil, err
 	}

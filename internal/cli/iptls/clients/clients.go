@@ -16,7 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -99,13 +99,13 @@ func (o *Options) Run(ctx context.Context) error {
 }
 
 // look fills in how the clients fare.
-func (o *Options) look(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, history trust.History,
+func (o *Options) look(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, history serving.History,
 	done *result.Clients,
 ) {
 	var met []session.Met
 	url := ""
-	if n := len(history.States); n > 0 {
-		url = history.States[n-1].Endpoint
+	if n := len(history.Revisions); n > 0 {
+		url = history.Revisions[n-1].Endpoint
 	}
 	if info := plan.ProxyInfo(issuer); info != nil {
 		url = info.Endpoint
@@ -138,14 +138,14 @@ func (o *Options) retire(
 ) (string, error) {
 	objects, _ := discovery.Objects(issuer, namespace)
 	for {
-		kept, err := o.Session.Cluster.ConfigMap(ctx, objects.Namespace, objects.HandedOutConfigMap)
+		kept, err := o.Session.Cluster.ConfigMap(ctx, objects.Namespace, objects.RevisionsConfigMap)
 		switch {
 		case errors.Is(err, discovery.ErrNotFound):
 			return "", fmt.Errorf("retiring %q: %w", o.Retire, errNoMemory)
 		case err != nil:
 			return "", session.WithCodes(fmt.Errorf("reading what clients were told until now: %w", err))
 		}
-		history, err := trust.Read(kept.Data)
+		history, err := serving.Read(kept.Data)
 		if err != nil {
 			return "", fmt.Errorf("ConfigMap %q: %w", kept.Namespace+"/"+kept.Name, err)
 		}
@@ -175,13 +175,13 @@ func (o *Options) retire(
 }
 
 // state returns the one that is to be retired.
-func (o *Options) state(history trust.History) (*trust.State, error) {
+func (o *Options) state(history serving.History) (*serving.Revision, error) {
 	state := history.Find(o.Retire)
 	if state == nil {
 		var known []string
 		problem := "is the ID of no state"
-		for i := range history.States {
-			id := history.States[i].ID
+		for i := range history.Revisions {
+			id := history.Revisions[i].ID
 			if strings.HasPrefix(id, o.Retire) {
 				problem = "is how several IDs begin"
 			}
@@ -199,15 +199,15 @@ func (o *Options) state(history trust.History) (*trust.State, error) {
 }
 
 // retired are the fields to apply: all retirements of known states, as what is left out is removed.
-func retired(kept *corev1.ConfigMap, history trust.History, id string, at time.Time) map[string]any {
+func retired(kept *corev1.ConfigMap, history serving.History, id string, at time.Time) map[string]any {
 	data := map[string]string{}
-	for i := range history.States {
-		key := trust.RetiredPrefix + history.States[i].ID
+	for i := range history.Revisions {
+		key := serving.RetiredPrefix + history.Revisions[i].ID
 		if when, found := kept.Data[key]; found {
 			data[key] = when
 		}
 	}
-	data[trust.RetiredPrefix+id] = at.UTC().Format(time.RFC3339)
+	data[serving.RetiredPrefix+id] = at.UTC().Format(time.RFC3339)
 	return map[string]any{"metadata": map[string]any{"resourceVersion": kept.ResourceVersion}, "data": data}
 }
 

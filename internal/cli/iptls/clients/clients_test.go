@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 )
 
 func runClients(t *testing.T, w *iptlstest.World, change func(*Options)) *iptlstest.Run {
@@ -79,7 +79,7 @@ func TestClients(t *testing.T) {
 	t.Run("by a user who may not read that", func(t *testing.T) {
 		t.Parallel()
 		w := renewedTwice(t)
-		w.Cluster.HandedOutErr = &discovery.ForbiddenError{Verb: "get"}
+		w.Cluster.RevisionsErr = &discovery.ForbiddenError{Verb: "get"}
 		runClients(t, w, nil).Check(t, 4, "reading what clients were told")
 		runClients(t, w, retire("abc")).Check(t, 4, "reading what clients were told")
 	})
@@ -109,7 +109,7 @@ func TestRetire(t *testing.T) {
 	// The agent tells clients something else in between, once.
 	w.Cluster.BeforeApply = func(c *iptlstest.Cluster) {
 		c.BeforeApply = nil
-		c.HandedOut.ResourceVersion = "other"
+		c.Revisions.ResourceVersion = "other"
 	}
 	runClients(t, w, retire(first[:6])).Check(t, 0, "Retired state "+first, "• retired")
 	runClients(t, w, retire(second)).Check(t, 0, "Retired state "+second)
@@ -124,8 +124,8 @@ func TestRetire(t *testing.T) {
 			t.Errorf("written by %q", options.FieldManager)
 		}
 	}
-	if keys := len(w.Cluster.HandedOut.Data); keys != 3 || w.Cluster.HandedOut.Data[trust.StatesKey] == "" {
-		t.Errorf("%d keys: %v", keys, w.Cluster.HandedOut.Data)
+	if keys := len(w.Cluster.Revisions.Data); keys != 3 || w.Cluster.Revisions.Data[serving.RevisionsKey] == "" {
+		t.Errorf("%d keys: %v", keys, w.Cluster.Revisions.Data)
 	}
 }
 
@@ -133,9 +133,9 @@ func TestRetire(t *testing.T) {
 func TestRetireNeedsMoreOfTheID(t *testing.T) {
 	t.Parallel()
 	w := renewedTwice(t)
-	data := w.Cluster.HandedOut.Data
+	data := w.Cluster.Revisions.Data
 	for i, state := range listed(t, w) {
-		data[trust.StatesKey] = strings.ReplaceAll(data[trust.StatesKey], state.ID, "abc"+string(rune('0'+i)))
+		data[serving.RevisionsKey] = strings.ReplaceAll(data[serving.RevisionsKey], state.ID, "abc"+string(rune('0'+i)))
 	}
 	runClients(t, w, retire("abc")).Check(t, 2, "that is how several IDs begin", "abc0, abc1, abc2")
 }

@@ -233,7 +233,7 @@ func TestRevokeOfWhatIsServed(t *testing.T) {
 			name: "is done where all clients know the agent's CA as well", change: revoke, says: []string{"this very Secret"},
 			world: func(t *testing.T, w *iptlstest.World) {
 				t.Helper()
-				w.Cluster.HandedOut.Data = map[string]string{}
+				w.Cluster.Revisions.Data = map[string]string{}
 				names := iptlstest.Loopback()
 				names.DNSNames = nil // as the generated certificate will have it
 				w.Proxy.Serve(t, iptlstest.Serving(t, w.CA, names))

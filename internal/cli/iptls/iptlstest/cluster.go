@@ -58,9 +58,9 @@ type Cluster struct {
 	User string
 	// Leases are those of the agent's replicas; nil means that one has just renewed its own.
 	Leases []discovery.ReplicaLease
-	// HandedOut is the agent's memory; nil for an agent that has none.
-	HandedOut    *corev1.ConfigMap
-	HandedOutErr error    // of reading it
+	// Revisions is the agent's memory; nil for an agent that has none.
+	Revisions    *corev1.ConfigMap
+	RevisionsErr error    // of reading it
 	retired      []string // its keys that we have applied
 	LeasesErr    error
 	// Fields are those of spec.impersonationProxy.tls; nil means that the API does not tell.
@@ -100,12 +100,12 @@ func (c *Cluster) ConfigMap(_ context.Context, _, _ string) (*corev1.ConfigMap, 
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
 	switch {
-	case c.HandedOutErr != nil:
-		return nil, c.HandedOutErr
-	case c.HandedOut == nil:
+	case c.RevisionsErr != nil:
+		return nil, c.RevisionsErr
+	case c.Revisions == nil:
 		return nil, discovery.ErrNotFound
 	}
-	return c.HandedOut.DeepCopy(), nil
+	return c.Revisions.DeepCopy(), nil
 }
 
 // ApplyConfigMap is a server-side apply of data of the agent's memory.
@@ -126,17 +126,17 @@ func (c *Cluster) ApplyConfigMap(_ context.Context, _, _ string, object any, opt
 	if err := json.Unmarshal(encoded, &wanted); err != nil {
 		return nil, err
 	}
-	if c.HandedOut == nil || wanted.ResourceVersion != c.HandedOut.ResourceVersion {
+	if c.Revisions == nil || wanted.ResourceVersion != c.Revisions.ResourceVersion {
 		return nil, fmt.Errorf("the ConfigMap has been modified: %w", discovery.ErrConflict)
 	}
 	for _, key := range c.retired {
-		delete(c.HandedOut.Data, key)
+		delete(c.Revisions.Data, key)
 	}
-	maps.Copy(c.HandedOut.Data, wanted.Data)
+	maps.Copy(c.Revisions.Data, wanted.Data)
 	c.retired = slices.Collect(maps.Keys(wanted.Data))
 	c.version++
-	c.HandedOut.ResourceVersion = strconv.Itoa(c.version)
-	return c.HandedOut.DeepCopy(), nil
+	c.Revisions.ResourceVersion = strconv.Itoa(c.version)
+	return c.Revisions.DeepCopy(), nil
 }
 
 // ApplyCredentialIssuer stores the fields, unless the resource version is an old one.

@@ -16,8 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -128,19 +127,19 @@ func (w *World) Remember(t *testing.T, since time.Time) {
 	c := w.Cluster
 	if c.Issuer.Status.Objects == nil {
 		c.Issuer.Status.Objects = &configv1alpha1.ObjectNames{
-			Namespace: "pinniped-concierge", HandedOutConfigMap: "pinniped-concierge-handed-out",
+			Namespace: "pinniped-concierge", RevisionsConfigMap: "pinniped-concierge-revisions",
 			GeneratedCASecret: "pinniped-concierge-impersonation-proxy-ca-certificate",
 		}
-		c.HandedOut = &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "pinniped-concierge", Name: "pinniped-concierge-handed-out"},
+		c.Revisions = &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "pinniped-concierge", Name: "pinniped-concierge-revisions"},
 			Data:       map[string]string{},
 		}
 	}
-	history, err := trust.Read(c.HandedOut.Data)
+	history, err := serving.Read(c.Revisions.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told trust.Told
+	var told serving.Published
 	for _, strategy := range c.Issuer.Status.Strategies {
 		if strategy.Frontend != nil && strategy.Frontend.ImpersonationProxyInfo != nil {
 			told.Endpoint = strategy.Frontend.ImpersonationProxyInfo.Endpoint
@@ -154,11 +153,11 @@ func (w *World) Remember(t *testing.T, since time.Time) {
 		}
 		told.Chain = append(told.Chain, cert)
 	}
-	history = history.Observe(told, since, trust.DefaultMemory)
-	c.HandedOut.Data[trust.StatesKey] = string(history.Encode())
-	c.Issuer.Status.HandedOut = nil
-	for _, state := range history.States {
-		c.Issuer.Status.HandedOut = append(c.Issuer.Status.HandedOut, configv1alpha1.HandedOutState{
+	history = history.Append(told, since, serving.DefaultMemory)
+	c.Revisions.Data[serving.RevisionsKey] = string(history.Encode())
+	c.Issuer.Status.Revisions = nil
+	for _, state := range history.Revisions {
+		c.Issuer.Status.Revisions = append(c.Issuer.Status.Revisions, configv1alpha1.RevisionStatus{
 			ID: state.ID, Endpoint: state.Endpoint, Names: state.Names,
 		})
 	}
@@ -179,7 +178,7 @@ func (w *World) Judge(t *testing.T) {
 			return
 		}
 		name := types.NamespacedName{Namespace: "pinniped-concierge", Name: spec.TLS.SecretName}
-		judged := servingcert.External(servingcert.ExternalInput{
+		judged := serving.External(serving.ExternalInput{
 			Name: name, Secret: c.TLSSecret, Spec: *spec.TLS, Endpoint: spec.ExternalEndpoint, Now: time.Now(),
 		})
 		if judged.Refusal == nil {

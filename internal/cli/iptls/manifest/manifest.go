@@ -278,7 +278,7 @@ func inService(st *plan.Snapshot) []certs.Name {
 		add("the certificate in service covers it", serving.DNSNames...)
 		add("the certificate in service covers it", serving.IPAddresses...)
 	}
-	for _, told := range st.Issuer.Status.HandedOut {
+	for _, told := range st.Issuer.Status.Revisions {
 		add("clients were told it", told.Names...)
 	}
 	if st.Secret == nil {

@@ -256,7 +256,7 @@ func TestManifestOfACertificateInService(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.NewExternalWorld(t)
 			w.Cluster.Issuer.Status.ServingCertificate = serving
-			w.Cluster.Issuer.Status.HandedOut = []configv1alpha1.HandedOutState{
+			w.Cluster.Issuer.Status.Revisions = []configv1alpha1.RevisionStatus{
 				{ID: "1", Endpoint: "https://first.example.com", Names: []string{"first.example.com", "127.0.0.1"}},
 			}
 			tt.world(w)

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -92,7 +92,7 @@ func clientNames(st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec) []c
 	if moving && ServiceType(&wanted) == configv1alpha1.ServiceTypeLoadBalancer {
 		service = nil // its addresses will change
 	}
-	return append(servingcert.ClientNames(wanted, service), advertisedName(st, wanted, moving)...)
+	return append(serving.ClientNames(wanted, service), advertisedName(st, wanted, moving)...)
 }
 
 // advertisedName returns the name that kubeconfigs have so far, if these can go on working.

@@ -8,76 +8,75 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // told returns what clients were told until now.
-func (st *Snapshot) told() trust.History {
+func (st *Snapshot) told() serving.History {
 	if st.History != nil {
 		return *st.History
 	}
-	return Remembered(trust.History{}, st.Issuer)
+	return Remembered(serving.History{}, st.Issuer)
 }
 
 // Remembered returns history with what the status of issuer advertises: an agent without a memory is known to have told
 // that at least.
-func Remembered(history trust.History, issuer *configv1alpha1.CredentialIssuer) trust.History {
+func Remembered(history serving.History, issuer *configv1alpha1.CredentialIssuer) serving.History {
 	info := ProxyInfo(issuer)
 	bundle, found := Advertised(issuer)
 	if !found {
 		return history
 	}
-	now := trust.State{Endpoint: info.Endpoint, Bundle: bundle, Since: ProxyStrategy(issuer).LastUpdateTime.Time}
+	now := serving.Revision{Endpoint: info.Endpoint, Bundle: bundle, Since: ProxyStrategy(issuer).LastUpdateTime.Time}
 	now.Opened, now.Names = now.Since, []string{now.Host()}
 	return history.With(now)
 }
 
 // InService returns what clients meet, as the agent remembers and reports it. remembers is false where it has no memory.
 // secret may be the one in service; it may be nil.
-func InService(issuer *configv1alpha1.CredentialIssuer, history trust.History, remembers bool,
+func InService(issuer *configv1alpha1.CredentialIssuer, history serving.History, remembers bool,
 	secret *corev1.Secret,
-) trust.Serving {
-	strategy, serving := ProxyStrategy(issuer), issuer.Status.ServingCertificate
+) serving.Served {
+	strategy, inService := ProxyStrategy(issuer), issuer.Status.ServingCertificate
 	_, advertised := Advertised(issuer)
 	switch {
 	case strategy != nil && strategy.Reason == configv1alpha1.ReasonDisabled, !advertised && !remembers:
-		return trust.Serving{Off: true}
-	case remembers && len(history.Chain) == 0 && serving == nil:
-		return trust.Serving{Off: true}
+		return serving.Served{Off: true}
+	case remembers && len(history.Chain) == 0 && inService == nil:
+		return serving.Served{Off: true}
 	case len(history.Chain) > 0 &&
-		(serving == nil || strings.EqualFold(certs.Fingerprint(history.Chain[0].Raw), serving.SHA256)):
-		return trust.Serving{Chain: history.Chain}
+		(inService == nil || strings.EqualFold(certs.Fingerprint(history.Chain[0].Raw), inService.SHA256)):
+		return serving.Served{Chain: history.Chain}
 	}
-	if secret != nil && serving != nil {
+	if secret != nil && inService != nil {
 		chain, _ := certs.ParseBundle(secret.Data[corev1.TLSCertKey])
-		if len(chain) > 0 && strings.EqualFold(certs.Fingerprint(chain[0].Raw), serving.SHA256) {
-			return trust.Serving{Chain: chain}
+		if len(chain) > 0 && strings.EqualFold(certs.Fingerprint(chain[0].Raw), inService.SHA256) {
+			return serving.Served{Chain: chain}
 		}
 	}
-	return trust.Serving{}
+	return serving.Served{}
 }
 
 // Next returns what clients will meet when the plan has been carried out.
-func (p *Plan) Next(st *Snapshot) trust.Serving {
+func (p *Plan) Next(st *Snapshot) serving.Served {
 	switch {
 	case p.Wanted.Mode == configv1alpha1.ImpersonationProxyModeDisabled:
-		return trust.Serving{Off: true}
+		return serving.Served{Off: true}
 	case p.Generated:
 		return generated(p.Wanted, p.Bundle, st)
 	case st.Secret == nil:
 		return st.InService // it is refused, or not there yet
 	}
 	chain, _ := certs.ParseBundle(st.Secret.Data[corev1.TLSCertKey])
-	return trust.Serving{Chain: chain}
+	return serving.Served{Chain: chain}
 }
 
 // generated is the certificate that the agent will issue by itself. ca is its CA; it is empty when it is not known, and
 // then nobody trusts it.
-func generated(wanted configv1alpha1.ImpersonationProxySpec, ca []byte, st *Snapshot) trust.Serving {
-	next := trust.Serving{Issuer: &x509.Certificate{}}
+func generated(wanted configv1alpha1.ImpersonationProxySpec, ca []byte, st *Snapshot) serving.Served {
+	next := serving.Served{Issuer: &x509.Certificate{}}
 	if members, _ := certs.ParseBundle(ca); len(members) > 0 {
 		next.Issuer = members[0]
 	}
@@ -87,7 +86,7 @@ func generated(wanted configv1alpha1.ImpersonationProxySpec, ca []byte, st *Snap
 			host = at.Host
 		}
 	}
-	names := servingcert.GeneratedNames(host, wanted, st.Service)
+	names := serving.GeneratedNames(host, wanted, st.Service)
 	next.Names = slices.Clone(names.DNSNames)
 	for _, ip := range names.IPAddresses {
 		next.Names = append(next.Names, ip.String())
@@ -96,8 +95,8 @@ func generated(wanted configv1alpha1.ImpersonationProxySpec, ca []byte, st *Snap
 }
 
 // Effect is what the plan does to everybody who was told something.
-func (p *Plan) Effect(st *Snapshot) trust.Judgement {
-	return trust.Judge(trust.Effect(st.told(), st.Evidence, st.InService, p.Next(st), st.Now))
+func (p *Plan) Effect(st *Snapshot) serving.Judgement {
+	return serving.Judge(serving.Effect(st.told(), st.Evidence, st.InService, p.Next(st), st.Now))
 }
 
 // judgeClients adds what internal/trust says of the plan. What is wrong with the certificate for everybody is told
@@ -113,14 +112,14 @@ func (p *Plan) judgeClients(st *Snapshot) {
 		}
 	}
 	j := p.Effect(st).Without(told...)
-	if len(j.Lost) == 0 ||
+	if len(j.Broken) == 0 ||
 		slices.ContainsFunc(p.Report.Errors(), func(f certs.Finding) bool { return !f.CanBeAllowed() }) {
 		return
 	}
 	f := certs.NewFinding(certs.OldClientsBreak, lostMessage(j))
 	f.Hint = p.lostHint(j)
 	switch {
-	case j.WayBack && st.unasked():
+	case j.NetImprovement && st.unasked():
 		f.Severity, f.Hint = certs.SeverityWarning, "everybody else works afterwards, also those who are refused now"
 	case !p.changes() && !p.takesOver(st):
 		// The agent is on its way already: nothing is changed now, so there is nothing to refuse.
@@ -134,8 +133,8 @@ func (p *Plan) judgeClients(st *Snapshot) {
 // unasked says whether the agent serves its generated certificate although no command of ip-tls has led there: somebody
 // has removed the tls block with another tool, or the permission for the Secret was withdrawn.
 func (st *Snapshot) unasked() bool {
-	serving := st.Issuer.Status.ServingCertificate
-	if serving == nil || serving.Source != configv1alpha1.ServingCertificateGenerated {
+	inService := st.Issuer.Status.ServingCertificate
+	if inService == nil || inService.Source != configv1alpha1.ServingCertificateGenerated {
 		return false
 	}
 	history, err := ReadHistory(st.Issuer)
@@ -172,7 +171,7 @@ func Waits(issuer *configv1alpha1.CredentialIssuer) bool {
 		func(f configv1alpha1.StrategyFinding) bool { return f.Code == configv1alpha1.CodeRenewalWaits })
 }
 
-func lostMessage(j trust.Judgement) string {
+func lostMessage(j serving.Judgement) string {
 	const most = 5
 	all := j.Sentences()
 	text := strings.Join(all[:min(len(all), most)], "; ")
@@ -186,12 +185,12 @@ func lostMessage(j trust.Judgement) string {
 }
 
 // lostHint is the way out that fits why clients are lost.
-func (p *Plan) lostHint(j trust.Judgement) string {
+func (p *Plan) lostHint(j serving.Judgement) string {
 	has := func(code certs.Code) bool {
-		return slices.ContainsFunc(j.Lost, func(o trust.Outcome) bool { return o.After == code })
+		return slices.ContainsFunc(j.Broken, func(o serving.Outcome) bool { return o.After == code })
 	}
 	switch {
-	case has(trust.SwitchedOff):
+	case has(serving.SwitchedOff):
 		return "leave the proxy on until nobody uses it any more"
 	case p.Generated && len(p.Bundle) == 0:
 		return "the agent's CA is not known here, so it cannot be advertised beforehand: these kubeconfigs must be made " +

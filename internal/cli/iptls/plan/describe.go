@@ -4,7 +4,7 @@ import (
 	"encoding/base64"
 	"strings"
 
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 )
 
 // DescribeBundle says in one line what is in a CA bundle.
@@ -16,7 +16,7 @@ func DescribeBundle(data string) string {
 	if err != nil {
 		return "(not base64)"
 	}
-	return trust.Describe(bundle)
+	return serving.Describe(bundle)
 }
 
 // DescribeOrNone is trust.Describe, and empty for an empty bundle.
@@ -24,7 +24,7 @@ func DescribeOrNone(bundle []byte) string {
 	if len(bundle) == 0 {
 		return ""
 	}
-	return trust.Describe(bundle)
+	return serving.Describe(bundle)
 }
 
 // OrNone returns "(none)" for an empty text.

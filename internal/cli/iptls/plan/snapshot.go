@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -23,11 +23,11 @@ type Snapshot struct {
 	// GeneratedCA is the CA of the agent's generated certificate, as PEM. It is nil when it is not known or not needed.
 	GeneratedCA []byte
 	// History is what clients were told until now. Nil means: what the status advertises.
-	History *trust.History
+	History *serving.History
 	// InService is what clients meet now.
-	InService trust.Serving
+	InService serving.Served
 	// Evidence is what an administrator shows or says about the kubeconfigs that are there.
-	Evidence trust.Evidence
+	Evidence serving.Evidence
 	// WithoutVerification is true where CredentialIssuers have no field verification, as Pinniped's have none.
 	WithoutVerification bool
 	Now                 time.Time

@@ -13,7 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
@@ -21,7 +21,7 @@ import (
 
 // kubeconfigs reads the files of --kubeconfigs, and reports whether every kubeconfig that leads to the endpoint
 // verifies the new certificate. It is also false when no kubeconfig leads there.
-func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, next trust.Serving,
+func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, next serving.Served,
 	done *Result,
 ) (bool, error) {
 	info := plan.ProxyInfo(issuer)
@@ -68,7 +68,7 @@ func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.Creden
 }
 
 // evaluateKubeconfig says whether everything in a kubeconfig that leads to the endpoint verifies the new certificate.
-func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, next trust.Serving,
+func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, next serving.Served,
 	now time.Time,
 ) result.File {
 	one := result.File{Path: file.File, Outcome: result.FileWorks}
@@ -82,7 +82,7 @@ func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, n
 	}
 	for _, place := range places {
 		entry := result.Entry{Kind: result.EntryKind(place.Kind), Name: place.Name, Outcome: result.FileWorks}
-		client := trust.Client{File: file.File, Name: place.Host, Bundle: place.CABundle, Insecure: place.Insecure}
+		client := serving.Client{File: file.File, Name: place.Host, Bundle: place.CABundle, Insecure: place.Insecure}
 		switch {
 		case place.Uncertain:
 			entry.Outcome, entry.Reason = result.FileNotKnown, fmt.Sprintf(
@@ -139,5 +139,5 @@ func describeTrust(bundle []byte) string {
 	if len(bundle) == 0 {
 		return "the system roots"
 	}
-	return trust.Describe(bundle)
+	return serving.Describe(bundle)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -49,7 +49,7 @@ func (o *Options) preconditions(ctx context.Context, issuer *configv1alpha1.Cred
 	case o.Continue:
 		done.WaitsFor = nil
 		return true, nil
-	case len(lost.Lost) == 0:
+	case len(lost.Broken) == 0:
 		if shown {
 			o.Session.Progress.Info("Every kubeconfig that was handed out so far works with the new certificate as well, so " +
 				"none has to be made anew")
@@ -64,18 +64,18 @@ func (o *Options) preconditions(ctx context.Context, issuer *configv1alpha1.Cred
 }
 
 // isOver says whether --after has passed since those who would be lost were told anything.
-func (o *Options) isOver(lost trust.Judgement, now time.Time, done *Result) bool {
+func (o *Options) isOver(lost serving.Judgement, now time.Time, done *Result) bool {
 	if o.After == 0 {
 		return true
 	}
 	var last time.Time
-	for _, one := range lost.Lost {
-		if one.State.Until.IsZero() {
+	for _, one := range lost.Broken {
+		if one.Revision.Until.IsZero() {
 			done.waits("the names of the certificate in service to be told no more: %s", lost.Sentences()[0])
 			return false
 		}
-		if one.State.Until.After(last) {
-			last = one.State.Until
+		if one.Revision.Until.After(last) {
+			last = one.Revision.Until
 		}
 	}
 	at := last.Add(o.After)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -53,7 +53,7 @@ func (s *step) keepsCertificate(st *plan.Snapshot) bool {
 // what refuses it then.
 func (s *step) preflight(later plan.Snapshot, p *plan.Plan, in rotation.Phase) {
 	both := bothCAs(s.from, &later)
-	later.History = &trust.History{States: []trust.State{both}}
+	later.History = &serving.History{Revisions: []serving.Revision{both}}
 	wanted := p.Wanted
 	wanted.TLS = s.from.Block(in)
 	what := "with both CAs"
@@ -80,7 +80,7 @@ func (s *step) warnOldClients(st, later *plan.Snapshot, p *plan.Plan) {
 		return
 	}
 	lost := s.options.lost(st, later, s.from)
-	if len(lost.Lost) == 0 {
+	if len(lost.Broken) == 0 {
 		return
 	}
 	who := strings.Join(lost.Sentences(), "; ")
@@ -96,16 +96,16 @@ func (s *step) warnOldClients(st, later *plan.Snapshot, p *plan.Plan) {
 
 // lost says who works now and will not with the new certificate, whatever an administrator has shown. later is the
 // cluster as it is in step 3.
-func (o *Options) lost(st, later *plan.Snapshot, r *rotation.Record) trust.Judgement {
+func (o *Options) lost(st, later *plan.Snapshot, r *rotation.Record) serving.Judgement {
 	wanted := plan.TargetOf(st.Issuer.Spec.ImpersonationProxy)
 	wanted.TLS = r.Block(r.PhaseAfter(rotation.StepSwitch))
 	q := plan.EvaluateTarget(o.request, later, wanted.In(st.Issuer.Spec.ImpersonationProxy))
-	return trust.Judge(trust.Effect(toldBefore(st, r), trust.Evidence{}, st.InService, q.Next(later), st.Now))
+	return serving.Judge(serving.Effect(toldBefore(st, r), serving.Evidence{}, st.InService, q.Next(later), st.Now))
 }
 
 // bothCAs is what clients are told between steps 1 and 3.
-func bothCAs(r *rotation.Record, st *plan.Snapshot) trust.State {
-	state := trust.State{Bundle: r.Union(), Since: st.Now, Opened: st.Now}
+func bothCAs(r *rotation.Record, st *plan.Snapshot) serving.Revision {
+	state := serving.Revision{Bundle: r.Union(), Since: st.Now, Opened: st.Now}
 	if st.History != nil && st.History.Current() != nil {
 		state.Names = st.History.Current().Names
 	}
@@ -117,8 +117,8 @@ func bothCAs(r *rotation.Record, st *plan.Snapshot) trust.State {
 
 // toldBefore is what clients were told until now. What they were told before step 1 is in the record as well, for an
 // agent without a memory.
-func toldBefore(st *plan.Snapshot, r *rotation.Record) trust.History {
-	history := trust.History{}
+func toldBefore(st *plan.Snapshot, r *rotation.Record) serving.History {
+	history := serving.History{}
 	if st.History != nil {
 		history = *st.History
 	}
@@ -126,7 +126,7 @@ func toldBefore(st *plan.Snapshot, r *rotation.Record) trust.History {
 	if info == nil || r.Advertised.IsZero() {
 		return history
 	}
-	old := trust.State{Endpoint: info.Endpoint, Bundle: []byte(r.OldCA), Until: r.Advertised}
+	old := serving.Revision{Endpoint: info.Endpoint, Bundle: []byte(r.OldCA), Until: r.Advertised}
 	old.Names = []string{old.Host()}
 	return history.With(old)
 }

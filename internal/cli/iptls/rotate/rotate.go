@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -203,7 +203,7 @@ func (o *Options) sameRotation(r *rotation.Record, issuer *configv1alpha1.Creden
 		}
 		if o.request.BundleGiven && !certs.SameBundle(o.request.Bundle, []byte(r.NewCA)) {
 			return refused(ways, "the rotation to %s was begun with another --ca-bundle: %s", r.Destination(),
-				trust.Describe([]byte(r.NewCA)))
+				serving.Describe([]byte(r.NewCA)))
 		}
 		if r.Aborting {
 			return refused("go on with --undo", "the rotation to %s is being aborted", r.Destination())

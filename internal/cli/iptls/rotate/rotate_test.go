@@ -21,7 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -98,7 +98,7 @@ func (w *rotating) want(t *testing.T, secret string, bundle []byte) {
 	}
 	now := bundleOf(w.Cluster.Issuer)
 	if !certs.SameBundle(now, bundle) {
-		t.Errorf("advertised is %s, want %s", trust.Describe(now), trust.Describe(bundle))
+		t.Errorf("advertised is %s, want %s", serving.Describe(now), serving.Describe(bundle))
 	}
 	if !w.accepts(t, now) {
 		t.Error("what is advertised does not verify what is presented")

@@ -8,16 +8,16 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // ClientStates says how the clients of each State fare with the certificates that are presented at the addresses.
-func ClientStates(h trust.History, met []Met, now time.Time) []result.ClientState {
+func ClientStates(h serving.History, met []Met, now time.Time) []result.ClientState {
 	met = slices.DeleteFunc(slices.Clone(met), func(one Met) bool { return len(one.Chain) == 0 })
-	all := make([]result.ClientState, 0, len(h.States))
-	for i := range h.States {
-		s := &h.States[i]
+	all := make([]result.ClientState, 0, len(h.Revisions))
+	for i := range h.Revisions {
+		s := &h.Revisions[i]
 		state := result.ClientState{
 			ID: s.ID, Since: moment(s.Since), Until: moment(s.Until), Retired: moment(s.Retired), Endpoint: s.Endpoint,
 			CABundle: result.BundleOf(s.Bundle), Names: s.Names,
@@ -43,12 +43,12 @@ func ClientStates(h trust.History, met []Met, now time.Time) []result.ClientStat
 }
 
 // meet fills in how the clients of s fare.
-func meet(state *result.ClientState, s *trust.State, met []Met, now time.Time) {
+func meet(state *result.ClientState, s *serving.Revision, met []Met, now time.Time) {
 	refused, byEndpoint := 0, 0
 	for _, client := range s.Clients() {
-		worst := trust.Outcome{Client: client}
+		worst := serving.Outcome{Client: client}
 		for _, one := range met {
-			code := client.Meets(trust.Serving{Chain: one.Chain}, now)
+			code := client.Meets(serving.Served{Chain: one.Chain}, now)
 			if code == "" {
 				continue
 			}
@@ -78,10 +78,10 @@ func meet(state *result.ClientState, s *trust.State, met []Met, now time.Time) {
 
 // refusedSince is when the clients of s began to be refused: when something else was advertised for the first time after
 // s that shares no CA with it, or lacks the names. It is zero when the history does not tell.
-func refusedSince(h trust.History, s *trust.State, code certs.Code, names []string) time.Time {
+func refusedSince(h serving.History, s *serving.Revision, code certs.Code, names []string) time.Time {
 	var since time.Time
-	for i := range h.States {
-		later := &h.States[i]
+	for i := range h.Revisions {
+		later := &h.Revisions[i]
 		if later == s || s.Until.IsZero() || later.Opened.Before(s.Until) || !since.IsZero() && later.Opened.After(since) {
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/servingcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -42,5 +42,5 @@ func (s *Session) GeneratedCA(ctx context.Context, issuer *configv1alpha1.Creden
 	if err != nil {
 		return nil, WithCodes(fmt.Errorf("reading the Secret with the agent's CA: %w", err))
 	}
-	return servingcert.GeneratedBundle(secret, now), nil
+	return serving.GeneratedBundle(secret, now), nil
 }

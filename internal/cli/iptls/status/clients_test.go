@@ -181,7 +181,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 		{
 			name: "are not known where nothing was ever advertised", exit: 5,
 			world: func(_ *testing.T, w *iptlstest.World) {
-				w.Cluster.HandedOut.Data = nil
+				w.Cluster.Revisions.Data = nil
 				w.Cluster.Issuer.Status.Strategies = nil
 			},
 			state: result.UsersNotKnown, says: "not known: nothing is advertised", next: "pinniped ip-tls check",
@@ -192,7 +192,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				t.Helper()
 				before := statusOf(t, runStatus(t.Context(), w, asJSON)).Clients
 				renewed(t, w, iptlstest.Loopback())
-				w.Cluster.HandedOut.Data["retired."+before[0].ID] = time.Now().UTC().Format(time.RFC3339)
+				w.Cluster.Revisions.Data["retired."+before[0].ID] = time.Now().UTC().Format(time.RFC3339)
 			},
 			state: result.UsersNotAffected, says: "not affected; ",
 		},

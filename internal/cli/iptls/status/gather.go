@@ -20,7 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -37,7 +37,7 @@ type snapshot struct {
 	chain  []*x509.Certificate // of the Secret
 	seen   []seen              // at the endpoint
 	// history is what clients were told. waits is true while the agent waits with a renewed certificate.
-	history trust.History
+	history serving.History
 	waits   bool
 	// losesSome says whether somebody who works now would not work with the certificate in a Secret.
 	losesSome func(secret string) bool
@@ -207,16 +207,16 @@ func (l *snapshot) reported() {
 	if l.view.At.URL == "" {
 		l.view.At = l.endpoint()
 	}
-	serving := l.issuer.Status.ServingCertificate
-	if serving == nil {
+	inService := l.issuer.Status.ServingCertificate
+	if inService == nil {
 		return
 	}
-	l.Replicas = &result.ReplicaStatus{Total: serving.Replicas, Serving: serving.ServingReplicas, SHA256: serving.SHA256}
-	for _, other := range serving.OtherReplicas {
+	l.Replicas = &result.ReplicaStatus{Total: inService.Replicas, Serving: inService.ServingReplicas, SHA256: inService.SHA256}
+	for _, other := range inService.OtherReplicas {
 		l.Replicas.Others = append(l.Replicas.Others, result.OtherReplica{Name: other.Name, Message: other.Message})
 	}
-	if serving.ServingReplicas < serving.Replicas && !l.view.Disabled {
-		l.problem("", "%d of %d replicas of the agent serve the certificate", serving.ServingReplicas, serving.Replicas)
+	if inService.ServingReplicas < inService.Replicas && !l.view.Disabled {
+		l.problem("", "%d of %d replicas of the agent serve the certificate", inService.ServingReplicas, inService.Replicas)
 	}
 }
 
@@ -230,8 +230,8 @@ func (l *snapshot) endpoint() plan.Endpoint {
 	if host, port, err := certs.ParseEndpoint(l.spec.ExternalEndpoint); err == nil {
 		urls = append(urls, "https://"+net.JoinHostPort(host, cmp.Or(port, "443")))
 	}
-	if n := len(l.history.States); n > 0 {
-		urls = append(urls, l.history.States[n-1].Endpoint)
+	if n := len(l.history.Revisions); n > 0 {
+		urls = append(urls, l.history.Revisions[n-1].Endpoint)
 	}
 	for _, url := range urls {
 		if at, err := plan.ParseAdvertised(url); err == nil {
@@ -266,9 +266,9 @@ func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool 
 		return false
 	}
 	chain, _ := certs.ParseBundle(secret.Data[corev1.TLSCertKey])
-	next := trust.Serving{Chain: chain}
+	next := serving.Served{Chain: chain}
 	return len(chain) > 0 &&
-		trust.Judge(trust.Effect(l.history, trust.Evidence{}, trust.Serving{Chain: l.seen[0].Chain}, next,
+		serving.Judge(serving.Effect(l.history, serving.Evidence{}, serving.Served{Chain: l.seen[0].Chain}, next,
 			l.At)).Refused
 }
 
@@ -284,7 +284,7 @@ func (l *snapshot) certificate() {
 			from, leaf = result.SourceEndpoint, one.Chain[0]
 		}
 	}
-	switch serving := l.issuer.Status.ServingCertificate; {
+	switch inService := l.issuer.Status.ServingCertificate; {
 	case leaf != nil:
 		shown := &result.CertificateStatus{
 			Source: from, SHA256: certs.Fingerprint(leaf.Raw), DNSNames: leaf.DNSNames, Issuer: leaf.Issuer.String(),
@@ -294,10 +294,10 @@ func (l *snapshot) certificate() {
 			shown.IPAddresses = append(shown.IPAddresses, ip.String())
 		}
 		l.Certificate = shown
-	case serving != nil:
+	case inService != nil:
 		l.Certificate = &result.CertificateStatus{
-			Source: result.SourceAgent, SHA256: serving.SHA256, DNSNames: serving.DNSNames, IPAddresses: serving.IPAddresses,
-			NotBefore: serving.NotBefore.UTC(), NotAfter: serving.NotAfter.UTC(),
+			Source: result.SourceAgent, SHA256: inService.SHA256, DNSNames: inService.DNSNames, IPAddresses: inService.IPAddresses,
+			NotBefore: inService.NotBefore.UTC(), NotAfter: inService.NotAfter.UTC(),
 		}
 	default:
 		return

@@ -15,7 +15,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -133,7 +133,7 @@ func (s *presented) evaluateTrust(one anchor) result.Entry {
 		}
 		trusts := "the system roots"
 		if len(bytes.TrimSpace(one.CABundle)) > 0 {
-			trusts = trust.Describe(one.CABundle)
+			trusts = serving.Describe(one.CABundle)
 		}
 		return found(outcome, "it trusts %s in %s, which does not verify %s: %s", trusts, one.what, what,
 			strings.TrimPrefix(err.Error(), "x509: "))
@@ -173,13 +173,13 @@ func differs(bundle, advertised []byte) string {
 	lacks, extra := without(theirs, mine), without(mine, theirs)
 	switch {
 	case len(theirs) == 0 && len(mine) > 0:
-		return "has " + trust.Describe(bundle) + ", but the system roots are what clients are told to use now"
+		return "has " + serving.Describe(bundle) + ", but the system roots are what clients are told to use now"
 	case len(mine) == 0 && len(theirs) > 0:
-		return "is empty, but " + trust.Describe(advertised) + " is advertised now"
+		return "is empty, but " + serving.Describe(advertised) + " is advertised now"
 	case len(lacks) > 0:
-		return "lacks " + trust.Describe(lacks) + ", which is advertised now"
+		return "lacks " + serving.Describe(lacks) + ", which is advertised now"
 	case len(extra) > 0:
-		return "has " + trust.Describe(extra) + ", which is not advertised any more"
+		return "has " + serving.Describe(extra) + ", which is not advertised any more"
 	}
 	return ""
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -32,9 +32,9 @@ type seen struct {
 // is advertised, or would be.
 func (l *snapshot) judgeClients() {
 	history := l.history
-	if len(history.States) == 0 && (len(l.bundle) > 0 || l.Advertised != nil || l.Configured == nil) {
-		history = trust.History{}.With(
-			trust.State{Endpoint: l.view.At.URL, Bundle: l.bundle, Names: []string{l.view.At.Host}},
+	if len(history.Revisions) == 0 && (len(l.bundle) > 0 || l.Advertised != nil || l.Configured == nil) {
+		history = serving.History{}.With(
+			serving.Revision{Endpoint: l.view.At.URL, Bundle: l.bundle, Names: []string{l.view.At.Host}},
 		)
 	}
 	met := make([]session.Met, 0, len(l.seen))
@@ -210,8 +210,8 @@ func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 // mends returns the code of what has to be mended when users are refused; empty where the code of the users says it.
 func (l *snapshot) mends(code string) string {
 	generated := plan.IsGenerated(l.bundle)
-	if serving := l.issuer.Status.ServingCertificate; serving != nil {
-		generated = serving.Source == configv1alpha1.ServingCertificateGenerated
+	if inService := l.issuer.Status.ServingCertificate; inService != nil {
+		generated = inService.Source == configv1alpha1.ServingCertificateGenerated
 	}
 	switch {
 	case code == string(certs.NameNotCovered), code == codeNoAnswer:
@@ -394,10 +394,10 @@ func (l *snapshot) endpointProblems() {
 }
 
 func (l *snapshot) follows(address result.Address) bool {
-	serving := l.issuer.Status.ServingCertificate
+	inService := l.issuer.Status.ServingCertificate
 	switch address.Code {
 	case certs.EndpointServesOther:
-		return len(l.Problems) > 0 && serving != nil && serving.SHA256 == address.SHA256
+		return len(l.Problems) > 0 && inService != nil && inService.SHA256 == address.SHA256
 	case certs.EndpointUnreachable:
 		return l.hasProblem(codeAgentNotRunning)
 	default:

@@ -42,16 +42,16 @@ const (
 	VerificationWarn TLSVerification = "Warn"
 )
 
-// NewCAHandling says what happens when a renewed certificate would be refused by clients that accept the one in service.
-// +kubebuilder:validation:Enum=Overlap;Serve
-type NewCAHandling string
+// CATransition says how the serving certificate is replaced by one that existing clients do not verify.
+// +kubebuilder:validation:Enum=DualTrust;Immediate
+type CATransition string
 
-// What may happen.
+// The ways to replace it.
 const (
-	// OnNewCAOverlap lets the certificate in service serve on, and advertises both CAs.
-	OnNewCAOverlap NewCAHandling = "Overlap"
-	// OnNewCAServe serves the new certificate at once.
-	OnNewCAServe NewCAHandling = "Serve"
+	// CATransitionDualTrust publishes both trust bundles, and serves the old certificate until clients trust the new CA.
+	CATransitionDualTrust CATransition = "DualTrust"
+	// CATransitionImmediate serves the new certificate at once.
+	CATransitionImmediate CATransition = "Immediate"
 )
 
 // CredentialIssuer configures the agent and reports how clients can get access to this cluster.
@@ -63,6 +63,7 @@ const (
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.strategies[?(@.type == "ImpersonationProxy")].reason`
 // +kubebuilder:printcolumn:name="Endpoint",type=string,priority=1,JSONPath=`.status.strategies[?(@.type == "ImpersonationProxy")].frontend.impersonationProxyInfo.endpoint`
 // +kubebuilder:printcolumn:name="Expires",type=string,priority=1,JSONPath=`.status.servingCertificate.notAfter`
+// +kubebuilder:printcolumn:name="Transition",type=string,JSONPath=`.status.transition.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:subresource:status
 type CredentialIssuer struct {
@@ -262,12 +263,19 @@ type ImpersonationProxyTLSSpec struct {
 	// +optional
 	Verification TLSVerification `json:"verification,omitempty"`
 
-	// onNewCA says what happens when the certificate in the Secret is renewed, and clients that accept the one in service
-	// would refuse the new one: because it comes from a CA that they do not know, or lacks a name. "Overlap" lets the
-	// certificate in service serve on and advertises both CAs, until shortly before it expires, or until no client is
-	// left that would refuse the new one; "Serve" serves the new one at once. If it is absent, it is "Overlap". A change
-	// of this spec, such as another secretName, always takes effect at once.
+	// caTransition says how the certificate in service is replaced by one that clients in use do not verify: because it
+	// comes from a CA that they do not trust, or lacks a name that they use. "DualTrust" publishes the trust bundles of
+	// both (phase Prepared), serves the old certificate until no used revision lacks the new CA, for activateAfter, or
+	// until the old certificate is about to end, serves the new one (Active), and then publishes its trust bundle alone
+	// (Retired). "Immediate" serves the new one at once. If it is absent, a certificate that is renewed in the same Secret
+	// is DualTrust, and a changed spec takes effect at once.
 	//
 	// +optional
-	OnNewCA NewCAHandling `json:"onNewCA,omitempty"`
+	CATransition CATransition `json:"caTransition,omitempty"`
+
+	// activateAfter bounds the phase Prepared: the new certificate is served once no revision that it breaks has been used
+	// or published for this long. If it is absent, such revisions are waited for until the old certificate is about to end.
+	//
+	// +optional
+	ActivateAfter *metav1.Duration `json:"activateAfter,omitempty"`
 }

@@ -85,32 +85,96 @@ type CredentialIssuerStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// handedOut is what clients were told about the impersonation proxy, now and before, the latest last: what stands in
-	// kubeconfigs that are out. The ConfigMap objects.handedOutConfigMap has the CA bundles themselves. States that are
-	// over are forgotten after a year, unless the agent is configured otherwise, and those that an administrator has
-	// retired at once. It is absent in a CredentialIssuer that another program than this agent reports to.
+	// revisions summarizes the revision history: what was published to clients, the latest last. The ConfigMap
+	// objects.revisionsConfigMap has the trust bundles themselves. It is absent in a CredentialIssuer that another
+	// program than this agent reports to.
 	//
 	// +listType=atomic
 	// +optional
-	HandedOut []HandedOutState `json:"handedOut,omitempty"`
+	Revisions []RevisionStatus `json:"revisions,omitempty"`
+
+	// transition is the transition to the certificate that the spec asks for. It is absent when there has been none.
+	//
+	// +optional
+	Transition *TransitionStatus `json:"transition,omitempty"`
 }
 
-// HandedOutState is what clients were told for some time.
-type HandedOutState struct {
-	// id tells this state from the others.
+// TransitionPhase is how far a transition is.
+// +kubebuilder:validation:Enum=Prepared;Active;Retired
+type TransitionPhase string
+
+// The phases.
+const (
+	// TransitionPrepared: both trust bundles are published, the old certificate is served.
+	TransitionPrepared TransitionPhase = "Prepared"
+	// TransitionActive: the new certificate is served, both trust bundles are still published.
+	TransitionActive TransitionPhase = "Active"
+	// TransitionRetired: the new trust bundle is published alone.
+	TransitionRetired TransitionPhase = "Retired"
+)
+
+// TransitionStatus describes a transition between two serving certificates.
+type TransitionStatus struct {
+	// phase is how far it is.
+	Phase TransitionPhase `json:"phase"`
+
+	// since is when the phase began.
+	Since metav1.Time `json:"since"`
+
+	// secretName names the Secret of the new certificate; it is absent for the generated one.
+	//
+	// +optional
+	SecretName string `json:"secretName,omitempty"`
+
+	// sha256 is the SHA-256 fingerprint of the new certificate.
+	//
+	// +optional
+	SHA256 string `json:"sha256,omitempty"`
+
+	// waitsFor are the IDs of the used revisions whose clients would not verify the new certificate.
+	//
+	// +listType=atomic
+	// +optional
+	WaitsFor []string `json:"waitsFor,omitempty"`
+
+	// activatesAt is when the new certificate is served at the latest, while the phase is Prepared.
+	//
+	// +optional
+	ActivatesAt *metav1.Time `json:"activatesAt,omitempty"`
+
+	// message says what it waits for.
+	//
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// RevisionStatus is what was published to clients for some time.
+type RevisionStatus struct {
+	// id tells this revision from the others.
 	//
 	// +kubebuilder:validation:MinLength=1
 	ID string `json:"id"`
 
-	// since is when clients were told it first.
+	// since is when it was first published.
 	Since metav1.Time `json:"since"`
 
-	// until is when they were told it last. It is absent while it is advertised.
+	// until is when it was last published. It is absent while it is published.
 	//
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
 
-	// endpoint is the URL that they were given.
+	// lastUsed is when a client last used the proxy while it was published, to the hour. A revision without it has no
+	// clients.
+	//
+	// +optional
+	LastUsed *metav1.Time `json:"lastUsed,omitempty"`
+
+	// retired is when an administrator said that no client has it any more.
+	//
+	// +optional
+	Retired *metav1.Time `json:"retired,omitempty"`
+
+	// endpoint is the URL of the proxy.
 	Endpoint string `json:"endpoint"`
 
 	// caBundle has the SHA-256 fingerprints of the CA certificates that they verify the proxy with, in lower-case hex. It
@@ -166,11 +230,10 @@ type ObjectNames struct {
 	// +optional
 	ServiceAccount string `json:"serviceAccount,omitempty"`
 
-	// handedOutConfigMap is the ConfigMap in which the agent remembers what clients were told: status.handedOut with the
-	// CA bundles, and what administrators have retired.
+	// revisionsConfigMap is the ConfigMap with the revision history: status.revisions with the trust bundles.
 	//
 	// +optional
-	HandedOutConfigMap string `json:"handedOutConfigMap,omitempty"`
+	RevisionsConfigMap string `json:"revisionsConfigMap,omitempty"`
 }
 
 // ServingCertificateSource names where a serving certificate comes from.

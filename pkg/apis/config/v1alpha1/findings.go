@@ -36,8 +36,8 @@ const (
 	// CodeRecordNotKept: the record, from which the agent makes a deleted CredentialIssuer again, could not be read or
 	// written.
 	CodeRecordNotKept = "RecordNotKept"
-	// CodeHandedOutNotKept: the memory of what clients were told could not be read or written.
-	CodeHandedOutNotKept = "HandedOutNotKept"
+	// CodeRevisionsNotKept: the memory of what clients were told could not be read or written.
+	CodeRevisionsNotKept = "RevisionsNotKept"
 	// CodeRenewalWaits: the certificate in the Secret was renewed, and waits because clients that accept the one in
 	// service would refuse it.
 	CodeRenewalWaits = "RenewalWaits"

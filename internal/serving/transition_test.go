@@ -1,4 +1,4 @@
-package servingcert
+package serving
 
 import (
 	"encoding/base64"
@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -28,7 +27,7 @@ type replica struct {
 	serve   string
 	secret  *corev1.Secret
 	service *ServingCertificate
-	history trust.History
+	history History
 	forgets bool // history cannot be kept
 	waiting *Waiting
 }
@@ -92,9 +91,9 @@ func (r *replica) looks() {
 		r.service = judged.Certificate
 	}
 	r.waiting = judged.Waiting
-	told := trust.Told{Endpoint: "https://" + overlapName, Bundle: r.service.Bundle, Chain: r.service.Chain()}
-	if r.history = r.history.Observe(told, r.now, trust.DefaultMemory); r.forgets {
-		r.history = trust.History{}
+	told := Published{Endpoint: "https://" + overlapName, Bundle: r.service.Bundle, Chain: r.service.Chain()}
+	if r.history = r.history.Append(told, r.now, DefaultMemory); r.forgets {
+		r.history = History{}
 	}
 }
 
@@ -138,7 +137,7 @@ func TestOverlap(t *testing.T) {
 		{
 			name: "serves it where the spec says so",
 			do: func(r *replica) {
-				r.spec.OnNewCA = configv1alpha1.OnNewCAServe
+				r.spec.CATransition = configv1alpha1.CATransitionImmediate
 				r.renews("b", overlapName, overlapOther)
 			},
 			want: "b:b",
@@ -212,20 +211,20 @@ func TestOverlap(t *testing.T) {
 			name: "serves it when everybody who would refuse it is retired", do: func(r *replica) {
 				r.renews("b", overlapName, overlapOther)
 				r.looks()
-				r.history.States[0].Retired = r.now.Add(time.Second)
+				r.history.Revisions[0].Retired = r.now.Add(time.Second)
 			}, want: "b:b",
 		},
 		{
 			name: "serves it when all of them are forgotten", do: func(r *replica) {
 				r.renews("b", overlapName, overlapOther)
 				r.looks()
-				r.history.States = slices.Delete(r.history.States, 0, 1)
+				r.history.Revisions = slices.Delete(r.history.Revisions, 0, 1)
 			}, want: "b:b",
 		},
 		{
 			name: "waits for those who accept the one in service where nothing can be remembered", do: func(r *replica) {
 				r.renews("b", overlapName, overlapOther)
-				r.history, r.forgets = trust.History{}, true
+				r.history, r.forgets = History{}, true
 			}, want: "a:ab", wait: true,
 		},
 		{
@@ -262,10 +261,10 @@ func TestOverlap(t *testing.T) {
 		},
 		{
 			name: "loses nobody on the way back, however few they are", do: func(r *replica) {
-				r.spec.OnNewCA = configv1alpha1.OnNewCAServe
+				r.spec.CATransition = configv1alpha1.CATransitionImmediate
 				r.renews("b", overlapName, overlapOther)
 				r.looks()
-				r.spec.OnNewCA = ""
+				r.spec.CATransition = ""
 				r.renews("a", overlapName, overlapOther)
 			}, want: "b:ba", wait: true,
 		},

@@ -1,4 +1,4 @@
-package servingcert
+package serving
 
 import (
 	"crypto/x509"
@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -22,8 +21,8 @@ const overlapMargin = 24 * time.Hour
 // Waiting is a renewed certificate that is not served yet.
 type Waiting struct {
 	Certificate *ServingCertificate
-	Until       time.Time       // then it is served in any case
-	Lost        trust.Judgement // who would refuse it
+	Until       time.Time // then it is served in any case
+	Broken      Judgement // who would refuse it
 }
 
 // Renewal is what decides whether a renewed certificate waits.
@@ -32,7 +31,7 @@ type Renewal struct {
 	// nothing.
 	InService *ServingCertificate
 	// History is what clients were told, and Endpoint the URL that they are told now; "" is none.
-	History  trust.History
+	History  History
 	Endpoint string
 	Spec     configv1alpha1.ImpersonationProxyTLSSpec
 	Serve    string // the value of ServeAnnotation
@@ -48,7 +47,7 @@ func (e Evaluation) Renews(inService *ServingCertificate) bool {
 // Overlap lets the certificate of a renewal wait if clients would refuse it that accept the one in service. That one is
 // served meanwhile, with the CA bundles of both: its clients go on, and new ones are ready for both.
 func (e Evaluation) Overlap(in Renewal) Evaluation {
-	if !e.Renews(in.InService) || in.Spec.OnNewCA == configv1alpha1.OnNewCAServe || in.Serve == e.Certificate.SHA256() {
+	if !e.Renews(in.InService) || in.Spec.CATransition == configv1alpha1.CATransitionImmediate || in.Serve == e.Certificate.SHA256() {
 		return e
 	}
 	old, next := in.InService, e.Certificate
@@ -63,20 +62,20 @@ func (e Evaluation) Overlap(in Renewal) Evaluation {
 	}
 	history := in.History
 	if in.Endpoint != "" { // what is in service counts, also where nothing is remembered
-		state := trust.State{
+		state := Revision{
 			Since: oldChain[0].NotBefore, Opened: oldChain[0].NotBefore, Endpoint: in.Endpoint, Bundle: old.Bundle,
-			Names: trust.NamesOf(oldChain),
+			Names: NamesOf(oldChain),
 		}
-		if len(history.States) == 0 && old.Own != nil {
+		if len(history.Revisions) == 0 && old.Own != nil {
 			state.Bundle = old.Own
 		}
 		history = history.With(state)
 	}
-	judged := trust.Judge(trust.Effect(
-		history, trust.Evidence{}, trust.Serving{Chain: oldChain}, trust.Serving{Chain: nextChain}, in.Now,
+	judged := Judge(Effect(
+		history, Evidence{}, Served{Chain: oldChain}, Served{Chain: nextChain}, in.Now,
 	))
 	if judged.Refused {
-		e.Certificate, e.Waiting = during, &Waiting{Certificate: next, Until: until, Lost: judged}
+		e.Certificate, e.Waiting = during, &Waiting{Certificate: next, Until: until, Broken: judged}
 	}
 	return e
 }
@@ -147,7 +146,7 @@ func (m *ServingCertificate) covers(next *ServingCertificate, wanted []certs.Nam
 const maxSentences = 3
 
 // Lost says who is lost by a change and why, in one line.
-func Lost(j trust.Judgement) string {
+func Summarize(j Judgement) string {
 	sentences := j.Sentences()
 	if more := len(sentences) - maxSentences; more > 0 {
 		sentences = append(sentences[:maxSentences], fmt.Sprintf("and %d more", more))
@@ -171,6 +170,6 @@ func (w *Waiting) Message(namespace string) string {
 		w.Certificate.SHA256(),
 		w.Until.UTC().Format(time.RFC3339),
 		name,
-		Lost(w.Lost),
+		Summarize(w.Broken),
 	)
 }

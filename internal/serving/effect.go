@@ -1,4 +1,4 @@
-package trust
+package serving
 
 import (
 	"crypto/x509"
@@ -12,7 +12,7 @@ import (
 
 // Serving is what clients meet at the endpoint. The zero value is that this is not known: then everybody is taken to
 // work.
-type Serving struct {
+type Served struct {
 	// Chain is the certificate with its intermediates.
 	Chain []*x509.Certificate
 	// Issuer is the CA of a certificate that does not exist yet, for Names. It counts where Chain is empty.
@@ -22,12 +22,12 @@ type Serving struct {
 	Off bool
 }
 
-func (s *Serving) unknown() bool { return len(s.Chain) == 0 && s.Issuer == nil && !s.Off }
+func (s *Served) unknown() bool { return len(s.Chain) == 0 && s.Issuer == nil && !s.Off }
 
 // Client is one kind of client.
 type Client struct {
 	// State is what it was told; nil for a client that an administrator has shown.
-	State *State
+	Revision *Revision
 	// File is where an administrator has shown it; empty for one of a State.
 	File string
 	// Name is the DNS name or IP address for which it verifies the certificate.
@@ -54,7 +54,7 @@ type Evidence struct {
 func (e Evidence) given() bool { return e.FilesGiven || e.After > 0 || e.Renewed }
 
 // gone says whether nobody has a State any more.
-func (e Evidence) gone(s *State, at time.Time) bool {
+func (e Evidence) gone(s *Revision, at time.Time) bool {
 	switch {
 	case s.Ended():
 		return true
@@ -76,23 +76,23 @@ type Outcome struct {
 }
 
 // Lost says whether the client works before the change and not after it.
-func (o *Outcome) Lost() bool { return o.Before == "" && o.After != "" }
+func (o *Outcome) Broken() bool { return o.Before == "" && o.After != "" }
 
 // Gained says whether the client works after the change and not before it.
-func (o *Outcome) Gained() bool { return o.Before != "" && o.After == "" }
+func (o *Outcome) Fixed() bool { return o.Before != "" && o.After == "" }
 
 // SwitchedOff is why nobody works while the proxy is switched off.
 const SwitchedOff certs.Code = "SwitchedOff"
 
 // Effect says how every kind of client fares with what is served now, and how it would fare with next. at is the time
 // at which certificates must be valid.
-func Effect(h History, e Evidence, now, next Serving, at time.Time) []Outcome {
+func Effect(h History, e Evidence, now, next Served, at time.Time) []Outcome {
 	var all []Outcome
 	for _, client := range e.Files {
 		all = append(all, Outcome{Client: client, Before: client.Meets(now, at), After: client.Meets(next, at)})
 	}
-	for i := range h.States {
-		s := &h.States[i]
+	for i := range h.Revisions {
+		s := &h.Revisions[i]
 		if e.gone(s, at) {
 			continue
 		}
@@ -113,7 +113,7 @@ func Effect(h History, e Evidence, now, next Serving, at time.Time) []Outcome {
 
 // Clients returns the kinds of client with this State: those that use its endpoint, and those that reach the proxy by
 // another name that the certificate covered. A wildcard is no name of a client, so it counts only for the endpoint.
-func (s *State) Clients() []Client {
+func (s *Revision) Clients() []Client {
 	host := s.Host()
 	names := []string{host}
 	for _, name := range s.Names {
@@ -123,13 +123,13 @@ func (s *State) Clients() []Client {
 	}
 	clients := make([]Client, 0, len(names))
 	for _, name := range names {
-		clients = append(clients, Client{State: s, Name: name, Bundle: s.Bundle})
+		clients = append(clients, Client{Revision: s, Name: name, Bundle: s.Bundle})
 	}
 	return clients
 }
 
 // Meets returns why the client refuses what is served, or "" when it works.
-func (c *Client) Meets(served Serving, at time.Time) certs.Code {
+func (c *Client) Meets(served Served, at time.Time) certs.Code {
 	if served.Off {
 		return SwitchedOff
 	}
@@ -143,7 +143,7 @@ func (c *Client) Meets(served Serving, at time.Time) certs.Code {
 }
 
 // chain returns why clients with a CA bundle do not trust what is served; "" when they do, or when that is not known.
-func (s *Serving) chain(bundle []byte, at time.Time) certs.Code {
+func (s *Served) chain(bundle []byte, at time.Time) certs.Code {
 	roots, members := pool(bundle)
 	switch {
 	case s.Off:
@@ -178,7 +178,7 @@ func (s *Serving) chain(bundle []byte, at time.Time) certs.Code {
 }
 
 // name returns why clients that use a name refuse what is served; "" when they do not.
-func (s *Serving) name(name string) certs.Code {
+func (s *Served) name(name string) certs.Code {
 	switch {
 	case s.unknown():
 		return ""

@@ -1,4 +1,4 @@
-package trust_test
+package serving_test
 
 import (
 	"crypto/x509"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -72,13 +72,13 @@ func TestEffect(t *testing.T) {
 	p := newPKI(t)
 	a, b := p.chain("a"), p.chain("b")
 	wide := p.chain("a", "proxy.example.com", "old.example.com")
-	told := func(h trust.History, bundle string, chain []*x509.Certificate, at time.Time) trust.History {
-		return h.Observe(trust.Told{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, trust.DefaultMemory)
+	told := func(h serving.History, bundle string, chain []*x509.Certificate, at time.Time) serving.History {
+		return h.Append(serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, serving.DefaultMemory)
 	}
 	for _, test := range []struct {
 		name      string
-		history   func() trust.History
-		evidence  trust.Evidence
+		history   func() serving.History
+		evidence  serving.Evidence
 		now, next []*x509.Certificate
 		refused   bool
 		wayBack   bool
@@ -86,79 +86,79 @@ func TestEffect(t *testing.T) {
 	}{
 		{
 			name:    "refuses another CA",
-			history: func() trust.History { return told(trust.History{}, "a", a, noon.Add(-9*day)) },
+			history: func() serving.History { return told(serving.History{}, "a", a, noon.Add(-9*day)) },
 			now:     a, next: b, refused: true, lost: []string{"BundleDoesNotVerify"},
 		},
 		{
 			name: "refuses another CA a second after the bundle became wider",
-			history: func() trust.History {
-				return told(told(trust.History{}, "a", a, noon.Add(-9*day)), "ab", a, noon.Add(-time.Second))
+			history: func() serving.History {
+				return told(told(serving.History{}, "a", a, noon.Add(-9*day)), "ab", a, noon.Add(-time.Second))
 			},
 			now: a, next: b, refused: true, lost: []string{"BundleDoesNotVerify"},
 		},
 		{
 			name: "takes it when nobody has the narrow bundle any more, by the time that has passed",
-			history: func() trust.History {
-				return told(told(trust.History{}, "a", a, noon.Add(-9*day)), "ab", a, noon.Add(-8*day))
+			history: func() serving.History {
+				return told(told(serving.History{}, "a", a, noon.Add(-9*day)), "ab", a, noon.Add(-8*day))
 			},
-			evidence: trust.Evidence{After: 7 * day},
+			evidence: serving.Evidence{After: 7 * day},
 			now:      a, next: b,
 		},
 		{
 			name: "refuses it while that time has not passed, although files were shown that are good",
-			history: func() trust.History {
-				return told(told(trust.History{}, "a", a, noon.Add(-9*day)), "ab", a, noon.Add(-day))
+			history: func() serving.History {
+				return told(told(serving.History{}, "a", a, noon.Add(-9*day)), "ab", a, noon.Add(-day))
 			},
-			evidence: trust.Evidence{
-				After: 7 * day, FilesGiven: true, Files: []trust.Client{{File: "k", Name: "proxy.example.com", Bundle: p.bundle("ab")}},
+			evidence: serving.Evidence{
+				After: 7 * day, FilesGiven: true, Files: []serving.Client{{File: "k", Name: "proxy.example.com", Bundle: p.bundle("ab")}},
 			},
 			now: a, next: b, refused: true, lost: []string{"BundleDoesNotVerify"},
 		},
 		{
 			name:     "refuses it for one file that has the narrow bundle",
-			history:  func() trust.History { return told(trust.History{}, "ab", a, noon.Add(-9*day)) },
-			evidence: trust.Evidence{FilesGiven: true, Files: []trust.Client{{File: "k", Name: "proxy.example.com", Bundle: p.bundle("a")}}},
+			history:  func() serving.History { return told(serving.History{}, "ab", a, noon.Add(-9*day)) },
+			evidence: serving.Evidence{FilesGiven: true, Files: []serving.Client{{File: "k", Name: "proxy.example.com", Bundle: p.bundle("a")}}},
 			now:      a, next: b, refused: true, lost: []string{"BundleDoesNotVerify"},
 		},
 		{
 			name:    "refuses a certificate that lacks a name which was covered",
-			history: func() trust.History { return told(trust.History{}, "a", wide, noon.Add(-9*day)) },
+			history: func() serving.History { return told(serving.History{}, "a", wide, noon.Add(-9*day)) },
 			now:     wide, next: a, refused: true, lost: []string{"NameNotCovered"},
 		},
 		{
 			name: "knows the way back for everybody, although a few are lost",
-			history: func() trust.History {
-				return told(told(trust.History{}, "a", a, noon.Add(-9*day)), "b", b, noon.Add(-5*time.Second))
+			history: func() serving.History {
+				return told(told(serving.History{}, "a", a, noon.Add(-9*day)), "b", b, noon.Add(-5*time.Second))
 			},
 			now: b, next: a, refused: true, wayBack: true, lost: []string{"BundleDoesNotVerify"},
 		},
 		{
 			name: "refuses a way back for fewer than are lost",
-			history: func() trust.History {
-				return told(told(trust.History{}, "a", a, noon.Add(-9*day)), "b", b, noon.Add(-5*day))
+			history: func() serving.History {
+				return told(told(serving.History{}, "a", a, noon.Add(-9*day)), "b", b, noon.Add(-5*day))
 			},
 			now: b, next: a, refused: true, lost: []string{"BundleDoesNotVerify"},
 		},
 		{
 			name:    "refuses to switch the proxy off",
-			history: func() trust.History { return told(trust.History{}, "a", a, noon.Add(-9*day)) },
+			history: func() serving.History { return told(serving.History{}, "a", a, noon.Add(-9*day)) },
 			now:     a, refused: true, lost: []string{"SwitchedOff"},
 		},
 		{
 			name:    "refuses nothing where nobody works",
-			history: func() trust.History { return told(trust.History{}, "a", a, noon.Add(-9*day)) },
+			history: func() serving.History { return told(serving.History{}, "a", a, noon.Add(-9*day)) },
 			next:    b,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got := trust.Judge(trust.Effect(test.history(), test.evidence,
-				trust.Serving{Chain: test.now, Off: test.now == nil}, trust.Serving{Chain: test.next, Off: test.next == nil}, noon))
+			got := serving.Judge(serving.Effect(test.history(), test.evidence,
+				serving.Served{Chain: test.now, Off: test.now == nil}, serving.Served{Chain: test.next, Off: test.next == nil}, noon))
 			var lost []string
-			for _, o := range got.Lost {
+			for _, o := range got.Broken {
 				lost = append(lost, string(o.After))
 			}
-			if diff := cmp.Diff(test.lost, lost); diff != "" || got.Refused != test.refused || got.WayBack != test.wayBack {
+			if diff := cmp.Diff(test.lost, lost); diff != "" || got.Refused != test.refused || got.NetImprovement != test.wayBack {
 				t.Errorf("refused: %v; lost (-want +got):\n%s%s", got.Refused, diff, strings.Join(got.Sentences(), "\n"))
 			}
 		})
@@ -170,16 +170,16 @@ func TestHistory(t *testing.T) {
 	p := newPKI(t)
 	a, b := p.chain("a"), p.chain("b")
 	at := noon
-	var h trust.History
+	var h serving.History
 	tell := func(bundle string, chain []*x509.Certificate, after time.Duration) {
 		t.Helper()
 		at = at.Add(after)
-		h = h.Observe(trust.Told{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, trust.DefaultMemory)
-		again, err := trust.Decode(h.Encode())
+		h = h.Append(serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, serving.DefaultMemory)
+		again, err := serving.Decode(h.Encode())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(h.States, again.States); diff != "" {
+		if diff := cmp.Diff(h.Revisions, again.Revisions); diff != "" {
 			t.Fatalf("it is kept as something else (-want +got):\n%s", diff)
 		}
 		h = again
@@ -188,25 +188,25 @@ func TestHistory(t *testing.T) {
 	tell("a", a, day)
 	tell("b", b, day)
 	tell("a", a, day)
-	if len(h.States) != 2 || h.Current() == nil || h.Current().For(at.Add(day)) != 3*day ||
+	if len(h.Revisions) != 2 || h.Current() == nil || h.Current().For(at.Add(day)) != 3*day ||
 		!h.Current().Since.Equal(noon) {
-		t.Fatalf("a state that came back: %+v", h.States)
+		t.Fatalf("a state that came back: %+v", h.Revisions)
 	}
 	if len(h.Chain) != 1 || !h.Chain[0].Equal(a[0]) {
 		t.Errorf("in service: %v", h.Chain)
 	}
-	at = at.Add(trust.DefaultMemory)
-	h = h.Observe(trust.Told{}, at, trust.DefaultMemory)
-	if len(h.States) != 1 || h.Current() != nil {
-		t.Errorf("a year later, with nothing advertised: %+v", h.States)
+	at = at.Add(serving.DefaultMemory)
+	h = h.Append(serving.Published{}, at, serving.DefaultMemory)
+	if len(h.Revisions) != 1 || h.Current() != nil {
+		t.Errorf("a year later, with nothing advertised: %+v", h.Revisions)
 	}
-	for i := range 3 * trust.MaxStates {
+	for i := range 3 * serving.MaxRevisions {
 		chain := p.chain("a", "proxy.example.com", fmt.Sprintf("n%d.example.com", i))
 		tell("a", chain, time.Minute)
 	}
-	if len(h.States) != trust.MaxStates ||
-		!slices.Contains(h.States[0].Names, fmt.Sprintf("n%d.example.com", 2*trust.MaxStates)) {
-		t.Errorf("%d states, the first with %v", len(h.States), h.States[0].Names)
+	if len(h.Revisions) != serving.MaxRevisions ||
+		!slices.Contains(h.Revisions[0].Names, fmt.Sprintf("n%d.example.com", 2*serving.MaxRevisions)) {
+		t.Errorf("%d states, the first with %v", len(h.Revisions), h.Revisions[0].Names)
 	}
 	many := make([]string, 4000)
 	for i := range many {
@@ -214,7 +214,7 @@ func TestHistory(t *testing.T) {
 	}
 	tell("a", p.chain("a", many...), time.Minute)
 	tell("b", p.chain("a", many...), time.Minute)
-	if size := len(h.Encode()); size > trust.MaxBytes && len(h.States) > 1 {
-		t.Errorf("%d states in %d bytes", len(h.States), size)
+	if size := len(h.Encode()); size > serving.MaxBytes && len(h.Revisions) > 1 {
+		t.Errorf("%d states in %d bytes", len(h.Revisions), size)
 	}
 }

@@ -1,4 +1,4 @@
-package trust_test
+package serving_test
 
 import (
 	"crypto/x509"
@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/trust"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -34,7 +34,7 @@ type world struct {
 	p       *pki
 	chains  map[certificate][]*x509.Certificate
 	now     time.Time
-	history trust.History
+	history serving.History
 	serving certificate
 	bundle  string
 	clients map[string]client
@@ -56,9 +56,9 @@ func (w *world) chain(of certificate) []*x509.Certificate {
 func (w *world) serve(of certificate, bundle string, lasts time.Duration) {
 	w.t.Helper()
 	w.serving, w.bundle = of, bundle
-	w.history = w.history.Observe(trust.Told{
+	w.history = w.history.Append(serving.Published{
 		Endpoint: "https://p.example.com", Bundle: w.p.bundle(bundle), Chain: w.chain(of),
-	}, w.now, trust.DefaultMemory)
+	}, w.now, serving.DefaultMemory)
 	w.now = w.now.Add(lasts)
 	for _, name := range strings.Split(of.names, "") {
 		// Clients that were told the same CAs but other names are other States, so their time counts apart.
@@ -69,10 +69,10 @@ func (w *world) serve(of certificate, bundle string, lasts time.Duration) {
 }
 
 // judge asks trust about a change to another certificate.
-func (w *world) judge(next certificate, e trust.Evidence) trust.Judgement {
+func (w *world) judge(next certificate, e serving.Evidence) serving.Judgement {
 	w.t.Helper()
-	return trust.Judge(trust.Effect(w.history, e, trust.Serving{Chain: w.chain(w.serving)},
-		trust.Serving{Chain: w.chain(next)}, w.now))
+	return serving.Judge(serving.Effect(w.history, e, serving.Served{Chain: w.chain(w.serving)},
+		serving.Served{Chain: w.chain(next)}, w.now))
 }
 
 // lost returns the clients that work now and would not with next. others says whether everybody else works then; less and
@@ -127,8 +127,8 @@ func TestNobodyIsLockedOut(t *testing.T) {
 			lost, others, less, more := w.lost(next)
 			if random.IntN(3) == 0 { // a renewal that no administrator has looked at: the agent waits where it would lock out
 				renewals++
-				j := w.judge(next, trust.Evidence{})
-				if len(j.Lost) > 0 {
+				j := w.judge(next, serving.Evidence{})
+				if len(j.Broken) > 0 {
 					w.serve(w.serving, union(w.bundle, bundle), lasts())
 				} else if len(lost) > 0 {
 					t.Fatalf("%s: a renewal to %+v locks out %+v", strings.Join(story, ", "), next, lost)
@@ -138,7 +138,7 @@ func TestNobodyIsLockedOut(t *testing.T) {
 				story = append(story, fmt.Sprintf("renewed %+v with %s", next, bundle))
 				continue
 			}
-			var e trust.Evidence
+			var e serving.Evidence
 			if random.IntN(3) == 0 { // kubeconfigs are made anew within a day
 				e.After = day
 				lost = slices.DeleteFunc(lost, func(c client) bool { return w.now.Sub(c.at) >= day })
@@ -149,9 +149,9 @@ func TestNobodyIsLockedOut(t *testing.T) {
 				fmt.Sprintf("%s: %+v with %s (refused: %v)", w.now.Format(time.RFC3339), next, bundle, j.Refused),
 			)
 			switch {
-			case j.Refused && !j.WayBack:
+			case j.Refused && !j.NetImprovement:
 				refused++
-				if len(j.Lost) == 0 {
+				if len(j.Broken) == 0 {
 					t.Fatalf("%s: it is refused although nobody is lost", strings.Join(story, ", "))
 				}
 				if e.After == 0 && len(lost) == 0 {
@@ -188,21 +188,21 @@ func TestRetired(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	a, b := p.chain("a"), p.chain("b")
-	var h trust.History
+	var h serving.History
 	tell := func(bundle string, chain []*x509.Certificate, at time.Time) {
 		t.Helper()
-		h = h.Observe(trust.Told{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, trust.DefaultMemory)
+		h = h.Append(serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, serving.DefaultMemory)
 	}
 	refused := func() bool {
 		t.Helper()
-		read, err := trust.Read(map[string]string{
-			trust.StatesKey: string(h.Encode()), trust.RetiredPrefix + h.States[0].ID: noon.Format(time.RFC3339),
+		read, err := serving.Read(map[string]string{
+			serving.RevisionsKey: string(h.Encode()), serving.RetiredPrefix + h.Revisions[0].ID: noon.Format(time.RFC3339),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return trust.Judge(
-			trust.Effect(read, trust.Evidence{}, trust.Serving{Chain: a}, trust.Serving{Chain: b}, noon),
+		return serving.Judge(
+			serving.Effect(read, serving.Evidence{}, serving.Served{Chain: a}, serving.Served{Chain: b}, noon),
 		).Refused
 	}
 	tell("a", a, noon.Add(-2*day))
@@ -214,11 +214,11 @@ func TestRetired(t *testing.T) {
 		t.Error("what is retired counts")
 	}
 	tell("a", a, noon.Add(time.Hour))
-	h.States = []trust.State{h.States[1], h.States[0]} // its ID is the one that is retired
+	h.Revisions = []serving.Revision{h.Revisions[1], h.Revisions[0]} // its ID is the one that is retired
 	tell("ab", a, noon.Add(2*time.Hour))
-	for i := range h.States {
-		if certs.SameBundle(h.States[i].Bundle, p.bundle("a")) {
-			h.States[0], h.States[i] = h.States[i], h.States[0]
+	for i := range h.Revisions {
+		if certs.SameBundle(h.Revisions[i].Bundle, p.bundle("a")) {
+			h.Revisions[0], h.Revisions[i] = h.Revisions[i], h.Revisions[0]
 		}
 	}
 	if !refused() {

@@ -1,4 +1,4 @@
-package servingcert
+package serving
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package trust
+package serving
 
 import (
 	"bytes"
@@ -19,8 +19,8 @@ import (
 
 // The bounds of a History. What is beyond them is dropped, the State first whose time ended first.
 const (
-	MaxStates = 20
-	MaxBytes  = 256 << 10
+	MaxRevisions = 20
+	MaxBytes     = 256 << 10
 )
 
 // DefaultMemory is for how long a State is remembered after it was advertised last, unless the agent is configured
@@ -28,7 +28,7 @@ const (
 const DefaultMemory = 365 * 24 * time.Hour
 
 // State is what clients were told for some time.
-type State struct {
+type Revision struct {
 	ID string
 	// Since is when it was first advertised, Until when it was last; a zero Until means that it is advertised now.
 	Since, Until time.Time
@@ -46,7 +46,7 @@ type State struct {
 }
 
 // Told is what clients are told at one moment.
-type Told struct {
+type Published struct {
 	Endpoint string
 	Bundle   []byte
 	// Chain is the certificate in service, with its intermediates. It is empty when that is not known.
@@ -58,19 +58,19 @@ type Told struct {
 
 // History is what clients were told, the latest State last.
 type History struct {
-	States []State
+	Revisions []Revision
 	// Chain is the certificate in service, leaf first. It is empty when nothing is served, or it is not known.
 	Chain []*x509.Certificate
 }
 
 // Ended says whether nobody is to be expected any more who has the State. One that was advertised again since it was
 // retired, perhaps in the same second, has not ended.
-func (s *State) Ended() bool {
+func (s *Revision) Ended() bool {
 	return !s.Until.IsZero() && !s.Until.After(s.Retired) && s.Opened.Before(s.Retired)
 }
 
 // For is for how long it was advertised in all. It stands for how many kubeconfigs there are with it.
-func (s *State) For(now time.Time) time.Duration {
+func (s *Revision) For(now time.Time) time.Duration {
 	until := s.Until
 	if until.IsZero() {
 		until = now
@@ -79,7 +79,7 @@ func (s *State) For(now time.Time) time.Duration {
 }
 
 // Host is the name under which clients with the State verify the proxy; empty when the endpoint is no URL.
-func (s *State) Host() string {
+func (s *Revision) Host() string {
 	at, err := url.Parse(s.Endpoint)
 	if err != nil {
 		return ""
@@ -89,11 +89,11 @@ func (s *State) Host() string {
 
 // Observe returns the history when clients are told this from now on. Told without an endpoint means that they are told
 // nothing. States that ended longer ago than memory are dropped.
-func (h History) Observe(told Told, now time.Time, memory time.Duration) History {
+func (h History) Append(told Published, now time.Time, memory time.Duration) History {
 	now = now.UTC().Truncate(time.Second) // as it is kept
 	next := History{Chain: told.Chain}
 	id := ""
-	fresh := State{Since: now, Opened: now, Endpoint: told.Endpoint, Bundle: told.Bundle, Names: NamesOf(told.Chain)}
+	fresh := Revision{Since: now, Opened: now, Endpoint: told.Endpoint, Bundle: told.Bundle, Names: NamesOf(told.Chain)}
 	if told.Endpoint != "" {
 		if len(told.Names) > 0 {
 			fresh.Names = canonical(told.Names)
@@ -104,7 +104,7 @@ func (h History) Observe(told Told, now time.Time, memory time.Duration) History
 		id = fresh.identity()
 		fresh.ID = id
 	}
-	for _, s := range h.States {
+	for _, s := range h.Revisions {
 		switch {
 		case s.ID == id && s.Until.IsZero(): // it goes on
 			fresh = s
@@ -116,73 +116,73 @@ func (h History) Observe(told Told, now time.Time, memory time.Duration) History
 			s.Until = now
 		}
 		if now.Sub(s.Until) < memory {
-			next.States = append(next.States, s)
+			next.Revisions = append(next.Revisions, s)
 		}
 	}
 	if id != "" {
-		next.States = append(next.States, fresh)
+		next.Revisions = append(next.Revisions, fresh)
 	}
 	return next.bounded()
 }
 
 // bounded drops what ended first, until the history has its permitted size.
 func (h History) bounded() History {
-	for len(h.States) > MaxStates || len(h.States) > 1 && len(h.Encode()) > MaxBytes {
+	for len(h.Revisions) > MaxRevisions || len(h.Revisions) > 1 && len(h.Encode()) > MaxBytes {
 		oldest := 0
-		for i, s := range h.States {
-			if !s.Until.IsZero() && (h.States[oldest].Until.IsZero() || s.Until.Before(h.States[oldest].Until)) {
+		for i, s := range h.Revisions {
+			if !s.Until.IsZero() && (h.Revisions[oldest].Until.IsZero() || s.Until.Before(h.Revisions[oldest].Until)) {
 				oldest = i
 			}
 		}
-		h.States = slices.Delete(slices.Clone(h.States), oldest, oldest+1)
+		h.Revisions = slices.Delete(slices.Clone(h.Revisions), oldest, oldest+1)
 	}
 	return h
 }
 
 // With returns the history with a State added that somebody else remembers, such as the status of the CredentialIssuer
 // or the record of a rotation. One that is remembered already stays as it is.
-func (h History) With(s State) History {
+func (h History) With(s Revision) History {
 	s.ID = s.identity()
-	known := slices.ContainsFunc(h.States, func(other State) bool {
+	known := slices.ContainsFunc(h.Revisions, func(other Revision) bool {
 		return other.ID == s.ID || other.Endpoint == s.Endpoint && certs.SameBundle(other.Bundle, s.Bundle) &&
 			len(s.Names) == 1 && slices.Contains(other.Names, s.Names[0])
 	})
 	if known {
 		return h
 	}
-	h.States = append(slices.Clone(h.States), s)
+	h.Revisions = append(slices.Clone(h.Revisions), s)
 	return h
 }
 
 // Current returns the State that is advertised now, or nil.
-func (h History) Current() *State {
-	for i := range h.States {
-		if h.States[i].Until.IsZero() {
-			return &h.States[i]
+func (h History) Current() *Revision {
+	for i := range h.Revisions {
+		if h.Revisions[i].Until.IsZero() {
+			return &h.Revisions[i]
 		}
 	}
 	return nil
 }
 
 // Find returns the State with an ID, or with the only ID that begins like that; nil when there is none or more than one.
-func (h History) Find(id string) *State {
-	var found *State
-	for i := range h.States {
-		if h.States[i].ID == id {
-			return &h.States[i]
+func (h History) Find(id string) *Revision {
+	var found *Revision
+	for i := range h.Revisions {
+		if h.Revisions[i].ID == id {
+			return &h.Revisions[i]
 		}
-		if id != "" && strings.HasPrefix(h.States[i].ID, id) {
+		if id != "" && strings.HasPrefix(h.Revisions[i].ID, id) {
 			if found != nil {
 				return nil
 			}
-			found = &h.States[i]
+			found = &h.Revisions[i]
 		}
 	}
 	return found
 }
 
 // identity is the same for States that clients cannot tell apart.
-func (s *State) identity() string {
+func (s *Revision) identity() string {
 	names := slices.Clone(s.Names)
 	slices.Sort(names)
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{s.Endpoint}, slices.Concat(
@@ -191,7 +191,7 @@ func (s *State) identity() string {
 }
 
 // Fingerprints are the SHA-256 fingerprints of the certificates in the CA bundle, sorted; none for the system roots.
-func (s *State) Fingerprints() []string { return fingerprints(s.Bundle) }
+func (s *Revision) Fingerprints() []string { return fingerprints(s.Bundle) }
 
 func fingerprints(bundle []byte) []string {
 	members, _ := certs.ParseBundle(bundle)
@@ -233,13 +233,13 @@ func canonical(names []string) []string {
 // State is a key of its own, the prefix and the ID of the State, with the time of the retirement (RFC 3339), so that two
 // writers never overwrite each other.
 const (
-	StatesKey     = "states.json"
+	RevisionsKey  = "revisions.json"
 	RetiredPrefix = "retired."
 )
 
 // Read returns the History in the data of its ConfigMap. Without any, it is empty.
 func Read(data map[string]string) (History, error) {
-	content, found := data[StatesKey]
+	content, found := data[RevisionsKey]
 	if !found {
 		return History{}, nil
 	}
@@ -247,9 +247,9 @@ func Read(data map[string]string) (History, error) {
 	if err != nil {
 		return History{}, err
 	}
-	for i := range h.States {
-		if at, err := time.Parse(time.RFC3339, data[RetiredPrefix+h.States[i].ID]); err == nil {
-			h.States[i].Retired = at
+	for i := range h.Revisions {
+		if at, err := time.Parse(time.RFC3339, data[RetiredPrefix+h.Revisions[i].ID]); err == nil {
+			h.Revisions[i].Retired = at
 		}
 	}
 	return h, nil
@@ -279,7 +279,7 @@ const documentVersion = 1
 // Encode returns the history as it is kept. Retirements are kept beside it: see RetiredPrefix.
 func (h History) Encode() []byte {
 	doc := document{Version: documentVersion, States: []documentState{}, Bundles: map[string]string{}}
-	for _, s := range h.States {
+	for _, s := range h.Revisions {
 		key := ""
 		if len(bytes.TrimSpace(s.Bundle)) > 0 {
 			sum := sha256.Sum256(s.Bundle)
@@ -317,7 +317,7 @@ func Decode(content []byte) (History, error) {
 		if s.Bundle != "" && !known {
 			return History{}, fmt.Errorf("reading what clients were told: state %q has no CA bundle", s.ID)
 		}
-		h.States = append(h.States, State{
+		h.Revisions = append(h.Revisions, Revision{
 			ID: s.ID, Since: s.Since, Until: s.Until, Opened: s.Opened, Before: time.Duration(s.Before) * time.Second,
 			Endpoint: s.Endpoint, Bundle: []byte(bundle), Names: s.Names,
 		})

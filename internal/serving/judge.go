@@ -1,4 +1,4 @@
-package trust
+package serving
 
 import (
 	"cmp"
@@ -17,13 +17,13 @@ const outweighs = 10
 // Judgement is what follows from the outcomes of a change.
 type Judgement struct {
 	// Lost work before the change and not after it, Gained the other way round.
-	Lost, Gained []Outcome
+	Broken, Fixed []Outcome
 	// Refused says that the change locks somebody out who works now, Everybody that it locks out all who work now.
 	Refused, Everybody bool
 	// WayBack says that more people work after the change, although somebody is lost: everybody else works then, and those
 	// who come back were told for at least ten times as long as those who are lost. Clients that an administrator has shown
 	// are never given up like that.
-	WayBack bool
+	NetImprovement bool
 }
 
 // Judge refuses a change exactly when somebody who works now would not work afterwards. Whether it is the way back to where
@@ -31,23 +31,23 @@ type Judgement struct {
 func Judge(all []Outcome) Judgement {
 	var j Judgement
 	othersWork, shown, stay := true, false, false
-	lost, gained := map[*State]time.Duration{}, map[*State]time.Duration{}
+	lost, gained := map[*Revision]time.Duration{}, map[*Revision]time.Duration{}
 	for _, o := range all {
 		switch {
-		case o.Lost():
-			j.Lost = append(j.Lost, o)
-			shown = shown || o.State == nil
-			lost[o.State] = o.Weight
+		case o.Broken():
+			j.Broken = append(j.Broken, o)
+			shown = shown || o.Revision == nil
+			lost[o.Revision] = o.Weight
 		case o.After != "":
 			othersWork = false
 		case o.Before == "":
 			stay = true
-		case o.Gained():
-			j.Gained = append(j.Gained, o)
-			gained[o.State] = o.Weight
+		case o.Fixed():
+			j.Fixed = append(j.Fixed, o)
+			gained[o.Revision] = o.Weight
 		}
 	}
-	if len(j.Lost) == 0 {
+	if len(j.Broken) == 0 {
 		return j
 	}
 	j.Everybody = !stay
@@ -61,34 +61,34 @@ func Judge(all []Outcome) Judgement {
 		}
 	}
 	j.Refused = true
-	j.WayBack = !shown && othersWork && more > 0 && more >= outweighs*less
+	j.NetImprovement = !shown && othersWork && more > 0 && more >= outweighs*less
 	return j
 }
 
 // Without leaves out the clients that are lost for reasons that an administrator has accepted already.
 func (j Judgement) Without(accepted ...certs.Code) Judgement {
-	j.Lost = slices.DeleteFunc(slices.Clone(j.Lost), func(o Outcome) bool { return slices.Contains(accepted, o.After) })
-	j.Refused = j.Refused && len(j.Lost) > 0
+	j.Broken = slices.DeleteFunc(slices.Clone(j.Broken), func(o Outcome) bool { return slices.Contains(accepted, o.After) })
+	j.Refused = j.Refused && len(j.Broken) > 0
 	return j
 }
 
 // Who says which clients these are: "kubeconfigs made between … and … for proxy.example.com".
 func (c *Client) Who() string {
-	if c.State == nil {
+	if c.Revision == nil {
 		return fmt.Sprintf("the entries of kubeconfig %q", c.File)
 	}
-	text := strings.TrimSuffix("kubeconfigs made "+c.State.When(), " made ")
-	if host := c.State.Host(); host != "" {
+	text := strings.TrimSuffix("kubeconfigs made "+c.Revision.When(), " made ")
+	if host := c.Revision.Host(); host != "" {
 		text += " for " + host
 	}
-	if c.Name != c.State.Host() {
+	if c.Name != c.Revision.Host() {
 		text += " that use the name " + c.Name
 	}
 	return text
 }
 
 // When says in which time kubeconfigs with the State were made; it is empty where that is not known.
-func (s *State) When() string {
+func (s *Revision) When() string {
 	switch {
 	case s.Since.IsZero() && s.Until.IsZero():
 		return ""
@@ -140,9 +140,9 @@ func (o *Outcome) Why() string {
 func (j Judgement) Sentences() []string {
 	var all []string
 	seen := map[string]bool{}
-	for _, o := range j.Lost {
-		if o.State != nil && o.After != certs.NameNotCovered {
-			o.Name = o.State.Host() // clients that do not trust the CA are lost by every name
+	for _, o := range j.Broken {
+		if o.Revision != nil && o.After != certs.NameNotCovered {
+			o.Name = o.Revision.Host() // clients that do not trust the CA are lost by every name
 		}
 		if text := fmt.Sprintf("%s %s (%s)", o.Who(), o.Why(), o.After); !seen[text] {
 			seen[text] = true
