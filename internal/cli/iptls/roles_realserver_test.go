@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -184,9 +185,45 @@ func TestRoles(t *testing.T) {
 			return nil
 		})
 	}
+	fillsASecretThatAnAdministratorMakes(t, cluster, []string{
+		"set", "--secret", "proxy-tls", "--cert", cert, "--key", key, "--ca-bundle", ca, "--wait=false",
+		"--allow", "OldClientsBreak", "--kubeconfig", users["operator"],
+	})
 	code, _, said := runIPTLS(t.Context(), []string{"delegate", "shared/wildcard-tls"}, "--kubeconfig", users["operator"])
 	if code != ui.ExitNotPermitted || !strings.Contains(said, `ask the owner of namespace "shared"`) {
 		t.Errorf("delegate as operator: exit code %d, %s", code, said)
+	}
+}
+
+// fillsASecretThatAnAdministratorMakes shows that an operator cannot make a Secret, which would be as good as being an
+// administrator, and that the command in the hint makes one that the operator can fill.
+func fillsASecretThatAnAdministratorMakes(t *testing.T, cluster *devcluster.Cluster, set []string) {
+	t.Helper()
+	kubectl, err := cluster.Kubectl()
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := func(command string) {
+		t.Helper()
+		run := exec.CommandContext(t.Context(), "bash", "-c", command)
+		run.Env = append(os.Environ(), "KUBECONFIG="+cluster.AdminKubeconfig(),
+			"PATH="+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"))
+		if out, err := run.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+	}
+	admin("kubectl delete secret proxy-tls --namespace=pinniped-concierge")
+	code, _, said := runIPTLS(t.Context(), set)
+	if code != ui.ExitNotPermitted || !strings.Contains(said, `User "operator" cannot create resource "secrets"`) {
+		t.Errorf("without the Secret: exit code %d, %s", code, said)
+	}
+	_, command, found := strings.Cut(said, "make it once, empty: ")
+	if !found {
+		t.Fatalf("no hint with a command in %s", said)
+	}
+	admin(command)
+	if code, _, said := runIPTLS(t.Context(), set); code != 0 {
+		t.Errorf("with an empty Secret: exit code %d, %s", code, said)
 	}
 }
 

@@ -230,7 +230,11 @@ func (o *SetOptions) applySecret(ctx context.Context, p *Proposal) error {
 	dryRun := o.Flags.DryRun == session.DryRunServer
 	after, err := writeSecret(ctx, o.Session.Cluster, o.present, p.Snapshot.Secret, dryRun)
 	if err != nil {
-		return &secretError{name: p.Snapshot.Secret.Namespace + "/" + p.Snapshot.Secret.Name, error: err}
+		name := p.Snapshot.Secret.Namespace + "/" + p.Snapshot.Secret.Name
+		if o.present == nil && errors.Is(err, discovery.ErrForbidden) {
+			return mayNotCreate(p.Snapshot.Secret, &secretError{name: name, error: err})
+		}
+		return &secretError{name: name, error: err}
 	}
 	if dryRun {
 		return nil
@@ -242,6 +246,14 @@ func (o *SetOptions) applySecret(ctx context.Context, p *Proposal) error {
 	o.written.after, p.Snapshot.Secret = after, after
 	p.PutBack = o.undoWritten()
 	return nil
+}
+
+// mayNotCreate says who makes a Secret that this user may fill but not make: whoever can make Secrets in the agent's
+// namespace is as good as an administrator, so no Role for this command permits it.
+func mayNotCreate(secret *corev1.Secret, err error) error {
+	return ui.WithHint(session.WithCodes(err),
+		"have an administrator make it once, empty: kubectl create secret generic %s --namespace=%s --type=%s "+
+			"--from-literal=tls.crt= --from-literal=tls.key=", secret.Name, secret.Namespace, corev1.SecretTypeTLS)
 }
 
 func (o *SetOptions) undoWritten() func(context.Context) error {
