@@ -231,7 +231,8 @@ func TestLifeByHelm(t *testing.T) {
 func (a *administrator) programs(t *testing.T) string {
 	t.Helper()
 	left := a.does(t, a.kubectl, "get", "deployments,configmaps,serviceaccounts,networkpolicies,poddisruptionbudgets,"+
-		"roles,rolebindings,clusterroles,clusterrolebindings,apiservices,flowschemas,prioritylevelconfigurations",
+		"roles,rolebindings,clusterroles,clusterrolebindings,apiservices,flowschemas,prioritylevelconfigurations,"+
+		"validatingadmissionpolicies,validatingadmissionpolicybindings",
 		"--all-namespaces", "--selector=app=pinniped-concierge", "--output=name", "--ignore-not-found")
 	return strings.ReplaceAll(left, "configmap/pinniped-concierge-revisions\n", "")
 }
