@@ -103,26 +103,24 @@ demo-program: # built as the other programs are, so that no package is compiled 
 
 .PHONY: test
 test: controlplane build node-modules bin/certmanager bin/helm ## Run every test, those on a real API server included
-	hack/summary.sh $(MAKE) --no-print-directory -j2 test-waiting test-computing test-bench
+	hack/summary.sh $(MAKE) --no-print-directory -j2 test-waiting test-computing
 
 # test/integration mostly waits for what a cluster does, within times that users are promised. So it runs beside the others, which mostly compute, and goes
 # before them. What the tests run is not to know of make's jobs.
 GO_TEST = env -u MAKEFLAGS -u MFLAGS go test
 TESTFLAGS = -timeout 30m
 
-.PHONY: test-waiting test-computing test-bench
+.PHONY: test-waiting test-computing
 test-waiting:
 	$(GO_TEST) $(TESTFLAGS) ./test/integration
 test-computing:
 	nice $(GO_TEST) $(TESTFLAGS) $$(go list ./... | grep -v '/test/integration$$')
-test-bench: # a module of its own, whose dependencies are not ours
-	nice $(GO_TEST) -C test/bench $(TESTFLAGS) ./...
 
 # Built as the tests are, so that they share the packages of Kubernetes in Go's build cache.
 bin/certmanager: hack/certmanager/go.mod hack/certmanager/main.go
 	cd hack/certmanager && go build -ldflags '-s -w' -o ../../bin/certmanager .
 
-# The release of helm that hack/helm/go.mod names: the chart is tested with it, and bench-record records what it asks for.
+# The release of helm that hack/helm/go.mod names: the chart is tested with it.
 bin/helm: hack/helm/go.mod
 	cd hack/helm && CGO_ENABLED=0 go build -tags $(GO_TAGS) -ldflags '-s -w' -o ../../bin/helm helm.sh/helm/v4/cmd/helm
 
@@ -137,7 +135,6 @@ test-e2e: build ## Run the whole story on the cluster of KUBECONFIG, and clean u
 .PHONY: test-unit
 test-unit: ## Run the quick tests only
 	go test -short ./...
-	go test -C test/bench -short ./...
 
 .PHONY: test-cli
 test-cli: ## Run the tests of the CLI that need no API server, on any system
@@ -145,19 +142,11 @@ test-cli: ## Run the tests of the CLI that need no API server, on any system
 
 .PHONY: test-race
 test-race: controlplane node-modules bin/certmanager bin/helm ## Run every test with the race detector
-	hack/summary.sh $(MAKE) --no-print-directory -j2 TESTFLAGS='-race -timeout 60m' test-waiting test-computing test-bench
+	hack/summary.sh $(MAKE) --no-print-directory -j2 TESTFLAGS='-race -timeout 60m' test-waiting test-computing
 
 .PHONY: bench
-bench: build controlplane ## Measure the proxy on a local control plane: BENCH="-preset full -o json -loads get,list" for more
-	go build -C test/bench -o $(CURDIR)/bin/measure . && bin/measure -save bin/bench $(BENCH)
-
-.PHONY: bench-compare
-bench-compare: ## Say what got better or worse between two runs: make bench-compare OLD=bin/bench/….json NEW=bin/bench/….json
-	@go build -C test/bench -o $(CURDIR)/bin/measure . && bin/measure compare '$(OLD)' '$(NEW)'
-
-.PHONY: bench-record
-bench-record: controlplane bin/helm ## Record again what kubectl, a controller and helm ask for, which the load "mixture" replays
-	cd test/bench && go run ./record -helm ../../bin/helm testdata/mixture.jsonl
+bench: build controlplane ## Measure the proxy on a local control plane: BENCH="-loads get,list -other PATH" for more
+	$(GO_BUILD) -o bin/measure ./test/bench && bin/measure $(BENCH) | tee bin/bench.txt
 
 .PHONY: bench-login
 bench-login: ## Compare logins with a warm cache with a program that does nothing, and tell the size of the CLI
@@ -219,7 +208,6 @@ man: ## Make the manual pages of the CLI, in bin/man (Markdown is in docs/refere
 .PHONY: lint
 lint: bin/golangci-lint bin/actionlint ## Run the linters
 	bin/golangci-lint run --allow-parallel-runners ./...
-	cd test/bench && ../../bin/golangci-lint run --allow-parallel-runners ./...
 	bin/actionlint .github/workflows/*.yml
 
 bin/actionlint: hack/actionlint/go.mod

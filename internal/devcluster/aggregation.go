@@ -19,18 +19,13 @@ import (
 // The API server takes the port from the object that refers to the Service, not from the Service: see
 // PointAPIServiceAt. The serving certificate must be valid for "<name>.<namespace>.svc".
 func (c *Cluster) PointServiceAt(ctx context.Context, namespace, name string, port int) error {
-	return c.PointServiceAtHost(ctx, namespace, name, "localhost", port)
-}
-
-// PointServiceAtHost does the same for a process on another host, which is a name or an address.
-func (c *Cluster) PointServiceAtHost(ctx context.Context, namespace, name, host string, port int) error {
 	service := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1",
 		"kind":       "Service",
 		"metadata":   map[string]any{"namespace": namespace, "name": name},
 		"spec": map[string]any{
 			"type":         "ExternalName",
-			"externalName": host,
+			"externalName": "localhost",
 			"ports":        []any{map[string]any{"name": "https", "port": int64(port), "protocol": "TCP"}},
 		},
 	}}

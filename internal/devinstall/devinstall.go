@@ -5,7 +5,6 @@
 package devinstall
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -49,14 +47,7 @@ type Installation struct {
 	AgentEnv []string
 	// Apart leaves the cluster's aggregated APIs alone when agents are started.
 	Apart bool
-	// APIService is the Service in front of the agent's APIs, if it is not the shipped one. The APIServices must name it.
-	APIService string
-	// Place is where agents run that are started from now on. Nil is here, on loopback.
-	Place *Place
 }
-
-// ServerName is a name for which the API server's serving certificate is valid, whatever its address.
-const ServerName = "localhost"
 
 // Build builds bin/pinniped and bin/pinniped-agent of the repository at root into a folder.
 func Build(ctx context.Context, root, folder string) error {
@@ -68,17 +59,6 @@ func Build(ctx context.Context, root, folder string) error {
 		}
 	}
 	return nil
-}
-
-// Place is another network namespace.
-type Place struct {
-	// Address is the agents' own there.
-	Address string
-	// Server is the URL of the API server as it is reached from there.
-	Server string
-	// Enter is the command that starts a program there: its arguments are followed by the program and its arguments. It
-	// becomes the program, with the same process ID.
-	Enter []string
 }
 
 // Install applies the shipped manifests, and the CredentialIssuer: agents here are started without the shipped
@@ -96,31 +76,25 @@ func (i *Installation) Install(ctx context.Context) error {
 type Agent struct {
 	*devcluster.Program
 	APIPort, ProxyPort, MetricsPort int
-
-	address string
 }
 
-// ProxyAddress is where this replica's impersonation proxy listens: 127.0.0.1:PORT,
-// unless it has another place.
-func (a *Agent) ProxyAddress() string { return a.at(a.ProxyPort) }
+// ProxyAddress is where this replica's impersonation proxy listens: 127.0.0.1:PORT.
+func (a *Agent) ProxyAddress() string { return loopback(a.ProxyPort) }
 
 // APIAddress is where this replica's Concierge APIs listen: 127.0.0.1:PORT.
-func (a *Agent) APIAddress() string { return a.at(a.APIPort) }
+func (a *Agent) APIAddress() string { return loopback(a.APIPort) }
 
 // MetricsAddress is where this replica serves its metrics: 127.0.0.1:PORT. In tests it serves profiles there, too.
-func (a *Agent) MetricsAddress() string { return a.at(a.MetricsPort) }
-
-func (a *Agent) at(port int) string { return net.JoinHostPort(a.address, strconv.Itoa(port)) }
+func (a *Agent) MetricsAddress() string { return loopback(a.MetricsPort) }
 
 // StartAgent starts a replica and points the cluster's aggregated APIs at it. It returns when the replica's APIs
 // answer. The replica may become ready later: see WaitReady. Its ports stay the same when the Program is restarted.
 func (i *Installation) StartAgent(ctx context.Context, name string, args ...string) (*Agent, error) {
-	place := cmp.Or(i.Place, &Place{Address: loopbackAddress})
-	kubeconfig, err := i.accountKubeconfig(ctx, name, Namespace, AgentAccount, place.Server)
+	kubeconfig, err := i.accountKubeconfig(ctx, name, Namespace, AgentAccount)
 	if err != nil {
 		return nil, err
 	}
-	agent := &Agent{address: place.Address}
+	agent := &Agent{}
 	for _, port := range []*int{&agent.APIPort, &agent.ProxyPort, &agent.MetricsPort} {
 		if *port, err = i.Cluster.ReservePort(); err != nil {
 			return nil, err
@@ -129,7 +103,7 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 	args = append([]string{
 		"concierge",
 		"--kubeconfig=" + kubeconfig,
-		"--bind-address=" + place.Address,
+		"--bind-address=" + loopbackAddress,
 		"--namespace=" + Namespace,
 		"--pod-name=" + name,
 		"--aggregated-api-server-port=" + strconv.Itoa(
@@ -143,9 +117,8 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 	if err != nil {
 		return nil, err
 	}
-	command := append(append(slices.Clone(place.Enter), program), args...)
 	agent.Program, err = i.Cluster.StartProgram(ctx, devcluster.ProgramOptions{
-		Name: name, Path: command[0], Args: command[1:], Env: i.AgentEnv,
+		Name: name, Path: program, Args: args, Env: i.AgentEnv,
 		Ready: func(ctx context.Context) error { return agent.probe(ctx, "/livez") },
 	})
 	if err != nil {
@@ -159,12 +132,7 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 
 // PointAt leads the cluster's aggregated APIs to a replica.
 func (i *Installation) PointAt(ctx context.Context, agent *Agent) error {
-	host := agent.address
-	if host == loopbackAddress {
-		host = "localhost" // the API server calls no address of loopback
-	}
-	service := cmp.Or(i.APIService, APIService)
-	if err := i.Cluster.PointServiceAtHost(ctx, Namespace, service, host, agent.APIPort); err != nil {
+	if err := i.Cluster.PointServiceAt(ctx, Namespace, APIService, agent.APIPort); err != nil {
 		return err
 	}
 	for _, name := range aggregated {
@@ -265,7 +233,7 @@ func (l *LocalUsers) Endpoint() string {
 // StartLocalUsers starts the local-user-authenticator, reachable as localhost.
 func (i *Installation) StartLocalUsers(ctx context.Context) (*LocalUsers, error) {
 	const name = "local-user-authenticator"
-	kubeconfig, err := i.accountKubeconfig(ctx, name, LocalUserNamespace, name, "")
+	kubeconfig, err := i.accountKubeconfig(ctx, name, LocalUserNamespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -293,17 +261,11 @@ func (i *Installation) StartLocalUsers(ctx context.Context) (*LocalUsers, error)
 	return &LocalUsers{Program: program, Port: port}, nil
 }
 
-// accountKubeconfig writes a kubeconfig with the identity of a service account. server is the API server's URL, if it
-// is not the usual one.
-func (i *Installation) accountKubeconfig(
-	ctx context.Context, name, namespace, account, server string,
-) (string, error) {
+// accountKubeconfig writes a kubeconfig with the identity of a service account.
+func (i *Installation) accountKubeconfig(ctx context.Context, name, namespace, account string) (string, error) {
 	config, err := i.Cluster.ServiceAccountConfig(ctx, namespace, account)
 	if err != nil {
 		return "", err
-	}
-	if server != "" {
-		config.Host, config.ServerName = server, ServerName
 	}
 	path := filepath.Join(i.Cluster.Dir(), name+".kubeconfig")
 	return path, i.Cluster.WriteKubeconfig(path, config)

@@ -1,98 +1,51 @@
 package main
 
-import "context"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
 
-// load is one thing that is measured.
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster/kubelet"
+)
+
+const (
+	configMaps       = "/api/v1/namespaces/" + namespace + "/configmaps"
+	listedConfigMaps = "/api/v1/namespaces/" + listedNamespace + "/configmaps"
+	// connections are what the workers of a user share.
+	connections = 4
+	// execWorkers are few, as each exec starts a process on this machine.
+	execWorkers = 4
+)
+
+// turn measures one target for a while.
+type turn func(ctx context.Context, d time.Duration) (sample, error)
+
+// load is something that is measured. start prepares it for one target.
 type load struct {
 	name, about string
-	run         func(ctx context.Context, w *world, r *report) error
+	start       func(ctx context.Context, e *environment, t *target) (one turn, stop func(), err error)
 }
 
-// loads are all, in the order in which they run: what needs a fresh agent comes first.
 func loads() []load {
 	return []load{
-		{"size", "sizes of the programs", measureSizes},
-		{"memory", "resident memory of the agent without load", measureMemory},
-		{"watch-memory", "memory of idle watches, in an agent that has done little else", measureWatchMemory},
-		{
-			"get",
-			"get one ConfigMap",
-			repeated{name: "get", what: getOne(), goal: goals{ratio: 0.80, cpu: 878. / 3 / pinnipedsGet}}.run,
-		},
-		{
-			"get-1",
-			"get one ConfigMap, one worker",
-			repeated{name: "get-1", single: true, what: getOne(), goal: goals{addedLatency: 0.25}}.run,
-		},
-		{
-			"get-token",
-			"get one ConfigMap, with the bearer token of a service account",
-			repeated{name: "get-token", token: true, what: getOne()}.run,
-		},
-		{
-			"get-http1",
-			"get one ConfigMap, over HTTP/1.1",
-			repeated{name: "get-http1", style: style{http1: true}, what: getOne()}.run,
-		},
-		{
-			"names",
-			"get over many names, each seen for the first time",
-			namesLoad{name: "names", goal: goals{ratio: 0.75, cpu: 1341. / 3 / pinnipedsGet}}.run,
-		},
-		{
-			"names-1",
-			"the same, one worker",
-			namesLoad{name: "names-1", single: true, goal: goals{ratio: 0.68}}.run,
-		},
-		{
-			"list",
-			"list many ConfigMaps, compressed, as kubectl and client-go ask",
-			repeated{name: "list", what: listAll(), goal: goals{ratio: 0.90, cpu: 20000. / 4 / pinnipedsGet}}.run,
-		},
-		{
-			"list-1",
-			"the same, one worker",
-			repeated{name: "list-1", single: true, what: listAll()}.run,
-		},
-		{
-			"list-plain",
-			"list many ConfigMaps, not compressed",
-			repeated{
-				name:  "list-plain",
-				style: style{plain: true},
-				what:  listAll(),
-				goal:  goals{ratio: 0.85, cpu: 34700. / 4 / pinnipedsGet},
-			}.run,
-		},
-		{
-			"list-plain-1",
-			"the same, one worker",
-			repeated{name: "list-plain-1", single: true, style: style{plain: true}, what: listAll()}.run,
-		},
-		{
-			"list-protobuf",
-			"list many ConfigMaps as protobuf, compressed, as controllers ask",
-			repeated{name: "list-protobuf", style: style{accept: acceptProtobuf}, what: listAll()}.run,
-		},
-		{
-			"list-http1",
-			"list many ConfigMaps, compressed, over HTTP/1.1",
-			repeated{name: "list-http1", style: style{http1: true}, what: listAll()}.run,
-		},
-		{"create", "create, dry run", createLoad},
-		{"mixture", "requests recorded from kubectl, a controller and helm", measureMixture},
-		{"connect", "a new TLS connection for each request", connectLoad},
-		{"idle", "idle TLS connections", measureIdle},
-		{"watches", "watches opened at once, and who else notices", measureWatches},
-		{"held", "very many watches held by one replica", measureHeld},
-		{"events", "delay of events over idle watches", measureEvents},
-		{"login", "TokenCredentialRequests", measureLogin},
-		{"exec", "exec in a pod", execLoad},
-		{"grant", "a permission granted, and taken away", measureGrant},
-		{"honest", "what honest users do that is more than usual, at the shipped limits", measureHonest},
-		{"hostile", "attacks beside honest users, at the shipped limits", measureHostile},
-		{"survive", "attacks while the certificate is renewed and all replicas are replaced", measureSurvive},
-		{"cli", "starts of the CLI, and kubectl", measureCLI},
+		{"get", "get one ConfigMap", repeat(0, true, getOne)},
+		{"get1", "get one ConfigMap, one worker", repeat(1, true, getOne)},
+		{"names", "get many ConfigMaps by name, each for the first time", startNames},
+		{"list", "list many ConfigMaps, compressed", repeat(0, true, listAll)},
+		{"list1", "list many ConfigMaps, compressed, one worker", repeat(1, true, listAll)},
+		{"create", "create a ConfigMap, dry run", repeat(0, true, createOne)},
+		{"connect", "get one ConfigMap over a new TLS connection", repeat(0, false, getOne)},
+		{"watch", "events of one ConfigMap to many watches", startWatches},
+		{"exec", "exec in a pod, over a websocket", startExec},
 	}
 }
 
@@ -102,4 +55,156 @@ func loadNames() []string {
 		names = append(names, l.name)
 	}
 	return names
+}
+
+func getOne() (request, error) { return get(configMaps + "/" + objectName(0)), nil }
+
+func listAll() (request, error) { return get(listedConfigMaps), nil }
+
+func createOne() (request, error) {
+	body, err := json.Marshal(configMap(namespace, "another"))
+	return request{http.MethodPost, configMaps + "?dryRun=All", body, http.StatusCreated}, err
+}
+
+// repeat makes the same request again and again. No workers are as many as the options say.
+func repeat(workers int, keepAlive bool, what func() (request, error)) func(
+	context.Context, *environment, *target,
+) (turn, func(), error) {
+	return func(_ context.Context, e *environment, t *target) (turn, func(), error) {
+		n := workers
+		if n == 0 {
+			n = e.options.workers
+		}
+		r, err := what()
+		if err != nil {
+			return nil, nil, err
+		}
+		c, err := e.newUserClient(t, min(n, connections), keepAlive)
+		if err != nil {
+			return nil, nil, err
+		}
+		return func(ctx context.Context, d time.Duration) (sample, error) {
+			return e.loop(ctx, t, n, 0, d, func(ctx context.Context, worker, _ int) error { return c.do(ctx, worker, r) })
+		}, c.close, nil
+	}
+}
+
+// startNames gets each object once a turn, as a user who is new, so nothing is cached.
+func startNames(_ context.Context, e *environment, t *target) (turn, func(), error) {
+	return func(ctx context.Context, d time.Duration) (sample, error) {
+		c, err := e.newUserClient(t, connections, true)
+		if err != nil {
+			return sample{}, err
+		}
+		defer c.close()
+		for connection := range c.conns { // opened before the time counts
+			if err := c.do(ctx, connection, get("/api/v1/namespaces/"+namespace)); err != nil {
+				return sample{}, err
+			}
+		}
+		return e.loop(ctx, t, e.options.workers, e.options.objects, d, func(ctx context.Context, worker, i int) error {
+			return c.do(ctx, worker, get(configMaps+"/"+objectName(i)))
+		})
+	}, func() {}, nil
+}
+
+// loop is a closed loop: every worker waits for its response before it asks again. It makes as many requests as fit
+// into the time, at most a number if that is not 0, and at least one by each worker. It returns at the first error.
+func (e *environment) loop(
+	ctx context.Context, t *target, workers, most int, d time.Duration,
+	call func(ctx context.Context, worker, i int) error,
+) (sample, error) {
+	return e.account(t, workers, func() ([]time.Duration, error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		var next atomic.Int64
+		latencies := make([][]time.Duration, workers)
+		began := time.Now()
+		var group sync.WaitGroup
+		for worker := range workers {
+			group.Go(func() {
+				for first := true; ctx.Err() == nil && (first || time.Since(began) < d); first = false {
+					i := int(next.Add(1)) - 1
+					if most > 0 && i >= most {
+						return
+					}
+					asked := time.Now()
+					if err := call(ctx, worker, i); err != nil {
+						cancel(err)
+						return
+					}
+					latencies[worker] = append(latencies[worker], time.Since(asked))
+				}
+			})
+		}
+		group.Wait()
+		var all []time.Duration
+		for _, some := range latencies {
+			all = append(all, some...)
+		}
+		return all, context.Cause(ctx)
+	})
+}
+
+// account takes the time of work and what it costs the processes. The work returns the latency of each operation.
+func (e *environment) account(t *target, workers int, work func() ([]time.Duration, error)) (sample, error) {
+	s := sample{workers: workers}
+	server, err := cpuTime(e.Cluster.APIServerPID())
+	if err != nil {
+		return s, err
+	}
+	var proxy time.Duration
+	if t.process != nil {
+		if proxy, err = cpuTime(t.process.PID()); err != nil {
+			return s, err
+		}
+	}
+	began := time.Now()
+	if s.latencies, err = work(); err != nil {
+		return s, err
+	}
+	s.elapsed, s.operations = time.Since(began), len(s.latencies)
+	after, err := cpuTime(e.Cluster.APIServerPID())
+	if err != nil {
+		return s, err
+	}
+	s.serverCPU = after - server
+	if t.process == nil {
+		return s, nil
+	}
+	if after, err = cpuTime(t.process.PID()); err != nil {
+		return s, err
+	}
+	s.proxyCPU = after - proxy
+	s.memory, _, err = residentMemory(t.process.PID())
+	return s, err
+}
+
+// startExec runs "true" in a pod of a simulated node.
+func startExec(ctx context.Context, e *environment, t *target) (turn, func(), error) {
+	if err := e.startNode(ctx); err != nil {
+		return nil, nil, err
+	}
+	config, err := e.newUser(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	address := fmt.Sprintf("%s/api/v1/namespaces/%s/pods/%s/exec?%s", config.Host, namespace, podName, url.Values{
+		"container": {kubelet.ContainerName}, "command": {"true"}, "stdout": {"true"}, "stderr": {"true"},
+	}.Encode())
+	return func(ctx context.Context, d time.Duration) (sample, error) {
+		return e.loop(ctx, t, execWorkers, 0, d, func(ctx context.Context, _, _ int) error {
+			return execOnce(ctx, config, address)
+		})
+	}, func() {}, nil
+}
+
+func execOnce(ctx context.Context, config *rest.Config, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	executor, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, address)
+	if err != nil {
+		return err
+	}
+	return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
 }

@@ -1,11 +1,10 @@
-// Command bench measures the impersonation proxy on a local control plane: the same requests direct and proxied in
-// turn, in one run, with the processor time of the proxy for each. Ratios hold from one machine to another, absolute
-// figures do not. Every request goes to 127.0.0.1, and nothing is left behind.
-//
-// It is run by `make bench`, which builds the programs first. docs/performance.md tells what the figures mean.
+// Command bench measures the impersonation proxy on a local control plane. Every load runs direct, through this build,
+// and through a baseline and another build if they are given, in turn in one run. Results are in Go's benchmark format,
+// for benchstat. docs/performance.md says what the figures mean.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -13,146 +12,142 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 )
 
-// The exit codes of the CLI.
-const (
-	exitDone        = 0
-	exitFailed      = 1
-	exitUsage       = 2
-	exitTimedOut    = 124
-	exitInterrupted = 130
-)
-
 func main() {
-	if isAttacker() {
-		os.Exit(beAttacker())
+	if path := os.Getenv(baselineVariable); path != "" {
+		exit(serveBaseline(path))
 	}
-	if isFloor() {
-		os.Exit(beFloor())
-	}
-	silenceLibraries()
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
-}
-
-// silenceLibraries is called before anything runs. client-go complains of every session in a pod that ends.
-func silenceLibraries() { klog.SetLogger(logr.Discard()) }
-
-// beAttacker is for the process of an attack.
-func beAttacker() int {
-	if err := runAttacker(os.Stdin, os.Stdout); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "error:", err)
-		return exitFailed
-	}
-	return exitDone
-}
-
-func run(args []string, out, errOut io.Writer) int {
-	if len(args) > 0 && args[0] == "compare" {
-		return compareFiles(args[1:], out, errOut)
-	}
-	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	klog.SetLogger(logr.Discard()) // client-go reports each exec session that ends
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	o, err := parseOptions(args, errOut)
+	o, err := parseOptions(os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
-		return exitDone
+		return
 	}
+	if err == nil {
+		err = run(ctx, o, os.Stdout, os.Stderr)
+	}
+	exit(err)
+}
+
+func exit(err error) {
 	if err != nil {
-		_, _ = fmt.Fprintln(errOut, "error:", err)
-		return exitUsage
+		_, _ = fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
 	}
-	if code, done := elsewhere(o, args, out, errOut); done {
-		return code
-	}
-	ctx, cancel := context.WithTimeout(interrupted, o.Timeout)
-	defer cancel()
-	err = bench(ctx, o, out, errOut)
-	switch {
-	case err == nil:
-		return exitDone
-	case interrupted.Err() != nil:
-		_, _ = fmt.Fprintln(errOut, "Interrupted.")
-		return exitInterrupted
-	case errors.Is(err, context.DeadlineExceeded):
-		_, _ = fmt.Fprintln(errOut, "error:", err)
-		return exitTimedOut
-	}
-	_, _ = fmt.Fprintln(errOut, "error:", err)
-	return exitFailed
 }
 
-// elsewhere runs the program in a network namespace, if it is to run there and does not yet.
-func elsewhere(o *options, args []string, out, errOut io.Writer) (code int, done bool) {
-	if os.Getenv(insideVariable) != "" {
-		o.Network = networkNamespaces
-		return 0, false
-	}
-	if o.Network == networkLoopback {
-		return 0, false
-	}
-	err := mayMakeNamespaces()
-	if err == nil {
-		code, err = rerunInside(args, out, errOut)
-	}
-	if err == nil {
-		return code, true
-	}
-	if o.Network == networkNamespaces {
-		_, _ = fmt.Fprintln(errOut, "error:", err)
-		return exitFailed, true
-	}
-	_, _ = fmt.Fprintf(errOut, "• All parts are on loopback, which flatters: %v\n", err)
-	o.Network = networkLoopback
-	return 0, false
+type options struct {
+	loads    []string
+	rounds   int
+	duration time.Duration
+	workers  int
+	objects  int
+	listed   int
+	watches  int
+	procs    int
+	agent    string
+	other    string
+	baseline bool
+	deploy   string
 }
 
-// bench runs the loads that were chosen, and prints what they gave: also when one of them fails, before its error.
-func bench(ctx context.Context, o *options, out, errOut io.Writer) (err error) {
-	w, err := newWorld(ctx, o, errOut)
-	if w != nil {
-		defer func() { err = errors.Join(err, w.close()) }()
+func parseOptions(args []string, errOut io.Writer) (*options, error) {
+	o := &options{}
+	var chosen string
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(errOut)
+	flags.StringVar(&chosen, "loads", strings.Join(loadNames(), ","), "loads to run, separated by commas")
+	flags.IntVar(&o.rounds, "rounds", 6, "rounds; each target has its turn in each of them")
+	flags.DurationVar(&o.duration, "duration", time.Second, "how long one target is measured in one round")
+	flags.IntVar(&o.workers, "workers", 16, "concurrent workers, each of which waits for its response")
+	flags.IntVar(&o.objects, "objects", 1000, "ConfigMaps of 1 kB, for the load names")
+	flags.IntVar(&o.listed, "listed", 480, "ConfigMaps of 2.8 kB, for the load list")
+	flags.IntVar(&o.watches, "watches", 300, "watches of the load watch")
+	flags.IntVar(&o.procs, "procs", 0, "GOMAXPROCS of the agents (default: as the shipped Deployment sets it)")
+	flags.StringVar(&o.agent, "agent", "bin/pinniped-agent", "the agent's program")
+	flags.StringVar(&o.other, "other", "", "another build of the agent, measured in turn")
+	flags.BoolVar(&o.baseline, "baseline", false, "measure a bare reverse proxy of net/http in turn")
+	flags.StringVar(&o.deploy, "deploy", "deploy", "folder of the manifests")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unknown argument %q", flags.Arg(0))
+	}
+	o.loads = strings.Split(chosen, ",")
+	for _, name := range o.loads {
+		if !slices.Contains(loadNames(), name) {
+			return nil, fmt.Errorf("unknown load %q: use %s", name, strings.Join(loadNames(), ", "))
+		}
+	}
+	if min(o.rounds, int(o.duration), o.workers, o.objects, o.listed, o.watches) <= 0 || o.procs < 0 {
+		return nil, errors.New("numbers must be greater than zero")
+	}
+	return o, nil
+}
+
+// run measures the loads. Each result is printed when it is there.
+func run(ctx context.Context, o *options, out, errOut io.Writer) (err error) {
+	e, err := newEnvironment(ctx, o, errOut)
+	if e != nil {
+		defer func() { err = errors.Join(err, e.close()) }()
 	}
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
-	r := newReport(ctx, o)
-	r.Network = w.network.String()
+	if err := writeHeader(out, e); err != nil {
+		return err
+	}
 	for _, l := range loads() {
-		if !o.wants(l.name) {
+		if !slices.Contains(o.loads, l.name) {
 			continue
 		}
-		w.say("%s: %s", l.name, l.about)
-		if err = l.run(ctx, w, r); err != nil {
-			err = fmt.Errorf("load %q: %w", l.name, err)
-			break
-		}
-		if !w.agent.Running() {
-			err = fmt.Errorf("load %q: the agent has ended; its log says:\n%s", l.name, tail(w.agent.Log()))
-			break
+		e.say("%s: %s", l.name, l.about)
+		if err := e.measure(ctx, l, out); err != nil {
+			return fmt.Errorf("load %q: %w", l.name, err)
 		}
 	}
-	r.finish()
-	if o.Save != "" {
-		path, saveErr := r.save(o.Save)
-		err = errors.Join(err, saveErr)
-		if saveErr == nil {
-			w.say("The results are kept in %s", path)
-		}
-	}
-	return errors.Join(r.write(out, o.Output), err)
+	return nil
 }
 
-func (r *report) write(out io.Writer, form string) error {
-	switch form {
-	case outputJSON:
-		return r.writeJSON(out)
-	case outputMarkdown:
-		return r.writeMarkdown(out)
-	default:
-		return r.writeText(out)
+// measure runs a load against all targets in turn. The first round warms up and does not count.
+func (e *environment) measure(ctx context.Context, l load, out io.Writer) error {
+	var clean []func()
+	defer func() {
+		for _, f := range clean {
+			f()
+		}
+	}()
+	turns := map[*target]turn{}
+	for _, t := range e.targets {
+		one, stop, err := l.start(ctx, e, t)
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+		turns[t], clean = one, append(clean, stop)
 	}
+	for round := range e.options.rounds + 1 {
+		for _, t := range e.targets {
+			s, err := turns[t](ctx, cmp.Or(e.options.duration, time.Second))
+			if err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+			if round == 0 {
+				continue
+			}
+			if err := s.write(out, l.name, t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

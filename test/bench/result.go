@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// sample is what one turn of one target gave.
+type sample struct {
+	workers    int
+	operations int
+	elapsed    time.Duration
+	latencies  []time.Duration
+	proxyCPU   time.Duration
+	serverCPU  time.Duration
+	memory     int64 // resident, of the proxy; 0 without one
+	perWatch   int64 // bytes; 0 if this is no load of watches
+}
+
+// write prints one line of a benchmark. benchstat gathers the lines of all rounds.
+func (s sample) write(out io.Writer, name string, t *target) error {
+	n := max(1, s.operations)
+	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / float64(n) }
+	slices.Sort(s.latencies)
+	line := fmt.Sprintf("Benchmark%s/workers=%d/via=%s %d %.0f ns/op %.0f p50-ns %.0f p99-ns %.0f apiserver-cpu-ns/op",
+		strings.ToUpper(name[:1])+name[1:], s.workers, t.name, n, each(s.elapsed),
+		quantile(s.latencies, 0.5), quantile(s.latencies, 0.99), each(s.serverCPU))
+	if t.process != nil {
+		line += fmt.Sprintf(" %.0f proxy-cpu-ns/op %d rss-bytes", each(s.proxyCPU), s.memory)
+	}
+	if s.perWatch > 0 {
+		line += fmt.Sprintf(" %d bytes/watch", s.perWatch)
+	}
+	_, err := fmt.Fprintln(out, line)
+	return err
+}
+
+// quantile returns the value below which a share q of the sorted durations lies, in nanoseconds.
+func quantile(sorted []time.Duration, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return float64(sorted[min(len(sorted)-1, int(q*float64(len(sorted))))])
+}
+
+// writeHeader prints the configuration that benchstat keeps apart.
+func writeHeader(out io.Writer, e *environment) error {
+	_, err := fmt.Fprintf(out, "goos: %s\ngoarch: %s\ncpu: %s\ngomaxprocs: %s\n",
+		runtime.GOOS, runtime.GOARCH, processor(), e.procs)
+	return err
+}
+
+func processor() string {
+	file, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return "unknown"
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if name, value, found := strings.Cut(lines.Text(), ":"); found && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
