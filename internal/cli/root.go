@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/viper"
@@ -130,13 +129,13 @@ func Main(ctx context.Context, f *factory.Factory) int {
 	}
 	style := f.Style(f.ErrOut)
 	interrupted, hint := ctx.Err() != nil, ui.HintOf(err)
-	text := strings.TrimSpace(err.Error())
+	text := ui.ErrorText(err)
 	if interrupted && hint == "" && errors.Is(err, context.Canceled) {
 		text = "interrupted"
 	}
 	_, _ = fmt.Fprintf(f.ErrOut, "%s %s\n", style.Bad("error:"), text)
 	if hint != "" {
-		_, _ = fmt.Fprintf(f.ErrOut, "%s %s\n", style.Caution("hint:"), hint)
+		_, _ = fmt.Fprintf(f.ErrOut, "%s %s\n", style.Caution("hint:"), ui.Lines(hint))
 	}
 	if interrupted {
 		err = ui.WithExitCode(err, ui.ExitInterrupted)

@@ -78,7 +78,7 @@ func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string)
 }
 
 func (p *Plugin) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(p.ErrOut, "pinniped: "+format+"\n", args...)
+	ui.Println(p.ErrOut, "pinniped: "+format, args...)
 }
 
 // update has the kubeconfig's user act as now. All else in the file stays.

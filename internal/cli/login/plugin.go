@@ -114,7 +114,7 @@ func (p *Plugin) validate() error {
 	}
 	p.exchange.now = p.Now
 	p.exchange.kubeconfig = func() string { return p.Origin(p.Args) }
-	p.exchange.tell = func(text string) { _, _ = fmt.Fprintln(p.ErrOut, "warning: "+text) }
+	p.exchange.tell = func(text string) { ui.Println(p.ErrOut, "warning: %s", text) }
 	p.exchange.cluster = p.info.clusterAt(p.concierge.Endpoint)
 	return nil
 }
@@ -300,6 +300,6 @@ func (p *Plugin) answer(credential *clientauthenticationv1beta1.ExecCredentialSt
 
 func (p *Plugin) debugf(format string, args ...any) {
 	if p.Debug {
-		_, _ = fmt.Fprintf(p.ErrOut, "debug: "+format+"\n", args...)
+		ui.Println(p.ErrOut, "debug: "+format, args...)
 	}
 }

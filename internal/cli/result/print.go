@@ -8,6 +8,8 @@ import (
 	"reflect"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
 // Print writes the object to w, and returns err. With format json or yaml that is the object with err in it, otherwise
@@ -20,6 +22,7 @@ func Print(w io.Writer, format string, object Object, err error, text func() ([]
 		encoded, failed = Encode(format, object)
 	} else {
 		encoded, failed = text()
+		encoded = ui.Text(w, encoded)
 	}
 	if failed != nil {
 		return join(err, fmt.Errorf("encoding the result: %w", failed))

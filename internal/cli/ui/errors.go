@@ -105,6 +105,9 @@ func WithHint(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
+	if format != "%s" { // which passes on a whole hint
+		args = plainArgs(args)
+	}
 	return &hinted{error: err, hint: fmt.Sprintf(format, args...)}
 }
 

@@ -53,7 +53,7 @@ func (p *Progress) Warn(format string, args ...any) { p.line(p.Style.Caution("!"
 func (p *Progress) step(mark, format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	text := fmt.Sprintf(format, args...)
+	text := oneLine(fmt.Sprintf(format, args...))
 	if p.Now != nil {
 		now := p.Now()
 		if took := now.Sub(p.last); !p.last.IsZero() && took >= noticeable {
@@ -70,7 +70,7 @@ const noticeable = 200 * time.Millisecond
 func (p *Progress) line(mark, format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.printLocked(mark, fmt.Sprintf(format, args...))
+	p.printLocked(mark, oneLine(fmt.Sprintf(format, args...)))
 }
 
 func (p *Progress) printLocked(mark, text string) {
@@ -97,7 +97,7 @@ type Task struct {
 
 // Start prints that a step begins. On a terminal the line turns into the result; elsewhere the result is a second line.
 func (p *Progress) Start(format string, args ...any) *Task {
-	t := &Task{progress: p, text: fmt.Sprintf(format, args...)}
+	t := &Task{progress: p, text: oneLine(fmt.Sprintf(format, args...))}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.Out == nil || !p.Spin || p.task != nil {
@@ -129,7 +129,7 @@ func (t *Task) spin() {
 // Update changes what the step says it is doing. Where lines are not overwritten, because the output is no terminal,
 // it prints another line if the text is new.
 func (t *Task) Update(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
+	text := oneLine(fmt.Sprintf(format, args...))
 	t.progress.mu.Lock()
 	defer t.progress.mu.Unlock()
 	if text == t.text {

@@ -8,14 +8,14 @@ import (
 )
 
 // Table prints rows in columns, three spaces apart, under an upper-case header. The last column is never padded, so
-// long messages may stand there. Cells may be coloured: escape sequences take no width.
+// long messages may stand there. Cells may be coloured, and are made plain otherwise.
 func Table(w io.Writer, header []string, rows [][]string) error {
 	widths := make([]int, len(header))
 	all := append([][]string{header}, rows...)
 	for _, row := range all {
 		for i, cell := range row {
 			if i < len(widths) {
-				widths[i] = max(widths[i], width(cell))
+				widths[i] = max(widths[i], width(coloured(cell)))
 			}
 		}
 	}
@@ -26,6 +26,7 @@ func Table(w io.Writer, header []string, rows [][]string) error {
 			if n == 0 {
 				cell = strings.ToUpper(cell)
 			}
+			cell = coloured(cell)
 			line.WriteString(cell)
 			if i < len(row)-1 && i < len(widths) {
 				line.WriteString(strings.Repeat(" ", widths[i]-width(cell)+3))

@@ -25,7 +25,7 @@ type Terminal struct {
 func (t *Terminal) Interactive() bool { return !t.NoInput && IsTerminal(t.In) }
 
 // Print shows text. What cannot be shown stops nothing.
-func (t *Terminal) Print(text string) { _, _ = io.WriteString(t.Out, text) }
+func (t *Terminal) Print(text string) { _, _ = t.Out.Write(Text(io.Discard, []byte(text))) }
 
 // ReadLine asks for a line. When ctx ends it returns, and leaves behind the goroutine that reads.
 func (t *Terminal) ReadLine(ctx context.Context, prompt string) (string, error) {

@@ -190,7 +190,7 @@ func (o *Options) formatLogin(login Login) string {
 		{"Strategy", login.Strategy}, {"Endpoint", login.Endpoint}, {"Credential", login.Credential}, {"Expires", expires},
 	} {
 		if line.value != "" {
-			lines.WriteString(line.name + ": " + line.value + "\n")
+			lines.WriteString(line.name + ": " + ui.Plain(line.value) + "\n")
 		}
 	}
 	if lines.Len() == 0 {

@@ -20,18 +20,18 @@ func (o *Options) text(r *result.Status) ([]byte, error) {
 	if !r.InEffect {
 		verdict = o.Style.Bad("not in effect")
 	}
-	fmt.Fprintf(&out, "USERS: %s\n", o.usersMark(r.Users.State)(r.Users.Message))
+	ui.Fprintf(&out, "USERS: %s\n", o.usersMark(r.Users.State)(r.Users.Message))
 	for _, command := range r.Users.Next {
-		fmt.Fprintf(&out, "  type: %s\n", command)
+		ui.Fprintf(&out, "  type: %s\n", command)
 	}
 	if r.CredentialIssuer != "" {
-		fmt.Fprintf(&out, "%s: %s\n", o.Style.Bold("credentialissuer/"+r.CredentialIssuer), verdict)
+		ui.Fprintf(&out, "%s: %s\n", o.Style.Bold("credentialissuer/"+r.CredentialIssuer), verdict)
 	}
 	for _, problem := range r.Problems {
-		fmt.Fprintf(&out, "  %s %s\n", o.Style.Bad("✗"), problem.Message)
+		ui.Fprintf(&out, "  %s %s\n", o.Style.Bad("✗"), problem.Message)
 	}
 	line := func(label, text string) {
-		fmt.Fprintf(&out, "  %-13s%s\n", label+":", text)
+		ui.Fprintf(&out, "  %-13s%s\n", label+":", text)
 	}
 	if r.Configured != nil {
 		line("configured", configuredText(*r.Configured))
@@ -64,7 +64,7 @@ func (o *Options) text(r *result.Status) ([]byte, error) {
 	if r.Replicas != nil {
 		line("replicas", replicasText(r))
 		for _, other := range r.Replicas.Others {
-			fmt.Fprintf(&out, "               %s %s: %s\n", o.Style.Bad("✗"), other.Name, other.Message)
+			ui.Fprintf(&out, "               %s %s: %s\n", o.Style.Bad("✗"), other.Name, other.Message)
 		}
 	}
 	if err := o.tables(&out, r); err != nil {
@@ -74,7 +74,7 @@ func (o *Options) text(r *result.Status) ([]byte, error) {
 		if i == 0 {
 			out.WriteString("\nnot known:\n")
 		}
-		fmt.Fprintf(&out, "  %s\n", what)
+		ui.Fprintf(&out, "  %s\n", what)
 	}
 	return []byte(out.String()), nil
 }
