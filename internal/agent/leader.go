@@ -3,7 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,7 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
-// Leadership moves at once when the leader stops, and within 20 seconds when it dies. A candidate looks every
+// Leadership moves at once when the leader stops, and within 20 seconds when it dies. A candidate reads the Lease every
 // retryPeriod, and up to leaderelection.JitterFactor times that later. It may see the last renewal that late. Then it
 // waits for leaseDuration, and may be as late once more: that makes 16.6 seconds.
 const (
@@ -30,8 +30,11 @@ const (
 // dropped.
 type leadership struct {
 	elector *leaderelection.LeaderElector
-	leading atomic.Bool
+	held    func() bool     // whether this replica holds the Lease now, as far as the elector knows
 	life    context.Context //nolint:containedctx // of run, which the election's callback is not given
+
+	mu   sync.Mutex
+	term context.Context //nolint:containedctx // ends with the leadership that began last; nil before the first
 }
 
 // newLeadership competes for Lease namespace/name as identity. changed is called when this replica begins or ceases
@@ -58,12 +61,13 @@ func newLeadership(
 		Name:            name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
-				klog.FromContext(ctx).Info("Became the leader", "lease", klog.KRef(namespace, name))
-				l.leading.Store(true)
-				changed()
+				if l.begin(ctx) {
+					klog.FromContext(ctx).Info("Became the leader", "lease", klog.KRef(namespace, name))
+					changed()
+				}
 			},
 			OnStoppedLeading: func() {
-				if led := l.leading.Swap(false); led && l.life != nil && l.life.Err() == nil {
+				if led := l.end(); led && l.life != nil && l.life.Err() == nil {
 					logs.Warn(l.life, "Lost leadership: the Lease could not be renewed", "lease", klog.KRef(namespace, name))
 				}
 				changed()
@@ -73,11 +77,39 @@ func newLeadership(
 	if err != nil {
 		return nil, fmt.Errorf("setting up leader election: %w", err)
 	}
+	l.held = func() bool { return l.elector.IsLeader() && l.elector.Check(renewDeadline-leaseDuration) == nil }
 	return l, nil
 }
 
-// Leading reports whether this replica is the one that writes.
-func (l *leadership) Leading() bool { return l.leading.Load() }
+// begin notes that a term of leadership has begun. It reports false for a term that is over: the elector starts this
+// callback in a goroutine of its own, which may come after the end of the term.
+func (l *leadership) begin(term context.Context) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if term.Err() != nil {
+		return false
+	}
+	l.term = term
+	return true
+}
+
+// end notes that no term is running any more, and reports whether there was one.
+func (l *leadership) end() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	led := l.term != nil
+	l.term = nil
+	return led
+}
+
+// Leading reports whether this replica is the one that writes: it holds the Lease now. It is false as soon as the
+// elector has seen another holder, or has not renewed the Lease for renewDeadline, also before the elector gives up.
+func (l *leadership) Leading() bool {
+	l.mu.Lock()
+	leads := l.term != nil && l.term.Err() == nil
+	l.mu.Unlock()
+	return leads && l.held()
+}
 
 // run competes until ctx ends, and then gives the Lease back at once.
 func (l *leadership) run(ctx context.Context) {

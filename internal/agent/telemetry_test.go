@@ -164,7 +164,8 @@ func TestMetricsOfTheAgent(t *testing.T) {
 	certificate := tlsCertificate(t, pair)
 	a.holder.Serve(&serving.ServingCertificate{Certificate: certificate, Source: serving.SourceExternal})
 	a.holder.Note(serving.Evaluation{Refusal: &serving.Refusal{Finding: certs.Finding{Code: certs.KeyMismatch}}})
-	a.leader.leading.Store(true)
+	a.leader.held = func() bool { return true }
+	a.leader.begin(t.Context())
 	check.last.Store(&privilege.Report{Excess: []privilege.Excess{{What: "get secrets"}, {What: "list secrets"}}})
 	expect(map[string]float64{
 		"build_info v1.2.3": 1, "leader": 1, "proxy_wanted": 0, "upstream_credential_excess_rules": 2,
@@ -178,7 +179,7 @@ func TestMetricsOfTheAgent(t *testing.T) {
 		"serving_certificate_findings RenewalWaits warning":     1,
 	})
 	a.holder.Withdraw()
-	a.leader.leading.Store(false)
+	a.leader.end()
 	check.last.Store(&privilege.Report{})
 	expect(
 		map[string]float64{"build_info v1.2.3": 1, "leader": 0, "proxy_wanted": 0, "upstream_credential_excess_rules": 0},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/satoken"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 // newUserTokens sets up the strategy ServiceAccountToken, which is off until the CredentialIssuer switches it on.
@@ -24,6 +25,10 @@ func (a *agent) newUserTokens() (*satoken.Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for access reviews: %w", err)
 	}
+	issuers, err := a.groupClient(a.groups.Config, a.scheme)
+	if err != nil {
+		return nil, err
+	}
 	return satoken.NewBackend(satoken.BackendOptions{
 		Manager:   manager,
 		Reviewer:  reviewer,
@@ -31,7 +36,16 @@ func (a *agent) newUserTokens() (*satoken.Backend, error) {
 		Server:    a.rest,
 		Info:      a.apiServerInfo(reviewer.CoreV1()),
 		IsLeader:  func() bool { return a.leader.Leading() },
-		Changed:   a.triggers.fireAll,
+		StillOff: func(ctx context.Context) (bool, error) {
+			issuer := &configv1alpha1.CredentialIssuer{}
+			name := a.config.Names.CredentialIssuer
+			if err := issuers.Get().Resource("credentialissuers").Name(name).Do(ctx).Into(issuer); err != nil {
+				return false, fmt.Errorf("reading CredentialIssuer %q: %w", name, err)
+			}
+			tokens := issuer.Spec.ServiceAccountTokens
+			return tokens == nil || tokens.Mode != configv1alpha1.ServiceAccountTokensModeEnabled, nil
+		},
+		Changed: a.triggers.fireAll,
 	}), nil
 }
 

@@ -16,6 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	coordinationv1ac "k8s.io/client-go/applyconfigurations/coordination/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
@@ -77,6 +78,7 @@ type Registry struct {
 	mu         sync.Mutex
 	own        Report
 	published  bool
+	uid        types.UID       // of this replica's Lease; "" before it was written
 	others     map[string]seen // by the name of the Lease
 	aliveSince time.Time       // when this replica's own renewals began to succeed; zero while they fail
 	told       []Report        // what Live returned when Changed was last called
@@ -242,27 +244,29 @@ func (r *Registry) write(ctx context.Context, report Report) error {
 			WithHolderIdentity(r.options.Name).
 			WithLeaseDurationSeconds(int32(goneAfter / time.Second)).
 			WithRenewTime(metav1.NewMicroTime(r.options.Clock.Now())))
-	if _, err := r.options.Leases.Apply(
-		ctx,
-		lease,
-		metav1.ApplyOptions{FieldManager: fieldManager, Force: true},
-	); err != nil {
+	applied, err := r.options.Leases.Apply(ctx, lease, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if err != nil {
 		return fmt.Errorf("applying Lease %q: %w", r.lease, err)
 	}
+	r.mu.Lock()
+	r.uid = applied.UID
+	r.mu.Unlock()
 	return nil
 }
 
-// leave removes this replica's Lease, so that the others do not wait for it.
+// leave removes this replica's Lease, so that the others do not wait for it. Another object of that name
+// stays.
 func (r *Registry) leave(ctx context.Context) {
 	r.mu.Lock()
-	published := r.published
+	uid := r.uid
 	r.mu.Unlock()
-	if !published {
+	if uid == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err := r.options.Leases.Delete(ctx, r.lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	err := r.options.Leases.Delete(ctx, r.lease, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+	if err != nil && !apierrors.IsNotFound(err) {
 		klog.FromContext(ctx).
 			V(2).
 			Info("Could not remove the Lease of this replica", "lease", r.lease, "problem", err.Error())

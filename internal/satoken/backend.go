@@ -61,6 +61,9 @@ type BackendOptions struct {
 	Info func(ctx context.Context) (server string, caBundle []byte, err error)
 	// IsLeader says whether this replica deletes what is not used any more.
 	IsLeader func() bool
+	// StillOff asks the API server whether the strategy is off. It is asked before all accounts are deleted: what is
+	// known from a watch may be old.
+	StillOff func(ctx context.Context) (bool, error)
 	// Changed is called when State is another.
 	Changed func()
 }
@@ -194,6 +197,9 @@ func (b *Backend) look(ctx context.Context) error {
 func (b *Backend) clean(ctx context.Context, settings Settings) error {
 	if !settings.Used || !b.options.IsLeader() || b.state.Load().done() {
 		return nil
+	}
+	if off, err := b.options.StillOff(ctx); !off || err != nil {
+		return err // when it is on by now, Configure will be called
 	}
 	// Without the overlay there is nothing that could be deleted by us.
 	if err := explain(b.accounts.Collect(ctx, true)); err != nil && !errors.Is(err, ErrNotPermitted) {

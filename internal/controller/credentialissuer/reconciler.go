@@ -121,8 +121,9 @@ type Reconciler struct {
 	Clock             clock.PassiveClock
 
 	phase          atomic.Int32
-	bearerProblem  *configv1alpha1.StrategyFinding // of the spec's bearerTokens; nil for none
-	missingSince   time.Time                       // when the CredentialIssuer was first found missing; zero while it is there
+	bearerProblem  *configv1alpha1.StrategyFinding  // of the spec's bearerTokens; nil for none
+	decidedOn      *configv1alpha1.CredentialIssuer // what Reconcile works on; nil while there is none
+	missingSince   time.Time                        // when the CredentialIssuer was first found missing; zero while it is there
 	retries        atomic.Int32
 	appliedService any
 	problem        logs.Problem
@@ -201,12 +202,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
 	}
 	if !found {
+		r.decidedOn = nil
 		return r.withoutIssuer(ctx)
 	}
 	if r.Advertised != nil {
 		r.Advertised(advertisedBundle(issuer))
 	}
-	r.missingSince = time.Time{}
+	r.missingSince, r.decidedOn = time.Time{}, issuer
 	r.useServiceAccountTokens(issuer)
 	strategy, err := r.converge(ctx, issuer)
 	r.publish(strategy)

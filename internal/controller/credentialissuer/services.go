@@ -98,6 +98,8 @@ type serviceChanges struct {
 	remove  []*corev1.Service                   // made for an earlier configuration
 }
 
+func (c serviceChanges) any() bool { return c.apply != nil || c.release != nil || len(c.remove) > 0 }
+
 // reconcileServices makes the one Service that spec asks for and removes the other. It returns the Service as it is
 // in the cluster, or nil when there is none. Replicas that do not lead only look.
 func (r *Reconciler) reconcileServices(
@@ -132,6 +134,12 @@ func (r *Reconciler) reconcileServices(
 	}
 	if leads {
 		changes := r.decideServices(spec, keep, seen)
+		if changes.any() && r.decidedOn != nil {
+			current, err := r.current(ctx)
+			if !current || err != nil {
+				return kept, errors.Join(problems, coded(configv1alpha1.CodeServiceNotApplied, err))
+			}
+		}
 		problems = errors.Join(problems, r.changeServices(ctx, spec, kept, changes))
 	}
 	return kept, problems
@@ -273,9 +281,30 @@ func containsAll(have, want map[string]string) bool {
 	return true
 }
 
-// remove deletes exactly the object that was read: one that was replaced or changed meanwhile stays, and wakes us
-// again.
+// current reports whether this replica leads and the CredentialIssuer is still the one that was decided about, with the
+// same spec. It asks the API server: a watch may lag behind, also on a replica that leads no more and does not know it
+// yet. When it is another one, its watch wakes us.
+func (r *Reconciler) current(ctx context.Context) (bool, error) {
+	if !r.IsLeader() || r.decidedOn == nil {
+		return false, nil
+	}
+	live := &configv1alpha1.CredentialIssuer{}
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(r.decidedOn), live)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the CredentialIssuer again: %w", err)
+	}
+	return live.UID == r.decidedOn.UID && live.Generation == r.decidedOn.Generation && r.IsLeader(), nil
+}
+
+// remove deletes exactly the object that was read, if the CredentialIssuer still does not ask for it. An object that was
+// replaced or changed in the meantime stays, and wakes us again.
 func (r *Reconciler) remove(ctx context.Context, kind string, object client.Object) error {
+	if current, err := r.current(ctx); !current || err != nil {
+		return coded(configv1alpha1.CodeCleanupFailed, err)
+	}
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

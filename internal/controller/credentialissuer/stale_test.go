@@ -3,6 +3,8 @@ package credentialissuer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,5 +77,58 @@ func TestWatchesThatAreBehind(t *testing.T) {
 		if before[name] != version {
 			t.Errorf("Secret %s was written again", name)
 		}
+	}
+}
+
+// frozen is an informer whose watch has stopped: it shows a CredentialIssuer as it was.
+type frozen struct {
+	issuer *configv1alpha1.CredentialIssuer
+	reads  atomic.Int32
+}
+
+func (f *frozen) Get(context.Context, types.NamespacedName) (*configv1alpha1.CredentialIssuer, bool, error) {
+	f.reads.Add(1)
+	return f.issuer.DeepCopy(), true, nil
+}
+
+func (*frozen) Forget(func(types.NamespacedName) bool) {}
+
+// TestAnOldViewOfTheCredentialIssuer has a replica lead that still sees an earlier spec. It removes and makes nothing: the
+// address of the load balancer would be lost.
+func TestAnOldViewOfTheCredentialIssuer(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	first := startReplica(t, cluster, "default", true)
+	first.create(t, spec{Mode: "enabled", ExternalEndpoint: "a.example.com", Service: svc{Type: "ClusterIP"}})
+	first.waitFor(t, "Listening", messageListening)
+	old := &configv1alpha1.CredentialIssuer{}
+	if err := first.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, old); err != nil {
+		t.Fatal(err)
+	}
+	first.configure(t, func(s *spec) { s.Service = svc{Type: "LoadBalancer"} })
+	var before *corev1.Service
+	testkit.Eventually(t, waitLimit, func() (err error) {
+		if _, err := first.service(t, "ip"); err == nil {
+			return errors.New("the ClusterIP Service is still there")
+		}
+		before, err = first.service(t, "lb")
+		return err
+	})
+
+	first.leading.Store(false)
+	view := &frozen{issuer: old}
+	second := startReplicaWith(t, cluster, "default", "second", true, func(r *Reconciler) { r.Issuers = view })
+	testkit.Eventually(t, waitLimit, func() error {
+		second.notify()
+		if reads := view.reads.Load(); reads < 4 {
+			return fmt.Errorf("reconciled %d times", reads)
+		}
+		return nil
+	})
+	if after, err := first.service(t, "lb"); err != nil || after.UID != before.UID {
+		t.Errorf("the load balancer was removed by an old view: %v, %v", after.UID, err)
+	}
+	if _, err := first.service(t, "ip"); err == nil {
+		t.Error("a Service was made by an old view")
 	}
 }
