@@ -97,9 +97,16 @@ func (p *Provider) Discover(ctx context.Context) (keysURL string, err error) {
 		return "", err
 	}
 	if document.Issuer != p.issuer {
-		return "", fmt.Errorf("the issuer calls itself %q, not %q", bounded(document.Issuer), p.issuer)
+		return "", &IssuerMismatchError{named: bounded(document.Issuer), issuer: p.issuer}
 	}
 	return document.KeysURL, nil
+}
+
+// IssuerMismatchError is returned when an issuer's discovery document is that of another one.
+type IssuerMismatchError struct{ named, issuer string }
+
+func (e *IssuerMismatchError) Error() string {
+	return fmt.Sprintf("the issuer calls itself %q, not %q", e.named, e.issuer)
 }
 
 // UseKeysURL makes the provider get its keys from there. Keys that it has stay until it gets others.

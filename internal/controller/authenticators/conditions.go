@@ -1,6 +1,8 @@
 package authenticators
 
 import (
+	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -12,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
@@ -95,6 +99,27 @@ func DescribeURLError(err error) string {
 		err = parsing.Err
 	}
 	return err.Error()
+}
+
+// DescribeProbe words a failed probe for the status. Who may write an authenticator chooses where the agent connects to,
+// so the status must not tell what is there: a closed port, another protocol and another answer have one text, and the
+// rest is in the log. A certificate that is not accepted, or another issuer's name, is told: without that, nobody could
+// configure a CA bundle or an issuer.
+func DescribeProbe(err error) string {
+	_, ofCertificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, ofIssuer := errors.AsType[*authenticator.IssuerMismatchError](err)
+	if ofCertificate || ofIssuer {
+		return Describe(err)
+	}
+	return "there is no usable answer; the agent's log says why"
+}
+
+// LogProbe logs a failed probe that the status tells less about, unless before is the same.
+func LogProbe(ctx context.Context, err, before error) {
+	if err == nil || before != nil && Describe(before) == Describe(err) {
+		return
+	}
+	logs.Warn(ctx, "Could not reach what the authenticator names", "problem", Describe(err))
 }
 
 // Describe words a failed probe so that the same failure has the same text each time: the status is only written when

@@ -66,6 +66,7 @@ type known struct {
 	target   target
 	provider *authenticator.Provider
 	probed   []metav1.Condition // of the latest probe: discovery, keys' URL, keys
+	failed   error              // what the status tells less about
 	pace     authenticators.Pace
 
 	spec    [sha256.Size]byte // what jwt was made for
@@ -110,7 +111,10 @@ func (e *Evaluator) evaluate(
 	}
 	k := e.prepare(spec, bundle, before)
 	if k.pace.Due(e.Clock.Now()) {
-		k.probed = probe(ctx, k.provider)
+		var failed error
+		k.probed, failed = probe(ctx, k.provider)
+		authenticators.LogProbe(ctx, failed, k.failed)
+		k.failed = failed
 		succeeded := k.probed[len(k.probed)-1].Status == metav1.ConditionTrue
 		k.pace = k.pace.After(succeeded, e.Clock.Now())
 	}
@@ -159,11 +163,11 @@ func sumOf(spec *authenticationv1alpha1.JWTAuthenticatorSpec) [sha256.Size]byte 
 	return sha256.Sum256(text)
 }
 
-// probe asks the issuer where its keys are, and for the keys.
-func probe(ctx context.Context, provider *authenticator.Provider) []metav1.Condition {
+// probe asks the issuer where its keys are, and for the keys. It also returns what went wrong.
+func probe(ctx context.Context, provider *authenticator.Provider) ([]metav1.Condition, error) {
 	keysURL, err := provider.Discover(ctx)
 	if err != nil {
-		problem := "could not perform oidc discovery on provider issuer: " + authenticators.Describe(err)
+		problem := "could not perform oidc discovery on provider issuer: " + authenticators.DescribeProbe(err)
 		return []metav1.Condition{
 			authenticators.Bad(
 				typeDiscovery,
@@ -172,17 +176,18 @@ func probe(ctx context.Context, provider *authenticator.Provider) []metav1.Condi
 			),
 			authenticators.Unknown(typeKeysURL),
 			authenticators.Unknown(typeKeys),
-		}
+		}, err
 	}
 	found := []metav1.Condition{authenticators.Good(typeDiscovery, messageDiscovery), checkKeysURL(keysURL)}
 	if found[1].Status != metav1.ConditionTrue {
-		return append(found, authenticators.Unknown(typeKeys))
+		return append(found, authenticators.Unknown(typeKeys)), nil
 	}
 	provider.UseKeysURL(keysURL)
 	if err := provider.FetchKeys(ctx); err != nil {
-		return append(found, authenticators.Bad(typeKeys, reasonKeys, "could not fetch keys: "+authenticators.Describe(err)))
+		problem := "could not fetch keys: " + authenticators.DescribeProbe(err)
+		return append(found, authenticators.Bad(typeKeys, reasonKeys, problem)), err
 	}
-	return append(found, authenticators.Good(typeKeys, messageKeys))
+	return append(found, authenticators.Good(typeKeys, messageKeys)), nil
 }
 
 // authenticatorCondition says whether tokens can be verified. A spec that can never work is reported before the

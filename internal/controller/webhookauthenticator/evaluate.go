@@ -141,7 +141,9 @@ func (e *Evaluator) evaluate(
 // and whether it is away for a moment or for long, each login finds out by itself.
 func (e *Evaluator) probe(ctx context.Context, endpoint *url.URL, roots *x509.CertPool, k known) *known {
 	if !k.target.proxied {
+		before := k.problem
 		k.problem = e.Dial(ctx, address(endpoint), roots)
+		authenticators.LogProbe(ctx, k.problem, before)
 	}
 	k.proven = k.proven || k.problem == nil
 	k.pace = k.pace.After(k.problem == nil, e.Clock.Now())
@@ -153,7 +155,7 @@ func connectionCondition(k *known) metav1.Condition {
 	case k.target.proxied:
 		return authenticators.Good(typeConnection, messageSkippedBehind)
 	case k.problem != nil:
-		return authenticators.Bad(typeConnection, reasonDial, "cannot dial server: "+authenticators.Describe(k.problem))
+		return authenticators.Bad(typeConnection, reasonDial, "cannot dial server: "+authenticators.DescribeProbe(k.problem))
 	default:
 		return authenticators.Good(typeConnection, messageDialed)
 	}
