@@ -16,17 +16,18 @@ func (r *run) chains() {
 	r.path = buildPath(r.chain)
 	r.anchor = r.anchors()
 	if !r.found.has(ChainOrder) { // the key has shown already that the first place is wrong
-		list := checkOrder(r.chain, r.path)
-		for i := range list {
-			list[i].Hint = r.orderHint(list[i].Hint)
-		}
-		r.found.addAll(list)
+		r.found.addAll(checkOrder(r.chain, r.path))
 	}
 	v := r.verify(r.anchor)
-	r.found.addAll(r.checkIncomplete(v))
-	r.found.addAll(checkExtra(r.chain, r.found.has(ChainIncomplete)))
+	guess := v.err != nil && r.unreadable // what could not be read may be what seems to be missing
+	if !guess {
+		r.found.addAll(r.checkIncomplete(v))
+	}
+	r.found.addAll(checkExtra(r.chain, guess || r.found.has(ChainIncomplete)))
 	r.intermediates(v)
-	r.found.addAll(r.checkVerifies(v))
+	if !guess {
+		r.found.addAll(r.checkVerifies(v))
+	}
 	r.found.addAll(r.issuersLast(v))
 	r.found.addAll(r.checkOutlives(v))
 	r.found.addAll(r.checkBundle(v))

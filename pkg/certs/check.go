@@ -200,7 +200,10 @@ type run struct {
 	bundle []numbered
 	anchor anchors // what clients will verify with
 	paired bool    // tls.key belongs to chain[0]
-	path   []numbered
+	// unreadable is true when a block of the chain or of the bundle could not be read, so that a certificate may only seem
+	// to be missing.
+	unreadable bool
+	path       []numbered
 	// outdatedCA is the expired member of the bundle that keeps the certificate from being verified: it has been named.
 	outdatedCA *x509.Certificate
 }
@@ -253,6 +256,9 @@ func (r *run) files() {
 		place, list := checkFirst(r.chain)
 		r.lead(place, list)
 	}
+	r.unreadable = r.found.has(NotACertificate, BadSerial) || slices.ContainsFunc(bundleFindings, func(f Finding) bool {
+		return f.Severity == SeverityError
+	})
 	r.found.addAll(bundleFindings)
 	if len(r.chain) > 0 {
 		r.facts()
@@ -265,9 +271,6 @@ func (r *run) lead(place int, list []Finding) {
 	if place > 0 {
 		leaf := r.chain[place]
 		r.chain = append([]numbered{leaf}, slices.Delete(slices.Clone(r.chain), place, place+1)...)
-		for i := range list {
-			list[i].Hint = r.orderHint(list[i].Hint)
-		}
 	}
 	r.found.addAll(list)
 }
@@ -345,7 +348,7 @@ func readChain(data []byte, limits Limits, name string) ([]numbered, []Finding) 
 	if len(data) > limits.ChainBytes {
 		return nil, []Finding{tooLarge(name, len(data), limits.ChainBytes, chainSize)}
 	}
-	chain, list := parseCertificates(data, name, limits.ChainCertificates)
+	chain, list := parseCertificates(data, partChain, name, limits.ChainCertificates)
 	if len(chain) > 0 && !leads(data, chain[0].number) {
 		return nil, list // the serving certificate is lost; what follows it says nothing
 	}

@@ -1,4 +1,4 @@
-// Package certs issues certificates, checks certificates that others issued, and repairs their files.
+// Package certs issues certificates, and checks certificates that others issued.
 //
 // Issuing: NewCA makes a certificate authority, and LoadCA reads one back. The methods IssueServing and IssueClient
 // issue certificates.
@@ -6,8 +6,6 @@
 // Checking: Check runs a catalogue of checks on a serving certificate, together with its key, the names that clients
 // use and the CA bundle that they verify with. It returns a Report with every finding. Timeline tells what Check will
 // find later. Explain describes a code of the catalogue.
-//
-// Repairing: Repair writes a broken file of certificates, or of a private key, again as PEM.
 //
 // The package needs no cluster and reads no clock: times are parameters.
 package certs

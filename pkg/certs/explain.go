@@ -44,7 +44,7 @@ func catalogue() []Explanation {
 			Consequence: "Servers and clients skip such a block in silence, or refuse the whole file. A private key in a CA " +
 				"bundle would be handed to everybody.",
 			Fix: "leave only blocks from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----, as plain text",
-			Example: "pinniped ip-tls repair FILE -o NEW\nopenssl crl2pkcs7 -nocrl -certfile FILE | openssl pkcs7 " +
+			Example: "openssl x509 -inform DER -in FILE -out new.pem\nopenssl crl2pkcs7 -nocrl -certfile FILE | openssl pkcs7 " +
 				"-print_certs -noout   # what is in a file",
 		},
 		{
@@ -74,7 +74,7 @@ func catalogue() []Explanation {
 			Cause:       "tls.key holds no private key that TLS servers can use: no PEM, damaged, or of an unknown kind.",
 			Consequence: "There is nothing to serve with.",
 			Fix:         "put an RSA, ECDSA or Ed25519 key there, as PEM in PKCS#8, PKCS#1 or SEC 1 form",
-			Example:     "pinniped ip-tls repair FILE --private-key -o tls.key",
+			Example:     "openssl pkey -inform DER -in FILE -out tls.key",
 		},
 		{
 			Code: KeyIsCAKey,
@@ -221,7 +221,7 @@ func catalogue() []Explanation {
 			Consequence: "A root in the first place reads as a private key that does not match. Other disorder makes several " +
 				"clients give up.",
 			Fix:     "write them in the right order",
-			Example: "pinniped ip-tls repair FILE -o NEW",
+			Example: "cat leaf.pem intermediate.pem > fullchain.pem",
 		},
 		{
 			Code: ChainIncomplete,

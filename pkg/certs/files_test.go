@@ -221,7 +221,7 @@ func TestNotACertificate(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, list := parseCertificates(tt.cert, "tls.crt", 10)
+			_, list := parseCertificates(tt.cert, partChain, "tls.crt", 10)
 			var first Finding
 			if len(list) > 0 {
 				first = list[0]
@@ -497,8 +497,10 @@ func TestHintsOfFiles(t *testing.T) {
 		cert, key []byte
 		want      string // in the message and hint of the first finding
 	}{
-		{"converts a DER key of an elliptic curve, which is short", p.leaf.pem(), sec1, "it is binary DER: write the key " +
-			"again: pinniped ip-tls repair FILE --private-key"},
+		{
+			"converts a DER key of an elliptic curve, which is short", p.leaf.pem(), sec1,
+			"it is a private key in binary DER: convert it: openssl pkey -inform DER -in FILE -out new.pem",
+		},
 		{"tells files that were exchanged", p.leaf.keyPEM(t), p.leaf.pem(), "is a private key; only certificates belong " +
 			"there: tls.crt and tls.key hold each other's content"},
 		{

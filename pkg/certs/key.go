@@ -30,15 +30,12 @@ func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Find
 	}
 	file := readPEM(data)
 	if len(file.blocks) == 0 {
-		return nil, []Finding{
-			finding(
-				KeyUnreadable,
-				disguisedKeyHint(data, file.likelyFormat)+encodedTwice(file.likelyFormat),
-				"%s holds no PEM private key: it is %s",
-				name,
-				file.likelyFormat,
-			),
-		}
+		what, hint := recognize(data, partKey)
+		return nil, []Finding{finding(KeyUnreadable, hint, "%s holds no PEM private key: it is %s", name, what)}
+	}
+	readable := slices.ContainsFunc(file.blocks, func(b pemBlock) bool { return b.problem == "" })
+	if what, hint := ofDocument(bytes.TrimSpace(data), partKey); what != "" && !readable {
+		return nil, []Finding{finding(KeyUnreadable, hint, "%s holds no PEM private key: it is %s", name, what)}
 	}
 	var key *pemBlock
 	count := 0
@@ -69,7 +66,7 @@ func noKeyAmong(data []byte, blocks []pemBlock, sources Sources) Finding {
 	if first.problem != "" && first.label == "" {
 		return finding(
 			KeyUnreadable,
-			keyHint(data, "copy the key again from where it was made"),
+			"copy the key again from where it was made",
 			"%s cannot be read: in line %d, %s",
 			sources.Key,
 			first.line,
@@ -97,7 +94,7 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 	if block.label == labelEncrypted || block.headers && strings.Contains(string(data), "Proc-Type: 4,ENCRYPTED") {
 		hint := decryptHint
 		if block.problem != "" { // OpenSSL cannot read it, either
-			hint = keyHint(data, hint)
+			hint = blockHint(block.problem, block.before, data) + ", then " + hint
 		}
 		return fail(
 			KeyEncrypted,
@@ -109,7 +106,7 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 	if block.problem != "" {
 		return fail(
 			KeyUnreadable,
-			keyHint(data, "copy the key again from where it was made; what is missing cannot be made up"),
+			blockHint(block.problem, block.before, data),
 			"the private key in %s (line %d) cannot be read: %s",
 			name,
 			block.line,
@@ -119,7 +116,7 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 	if block.label == labelOpenSSH {
 		return fail(
 			KeyUnreadable,
-			keyHint(data, "take its passphrase away with ssh-keygen -p -f FILE, then "+keyRepairCommand),
+			"convert it in place: ssh-keygen -p -m PKCS8 -f FILE",
 			"%s is a key in OpenSSH's own format",
 			name,
 		)
@@ -128,7 +125,7 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 	if err != nil {
 		return fail(
 			KeyUnreadable,
-			keyHint(data, "use a key of type RSA, ECDSA or Ed25519 in PKCS#8, PKCS#1 or SEC 1 form"),
+			"use a key of type RSA, ECDSA or Ed25519 in PKCS#8, PKCS#1 or SEC 1 form",
 			"the private key in %s (%d bytes, labelled %s) cannot be parsed: damaged, or of a type that TLS servers here do "+
 				"not support",
 			name,
@@ -154,7 +151,7 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 }
 
 // decryptHint is the hint for a key that is protected by a passphrase.
-const decryptHint = "decrypt it: openssl pkey -in FILE -out NEW"
+const decryptHint = "decrypt it: openssl pkey -in FILE -out new.pem"
 
 // parseKey reads a private key. As tls.X509KeyPair does, it takes every encoding whatever the label says.
 func parseKey(der []byte) (any, error) {
@@ -169,18 +166,6 @@ func parseKey(der []byte) (any, error) {
 		return key, nil
 	}
 	return nil, err
-}
-
-// disguisedKeyHint is the hint for a file without any PEM block that should hold a key.
-func disguisedKeyHint(data []byte, likelyFormat string) string {
-	hint := "put a PEM file there, with lines from -----BEGIN PRIVATE KEY----- to -----END PRIVATE KEY-----"
-	switch likelyFormat {
-	case disguisePKCS12:
-		hint = "convert it: openssl pkcs12 -in FILE -nocerts -nodes -out NEW"
-	case disguiseJKS:
-		hint = fromJKS + "openssl pkcs12 -in NEW.p12 -nocerts -nodes -out NEW"
-	}
-	return keyHint(data, hint)
 }
 
 // belongs says whether the private key is that of the certificate.
@@ -278,11 +263,11 @@ const orderFix = "put the serving certificate first, then each certificate that 
 // certificate can be one. When it cannot, but a later certificate that is not of a CA can, it returns the index of
 // that one and a finding about the order. Otherwise it returns -1.
 func checkFirst(chain []numbered) (int, []Finding) {
-	if first := (foundCertificate{cert: chain[0].Certificate}); first.serves() {
+	if serves(chain[0].Certificate) {
 		return 0, nil
 	}
 	for i, cert := range chain {
-		if !isCA(cert.Certificate) && (foundCertificate{cert: cert.Certificate}).serves() {
+		if !isCA(cert.Certificate) && serves(cert.Certificate) {
 			return i, []Finding{finding(ChainOrder, orderFix, "the serving certificate is %s; it must come first, before %s",
 				cert.where(), subject(chain[0].Certificate)).asFinal()}
 		}

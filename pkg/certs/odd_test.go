@@ -110,7 +110,7 @@ func TestOdd(t *testing.T) {
 					t.Fatal(err)
 				}
 				return in
-			}(), want: []string{"error KeyUnreadable"}, message: "it is binary DER",
+			}(), want: []string{"error KeyUnreadable"}, message: "in binary DER",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -82,7 +82,7 @@ func parseBundle(data []byte, limits Limits, name string) ([]numbered, []Finding
 	if len(data) > limits.BundleBytes {
 		return nil, []Finding{tooLarge(name, len(data), limits.BundleBytes, bundleSize)}
 	}
-	parsed, list := parseCertificates(data, name, limits.BundleCertificates)
+	parsed, list := parseCertificates(data, partBundle, name, limits.BundleCertificates)
 	// A key pasted into the bundle would be advertised to everybody: never acceptable, whatever is allowed.
 	return parsed, list
 }
@@ -101,13 +101,15 @@ func tooLarge(name string, size, limit int, usual string) Finding {
 }
 
 // parseCertificates reads a PEM file that may hold nothing but certificates. name is how messages call the file.
-func parseCertificates(data []byte, name string, most int) ([]numbered, []Finding) {
+func parseCertificates(data []byte, p part, name string, most int) ([]numbered, []Finding) {
 	file := readPEM(data)
+	readable := slices.ContainsFunc(file.blocks, func(b pemBlock) bool { return b.problem == "" })
+	if what, hint := ofDocument(bytes.TrimSpace(data), p); what != "" && !readable {
+		return nil, []Finding{finding(NotACertificate, hint, "%s holds no PEM certificate: it is %s", name, what)}
+	}
 	if len(file.blocks) == 0 {
-		return nil, []Finding{
-			finding(NotACertificate, certificateHint(data, most, hintFor(file.likelyFormat))+encodedTwice(file.likelyFormat),
-				"%s holds no PEM certificate: it is %s", name, file.likelyFormat),
-		}
+		what, hint := recognize(data, p)
+		return nil, []Finding{finding(NotACertificate, hint, "%s holds no PEM certificate: it is %s", name, what)}
 	}
 	if len(file.blocks) > most {
 		return nil, []Finding{finding(TooLarge, "leave out the certificates that are not needed",
@@ -117,7 +119,7 @@ func parseCertificates(data []byte, name string, most int) ([]numbered, []Findin
 	var list []Finding
 	broken := false
 	for _, block := range file.blocks {
-		cert, problem := parseBlock(block, name)
+		cert, problem := parseBlock(block, name, data)
 		if problem != nil {
 			list = append(list, *problem)
 			broken = broken || problem.Severity == SeverityError
@@ -132,29 +134,15 @@ func parseCertificates(data []byte, name string, most int) ([]numbered, []Findin
 		list = append(list, finding(NotACertificate, "remove what follows the last END line",
 			"text follows the last certificate of %s, on line %d", name, file.junkAfter).withSeverity(SeverityWarning))
 	}
-	hints(list, data, most)
 	return parsed, list
 }
 
-// hints offers the repair where it mends a file, in place of what its findings say for themselves.
-func hints(list []Finding, data []byte, most int) {
-	if !slices.ContainsFunc(list, func(f Finding) bool { return f.Code == NotACertificate }) {
-		return
-	}
-	command := certificateHint(data, most, "")
-	for i := range list {
-		if f := &list[i]; command != "" && f.Code == NotACertificate && f.Hint != removeKey {
-			f.Hint = command
-		}
-	}
-}
-
-// removeKey is the hint for a private key among certificates. A repair would leave it out, but that is not enough.
+// removeKey is the hint for a private key among certificates.
 const removeKey = "remove the key from there at once, and replace it if anybody else could read the file"
 
 // parseBlock returns the certificate of a block, or the finding that says why there is none. It returns both for a
 // block that only some readers accept.
-func parseBlock(block pemBlock, name string) (*x509.Certificate, *Finding) {
+func parseBlock(block pemBlock, name string, data []byte) (*x509.Certificate, *Finding) {
 	fail := func(hint, format string, args ...any) *Finding {
 		f := finding(NotACertificate, hint, "block %d of %s (line %d) %s", block.number, name, block.line,
 			fmt.Sprintf(format, args...)).asFinal()
@@ -165,7 +153,7 @@ func parseBlock(block pemBlock, name string) (*x509.Certificate, *Finding) {
 			"is a private key; only certificates belong there")
 	}
 	if block.problem != "" {
-		return nil, fail(copyAgain, "cannot be read: %s", block.problem)
+		return nil, fail(blockHint(block.problem, block.before, data), "cannot be read: %s", block.problem)
 	}
 	if block.label != "CERTIFICATE" {
 		return nil, fail(labelHint(block.label), "is labelled %s, not CERTIFICATE; many programs skip it in silence",
@@ -214,7 +202,11 @@ func unparsable(block pemBlock, name string, err error) *Finding {
 	case errors.As(tailErr, new(asn1.SyntaxError)) || errors.As(tailErr, new(asn1.StructuralError)):
 		f = finding(NotACertificate, copyAgain, "%s is not a certificate: it is cut short or damaged", where)
 	default:
-		f = finding(NotACertificate, "have the certificate issued again, or copy the file again if it may be damaged",
+		if fault, fix := encodingFault(block.bytes); fault != "" {
+			f = finding(NotACertificate, fix, "%s cannot be read by Go programs such as kubectl: %s", where, fault)
+			break
+		}
+		f = finding(NotACertificate, "copy the file again if it may be damaged; otherwise its issuer has to change that field",
 			"%s is not a certificate that Go programs such as kubectl can read: %s", where,
 			quote(strings.TrimPrefix(text, "x509: ")))
 	}
@@ -238,7 +230,7 @@ func serialProblem(serial *big.Int) string {
 	}
 }
 
-// copyAgain is the hint for what no repair can mend.
+// copyAgain is the hint for what no command can convert.
 const copyAgain = "copy the file again from where it came from; what is missing cannot be made up"
 
 const serialFix = "have the certificate issued again by a CA that follows RFC 5280"
@@ -286,31 +278,10 @@ func labelHint(label string) string {
 	case "CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST":
 		return "this is the request that was sent to the CA; put the certificate that the CA returned there"
 	case "PKCS7", "CMS":
-		return "convert it: openssl pkcs7 -in FILE -print_certs -out NEW"
+		return "convert it: openssl pkcs7 -in FILE -print_certs -out new.pem"
+	case "X509 CERTIFICATE", "TRUSTED CERTIFICATE":
+		return "write it again: openssl x509 -in FILE -out new.pem"
 	default:
 		return "remove the block"
 	}
-}
-
-// encodedTwice adds to a hint how base64 of base64 comes about.
-func encodedTwice(likelyFormat string) string {
-	if !strings.HasPrefix(likelyFormat, "PEM, encoded") {
-		return ""
-	}
-	return "; `data` of a Secret is base64 already, `stringData` is not"
-}
-
-// fromJKS makes what openssl reads out of a key store that only Java reads.
-const fromJKS = "convert it: keytool -importkeystore -srckeystore FILE -destkeystore NEW.p12 -deststoretype PKCS12, then "
-
-// hintFor is the hint for data without any PEM block that no repair can mend.
-func hintFor(likelyFormat string) string {
-	const certificates, key = "-nokeys -out fullchain.pem for the certificates", "-nocerts -nodes -out key.pem for the key"
-	switch likelyFormat {
-	case disguisePKCS12:
-		return "convert it: openssl pkcs12 -in FILE " + certificates + ", openssl pkcs12 -in FILE " + key
-	case disguiseJKS:
-		return fromJKS + "openssl pkcs12 -in NEW.p12 " + certificates + ", openssl pkcs12 -in NEW.p12 " + key
-	}
-	return "put a PEM file there, with lines from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
 }

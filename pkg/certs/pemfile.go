@@ -21,22 +21,17 @@ type pemBlock struct {
 	blank   int
 	skipped bool   // readers that take PEM literally pass over it in silence (a BOM, text before BEGIN)
 	problem string // why it cannot be read; empty when it can
+	before  string // what stands before BEGIN on its line
 }
 
 // pemFile is what a PEM file holds.
 type pemFile struct {
 	blocks []pemBlock
-	// likelyFormat says what the data is when it holds no PEM block: "DER", "PKCS#12", ...
-	likelyFormat string
 	// junkAfter is the line of the first text after the last block, 0 when there is none.
 	junkAfter int
 }
 
 const (
-	disguiseDER    = "binary DER"
-	disguisePKCS12 = "PKCS#12 (.p12, .pfx, and .jks of a newer Java)"
-	disguiseJKS    = "a Java key store"
-
 	utf8BOM  = "\xef\xbb\xbf"
 	pemBegin = "-----BEGIN "
 	pemEnd   = "-----END "
@@ -57,7 +52,7 @@ func readPEM(data []byte) pemFile {
 			}
 			continue
 		}
-		block := pemBlock{number: len(file.blocks) + 1, line: i + 1, label: label}
+		block := pemBlock{number: len(file.blocks) + 1, line: i + 1, label: label, before: before}
 		end, problem := findEnd(lines, i, label)
 		if problem == "" {
 			problem = misplaced(before)
@@ -75,7 +70,6 @@ func readPEM(data []byte) pemFile {
 		lastEnd = end + 1
 	}
 	if len(file.blocks) == 0 {
-		file.likelyFormat = likelyFormat(data)
 		return file
 	}
 	for i := lastEnd; i < len(lines); i++ {
@@ -202,47 +196,9 @@ func decodeBlock(lines [][]byte, label string) (content []byte, headers bool, pr
 	return block.Bytes, len(block.Headers) > 0, ""
 }
 
-// likelyFormat names the format that data without a PEM block seems to have.
-func likelyFormat(data []byte) string {
-	trimmed := bytes.TrimSpace(data)
-	switch {
-	case len(trimmed) == 0:
-		return "empty"
-	case bytes.HasPrefix(data, []byte{0xff, 0xfe}), bytes.HasPrefix(data, []byte{0xfe, 0xff}), looksUTF16(data):
-		return "text in UTF-16"
-	case isPKCS12(data):
-		return disguisePKCS12
-	case isDER(data):
-		return disguiseDER
-	case bytes.HasPrefix(data, []byte{0xfe, 0xed, 0xfe, 0xed}), bytes.HasPrefix(data, []byte{0xce, 0xce, 0xce, 0xce}):
-		return disguiseJKS // of type JKS, or JCEKS
-	case bytes.Contains(data, []byte("-----BEGIN")), bytes.Contains(data, []byte("---BEGIN")):
-		return "damaged PEM"
-	}
-	return decodedDisguise(trimmed)
-}
-
 // isDER says whether data begins as certificates and keys do: with a long sequence, or with a short one that is all.
 func isDER(data []byte) bool {
 	return len(data) > 4 && data[0] == 0x30 && (data[1] >= 0x80 || int(data[1])+2 == len(data))
-}
-
-// decodedDisguise looks one and two layers of base64 deep.
-func decodedDisguise(text []byte) string {
-	once, ok := unbase64(text)
-	if !ok {
-		return "no PEM"
-	}
-	if bytes.Contains(once, []byte("-----BEGIN")) {
-		return "PEM, encoded once more as base64"
-	}
-	if isDER(once) {
-		return "base64 without the BEGIN and END lines"
-	}
-	if twice, ok := unbase64(once); ok && bytes.Contains(twice, []byte("-----BEGIN")) {
-		return "PEM, encoded twice more as base64"
-	}
-	return "no PEM"
 }
 
 func unbase64(text []byte) ([]byte, bool) {

@@ -173,18 +173,6 @@ func TestHowToCertificateTrouble(t *testing.T) {
 	r.handOut(t, ".kube/config")
 	r.environment = append(r.environment, "HOME="+r.dir)
 	r.reads(t, "docs/howto/certificate-trouble.md", map[string]func(){
-		"ip-tls repair": func() {
-			for from, to := range map[string]string{"fullchain.pem": "received.txt", "key.pem": "proxy.key"} {
-				content, err := os.ReadFile(filepath.Join(r.dir, from))
-				if err == nil {
-					err = os.Remove(filepath.Join(r.dir, from))
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.file(t, to, append([]byte("Dear colleague,\n\n"), content...))
-			}
-		},
 		"credential-issuer-record": func() {
 			if err := w.admin.Delete(t.Context(), w.issuer(t)); err != nil {
 				t.Fatal(err)

@@ -14,7 +14,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/clients"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/delegate"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/manifest"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/repair"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotate"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
 )
@@ -33,7 +32,7 @@ from a Secret of the agent's namespace, or of another one whose owner permits th
 		change.NewSetCommand(f), change.NewUnsetCommand(f), change.NewUndoCommand(f),
 		change.NewHistoryCommand(f),
 		check.NewCommand(f), status.NewCommand(f), clients.NewCommand(f), rotate.NewCommand(f),
-		delegate.NewCommand(f), delegate.NewExplainCommand(f), repair.NewCommand(f), manifest.NewCommand(f),
+		delegate.NewCommand(f), delegate.NewExplainCommand(f), manifest.NewCommand(f),
 	)
 	return cmd
 }

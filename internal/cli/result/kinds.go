@@ -18,7 +18,6 @@ const (
 	KindFleetRotation         Kind = "FleetRotation"
 	KindLogout                Kind = "Logout"
 	KindMigration             Kind = "Migration"
-	KindRepair                Kind = "Repair"
 	KindRotation              Kind = "Rotation"
 	KindStatus                Kind = "Status"
 	KindVersion               Kind = "Version"
@@ -48,7 +47,6 @@ func Kinds() []Known {
 		{KindKubeconfigRotation, []string{"kubeconfig rotate"}, &KubeconfigRotation{}},
 		{KindLogout, []string{"logout"}, &Logout{}},
 		{KindMigration, []string{"migrate check"}, &Migration{}},
-		{KindRepair, []string{"ip-tls repair"}, &Repair{}},
 		{KindRotation, []string{"ip-tls rotate"}, &Rotation{}},
 		{KindStatus, []string{"ip-tls status"}, &Status{}},
 		{KindVersion, []string{"version"}, &Version{}},

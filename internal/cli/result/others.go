@@ -16,18 +16,6 @@ type Version struct {
 	Platform     string `json:"platform"`
 }
 
-// Repair is a file of certificates or of a private key as it should have been.
-type Repair struct {
-	Head
-	// Done says in words what was changed; it is empty when the file was right already.
-	Done []string `json:"done"`
-	// Certificates is how many certificates PEM holds; 0 means that it holds a private key, or nothing.
-	Certificates int `json:"certificates"`
-	// Encrypted is true when PEM is a private key that still needs its passphrase.
-	Encrypted bool   `json:"encrypted,omitempty"`
-	PEM       string `json:"pem,omitempty"`
-}
-
 // CodeExplanation is what is behind a code of the catalogue of checks.
 type CodeExplanation struct {
 	Head

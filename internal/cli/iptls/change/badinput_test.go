@@ -60,18 +60,18 @@ func TestBadInput(t *testing.T) {
 		}, 0, []string{"configured"}},
 		{
 			"DER", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = der(p.CertPEM) }, 3,
-			[]string{"it is binary DER", "pinniped ip-tls repair FILE -o NEW"},
+			[]string{"a certificate in binary DER", "openssl x509 -inform DER -in FILE -out new.pem"},
 		},
 		{
 			"a key in DER", func(_ *iptlstest.World, p *certs.KeyPair) { p.KeyPEM = der(p.KeyPEM) }, 3,
-			[]string{"it is binary DER", "pinniped ip-tls repair FILE --private-key -o NEW"},
+			[]string{"a private key in binary DER", "openssl pkey -inform DER -in FILE -out new.pem"},
 		},
 		{"PKCS#12", func(_ *iptlstest.World, p *certs.KeyPair) {
 			p.CertPEM = append([]byte{0x30, 0x82, 0x0a, 0x47, 0x02, 0x01, 0x03, 0x30, 0x82, 0x0a, 0x0d}, make([]byte, 2600)...)
 		}, 3, []string{"it is PKCS#12", "openssl pkcs12 -in FILE -nokeys"}},
 		{
 			"base64 of PEM", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = again(p.CertPEM) }, 3,
-			[]string{"encoded once more as base64", "pinniped ip-tls repair FILE -o NEW; `data` of a Secret is base64 already"},
+			[]string{"encoded once more as base64", "base64 -d FILE > new.pem; `data` of a Secret is base64 already"},
 		},
 		{
 			"base64 of base64 of PEM", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = again(again(p.CertPEM)) }, 3,
@@ -84,7 +84,7 @@ func TestBadInput(t *testing.T) {
 		},
 		{"a key with a passphrase", func(_ *iptlstest.World, p *certs.KeyPair) {
 			p.KeyPEM = pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: der(p.KeyPEM)})
-		}, 3, []string{"KeyEncrypted", "openssl pkey -in FILE -out NEW"}},
+		}, 3, []string{"KeyEncrypted", "openssl pkey -in FILE -out new.pem"}},
 		{"an old key with a passphrase", func(_ *iptlstest.World, p *certs.KeyPair) {
 			p.KeyPEM = pem.EncodeToMemory(&pem.Block{
 				Type: "RSA PRIVATE KEY", Headers: map[string]string{

@@ -73,7 +73,7 @@ func NextCommands(code string, at Place) []string {
 	case codeNoAnswer:
 		return []string{"kubectl get --raw=/readyz", pods}
 	case string(certs.NotACertificate), string(certs.ChainOrder):
-		return []string{"pinniped ip-tls repair FILE -o NEW", replace}
+		return []string{"pinniped ip-tls check", replace}
 	case string(certs.NameNotCovered), string(certs.NoNames):
 		issuer := "ClusterIssuer/NAME"
 		if at.Renewer != nil && at.Renewer.Issuer != "" {

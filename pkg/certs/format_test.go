@@ -1,0 +1,278 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+func base64Of(data []byte) []byte { return []byte(base64.StdEncoding.EncodeToString(data)) }
+
+func replaced(data []byte, pairs ...string) []byte {
+	return []byte(strings.NewReplacer(pairs...).Replace(string(data)))
+}
+
+func indented(data []byte) string {
+	return "    " + strings.ReplaceAll(strings.TrimSpace(string(data)), "\n", "\n    ") + "\n"
+}
+
+func asJSON(tb testing.TB, value any) []byte {
+	tb.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return text
+}
+
+func secretYAML(entries string) []byte {
+	return []byte("apiVersion: v1\n" + entries + "kind: Secret\nmetadata:\n  name: proxy-tls\ntype: kubernetes.io/tls\n")
+}
+
+// otherFiles are what people give where a certificate or a private key is expected.
+func otherFiles(t *testing.T, o openssl, p pki) []struct {
+	name      string
+	cert, key []byte // where one is nil, the good one is given
+	what      string // part of the message
+} {
+	t.Helper()
+	good := p.input(t)
+	o.file("leaf.pem", string(p.leaf.pem()))
+	o.file("tls.key", string(good.KeyPEM))
+	o.run("pkcs12 -export -in leaf.pem -inkey tls.key -passout pass:secret -out tls.p12")
+	o.run("crl2pkcs7 -nocrl -certfile leaf.pem -out tls.p7b")
+	o.run("crl2pkcs7 -nocrl -certfile leaf.pem -outform DER -out der.p7b")
+	o.run("pkcs8 -topk8 -in tls.key -passout pass:secret -out encrypted.key")
+	ec := p.leaf.key.(*ecdsa.PrivateKey)
+	sec1, err := x509.MarshalECPrivateKey(ec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(ec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key := p.leaf.pem(), good.KeyPEM
+	return []struct {
+		name      string
+		cert, key []byte
+		what      string
+	}{
+		{name: "UTF-16", cert: utf16LE(cert), what: "UTF-16"},
+		{name: "UTF-16 without a mark", cert: utf16LE(cert)[2:], what: "UTF-16"},
+		{name: "a key in UTF-16", key: utf16LE(key), what: "UTF-16"},
+		{name: "DER", cert: p.leaf.Raw, what: "a certificate in binary DER"},
+		{name: "a key in DER, PKCS#8", key: pkcs8, what: "a private key in binary DER"},
+		{name: "a key in DER, SEC 1", key: sec1, what: "a private key in binary DER"},
+		{name: "PKCS#7", cert: o.read("tls.p7b"), what: `"PKCS7"`},
+		{name: "PKCS#7 in DER", cert: o.read("der.p7b"), what: "PKCS#7 in binary DER"},
+		{name: "PKCS#7 as base64", cert: base64Of(o.read("der.p7b")), what: "PKCS#7 as base64"},
+		{name: "PKCS#12", cert: o.read("tls.p12"), key: o.read("tls.p12"), what: "PKCS#12"},
+		{name: "PKCS#12 as base64", cert: base64Of(o.read("tls.p12")), what: "PKCS#12, encoded as base64"},
+		{name: "base64 of PEM", cert: base64Of(cert), what: "encoded once more"},
+		{name: "base64 twice", cert: base64Of(base64Of(cert)), what: "encoded twice more"},
+		{name: "base64 of DER", cert: base64Of(p.leaf.Raw), what: "without the BEGIN and END lines"},
+		{name: "a key in base64 of DER", key: base64Of(pkcs8), what: "without the BEGIN and END lines"},
+		{name: "a key with a passphrase", key: o.read("encrypted.key"), what: "encrypted with a passphrase"},
+		{name: "a byte order mark", cert: concat([]byte("\xef\xbb\xbf"), cert), what: "byte order mark"},
+		{name: "indentation", cert: []byte(indented(cert)), what: "cannot be read"},
+		{name: "mail quoting", cert: concat([]byte("> "), replaced(bytes.TrimSpace(cert), "\n", "\n> ")), what: "cannot be read"},
+		{name: "escaped line breaks", cert: replaced(cert, "\n", `\n`), what: "line breaks are lost"},
+		{name: "a JSON string", cert: asJSON(t, string(cert)), what: "a JSON string"},
+		{name: "an old label", cert: block("X509 CERTIFICATE", p.leaf.Raw), what: "X509 CERTIFICATE"},
+		{
+			name: "a Secret in YAML", what: "the manifest of a Secret",
+			cert: secretYAML(fmt.Sprintf("data:\n  tls.crt: %s\n  tls.key: %s\n", base64Of(cert), base64Of(key))),
+			key:  secretYAML(fmt.Sprintf("data:\n  tls.crt: %s\n  tls.key: %s\n", base64Of(cert), base64Of(key))),
+		},
+		{
+			name: "a Secret in YAML, quoted", what: "the manifest of a Secret",
+			cert: secretYAML(fmt.Sprintf("data:\n  tls.crt: %q\n", base64Of(cert))),
+		},
+		{
+			name: "a Secret with stringData", what: "the manifest of a Secret",
+			cert: secretYAML("stringData:\n  tls.crt: |\n" + indented(cert) + "  tls.key: |\n" + indented(key)),
+			key:  secretYAML("stringData:\n  tls.crt: |\n" + indented(cert) + "  tls.key: |\n" + indented(key)),
+		},
+		{
+			name: "a Secret in JSON", what: `the manifest of a "Secret"`,
+			cert: asJSON(t, map[string]any{
+				"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"tls.crt": cert, "tls.key": key},
+			}),
+			key: asJSON(t, map[string]any{
+				"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"tls.crt": cert, "tls.key": key},
+			}),
+		},
+		{
+			name: "a list of Secrets", what: `the manifest of a "List"`,
+			cert: asJSON(t, map[string]any{
+				"apiVersion": "v1", "kind": "List", "items": []any{map[string]any{"data": map[string]any{"tls.crt": cert}}},
+			}),
+		},
+		{
+			name: "Vault's answer", what: "JSON",
+			cert: asJSON(t, map[string]any{"data": map[string]any{
+				"certificate": string(cert), "issuing_ca": string(p.root.pem()), "private_key": string(key),
+			}}),
+			key: asJSON(t, map[string]any{"data": map[string]any{
+				"certificate": string(cert), "issuing_ca": string(p.root.pem()), "private_key": string(key),
+			}}),
+		},
+	}
+}
+
+// TestOtherFormats gives files of other formats, and then runs the command that the hint names.
+func TestOtherFormats(t *testing.T) {
+	t.Parallel()
+	o := withOpenSSL(t)
+	p := newPKI(t)
+	for _, tt := range otherFiles(t, o, p) {
+		for _, part := range []string{"cert", "key"} {
+			in := p.input(t)
+			data, code := tt.cert, NotACertificate
+			if part == "key" {
+				data, code = tt.key, KeyUnreadable
+			}
+			if data == nil {
+				continue
+			}
+			good := p.input(t)
+			if part == "key" {
+				in.KeyPEM = data
+			} else {
+				in.CertPEM = data
+			}
+			first, _ := Check(in).First()
+			if first.Code != code && first.Code != KeyEncrypted || !strings.Contains(first.Message, tt.what) {
+				t.Errorf("%s: got %s, want %s that says %q", tt.name, first, code, tt.what)
+				continue
+			}
+			fixed, ran := o.follow(tt.name, first.Hint, data)
+			if !ran {
+				t.Errorf("%s: the hint has no command: %s", tt.name, first.Hint)
+				continue
+			}
+			if part == "key" {
+				good.KeyPEM = fixed
+			} else {
+				good.CertPEM = concat(fixed, []byte("\n"), p.inter.pem())
+			}
+			if report := Check(good); !report.OK() {
+				t.Errorf("%s: after %q: %v", tt.name, first.Hint, report.Findings)
+			}
+		}
+	}
+}
+
+// follow runs the commands of a hint on a file, and returns what they write.
+func (o openssl) follow(name, hint string, data []byte) (fixed []byte, ran bool) {
+	o.t.Helper()
+	_, commands, found := strings.Cut(hint, ": ")
+	if !found {
+		return nil, false
+	}
+	o.file("FILE", string(data))
+	commands, _, _ = strings.Cut(commands, "; ")
+	for command := range strings.SplitSeq(commands, ", then ") {
+		if strings.Contains(command, "openssl pk") && !strings.Contains(command, "pkcs7") {
+			command += " -passin pass:secret"
+		}
+		run := exec.CommandContext(o.t.Context(), "sh", "-c", command)
+		run.Dir = o.dir
+		if out, err := run.CombinedOutput(); err != nil {
+			o.t.Errorf("%s: %s: %v\n%s", name, command, err, out)
+			return nil, false
+		}
+	}
+	return o.read("new.pem"), true
+}
+
+// TestOtherKinds gives manifests and files that hold no serving certificate.
+func TestOtherKinds(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: p.leaf.Subject}, p.leaf.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := "apiVersion: v1\nkind: Config\nclusters:\n- name: a\n  cluster:\n    certificate-authority-data: " +
+		string(base64Of(p.root.pem())) + "\n"
+	for _, tt := range []struct {
+		name       string
+		data       []byte
+		what, hint string
+	}{
+		{"a kubeconfig", []byte(kubeconfig), "the manifest of a kubeconfig", "kubectl config view --raw --flatten --kubeconfig FILE"},
+		{"a request", block("CERTIFICATE REQUEST", request), "CERTIFICATE REQUEST", "the certificate that the CA returned"},
+		{"a request in DER", request, "a certificate request in binary DER", "the certificate that the CA returned"},
+		{
+			"cert-manager's Certificate", []byte("apiVersion: cert-manager.io/v1\nkind: Certificate\nspec:\n  secretName: a\n"),
+			"the manifest of a Certificate", "spec.secretName",
+		},
+		{
+			"a CertificateSigningRequest", []byte("apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\n"),
+			"the manifest of a CertificateSigningRequest", "{.status.certificate}",
+		},
+		{"a web page", []byte("<!DOCTYPE html><html></html>"), "a web page", "download the file again"},
+		{"a private key in DER", marshal8(t, p.leaf), "a private key in binary DER", "remove the key"},
+	} {
+		for _, bundle := range []bool{false, true} {
+			in := p.input(t)
+			if bundle {
+				in.Bundle = tt.data
+			} else {
+				in.CertPEM = tt.data
+			}
+			report := Check(in)
+			first, _ := report.First()
+			if first.Code != NotACertificate || !strings.Contains(first.Message, tt.what) || !strings.Contains(first.Hint, tt.hint) {
+				t.Errorf("%s (in the bundle: %v): got %s: %s", tt.name, bundle, first, first.Hint)
+			}
+			if len(report.Errors()) != 1 {
+				t.Errorf("%s: it is said more than once: %v", tt.name, report.Errors())
+			}
+			if text := fmt.Sprint(report.Findings); strings.Contains(text, string(base64Of(p.root.pem()))[:30]) {
+				t.Errorf("%s: its content is shown: %s", tt.name, text)
+			}
+		}
+	}
+}
+
+func marshal8(t *testing.T, e entity) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(e.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// FuzzRecognize shows no byte of a key, whatever the file is.
+func FuzzRecognize(f *testing.F) {
+	p := newPKI(f)
+	key := p.leaf.keyPEM(f)
+	for _, data := range [][]byte{
+		key, base64Of(key), utf16LE(key), asJSON(f, map[string]any{"tls.key": key}),
+		secretYAML(fmt.Sprintf("data:\n  tls.key: %s\n", base64Of(key))), []byte(`[[[["a"]]]]`), p.leaf.Raw,
+	} {
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, p := range []part{partChain, partBundle, partKey} {
+			what, hint := recognize(data, p)
+			if what == "" || hint == "" || len(what) > 200 || len(hint) > 2000 {
+				t.Errorf("%q: %q", what, hint)
+			}
+			if secret := secretOf(data); secret != "" && strings.Contains(what+hint, secret) {
+				t.Errorf("it shows the key: %q %q", what, hint)
+			}
+		}
+	})
+}
