@@ -115,7 +115,7 @@ func TestContainers(t *testing.T) {
 			spec := deployment.Spec.Template.Spec
 			if spec.EnableServiceLinks == nil || *spec.EnableServiceLinks {
 				t.Errorf(
-					"%s: Services add variables to the environment of %s, which it reads as configuration",
+					"%s: Services add variables to the environment of %s",
 					folder,
 					deployment.Name,
 				)

@@ -118,17 +118,13 @@ func (a *administrator) startsTheAgent(t *testing.T) *devinstall.Agent {
 	if err := devinstall.Build(t.Context(), "..", programs); err != nil {
 		t.Fatal(err)
 	}
-	config := filepath.Join(t.TempDir(), "pinniped.yaml")
-	content := a.does(t, a.kubectl, "get", "configmap", "--namespace=pinniped-concierge", "pinniped-concierge-agent",
+	config := a.does(t, a.kubectl, "get", "configmap", "--namespace=pinniped-concierge", "pinniped-concierge-agent",
 		`--output=jsonpath={.data.pinniped\.yaml}`)
-	if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	installation := &devinstall.Installation{
 		Cluster: a.Cluster, Binary: filepath.Join(programs, "pinniped-agent"), Apart: true,
-		AgentEnv: []string{"PINNIPED_AGENT_SHUTDOWN_DELAY=0s"},
+		Config: config,
 	}
-	agent, err := installation.StartAgent(t.Context(), "agent", "--config="+config)
+	agent, err := installation.StartAgent(t.Context(), "agent", "shutdownDelay=0s")
 	if err != nil {
 		t.Fatal(err)
 	}

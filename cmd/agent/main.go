@@ -101,7 +101,7 @@ func newConcierge() *cobra.Command {
   pinniped-agent concierge --print-config`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := agent.LoadConfig(options.ConfigFile, cmd.Flags())
+			config, err := agent.LoadConfig(options.ConfigFile)
 			if err != nil {
 				return usageError{err}
 			}
@@ -129,10 +129,8 @@ func newConcierge() *cobra.Command {
 	)
 	flags.StringVar(&options.PodName, "pod-name", os.Getenv("PINNIPED_AGENT_POD_NAME"),
 		"name of this replica; without it the host's (PINNIPED_AGENT_POD_NAME in the environment)")
-	flags.StringVar(&options.BindAddress, "bind-address", os.Getenv("PINNIPED_AGENT_BIND_ADDRESS"),
-		"IP address to listen on; without it all (PINNIPED_AGENT_BIND_ADDRESS in the environment)")
+	flags.StringVar(&options.BindAddress, "bind-address", "", "IP address to listen on; without it all")
 	flags.BoolVar(&printConfig, "print-config", false, "print the configuration in force as YAML, and end")
-	agent.AddFlags(flags)
 	return command
 }
 

@@ -316,7 +316,6 @@ func TestSchemaTakes(t *testing.T) {
 	for name, config := range map[string]map[string]any{
 		"no first CredentialIssuer": {"credentialIssuerSpec": nil},
 		"a configured one":          issuerSpec(map[string]any{"mode": "enabled", "externalEndpoint": "proxy.example.com"}),
-		"a key of the last release": {"limits": map[string]any{"connections": map[string]any{"perUser": 500}}},
 		"labels":                    {"labels": map[string]any{"example.com/team": "blue"}},
 		"Pinniped's keys": {
 			"kubeCertAgent": map[string]any{"image": "i"}, "discovery": map[string]any{"url": nil},

@@ -16,7 +16,7 @@ import (
 // extra is a folder of deploy that may be added to an installation, and the switch of the chart that adds it.
 type extra struct {
 	folder    string
-	component bool // of kustomize: it has objects of its own, and a patch with environment variables of the agent
+	component bool // of kustomize: it has objects of its own, and settings for the agent
 	value     string
 	comment   string
 }
@@ -72,10 +72,37 @@ func (e extra) objects(deploy string) ([]map[string]any, error) {
 			if err := yaml.UnmarshalStrict(document, &object); err != nil {
 				return nil, fmt.Errorf("%s: %w", file, err)
 			}
+			if file == settingsFile {
+				continue
+			}
 			objects = append(objects, object)
 		}
 	}
 	return objects, nil
+}
+
+// settingsFile is what a component adds to the agent's configuration.
+const settingsFile = "config.yaml"
+
+// extendedConfig is a template's expression for the agent's configuration with what the components add.
+func extendedConfig(deploy string) (string, error) {
+	expression := "(deepCopy .Values.config)"
+	for _, e := range extras() {
+		var object struct{ Data struct{ Settings string } }
+		err := readYAML(filepath.Join(deploy, e.folder, settingsFile), &object)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		var settings map[string]any
+		if err == nil {
+			err = yaml.Unmarshal([]byte(object.Data.Settings), &settings)
+		}
+		if err != nil {
+			return "", err
+		}
+		expression = fmt.Sprintf("(mergeOverwrite %s (ternary %s dict .Values.%s))", expression, literal(settings), e.value)
+	}
+	return expression, nil
 }
 
 // extended is a template's expression for a list in the agent's container, base, with what the components' patches add.

@@ -79,7 +79,7 @@ func write(source, chart string) error {
 		}
 		objects = append(objects, more...)
 	}
-	variables, err := extended(filepath.Dir(source), "env", ".Values.env")
+	config, err := extendedConfig(filepath.Dir(source))
 	if err != nil {
 		return err
 	}
@@ -89,10 +89,10 @@ func write(source, chart string) error {
 		if !isExtra {
 			condition = conditionOf(kind, name)
 		}
-		t := template{object: object, condition: condition}
+		t := template{object: object, condition: condition, config: config}
 		for _, value := range valuesOf(kind, name) {
-			if value.name == "env" {
-				value.expression = variables
+			if value.name == "config" {
+				value.expression = config
 			}
 			found := t.take(value)
 			if found == nil && value.fallback == nil {
@@ -154,6 +154,7 @@ func nameOf(object map[string]any) string {
 type template struct {
 	object    map[string]any
 	condition string   // of rendering it; empty is always
+	config    string   // the expression for the agent's configuration
 	blocks    []string // what replaces placeholder number i
 }
 
@@ -206,7 +207,7 @@ func (t *template) annotate() {
 	case "CustomResourceDefinition":
 	case "Deployment":
 		object, _ = child(child(object, "spec"), "template").(map[string]any)
-		add = map[string]any{"checksum/config": t.placeholder("INLINE", "{{ toYaml .Values.config | sha256sum }}")}
+		add = map[string]any{"checksum/config": t.placeholder("INLINE", "{{ toYaml "+t.config+" | sha256sum }}")}
 	default:
 		return
 	}

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"regexp"
 
 	"github.com/google/jsonschema-go/jsonschema"
-	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/agent"
@@ -30,54 +28,27 @@ func agentSchema() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("describing the agent's configuration: %w", err)
 	}
-	texts := map[string]string{}
-	flags := pflag.NewFlagSet("agent", pflag.ContinueOnError)
-	agent.AddFlags(flags)
-	usage := regexp.MustCompile(`^(.*) \(([\w.]+) in the file, `)
-	flags.VisitAll(func(flag *pflag.Flag) {
-		if m := usage.FindStringSubmatch(flag.Usage); m != nil {
-			texts[m[2]] = m[1]
-		}
-	})
 	for name, property := range schema.Properties {
 		if name != "credentialIssuerSpec" {
-			loosen(property, name, texts)
+			loosen(property, name)
 		}
 	}
 	schema.Required = nil
-	for _, ignored := range agent.IgnoredKeys() {
-		put(schema, ignored, &jsonschema.Schema{Description: "Pinniped's; it does nothing here."})
-	}
 	schema.Schema = "https://json-schema.org/draft/2020-12/schema"
 	schema.Title = "The agent's configuration"
 	content, err := json.MarshalIndent(schema, "", "  ")
 	return append(content, '\n'), err
 }
 
-// put puts a key into the schema, and those above it.
-func put(schema *jsonschema.Schema, key []string, property *jsonschema.Schema) {
-	for ; len(key) > 1; key = key[1:] {
-		if schema.Properties[key[0]] == nil {
-			group := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}}
-			closed(group)
-			schema.Properties[key[0]] = group
-		}
-		schema = schema.Properties[key[0]]
-	}
-	schema.Properties[key[0]] = property
-}
-
-// loosen describes a key and those below it. None is required, and what is a text may be written as a number.
-func loosen(schema *jsonschema.Schema, key string, texts map[string]string) {
-	schema.Description, schema.Required = texts[key], nil
+// loosen makes a key and those below it optional.
+func loosen(schema *jsonschema.Schema, key string) {
+	schema.Required = nil
 	switch {
 	case key == "discovery.url", key == "labels":
 		schema.Type, schema.Types = "", []string{schema.Type, "null"}
-	case schema.Type == "string":
-		schema.Type, schema.Types = "", []string{"string", "integer"}
 	}
 	for name, property := range schema.Properties {
-		loosen(property, key+"."+name, texts)
+		loosen(property, key+"."+name)
 	}
 }
 

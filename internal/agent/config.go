@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -8,160 +9,198 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-	"github.com/spf13/viper"
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v3"
+	kjson "sigs.k8s.io/json"
+	k8syaml "sigs.k8s.io/yaml"
 
+	"github.com/pinniped-toolkit/pinniped/internal/metrics"
+	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 // Config is the agent's configuration. Its YAML form is the file that --config names; the keys are Pinniped's, so
-// that its ConfigMap works unchanged. Keys that only concern parts this agent does not have are accepted and
-// ignored: see IgnoredKeys.
+// that its ConfigMap works unchanged.
 type Config struct {
-	AppName                                    string            `json:"appName" mapstructure:"appName"`
-	APIGroupSuffix                             string            `json:"apiGroupSuffix" mapstructure:"apiGroupSuffix"`
-	AggregatedAPIServerPort                    int32             `json:"aggregatedAPIServerPort" mapstructure:"aggregatedAPIServerPort"`
-	AggregatedAPIServerDisableAdmissionPlugins []string          `json:"aggregatedAPIServerDisableAdmissionPlugins,omitempty" mapstructure:"aggregatedAPIServerDisableAdmissionPlugins"`
-	ImpersonationProxyServerPort               int32             `json:"impersonationProxyServerPort" mapstructure:"impersonationProxyServerPort"`
-	Names                                      NamesConfig       `json:"names" mapstructure:"names"`
-	Labels                                     map[string]string `json:"labels,omitempty" mapstructure:"-"`
-	Log                                        LogConfig         `json:"log" mapstructure:"log"`
-	Audit                                      AuditConfig       `json:"audit" mapstructure:"audit"`
-	Metrics                                    MetricsConfig     `json:"metrics" mapstructure:"metrics"`
-	ShutdownDelay                              string            `json:"shutdownDelay" mapstructure:"shutdownDelay"`
-	TrustBundleEndpoint                        string            `json:"trustBundleEndpoint" mapstructure:"trustBundleEndpoint"` // enabled or disabled
-	RevisionRetention                          string            `json:"revisionRetention" mapstructure:"revisionRetention"`
-	CredentialLifetime                         string            `json:"credentialLifetime" mapstructure:"credentialLifetime"`
-	ClusterSigner                              string            `json:"clusterSigner" mapstructure:"clusterSigner"` // enabled or disabled
-	Discovery                                  DiscoveryConfig   `json:"discovery" mapstructure:"discovery"`
-	AccessReviews                              ReviewConfig      `json:"accessReviews" mapstructure:"accessReviews"`
+	AppName                                    string            `json:"appName"`
+	APIGroupSuffix                             string            `json:"apiGroupSuffix"`
+	AggregatedAPIServerPort                    int32             `json:"aggregatedAPIServerPort"`
+	AggregatedAPIServerDisableAdmissionPlugins []string          `json:"aggregatedAPIServerDisableAdmissionPlugins,omitempty"`
+	ImpersonationProxyServerPort               int32             `json:"impersonationProxyServerPort"`
+	Names                                      NamesConfig       `json:"names"`
+	Labels                                     map[string]string `json:"labels,omitempty"`
+	Log                                        LogConfig         `json:"log"`
+	Audit                                      AuditConfig       `json:"audit"`
+	Metrics                                    MetricsConfig     `json:"metrics"`
+	ShutdownDelay                              string            `json:"shutdownDelay"`
+	TrustBundleEndpoint                        string            `json:"trustBundleEndpoint"` // enabled or disabled
+	RevisionRetention                          string            `json:"revisionRetention"`
+	CredentialLifetime                         string            `json:"credentialLifetime"`
+	ClusterSigner                              string            `json:"clusterSigner"` // enabled or disabled
+	Discovery                                  DiscoveryConfig   `json:"discovery"`
+	AccessReviews                              ReviewConfig      `json:"accessReviews"`
 
 	// CredentialIssuerSpec is the spec of the CredentialIssuer that the agent makes when it starts for the first time and
 	// there is none. Without it, none is made.
-	CredentialIssuerSpec *configv1alpha1.CredentialIssuerSpec `json:"credentialIssuerSpec,omitempty" mapstructure:"-"`
+	CredentialIssuerSpec *configv1alpha1.CredentialIssuerSpec `json:"credentialIssuerSpec,omitempty"`
+
+	// These keys of Pinniped concern what this agent does not have; they are accepted and ignored: it runs no pods on
+	// control plane nodes, renews its own certificates at a fraction of their lifetime, and always offers the same ciphers.
+	API           any `json:"api,omitempty"`
+	KubeCertAgent any `json:"kubeCertAgent,omitempty"`
+	TLS           any `json:"tls,omitempty"`
 }
 
 // NamesConfig names objects that the agent reads and makes in its namespace: those that a Pinniped Concierge has, too.
 type NamesConfig struct {
-	ServingCertificateSecret          string `json:"servingCertificateSecret" mapstructure:"servingCertificateSecret"`
-	CredentialIssuer                  string `json:"credentialIssuer" mapstructure:"credentialIssuer"`
-	APIService                        string `json:"apiService" mapstructure:"apiService"`
-	ImpersonationLoadBalancerService  string `json:"impersonationLoadBalancerService" mapstructure:"impersonationLoadBalancerService"`
-	ImpersonationClusterIPService     string `json:"impersonationClusterIPService" mapstructure:"impersonationClusterIPService"`
-	ImpersonationTLSCertificateSecret string `json:"impersonationTLSCertificateSecret" mapstructure:"impersonationTLSCertificateSecret"`
-	ImpersonationCACertificateSecret  string `json:"impersonationCACertificateSecret" mapstructure:"impersonationCACertificateSecret"`
-	ImpersonationSignerSecret         string `json:"impersonationSignerSecret" mapstructure:"impersonationSignerSecret"`
-	ImpersonationProxyServiceAccount  string `json:"impersonationProxyServiceAccount" mapstructure:"impersonationProxyServiceAccount"`
+	ServingCertificateSecret          string `json:"servingCertificateSecret"`
+	CredentialIssuer                  string `json:"credentialIssuer"`
+	APIService                        string `json:"apiService"`
+	ImpersonationLoadBalancerService  string `json:"impersonationLoadBalancerService"`
+	ImpersonationClusterIPService     string `json:"impersonationClusterIPService"`
+	ImpersonationTLSCertificateSecret string `json:"impersonationTLSCertificateSecret"`
+	ImpersonationCACertificateSecret  string `json:"impersonationCACertificateSecret"`
+	ImpersonationSignerSecret         string `json:"impersonationSignerSecret"`
+	ImpersonationProxyServiceAccount  string `json:"impersonationProxyServiceAccount"`
+
+	// These are Pinniped's; they are accepted and ignored.
+	AgentServiceAccount            string `json:"agentServiceAccount,omitempty"`
+	ImpersonationProxyLegacySecret string `json:"impersonationProxyLegacySecret,omitempty"`
 }
 
 // LogConfig says what is logged, and how.
 type LogConfig struct {
-	Level  string `json:"level" mapstructure:"level"`   // "" (the same as info), info, debug, trace, all
-	Format string `json:"format" mapstructure:"format"` // "" (the same as json), json, text
+	Level  string `json:"level"`  // "" (the same as info), info, debug, trace, all
+	Format string `json:"format"` // "" (the same as json), json, text
 }
 
 // AuditConfig says what stands in the audit lines of the log, and whether requests are logged in an audit log of
 // their own.
 type AuditConfig struct {
-	LogUsernamesAndGroups string `json:"logUsernamesAndGroups" mapstructure:"logUsernamesAndGroups"` // enabled or disabled
-	PolicyFile            string `json:"policyFile,omitempty" mapstructure:"policyFile"`
-	LogPath               string `json:"logPath,omitempty" mapstructure:"logPath"` // "-" is the standard output
+	LogUsernamesAndGroups string `json:"logUsernamesAndGroups"` // enabled or disabled
+	PolicyFile            string `json:"policyFile,omitempty"`
+	LogPath               string `json:"logPath,omitempty"` // "-" is the standard output
 }
 
 // MetricsConfig says where metrics are served, and who gets profiles there.
 type MetricsConfig struct {
-	Address string `json:"address" mapstructure:"address"` // host:port, or off
-	Pprof   string `json:"pprof" mapstructure:"pprof"`     // disabled, local, anyone
+	Address string `json:"address"` // host:port, or off
+	Pprof   string `json:"pprof"`   // disabled, local, anyone
 }
 
 // ReviewConfig says for how long the impersonation proxy uses an answer of the API server about a user's permission
 // again.
 type ReviewConfig struct {
-	AllowTTL string `json:"allowTTL" mapstructure:"allowTTL"`
+	AllowTTL string `json:"allowTTL"`
 }
 
 // DiscoveryConfig says how clients reach the API server.
 type DiscoveryConfig struct {
-	URL string `json:"url,omitempty" mapstructure:"url"`
+	URL string `json:"url,omitempty"`
 }
 
 // DefaultAppName begins the names of all objects unless the configuration says otherwise.
 const DefaultAppName = "pinniped-concierge"
 
-// LoadConfig reads the configuration: flags over PINNIPED_AGENT_* over the file (none when path is empty) over
-// defaults. Unknown keys and values out of range are errors.
-func LoadConfig(path string, flags *pflag.FlagSet) (*Config, error) {
-	v := viper.New()
-	v.SetConfigType("yaml")
-	var asWritten asWritten
+// LoadConfig reads the configuration file; without a path, it returns the defaults. Unknown keys and values out of range
+// are errors.
+func LoadConfig(path string) (*Config, error) {
+	var content []byte
 	if path != "" {
-		content, err := os.ReadFile(path)
-		if err != nil {
+		var err error
+		if content, err = os.ReadFile(path); err != nil {
 			return nil, fmt.Errorf("reading the configuration: %w", err)
 		}
-		if err := v.ReadConfig(strings.NewReader(string(content))); err != nil {
-			return nil, fmt.Errorf("reading configuration %q: %w", path, err)
-		}
-		if asWritten, err = readAsWritten(content); err != nil {
-			return nil, fmt.Errorf("reading configuration %q: %w", path, err)
-		}
-		if err := checkKeys(v.AllKeys()); err != nil {
-			return nil, fmt.Errorf("reading configuration %q: %w", path, err)
-		}
 	}
-	take := func(key, flag string) error {
-		if err := v.BindEnv(key, envName(key)); err != nil {
-			return fmt.Errorf("binding %s: %w", envName(key), err)
-		}
-		if flag := flags.Lookup(flag); flag != nil && flag.Changed {
-			v.Set(key, flag.Value.String())
-		}
-		return nil
+	config, err := parseConfig(content)
+	if err != nil {
+		return nil, fmt.Errorf("reading configuration %q: %w", path, err)
 	}
-	for _, knob := range knobs { // appName first
-		if err := take(knob.key, knob.flag); err != nil {
-			return nil, err
-		}
-		v.SetDefault(knob.key, knob.standard(v.GetString("appName")))
-	}
-	config := &Config{}
-	if err := v.Unmarshal(config); err != nil {
-		return nil, fmt.Errorf("reading the configuration: %w", err)
-	}
-	config.Labels, config.CredentialIssuerSpec = asWritten.Labels, asWritten.CredentialIssuerSpec.spec
-	if err := errors.Join(config.validate(), checkNames(v.GetString)); err != nil {
+	return config, config.validate()
+}
+
+func parseConfig(content []byte) (*Config, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(content, &document); err != nil {
 		return nil, err
 	}
+	var values map[string]any
+	if err := document.Decode(&values); err != nil {
+		return nil, err
+	}
+	asJSON, err := json.Marshal(values)
+	if err != nil {
+		return nil, err
+	}
+	appName := DefaultAppName
+	if name, ok := values["appName"].(string); ok {
+		appName = name
+	}
+	config := defaultConfig(appName)
+	unknown, err := kjson.UnmarshalStrict(asJSON, config)
+	var wrongType *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrongType):
+		return nil, fmt.Errorf("line %d: %s is a %s, and must be of type %s",
+			line(&document, wrongType.Field), wrongType.Field, wrongType.Value, wrongType.Type)
+	case err != nil:
+		return nil, err
+	}
+	problems := make([]string, len(unknown))
+	for i, err := range unknown {
+		problems[i] = err.Error()
+		if field, ok := err.(kjson.FieldError); ok { //nolint:errorlint // it is that type, never wrapped
+			problems[i] = fmt.Sprintf("line %d: %v", line(&document, field.FieldPath()), err)
+		}
+	}
+	if len(problems) > 0 {
+		return nil, errors.New(strings.Join(problems, "; "))
+	}
+	config.API, config.KubeCertAgent, config.TLS = nil, nil, nil
+	config.Names.AgentServiceAccount, config.Names.ImpersonationProxyLegacySecret = "", ""
 	return config, nil
 }
 
-// asWritten are the values that are read apart, because viper turns the keys of maps to lower case.
-type asWritten struct {
-	Labels               map[string]string `json:"labels"`
-	CredentialIssuerSpec strictSpec        `json:"credentialIssuerSpec"`
-}
-
-func readAsWritten(content []byte) (asWritten, error) {
-	var file asWritten
-	err := yaml.Unmarshal(content, &file)
-	return file, err
-}
-
-// strictSpec is a spec in which unknown fields are errors, as unknown keys are everywhere in the configuration.
-type strictSpec struct {
-	spec *configv1alpha1.CredentialIssuerSpec
-}
-
-// UnmarshalJSON reads it.
-func (s *strictSpec) UnmarshalJSON(content []byte) error {
-	if err := yaml.UnmarshalStrict(content, &s.spec); err != nil {
-		return fmt.Errorf("credentialIssuerSpec: %w", err)
+// line returns the line of the key with this path, or of the nearest key above it.
+func line(document *yaml.Node, path string) int {
+	at, found := document.Content[0], document.Content[0].Line
+	for key := range strings.SplitSeq(path, ".") {
+		for i := 0; i+1 < len(at.Content); i += 2 {
+			if at.Kind == yaml.MappingNode && at.Content[i].Value == key {
+				found, at = at.Content[i].Line, at.Content[i+1]
+				break
+			}
+		}
 	}
-	if s.spec != nil && s.spec.ImpersonationProxy == nil {
-		return errors.New("credentialIssuerSpec: impersonationProxy is missing")
+	return found
+}
+
+func defaultConfig(appName string) *Config {
+	return &Config{
+		AppName:                      appName,
+		APIGroupSuffix:               apis.DefaultGroupSuffix,
+		AggregatedAPIServerPort:      10250,
+		ImpersonationProxyServerPort: 8444,
+		Names: NamesConfig{
+			ServingCertificateSecret:          appName + "-api-tls-serving-certificate",
+			CredentialIssuer:                  appName + "-config",
+			APIService:                        appName + "-api",
+			ImpersonationLoadBalancerService:  appName + "-impersonation-proxy-load-balancer",
+			ImpersonationClusterIPService:     appName + "-impersonation-proxy-cluster-ip",
+			ImpersonationTLSCertificateSecret: appName + "-impersonation-proxy-tls-serving-certificate",
+			ImpersonationCACertificateSecret:  appName + "-impersonation-proxy-ca-certificate",
+			ImpersonationSignerSecret:         appName + "-impersonation-proxy-signer-ca-certificate",
+			ImpersonationProxyServiceAccount:  appName + "-impersonation-proxy",
+		},
+		Log:                 LogConfig{Level: "info", Format: "json"},
+		Audit:               AuditConfig{LogUsernamesAndGroups: disabled},
+		Metrics:             MetricsConfig{Address: "127.0.0.1:8446", Pprof: string(metrics.ProfilingDisabled)},
+		ShutdownDelay:       "0s",
+		TrustBundleEndpoint: enabled,
+		RevisionRetention:   "8760h",
+		CredentialLifetime:  "5m",
+		ClusterSigner:       disabled,
+		AccessReviews:       ReviewConfig{AllowTTL: "10s"},
 	}
-	return nil
 }
 
 // AppLabel returns the value of the label "app" on the agent's pods.
@@ -215,7 +254,7 @@ func (c *Config) revisionRetention() time.Duration {
 
 // Print writes the configuration as YAML, in the form of the file.
 func (c *Config) Print(out io.Writer) error {
-	content, err := yaml.Marshal(c)
+	content, err := k8syaml.Marshal(c)
 	if err != nil {
 		return fmt.Errorf("encoding the configuration: %w", err)
 	}

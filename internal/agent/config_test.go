@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -42,7 +41,7 @@ tls: {onedottwo: {allowedCiphers: []}}
 audit: {logUsernamesAndGroups: enabled}
 `
 
-func load(t *testing.T, content string, args ...string) (*Config, error) {
+func load(t *testing.T, content string) (*Config, error) {
 	t.Helper()
 	path := ""
 	if content != "" {
@@ -51,12 +50,7 @@ func load(t *testing.T, content string, args ...string) (*Config, error) {
 			t.Fatal(err)
 		}
 	}
-	flags := pflag.NewFlagSet("agent", pflag.ContinueOnError)
-	AddFlags(flags)
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
-	return LoadConfig(path, flags)
+	return LoadConfig(path)
 }
 
 func TestLoadConfig(t *testing.T) {
@@ -88,16 +82,9 @@ func TestLoadConfig(t *testing.T) {
 	}
 }
 
-func TestKeysAreFew(t *testing.T) {
-	t.Parallel()
-	if n := len(knobs) + len(fileKeys); n > 30 {
-		t.Errorf("the file has %d keys, 30 are enough: can one of them be derived?", n)
-	}
-}
-
 func TestNamesFollowAppName(t *testing.T) {
 	t.Parallel()
-	config, err := load(t, "names: {apiService: other}\n", "--app-name=own")
+	config, err := load(t, "appName: own\nnames: {apiService: other}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,31 +97,19 @@ func TestNamesFollowAppName(t *testing.T) {
 	}
 }
 
-func TestLoadConfigPrecedence(t *testing.T) {
-	t.Setenv("PINNIPED_AGENT_LOG_LEVEL", "debug")
-	t.Setenv("PINNIPED_AGENT_IMPERSONATION_PROXY_SERVER_PORT", "9000")
-	config, err := load(
-		t,
-		"log: {level: all}\nimpersonationProxyServerPort: 8000\naggregatedAPIServerPort: 8001\n",
-		"--log-level=trace",
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if config.Log.Level != "trace" || config.ImpersonationProxyServerPort != 9000 ||
-		config.AggregatedAPIServerPort != 8001 {
-		t.Errorf("level %q (want the flag's), proxy port %d (want the environment's), API port %d (want the file's)",
-			config.Log.Level, config.ImpersonationProxyServerPort, config.AggregatedAPIServerPort)
-	}
-}
-
 func TestLoadConfigRefuses(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, file, want string }{
-		{"unknown keys", "impersonationProxyPort: 1\nnames: {secret: x}\n", "unknown keys: impersonationproxyport, " +
-			"names.secret"},
+		{
+			"unknown keys", "log: {level: info}\nimpersonationProxyPort: 1\nnames:\n  apiService: x\n  secret: y\n",
+			`line 2: unknown field "impersonationProxyPort"; line 5: unknown field "names.secret"`,
+		},
+		{"keys in another case", "appname: x\n", `line 1: unknown field "appname"`},
+		{"keys that stand there twice", "log: {}\nlog: {}\n", "line 2: mapping key \"log\" already defined at line 1"},
+		{"unknown fields of the spec", "credentialIssuerSpec:\n  impersonationProxy:\n    mod: auto\n",
+			`line 3: unknown field "credentialIssuerSpec.impersonationProxy.mod"`},
 		{"ports out of range", "impersonationProxyServerPort: 443\n", "must be within range 1024 to 65535"},
-		{"ports that are no number", "aggregatedAPIServerPort: many\n", "aggregatedAPIServerPort"},
+		{"ports that are no number", "log: {}\naggregatedAPIServerPort: many\n", "line 2: aggregatedAPIServerPort is a string"},
 		{"suffixes that are no domain", "apiGroupSuffix: nodot\n", "validate apiGroupSuffix"},
 		{"unknown log levels", "log: {level: loud}\n", "log.level"},
 		{"unknown audit words", "audit: {logUsernamesAndGroups: yep}\n", "invalid logUsernamesAndGroups format"},
@@ -214,23 +189,6 @@ func TestPrintedConfigCanBeReadBack(t *testing.T) {
 	}
 }
 
-func TestEnvName(t *testing.T) {
-	t.Parallel()
-	for key, want := range map[string]string{
-		"metrics.address":             "PINNIPED_AGENT_METRICS_ADDRESS",
-		"apiGroupSuffix":              "PINNIPED_AGENT_API_GROUP_SUFFIX",
-		"aggregatedAPIServerPort":     "PINNIPED_AGENT_AGGREGATED_API_SERVER_PORT",
-		"names.apiService":            "PINNIPED_AGENT_NAMES_API_SERVICE",
-		"trustBundleEndpoint":         "PINNIPED_AGENT_TRUST_BUNDLE_ENDPOINT",
-		"accessReviews.allowTTL":      "PINNIPED_AGENT_ACCESS_REVIEWS_ALLOW_TTL",
-		"audit.logUsernamesAndGroups": "PINNIPED_AGENT_AUDIT_LOG_USERNAMES_AND_GROUPS",
-	} {
-		if got := envName(key); got != want {
-			t.Errorf("%s: got %s, want %s", key, got, want)
-		}
-	}
-}
-
 // TestTheFirstSpec reads what the CredentialIssuer of a new installation is to be, from the shipped configuration, which
 // is the same as the manifest of a CredentialIssuer beside it.
 func TestTheFirstSpec(t *testing.T) {
@@ -261,7 +219,7 @@ func TestTheFirstSpec(t *testing.T) {
 	for _, refused := range []string{
 		"credentialIssuerSpec: {}", "credentialIssuerSpec: {impersonationProxy: {mod: auto}}", "credentialIssuerSpec: auto",
 	} {
-		if _, err := load(t, refused); err == nil || !strings.Contains(err.Error(), "credentialIssuerSpec: ") {
+		if _, err := load(t, refused); err == nil || !strings.Contains(err.Error(), "credentialIssuerSpec") {
 			t.Errorf("%s: got %v", refused, err)
 		}
 	}

@@ -13,64 +13,45 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
-func checkKeys(keys []string) error {
-	var known []string
-	for _, key := range fileKeys {
-		known = append(known, strings.ToLower(key))
-	}
-	for _, knob := range knobs {
-		known = append(known, strings.ToLower(knob.key))
-	}
-	for _, ignored := range IgnoredKeys() {
-		known = append(known, strings.ToLower(strings.Join(ignored, ".")))
-	}
-	var unknown []string
-	for _, key := range keys {
-		if !slices.ContainsFunc(known, func(k string) bool { return key == k || strings.HasPrefix(key, k+".") }) {
-			unknown = append(unknown, key)
-		}
-	}
-	if len(unknown) > 0 {
-		slices.Sort(unknown)
-		return fmt.Errorf("unknown keys: %s", strings.Join(unknown, ", "))
-	}
-	return nil
-}
-
-// checkNames refuses names that no object can have: with one of those the agent would wait for ever, or make what
-// it cannot make.
-func checkNames(value func(key string) string) error {
-	for _, problem := range validation.IsDNS1123Label(value("appName")) {
-		return fmt.Errorf("appName is %q: %s", value("appName"), problem) // the other names begin with it
-	}
+// validate refuses names that no object can have: with one of those the agent would wait for ever, or make what it
+// cannot make.
+func (n *NamesConfig) validate() []error {
 	var missing []string
 	var problems []error
-	look := func(key string) {
-		name, check := value(key), validation.IsDNS1123Subdomain
-		if strings.HasSuffix(key, "Service") {
+	for _, name := range []struct{ key, value string }{
+		{"servingCertificateSecret", n.ServingCertificateSecret},
+		{"credentialIssuer", n.CredentialIssuer},
+		{"apiService", n.APIService},
+		{"impersonationLoadBalancerService", n.ImpersonationLoadBalancerService},
+		{"impersonationClusterIPService", n.ImpersonationClusterIPService},
+		{"impersonationTLSCertificateSecret", n.ImpersonationTLSCertificateSecret},
+		{"impersonationCACertificateSecret", n.ImpersonationCACertificateSecret},
+		{"impersonationSignerSecret", n.ImpersonationSignerSecret},
+		{"impersonationProxyServiceAccount", n.ImpersonationProxyServiceAccount},
+	} {
+		if name.value == "" {
+			missing = append(missing, name.key)
+			continue
+		}
+		check := validation.IsDNS1123Subdomain
+		if strings.HasSuffix(name.key, "Service") {
 			check = validation.IsDNS1123Label
 		}
-		for _, problem := range check(name) {
-			problems = append(problems, fmt.Errorf("%s is %q: %s", key, name, problem))
-		}
-	}
-	for _, knob := range knobs {
-		switch key, ok := strings.CutPrefix(knob.key, "names."); {
-		case !ok:
-		case value(knob.key) == "":
-			missing = append(missing, key)
-		default:
-			look(knob.key)
+		for _, problem := range check(name.value) {
+			problems = append(problems, fmt.Errorf("names.%s is %q: %s", name.key, name.value, problem))
 		}
 	}
 	if len(missing) > 0 {
 		problems = append(problems, fmt.Errorf("validate names: missing required names: %s", strings.Join(missing, ", ")))
 	}
-	return errors.Join(problems...)
+	return problems
 }
 
 func (c *Config) validate() error {
-	var problems []error
+	for _, problem := range validation.IsDNS1123Label(c.AppName) {
+		return fmt.Errorf("appName is %q: %s", c.AppName, problem) // the other names begin with it
+	}
+	problems := c.Names.validate()
 	if err := apis.ValidateGroupSuffix(c.APIGroupSuffix); err != nil {
 		problems = append(problems, fmt.Errorf("validate apiGroupSuffix: %w", err))
 	}
@@ -129,6 +110,9 @@ func (c *Config) validate() error {
 			problems,
 			fmt.Errorf("revisionRetention is %q: write a duration of an hour or more, such as 8760h", c.RevisionRetention),
 		)
+	}
+	if c.CredentialIssuerSpec != nil && c.CredentialIssuerSpec.ImpersonationProxy == nil {
+		problems = append(problems, errors.New("credentialIssuerSpec: impersonationProxy is missing"))
 	}
 	problems = append(problems, c.Metrics.validate()...)
 	problems = append(problems, c.Audit.validate()...)

@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 )
@@ -43,6 +46,8 @@ type Installation struct {
 	Binary string
 	// Deploy is the folder deploy of the repository.
 	Deploy string
+	// Config is the configuration file of the agents that are started from now on, as YAML. Empty is the defaults.
+	Config string
 	// AgentEnv are variables for the agents that are started from now on, each as NAME=VALUE.
 	AgentEnv []string
 	// Apart leaves the cluster's aggregated APIs alone when agents are started.
@@ -89,7 +94,8 @@ func (a *Agent) MetricsAddress() string { return loopback(a.MetricsPort) }
 
 // StartAgent starts a replica and points the cluster's aggregated APIs at it. It returns when the replica's APIs
 // answer. The replica may become ready later: see WaitReady. Its ports stay the same when the Program is restarted.
-func (i *Installation) StartAgent(ctx context.Context, name string, args ...string) (*Agent, error) {
+// settings are added to the configuration, each as KEY=VALUE, such as names.apiService=own.
+func (i *Installation) StartAgent(ctx context.Context, name string, settings ...string) (*Agent, error) {
 	kubeconfig, err := i.accountKubeconfig(ctx, name, Namespace, AgentAccount)
 	if err != nil {
 		return nil, err
@@ -100,25 +106,25 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 			return nil, err
 		}
 	}
-	args = append([]string{
-		"concierge",
-		"--kubeconfig=" + kubeconfig,
-		"--bind-address=" + loopbackAddress,
-		"--namespace=" + Namespace,
-		"--pod-name=" + name,
-		"--aggregated-api-server-port=" + strconv.Itoa(
-			agent.APIPort,
-		),
-		"--impersonation-proxy-server-port=" + strconv.Itoa(agent.ProxyPort),
-		"--metrics-address=" + agent.MetricsAddress(),
-		"--metrics-pprof=local",
-	}, args...)
+	config, err := i.writeConfig(name, append([]string{
+		"aggregatedAPIServerPort=" + strconv.Itoa(agent.APIPort),
+		"impersonationProxyServerPort=" + strconv.Itoa(agent.ProxyPort),
+		"metrics.address=" + agent.MetricsAddress(),
+		"metrics.pprof=local",
+	}, settings...))
+	if err != nil {
+		return nil, fmt.Errorf("writing the configuration of %q: %w", name, err)
+	}
 	program, err := filepath.Abs(i.Binary)
 	if err != nil {
 		return nil, err
 	}
 	agent.Program, err = i.Cluster.StartProgram(ctx, devcluster.ProgramOptions{
-		Name: name, Path: program, Args: args, Env: i.AgentEnv,
+		Name: name, Path: program, Env: i.AgentEnv,
+		Args: []string{
+			"concierge", "--config=" + config, "--kubeconfig=" + kubeconfig, "--bind-address=" + loopbackAddress,
+			"--namespace=" + Namespace, "--pod-name=" + name,
+		},
 		Ready: func(ctx context.Context) error { return agent.probe(ctx, "/livez") },
 	})
 	if err != nil {
@@ -128,6 +134,30 @@ func (i *Installation) StartAgent(ctx context.Context, name string, args ...stri
 		return agent, nil
 	}
 	return agent, i.PointAt(ctx, agent)
+}
+
+// writeConfig writes an agent's configuration file, and returns its path.
+func (i *Installation) writeConfig(name string, settings []string) (string, error) {
+	config := map[string]any{}
+	if err := yaml.Unmarshal([]byte(i.Config), &config); err != nil {
+		return "", err
+	}
+	for _, setting := range settings {
+		key, text, _ := strings.Cut(setting, "=")
+		var value any = text
+		if number, err := strconv.ParseInt(text, 10, 32); err == nil {
+			value = number
+		}
+		if err := unstructured.SetNestedField(config, value, strings.Split(key, ".")...); err != nil {
+			return "", fmt.Errorf("setting %s: %w", key, err)
+		}
+	}
+	content, err := yaml.Marshal(config)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(i.Cluster.Dir(), name+".yaml")
+	return path, os.WriteFile(path, content, 0o600)
 }
 
 // PointAt leads the cluster's aggregated APIs to a replica.

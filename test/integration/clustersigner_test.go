@@ -54,19 +54,17 @@ func signing(t *testing.T) *world {
 	if err := w.Cluster.Install(t.Context(), overlay, issuer); err != nil {
 		t.Fatal(err)
 	}
-	// The agent is no pod here: it gets what the overlay gives to the Deployment.
-	variable := w.succeed(
+	// The agent is no pod here: it gets the configuration of the overlay.
+	w.Config = w.succeed(
 		t,
 		w.kubectl,
 		"--kubeconfig="+w.Cluster.AdminKubeconfig(),
 		"--namespace="+devinstall.Namespace,
 		"get",
-		"deployment",
-		"pinniped-concierge",
-		`--output=jsonpath={.spec.template.spec.containers[0].env[?(@.name=="PINNIPED_AGENT_CLUSTER_SIGNER")]['name','value']}`,
+		"configmap",
+		"pinniped-concierge-agent",
+		`--output=jsonpath={.data.pinniped\.yaml}`,
 	)
-	name, value, _ := strings.Cut(variable, " ")
-	w.AgentEnv = append(w.AgentEnv, name+"="+value)
 
 	info, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
 		"": {Server: w.Cluster.URL(), CertificateAuthorityData: w.Cluster.CABundle()},
@@ -82,7 +80,7 @@ func signing(t *testing.T) *world {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	if err := w.startAll(ctx, nil, "agent-a", "agent-b"); err != nil {
+	if err := w.startAll(ctx, []string{"shutdownDelay=0s"}, "agent-a", "agent-b"); err != nil {
 		t.Fatal(err)
 	}
 	// Logins go to the replica that does not lead: the leader, which writes the status, has to hear of them.

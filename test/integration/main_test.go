@@ -179,14 +179,14 @@ func (w *world) start(ctx context.Context) error {
 	return w.startAll(ctx, nil, "agent-a", "agent-b")
 }
 
-// startAll starts the webhook, and replicas of the agent with the same flags. It makes user pinny.
-func (w *world) startAll(ctx context.Context, flags []string, replicas ...string) error {
+// startAll starts the webhook, and replicas of the agent with the same settings. It makes user pinny.
+func (w *world) startAll(ctx context.Context, settings []string, replicas ...string) error {
 	var err error
 	if w.users, err = w.StartLocalUsers(ctx); err != nil {
 		return err
 	}
 	for _, name := range replicas {
-		agent, err := w.StartAgent(ctx, name, flags...)
+		agent, err := w.StartAgent(ctx, name, settings...)
 		if err != nil {
 			return err
 		}

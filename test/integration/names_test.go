@@ -21,18 +21,18 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// otherNames are flags of the agent that give every object another name.
+// otherNames are settings of the agent that give every object another name.
 var otherNames = []string{
-	"--app-name=own",
-	"--name-serving-certificate-secret=own-api-certificate",
-	"--name-credential-issuer=own",
-	"--name-api-service=own-api",
-	"--name-load-balancer-service=own-balancer",
-	"--name-cluster-ip-service=own-inside",
-	"--name-tls-certificate-secret=own-leaf",
-	"--name-ca-certificate-secret=own-ca",
-	"--name-signer-secret=own-signer",
-	"--name-impersonation-proxy-service-account=own-impersonator",
+	"appName=own",
+	"names.servingCertificateSecret=own-api-certificate",
+	"names.credentialIssuer=own",
+	"names.apiService=own-api",
+	"names.impersonationLoadBalancerService=own-balancer",
+	"names.impersonationClusterIPService=own-inside",
+	"names.impersonationTLSCertificateSecret=own-leaf",
+	"names.impersonationCACertificateSecret=own-ca",
+	"names.impersonationSignerSecret=own-signer",
+	"names.impersonationProxyServiceAccount=own-impersonator",
 }
 
 // renamed is a world of its own, in which the agent's objects have other names than the shipped ones.

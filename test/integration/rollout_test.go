@@ -133,8 +133,8 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 	for i, name := range []string{"rolled-a", "rolled-b"} {
 		var err error
 		logs[i] = filepath.Join(t.TempDir(), "audit.log")
-		if replicas[i], err = w.StartAgent(t.Context(), name, "--shutdown-delay=3s",
-			"--audit-policy-file="+policy, "--audit-log-path="+logs[i]); err != nil {
+		if replicas[i], err = w.StartAgent(t.Context(), name, "shutdownDelay=3s",
+			"audit.policyFile="+policy, "audit.logPath="+logs[i]); err != nil {
 			t.Fatal(err)
 		}
 		waitReady(t, replicas[i])

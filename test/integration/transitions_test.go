@@ -260,13 +260,13 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	agent, err := w.StartAgent(
 		t.Context(),
 		"fresh",
-		"--app-name=fresh",
-		"--name-api-service=pinniped-concierge-api", // there is one in a cluster
-		"--name-serving-certificate-secret=pinniped-concierge-api-tls-serving-certificate",
-		"--name-impersonation-proxy-service-account=pinniped-concierge-impersonation-proxy",
-		"--name-tls-certificate-secret=fresh-tls",
-		"--name-ca-certificate-secret=fresh-ca",
-		"--name-signer-secret=fresh-signer",
+		"appName=fresh",
+		"names.apiService=pinniped-concierge-api", // there is one in a cluster
+		"names.servingCertificateSecret=pinniped-concierge-api-tls-serving-certificate",
+		"names.impersonationProxyServiceAccount=pinniped-concierge-impersonation-proxy",
+		"names.impersonationTLSCertificateSecret=fresh-tls",
+		"names.impersonationCACertificateSecret=fresh-ca",
+		"names.impersonationSignerSecret=fresh-signer",
 	)
 	if err != nil {
 		t.Fatal(err)
