@@ -9,8 +9,7 @@ go tool controller-gen crd paths=./pkg/apis/... output:crd:dir=deploy/crds
 openapi=internal/concierge/openapi
 go tool openapi-gen --go-header-file hack/boilerplate.go.txt --output-dir "$openapi" \
 	--output-pkg "github.com/pinniped-toolkit/pinniped/$openapi" --output-file zz_generated.openapi.go --report-filename /dev/null \
-	github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1 github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1 \
-	k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
+	github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1 github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1
 
 cat >deploy/prometheusoperator/prometheusrule.yaml - <(sed -n '/^groups:/,$ s/^/  /p' deploy/monitoring/alerts.yaml) <<-END
 	# Made by hack/generate.sh from deploy/monitoring/alerts.yaml.

@@ -1,8 +1,10 @@
 package openapi
 
 import (
+	"maps"
 	"strings"
 
+	aggregator "k8s.io/kube-aggregator/pkg/generated/openapi"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -11,11 +13,12 @@ import (
 // typedLocalObjectReference is how the generated definitions refer to the one type of the core API that they use.
 const typedLocalObjectReference = "k8s.io/api/core/v1.TypedLocalObjectReference"
 
-// Definitions returns the definition of every type that the aggregated APIs use. They use one type of the core API.
-// It is defined here by hand, because the generated definitions of the core API, about a thousand, would take up
-// memory.
+// Definitions returns the definition of every type that the aggregated APIs use. Those of apimachinery come with the
+// aggregator. One type of the core API is defined here by hand, because the generated definitions of the core API, about
+// a thousand, would take up memory.
 func Definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-	definitions := GetOpenAPIDefinitions(ref)
+	definitions := aggregator.GetOpenAPIDefinitions(ref)
+	maps.Copy(definitions, GetOpenAPIDefinitions(ref))
 	definitions[typedLocalObjectReference] = common.OpenAPIDefinition{Schema: spec.Schema{
 		SchemaProps: spec.SchemaProps{
 			Description: "TypedLocalObjectReference names one object by its API group, kind and name.",
