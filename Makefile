@@ -115,6 +115,7 @@ test-waiting:
 	$(GO_TEST) $(TESTFLAGS) ./test/integration
 test-computing:
 	nice $(GO_TEST) $(TESTFLAGS) $$(go list ./... | grep -v '/test/integration$$')
+	nice $(GO_TEST) $(TESTFLAGS) -cpu 1 -run 'Honest|Floods|Resets|SlowReaders|OfAUser|BeforeTheNext' ./internal/proxy/... # as the pod is shipped
 
 # Built as the tests are, so that they share the packages of Kubernetes in Go's build cache.
 bin/certmanager: hack/certmanager/go.mod hack/certmanager/main.go

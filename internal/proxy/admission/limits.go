@@ -49,6 +49,9 @@ func (k Kind) String() string {
 // TakesTurns is true for kinds of work, and false for kinds of memory.
 func (k Kind) TakesTurns() bool { return k >= Unread }
 
+// computes is true for kinds whose work is done by the agent's own processors.
+func (k Kind) computes() bool { return k == Look || k == Certificate }
+
 // row is what the table says about a kind. Zero is no bound.
 type row struct {
 	memory    int64 // bytes that one user may hold

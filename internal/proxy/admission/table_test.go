@@ -38,10 +38,10 @@ func TestTheTableIsDocumented(t *testing.T) {
 }
 
 func table() string {
-	const processors = 2
+	const processors = 1
 	pod, apis := LimitsFor(DefaultMemory, processors), APILimitsFor(DefaultMemory, processors)
 	var b strings.Builder
-	fmt.Fprintf(&b, "With the %s and %d processors of the pod as it is shipped, all users together may hold %s, and all "+
+	fmt.Fprintf(&b, "With the %s and %d processor of the pod as it is shipped, all users together may hold %s, and all "+
 		"strangers %s; at the port of the Concierge APIs %s and %s.\n\n",
 		mebibytes(DefaultMemory), processors,
 		mebibytes(pod.users), mebibytes(pod.strangers), mebibytes(apis.users), mebibytes(apis.strangers))

@@ -1,0 +1,46 @@
+package admission_test
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+)
+
+// TestUsersAreServedBeforeTheNextLook has the work of one client without a user end on a single processor, while that of
+// another waits and a user's goroutine is ready: the user's runs first.
+//
+//nolint:paralleltest // it sets the number of processors of the program
+func TestUsersAreServedBeforeTheNextLook(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const rounds = 100
+	first := 0
+	for range rounds {
+		a := admission.New(admission.LimitsFor(admission.DefaultMemory, 1))
+		look := admission.Cost{Kind: admission.Look}
+		holder, err := a.Join(admission.Owner{Address: "192.0.2.1"}, look)
+		if err != nil {
+			t.Fatal(err)
+		}
+		order := make(chan string, 2)
+		go func() {
+			place, err := a.Enter(t.Context(), admission.Owner{Address: "192.0.2.2"}, look)
+			if err == nil {
+				order <- "client without a user"
+			}
+			place.Leave()
+		}()
+		for a.Usage()[admission.Look].Waiting == 0 {
+			runtime.Gosched()
+		}
+		go func() { order <- "user" }()
+		holder.Leave()
+		if <-order == "user" {
+			first++
+		}
+		<-order
+	}
+	if first < rounds*9/10 { // now and then the scheduler takes from the other end of its queue
+		t.Errorf("want the user first, got that %d times of %d", first, rounds)
+	}
+}
