@@ -107,10 +107,10 @@ func caExpired(s *State) string {
 }
 
 // caNotYetValid only finds CAs that can be replaced without anybody having to change a configuration. Any other CA
-// stays: it may be our clock that is late.
+// stays: it may be our clock that is late. Previous CAs are kept, so that it does no harm where that is so.
 func caNotYetValid(s *State) string {
 	begin := s.CA.Certificate().NotBefore
-	if !s.policy.CA.announced() || !s.now.Before(begin) {
+	if s.policy.CA.Succession == nil || !s.now.Before(begin) {
 		return ""
 	}
 	return "the CA is not valid before " + timeText(begin)

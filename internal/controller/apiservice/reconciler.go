@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -207,7 +208,7 @@ func (r *Reconciler) renew(ctx context.Context, now time.Time) (*issuedcert.Stat
 		if !next.SameCA(state) {
 			// The APIServices get the new CA before its certificate is served, also when there was no time to
 			// announce it.
-			if err := r.trust(ctx, next.Bundle()); err != nil {
+			if err := r.trust(ctx, next.Bundle()); !onlyMissing(err) {
 				return nil, err
 			}
 		}
@@ -245,6 +246,16 @@ func (r *Reconciler) relabel(ctx context.Context) error {
 	return nil
 }
 
+// errMissing is returned for an APIService that is not there.
+var errMissing = errors.New("it does not exist")
+
+// onlyMissing reports whether nothing is wrong but that APIServices are not there. No API server then verifies the
+// certificate for them, and the others need it.
+func onlyMissing(err error) bool {
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // what trust joined
+	return err == nil || ok && !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !errors.Is(e, errMissing) })
+}
+
 // trust sets the CA bundle of the APIServices that have another one. They are the installation's: a missing one is
 // not made.
 func (r *Reconciler) trust(ctx context.Context, bundle []byte) error {
@@ -263,7 +274,7 @@ func (r *Reconciler) trustOne(ctx context.Context, name string, bundle []byte) e
 		return err
 	}
 	if !found {
-		return errors.New("it does not exist")
+		return errMissing
 	}
 	if bytes.Equal(service.Spec.CABundle, bundle) && !service.Spec.InsecureSkipTLSVerify {
 		return nil

@@ -259,6 +259,23 @@ func TestLeaderReportsFailures(t *testing.T) {
 	}
 }
 
+// TestAMissingAPIService has one of two APIServices missing when the first certificate is made: the other one gets it.
+func TestAMissingAPIService(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, true)
+	f.APIServiceNames = append([]string{"v1.missing"}, f.APIServiceNames...)
+	if _, err := f.converge(t.Context()); err == nil || !strings.Contains(err.Error(), `APIService "v1.missing"`) {
+		t.Errorf("it does not say which one is missing: %v", err)
+	}
+	served, _ := f.Certificate.CertKeyPEM()
+	if len(served) == 0 {
+		t.Fatal("nothing is served")
+	}
+	if err := verifies(f.bundle(t), served, testNow); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFailuresAreLoggedOnce has the API server away for a while: the log says so once, and the tries become rarer.
 func TestFailuresAreLoggedOnce(t *testing.T) {
 	t.Parallel()

@@ -46,14 +46,28 @@ func (d *decision) writes() []string {
 	return names
 }
 
-// decideOff says what is to be done so that the proxy runs no more. The two CAs stay in their Secrets.
-func decideOff(s seen) decision {
+// decideOff says what is to be done so that the proxy runs no more. The two CAs stay in their Secrets, and so does the
+// Secret that the spec names, whatever it holds.
+func decideOff(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOff}
 	d.add(stopProxy{})
-	s.removeGenerated(&d)
-	s.keepLastGood(&d, nil)
-	s.relabel(configv1alpha1.ImpersonationProxySpec{}, &d)
+	if !s.isNamed(spec, s.names.TLSSecret) {
+		s.removeGenerated(&d)
+	}
+	if !s.isNamed(spec, s.names.LastGoodSecret) {
+		s.keepLastGood(&d, nil)
+	}
+	s.relabel(spec, &d)
 	return d
+}
+
+// isNamed reports whether the spec names one of the agent's own Secrets, or perhaps does.
+func (s *seen) isNamed(spec configv1alpha1.ImpersonationProxySpec, name string) bool {
+	if spec.TLS == nil {
+		return false
+	}
+	external, err := delegation.SecretName(spec.TLS.SecretName, s.namespace)
+	return err != nil || external == s.local(name)
 }
 
 // decide says what is to be done so that the proxy runs as the spec asks for.
@@ -395,11 +409,8 @@ func (s *seen) relabel(spec configv1alpha1.ImpersonationProxySpec, d *decision) 
 
 // ours reports whether a Secret with one of our names holds what we put there.
 func (s *seen) ours(spec configv1alpha1.ImpersonationProxySpec, secret *corev1.Secret) bool {
-	if spec.TLS != nil {
-		external, err := delegation.SecretName(spec.TLS.SecretName, s.namespace)
-		if err != nil || external == s.local(secret.Name) {
-			return false
-		}
+	if s.isNamed(spec, secret.Name) {
+		return false
 	}
 	switch secret.Name {
 	case s.names.TLSSecret:

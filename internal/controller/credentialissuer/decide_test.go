@@ -441,24 +441,34 @@ func TestDecideOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		name string
-		see  func(s *seen)
-		want []string
+		name  string
+		see   func(s *seen)
+		named string // by spec.tls
+		want  []string
 	}{
-		{"removes the generated certificate", func(*seen) {}, []string{"stop proxy", "remove generated-tls"}},
+		{"removes the generated certificate", func(*seen) {}, "", []string{"stop proxy", "remove generated-tls"}},
 		{
-			"removes the copy", func(s *seen) { s.put(testNames.LastGoodSecret, copyOf) },
+			"removes the copy", func(s *seen) { s.put(testNames.LastGoodSecret, copyOf) }, "",
 			[]string{"stop proxy", "remove generated-tls", "remove last-good"},
 		},
 		{"removes nothing that it did not make", func(s *seen) {
 			s.put(testNames.TLSSecret, copyOf)
 			s.put(testNames.LastGoodSecret, w.leaf.Data())
-		}, []string{"stop proxy"}},
-		{"leaves writing to the leader", func(s *seen) { s.leads = false }, []string{"stop proxy"}},
+		}, "", []string{"stop proxy"}},
+		{"leaves writing to the leader", func(s *seen) { s.leads = false }, "", []string{"stop proxy"}},
+		{"keeps the generated certificate that the spec names", func(*seen) {}, testNames.TLSSecret, []string{"stop proxy"}},
+		{
+			"keeps the copy that the spec names", func(s *seen) { s.put(testNames.LastGoodSecret, copyOf) },
+			testNames.LastGoodSecret, []string{"stop proxy", "remove generated-tls"},
+		},
 	} {
 		s := w.everything()
 		test.see(&s)
-		d := decideOff(s)
+		var off configv1alpha1.ImpersonationProxySpec
+		if test.named != "" {
+			off.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: test.named}
+		}
+		d := decideOff(off, s)
 		var got []string
 		for _, a := range d.actions {
 			got = append(got, a.String())

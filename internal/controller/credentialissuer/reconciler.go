@@ -126,7 +126,7 @@ type Reconciler struct {
 	missingSince   time.Time                        // when the CredentialIssuer was first found missing; zero while it is there
 	retries        atomic.Int32
 	appliedService any
-	problem        logs.Problem
+	problem, nodes logs.Problem
 	known          map[string]*issuedcert.State // what own Secrets held when there was last nothing wrong with them
 	signing        *certs.CA                    // the CA that signs client certificates
 
@@ -309,19 +309,23 @@ func (r *Reconciler) converge(
 	r.forgetUnused(spec)
 	r.useBearerTokens(ctx, spec)
 
-	off, err := r.turnedOff(ctx, spec)
+	off, unreadable, err := r.turnedOff(ctx, spec, issuer)
 	if err != nil {
 		return errorStrategy(err), err
 	}
 	service, serviceErr := r.reconcileServices(ctx, spec, off == nil)
 	s := r.look(ctx, spec, issuer.Annotations[serving.ServeAnnotation], service, off == nil)
 	if off != nil {
-		d := decideOff(s)
+		d := decideOff(spec, s)
 		r.phase.Store(d.phase)
 		if err := errors.Join(serviceErr, d.failure(r.apply(ctx, d))); err != nil {
 			return errorStrategy(err), err
 		}
-		return disabled(*off), nil
+		strategy := disabled(*off)
+		if unreadable != nil {
+			strategy = withFindings(strategy, *unreadable)
+		}
+		return strategy, nil
 	}
 	d := decide(spec, s)
 	if writes := d.writes(); len(writes) > 0 {
@@ -333,6 +337,7 @@ func (r *Reconciler) converge(
 	done := result{decision: d, serviceErr: serviceErr, failed: r.apply(ctx, d)}
 	done.serving, done.listens = r.Holder.Current(), r.Proxy.Serving()
 	done.warnings = []*configv1alpha1.StrategyFinding{
+		unreadable,
 		classProblem(spec, service),
 		r.warning(),
 		r.bearerProblem,
@@ -343,27 +348,62 @@ func (r *Reconciler) converge(
 	return done.strategy(s)
 }
 
-// turnedOff returns why the proxy is not to run, or nil.
+// turnedOff returns why the proxy is not to run, or nil. In mode auto the nodes decide. While they cannot be listed, the
+// proxy stays on or off, as it was, and a warning is returned, or an error where nobody knows how it was.
 func (r *Reconciler) turnedOff(
-	ctx context.Context,
-	spec configv1alpha1.ImpersonationProxySpec,
-) (*configv1alpha1.StrategyFinding, error) {
+	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, issuer *configv1alpha1.CredentialIssuer,
+) (off, unreadable *configv1alpha1.StrategyFinding, err error) {
 	because := func(code, message string) *configv1alpha1.StrategyFinding {
 		finding := newFinding(code, configv1alpha1.FindingInfo, message)
 		return &finding
 	}
 	switch spec.Mode {
 	case configv1alpha1.ImpersonationProxyModeDisabled:
-		return because(configv1alpha1.CodeDisabledBySpec, messageDisabled), nil
+		return because(configv1alpha1.CodeDisabledBySpec, messageDisabled), nil, nil
 	case configv1alpha1.ImpersonationProxyModeAuto:
 		visible, err := controlPlaneVisible(ctx, r.Live)
-		if err == nil && visible {
-			return because(configv1alpha1.CodeDisabledByNodes, messageAutoOff), nil
+		if err == nil {
+			r.nodes.Clear()
+		} else {
+			on, known := r.wasOn(issuer)
+			if !known {
+				return nil, nil, coded(configv1alpha1.CodeNodesUnreadable, err)
+			}
+			visible = !on
+			err = fmt.Errorf("mode auto: the proxy stays as it was until the nodes can be listed: %w", err)
+			unreadable = findingOf(configv1alpha1.CodeNodesUnreadable, err)
+			r.nodes.LogRetried(ctx, r.Clock.Now(), slog.LevelWarn, "Failed to list nodes", err.Error())
 		}
-		return nil, coded(configv1alpha1.CodeNodesUnreadable, err)
+		if visible {
+			off = because(configv1alpha1.CodeDisabledByNodes, messageAutoOff)
+		}
+		return off, unreadable, nil
 	case configv1alpha1.ImpersonationProxyModeEnabled:
 	}
-	return nil, nil //nolint:nilnil // nil: nothing turns it off
+	return nil, nil, nil
+}
+
+// wasOn reports whether the proxy was to run last: on this replica, and before the first decision of this replica
+// according to the status.
+func (r *Reconciler) wasOn(issuer *configv1alpha1.CredentialIssuer) (on, known bool) {
+	switch r.phase.Load() {
+	case phaseOff:
+		return false, true
+	case phaseOn, phaseIdle:
+		return true, true
+	}
+	for _, strategy := range issuer.Status.Strategies {
+		if strategy.Type != configv1alpha1.StrategyImpersonationProxy {
+			continue
+		}
+		switch {
+		case strategy.Reason == configv1alpha1.ReasonDisabled:
+			return false, true
+		case strategy.Frontend != nil || strategy.Reason == configv1alpha1.ReasonPending:
+			return true, true
+		}
+	}
+	return false, false
 }
 
 func (r *Reconciler) warning() *configv1alpha1.StrategyFinding {

@@ -89,6 +89,10 @@ func TestSignerIsReplaced(t *testing.T) {
 			name: "rotates with overlap", secret: good, known: known, reason: "Expiring", now: noon.Add(250 * day),
 			previous: known,
 		},
+		{
+			name: "replaces one that is not valid yet, and accepts it later", secret: good, known: known,
+			reason: "NotYetValid", now: noon.Add(-730 * day), previous: known,
+		},
 		{name: "does not accept one that expired", secret: good, known: known, reason: "Expired", now: noon.Add(366 * day)},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -202,6 +202,7 @@ func (r *Reconciler) applyStatus(
 	}
 	patch.SetGroupVersionKind(gvk)
 	patch.SetName(issuer.Name)
+	patch.SetUID(issuer.UID) // not onto one of the same name that was made since
 	if err := r.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(patch),
 		client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("failed to update CredentialIssuer status: %w", err)
