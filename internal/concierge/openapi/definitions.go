@@ -1,7 +1,6 @@
 package openapi
 
 import (
-	"maps"
 	"strings"
 
 	aggregator "k8s.io/kube-aggregator/pkg/generated/openapi"
@@ -18,7 +17,13 @@ const typedLocalObjectReference = "k8s.io/api/core/v1.TypedLocalObjectReference"
 // a thousand, would take up memory.
 func Definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	definitions := aggregator.GetOpenAPIDefinitions(ref)
-	maps.Copy(definitions, GetOpenAPIDefinitions(ref))
+	ours := GetOpenAPIDefinitions(func(definition string) spec.Ref { return ref(modelName(definition)) })
+	for name, definition := range ours {
+		for i, dependency := range definition.Dependencies {
+			definition.Dependencies[i] = modelName(dependency)
+		}
+		definitions[name] = definition
+	}
 	definitions[typedLocalObjectReference] = common.OpenAPIDefinition{Schema: spec.Schema{
 		SchemaProps: spec.SchemaProps{
 			Description: "TypedLocalObjectReference names one object by its API group, kind and name.",
@@ -35,6 +40,15 @@ func Definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefiniti
 		VendorExtensible: spec.VendorExtensible{Extensions: spec.Extensions{"x-kubernetes-map-type": "atomic"}},
 	}}
 	return definitions
+}
+
+// modelName returns the name that the aggregator has for a definition of apimachinery. The generator refers to types of
+// packages that it does not generate by their Go path.
+func modelName(definition string) string {
+	if strings.HasPrefix(definition, "k8s.io/apimachinery/") {
+		return util.ToRESTFriendlyName(definition)
+	}
+	return definition
 }
 
 // DocumentedName returns the name of a definition in the OpenAPI documents. The generator names most types by the
