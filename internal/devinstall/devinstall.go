@@ -5,6 +5,7 @@
 package devinstall
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -46,6 +47,8 @@ type Installation struct {
 	Binary string
 	// Deploy is the folder deploy of the repository.
 	Deploy string
+	// APIService is the Service in front of the agent's APIs, if it is not the shipped one. The APIServices must name it.
+	APIService string
 	// Config is the configuration file of the agents that are started from now on, as YAML. Empty is the defaults.
 	Config string
 	// AgentEnv are variables for the agents that are started from now on, each as NAME=VALUE.
@@ -162,7 +165,7 @@ func (i *Installation) writeConfig(name string, settings []string) (string, erro
 
 // PointAt leads the cluster's aggregated APIs to a replica.
 func (i *Installation) PointAt(ctx context.Context, agent *Agent) error {
-	if err := i.Cluster.PointServiceAt(ctx, Namespace, APIService, agent.APIPort); err != nil {
+	if err := i.Cluster.PointServiceAt(ctx, Namespace, cmp.Or(i.APIService, APIService), agent.APIPort); err != nil {
 		return err
 	}
 	for _, name := range aggregated {
