@@ -1,6 +1,6 @@
 // Package handover is what the impersonation proxy tells everybody about the CA bundle that it is to be verified with,
 // so that kubeconfigs which trust it already can follow when that changes. The proxy encodes the document, and
-// "pinniped kubeconfig rotate --fleet" decodes it. See docs/adr on how trust is handed on.
+// "pinniped kubeconfig rotate" decodes it. See docs/adr on how trust is handed on.
 package handover
 
 import (

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -51,29 +52,62 @@ func (e *lockedError) Hint() string {
 func (e *lockedError) Unwrap() error { return e.cause }
 
 // lock takes the lock that clientcmd, and with it kubectl, takes: a file that only one program can create. It waits
-// for another program until ctx ends, and a second if that program seems to have been killed.
-func lock(ctx context.Context, path string) (unlock func(), err error) { return lockAs(ctx, path, "") }
-
-// lockAs is lock, and writes the owner into the lock.
-func lockAs(ctx context.Context, path, owner string) (unlock func(), err error) {
-	name := path + ".lock"
+// for another program until ctx ends, and a second if that program seems to have been killed. The folder is held open,
+// so that the lock which is removed is the one that was made.
+func lock(ctx context.Context, path string) (unlock func(), err error) {
+	folder, name := filepath.Dir(path), filepath.Base(path)+".lock"
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, fmt.Errorf("locking kubeconfig %q: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = root.Close()
+		}
+	}()
 	for started := time.Now(); ; {
-		err := createLock(name, owner)
+		file, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL, 0)
 		if err == nil {
-			return func() { _ = os.Remove(name) }, nil
+			_ = file.Close()
+			return func() { _ = root.Remove(name); _ = root.Close() }, nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("locking kubeconfig %q: %w", path, err)
+			return nil, &folderError{path: path, folder: folder, err: err}
 		}
-		if info, err := os.Stat(name); err == nil && time.Since(started) > staleWait {
+		if info, err := root.Lstat(name); err == nil && time.Since(started) > staleWait {
 			if age := time.Since(info.ModTime()); age > staleAge {
-				return nil, &lockedError{path: path, lock: name, age: age}
+				return nil, &lockedError{path: path, lock: path + ".lock", age: age}
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return nil, &lockedError{path: path, lock: name, cause: ctx.Err()}
+			return nil, &lockedError{path: path, lock: path + ".lock", cause: ctx.Err()}
 		case <-time.After(lockPoll):
 		}
 	}
+}
+
+// folderError says which folder must be writable.
+type folderError struct {
+	path, folder string
+	err          error
+}
+
+func (e *folderError) Error() string {
+	return fmt.Sprintf("locking kubeconfig %q: making a file in %q: %v", e.path, e.folder, rootCause(e.err))
+}
+
+func (e *folderError) Unwrap() error { return e.err }
+
+// Hint says how to go on.
+func (e *folderError) Hint() string {
+	return fmt.Sprintf("the folder %q must be writable: kubectl and this program make a lock there while they change "+
+		"the kubeconfig", e.folder)
+}
+
+func rootCause(err error) error {
+	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
+		return pathError.Err
+	}
+	return err
 }

@@ -61,15 +61,13 @@ const (
 	SkipUncertain SkipCode = "Uncertain" // it may lead elsewhere
 	// SkipNotAccepted means that Target.Accepts returned an error.
 	SkipNotAccepted SkipCode = "NotAccepted"
-	// SkipChanged means that Restore found another CA bundle than the one to be taken back.
-	SkipChanged SkipCode = "Changed"
 )
 
 // Rotation is a kubeconfig whose clients of the target trust the target's CA bundle.
 type Rotation struct {
 	Content []byte  // what the file must hold
 	Entries []Entry // those that lead to the target, in the order of their names, clusters first
-	// Changes are the rotated entries. Restore takes them back.
+	// Changes are the rotated entries.
 	Changes []Change
 }
 
@@ -245,6 +243,18 @@ func looksLikeKubeconfig(content []byte) bool {
 		seen[string(match[1])] = true
 	}
 	return len(seen) > 1
+}
+
+// Change is what Rotate did to one entry. It has no secret.
+type Change struct {
+	Kind     string // cluster or user
+	Name     string
+	Server   string
+	From, To []byte // the CA bundle before and after, PEM
+}
+
+func (p planned) change() Change {
+	return Change{Kind: p.Kind, Name: p.Name, Server: p.server, From: p.from, To: p.to}
 }
 
 func nilIfEmpty(bundle []byte) []byte {

@@ -33,12 +33,6 @@ type FileUpdate struct {
 	// do, and again while the file is locked.
 	Change func(content []byte) (*Rotation, error)
 	DryRun bool // the file is left alone
-	// Before is called with the result of Change just before the file is replaced. When it returns an error, the file is
-	// not touched. It may be nil.
-	Before func(content []byte, made *Rotation) error
-	// Owner, one line of text, is written into the lock, so that a lock which a killed process has left behind can be
-	// told from those of other programs. It may be empty.
-	Owner string
 }
 
 // UpdateFile changes the kubeconfig at path in the way of RotateFile.
@@ -51,7 +45,7 @@ func UpdateFile(ctx context.Context, path string, update FileUpdate) (*Rotation,
 	if update.DryRun || !rotation.Changed() {
 		return rotation, nil
 	}
-	unlock, err := lockAs(ctx, path, update.Owner)
+	unlock, err := lock(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -63,11 +57,6 @@ func UpdateFile(ctx context.Context, path string, update FileUpdate) (*Rotation,
 	defer file.Close()
 	if !rotation.Changed() {
 		return rotation, nil
-	}
-	if update.Before != nil {
-		if err := update.Before(file.Content, rotation); err != nil {
-			return nil, err
-		}
 	}
 	if err := file.Replace(rotation.Content); err != nil {
 		return nil, writing(path, err)

@@ -122,7 +122,7 @@ func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 	if err := os.WriteFile(path, o.old, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := o.run(t, o.cli, "kubeconfig", "rotate", "--fleet", path)
+	got := o.run(t, o.cli, "kubeconfig", "rotate", path)
 	if got.code != 0 || !strings.Contains(got.out, "rotated") {
 		t.Fatalf("it ended with %d\n%s\n%s", got.code, got.out, got.errOut)
 	}
@@ -154,7 +154,6 @@ func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 		o.cli,
 		"kubeconfig",
 		"rotate",
-		"--fleet",
 		foreign,
 	); got.code != 1 ||
 		!strings.Contains(got.out, "unknown authority") {
@@ -209,11 +208,8 @@ func TestRotateInCI(t *testing.T) {
 		if printed := r.reads(t, rotateInCI, nil); !strings.Contains(printed[0], "1 rotated") {
 			t.Errorf("the dry run says\n%s", printed[0])
 		}
-		if after, err := os.ReadFile(
-			filepath.Join(r.dir, "kubeconfigs", "pinny.yaml"),
-		); err != nil ||
-			!bytes.Equal(after, o.old) {
-			t.Errorf("after --undo, the kubeconfig is another one than before: %v", err)
+		if after, err := os.ReadFile(filepath.Join(r.dir, "kubeconfigs", "pinny.yaml")); err != nil || bytes.Equal(after, o.old) {
+			t.Errorf("the kubeconfig is the one from before: %v", err)
 		}
 	})
 }

@@ -1,5 +1,5 @@
 // Package handed decides which entries of kubeconfigs take over a CA bundle that came in a hand-over document: from
-// "pinniped kubeconfig rotate --fleet" and from logins alike. See docs/adr/0022-trust-is-handed-on.md.
+// "pinniped kubeconfig rotate" and from logins alike. See docs/adr/0022-trust-is-handed-on.md.
 package handed
 
 import (
@@ -131,8 +131,8 @@ func (b *Bundle) decide(trust kubeconfig.Trust) error {
 	old, offered := newest(trust.CABundle), newest(b.PEM)
 	if !b.AllowOlder && len(b.PEM) > 0 && offered.Before(old) {
 		return fmt.Errorf(
-			"the endpoint advertises an older CA bundle (of %s) than it has (of %s); if that is right, use --allow-older "+
-				"or --admin-kubeconfig",
+			"the endpoint advertises an older CA bundle (of %s) than it has (of %s); if that is right, name its "+
+				"certificates with --expect-ca, or use --admin-kubeconfig",
 			offered.UTC().Format(time.DateOnly),
 			old.UTC().Format(time.DateOnly),
 		)

@@ -26,20 +26,6 @@ func addedBy(changes []kubeconfig.Change) []result.AddedCA {
 	return all
 }
 
-// addedText names certificates in a report, a line for each. Their subjects are text from outside.
-func addedText(added []result.AddedCA, dryRun bool) string {
-	var lines []string
-	verb := "was"
-	if dryRun {
-		verb = "would be"
-	}
-	for _, one := range added {
-		lines = append(lines, fmt.Sprintf("CA %.120q (SHA-256 %s) %s added for %s",
-			one.Certificate.Subject, one.Certificate.SHA256, verb, one.Server))
-	}
-	return strings.Join(lines, "\n")
-}
-
 // addedTable names every certificate that is trusted now and was not before, and says in how many kubeconfigs.
 func addedTable(out *strings.Builder, dryRun bool, added [][]result.AddedCA) error {
 	type key struct{ server, sha256 string }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,13 +16,12 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/advertised"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig/fleet"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
@@ -40,16 +41,22 @@ type RotateOptions struct {
 	Suffix           string
 	// Connect loads the kubeconfig and returns a client. It contacts nothing.
 	Connect func(factory.ClusterFlags, string) (Discoverer, error)
+	// Usual is Connect for the kubeconfig that kubectl uses. It returns nil if that is not an administrator's.
+	Usual func(suffix string) Discoverer
 	// Manage says how to reach the management cluster that has kubeconfigs in Secrets.
-	Manage Management
+	Manage func(factory.ClusterFlags) (*rest.Config, error)
 	// Resolve returns the addresses of a host.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 
-	FleetOptions
+	Paths    []string // files and folders
+	From     []string // KIND or KIND:NAMESPACE
+	Selector string
+	Contexts []string
+	Admins   []string // files and folders
 
-	Paths          []string // files and folders
-	Endpoint       string   // replaces the advertised one
-	CABundle       string   // file that replaces the advertised one; "-" is In
+	Endpoint       string // replaces the advertised one
+	CABundle       string // file that replaces the advertised one; "-" is In
+	ExpectedCAs    []string
 	SkipValidation bool
 	DryRun         bool
 	Output         string
@@ -62,14 +69,29 @@ type RotateOptions struct {
 func newRotateCommand(f *factory.Factory) *cobra.Command { return newRotateOptions(f).command(f) }
 
 func newRotateOptions(f *factory.Factory) *RotateOptions {
+	connect := func(flags factory.ClusterFlags, suffix string) (Discoverer, error) {
+		cluster, err := f.Cluster(flags)
+		if err != nil {
+			return nil, err
+		}
+		return f.Connect(cluster, suffix)
+	}
 	return &RotateOptions{
 		IOStreams: f.IOStreams, Progress: f.Progress, LockTimeout: 5 * time.Second, Resolve: endpoint.Resolve,
-		Connect: func(flags factory.ClusterFlags, suffix string) (Discoverer, error) {
-			cluster, err := f.Cluster(flags)
+		Connect: connect,
+		Usual: func(suffix string) Discoverer {
+			cluster, err := f.Cluster(factory.ClusterFlags{})
 			if err != nil {
-				return nil, err
+				return nil
 			}
-			return f.Connect(cluster, suffix)
+			if user := cluster.Raw.AuthInfos[cluster.Source.UserName]; user != nil && kubeconfig.RunsPinniped(user) {
+				return nil // it goes through the proxy, and might open a browser
+			}
+			client, err := f.Connect(cluster, suffix)
+			if err != nil {
+				return nil
+			}
+			return client
 		},
 		Manage: func(flags factory.ClusterFlags) (*rest.Config, error) { return managementCluster(f, flags) },
 	}
@@ -79,47 +101,39 @@ func (o *RotateOptions) command(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate [FILE|FOLDER...]",
 		Short: "Put the CA bundle that a cluster advertises into existing kubeconfigs",
-		Long: `Put the CA bundle that a cluster advertises now into existing kubeconfigs: into every cluster whose server is the impersonation proxy, and
+		Long: `Put the CA bundle that a cluster advertises now into existing kubeconfigs: into every cluster whose server is an impersonation proxy, and
 into every "pinniped login" that goes there. Nothing else in the files changes, comments and layout included.
 
-What leads to the proxy is known by its names and addresses: the advertised endpoint, the names that the certificate in service covers, and
-those of the Service in front of it. A name that only a wildcard of the certificate covers must resolve to the same addresses. With
---endpoint, that address alone counts.
+Each cluster is asked once, at its own endpoint, over a connection that the kubeconfig's own CA bundle verifies. That needs no administrator's
+credential. The cluster of the current context is asked by its CredentialIssuer, if the context may read it. A kubeconfig whose CA bundle does not
+verify its cluster any more, a cluster of Pinniped, and one that does not publish its trust bundle need --admin-kubeconfig. After the leak of
+a key, use that, or --expect-ca. A cluster that does not answer does not stop the others.
 
-The advertised bundle is read with an administrator's kubeconfig (--kubeconfig). With --endpoint and --ca-bundle no cluster is asked.
-Before any file is touched, the bundle must verify the certificate that the endpoint presents.
+With --kubeconfig, --endpoint or --ca-bundle only one cluster is rotated: that of the administrator's kubeconfig, or the given endpoint. What leads
+there is known by its names and addresses: the advertised endpoint, the names that its certificate covers, and those of the Service in front of it.
+A name that only a wildcard of the certificate covers must resolve to the same addresses. With --endpoint and --ca-bundle no cluster is asked.
+The bundle must verify the certificate that the endpoint presents before any file is changed.
 
-A FOLDER stands for all kubeconfigs in it and in the folders below; other files there are left alone. Symbolic links are followed, and what
-several lead to is done once. Folders whose name begins with a dot are left out, which is said, except .kube. Each file is replaced
-as a whole or not at all, under the lock that kubectl uses, and keeps its permissions and owner. A file that cannot be rotated, as
-merge markers are in it for example, does not keep the others from it.
+A FOLDER stands for all kubeconfigs in it and in the folders below; other files there are left alone. Symbolic links are followed. Folders
+whose name begins with a dot are left out, except .kube. Each file is replaced as a whole or not at all, under the lock that
+kubectl uses, and keeps its permissions and owner. Secrets are patched with their resourceVersion. A rotation is idempotent: after an
+interruption, run the command again.
 
-A fleet: with --fleet, --admin-kubeconfig or --from, entries are sorted by clusters, and each cluster is asked once what it advertises. Without an
-administrator's kubeconfig it is asked at its own endpoint, over a connection that the kubeconfig's own CA bundle verifies: trust is handed
-on, and never made from nothing. A kubeconfig whose CA bundle does not verify its cluster any more, a cluster of Pinniped, and one that has
-this switched off need --admin-kubeconfig. After the leak of a key, use that, or --expect-ca. One cluster that does not answer stops no other.
-
-With --journal, a run that was interrupted, or killed, goes on where it ended, and --undo takes it back. Secrets are changed by a patch with
-their resourceVersion, so that nothing is overwritten that somebody else writes.
-
-Exit codes: 0 every file that leads to the endpoint has the bundle (or would have, with --dry-run), 1 a file failed or the endpoint
-cannot be reached, 2 wrong usage, 3 the bundle does not verify what the endpoint presents, 4 not permitted by the cluster, 124 timed
-out, 130 interrupted. Entries that are skipped are no failure; the result names them. Of a fleet it is 1 if a cluster could not be
-asked, or an entry did not get what its cluster advertises.`,
+Exit codes: 0 every kubeconfig has what its cluster advertises (or would have, with --dry-run), 1 a kubeconfig or a cluster failed, or an entry did not
+get the bundle, 2 wrong usage, 3 the bundle of the one cluster is refused, 4 not permitted by the cluster, 124 timed out, 130 interrupted.`,
 		Example: `  # What would change?
   pinniped kubeconfig rotate ~/.kube/config --dry-run
 
   # All clusters that kubeconfigs in a folder lead to, in CI
-  pinniped kubeconfig rotate --fleet kubeconfigs/ --journal rotate.journal --junit report.xml
-  pinniped kubeconfig rotate --undo rotate.journal
+  pinniped kubeconfig rotate kubeconfigs/ -o json
 
   # The cluster Secrets of Argo CD
-  pinniped kubeconfig rotate --from argocd --namespace argocd
+  pinniped kubeconfig rotate --from argocd:argocd
 
   # Without access to the cluster
   pinniped kubeconfig rotate user.yaml --endpoint https://proxy.example.com --ca-bundle ca.pem`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 && len(o.From) == 0 && o.Undo == "" {
+			if len(args) == 0 && len(o.From) == 0 {
 				return ui.WithHint(
 					ui.Usage(errors.New("no kubeconfig given")),
 					`name files or folders, for example "pinniped kubeconfig rotate ~/.kube/config"`,
@@ -139,29 +153,26 @@ asked, or an entry did not get what its cluster advertises.`,
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			if o.asked() {
-				return o.runFleet(cmd.Context())
-			}
 			return o.Run(cmd.Context())
 		},
 	}
 	flags := cmd.Flags()
+	flags.StringArrayVar(&o.From, "from", nil,
+		"where more kubeconfigs are: KIND or KIND:NAMESPACE, Secrets of kind capi, argocd or flux (repeatable)")
+	flags.StringVarP(&o.Selector, "selector", "l", "", "label selector for such Secrets")
+	flags.StringSliceVar(&o.Contexts, "contexts", nil,
+		`only what contexts with these names use, such as "prod-*" (default: everything)`)
+	flags.StringArrayVar(&o.Admins, "admin-kubeconfig", nil,
+		"administrator's kubeconfig, or a folder of them, with which clusters are asked (repeatable)")
+	flags.StringSliceVar(&o.ExpectedCAs, "expect-ca", nil,
+		`SHA-256 fingerprints: take only CA bundles without any other certificate, also older ones ("none": take none)`)
 	flags.StringVar(&o.Endpoint, "endpoint", "", "address of the endpoint (default: the advertised one)")
-	flags.StringVar(
-		&o.CABundle,
-		"ca-bundle",
-		"",
-		`PEM file with the CA bundle, "-" for stdin (default: the advertised one)`,
-	)
-	flags.BoolVar(
-		&o.SkipValidation,
-		"skip-validation",
-		false,
-		"do not try whether the bundle verifies what the endpoint presents",
-	)
+	flags.StringVar(&o.CABundle, "ca-bundle", "",
+		`PEM file with the CA bundle, "-" for stdin (default: the advertised one)`)
+	flags.BoolVar(&o.SkipValidation, "skip-validation", false,
+		"do not try whether the bundle of --ca-bundle or --kubeconfig verifies what the endpoint presents")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "only say what would change")
-	factory.AddOutput(cmd, &o.Output, rotateFormats()...)
-	o.addFlags(flags)
+	factory.AddOutput(cmd, &o.Output, factory.Formats()...)
 	flags.DurationVar(&o.Timeout, "timeout", 2*time.Minute, "how long it may take in all (0: no limit)")
 	flags.StringVar(&o.CredentialIssuer, "credential-issuer", "", "name of the CredentialIssuer (default: the only one)")
 	flags.StringVar(&o.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
@@ -177,23 +188,28 @@ asked, or an entry did not get what its cluster advertises.`,
 	return cmd
 }
 
-// formatJUnit is the format that fleets have besides those of all commands.
-const formatJUnit = "junit"
-
-// rotateFormats are the values of --output.
-func rotateFormats() []string { return factory.Formats(formatJUnit) }
-
 // Validate checks the flags before anything is contacted.
 func (o *RotateOptions) Validate() error {
-	if err := factory.CheckOutput(o.Output, rotateFormats()...); err != nil {
+	if err := factory.CheckOutput(o.Output, factory.Formats()...); err != nil {
 		return err
 	}
-	if o.asked() {
-		if err := o.validateFleet(); err != nil {
-			return err
+	for _, pattern := range o.Contexts {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return ui.Usage(fmt.Errorf("invalid --contexts %q: %w", pattern, err))
 		}
-	} else if flag := o.forFleet(o.Output); flag != "" {
-		return ui.WithHint(ui.Usage(fmt.Errorf("%s is for a fleet", flag)), "add --fleet, --admin-kubeconfig or --from")
+	}
+	for _, from := range o.From {
+		kind, namespace, named := strings.Cut(from, ":")
+		if _, known := fleet.FormatOf(kind); !known || named && namespace == "" {
+			return ui.WithHint(ui.Usage(fmt.Errorf("invalid --from %q", from)),
+				"use capi, argocd or flux, or one of them with a namespace, such as argocd:argocd; files are arguments")
+		}
+	}
+	if o.Selector != "" && len(o.From) == 0 {
+		return ui.Usage(errors.New("--selector is for Secrets, and has no meaning without --from"))
+	}
+	if one := o.oneCluster(); one != "" && len(o.Admins) > 0 {
+		return ui.Usage(fmt.Errorf("%s is for one cluster, and --admin-kubeconfig for several: give one of them", one))
 	}
 	var err error
 	if o.ExpectedCAs, err = handed.ParseExpected(o.ExpectedCAs); err != nil {
@@ -205,132 +221,149 @@ func (o *RotateOptions) Validate() error {
 	return ui.Usage(factory.ValidateSuffix(o.Suffix))
 }
 
-// Run looks at the files, finds out what clients must trust, tries it, and goes through the files.
+// oneCluster returns the flag that names the one cluster to be rotated; empty without one. With --from, --kubeconfig
+// names the management cluster.
+func (o *RotateOptions) oneCluster() string {
+	switch {
+	case o.Endpoint != "":
+		return "--endpoint"
+	case o.CABundle != "":
+		return "--ca-bundle"
+	case len(o.From) == 0 && o.Cluster.Kubeconfig != "":
+		return "--kubeconfig"
+	case len(o.From) == 0 && o.Cluster.Context != "":
+		return "--kubeconfig-context"
+	}
+	return ""
+}
+
+// Run finds the kubeconfigs, asks their clusters, and changes them.
 func (o *RotateOptions) Run(ctx context.Context) error {
 	o.progress = o.Progress()
 	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	files, err := kubeconfig.Find(ctx, o.Paths)
+	options := fleet.Options{
+		Contexts: o.Contexts, Only: o.oneCluster() != "", ExpectedCAs: o.ExpectedCAs, DryRun: o.DryRun,
+		Concurrency: 64, ClusterTimeout: 10 * time.Second, Retries: 3, Progress: o.progress, Now: time.Now,
+	}
+	var err error
+	if options.Places, err = o.places(); err != nil {
+		return err
+	}
+	if options.Only {
+		options.Admins, err = o.one()
+	} else {
+		options.Admins, err = o.admins(ctx)
+	}
 	if err != nil {
 		return err
 	}
-	files = o.withoutHidden(files)
-	if err := o.readable(files); err != nil {
-		return err
+	done, err := fleet.Run(ctx, options)
+	if source, ok := errors.AsType[*fleet.SourceError](err); ok {
+		return explainSource(source.Err)
 	}
-	target, err := o.target(ctx)
-	if err != nil {
-		return err
-	}
-	if !o.SkipValidation {
-		if err := o.tryTarget(ctx, target); err != nil {
-			return err
-		}
-	}
-	rotation := &Result{
-		Endpoint: target.URL, CABundle: result.BundleOf(target.CABundle), DryRun: o.DryRun, Files: []result.File{},
-	}
-	for _, file := range files {
-		if err := ctx.Err(); err != nil {
-			return o.print(rotation,
-				fmt.Errorf("rotating kubeconfigs: %d of %d are left: %w", len(files)-len(rotation.Files), len(files), err))
-		}
-		if one, ok := o.rotate(ctx, file, target); ok {
-			rotation.Files = append(rotation.Files, one)
-		}
-	}
-	return o.print(rotation, o.summarise(rotation))
+	return o.report(done, err)
 }
 
-// readable names the files on the command line that cannot be read or are no kubeconfigs, before any cluster is asked.
-// It returns an error when there are no others.
-func (o *RotateOptions) readable(files []kubeconfig.Found) error {
-	var problems []string
-	for _, file := range files {
-		if !file.Named {
-			continue
-		}
-		if _, err := kubeconfig.LoadAsWritten(file.Path); err != nil {
-			problems = append(problems, err.Error())
-		}
+// explainSource says what to do when the one cluster cannot be asked. No kubeconfig was changed.
+func explainSource(err error) error {
+	_, unexpected := errors.AsType[*fleet.UnexpectedError](err)
+	_, connecting := errors.AsType[*fleet.ConnectError](err)
+	switch {
+	case unexpected:
+		return ui.WithExitCode(err, ui.ExitRefused)
+	case errors.Is(err, discovery.ErrForbidden):
+		return ui.WithHint(ui.WithExitCode(err, ui.ExitNotPermitted), "it needs an administrator's kubeconfig (--kubeconfig); "+
+			"without --kubeconfig the endpoint itself is asked")
+	case connecting && endpoint.Permanent(err):
+		return ui.WithExitCode(endpoint.Explain(err), ui.ExitRefused)
+	case connecting:
+		return ui.WithHint(err, "no file was changed; --skip-validation goes on without trying the endpoint")
 	}
-	if len(problems) < len(files) || len(files) == 0 {
-		for _, problem := range problems {
-			o.progress.Fail("%s", problem)
-		}
-		return nil
-	}
-	return ui.WithHint(errors.New(strings.Join(problems, "; ")), "name kubeconfigs, or folders in which they are")
+	return err
 }
 
-// target returns where clients connect, and what they must trust there.
-func (o *RotateOptions) target(ctx context.Context) (kubeconfig.Target, error) {
-	target := kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: o.Endpoint}}
-	bundle, err := o.readBundle()
-	if err != nil {
-		return target, err
+// places returns where kubeconfigs are.
+func (o *RotateOptions) places() ([]fleet.Place, error) {
+	var places []fleet.Place
+	if len(o.Paths) > 0 {
+		places = append(places, &fleet.Files{
+			Paths: o.Paths, Contexts: o.Contexts, LockTimeout: o.LockTimeout, Hidden: o.hidden,
+		})
 	}
-	if o.Endpoint == "" || o.CABundle == "" {
-		client, err := o.Connect(o.Cluster, o.Suffix)
+	for _, from := range o.From {
+		kind, namespace, _ := strings.Cut(from, ":")
+		format, _ := fleet.FormatOf(kind)
+		config, err := o.Manage(o.Cluster)
 		if err != nil {
-			return target, err
+			return nil, err
 		}
-		issuer, frontend, err := advertised.Frontend(ctx, client, o.CredentialIssuer)
+		var namespaces []string
+		if namespace != "" {
+			namespaces = []string{namespace}
+		}
+		place, err := fleet.NewSecrets(config, format, namespaces, o.Selector)
 		if err != nil {
-			if errors.Is(err, discovery.ErrForbidden) {
-				err = ui.WithHint(ui.WithExitCode(err, ui.ExitNotPermitted),
-					"it needs an administrator's kubeconfig (--kubeconfig); with --fleet the endpoint itself is asked, without one")
-			}
-			return target, err
+			return nil, ui.Usage(err)
 		}
-		target.CABundle = frontend.CABundle
-		if frontend.Trouble != "" {
-			o.progress.Warn("the configuration of the impersonation proxy is not in effect; kubeconfigs get the CA bundle "+
-				"of what serves now: %s", frontend.Trouble)
-		}
-		if o.Endpoint == "" {
-			var warnings []string
-			target.Endpoint, warnings, err = advertised.Names(ctx, client, issuer, frontend.Endpoint, o.Resolve)
-			for _, warning := range warnings {
-				o.progress.Warn("%s", warning)
-			}
-			if err != nil {
-				return target, err
-			}
-		}
+		places = append(places, place)
 	}
-	if o.CABundle != "" {
-		target.CABundle = bundle
-	}
-	if err := (handed.Policy{Expected: o.ExpectedCAs}).Unexpected(target.CABundle); err != nil {
-		return target, ui.WithExitCode(fmt.Errorf("the CA bundle for %q: %w", target.URL, err), ui.ExitRefused)
-	}
-	members := "none: clients use their system roots"
-	if len(target.CABundle) > 0 {
-		count, err := kubeconfig.CountCertificates(target.CABundle)
-		if err != nil {
-			return target, fmt.Errorf("checking the CA bundle: %w", err)
-		}
-		if members = "1 certificate"; count > 1 {
-			members = fmt.Sprintf("%d certificates", count)
-		}
-	}
-	o.progress.Info("Endpoint %s, CA bundle: %s", target.URL, members)
-	return target, nil
-}
-
-// withoutHidden removes the hidden folders, which were not searched, and prints a line about each.
-func (o *RotateOptions) withoutHidden(files []kubeconfig.Found) []kubeconfig.Found {
-	return slices.DeleteFunc(files, func(file kubeconfig.Found) bool {
-		if file.Hidden {
-			o.hidden(file.Path)
-		}
-		return file.Hidden
-	})
+	return places, nil
 }
 
 func (o *RotateOptions) hidden(path string) {
 	o.progress.Info("Did not look into %q, whose name begins with a dot: name it if kubeconfigs are there", path)
+}
+
+// one returns the one cluster that flags name.
+func (o *RotateOptions) one() ([]fleet.Admin, error) {
+	bundle, err := o.readBundle()
+	if err != nil {
+		return nil, err
+	}
+	return []fleet.Admin{{Name: "the cluster", Untried: o.SkipValidation, Target: func(ctx context.Context) (kubeconfig.Target, error) {
+		var client Discoverer
+		if o.Endpoint == "" || o.CABundle == "" {
+			var err error
+			if client, err = o.Connect(o.Cluster, o.Suffix); err != nil {
+				return kubeconfig.Target{}, fleet.Permanent(err)
+			}
+		}
+		target, err := o.target(ctx, client)
+		if err != nil {
+			return target, err
+		}
+		if o.CABundle != "" {
+			target.CABundle = bundle
+		}
+		members := "none: clients use their system roots"
+		if len(target.CABundle) > 0 {
+			count, err := kubeconfig.CountCertificates(target.CABundle)
+			if err != nil {
+				return target, fmt.Errorf("checking the CA bundle: %w", err)
+			}
+			if members = "1 certificate"; count > 1 {
+				members = fmt.Sprintf("%d certificates", count)
+			}
+		}
+		o.progress.Info("Endpoint %s, CA bundle: %s", target.URL, members)
+		return target, nil
+	}}}, nil
+}
+
+// target returns what a cluster advertises; nothing without a client. --endpoint replaces all names of the proxy.
+func (o *RotateOptions) target(ctx context.Context, client Discoverer) (target kubeconfig.Target, err error) {
+	if client != nil {
+		var warnings []string
+		target, warnings, err = advertised.Target(ctx, client, o.CredentialIssuer, o.Resolve)
+		for _, warning := range warnings {
+			o.progress.Warn("%s", warning)
+		}
+	}
+	if o.Endpoint != "" {
+		target.Endpoint = kubeconfig.Endpoint{URL: o.Endpoint}
+	}
+	return target, err
 }
 
 // readBundle returns the CA bundle of --ca-bundle; none without the flag.
@@ -351,50 +384,82 @@ func (o *RotateOptions) readBundle() ([]byte, error) {
 	return bundle, nil
 }
 
-// tryTarget connects to the endpoint with the CA bundle, as the kubeconfigs will after their rotation.
-func (o *RotateOptions) tryTarget(ctx context.Context, target kubeconfig.Target) error {
-	client, err := endpoint.NewClient(&clientcmdapi.Cluster{Server: target.URL}, target.CABundle)
-	if err != nil {
-		return err
-	}
-	defer client.CloseIdleConnections()
-	if err := endpoint.Try(ctx, client, target.URL); err != nil {
-		err = fmt.Errorf("connecting to %q with the CA bundle: %w", target.URL, err)
-		if ctx.Err() == nil && endpoint.Permanent(err) {
-			return ui.WithExitCode(endpoint.Explain(err), ui.ExitRefused)
+// admins returns the clusters for which there is an administrator's kubeconfig: one for each context of
+// --admin-kubeconfig, or else the current context.
+func (o *RotateOptions) admins(ctx context.Context) ([]fleet.Admin, error) {
+	if len(o.Admins) == 0 {
+		client := o.Usual(o.Suffix)
+		if client == nil {
+			return nil, nil
 		}
-		return ui.WithHint(err, "no file was changed; --skip-validation goes on without trying the endpoint")
+		return []fleet.Admin{{
+			Name: "the current context", Optional: true,
+			Target: func(ctx context.Context) (kubeconfig.Target, error) { return o.target(ctx, client) },
+		}}, nil
 	}
-	o.progress.Done("The CA bundle verifies what the endpoint presents")
-	return nil
+	files, err := kubeconfig.Find(ctx, o.Admins)
+	if err != nil {
+		return nil, err
+	}
+	var admins []fleet.Admin
+	for _, file := range files {
+		if file.Hidden {
+			o.hidden(file.Path)
+			continue
+		}
+		err := file.Err
+		if err == nil {
+			var found []fleet.Admin
+			found, err = o.adminsIn(file.Path)
+			admins = append(admins, found...)
+		}
+		if err != nil && (file.Named || !errors.Is(err, kubeconfig.ErrNotKubeconfig)) {
+			return nil, fmt.Errorf("reading administrators' kubeconfigs: %w", err)
+		}
+	}
+	return admins, nil
 }
 
-// rotate does one file. It reports false for a file of a folder that is no kubeconfig.
-func (o *RotateOptions) rotate(
-	ctx context.Context,
-	file kubeconfig.Found,
-	target kubeconfig.Target,
-) (result.File, bool) {
-	one := result.File{Path: file.Path}
-	switch {
-	case errors.Is(file.Err, kubeconfig.ErrDangling): // what is not there cannot be used either
-		one.Outcome, one.Reason = result.FileSkipped, file.Err.Error()
-		return one, true
-	case file.Err != nil:
-		one.Outcome, one.Reason = result.FileFailed, file.Err.Error()
-		return one, true
+func (o *RotateOptions) adminsIn(file string) ([]fleet.Admin, error) {
+	config, err := kubeconfig.Load(file)
+	if err != nil {
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.LockTimeout)
-	defer cancel()
-	rotation, err := kubeconfig.RotateFile(ctx, file.Path, target, o.DryRun)
-	switch {
-	case errors.Is(err, kubeconfig.ErrNotKubeconfig) && !file.Named:
-		return one, false
-	case err != nil:
-		one.Outcome, one.Reason = result.FileFailed, err.Error()
-		return one, true
+	var names []string
+	for name := range config.Contexts {
+		names = append(names, name)
 	}
-	one.Entries, one.Added = entriesOf(rotation.Entries), addedBy(rotation.Changes)
-	one.Outcome = fileOutcome(one.Entries)
-	return one, true
+	slices.Sort(names)
+	var admins []fleet.Admin
+	for _, name := range names {
+		flags := factory.ClusterFlags{Kubeconfig: filepath.Clean(file), Context: name}
+		admins = append(admins, fleet.Admin{
+			Name: fmt.Sprintf("%s (context %q)", file, name),
+			Target: func(ctx context.Context) (kubeconfig.Target, error) {
+				client, err := o.Connect(flags, o.Suffix)
+				if err != nil {
+					return kubeconfig.Target{}, fleet.Permanent(err)
+				}
+				return o.target(ctx, client)
+			},
+		})
+	}
+	return admins, nil
+}
+
+// managementCluster returns how to reach the cluster that has kubeconfigs in Secrets: by the kubeconfig, or in a pod by
+// its service account.
+func managementCluster(f *factory.Factory, flags factory.ClusterFlags) (*rest.Config, error) {
+	if flags.Kubeconfig == "" && f.Getenv("KUBECONFIG") == "" && f.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("reaching the management cluster by this pod's service account: %w", err)
+		}
+		return config, nil
+	}
+	cluster, err := f.Cluster(flags)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.REST, nil
 }

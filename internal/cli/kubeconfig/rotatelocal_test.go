@@ -22,32 +22,27 @@ func TestRotateNamesLocalMistakesFirst(t *testing.T) {
 		}
 	}
 	for _, test := range []struct {
-		name  string
-		args  []string
-		code  int
-		says  []string // in the error
-		steps string   // before it
+		name string
+		args []string
+		code int
+		says []string // in the error
 	}{
 		{name: "a file that is not there", args: []string{"nope.yaml"}, code: 1, says: []string{"nope.yaml", "no such file"}},
 		{
 			name: "several files of no use", args: []string{"nope.yaml", "notes.txt"}, code: 1,
-			says: []string{"nope.yaml", "no such file", "notes.txt", "not a kubeconfig"},
+			says: []string{"2 of 2 kubeconfigs could not be rotated"},
 		},
 		{
-			name: "one of several files", args: []string{"nope.yaml", "good.yaml"}, code: 1,
-			says: []string{"no such cluster"}, steps: "nope.yaml",
+			name: "a file of no use", args: []string{"notes.txt", "--kubeconfig-context", "x"}, code: 1,
+			says: []string{"notes.txt", "not a kubeconfig"},
+		},
+		{
+			name: "a cluster that cannot be asked", args: []string{"good.yaml", "--kubeconfig-context", "none"}, code: 1,
+			says: []string{"no such cluster"},
 		},
 		{
 			name: "a CA bundle that is not there", args: []string{"good.yaml", "--ca-bundle", filepath.Join(folder, "no.pem")},
 			code: ui.ExitUsage, says: []string{"reading CA bundle", "no.pem", "no such file"},
-		},
-		{
-			name: "a journal that is not there", args: []string{"--undo", filepath.Join(folder, "no.journal")},
-			code: ui.ExitUsage, says: []string{"opening journal", "no such file"},
-		},
-		{
-			name: "a file that is not there, in a fleet", args: []string{"--fleet", "nope.yaml"}, code: 1,
-			says: []string{"1 of 1 kubeconfigs could not be rotated"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -69,9 +64,6 @@ func TestRotateNamesLocalMistakesFirst(t *testing.T) {
 			}
 			if left, _ := filepath.Glob(filepath.Join(folder, "*.lock")); len(left) > 0 {
 				t.Errorf("want no locks left, got %q", left)
-			}
-			if !strings.Contains(ran.errOut, test.steps) {
-				t.Errorf("want %q in the steps, got %q", test.steps, ran.errOut)
 			}
 		})
 	}

@@ -162,7 +162,7 @@ func (l *look) finish(ctx context.Context) {
 		l.debugf("the CA bundle that the cluster hands on: %v", err)
 	case added != "":
 		l.tell(noted, "%s is about to use CA %s, which your kubeconfig does not trust yet: run \"pinniped kubeconfig rotate "+
-			"--fleet %s\", or ask for a new one", l.exchange.endpoint, added, l.Origin(l.Args))
+			"%s\", or ask for a new one", l.exchange.endpoint, added, l.Origin(l.Args))
 	}
 }
 

@@ -51,7 +51,7 @@ func TestTellsOfANewCA(t *testing.T) {
 	f.login(f.old.CertPEM())
 	text := shown()
 	for _, part := range []string{
-		"pinniped: " + f.URL + ` is about to use CA "CN=new" (SHA-256 `, `"pinniped kubeconfig rotate --fleet ` + f.path + `"`,
+		"pinniped: " + f.URL + ` is about to use CA "CN=new" (SHA-256 `, `"pinniped kubeconfig rotate ` + f.path + `"`,
 	} {
 		if !strings.Contains(text, part) {
 			t.Errorf("it does not say %q: %q", part, text)

@@ -15,7 +15,6 @@ const (
 	KindHistory               Kind = "History"
 	KindKubeconfigList        Kind = "KubeconfigList"
 	KindKubeconfigRotation    Kind = "KubeconfigRotation"
-	KindFleetRotation         Kind = "FleetRotation"
 	KindLogout                Kind = "Logout"
 	KindMigration             Kind = "Migration"
 	KindRotation              Kind = "Rotation"
@@ -41,7 +40,6 @@ func Kinds() []Known {
 		{KindCodeExplanationList, []string{"explain"}, &CodeExplanationList{}},
 		{KindDelegationExplanation, []string{"explain NAMESPACE/NAME"}, &DelegationExplanation{}},
 		{KindFailure, []string{"every command that fails before it has another result"}, &Failure{}},
-		{KindFleetRotation, []string{"kubeconfig rotate --fleet"}, &FleetRotation{}},
 		{KindHistory, []string{"ip-tls history"}, &History{}},
 		{KindKubeconfigList, []string{"kubeconfig ls"}, &KubeconfigList{}},
 		{KindKubeconfigRotation, []string{"kubeconfig rotate"}, &KubeconfigRotation{}},

@@ -2,29 +2,91 @@ package result
 
 import "slices"
 
-// KubeconfigRotation is what was done with each kubeconfig.
+// KubeconfigRotation is what was done with each kubeconfig, and which clusters they lead to.
 type KubeconfigRotation struct {
 	Head
-	Endpoint string   `json:"endpoint"`
-	CABundle CABundle `json:"caBundle"`
-	DryRun   bool     `json:"dryRun"`
-	Files    []File   `json:"files"`
+	DryRun      bool                `json:"dryRun"`
+	Summary     RotationSummary     `json:"summary"`
+	Clusters    []RotatedCluster    `json:"clusters"`
+	Kubeconfigs []RotatedKubeconfig `json:"kubeconfigs"`
 }
+
+// RotationSummary counts.
+type RotationSummary struct {
+	// Clusters are all servers that the kubeconfigs lead to.
+	Clusters int `json:"clusters"`
+	// ClustersFailed are those which gave no answer, or none that could be used.
+	ClustersFailed int `json:"clustersFailed"`
+	Kubeconfigs    int `json:"kubeconfigs"`
+	Rotated        int `json:"rotated"`
+	Current        int `json:"current"`
+	Skipped        int `json:"skipped"`
+	Unrelated      int `json:"unrelated"`
+	Failed         int `json:"failed"`
+	// NotDone are kubeconfigs whose turn did not come.
+	NotDone int `json:"notDone"`
+	// Milliseconds is how long it took.
+	Milliseconds int `json:"milliseconds"`
+}
+
+// RotatedCluster is one server that kubeconfigs lead to.
+type RotatedCluster struct {
+	// Server is its URL as a kubeconfig has it, or, of an administrator's kubeconfig that failed, its file and context.
+	Server  string         `json:"server"`
+	Outcome ClusterOutcome `json:"outcome"`
+	// Source says who told the CA bundle.
+	Source BundleSource `json:"source,omitempty"`
+	// CABundle is what the cluster advertises; absent if that is not known.
+	CABundle CABundle `json:"caBundle,omitempty"`
+	// Reason says why the cluster has failed.
+	Reason string `json:"reason,omitempty"`
+	// Kubeconfigs is how many lead there.
+	Kubeconfigs int `json:"kubeconfigs"`
+	Tries       int `json:"tries"`
+	// Milliseconds is how long all tries took.
+	Milliseconds int `json:"milliseconds"`
+}
+
+// RotatedKubeconfig is one kubeconfig.
+type RotatedKubeconfig struct {
+	// Where is its path, or the Secret that it is in.
+	Where   string      `json:"where"`
+	Outcome FileOutcome `json:"outcome"`
+	// Reason says why.
+	Reason  string  `json:"reason,omitempty"`
+	Entries []Entry `json:"entries,omitempty"`
+	// Added are the certificates that it trusts now, and did not trust before.
+	Added []AddedCA `json:"added,omitempty"`
+}
+
+// ClusterOutcome is how it went with a cluster.
+type ClusterOutcome string
+
+// Enum lists the outcomes.
+func (ClusterOutcome) Enum() []string {
+	return []string{"asked", "failed", "unrelated", "notAsked"}
+}
+
+// BundleSource says who told a CA bundle: the endpoint, or an administrator's kubeconfig.
+type BundleSource string
+
+// Enum lists the sources.
+func (BundleSource) Enum() []string { return []string{"endpoint", "admin"} }
 
 // CodeInsecure is the code of an entry that verifies nothing, so that no CA bundle locks its clients out.
 const CodeInsecure = "Insecure"
 
-// Trusting counts the files whose clients now verify the endpoint with the CA bundle, or do not verify it at all. It
-// returns the paths of the other files that lead to the endpoint. A file that could not be evaluated counts as one
-// of these. Files that do not lead to the endpoint are left out.
+// Trusting counts the kubeconfigs whose clients now verify their clusters with the CA bundle, or do not verify at all.
+// It returns where the others are. A kubeconfig that could not be evaluated counts as one of these; one that leads to
+// no cluster of ours is left out.
 func (r *KubeconfigRotation) Trusting() (count int, without []string) {
-	for _, file := range r.Files {
+	for _, one := range r.Kubeconfigs {
 		left := func(e Entry) bool { return e.Outcome == FileSkipped && e.Code != CodeInsecure }
 		switch {
-		case file.Outcome == FileUnrelated:
-		case file.Outcome == FileFailed, file.Outcome == FileNotDone, slices.ContainsFunc(file.Entries, left),
-			file.Outcome == FileSkipped && len(file.Entries) == 0:
-			without = append(without, file.Path)
+		case one.Outcome == FileUnrelated:
+		case one.Outcome == FileFailed, one.Outcome == FileNotDone, slices.ContainsFunc(one.Entries, left),
+			one.Outcome == FileSkipped && len(one.Entries) == 0:
+			without = append(without, one.Where)
 		default:
 			count++
 		}

@@ -68,7 +68,7 @@ What makes it time:
   --after 168h          so much time has passed since the last kubeconfig was handed out that would stop working: since
                         step 1, unless somebody has told clients something else meanwhile
   --kubeconfigs PATH    every kubeconfig for this endpoint in the files or directories trusts the new CA already
-  --report FILE         "pinniped kubeconfig rotate -o json", with or without --fleet, reports that every kubeconfig for
+  --report FILE         "pinniped kubeconfig rotate -o json" reports that every kubeconfig for
                         this endpoint has the new CA
   --continue            you say so
 

@@ -22,11 +22,10 @@ import (
 // maxReport bounds the size of a report. It is enough for a hundred thousand kubeconfigs.
 const maxReport = 64 << 20
 
-// report is what `pinniped kubeconfig rotate -o json` has printed, for one cluster or with --fleet.
+// report is what `pinniped kubeconfig rotate -o json` has printed.
 type report struct {
 	name string
 	result.KubeconfigRotation
-	fleet *result.FleetRotation
 }
 
 // readReports reads the files of --report.
@@ -39,20 +38,13 @@ func (o *Options) readReports() ([]report, error) {
 		}
 		one := report{name: session.NameOf(path)}
 		err = json.Unmarshal(content, &one.KubeconfigRotation)
-		if err == nil && one.Kind == result.KindFleetRotation {
-			err = json.Unmarshal(content, &one.fleet)
-		}
 		switch {
 		case err != nil:
-		case one.fleet != nil && one.APIVersion == result.APIVersion:
-			if one.fleet.Clusters == nil || one.fleet.Kubeconfigs == nil {
-				err = errors.New("it names no clusters or no kubeconfigs")
-			}
 		case one.Kind != result.KindKubeconfigRotation || one.APIVersion != result.APIVersion:
-			err = fmt.Errorf("it is %s %q, not %s %q or %q", one.APIVersion, one.Kind, result.APIVersion,
-				result.KindKubeconfigRotation, result.KindFleetRotation)
-		case one.Endpoint == "" || one.Files == nil:
-			err = errors.New("it names no endpoint or no files")
+			err = fmt.Errorf("it is %s %q, not %s %q", one.APIVersion, one.Kind, result.APIVersion,
+				result.KindKubeconfigRotation)
+		case one.Clusters == nil || one.Kubeconfigs == nil:
+			err = errors.New("it names no clusters or no kubeconfigs")
 		}
 		if err != nil {
 			return nil, ui.WithHint(ui.Usage(fmt.Errorf("reading the report from %s: %w", one.name, err)),
@@ -73,17 +65,15 @@ func (o *Options) reported(ctx context.Context, issuer *configv1alpha1.Credentia
 	}
 	good := true
 	for _, one := range o.reports {
-		if one.fleet != nil {
-			at, missing, err := o.Session.Endpoint(ctx, issuer, o.request.Namespace, info.Endpoint)
-			if err != nil {
-				return false, err
-			}
-			if missing != "" {
-				o.Session.Progress.Warn("%s", missing)
-			}
-			one.KubeconfigRotation = partOf(one.fleet, at)
+		at, missing, err := o.Session.Endpoint(ctx, issuer, o.request.Namespace, info.Endpoint)
+		if err != nil {
+			return false, err
 		}
-		if problem := one.problem(info.Endpoint, r); problem != "" {
+		if missing != "" {
+			o.Session.Progress.Warn("%s", missing)
+		}
+		bundle := one.partOf(at)
+		if problem := one.problem(bundle, r); problem != "" {
 			good = false
 			done.waits("a better report than %s: %s", one.name, problem)
 			continue
@@ -94,56 +84,52 @@ func (o *Options) reported(ctx context.Context, issuer *configv1alpha1.Credentia
 	return good, nil
 }
 
-// partOf returns the part of a report of --fleet that is about one endpoint, under all of its names. Its CA bundle is
-// what all clusters of the report that are this endpoint have advertised.
-func partOf(fleet *result.FleetRotation, at files.Endpoint) result.KubeconfigRotation {
+// partOf leaves in a report what is about one endpoint, under all of its names. It returns the CA bundle that all
+// clusters of the report which are this endpoint have advertised.
+func (one *report) partOf(at files.Endpoint) result.CABundle {
 	leads := func(server string) bool {
 		where, err := url.Parse(server)
 		return err == nil && at.Leads(files.Trust{Server: server, Host: where.Hostname()})
 	}
-	part := result.KubeconfigRotation{Head: fleet.Head, Endpoint: at.URL, DryRun: fleet.DryRun}
-	for _, cluster := range fleet.Clusters {
+	var bundle result.CABundle
+	for _, cluster := range one.Clusters {
 		if !leads(cluster.Server) || len(cluster.CABundle) == 0 {
 			continue
 		}
-		if part.CABundle == nil {
-			part.CABundle = slices.Clone(cluster.CABundle)
+		if bundle == nil {
+			bundle = slices.Clone(cluster.CABundle)
 		}
-		part.CABundle = slices.DeleteFunc(part.CABundle, func(ca result.CACertificate) bool {
-			return !cluster.CABundle.Has(ca.SHA256)
+		bundle = slices.DeleteFunc(bundle, func(ca result.CACertificate) bool { return !cluster.CABundle.Has(ca.SHA256) })
+	}
+	all := one.Kubeconfigs
+	one.Kubeconfigs = nil
+	for _, kubeconfig := range all {
+		had := len(kubeconfig.Entries) > 0
+		kubeconfig.Entries = slices.DeleteFunc(slices.Clone(kubeconfig.Entries), func(entry result.Entry) bool {
+			return entry.Server != "" && !leads(entry.Server)
 		})
-	}
-	for _, one := range fleet.Kubeconfigs {
-		file := result.File{Path: one.Where, Outcome: one.Outcome, Reason: one.Reason}
-		for _, entry := range one.Entries {
-			if entry.Server == "" || leads(entry.Server) {
-				file.Entries = append(file.Entries, entry)
-			}
+		if had && len(kubeconfig.Entries) == 0 {
+			kubeconfig.Outcome = result.FileUnrelated
 		}
-		if len(one.Entries) > 0 && len(file.Entries) == 0 {
-			file.Outcome = result.FileUnrelated
-		}
-		part.Files = append(part.Files, file)
+		one.Kubeconfigs = append(one.Kubeconfigs, kubeconfig)
 	}
-	return part
+	return bundle
 }
 
 // problem says why a report does not show that it is time for step 3; empty when it does.
-func (one *report) problem(endpoint string, r *rotation.Record) string {
+func (one *report) problem(bundle result.CABundle, r *rotation.Record) string {
 	wanted, _ := certs.ParseBundle([]byte(r.NewCA))
 	count, without := one.Trusting()
 	switch {
 	case one.DryRun:
 		return "it is of a dry run"
-	case !files.SameEndpoint(one.Endpoint, endpoint):
-		return fmt.Sprintf("it is about %s, not %s", one.Endpoint, endpoint)
 	case len(without) > 0:
 		return fmt.Sprintf("%d kubeconfigs have no new CA bundle: %s", len(without), someOf(without))
 	case count == 0:
 		return "no kubeconfig in it leads to the endpoint"
 	}
 	for _, member := range wanted {
-		if !one.CABundle.Has(certs.Fingerprint(member.Raw)) {
+		if !bundle.Has(certs.Fingerprint(member.Raw)) {
 			return "the CA bundle that it tells of lacks the new CA: it was made before step 1, or for another rotation"
 		}
 	}

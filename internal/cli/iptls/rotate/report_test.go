@@ -67,15 +67,9 @@ func TestRotateReports(t *testing.T) {
 	for _, ca := range []*certs.CA{w.CA, w.next} {
 		prints = append(prints, `{"sha256":"`+certs.Fingerprint(ca.Certificate().Raw)+`"}`)
 	}
-	report := func(endpoint string, prints []string, more string) string {
-		return `{"apiVersion":"cli.pinniped.dev/v1","kind":"KubeconfigRotation","endpoint":"` + endpoint + `","caBundle":[` + strings.Join(
-			prints,
-			",",
-		) + `],` + more + `}`
-	}
 	both := "[" + strings.Join(prints, ",") + "]"
 	fleet := func(bundle, kubeconfigs string) string {
-		return `{"apiVersion":"cli.pinniped.dev/v1","kind":"FleetRotation","clusters":[{"server":"` + w.Proxy.URL() +
+		return `{"apiVersion":"cli.pinniped.dev/v1","kind":"KubeconfigRotation","clusters":[{"server":"` + w.Proxy.URL() +
 			`","outcome":"asked","caBundle":` + bundle + `},{"server":"https://other.example.com","outcome":"failed"}],` +
 			`"kubeconfigs":[` + kubeconfigs + `]}`
 	}
@@ -83,33 +77,15 @@ func TestRotateReports(t *testing.T) {
 	has := `{"kind":"cluster","name":"c","outcome":"rotated","server":"` + w.Proxy.URL() + `/"}`
 	lacks := `{"kind":"user","name":"u","outcome":"skipped","code":"ClusterFailed","server":"` + w.Proxy.URL() + `"}`
 	const other = `{"kind":"cluster","name":"d","outcome":"skipped","server":"https://other.example.com"}`
-	const good = `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"current"},{"path":"c","outcome":"unrelated"}]`
 	for _, tt := range []struct {
 		name, report string
 		code         int
 		says         string
 	}{
 		{"nothing", "", 2, "reading the report from stdin"},
-		{"something else", `{"a":1}`, 2, `it is  "", not cli.pinniped.dev/v1 "KubeconfigRotation" or "FleetRotation"`},
-		{"nothing in it", report("", nil, `"files":[]`), 2, "it names no endpoint"},
-		{"a dry run", report(w.Proxy.URL(), prints, `"dryRun":true,`+good), 6, "it is of a dry run"},
-		{"another endpoint", report("https://elsewhere.example.com", prints, good), 6, "it is about " +
-			"https://elsewhere.example.com"},
-		{"a bundle from before", report(w.Proxy.URL(), prints[:1], good), 6, "lacks the new CA"},
-		{
-			"one that failed",
-			report(w.Proxy.URL(), prints, `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"failed"}]`), 6,
-			"1 kubeconfigs have no new CA bundle: b",
-		},
-		{
-			"one that was skipped",
-			report(w.Proxy.URL(), prints, `"files":[{"path":"a","outcome":"rotated"},{"path":"b","outcome":"skipped"}]`), 6,
-			"no new CA bundle: b",
-		},
-		{
-			"none that leads there", report(w.Proxy.URL(), prints, `"files":[{"path":"c","outcome":"unrelated"}]`), 6,
-			"no kubeconfig in it leads to the endpoint",
-		},
+		{"something else", `{"a":1}`, 2, `it is  "", not cli.pinniped.dev/v1 "KubeconfigRotation"`},
+		{"nothing in it", `{"apiVersion":"cli.pinniped.dev/v1","kind":"KubeconfigRotation"}`, 2, "it names no clusters"},
+		{"a dry run", strings.Replace(fleet(both, a(has)), `"clusters"`, `"dryRun":true,"clusters"`, 1), 6, "it is of a dry run"},
 		{
 			"a fleet of other clusters", fleet(`[]`, a(other)), 6,
 			"no kubeconfig in it leads",
@@ -143,7 +119,7 @@ func TestRotateReports(t *testing.T) {
 		code         int
 		says         string
 	}{
-		{"all have it", report(w.Proxy.URL()+"/", prints, good), 0, "says that 2 kubeconfigs have the new CA"},
+		{"all have it", fleet(both, a(has)+`,{"where":"b","outcome":"current","entries":[`+has+`]}`), 0, "says that 2 kubeconfigs have the new CA"},
 	} {
 		w.rotate(t, func(o *Options) {
 			o.Reports, o.Session.In = []string{"-"}, strings.NewReader(tt.report)

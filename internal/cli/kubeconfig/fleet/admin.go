@@ -7,21 +7,26 @@ import (
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/advertised"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Admin is a cluster that is asked with an administrator's kubeconfig.
+// Admin is a source of a CA bundle that needs no trust in what a kubeconfig has: an administrator's kubeconfig, or the
+// user's word.
 type Admin struct {
 	Name string // the file and the context, for people
-	// Connect loads the kubeconfig. It contacts nothing.
-	Connect func() (advertised.Discoverer, error)
+	// Target says where the cluster's clients connect, and what they must trust there.
+	Target func(ctx context.Context) (kubeconfig.Target, error)
+	// Untried is true when nothing is to connect to the endpoint.
+	Untried bool
+	// Optional is true when the cluster is asked at its endpoint if this fails.
+	Optional bool
 }
 
 // askAdmins reads the CredentialIssuers of all clusters for which there is an administrator's kubeconfig.
-func (r *run) askAdmins(ctx context.Context) {
+func (r *run) askAdmins(ctx context.Context) error {
 	asker := asker{
 		Policy:   handed.Policy{Now: r.Now, Expected: r.ExpectedCAs},
 		deadline: r.ClusterTimeout, retries: r.Retries, sleep: r.Sleep,
@@ -36,21 +41,27 @@ func (r *run) askAdmins(ctx context.Context) {
 		started := r.Now()
 		err := asker.again(ctx, &c.Tries, func(ctx context.Context) error { return r.askAdmin(ctx, asker, admins[c], c) })
 		c.Took = r.Now().Sub(started)
-		if c.Outcome, c.Err = ClusterAsked, err; err != nil {
-			c.Outcome = ClusterFailed
+		switch {
+		case err == nil:
+			c.Outcome = ClusterAsked
+		case admins[c].Optional:
+			c.Outcome = ClusterUnrelated
+			r.Progress.Info("%s does not say what its cluster advertises, so that its endpoint is asked: %v", c.Server, err)
+		default:
+			c.Outcome, c.Err = ClusterFailed, err
 		}
 	})
+	if err := over(ctx); err != nil {
+		return err
+	}
+	if r.Only && len(r.admins) == 1 && r.admins[0].Err != nil {
+		return &SourceError{r.admins[0].Err}
+	}
+	return nil
 }
 
 func (r *run) askAdmin(ctx context.Context, asker asker, admin Admin, c *Cluster) error {
-	client, err := admin.Connect()
-	if err != nil {
-		return &refusedError{err}
-	}
-	target, warnings, err := advertised.Target(ctx, client, r.CredentialIssuer, r.Resolve)
-	for _, warning := range warnings {
-		r.Progress.Warn("%s: %s", admin.Name, warning)
-	}
+	target, err := admin.Target(ctx)
 	switch {
 	case errors.Is(err, discovery.ErrForbidden), errors.Is(err, discovery.ErrNotInstalled):
 		return &refusedError{err}
@@ -58,16 +69,40 @@ func (r *run) askAdmin(ctx context.Context, asker asker, admin Admin, c *Cluster
 		return err
 	}
 	if err := asker.Unexpected(target.CABundle); err != nil {
-		return &refusedError{err}
+		return &refusedError{&UnexpectedError{URL: target.URL, Err: err}}
 	}
-	try, err := endpoint.NewClient(&clientcmdapi.Cluster{Server: target.URL}, target.CABundle)
-	if err != nil {
-		return err
-	}
-	defer try.CloseIdleConnections()
-	if err := endpoint.Try(ctx, try, target.URL); err != nil {
-		return fmt.Errorf("connecting to %q with the CA bundle that it advertises: %w", target.URL, err)
+	if !admin.Untried {
+		try, err := endpoint.NewClient(&clientcmdapi.Cluster{Server: target.URL}, target.CABundle)
+		if err != nil {
+			return err
+		}
+		defer try.CloseIdleConnections()
+		if err := endpoint.Try(ctx, try, target.URL); err != nil {
+			return &ConnectError{URL: target.URL, Err: err}
+		}
 	}
 	c.target, c.CABundle = &target, target.CABundle
 	return nil
 }
+
+// UnexpectedError means that a cluster advertises a certificate which is not among Options.ExpectedCAs.
+type UnexpectedError struct {
+	URL string
+	Err error
+}
+
+func (e *UnexpectedError) Error() string {
+	return fmt.Sprintf("the CA bundle for %q: %v", e.URL, e.Err)
+}
+func (e *UnexpectedError) Unwrap() error { return e.Err }
+
+// ConnectError means that there is no connection to an endpoint with the CA bundle that kubeconfigs would get.
+type ConnectError struct {
+	URL string
+	Err error
+}
+
+func (e *ConnectError) Error() string {
+	return fmt.Sprintf("connecting to %q with the CA bundle: %v", e.URL, e.Err)
+}
+func (e *ConnectError) Unwrap() error { return e.Err }

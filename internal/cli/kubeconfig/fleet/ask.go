@@ -111,6 +111,9 @@ func (a asker) tell(ctx context.Context, err error) error {
 	return err
 }
 
+// Permanent marks an error after which another try would end in the same way.
+func Permanent(err error) error { return &refusedError{err} }
+
 // refusedError is permanent: another try would end in the same way.
 type refusedError struct{ error }
 

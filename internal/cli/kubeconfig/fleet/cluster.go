@@ -46,7 +46,7 @@ type Cluster struct {
 	trusts  []kubeconfig.Trust
 	members []member
 	target  *kubeconfig.Target
-	skip    bool // all that leads there was done before this run, or verifies nothing
+	skip    bool // all that leads there verifies nothing
 }
 
 // member is an entry of a kubeconfig that leads to a cluster.
@@ -77,7 +77,7 @@ func group(items []*Item) []*Cluster {
 			if cluster.proxy == "" {
 				cluster.proxy = trust.ProxyURL
 			}
-			if item.done || trust.Insecure || trust.Err != nil {
+			if trust.Insecure || trust.Err != nil {
 				continue
 			}
 			cluster.skip = false

@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"path"
 	"path/filepath"
 	"time"
 
@@ -39,7 +38,7 @@ func (f *Files) List(ctx context.Context) ([]*Item, error) {
 			continue
 		}
 		item := &Item{
-			Kind: kindFile, Shown: file.Path, Name: f.name(file.Path), place: f, Err: file.Err,
+			Kind: kindFile, Shown: file.Path, place: f, Err: file.Err,
 			Missing: errors.Is(file.Err, kubeconfig.ErrDangling),
 		}
 		if item.ID, err = filepath.Abs(file.Path); err != nil {
@@ -74,22 +73,11 @@ func (f *Files) read(item *Item) error {
 	return nil
 }
 
-// name returns the path below the folder that was named, with slashes.
-func (f *Files) name(file string) string {
-	for _, folder := range f.Paths {
-		relative, err := filepath.Rel(folder, file)
-		if err == nil && relative != "." && filepath.IsLocal(relative) {
-			return path.Clean(filepath.ToSlash(relative))
-		}
-	}
-	return filepath.Base(file)
-}
-
 // Update implements Place.
 func (f *Files) Update(ctx context.Context, item *Item, update Update) (*kubeconfig.Rotation, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.LockTimeout)
 	defer cancel()
 	return kubeconfig.UpdateFile(ctx, item.ID, kubeconfig.FileUpdate{
-		Change: update.Change, Before: update.Before, DryRun: update.DryRun, Owner: update.Owner,
+		Change: update.Change, DryRun: update.DryRun,
 	})
 }

@@ -3,13 +3,8 @@ package fleet
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"net/netip"
-	"os"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,26 +16,18 @@ import (
 
 // Options say what Run does.
 type Options struct {
-	Places []Place
-	Into   Destination // nil: items are changed where they are
-	// IntoPlace, if set, is changed instead of Places: what leads there to a cluster of Places gets its CA bundle,
-	// whatever it trusts now. Trust comes from the kubeconfigs in Places.
-	IntoPlace Place
-	Contexts  []string // see Files.Contexts
-	Admins    []Admin
-	// CredentialIssuer is the name of the CredentialIssuers that admins read; empty for the only one.
-	CredentialIssuer string
-	Resolve          func(ctx context.Context, host string) ([]netip.Addr, error)
-	Roots            *x509.CertPool // the system roots; nil for those of this machine
+	Places   []Place
+	Contexts []string // see Files.Contexts
+	Admins   []Admin
+	// Only is true when what leads to other clusters than those of Admins stays as it is.
+	Only  bool
+	Roots *x509.CertPool // the system roots; nil for those of this machine
 
 	Concurrency    int
 	ClusterTimeout time.Duration // for all tries of one cluster
 	Retries        int
-	MaxFailures    int // clusters and kubeconfigs that may fail; 0 for any number
 	ExpectedCAs    []string
-	AllowOlder     bool
 	DryRun         bool
-	Journal        *Journal
 	Progress       *ui.Progress
 	Now            func() time.Time
 	Sleep          func(context.Context, time.Duration)
@@ -51,7 +38,6 @@ type Result struct {
 	Clusters []*Cluster
 	Items    []*ItemResult
 	DryRun   bool
-	Resumed  bool // a run that was interrupted
 	Started  time.Time
 	Took     time.Duration
 }
@@ -81,19 +67,11 @@ const (
 // CodeClusterFailed is the code of entries whose cluster could not be asked.
 const CodeClusterFailed kubeconfig.SkipCode = "ClusterFailed"
 
-// TooManyError means that more has failed than MaxFailures.
-type TooManyError struct {
-	Failures, Max int
-	Untouched     bool // no kubeconfig was changed
-}
+// SourceError means that the only source of CA bundles could not be asked. Nothing was changed.
+type SourceError struct{ Err error }
 
-func (e *TooManyError) Error() string {
-	text := fmt.Sprintf("stopped after %d failures (--max-failures %d)", e.Failures, e.Max)
-	if e.Untouched {
-		text += "; no kubeconfig was changed"
-	}
-	return text
-}
+func (e *SourceError) Error() string { return e.Err.Error() }
+func (e *SourceError) Unwrap() error { return e.Err }
 
 // run is one run.
 type run struct {
@@ -101,7 +79,6 @@ type run struct {
 	items    []*Item
 	clusters []*Cluster
 	admins   []*Cluster // by the administrators' kubeconfigs
-	failures atomic.Int64
 	result   *Result
 }
 
@@ -119,9 +96,6 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	err := r.run(ctx)
 	r.report()
 	r.result.Took = o.Now().Sub(r.result.Started)
-	if err == nil {
-		err = o.Journal.finish()
-	}
 	return r.result, err
 }
 
@@ -133,82 +107,41 @@ func (r *run) run(ctx context.Context) error {
 		}
 		r.items = append(r.items, items...)
 	}
-	if err := r.resume(ctx); err != nil {
-		return err
-	}
 	r.clusters = group(r.items)
-	if err := r.askAll(ctx); err != nil {
-		return err
-	}
-	targets := r.targets()
-	if r.IntoPlace != nil {
-		items, err := r.IntoPlace.List(ctx)
-		if err != nil {
+	if slices.ContainsFunc(r.items, func(item *Item) bool { return item.Err == nil }) {
+		if err := r.askAll(ctx); err != nil {
 			return err
 		}
-		targets = r.targetsFor(items)
-		r.items = items
 	}
-	return r.changeAll(ctx, targets)
-}
-
-// resume marks what an interrupted run has finished, and removes what it has left behind.
-func (r *run) resume(ctx context.Context) error {
-	if r.Journal == nil || r.Journal.Interrupted == "" || r.DryRun {
-		return nil
-	}
-	r.result.Resumed = true
-	written := map[string]string{}
-	for _, one := range r.Journal.items() {
-		if one.item.Kind == kindFile {
-			written[one.item.ID] = one.after
-		}
-	}
-	done := 0
-	for _, item := range r.items {
-		if item.Kind != kindFile {
-			continue
-		}
-		r.clear(ctx, item)
-		content, err := os.ReadFile(item.ID)
-		if item.done = err == nil && hashOf(content) == written[item.ID]; item.done {
-			done++
-		}
-	}
-	r.Progress.Info("Going on with the run that was interrupted: %d of %d kubeconfigs are done", done, len(r.items))
-	return nil
-}
-
-// clear removes what was left behind by the process that was killed.
-func (r *run) clear(ctx context.Context, item *Item) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	if err := kubeconfig.ClearLeftovers(ctx, item.ID, r.Journal.Owner(), r.Journal.dead); err != nil {
-		r.Progress.Warn("clearing up after the run that was interrupted: %v", err)
-	}
+	return r.changeAll(ctx, r.targets())
 }
 
 // askAll finds out what the clusters advertise: first by the administrators' kubeconfigs, then, what is left, at their
 // endpoints.
 func (r *run) askAll(ctx context.Context) error {
-	r.askAdmins(ctx)
+	if err := r.askAdmins(ctx); err != nil {
+		return err
+	}
 	var left []*Cluster
 	for _, cluster := range r.clusters {
 		switch {
 		case cluster.skip:
 			cluster.Outcome = ClusterAsked
-		case !r.claimed(cluster):
+		case r.claimed(cluster):
+		case r.Only:
+			cluster.Outcome = ClusterUnrelated
+		default:
 			left = append(left, cluster)
 		}
 	}
 	asker := asker{
 		Policy: handed.Policy{
-			Now: r.Now, Roots: r.Roots, AllowOlder: r.AllowOlder, Expected: r.ExpectedCAs,
+			Now: r.Now, Roots: r.Roots, AllowOlder: len(r.ExpectedCAs) > 0, Expected: r.ExpectedCAs,
 		},
 		deadline: r.ClusterTimeout, retries: r.Retries, sleep: r.Sleep,
 	}
 	r.each(ctx, left, "clusters asked", asker.ask)
-	return r.over(ctx, true)
+	return over(ctx)
 }
 
 // claimed takes over what an administrator's kubeconfig told about a cluster.
@@ -227,13 +160,11 @@ func (r *run) claimed(cluster *Cluster) bool {
 	return false
 }
 
-// each calls ask for clusters, a few at a time, and shows how far that is. It stops when too much has failed.
+// each calls ask for clusters, a few at a time, and shows how far that is.
 func (r *run) each(ctx context.Context, clusters []*Cluster, what string, ask func(context.Context, *Cluster)) {
 	if len(clusters) == 0 {
 		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	bar := r.Progress.Bar(len(clusters), r.Concurrency, what)
 	defer bar.End()
 	var group errgroup.Group
@@ -250,27 +181,16 @@ func (r *run) each(ctx context.Context, clusters []*Cluster, what string, ask fu
 				return nil
 			}
 			bar.Step(failed)
-			if failed && r.failed() {
-				cancel()
-			}
 			return nil
 		})
 	}
 	_ = group.Wait()
 }
 
-// failed counts one more failure, and says whether these are too many.
-func (r *run) failed() bool {
-	return int(r.failures.Add(1)) > r.MaxFailures && r.MaxFailures > 0
-}
-
 // over returns an error when the run has to end.
-func (r *run) over(ctx context.Context, untouched bool) error {
+func over(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("rotating kubeconfigs: %w", err)
-	}
-	if n := int(r.failures.Load()); n > r.MaxFailures && r.MaxFailures > 0 {
-		return &TooManyError{Failures: n, Max: r.MaxFailures, Untouched: untouched}
 	}
 	return nil
 }
@@ -278,40 +198,23 @@ func (r *run) over(ctx context.Context, untouched bool) error {
 // changeAll changes the items.
 func (r *run) changeAll(ctx context.Context, targets [][]kubeconfig.Target) error {
 	results := make([]*ItemResult, len(r.items))
-	ctx2, cancel := context.WithCancel(ctx)
-	defer cancel()
 	bar := r.Progress.Bar(len(r.items), max(len(r.items)/10, 100), "kubeconfigs done")
 	defer bar.End()
 	var group errgroup.Group
 	group.SetLimit(min(r.Concurrency, 16))
-	var mu sync.Mutex
-	var stopped error
 	for i, item := range r.items {
 		group.Go(func() error {
-			if ctx2.Err() != nil {
+			if ctx.Err() != nil {
 				return nil
 			}
-			one, err := r.change(ctx2, item, targets[i])
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil && stopped == nil { // the journal cannot be written: nothing more may be changed
-				stopped = err
-				cancel()
-			}
-			results[i] = one
-			bar.Step(one.Outcome == Failed)
-			if one.Outcome == Failed && r.failed() {
-				cancel()
-			}
+			results[i] = r.change(ctx, item, targets[i])
+			bar.Step(results[i].Outcome == Failed)
 			return nil
 		})
 	}
 	_ = group.Wait()
 	r.result.Items = results
-	if stopped != nil {
-		return stopped
-	}
-	return r.over(ctx, false)
+	return over(ctx)
 }
 
 // targets returns, for each item, what its entries may get.
@@ -337,83 +240,26 @@ func (r *run) targets() [][]kubeconfig.Target {
 	return all
 }
 
-// targetsFor returns what the entries of items may get that are not those from which trust comes: the CA bundle of
-// every cluster which at least one kubeconfig in Places verifies.
-func (r *run) targetsFor(items []*Item) [][]kubeconfig.Target {
-	var proven []kubeconfig.Target
-	for _, admin := range r.admins {
-		if admin.Outcome == ClusterAsked {
-			proven = append(proven, *admin.target)
-		}
-	}
-	for _, cluster := range r.clusters {
-		if cluster.target == nil {
-			continue
-		}
-		if slices.ContainsFunc(cluster.trusts, func(t kubeconfig.Trust) bool { return cluster.target.Accepts(t) == nil }) {
-			target := *cluster.target
-			target.Accepts = nil
-			proven = append(proven, target)
-		}
-	}
-	all := make([][]kubeconfig.Target, len(items))
-	for i := range all {
-		all[i] = proven
-	}
-	return all
-}
-
-var errJournal = errors.New("the journal cannot be written")
-
-// change changes one item. The error means that nothing more may be changed.
-func (r *run) change(ctx context.Context, item *Item, targets []kubeconfig.Target) (*ItemResult, error) {
-	result := &ItemResult{Item: item}
+// change changes one item.
+func (r *run) change(ctx context.Context, item *Item, targets []kubeconfig.Target) *ItemResult {
 	switch {
 	case item.Missing: // what is not there cannot be used either
-		result.Outcome, result.Err = Skipped, item.Err
-		return result, nil
+		return &ItemResult{Item: item, Outcome: Skipped, Err: item.Err}
 	case item.Err != nil:
-		result.Outcome, result.Err = Failed, item.Err
-		return result, nil
-	case item.done:
-		result.Outcome = Current
-		return result, nil
+		return &ItemResult{Item: item, Outcome: Failed, Err: item.Err}
 	}
-	written := false
-	update := Update{
-		DryRun: r.DryRun || r.Into != nil, Owner: r.Journal.Owner(),
+	rotation, err := item.place.Update(ctx, item, Update{DryRun: r.DryRun,
 		Change: func(content []byte) (*kubeconfig.Rotation, error) {
 			rotation, err := rotateContexts(content, r.Contexts, targets)
 			if err != nil || item.Kind != kindFile {
 				return rotation, err
 			}
 			return rotation, kubeconfig.LookIntoCAFiles(item.ID, content, rotation, targets...)
-		},
-		Before: func(content []byte, made *kubeconfig.Rotation) error {
-			if err := r.Journal.intent(item, content, made); err != nil {
-				return fmt.Errorf("%w: %w", errJournal, err)
-			}
-			written = true
-			return nil
-		},
-	}
-	rotation, err := item.place.Update(ctx, item, update)
-	if err == nil && written {
-		if err := r.Journal.note(recordDone, item); err != nil {
-			return r.outcome(item, rotation), fmt.Errorf("%w: %w", errJournal, err)
-		}
-	}
-	if err == nil && r.Into != nil && !r.DryRun {
-		err = r.Into.Put(ctx, item, rotation.Content)
-	}
+		}})
 	if err != nil {
-		result.Outcome, result.Err = Failed, err
-		if errors.Is(err, errJournal) {
-			return result, err
-		}
-		return result, nil
+		return &ItemResult{Item: item, Outcome: Failed, Err: err}
 	}
-	return r.outcome(item, rotation), nil
+	return r.outcome(item, rotation)
 }
 
 // outcome sums up what was done with an item, its clusters that could not be asked included.
@@ -463,7 +309,7 @@ func (r *run) clusterOf(trust kubeconfig.Trust) *Cluster {
 func (r *run) report() {
 	r.result.Clusters = r.clusters
 	for _, admin := range r.admins {
-		if admin.Outcome != ClusterAsked { // the others are told with the clusters that they stand for
+		if admin.Outcome != ClusterAsked && admin.Outcome != ClusterUnrelated { // the others are told with the clusters that they stand for
 			r.result.Clusters = append(r.result.Clusters, admin)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 type Place interface {
 	// List returns what is there. It changes nothing.
 	List(ctx context.Context) ([]*Item, error)
-	// Update changes one of the items that List has returned, or that the journal names. See Update.
+	// Update changes one of the items that List has returned. See Update.
 	Update(ctx context.Context, item *Item, update Update) (*kubeconfig.Rotation, error)
 }
 
@@ -18,11 +18,7 @@ type Place interface {
 // program changes the item at the same time, or when DryRun is set.
 type Update struct {
 	Change func(content []byte) (*kubeconfig.Rotation, error)
-	// Before is called just before the item is written. It may be nil.
-	Before func(content []byte, made *kubeconfig.Rotation) error
 	DryRun bool
-	// Owner names this run, in locks.
-	Owner string
 }
 
 // Item is one kubeconfig.
@@ -33,15 +29,12 @@ type Item struct {
 	ID string
 	// Shown is what people read: the path as they gave it, or the Secret.
 	Shown string
-	// Name is what a file with the kubeconfig is called by --into.
-	Name string
 	// Err says why the item cannot be read. Missing is true when it is none to be rotated either.
 	Err     error
 	Missing bool
 
 	place  Place
 	trusts []kubeconfig.Trust
-	done   bool // by a run before this one, which was interrupted
 	secret *secretItem
 }
 

@@ -110,7 +110,7 @@ func (s *Secrets) List(ctx context.Context) ([]*Item, error) {
 func (s *Secrets) item(secret *corev1.Secret, key string) *Item {
 	id := secret.Namespace + "/" + secret.Name + "/" + key
 	item := &Item{
-		Kind: s.Format.Kind(), ID: id, place: s, Name: secret.Namespace + "/" + secret.Name + ".yaml",
+		Kind: s.Format.Kind(), ID: id, place: s,
 		Shown:  fmt.Sprintf("Secret %s/%s (%s)", secret.Namespace, secret.Name, s.Format.Kind()),
 		secret: &secretItem{secret.Namespace, secret.Name, key},
 	}
@@ -182,13 +182,6 @@ func (s *Secrets) list(ctx context.Context, path, resource, selector string, eac
 // others stay, and nothing is written if somebody has changed or replaced it since it was read.
 func (s *Secrets) Update(ctx context.Context, item *Item, update Update) (*kubeconfig.Rotation, error) {
 	at := item.secret
-	if at == nil { // from the journal
-		parts := strings.SplitN(item.ID, "/", 3)
-		if len(parts) != 3 {
-			return nil, fmt.Errorf("%q names no key of a Secret", item.ID)
-		}
-		at = &secretItem{parts[0], parts[1], parts[2]}
-	}
 	doing := fmt.Sprintf("changing Secret %s/%s", at.namespace, at.name)
 	for try := 1; ; try++ {
 		rotation, err := s.update(ctx, at, update)
@@ -222,11 +215,6 @@ func (s *Secrets) update(ctx context.Context, at *secretItem, update Update) (*k
 	data, err := s.Format.Write(&secret, at.key, rotation.Content)
 	if err != nil {
 		return nil, err
-	}
-	if update.Before != nil {
-		if err := update.Before(content, rotation); err != nil {
-			return nil, err
-		}
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": secret.UID, "resourceVersion": secret.ResourceVersion},

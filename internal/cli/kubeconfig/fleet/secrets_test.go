@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -134,18 +133,10 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 
-	journal := filepath.Join(t.TempDir(), "journal")
 	o := options()
 	o.Places = []Place{m.place(t, "capi", ""), m.place(t, "argocd", "", "east"), m.place(t, "flux", "", "east")}
-	var err error
-	if o.Journal, err = OpenJournal(journal, true, time.Now); err != nil {
-		t.Fatal(err)
-	}
 	result, err := Run(t.Context(), o)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Journal.Close(); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -201,64 +192,11 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("of Argo CD (-want +got):\n%s\n%s", diff, content)
 	}
 
-	if o.Journal, err = OpenJournal(journal, false, time.Now); err != nil {
-		t.Fatal(err)
-	}
-	if result, err = Undo(
-		t.Context(),
-		o,
-		func(kind string) (Place, error) { return m.place(t, kind, ""), nil },
-	); err != nil ||
-		len(result.Items) != 5 {
-		t.Errorf("undo: %d, %v", len(result.Items), err)
-	}
-	if err := o.Journal.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if string(m.get(t, "east", "one-kubeconfig").Data["value"]) != before ||
-		string(m.get(t, "east", "tenant").Data["kube"]) != before {
-		t.Error("undo did not take everything back")
-	}
-	if content := m.get(t, "east", "argo").Data["config"]; bytes.Contains(content, []byte(next)) ||
-		!bytes.Contains(content, []byte(old)) {
-		t.Errorf("undo left Argo CD with %s", content)
-	}
-
 	some, err := m.place(t, "capi", "team=two", "west").List(t.Context())
 	if err != nil || len(some) != 1 || some[0].ID != "west/two-kubeconfig/value" {
 		t.Errorf("by label and namespace: %+v, %v", some, err)
 	}
-	m.into(t, p)
 	m.guarded(t, p)
-}
-
-// into shows that trust of a file is handed on to Secrets that are too old to verify the cluster themselves.
-func (m *management) into(t *testing.T, p *proxy) {
-	t.Helper()
-	stale := login(p.URL, newCA(t, "stale", time.Now()).CertPEM())
-	m.create(t, "west", "three-kubeconfig", clusterAPIType, map[string]string{clusterAPILabel: "three", "team": "three"},
-		map[string]string{"value": stale})
-	run := func(bundle []byte) (*Result, string) {
-		o := options(write(t, filepath.Join(t.TempDir(), "mine"), login(p.URL, bundle)))
-		o.IntoPlace = m.place(t, "capi", "team=three", "west")
-		result, err := Run(t.Context(), o)
-		if err != nil || len(result.Items) != 1 {
-			t.Fatalf("%+v, %v", result, err)
-		}
-		if got := read(t, o.Places[0].(*Files).Paths[0]); got != login(p.URL, bundle) {
-			t.Error("the file that trust comes from was changed")
-		}
-		return result, string(m.get(t, "west", "three-kubeconfig").Data["value"])
-	}
-	if result, got := run(
-		newCA(t, "other", time.Now()).CertPEM(),
-	); got != stale ||
-		result.Clusters[0].Outcome != ClusterFailed {
-		t.Errorf("without trust the Secret became\n%s", got)
-	}
-	if result, got := run(p.old.CertPEM()); got != login(p.URL, p.both()) || result.Items[0].Outcome != Rotated {
-		t.Errorf("%s: the Secret became\n%s", result.Items[0].Outcome, got)
-	}
 }
 
 // guarded shows that nothing is overwritten that somebody else writes at the same time, and nothing made that somebody
@@ -270,31 +208,32 @@ func (m *management) guarded(t *testing.T, p *proxy) {
 	if err != nil || len(items) != 1 {
 		t.Fatal(items, err)
 	}
-	target := kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: p.URL}, CABundle: p.both()}
+	target := kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: p.URL}, CABundle: p.old.CertPEM()}
 	secrets := m.client.CoreV1().Secrets("west")
 	times := 0
-	update := Update{
-		Change: func(content []byte) (*kubeconfig.Rotation, error) { return kubeconfig.Rotate(content, target) },
-		Before: func([]byte, *kubeconfig.Rotation) error {
-			if times++; times > 1 {
-				return nil
-			}
+	update := Update{Change: func(content []byte) (*kubeconfig.Rotation, error) {
+		if times++; times == 1 {
 			secret := m.get(t, "west", "two-kubeconfig")
 			secret.Data["value"] = bytes.Replace(secret.Data["value"], []byte("# a comment"), []byte("# theirs"), 1)
-			_, err := secrets.Update(context.WithoutCancel(t.Context()), secret, metav1.UpdateOptions{})
-			return err
-		},
-	}
+			if _, err := secrets.Update(context.WithoutCancel(t.Context()), secret, metav1.UpdateOptions{}); err != nil {
+				return nil, err
+			}
+		}
+		return kubeconfig.Rotate(content, target)
+	}}
 	if _, err := place.Update(t.Context(), items[0], update); err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Replace(login(p.URL, p.both()), "# a comment", "# theirs", 1)
+	want := strings.Replace(login(p.URL, p.old.CertPEM()), "# a comment", "# theirs", 1)
 	if got := string(m.get(t, "west", "two-kubeconfig").Data["value"]); got != want || times != 2 {
 		t.Errorf("after %d tries it is\n%s", times, got)
 	}
 	target.CABundle = p.new.CertPEM()
-	update.Before = func([]byte, *kubeconfig.Rotation) error {
-		return secrets.Delete(t.Context(), "two-kubeconfig", metav1.DeleteOptions{})
+	update.Change = func(content []byte) (*kubeconfig.Rotation, error) {
+		if err := secrets.Delete(t.Context(), "two-kubeconfig", metav1.DeleteOptions{}); err != nil {
+			return nil, err
+		}
+		return kubeconfig.Rotate(content, target)
 	}
 	if _, err := place.Update(t.Context(), items[0], update); !apierrors.IsNotFound(err) {
 		t.Errorf("of a deleted Secret the error is %v", err)

@@ -1,31 +1,31 @@
 package kubeconfig
 
 import (
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"strings"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig/fleet"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/ui/junit"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// fleetResult is the result as it is printed for programs.
-func fleetResult(done *fleet.Result) *result.FleetRotation {
-	all := &result.FleetRotation{
-		DryRun: done.DryRun, Resumed: done.Resumed,
-		Clusters: []result.FleetCluster{}, Kubeconfigs: []result.FleetKubeconfig{},
+// resultOf is the result as it is printed for programs.
+func resultOf(done *fleet.Result) *result.KubeconfigRotation {
+	all := &result.KubeconfigRotation{
+		DryRun:   done.DryRun,
+		Clusters: []result.RotatedCluster{}, Kubeconfigs: []result.RotatedKubeconfig{},
 	}
 	for _, cluster := range done.Clusters {
-		one := result.FleetCluster{
-			Server: cluster.Server, Outcome: result.FleetClusterOutcome(cluster.Outcome), Kubeconfigs: cluster.Items(),
+		one := result.RotatedCluster{
+			Server: cluster.Server, Outcome: result.ClusterOutcome(cluster.Outcome), Kubeconfigs: cluster.Items(),
 			Tries: cluster.Tries, Milliseconds: int(cluster.Took.Milliseconds()),
 		}
 		if cluster.Tries > 0 {
-			one.Source = result.FleetSource(cluster.Source)
+			one.Source = result.BundleSource(cluster.Source)
 		}
 		if cluster.Outcome == fleet.ClusterAsked && cluster.Tries > 0 {
 			one.CABundle = result.BundleOf(cluster.CABundle)
@@ -40,7 +40,7 @@ func fleetResult(done *fleet.Result) *result.FleetRotation {
 	}
 	sum := &all.Summary
 	for _, item := range done.Items {
-		one := result.FleetKubeconfig{
+		one := result.RotatedKubeconfig{
 			Where: item.Item.Shown, Outcome: result.FileOutcome(item.Outcome), Entries: entriesOf(item.Entries),
 			Added: addedBy(item.Changes),
 		}
@@ -75,9 +75,9 @@ func withoutTrust(done *fleet.Result) int {
 	return count
 }
 
-// fleetText is a table of what needs attention: clusters that failed, and kubeconfigs that are not as they should be.
+// textOfRotation is a table of what needs attention: clusters that failed, and kubeconfigs that are not as they should be.
 // Before them stands who is trusted now and was not before.
-func fleetText(done *result.FleetRotation) ([]byte, error) {
+func textOfRotation(done *result.KubeconfigRotation) ([]byte, error) {
 	var out strings.Builder
 	var rows [][]string
 	for _, cluster := range done.Clusters {
@@ -102,7 +102,7 @@ func fleetText(done *result.FleetRotation) ([]byte, error) {
 			outcome = "would be rotated"
 		}
 		if one.Outcome != result.FileUnrelated {
-			rows = append(rows, []string{one.Where, outcome, detail(result.File{Reason: one.Reason, Entries: one.Entries})})
+			rows = append(rows, []string{one.Where, outcome, detail(one)})
 		}
 	}
 	if err := addedTable(&out, done.DryRun, added); err != nil || len(rows) == 0 {
@@ -113,7 +113,7 @@ func fleetText(done *result.FleetRotation) ([]byte, error) {
 }
 
 // sum is one sentence about the numbers.
-func sum(done *result.FleetRotation) string {
+func sum(done *result.KubeconfigRotation) string {
 	s := done.Summary
 	var parts []string
 	for _, one := range []struct {
@@ -141,58 +141,73 @@ func sum(done *result.FleetRotation) string {
 	return text + fmt.Sprintf("; %s", (time.Duration(s.Milliseconds)*time.Millisecond).Round(100*time.Millisecond))
 }
 
-// fleetJUnit has a suite of clusters and one of kubeconfigs. A kubeconfig that has not what its cluster advertises is a
-// failure; what was not reached, or is not to be rotated, is skipped.
-func fleetJUnit(done *result.FleetRotation) ([]byte, error) {
-	clusters, files := junit.Suite{Name: "clusters"}, junit.Suite{Name: "kubeconfigs"}
-	for _, one := range done.Clusters {
-		made := junit.Case{
-			Name:    one.Server,
-			Seconds: fmt.Sprintf("%.3f", float64(one.Milliseconds)/1000),
-		}
-		switch one.Outcome {
-		case "failed":
-			made.Failure = &junit.Message{Message: one.Reason}
-		case "notAsked":
-			made.Skipped = &junit.Message{Message: "the command ended before its turn"}
-		case "unrelated":
-			made.Skipped = &junit.Message{Message: "it is no impersonation proxy"}
-		}
-		clusters.Add(made)
+// entriesOf returns the entries as they are printed.
+func entriesOf(entries []kubeconfig.Entry) []result.Entry {
+	var all []result.Entry
+	for _, e := range entries {
+		all = append(all, result.Entry{
+			Kind: result.EntryKind(e.Kind), Name: e.Name, Outcome: result.FileOutcome(e.Outcome), Code: string(e.Code),
+			Reason: e.Reason,
+		})
 	}
-	for _, one := range done.Kubeconfigs {
-		made := junit.Case{Name: one.Where, Out: addedText(one.Added, done.DryRun)}
-		said := detail(result.File{Reason: one.Reason, Entries: one.Entries})
-		switch one.Outcome {
-		case result.FileFailed:
-			made.Failure = &junit.Message{Message: said}
-		case result.FileNotDone:
-			made.Skipped = &junit.Message{Message: "the command ended before its turn"}
-		case result.FileUnrelated:
-			made.Skipped = &junit.Message{Message: "nothing in it leads to an impersonation proxy"}
-		default:
-			for _, entry := range one.Entries {
-				if entry.Code == string(kubeconfig.SkipNotAccepted) || entry.Code == string(fleet.CodeClusterFailed) {
-					made.Failure = &junit.Message{Message: said}
-				}
-			}
-			if made.Failure == nil && one.Outcome == result.FileSkipped {
-				made.Skipped = &junit.Message{Message: said}
-			}
-		}
-		files.Add(made)
-	}
-	return junit.Encode("pinniped kubeconfig rotate", clusters, files)
+	return all
 }
 
-// writeJUnit writes the report into a file.
-func writeJUnit(path string, done *result.FleetRotation) error {
-	text, err := fleetJUnit(done)
-	if err == nil {
-		err = os.WriteFile(path, text, 0o644) //nolint:gosec // a report is for everybody
+// detail names the entries, and says why some are left alone.
+func detail(one result.RotatedKubeconfig) string {
+	if one.Reason != "" {
+		return one.Reason
 	}
-	if err != nil {
-		return fmt.Errorf("writing the JUnit report: %w", err)
+	var parts []string
+	for _, entry := range one.Entries {
+		part := fmt.Sprintf("%s %q", entry.Kind, entry.Name)
+		if entry.Reason != "" {
+			part += " left alone: " + entry.Reason
+		}
+		parts = append(parts, part)
 	}
-	return nil
+	return strings.Join(parts, ", ")
+}
+
+// report prints the result and says what the numbers are. It returns err, or an error if something has failed.
+func (o *RotateOptions) report(done *fleet.Result, err error) error {
+	shown := resultOf(done)
+	o.progress.Info("%s", sum(shown))
+	switch failed, without := shown.Summary.Failed, withoutTrust(done); {
+	case err != nil:
+		err = ui.WithHint(err, "run the same command again: what is done already stays")
+	case failed > 0 && len(done.Items) == 1:
+		err = explainFile(done.Items[0].Err)
+	case failed > 0:
+		err = ui.WithHint(fmt.Errorf("%d of %d kubeconfigs could not be rotated", failed, len(done.Items)),
+			"the result names the reasons; the others are done, and running the command again does no harm")
+	case without > 0:
+		err = ui.WithHint(
+			fmt.Errorf("%d of %d kubeconfigs did not get what their clusters advertise", without, len(done.Items)),
+			"the result names the reasons; --admin-kubeconfig helps where an endpoint does not publish its trust bundle")
+	case shown.Summary.ClustersFailed > 0:
+		err = fmt.Errorf("%d of %d clusters could not be asked", shown.Summary.ClustersFailed, len(done.Clusters))
+	case shown.Summary.Unrelated == len(done.Items):
+		o.progress.Warn("no kubeconfig here leads to %s", o.leadsTo())
+	}
+	return result.Print(o.Out, o.Output, shown, err, func() ([]byte, error) { return textOfRotation(shown) })
+}
+
+// leadsTo names what kubeconfigs are searched for.
+func (o *RotateOptions) leadsTo() string {
+	if o.Endpoint != "" {
+		return o.Endpoint
+	}
+	return "an impersonation proxy"
+}
+
+// explainFile adds to the error about one kubeconfig what to do.
+func explainFile(err error) error {
+	switch {
+	case errors.Is(err, kubeconfig.ErrDamaged):
+		return ui.WithHint(err, "fix the file first; nothing was written")
+	case errors.Is(err, kubeconfig.ErrNotKubeconfig), errors.Is(err, fs.ErrNotExist):
+		return ui.WithHint(err, "name kubeconfigs, or folders in which they are")
+	}
+	return err
 }
