@@ -17,7 +17,7 @@ import (
 func TestOutputIsTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	others := map[string]string{ // what some commands have besides
-		"pinniped migrate check":     ` "commands"`,
+		"pinniped migrate check": ` "commands"`,
 	}
 	needed := map[string][]string{ // without which a command refuses something else first
 		"pinniped ip-tls set":        {"--secret", "s"},
