@@ -27,6 +27,7 @@ type SetOptions struct {
 	Cert, Key       string // paths, or "-" for stdin: what goes into the Secret
 	OverwriteSecret bool
 	Mode            string // of the proxy; empty: as it is
+	ServiceType     string // of the Service in front of it; empty: as it is
 
 	request plan.Request
 	files   *keyPair       // nil without --cert
@@ -41,7 +42,7 @@ type SetOptions struct {
 func NewSetCommand(f *factory.Factory) *cobra.Command {
 	o := &SetOptions{Session: session.New(f)}
 	cmd := &cobra.Command{
-		Use:   "set --secret [NAMESPACE/]NAME | --mode MODE",
+		Use:   "set --secret [NAMESPACE/]NAME | --mode MODE | --service-type TYPE",
 		Short: "Put the certificate in a Secret in front of the impersonation proxy",
 		Long: `Put the certificate in a Secret in front of the impersonation proxy. NAME is a Secret of the agent's
 namespace; one of another namespace is NAMESPACE/NAME, and its owner must permit that ("pinniped ip-tls delegate").
@@ -68,6 +69,9 @@ A proxy that is switched off ("mode: disabled", or "auto" in a cluster that show
 the change is made, and the command ends with exit code 7. "ip-tls set --mode enabled" switches it on with the certificate
 that is configured.
 
+--service-type says how clients reach the proxy: through a load balancer of the cloud, inside the cluster, or, with None, in
+a way that the agent does not know; then --external-endpoint names the address.
+
 Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check or because somebody else has changed
 the same meanwhile, 4 not permitted by the cluster, 5 did not take effect in time, 7 done, but the impersonation proxy
 is switched off, 124 timed out before anything was changed, 130 interrupted.`,
@@ -84,6 +88,9 @@ is switched off, 124 timed out before anything was changed, 130 interrupted.`,
 
   # Switch the proxy on, with what is configured
   pinniped ip-tls set --mode enabled
+
+  # The cluster has no load balancer: an ingress passes TLS through to the Service
+  pinniped ip-tls set --service-type ClusterIP
 
   # Only look at what would happen
   pinniped ip-tls set --secret proxy-tls --ca-bundle company-ca.pem --dry-run --diff
@@ -110,7 +117,11 @@ is switched off, 124 timed out before anything was changed, 130 interrupted.`,
 		"with --cert, also overwrite a Secret that cert-manager or another program looks after")
 	flags.StringVar(&o.Mode, "mode", "", `when the impersonation proxy runs: "enabled", "auto" or "disabled" `+
 		`(default: as it is)`)
-	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"mode": factory.CompleteValues(modes()...)})
+	flags.StringVar(&o.ServiceType, "service-type", "", `Service in front of the impersonation proxy: "LoadBalancer", `+
+		`"ClusterIP" or "None" (default: as it is)`)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"mode": factory.CompleteValues(modes()...), "service-type": factory.CompleteValues(serviceTypes()...),
+	})
 	o.Certificate.AddFlags(cmd, "Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
 		"(required)",
 		`CA bundle to advertise to clients: a PEM file, or "-" for stdin (default: what the CredentialIssuer has, `+
@@ -128,9 +139,17 @@ func modes() []string {
 	}
 }
 
+// serviceTypes are the values of --service-type.
+func serviceTypes() []string {
+	return []string{
+		string(configv1alpha1.ServiceTypeLoadBalancer), string(configv1alpha1.ServiceTypeClusterIP),
+		string(configv1alpha1.ServiceTypeNone),
+	}
+}
+
 // Validate checks the flags before anything is read.
 func (o *SetOptions) Validate() error {
-	if o.Certificate.Secret == "" && !o.modeOnly() {
+	if o.Certificate.Secret == "" && !o.withoutCertificate() {
 		hint := "name the Secret with the certificate: --secret proxy-tls"
 		if o.Cert != "" {
 			hint = "name the Secret to write the certificate into, a new one or one that is there: --secret proxy-tls"
@@ -155,6 +174,11 @@ func (o *SetOptions) Validate() error {
 			return err
 		}
 	}
+	if o.ServiceType != "" {
+		if err := factory.CheckOneOf("service-type", o.ServiceType, serviceTypes()...); err != nil {
+			return err
+		}
+	}
 	return o.Certificate.Validate()
 }
 
@@ -169,6 +193,7 @@ func (o *SetOptions) Complete() error {
 	}
 	o.request.Serve = true
 	o.request.Mode = configv1alpha1.ImpersonationProxyMode(o.Mode)
+	o.request.ServiceType = configv1alpha1.ImpersonationProxyServiceType(o.ServiceType)
 	if o.files, err = o.readKeyPair(); err != nil {
 		return err
 	}
@@ -203,7 +228,7 @@ func (o *SetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.Cr
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyTimeout)
 	defer cancel()
-	if o.modeOnly() {
+	if o.withoutCertificate() {
 		return Merge(ctx, o.Session.Cluster, p, o.Flags.DryRun)
 	}
 	if err := o.applySecret(ctx, p); err != nil {
@@ -296,8 +321,8 @@ func (o *SetOptions) Name() string { return "set" }
 
 // Evaluate gathers and decides.
 func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error) {
-	if o.modeOnly() {
-		return o.evaluateMode(ctx, first)
+	if o.withoutCertificate() {
+		return o.evaluateProxy(ctx, first)
 	}
 	if name := o.request.SecretName(); o.files != nil && name.Namespace != o.request.Namespace {
 		return nil, ui.WithHint(ui.Usage(fmt.Errorf("--cert cannot be written into Secret %q of another namespace",

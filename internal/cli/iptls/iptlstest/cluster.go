@@ -1,6 +1,7 @@
 package iptlstest
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -178,6 +179,7 @@ func (c *Cluster) ApplyCredentialIssuer(_ context.Context, _ string, object any,
 	if want.Mode != "" {
 		spec.Mode = want.Mode
 	}
+	spec.Service.Type = cmp.Or(want.Service.Type, spec.Service.Type)
 	spec.Service.LoadBalancerIP = OrElse(want.Service.LoadBalancerIP, spec.Service.LoadBalancerIP)
 	for key, value := range fields.Metadata.Annotations {
 		metav1.SetMetaDataAnnotation(&c.Issuer.ObjectMeta, key, value)

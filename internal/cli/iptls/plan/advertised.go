@@ -88,8 +88,10 @@ func Names(req Request, st *Snapshot) []certs.Name {
 // clientNames returns every name that clients use besides the external endpoint, each with where it comes from.
 func clientNames(st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec) []certs.Name {
 	service := st.Service
-	moving := wanted.Service.LoadBalancerIP != st.Issuer.Spec.ImpersonationProxy.Service.LoadBalancerIP
-	if moving && ServiceType(&wanted) == configv1alpha1.ServiceTypeLoadBalancer {
+	current := st.Issuer.Spec.ImpersonationProxy
+	another := ServiceType(&wanted) != ServiceType(current)
+	moving := another || wanted.Service.LoadBalancerIP != current.Service.LoadBalancerIP
+	if another || moving && ServiceType(&wanted) == configv1alpha1.ServiceTypeLoadBalancer {
 		service = nil // its addresses will change
 	}
 	return append(serving.ClientNames(wanted, service), advertisedName(st, wanted, moving)...)

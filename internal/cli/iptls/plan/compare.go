@@ -33,6 +33,7 @@ func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChang
 	add(fieldVerification, string(before.Verification), string(after.Verification))
 	add(fieldEndpoint, from.ExternalEndpoint, to.ExternalEndpoint)
 	add(fieldMode, string(from.Mode), string(to.Mode))
+	add(fieldServiceType, string(ServiceType(&from)), string(ServiceType(&to)))
 	add(fieldLoadBalancerIP, from.Service.LoadBalancerIP, to.Service.LoadBalancerIP)
 	return changes
 }

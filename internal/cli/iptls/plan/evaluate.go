@@ -24,6 +24,7 @@ const (
 	fieldVerification   = "spec.impersonationProxy.tls.verification"
 	fieldMode           = "spec.impersonationProxy.mode"
 	fieldEndpoint       = "spec.impersonationProxy.externalEndpoint"
+	fieldServiceType    = "spec.impersonationProxy.service.type"
 	fieldLoadBalancerIP = "spec.impersonationProxy.service.loadBalancerIP"
 )
 
@@ -72,6 +73,9 @@ func Evaluate(req Request, st *Snapshot) *Plan {
 	}
 	if req.Mode != "" {
 		p.Wanted.Mode = req.Mode
+	}
+	if req.ServiceType != "" {
+		p.Wanted.Service.Type = req.ServiceType
 	}
 	if req.LoadBalancerIP != nil {
 		p.Wanted.Service.LoadBalancerIP = *req.LoadBalancerIP

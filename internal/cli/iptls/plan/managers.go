@@ -75,6 +75,8 @@ func pathOf(field string) []string {
 		return endpointPath()
 	case fieldMode:
 		return modePath()
+	case fieldServiceType:
+		return serviceTypePath()
 	case fieldLoadBalancerIP:
 		return loadBalancerIPPath()
 	default:

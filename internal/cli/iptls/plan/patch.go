@@ -8,9 +8,10 @@ import (
 const FieldManager = "pinniped-cli"
 
 // paths of the fields that the command may own.
-func tlsPath() []string      { return []string{"spec", "impersonationProxy", "tls"} }
-func endpointPath() []string { return []string{"spec", "impersonationProxy", "externalEndpoint"} }
-func modePath() []string     { return []string{"spec", "impersonationProxy", "mode"} }
+func tlsPath() []string         { return []string{"spec", "impersonationProxy", "tls"} }
+func endpointPath() []string    { return []string{"spec", "impersonationProxy", "externalEndpoint"} }
+func modePath() []string        { return []string{"spec", "impersonationProxy", "mode"} }
+func serviceTypePath() []string { return []string{"spec", "impersonationProxy", "service", "type"} }
 func loadBalancerIPPath() []string {
 	return []string{"spec", "impersonationProxy", "service", "loadBalancerIP"}
 }
@@ -42,9 +43,16 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 	if req.Mode != "" || ownsField(issuer, modePath()) {
 		proxy["mode"] = string(wanted.Mode)
 	}
+	service := map[string]any{}
 	if ip := wanted.Service.LoadBalancerIP; ip != "" &&
 		(req.LoadBalancerIP != nil || ownsField(issuer, loadBalancerIPPath())) {
-		proxy["service"] = map[string]any{"loadBalancerIP": ip}
+		service["loadBalancerIP"] = ip
+	}
+	if kind := wanted.Service.Type; kind != "" && (req.ServiceType != "" || ownsField(issuer, serviceTypePath())) {
+		service["type"] = string(kind)
+	}
+	if len(service) > 0 {
+		proxy["service"] = service
 	}
 	return map[string]any{
 		"metadata": map[string]any{"resourceVersion": issuer.ResourceVersion},

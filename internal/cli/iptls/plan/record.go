@@ -124,6 +124,12 @@ func (r *UndoRecord) Undone(now Target) (wanted Target, changedSince []string) {
 			changedSince = append(changedSince, fieldMode)
 		}
 	}
+	if before.ServiceType != left.ServiceType {
+		wanted.ServiceType = r.Previous.ServiceType
+		if seen.ServiceType != left.ServiceType {
+			changedSince = append(changedSince, fieldServiceType)
+		}
+	}
 	if before.LoadBalancerIP != left.LoadBalancerIP {
 		wanted.LoadBalancerIP = r.Previous.LoadBalancerIP
 		if seen.LoadBalancerIP != left.LoadBalancerIP {

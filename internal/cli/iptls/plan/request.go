@@ -24,8 +24,10 @@ type Request struct {
 	Endpoint         *string                               // --external-endpoint
 	LoadBalancerIP   *string                               // --load-balancer-ip
 	Mode             configv1alpha1.ImpersonationProxyMode // --mode; empty: as it is
-	Allow            []certs.Code
-	ExpiresWithin    time.Duration // --expires-within of "ip-tls check"; zero: not asked for
+	// ServiceType is --service-type; empty: as it is.
+	ServiceType   configv1alpha1.ImpersonationProxyServiceType
+	Allow         []certs.Code
+	ExpiresWithin time.Duration // --expires-within of "ip-tls check"; zero: not asked for
 	// Sources are how messages call what the flags bring; empty where the Secret and the spec have it.
 	Sources certs.Sources
 	// Serve is true when the certificate is to be served at once, although the agent waits with it ("ip-tls set").

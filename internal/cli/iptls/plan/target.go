@@ -17,6 +17,8 @@ type Target struct {
 	LoadBalancerIP   string                                    `json:"loadBalancerIP"`
 	// Mode is empty in what was recorded before it could be changed. Then it stays as it is.
 	Mode configv1alpha1.ImpersonationProxyMode `json:"mode,omitempty"`
+	// ServiceType is never empty in a configuration that was read. Where it is, it stays as it is.
+	ServiceType configv1alpha1.ImpersonationProxyServiceType `json:"serviceType,omitempty"`
 }
 
 // TargetOf returns the part of spec that these commands change.
@@ -24,7 +26,7 @@ func TargetOf(spec *configv1alpha1.ImpersonationProxySpec) Target {
 	copied := spec.DeepCopy()
 	return Target{
 		TLS: copied.TLS, ExternalEndpoint: copied.ExternalEndpoint,
-		LoadBalancerIP: copied.Service.LoadBalancerIP, Mode: copied.Mode,
+		LoadBalancerIP: copied.Service.LoadBalancerIP, Mode: copied.Mode, ServiceType: ServiceType(copied),
 	}
 }
 
@@ -35,6 +37,9 @@ func (t Target) In(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.I
 		t.LoadBalancerIP
 	if t.Mode != "" {
 		changed.Mode = t.Mode
+	}
+	if t.ServiceType != "" && t.ServiceType != ServiceType(spec) {
+		changed.Service.Type = t.ServiceType
 	}
 	return *changed
 }
@@ -76,8 +81,15 @@ func MergePatch(issuer *configv1alpha1.CredentialIssuer, t Target, annotations m
 	if now.ExternalEndpoint != t.ExternalEndpoint {
 		proxy["externalEndpoint"] = orNull(t.ExternalEndpoint)
 	}
+	service := map[string]any{}
 	if now.LoadBalancerIP != t.LoadBalancerIP {
-		proxy["service"] = map[string]any{"loadBalancerIP": orNull(t.LoadBalancerIP)}
+		service["loadBalancerIP"] = orNull(t.LoadBalancerIP)
+	}
+	if t.ServiceType != "" && now.ServiceType != t.ServiceType {
+		service["type"] = string(t.ServiceType)
+	}
+	if len(service) > 0 {
+		proxy["service"] = service
 	}
 	if t.Mode != "" && now.Mode != t.Mode {
 		proxy["mode"] = string(t.Mode)

@@ -54,6 +54,9 @@ func (s *Session) Gather(ctx context.Context, req plan.Request) (*plan.Snapshot,
 	if req.Endpoint != nil {
 		wanted.ExternalEndpoint = *req.Endpoint
 	}
+	if req.ServiceType != "" {
+		wanted.ServiceType = req.ServiceType
+	}
 	if req.LoadBalancerIP != nil {
 		wanted.LoadBalancerIP = *req.LoadBalancerIP
 	}
