@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
@@ -55,6 +56,7 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 		done.Endpoint, done.Addresses = seen.view.At.URL, seen.addresses
 		if !seen.view.Disabled {
 			c.noteOutcome(ctx, p, applied, result.ChangeInEffect)
+			c.abandon(ctx, p, applied)
 		}
 		return nil
 	}
@@ -67,6 +69,27 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 		return err
 	}
 	return c.notConverged(ctx, p, applied, done, seen, errors.Is(err, errFinal))
+}
+
+// abandon retires the revisions that an administrator has allowed to break, so that neither the status nor a later change
+// counts their clients.
+func (c *Change) abandon(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer) {
+	allowed := slices.ContainsFunc(p.Plan.Report.Findings, func(f certs.Finding) bool {
+		return f.Code == certs.OldClientsBreak && f.Allowed
+	})
+	if applied == nil || !allowed {
+		return
+	}
+	ids := p.Plan.Abandoned(p.Snapshot)
+	gone, err := c.Session.Retire(ctx, applied, p.Plan.Request.Namespace, ids)
+	switch {
+	case err != nil:
+		c.Session.Progress.Warn("the revisions whose clients break still count (%v); retire them: pinniped ip-tls clients "+
+			"--retire %s", err, strings.Join(ids, ", "))
+	case len(gone) > 0:
+		c.Session.Progress.Done("Retired %s, as --allow OldClientsBreak says: clients of the old certificate do not count "+
+			"any more", named("revision", gone))
+	}
 }
 
 // sayFindings tells what the agent reports beside its success.

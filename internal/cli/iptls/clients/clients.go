@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
@@ -161,7 +160,7 @@ func (o *Options) retire(
 		if at.Before(state.Until) {
 			at = state.Until
 		}
-		_, err = o.Session.Cluster.ApplyConfigMap(ctx, kept.Namespace, kept.Name, retired(kept, history, state.ID, at),
+		_, err = o.Session.Cluster.ApplyConfigMap(ctx, kept.Namespace, kept.Name, session.Retired(kept, history, at, state.ID),
 			discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
 		switch {
 		case errors.Is(err, discovery.ErrConflict):
@@ -196,19 +195,6 @@ func (o *Options) state(history serving.History) (*serving.Revision, error) {
 			plan.NothingChanged+"change what is advertised first"), ui.ExitRefused)
 	}
 	return state, nil
-}
-
-// retired are the fields to apply: all retirements of known states, as what is left out is removed.
-func retired(kept *corev1.ConfigMap, history serving.History, id string, at time.Time) map[string]any {
-	data := map[string]string{}
-	for i := range history.Revisions {
-		key := serving.RetiredPrefix + history.Revisions[i].ID
-		if when, found := kept.Data[key]; found {
-			data[key] = when
-		}
-	}
-	data[serving.RetiredPrefix+id] = at.UTC().Format(time.RFC3339)
-	return map[string]any{"metadata": map[string]any{"resourceVersion": kept.ResourceVersion}, "data": data}
 }
 
 func (o *Options) text(done *result.Clients) ([]byte, error) {

@@ -232,6 +232,12 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any,
 	for _, name := range names[len(known):] {
 		o.Session.Progress.Info("Added %s (%s): kubeconfigs may use it", name.Value, name.Source)
 	}
+	for _, name := range names {
+		if private(name.Value) {
+			o.Session.Progress.Warn("%s is a private address: an ACME issuer, as every public CA, refuses the request; use a "+
+				"name: --external-endpoint proxy.example.com", name.Value)
+		}
+	}
 	configured := ""
 	if spec.TLS != nil {
 		configured = spec.TLS.SecretName
@@ -264,6 +270,12 @@ func unused(configured string) string {
 	return defaultSecret
 }
 
+// private says whether a name is an IP address for which no public CA issues.
+func private(name string) bool {
+	ip, err := netip.ParseAddr(name)
+	return err == nil && (ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast())
+}
+
 // inService returns the names that the certificate in service covers, those of the one that is in the configured Secret,
 // and those that the agent remembers to have told clients. A generated certificate has no others than those that clients are told to use.
 func inService(st *plan.Snapshot) []certs.Name {
@@ -278,8 +290,17 @@ func inService(st *plan.Snapshot) []certs.Name {
 		add("the certificate in service covers it", serving.DNSNames...)
 		add("the certificate in service covers it", serving.IPAddresses...)
 	}
-	for _, told := range st.Issuer.Status.Revisions {
-		add("clients were told it", told.Names...)
+	for _, revision := range st.Issuer.Status.Revisions {
+		if revision.Retired != nil {
+			continue
+		}
+		for _, name := range revision.Names {
+			// An address inside the cluster that no client is known to have used: a public CA would refuse the request.
+			if private(name) && revision.LastUsed == nil {
+				continue
+			}
+			add("a revision published it", name)
+		}
 	}
 	if st.Secret == nil {
 		return names
@@ -326,11 +347,8 @@ func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any
 	if plan.ServiceType(spec) != configv1alpha1.ServiceTypeClusterIP {
 		o.Session.Progress.Warn(
 			"spec.impersonationProxy.service.type is %s: the route has nothing to lead to before it is ClusterIP. "+
-				`Change it: kubectl patch credentialissuers.config.concierge.%s %s --type=merge `+
-				`-p '{"spec":{"impersonationProxy":{"mode":"enabled","service":{"type":"ClusterIP"}}}}'`,
+				"Change it: pinniped ip-tls set --service-type ClusterIP --mode enabled",
 			plan.ServiceType(spec),
-			o.Session.Suffix,
-			st.Issuer.Name,
 		)
 	}
 	objects, _ := discovery.Objects(st.Issuer, request.Namespace)

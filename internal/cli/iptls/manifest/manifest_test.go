@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -153,7 +154,7 @@ func TestManifest(t *testing.T) {
 				spec(w).Service.Type = configv1alpha1.ServiceTypeNone
 			},
 			change: func(o *Options) { o.For = forContour }, want: routeByContour,
-			says: []string{"is None", "kubectl patch credentialissuers.config.concierge.pinniped.dev"},
+			says: []string{"is None", "pinniped ip-tls set --service-type ClusterIP"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -325,5 +326,25 @@ func TestManifestRefuses(t *testing.T) {
 				t.Errorf("it has printed %q", r.Out.String())
 			}
 		})
+	}
+}
+
+// TestManifestHasNoUnusedPrivateAddress has a revision with the ClusterIP that the agent published for a second: no
+// public CA would issue for it. An address that clients use stays, and a warning says what an ACME issuer does with it.
+func TestManifestHasNoUnusedPrivateAddress(t *testing.T) {
+	t.Parallel()
+	for _, used := range []bool{false, true} {
+		w := iptlstest.New(t)
+		revision := configv1alpha1.RevisionStatus{ID: "a", Names: []string{"10.0.0.23"}}
+		if used {
+			revision.LastUsed = &metav1.Time{Time: time.Now()}
+		}
+		w.Cluster.Issuer.Status.Strategies, w.Cluster.Issuer.Status.Revisions = nil, []configv1alpha1.RevisionStatus{revision}
+		r := run(t, w, func(o *Options) { o.Issuer, o.ExternalEndpoint = "Issuer/acme", "proxy.example.com" })
+		r.Check(t, 0)
+		if strings.Contains(r.Out.String(), "10.0.0.23") != used ||
+			strings.Contains(r.ErrOut.String(), "10.0.0.23 is a private address: an ACME issuer") != used {
+			t.Errorf("used: %v\n%s%s", used, r.Out.String(), r.ErrOut.String())
+		}
 	}
 }

@@ -99,6 +99,27 @@ func (p *Plan) Effect(st *Snapshot) serving.Judgement {
 	return serving.Judge(serving.Effect(st.told(), st.Evidence, st.InService, p.Next(st), st.Now))
 }
 
+// Abandoned returns the IDs of the revisions none of whose clients verify the certificate after the plan, and some of
+// whose clients did before. A revision with a name that goes on working is not among them.
+func (p *Plan) Abandoned(st *Snapshot) []string {
+	broken, works := map[string]bool{}, map[string]bool{}
+	for _, o := range serving.Effect(st.told(), st.Evidence, st.InService, p.Next(st), st.Now) {
+		if o.Revision == nil || o.File != "" {
+			continue
+		}
+		works[o.Revision.ID] = works[o.Revision.ID] || o.After == ""
+		broken[o.Revision.ID] = broken[o.Revision.ID] || o.Broken()
+	}
+	var ids []string
+	for id := range broken {
+		if broken[id] && !works[id] {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 // judgeClients adds what internal/trust says of the plan. What is wrong with the certificate for everybody is told
 // already.
 func (p *Plan) judgeClients(st *Snapshot) {

@@ -1,0 +1,37 @@
+package change
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
+)
+
+// TestAllowedRevisionsAreRetired lets clients of the generated certificate break, as the README's first steps do: then
+// the status is good, and a later change does not count them.
+func TestAllowedRevisionsAreRetired(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Remember(t, time.Now().Add(-time.Minute))
+	w.Obey(t)
+	obey := w.Cluster.AfterApply
+	w.Cluster.AfterApply = func(c *iptlstest.Cluster) { // the agent appends before it publishes
+		obey(c)
+		w.Remember(t, time.Now())
+	}
+	runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Allow = nil }).Check(t, ui.ExitRefused, "OldClientsBreak")
+	runSet(t.Context(), w, nil).Check(t, 0, "Retired revision")
+	history, err := serving.Read(w.Cluster.Revisions.Data)
+	if err != nil || len(history.Revisions) != 2 {
+		t.Fatal(history, err)
+	}
+	for i := range history.Revisions {
+		if r := &history.Revisions[i]; r.Ended() == r.Until.IsZero() {
+			t.Errorf("revision %s, published until %v, is retired: %v", r.ID, r.Until, r.Ended())
+		}
+	}
+	runStatus(t.Context(), w, session.RealNetwork{}).Check(t, 0, "USERS: not affected")
+}
