@@ -71,6 +71,20 @@ func TestTokenIsNotAccepted(t *testing.T) {
 	if diff := cmp.Diff([]string{upstreamToken}, p.token.rejected); diff != "" {
 		t.Errorf("rejected tokens (-want +got):\n%s", diff)
 	}
+	// An aggregated API answers after the API server has accepted the credential.
+	p.api.set(func() {
+		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", "1")
+			w.WriteHeader(401)
+			_, _ = io.WriteString(w, "who are you?")
+		}
+	})
+	if got := p.get(t, client, "/apis/metrics.k8s.io/v1beta1/nodes", nil); got.Code != 401 || got.Body != "who are you?" {
+		t.Errorf("want the aggregated API's own answer, got %d: %s", got.Code, got.Body)
+	}
+	if len(p.token.rejected) != 1 {
+		t.Errorf("the aggregated API's answer counts as a refusal of the proxy's credential: %v", p.token.rejected)
+	}
 	// A program behind the API server has users of its own.
 	got := p.get(t, client, "/api/v1/namespaces/d/services/x/proxy/login", nil)
 	if got.Code != 401 || got.Body != "who are you?" {

@@ -12,8 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/util/csaupgrade"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -185,6 +188,11 @@ func (r *Reconciler) changeServices(
 	}
 	if changes.apply != nil {
 		name := r.local(*changes.apply.Name)
+		if present != nil {
+			if err := r.takeOver(ctx, name); err != nil {
+				return errors.Join(problems, coded(configv1alpha1.CodeServiceNotApplied, err))
+			}
+		}
 		if err := r.Client.Apply(ctx, changes.apply, client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
 			return errors.Join(problems,
 				coded(configv1alpha1.CodeServiceNotApplied, fmt.Errorf("applying Service %s: %w", name, err)))
@@ -197,6 +205,40 @@ func (r *Reconciler) changeServices(
 		problems = errors.Join(problems, r.releaseService(ctx, changes.release))
 	}
 	return problems
+}
+
+// pinnipedManager is the field manager of Pinniped's own agent, which writes by updates.
+const pinnipedManager = "pinniped-concierge"
+
+// takeOver makes the fields of a Service that Pinniped's agent owns this agent's. Otherwise what is not asked for any
+// more, such as source ranges, would stay: server-side apply removes only what its own manager owns.
+func (r *Reconciler) takeOver(ctx context.Context, name types.NamespacedName) error {
+	found := &corev1.ServiceList{} // informers keep no managed fields, and the agent may list Services, not get one
+	if err := r.Live.List(ctx, found, client.InNamespace(name.Namespace),
+		client.MatchingFields{metav1.ObjectNameField: name.Name}); err != nil {
+		return fmt.Errorf("reading Service %s: %w", name, err)
+	}
+	if len(found.Items) == 0 {
+		return nil
+	}
+	live := &found.Items[0]
+	byPinniped := func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == pinnipedManager && entry.Operation == metav1.ManagedFieldsOperationUpdate &&
+			entry.Subresource == ""
+	}
+	if !slices.ContainsFunc(live.ManagedFields, byPinniped) {
+		return nil
+	}
+	owned := live.DeepCopy()
+	if err := csaupgrade.UpgradeManagedFields(owned, sets.New(pinnipedManager), FieldManager); err != nil {
+		return fmt.Errorf("taking over the fields of Service %s: %w", name, err)
+	}
+	unlessReplaced := client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, owned, unlessReplaced, client.FieldOwner(FieldManager)); err != nil {
+		return fmt.Errorf("taking over the fields of Service %s: %w", name, err)
+	}
+	log.FromContext(ctx).Info("Took over the fields of a Service from Pinniped", "service", name)
+	return nil
 }
 
 // releaseService removes a Deployment from the owners of a Service: see issuedcert.WithoutDeployments.

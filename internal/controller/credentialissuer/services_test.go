@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -227,6 +228,53 @@ func TestServices(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestAServiceOfPinniped is taken over with all that Pinniped's agent had set: what the spec does not ask for goes, what
+// others have set stays, and so do the Service and its port on nodes.
+func TestAServiceOfPinniped(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	r := startReplica(t, cluster, "default", true)
+	made := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: testNames.LoadBalancerService, Labels: map[string]string{"app": "x"},
+			Annotations: map[string]string{
+				"example.com/internal": "true", "credentialissuer.pinniped.dev/annotation-keys": `["example.com/internal"]`,
+			},
+		},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": "x"}, LoadBalancerIP: "192.0.2.9",
+			LoadBalancerSourceRanges: []string{"192.0.2.0/24"},
+			Ports: []corev1.ServicePort{
+				{Port: 443, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(8444)},
+			},
+		},
+	}
+	if err := r.live.Create(t.Context(), made, client.FieldOwner(pinnipedManager)); err != nil {
+		t.Fatal(err)
+	}
+	theirs := made.DeepCopy()
+	theirs.Annotations["theirs"] = "x"
+	if err := r.live.Patch(t.Context(), theirs, client.MergeFrom(made), client.FieldOwner("kubectl-annotate")); err != nil {
+		t.Fatal(err)
+	}
+	r.create(t, spec{Mode: "enabled", Service: svc{Type: "LoadBalancer"}, ExternalEndpoint: "a.example.com"})
+	testkit.Eventually(t, waitLimit, func() error {
+		after, err := r.service(t, testNames.LoadBalancerService)
+		switch {
+		case err != nil:
+			return err
+		case after.UID != made.UID || after.Annotations["theirs"] != "x" ||
+			after.Spec.Ports[0].NodePort != made.Spec.Ports[0].NodePort:
+			t.Fatalf("what should stay is gone: %+v", after)
+		case len(after.Spec.LoadBalancerSourceRanges) > 0 || after.Spec.LoadBalancerIP != "" ||
+			after.Annotations["example.com/internal"] != "":
+			return fmt.Errorf("what Pinniped had set is still there: %+v, %v", after.Spec, after.Annotations)
+		}
+		return nil
+	})
+	r.waitFor(t, "Listening", messageListening)
 }
 
 // countingClient counts what is applied.

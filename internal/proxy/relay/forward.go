@@ -116,7 +116,7 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 	} else if state.CloseAfterwards {
 		request.CloseAfterwards(state.Header) // again, as an informational answer empties the header
 	}
-	if res.StatusCode == http.StatusUnauthorized && ownAnswer(res.Request) {
+	if res.StatusCode == http.StatusUnauthorized && ownAnswer(res) {
 		f.Token.Reject(state.UpstreamToken)
 		return f.Upstream.problem(problemCredential,
 			request.StatusUnavailable("the API server did not accept the proxy's credential; it is being renewed"))
@@ -138,11 +138,15 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 	return nil
 }
 
-// ownAnswer is true when a 401 can only mean that the API server refused our credential. Behind a proxy subresource
-// there is another program, which may answer 401 about users of its own.
-func ownAnswer(req *http.Request) bool {
-	info, ok := apirequest.RequestInfoFrom(req.Context())
-	return ok && info.Subresource != "proxy"
+// flowSchemaHeader is set by the API server on every response to a request that it queues, after it has authenticated it.
+// It does not queue long-running requests other than watches.
+const flowSchemaHeader = "X-Kubernetes-Pf-Flowschema-Uid"
+
+// ownAnswer is true when a 401 can only mean that the API server refused our credential. An aggregated API, or what is
+// behind a proxy subresource, may answer 401 about users of its own, after the API server has accepted the credential.
+func ownAnswer(res *http.Response) bool {
+	info, ok := apirequest.RequestInfoFrom(res.Request.Context())
+	return ok && info.Subresource != "proxy" && res.Header.Get(flowSchemaHeader) == ""
 }
 
 // writeError answers a request that could not be sent, or whose answer could not be used.
