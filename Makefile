@@ -121,7 +121,7 @@ test-computing:
 bin/certmanager: hack/certmanager/go.mod hack/certmanager/main.go
 	cd hack/certmanager && go build -ldflags '-s -w' -o ../../bin/certmanager .
 
-# The release of helm that hack/helm/go.mod names: the chart is tested with it.
+# The release of helm that hack/helm/go.mod names: it renders the chart into deploy/concierge, and the chart is tested with it.
 bin/helm: hack/helm/go.mod
 	cd hack/helm && CGO_ENABLED=0 go build -tags $(GO_TAGS) -ldflags '-s -w' -o ../../bin/helm helm.sh/helm/v4/cmd/helm
 
@@ -195,7 +195,7 @@ demo-controlplane: # the demo needs no kube-controller-manager, which takes a mi
 	@command -v kubectl >/dev/null || hack/controlplane/build.sh kubectl
 
 .PHONY: generate
-generate: ## Regenerate deep copies, CRDs, OpenAPI and the reference documents
+generate: bin/helm ## Regenerate deep copies, CRDs, OpenAPI and the reference documents
 	hack/generate.sh
 
 .PHONY: docs-site
@@ -223,7 +223,7 @@ vulncheck: ## Look for known vulnerabilities in what is called (asks vuln.go.dev
 	bin/govulncheck ./...
 
 .PHONY: verify
-verify: lint ## Check that generated files, go.mod and the CLI's dependencies are up to date, and run the linters
+verify: lint bin/helm ## Check that generated files, go.mod and the CLI's dependencies are up to date, and run the linters
 	hack/verify.sh
 
 .PHONY: update-golden

@@ -2,14 +2,9 @@ module github.com/pinniped-toolkit/pinniped/hack/helm
 
 go 1.26.0
 
-require (
-	github.com/google/go-cmp v0.7.0
-	go.yaml.in/yaml/v3 v3.0.5
-	helm.sh/helm/v4 v4.3.0
-	sigs.k8s.io/kustomize/api v0.21.1
-	sigs.k8s.io/kustomize/kyaml v0.21.1
-	sigs.k8s.io/yaml v1.6.0
-)
+tool helm.sh/helm/v4/cmd/helm
+
+require helm.sh/helm/v4 v4.3.0 // indirect
 
 require (
 	dario.cat/mergo v1.0.1 // indirect
@@ -97,6 +92,7 @@ require (
 	github.com/xlab/treeprint v1.2.0 // indirect
 	go.opentelemetry.io/proto/otlp v1.10.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.55.0 // indirect
 	golang.org/x/net v0.57.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
@@ -122,8 +118,9 @@ require (
 	oras.land/oras-go/v2 v2.6.2 // indirect
 	sigs.k8s.io/controller-runtime v0.24.1 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
+	sigs.k8s.io/kustomize/api v0.21.1 // indirect
+	sigs.k8s.io/kustomize/kyaml v0.21.1 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
+	sigs.k8s.io/yaml v1.6.0 // indirect
 )
-
-tool helm.sh/helm/v4/cmd/helm
