@@ -124,19 +124,20 @@ type agent struct {
 	events   record.EventRecorder // about the CredentialIssuer
 	issuer   atomic.Pointer[credentialissuer.Reconciler]
 
-	holder         *serving.Holder         // what the proxy serves
-	advertised     advertised              // what clients are told to verify that with
-	signer         *signer.Signer          // of client certificates
-	clusterSigner  *signer.Cluster         // the cluster's own; nil unless it is to be used
-	signersSaid    atomic.Pointer[string]  // what the other replicas have said of it
-	following      sync.Once               // what the cluster says of how clients reach it
-	userTokens     *satoken.Backend        // tokens of users' service accounts
-	authenticators *authenticator.Cache    // behind TokenCredentialRequests
-	bearer         *authenticator.Bearer   // tokens of authenticators, straight at the proxy
-	apiCertificate *apiservice.Certificate // what the aggregated APIs serve
-	logins         *concierge.LoginLimits  // at the aggregated APIs
-	apiEdge        *edge.Edge              // of the same
-	audit          *proxy.AuditLog         // of requests to the proxy; nil for none
+	holder         *serving.Holder                        // what the proxy serves
+	advertised     advertised                             // what clients are told to verify that with
+	usage          atomic.Pointer[credentialissuer.Usage] // that clients use the proxy
+	signer         *signer.Signer                         // of client certificates
+	clusterSigner  *signer.Cluster                        // the cluster's own; nil unless it is to be used
+	signersSaid    atomic.Pointer[string]                 // what the other replicas have said of it
+	following      sync.Once                              // what the cluster says of how clients reach it
+	userTokens     *satoken.Backend                       // tokens of users' service accounts
+	authenticators *authenticator.Cache                   // behind TokenCredentialRequests
+	bearer         *authenticator.Bearer                  // tokens of authenticators, straight at the proxy
+	apiCertificate *apiservice.Certificate                // what the aggregated APIs serve
+	logins         *concierge.LoginLimits                 // at the aggregated APIs
+	apiEdge        *edge.Edge                             // of the same
+	audit          *proxy.AuditLog                        // of requests to the proxy; nil for none
 }
 
 // run wires everything together. Only what every replica needs to serve can end the process; what the leader does
@@ -209,6 +210,7 @@ func (a *agent) run(ctx context.Context) error {
 			Audit:              a.audit,
 			BearerTokens:       a.bearer.Beside,
 			Advertised:         a.handedOver(),
+			Used:               a.used,
 		},
 	}
 	manager, err := a.newManager()

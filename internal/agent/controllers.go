@@ -107,6 +107,11 @@ func (a *agent) addCredentialIssuer(
 	if err != nil {
 		return nil, err
 	}
+	usage := &credentialissuer.Usage{
+		Clock:   clock.RealClock{},
+		Changed: func() { changed(types.NamespacedName{Name: a.config.Names.CredentialIssuer}) },
+	}
+	a.usage.Store(usage)
 	names, own := a.config.Names, a.config.ownNames()
 	reconciler := &credentialissuer.Reconciler{
 		Client:       manager.GetClient(),
@@ -134,6 +139,7 @@ func (a *agent) addCredentialIssuer(
 		},
 		BearerTokens:      a.bearer.Use,
 		Advertised:        a.advertised.set,
+		Usage:             usage,
 		FirstSpec:         a.config.CredentialIssuerSpec,
 		Namespace:         a.options.Namespace,
 		RevisionRetention: a.config.revisionRetention(),

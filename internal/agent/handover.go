@@ -44,6 +44,13 @@ func (a *advertised) get() []byte {
 	return document
 }
 
+// used notes that a client uses the proxy of this replica.
+func (a *agent) used(name string) {
+	if usage, serving := a.usage.Load(), a.holder.Current(); usage != nil && serving != nil {
+		usage.Note(name, serving.Certificate.Leaf)
+	}
+}
+
 // handedOver returns what the proxy shows to everybody, or nil if the configuration has it switched off.
 func (a *agent) handedOver() func() []byte {
 	if a.config.TrustBundleEndpoint == disabled {

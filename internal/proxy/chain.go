@@ -34,6 +34,10 @@ func handler(c *Server, loginGroup string) http.Handler {
 	h = identity.Impersonate(h, c.access, s, c.Clock, c.AllowTTL)
 	// Who asked? For the API server's audit log.
 	h = identity.RememberOriginalUser(h)
+	if c.Used != nil {
+		// Do clients use what is published?
+		h = noteUse(h, c.Used, loginGroup)
+	}
 	// Whose share is it? 429 or 503 when that user's is full.
 	h = identify(h, s)
 	if c.Audit != nil {
@@ -44,7 +48,7 @@ func handler(c *Server, loginGroup string) http.Handler {
 	h = filters.WithAuthentication(keepOpen(h), c.authenticator, unknown, nil, nil)
 	if c.Advertised != nil {
 		// Shows everybody the CA bundle that is advertised.
-		h = handOver(h, c.Advertised, s)
+		h = handOver(h, c.Advertised, c.Used, s)
 	}
 	// Lets the filters above warn the client.
 	h = filters.WithWarningRecorder(h)

@@ -67,6 +67,10 @@ type Options struct {
 	// there is none. The proxy shows it to everybody at handover.Path. Without this function, requests for that path
 	// are treated like all others.
 	Advertised func() []byte
+
+	// Used, if set, is called when a client uses the proxy: it has logged in, is authenticated, or fetched the trust bundle.
+	// The name is the one by which it verified the certificate; it is empty where that is not known. It must be fast.
+	Used func(name string)
 	// Clock is the real clock by default.
 	Clock clock.WithTicker
 }

@@ -52,6 +52,8 @@ type Report struct {
 	Problem string `json:"problem,omitempty"`
 	// Signer says why the cluster's own signer cannot be used, as far as this replica has seen; "" when it can.
 	Signer string `json:"signer,omitempty"`
+	// Used says which revisions clients have used at this replica, and when.
+	Used string `json:"used,omitempty"`
 }
 
 // Options is what a Registry needs. All fields but Labels are required.

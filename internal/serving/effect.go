@@ -2,6 +2,7 @@ package serving
 
 import (
 	"crypto/x509"
+	"encoding/pem"
 	"net/netip"
 	"slices"
 	"strings"
@@ -56,7 +57,7 @@ func (e Evidence) given() bool { return e.FilesGiven || e.After > 0 || e.Renewed
 // gone says whether nobody has a State any more.
 func (e Evidence) gone(s *Revision, at time.Time) bool {
 	switch {
-	case s.Ended():
+	case !s.HasClients():
 		return true
 	case !e.given():
 		return false
@@ -87,20 +88,33 @@ const SwitchedOff certs.Code = "SwitchedOff"
 // Effect says how every kind of client fares with what is served now, and how it would fare with next. at is the time
 // at which certificates must be valid.
 func Effect(h History, e Evidence, now, next Served, at time.Time) []Outcome {
+	was := now
+	if now.Off && !next.Off && len(h.Chain) > 0 {
+		was = Served{Chain: h.Chain}
+	}
 	var all []Outcome
 	for _, client := range e.Files {
-		all = append(all, Outcome{Client: client, Before: client.Meets(now, at), After: client.Meets(next, at)})
+		all = append(all, Outcome{
+			Client: client, Before: client.Meets(was, was.whileValid(at)), After: client.Meets(next, at),
+		})
 	}
 	for i := range h.Revisions {
 		s := &h.Revisions[i]
 		if e.gone(s, at) {
 			continue
 		}
-		before, after := now.chain(s.Bundle, at), next.chain(s.Bundle, at)
+		trusted := s.Bundle
+		if len(s.Lost) > 0 {
+			trusted = s.amongst(now.Chain, next.Chain, h)
+		}
+		before, after := was.chain(trusted, was.whileValid(at)), next.chain(trusted, at)
+		if len(s.Lost) > 0 {
+			before = "" // not known
+		}
 		for _, client := range s.Clients() {
 			o := Outcome{Client: client, Before: before, After: after, Weight: s.For(at)}
 			if before == "" {
-				o.Before = now.name(client.Name)
+				o.Before = was.name(client.Name)
 			}
 			if after == "" {
 				o.After = next.name(client.Name)
@@ -111,13 +125,37 @@ func Effect(h History, e Evidence, now, next Served, at time.Time) []Outcome {
 	return all
 }
 
+// amongst returns those certificates of a lost trust bundle that are known from elsewhere. None of them known leaves a
+// trust bundle that verifies nothing.
+func (s *Revision) amongst(now, next []*x509.Certificate, h History) []byte {
+	known := h.certificates(nil)
+	for _, cert := range slices.Concat(now, next) {
+		known[certs.Fingerprint(cert.Raw)] = cert
+	}
+	var bundle []byte
+	for _, fingerprint := range s.Lost {
+		if cert := known[fingerprint]; cert != nil {
+			bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})...)
+		}
+	}
+	if bundle == nil {
+		bundle = []byte("lost")
+	}
+	return bundle
+}
+
 // Clients returns the kinds of client with this State: those that use its endpoint, and those that reach the proxy by
-// another name that the certificate covered. A wildcard is no name of a client, so it counts only for the endpoint.
+// another name that the certificate covered. Under a wildcard, those names count that clients used.
 func (s *Revision) Clients() []Client {
 	host := s.Host()
 	names := []string{host}
 	for _, name := range s.Names {
 		if name != host && !strings.Contains(name, "*") {
+			names = append(names, name)
+		}
+	}
+	for _, name := range s.UsedNames {
+		if name != host {
 			names = append(names, name)
 		}
 	}
@@ -190,6 +228,15 @@ func (s *Served) name(name string) certs.Code {
 		return ""
 	}
 	return certs.NameNotCovered
+}
+
+// whileValid returns the time at which clients are asked whether they verify it: now, or the last moment at which the
+// certificate was valid. One that has expired has clients that verified it, and will verify its successor.
+func (s *Served) whileValid(at time.Time) time.Time {
+	if len(s.Chain) == 0 || !at.After(s.Chain[0].NotAfter) {
+		return at
+	}
+	return s.Chain[0].NotAfter
 }
 
 func pool(bundle []byte) (*x509.CertPool, []*x509.Certificate) {

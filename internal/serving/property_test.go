@@ -56,9 +56,9 @@ func (w *world) chain(of certificate) []*x509.Certificate {
 func (w *world) serve(of certificate, bundle string, lasts time.Duration) {
 	w.t.Helper()
 	w.serving, w.bundle = of, bundle
-	w.history = w.history.Append(serving.Published{
+	w.history = used(w.t, w.history, serving.Published{
 		Endpoint: "https://p.example.com", Bundle: w.p.bundle(bundle), Chain: w.chain(of),
-	}, w.now, serving.DefaultMemory)
+	}, w.now)
 	w.now = w.now.Add(lasts)
 	for _, name := range strings.Split(of.names, "") {
 		// Clients that were told the same CAs but other names are other States, so their time counts apart.
@@ -191,7 +191,7 @@ func TestRetired(t *testing.T) {
 	var h serving.History
 	tell := func(bundle string, chain []*x509.Certificate, at time.Time) {
 		t.Helper()
-		h = h.Append(serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, serving.DefaultMemory)
+		h = used(t, h, serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at)
 	}
 	refused := func() bool {
 		t.Helper()

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -17,35 +18,52 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// The bounds of a History. What is beyond them is dropped, the State first whose time ended first.
+// The bounds of a History. Append evicts revisions without clients beyond them, and fails when only others are left.
 const (
-	MaxRevisions = 20
-	MaxBytes     = 256 << 10
+	MaxRevisions = 100
+	MaxBytes     = 768 << 10
+	// MaxUsedNames bounds how many names under a wildcard a Revision keeps.
+	MaxUsedNames = 50
 )
 
-// DefaultMemory is for how long a State is remembered after it was advertised last, unless the agent is configured
-// otherwise.
+// ErrFull is returned by Append when every revision in the history has clients, and there is no room for another.
+var ErrFull = errors.New("the revision history is full of revisions that are in use: " +
+	"retire what no kubeconfig has any more (\"pinniped ip-tls clients\")")
+
+// DefaultMemory is how long a revision is assumed to be in use after it was last published, unless the agent is
+// configured otherwise.
 const DefaultMemory = 365 * 24 * time.Hour
 
-// State is what clients were told for some time.
+// Revision is what was published to clients for some time.
 type Revision struct {
 	ID string
-	// Since is when it was first advertised, Until when it was last; a zero Until means that it is advertised now.
+	// Since is when it was first published, Until when it was last; a zero Until means that it is published now.
 	Since, Until time.Time
-	// Opened is when the last time began in which it was advertised, Before for how long it was before that.
+	// Opened is when the last time began in which it was published, Before for how long it was before that.
 	Opened time.Time
 	Before time.Duration
-	// Endpoint is the URL that clients were given.
+	// FirstUsed and LastUsed are when a client used the proxy while it was published, to the hour. Both are zero for a
+	// revision that nobody has used: it has no clients.
+	FirstUsed, LastUsed time.Time
+	// Endpoint is the URL of the proxy.
 	Endpoint string
-	// Bundle is the CA bundle (PEM) that clients verify with. It is empty where they use their system roots.
+	// Bundle is the trust bundle (PEM). It is empty where clients use their system roots.
 	Bundle []byte
+	// Lost are the fingerprints of the CA certificates in the trust bundle, if it is restored from a summary that does
+	// not have the certificates themselves.
+	Lost []string
 	// Names are the DNS names and IP addresses that the certificate in service covered.
 	Names []string
+	// UsedNames are names under a wildcard of Names that clients used.
+	UsedNames []string
 	// Retired is when an administrator said that no kubeconfig has it any more; zero if nobody did.
 	Retired time.Time
 }
 
-// Told is what clients are told at one moment.
+// HasClients reports whether somebody may have the revision.
+func (s *Revision) HasClients() bool { return !s.LastUsed.IsZero() && !s.Ended() }
+
+// Published is what is published to clients at one moment.
 type Published struct {
 	Endpoint string
 	Bundle   []byte
@@ -59,7 +77,7 @@ type Published struct {
 // History is what clients were told, the latest State last.
 type History struct {
 	Revisions []Revision
-	// Chain is the certificate in service, leaf first. It is empty when nothing is served, or it is not known.
+	// Chain is the certificate that is or was last in service, leaf first. It is empty when it is not known.
 	Chain []*x509.Certificate
 }
 
@@ -87,16 +105,22 @@ func (s *Revision) Host() string {
 	return strings.ToLower(at.Hostname())
 }
 
-// Observe returns the history when clients are told this from now on. Told without an endpoint means that they are told
-// nothing. States that ended longer ago than memory are dropped.
-func (h History) Append(told Published, now time.Time, memory time.Duration) History {
+// Append returns the history when this is published from now on. Published without an endpoint means that nothing is.
+// Revisions that were last published or used longer ago than retention are dropped. The error is ErrFull; the history
+// is then beyond its bounds.
+func (h History) Append(published Published, now time.Time, retention time.Duration) (History, error) {
 	now = now.UTC().Truncate(time.Second) // as it is kept
-	next := History{Chain: told.Chain}
+	next := History{Chain: published.Chain}
+	if len(next.Chain) == 0 {
+		next.Chain = h.Chain // who verified it counts, also while nothing is served
+	}
 	id := ""
-	fresh := Revision{Since: now, Opened: now, Endpoint: told.Endpoint, Bundle: told.Bundle, Names: NamesOf(told.Chain)}
-	if told.Endpoint != "" {
-		if len(told.Names) > 0 {
-			fresh.Names = canonical(told.Names)
+	fresh := Revision{
+		Since: now, Opened: now, Endpoint: published.Endpoint, Bundle: published.Bundle, Names: NamesOf(published.Chain),
+	}
+	if published.Endpoint != "" {
+		if len(published.Names) > 0 {
+			fresh.Names = canonical(published.Names)
 		}
 		if len(fresh.Names) == 0 {
 			fresh.Names = []string{fresh.Host()}
@@ -107,15 +131,20 @@ func (h History) Append(told Published, now time.Time, memory time.Duration) His
 	for _, s := range h.Revisions {
 		switch {
 		case s.ID == id && s.Until.IsZero(): // it goes on
+			s.Bundle, s.Lost = published.Bundle, nil
 			fresh = s
 			continue
 		case s.ID == id: // it comes back
 			fresh.Since, fresh.Before = s.Since, s.For(now)
+			fresh.FirstUsed, fresh.LastUsed, fresh.UsedNames = s.FirstUsed, s.LastUsed, s.UsedNames
+			if s.Ended() {
+				fresh.FirstUsed, fresh.LastUsed, fresh.UsedNames = time.Time{}, time.Time{}, nil
+			}
 			continue
 		case s.Until.IsZero():
 			s.Until = now
 		}
-		if now.Sub(s.Until) < memory {
+		if now.Sub(s.Until) < retention || !s.LastUsed.IsZero() && now.Sub(s.LastUsed) < retention {
 			next.Revisions = append(next.Revisions, s)
 		}
 	}
@@ -125,22 +154,154 @@ func (h History) Append(told Published, now time.Time, memory time.Duration) His
 	return next.bounded()
 }
 
-// bounded drops what ended first, until the history has its permitted size.
-func (h History) bounded() History {
-	for len(h.Revisions) > MaxRevisions || len(h.Revisions) > 1 && len(h.Encode()) > MaxBytes {
-		oldest := 0
-		for i, s := range h.Revisions {
-			if !s.Until.IsZero() && (h.Revisions[oldest].Until.IsZero() || s.Until.Before(h.Revisions[oldest].Until)) {
-				oldest = i
+// bounded evicts revisions until the history has its permitted size: first those that nobody used, then those that an
+// administrator has retired, in each case the one first that ended first. One with clients is never evicted.
+func (h History) bounded() (History, error) {
+	for len(h.Revisions) > MaxRevisions || len(h.Revisions) > 1 && h.size() > MaxBytes {
+		evicted := -1
+		for i := range h.Revisions {
+			s := &h.Revisions[i]
+			if s.Until.IsZero() || s.HasClients() {
+				continue
+			}
+			if evicted < 0 || s.LastUsed.IsZero() && !h.Revisions[evicted].LastUsed.IsZero() ||
+				s.LastUsed.IsZero() == h.Revisions[evicted].LastUsed.IsZero() && s.Until.Before(h.Revisions[evicted].Until) {
+				evicted = i
 			}
 		}
-		h.Revisions = slices.Delete(slices.Clone(h.Revisions), oldest, oldest+1)
+		if evicted < 0 {
+			return h, ErrFull
+		}
+		h.Revisions = slices.Delete(slices.Clone(h.Revisions), evicted, evicted+1)
 	}
-	return h
+	return h, nil
 }
 
-// With returns the history with a State added that somebody else remembers, such as the status of the CredentialIssuer
-// or the record of a rotation. One that is remembered already stays as it is.
+// size returns how many bytes the history has as it is kept, or an upper bound if that is within the limit.
+func (h History) size() int {
+	size, seen := 0, map[string]bool{}
+	for _, cert := range h.Chain {
+		size += 2*len(cert.Raw) + 100
+	}
+	for i := range h.Revisions {
+		s := &h.Revisions[i]
+		size += 600 + len(s.Endpoint) + 70*len(s.Lost) + 70*bytes.Count(s.Bundle, []byte("-----BEGIN"))
+		for _, name := range slices.Concat(s.Names, s.UsedNames) {
+			size += len(name) + 3
+		}
+		if !seen[string(s.Bundle)] {
+			seen[string(s.Bundle)] = true
+			size += len(s.Bundle)
+		}
+	}
+	if size <= MaxBytes {
+		return size
+	}
+	return len(h.Encode())
+}
+
+// useInterval is how coarsely uses are kept.
+const useInterval = time.Hour
+
+// Used returns the history when a client has used the proxy by a name while the revision with this ID was published. The
+// name may be empty. changed is false where the history says so already.
+func (h History) Used(id, name string, at time.Time) (next History, changed bool) {
+	at = at.UTC().Truncate(useInterval)
+	for i := range h.Revisions {
+		s := h.Revisions[i]
+		if s.ID != id {
+			continue
+		}
+		if s.FirstUsed.IsZero() {
+			s.FirstUsed, changed = at, true
+		}
+		if at.After(s.LastUsed) {
+			s.LastUsed, changed = at, true
+		}
+		if name = sameCase(name); s.underWildcard(name) && len(s.UsedNames) < MaxUsedNames {
+			s.UsedNames, changed = canonical(append(slices.Clone(s.UsedNames), name)), true
+		}
+		if changed {
+			h.Revisions = slices.Clone(h.Revisions)
+			h.Revisions[i] = s
+		}
+		return h, changed
+	}
+	return h, false
+}
+
+// underWildcard reports whether a client that uses the name is not yet one of the revision, and would be covered.
+func (s *Revision) underWildcard(name string) bool {
+	if name == "" || slices.Contains(s.Names, name) || slices.Contains(s.UsedNames, name) {
+		return false
+	}
+	_, parent, found := strings.Cut(name, ".")
+	return found && slices.Contains(s.Names, "*."+parent)
+}
+
+func sameCase(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+
+// Restore returns the history with revisions that a summary of it lists and it lacks: it was lost, or an old copy was put
+// back. A trust bundle is put together from the certificates in the history and in known, as far as they are there.
+// Where something is missing, the revision counts as used.
+func (h History) Restore(summary []Revision, known []byte) (History, bool) {
+	certificates := h.certificates(known)
+	next, changed := History{Chain: h.Chain, Revisions: slices.Clone(h.Revisions)}, false
+	for _, s := range summary {
+		if i := slices.IndexFunc(next.Revisions, func(have Revision) bool { return have.ID == s.ID }); i >= 0 {
+			if have := &next.Revisions[i]; have.LastUsed.Before(s.LastUsed) {
+				have.LastUsed, changed = s.LastUsed, true
+				if have.FirstUsed.IsZero() {
+					have.FirstUsed = s.LastUsed
+				}
+			}
+			continue
+		}
+		var bundle []byte
+		for _, fingerprint := range s.Lost {
+			if cert := certificates[fingerprint]; cert != nil {
+				bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})...)
+			} else {
+				bundle = nil
+				break
+			}
+		}
+		if len(bundle) > 0 {
+			s.Bundle, s.Lost = bundle, nil
+		}
+		s.Opened = s.Since
+		if !s.LastUsed.IsZero() {
+			s.FirstUsed = s.LastUsed
+		}
+		at := slices.IndexFunc(next.Revisions, func(have Revision) bool { return have.Until.IsZero() })
+		if at < 0 {
+			at = len(next.Revisions)
+		} else if s.Until.IsZero() { // the history goes on since
+			s.Until = next.Revisions[at].Opened
+		}
+		next.Revisions, changed = slices.Insert(next.Revisions, at, s), true
+	}
+	return next, changed
+}
+
+// certificates returns the CA certificates in the history and in known, by their fingerprints.
+func (h History) certificates(known []byte) map[string]*x509.Certificate {
+	all := map[string]*x509.Certificate{}
+	add := func(bundle []byte) {
+		members, _ := certs.ParseBundle(bundle)
+		for _, member := range members {
+			all[certs.Fingerprint(member.Raw)] = member
+		}
+	}
+	add(known)
+	for i := range h.Revisions {
+		add(h.Revisions[i].Bundle)
+	}
+	return all
+}
+
+// With returns the history with a Revision added that somebody else knows of, such as the status of the
+// CredentialIssuer. Unless it says otherwise, it counts as used. One that is there already stays as it is.
 func (h History) With(s Revision) History {
 	s.ID = s.identity()
 	known := slices.ContainsFunc(h.Revisions, func(other Revision) bool {
@@ -150,8 +311,19 @@ func (h History) With(s Revision) History {
 	if known {
 		return h
 	}
+	if s.LastUsed.IsZero() {
+		s.FirstUsed, s.LastUsed = assumed(s.Since), assumed(s.Since)
+	}
 	h.Revisions = append(slices.Clone(h.Revisions), s)
 	return h
+}
+
+// assumed is a time of use where only the time of publication is known, if that.
+func assumed(since time.Time) time.Time {
+	if since.IsZero() {
+		return time.Unix(0, 0).UTC()
+	}
+	return since
 }
 
 // Current returns the State that is advertised now, or nil.
@@ -186,12 +358,17 @@ func (s *Revision) identity() string {
 	names := slices.Clone(s.Names)
 	slices.Sort(names)
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{s.Endpoint}, slices.Concat(
-		fingerprints(s.Bundle), []string{""}, names)...), "\n")))
+		s.Fingerprints(), []string{""}, names)...), "\n")))
 	return hex.EncodeToString(sum[:5])
 }
 
 // Fingerprints are the SHA-256 fingerprints of the certificates in the CA bundle, sorted; none for the system roots.
-func (s *Revision) Fingerprints() []string { return fingerprints(s.Bundle) }
+func (s *Revision) Fingerprints() []string {
+	if len(s.Lost) > 0 {
+		return s.Lost
+	}
+	return fingerprints(s.Bundle)
+}
 
 func fingerprints(bundle []byte) []string {
 	members, _ := certs.ParseBundle(bundle)
@@ -255,45 +432,53 @@ func Read(data map[string]string) (History, error) {
 	return h, nil
 }
 
-// document is the form in which a History is kept. Equal bundles stand in it once.
+// document is the form in which a History is kept. Each certificate stands in it once, under its fingerprint. A trust
+// bundle with something else than certificates is kept as it is.
 type document struct {
-	Version int               `json:"version"`
-	States  []documentState   `json:"states"`
-	Bundles map[string]string `json:"bundles,omitempty"`
-	Serving string            `json:"serving,omitempty"`
+	Version      int                `json:"version"`
+	Revisions    []documentRevision `json:"revisions"`
+	Certificates map[string][]byte  `json:"certificates,omitempty"`
+	Serving      []string           `json:"serving,omitempty"`
 }
 
-type documentState struct {
-	ID       string    `json:"id"`
-	Since    time.Time `json:"since"`
-	Until    time.Time `json:"until,omitzero"`
-	Opened   time.Time `json:"opened"`
-	Before   int64     `json:"beforeSeconds,omitempty"`
-	Endpoint string    `json:"endpoint"`
-	Bundle   string    `json:"bundle,omitempty"`
-	Names    []string  `json:"names,omitempty"`
+type documentRevision struct {
+	ID        string    `json:"id"`
+	Since     time.Time `json:"since"`
+	Until     time.Time `json:"until,omitzero"`
+	Opened    time.Time `json:"opened"`
+	Before    int64     `json:"beforeSeconds,omitempty"`
+	FirstUsed time.Time `json:"firstUsed,omitzero"`
+	LastUsed  time.Time `json:"lastUsed,omitzero"`
+	Endpoint  string    `json:"endpoint"`
+	Bundle    []string  `json:"trustBundle,omitempty"`
+	Lost      []string  `json:"lostTrustBundle,omitempty"`
+	Names     []string  `json:"names,omitempty"`
+	UsedNames []string  `json:"usedNames,omitempty"`
 }
 
-const documentVersion = 1
+const documentVersion = 2
 
-// Encode returns the history as it is kept. Retirements are kept beside it: see RetiredPrefix.
+// Encode returns the history as it is kept. Retirements are kept next to it: see RetiredPrefix.
 func (h History) Encode() []byte {
-	doc := document{Version: documentVersion, States: []documentState{}, Bundles: map[string]string{}}
-	for _, s := range h.Revisions {
-		key := ""
-		if len(bytes.TrimSpace(s.Bundle)) > 0 {
-			sum := sha256.Sum256(s.Bundle)
-			key = hex.EncodeToString(sum[:8])
-			doc.Bundles[key] = string(s.Bundle)
+	doc := document{Version: documentVersion, Revisions: []documentRevision{}, Certificates: map[string][]byte{}}
+	keep := func(members []*x509.Certificate) []string {
+		var ids []string
+		for _, member := range members {
+			id := certs.Fingerprint(member.Raw)
+			doc.Certificates[id] = member.Raw
+			ids = append(ids, id)
 		}
-		doc.States = append(doc.States, documentState{
+		return ids
+	}
+	for _, s := range h.Revisions {
+		members, _ := certs.ParseBundle(s.Bundle)
+		doc.Revisions = append(doc.Revisions, documentRevision{
 			ID: s.ID, Since: s.Since, Until: s.Until, Opened: s.Opened, Before: int64(s.Before / time.Second),
-			Endpoint: s.Endpoint, Bundle: key, Names: s.Names,
+			FirstUsed: s.FirstUsed, LastUsed: s.LastUsed, Endpoint: s.Endpoint, Bundle: keep(members), Lost: s.Lost,
+			Names: s.Names, UsedNames: s.UsedNames,
 		})
 	}
-	for _, cert := range h.Chain {
-		doc.Serving += string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}))
-	}
+	doc.Serving = keep(h.Chain)
 	encoded, err := json.Marshal(doc)
 	if err != nil {
 		panic(err) // it holds only text and times
@@ -305,23 +490,33 @@ func (h History) Encode() []byte {
 func Decode(content []byte) (History, error) {
 	var doc document
 	if err := json.Unmarshal(content, &doc); err != nil {
-		return History{}, fmt.Errorf("reading what clients were told: %w", err)
+		return History{}, fmt.Errorf("reading the revision history: %w", err)
 	}
 	if doc.Version != documentVersion {
-		return History{}, fmt.Errorf("reading what clients were told: its version is %d, and this program knows version %d",
+		return History{}, fmt.Errorf("reading the revision history: its version is %d, and this program knows version %d",
 			doc.Version, documentVersion)
 	}
 	var h History
-	for _, s := range doc.States {
-		bundle, known := doc.Bundles[s.Bundle]
-		if s.Bundle != "" && !known {
-			return History{}, fmt.Errorf("reading what clients were told: state %q has no CA bundle", s.ID)
+	for _, s := range doc.Revisions {
+		var bundle []byte
+		for _, id := range s.Bundle {
+			if doc.Certificates[id] == nil {
+				return History{}, fmt.Errorf("reading the revision history: revision %q lacks a certificate", s.ID)
+			}
+			bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: doc.Certificates[id]})...)
 		}
 		h.Revisions = append(h.Revisions, Revision{
 			ID: s.ID, Since: s.Since, Until: s.Until, Opened: s.Opened, Before: time.Duration(s.Before) * time.Second,
-			Endpoint: s.Endpoint, Bundle: []byte(bundle), Names: s.Names,
+			FirstUsed: s.FirstUsed, LastUsed: s.LastUsed, Endpoint: s.Endpoint, Bundle: bundle, Lost: s.Lost,
+			Names: s.Names, UsedNames: s.UsedNames,
 		})
 	}
-	h.Chain, _ = certs.ParseBundle([]byte(doc.Serving))
+	for _, id := range doc.Serving {
+		cert, err := x509.ParseCertificate(doc.Certificates[id])
+		if err != nil {
+			return History{}, fmt.Errorf("reading the revision history: the certificate in service: %w", err)
+		}
+		h.Chain = append(h.Chain, cert)
+	}
 	return h, nil
 }

@@ -67,13 +67,24 @@ func (p *pki) chain(ca string, names ...string) []*x509.Certificate {
 	return chain
 }
 
+// used publishes, and lets a client use it.
+func used(t *testing.T, h serving.History, published serving.Published, at time.Time) serving.History {
+	t.Helper()
+	h, err := h.Append(published, at, serving.DefaultMemory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, _ = h.Used(h.Current().ID, "", at)
+	return h
+}
+
 func TestEffect(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	a, b := p.chain("a"), p.chain("b")
 	wide := p.chain("a", "proxy.example.com", "old.example.com")
 	told := func(h serving.History, bundle string, chain []*x509.Certificate, at time.Time) serving.History {
-		return h.Append(serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, serving.DefaultMemory)
+		return used(t, h, serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at)
 	}
 	for _, test := range []struct {
 		name      string
@@ -145,9 +156,9 @@ func TestEffect(t *testing.T) {
 			now:     a, refused: true, lost: []string{"SwitchedOff"},
 		},
 		{
-			name:    "refuses nothing where nobody works",
+			name:    "refuses another CA for who worked before the proxy was switched off",
 			history: func() serving.History { return told(serving.History{}, "a", a, noon.Add(-9*day)) },
-			next:    b,
+			next:    b, refused: true, lost: []string{"BundleDoesNotVerify"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -174,7 +185,11 @@ func TestHistory(t *testing.T) {
 	tell := func(bundle string, chain []*x509.Certificate, after time.Duration) {
 		t.Helper()
 		at = at.Add(after)
-		h = h.Append(serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, serving.DefaultMemory)
+		var err error
+		h, err = h.Append(serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, serving.DefaultMemory)
+		if err != nil {
+			t.Fatal(err)
+		}
 		again, err := serving.Decode(h.Encode())
 		if err != nil {
 			t.Fatal(err)
@@ -196,13 +211,18 @@ func TestHistory(t *testing.T) {
 		t.Errorf("in service: %v", h.Chain)
 	}
 	at = at.Add(serving.DefaultMemory)
-	h = h.Append(serving.Published{}, at, serving.DefaultMemory)
+	h, _ = h.Append(serving.Published{}, at, serving.DefaultMemory)
 	if len(h.Revisions) != 1 || h.Current() != nil {
 		t.Errorf("a year later, with nothing advertised: %+v", h.Revisions)
 	}
-	for i := range 3 * serving.MaxRevisions {
+	for i := range 3 * serving.MaxRevisions { // nobody uses them
+		at = at.Add(time.Minute)
 		chain := p.chain("a", "proxy.example.com", fmt.Sprintf("n%d.example.com", i))
-		tell("a", chain, time.Minute)
+		var err error
+		h, err = h.Append(serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: chain}, at, serving.DefaultMemory)
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	if len(h.Revisions) != serving.MaxRevisions ||
 		!slices.Contains(h.Revisions[0].Names, fmt.Sprintf("n%d.example.com", 2*serving.MaxRevisions)) {

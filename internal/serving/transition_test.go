@@ -92,7 +92,12 @@ func (r *replica) looks() {
 	}
 	r.waiting = judged.Waiting
 	told := Published{Endpoint: "https://" + overlapName, Bundle: r.service.Bundle, Chain: r.service.Chain()}
-	if r.history = r.history.Append(told, r.now, DefaultMemory); r.forgets {
+	history, err := r.history.Append(told, r.now, DefaultMemory)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.history, _ = history.Used(history.Current().ID, "", r.now)
+	if r.forgets {
 		r.history = History{}
 	}
 }

@@ -49,7 +49,8 @@ func TestTrust(t *testing.T) {
 		told.Endpoint, told.Bundle = "https://proxy.example.com", company.CertPEM()
 		return told
 	}
-	remembered := serving.History{}.Append(chain(good), now.Add(-24*time.Hour), serving.DefaultMemory)
+	remembered, _ := serving.History{}.Append(chain(good), now.Add(-24*time.Hour), serving.DefaultMemory)
+	remembered, _ = remembered.Used(remembered.Current().ID, "", now)
 	advertises := func(secretName string) map[string]any {
 		leaf := chain(good).Chain[0]
 		var object map[string]any
@@ -78,7 +79,10 @@ func TestTrust(t *testing.T) {
 			name: "the agent refuses a certificate with which others than those of the endpoint work", says: "NameNotCovered",
 			secret: issue(company, month, "old.example.com"), want: result.MigrationCertificateRefused,
 		},
-		{name: "nobody works with an expired certificate", secret: issue(company, -time.Hour, "proxy.example.com")},
+		{
+			name: "clients verified the certificate that has expired", secret: issue(company, -time.Hour, "proxy.example.com"),
+			want: result.MigrationCertificateRefused, says: "Expired",
+		},
 		{name: "nobody works with a certificate of another CA", secret: issue(another, month, "proxy.example.com")},
 		{name: "there is no Secret"},
 		{name: "Pinniped serves what the agent serves", secret: good, back: true},

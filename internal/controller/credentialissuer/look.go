@@ -40,8 +40,9 @@ type seen struct {
 	evaluationErr error
 
 	// Of a renewal: what clients were told, and the SHA-256 of the certificate that is to be served whoever refuses it.
-	history  serving.History
-	serveNow string
+	history      serving.History
+	historyKnown bool
+	serveNow     string
 }
 
 // ownSecret is one of the agent's own Secrets as it was read: nil when it does not exist.
@@ -50,10 +51,10 @@ type ownSecret struct {
 	err    error
 }
 
-// look reads everything that decide needs. Nearly all of it is in memory already. serve is the certificate that an
-// administrator wants to be served at once, on says whether the proxy is to run.
+// look reads everything that decide needs. Nearly all of it is in memory already. on says whether the proxy is to run.
 func (r *Reconciler) look(
-	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, serve string, service *corev1.Service, on bool,
+	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, spec configv1alpha1.ImpersonationProxySpec,
+	service *corev1.Service, on bool,
 ) seen {
 	s := seen{
 		namespace: r.Namespace, names: r.Names, labels: r.Labels, leads: r.IsLeader(), now: r.Clock.Now(), service: service,
@@ -73,7 +74,8 @@ func (r *Reconciler) look(
 	}
 	s.judge()
 	if s.evaluation.Renews(s.renewed()) {
-		s.history, s.serveNow = r.revisions(ctx), serve
+		s.history, s.historyKnown = r.revisions(ctx, issuer)
+		s.serveNow = issuer.Annotations[serving.ServeAnnotation]
 		s.overlap(spec)
 	}
 	return s

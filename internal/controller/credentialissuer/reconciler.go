@@ -103,6 +103,9 @@ type Reconciler struct {
 	// BearerTokens, if set, is told which authenticators' tokens the proxy accepts as bearer tokens.
 	BearerTokens func(configv1alpha1.BearerTokensSpec)
 
+	// Usage, if set, notes that clients use the proxy of this replica.
+	Usage *Usage
+
 	// Advertised, if set, is told the CA bundle that the status advertises, whichever replica wrote that; found is false
 	// while none is advertised.
 	Advertised func(bundle []byte, found bool)
@@ -207,6 +210,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if r.Advertised != nil {
 		r.Advertised(advertisedBundle(issuer))
+	}
+	if r.Usage != nil {
+		r.Usage.publish(issuer)
 	}
 	r.missingSince, r.decidedOn = time.Time{}, issuer
 	r.useServiceAccountTokens(issuer)
@@ -314,7 +320,7 @@ func (r *Reconciler) converge(
 		return errorStrategy(err), err
 	}
 	service, serviceErr := r.reconcileServices(ctx, spec, off == nil)
-	s := r.look(ctx, spec, issuer.Annotations[serving.ServeAnnotation], service, off == nil)
+	s := r.look(ctx, issuer, spec, service, off == nil)
 	if off != nil {
 		d := decideOff(spec, s)
 		r.phase.Store(d.phase)

@@ -178,6 +178,7 @@ func startReplicaWith(
 		Names: testNames, Namespace: namespace, Labels: map[string]string{"app": "x"}, AppLabel: "x", ProxyPort: 8444,
 		Clock: clock.RealClock{}, RevisionRetention: serving.DefaultMemory,
 	}
+	r.Usage = &Usage{Clock: clock.RealClock{}, Changed: r.notify}
 	change(r.Reconciler)
 	if err := r.SetupWithManager(manager); err != nil {
 		t.Fatal(err)

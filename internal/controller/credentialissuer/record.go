@@ -229,7 +229,7 @@ var errNoRecord = errors.New("there is no CredentialIssuer, and no record of one
 
 // withoutRecord goes on serving, or serves what was served last. What clients should know cannot be told.
 func (r *Reconciler) withoutRecord(ctx context.Context) (ctrl.Result, error) {
-	s := r.look(ctx, configv1alpha1.ImpersonationProxySpec{}, "", nil, false)
+	s := r.look(ctx, &configv1alpha1.CredentialIssuer{}, configv1alpha1.ImpersonationProxySpec{}, nil, false)
 	if r.FirstSpec != nil && s.isNew() {
 		return r.first(ctx)
 	}

@@ -25,6 +25,9 @@ const maxOtherReplicas = 20
 // publish reports to the other replicas which certificate this one serves and, unless all is well, the problem.
 func (r *Reconciler) publish(strategy configv1alpha1.CredentialIssuerStrategy) {
 	report := replicas.Report{}
+	if r.Usage != nil {
+		report.Used = r.Usage.report()
+	}
 	if inService := r.served(); inService != nil {
 		report.SHA256 = inService.SHA256()
 	}

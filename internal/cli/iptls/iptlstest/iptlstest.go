@@ -153,7 +153,12 @@ func (w *World) Remember(t *testing.T, since time.Time) {
 		}
 		told.Chain = append(told.Chain, cert)
 	}
-	history = history.Append(told, since, serving.DefaultMemory)
+	if history, err = history.Append(told, since, serving.DefaultMemory); err != nil {
+		t.Fatal(err)
+	}
+	if current := history.Current(); current != nil { // somebody has a kubeconfig with it
+		history, _ = history.Used(current.ID, "", since)
+	}
 	c.Revisions.Data[serving.RevisionsKey] = string(history.Encode())
 	c.Issuer.Status.Revisions = nil
 	for _, state := range history.Revisions {

@@ -21,17 +21,42 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// handedOut returns what clients were told, as far as this replica can read that.
-func (r *Reconciler) revisions(ctx context.Context) serving.History {
+// revisions returns the revision history as far as this replica can read it. What the ConfigMap lacks is restored from
+// the status. known is false where neither can be relied on: then whatever could break clients is refused.
+func (r *Reconciler) revisions(ctx context.Context, issuer *configv1alpha1.CredentialIssuer) (serving.History, bool) {
 	there, found, err := r.ConfigMaps.Get(ctx, r.local(r.Names.RevisionsConfigMap))
-	if err != nil || !found {
-		return serving.History{} // the leader tells it where it cannot be read
+	var h serving.History
+	if err == nil && found {
+		h, err = serving.Read(there.Data)
 	}
-	history, _ := serving.Read(there.Data)
-	return history
+	h, _ = r.restored(h, issuer)
+	h = r.withUses(h)
+	return h, err == nil || len(h.Revisions) > 0
 }
 
-// memoryTimeout bounds how long a report waits for the API server to take what is to be remembered.
+// restored returns the history with what the status lists and it lacks.
+func (r *Reconciler) restored(h serving.History, issuer *configv1alpha1.CredentialIssuer) (serving.History, bool) {
+	var summary []serving.Revision
+	for _, s := range issuer.Status.Revisions {
+		revision := serving.Revision{
+			ID: s.ID, Since: s.Since.Time.UTC(), Endpoint: s.Endpoint, Lost: s.CABundle, Names: s.Names,
+		}
+		if s.Until != nil {
+			revision.Until = s.Until.Time.UTC()
+		}
+		if s.LastUsed != nil {
+			revision.LastUsed = s.LastUsed.Time.UTC()
+		}
+		summary = append(summary, revision)
+	}
+	_, known, _ := frontendInfo(reportedProxy(issuer))
+	if current := r.Holder.Current(); current != nil {
+		known = append(append(slices.Clone(known), '\n'), current.Bundle...)
+	}
+	return h.Restore(summary, known)
+}
+
+// revisionsTimeout bounds how long a report waits for the API server to take what is to be remembered.
 const revisionsTimeout = 5 * time.Second
 
 // memory is what the goroutine that writes reports knows of what clients were told, while this replica leads.
@@ -95,8 +120,11 @@ func sinceStatus(
 		since = now
 	}
 	chain := h.Chain
-	h = h.Append(told, since, memory)
+	h, _ = h.Append(told, since, memory) // a history that is full is reported with what is published next
 	h.Chain = chain
+	if current := h.Current(); current != nil {
+		h, _ = h.Used(current.ID, "", now) // the program that published it did not note uses
+	}
 	return h
 }
 
@@ -109,8 +137,8 @@ func (r *Reconciler) appendRevision(ctx context.Context, of report) (serving.His
 	there, found, err := r.ConfigMaps.Get(ctx, r.local(r.Names.RevisionsConfigMap))
 	if err == nil && found && m.current && !m.unsaved && samePublished(m.published, told) {
 		history, err := serving.Read(there.Data)
-		next := history.Append(told, r.Clock.Now(), r.RevisionRetention)
-		if err == nil && r.remembers(there, next) {
+		next, full := r.next(history, of.issuer, told)
+		if err == nil && full == nil && r.remembers(there, next) {
 			m.history = next
 			return next, nil
 		}
@@ -123,7 +151,8 @@ func (r *Reconciler) appendRevision(ctx context.Context, of report) (serving.His
 		}
 	}
 	r.reportBrokenClients(ctx, of.issuer, m.history, told.Chain)
-	m.history, m.unsaved = m.history.Append(told, r.Clock.Now(), r.RevisionRetention), true
+	m.history, _ = r.next(m.history, of.issuer, told)
+	m.unsaved = true
 	return m.history, fmt.Errorf("remembering what clients are told, in ConfigMap %s: %w",
 		r.local(r.Names.RevisionsConfigMap), err)
 }
@@ -151,7 +180,10 @@ func (r *Reconciler) appendOnce(
 		history = sinceStatus(history, live, now, r.RevisionRetention)
 	}
 	r.reportBrokenClients(ctx, issuer, history, told.Chain)
-	next := history.Append(told, now, r.RevisionRetention)
+	next, err := r.next(history, issuer, told)
+	if err != nil {
+		return serving.History{}, err
+	}
 	if r.remembers(there, next) || len(next.Revisions) == 0 && there.Name == "" {
 		return next, nil
 	}
@@ -165,6 +197,26 @@ func (r *Reconciler) appendOnce(
 	}
 	log.FromContext(ctx).V(2).Info("Remembered what clients are told", "configMap", name, "states", len(next.Revisions))
 	return next, nil
+}
+
+// next returns the history with what the status and the replicas know, when this is published from now on.
+func (r *Reconciler) next(
+	h serving.History, issuer *configv1alpha1.CredentialIssuer, published serving.Published,
+) (serving.History, error) {
+	h, _ = r.restored(h, issuer)
+	h, err := h.Append(published, r.Clock.Now(), r.RevisionRetention)
+	return r.withUses(h), err
+}
+
+// withUses returns the history with the uses that this replica and the others know of.
+func (r *Reconciler) withUses(h serving.History) serving.History {
+	if r.Usage != nil {
+		h = addUses(h, r.Usage.report())
+	}
+	for _, replica := range r.Replicas.Live() {
+		h = addUses(h, replica.Used)
+	}
+	return h
 }
 
 // remembers says whether the ConfigMap is as it should be.
@@ -213,7 +265,16 @@ func (r *Reconciler) reportBrokenClients(
 	r.Events.Event(issuer, corev1.EventTypeWarning, string(certs.OldClientsBreak), clip(problem))
 }
 
-// handedOutStatus sums up for the status what clients were told. What an administrator has retired is left out.
+// apiTime returns a time as the API keeps it; nil for none.
+func apiTime(at time.Time) *metav1.Time {
+	if at.IsZero() {
+		return nil
+	}
+	kept := metav1.NewTime(at).Rfc3339Copy()
+	return &kept
+}
+
+// revisionsStatus summarizes the revision history. What an administrator has retired is left out.
 func revisionsStatus(h serving.History) []configv1alpha1.RevisionStatus {
 	var all []configv1alpha1.RevisionStatus
 	for i := range h.Revisions {
@@ -225,10 +286,7 @@ func revisionsStatus(h serving.History) []configv1alpha1.RevisionStatus {
 			ID: s.ID, Since: metav1.NewTime(s.Since).Rfc3339Copy(), Endpoint: s.Endpoint, CABundle: s.Fingerprints(),
 			Names: s.Names,
 		}
-		if !s.Until.IsZero() {
-			until := metav1.NewTime(s.Until).Rfc3339Copy()
-			state.Until = &until
-		}
+		state.Until, state.LastUsed, state.Retired = apiTime(s.Until), apiTime(s.LastUsed), apiTime(s.Retired)
 		all = append(all, state)
 	}
 	return all
