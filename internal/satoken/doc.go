@@ -2,9 +2,9 @@
 // way to the impersonation proxy.
 //
 // Each user gets a service account of their own, in a namespace that holds nothing else, and a ClusterRole that lets
-// this account impersonate exactly this user: the name, the UID, the groups, the extras. A login is answered with a
-// short-lived token of the account and the headers with which a client acts as the user. The API server sees, and
-// logs, both.
+// this account impersonate exactly this user: the name, the UID, the groups, and the extras of the newest login with
+// these groups. A login is answered with a short-lived token of the account and the headers with which a client acts
+// as the user. The API server sees, and logs, both.
 //
 // What keeps this safe:
 //

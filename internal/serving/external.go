@@ -146,9 +146,19 @@ func External(in ExternalInput) Evaluation {
 		return refuse(certs.NewFinding(certs.KeyMismatch, err.Error()))
 	}
 	evaluation.Certificate = &ServingCertificate{
-		Certificate: certificate, Source: SourceExternal, Secret: in.Name, Bundle: bundle, Delegated: in.Delegated,
+		Certificate: certificate, Source: SourceExternal, Secret: in.Name, Bundle: published(bundle), Delegated: in.Delegated,
 	}
 	return evaluation
+}
+
+// published returns the bundle as it is published: encoded again from the certificates that were read, without the text
+// around them, which may be a private key. A bundle without any certificate stays as it is: none would mean the roots of
+// the system.
+func published(bundle []byte) []byte {
+	if clean := certs.UnionBundle(bundle); len(clean) > 0 {
+		return clean
+	}
+	return bundle
 }
 
 // Bundle returns the CA bundle (PEM) that is advertised for an external certificate: the one in the spec, else the
