@@ -14,7 +14,7 @@ GO_GCFLAGS := all=-dwarf=false
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -tags $(GO_TAGS) -gcflags $(GO_GCFLAGS) -ldflags '$(GO_LDFLAGS)'
 
 .PHONY: help
-help: ## List the targets
+help: # lists the targets that people use; those with one # are for CI and releases
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: build
@@ -38,7 +38,7 @@ image: agents ## Make the agent's image without Docker: bin/image (OCI layout) a
 	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -revision '$(REVISION)' -layout bin/image -tar bin/pinniped-agent.tar $(AGENTS) | tee bin/image.name
 
 .PHONY: image-push
-image-push: agents ## Push the agent's image: make image-push REGISTRY=ghcr.io/me
+image-push: agents # Push the agent's image: make image-push REGISTRY=ghcr.io/me
 	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -revision '$(REVISION)' -push $(AGENTS) | tee bin/image.name
 
 # What jobs of CI take: the CLI, git and a shell (docs/howto/rotate-in-ci.md).
@@ -47,7 +47,7 @@ CLI_BASE ?= docker.io/alpine/git:v2.49.1
 CLIS := $(foreach platform,$(PLATFORMS),bin/$(platform)/pinniped)
 
 .PHONY: cli-image-push
-cli-image-push: ## Push an image with the CLI, git and a shell, for CI: make cli-image-push REGISTRY=ghcr.io/me
+cli-image-push: # Push an image with the CLI, git and a shell, for CI: make cli-image-push REGISTRY=ghcr.io/me
 	@$(foreach platform,$(PLATFORMS),echo "Building the CLI for $(platform)" >&2 && \
 	  GOOS=$(word 1,$(subst /, ,$(platform))) GOARCH=$(word 2,$(subst /, ,$(platform))) $(GO_BUILD) -o bin/$(platform)/pinniped ./cmd/pinniped &&) true
 	@go run ./hack/image -name $(CLI_IMAGE) -version '$(VERSION)' -revision '$(REVISION)' -base $(CLI_BASE) -push $(CLIS) | tee bin/cli-image.name
@@ -77,7 +77,7 @@ manifests: image bin/helm ## Write the manifests of an installation into bin/man
 	@VERSION='$(VERSION)' hack/manifests.sh bin/manifests "$$(cat bin/image.name)"
 
 .PHONY: chart-push
-chart-push: ## Push the chart of bin/manifests, as an OCI archive: make manifests chart-push REGISTRY=ghcr.io/me
+chart-push: # Push the chart of bin/manifests, as an OCI archive: make manifests chart-push REGISTRY=ghcr.io/me
 	@bin/helm push bin/manifests/pinniped-concierge-*.tgz oci://$(REGISTRY)/charts --registry-config ~/.docker/config.json 2>&1 | \
 	  sed -n 's/^Digest: */$(subst /,\/,$(REGISTRY))\/charts\/pinniped-concierge@/p' | tee bin/chart.name && test -s bin/chart.name
 
@@ -138,11 +138,11 @@ test-unit: ## Run the quick tests only
 	go test -short ./...
 
 .PHONY: test-cli
-test-cli: ## Run the tests of the CLI that need no API server, on any system
+test-cli: # Run the tests of the CLI that need no API server, on any system
 	go test -short ./cmd/pinniped/... ./internal/cli/... ./pkg/...
 
 .PHONY: test-race
-test-race: controlplane node-modules bin/certmanager bin/helm ## Run every test with the race detector
+test-race: controlplane node-modules bin/certmanager bin/helm # Run every test with the race detector
 	hack/summary.sh $(MAKE) --no-print-directory -j2 TESTFLAGS='-race -timeout 60m' test-waiting test-computing
 
 .PHONY: bench
@@ -150,11 +150,11 @@ bench: build controlplane ## Measure the proxy on a local control plane: BENCH="
 	$(GO_BUILD) -o bin/measure ./test/bench && bin/measure $(BENCH) | tee bin/bench.txt
 
 .PHONY: bench-login
-bench-login: ## Compare logins with a warm cache with a program that does nothing, and tell the size of the CLI
+bench-login: # Compare logins with a warm cache with a program that does nothing, and tell the size of the CLI
 	go test -run '^$$' -bench WarmLogin -benchtime 20x ./cmd/pinniped
 
 .PHONY: alerts
-alerts: bin/promtool ## Test the alerts of deploy/monitoring with promtool
+alerts: bin/promtool # Test the alerts of deploy/monitoring with promtool
 	bin/promtool check rules deploy/monitoring/alerts.yaml
 	bin/promtool test rules deploy/monitoring/alerts_test.yaml
 
@@ -167,7 +167,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s) each
 	hack/fuzz.sh $(or $(FUZZTIME),10s)
 
 .PHONY: h2spec
-h2spec: bin/h2spec ## Run the conformance tests of HTTP/2 against the impersonation proxy
+h2spec: bin/h2spec # Run the conformance tests of HTTP/2 against the impersonation proxy
 	H2SPEC=$(CURDIR)/bin/h2spec go test -count=1 -run '^TestH2Spec$$' ./internal/proxy
 
 bin/h2spec: hack/h2spec/go.mod
@@ -176,7 +176,7 @@ bin/h2spec: hack/h2spec/go.mod
 NODE := $(addsuffix /node_modules/.package-lock.json,test/oidcprovider/testdata/node test/integration/testdata/clients)
 
 .PHONY: node-modules
-node-modules: ## Install the OpenID Connect issuer and the client that tests run (needs npm; without it, those tests are skipped)
+node-modules: # Install the OpenID Connect issuer and the client that tests run (needs npm; without it, those tests are skipped)
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(NODE); \
 	else echo "npm is not installed: tests that need node will be skipped (Debian: apt-get install nodejs npm)"; fi
 
@@ -203,7 +203,7 @@ docs-site: ## Make the website of the documents in bin/site, with search; fails 
 	go run ./hack/site -o bin/site
 
 .PHONY: man
-man: ## Make the manual pages of the CLI, in bin/man (Markdown is in docs/reference/cli)
+man: # Make the manual pages of the CLI, in bin/man (Markdown is in docs/reference/cli)
 	go run ./hack/reference -man bin/man
 
 .PHONY: lint
@@ -218,7 +218,7 @@ bin/golangci-lint: hack/lint/go.mod
 	cd hack/lint && CGO_ENABLED=0 go build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: vulncheck
-vulncheck: ## Look for known vulnerabilities in what is called (asks vuln.go.dev)
+vulncheck: # Look for known vulnerabilities in what is called (asks vuln.go.dev)
 	cd hack/lint && CGO_ENABLED=0 go build -o ../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
 	bin/govulncheck ./...
 
@@ -227,5 +227,5 @@ verify: lint bin/helm ## Check that generated files, go.mod and the CLI's depend
 	hack/verify.sh
 
 .PHONY: update-golden
-update-golden: ## Rewrite the golden files of the tests; review the difference
+update-golden: # Rewrite the golden files of the tests; review the difference
 	UPDATE_GOLDEN=1 go test -short ./...
