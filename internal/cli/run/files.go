@@ -34,6 +34,9 @@ func newFiles(base string, now func() time.Time) (*files, error) {
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return nil, err
 	}
+	if err := checkPrivate(base); err != nil {
+		return nil, err
+	}
 	sweep(base, now())
 	dir, err := os.MkdirTemp(base, directoryPrefix)
 	if err != nil {

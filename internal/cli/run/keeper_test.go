@@ -54,7 +54,7 @@ func (f *fakeSession) Credential(_ context.Context, left time.Duration) (*login.
 
 func newWriter(t *testing.T) *writer {
 	t.Helper()
-	f, err := newFiles(t.TempDir(), time.Now)
+	f, err := newFiles(filepath.Join(t.TempDir(), "run"), time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestKubeconfigOfARun(t *testing.T) {
 
 func TestKilledRunsAreSweptUp(t *testing.T) {
 	t.Parallel()
-	base := t.TempDir()
+	base := filepath.Join(t.TempDir(), "run")
 	living, err := newFiles(base, time.Now)
 	if err != nil {
 		t.Fatal(err)

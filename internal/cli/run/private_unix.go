@@ -1,0 +1,33 @@
+//go:build unix
+
+package run
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+)
+
+// checkPrivate refuses a directory that others own or may write to: they could read credentials there, or replace the
+// kubeconfig by one that runs a program of theirs.
+func checkPrivate(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir():
+		err = fmt.Errorf("%q is not a directory", dir)
+	case ok && int(owner.Uid) != os.Geteuid():
+		err = fmt.Errorf("%q belongs to user %d", dir, owner.Uid)
+	case info.Mode().Perm()&0o077 != 0:
+		err = fmt.Errorf("%q is accessible by others (mode %#o)", dir, info.Mode().Perm())
+	default:
+		return nil
+	}
+	word := ui.ShellWord(dir)
+	return ui.WithHint(err, "it must be yours alone: \"rm -r %s\", or if it is yours \"chmod 700 %s\"", word, word)
+}
