@@ -2,6 +2,7 @@ package oidclogin
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -47,6 +48,10 @@ func (r *refusal) Error() string {
 
 // Hint says what the usual refusals need.
 func (r *refusal) Hint() string {
+	if strings.Contains(r.description, "client_secret") {
+		return "the issuer wants a client secret, which a program on people's computers cannot keep: its administrator can " +
+			"register a public client, or put an issuer in front that has them, such as a Pinniped Supervisor, Dex or Keycloak"
+	}
 	switch r.code {
 	case "invalid_client", "unauthorized_client":
 		return "the issuer does not permit this client to log in like this: ask its administrator to register the client " +
@@ -128,6 +133,10 @@ func (l *Login) explain(err error) error {
 		}
 	} else {
 		return err
+	}
+	if other, ok := errors.AsType[x509.HostnameError](err); ok {
+		return withHint(err, "the issuer's certificate is for other names: its administrator has to have one issued for %s",
+			printable(other.Host))
 	}
 	var verification *tls.CertificateVerificationError
 	if errors.As(err, &verification) {

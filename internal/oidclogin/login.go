@@ -298,6 +298,17 @@ func (l *Login) keep(ctx context.Context, tokens *sessioncache.Tokens) {
 	l.unkept = l.Sessions.Put(context.WithoutCancel(ctx), l.Key(), *tokens)
 }
 
+// warnNoIDToken says, once, why a person has to log in so often.
+func (l *Login) warnNoIDToken() {
+	l.debugf("the refresh gave no ID token")
+	if l.warned || l.Quiet {
+		return
+	}
+	l.warned = true
+	l.Terminal.Print(fmt.Sprintf("warning: issuer %s gives no ID token when it refreshes a session, so a login is needed "+
+		"whenever the ID token expires: ask its administrator to return one, or to let it live longer\n", l.Issuer))
+}
+
 // warnUnkept says, once, that the next command needs a login again.
 func (l *Login) warnUnkept() {
 	if l.unkept == nil {

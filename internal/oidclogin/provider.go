@@ -99,6 +99,13 @@ func isHTTPS(address string) bool {
 
 func (l *Login) explainDiscovery(err error) error {
 	if mismatch, ok := errors.AsType[*oidc.IssuerMismatchError](err); ok {
+		if strings.Contains(mismatch.Discovered, "{tenantid}") {
+			return withHint(
+				fmt.Errorf("it calls itself %q: this address is for all tenants, and the tokens name one", printable(mismatch.Discovered)),
+				"make a kubeconfig with the address of the tenant: \"pinniped get kubeconfig --oidc-issuer "+
+					"https://login.microsoftonline.com/TENANT-ID/v2.0\"",
+			)
+		}
 		return withHint(
 			fmt.Errorf("it calls itself %q, which must be the same", printable(mismatch.Discovered)),
 			"make a kubeconfig with the issuer's own name for itself, a slash at the end included (\"pinniped get kubeconfig "+
@@ -260,6 +267,7 @@ func (p *provider) accept(
 		case before == nil:
 			return nil, withHint(errors.New("the issuer gave no ID token"), "is \"openid\" one of the scopes (--scopes)?")
 		case !p.login.needsExchange(before):
+			p.login.warnNoIDToken()
 			return nil, &refusal{code: "no ID token", description: "the refresh gave none"}
 		}
 		tokens.ID = before.ID // which says who this is; the access token is what counts
@@ -287,13 +295,13 @@ func (p *provider) accept(
 	return tokens, nil
 }
 
-// names reports whether the audience of an ID token is exactly the one given.
+// names reports whether an ID token is for the audience given, alone or among others: a cluster accepts both.
 func names(id *sessioncache.IDToken, audience string) bool {
 	switch aud := id.Claims["aud"].(type) {
 	case string:
 		return aud == audience
 	case []any:
-		return len(aud) == 1 && aud[0] == audience
+		return slices.Contains(aud, any(audience))
 	}
 	return false
 }
