@@ -51,9 +51,12 @@ func (f *Factory) ExpandPaths(paths []string) ([]string, error) {
 }
 
 // ExpandPathFlags expands the flags of cmd whose values are paths. The root command calls it after ApplyConfig.
-func (f *Factory) ExpandPathFlags(cmd *cobra.Command) error {
+func (f *Factory) ExpandPathFlags(cmd *cobra.Command) error { return f.ExpandPathsIn(cmd.Flags()) }
+
+// ExpandPathsIn expands those of flags whose values are paths.
+func (f *Factory) ExpandPathsIn(flags *pflag.FlagSet) error {
 	var failed error
-	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+	flags.VisitAll(func(flag *pflag.Flag) {
 		if failed != nil || !pathFlags[flag.Name] {
 			return
 		}

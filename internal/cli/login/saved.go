@@ -84,6 +84,9 @@ func SavedBy(f *factory.Factory, args []string, cluster *clientauthenticationv1b
 		if err := flags.Parse(args[2:]); err != nil {
 			return nil, fmt.Errorf("reading the arguments of the login: %w", err)
 		}
+		if err := f.ExpandPathsIn(flags); err != nil {
+			return nil, err
+		}
 		if o.TokenEnv != "" {
 			o.Token, _ = f.LookupEnv(o.TokenEnv)
 		}
@@ -97,6 +100,9 @@ func SavedBy(f *factory.Factory, args []string, cluster *clientauthenticationv1b
 		o.addFlags(f, flags)
 		if err := flags.Parse(args[2:]); err != nil {
 			return nil, fmt.Errorf("reading the arguments of the login: %w", err)
+		}
+		if err := f.ExpandPathsIn(flags); err != nil {
+			return nil, err
 		}
 		bundle, err := ReadBundles(o.CABundlePaths, o.CABundleData)
 		if err != nil {

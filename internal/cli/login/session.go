@@ -55,7 +55,7 @@ func NewSession(f *factory.Factory, cluster *factory.Cluster) (*Session, error) 
 		if err := flags.Parse(exec.Args[2:]); err != nil {
 			return fmt.Errorf("reading the arguments of the login: %w", err)
 		}
-		return nil
+		return f.ExpandPathsIn(flags)
 	}
 	switch exec.Args[1] {
 	case "static":
