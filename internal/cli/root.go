@@ -28,6 +28,7 @@ import (
 // New returns the tree of commands. It shares nothing with another tree.
 func New(f *factory.Factory) *cobra.Command {
 	var verbosity int
+	var tellVersion bool
 	root := factory.Group(&cobra.Command{
 		Use:   "pinniped",
 		Short: "Log in to Kubernetes clusters, and look after the certificate in front of them",
@@ -40,11 +41,20 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 		Example: `  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml
   pinniped whoami --kubeconfig user.yaml
   pinniped ip-tls set --secret my-certificate`,
-		Version:       version.Of(f).GitVersion,
+
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	})
-	root.SetVersionTemplate("{{.Version}}\n")
+	// cobra's own flag prints by a template, and with text/template the linker keeps every method of every type: 4 MB.
+	root.Flags().BoolVar(&tellVersion, "version", false, "version for pinniped")
+	group := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if !tellVersion {
+			return group(cmd, args)
+		}
+		_, err := fmt.Fprintln(f.Out, version.Of(f).GitVersion)
+		return err
+	}
 	flags := root.PersistentFlags()
 	flags.BoolVarP(&f.Quiet, "quiet", "q", false, "no progress on stderr")
 	flags.IntVarP(&verbosity, "verbosity", "v", 0, "show the log of requests to the cluster on stderr, from 1 to 7")
