@@ -79,7 +79,7 @@ With NAMESPACE/NAME: ` + ofSecret,
 func described() []string {
 	all := codes()
 	for i, code := range all {
-		if e, ok := certs.Explain(certs.Code(code)); ok {
+		if e, ok := lookUp(code); ok {
 			all[i] = cobra.CompletionWithDesc(code, e.Cause)
 		}
 	}
@@ -91,6 +91,9 @@ func codes() []string {
 	names := make([]string, len(all))
 	for i, code := range all {
 		names[i] = string(code)
+	}
+	for _, e := range agentCodes() {
+		names = append(names, string(e.Code))
 	}
 	return names
 }
@@ -117,7 +120,7 @@ func (o *Options) Validate() error {
 
 // Run prints one explanation, or all of them.
 func (o *Options) Run() error {
-	if e, ok := certs.Explain(certs.Code(o.Code)); ok {
+	if e, ok := lookUp(o.Code); ok {
 		one := &result.CodeExplanation{Explanation: e}
 		return result.Print(o.Out, o.Output, one, nil, func() ([]byte, error) { return o.one(e), nil })
 	}
@@ -126,7 +129,7 @@ func (o *Options) Run() error {
 		e, _ := certs.Explain(code)
 		all.Items = append(all.Items, e)
 	}
-	return result.Print(o.Out, o.Output, all, nil, func() ([]byte, error) { return o.all(all.Items) })
+	return result.Print(o.Out, o.Output, all, nil, func() ([]byte, error) { return o.all(append(all.Items, agentCodes()...)) })
 }
 
 func (o *Options) all(explanations []certs.Explanation) ([]byte, error) {

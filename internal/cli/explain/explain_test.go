@@ -25,6 +25,8 @@ func TestRun(t *testing.T) {
 			"--allow NameNotCovered)"},
 		{name: "lists all", output: "text", want: "HandshakeFailed"},
 		{name: "writes YAML", code: "Expired", output: "yaml", want: "code: Expired"},
+		{name: "explains a code of the agent", code: "renewalwaits", output: "text", want: "RenewalWaits (warning)"},
+		{name: "explains a code of ip-tls status", code: "NoAnswer", output: "text", want: "kubectl get --raw=/readyz"},
 		{name: "refuses unknown codes", code: "x", output: "text", fails: true},
 		{name: "refuses unknown formats", code: "Expired", output: "x", fails: true},
 	} {

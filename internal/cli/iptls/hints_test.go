@@ -102,14 +102,6 @@ func TestHintsMend(t *testing.T) {
 			},
 		},
 		{
-			name: "the Secret was unset", hint: "pinniped ip-tls undo", mends: true,
-			world: func(_ *testing.T, _ *iptlstest.World, run func(func(*session.Session) factory.Command)) {
-				run(func(s *session.Session) factory.Command {
-					return &change.UnsetOptions{Session: s, Flags: flags(), Allow: []string{"OldClientsBreak"}}
-				})
-			},
-		},
-		{
 			name: "a delegation was revoked", hint: "pinniped ip-tls delegate shared/proxy-tls",
 			world: func(_ *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
 				w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = nil

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -28,6 +30,9 @@ type Place struct {
 	LosesSome bool
 	// Renewer is the controller that fills the Secret; nil when none is known.
 	Renewer *result.Renewer
+	// OnlyBundle is true where the certificate in service is still the one in the Secret, and ca.crt next to it is another
+	// bundle than the spec's.
+	OnlyBundle bool
 	// Kubeconfigs are the files and folders that were looked at.
 	Kubeconfigs []string
 }
@@ -58,7 +63,12 @@ func NextCommands(code string, at Place) []string {
 		return []string{pods, "kubectl get service,endpointslice " + namespace}
 	case string(certs.EndpointServesOther):
 		return []string{"pinniped ip-tls check --endpoint " + at.Endpoint}
-	case string(certs.Expired), string(certs.ExpiresSoon), string(certs.SecretNotFound), string(certs.BundleDoesNotVerify):
+	case string(certs.BundleDoesNotVerify):
+		if at.OnlyBundle {
+			return []string{fmt.Sprintf("pinniped ip-tls set --secret %s --ca-from-secret", secret)}
+		}
+		return []string{replace}
+	case string(certs.Expired), string(certs.ExpiresSoon), string(certs.SecretNotFound):
 		return []string{replace}
 	case string(certs.OldClientsBreak):
 		files := "FILE"
@@ -90,10 +100,7 @@ func NextCommands(code string, at Place) []string {
 	case configv1alpha1.CodeSpecInvalid:
 		return []string{"pinniped ip-tls undo", "kubectl edit " + at.Issuer}
 	case configv1alpha1.CodeDisabledBySpec, configv1alpha1.CodeDisabledByNodes:
-		return []string{
-			fmt.Sprintf(`kubectl patch %s --type=merge --patch='{"spec":{"impersonationProxy":{"mode":"enabled"}}}'`,
-				at.Issuer),
-		}
+		return []string{"pinniped ip-tls set --mode enabled"}
 	}
 	if slices.Contains(certs.Codes(), certs.Code(code)) {
 		return []string{"pinniped ip-tls check", replace}
@@ -146,6 +153,7 @@ func (l *snapshot) next(code string) []string {
 	if l.spec.TLS != nil {
 		at.Secret = l.spec.TLS.SecretName
 	}
+	at.OnlyBundle = l.onlyBundle()
 	if code == codeGeneratedServes {
 		at.before(l.issuer, l.losesSome)
 	}
@@ -161,4 +169,17 @@ func (l *snapshot) next(code string) []string {
 		commands = append(commands, "pinniped ip-tls clients") // some states may be retired
 	}
 	return commands
+}
+
+// onlyBundle says whether nothing but the CA bundle in the spec is wrong: the Secret's certificate is the one in service,
+// and the Secret has the bundle for it.
+func (l *snapshot) onlyBundle() bool {
+	inService := l.issuer.Status.ServingCertificate
+	if l.secret == nil || inService == nil || l.spec.TLS == nil {
+		return false
+	}
+	chain, _ := certs.ParseBundle(l.secret.Data[corev1.TLSCertKey])
+	own := l.secret.Data[plan.CABundleKey]
+	return len(chain) > 0 && len(own) > 0 && !plan.SameBase64(l.spec.TLS.CertificateAuthorityData, own) &&
+		strings.EqualFold(certs.Fingerprint(chain[0].Raw), inService.SHA256)
 }

@@ -1,0 +1,103 @@
+package explain
+
+import (
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// agentCodes explains the codes of the CredentialIssuer's status, and of "ip-tls status", that no check of a certificate
+// has.
+func agentCodes() []certs.Explanation {
+	const status = "pinniped ip-tls status"
+	return []certs.Explanation{
+		{
+			Code: configv1alpha1.CodeRenewalWaits, Severity: certs.SeverityWarning,
+			Cause:       "The renewed certificate is of another CA, or lacks a name, and clients that work now would refuse it.",
+			Consequence: "The certificate before it serves on, with both CAs published, until the time that the status names.",
+			Fix: "let clients refresh their kubeconfigs; or have the certificate issued by the same CA, for the same names; or " +
+				"serve it now, and let those clients break",
+			Example: "pinniped ip-tls clients\npinniped kubeconfig rotate ~/.kube/config",
+		},
+		{
+			Code: configv1alpha1.CodeLastGoodCertificateServed, Severity: certs.SeverityWarning,
+			Cause:       "What is configured cannot be served: another finding says why.",
+			Consequence: "The last known good certificate serves on. Nothing changes for clients until it expires.",
+			Fix:         "fix what the other finding names, or go back to the configuration before",
+			Example:     status + "\npinniped ip-tls undo",
+		},
+		{
+			Code: configv1alpha1.CodeGeneratedCertificateServed, Severity: certs.SeverityWarning,
+			Cause:       "What is configured cannot be served, and there is no last known good certificate.",
+			Consequence: "The agent serves a certificate of its own CA. Kubeconfigs that trust another CA are refused.",
+			Fix:         "fix what the other finding names",
+			Example:     status,
+		},
+		{
+			Code: "GeneratedServes", Severity: certs.SeverityError,
+			Cause:       "No certificate is configured any more, and the agent's generated one serves.",
+			Consequence: "Kubeconfigs that trust the CA of the certificate before are refused.",
+			Fix:         "go back to the certificate before, or issue new kubeconfigs",
+			Example:     "pinniped ip-tls undo",
+		},
+		{
+			Code: "AgentNotRunning", Severity: certs.SeverityError,
+			Cause:       "No replica of the agent has reported for more than a minute.",
+			Consequence: "The proxy answers nobody, and changes have no effect.",
+			Fix:         "find out why its pods do not run",
+			Example:     "kubectl get pods,events --namespace=pinniped-concierge",
+		},
+		{
+			Code: "NoAnswer", Severity: certs.SeverityError,
+			Cause:       "The proxy presents a good certificate, and its requests get no answer.",
+			Consequence: "Users cannot work, whatever their kubeconfig is.",
+			Fix:         "look at the API server behind the proxy, and at the agent's logs",
+			Example:     "kubectl get --raw=/readyz",
+		},
+		{
+			Code: configv1alpha1.CodeRevisionsNotKept, Severity: certs.SeverityWarning,
+			Cause:       "The agent cannot write the revision history.",
+			Consequence: "Which clients would break is not known, so that changes which could break some are refused.",
+			Fix:         "let the agent write its ConfigMap: apply the manifests in deploy/ again",
+			Example:     status,
+		},
+		{
+			Code: configv1alpha1.CodePermissionWithdrawn, Severity: certs.SeverityError,
+			Cause:       "The owner of another namespace no longer permits the use of the Secret.",
+			Consequence: "The certificate is taken out of service.",
+			Fix:         "ask the owner of that namespace for the permission again",
+			Example:     "pinniped explain NAMESPACE/NAME",
+		},
+		{
+			Code: configv1alpha1.CodeServiceAddressPending, Severity: certs.SeverityWarning,
+			Cause:       "The Service of type LoadBalancer has no address.",
+			Consequence: "There is no endpoint that clients could use.",
+			Fix:         "find out what the cloud says of the Service, or choose another type",
+			Example: "kubectl describe service --namespace=pinniped-concierge\n" +
+				"pinniped ip-tls set --service-type ClusterIP",
+		},
+		{
+			Code: configv1alpha1.CodeDisabledBySpec, Severity: certs.SeverityInfo,
+			Cause:       "spec.impersonationProxy.mode is disabled.",
+			Consequence: "The proxy serves nobody.",
+			Fix:         "switch it on",
+			Example:     "pinniped ip-tls set --mode enabled",
+		},
+		{
+			Code: configv1alpha1.CodeDisabledByNodes, Severity: certs.SeverityInfo,
+			Cause:       "The mode is auto, and the cluster shows control-plane nodes, where the proxy is not needed.",
+			Consequence: "The proxy serves nobody.",
+			Fix:         "switch it on, if you want its certificate anyway",
+			Example:     "pinniped ip-tls set --mode enabled",
+		},
+	}
+}
+
+// lookUp returns the explanation of a code of either kind.
+func lookUp(code string) (certs.Explanation, bool) {
+	for _, e := range agentCodes() {
+		if string(e.Code) == code {
+			return e, true
+		}
+	}
+	return certs.Explain(certs.Code(code))
+}
