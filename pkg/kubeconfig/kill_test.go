@@ -29,10 +29,10 @@ func mergeForever(path string) {
 	for i := 0; ; i++ {
 		source := &kubeconfig.Source{
 			ContextName: "dev", ClusterName: "dev", UserName: "dev",
-			Cluster: &clientcmdapi.Cluster{Server: fmt.Sprintf("https://dev%d.example.com", i)},
+			Cluster: &clientcmdapi.Cluster{Server: "https://dev.example.com"},
 		}
 		made, err := kubeconfig.Build(kubeconfig.Input{
-			Source: source, Exec: kubeconfig.Exec{Command: "pinniped", Static: &kubeconfig.Static{TokenEnv: "T"}},
+			Source: source, Exec: kubeconfig.Exec{Command: "pinniped", Static: &kubeconfig.Static{TokenEnv: fmt.Sprint("T", i)}},
 		})
 		if err == nil {
 			_, err = kubeconfig.MergeFile(context.Background(), path, made, false)

@@ -21,12 +21,13 @@ func LoadAsWritten(path string) (*clientcmdapi.Config, error) {
 
 // loadText reads the kubeconfig that is the content of the file at path.
 func loadText(path string, content []byte) (*clientcmdapi.Config, error) {
-	if _, err := parse(content); err != nil {
+	root, err := parse(content)
+	if err != nil {
 		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
 	}
 	config, err := clientcmd.Load(content)
 	if err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %q: %w: %w", path, ErrDamaged, err)
+		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, damaged(root))
 	}
 	return config, nil
 }

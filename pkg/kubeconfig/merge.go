@@ -52,8 +52,8 @@ func (e *ForeignEntryError) Error() string {
 //
 // An entry of the same name is replaced if it is one that Build made: a user that runs "pinniped login" or reads the
 // same token file, a context of such a user, a cluster that only such contexts use. Any other one is a
-// ForeignEntryError. What people set in our entries is kept: a context's namespace and extensions, a plugin's
-// environment. What is equal already is not touched.
+// ForeignEntryError, and one that leads to another cluster an OtherClusterError. What people set in our entries is kept: a context's namespace and extensions, a plugin's
+// environment and arguments, the way to the cluster (proxy-url). What is equal already is not touched.
 //
 // What is not a kubeconfig gives ErrNotKubeconfig, one that cannot be read ErrDamaged. Empty content is an empty
 // kubeconfig.
@@ -86,9 +86,12 @@ func merge(content []byte, made *clientcmdapi.Config, setCurrent bool) (*Merged,
 	}
 	before, err := clientcmd.Load(content)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return nil, damaged(root)
 	}
 	if err := refuseForeign(before, made); err != nil {
+		return nil, err
+	}
+	if err := refuseOtherCluster(before, made); err != nil {
 		return nil, err
 	}
 	wanted, entries := mergeConfig(before, made, setCurrent)
@@ -134,14 +137,17 @@ func mergeConfig(before, made *clientcmdapi.Config, setCurrent bool) (*clientcmd
 	for _, name := range names(made.Clusters) {
 		old, had := before.Clusters[name]
 		wanted := made.Clusters[name].DeepCopy()
+		if had {
+			keepCluster(old, wanted)
+		}
 		note(kindCluster, name, had, had && equality.Semantic.DeepEqual(old, wanted))
 		after.Clusters[name] = wanted
 	}
 	for _, name := range names(made.AuthInfos) {
 		old, had := before.AuthInfos[name]
 		wanted := made.AuthInfos[name].DeepCopy()
-		if had && old.Exec != nil && wanted.Exec != nil && len(old.Exec.Env) > 0 && len(wanted.Exec.Env) == 0 {
-			wanted.Exec.Env = old.Exec.Env
+		if had {
+			keepUser(old, wanted)
 		}
 		note(kindUser, name, had, had && equality.Semantic.DeepEqual(old, wanted))
 		after.AuthInfos[name] = wanted

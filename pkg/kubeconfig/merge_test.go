@@ -103,7 +103,7 @@ func TestMerge(t *testing.T) {
 			content: "kind: Config\ncurrent-context: other\nusers:\n- name: dev\n  user:\n    # old\n    exec: {command: /old/pinniped, apiVersion: client.authentication.k8s.io/v1beta1," +
 				" args: [login, static], env: [{name: HTTPS_PROXY, value: http://proxy}]}\n- name: z\n  user: {}\n" +
 				"contexts:\n- {name: dev, context: {cluster: old, user: dev, namespace: mine}}   # mine\n" +
-				"clusters:\n- name: dev\n  cluster:\n    server: https://old.example.com\n# after\n- name: z\n  cluster: {server: https://z}\n",
+				"clusters:\n- name: dev\n  cluster:\n    server: https://dev.example.com:443\n# after\n- name: z\n  cluster: {server: https://z}\n",
 			want: "kind: Config\ncurrent-context: other\nusers:\n" + strings.Replace(devUser, "env: []",
 				"env:\n      - name: HTTPS_PROXY\n        value: http://proxy", 1) + "- name: z\n  user: {}\n" +
 				"contexts:\n- {\"context\":{\"cluster\":\"dev\",\"namespace\":\"mine\",\"user\":\"dev\"},\"name\":\"dev\"}   # mine\n" +
@@ -237,7 +237,7 @@ func randomFile(random *rand.Rand) (content, others string) {
 		return "-" + eol + "  name: " + name + eol + "  " + kind + ": {" + eol + body[1:]
 	}
 	ours := map[string]string{
-		"cluster": "- name: dev" + eol + "  cluster:" + eol + "    server: https://old.example.com",
+		"cluster": "- name: dev" + eol + "  cluster:" + eol + "    server: https://dev.example.com:443",
 		"context": "- name: dev" + eol + "  context: # inside" + eol + "    cluster: dev" + eol + "    user: dev",
 		"user": "- name: dev" + eol + "  user:" + eol + "    exec:" + eol +
 			"      apiVersion: client.authentication.k8s.io/v1beta1" + eol + "      command: pinniped" + eol +

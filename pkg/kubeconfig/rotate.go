@@ -135,7 +135,7 @@ func read(content []byte) (*yaml.Node, *clientcmdapi.Config, error) {
 	}
 	config, err := clientcmd.Load(content)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return nil, nil, damaged(document)
 	}
 	return document, config, nil
 }

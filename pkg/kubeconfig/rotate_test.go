@@ -314,7 +314,7 @@ func TestRotate(t *testing.T) {
 		{name: "refuses another kind", content: "kind: Pod\nclusters: []", notKubeconfig: true, err: "not a kubeconfig"},
 		{name: "refuses a file without a kind", content: "a: b", notKubeconfig: true, err: "not a kubeconfig"},
 		{name: "refuses an empty file", notKubeconfig: true, err: "not a kubeconfig"},
-		{name: "refuses two clusters with one name", damaged: true, err: "duplicate name", content: cluster("    server: " +
+		{name: "refuses two clusters with one name", damaged: true, err: "there is a cluster \"a\" already", content: cluster("    server: " +
 			"https://proxy.example.com\n- name: a\n  cluster: {}\n")},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -52,10 +52,11 @@ func (f *Factory) Cluster(flags ClusterFlags) (*Cluster, error) {
 	}
 	raw, err := rules.Load()
 	if err != nil {
-		return nil, ui.WithHint(
-			unreadable(rules.GetLoadingPrecedence(), fmt.Errorf("loading %s: %w", where, err)),
-			giveKubeconfig,
-		)
+		err = unreadable(rules.GetLoadingPrecedence(), fmt.Errorf("loading %s: %w", where, err))
+		if errors.Is(err, kubeconfig.ErrDamaged) {
+			return nil, ui.WithHint(err, "fix the file first")
+		}
+		return nil, ui.WithHint(err, giveKubeconfig)
 	}
 	if len(raw.Contexts) == 0 && len(raw.Clusters) == 0 {
 		problem := "there is no cluster in it"

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -141,7 +142,7 @@ func (o *Options) merge(ctx context.Context, config *clientcmdapi.Config) error 
 	defer cancel()
 	merged, err := kubeconfig.MergeFile(ctx, d.MergeInto, config, d.SetCurrent)
 	if err != nil {
-		return explainMerge(err)
+		return o.explainMerge(err, config)
 	}
 	if !merged.Changed() {
 		o.Progress.Done("%q is up to date", d.MergeInto)
@@ -166,15 +167,45 @@ func (o *Options) merge(ctx context.Context, config *clientcmdapi.Config) error 
 }
 
 // explainMerge says what to do about a file into which nothing can be merged.
-func explainMerge(err error) error {
+func (o *Options) explainMerge(err error, config *clientcmdapi.Config) error {
 	var foreign *kubeconfig.ForeignEntryError
+	var other *kubeconfig.OtherClusterError
 	switch {
+	case errors.As(err, &other):
+		return ui.WithHint(err, "run: %s", o.withNames(config))
 	case errors.As(err, &foreign):
 		return ui.WithHint(err, "give this one another name with --%s-name", foreign.Kind)
 	case errors.Is(err, kubeconfig.ErrDamaged):
-		return ui.WithHint(err, "mend the file first; nothing was written")
+		return ui.WithHint(err, "fix the file first; nothing was written")
 	}
 	return err
+}
+
+// withNames is this command with names that no other cluster has.
+func (o *Options) withNames(config *clientcmdapi.Config) string {
+	entry := config.Contexts[config.CurrentContext]
+	host := config.Clusters[entry.Cluster].Server
+	if at, err := url.Parse(host); err == nil {
+		host = strings.ReplaceAll(at.Host, ":", "-")
+	}
+	words := []string{"pinniped"}
+	for i := 0; i < len(o.Args); i++ {
+		name, _, joined := strings.Cut(o.Args[i], "=")
+		if slices.Contains([]string{"--cluster-name", "--context-name", "--user-name"}, name) {
+			if !joined {
+				i++
+			}
+			continue
+		}
+		words = append(words, ui.ShellWord(o.Args[i]))
+	}
+	if o.StaticToken != "" || len(o.Args) == 0 { // a secret is printed nowhere
+		words = []string{"pinniped get kubeconfig ... --merge-into", ui.ShellWord(o.Destination.MergeInto)}
+	}
+	return strings.Join(append(words,
+		"--cluster-name", ui.ShellWord(entry.Cluster+"-"+host),
+		"--context-name", ui.ShellWord(config.CurrentContext+"-"+host),
+		"--user-name", ui.ShellWord(entry.AuthInfo+"-"+host)), " ")
 }
 
 // compare compares the kubeconfig with what is in the file.
@@ -182,7 +213,7 @@ func (o *Options) compare(config *clientcmdapi.Config) error {
 	d := &o.Destination
 	differences, err := d.differences(config)
 	if err != nil {
-		return explainMerge(err)
+		return o.explainMerge(err, config)
 	}
 	if len(differences) == 0 {
 		o.Progress.Done("%q is up to date", d.file())

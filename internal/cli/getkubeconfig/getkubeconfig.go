@@ -45,7 +45,8 @@ type Options struct {
 	Connect func(factory.ClusterFlags, string) (*kubeconfig.Source, Discoverer, error)
 
 	Login     Login
-	TokenFile string // for LoginBearer
+	TokenFile string   // for LoginBearer
+	Args      []string // of the process, for a hint
 
 	StaticToken    string
 	StaticTokenEnv string
@@ -157,6 +158,7 @@ Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a diff
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Auto = cmd.Flags().Changed("concierge-mode") && o.Mode == ""
+			o.Args = f.Args
 			o.Progress, o.CABundle, o.OIDC.CABundle = f.Progress(), caBundle.pem, oidcCABundle.pem
 			if cmd.Flags().Changed("credential-cache") {
 				o.CredentialCache = &credentialCache

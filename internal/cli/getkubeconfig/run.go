@@ -65,6 +65,11 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("building the kubeconfig: %w", err)
 	}
+	if o.issuer != nil && o.issuer.UID != "" && o.Destination.MergeInto != "" {
+		if err := kubeconfig.SetInstallation(config, string(o.issuer.UID)); err != nil {
+			return fmt.Errorf("building the kubeconfig: %w", err)
+		}
+	}
 	if o.Validation != ValidateNothing {
 		if err := o.tryConnection(ctx, config); err != nil {
 			return err

@@ -138,7 +138,7 @@ func (o *ListOptions) Run(ctx context.Context) error {
 		o.connect(ctx, list.Contexts, clusters)
 	}
 	if failed != nil {
-		failed = ui.WithHint(failed, "name kubeconfigs, or folders in which they are")
+		failed = explainFile(failed)
 	}
 	return result.Print(o.Out, o.Output, list, failed, func() ([]byte, error) { return textOf(list) })
 }

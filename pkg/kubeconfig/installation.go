@@ -1,0 +1,196 @@
+package kubeconfig
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// installationExtension is the extension of a cluster that says to which installation it leads.
+const installationExtension = "pinniped.dev/installation"
+
+// SetInstallation notes in the clusters of config to which installation they lead, so that Merge knows it again behind
+// another endpoint. The UID is that of the CredentialIssuer.
+func SetInstallation(config *clientcmdapi.Config, uid string) error {
+	text, err := json.Marshal(map[string]string{"uid": uid})
+	if err != nil {
+		return err
+	}
+	for _, cluster := range config.Clusters {
+		if cluster.Extensions == nil {
+			cluster.Extensions = map[string]runtime.Object{}
+		}
+		cluster.Extensions[installationExtension] = &runtime.Unknown{Raw: text, ContentType: runtime.ContentTypeJSON}
+	}
+	return nil
+}
+
+func installation(cluster *clientcmdapi.Cluster) string {
+	unknown, ok := cluster.Extensions[installationExtension].(*runtime.Unknown)
+	if !ok {
+		return ""
+	}
+	var is struct {
+		UID string `json:"uid"`
+	}
+	if json.Unmarshal(unknown.Raw, &is) != nil {
+		return ""
+	}
+	return is.UID
+}
+
+// OtherClusterError means that an entry with a name of ours leads to another cluster.
+type OtherClusterError struct {
+	Kind, Name string
+	There, New string // the endpoints
+}
+
+func (e *OtherClusterError) Error() string {
+	if SameEndpoint(e.There, e.New) {
+		return fmt.Sprintf("the %s %q there leads to another cluster: %s as well, but with another CA or of another installation",
+			e.Kind, e.Name, e.There)
+	}
+	return fmt.Sprintf("the %s %q there leads to another cluster: to %s, and not to %s", e.Kind, e.Name, e.There, e.New)
+}
+
+// refuseOtherCluster returns an error if an entry that would be replaced leads to another cluster than its successor:
+// people's commands would go there.
+func refuseOtherCluster(before, made *clientcmdapi.Config) error {
+	for _, name := range names(made.Clusters) {
+		if old := before.Clusters[name]; old != nil && !sameCluster(old, made.Clusters[name]) {
+			return &OtherClusterError{Kind: kindCluster, Name: name, There: old.Server, New: made.Clusters[name].Server}
+		}
+	}
+	for _, name := range names(made.Contexts) {
+		wanted := made.Clusters[made.Contexts[name].Cluster]
+		if old := before.Contexts[name]; old != nil && wanted != nil {
+			if to := before.Clusters[old.Cluster]; to != nil && !sameCluster(to, wanted) {
+				return &OtherClusterError{Kind: kindContext, Name: name, There: to.Server, New: wanted.Server}
+			}
+		}
+		user := made.Contexts[name].AuthInfo
+		if before.Clusters[made.Contexts[name].Cluster] != nil {
+			continue // it is the same cluster, possibly with a new endpoint
+		}
+		there, to := conciergeEndpoint(before.AuthInfos[user]), conciergeEndpoint(made.AuthInfos[user])
+		if there != "" && to != "" && !SameEndpoint(there, to) {
+			return &OtherClusterError{Kind: kindUser, Name: user, There: there, New: to}
+		}
+	}
+	return nil
+}
+
+func conciergeEndpoint(user *clientcmdapi.AuthInfo) string {
+	if user == nil || user.Exec == nil {
+		return ""
+	}
+	if place := pluginPlace(user.Exec); place != nil {
+		return place.server
+	}
+	return ""
+}
+
+// sameCluster says whether two entries lead to the same cluster: to the same installation, if that is known of both, or
+// else to one endpoint with a CA in common.
+func sameCluster(a, b *clientcmdapi.Cluster) bool {
+	if x, y := installation(a), installation(b); x != "" && y != "" {
+		return x == y
+	}
+	if !SameEndpoint(a.Server, b.Server) {
+		return false
+	}
+	x, y := a.CertificateAuthorityData, b.CertificateAuthorityData
+	return len(x) == 0 || len(y) == 0 || haveOneInCommon(x, y)
+}
+
+func haveOneInCommon(a, b []byte) bool {
+	var known []string
+	for block, rest := pem.Decode(a); block != nil; block, rest = pem.Decode(rest) {
+		known = append(known, string(block.Bytes))
+	}
+	if len(known) == 0 {
+		return true // it is no CA bundle, and tells nothing
+	}
+	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
+		if slices.Contains(known, string(block.Bytes)) {
+			return true
+		}
+	}
+	return false
+}
+
+// keepCluster puts into wanted what people have set in the entry that it replaces.
+func keepCluster(old, wanted *clientcmdapi.Cluster) {
+	if wanted.ProxyURL == "" {
+		wanted.ProxyURL = old.ProxyURL
+	}
+	wanted.DisableCompression = wanted.DisableCompression || old.DisableCompression
+	if wanted.TLSServerName == "" && SameEndpoint(old.Server, wanted.Server) {
+		wanted.TLSServerName = old.TLSServerName
+	}
+	keepExtensions(old.Extensions, &wanted.Extensions)
+}
+
+func keepExtensions(old map[string]runtime.Object, wanted *map[string]runtime.Object) {
+	for name, extension := range old {
+		if *wanted == nil {
+			*wanted = map[string]runtime.Object{}
+		}
+		if (*wanted)[name] == nil {
+			(*wanted)[name] = extension
+		}
+	}
+}
+
+// keepUser is keepCluster for a user.
+func keepUser(old, wanted *clientcmdapi.AuthInfo) {
+	keepExtensions(old.Extensions, &wanted.Extensions)
+	if old.Exec == nil || wanted.Exec == nil {
+		return
+	}
+	if len(wanted.Exec.Env) == 0 {
+		wanted.Exec.Env = old.Exec.Env
+	}
+	if old.Exec.InteractiveMode != "" {
+		wanted.Exec.InteractiveMode = old.Exec.InteractiveMode
+	}
+	wanted.Exec.Args = keepArguments(old.Exec.Args, wanted.Exec.Args)
+}
+
+// decided are the beginnings of the arguments that the cluster and the flags of "get kubeconfig" decide: one that is not
+// wanted any more goes.
+var decided = []string{
+	"--enable-concierge", "--concierge-", "--issuer", "--client-id", "--scopes", "--ca-bundle", "--token",
+	"--request-audience", "--upstream-identity-provider-",
+}
+
+// keepArguments returns the wanted arguments of a plugin, and those of the old ones that people have added.
+func keepArguments(old, wanted []string) []string {
+	at := slices.Index(old, "login")
+	if at < 0 || at+1 >= len(old) || len(wanted) < 2 || old[at+1] != wanted[1] {
+		return wanted
+	}
+	all := slices.Clone(wanted)
+	for i := at + 2; i < len(old); i++ {
+		one := old[i : i+1]
+		name, _, joined := strings.Cut(old[i], "=")
+		if !joined && i+1 < len(old) && !strings.HasPrefix(old[i+1], "-") {
+			one = old[i : i+2]
+			i++
+		}
+		known := slices.ContainsFunc(wanted, func(arg string) bool { return arg == name || strings.HasPrefix(arg, name+"=") })
+		ours := slices.ContainsFunc(decided, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+		if strings.HasPrefix(name, "--") && !known && !ours {
+			all = append(all, one...)
+		}
+	}
+	if same := slices.Sorted(slices.Values(all)); slices.Equal(same, slices.Sorted(slices.Values(old))) {
+		return old
+	}
+	return all
+}
