@@ -58,8 +58,8 @@ func TestEveryManifestIsAccepted(t *testing.T) {
 	accepted := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "apply", "--server-side",
 		"--force-conflicts", "--validate=strict", "--dry-run=server", "--filename="+file, "--output=yaml")
 	for _, want := range []string{
-		"name: pinniped-concierge-metrics", "kind: NetworkPolicy", "value: :8446", "name: metrics",
-		"name: PINNIPED_AGENT_CLUSTER_SIGNER", "name: pinniped-concierge-cluster-signer", "name: pinniped-ip-tls-viewer",
+		"name: pinniped-concierge-metrics", "kind: NetworkPolicy", "name: metrics",
+		"name: pinniped-concierge-cluster-signer", "name: pinniped-ip-tls-viewer",
 		"kind: ServiceMonitor", "alert: PinnipedCertificateExpired", "kind: ValidatingAdmissionPolicy", "name: " + userAccounts, "name: tlscertificatedelegations.projectcontour.io",
 	} {
 		if !strings.Contains(accepted, want+"\n") {
