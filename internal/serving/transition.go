@@ -38,16 +38,18 @@ type Renewal struct {
 	Now      time.Time
 }
 
-// Renews says whether the certificate of e is another one in the same Secret.
-func (e Evaluation) Renews(inService *ServingCertificate) bool {
-	return inService != nil && e.Certificate != nil && inService.Source == SourceExternal &&
-		inService.Secret == e.Certificate.Secret && inService.SHA256() != e.Certificate.SHA256()
+// Replaces says whether the certificate of e is another one than that in service, and may have to wait: one in the same
+// Secret, and with DualTrust any other.
+func (e Evaluation) Replaces(inService *ServingCertificate, spec configv1alpha1.ImpersonationProxyTLSSpec) bool {
+	return inService != nil && e.Certificate != nil && inService.SHA256() != e.Certificate.SHA256() &&
+		(spec.CATransition == configv1alpha1.CATransitionDualTrust ||
+			inService.Source == SourceExternal && inService.Secret == e.Certificate.Secret)
 }
 
 // Overlap lets the certificate of a renewal wait if clients would refuse it that accept the one in service. That one is
 // served meanwhile, with the CA bundles of both: its clients go on, and new ones are ready for both.
 func (e Evaluation) Overlap(in Renewal) Evaluation {
-	if !e.Renews(in.InService) || in.Spec.CATransition == configv1alpha1.CATransitionImmediate || in.Serve == e.Certificate.SHA256() {
+	if !e.Replaces(in.InService, in.Spec) || in.Spec.CATransition == configv1alpha1.CATransitionImmediate || in.Serve == e.Certificate.SHA256() {
 		return e
 	}
 	old, next := in.InService, e.Certificate
@@ -55,7 +57,7 @@ func (e Evaluation) Overlap(in Renewal) Evaluation {
 	if len(in.History.Chain) > 0 && in.History.Chain[0].Equal(nextChain[0]) {
 		return e // the leading replica serves it already
 	}
-	during := old.together(next, in.Spec)
+	during := old.together(next)
 	until := during.overlapEnds(in.Now)
 	if !in.Now.Before(until) || !old.covers(next, e.wanted) {
 		return e
@@ -71,6 +73,11 @@ func (e Evaluation) Overlap(in Renewal) Evaluation {
 		}
 		history = history.With(state)
 	}
+	if after := in.Spec.ActivateAfter; after != nil {
+		history.Revisions = slices.DeleteFunc(slices.Clone(history.Revisions), func(s Revision) bool {
+			return !s.Until.IsZero() && in.Now.Sub(s.Until) >= after.Duration && in.Now.Sub(s.LastUsed) >= after.Duration
+		})
+	}
 	judged := Judge(Effect(
 		history, Evidence{}, Served{Chain: oldChain}, Served{Chain: nextChain}, in.Now,
 	))
@@ -81,17 +88,13 @@ func (e Evaluation) Overlap(in Renewal) Evaluation {
 }
 
 // together returns the certificate as it is served while next waits: with a CA bundle for both.
-func (m *ServingCertificate) together(
-	next *ServingCertificate, spec configv1alpha1.ImpersonationProxyTLSSpec,
-) *ServingCertificate {
+func (m *ServingCertificate) together(next *ServingCertificate) *ServingCertificate {
 	during, own := *m, m.Bundle
 	if m.Own != nil {
 		own = m.Own
 	}
 	during.Bundle, during.Own = own, nil
 	switch {
-	case spec.CertificateAuthorityData != "":
-		during.Bundle = next.Bundle // of the spec
 	case len(own) == 0: // the system roots: they cannot be told together with others
 	case !certs.SameBundle(certs.UnionBundle(own, next.Bundle), own):
 		during.Bundle, during.Own = certs.UnionBundle(own, next.Bundle), own

@@ -136,6 +136,19 @@ func TestOverlap(t *testing.T) {
 		want string // the CA of the certificate in service, and the CAs that are advertised
 		wait bool
 	}{
+		{name: "waits with another Secret with DualTrust", do: func(r *replica) {
+			r.spec.CATransition = configv1alpha1.CATransitionDualTrust
+			r.renews("b", overlapName, overlapOther)
+			r.secret.Name = "another"
+		}, want: "a:ab", wait: true},
+		{name: "serves another Secret at once without it", do: func(r *replica) {
+			r.renews("b", overlapName, overlapOther)
+			r.secret.Name = "another"
+		}, want: "b:b"},
+		{name: "waits with a renewal whose bundle the spec named before", do: func(r *replica) {
+			r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("b"))
+			r.renews("b", overlapName, overlapOther)
+		}, want: "a:ab", wait: true},
 		{name: "serves a renewal by the same CA", do: func(r *replica) { r.renews("a", overlapName, overlapOther) }, want: "a:a"},
 		{name: "waits with one of another CA, and advertises both", do: func(r *replica) { r.renews("b", overlapName, overlapOther) }, want: "a:ab", wait: true},
 		{name: "waits with one that lacks a name", do: func(r *replica) { r.renews("a", overlapName) }, want: "a:a", wait: true},
@@ -253,12 +266,6 @@ func TestOverlap(t *testing.T) {
 			}, want: "a:abx", wait: true,
 		},
 		{
-			name: "serves it where the spec has left the CA of the one in service", do: func(r *replica) {
-				r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("b"))
-				r.renews("b", overlapName, overlapOther)
-			}, want: "b:b",
-		},
-		{
 			name: "serves the content of another Secret", do: func(r *replica) {
 				r.renews("b", overlapName, overlapOther)
 				r.secret.Name = "another"
@@ -293,7 +300,7 @@ func TestOverlap(t *testing.T) {
 			}
 			message := r.waiting.Message("ns")
 			for _, want := range []string{
-				r.waiting.Certificate.SHA256(), r.waiting.Until.Format(time.RFC3339), `"pinniped ip-tls set --secret theirs --allow OldClientsBreak"`,
+				r.waiting.Certificate.SHA256(), r.waiting.Until.Format(time.RFC3339), `"pinniped ip-tls set --secret ` + r.secret.Name + ` --allow OldClientsBreak"`,
 				"kubeconfigs made ",
 			} {
 				if !strings.Contains(message, want) {

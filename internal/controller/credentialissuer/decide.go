@@ -139,7 +139,10 @@ func (s *seen) renewed() *serving.ServingCertificate {
 	if s.serving != nil {
 		return s.serving
 	}
-	return s.lastGood()
+	if kept := s.lastGood(); kept != nil {
+		return kept
+	}
+	return s.stillGenerated()
 }
 
 // overlap lets a renewed certificate wait if clients would refuse it that accept the one in service.

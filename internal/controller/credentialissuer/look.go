@@ -73,7 +73,7 @@ func (r *Reconciler) look(
 		s.secrets[name] = ownSecret{secret, err}
 	}
 	s.judge()
-	if s.evaluation.Renews(s.renewed()) {
+	if spec.TLS != nil && s.evaluation.Replaces(s.renewed(), *spec.TLS) {
 		s.history, s.historyKnown = r.revisions(ctx, issuer)
 		s.serveNow = issuer.Annotations[serving.ServeAnnotation]
 		s.overlap(spec)

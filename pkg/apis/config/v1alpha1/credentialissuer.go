@@ -265,9 +265,8 @@ type ImpersonationProxyTLSSpec struct {
 
 	// caTransition says how the certificate in service is replaced by one that clients in use do not verify: because it
 	// comes from a CA that they do not trust, or lacks a name that they use. "DualTrust" publishes the trust bundles of
-	// both (phase Prepared), serves the old certificate until no used revision lacks the new CA, for activateAfter, or
-	// until the old certificate is about to end, serves the new one (Active), and then publishes its trust bundle alone
-	// (Retired). "Immediate" serves the new one at once. If it is absent, a certificate that is renewed in the same Secret
+	// both and serves the old certificate until no used revision lacks the new CA, for activateAfter, or until the old
+	// certificate is about to end; then it serves the new one and publishes its trust bundle alone. "Immediate" serves the new one at once. If it is absent, a certificate that is renewed in the same Secret
 	// is DualTrust, and a changed spec takes effect at once.
 	//
 	// +optional
