@@ -22,7 +22,7 @@ func (b browser) open(ctx context.Context, address string) error {
 		return err
 	}
 	// Not CommandContext: the browser outlives this process.
-	command := exec.Command(program[0], append(program[1:], address)...) //nolint:noctx // see above
+	command := exec.Command(program[0], withAddress(program[1:], address)...) //nolint:noctx // see above
 	if err := command.Start(); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (b browser) open(ctx context.Context, address string) error {
 
 // program returns the program, with its first arguments, to which the address is appended.
 func (b browser) program(system string) ([]string, error) {
-	if chosen := strings.Fields(b.getenv("BROWSER")); len(chosen) > 0 {
+	if chosen := chosenBrowser(b.getenv("BROWSER"), system); len(chosen) > 0 {
 		return chosen, nil
 	}
 	switch system {
@@ -53,4 +53,44 @@ func (b browser) program(system string) ([]string, error) {
 		return nil, errors.New("there is no graphical display")
 	}
 	return []string{"xdg-open"}, nil
+}
+
+// chosenBrowser returns the first program of BROWSER that is there: a list with colons, of paths that may have spaces or
+// of commands with arguments. If none is there, it returns the first, whose start then says why.
+func chosenBrowser(value, system string) []string {
+	entries := []string{value}
+	if system != "windows" { // whose paths have colons
+		entries = strings.Split(value, ":")
+	}
+	var first []string
+	for _, entry := range entries {
+		words := strings.Fields(entry)
+		if len(words) == 0 {
+			continue
+		}
+		if _, err := exec.LookPath(strings.TrimSpace(entry)); err == nil {
+			return []string{strings.TrimSpace(entry)}
+		}
+		if _, err := exec.LookPath(words[0]); err == nil {
+			return words
+		}
+		if first == nil {
+			first = words
+		}
+	}
+	return first
+}
+
+// withAddress puts the address where "%s" stands among arguments, or else behind them.
+func withAddress(arguments []string, address string) []string {
+	var all []string
+	placed := false
+	for _, argument := range arguments {
+		placed = placed || strings.Contains(argument, "%s")
+		all = append(all, strings.ReplaceAll(argument, "%s", address))
+	}
+	if !placed {
+		all = append(all, address)
+	}
+	return all
 }
