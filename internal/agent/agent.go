@@ -30,8 +30,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/memory"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 	"github.com/pinniped-toolkit/pinniped/internal/satoken"
@@ -86,8 +86,8 @@ func Run(ctx context.Context, options Options, config *Config) error {
 		processors:     goruntime.GOMAXPROCS(0),
 		audit:          auditLog,
 	}
-	a.apiEdge = edge.New(admission.New(admission.APILimitsFor(a.memory, a.processors)))
-	a.logins = concierge.NewLoginLimits(a.apiEdge.Admission())
+	a.apiPort = listener.New(flowcontrol.New(flowcontrol.APILimitsFor(a.memory, a.processors)))
+	a.logins = concierge.NewLoginLimits(a.apiPort.FlowControl())
 	a.authenticators = authenticator.NewCache(a.groups.Authentication.Group)
 	a.bearer = authenticator.NewBearer(a.authenticators, clock.RealClock{})
 	utilruntime.Must(corev1.AddToScheme(a.scheme))
@@ -136,7 +136,7 @@ type agent struct {
 	bearer         *authenticator.Bearer                  // tokens of authenticators, straight at the proxy
 	apiCertificate *apiservice.Certificate                // what the aggregated APIs serve
 	logins         *concierge.LoginLimits                 // at the aggregated APIs
-	apiEdge        *edge.Edge                             // of the same
+	apiPort        *listener.Port                         // of the same
 	audit          *proxy.AuditLog                        // of requests to the proxy; nil for none
 }
 
@@ -190,7 +190,7 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer a.serveMetrics(ctx, proxyMetrics, a.logins, concierge.ClientMetrics{Edge: a.apiEdge}, credential)()
+	defer a.serveMetrics(ctx, proxyMetrics, a.logins, concierge.ClientMetrics{Edge: a.apiPort}, credential)()
 	group, ctx := errgroup.WithContext(ctx)
 	proxy := &proxyRunner{
 		life:    ctx,
@@ -205,7 +205,7 @@ func (a *agent) run(ctx context.Context) error {
 			DrainDelay:         a.config.shutdownDelay(),
 			AllowTTL:           a.config.AccessReviews.allowTTL(),
 			Processors:         a.processors,
-			Admission:          admission.New(admission.LimitsFor(a.memory, a.processors)),
+			FlowControl:        flowcontrol.New(flowcontrol.LimitsFor(a.memory, a.processors)),
 			Metrics:            proxyMetrics,
 			Audit:              a.audit,
 			BearerTokens:       a.bearer.Beside,

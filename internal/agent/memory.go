@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
 // memoryFiles are where Linux says how much memory the container may use: cgroup v2, and v1.
@@ -29,7 +29,7 @@ func podMemory() int64 {
 		return min(most, limit/9*10)
 	}
 	if most > maxPodMemory {
-		return admission.DefaultMemory
+		return flowcontrol.DefaultMemory
 	}
 	debug.SetMemoryLimit(most / 10 * 9)
 	return most

@@ -18,8 +18,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
 	"github.com/pinniped-toolkit/pinniped/internal/privilege"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -31,8 +31,8 @@ var described = regexp.MustCompile(
 
 // apiMetrics are those of the Concierge APIs.
 func apiMetrics() []prometheus.Collector {
-	port := edge.New(admission.New(admission.APILimitsFor(admission.DefaultMemory, 2)))
-	return []prometheus.Collector{concierge.NewLoginLimits(port.Admission()), concierge.ClientMetrics{Edge: port}}
+	port := listener.New(flowcontrol.New(flowcontrol.APILimitsFor(flowcontrol.DefaultMemory, 2)))
+	return []prometheus.Collector{concierge.NewLoginLimits(port.FlowControl()), concierge.ClientMetrics{Edge: port}}
 }
 
 // TestMetricsAreDocumented compares the table in docs/reference/metrics.md with what the agent registers.

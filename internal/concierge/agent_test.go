@@ -40,8 +40,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/webhookauthenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/informer"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
@@ -61,7 +61,7 @@ type agent struct {
 	admin   client.Client
 	address string
 	signer  *certs.CA
-	edge    *edge.Edge
+	port    *listener.Port
 	ready   atomic.Pointer[error]
 	log     *testkit.Buffer
 	stop    func() error
@@ -92,7 +92,7 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	}
 	a := &agent{
 		cluster: cluster,
-		edge:    edge.New(admission.New(admission.APILimitsFor(admission.DefaultMemory, 2))),
+		port:    listener.New(flowcontrol.New(flowcontrol.APILimitsFor(flowcontrol.DefaultMemory, 2))),
 		log:     &testkit.Buffer{},
 	}
 	if a.admin, err = client.New(cluster.AdminConfig(), client.Options{Scheme: newScheme(t)}); err != nil {
@@ -115,7 +115,7 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	issuer.Load(a.signer, nil)
 	options := concierge.Options{
 		Listener: listener, ServingCertificate: certificate, Agent: account, GroupSuffix: apis.DefaultGroupSuffix,
-		Authenticator: cache, Issuer: issuer, Edge: a.edge,
+		Authenticator: cache, Issuer: issuer, Edge: a.port,
 		Ready: func() error {
 			if err := a.ready.Load(); err != nil {
 				return *err

@@ -7,20 +7,20 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
 // frontProxy is the one user of this port: it speaks for all others.
 const frontProxy = "front proxy"
 
 // onlyFrontProxy stands before all others. Only the front proxy, which speaks for users, gets to what is behind it: it
-// has shown its certificate in the handshake. A stranger may send the probes of the kubelet, one at a time. Anything else
-// ends the connection: nothing is read of a body, and no credential is looked at. The answer has no body either, as a
-// client that does not read it would hold up the handler.
+// has shown its certificate in the handshake. An unauthenticated client may send the probes of the kubelet, one at a
+// time. Anything else ends the connection: nothing is read of a body, and no credential is looked at. The response has
+// no body either, as a client that does not read it would hold up the handler.
 func onlyFrontProxy(next http.Handler, isFrontProxy func(*x509.Certificate) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		holds := edge.From(req.Context())
-		known := holds.Owner().User == frontProxy
+		holds := listener.From(req.Context())
+		known := holds.Flow().User == frontProxy
 		if !known && req.TLS != nil && len(req.TLS.PeerCertificates) > 0 && isFrontProxy(req.TLS.PeerCertificates[0]) {
 			if err := holds.Identified(frontProxy, false); err != nil {
 				tooMany(w, req, err)
@@ -71,7 +71,7 @@ var (
 )
 
 // ClientMetrics are about the connections at the port of the Concierge APIs.
-type ClientMetrics struct{ Edge *edge.Edge }
+type ClientMetrics struct{ Edge *listener.Port }
 
 // Describe implements prometheus.Collector.
 func (ClientMetrics) Describe(to chan<- *prometheus.Desc) {
@@ -81,7 +81,7 @@ func (ClientMetrics) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m ClientMetrics) Collect(to chan<- prometheus.Metric) {
-	open, strangers := m.Edge.Open(), m.Edge.Strangers()
+	open, strangers := m.Edge.Open(), m.Edge.Unauthenticated()
 	to <- prometheus.MustNewConstMetric(clientsDesc, prometheus.GaugeValue, float64(open-strangers), "known")
 	to <- prometheus.MustNewConstMetric(clientsDesc, prometheus.GaugeValue, float64(strangers), "unknown")
 	to <- prometheus.MustNewConstMetric(clientsEvictedDesc, prometheus.CounterValue, float64(m.Edge.Evicted()))

@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// TestStrangersMayProbe shows what a client may ask that is not the front proxy: the kubelet's probes, one at a time. The
-// connection ends with the answer.
+// TestStrangersMayProbe shows what a client may ask that is not the front proxy: the kubelet's probes, one at a time.
+// The connection ends with the response.
 func TestStrangersMayProbe(t *testing.T) {
 	t.Parallel()
 	ca, err := certs.NewCA("front proxy CA", time.Now(), time.Hour)
@@ -22,7 +22,7 @@ func TestStrangersMayProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	began, release := make(chan struct{}), make(chan struct{})
-	port := edge.New(admission.New(admission.APILimitsFor(admission.DefaultMemory, 2)))
+	port := listener.New(flowcontrol.New(flowcontrol.APILimitsFor(flowcontrol.DefaultMemory, 2)))
 	server := httptest.NewUnstartedServer(port.Handler(onlyFrontProxy(
 		http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if req.URL.RawQuery == "slow" {
@@ -80,7 +80,7 @@ func TestStrangersMayProbe(t *testing.T) {
 			t.Errorf("%s %s by %s: want %d, got %d", test.method, test.path, test.who, test.want, got)
 		}
 	}
-	if got := port.Open() - port.Strangers(); got != 1 {
+	if got := port.Open() - port.Unauthenticated(); got != 1 {
 		t.Errorf("want the connection of the front proxy known, got %d", got)
 	}
 	stranger, answered := client("stranger"), make(chan int, 1)

@@ -21,12 +21,13 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
 const (
-	// maxLoginBody is how long the body of a TokenCredentialRequest may be, as at the impersonation proxy: 128 KiB of token.
+	// maxLoginBody is how long the body of a TokenCredentialRequest may be, as at the impersonation proxy: 128 KiB of
+	// token.
 	maxLoginBody = 136 << 10
 	// maxOtherBody is the same for all other requests: a WhoAmIRequest says no more than its name.
 	maxOtherBody = 8 << 10
@@ -36,9 +37,9 @@ const (
 
 // LoginLimits bound how many logins go on at a time. Anybody may try to log in, known to the cluster or not, and each
 // try makes a webhook compare a password, or a token be verified. Addresses take turns. A login beyond the bounds is
-// refused at once, so that a flood does not hold up the API server, which waits for each answer.
+// refused at once, so that a flood does not hold up the API server, which waits for each response.
 type LoginLimits struct {
-	admission   *admission.Admission
+	admission   *flowcontrol.Controller
 	refused     atomic.Int64
 	lastRefused atomic.Int64 // in Unix nanoseconds
 	ended       loginResults
@@ -63,10 +64,10 @@ func (r *loginResults) note(how loginResult) {
 }
 
 // NewLoginLimits returns limits by an admission.
-func NewLoginLimits(a *admission.Admission) *LoginLimits { return &LoginLimits{admission: a} }
+func NewLoginLimits(a *flowcontrol.Controller) *LoginLimits { return &LoginLimits{admission: a} }
 
-// apply bounds the logins that go to next, and the length of all bodies, which may not be YAML. It stands behind authentication and
-// authorization.
+// apply bounds the logins that go to next, and the length of all bodies, which may not be YAML. It stands behind
+// authentication and authorization.
 func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if !cheaplyDecoded(req) {
@@ -89,24 +90,24 @@ func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runt
 			responsewriters.ErrorNegotiated(err, s, group, w, req)
 			return
 		}
-		turn, err := l.admission.Enter(
-			req.Context(), admission.Owner{Address: source(req)}, admission.Cost{Kind: admission.ServedLogin},
+		turn, err := l.admission.Acquire(
+			req.Context(), flowcontrol.Flow{Address: source(req)}, flowcontrol.Cost{Resource: flowcontrol.ServedLogin},
 		)
-		if _, full := errors.AsType[*admission.Full](err); full {
+		if _, full := errors.AsType[*flowcontrol.Full](err); full {
 			l.tell(req)
 			err := apierrors.NewTooManyRequests("too many logins at once, please try again", 1)
 			responsewriters.ErrorNegotiated(err, s, group, w, req)
 			return
 		}
 		if err == nil { // else the client has left
-			defer turn.Leave()
+			defer turn.Release()
 			next.ServeHTTP(w, req)
 		}
 	})
 }
 
-// cheaplyDecoded is false for a body in YAML: to decode it takes more than a hundred times its length, and no client sends
-// one.
+// cheaplyDecoded is false for a body in YAML: to decode it takes more than a hundred times its length, and no client
+// sends one.
 func cheaplyDecoded(req *http.Request) bool {
 	if req.ContentLength == 0 || req.Header.Get("Content-Type") == "" {
 		return true
@@ -126,7 +127,9 @@ func (l *LoginLimits) tell(req *http.Request) {
 	}
 }
 
-func (l *LoginLimits) usage() admission.Usage { return l.admission.Usage()[admission.ServedLogin] }
+func (l *LoginLimits) usage() flowcontrol.Usage {
+	return l.admission.Usage()[flowcontrol.ServedLogin]
+}
 
 // source returns the network that a login comes from. The API server, known by its client certificate, appends the
 // address of its own client; what stands before that may be made up.
@@ -134,14 +137,14 @@ func source(req *http.Request) string {
 	if req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
 		if lines := req.Header.Values("X-Forwarded-For"); len(lines) > 0 {
 			all := strings.Split(lines[len(lines)-1], ",")
-			return edge.Network(strings.TrimSpace(all[len(all)-1]))
+			return listener.Network(strings.TrimSpace(all[len(all)-1]))
 		}
 	}
 	host, _, err := net.SplitHostPort(req.RemoteAddr)
 	if err != nil {
 		host = req.RemoteAddr
 	}
-	return edge.Network(host)
+	return listener.Network(host)
 }
 
 // readBody reads the body of what, and puts what it read into its place.

@@ -22,7 +22,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
@@ -36,7 +36,7 @@ type flood struct {
 }
 
 func newFlood() *flood {
-	f := &flood{LoginLimits: NewLoginLimits(admission.New(admission.LimitsFor(1<<30, 2))), release: make(chan struct{})}
+	f := &flood{LoginLimits: NewLoginLimits(flowcontrol.New(flowcontrol.LimitsFor(1<<30, 2))), release: make(chan struct{})}
 	f.handler = f.apply(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		if bytes.Equal(body, []byte("slow")) {

@@ -29,8 +29,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/pinniped-toolkit/pinniped/internal/concierge/openapi"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
@@ -63,9 +63,9 @@ type Options struct {
 	Issuer        ClientCertificateIssuer
 	// ClusterSigner, if set, issues certificates for logins at the API server itself.
 	ClusterSigner ClusterSigner
-	// Edge bounds what clients may hold and cause; nil means one of the server's own. Logins count TokenCredentialRequests,
-	// of which the same admission decides how many go on at a time.
-	Edge   *edge.Edge
+	// Edge bounds what clients may hold and cause; nil means one of the server's own. Logins count
+	// TokenCredentialRequests, of which the same admission decides how many go on at a time.
+	Edge   *listener.Port
 	Logins *LoginLimits
 	// UserTokens, if set, issues tokens of service accounts.
 	UserTokens UserTokens
@@ -141,12 +141,12 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	config.ShutdownDelayDuration = options.ShutdownDelay
 	describeAPI(config, newWireScheme(groups))
 	if options.Edge == nil {
-		limits := admission.APILimitsFor(admission.DefaultMemory, goruntime.GOMAXPROCS(0))
-		options.Edge = edge.New(admission.New(limits))
+		limits := flowcontrol.APILimitsFor(flowcontrol.DefaultMemory, goruntime.GOMAXPROCS(0))
+		options.Edge = listener.New(flowcontrol.New(limits))
 	}
 	logins := options.Logins
 	if logins == nil {
-		logins = NewLoginLimits(options.Edge.Admission())
+		logins = NewLoginLimits(options.Edge.FlowControl())
 	}
 	options.Listener = options.Edge.Listen(options.Listener)
 	config.SecureServing = secureServing(options, trusted)

@@ -69,7 +69,7 @@ func TestStrangersAtTheAPIsPort(t *testing.T) {
 		}
 	}
 	a.waitServed(t, user)
-	if a.edge.Open() == a.edge.Strangers() {
+	if a.port.Open() == a.port.Unauthenticated() {
 		t.Error("the API server's connections count as those of strangers")
 	}
 }

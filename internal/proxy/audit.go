@@ -58,7 +58,7 @@ func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http
 		brokenOff := false
 		filters.WithAudit(http.HandlerFunc(func(logged http.ResponseWriter, req *http.Request) {
 			defer func() {
-				// An answer that breaks off, as its client has left for example, is no bug. The log tells how it began, as that
+				// A response that breaks off, as its client has left for example, is no bug. The log tells how it began, as that
 				// of the API server does.
 				p := recover()
 				brokenOff = p == http.ErrAbortHandler && request.From(req.Context()).Code != 0 //nolint:errorlint // the very value

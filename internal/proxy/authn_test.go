@@ -327,7 +327,7 @@ func TestWebsocketTokenOfAStrangerStaysHere(t *testing.T) {
 	}
 }
 
-// awayError is the error of an authenticator that gives no answer.
+// awayError is the error of an authenticator that gives no response.
 type awayError struct{}
 
 func (awayError) Error() string     { return "the issuer is away" }

@@ -356,7 +356,7 @@ func TestReviewCache(t *testing.T) {
 		allowed []string
 		want    int
 	}{
-		{0, nil, 200},                    // an answer is good
+		{0, nil, 200},                    // a response is good
 		{9 * time.Minute, nil, 200},      // for its time,
 		{2 * time.Minute, nil, 403},      // not longer.
 		{0, []string{"list nodes"}, 403}, // So is a denial,

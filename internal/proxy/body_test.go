@@ -12,7 +12,7 @@ import (
 )
 
 // TestSlowBodiesEnd checks that a client must send the body that it has announced in a limited time. That holds for
-// every client and for every answer.
+// every client and for every response.
 func TestSlowBodiesEnd(t *testing.T) {
 	t.Parallel()
 	const request = "POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: proxy\n"
@@ -97,7 +97,7 @@ func TestBrokenBodies(t *testing.T) {
 	}
 }
 
-// TestBodyTimeoutIsForBodies has everything else take longer than a body may: the answer to one that came in time,
+// TestBodyTimeoutIsForBodies has everything else take longer than a body may: the response to one that came in time,
 // and the body of a stream.
 func TestBodyTimeoutIsForBodies(t *testing.T) {
 	t.Parallel()

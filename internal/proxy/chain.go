@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/klog/v2"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
@@ -23,9 +23,9 @@ func handler(c *Server, loginGroup string) http.Handler {
 	s := c.serializer
 	h, unknown := c.forward, identity.Unauthenticated(s)
 	// Is it that user's turn at the API server? Reads the body before.
-	h = relay.TakeTurn(h, c.Admission, relay.NewLongAnswers(c.Clock), s)
+	h = relay.AcquireSeats(h, c.FlowControl, relay.NewLongAnswers(c.Clock), s)
 	// Is it a login's turn? 429 for a client that wants too many at once.
-	h = limitLogins(h, c.Admission, c.Clock, loginGroup, s)
+	h = limitLogins(h, c.FlowControl, c.Clock, loginGroup, s)
 	// May that user do this? 403 by SubjectAccessReview.
 	h = identity.Authorize(h, c.access, s)
 	// An Impersonate- header that nested impersonation did not consume is refused.
@@ -61,7 +61,7 @@ func handler(c *Server, loginGroup string) http.Handler {
 	// Ends the wait for a body that does not come.
 	h = boundBody(h, c.BodyTimeout)
 	// Ends answers that the client does not read.
-	h = boundAnswer(h, c.Admission, c.WriteTimeout)
+	h = boundResponse(h, c.FlowControl, c.WriteTimeout)
 	if c.Audit != nil {
 		// A name for the request in both audit logs.
 		h = c.Audit.begin(h)
@@ -70,14 +70,14 @@ func handler(c *Server, loginGroup string) http.Handler {
 	h = c.drain.track(h)
 	// A bug costs one request: 500.
 	h = recoverPanics(h, s)
-	// Makes a debt of requests that come to nothing: reset or refused, also by a panic.
+	// Makes a penalty of requests that come to nothing: reset or refused, also by a panic.
 	h = report(h)
 	// How many, how long?
 	h = c.Metrics.measure(h)
 	// State of the request, security headers.
 	h = setUp(h)
-	// Is there memory for it, and is it a stranger's turn? 429 or 503 before anything is done.
-	return c.edge.Handler(h, c.refuseEarly)
+	// Is there memory for it, and is it an unauthenticated client's turn? 429 or 503 before anything is done.
+	return c.port.Handler(h, c.refuseEarly)
 }
 
 // refuseEarly refuses a request for which there is no memory.
@@ -98,21 +98,21 @@ func keepOpen(next http.Handler) http.Handler {
 	})
 }
 
-// setUp gives the request its state and the answer its security headers.
+// setUp gives the request its state and the response its security headers.
 func setUp(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		header := w.Header()
 		for name, values := range request.SecurityHeaders {
 			header[name] = values
 		}
-		state := &request.State{Header: header, Holds: edge.From(req.Context())}
+		state := &request.State{Header: header, Holds: listener.From(req.Context())}
 		next.ServeHTTP(w, req.WithContext(request.With(req.Context(), state)))
 	})
 }
 
-// recoverPanics answers 500 when a handler panics, or breaks off an answer that has begun. Two panics are no bugs and are
-// treated apart: http.ErrAbortHandler, by which a handler tells net/http that an answer broke off, and UnansweredPanic,
-// which says that the API server gave no answer about a nested impersonation.
+// recoverPanics answers 500 when a handler panics, or breaks off a response that has begun. Two panics are no bugs and
+// are treated apart: http.ErrAbortHandler, by which a handler tells net/http that a response broke off, and
+// UnansweredPanic, which says that the API server gave no response about a nested impersonation.
 func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {
@@ -129,7 +129,7 @@ func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",
 					"method", req.Method, "path", req.URL.Path, "stack", string(debug.Stack()))
 				if request.From(req.Context()).Code != 0 {
-					panic(http.ErrAbortHandler) // otherwise the answer would look complete
+					panic(http.ErrAbortHandler) // otherwise the response would look complete
 				}
 				request.WriteStatus(w, req, s, apierrors.NewInternalError(fmt.Errorf("the request could not be handled")))
 			}

@@ -11,12 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// TestABugCostsOneRequest has a handler panic: the client gets a 500. When an answer has begun, it breaks off, so that the
-// client does not take it for the whole.
+// TestABugCostsOneRequest has a handler panic: the client gets a 500. When a response has begun, it breaks off, so that
+// the client does not take it for the whole.
 func TestABugCostsOneRequest(t *testing.T) {
 	t.Parallel()
 	s := request.NewSerializer()
@@ -72,7 +72,7 @@ func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
 	eventually(t, func() bool { return waiting.Load() == fit })
 	ctx, leave := context.WithCancel(t.Context())
 	late := p.begin(ctx, client, "POST", loginPath, nil, strings.NewReader("wrong too"))
-	eventually(t, func() bool { return p.waiting(admission.Login) == 1 })
+	eventually(t, func() bool { return p.waiting(flowcontrol.Login) == 1 })
 	leave()
 	<-late
 	var got []string

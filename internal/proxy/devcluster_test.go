@@ -181,7 +181,7 @@ func (r *realProxy) run(t *testing.T, agent *rest.Config, source *relay.ServiceA
 			Upstream:           agent,
 			Token:              source,
 			GroupSuffix:        "pinniped.dev",
-			Admission:          shippedAdmission(),
+			FlowControl:        shippedAdmission(),
 			Processors:         2,
 			Metrics:            NewMetrics(),
 			StreamGrace:        50 * time.Millisecond,

@@ -18,9 +18,9 @@
 //
 // The front half is the API server's own code (k8s.io/apiserver), in the API server's order: request info,
 // authentication, nested impersonation, authorization (identity). The function handler in chain.go shows all of it, one
-// filter a line. The back half (relay) is one httputil.ReverseProxy whose Rewrite sets the address only. Identity is set by a
-// RoundTripper (asUser): it runs after hop-by-hop headers were removed, so that a Connection header cannot name ours,
-// and it can refuse, which Rewrite cannot. No user in the context means no request.
+// filter a line. The back half (relay) is one httputil.ReverseProxy whose Rewrite sets the address only. Identity is
+// set by a RoundTripper (asUser): it runs after hop-by-hop headers were removed, so that a Connection header cannot
+// name ours, and it can refuse, which Rewrite cannot. No user in the context means no request.
 //
 // What they tell each other about a request is in request. Before all of them stands edge, which knows connections, and
 // admission decides how much clients may hold and cause. docs/overload.md has the order of all steps.
@@ -41,6 +41,6 @@
 // # When something is missing
 //
 // A failed step ends the request; nothing is only logged. If the API server cannot be reached, or there is no upstream
-// token yet, the answer is a metav1.Status with code 503 and Retry-After. A client certificate that does not verify is
-// answered with 401 by the chain; it does not break the TLS handshake, as the client may have a valid token too.
+// token yet, the response is a metav1.Status with code 503 and Retry-After. A client certificate that does not verify
+// is answered with 401 by the chain; it does not break the TLS handshake, as the client may have a valid token too.
 package proxy

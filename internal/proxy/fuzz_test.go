@@ -50,7 +50,7 @@ func FuzzRequest(f *testing.F) {
 		Upstream:           p.api.config(""),
 		Token:              p.token,
 		GroupSuffix:        "pinniped.dev",
-		Admission:          shippedAdmission(),
+		FlowControl:        shippedAdmission(),
 		Processors:         2,
 		Metrics:            NewMetrics(),
 		AllowTTL:           time.Nanosecond,

@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -130,7 +130,7 @@ func (p *proxy) start(t *testing.T, changes ...prepare) {
 		Upstream:           p.api.config("must not be used"),
 		Token:              p.token,
 		GroupSuffix:        "pinniped.dev",
-		Admission:          shippedAdmission(),
+		FlowControl:        shippedAdmission(),
 		Processors:         2,
 		Metrics:            NewMetrics(),
 		StreamGrace:        50 * time.Millisecond,
@@ -165,8 +165,8 @@ func (p *proxy) start(t *testing.T, changes ...prepare) {
 func (d *drain) counts() (serving, streams int64) { return d.serving.Load(), d.streams.Load() }
 
 // shippedAdmission is that of a pod as it is shipped.
-func shippedAdmission() *admission.Admission {
-	return admission.New(admission.LimitsFor(admission.DefaultMemory, 2))
+func shippedAdmission() *flowcontrol.Controller {
+	return flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
 }
 
 func newCA(tb testing.TB, name string) *certs.CA {
@@ -333,7 +333,7 @@ func identityFor(name string, groups ...string) certs.ClientIdentity {
 	return certs.ClientIdentity{Username: name, Groups: groups}
 }
 
-// exchange sends bytes over HTTP/1.1 as they are and returns the first answer.
+// exchange sends bytes over HTTP/1.1 as they are and returns the first response.
 func (p *proxy) exchange(t *testing.T, certificate *tls.Certificate, request string) (int, string, http.Header) {
 	t.Helper()
 	res, err := http.ReadResponse(readerOf(p.raw(t, certificate, request)), nil)

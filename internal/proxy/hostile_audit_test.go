@@ -168,9 +168,9 @@ func TestAuditLogsAgree(t *testing.T) {
 type end int
 
 const (
-	readsAll  end = iota // all of the answer
+	readsAll  end = iota // all of the response
 	breaksOff            // says that it sends no more
-	leaves               // when the answer begins
+	leaves               // when the response begins
 )
 
 func get(path string, header ...string) string {

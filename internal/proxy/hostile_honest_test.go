@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
 // fetch makes a request and reads the whole response, to which read may take its time.
@@ -41,13 +41,13 @@ func discard(body io.Reader) (int, error) {
 // withinMemory fails the test when clients hold more than they may.
 func (p *proxy) withinMemory(t *testing.T) {
 	t.Helper()
-	if got := p.Admission.Memory(); got.Users > got.MostUsers || got.Strangers > got.MostStrangers {
+	if got := p.FlowControl.Memory(); got.Users > got.MostUsers || got.Unauthenticated > got.MostUnauthenticated {
 		t.Errorf("want memory bounded, got %+v", got)
 	}
 }
 
-// TestHonestHeavyLoads has honest users do much at once, at the shipped limits, with one processor and with two. None of
-// their requests fails, no response is cut, and memory stays bounded.
+// TestHonestHeavyLoads has honest users do much at once, at the shipped limits, with one processor and with two. None
+// of their requests fails, no response is cut, and memory stays bounded.
 func TestHonestHeavyLoads(t *testing.T) {
 	t.Parallel()
 	const long = 4 << 20
@@ -111,12 +111,12 @@ func TestHonestHeavyLoads(t *testing.T) {
 func shippedFor(processors int) prepare {
 	return func(_ *proxy, o *Options) {
 		o.Processors = processors
-		o.Admission = admission.New(admission.LimitsFor(admission.DefaultMemory, processors))
+		o.FlowControl = flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, processors))
 	}
 }
 
-// TestHonestUsersBesideFloods has clients without a user, and one user, keep the proxy busy while others get and connect, at
-// the limits of one processor and of two. No request of the others fails, and memory stays bounded.
+// TestHonestUsersBesideFloods has clients without a user, and one user, keep the proxy busy while others get and
+// connect, at the limits of one processor and of two. No request of the others fails, and memory stays bounded.
 func TestHonestUsersBesideFloods(t *testing.T) {
 	t.Parallel()
 	for _, processors := range []int{1, 2} {

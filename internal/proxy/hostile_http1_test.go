@@ -15,7 +15,7 @@ import (
 var hostileHTTP1 = []struct {
 	name    string
 	request string   // \n stands for CRLF, \x01 for a bare LF
-	want    int      // the first answer
+	want    int      // the first response
 	arrived []string // "METHOD URI body"
 }{
 	// Where does the body end? What comes after a body is the same client's next request, and authorized as such.
@@ -301,7 +301,7 @@ func TestHostileHTTP1(t *testing.T) {
 }
 
 // TestNothingIsReadAfterADoubtfulEnd sends requests whose end is ambiguous, as in request smuggling, with more bytes
-// after them. The proxy closes the connection after the first answer, so that the further bytes are never read as a
+// after them. The proxy closes the connection after the first response, so that the further bytes are never read as a
 // request.
 func TestNothingIsReadAfterADoubtfulEnd(t *testing.T) {
 	t.Parallel()

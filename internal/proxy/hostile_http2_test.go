@@ -267,7 +267,8 @@ func TestHostileHTTP2(t *testing.T) {
 }
 
 // pipes is a listener that also gets connections without any buffer: what a client does not read is left with the proxy
-// at once. The buffers of the operating system hold several megabytes for a client, and a small one makes TCP stand still.
+// at once. The buffers of the operating system hold several megabytes for a client, and a small one makes TCP stand
+// still.
 type pipes struct {
 	net.Listener
 	accepted chan acceptance
@@ -425,7 +426,7 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestWatchesThatEndSoonAreNoFlood has a client that waits for each answer to begin and then has seen enough: its
+// TestWatchesThatEndSoonAreNoFlood has a client that waits for each response to begin and then has seen enough: its
 // connection stays.
 func TestWatchesThatEndSoonAreNoFlood(t *testing.T) {
 	t.Parallel()

@@ -18,24 +18,24 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
 // memory lets a proxy that is to be started have so many bytes.
 func memory(bytes int64) prepare {
-	return func(_ *proxy, o *Options) { o.Admission = admission.New(admission.LimitsFor(bytes, 2)) }
+	return func(_ *proxy, o *Options) { o.FlowControl = flowcontrol.New(flowcontrol.LimitsFor(bytes, 2)) }
 }
 
 // held is how many bytes of a kind all clients hold.
-func (p *proxy) held(kind admission.Kind) int64 { return p.Admission.Usage()[kind].Bytes }
+func (p *proxy) held(kind flowcontrol.Resource) int64 { return p.FlowControl.Usage()[kind].Bytes }
 
 // waiting is how much of a kind waits for its turn, and taken how many seats are.
-func (p *proxy) waiting(kind admission.Kind) int { return p.Admission.Usage()[kind].Waiting }
-func (p *proxy) taken(kind admission.Kind) int   { return p.Admission.Usage()[kind].Taken }
+func (p *proxy) waiting(kind flowcontrol.Resource) int { return p.FlowControl.Usage()[kind].Waiting }
+func (p *proxy) taken(kind flowcontrol.Resource) int   { return p.FlowControl.Usage()[kind].Taken }
 
 // heldBy is how many bytes of a kind a user holds.
-func (p *proxy) heldBy(user string, kind admission.Kind) int64 {
-	return p.Admission.HeldBy(admission.Owner{User: user}, kind)
+func (p *proxy) heldBy(user string, kind flowcontrol.Resource) int64 {
+	return p.FlowControl.HeldBy(flowcontrol.Flow{User: user}, kind)
 }
 
 // readNothing makes the API server unable to send anything for a stream.
@@ -46,7 +46,7 @@ func (c *rawHTTP2) readNothing(t *testing.T) {
 	}
 }
 
-// pour writes to each answer until it is told to stop, and counts the bytes that went out.
+// pour writes to each response until it is told to stop, and counts the bytes that went out.
 func pour(sent *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		piece := make([]byte, 16<<10)
@@ -90,7 +90,7 @@ func (c *rawHTTP2) sendHead(t *testing.T, complete bool, fields ...[2]string) {
 	}
 }
 
-// answers reads until the connection ends, and counts the answers by their status.
+// answers reads until the connection ends, and counts the responses by their status.
 func (c *rawHTTP2) answers(t *testing.T) map[int]int {
 	t.Helper()
 	got := map[int]int{}
@@ -109,7 +109,7 @@ func (c *rawHTTP2) answers(t *testing.T) map[int]int {
 	}
 }
 
-// TestUnreadAnswersAreBounded has a user ask for more large answers than there is memory for, and read none of them.
+// TestUnreadAnswersAreBounded has a user ask for more large responses than there is memory for, and read none of them.
 func TestUnreadAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	const size, each, connections = 32 << 20, 40, 2
@@ -124,13 +124,13 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 			c.request(t, 2*i+1, false, false, pseudo("GET", "/openapi/v2")...)
 		}
 	}
-	eventually(t, func() bool { return p.Admission.Usage()[admission.Answer].Refused > 0 })
+	eventually(t, func() bool { return p.FlowControl.Usage()[flowcontrol.Response].Refused > 0 })
 	// What the API server wrote before it was stopped is what the proxy has in memory, or the system on the way.
 	const onTheWay = 512 << 10
 	if got := steady(t, sent.Load); got > size+each*connections*onTheWay {
 		t.Errorf("want little taken from the API server, got %d", got)
 	}
-	if got := p.heldBy("mallory", admission.Answer); got > size/4 {
+	if got := p.heldBy("mallory", flowcontrol.Response); got > size/4 {
 		t.Errorf("want the user's share kept, got %d bytes", got)
 	}
 	p.api.set(func() {
@@ -141,8 +141,8 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestFewStayUnread has a user ask for more answers, or watches, than one may leave unread, and read none of them. Those
-// beyond end soon, so the API server is done with them. The others may wait.
+// TestFewStayUnread has a user ask for more responses, or watches, than one may leave unread, and read none of them.
+// Those beyond end soon, so the API server is done with them. The others may wait.
 func TestFewStayUnread(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -185,7 +185,7 @@ func TestFewStayUnread(t *testing.T) {
 	}
 }
 
-// TestAnswersThatAreNotReadEnd checks that an answer has a deadline, small or large, known client or not.
+// TestAnswersThatAreNotReadEnd checks that a response has a deadline, small or large, known client or not.
 func TestAnswersThatAreNotReadEnd(t *testing.T) {
 	t.Parallel()
 	quick := func(_ *proxy, o *Options) { o.WriteTimeout = 300 * time.Millisecond }
@@ -229,7 +229,7 @@ func TestAnswersThatAreNotReadEnd(t *testing.T) {
 				}
 				_, ended = frame.(*http2.RSTStreamFrame)
 			}
-			eventually(t, func() bool { return p.held(admission.Request)+p.held(admission.Answer) == 0 })
+			eventually(t, func() bool { return p.held(flowcontrol.Request)+p.held(flowcontrol.Response) == 0 })
 		})
 	}
 	t.Run("HTTP/1", func(t *testing.T) {
@@ -326,8 +326,8 @@ func TestResetsSlowDown(t *testing.T) {
 	}
 }
 
-// TestHeadersCount sends large headers of many small fields, and does not read the answers that refuse them. They take
-// memory from strangers alone.
+// TestHeadersCount sends large headers of many small fields, and does not read the responses that refuse them. They
+// take memory from unauthenticated clients alone.
 func TestHeadersCount(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t)
@@ -342,8 +342,8 @@ func TestHeadersCount(t *testing.T) {
 		c.readNothing(t)
 		c.sendHead(t, true, fields...)
 	}
-	eventually(t, func() bool { return p.edge.Evicted() > 0 })
-	if got := p.Admission.Memory(); got.Strangers > got.MostStrangers || got.Users != 0 {
+	eventually(t, func() bool { return p.port.Evicted() > 0 })
+	if got := p.FlowControl.Memory(); got.Unauthenticated > got.MostUnauthenticated || got.Users != 0 {
 		t.Errorf("want no more held than strangers may, got %+v", got)
 	}
 	if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
@@ -351,8 +351,8 @@ func TestHeadersCount(t *testing.T) {
 	}
 }
 
-// TestMemoryOfUsers has a user open more watches than there is memory for. What does not fit is refused at once, with the
-// time after which to try again, and others do not notice.
+// TestMemoryOfUsers has a user open more watches than there is memory for. What does not fit is refused at once, with
+// the time after which to try again, and others do not notice.
 func TestMemoryOfUsers(t *testing.T) {
 	t.Parallel()
 	const size = 32 << 20
@@ -383,7 +383,7 @@ func TestMemoryOfUsers(t *testing.T) {
 			refused = &answer{Code: res.StatusCode, Header: res.Header}
 			break
 		}
-		if open++; open > size/admission.StreamBytes {
+		if open++; open > size/flowcontrol.StreamBytes {
 			t.Fatal("want an end")
 		}
 	}
@@ -391,7 +391,7 @@ func TestMemoryOfUsers(t *testing.T) {
 		refused.Header.Get("Retry-After") == "" {
 		t.Errorf("want a refusal with Retry-After, got %d", refused.Code)
 	}
-	if open < size/2/admission.StreamBytes {
+	if open < size/2/flowcontrol.StreamBytes {
 		t.Errorf("want most of the memory for one user, got %d watches", open)
 	}
 	if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
@@ -412,19 +412,19 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 	}
-	eventually(t, func() bool { return p.edge.Evicted() >= 50 })
+	eventually(t, func() bool { return p.port.Evicted() >= 50 })
 	for _, client := range []*http.Client{jane, p.as(t, "joe")} {
 		if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != http.StatusOK {
 			t.Errorf("want users served, old and new, got %d", got.Code)
 		}
 	}
-	if got := p.heldBy("jane", admission.Connection); got != admission.ConnectionBytes {
+	if got := p.heldBy("jane", flowcontrol.Connection); got != flowcontrol.ConnectionBytes {
 		t.Errorf("want the user's connection left alone, got %d", got)
 	}
 }
 
-// TestManyUndecidedRequests has strangers begin logins, as many as they can, whose bodies do not come. Users, old and new,
-// do not notice, and what is held is bounded.
+// TestManyUndecidedRequests has unauthenticated clients begin logins, as many as they can, whose bodies do not come.
+// Users, old and new, do not notice, and what is held is bounded.
 func TestManyUndecidedRequests(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, memory(32<<20))
@@ -437,18 +437,19 @@ func TestManyUndecidedRequests(t *testing.T) {
 		}
 		go func() { _ = c.answers(t) }()
 	}
-	eventually(t, func() bool { return p.edge.Evicted() > 0 })
+	eventually(t, func() bool { return p.port.Evicted() > 0 })
 	for _, client := range []*http.Client{jane, p.as(t, "joe")} {
 		if got := p.get(t, client, "/a", nil); got.Code != http.StatusOK {
 			t.Errorf("want a user served, got %d", got.Code)
 		}
 	}
-	if got := p.Admission.Memory(); got.Strangers > got.MostStrangers {
+	if got := p.FlowControl.Memory(); got.Unauthenticated > got.MostUnauthenticated {
 		t.Errorf("want no more held than strangers may, got %+v", got)
 	}
 }
 
-// TestTrailersCount sends trailers without an end beside the body of a request, as a stranger and as a user.
+// TestTrailersCount sends trailers without an end beside the body of a request, as an unauthenticated client and as a
+// user.
 func TestTrailersCount(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"", "mallory"} {
@@ -466,7 +467,7 @@ func TestTrailersCount(t *testing.T) {
 			trailers[i] = [2]string{"a", "b"}
 		}
 		c.sendHead(t, false, trailers...)
-		eventually(t, func() bool { return p.held(admission.Input) >= 4*size })
+		eventually(t, func() bool { return p.held(flowcontrol.Input) >= 4*size })
 	}
 }
 

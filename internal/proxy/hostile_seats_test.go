@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
 // atOnce counts what goes on at the API server.
@@ -29,8 +29,8 @@ func (c *atOnce) count() func() {
 	return func() { c.now.Add(-1) }
 }
 
-// TestRequestsOfAUserTakeTurns has one user, or one client without a user, ask for more than may be at the API server at a
-// time. The rest waits, and others do not notice.
+// TestRequestsOfAUserTakeTurns has one user, or one client without a user, ask for more than may be at the API server
+// at a time. The rest waits, and others do not notice.
 func TestRequestsOfAUserTakeTurns(t *testing.T) {
 	t.Parallel()
 	const fit, asked = 64, 90
@@ -69,13 +69,13 @@ func TestRequestsOfAUserTakeTurns(t *testing.T) {
 			if got := codes(all); got[http.StatusOK] != asked {
 				t.Errorf("want all answered in the end, got %v", got)
 			}
-			eventually(t, func() bool { return p.taken(admission.Forward)+p.waiting(admission.Forward) == 0 })
+			eventually(t, func() bool { return p.taken(flowcontrol.Forward)+p.waiting(flowcontrol.Forward) == 0 })
 		})
 	}
 }
 
-// TestASlowWebhookDelaysNoRead has more writes of one user than there are turns wait for a webhook. The user's reads are
-// answered meanwhile, and the other writes follow soon.
+// TestASlowWebhookDelaysNoRead has more writes of one user than there are turns wait for a webhook. The user's reads
+// are answered meanwhile, and the other writes follow soon.
 func TestASlowWebhookDelaysNoRead(t *testing.T) {
 	t.Parallel()
 	const fit, asked = 64, 80
@@ -111,7 +111,7 @@ func TestASlowWebhookDelaysNoRead(t *testing.T) {
 func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 	t.Parallel()
 	const create = "POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: x\n"
-	large := strings.Repeat("x", edge.MaxHeldBody)
+	large := strings.Repeat("x", listener.MaxHeldBody)
 	for _, test := range []struct {
 		name  string
 		first string // and what makes it enough
@@ -136,7 +136,7 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 			conn := p.raw(t, clientCertificate(t, p.signerCA, "mallory"), test.first)
 			eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 1 })
 			time.Sleep(100 * time.Millisecond)
-			if got := p.Admission.Usage()[admission.Forward].Begun; got != 0 {
+			if got := p.FlowControl.Usage()[flowcontrol.Forward].Granted; got != 0 {
 				t.Error("want no turn taken before the body is here")
 			}
 			if got := p.api.arrived.Load(); got != 0 {
@@ -182,12 +182,12 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 	})
 }
 
-// answerWindow is how much of an answer the system holds.
+// answerWindow is how much of a response the system holds.
 const answerWindow = 256 << 10
 
-// TestSlowReadersHoldNothingAtTheAPIServer asks for answers larger than any window and reads nothing. The API server is
-// done with them all the same, as far as the client's share of bytes goes, and the answers are there when the client
-// begins to read.
+// TestSlowReadersHoldNothingAtTheAPIServer asks for responses larger than any window and reads nothing. The API server
+// is done with them all the same, as far as the client's share of bytes goes, and the responses are there when the
+// client begins to read.
 func TestSlowReadersHoldNothingAtTheAPIServer(t *testing.T) {
 	t.Parallel()
 	const size, asked = 1 << 20, 6
@@ -221,21 +221,21 @@ func TestSlowReadersHoldNothingAtTheAPIServer(t *testing.T) {
 			}
 			eventually(t, func() bool { return busy.all.Load() == asked })
 			if !test.enough {
-				eventually(t, func() bool { return p.taken(admission.Unread) > 0 })
+				eventually(t, func() bool { return p.taken(flowcontrol.SlowClient) > 0 })
 				if busy.now.Load() == 0 {
 					t.Error("want an API server that still has to send")
 				}
-				if got := p.heldBy("mallory", admission.Answer); got > test.memory/4 {
+				if got := p.heldBy("mallory", flowcontrol.Response); got > test.memory/4 {
 					t.Errorf("want at most %d bytes taken, got %d", test.memory, got)
 				}
 				return
 			}
 			eventually(t, func() bool { return busy.now.Load() == 0 })
 			time.Sleep(unreadAfter + 100*time.Millisecond)
-			if got := p.taken(admission.Unread); got != 0 {
+			if got := p.taken(flowcontrol.SlowClient); got != 0 {
 				t.Errorf("want none counted that keeps the API server busy, got %d", got)
 			}
-			if got := p.heldBy("mallory", admission.Answer); got < asked*(size-answerWindow) {
+			if got := p.heldBy("mallory", flowcontrol.Response); got < asked*(size-answerWindow) {
 				t.Errorf("want what waits in memory counted, got %d bytes", got)
 			}
 			if got := c.readAll(t, asked); len(got) != asked {
@@ -247,7 +247,7 @@ func TestSlowReadersHoldNothingAtTheAPIServer(t *testing.T) {
 					}
 				}
 			}
-			eventually(t, func() bool { return p.held(admission.Answer) == 0 })
+			eventually(t, func() bool { return p.held(flowcontrol.Response) == 0 })
 		})
 	}
 }
@@ -282,7 +282,7 @@ func (c *rawHTTP2) readAll(t *testing.T, n int) map[uint32][]byte {
 	return bodies
 }
 
-// TestAnswersReadAheadBreakAsTheyAre has the API server break off an answer while it is taken into memory.
+// TestAnswersReadAheadBreakAsTheyAre has the API server break off a response while it is taken into memory.
 func TestAnswersReadAheadBreakAsTheyAre(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -313,5 +313,5 @@ func TestAnswersReadAheadBreakAsTheyAre(t *testing.T) {
 			t.Fatal("want an answer that broke off not to look complete")
 		}
 	}
-	eventually(t, func() bool { return p.held(admission.Answer) == 0 })
+	eventually(t, func() bool { return p.held(flowcontrol.Response) == 0 })
 }

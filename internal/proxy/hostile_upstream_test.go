@@ -21,7 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// TestBrokenAnswersStayBroken has the API server, or what is behind it, end an answer in the middle. The client must
+// TestBrokenAnswersStayBroken has the API server, or what is behind it, end a response in the middle. The client must
 // not take what it got for all there is.
 func TestBrokenAnswersStayBroken(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
@@ -274,7 +274,7 @@ func TestBodies(t *testing.T) {
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) }
 	})
-	for _, size := range []int{1, edge.MaxHeldBody, edge.MaxHeldBody + 1, 3 << 20} {
+	for _, size := range []int{1, listener.MaxHeldBody, listener.MaxHeldBody + 1, 3 << 20} {
 		body := strings.Repeat("x", size)
 		got := p.do(t, p.as(t, "jane"), "POST", "/api/v1/namespaces/d/configmaps", nil, body)
 		if got.Code != 200 || got.Body != body {
@@ -493,7 +493,7 @@ func TestNewNeedsTheAPIServer(t *testing.T) {
 		Token:              p.token,
 		GroupSuffix:        "pinniped.dev",
 		SignerCABundle:     p.signer.Load,
-		Admission:          shippedAdmission(),
+		FlowControl:        shippedAdmission(),
 		Processors:         2,
 		Metrics:            NewMetrics(),
 	}

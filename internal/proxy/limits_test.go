@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
 // TestLimitsAreDocumented compares what the server is made with, and other limits, with the table for admins.
@@ -36,7 +36,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 			server.HTTP2.MaxConcurrentStreams),
 		"HTTP/2 frame that is read": kib(server.HTTP2.MaxReadFrameSize),
 		"body of a request that waits in memory for the API server": fmt.Sprintf(
-			"%s before it is sent on, and of a larger one %s a stream, %s a connection", kib(edge.MaxHeldBody),
+			"%s before it is sent on, and of a larger one %s a stream, %s a connection", kib(listener.MaxHeldBody),
 			kib(server.HTTP2.MaxReceiveBufferPerStream), kib(server.HTTP2.MaxReceiveBufferPerConnection),
 		),
 		"time for TLS, and then for a request's header":                      seconds(server.ReadHeaderTimeout) + " each",

@@ -17,16 +17,16 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
-	// maxLogin is how long the body of a TokenCredentialRequest may be: a token of the length that a bearer token may have,
-	// and what stands around it.
+	// maxLogin is how long the body of a TokenCredentialRequest may be: a token of the length that a bearer token may
+	// have, and what stands around it.
 	maxLogin = identity.MaxToken + 8<<10
-	// maxLoginAnswer is how much of the answer is read to find out whether there is a credential in it. Answers without
+	// maxLoginAnswer is how much of the response is read to find out whether there is a credential in it. Answers without
 	// one are short.
 	maxLoginAnswer = 1 << 20
 	// abandonedLogin is how long a login goes on whose client has left.
@@ -41,13 +41,13 @@ const (
 // is compared or a token verified, for a client that may be anybody. Connections and users take turns, so that a
 // client that guesses passwords does not keep others from logging in.
 //
-// A turn is for the API server's work alone. The whole body is here before it begins, and it ends when the answer
+// A turn is for the API server's work alone. The whole body is here before it begins, and it ends when the response
 // begins: a client that sends or reads slowly holds up only itself. A login that has a turn goes on when its client has
 // left, as the comparison of its password does: otherwise a client that leaves at once would cause one after the other.
 //
-// A login that was good a short time ago does not stand behind those of strangers.
+// A login that was good a short time ago does not stand behind those of unauthenticated clients.
 func limitLogins(
-	next http.Handler, logins *admission.Admission, clk clock.PassiveClock, group string, s runtime.NegotiatedSerializer,
+	next http.Handler, logins *flowcontrol.Controller, clk clock.PassiveClock, group string, s runtime.NegotiatedSerializer,
 ) http.Handler {
 	good, seed := cache.NewLRUExpireCacheWithClock(maxGoodLogins, clk), maphash.MakeSeed()
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -63,25 +63,25 @@ func limitLogins(
 		}
 		state := request.From(ctx)
 		key := maphash.Bytes(seed, body)
-		who, member := state.Asker()
-		var turn *admission.Place
+		who, subFlow := state.Asker()
+		var turn *flowcontrol.Permit
 		// Many clients may share a token: those for whom there is no room wait like others.
 		if _, known := good.Get(key); known {
-			turn, _ = logins.Join(admission.Owner{Address: "good"}, admission.Cost{Kind: admission.Login, Member: key})
+			turn, _ = logins.Enqueue(flowcontrol.Flow{Address: "good"}, flowcontrol.Cost{Resource: flowcontrol.Login, SubFlow: key})
 		}
 		if turn == nil {
-			turn, err = logins.Join(who, admission.Cost{Kind: admission.Login, Member: member})
+			turn, err = logins.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Login, SubFlow: subFlow})
 		}
 		if err != nil {
 			request.WriteStatus(w, req, s, request.StatusUnanswered(ctx, err, "no login is possible"))
 			return
 		}
-		defer turn.Leave()
+		defer turn.Release()
 		if err := turn.Wait(ctx); err != nil {
 			request.WriteStatus(w, req, s, request.ErrClientLeft)
 			return
 		}
-		state.Login = &request.Login{Group: group, Sent: turn.Leave, Answered: func(res *http.Response) {
+		state.Login = &request.Login{Group: group, Sent: turn.Release, Answered: func(res *http.Response) {
 			if res.StatusCode != http.StatusCreated || res.Body == nil {
 				return
 			}
@@ -125,8 +125,8 @@ func readLogin(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// hasCredential finds out whether there is a credential in the answer to a login, and leaves the answer as it is. One
-// that cannot be read here, as the client asked for another encoding than JSON, counts as a failure.
+// hasCredential finds out whether there is a credential in the response to a login, and leaves the response as it is.
+// One that cannot be read here, as the client asked for another encoding than JSON, counts as a failure.
 func hasCredential(res *http.Response) bool {
 	answer, _ := io.ReadAll(io.LimitReader(res.Body, maxLoginAnswer)) // an error comes again
 	res.Body = struct {

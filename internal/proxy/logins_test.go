@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
 const (
@@ -40,8 +40,8 @@ func (p *proxy) serveLogins(release <-chan struct{}) (waiting *atomic.Int64) {
 	return waiting
 }
 
-// TestGoodLoginsDoNotWait has strangers' logins take all turns that they may have. Who logged in before has a turn all
-// the same, at once.
+// TestGoodLoginsDoNotWait has unauthenticated clients' logins take all turns that they may have. Who logged in before
+// has a turn all the same, at once.
 func TestGoodLoginsDoNotWait(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -59,13 +59,13 @@ func TestGoodLoginsDoNotWait(t *testing.T) {
 		all = append(all, logIn(fmt.Sprint("wrong ", i)))
 	}
 	eventually(t, func() bool {
-		return waiting.Load() == loginsFromHere && p.waiting(admission.Login) == asked-loginsFromHere
+		return waiting.Load() == loginsFromHere && p.waiting(flowcontrol.Login) == asked-loginsFromHere
 	})
 	if got := (<-logIn("right")); got == nil || got.Body != credentialAnswer {
 		t.Errorf("want who logged in before to log in, got %v", got)
 	}
 	newcomer := logIn("right as well")
-	eventually(t, func() bool { return p.waiting(admission.Login) == asked-loginsFromHere+1 })
+	eventually(t, func() bool { return p.waiting(flowcontrol.Login) == asked-loginsFromHere+1 })
 	close(release)
 	if got := codes(append(all, newcomer)); got[http.StatusCreated] != len(all)+1 {
 		t.Errorf("want all answered, got %v", got)
@@ -101,7 +101,7 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 		all = append(all, logIn())
 	}
 	eventually(t, func() bool {
-		return p.taken(admission.Login)+p.waiting(admission.Login) == len(all)
+		return p.taken(flowcontrol.Login)+p.waiting(flowcontrol.Login) == len(all)
 	})
 	close(release)
 	if got := codes(all); got[http.StatusCreated] != len(all) {
@@ -109,8 +109,8 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 	}
 }
 
-// TestFailedLoginsAreADebt guesses a password as a user. It is answered 201 as the API server does, but it is a debt of that
-// user's, and a good login is none.
+// TestFailedLoginsAreADebt guesses a password as a user. It is answered 201 as the API server does, but it is a penalty
+// of that user's, and a good login is none.
 func TestFailedLoginsAreADebt(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -122,14 +122,14 @@ func TestFailedLoginsAreADebt(t *testing.T) {
 			t.Fatalf("want 201, got %d", got.Code)
 		}
 	}
-	eventually(t, func() bool { return p.Admission.Due("guesser") != 0 }) // a little is let pass, but counted
-	if got := p.Admission.Due("honest"); got != 0 {
+	eventually(t, func() bool { return p.FlowControl.Delay("guesser") != 0 }) // a little is let pass, but counted
+	if got := p.FlowControl.Delay("honest"); got != 0 {
 		t.Errorf("want who logs in to owe nothing, got %s", got)
 	}
 }
 
-// TestAbandonedLoginsKeepTheirTurn has a client leave again and again as soon as its login has a turn. The login goes on,
-// so that no more logins are caused than if the client had waited.
+// TestAbandonedLoginsKeepTheirTurn has a client leave again and again as soon as its login has a turn. The login goes
+// on, so that no more logins are caused than if the client had waited.
 func TestAbandonedLoginsKeepTheirTurn(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -139,17 +139,17 @@ func TestAbandonedLoginsKeepTheirTurn(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		left := p.begin(ctx, p.client(t, nil), "POST", loginPath, nil, strings.NewReader(fmt.Sprint("wrong ", i)))
 		eventually(t, func() bool {
-			return waiting.Load() == min(i+1, loginsFromHere) && (i < loginsFromHere || p.waiting(admission.Login) == 1)
+			return waiting.Load() == min(i+1, loginsFromHere) && (i < loginsFromHere || p.waiting(flowcontrol.Login) == 1)
 		})
 		cancel()
 		<-left
-		eventually(t, func() bool { return p.waiting(admission.Login) == 0 })
+		eventually(t, func() bool { return p.waiting(flowcontrol.Login) == 0 })
 	}
 	if got := waiting.Load(); got != loginsFromHere {
 		t.Errorf("want %d logins at the API server, got %d", loginsFromHere, got)
 	}
 	close(release)
-	eventually(t, func() bool { return p.taken(admission.Login) == 0 })
+	eventually(t, func() bool { return p.taken(flowcontrol.Login) == 0 })
 }
 
 // TestAbandonedLoginsEnd shows that they do not go on for ever.

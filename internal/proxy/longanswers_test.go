@@ -8,13 +8,13 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
 const (
 	longList = "/api/v1/namespaces/d/configmaps"
 	longGet  = longList + "/large"
-	// aLongAnswer is from how many bytes on an answer counts as long.
+	// aLongAnswer is from how many bytes on a response counts as long.
 	aLongAnswer = 128 << 10
 )
 
@@ -27,26 +27,26 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		path   string
-		header http.Header // of the answer
+		header http.Header // of the response
 		before []byte      // what the same request was answered before, nil when it was not asked
 		want   int64
 	}{
-		{"a list of everything, of which nothing is known", longList, nil, nil, admission.LongSeats},
-		{"a list that was long", longList, nil, large, admission.LongSeats},
-		{"a list that was compressed", longList, compressed, []byte("short"), admission.LongSeats},
+		{"a list of everything, of which nothing is known", longList, nil, nil, flowcontrol.LongSeats},
+		{"a list that was long", longList, nil, large, flowcontrol.LongSeats},
+		{"a list that was compressed", longList, compressed, []byte("short"), flowcontrol.LongSeats},
 		{"a list that was short", longList, nil, []byte("short"), 1},
 		{"a list with a limit, of which nothing is known", longList + "?limit=20", nil, nil, 1},
-		{"a list with a limit that was long", longList + "?limit=2000", nil, large, admission.LongSeats},
-		{"a list with a selector that was long", longList + "?labelSelector=a", nil, large, admission.LongSeats},
-		{"a long selector", longList + "?limit=1&labelSelector=" + labels, nil, []byte("short"), admission.LongSeats},
+		{"a list with a limit that was long", longList + "?limit=2000", nil, large, flowcontrol.LongSeats},
+		{"a list with a selector that was long", longList + "?labelSelector=a", nil, large, flowcontrol.LongSeats},
+		{"a long selector", longList + "?limit=1&labelSelector=" + labels, nil, []byte("short"), flowcontrol.LongSeats},
 		{"a get, of which nothing is known", longGet, nil, nil, 1},
-		{"a get that was long", longGet, nil, large, admission.LongSeats},
+		{"a get that was long", longGet, nil, large, flowcontrol.LongSeats},
 		{"a get that was short", longGet, nil, []byte("short"), 1},
-		{"a long answer that is no object's", "/openapi/v2", nil, large, admission.LongSeats},
+		{"a long answer that is no object's", "/openapi/v2", nil, large, flowcontrol.LongSeats},
 		{"a watch", longList + "?watch=1&resourceVersion=5", nil, nil, 1},
 		{"a watch that begins with all objects", longList + "?watch=1", nil, nil, 1},
 		{"a watch that began with few objects", longList + "?watch=1", nil, []byte("short"), 1},
-		{"a watch that began with many objects", longList + "?watch=1", nil, large, admission.LongSeats},
+		{"a watch that began with many objects", longList + "?watch=1", nil, large, flowcontrol.LongSeats},
 		{"a watch from now on that sent much", longList + "?watch=1&resourceVersion=5", nil, large, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -61,13 +61,13 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 					for name, values := range test.header {
 						w.Header()[name] = values
 					}
-					seats.Store(int64(p.taken(admission.Forward)))
+					seats.Store(int64(p.taken(flowcontrol.Forward)))
 					_, _ = w.Write(test.before)
 				}
 			})
 			if test.before != nil { // by another user
 				p.get(t, p.as(t, "joe"), test.path, nil)
-				eventually(t, func() bool { return p.taken(admission.Forward) == 0 }) // it has been noted
+				eventually(t, func() bool { return p.taken(flowcontrol.Forward) == 0 }) // it has been noted
 			}
 			if got := p.get(t, p.as(t, "jane"), test.path, nil); got.Code != http.StatusOK {
 				t.Errorf("want it answered, got %d", got.Code)
@@ -75,7 +75,7 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 			if got := seats.Load(); got != test.want {
 				t.Errorf("want %d seats, got %d", test.want, got)
 			}
-			eventually(t, func() bool { return p.taken(admission.Forward) == 0 })
+			eventually(t, func() bool { return p.taken(flowcontrol.Forward) == 0 })
 		})
 	}
 }

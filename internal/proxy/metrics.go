@@ -116,7 +116,7 @@ func (m *Metrics) observe(state *request.State) {
 	}
 }
 
-// counter returns the one to increase. Code is zero when the connection was broken off before an answer.
+// counter returns the one to increase. Code is zero when the connection was broken off before a response.
 func (m *Metrics) counter(verb string, code int) prometheus.Counter {
 	if !slices.Contains(knownVerbs, verb) {
 		verb = "other"
@@ -130,8 +130,8 @@ func (m *Metrics) counter(verb string, code int) prometheus.Counter {
 	return m.requests.WithLabelValues(verb, strconv.Itoa(code))
 }
 
-// answerWriter notes what the client is answered, and when. No turn of a stranger lasts longer than until then: the
-// client may be slow to take the answer.
+// answerWriter notes what the client is answered, and when. No turn of an unauthenticated client lasts longer than
+// until then: the client may be slow to take the response.
 type answerWriter struct {
 	http.ResponseWriter
 	state *request.State
@@ -157,7 +157,7 @@ func (w *answerWriter) Write(p []byte) (int, error) {
 func (w *answerWriter) note(code int) {
 	if w.state.Code == 0 {
 		w.state.Code, w.state.AnswerBegan = code, time.Now()
-		w.state.Holds.Looked()
+		w.state.Holds.PreAuthDone()
 	}
 }
 

@@ -30,7 +30,7 @@ func newScraped() []scraped {
 			emit(streams, "stream")
 		}, "kind")
 	add(gauge, "client_connections", "Open connections of clients.",
-		func(s *Server, emit emit) { emit(int64(s.edge.Open())) })
+		func(s *Server, emit emit) { emit(int64(s.port.Open())) })
 	add(counter, "upstream_problems_total",
 		"Requests that could not be forwarded or whose answer could not be used, by cause. They were answered with 503, "+
 			"429, 431 or 500.",
@@ -50,22 +50,22 @@ func newScraped() []scraped {
 			emit(s.tokens.Counts.Failed.Load(), "token", "error")
 		}, "review", "result")
 	add(gauge, "memory_held_bytes",
-		"How much memory clients hold: all users together, and all clients without a user (owner=strangers).",
+		"How much memory clients hold: all users together, and all clients without a user (clients=unauthenticated).",
 		func(s *Server, emit emit) {
-			emit(s.Admission.Memory().Users, "users")
-			emit(s.Admission.Memory().Strangers, "strangers")
-		}, "owner")
+			emit(s.FlowControl.Memory().Users, "users")
+			emit(s.FlowControl.Memory().Unauthenticated, "unauthenticated")
+		}, "clients")
 	add(gauge, "memory_limit_bytes", "How much they may, which follows from the memory limit of the pod.",
 		func(s *Server, emit emit) {
-			emit(s.Admission.Memory().MostUsers, "users")
-			emit(s.Admission.Memory().MostStrangers, "strangers")
-		}, "owner")
+			emit(s.FlowControl.Memory().MostUsers, "users")
+			emit(s.FlowControl.Memory().MostUnauthenticated, "unauthenticated")
+		}, "clients")
 	add(counter, "refused_total",
 		"How often there was no room for something: a request was answered with 429 or 503, a stranger's connection was "+
 			"closed, or an answer that was not read ended.",
 		func(s *Server, emit emit) {
-			for _, usage := range s.Admission.Usage() {
-				emit(usage.Refused, strings.ReplaceAll(usage.Kind.String(), " ", "_"))
+			for _, usage := range s.FlowControl.Usage() {
+				emit(usage.Refused, strings.ReplaceAll(usage.Resource.String(), " ", "_"))
 			}
 		}, "kind")
 	add(gauge, "work_waiting",
@@ -73,9 +73,9 @@ func newScraped() []scraped {
 			"certificates that are verified, what is computed for clients without a user (looks), and requests at the API "+
 			"server (forwarded), where one for a long answer has several seats.",
 		func(s *Server, emit emit) {
-			for _, usage := range s.Admission.Usage() {
-				if usage.Kind.TakesTurns() {
-					emit(int64(usage.Waiting), strings.ReplaceAll(usage.Kind.String(), " ", "_"))
+			for _, usage := range s.FlowControl.Usage() {
+				if usage.Resource.HasSeats() {
+					emit(int64(usage.Waiting), strings.ReplaceAll(usage.Resource.String(), " ", "_"))
 				}
 			}
 		}, "work")

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
@@ -35,18 +35,18 @@ type Options struct {
 	// GroupSuffix ends the API group in which TokenCredentialRequest stays open to anonymous users.
 	GroupSuffix string
 	// Admission decides how much clients may hold and cause.
-	Admission *admission.Admission
+	FlowControl *flowcontrol.Controller
 	// Processors is how many the agent may use.
 	Processors int
 	// Metrics counts what the proxy does.
 	Metrics *Metrics
 
-	// AllowTTL and DenyTTL are how long an answer of a SubjectAccessReview is used again: 10 s and 500 ms by default.
+	// AllowTTL and DenyTTL are how long a response of a SubjectAccessReview is used again: 10 s and 500 ms by default.
 	AllowTTL, DenyTTL time.Duration
 	// BodyTimeout is how long a client may take to send the body of a request that is not a stream, 60 s by default, as in
 	// the API server.
 	BodyTimeout time.Duration
-	// WriteTimeout is how long a client may take to read 32 KiB of an answer that is not a stream, 30 s by default.
+	// WriteTimeout is how long a client may take to read 32 KiB of a response that is not a stream, 30 s by default.
 	WriteTimeout time.Duration
 	// DrainDelay is how long the proxy goes on as usual, only reporting not ready, after it was told to stop: the time
 	// a load balancer needs to notice. Zero by default.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTheOrderIsDocumented compares the table in docs/overload.md with the code: the steps of edge.Conn.Read, the
+// TestTheOrderIsDocumented compares the table in docs/overload.md with the code: the steps of listener.Conn.Read, the
 // filters of handler, and the RoundTrippers of the forwarder.
 func TestTheOrderIsDocumented(t *testing.T) {
 	t.Parallel()
@@ -37,7 +37,7 @@ func TestTheOrderIsDocumented(t *testing.T) {
 	// A request goes from the last filter to the first.
 	slices.Reverse(filters)
 	for where, got := range map[string][]string{
-		"read":    called(t, filepath.Join("edge", "conn.go"), "Read", nil),
+		"read":    called(t, filepath.Join("listener", "conn.go"), "Read", nil),
 		"filter":  filters,
 		"forward": forward,
 	} {
@@ -48,11 +48,11 @@ func TestTheOrderIsDocumented(t *testing.T) {
 }
 
 func isRoundTripper(name string) bool {
-	return slices.Contains([]string{"asUser", "holdAnswer"}, name)
+	return slices.Contains([]string{"asUser", "holdResponse"}, name)
 }
 
-// called returns the names of what a function calls or makes, that are wanted, in the order of the text. Without wanted,
-// these are the methods of edge.Conn.
+// called returns the names of what a function calls or makes, that are wanted, in the order of the text. Without
+// wanted, these are the methods of listener.Conn.
 func called(t *testing.T, file, function string, wanted func(string) bool) (names []string) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)

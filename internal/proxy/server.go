@@ -20,9 +20,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
@@ -39,7 +39,7 @@ const (
 	clientPingWait  = 15 * time.Second
 	// The HTTP/2 receive windows of one stream and of one connection. Most request bodies fit. The client of a
 	// larger one has to wait until the API server takes what was sent before.
-	bodyWindow     = edge.MaxHeldBody
+	bodyWindow     = listener.MaxHeldBody
 	connectionBody = 256 << 10
 	// the smallest limit that HTTP/2 allows; a whole frame is in memory before the client is known
 	maxFrame = 16 << 10
@@ -55,7 +55,7 @@ type Server struct {
 	upstream  *relay.Upstream
 	access    *identity.AccessReviewer
 	tokens    *identity.TokenReviewer
-	edge      *edge.Edge
+	port      *listener.Port
 	refused   *logs.Sampler // credentials
 	failed    *logs.Sampler // requests that could not be forwarded
 
@@ -73,7 +73,7 @@ const (
 )
 
 // New makes the proxy. It asks the API server for the cluster's client CAs and whether anonymous users are admitted,
-// and returns an error when it gets no answer to that: a proxy that guesses would admit too much or too little.
+// and returns an error when it gets no response to that: a proxy that guesses would admit too much or too little.
 // It serves nothing before Run. Logs go to the logger in ctx.
 func New(ctx context.Context, o Options) (*Server, error) {
 	o.setDefaults()
@@ -92,7 +92,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		trust:      clienttrust.NewStore(o.SignerCABundle, questions.CoreV1(), o.Clock),
 		anonymous:  identity.NewAnonymous(loginGroup, up.Address(), up),
 		upstream:   up,
-		edge:       edge.New(o.Admission),
+		port:       listener.New(o.FlowControl),
 		serializer: request.NewSerializer(),
 		refused:    logs.NewSampler("Refused credentials"),
 		failed:     logs.NewSampler("Could not forward a request"),
@@ -102,16 +102,16 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	reviews := identity.NewPostReview(questions.AuthenticationV1().RESTClient(), "tokenreviews")
-	s.tokens = identity.NewTokenReviewer(reviews, o.Admission, o.Clock)
+	s.tokens = identity.NewTokenReviewer(reviews, o.FlowControl, o.Clock)
 	var presented authenticator.Token = s.tokens
 	if o.BearerTokens != nil {
 		presented = o.BearerTokens(s.tokens)
 	}
 	reviews = identity.NewPostReview(questions.AuthorizationV1().RESTClient(), "subjectaccessreviews")
-	s.access = identity.NewAccessReviewer(reviews, o.Admission, o.Clock, o.AllowTTL, o.DenyTTL)
-	s.authenticator = identity.NewAuthenticator(s.trust, presented, s.anonymous, o.Admission, s.refused)
+	s.access = identity.NewAccessReviewer(reviews, o.FlowControl, o.Clock, o.AllowTTL, o.DenyTTL)
+	s.authenticator = identity.NewAuthenticator(s.trust, presented, s.anonymous, o.FlowControl, s.refused)
 	s.forward = relay.NewHandler(relay.Options{
-		Upstream: up, Token: o.Token, Admission: o.Admission, Failed: s.failed, Serializer: s.serializer,
+		Upstream: up, Token: o.Token, FlowControl: o.FlowControl, Failed: s.failed, Serializer: s.serializer,
 	})
 	said := serverLog{logger: klog.FromContext(ctx), metrics: o.Metrics}
 	s.http = newHTTPServer(handler(s, loginGroup), tlsConfig(o.ServingCertificate, s.trust), said)
@@ -175,7 +175,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.Metrics.running.CompareAndSwap(s, nil)
 	s.http.BaseContext = func(net.Listener) context.Context { return work }
 	failed := make(chan error, 1)
-	go func() { failed <- s.http.ServeTLS(s.edge.Listen(s.Listener), "", "") }()
+	go func() { failed <- s.http.ServeTLS(s.port.Listen(s.Listener), "", "") }()
 	logger := klog.FromContext(ctx)
 	defer s.refused.Stop(logger)
 	defer s.failed.Stop(logger)
@@ -195,7 +195,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.shutDown(work, logger)
 }
 
-// followAPIServer asks from time to time whom the API server admits. Without an answer, all stays as it was.
+// followAPIServer asks from time to time whom the API server admits. Without a response, all stays as it was.
 func (s *Server) followAPIServer(ctx context.Context) {
 	turn, failed := 0, 0
 	_ = wait.PollUntilContextCancel(ctx, s.ProbeInterval/6, false, func(ctx context.Context) (bool, error) {

@@ -13,12 +13,12 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// stuckWriter is the answer to a client that takes nothing.
+// stuckWriter is the response to a client that takes nothing.
 type stuckWriter struct {
 	http.ResponseWriter
 	end func()
@@ -64,17 +64,17 @@ func TestPatienceWithReaders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				a := admission.New(admission.LimitsFor(admission.DefaultMemory, 2))
+				a := flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
 				for test.full {
-					if _, err := a.Join(admission.Owner{}, admission.Cost{Kind: admission.Unread}); err != nil {
+					if _, err := a.Enqueue(flowcontrol.Flow{}, flowcontrol.Cost{Resource: flowcontrol.SlowClient}); err != nil {
 						break
 					}
 				}
 				w := newStuckWriter()
 				time.AfterFunc(never, w.end)
-				test.state.Holds = &edge.Request{}
+				test.state.Holds = &listener.Request{}
 				ctx, began := request.With(t.Context(), test.state), time.Now()
-				boundAnswer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				boundResponse(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write([]byte("a piece"))
 				}), a, timeout).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/a", nil))
 				if took := time.Since(began); took != test.want {
@@ -94,8 +94,8 @@ func beginningWatch() *request.State {
 	return state
 }
 
-// TestLostConnectionsAreForgotten resets a stream whose handler is still at work, and closes the connection when that has
-// returned. Nothing keeps the connection in memory then, where nothing counts it.
+// TestLostConnectionsAreForgotten resets a stream whose handler is still at work, and closes the connection when that
+// has returned. Nothing keeps the connection in memory then, where nothing counts it.
 func TestLostConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -104,7 +104,7 @@ func TestLostConnectionsAreForgotten(t *testing.T) {
 	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "jane"))
 	c.request(t, 1, false, false, pseudo("GET", "/a")...)
 	eventually(t, func() bool { return b.now.Load() == 1 })
-	one := weak.Make(p.edge.Of(&http.Request{RemoteAddr: c.conn.LocalAddr().String()}))
+	one := weak.Make(p.port.Of(&http.Request{RemoteAddr: c.conn.LocalAddr().String()}))
 	if err := c.WriteRSTStream(1, http2.ErrCodeCancel); err != nil {
 		t.Fatal(err)
 	}

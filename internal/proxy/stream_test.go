@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
 func TestAnswersStreamAtOnce(t *testing.T) {
@@ -174,7 +174,7 @@ func switchToSPDY(w http.ResponseWriter, words string) net.Conn {
 	return conn
 }
 
-// exec opens a stream as a client does, and reads the head of the answer.
+// exec opens a stream as a client does, and reads the head of the response.
 func (p *proxy) exec(t *testing.T) (*tls.Conn, *bufio.Reader) {
 	t.Helper()
 	conn := p.raw(
@@ -357,8 +357,8 @@ func TestAnswersToUpgradesThatAreNo101(t *testing.T) {
 	}
 }
 
-// TestManySessions has one user hold a hundred sessions in pods and hundreds of watches at a time. All of them live, and
-// another user does not notice.
+// TestManySessions has one user hold a hundred sessions in pods and hundreds of watches at a time. All of them live,
+// and another user does not notice.
 func TestManySessions(t *testing.T) {
 	t.Parallel()
 	const sessions, watches = 100, 400
@@ -401,7 +401,7 @@ func TestManySessions(t *testing.T) {
 	if _, got := p.drain.counts(); got != sessions+watches {
 		t.Errorf("want %d streams at a time, got %d", sessions+watches, got)
 	}
-	if got := p.waiting(admission.Forward); got != 0 {
+	if got := p.waiting(flowcontrol.Forward); got != 0 {
 		t.Errorf("want no stream to wait for a turn, got %d", got)
 	}
 	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil); got.Code != http.StatusOK {

@@ -3,8 +3,8 @@ package proxy
 import (
 	"crypto/tls"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -22,7 +22,8 @@ func tlsConfig(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error),
 			tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
 			tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 		},
-		// Without P-521 and P-384: a client that repeats a recorded hello pays next to nothing for them, the proxy milliseconds.
+		// Without P-521 and P-384: a client that repeats a recorded hello pays next to nothing for them, the proxy
+		// milliseconds.
 		CurvePreferences: []tls.CurveID{tls.X25519MLKEM768, tls.X25519, tls.CurveP256},
 		NextProtos:       []string{"h2", "http/1.1"},
 		// Requested, not required, and verified by the chain: a client may have a token instead.
@@ -34,7 +35,7 @@ func tlsConfig(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error),
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		config := base.Clone()
 		config.ClientCAs = trust.Current().Named
-		if conn := edge.Below(hello.Conn); conn != nil {
+		if conn := listener.Below(hello.Conn); conn != nil {
 			conn.Shaking(hello.Context().Done())
 			config.VerifyConnection = func(state tls.ConnectionState) error {
 				// One that was found to be good before, and still is.

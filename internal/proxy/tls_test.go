@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
 // resumes tells whether a second connection resumes the session of the first.
@@ -168,16 +168,16 @@ func TestKnownCertificates(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	jane := clientCertificate(t, p.signerCA, "jane")
-	users := func(want int) bool { return p.edge.Open() == want && p.edge.Strangers() == 0 }
+	users := func(want int) bool { return p.port.Open() == want && p.port.Unauthenticated() == 0 }
 	first := p.rawHTTP2(t, jane)
-	if got := p.heldBy("jane", admission.Connection); got != 0 {
+	if got := p.heldBy("jane", flowcontrol.Connection); got != 0 {
 		t.Fatalf("want a new certificate to count for no user, got %d bytes", got)
 	}
 	first.request(t, 1, false, false, pseudo("GET", "/api/v1/pods")...)
 	first.answer(t, 1)
 	eventually(t, func() bool { return users(1) })
 	p.rawHTTP2(t, jane)
-	eventually(t, func() bool { return users(2) && p.heldBy("jane", admission.Connection) > admission.ConnectionBytes })
+	eventually(t, func() bool { return users(2) && p.heldBy("jane", flowcontrol.Connection) > flowcontrol.ConnectionBytes })
 }
 
 // TestCertificatesOfManyGroups presents a certificate as large as the Concierge APIs issue them (maxCertificate there).

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
-// TestWhatGoesOverWhich: a request that is all here has a connection of HTTP/1.1 to itself, out of a pool. Streams share
-// those of HTTP/2.
+// TestWhatGoesOverWhich: a request that is all here has a connection of HTTP/1.1 to itself, out of a pool. Streams
+// share those of HTTP/2.
 func TestWhatGoesOverWhich(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -18,7 +18,7 @@ func TestWhatGoesOverWhich(t *testing.T) {
 		{"a get", "GET", "/api/v1/namespaces/d/pods/x", "", "HTTP/1.1"},
 		{"a list", "GET", "/api/v1/pods", "", "HTTP/1.1"},
 		{"a write", "PUT", "/api/v1/namespaces/d/pods/x", "{}", "HTTP/1.1"},
-		{"a body that is still on its way", "PUT", "/api/v1/pods/x", strings.Repeat("x", edge.MaxHeldBody+1), "HTTP/2.0"},
+		{"a body that is still on its way", "PUT", "/api/v1/pods/x", strings.Repeat("x", listener.MaxHeldBody+1), "HTTP/2.0"},
 		{"a watch", "GET", "/api/v1/pods?watch=1", "", "HTTP/2.0"},
 		{"logs", "GET", "/api/v1/namespaces/d/pods/x/log?follow=1", "", "HTTP/2.0"},
 		{"a program in the cluster", "GET", "/api/v1/namespaces/d/services/x/proxy/", "", "HTTP/2.0"},

@@ -72,7 +72,7 @@ func startLed(t *testing.T) (p *proxy, lead func(dialing)) {
 }
 
 // TestUpstreamMisbehaves replaces the API server by a server that sends something else, or that breaks off. The
-// client always gets a Status which says whether to try again. It never gets an empty answer, or part of an answer
+// client always gets a Status which says whether to try again. It never gets an empty answer, or part of a response
 // that looks complete.
 func TestUpstreamMisbehaves(t *testing.T) {
 	t.Parallel()

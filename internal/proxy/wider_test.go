@@ -66,7 +66,7 @@ func TestOneReviewForAllNames(t *testing.T) {
 	p.wantReviews(t, 0, 4) // and a Secret no ConfigMap
 	clock.Step(10*time.Second + 1)
 	p.getAll(t, client, "d", 0, 100, 200)
-	p.wantReviews(t, 0, 5) // an answer is too old
+	p.wantReviews(t, 0, 5) // a response is too old
 }
 
 // TestOneReviewForAllPaths asks what there is, as kubectl does without a cache.

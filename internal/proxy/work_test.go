@@ -22,20 +22,22 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 )
 
 // begun is how often there was something of a kind, and turnedAway how often there was no room for it.
-func (p *proxy) begun(kind admission.Kind) int64      { return p.Admission.Usage()[kind].Begun }
-func (p *proxy) turnedAway(kind admission.Kind) int64 { return p.Admission.Usage()[kind].Refused }
+func (p *proxy) begun(kind flowcontrol.Resource) int64 { return p.FlowControl.Usage()[kind].Granted }
+func (p *proxy) turnedAway(kind flowcontrol.Resource) int64 {
+	return p.FlowControl.Usage()[kind].Refused
+}
 
 // blocked has reviews about some wait, counts them, and lets all others pass.
 type blocked struct {
 	about   func(string) bool
 	release chan struct{}
 
-	now, most, left atomic.Int64 // of those that wait; left without an answer
+	now, most, left atomic.Int64 // of those that wait; left without a response
 }
 
 func (p *proxy) block(about func(string) bool) *blocked {
@@ -64,7 +66,7 @@ func (p *proxy) block(about func(string) bool) *blocked {
 
 func is(name string) func(string) bool { return func(one string) bool { return one == name } }
 
-// begin sends a request in the background, whose answer goes to a channel. Zero is an answer that did not come.
+// begin sends a request in the background, whose answer goes to a channel. Zero is a response that did not come.
 func (p *proxy) begin(
 	ctx context.Context,
 	client *http.Client,
@@ -94,7 +96,7 @@ func (p *proxy) begin(
 	return got
 }
 
-// codes counts the answers by status code.
+// codes counts the responses by status code.
 func codes(all []<-chan *answer) map[int]int {
 	got := map[int]int{}
 	for _, one := range all {
@@ -116,7 +118,7 @@ func TestReviewsAreBounded(t *testing.T) {
 	for i := range asked {
 		all = append(all, p.begin(t.Context(), greedy, "GET", fmt.Sprintf("/api/v1/namespaces/%d/pods", i), nil, nil))
 	}
-	eventually(t, func() bool { return b.now.Load() == fit && p.waiting(admission.AccessReview) == asked-fit })
+	eventually(t, func() bool { return b.now.Load() == fit && p.waiting(flowcontrol.AccessReview) == asked-fit })
 	for i := range 10 {
 		if got := p.get(t, p.as(t, fmt.Sprintf("user-%d", i)), "/api/v1/nodes", nil); got.Code != 200 {
 			t.Errorf("want another user's question answered meanwhile, got %d", got.Code)
@@ -132,7 +134,7 @@ func TestReviewsAreBounded(t *testing.T) {
 	if got := b.most.Load(); got > fit {
 		t.Errorf("want at most half of the reviews for one user, got %d at once", got)
 	}
-	eventually(t, func() bool { return p.taken(admission.AccessReview) == 0 })
+	eventually(t, func() bool { return p.taken(flowcontrol.AccessReview) == 0 })
 }
 
 // TestUsersTakeTurns has two users ask as many questions as can be at the API server, and more. A third one's is next.
@@ -163,10 +165,10 @@ func TestUsersTakeTurns(t *testing.T) {
 		}
 	}
 	eventually(t, func() bool {
-		return greedy.Load() == 2*fit && p.waiting(admission.AccessReview) == 2*(asked-fit)
+		return greedy.Load() == 2*fit && p.waiting(flowcontrol.AccessReview) == 2*(asked-fit)
 	})
 	one := p.begin(t.Context(), p.as(t, "modest"), "GET", "/b", nil, nil)
-	eventually(t, func() bool { return p.waiting(admission.AccessReview) == 2*(asked-fit)+1 })
+	eventually(t, func() bool { return p.waiting(flowcontrol.AccessReview) == 2*(asked-fit)+1 })
 	step <- struct{}{}
 	if got := <-one; got.Code != 200 || modest.Load() != 1 {
 		t.Errorf("want the question answered after one other, got %d", got.Code)
@@ -193,12 +195,12 @@ func TestReviewsEndWithTheirClients(t *testing.T) {
 	for i := range more {
 		p.begin(waiting, jane, "GET", fmt.Sprintf("/b-%d", i), nil, nil)
 	}
-	eventually(t, func() bool { return p.waiting(admission.AccessReview) == more })
+	eventually(t, func() bool { return p.waiting(flowcontrol.AccessReview) == more })
 	leaveWaiting() // before the others, whose turns they would get
-	eventually(t, func() bool { return p.waiting(admission.AccessReview) == 0 })
+	eventually(t, func() bool { return p.waiting(flowcontrol.AccessReview) == 0 })
 	leave()
 	eventually(t, func() bool {
-		return b.now.Load() == 0 && p.waiting(admission.AccessReview)+p.taken(admission.AccessReview) == 0
+		return b.now.Load() == 0 && p.waiting(flowcontrol.AccessReview)+p.taken(flowcontrol.AccessReview) == 0
 	})
 	if left := b.left.Load(); left != fit {
 		t.Errorf("want the reviews under way to end, and those that waited never to begin, got %d ended", left)
@@ -262,7 +264,7 @@ func TestTokensOfStrangers(t *testing.T) {
 		bad := [2]string{"authorization", fmt.Sprintf("Bearer bad-%d", i)}
 		stranger.request(t, 2*i+1, false, false, append(pseudo("GET", "/a"), bad)...)
 	}
-	eventually(t, func() bool { return b.now.Load() > 0 && p.turnedAway(admission.TokenReview) > 0 })
+	eventually(t, func() bool { return b.now.Load() > 0 && p.turnedAway(flowcontrol.TokenReview) > 0 })
 	if got := p.get(t, p.as(t, "joe"), "/b", nil); got.Code != 200 {
 		t.Errorf("want a user with a certificate not to notice, got %d", got.Code)
 	}
@@ -326,7 +328,7 @@ func TestLoginsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, func() bool { return now.Load() == fit && p.turnedAway(admission.Login) > 0 })
+	eventually(t, func() bool { return now.Load() == fit && p.turnedAway(flowcontrol.Login) > 0 })
 	for name, client := range map[string]*http.Client{"another connection": p.client(t, nil), "a user": guesser} {
 		if got := p.do(t, client, "POST", loginPath, nil, "right"); got.Code != 201 {
 			t.Errorf("%s: want a login meanwhile, got %d", name, got.Code)
@@ -342,7 +344,7 @@ func TestLoginsAreBounded(t *testing.T) {
 	if most.Load() > fit {
 		t.Errorf("want at most %d logins at the API server, got %d", fit, most.Load())
 	}
-	eventually(t, func() bool { return p.taken(admission.Login)+p.waiting(admission.Login) == 0 })
+	eventually(t, func() bool { return p.taken(flowcontrol.Login)+p.waiting(flowcontrol.Login) == 0 })
 }
 
 // TestSlowLoginsHoldNoTurn sends bodies of logins that do not end, and too long ones.
@@ -358,7 +360,7 @@ func TestSlowLoginsHoldNoTurn(t *testing.T) {
 	if got := p.do(t, p.client(t, nil), "POST", loginPath, nil, "whole"); got.Code != 200 {
 		t.Errorf("want another login meanwhile, got %d", got.Code)
 	}
-	if p.begun(admission.Login) != 1 {
+	if p.begun(flowcontrol.Login) != 1 {
 		t.Error("want a login to wait for its turn when its body is there, not before")
 	}
 	_ = more.Close()
@@ -373,10 +375,11 @@ func TestSlowLoginsHoldNoTurn(t *testing.T) {
 	}
 }
 
-// TestLoginsNeedLittleMemory has little memory left for strangers: what logins are answered takes none of it.
+// TestLoginsNeedLittleMemory has little memory left for unauthenticated clients: what logins are answered takes none of
+// it.
 func TestLoginsNeedLittleMemory(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, memory(1<<20)) // of which strangers have 64 KiB
+	p := startProxy(t, memory(1<<20)) // of which unauthenticated clients have 64 KiB
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
 			_ = http.NewResponseController(w).Flush() // of unknown length, as the API server's answer is
@@ -386,7 +389,7 @@ func TestLoginsNeedLittleMemory(t *testing.T) {
 	if got := p.do(t, p.client(t, nil), "POST", loginPath, nil, "right"); got.Code != 200 || got.Body != "credential" {
 		t.Errorf("want the login answered, got %d: %s", got.Code, got.Body)
 	}
-	eventually(t, func() bool { return p.held(admission.Request) == 0 })
+	eventually(t, func() bool { return p.held(flowcontrol.Request) == 0 })
 }
 
 // badChain returns a certificate of an unknown CA with a number of intermediates that could have issued it.
@@ -446,7 +449,7 @@ func TestCostlyChains(t *testing.T) {
 		{"takes two of one name", badChain(t, 2, same, time.Now()), 2},
 		{"refuses three of one name", badChain(t, 3, same, time.Now()), 0},
 	} {
-		before := p.begun(admission.Certificate)
+		before := p.begun(flowcontrol.Certificate)
 		for range 10 {
 			client := p.client(t, test.chain)
 			for _, header := range []http.Header{nil, {"X-Remote-User": {"jane"}}} {
@@ -455,11 +458,11 @@ func TestCostlyChains(t *testing.T) {
 				}
 			}
 		}
-		if got := p.begun(admission.Certificate) - before; got != test.want {
+		if got := p.begun(flowcontrol.Certificate) - before; got != test.want {
 			t.Errorf("%s: want %d verifications in 20 requests, got %d", test.name, test.want, got)
 		}
 	}
-	if got := p.taken(admission.Certificate); got != 0 {
+	if got := p.taken(flowcontrol.Certificate); got != 0 {
 		t.Errorf("want no verification left, got %d", got)
 	}
 }
@@ -512,7 +515,7 @@ func TestVerificationsTakeTurns(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := p.begun(admission.Certificate); got != 40 {
+	if got := p.begun(flowcontrol.Certificate); got != 40 {
 		t.Errorf("want each verified once, got %d verifications", got)
 	}
 }

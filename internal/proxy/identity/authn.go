@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
@@ -32,8 +32,8 @@ const (
 	tokenSuccessTTL = 10 * time.Second
 	tokenFailureTTL = time.Second
 	maxTokens       = 4096
-	// MaxToken is how many bytes a token may have, so that strangers cannot have much reviewed at a time. A thousand groups
-	// with names of 60 characters make 86 kB.
+	// MaxToken is how many bytes a token may have, so that unauthenticated clients cannot have much reviewed at a time. A
+	// thousand groups with names of 60 characters make 86 kB.
 	MaxToken = 128 << 10
 )
 
@@ -44,7 +44,7 @@ func NewAuthenticator(
 	trusted *clienttrust.Store,
 	tokens authenticator.Token,
 	anonymous authenticator.Request,
-	verifications *admission.Admission,
+	verifications *flowcontrol.Controller,
 	refused *logs.Sampler,
 ) authenticator.Request {
 	certificates, bearers := &clientCertificates{trusted, verifications}, clientTokens(tokens)
@@ -59,8 +59,8 @@ func NewAuthenticator(
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := all.AuthenticateRequest(req)
 		if err != nil {
-			// The filter of the API server would log each as an error, and strangers can cause as many as they like. Without an
-			// error and without a user, the answer is the same.
+			// The filter of the API server would log each as an error, and unauthenticated clients can cause as many as they
+			// like. Without an error and without a user, the response is the same.
 			refused.Info(klog.FromContext(req.Context()), "reason", request.Bounded(err.Error()))
 			return nil, false, nil //nolint:nilerr // see above
 		}
@@ -99,7 +99,7 @@ func namedUsers(next authenticator.Request) authenticator.Request {
 	})
 }
 
-// Unauthenticated answers requests that no authenticator accepted. The answer is 401, or 503 when the API server
+// Unauthenticated answers requests that no authenticator accepted. The response is 401, or 503 when the API server
 // could not be asked: a client that gets 401 throws its credential away, and an outage is no reason for that.
 func Unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -115,8 +115,8 @@ func Unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	})
 }
 
-// TokenReviewer authenticates bearer tokens by TokenReview. It keeps no tokens: answers are kept under a keyed hash of the
-// token, those about tokens that are no good apart.
+// TokenReviewer authenticates bearer tokens by TokenReview. It keeps no tokens: answers are kept under a keyed hash of
+// the token, those about tokens that are no good apart.
 type TokenReviewer struct {
 	reviews[*tokenAnswer]
 	salt [sha256.Size]byte
@@ -128,10 +128,10 @@ type tokenAnswer struct {
 	err      error                   // why the token is not valid, if the API server gave a reason
 }
 
-// NewTokenReviewer returns a reviewer that has no answers yet.
-func NewTokenReviewer(post PostReview, turns *admission.Admission, clk clock.PassiveClock) *TokenReviewer {
+// NewTokenReviewer returns a reviewer that has no responses yet.
+func NewTokenReviewer(post PostReview, turns *flowcontrol.Controller, clk clock.PassiveClock) *TokenReviewer {
 	r := &TokenReviewer{
-		reviews: newReviews[*tokenAnswer](post, turns, admission.TokenReview, clk, maxTokens, maxTokens),
+		reviews: newReviews[*tokenAnswer](post, turns, flowcontrol.TokenReview, clk, maxTokens, maxTokens),
 	}
 	_, _ = rand.Read(r.salt[:]) // it never fails
 	return r

@@ -24,7 +24,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -136,25 +136,25 @@ func refusal(ctx context.Context, asked authorizer.Attributes, reason string, er
 	return responsewriters.ForbiddenStatusError(asked, reason)
 }
 
-// AccessReviewer authorizes by SubjectAccessReview. How long an answer is kept is counted from the moment at which the API
-// server was asked. Answers about anonymous clients are kept apart.
+// AccessReviewer authorizes by SubjectAccessReview. How long a response is kept is counted from the moment at which the
+// API server was asked. Answers about anonymous clients are kept apart.
 type AccessReviewer struct {
 	reviews[decision]
 	allowTTL, denyTTL time.Duration
 }
 
-// decision is the answer to one SubjectAccessReview.
+// decision is the response to one SubjectAccessReview.
 type decision struct {
 	verdict authorizer.Decision
 	reason  string
 }
 
-// NewAccessReviewer returns a reviewer that has no answers yet.
+// NewAccessReviewer returns a reviewer that has no responses yet.
 func NewAccessReviewer(
-	post PostReview, turns *admission.Admission, clk clock.PassiveClock, allowTTL, denyTTL time.Duration,
+	post PostReview, turns *flowcontrol.Controller, clk clock.PassiveClock, allowTTL, denyTTL time.Duration,
 ) *AccessReviewer {
 	return &AccessReviewer{
-		reviews:  newReviews[decision](post, turns, admission.AccessReview, clk, maxDecisions, maxStrangers),
+		reviews:  newReviews[decision](post, turns, flowcontrol.AccessReview, clk, maxDecisions, maxStrangers),
 		allowTTL: allowTTL, denyTTL: denyTTL,
 	}
 }

@@ -14,13 +14,13 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
 // TestBoundedCaches puts more into each cache than it holds.
 func TestBoundedCaches(t *testing.T) {
 	t.Parallel()
-	turns := admission.New(admission.LimitsFor(admission.DefaultMemory, 2))
+	turns := flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
 	access := NewAccessReviewer(nil, turns, clock.RealClock{}, time.Minute, time.Minute)
 	tokens := NewTokenReviewer(nil, turns, clock.RealClock{})
 	for name, one := range map[string]struct {
@@ -41,12 +41,12 @@ func TestBoundedCaches(t *testing.T) {
 	}
 }
 
-// TestBadTokensPushOutNoGoodOnes fills the caches with tokens that are no good, and with questions about clients without
-// a user. A good token is not asked about again, nor what its user may do.
+// TestBadTokensPushOutNoGoodOnes fills the caches with tokens that are no good, and with questions about clients
+// without a user. A good token is not asked about again, nor what its user may do.
 func TestBadTokensPushOutNoGoodOnes(t *testing.T) {
 	t.Parallel()
 	asked := 0
-	turns := admission.New(admission.LimitsFor(admission.DefaultMemory, 2))
+	turns := flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
 	tokens := NewTokenReviewer(func(_ context.Context, review, result runtime.Object) error {
 		asked++
 		good := review.(*authenticationv1.TokenReview).Spec.Token == "good"

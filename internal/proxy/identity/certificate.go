@@ -5,14 +5,14 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 )
 
 // clientCertificates authenticates by client certificate.
 type clientCertificates struct {
 	trust *clienttrust.Store
-	work  *admission.Admission
+	work  *flowcontrol.Controller
 }
 
 // user reads the user from a client certificate: common name, organizations, UID.
@@ -43,12 +43,12 @@ func (c *clientCertificates) verify(
 	if user, known, err := by.Known(presented); known {
 		return user, err == nil, err
 	}
-	turn, err := takeTurn(ctx, c.work, admission.Certificate, "waiting for a turn to verify the client certificate")
+	turn, err := acquireSeats(ctx, c.work, flowcontrol.Certificate, "waiting for a turn to verify the client certificate")
 	if err != nil {
 		noteUnavailable(ctx, err)
 		return nil, false, err
 	}
-	defer turn.Leave()
+	defer turn.Release()
 	user, err := by.Verify(presented)
 	return user, err == nil, err
 }

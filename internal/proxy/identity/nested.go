@@ -27,9 +27,10 @@ func RememberOriginalUser(next http.Handler) http.Handler {
 	})
 }
 
-// Impersonate authorizes nested impersonation and carries it out, by the API server's own filter. That filter caches what
-// it allowed, without a limit and with a lifetime that cannot be set. So a new filter is made after each lifetime of an
-// allowed access review. A permission to impersonate that is taken away then ends as soon as any other permission.
+// Impersonate authorizes nested impersonation and carries it out, by the API server's own filter. That filter caches
+// what it allowed, without a limit and with a lifetime that cannot be set. So a new filter is made after each lifetime
+// of an allowed access review. A permission to impersonate that is taken away then ends as soon as any other
+// permission.
 func Impersonate(
 	next http.Handler,
 	allowed authorizer.UnconditionalAuthorizer,
@@ -58,7 +59,7 @@ type nestedAuthorizer struct {
 	authorizer.UnconditionalAuthorizer
 }
 
-// UnansweredPanic is recovered by the outermost filter, which answers that nothing was decided, because of err.
+// UnansweredPanic is recovered by the outermost filter, which responses that nothing was decided, because of err.
 type UnansweredPanic struct{ Err error }
 
 func (a nestedAuthorizer) Authorize(

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -22,8 +22,8 @@ const ReviewTimeout = 10 * time.Second
 // PostReview asks the API server for one review.
 type PostReview func(ctx context.Context, review, result runtime.Object) error
 
-// NewPostReview returns a PostReview that asks once. client-go would by itself ask again when the API server says that it is
-// busy, and sleep in between for as long as it is told to; the client is told instead.
+// NewPostReview returns a PostReview that asks once. client-go would by itself ask again when the API server says that
+// it is busy, and sleep in between for as long as it is told to; the client is told instead.
 func NewPostReview(client rest.Interface, resource string) PostReview {
 	return func(ctx context.Context, review, result runtime.Object) error {
 		return client.Post().Resource(resource).MaxRetries(0).Body(review).Do(ctx).Into(result)
@@ -50,16 +50,16 @@ func (c *ReviewCounts) answered(yes bool, err error) {
 // questionKey tells questions apart: two have the same key only if they ask the same.
 type questionKey [sha256.Size]byte
 
-// reviews are the questions of one kind that the API server is asked, and its answers, which are kept for a short time.
-// Equal questions of one asker that come at the same time cause one review.
+// reviews are the questions of one kind that the API server is asked, and its responses, which are kept for a short
+// time. Equal questions of one asker that come at the same time cause one review.
 type reviews[T any] struct {
-	post      PostReview
-	clock     clock.PassiveClock
-	admission *admission.Admission
-	kind      admission.Kind
-	kept      *cache.LRUExpireCache // T by questionKey
-	// apart are the answers that strangers can have as many of as they like. A flood of these makes the API server be asked
-	// about no user again.
+	post  PostReview
+	clock clock.PassiveClock
+	flow  *flowcontrol.Controller
+	kind  flowcontrol.Resource
+	kept  *cache.LRUExpireCache // T by questionKey
+	// apart are the responses that unauthenticated clients can have as many of as they like. A flood of these makes the
+	// API server be asked about no user again.
 	apart  *cache.LRUExpireCache
 	Counts ReviewCounts
 
@@ -77,21 +77,21 @@ type flight[T any] struct {
 
 type flightKey struct {
 	question questionKey
-	owner    admission.Owner
-	member   any
+	flow     flowcontrol.Flow
+	subFlow  any
 }
 
 func newReviews[T any](
-	post PostReview, turns *admission.Admission, kind admission.Kind, clk clock.PassiveClock, kept, apart int,
+	post PostReview, turns *flowcontrol.Controller, kind flowcontrol.Resource, clk clock.PassiveClock, kept, apart int,
 ) reviews[T] {
 	return reviews[T]{
-		post: post, clock: clk, admission: turns, kind: kind, flying: map[flightKey]*flight[T]{},
+		post: post, clock: clk, flow: turns, kind: kind, flying: map[flightKey]*flight[T]{},
 		kept:  cache.NewLRUExpireCacheWithClock(kept, clk),
 		apart: cache.NewLRUExpireCacheWithClock(apart, clk),
 	}
 }
 
-// get returns the answer to a question that was reviewed recently.
+// get returns the response to a question that was reviewed recently.
 func (r *reviews[T]) get(key questionKey) (answer T, ok bool) {
 	found, ok := r.kept.Get(key)
 	if !ok {
@@ -103,8 +103,8 @@ func (r *reviews[T]) get(key questionKey) (answer T, ok bool) {
 	return answer, ok
 }
 
-// ask returns what is known, or else the answer of a review, which it joins or begins. The error is a *admission.Full, or
-// a *request.UnavailableError when ctx ends before, or that of the review.
+// ask returns what is known, or else the response of a review, which it joins or begins. The error is a
+// *flowcontrol.Full, or a *request.UnavailableError when ctx ends before, or that of the review.
 func (r *reviews[T]) ask(
 	ctx context.Context, question questionKey, review func(context.Context) (T, error),
 ) (answer T, err error) {
@@ -113,10 +113,10 @@ func (r *reviews[T]) ask(
 	}
 	limited, cancel := context.WithTimeout(ctx, ReviewTimeout)
 	defer cancel()
-	who, member := request.From(ctx).Asker()
-	key := flightKey{question, who, member}
+	who, subFlow := request.From(ctx).Asker()
+	key := flightKey{question, who, subFlow}
 	if who.User != "" {
-		key.owner.Address = "" // one user, wherever from
+		key.flow.Address = "" // one user, wherever from
 	}
 	own := &flight[T]{landed: make(chan struct{})}
 	for {
@@ -146,9 +146,9 @@ func (r *reviews[T]) ask(
 		r.mu.Unlock()
 		close(own.landed)
 	}()
-	turn, err := takeTurn(limited, r.admission, r.kind, "waiting for a turn to ask the API server")
+	turn, err := acquireSeats(limited, r.flow, r.kind, "waiting for a turn to ask the API server")
 	if err == nil {
-		defer turn.Leave()
+		defer turn.Release()
 		if known, ok := r.get(question); ok { // it was answered in between
 			own.answer = known
 		} else {
@@ -159,31 +159,31 @@ func (r *reviews[T]) ask(
 	return own.answer, own.err
 }
 
-// takeTurn waits until it is the request's turn for work of this kind. The error is a *admission.Full, or a
+// acquireSeats waits until it is the request's turn for work of this kind. The error is a *flowcontrol.Full, or a
 // *request.UnavailableError when ctx ends before.
-func takeTurn(
-	ctx context.Context, a *admission.Admission, kind admission.Kind, doing string,
-) (*admission.Place, error) {
-	who, member := request.From(ctx).Asker()
-	cost := admission.Cost{Kind: kind, Member: member}
-	if kind == admission.AccessReview && who.IsStranger() {
-		cost.Seats = admission.StrangersReview
+func acquireSeats(
+	ctx context.Context, a *flowcontrol.Controller, kind flowcontrol.Resource, doing string,
+) (*flowcontrol.Permit, error) {
+	who, subFlow := request.From(ctx).Asker()
+	cost := flowcontrol.Cost{Resource: kind, SubFlow: subFlow}
+	if kind == flowcontrol.AccessReview && who.Unauthenticated() {
+		cost.Seats = flowcontrol.UnauthenticatedReview
 	}
-	turn, err := a.Join(who, cost)
+	turn, err := a.Enqueue(who, cost)
 	if err != nil {
 		return nil, err
 	}
 	looked(ctx)
 	if err := turn.Wait(ctx); err != nil {
-		turn.Leave()
+		turn.Release()
 		return nil, &request.UnavailableError{Doing: doing, Cause: err}
 	}
 	return turn, nil
 }
 
-// looked ends the turn in which a stranger's request is looked at, as it waits for something else now.
+// looked ends the turn in which an unauthenticated client's request is looked at, as it waits for something else now.
 func looked(ctx context.Context) {
 	if state := request.From(ctx); state != nil {
-		state.Holds.Looked()
+		state.Holds.PreAuthDone()
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 const (
-	// upstreamWindow is how much of an answer the API server may send before the client has read it, and streamWindow
+	// upstreamWindow is how much of a response the API server may send before the client has read it, and streamWindow
 	// that of a stream. Go's own default is 4 MiB.
 	upstreamWindow = 256 << 10
 	streamWindow   = 8 << 10 // there may be ten thousand, and one event for all of them
@@ -23,15 +23,15 @@ const (
 	aheadPiece = 64 << 10
 )
 
-// holdAnswer takes the memory that an answer may need before anything is done with it. That of a stream was taken with
-// its request. It also sees when the API server is done with a request, and ends its turn.
-type holdAnswer struct {
-	next      http.RoundTripper
-	admission *admission.Admission
+// holdResponse takes the memory that a response may need before anything is done with it. That of a stream was taken
+// with its request. It also sees when the API server is done with a request, and ends its turn.
+type holdResponse struct {
+	next http.RoundTripper
+	flow *flowcontrol.Controller
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t holdResponse) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := t.next.RoundTrip(req)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	needs := t.prepare(res, state)
 	// A login's answer is a certificate and a key, or a message. No other client's bytes keep a user from logging in.
 	if needs > 0 && state.Login == nil {
-		if err := state.Holds.Hold(admission.Answer, needs); err != nil {
+		if err := state.Holds.Hold(flowcontrol.Response, needs); err != nil {
 			_ = res.Body.Close()
 			return nil, request.StatusFull(err)
 		}
@@ -50,9 +50,9 @@ func (t holdAnswer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// prepare returns how much memory the answer needs. An ordinary answer that may be long gets a body that is prepared
-// for a client which reads slowly.
-func (t holdAnswer) prepare(res *http.Response, state *request.State) (needs int64) {
+// prepare returns how much memory the response needs. An ordinary response that may be long gets a body that is
+// prepared for a client which reads slowly.
+func (t holdResponse) prepare(res *http.Response, state *request.State) (needs int64) {
 	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		needs = upgradedBytes
@@ -64,24 +64,24 @@ func (t holdAnswer) prepare(res *http.Response, state *request.State) (needs int
 		state.AnswerFits = true
 		needs = res.ContentLength + bufferSize
 	default:
-		body := newAheadBody(res.Body, t.admission, state.Holds.Owner(), state.EndTurn)
+		body := newAheadBody(res.Body, t.flow, state.Holds.Flow(), state.ReleaseSeats)
 		res.Body, state.Answer = body, body
 		return upstreamWindow + bufferSize
 	}
-	state.EndTurn()
+	state.ReleaseSeats()
 	return needs
 }
 
-// aheadBody is the body of an ordinary answer, with room for what the client is slow to read.
+// aheadBody is the body of an ordinary response, with room for what the client is slow to read.
 //
-// The API server has few seats, and a request keeps its own until the whole answer is taken, a long list several of
-// them. So as soon as a client does not keep up, the rest of the answer is taken into memory, as far as there is plenty,
-// and the API server is done with it.
+// The API server has few seats, and a request keeps its own until the whole response is taken, a long list several of
+// them. So as soon as a client does not keep up, the rest of the response is taken into memory, as far as there is
+// plenty, and the API server is done with it.
 type aheadBody struct {
-	upstream  io.ReadCloser
-	admission *admission.Admission
-	owner     admission.Owner
-	done      func() // called when the API server does nothing for the answer any more, perhaps more than once
+	upstream   io.ReadCloser
+	controller *flowcontrol.Controller
+	flow       flowcontrol.Flow
+	done       func() // called when the API server does nothing for the response any more, perhaps more than once
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -95,11 +95,11 @@ type aheadBody struct {
 
 type piece struct {
 	data    []byte
-	holding *admission.Place
+	holding *flowcontrol.Permit
 }
 
-func newAheadBody(upstream io.ReadCloser, a *admission.Admission, owner admission.Owner, done func()) *aheadBody {
-	body := &aheadBody{upstream: upstream, admission: a, owner: owner, done: done}
+func newAheadBody(upstream io.ReadCloser, a *flowcontrol.Controller, flow flowcontrol.Flow, done func()) *aheadBody {
+	body := &aheadBody{upstream: upstream, controller: a, flow: flow, done: done}
 	body.changed = sync.NewCond(&body.mu)
 	return body
 }
@@ -115,7 +115,7 @@ func (b *aheadBody) Read(p []byte) (int, error) {
 		first := &b.pieces[0]
 		n := copy(p, first.data)
 		if first.data = first.data[n:]; len(first.data) == 0 {
-			first.holding.Leave()
+			first.holding.Release()
 			b.pieces[0] = piece{}
 			b.pieces = b.pieces[1:]
 		}
@@ -143,14 +143,14 @@ func (b *aheadBody) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	for _, one := range b.pieces {
-		one.holding.Leave()
+		one.holding.Release()
 	}
 	b.pieces = nil
 	b.mu.Unlock()
 	return b.upstream.Close()
 }
 
-// ReadAhead implements request.Answer. It begins to take the rest of the answer into memory.
+// ReadAhead implements request.Answer. It begins to take the rest of the response into memory.
 func (b *aheadBody) ReadAhead() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,8 +160,8 @@ func (b *aheadBody) ReadAhead() {
 	}
 }
 
-// fill reads until the answer is over, or too much of it waits. It waits for Read, as two at a time would mix up the
-// answer: while the head of the answer is written slowly, ReverseProxy reads the body beside.
+// fill reads until the response is over, or too much of it waits. It waits for Read, as two at a time would mix up the
+// answer: while the head of the response is written slowly, ReverseProxy reads the body beside.
 func (b *aheadBody) fill() {
 	b.mu.Lock()
 	for b.reading {
@@ -177,7 +177,7 @@ func (b *aheadBody) fill() {
 		b.err = err
 		b.taken += len(one.data)
 		if b.closed || len(one.data) == 0 {
-			one.holding.Leave()
+			one.holding.Release()
 		} else {
 			b.pieces = append(b.pieces, one)
 		}
@@ -190,7 +190,7 @@ func (b *aheadBody) fill() {
 
 // next reads a piece, which is full unless there is an error. Without memory to spare, it is empty.
 func (b *aheadBody) next() (one piece, err error) {
-	one.holding, _ = b.admission.Join(b.owner, admission.Cost{Kind: admission.Answer, Bytes: aheadPiece, Leaves: 2})
+	one.holding, _ = b.controller.Enqueue(b.flow, flowcontrol.Cost{Resource: flowcontrol.Response, Bytes: aheadPiece, Leaves: 2})
 	if one.holding == nil {
 		return one, nil
 	}
@@ -204,7 +204,7 @@ func (b *aheadBody) next() (one piece, err error) {
 	return one, err
 }
 
-// Whole implements request.Answer. It is true when the API server is done with the answer.
+// Whole implements request.Answer. It is true when the API server is done with the response.
 func (b *aheadBody) Whole() bool {
 	_, end := b.sent()
 	return end != nil

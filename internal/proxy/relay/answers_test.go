@@ -8,13 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-var jane = admission.Owner{Address: "192.0.2.1", User: "jane"}
+var jane = flowcontrol.Flow{Address: "192.0.2.1", User: "jane"}
 
-func standard() *admission.Admission {
-	return admission.New(admission.LimitsFor(admission.DefaultMemory, 2))
+func standard() *flowcontrol.Controller {
+	return flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
 }
 
 // piecemeal is a body that comes in pieces, one each second.
@@ -36,7 +36,7 @@ func (p *piecemeal) Read(into []byte) (int, error) {
 
 func (p *piecemeal) Close() error { return nil }
 
-// TestReadsAheadInOrder begins to read ahead at every moment of an answer, also while it is being read.
+// TestReadsAheadInOrder begins to read ahead at every moment of a response, also while it is being read.
 func TestReadsAheadInOrder(t *testing.T) {
 	t.Parallel()
 	const want = "one, two, three, four, five"
@@ -98,19 +98,19 @@ type endless struct{}
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 func (endless) Close() error               { return nil }
 
-// TestReadsAheadWithinBounds takes an answer without an end into memory. A quarter of what the user may have stays free,
-// and of one answer not all of a large share is used.
+// TestReadsAheadWithinBounds takes a response without an end into memory. A quarter of what the user may have stays
+// free, and of one answer not all of a large share is used.
 func TestReadsAheadWithinBounds(t *testing.T) {
 	t.Parallel()
 	const little = 8 << 20
 	for name, test := range map[string]struct{ memory, least, most int64 }{
 		"of a user's share": {little, little/10 - aheadPiece, little / 4 * 3 / 4},
-		"of a large answer": {admission.DefaultMemory, maxAhead, maxAhead},
+		"of a large answer": {flowcontrol.DefaultMemory, maxAhead, maxAhead},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				a := admission.New(admission.LimitsFor(test.memory, 2))
+				a := flowcontrol.New(flowcontrol.LimitsFor(test.memory, 2))
 				body := newAheadBody(endless{}, a, jane, func() {})
 				body.ReadAhead()
 				synctest.Wait()

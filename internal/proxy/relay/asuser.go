@@ -131,7 +131,7 @@ func carriable(what string, values ...string) error {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// cannotAct is the answer for a user whom the proxy cannot impersonate.
+// cannotAct is the response for a user whom the proxy cannot impersonate.
 func cannotAct(why string) error {
 	message := "unimplemented functionality - unable to act as current user"
 	if why != "" {

@@ -8,13 +8,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
 var errUnreadableBody = apierrors.NewBadRequest("the request body could not be read")
 
-// holdBody reads the body, up to edge.MaxHeldBody, so that a body which comes slowly keeps nothing busy at the API
+// holdBody reads the body, up to listener.MaxHeldBody, so that a body which comes slowly keeps nothing busy at the API
 // server. A body that is here as a whole can be sent again when the API server has not processed it (GOAWAY).
 func holdBody(req *http.Request, bound request.Body) (here bool, err error) {
 	if req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0 {
@@ -22,7 +22,7 @@ func holdBody(req *http.Request, bound request.Body) (here bool, err error) {
 	}
 	req.Header.Del("Expect") // net/http has told the client to go on, or does so now
 	var body bytes.Buffer
-	most := int64(edge.MaxHeldBody)
+	most := int64(listener.MaxHeldBody)
 	if req.ContentLength > 0 {
 		most = min(most, req.ContentLength)
 		body.Grow(int(most) + bytes.MinRead) // all at once

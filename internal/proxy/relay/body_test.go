@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -17,7 +17,7 @@ func (inTime) Unbind() {}
 
 func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", edge.MaxHeldBody+1)
+	long := strings.Repeat("x", listener.MaxHeldBody+1)
 	for _, test := range []struct {
 		name    string
 		body    string
@@ -74,7 +74,7 @@ func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 			}
 		})
 	}
-	for name, announced := range map[string]int64{"a short one": 10, "a long one": edge.MaxHeldBody + 10} {
+	for name, announced := range map[string]int64{"a short one": 10, "a long one": listener.MaxHeldBody + 10} {
 		req := &http.Request{
 			Header: http.Header{}, ContentLength: announced, Body: io.NopCloser(strings.NewReader("short")),
 		}

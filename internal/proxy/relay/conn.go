@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// readSize is the buffer of answers: the contents of one TLS record.
+	// readSize is the buffer of responses: the contents of one TLS record.
 	readSize  = 16 << 10
 	writeSize = 4 << 10
-	// maxHead bounds the head of an answer, together with those of informational ones that nobody is told of.
+	// maxHead bounds the head of a response, together with those of informational ones that nobody is told of.
 	maxHead = 1 << 20
-	// answerAfterBreak is how long an answer may take to arrive after the server stopped reading the request.
+	// answerAfterBreak is how long a response may take to arrive after the server stopped reading the request.
 	answerAfterBreak = time.Second
 )
 
@@ -61,7 +61,7 @@ func (c *conn) quiet() bool {
 	return errors.Is(err, errNothingYet)
 }
 
-// exchange sends the request, whose body is in memory, and reads the head of its answer.
+// exchange sends the request, whose body is in memory, and reads the head of its response.
 func (c *conn) exchange(req *http.Request) (*http.Response, error) {
 	c.limit.N, c.wire.sent = maxHead, false
 	a := &answer{conn: c, ctx: req.Context(), stop: context.AfterFunc(req.Context(), c.close)}
@@ -69,7 +69,7 @@ func (c *conn) exchange(req *http.Request) (*http.Response, error) {
 	if unsent == nil {
 		unsent = c.write.Flush()
 	}
-	if unsent != nil { // the server reads no more, but its answer may be there all the same
+	if unsent != nil { // the server reads no more, but its response may be there all the same
 		_ = c.wire.SetReadDeadline(time.Now().Add(answerAfterBreak))
 	}
 	res, err := c.head(req)
@@ -86,7 +86,7 @@ func (c *conn) exchange(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// head reads the head of the answer. It tells ReverseProxy of informational answers, as net/http does.
+// head reads the head of the response. It tells ReverseProxy of informational answers, as net/http does.
 func (c *conn) head(req *http.Request) (*http.Response, error) {
 	trace := httptrace.ContextClientTrace(req.Context())
 	for {
@@ -107,7 +107,7 @@ func (c *conn) head(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// mayRepeat is true when the request, which got no answer here, can be sent again without being carried out twice.
+// mayRepeat is true when the request, which got no response here, can be sent again without being carried out twice.
 func (c *conn) mayRepeat(req *http.Request) bool {
 	if c.limit.N < maxHead || req.Context().Err() != nil || hasBody(req) && req.GetBody == nil {
 		return false
@@ -117,7 +117,7 @@ func (c *conn) mayRepeat(req *http.Request) bool {
 
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
-// answer is the body of an answer. At its end the connection is kept or closed.
+// answer is the body of a response. At its end the connection is kept or closed.
 type answer struct {
 	*conn
 	ctx     context.Context //nolint:containedctx // it lives as long as this one request
@@ -140,13 +140,13 @@ func (a *answer) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer. What was not read of the answer is not read any more: the connection ends.
+// Close implements io.Closer. What was not read of the response is not read any more: the connection ends.
 func (a *answer) Close() error {
 	a.end(false)
 	return nil
 }
 
-// end keeps the connection, if it can be used again after the whole of the answer was read, or closes it.
+// end keeps the connection, if it can be used again after the whole of the response was read, or closes it.
 func (a *answer) end(whole bool) {
 	a.over.Do(func() {
 		if a.stop() && whole && a.mayStay && a.read.Buffered() == 0 {

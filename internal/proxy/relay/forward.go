@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -36,8 +36,8 @@ type Options struct {
 	Upstream *Upstream
 	// Token is the upstream credential.
 	Token TokenSource
-	// Admission says how much of an answer may wait here.
-	Admission *admission.Admission
+	// Admission says how much of a response may wait here.
+	FlowControl *flowcontrol.Controller
 	// Failed takes the reasons why requests could not be forwarded.
 	Failed     *logs.Sampler
 	Serializer runtime.NegotiatedSerializer
@@ -54,7 +54,7 @@ type forwarder struct {
 func NewHandler(options Options) http.Handler {
 	f := &forwarder{Options: options}
 	f.plain, f.stream, f.watch = f.proxy(bufferSize), f.proxy(streamBufferSize), f.proxy(watchBufferSize)
-	// An answer of known length is no stream: it is written when a frame is full, and at its end. ReverseProxy flushes
+	// A response of known length is no stream: it is written when a frame is full, and at its end. ReverseProxy flushes
 	// answers of unknown length at once all the same.
 	f.plain.FlushInterval = 0
 	return f
@@ -63,7 +63,7 @@ func NewHandler(options Options) http.Handler {
 func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:        f.address,
-		Transport:      &asUser{f.Options, holdAnswer{f.Upstream, f.Admission}},
+		Transport:      &asUser{f.Options, holdResponse{f.Upstream, f.FlowControl}},
 		FlushInterval:  -1, // watches stream
 		BufferPool:     newBufferPool(buffer),
 		ModifyResponse: f.checkAnswer,
@@ -177,7 +177,7 @@ func onlyReads(req *http.Request) bool {
 	return req.Method == http.MethodGet || req.Method == http.MethodHead
 }
 
-// upstreamStatus turns a transport's error into an answer that says whether it is safe to try again.
+// upstreamStatus turns a transport's error into a response that says whether it is safe to try again.
 func upstreamStatus(req *http.Request, err error) (problem string, answer error) {
 	text := err.Error()
 	switch {

@@ -58,7 +58,7 @@ func (t *HTTP1) CloseIdleConnections() {
 	}
 }
 
-// RoundTrip implements http.RoundTripper. The answer's body ends with the request's context.
+// RoundTrip implements http.RoundTripper. The response's body ends with the request's context.
 func (t *HTTP1) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := t.send(req)
 	if cause := context.Cause(req.Context()); err != nil && cause != nil {

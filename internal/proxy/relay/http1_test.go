@@ -19,11 +19,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
 // TestAnswers has the server answer in every way that HTTP/1.1 knows. Then it sends another request: it must get the
-// answer to itself, and a new connection unless all of the first answer was read and nothing came after it.
+// answer to itself, and a new connection unless all of the first response was read and nothing came after it.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 3*readSize+7)
@@ -100,7 +100,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswersThatEndWithTheConnection reads to the end where the server says that this is the end, and finds an answer
+// TestAnswersThatEndWithTheConnection reads to the end where the server says that this is the end, and finds a response
 // broken where it is not.
 func TestAnswersThatEndWithTheConnection(t *testing.T) {
 	t.Parallel()
@@ -122,7 +122,7 @@ func TestAnswersThatEndWithTheConnection(t *testing.T) {
 	}
 }
 
-// TestHeadsWithoutAnEnd bounds what a server may say before its answer.
+// TestHeadsWithoutAnEnd bounds what a server may say before its response.
 func TestHeadsWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]string{
@@ -190,7 +190,7 @@ func TestAnAnswerHalfReadEndsTheConnection(t *testing.T) {
 	s.checkOK(t, http.MethodGet, nil)
 }
 
-// TestWhoLeaves cancels a request while the server is at work, and while its answer comes.
+// TestWhoLeaves cancels a request while the server is at work, and while its response comes.
 func TestWhoLeaves(t *testing.T) {
 	t.Parallel()
 	for name, begun := range map[string]bool{"before the answer": false, "within the answer": true} {
@@ -259,8 +259,8 @@ func TestContextsMayEndAfterTheAnswer(t *testing.T) {
 	}
 }
 
-// TestStaleConnections has the server end a connection after its first answer. What comes next is sent twice only if it
-// cannot be carried out twice.
+// TestStaleConnections has the server end a connection after its first response. What comes next is sent twice only if
+// it cannot be carried out twice.
 func TestStaleConnections(t *testing.T) {
 	t.Parallel()
 	const again = 1 // requests that arrive
@@ -354,8 +354,8 @@ func TestAWriteThatWasNotSentIsRepeated(t *testing.T) {
 	}
 }
 
-// TestNothingThatNobodyAskedForIsAnAnswer has the server send an answer to no request, after it has answered: at once in
-// the same record, or later, alone or before the connection ends.
+// TestNothingThatNobodyAskedForIsAnAnswer has the server send a response to no request, after it has answered: at once
+// in the same record, or later, alone or before the connection ends.
 func TestNothingThatNobodyAskedForIsAnAnswer(t *testing.T) {
 	t.Parallel()
 	const smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong"
@@ -407,7 +407,7 @@ func TestConnectionsThatCannotBeLookedAtAreUsedOnce(t *testing.T) {
 // TestBodies sends bodies of known and unknown length. The connection is used again.
 func TestBodies(t *testing.T) {
 	t.Parallel()
-	for name, size := range map[string]int{"none": 0, "short": 5, "the longest": edge.MaxHeldBody} {
+	for name, size := range map[string]int{"none": 0, "short": 5, "the longest": listener.MaxHeldBody} {
 		for _, known := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -455,7 +455,7 @@ func TestAnAnswerBeforeTheBody(t *testing.T) {
 		_ = conn.(*tls.Conn).CloseWrite()
 		_, _ = io.Copy(io.Discard, read)
 	}))
-	body := bytes.NewReader(make([]byte, edge.MaxHeldBody))
+	body := bytes.NewReader(make([]byte, listener.MaxHeldBody))
 	res, text, err := s.ask(t, http.MethodPut, body) //nolint:bodyclose // ask has read and closed it
 	if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge || text != "no" {
 		t.Fatalf("want the refusal, got %q and %v", text, err)
@@ -466,7 +466,7 @@ func TestAnAnswerBeforeTheBody(t *testing.T) {
 	}
 }
 
-// TestAnAnswerAfterTheServerStoppedReading: the answer is there, although not all of the body could be sent.
+// TestAnAnswerAfterTheServerStoppedReading: the response is there, although not all of the body could be sent.
 func TestAnAnswerAfterTheServerStoppedReading(t *testing.T) {
 	t.Parallel()
 	const half = writeSize + 1

@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// longAnswer is from how many bytes on an answer is long. The API server compresses from there on, too.
+	// longAnswer is from how many bytes on a response is long. The API server compresses from there on, too.
 	longAnswer = 128 << 10
-	// longFor is for how long an answer counts as long after it was, and shortFor the same for a short one.
+	// longFor is for how long a response counts as long after it was, and shortFor the same for a short one.
 	longFor, shortFor = time.Minute, time.Hour
 	// maxKnownAnswers bounds what is remembered, and maxKnownPath the length of each path.
 	maxKnownAnswers, maxKnownPath = 4096, 512
 )
 
-// LongAnswers tells which requests are for long answers. A long list keeps a processor of the API server busy for some
-// 20 ms, a get of a small object for less than one. So requests for long answers take more seats.
+// LongAnswers tells which requests are for long responses. A long list keeps a processor of the API server busy for
+// some 20 ms, a get of a small object for less than one. So requests for long responses take more seats.
 //
-// Only the answer shows how long it is. So a request counts as one for a long answer when the same was asked for within
-// a minute and was long. A list of everything counts as long until it is known. A watch that begins with all objects
-// does not: an operator begins thousands of short ones at once.
+// Only the response shows how long it is. So a request counts as one for a long response when the same was asked for
+// within a minute and was long. A list of everything counts as long until it is known. A watch that begins with all
+// objects does not: an operator begins thousands of short ones at once.
 type LongAnswers struct {
-	known *cache.LRUExpireCache // by readKey: whether the answer was long
+	known *cache.LRUExpireCache // by readKey: whether the response was long
 }
 
 // readKey is what reads have in common whose answers are about as long.
@@ -39,7 +39,7 @@ type readKey struct {
 	all bool
 }
 
-// NewLongAnswers returns one that knows of no answers yet.
+// NewLongAnswers returns one that knows of no responses yet.
 func NewLongAnswers(clk clock.PassiveClock) *LongAnswers {
 	return &LongAnswers{known: cache.NewLRUExpireCacheWithClock(maxKnownAnswers, clk)}
 }
@@ -63,7 +63,7 @@ func readBy(req *http.Request) readKey {
 	return what
 }
 
-// expected returns whether the answer will probably be long.
+// expected returns whether the response will probably be long.
 func (l *LongAnswers) expected(what readKey) bool {
 	if long, known := l.known.Get(what); known {
 		return long.(bool)
@@ -71,8 +71,8 @@ func (l *LongAnswers) expected(what readKey) bool {
 	return what.all
 }
 
-// note remembers whether an answer was long. Of the same requests within a minute a long one counts: a client cannot hide
-// long answers behind short ones.
+// note remembers whether a response was long. Of the same requests within a minute a long one counts: a client cannot
+// hide long responses behind short ones.
 func (l *LongAnswers) note(what readKey, s *request.State) {
 	if !s.AnswerGood || what.path == "" {
 		return

@@ -90,7 +90,7 @@ func serve(tb testing.TB, behave func(n int64, conn net.Conn, read *bufio.Reader
 	return s
 }
 
-// answering answers each request with the next of answers, and every later one with the last.
+// answering answers each request with the next of responses, and every later one with the last.
 func answering(answers ...string) func(int64, net.Conn, *bufio.Reader) {
 	var n atomic.Int64
 	return func(_ int64, conn net.Conn, read *bufio.Reader) {
@@ -121,7 +121,7 @@ func newRequest(ctx context.Context, tb testing.TB, method string, body io.Reade
 	return req
 }
 
-// ask sends a request and reads all of the answer.
+// ask sends a request and reads all of the response.
 func (s *server) ask(t *testing.T, method string, body io.Reader) (*http.Response, string, error) {
 	t.Helper()
 	res, err := s.RoundTrip(newRequest(t.Context(), t, method, body))

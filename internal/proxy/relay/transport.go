@@ -90,7 +90,7 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	}
 	stream.Protocols.SetHTTP1(true)
 	u := &Upstream{address: address, upgrade: stream.Clone(), Problems: map[string]*atomic.Int64{}}
-	// The connection of a request to switch protocols is not used again, whatever the answer was.
+	// The connection of a request to switch protocols is not used again, whatever the response was.
 	u.upgrade.DisableKeepAlives = true
 	stream.Protocols.SetHTTP2(true)
 	for range min(max(processors, 2), 8) {
@@ -112,7 +112,7 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	return u, nil
 }
 
-// problem counts a problem, to which answer is the answer.
+// problem counts a problem, to which response is the response.
 func (u *Upstream) problem(name string, answer error) error {
 	u.Problems[name].Add(1)
 	return answer

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
@@ -22,23 +22,23 @@ const (
 	initialPause = 20 * time.Millisecond
 )
 
-// TakeTurn lets users take turns at the API server. That has queues of its own, but they are short and users share them:
-// when many users ask for much at the same time, it refuses the requests of others, too. It gives each request a seat
-// until the whole answer is taken, and long lists several. So a request whose answer is long takes as many seats here, and
-// the body of a request is here before its turn.
+// AcquireSeats lets users take turns at the API server. That has queues of its own, but they are short and users share
+// them: when many users ask for much at the same time, it refuses the requests of others, too. It gives each request a
+// seat until the whole response is taken, and long lists several. So a request whose answer is long takes as many seats
+// here, and the body of a request is here before its turn.
 //
-// Streams have a turn while they begin. Logins have turns of their own, and a long body that is still on its way may take
-// its time.
-func TakeTurn(
+// Streams have a turn while they begin. Logins have turns of their own, and a long body that is still on its way may
+// take its time.
+func AcquireSeats(
 	next http.Handler,
-	turns *admission.Admission,
+	turns *flowcontrol.Controller,
 	long *LongAnswers,
 	s runtime.NegotiatedSerializer,
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
 		state := request.From(ctx)
-		state.EndTurn = func() {}
+		state.ReleaseSeats = func() {}
 		if state.Login != nil {
 			next.ServeHTTP(w, req)
 			return
@@ -55,8 +55,8 @@ func TakeTurn(
 			}
 		}
 		what := readBy(req)
-		who, member := state.Asker()
-		cost := admission.Cost{Kind: admission.Forward, Member: member, Seats: 1}
+		who, subFlow := state.Asker()
+		cost := flowcontrol.Cost{Resource: flowcontrol.Forward, SubFlow: subFlow, Seats: 1}
 		kind := "writes"
 		switch {
 		case state.IsStream() && BeginsWithAll(req):
@@ -64,32 +64,32 @@ func TakeTurn(
 			state.BeginsLong = func() { long.add(what, true, longFor) }
 			kind = "beginnings"
 			if long.expected(what) {
-				cost.Seats = admission.LongSeats
+				cost.Seats = flowcontrol.LongSeats
 			}
 		case state.IsStream(), !onlyReads(req):
 		case long.expected(what), requestinfo.LongSelector(req.URL) > 0:
-			kind, cost.Seats = "long", admission.LongSeats
+			kind, cost.Seats = "long", flowcontrol.LongSeats
 		default:
 			kind, cost.Yields = "reads", true
 		}
-		if member == nil { // what one user asks for takes turns by what it is
-			cost.Member = kind
+		if subFlow == nil { // what one user asks for takes turns by what it is
+			cost.SubFlow = kind
 		}
-		turn, err := turns.Enter(ctx, who, cost)
+		turn, err := turns.Acquire(ctx, who, cost)
 		if err != nil {
 			request.WriteStatus(w, req, s, request.StatusUnanswered(ctx, err, "the API server is busy"))
 			return
 		}
 		atMost := turnLasts
-		if cost.Seats == admission.LongSeats {
+		if cost.Seats == flowcontrol.LongSeats {
 			atMost = longTurnLasts
 		}
-		ends := time.AfterFunc(atMost, turn.Leave)
-		state.EndTurn = func() {
+		ends := time.AfterFunc(atMost, turn.Release)
+		state.ReleaseSeats = func() {
 			ends.Stop()
-			turn.Leave()
+			turn.Release()
 		}
-		defer state.EndTurn()
+		defer state.ReleaseSeats()
 		defer long.note(what, state)
 		next.ServeHTTP(w, req)
 	})
@@ -122,7 +122,7 @@ func (b *beginningBody) Read(p []byte) (int, error) {
 	}
 	pause := time.AfterFunc(initialPause, func() {
 		b.state.Initial.Store(false)
-		b.state.EndTurn()
+		b.state.ReleaseSeats()
 	})
 	defer pause.Stop()
 	n, err := b.ReadCloser.Read(p)

@@ -17,8 +17,8 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -28,7 +28,7 @@ func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return
 
 // turns is an API server at which requests take turns, and stay until they are released.
 type turns struct {
-	*admission.Admission
+	*flowcontrol.Controller
 	handler http.Handler
 	release chan struct{}
 	now     atomic.Int64 // at the API server
@@ -36,23 +36,23 @@ type turns struct {
 }
 
 func newTurns() *turns {
-	api := &turns{Admission: standard(), release: make(chan struct{})}
-	sent := holdAnswer{next: roundTrip(func(*http.Request) (*http.Response, error) {
+	api := &turns{Controller: standard(), release: make(chan struct{})}
+	sent := holdResponse{next: roundTrip(func(*http.Request) (*http.Response, error) {
 		api.all.Add(1)
 		api.now.Add(1)
 		defer api.now.Add(-1)
 		<-api.release
 		return nil, errors.New("over")
 	})}
-	api.handler = TakeTurn(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+	api.handler = AcquireSeats(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 		_, _ = sent.RoundTrip(req) //nolint:bodyclose // there is none
-	}), api.Admission, NewLongAnswers(clock.RealClock{}), request.NewSerializer())
+	}), api.Controller, NewLongAnswers(clock.RealClock{}), request.NewSerializer())
 	return api
 }
 
-func (a *turns) usage() admission.Usage { return a.Usage()[admission.Forward] }
+func (a *turns) usage() flowcontrol.Usage { return a.Usage()[flowcontrol.Forward] }
 
-// ask sends a request, until its answer or until all in the bubble waits.
+// ask sends a request, until its response or until all in the bubble waits.
 func (a *turns) ask(req *http.Request) (*httptest.ResponseRecorder, <-chan struct{}) {
 	answer, over := httptest.NewRecorder(), make(chan struct{})
 	go func() {
@@ -66,7 +66,7 @@ func (a *turns) ask(req *http.Request) (*httptest.ResponseRecorder, <-chan struc
 // sentOn returns a request of a user as it is sent on.
 func sentOn(name, verb, target string) (*http.Request, *request.State) {
 	state := &request.State{
-		Original: &user.DefaultInfo{Name: name}, LongRunning: verb == "watch", Holds: &edge.Request{},
+		Original: &user.DefaultInfo{Name: name}, LongRunning: verb == "watch", Holds: &listener.Request{},
 	}
 	info := &apirequest.RequestInfo{Verb: verb, IsResourceRequest: true}
 	method := http.MethodGet
@@ -170,8 +170,8 @@ func TestTheModestAreNext(t *testing.T) {
 	})
 }
 
-// TestLeavingBeforeTheTurnIsSaid has a client leave while its request waits. The answer, which is in the audit log, does
-// not say that the request may have been carried out.
+// TestLeavingBeforeTheTurnIsSaid has a client leave while its request waits. The response, which is in the audit log,
+// does not say that the request may have been carried out.
 func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -237,9 +237,9 @@ func TestTurnsEnd(t *testing.T) {
 				req, state := sentOn("jane", test.verb, test.target)
 				api := newTurns()
 				over := func() bool { return api.usage().Taken == 0 }
-				TakeTurn(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+				AcquireSeats(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 					res := &http.Response{ContentLength: test.length, Body: io.NopCloser(strings.NewReader("all"))}
-					holdAnswer{admission: api.Admission}.prepare(res, state)
+					holdResponse{flow: api.Controller}.prepare(res, state)
 					if got := over(); got != (test.want == head) {
 						t.Errorf("want the turn to end at %s, got %t with the head", test.want, got)
 					}
@@ -249,7 +249,7 @@ func TestTurnsEnd(t *testing.T) {
 					if got := over(); got != (test.want != later) {
 						t.Errorf("want the turn to end at %s, got %t when all is read", test.want, got)
 					}
-				}), api.Admission, NewLongAnswers(clock.RealClock{}), nil).ServeHTTP(nil, req)
+				}), api.Controller, NewLongAnswers(clock.RealClock{}), nil).ServeHTTP(nil, req)
 				if !over() {
 					t.Error("want the turn over in the end")
 				}
@@ -262,10 +262,10 @@ func TestTurnsEnd(t *testing.T) {
 			events, server := io.Pipe()
 			var ended atomic.Bool
 			_, state := sentOn("jane", "watch", "/?watch=1")
-			state.EndTurn = func() { ended.Store(true) }
+			state.ReleaseSeats = func() { ended.Store(true) }
 			state.Initial.Store(true)
 			res := &http.Response{ContentLength: -1, Body: events}
-			holdAnswer{}.prepare(res, state)
+			holdResponse{}.prepare(res, state)
 			var came atomic.Int64
 			go func() {
 				for buffer := make([]byte, 10); ; {
@@ -305,7 +305,7 @@ func TestBeginningsOfSlowReaders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		over := false
-		state := &request.State{EndTurn: func() { over = true }}
+		state := &request.State{ReleaseSeats: func() { over = true }}
 		state.Initial.Store(true)
 		body := &beginningBody{ReadCloser: io.NopCloser(strings.NewReader("two pieces")), state: state}
 		for range 2 {
@@ -320,7 +320,7 @@ func TestBeginningsOfSlowReaders(t *testing.T) {
 	})
 }
 
-// TestAnswersCount looks at how much memory counts for an answer before it is sent to the client.
+// TestAnswersCount looks at how much memory counts for a response before it is sent to the client.
 func TestAnswersCount(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -334,21 +334,21 @@ func TestAnswersCount(t *testing.T) {
 		"a stream":    {length: -1, prepare: func(s *request.State) { s.LongRunning = true }},
 		"an upgrade":  {code: http.StatusSwitchingProtocols, want: upgradedBytes},
 	} {
-		state := &request.State{Holds: &edge.Request{}, EndTurn: func() {}}
+		state := &request.State{Holds: &listener.Request{}, ReleaseSeats: func() {}}
 		if test.prepare != nil {
 			test.prepare(state)
 		}
 		body := io.NopCloser(strings.NewReader(""))
 		res := &http.Response{StatusCode: test.code, ContentLength: test.length, Body: body}
-		if got := (holdAnswer{}).prepare(res, state); got != test.want {
+		if got := (holdResponse{}).prepare(res, state); got != test.want {
 			t.Errorf("%s: want %d bytes held, got %d", name, test.want, got)
 		}
 	}
 	t.Run("nothing of a login", func(t *testing.T) {
 		t.Parallel()
-		state := &request.State{EndTurn: func() {}, Login: &request.Login{}} // without anything that could hold bytes
+		state := &request.State{ReleaseSeats: func() {}, Login: &request.Login{}} // without anything that could hold bytes
 		body := io.NopCloser(strings.NewReader("a certificate"))
-		api := holdAnswer{next: roundTrip(func(*http.Request) (*http.Response, error) {
+		api := holdResponse{next: roundTrip(func(*http.Request) (*http.Response, error) {
 			return &http.Response{ContentLength: 13, Body: body}, nil
 		})}
 		req := httptest.NewRequestWithContext(request.With(t.Context(), state), http.MethodPost, "/", nil)

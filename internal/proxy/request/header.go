@@ -8,7 +8,7 @@ import (
 // AuditIDHeader is Audit-ID as net/http spells it.
 const AuditIDHeader = "Audit-Id"
 
-// SecurityHeaders are in every answer. The slices are shared by all answers and never changed.
+// SecurityHeaders are in every response. The slices are shared by all responses and never changed.
 var SecurityHeaders = http.Header{
 	"Content-Security-Policy": {"default-src 'none'; frame-ancestors 'none'"},
 	"X-Frame-Options":         {"DENY"},
@@ -21,7 +21,7 @@ var SecurityHeaders = http.Header{
 	"Expires":                 {"0"},
 }
 
-// CloseAfterwards closes the client's connection after the answer. It is also used for requests to switch protocols:
+// CloseAfterwards closes the client's connection after the response. It is also used for requests to switch protocols:
 // the client may already be speaking the other protocol, and what it sends must not be read as a request.
 func CloseAfterwards(h http.Header) { h["Connection"] = []string{"close"} }
 

@@ -10,20 +10,20 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
 // State is what the filters tell each other about one request. Only the goroutine that serves the request uses it,
 // except where a field says otherwise.
 type State struct {
-	// Header is the header of the answer to the client. It is kept here because ReverseProxy does not give it to
+	// Header is the header of the response to the client. It is kept here because ReverseProxy does not give it to
 	// ModifyResponse.
 	Header http.Header
 	// Began is when the request came, Sent when it was sent on, Answered when the API server's answer began, and
 	// AnswerBegan when ours did.
 	Began, Sent, Answered, AnswerBegan time.Time
-	// Code is the status code of the answer to the client, zero before it begins.
+	// Code is the status code of the response to the client, zero before it begins.
 	Code int
 
 	// Verb is what the request does, empty before its path has been read.
@@ -33,7 +33,7 @@ type State struct {
 	Upgrade string
 	// LongRunning is true for requests that may stay open without a limit, such as watches and logs.
 	LongRunning bool
-	// CloseAfterwards is true when the client's connection is closed after the answer.
+	// CloseAfterwards is true when the client's connection is closed after the response.
 	CloseAfterwards bool
 	// End ends the request with an error. It is nil for requests that are no streams.
 	End func(error)
@@ -44,7 +44,7 @@ type State struct {
 	AnsweredInTime bool
 
 	// Holds is what the request holds, and to whom that counts.
-	Holds *edge.Request
+	Holds *listener.Request
 
 	// Original is the user who made the request, before nested impersonation.
 	Original user.Info
@@ -54,24 +54,25 @@ type State struct {
 	UpstreamToken string
 	// Unavailable says why the API server could not be asked who the user is, and is nil when it could.
 	Unavailable error
-	// EndTurn ends the turn of the request at the API server, if it has one. It may be called more than once.
-	EndTurn func()
+	// ReleaseSeats ends the turn of the request at the API server, if it has one. It may be called more than once.
+	ReleaseSeats func()
 	// Login is what is to be done about a TokenCredentialRequest that has a turn, nil for other requests.
 	Login *Login
-	// LoginFailed is true when there is no credential in the answer to a TokenCredentialRequest.
+	// LoginFailed is true when there is no credential in the response to a TokenCredentialRequest.
 	LoginFailed bool
 
 	// Initial is true while a watch begins with all objects that there are. The goroutine of the transport sets it.
 	Initial atomic.Bool
 	// BeginsLong is called when these are many bytes.
 	BeginsLong func()
-	// Answer is the body of the API server's answer, nil when it is a stream or short. AnswerFits is true when it is short:
-	// the API server is done with it, however slowly the client reads.
+	// Answer is the body of the API server's answer, nil when it is a stream or short. AnswerFits is true when it is
+	// short: the API server is done with it, however slowly the client reads.
 	Answer     Answer
 	AnswerFits bool
-	// AnswerGood is true when the API server's status is 200, and AnswerLong when its header shows that the answer is long.
+	// AnswerGood is true when the API server's status is 200, and AnswerLong when its header shows that the response is
+	// long.
 	AnswerGood, AnswerLong bool
-	// LeftUnread is true when the answer was ended because the client did not read it. A timer sets it.
+	// LeftUnread is true when the response was ended because the client did not read it. A timer sets it.
 	LeftUnread atomic.Bool
 	// Body is the client's body, nil when there is none.
 	Body Body
@@ -108,13 +109,14 @@ type Body interface {
 // IsStream is true for requests that may last for long.
 func (s *State) IsStream() bool { return s.LongRunning || s.Upgrade != "" }
 
-// Asker returns for whom work is done: the user who made the request, before nested impersonation, or else the connection
-// that it came on, which takes turns with others of its address. An anonymous user is no user here. A nil State is nobody.
-func (s *State) Asker() (who admission.Owner, member any) {
+// Asker returns for whom work is done: the user who made the request, before nested impersonation, or else the
+// connection that it came on, which takes turns with others of its address. An anonymous user is no user here. A nil
+// State is nobody.
+func (s *State) Asker() (who flowcontrol.Flow, subFlow any) {
 	if s == nil || s.Holds == nil {
 		return who, nil
 	}
-	who.Address = s.Holds.Owner().Address
+	who.Address = s.Holds.Flow().Address
 	if s.Original != nil && !IsAnonymous(s.Original) {
 		who.User = s.Original.GetName()
 		return who, nil

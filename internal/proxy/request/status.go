@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
 // RetryAfterSeconds is what a client is told to wait when the API server cannot be reached.
@@ -32,7 +32,7 @@ func WriteStatus(w http.ResponseWriter, req *http.Request, s runtime.NegotiatedS
 	responsewriters.ErrorNegotiated(err, s, metav1.Unversioned, w, req)
 }
 
-// UnavailableError says that the API server gave no answer. That is neither a yes nor a no.
+// UnavailableError says that the API server gave no response. That is neither a yes nor a no.
 type UnavailableError struct {
 	Doing string
 	Cause error
@@ -65,10 +65,10 @@ func IsUnavailable(err error) bool {
 	return errors.As(err, &unavailable) && unavailable.Unavailable()
 }
 
-// StatusFull is the answer to what does not fit, which says when to try again: 429 when the client itself has too much,
-// and 503 when all clients together have.
+// StatusFull is the response to what does not fit, which says when to try again: 429 when the client itself has too
+// much, and 503 when all clients together have.
 func StatusFull(err error) *apierrors.StatusError {
-	full, ok := errors.AsType[*admission.Full](err)
+	full, ok := errors.AsType[*flowcontrol.Full](err)
 	if !ok || !full.Own {
 		return StatusUnavailable("the proxy is busy: " + err.Error())
 	}
@@ -77,9 +77,9 @@ func StatusFull(err error) *apierrors.StatusError {
 	return answer
 }
 
-// ErrClientLeft is the answer to a request whose client has left before the API server's answer came, and that has
-// changed nothing. No client reads it. It tells the audit log and the metrics, and makes the request of a stranger count
-// as refused. ErrClientLeftWrite is that to a write which was sent.
+// ErrClientLeft is the response to a request whose client has left before the API server's answer came, and that has
+// changed nothing. No client reads it. It tells the audit log and the metrics, and makes the request of an
+// unauthenticated client count as refused. ErrClientLeftWrite is that to a write which was sent.
 var (
 	ErrClientLeft      = StatusUnavailable("the client has left before it was answered")
 	ErrClientLeftWrite = StatusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
@@ -94,26 +94,26 @@ func HasLeft(ctx context.Context) bool {
 	return errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), ErrDraining)
 }
 
-// StatusUnanswered is the answer when err, an error for which IsUnavailable is true, kept something from being
+// StatusUnanswered is the response when err, an error for which IsUnavailable is true, kept something from being
 // decided: StatusFull, and otherwise 503 with the message. ctx is that of the request.
 func StatusUnanswered(ctx context.Context, err error, message string) *apierrors.StatusError {
 	if HasLeft(ctx) {
 		return ErrClientLeft
 	}
-	if _, full := errors.AsType[*admission.Full](err); full {
+	if _, full := errors.AsType[*flowcontrol.Full](err); full {
 		return StatusFull(err)
 	}
 	return StatusUnavailable(message)
 }
 
-// StatusUnavailable is the answer while the API server cannot be reached: the request was not carried out.
+// StatusUnavailable is the response while the API server cannot be reached: the request was not carried out.
 func StatusUnavailable(message string) *apierrors.StatusError {
 	err := StatusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
 	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: RetryAfterSeconds}
 	return err
 }
 
-// StatusError is an answer with this code.
+// StatusError is a response with this code.
 func StatusError(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,

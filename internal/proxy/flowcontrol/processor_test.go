@@ -1,14 +1,14 @@
-package admission_test
+package flowcontrol_test
 
 import (
 	"runtime"
 	"testing"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-// TestUsersAreServedBeforeTheNextLook has the work of one client without a user end on a single processor, while that of
-// another waits and a user's goroutine is ready: the user's runs first.
+// TestUsersAreServedBeforeTheNextLook has the work of one client without a user end on a single processor, while that
+// of another waits and a user's goroutine is ready: the user's runs first.
 //
 //nolint:paralleltest // it sets the number of processors of the program
 func TestUsersAreServedBeforeTheNextLook(t *testing.T) {
@@ -16,25 +16,25 @@ func TestUsersAreServedBeforeTheNextLook(t *testing.T) {
 	const rounds = 100
 	first := 0
 	for range rounds {
-		a := admission.New(admission.LimitsFor(admission.DefaultMemory, 1))
-		look := admission.Cost{Kind: admission.Look}
-		holder, err := a.Join(admission.Owner{Address: "192.0.2.1"}, look)
+		a := flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 1))
+		preAuth := flowcontrol.Cost{Resource: flowcontrol.PreAuth}
+		holder, err := a.Enqueue(flowcontrol.Flow{Address: "192.0.2.1"}, preAuth)
 		if err != nil {
 			t.Fatal(err)
 		}
 		order := make(chan string, 2)
 		go func() {
-			place, err := a.Enter(t.Context(), admission.Owner{Address: "192.0.2.2"}, look)
+			permit, err := a.Acquire(t.Context(), flowcontrol.Flow{Address: "192.0.2.2"}, preAuth)
 			if err == nil {
 				order <- "client without a user"
 			}
-			place.Leave()
+			permit.Release()
 		}()
-		for a.Usage()[admission.Look].Waiting == 0 {
+		for a.Usage()[flowcontrol.PreAuth].Waiting == 0 {
 			runtime.Gosched()
 		}
 		go func() { order <- "user" }()
-		holder.Leave()
+		holder.Release()
 		if <-order == "user" {
 			first++
 		}

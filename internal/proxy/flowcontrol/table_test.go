@@ -1,4 +1,4 @@
-package admission
+package flowcontrol
 
 import (
 	"fmt"
@@ -42,32 +42,32 @@ func table() string {
 	pod, apis := LimitsFor(DefaultMemory, processors), APILimitsFor(DefaultMemory, processors)
 	var b strings.Builder
 	fmt.Fprintf(&b, "With the %s and %d processor of the pod as it is shipped, all users together may hold %s, and all "+
-		"strangers %s; at the port of the Concierge APIs %s and %s.\n\n",
+		"unauthenticated clients %s; at the port of the Concierge APIs %s and %s.\n\n",
 		mebibytes(DefaultMemory), processors,
-		mebibytes(pod.users), mebibytes(pod.strangers), mebibytes(apis.users), mebibytes(apis.strangers))
+		mebibytes(pod.users), mebibytes(pod.unauthenticated), mebibytes(apis.users), mebibytes(apis.unauthenticated))
 	b.WriteString(
-		"| memory | what it is counted as | one user | all strangers | when it is full |\n|---|---|---|---|---|\n",
+		"| memory | what it is counted as | one user | all unauthenticated clients | when it is full |\n|---|---|---|---|---|\n",
 	)
-	for kind := Connection; kind < Unread; kind++ {
-		most := pod.rows[kind].memory
+	for resource := Connection; resource < SlowClient; resource++ {
+		most := pod.rows[resource].memory
 		share := fmt.Sprintf("%s, 1/%d", mebibytes(most), pod.users/max(1, most))
 		if most == 0 {
 			share = fmt.Sprintf("%s, all but 1/%d", mebibytes(pod.users-pod.users/modestPart), modestPart)
 		}
-		strangers := ""
-		if most := pod.rows[kind].strangers; most > 0 {
-			strangers = fmt.Sprintf("%s, 1/%d", mebibytes(most), pod.strangers/most)
+		unauthenticated := ""
+		if most := pod.rows[resource].unauthenticated; most > 0 {
+			unauthenticated = fmt.Sprintf("%s, 1/%d", mebibytes(most), pod.unauthenticated/most)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", kind, counted(kind), share, strangers, fullMemory(kind))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", resource, counted(resource), share, unauthenticated, fullMemory(resource))
 	}
-	b.WriteString("\n| work | what it is | seats in all | of one owner | of one member | most of one member, with and " +
+	b.WriteString("\n| work | what it is | seats in all | of one flow | of one sub-flow | most of one sub-flow, with and " +
 		"without seats | most in all | when it is full |\n|---|---|---|---|---|---|---|---|\n")
-	for kind := Unread; kind < numKinds; kind++ {
-		row := pod.rows[kind]
+	for resource := SlowClient; resource < numResources; resource++ {
+		row := pod.rows[resource]
 		full := "it waits"
 		switch {
 		case row.refuses:
-			full = "the answer ends"
+			full = "the response ends"
 		case row.queued+row.waiting > 0:
 			full = "it waits, then 429"
 		}
@@ -75,47 +75,47 @@ func table() string {
 		if row.waiting > 0 {
 			inAll = fmt.Sprintf("%d that wait", row.waiting)
 		}
-		perMember := number(row.perMember)
+		perSubFlow := number(row.perSubFlow)
 		if row.yielding > 0 {
-			perMember += fmt.Sprintf(", short reads %d when others came within a second", row.yielding)
+			perSubFlow += fmt.Sprintf(", short reads %d when others came within a second", row.yielding)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %s | %s | %s |\n", kind, work(kind), row.seats,
-			number(row.perOwner), perMember, number(row.queued), inAll, full)
+		fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %s | %s | %s |\n", resource, work(resource), row.seats,
+			number(row.perFlow), perSubFlow, number(row.queued), inAll, full)
 	}
 	return b.String()
 }
 
-func counted(kind Kind) string {
+func counted(resource Resource) string {
 	return [...]string{
 		Connection: fmt.Sprintf("%d KiB when it comes, %d from its handshake on, %d from its first request on",
 			AcceptedBytes>>10, HandshakeBytes>>10, ConnectionBytes>>10),
-		Input:   "what was sent and may become of it, as long as nothing does",
-		Request: fmt.Sprintf("%d KiB, its head, and of its body what waits here", RequestBytes>>10),
-		Stream:  fmt.Sprintf("%d KiB and its head", StreamBytes>>10),
-		Answer:  "what may wait here for the client",
-	}[kind]
+		Input:    "what was sent and may become of it, as long as nothing does",
+		Request:  fmt.Sprintf("%d KiB, its head, and of its body what waits here", RequestBytes>>10),
+		Stream:   fmt.Sprintf("%d KiB and its head", StreamBytes>>10),
+		Response: "what may wait here for the client",
+	}[resource]
 }
 
-func work(kind Kind) string {
+func work(resource Resource) string {
 	return [...]string{
-		Unread:       fmt.Sprintf("a stream that the client has stopped reading; any other answer takes %d", LongSeats),
-		Handshake:    "a stranger's handshake, for as long as its client takes, but a second at most",
-		Look:         "a stranger's handshake, or request until it is known who asks; half of the processors",
+		SlowClient:   fmt.Sprintf("a stream that the client has stopped reading; any other response takes %d", LongSeats),
+		Handshake:    "an unauthenticated client's handshake, for as long as its client takes, but a second at most",
+		PreAuth:      "the handshake and request of an unauthenticated client until it is known who asks; half of the processors",
 		Certificate:  "a client certificate that is not known; half of the processors",
 		TokenReview:  "a bearer token that is not known",
-		AccessReview: fmt.Sprintf("a permission that is not known; a stranger's takes %d", StrangersReview),
+		AccessReview: fmt.Sprintf("a permission that is not known; an unauthenticated client's takes %d", UnauthenticatedReview),
 		Login:        "a login that is sent on",
 		ServedLogin:  "a login that comes back to the Concierge APIs",
-		Forward:      fmt.Sprintf("a request at the API server; one for a long answer takes %d", LongSeats),
-	}[kind]
+		Forward:      fmt.Sprintf("a request at the API server; one for a long response takes %d", LongSeats),
+	}[resource]
 }
 
-func fullMemory(kind Kind) string {
-	switch kind {
+func fullMemory(resource Resource) string {
+	switch resource {
 	case Input:
 		return "it waits, then the connection ends"
-	case Answer:
-		return "429 or 503; of one that has begun, no more is taken ahead"
+	case Response:
+		return "429 or 503; of one that has begun, no more is read ahead"
 	default:
 		return "429 or 503"
 	}

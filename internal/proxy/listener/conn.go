@@ -1,4 +1,4 @@
-package edge
+package listener
 
 import (
 	"container/list"
@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
 const (
@@ -25,18 +25,19 @@ const (
 	// stand for a whole field (RFC 7541). net/http keeps no more than maxInput of the fields.
 	inputGrowth = 40
 	// bodyGrowth and strangersBodyGrowth are the same while bodies are on their way, beside which trailers may come.
-	bodyGrowth          = 4
-	strangersBodyGrowth = 16
-	// inputPatience is how much of a head is read for nothing, with room for a large token. What comes beyond is a debt.
+	bodyGrowth                = 4
+	unauthenticatedBodyGrowth = 16
+	// inputPatience is how much of a head is read for nothing, with room for a large token. What comes beyond is a
+	// penalty.
 	inputPatience = 192 << 10
 	// inputForgiven is how much of it is forgotten in a second, for connections on which nothing but pings comes.
 	inputForgiven = 256
 	// maxHandshake is how much may come in a handshake: eight large certificates with RSA keys. All are parsed before any
 	// can be refused.
 	maxHandshake = 32 << 10
-	// strangersRead is how many bytes of a stranger are read at a time: some ten requests. Handshakes and bodies have
-	// no such bound.
-	strangersRead = 1 << 10
+	// unauthenticatedRead is how many bytes of an unauthenticated client are read at a time: some ten requests. Handshakes
+	// and bodies have no such bound.
+	unauthenticatedRead = 1 << 10
 	// maxInput ends the connection. It is more than net/http takes of a head.
 	maxInput = 3 << 19
 )
@@ -46,7 +47,7 @@ const (
 	inputCost = 240 * time.Nanosecond // each byte
 	headCost  = 3 * time.Nanosecond   // each byte of a large head, decoded
 	// RefusalCost is that of a user's refused request. ResetCost is that of a user's request that was reset before its
-	// answer began, and of a stranger's request, whatever comes of it.
+	// answer began, and of an unauthenticated client's request, whatever comes of it.
 	RefusalCost = 200 * time.Microsecond
 	ResetCost   = time.Millisecond
 	// FailedLoginCost is that of a login with a wrong password, most of which is the authenticator's.
@@ -58,19 +59,19 @@ var errTooMuchInput = errors.New("the client sent too much that came to nothing"
 // Conn is the connection of one client, below TLS.
 type Conn struct {
 	net.Conn
-	edge     *Edge
+	port     *Port
 	address  string
 	accepted time.Time
 	ctx      context.Context //nolint:containedctx // ends with the connection; Read is not given one
 	end      context.CancelFunc
 	closing  sync.Once
 
-	turn     atomic.Pointer[look] // of what is computed of what was read
-	shook    atomic.Bool          // the handshake is over
-	asked    atomic.Bool          // a request has come
-	input    atomic.Int64         // bytes that nothing has come of
-	forgiven time.Time            // when some of the input was forgotten last; the one goroutine that reads uses it
-	shaking  *admission.Place     // the turn of its handshake; the one goroutine that reads uses it
+	preAuth  atomic.Pointer[preAuth] // of what is computed of what was read
+	shook    atomic.Bool             // the handshake is over
+	asked    atomic.Bool             // a request has come
+	input    atomic.Int64            // bytes that nothing has come of
+	forgiven time.Time               // when some of the input was forgotten last; the one goroutine that reads uses it
+	shaking  *flowcontrol.Permit     // the turn of its handshake; the one goroutine that reads uses it
 	// unfinished is since when memory is held for what it sent, in Unix nanoseconds; 0 when none is.
 	unfinished atomic.Int64
 	requests   atomic.Int64 // bytes held for requests
@@ -80,7 +81,7 @@ type Conn struct {
 	// awaited counts what the client waits for us to compute, and progress is when the last of it was done.
 	awaited  atomic.Int64
 	progress atomic.Int64              // in Unix nanoseconds
-	debt     admission.Account         // as long as there is no user
+	penalty  flowcontrol.Penalty       // as long as there is no user
 	user     atomic.Pointer[string]    // nil as long as there is none
 	known    chan struct{}             // closed when there is one
 	shaken   atomic.Pointer[handshake] // the handshake that goes on, as far as that is known
@@ -88,42 +89,42 @@ type Conn struct {
 
 	mu      sync.Mutex
 	over    bool
-	base    *admission.Place
-	waiting *admission.Place           // what the input takes, nil for nothing
-	held    map[*admission.Place]int64 // with the bytes of each
+	base    *flowcontrol.Permit
+	waiting *flowcontrol.Permit           // what the input takes, nil for nothing
+	held    map[*flowcontrol.Permit]int64 // with the bytes of each
 
-	place *list.Element // among the strangers of its address, under Edge.mu
+	element *list.Element // among the unauthenticated clients of its address, under Port.mu
 }
 
 type handshake struct{ over <-chan struct{} }
 
-// Owner returns to whom the connection counts, and what comes over it as long as it is not authenticated itself.
-func (c *Conn) Owner() admission.Owner {
-	owner := admission.Owner{Address: c.address}
+// Flow returns to whom the connection counts, and what comes over it as long as it is not authenticated itself.
+func (c *Conn) Flow() flowcontrol.Flow {
+	flow := flowcontrol.Flow{Address: c.address}
 	if user := c.user.Load(); user != nil {
-		owner.User = *user
+		flow.User = *user
 	}
-	return owner
+	return flow
 }
 
-func (c *Conn) isStranger() bool { return c.user.Load() == nil }
+func (c *Conn) unauthenticated() bool { return c.user.Load() == nil }
 
 // atATime returns as much of p as may be read before what came is counted.
 func (c *Conn) atATime(p []byte) []byte {
-	if c.shook.Load() && c.isStranger() && c.bodies.Load() == 0 {
-		return p[:min(len(p), strangersRead)]
+	if c.shook.Load() && c.unauthenticated() && c.bodies.Load() == 0 {
+		return p[:min(len(p), unauthenticatedRead)]
 	}
 	return p
 }
 
-// Read implements net.Conn. It returns what came as soon as three things are true: the client has paid its debt, there
-// is memory for what came, and it is the client's turn, if it is a stranger.
+// Read implements net.Conn. It returns what came as soon as three things are true: the client has paid its penalty,
+// there is memory for what came, and it is the client's turn, if it is an unauthenticated client.
 func (c *Conn) Read(p []byte) (int, error) {
-	c.endTurn() // no client is waited for during a turn
+	c.endPreAuth() // no client is waited for during a turn
 	c.prove()
 	n, err := c.Conn.Read(c.atATime(p))
 	if n > 0 {
-		c.payDebt()
+		c.awaitPenalty()
 		if err := c.received(n); err != nil {
 			return 0, err
 		}
@@ -133,7 +134,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *Conn) Write(p []byte) (int, error) {
-	c.endTurn() // p is what was computed
+	c.endPreAuth() // p is what was computed
 	return c.Conn.Write(p)
 }
 
@@ -141,15 +142,15 @@ func (c *Conn) Write(p []byte) (int, error) {
 func (c *Conn) Close() error {
 	c.closing.Do(func() {
 		c.end()
-		c.edge.forget(c)
-		c.endTurn()
+		c.port.forget(c)
+		c.endPreAuth()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.over = true
-		c.base.Leave()
-		c.waiting.Leave()
-		for place := range c.held {
-			place.Leave()
+		c.base.Release()
+		c.waiting.Release()
+		for permit := range c.held {
+			permit.Release()
 		}
 		c.held = nil
 	})
@@ -164,8 +165,8 @@ func (c *Conn) Abort() {
 	_ = c.Close()
 }
 
-// Shaking says that the client has said hello, and that over is closed when the handshake has ended. What comes until then
-// are certificates.
+// Shaking says that the client has said hello, and that over is closed when the handshake has ended. What comes until
+// then are certificates.
 func (c *Conn) Shaking(over <-chan struct{}) { c.shaken.Store(&handshake{over}) }
 
 // Claim says whose the connection is if the handshake succeeds: somebody whose certificate was verified before.
@@ -186,12 +187,12 @@ func (c *Conn) prove() {
 	c.Release(c.shaking)
 	c.Used(c.input.Load())
 	if user := c.claim.Load(); user != nil {
-		_ = c.Identified(*user) // when there is no room, it stays a stranger's until its request is refused
+		_ = c.Identified(*user) // when there is no room, it stays an unauthenticated client's until its request is refused
 	}
 }
 
 // Identified counts the connection for its first authenticated user. Behind an authenticating proxy others may follow;
-// for these it does nothing. The error is an *admission.Full.
+// for these it does nothing. The error is an *flowcontrol.Full.
 func (c *Conn) Identified(user string) error {
 	if c.user.Load() != nil {
 		return nil
@@ -201,16 +202,16 @@ func (c *Conn) Identified(user string) error {
 	if c.user.Load() != nil || c.over {
 		return nil
 	}
-	to := admission.Owner{Address: c.address, User: user}
-	if err := c.base.Move(to); err != nil {
+	to := flowcontrol.Flow{Address: c.address, User: user}
+	if err := c.base.Transfer(to); err != nil {
 		return err
 	}
-	if c.waiting.Move(to) != nil { // it is asked for again with the next byte
-		c.waiting.Leave()
+	if c.waiting.Transfer(to) != nil { // it is asked for again with the next byte
+		c.waiting.Release()
 		c.waiting = nil
 		c.unfinished.Store(0)
 	}
-	c.edge.known(c)
+	c.port.known(c)
 	c.user.Store(&user)
 	close(c.known)
 	return nil
@@ -228,25 +229,25 @@ func (c *Conn) Body() (done func()) {
 	return func() { c.bodies.Add(-1) }
 }
 
-// Owe counts what cost so much processor time and came to nothing.
-func (c *Conn) Owe(cost time.Duration) {
+// Penalize counts what cost so much processor time and came to nothing.
+func (c *Conn) Penalize(cost time.Duration) {
 	if user := c.user.Load(); user != nil {
-		c.edge.admission.Owe(*user, cost)
+		c.port.flow.Penalize(*user, cost)
 		return
 	}
-	c.edge.admission.OweStranger(&c.debt, cost, c.edge.Strangers())
+	c.port.flow.PenalizeUnauthenticated(&c.penalty, cost, c.port.Unauthenticated())
 }
 
-// payDebt returns when the client owes nothing. As soon as there is a user, what was owed before does not count. The
-// connection ends if the client has left meanwhile.
-func (c *Conn) payDebt() {
-	if c.isStranger() {
+// awaitPenalty returns when the client has no penalty. As soon as there is a user, what was owed before does not count.
+// The connection ends if the client has left meanwhile.
+func (c *Conn) awaitPenalty() {
+	if c.unauthenticated() {
 		runtime.Gosched() // all who are ready go first, and so its requests that are here already are counted
 	}
 	for c.ctx.Err() == nil {
-		due, known := c.debt.Due(time.Now()), c.known
+		due, known := c.penalty.Delay(time.Now()), c.known
 		if user := c.user.Load(); user != nil {
-			due, known = c.edge.admission.Due(*user), nil
+			due, known = c.port.flow.Delay(*user), nil
 		}
 		if due <= 0 {
 			return
@@ -273,7 +274,7 @@ func (c *Conn) waits() (done func()) {
 	}
 }
 
-// received counts what came. It returns when there is memory for it, and when it is a stranger's turn.
+// received counts what came. It returns when there is memory for it, and when it is an unauthenticated client's turn.
 func (c *Conn) received(n int) error {
 	if c.raw.Load() {
 		return nil
@@ -286,7 +287,7 @@ func (c *Conn) received(n int) error {
 		c.Abort()
 		return err
 	}
-	return c.beginTurn()
+	return c.beginPreAuth()
 }
 
 // count has the client's input take memory, if there is much of it.
@@ -302,27 +303,27 @@ func (c *Conn) count(n int64) error {
 	case input > maxInput, c.isShaking():
 		return errTooMuchInput
 	case input > inputPatience && c.bodies.Load() == 0:
-		c.Owe(timeOf(n, inputCost))
+		c.Penalize(timeOf(n, inputCost))
 	}
 	return c.holdInput(input)
 }
 
 // grow waits for the turn of the handshake, and takes the memory that the connection takes from there on. It leaves a
-// quarter of what strangers have for what they ask then (Request.enter).
+// quarter of what unauthenticated clients have for what they ask then (Request.enter).
 func (c *Conn) grow() error {
 	if c.shaking != nil || c.asked.Load() {
 		return nil
 	}
 	defer c.waits()()
 	var err error
-	if c.shaking, err = c.hold(c.Owner(), admission.Cost{Kind: admission.Handshake}); err != nil {
+	if c.shaking, err = c.hold(c.Flow(), flowcontrol.Cost{Resource: flowcontrol.Handshake}); err != nil {
 		return err
 	}
 	if err := c.shaking.Wait(c.ctx); err != nil {
 		return err
 	}
 	time.AfterFunc(patience, func() { c.Release(c.shaking) })
-	return c.edge.makeRoom(c, roomPatience, func() error { return c.base.Grow(admission.HandshakeBytes, 2) })
+	return c.port.withEviction(c, evictionTimeout, func() error { return c.base.Grow(flowcontrol.HandshakeBytes, 2) })
 }
 
 // holdInput takes the memory that the input may take. When there is none, it waits for room.
@@ -330,13 +331,13 @@ func (c *Conn) holdInput(input int64) error {
 	needed := min(input*inputGrowth, input+maxInput)
 	if c.bodies.Load() > 0 {
 		growth := int64(bodyGrowth)
-		if c.isStranger() {
-			growth = strangersBodyGrowth
+		if c.unauthenticated() {
+			growth = unauthenticatedBodyGrowth
 		}
 		needed = min(input*growth, input+maxInput)
 	}
 	defer c.waits()()
-	return c.edge.makeRoom(c, roomPatience, func() error {
+	return c.port.withEviction(c, evictionTimeout, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		switch {
@@ -348,7 +349,7 @@ func (c *Conn) holdInput(input int64) error {
 			return c.waiting.Grow(needed, 0)
 		}
 		var err error
-		c.waiting, err = c.edge.admission.Join(c.Owner(), admission.Cost{Kind: admission.Input, Bytes: needed})
+		c.waiting, err = c.port.flow.Enqueue(c.Flow(), flowcontrol.Cost{Resource: flowcontrol.Input, Bytes: needed})
 		if err == nil {
 			c.unfinished.Store(time.Now().UnixNano())
 		}
@@ -356,8 +357,8 @@ func (c *Conn) holdInput(input int64) error {
 	})
 }
 
-// Used says that something came of n bytes that the client sent: a piece of a body, or room for a piece of an answer. A nil
-// Conn is none.
+// Used says that something came of n bytes that the client sent: a piece of a body, or room for a piece of a response.
+// A nil Conn is none.
 func (c *Conn) Used(n int64) {
 	if c == nil {
 		return
@@ -374,7 +375,7 @@ func (c *Conn) Used(n int64) {
 		if before > inputFree && after <= inputFree {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.waiting.Leave()
+			c.waiting.Release()
 			c.waiting = nil
 			c.unfinished.Store(0)
 		}
@@ -382,17 +383,17 @@ func (c *Conn) Used(n int64) {
 	}
 }
 
-// hold takes memory or turns of an owner for what came over the connection. They are given back when the connection
-// ends, at the latest. For a stranger, the connection of another one is closed if need be, and the first request waits
-// for room. The error is an *admission.Full, or net.ErrClosed.
-func (c *Conn) hold(who admission.Owner, what admission.Cost) (*admission.Place, error) {
-	var place *admission.Place
+// hold takes memory or turns of a flow for what came over the connection. They are given back when the connection ends,
+// at the latest. For an unauthenticated client, the connection of another one is closed if need be, and the first
+// request waits for room. The error is an *flowcontrol.Full, or net.ErrClosed.
+func (c *Conn) hold(who flowcontrol.Flow, what flowcontrol.Cost) (*flowcontrol.Permit, error) {
+	var permit *flowcontrol.Permit
 	wait := time.Duration(0)
 	if c.serving.Load() <= 1 {
-		wait = roomPatience
+		wait = evictionTimeout
 	}
-	err := c.edge.makeRoom(c, wait, func() (err error) {
-		place, err = c.edge.admission.Join(who, what)
+	err := c.port.withEviction(c, wait, func() (err error) {
+		permit, err = c.port.flow.Enqueue(who, what)
 		return err
 	})
 	if err != nil {
@@ -401,27 +402,27 @@ func (c *Conn) hold(who admission.Owner, what admission.Cost) (*admission.Place,
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
-		place.Leave()
+		permit.Release()
 		return nil, net.ErrClosed
 	}
 	if c.held == nil {
-		c.held = map[*admission.Place]int64{}
+		c.held = map[*flowcontrol.Permit]int64{}
 	}
-	c.held[place] = what.Bytes
+	c.held[permit] = what.Bytes
 	c.requests.Add(what.Bytes)
-	return place, nil
+	return permit, nil
 }
 
 // Release gives back what hold took.
-func (c *Conn) Release(place *admission.Place) {
-	if place == nil {
+func (c *Conn) Release(permit *flowcontrol.Permit) {
+	if permit == nil {
 		return
 	}
-	place.Leave()
+	permit.Release()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.requests.Add(-c.held[place])
-	delete(c.held, place)
+	c.requests.Add(-c.held[permit])
+	delete(c.held, permit)
 }
 
 // timeOf is what so many bytes cost.

@@ -1,4 +1,4 @@
-package edge
+package listener
 
 import (
 	"net"

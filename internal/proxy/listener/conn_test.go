@@ -1,43 +1,43 @@
-package edge_test
+package listener_test
 
 import (
 	"net"
 	"testing"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
-// pair returns both ends of a connection to an edge.
-func pair(t *testing.T, e *edge.Edge) (client net.Conn, server *edge.Conn) {
+// pair returns both ends of a connection to a port.
+func pair(t *testing.T, e *listener.Port) (client net.Conn, server *listener.Conn) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = listener.Close() }()
-	client, err = net.Dial("tcp", listener.Addr().String())
+	defer func() { _ = inner.Close() }()
+	client, err = net.Dial("tcp", inner.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	accepted, err := e.Listen(listener).Accept()
+	accepted, err := e.Listen(inner).Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = accepted.Close() })
-	return client, edge.Below(accepted)
+	return client, listener.Below(accepted)
 }
 
-func newEdge() *edge.Edge {
-	return edge.New(admission.New(admission.LimitsFor(admission.DefaultMemory, 2)))
+func newPort() *listener.Port {
+	return listener.New(flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2)))
 }
 
 // TestPossessionComesFirst has a connection on which a known certificate was shown, but not yet its key. It counts for
 // the user when the handshake has succeeded.
 func TestPossessionComesFirst(t *testing.T) {
 	t.Parallel()
-	e := newEdge()
+	e := newPort()
 	client, server := pair(t, e)
 	proven := make(chan struct{})
 	server.Shaking(proven)
@@ -49,7 +49,7 @@ func TestPossessionComesFirst(t *testing.T) {
 		if _, err := server.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
-		if held := e.Admission().Total(admission.Owner{User: "jane"}); (held > 0) != want {
+		if held := e.FlowControl().Total(flowcontrol.Flow{User: "jane"}); (held > 0) != want {
 			t.Errorf("want the connection counted for the user: %t, got %d bytes", want, held)
 		}
 		if !want {
@@ -58,12 +58,12 @@ func TestPossessionComesFirst(t *testing.T) {
 	}
 }
 
-// TestStrangersAreComputedInTurn has more strangers in a handshake than half of the processors. One waits until what was
-// computed for the other is written, or the other is gone.
+// TestStrangersAreComputedInTurn has more unauthenticated clients in a handshake than half of the processors. One waits
+// until what was computed for the other is written, or the other is gone.
 func TestStrangersAreComputedInTurn(t *testing.T) {
 	t.Parallel()
-	e := newEdge()
-	begin := func() (*edge.Conn, <-chan error) {
+	e := newPort()
+	begin := func() (*listener.Conn, <-chan error) {
 		client, server := pair(t, e)
 		if _, err := client.Write([]byte("hello")); err != nil {
 			t.Fatal(err)
@@ -76,9 +76,9 @@ func TestStrangersAreComputedInTurn(t *testing.T) {
 		return server, read
 	}
 	last, read := begin()
-	for _, end := range []func(*edge.Conn) error{
-		func(c *edge.Conn) error { _, err := c.Write([]byte("hello")); return err },
-		(*edge.Conn).Close,
+	for _, end := range []func(*listener.Conn) error{
+		func(c *listener.Conn) error { _, err := c.Write([]byte("hello")); return err },
+		(*listener.Conn).Close,
 	} {
 		if err := <-read; err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestStrangersAreComputedInTurn(t *testing.T) {
 				next, waits = begin()
 			default:
 			}
-			return e.Admission().Usage()[admission.Look].Waiting == 1
+			return e.FlowControl().Usage()[flowcontrol.PreAuth].Waiting == 1
 		})
 		if err := end(last); err != nil {
 			t.Fatal(err)
@@ -118,7 +118,7 @@ func TestNetworks(t *testing.T) {
 		"somewhere":           "unknown",
 		"":                    "unknown",
 	} {
-		if got := edge.Network(address); got != want {
+		if got := listener.Network(address); got != want {
 			t.Errorf("%q: want %s, got %s", address, want, got)
 		}
 	}

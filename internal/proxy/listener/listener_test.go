@@ -1,4 +1,4 @@
-package edge_test
+package listener_test
 
 import (
 	"bufio"
@@ -20,19 +20,19 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/edge"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
-// memory is so small that strangers have room for some 25 handshakes.
+// memory is so small that unauthenticated clients have room for some 25 handshakes.
 const memory = 16 << 20
 
 // port is a server with an edge. Whoever says "user" in the header of a request is that user.
 type port struct {
 	*httptest.Server
-	edge      *edge.Edge
-	admission *admission.Admission
+	port      *listener.Port
+	flow      *flowcontrol.Controller
 	addresses chan string // of the next connections, instead of their own
 }
 
@@ -43,12 +43,12 @@ func serve(t *testing.T, handler http.HandlerFunc) *port {
 
 func serveWith(t *testing.T, bytes int64, handler http.HandlerFunc) *port {
 	t.Helper()
-	a := admission.New(admission.LimitsFor(bytes, 2))
-	p := &port{edge: edge.New(a), admission: a, addresses: make(chan string, 1000)}
-	p.Server = httptest.NewUnstartedServer(p.edge.Handler(
+	a := flowcontrol.New(flowcontrol.LimitsFor(bytes, 2))
+	p := &port{port: listener.New(a), flow: a, addresses: make(chan string, 1000)}
+	p.Server = httptest.NewUnstartedServer(p.port.Handler(
 		http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if user := req.Header.Get("user"); user != "" {
-				if err := edge.From(req.Context()).Identified(user, false); err != nil {
+				if err := listener.From(req.Context()).Identified(user, false); err != nil {
 					http.Error(w, err.Error(), http.StatusTooManyRequests)
 					return
 				}
@@ -59,7 +59,7 @@ func serveWith(t *testing.T, bytes int64, handler http.HandlerFunc) *port {
 			http.Error(w, err.Error(), http.StatusTooManyRequests)
 		},
 	))
-	p.Listener = p.edge.Listen(addressed{p.Listener, p.addresses})
+	p.Listener = p.port.Listen(addressed{p.Listener, p.addresses})
 	p.EnableHTTP2 = true
 	p.Config.ErrorLog = nil
 	p.StartTLS()
@@ -139,8 +139,8 @@ func eventually(t *testing.T, what string, done func() bool) {
 
 func ok(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
 
-// TestHalfOpenConnections has attackers open connections, from one or many addresses, and say nothing. Newcomers and users get
-// in, and in the end nothing is held.
+// TestHalfOpenConnections has attackers open connections, from one or many addresses, and say nothing. Newcomers and
+// users get in, and in the end nothing is held.
 func TestHalfOpenConnections(t *testing.T) {
 	t.Parallel()
 	for name, addresses := range map[string]int{"one address": 1, "many addresses": 10} {
@@ -148,8 +148,8 @@ func TestHalfOpenConnections(t *testing.T) {
 			t.Parallel()
 			p := serveWith(t, 4*memory, ok)
 			attack := make(chan struct{})
-			var group sync.WaitGroup
-			group.Go(func() {
+			var flowQueue sync.WaitGroup
+			flowQueue.Go(func() {
 				var open []net.Conn
 				for i := 0; ; i++ {
 					select {
@@ -172,17 +172,17 @@ func TestHalfOpenConnections(t *testing.T) {
 					time.Sleep(5 * time.Millisecond)
 				}
 			})
-			eventually(t, "room is made", func() bool { return p.edge.Evicted() > 0 })
+			eventually(t, "room is made", func() bool { return p.port.Evicted() > 0 })
 			for range 10 {
 				if got := p.get("jane"); got != "200 ok" {
 					t.Errorf("want a newcomer served, got %q", got)
 				}
 			}
 			close(attack)
-			group.Wait()
+			flowQueue.Wait()
 			eventually(t, "everything is given back", func() bool {
-				held := p.admission.Memory()
-				return held.Users == 0 && held.Strangers == 0
+				held := p.flow.Memory()
+				return held.Users == 0 && held.Unauthenticated == 0
 			})
 		})
 	}
@@ -191,18 +191,18 @@ func TestHalfOpenConnections(t *testing.T) {
 // TestACrowdOfUsers has many users come at once. No connection is closed for another one.
 func TestACrowdOfUsers(t *testing.T) {
 	t.Parallel()
-	const users = 400 // with 24 KiB each, more than all strangers may have
+	const users = 400 // with 24 KiB each, more than all unauthenticated clients may have
 	p := serveWith(t, 64<<20, ok)
-	var group sync.WaitGroup
+	var flowQueue sync.WaitGroup
 	for i := range users {
-		group.Go(func() {
+		flowQueue.Go(func() {
 			if got := p.get(fmt.Sprint("user-", i)); got != "200 ok" {
 				t.Errorf("want user %d served, got %q", i, got)
 			}
 		})
 	}
-	group.Wait()
-	if n := p.edge.Evicted(); n != 0 {
+	flowQueue.Wait()
+	if n := p.port.Evicted(); n != 0 {
 		t.Errorf("want no connection closed, got %d", n)
 	}
 }
@@ -235,7 +235,7 @@ func TestLateHellos(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const many = 230 // with 6 KiB each, more than may be there before they say hello
 				l := pipes{make(chan net.Conn, many)}
-				e := edge.New(admission.New(admission.LimitsFor(memory, 2)))
+				e := listener.New(flowcontrol.New(flowcontrol.LimitsFor(memory, 2)))
 				edged := e.Listen(l)
 				go func() {
 					for err := error(nil); err == nil; {
@@ -271,11 +271,11 @@ func TestHalfHeads(t *testing.T) {
 		secure := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true})
 		_, _ = io.WriteString(secure, "GET / HTTP/1.1\r\nA: "+strings.Repeat("a", 6<<10))
 	}
-	eventually(t, "one goes for the other", func() bool { return p.edge.Evicted() > 0 })
+	eventually(t, "one goes for the other", func() bool { return p.port.Evicted() > 0 })
 	if got := p.get("jane"); got != "200 ok" {
 		t.Errorf("want a newcomer served, got %q", got)
 	}
-	if got := p.admission.Memory(); got.Strangers > got.MostStrangers {
+	if got := p.flow.Memory(); got.Unauthenticated > got.MostUnauthenticated {
 		t.Errorf("want no more held than there is, got %+v", got)
 	}
 }
@@ -298,8 +298,8 @@ func blockWith(fields int) []byte {
 	return block.Bytes()
 }
 
-// TestUnreadAnswersToLargeHeads has strangers ask with large heads and read no answer, until there is no memory for
-// another stranger, and go on. Their connections go as soon as a newcomer needs the room.
+// TestUnreadAnswersToLargeHeads has unauthenticated clients ask with large heads and read no response, until there is
+// no memory for another unauthenticated client, and go on. Their connections go as soon as a newcomer needs the room.
 func TestUnreadAnswersToLargeHeads(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
@@ -328,13 +328,13 @@ func TestUnreadAnswersToLargeHeads(t *testing.T) {
 		}()
 	}
 	eventually(t, "their heads take the memory", func() bool {
-		now := p.admission.Memory()
-		return now.Strangers > now.MostStrangers/4*3
+		now := p.flow.Memory()
+		return now.Unauthenticated > now.MostUnauthenticated/4*3
 	})
 	if got := p.get("jane"); got != "200 ok" {
 		t.Errorf("want a newcomer served, got %q", got)
 	}
-	if p.edge.Evicted() == 0 {
+	if p.port.Evicted() == 0 {
 		t.Error("want room made by the end of an attacker's connection")
 	}
 }
@@ -363,7 +363,7 @@ func TestEndlessInput(t *testing.T) {
 	}
 }
 
-// TestUsersAreNoStrangers fills the places of strangers after a user has come, whose connection stays.
+// TestUsersAreNoStrangers fills the places of unauthenticated clients after a user has come, whose connection stays.
 func TestUsersAreNoStrangers(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -373,22 +373,22 @@ func TestUsersAreNoStrangers(t *testing.T) {
 	})
 	answers := make(chan string, 1)
 	go func() { answers <- p.get("jane") }()
-	eventually(t, "the user is known", func() bool { return p.admission.Memory().Users > 0 })
+	eventually(t, "the user is known", func() bool { return p.flow.Memory().Users > 0 })
 	for range 500 {
 		p.dial(t)
 	}
-	eventually(t, "strangers replace each other", func() bool { return p.edge.Evicted() >= 50 })
+	eventually(t, "unauthenticated replace each other", func() bool { return p.port.Evicted() >= 50 })
 	close(release)
 	if got := <-answers; got != "200 ok" {
 		t.Errorf("want the user served, got %q", got)
 	}
 }
 
-// TestDebtsSlowDown has a user owe much. Reading waits for it, and other users do not.
+// TestPenaltiesSlowDown has a user owe much. Reading waits for it, and other users do not.
 func TestDebtsSlowDown(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(w http.ResponseWriter, req *http.Request) {
-		edge.From(req.Context()).Conn.Owe(time.Hour)
+		listener.From(req.Context()).Conn.Penalize(time.Hour)
 		_, _ = io.WriteString(w, "ok")
 	})
 	conn := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true})
@@ -408,7 +408,7 @@ func TestDebtsSlowDown(t *testing.T) {
 	if took := ask(); took < time.Second {
 		t.Errorf("want the next request to wait, got %v", took)
 	}
-	if p.admission.Due("joe") > 0 {
+	if p.flow.Delay("joe") > 0 {
 		t.Error("want other users not to wait")
 	}
 }
@@ -419,7 +419,7 @@ func TestLargeHeadsCount(t *testing.T) {
 	held := make(chan int64, 1)
 	var p *port
 	p = serve(t, func(w http.ResponseWriter, req *http.Request) {
-		held <- p.admission.HeldBy(admission.Owner{User: "jane"}, admission.Request)
+		held <- p.flow.HeldBy(flowcontrol.Flow{User: "jane"}, flowcontrol.Request)
 		_, _ = io.WriteString(w, "ok")
 	})
 	many := make([]string, 1000)

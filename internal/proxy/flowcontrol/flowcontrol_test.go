@@ -1,4 +1,4 @@
-package admission_test
+package flowcontrol_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
 const (
@@ -20,45 +20,45 @@ const (
 var users = standard().Memory().MostUsers
 
 var (
-	nobody = admission.Owner{Address: "10.0.0.1"}
-	jane   = admission.Owner{Address: "10.0.0.1", User: "jane"}
+	nobody = flowcontrol.Flow{Address: "10.0.0.1"}
+	jane   = flowcontrol.Flow{Address: "10.0.0.1", User: "jane"}
 )
 
-func user(i int) admission.Owner {
-	return admission.Owner{Address: "10.0.0.2", User: fmt.Sprint("user-", i)}
+func user(i int) flowcontrol.Flow {
+	return flowcontrol.Flow{Address: "10.0.0.2", User: fmt.Sprint("user-", i)}
 }
 
-func standard() *admission.Admission {
-	return admission.New(admission.LimitsFor(admission.DefaultMemory, 2))
+func standard() *flowcontrol.Controller {
+	return flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
 }
 
-// fill has an owner take memory of a kind until it gets no more.
-func fill(a *admission.Admission, who admission.Owner, kind admission.Kind, each int64) (got int64) {
+// fill has a flow take memory of a resource until it gets no more.
+func fill(a *flowcontrol.Controller, who flowcontrol.Flow, resource flowcontrol.Resource, each int64) (got int64) {
 	for {
-		if _, err := a.Join(who, admission.Cost{Kind: kind, Bytes: each}); err != nil {
+		if _, err := a.Enqueue(who, flowcontrol.Cost{Resource: resource, Bytes: each}); err != nil {
 			return got
 		}
 		got += each
 	}
 }
 
-// TestStrangersTakeNothingFromUsers fills what strangers may have, from many addresses.
+// TestStrangersTakeNothingFromUsers fills what unauthenticated clients may have, from many addresses.
 func TestStrangersTakeNothingFromUsers(t *testing.T) {
 	t.Parallel()
 	a := standard()
 	var sum int64
 	for i := range 100 {
-		sum += fill(a, admission.Owner{Address: fmt.Sprint(i)}, admission.Connection, admission.AcceptedBytes)
+		sum += fill(a, flowcontrol.Flow{Address: fmt.Sprint(i)}, flowcontrol.Connection, flowcontrol.AcceptedBytes)
 	}
-	if most := a.Memory().MostStrangers; sum > most {
-		t.Errorf("want at most %d bytes for strangers, got %d", most, sum)
+	if most := a.Memory().MostUnauthenticated; sum > most {
+		t.Errorf("want at most %d bytes for unauthenticated, got %d", most, sum)
 	}
-	if got := fill(a, jane, admission.Answer, mib); got < users/8 {
+	if got := fill(a, jane, flowcontrol.Response, mib); got < users/8 {
 		t.Errorf("want a user to get as much as ever, got %d", got)
 	}
 }
 
-// TestSomethingIsLeftForTheNext has numbers of users take all they get, in every kind of memory. The next one gets
+// TestSomethingIsLeftForTheNext has numbers of users take all they get, in every resource of memory. The next one gets
 // enough for some requests, and never is more held than there may be.
 func TestSomethingIsLeftForTheNext(t *testing.T) {
 	t.Parallel()
@@ -66,14 +66,14 @@ func TestSomethingIsLeftForTheNext(t *testing.T) {
 		for _, each := range []int64{64 << 10, mib} {
 			a := standard()
 			for i := range many {
-				for kind := admission.Connection; kind <= admission.Answer; kind++ {
-					fill(a, user(i), kind, each)
+				for resource := flowcontrol.Connection; resource <= flowcontrol.Response; resource++ {
+					fill(a, user(i), resource, each)
 				}
 			}
 			if got := a.Memory(); got.Users > users {
 				t.Errorf("%d users: want at most %d bytes held, got %d", many, users, got.Users)
 			}
-			if got := fill(a, jane, admission.Request, 16<<10); got < 32<<10 {
+			if got := fill(a, jane, flowcontrol.Request, 16<<10); got < 32<<10 {
 				t.Errorf("%d users, %d at a time: want something left for the next, got %d", many, each, got)
 			}
 		}
@@ -83,49 +83,49 @@ func TestSomethingIsLeftForTheNext(t *testing.T) {
 // TestTenThousandWatches has one user open as many watches as one replica is to hold.
 func TestTenThousandWatches(t *testing.T) {
 	t.Parallel()
-	if got := fill(standard(), jane, admission.Stream, admission.StreamBytes); got < 10_000*admission.StreamBytes {
-		t.Errorf("want 10000 watches, got %d", got/admission.StreamBytes)
+	if got := fill(standard(), jane, flowcontrol.Stream, flowcontrol.StreamBytes); got < 10_000*flowcontrol.StreamBytes {
+		t.Errorf("want 10000 watches, got %d", got/flowcontrol.StreamBytes)
 	}
 }
 
 func TestMove(t *testing.T) {
 	t.Parallel()
 	a := standard()
-	place, err := a.Join(nobody, admission.Cost{Kind: admission.Request, Bytes: mib})
+	permit, err := a.Enqueue(nobody, flowcontrol.Cost{Resource: flowcontrol.Request, Bytes: mib})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := place.Move(jane); err != nil {
+	if err := permit.Transfer(jane); err != nil {
 		t.Fatal(err)
 	}
-	if a.Total(nobody) != 0 || a.HeldBy(jane, admission.Request) != mib {
+	if a.Total(nobody) != 0 || a.HeldBy(jane, flowcontrol.Request) != mib {
 		t.Error("want the memory to be the user's")
 	}
-	fill(a, jane, admission.Request, mib)
-	second, err := a.Join(nobody, admission.Cost{Kind: admission.Request, Bytes: mib})
+	fill(a, jane, flowcontrol.Request, mib)
+	second, err := a.Enqueue(nobody, flowcontrol.Cost{Resource: flowcontrol.Request, Bytes: mib})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Move(jane); !isFull(err) || a.Total(nobody) != mib {
+	if err := second.Transfer(jane); !isFull(err) || a.Total(nobody) != mib {
 		t.Errorf("want it to stay where it was, got %v", err)
 	}
 	if err := second.Grow(users+mib, 0); !isFull(err) {
-		t.Errorf("want no more for a stranger than strangers have, got %v", err)
+		t.Errorf("want no more for a stranger than unauthenticated have, got %v", err)
 	}
-	second.Leave()
-	second.Leave()
+	second.Release()
+	second.Release()
 	if a.Total(nobody) != 0 {
 		t.Error("want it given back")
 	}
-	var none *admission.Place
-	none.Leave()
-	if err := none.Move(jane); err != nil || !none.Begun() {
+	var none *flowcontrol.Permit
+	none.Release()
+	if err := none.Transfer(jane); err != nil || !none.Granted() {
 		t.Error("want nothing to be nothing")
 	}
 }
 
 func isFull(err error) bool {
-	_, full := errors.AsType[*admission.Full](err)
+	_, full := errors.AsType[*flowcontrol.Full](err)
 	return full
 }
 
@@ -134,35 +134,35 @@ func TestSpareLeavesAQuarter(t *testing.T) {
 	t.Parallel()
 	a := standard()
 	for full := error(nil); full == nil; {
-		_, full = a.Join(jane, admission.Cost{Kind: admission.Answer, Bytes: mib, Leaves: 2})
+		_, full = a.Enqueue(jane, flowcontrol.Cost{Resource: flowcontrol.Response, Bytes: mib, Leaves: 2})
 	}
-	if got := a.HeldBy(jane, admission.Answer); got/mib != users/mib/4*3/4 {
+	if got := a.HeldBy(jane, flowcontrol.Response); got/mib != users/mib/4*3/4 {
 		t.Errorf("want three quarters of what one user may have, got %d", got)
 	}
-	if _, err := a.Join(jane, admission.Cost{Kind: admission.Answer, Bytes: mib}); err != nil {
+	if _, err := a.Enqueue(jane, flowcontrol.Cost{Resource: flowcontrol.Response, Bytes: mib}); err != nil {
 		t.Errorf("want the rest for what cannot wait, got %v", err)
 	}
 }
 
-// TestEverybodyIsNextSoon has one owner ask for a thousand times as much as another one.
+// TestEverybodyIsNextSoon has one flow ask for a thousand times as much as another one.
 func TestEverybodyIsNextSoon(t *testing.T) {
 	t.Parallel()
 	a := standard()
-	ask := func(who admission.Owner, seats int, member any) *admission.Place {
-		place, err := a.Join(who, admission.Cost{Kind: admission.Forward, Seats: seats, Member: member})
+	ask := func(who flowcontrol.Flow, seats int, subFlowQueue any) *flowcontrol.Permit {
+		permit, err := a.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Forward, Seats: seats, SubFlow: subFlowQueue})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return place
+		return permit
 	}
-	var greedy []*admission.Place
+	var greedy []*flowcontrol.Permit
 	for range 1000 {
 		greedy = append(greedy, ask(user(1), 1, "read"))
 	}
-	if begun(greedy) != 16 {
-		t.Errorf("want an eighth of the seats for the reads of one user, got %d", begun(greedy))
+	if granted(greedy) != 16 {
+		t.Errorf("want an eighth of the seats for the reads of one user, got %d", granted(greedy))
 	}
-	if !ask(user(1), 1, "write").Begun() {
+	if !ask(user(1), 1, "write").Granted() {
 		t.Error("want the writes of the same user not to wait for the reads")
 	}
 	for i := range 8 {
@@ -171,20 +171,20 @@ func TestEverybodyIsNextSoon(t *testing.T) {
 		}
 	}
 	late := ask(jane, 1, "read")
-	if late.Begun() {
+	if late.Granted() {
 		t.Fatal("want all seats taken")
 	}
 	for _, one := range greedy[:5] {
-		one.Leave()
+		one.Release()
 	}
-	if !late.Begun() {
+	if !late.Granted() {
 		t.Error("want those who have least to be next")
 	}
 }
 
-func begun(all []*admission.Place) (n int) {
-	for _, place := range all {
-		if place.Begun() {
+func granted(all []*flowcontrol.Permit) (n int) {
+	for _, permit := range all {
+		if permit.Granted() {
 			n++
 		}
 	}
@@ -198,16 +198,16 @@ func TestHeavyWorkIsNotOvertakenForEver(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	stop := make(chan struct{})
-	var group sync.WaitGroup
+	var flowQueue sync.WaitGroup
 	for i := range 256 {
-		group.Go(func() {
+		flowQueue.Go(func() {
 			for {
-				place, err := a.Enter(ctx, user(i), admission.Cost{Kind: admission.Forward})
+				permit, err := a.Acquire(ctx, user(i), flowcontrol.Cost{Resource: flowcontrol.Forward})
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				place.Leave()
+				permit.Release()
 				select {
 				case <-stop:
 					return
@@ -217,15 +217,15 @@ func TestHeavyWorkIsNotOvertakenForEver(t *testing.T) {
 		})
 	}
 	for range 20 {
-		place, err := a.Enter(ctx, jane, admission.Cost{Kind: admission.Forward, Seats: admission.LongSeats})
+		permit, err := a.Acquire(ctx, jane, flowcontrol.Cost{Resource: flowcontrol.Forward, Seats: flowcontrol.LongSeats})
 		if err != nil {
 			t.Error("want the heavy request to get its seats", err)
 			break
 		}
-		place.Leave()
+		permit.Release()
 	}
 	close(stop)
-	group.Wait()
+	flowQueue.Wait()
 	for _, usage := range a.Usage() {
 		if usage.Taken != 0 || usage.Waiting != 0 || usage.Bytes != 0 {
 			t.Errorf("want nothing left, got %+v", usage)
@@ -240,31 +240,31 @@ func TestReadsYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const alone, amongOthers, asked = 16, 4, 20
 		a, jane := standard(), jane
-		var all []*admission.Place
-		enter := func(who admission.Owner, member string, yields bool) {
+		var all []*flowcontrol.Permit
+		enter := func(who flowcontrol.Flow, subFlowQueue string, yields bool) {
 			t.Helper()
-			place, err := a.Join(who, admission.Cost{Kind: admission.Forward, Member: member, Yields: yields})
+			permit, err := a.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Forward, SubFlow: subFlowQueue, Yields: yields})
 			if err != nil {
 				t.Fatal(err)
 			}
-			all = append(all, place)
+			all = append(all, permit)
 		}
 		readAll := func(want int, when string) {
 			t.Helper()
 			for range asked {
 				enter(jane, "reads", true)
 			}
-			begun := 0
-			for _, place := range all {
-				if place.Begun() {
-					begun++
+			granted := 0
+			for _, permit := range all {
+				if permit.Granted() {
+					granted++
 				}
 			}
-			if begun != want {
-				t.Errorf("%s: want %d at a time, got %d", when, want, begun)
+			if granted != want {
+				t.Errorf("%s: want %d at a time, got %d", when, want, granted)
 			}
-			for _, place := range all {
-				place.Leave()
+			for _, permit := range all {
+				permit.Release()
 			}
 			all = nil
 		}
@@ -292,8 +292,8 @@ func TestReadsYield(t *testing.T) {
 func TestAConnectionHasFewQuestions(t *testing.T) {
 	t.Parallel()
 	a := standard()
-	ask := func(member any) error {
-		_, err := a.Join(nobody, admission.Cost{Kind: admission.TokenReview, Member: member})
+	ask := func(subFlowQueue any) error {
+		_, err := a.Enqueue(nobody, flowcontrol.Cost{Resource: flowcontrol.TokenReview, SubFlow: subFlowQueue})
 		return err
 	}
 	refused := 0
@@ -314,15 +314,15 @@ func TestWaitsEnd(t *testing.T) {
 	t.Parallel()
 	a := standard()
 	for range 24 {
-		if _, err := a.Join(user(1), admission.Cost{Kind: admission.TokenReview}); err != nil && !isFull(err) {
+		if _, err := a.Enqueue(user(1), flowcontrol.Cost{Resource: flowcontrol.TokenReview}); err != nil && !isFull(err) {
 			t.Fatal(err)
 		}
-		_, _ = a.Join(user(2), admission.Cost{Kind: admission.TokenReview})
+		_, _ = a.Enqueue(user(2), flowcontrol.Cost{Resource: flowcontrol.TokenReview})
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	left := errors.New("left")
 	cancel(left)
-	if _, err := a.Enter(ctx, jane, admission.Cost{Kind: admission.TokenReview}); !errors.Is(err, left) {
+	if _, err := a.Acquire(ctx, jane, flowcontrol.Cost{Resource: flowcontrol.TokenReview}); !errors.Is(err, left) {
 		t.Errorf("want the wait to end with its request, got %v", err)
 	}
 }
@@ -331,25 +331,25 @@ func TestWaitsEnd(t *testing.T) {
 func TestDebt(t *testing.T) {
 	t.Parallel()
 	a := standard()
-	if a.Owe("jane", admission.Burst/2); a.Due("jane") > 0 {
+	if a.Penalize("jane", flowcontrol.Burst/2); a.Delay("jane") > 0 {
 		t.Error("want a little let pass")
 	}
-	if a.Owe("jane", admission.Burst); a.Due("jane") <= 0 || a.Due("joe") > 0 {
+	if a.Penalize("jane", flowcontrol.Burst); a.Delay("jane") <= 0 || a.Delay("joe") > 0 {
 		t.Error("want one to wait, and nobody else")
 	}
-	if a.Owe("jane", time.Hour); a.Due("jane") > 2*time.Second {
-		t.Errorf("want a wait to have an end, got %v", a.Due("jane"))
+	if a.Penalize("jane", time.Hour); a.Delay("jane") > 2*time.Second {
+		t.Errorf("want a wait to have an end, got %v", a.Delay("jane"))
 	}
-	var few, many admission.Account
-	a.OweStranger(&few, 2*admission.Burst, 1)
-	a.OweStranger(&many, 2*admission.Burst, 100)
-	if now := time.Now(); few.Due(now) <= 0 || many.Due(now) <= few.Due(now) {
-		t.Error("want strangers to pay more slowly the more they are")
+	var few, many flowcontrol.Penalty
+	a.PenalizeUnauthenticated(&few, 2*flowcontrol.Burst, 1)
+	a.PenalizeUnauthenticated(&many, 2*flowcontrol.Burst, 100)
+	if now := time.Now(); few.Delay(now) <= 0 || many.Delay(now) <= few.Delay(now) {
+		t.Error("want unauthenticated to pay more slowly the more they are")
 	}
 	for i := range 10_000 {
-		a.Owe(fmt.Sprint(i), time.Microsecond)
+		a.Penalize(fmt.Sprint(i), time.Microsecond)
 	}
-	if a.Due("jane") <= 0 {
+	if a.Delay("jane") <= 0 {
 		t.Error("want who owes much not to be forgotten")
 	}
 }

@@ -1,4 +1,4 @@
-package edge_test
+package listener_test
 
 import (
 	"crypto/tls"
@@ -11,13 +11,13 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/pinniped-toolkit/pinniped/internal/proxy/admission"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
 // TestSendQueuesAreBounded writes to a client that reads nothing, until the kernel takes no more.
 func TestSendQueuesAreBounded(t *testing.T) {
 	t.Parallel()
-	_, server := pair(t, newEdge())
+	_, server := pair(t, newPort())
 	const unbounded = 1 << 20 // the client's kernel takes some of it, and there the usual queue alone is longer than that
 	for written := 0; written < unbounded; {
 		if err := server.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
@@ -40,7 +40,7 @@ func TestSendQueuesAreBounded(t *testing.T) {
 func TestClientsThatHaveLeft(t *testing.T) {
 	t.Parallel()
 	const clients, requests = 60, 450 // after more, net/http ends the connection
-	p := serveWith(t, admission.DefaultMemory, func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() })
+	p := serveWith(t, flowcontrol.DefaultMemory, func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() })
 	block := blockWith(0)
 	for range clients {
 		conn := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
@@ -61,5 +61,5 @@ func TestClientsThatHaveLeft(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	eventually(t, "the connections end", func() bool { return p.edge.Open() == 0 })
+	eventually(t, "the connections end", func() bool { return p.port.Open() == 0 })
 }

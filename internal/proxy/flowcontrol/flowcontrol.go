@@ -1,0 +1,342 @@
+package flowcontrol
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// Flow is whose something is.
+type Flow struct {
+	// Address is the client's, without a port.
+	Address string
+	// User is the name of the authenticated user, empty as long as there is none. Anonymous users are none.
+	User string
+}
+
+// Unauthenticated is true as long as nobody has authenticated.
+func (o Flow) Unauthenticated() bool { return o.User == "" }
+
+// key is what is the same for everything that belongs to one flow.
+func (o Flow) key() Flow {
+	if o.User != "" {
+		return Flow{User: o.User}
+	}
+	return o
+}
+
+// Cost is what a client wants.
+type Cost struct {
+	Resource Resource
+	// Bytes is how much memory it takes, and Leaves how many eighths of what there is have to stay free.
+	Bytes, Leaves int64
+	// Seats is how much work it is, 1 when it is zero. Member tells apart those of one flow, who take turns as well, such
+	// as the connections of an address; it is comparable.
+	Seats   int
+	SubFlow any
+	// Yields is true for what gets fewer seats when others have come within a second than its flow gets alone.
+	Yields bool
+}
+
+// Full is the error for what does not fit. It is temporary.
+type Full struct {
+	Resource Resource
+	// Own is true when the client itself has too much, or unauthenticated clients have too much of this resource. It is
+	// false when all clients together have too much.
+	Own bool
+}
+
+// Error implements error.
+func (e *Full) Error() string {
+	if e.Own {
+		return fmt.Sprintf("too many %s at a time: this client has its share", e.Resource)
+	}
+	return fmt.Sprintf("too many %s at a time: there is no memory for more", e.Resource)
+}
+
+// Unavailable tells other packages that nothing was decided.
+func (e *Full) Unavailable() bool { return true }
+
+// Admission knows what all clients have. It is safe for concurrent use.
+type Controller struct {
+	limits    Limits
+	queues    [numResources]*queue
+	refused   [numResources]atomic.Int64
+	granted   [numResources]atomic.Int64
+	penalties ledger
+
+	mu                sync.Mutex
+	held              map[Flow]*[numResources]int64 // bytes, by Flow.key; without entries that are all zero
+	of                [numResources]int64
+	users             int64
+	unauthenticated   int64
+	ofUnauthenticated [numResources]int64 // of unauthenticated clients
+}
+
+// New returns an admission of which nothing is taken.
+func New(limits Limits) *Controller {
+	a := &Controller{limits: limits, held: map[Flow]*[numResources]int64{}}
+	for resource := SlowClient; resource < numResources; resource++ {
+		a.queues[resource] = newQueue(limits.rows[resource])
+	}
+	return a
+}
+
+// Permit is what a flow has got, until Release. A nil Permit is nothing.
+type Permit struct {
+	controller *Controller
+	resource   Resource
+	bytes      int64
+	entry      *entry // nil for resources without turns
+
+	flow Flow // under Controller.mu
+	left bool // under Controller.mu
+}
+
+// Acquire decides whether a flow gets what it wants. It waits until it is its turn, if the resource has turns. The
+// error is a *Full, or the cause of the end of ctx.
+func (a *Controller) Acquire(ctx context.Context, who Flow, what Cost) (*Permit, error) {
+	permit, err := a.Enqueue(who, what)
+	if err != nil {
+		return nil, err
+	}
+	if err := permit.Wait(ctx); err != nil {
+		permit.Release()
+		return nil, err
+	}
+	return permit, nil
+}
+
+// Enqueue is Acquire without the wait, which is left to Permit.Wait.
+func (a *Controller) Enqueue(who Flow, what Cost) (*Permit, error) {
+	permit := &Permit{controller: a, resource: what.Resource, flow: who}
+	if what.Bytes > 0 {
+		if err := permit.Grow(what.Bytes, what.Leaves); err != nil {
+			return nil, err
+		}
+	}
+	if queue := a.queues[what.Resource]; queue != nil {
+		if permit.entry = queue.enqueue(who, what); permit.entry == nil {
+			permit.Release()
+			a.refused[what.Resource].Add(1)
+			return nil, &Full{Resource: what.Resource, Own: true}
+		}
+	}
+	a.granted[what.Resource].Add(1)
+	return permit, nil
+}
+
+// full returns nil when n more bytes fit, and so many eighths stay free.
+func (a *Controller) full(who Flow, resource Resource, n, leaves int64) *Full {
+	row, part := a.limits.rows[resource], func(most int64) int64 { return most / 8 * (8 - leaves) }
+	if who.Unauthenticated() {
+		if row.unauthenticated > 0 && a.ofUnauthenticated[resource]+n > row.unauthenticated {
+			return &Full{Resource: resource, Own: true}
+		}
+		if a.unauthenticated+n > part(a.limits.unauthenticated) {
+			return &Full{Resource: resource}
+		}
+		return nil
+	}
+	if row.memory > 0 && a.holds(who, resource)+n > part(row.memory) {
+		return &Full{Resource: resource, Own: true}
+	}
+	most := a.limits.users - a.limits.users/modestPart
+	if mine := a.total(who) + n; mine <= a.limits.users/littlePart {
+		// Each of those who hold little gets a part of what is still free, so that something is left for the next one.
+		most = a.limits.users - modestPart*mine
+	}
+	if a.users+n > part(most) {
+		return &Full{Resource: resource}
+	}
+	return nil
+}
+
+func (a *Controller) holds(who Flow, resource Resource) int64 {
+	if held := a.held[who.key()]; held != nil {
+		return held[resource]
+	}
+	return 0
+}
+
+func (a *Controller) total(who Flow) (sum int64) {
+	if held := a.held[who.key()]; held != nil {
+		for _, n := range held {
+			sum += n
+		}
+	}
+	return sum
+}
+
+func (a *Controller) add(who Flow, resource Resource, n int64) {
+	key := who.key()
+	held := a.held[key]
+	if held == nil {
+		held = new([numResources]int64)
+		a.held[key] = held
+	}
+	held[resource] += n
+	if *held == ([numResources]int64{}) {
+		delete(a.held, key)
+	}
+	a.of[resource] += n
+	if who.Unauthenticated() {
+		a.unauthenticated += n
+		a.ofUnauthenticated[resource] += n
+	} else {
+		a.users += n
+	}
+}
+
+// Granted is true when it is the turn of the permit.
+func (p *Permit) Granted() bool {
+	if p == nil || p.entry == nil || p.entry.begin == nil {
+		return true
+	}
+	select {
+	case <-p.entry.begin:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait returns when it is the turn of the permit, or with the cause when ctx ends before. Release is to be called in
+// any case.
+//
+// Go runs a goroutine that was just woken before those that are ready. With one processor, what clients without a user
+// have computed would pass from one to the next before any user is served, so whoever waited yields first.
+func (p *Permit) Wait(ctx context.Context) error {
+	if p.Granted() {
+		return nil
+	}
+	select {
+	case <-p.entry.begin:
+		if p.resource.computes() {
+			runtime.Gosched()
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Transfer gives the memory of the permit to another flow: a client whose user is known now. When that one has no room,
+// it returns a *Full and changes nothing. A permit with a turn keeps it.
+func (p *Permit) Transfer(to Flow) error {
+	if p == nil {
+		return nil
+	}
+	a := p.controller
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p.left || p.flow.key() == to.key() {
+		return nil
+	}
+	if full := a.full(to, p.resource, p.bytes, 0); full != nil {
+		a.refused[p.resource].Add(1)
+		return full
+	}
+	a.add(p.flow, p.resource, -p.bytes)
+	a.add(to, p.resource, p.bytes)
+	p.flow = to
+	return nil
+}
+
+// Grow has the permit hold at least so many bytes. When they do not fit, or do not leave so many eighths free, it
+// returns a *Full and changes nothing.
+func (p *Permit) Grow(bytes, leaves int64) error {
+	a := p.controller
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := bytes - p.bytes
+	if p.left || n <= 0 {
+		return nil
+	}
+	if full := a.full(p.flow, p.resource, n, leaves); full != nil {
+		if leaves == 0 {
+			a.refused[p.resource].Add(1)
+		}
+		return full
+	}
+	a.add(p.flow, p.resource, n)
+	p.bytes = bytes
+	return nil
+}
+
+// Release gives everything back. A second call does nothing.
+func (p *Permit) Release() {
+	if p == nil {
+		return
+	}
+	if p.entry != nil {
+		p.entry.release()
+	}
+	if p.entry != nil && p.bytes == 0 {
+		return
+	}
+	a := p.controller
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !p.left {
+		p.left = true
+		a.add(p.flow, p.resource, -p.bytes)
+	}
+}
+
+// Usage is what is taken of one resource.
+type Usage struct {
+	Resource Resource
+	// Bytes are those held; zero for resources that take none.
+	Bytes int64
+	// Taken are seats, and Waiting the places without.
+	Taken, Waiting int
+	// Granted and Refused count places that were given and refused.
+	Granted, Refused int64
+}
+
+// Usage returns what is taken of each resource.
+func (a *Controller) Usage() []Usage {
+	all := make([]Usage, numResources)
+	a.mu.Lock()
+	for resource := range numResources {
+		all[resource] = Usage{
+			Resource: resource, Bytes: a.of[resource], Granted: a.granted[resource].Load(), Refused: a.refused[resource].Load(),
+		}
+	}
+	a.mu.Unlock()
+	for resource, queue := range a.queues {
+		if queue != nil {
+			queue.mu.Lock()
+			all[resource].Taken, all[resource].Waiting = queue.taken, queue.waiting
+			queue.mu.Unlock()
+		}
+	}
+	return all
+}
+
+// Memory is what users and unauthenticated clients hold, of how much, in bytes.
+type Memory struct{ Users, MostUsers, Unauthenticated, MostUnauthenticated int64 }
+
+// Memory returns what is held now.
+func (a *Controller) Memory() Memory {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return Memory{a.users, a.limits.users, a.unauthenticated, a.limits.unauthenticated}
+}
+
+// Total returns how many bytes a flow holds.
+func (a *Controller) Total(who Flow) int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.total(who)
+}
+
+// HeldBy returns how many bytes a flow holds of a resource.
+func (a *Controller) HeldBy(who Flow, resource Resource) int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.holds(who, resource)
+}

@@ -1,0 +1,232 @@
+package flowcontrol
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// queue gives the seats of one resource to flows in turn, and within a flow to its sub-flows: a thousand requests of
+// one user do not delay the single request of another. Whoever has fewest seats is next, and among equals the one that
+// has waited for longest.
+type queue struct {
+	row row
+
+	mu      sync.Mutex
+	taken   int
+	queued  int
+	waiting int
+	flows   map[Flow]*flowQueue
+	pending []*flowQueue // for which something waits
+
+	last   Flow      // the one that came last, and
+	came   time.Time // when
+	others time.Time // when another one than that came last
+	shared bool      // that was less than a second ago
+}
+
+// group is a flow that has something in the queue.
+type flowQueue struct {
+	flow    Flow
+	taken   int
+	members map[any]*subFlowQueue
+	pending []*subFlowQueue // for which something waits
+}
+
+type subFlowQueue struct {
+	key     any
+	queued  int
+	taken   int
+	waiting []*entry // in the order in which they came
+}
+
+// ticket is a piece of work in the queue.
+type entry struct {
+	queue        *queue
+	flowQueue    *flowQueue
+	subFlowQueue *subFlowQueue
+	seats        int
+	yields       bool
+	begin        chan struct{} // closed when it has its seats; nil when it had them at once
+	granted      bool
+	done         bool
+}
+
+func newQueue(r row) *queue { return &queue{row: r, flows: map[Flow]*flowQueue{}} }
+
+// join returns nil when a bound is reached. It does not wait.
+func (q *queue) enqueue(who Flow, what Cost) *entry {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	who, key := who.key(), what.SubFlow
+	q.note(who)
+	g := q.flows[who]
+	if g == nil {
+		g = &flowQueue{flow: who, members: map[any]*subFlowQueue{}}
+	}
+	m := g.members[key]
+	if m == nil {
+		m = &subFlowQueue{key: key}
+	}
+	t := &entry{queue: q, flowQueue: g, subFlowQueue: m, seats: max(1, what.Seats), yields: what.Yields}
+	now := q.waiting == 0 && q.fits(t)
+	switch {
+	case now:
+	case q.row.refuses,
+		q.row.most > 0 && q.queued >= q.row.most,
+		m.queued > 0 && q.row.queued > 0 && m.queued >= q.row.queued,
+		m.queued > 0 && q.row.waiting > 0 && q.waiting >= q.row.waiting:
+		return nil
+	}
+	q.flows[who], g.members[key] = g, m
+	m.queued++
+	q.queued++
+	if now {
+		q.start(t)
+		return t
+	}
+	t.begin = make(chan struct{})
+	q.waiting++
+	if len(g.pending) == 0 {
+		q.pending = append(q.pending, g)
+	}
+	if len(m.waiting) == 0 {
+		g.pending = append(g.pending, m)
+	}
+	m.waiting = append(m.waiting, t)
+	q.dispatch()
+	return t
+}
+
+// note keeps whether others than this one have come within a second.
+func (q *queue) note(who Flow) {
+	if q.last != who {
+		q.last, q.others = who, q.came
+	}
+	q.came = time.Now()
+	q.shared = q.came.Sub(q.others) < time.Second
+}
+
+// fits is true when there are seats for t, and its flow and sub-flow may have them.
+func (q *queue) fits(t *entry) bool {
+	return within(q.row.seats, q.taken, t.seats) && q.mayHave(t)
+}
+
+func (q *queue) mayHave(t *entry) bool {
+	perSubFlow := q.row.perSubFlow
+	if t.yields && q.shared {
+		perSubFlow = q.row.yielding
+	}
+	return within(q.row.perFlow, t.flowQueue.taken, t.seats) && within(perSubFlow, t.subFlowQueue.taken, t.seats)
+}
+
+// within is true when more fits beside what is taken. What is larger than the bound fits alone.
+func within(bound, taken, more int) bool { return bound == 0 || taken == 0 || taken+more <= bound }
+
+func (q *queue) start(t *entry) {
+	q.taken += t.seats
+	t.flowQueue.taken += t.seats
+	t.subFlowQueue.taken += t.seats
+	t.granted = true
+}
+
+// dispatch gives seats to whoever is next. One that needs more than are free has to wait for them, and so do all
+// others: otherwise it would wait for ever.
+func (q *queue) dispatch() {
+	for {
+		g, m := q.next()
+		if m == nil || !within(q.row.seats, q.taken, m.waiting[0].seats) {
+			return
+		}
+		t := m.waiting[0]
+		q.unwait(t)
+		q.start(t)
+		if len(m.waiting) > 0 { // behind the others
+			g.pending = append(drop(g.pending, m), m)
+		}
+		if len(g.pending) > 0 {
+			q.pending = append(drop(q.pending, g), g)
+		}
+		close(t.begin)
+	}
+}
+
+// next returns the flow and the sub-flow whose turn it is, nil when nobody may have more.
+func (q *queue) next() (*flowQueue, *subFlowQueue) {
+	var flowQueue *flowQueue
+	var subFlowQueue *subFlowQueue
+	for _, g := range q.pending {
+		if flowQueue != nil && g.taken >= flowQueue.taken {
+			continue
+		}
+		if m := q.nextOf(g); m != nil {
+			flowQueue, subFlowQueue = g, m
+		}
+		if flowQueue != nil && flowQueue.taken == 0 { // nobody has less
+			break
+		}
+	}
+	return flowQueue, subFlowQueue
+}
+
+func (q *queue) nextOf(g *flowQueue) *subFlowQueue {
+	var next *subFlowQueue
+	for _, m := range g.pending {
+		if (next == nil || m.taken < next.taken) && q.mayHave(m.waiting[0]) {
+			next = m
+		}
+		if next != nil && next.taken == 0 {
+			break
+		}
+	}
+	return next
+}
+
+// unwait takes t out of those that wait.
+func (q *queue) unwait(t *entry) {
+	q.waiting--
+	t.subFlowQueue.waiting = drop(t.subFlowQueue.waiting, t)
+	if len(t.subFlowQueue.waiting) == 0 {
+		t.flowQueue.pending = drop(t.flowQueue.pending, t.subFlowQueue)
+	}
+	if len(t.flowQueue.pending) == 0 {
+		q.pending = drop(q.pending, t.flowQueue)
+	}
+}
+
+func drop[T comparable](all []T, one T) []T {
+	if i := slices.Index(all, one); i >= 0 {
+		return slices.Delete(all, i, i+1)
+	}
+	return all
+}
+
+// leave gives the seats back, or the permit in the queue. A second call does nothing.
+func (t *entry) release() {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.remove(t)
+}
+
+func (q *queue) remove(t *entry) {
+	if t.done {
+		return
+	}
+	t.done = true
+	if t.granted {
+		q.taken -= t.seats
+		t.flowQueue.taken -= t.seats
+		t.subFlowQueue.taken -= t.seats
+	} else {
+		q.unwait(t)
+	}
+	q.queued--
+	if t.subFlowQueue.queued--; t.subFlowQueue.queued == 0 {
+		delete(t.flowQueue.members, t.subFlowQueue.key)
+	}
+	if len(t.flowQueue.members) == 0 {
+		delete(q.flows, t.flowQueue.flow)
+	}
+	q.dispatch()
+}

@@ -1,0 +1,256 @@
+package listener
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+)
+
+const (
+	// patience is how long an unauthenticated client may take for its part before its connection may go for another one,
+	// helloPatience the same until its handshake is over: a machine that opens thousands at once needs seconds for each.
+	patience      = time.Second
+	helloPatience = 3 * time.Second
+	// roomPause is the time between two looks for room, and roomPatience how long an unauthenticated client waits for it
+	// at most.
+	evictionPause   = 5 * time.Millisecond
+	evictionTimeout = 5 * time.Second
+	// largeStranger: the requests of no honest unauthenticated client hold one part of so many of what all unauthenticated
+	// clients may have.
+	largeUnauthenticated = 64
+)
+
+// Edge knows all connections of one port.
+type Port struct {
+	flow    *flowcontrol.Controller
+	evicted atomic.Int64
+
+	mu              sync.Mutex
+	open            map[string]*Conn      // by the client's address and port
+	addresses       map[string]*list.List // of *Conn without a user, the oldest first, by their address
+	noCandidate     time.Time             // when a evictionCandidate was looked for in vain
+	unauthenticated atomic.Int64
+}
+
+// New returns an edge without connections. Connections of more than one edge may share an admission.
+func New(a *flowcontrol.Controller) *Port {
+	return &Port{flow: a, open: map[string]*Conn{}, addresses: map[string]*list.List{}}
+}
+
+// Listen returns a listener of which every connection counts.
+func (p *Port) Listen(l net.Listener) net.Listener { return listener{l, p} }
+
+type listener struct {
+	net.Listener
+	port *Port
+}
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.port.admit(conn), nil
+}
+
+// admit waits until there is room for the connection.
+func (p *Port) admit(conn net.Conn) *Conn {
+	c := &Conn{
+		Conn: conn, port: p, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now(),
+		known: make(chan struct{}),
+	}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	boundSendQueue(conn)
+	c.forgiven = c.accepted
+	c.progress.Store(c.accepted.UnixNano())
+	// Those that have just come leave three eighths to those that go on. While there is no room, others wait in the
+	// kernel, where they cost us nothing.
+	first := flowcontrol.Cost{Resource: flowcontrol.Connection, Bytes: flowcontrol.AcceptedBytes, Leaves: 3}
+	for c.base == nil {
+		_ = p.withEviction(c, evictionTimeout, func() (err error) {
+			c.base, err = p.flow.Enqueue(c.Flow(), first)
+			return err
+		})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open[conn.RemoteAddr().String()] = c
+	from := p.addresses[c.address]
+	if from == nil {
+		from = list.New()
+		p.addresses[c.address] = from
+	}
+	c.element = from.PushBack(c)
+	p.unauthenticated.Add(1)
+	return c
+}
+
+// known is called when the user of a connection is known.
+func (p *Port) known(c *Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.authenticated(c)
+}
+
+func (p *Port) forget(c *Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if key := c.RemoteAddr().String(); p.open[key] == c {
+		delete(p.open, key)
+	}
+	p.authenticated(c)
+}
+
+func (p *Port) authenticated(c *Conn) {
+	if c.element == nil {
+		return
+	}
+	from := p.addresses[c.address]
+	from.Remove(c.element)
+	c.element = nil
+	if from.Len() == 0 {
+		delete(p.addresses, c.address)
+	}
+	p.unauthenticated.Add(-1)
+}
+
+// makeRoom calls take, and as long as that says that unauthenticated clients have no room, and c is one, closes a
+// connection of another one and calls it again. When none can go, as many honest clients come at once and wait for us,
+// it waits for at most wait: their users are known soon.
+func (p *Port) withEviction(c *Conn, wait time.Duration, take func() error) error {
+	for began := time.Now(); ; {
+		err := take()
+		full, ok := errors.AsType[*flowcontrol.Full](err)
+		if !ok || !c.Flow().Unauthenticated() {
+			return err
+		}
+		switch evictionCandidate := p.evictionCandidate(full); {
+		case evictionCandidate != nil:
+			p.evicted.Add(1)
+			evictionCandidate.Abort()
+		case time.Since(began) >= wait || c.ctx.Err() != nil:
+			return err
+		default:
+			time.Sleep(max(evictionPause, time.Since(began)/8)) // hundreds may wait
+		}
+	}
+}
+
+// evictionCandidate returns the connection that has to go first for what is full. It is the one whose requests hold
+// most, if that is more than any honest unauthenticated client's do. Otherwise it is the one with the largest head that
+// is not complete, and then the oldest of the address with most connections; of these, a connection that waits for us
+// is left alone. So is one for which we did something a moment ago, or whose head began then. The result is nil when
+// there is no other, or when its end would free nothing of what is full.
+func (p *Port) evictionCandidate(full *flowcontrol.Full) *Conn {
+	if full.Own && full.Resource != flowcontrol.Input {
+		return nil
+	}
+	requests := p.flow.Memory().MostUnauthenticated / largeUnauthenticated
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if now.Sub(p.noCandidate) < evictionPause { // hundreds may look
+		return nil
+	}
+	var holder, largest, oldest *Conn
+	since, helloSince := now.Add(-patience).UnixNano(), now.Add(-helloPatience).UnixNano()
+	input, most := int64(inputFree), 0
+	for _, from := range p.addresses {
+		var first *Conn
+		for permit := from.Front(); permit != nil; permit = permit.Next() {
+			c := permit.Value.(*Conn) //nolint:forcetypeassert // nothing else is in a list
+			if held := c.requests.Load(); held > requests {
+				holder, requests = c, held
+			}
+			if granted := c.unfinished.Load(); granted != 0 && granted < since && c.input.Load() > input {
+				largest, input = c, c.input.Load()
+			}
+			if first != nil || c.awaited.Load() > 0 {
+				continue
+			}
+			if progress := c.progress.Load(); progress < helloSince || progress < since && c.shook.Load() {
+				first = c
+			}
+		}
+		many := from.Len()
+		if first != nil && (oldest == nil || many > most || many == most && first.accepted.Before(oldest.accepted)) {
+			oldest, most = first, many
+		}
+	}
+	switch {
+	case full.Own:
+		oldest = largest
+	case holder != nil:
+		return holder
+	case largest != nil:
+		return largest
+	}
+	if oldest == nil {
+		p.noCandidate = now
+	}
+	return oldest
+}
+
+// Admission returns what decides how much clients may hold and cause.
+func (p *Port) FlowControl() *flowcontrol.Controller { return p.flow }
+
+// Unauthenticated clients returns how many connections have no user.
+func (p *Port) Unauthenticated() int { return int(p.unauthenticated.Load()) }
+
+// Open returns how many connections there are.
+func (p *Port) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.open)
+}
+
+// Evicted returns how many were closed to make room for others.
+func (p *Port) Evicted() int64 { return p.evicted.Load() }
+
+// Of returns the connection on which a request came, nil when it came over none of the edge's, or that is closed.
+func (p *Port) Of(req *http.Request) *Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open[req.RemoteAddr]
+}
+
+// Below returns the connection below TLS, nil when it is none of an edge's.
+func Below(conn net.Conn) *Conn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	one, _ := conn.(*Conn)
+	return one
+}
+
+// hostOf returns the address to which a client counts, without its port.
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return Network(host)
+}
+
+// Network returns the network to which an address counts. One machine has many addresses of IPv6: those of its network
+// (/64) are one. What is no address counts as "unknown".
+func Network(address string) string {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return "unknown"
+	}
+	if ip = ip.Unmap().WithZone(""); ip.Is6() {
+		return netip.PrefixFrom(ip, 64).Masked().String()
+	}
+	return ip.String()
+}
