@@ -291,8 +291,8 @@ func inService(st *plan.Snapshot) []certs.Name {
 		add("the certificate in service covers it", serving.IPAddresses...)
 	}
 	for _, revision := range st.Issuer.Status.Revisions {
-		if revision.Retired != nil {
-			continue
+		if revision.Retired != nil || revision.Until != nil && revision.LastUsed == nil {
+			continue // it has no clients
 		}
 		for _, name := range revision.Names {
 			// An address inside the cluster that no client is known to have used: a public CA would refuse the request.

@@ -348,3 +348,20 @@ func TestManifestHasNoUnusedPrivateAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestManifestHasNamesOfUsedRevisions leaves out the names of a past revision that no client has used.
+func TestManifestHasNamesOfUsedRevisions(t *testing.T) {
+	t.Parallel()
+	at := &metav1.Time{Time: time.Now()}
+	w := iptlstest.New(t)
+	w.Cluster.Issuer.Status.Strategies = nil
+	w.Cluster.Issuer.Status.Revisions = []configv1alpha1.RevisionStatus{
+		{ID: "a", Names: []string{"unused.example.com"}, Until: at},
+		{ID: "b", Names: []string{"used.example.com"}, Until: at, LastUsed: at},
+	}
+	r := run(t, w, func(o *Options) { o.Issuer, o.ExternalEndpoint = "Issuer/acme", "proxy.example.com" })
+	r.Check(t, 0, "Added used.example.com")
+	if strings.Contains(r.Out.String(), "unused.example.com") {
+		t.Error(r.Out.String())
+	}
+}
