@@ -228,7 +228,10 @@ func (a *scriptAgent) remember(issuer *configv1alpha1.CredentialIssuer, told ser
 	if a.day.IsZero() {
 		return nil
 	}
-	a.history = a.history.Append(told, a.day, serving.DefaultMemory)
+	var err error
+	if a.history, err = a.history.Append(told, a.day, serving.DefaultMemory); err != nil {
+		return err
+	}
 	a.day = a.day.Add(24 * time.Hour)
 	issuer.Status.Objects.RevisionsConfigMap = "pinniped-concierge-revisions"
 	return a.server.Put(map[string]any{
