@@ -194,7 +194,7 @@ func newAttack(t *testing.T) *attack {
 		_, err := admin.CoreV1().Secrets(agentNamespace).Create(t.Context(), tokenSecret("refused", "default"),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
-			return fmt.Errorf("an administrator who makes a token Secret in the agent's namespace gets %v", err)
+			return fmt.Errorf("an administrator may make a token Secret in the agent's namespace: %w", err)
 		}
 		return nil
 	})

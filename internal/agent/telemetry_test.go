@@ -162,7 +162,7 @@ func TestMetricsOfTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	certificate := tlsCertificate(t, pair)
-	a.holder.Serve(&serving.ServingCertificate{Certificate: certificate, Source: serving.SourceExternal})
+	a.holder.Serve(&serving.Certificate{Certificate: certificate, Source: serving.SourceExternal})
 	a.holder.Note(serving.Evaluation{Refusal: &serving.Refusal{Finding: certs.Finding{Code: certs.KeyMismatch}}})
 	a.leader.held = func() bool { return true }
 	a.leader.begin(t.Context())

@@ -81,7 +81,7 @@ func (f File) LockOperation(ctx context.Context, name string) (unlock func(), er
 }
 
 func (f File) lock(ctx context.Context, path string) (unlock func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
+	if err = os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the %s: %w", f.Kind, err)
 	}
 	lock := flock.New(path, flock.SetPermissions(0o600))

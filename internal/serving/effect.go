@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Serving is what clients meet at the endpoint. The zero value is that this is not known: then everybody is taken to
+// Served is what clients meet at the endpoint. The zero value is that this is not known: then everybody is taken to
 // work.
 type Served struct {
 	// Chain is the certificate with its intermediates.
@@ -72,14 +72,14 @@ func (e Evidence) gone(s *Revision, at time.Time) bool {
 type Outcome struct {
 	Client
 	Before, After certs.Code
-	// Weight is for how long the State was advertised.
+	// Weight is how long the Revision was published.
 	Weight time.Duration
 }
 
-// Lost says whether the client works before the change and not after it.
+// Broken says whether the client verifies before the change and not after it.
 func (o *Outcome) Broken() bool { return o.Before == "" && o.After != "" }
 
-// Gained says whether the client works after the change and not before it.
+// Fixed says whether the client verifies after the change and not before it.
 func (o *Outcome) Fixed() bool { return o.Before != "" && o.After == "" }
 
 // SwitchedOff is why nobody works while the proxy is switched off.
@@ -144,7 +144,7 @@ func (s *Revision) amongst(now, next []*x509.Certificate, h History) []byte {
 	return bundle
 }
 
-// Clients returns the kinds of client with this State: those that use its endpoint, and those that reach the proxy by
+// Clients returns the kinds of client with this Revision: those that use its endpoint, and those that reach the proxy by
 // another name that the certificate covered. Under a wildcard, those names count that clients used.
 func (s *Revision) Clients() []Client {
 	host := s.Host()

@@ -39,7 +39,7 @@ func Sentence(f certs.Finding) string {
 // Evaluation is the result of checking an external certificate: a Certificate that may be served, perhaps with
 // warnings, or a Refusal.
 type Evaluation struct {
-	Certificate *ServingCertificate
+	Certificate *Certificate
 	Warnings    []certs.Finding
 	Refusal     *Refusal
 	Further     []certs.Finding // what would refuse it besides Refusal
@@ -53,7 +53,7 @@ type Evaluation struct {
 
 // Unless refuses a certificate that would be served only for want of a better one, if instead is better: it is valid
 // now, and covers every name that clients use. instead may be nil.
-func (e Evaluation) Unless(instead *ServingCertificate, now time.Time) Evaluation {
+func (e Evaluation) Unless(instead *Certificate, now time.Time) Evaluation {
 	if e.Certificate == nil || len(e.tolerated) == 0 || instead == nil || !instead.serves(e.wanted, now) {
 		return e
 	}
@@ -75,7 +75,7 @@ func (e Evaluation) Unless(instead *ServingCertificate, now time.Time) Evaluatio
 const hintWarn = "to serve it all the same, set spec.impersonationProxy.tls.verification to Warn"
 
 // serves reports whether clients that use these names accept the certificate, as far as its names and dates go.
-func (m *ServingCertificate) serves(wanted []certs.Name, now time.Time) bool {
+func (m *Certificate) serves(wanted []certs.Name, now time.Time) bool {
 	leaf := m.Certificate.Leaf
 	if now.Before(leaf.NotBefore) || !now.Before(leaf.NotAfter) {
 		return false
@@ -145,7 +145,7 @@ func External(in ExternalInput) Evaluation {
 	if err != nil {
 		return refuse(certs.NewFinding(certs.KeyMismatch, err.Error()))
 	}
-	evaluation.Certificate = &ServingCertificate{
+	evaluation.Certificate = &Certificate{
 		Certificate: certificate, Source: SourceExternal, Secret: in.Name, Bundle: published(bundle), Delegated: in.Delegated,
 	}
 	return evaluation

@@ -336,7 +336,7 @@ func TestHolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if before := holder.Serve(&ServingCertificate{Certificate: certificate}); before != nil {
+	if before := holder.Serve(&Certificate{Certificate: certificate}); before != nil {
 		t.Errorf("before the first: %v", before)
 	}
 	got, err := holder.GetCertificate(nil)
@@ -350,16 +350,16 @@ func TestHolder(t *testing.T) {
 	shared := types.NamespacedName{Namespace: "shared", Name: "wildcard"}
 	for _, test := range []struct {
 		name   string
-		served ServingCertificate
+		served Certificate
 		want   bool
 	}{
-		{"revokes a delegated one", ServingCertificate{Secret: shared, Delegated: true}, true},
+		{"revokes a delegated one", Certificate{Secret: shared, Delegated: true}, true},
 		{
 			"leaves one of another Secret",
-			ServingCertificate{Secret: types.NamespacedName{Namespace: "shared", Name: "other"}, Delegated: true},
+			Certificate{Secret: types.NamespacedName{Namespace: "shared", Name: "other"}, Delegated: true},
 			false,
 		},
-		{"leaves what is our own", ServingCertificate{Secret: shared}, false},
+		{"leaves what is our own", Certificate{Secret: shared}, false},
 	} {
 		holder.Serve(&test.served)
 		if got := holder.Revoke(shared); got != test.want || (holder.Current() == nil) != test.want {

@@ -46,8 +46,8 @@ func GeneratedServing(names certs.SANs) issuedcert.Policy {
 }
 
 // FromGenerated returns the generated certificate of the Secret called name for serving.
-func FromGenerated(state *issuedcert.State, name types.NamespacedName) *ServingCertificate {
-	return &ServingCertificate{
+func FromGenerated(state *issuedcert.State, name types.NamespacedName) *Certificate {
+	return &Certificate{
 		Certificate: *state.Certificate,
 		Source:      SourceGenerated,
 		Secret:      name,
@@ -58,7 +58,7 @@ func FromGenerated(state *issuedcert.State, name types.NamespacedName) *ServingC
 // StillGenerated returns the certificate in secret if caSecret holds the generated CA that issued it, whatever its
 // names and dates are; else nil. It stays in service while the external certificate that is to replace it is
 // refused.
-func StillGenerated(secret, caSecret *corev1.Secret) *ServingCertificate {
+func StillGenerated(secret, caSecret *corev1.Secret) *Certificate {
 	now := time.Time{} // nothing here depends on the time
 	ca := issuedcert.Inspect(GeneratedCA(), caSecret, now).CA
 	state := issuedcert.InspectUnder(ca, GeneratedServing(certs.SANs{}), secret, now)

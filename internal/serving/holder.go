@@ -20,8 +20,8 @@ const (
 	SourceExternal  Source = "external"
 )
 
-// ServingCertificate is a certificate for serving, with everything that is advertised about it. It is immutable.
-type ServingCertificate struct {
+// Certificate is a certificate for serving, with everything that is advertised about it. It is immutable.
+type Certificate struct {
 	Certificate tls.Certificate // with its Leaf
 	Source      Source
 	Secret      types.NamespacedName
@@ -34,10 +34,10 @@ type ServingCertificate struct {
 }
 
 // SHA256 returns the fingerprint of the leaf, in the form in which `pinniped ip-tls` prints it.
-func (m *ServingCertificate) SHA256() string { return certs.Fingerprint(m.Certificate.Leaf.Raw) }
+func (m *Certificate) SHA256() string { return certs.Fingerprint(m.Certificate.Leaf.Raw) }
 
 // Chain returns the leaf, and the intermediates that are served with it.
-func (m *ServingCertificate) Chain() []*x509.Certificate {
+func (m *Certificate) Chain() []*x509.Certificate {
 	chain := []*x509.Certificate{m.Certificate.Leaf}
 	for _, der := range m.Certificate.Certificate[1:] {
 		if intermediate, err := x509.ParseCertificate(der); err == nil {
@@ -52,13 +52,13 @@ var ErrNoCertificate = errors.New("there is no serving certificate yet")
 
 // Holder holds the certificate that is being served. The zero value holds none; it is safe for concurrent use.
 type Holder struct {
-	current    atomic.Pointer[ServingCertificate]
+	current    atomic.Pointer[Certificate]
 	evaluation atomic.Pointer[Evaluation]
 }
 
 // Serve puts m into service: connections made from now on get it, those that exist go on. It returns what was served
 // before, or nil.
-func (h *Holder) Serve(m *ServingCertificate) (before *ServingCertificate) { return h.current.Swap(m) }
+func (h *Holder) Serve(m *Certificate) (before *Certificate) { return h.current.Swap(m) }
 
 // Withdraw takes the certificate out of service, and forgets what was noted.
 func (h *Holder) Withdraw() {
@@ -93,7 +93,7 @@ func (h *Holder) Revoke(secret types.NamespacedName) bool {
 }
 
 // Current returns what is being served, or nil.
-func (h *Holder) Current() *ServingCertificate { return h.current.Load() }
+func (h *Holder) Current() *Certificate { return h.current.Load() }
 
 // GetCertificate is for tls.Config. It returns ErrNoCertificate while nothing is in service.
 func (h *Holder) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {

@@ -87,7 +87,7 @@ func (c *Client) Who() string {
 	return text
 }
 
-// When says in which time kubeconfigs with the State were made; it is empty where that is not known.
+// When says in which time kubeconfigs with the Revision were made; it is empty where that is not known.
 func (s *Revision) When() string {
 	switch {
 	case s.Since.IsZero() && s.Until.IsZero():
@@ -136,7 +136,7 @@ func (o *Outcome) Why() string {
 	return "are refused"
 }
 
-// Sentences tells who is lost and why: one sentence for each State or file, as far as they differ.
+// Sentences tells who is lost and why: one sentence for each Revision or file, as far as they differ.
 func (j Judgement) Sentences() []string {
 	var all []string
 	seen := map[string]bool{}

@@ -20,12 +20,12 @@ const lastGoodNameKey = "secret-name"
 // KeepsLastGood says whether m is to be kept for replicas that start while its Secret is bad: a certificate that an
 // admin brought into the agent's own namespace. A generated one has a Secret anyway, and the key of a delegated one
 // is not ours to copy.
-func KeepsLastGood(m *ServingCertificate) bool {
+func KeepsLastGood(m *Certificate) bool {
 	return m != nil && m.Source == SourceExternal && !m.Delegated
 }
 
 // LastGoodData returns the content of the Secret that keeps m: see KeepsLastGood.
-func LastGoodData(m *ServingCertificate) (map[string][]byte, error) {
+func LastGoodData(m *Certificate) (map[string][]byte, error) {
 	key, err := x509.MarshalPKCS8PrivateKey(m.Certificate.PrivateKey)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the private key of the last good certificate: %w", err)
@@ -53,7 +53,7 @@ func LastGoodData(m *ServingCertificate) (map[string][]byte, error) {
 // LastGood returns the certificate that a Secret keeps, under the name of the Secret that it came from, or an error
 // when there is none in it. It was judged when it was put into service; what has become wrong with it since, such
 // as its age, is no reason to serve nothing.
-func LastGood(secret *corev1.Secret) (*ServingCertificate, error) {
+func LastGood(secret *corev1.Secret) (*Certificate, error) {
 	if !IsLastGood(secret) {
 		return nil, fmt.Errorf("there is no last good certificate in Secret %q", secret.Namespace+"/"+secret.Name)
 	}
@@ -61,7 +61,7 @@ func LastGood(secret *corev1.Secret) (*ServingCertificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ServingCertificate{
+	return &Certificate{
 		Certificate: certificate, Source: SourceExternal, Bundle: secret.Data[CACertKey],
 		Own:    secret.Data[lastGoodOwnKey],
 		Secret: types.NamespacedName{Namespace: secret.Namespace, Name: string(secret.Data[lastGoodNameKey])},

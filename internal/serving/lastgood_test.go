@@ -26,7 +26,7 @@ func TestLastGood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := &ServingCertificate{
+	served := &Certificate{
 		Certificate: certificate,
 		Source:      SourceExternal,
 		Secret:      types.NamespacedName{Namespace: "ns", Name: "theirs"},
@@ -57,12 +57,12 @@ func TestLastGood(t *testing.T) {
 	}
 
 	for name, test := range map[string]struct {
-		m    *ServingCertificate
+		m    *Certificate
 		want bool
 	}{
 		"an external one":    {served, true},
-		"a delegated one":    {&ServingCertificate{Source: SourceExternal, Delegated: true}, false},
-		"a generated one":    {&ServingCertificate{Source: SourceGenerated}, false},
+		"a delegated one":    {&Certificate{Source: SourceExternal, Delegated: true}, false},
+		"a generated one":    {&Certificate{Source: SourceGenerated}, false},
 		"nothing in service": {nil, false},
 	} {
 		if got := KeepsLastGood(test.m); got != test.want {

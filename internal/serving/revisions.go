@@ -74,14 +74,14 @@ type Published struct {
 	Names []string
 }
 
-// History is what clients were told, the latest State last.
+// History is what clients were told, the latest Revision last.
 type History struct {
 	Revisions []Revision
 	// Chain is the certificate that is or was last in service, leaf first. It is empty when it is not known.
 	Chain []*x509.Certificate
 }
 
-// Ended says whether nobody is to be expected any more who has the State. One that was advertised again since it was
+// Ended says whether nobody is to be expected any more who has the Revision. One that was advertised again since it was
 // retired, perhaps in the same second, has not ended.
 func (s *Revision) Ended() bool {
 	return !s.Until.IsZero() && !s.Until.After(s.Retired) && s.Opened.Before(s.Retired)
@@ -96,7 +96,7 @@ func (s *Revision) For(now time.Time) time.Duration {
 	return s.Before + max(until.Sub(s.Opened), 0)
 }
 
-// Host is the name under which clients with the State verify the proxy; empty when the endpoint is no URL.
+// Host is the name under which clients with the Revision verify the proxy; empty when the endpoint is no URL.
 func (s *Revision) Host() string {
 	at, err := url.Parse(s.Endpoint)
 	if err != nil {
@@ -326,7 +326,7 @@ func assumed(since time.Time) time.Time {
 	return since
 }
 
-// Current returns the State that is advertised now, or nil.
+// Current returns the Revision that is advertised now, or nil.
 func (h History) Current() *Revision {
 	for i := range h.Revisions {
 		if h.Revisions[i].Until.IsZero() {
@@ -336,7 +336,7 @@ func (h History) Current() *Revision {
 	return nil
 }
 
-// Find returns the State with an ID, or with the only ID that begins like that; nil when there is none or more than one.
+// Find returns the Revision with an ID, or with the only ID that begins like that; nil when there is none or more than one.
 func (h History) Find(id string) *Revision {
 	var found *Revision
 	for i := range h.Revisions {
@@ -407,7 +407,7 @@ func canonical(names []string) []string {
 }
 
 // The keys of the ConfigMap in which a History is kept. The agent writes the first. An administrator's retirement of a
-// State is a key of its own, the prefix and the ID of the State, with the time of the retirement (RFC 3339), so that two
+// State is a key of its own, the prefix and the ID of the Revision, with the time of the retirement (RFC 3339), so that two
 // writers never overwrite each other.
 const (
 	RevisionsKey  = "revisions.json"

@@ -20,7 +20,7 @@ const overlapMargin = 24 * time.Hour
 
 // Waiting is a renewed certificate that is not served yet.
 type Waiting struct {
-	Certificate *ServingCertificate
+	Certificate *Certificate
 	Until       time.Time // then it is served in any case
 	Broken      Judgement // who would refuse it
 }
@@ -29,7 +29,7 @@ type Waiting struct {
 type Renewal struct {
 	// InService is what clients get now; on a replica that has just started, what they get from the others. nil is
 	// nothing.
-	InService *ServingCertificate
+	InService *Certificate
 	// History is what clients were told, and Endpoint the URL that they are told now; "" is none.
 	History  History
 	Endpoint string
@@ -40,7 +40,7 @@ type Renewal struct {
 
 // Replaces says whether the certificate of e is another one than that in service, and may have to wait: one in the same
 // Secret, and with DualTrust any other.
-func (e Evaluation) Replaces(inService *ServingCertificate, spec configv1alpha1.ImpersonationProxyTLSSpec) bool {
+func (e Evaluation) Replaces(inService *Certificate, spec configv1alpha1.ImpersonationProxyTLSSpec) bool {
 	return inService != nil && e.Certificate != nil && inService.SHA256() != e.Certificate.SHA256() &&
 		(spec.CATransition == configv1alpha1.CATransitionDualTrust ||
 			inService.Source == SourceExternal && inService.Secret == e.Certificate.Secret)
@@ -88,7 +88,7 @@ func (e Evaluation) Overlap(in Renewal) Evaluation {
 }
 
 // together returns the certificate as it is served while next waits: with a CA bundle for both.
-func (m *ServingCertificate) together(next *ServingCertificate) *ServingCertificate {
+func (m *Certificate) together(next *Certificate) *Certificate {
 	during, own := *m, m.Bundle
 	if m.Own != nil {
 		own = m.Own
@@ -104,7 +104,7 @@ func (m *ServingCertificate) together(next *ServingCertificate) *ServingCertific
 
 // overlapEnds returns until when clients that trust its CA bundle accept the certificate, less a margin for what is
 // late. It is the zero time if they do not accept it now.
-func (m *ServingCertificate) overlapEnds(now time.Time) time.Time {
+func (m *Certificate) overlapEnds(now time.Time) time.Time {
 	chain := m.Chain()
 	leaf, end := chain[0], chain[0].NotAfter
 	if now.Before(leaf.NotBefore) {
@@ -138,7 +138,7 @@ func (m *ServingCertificate) overlapEnds(now time.Time) time.Time {
 }
 
 // covers says whether the certificate covers each of the names that clients use, as far as next does.
-func (m *ServingCertificate) covers(next *ServingCertificate, wanted []certs.Name) bool {
+func (m *Certificate) covers(next *Certificate, wanted []certs.Name) bool {
 	return !slices.ContainsFunc(wanted, func(name certs.Name) bool {
 		return !name.Advisory && m.Certificate.Leaf.VerifyHostname(name.Value) != nil &&
 			next.Certificate.Leaf.VerifyHostname(name.Value) == nil
@@ -148,7 +148,7 @@ func (m *ServingCertificate) covers(next *ServingCertificate, wanted []certs.Nam
 // maxSentences is how many kinds of clients a message names.
 const maxSentences = 3
 
-// Lost says who is lost by a change and why, in one line.
+// Summarize says in one line which clients a change breaks, and why.
 func Summarize(j Judgement) string {
 	sentences := j.Sentences()
 	if more := len(sentences) - maxSentences; more > 0 {

@@ -26,7 +26,7 @@ type replica struct {
 	spec    configv1alpha1.ImpersonationProxyTLSSpec
 	serve   string
 	secret  *corev1.Secret
-	service *ServingCertificate
+	service *Certificate
 	history History
 	forgets bool // history cannot be kept
 	waiting *Waiting

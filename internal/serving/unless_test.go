@@ -26,7 +26,7 @@ func sansOf(t *testing.T, names ...string) certs.SANs {
 }
 
 // served returns a certificate that could be served instead, issued at.
-func served(t *testing.T, names certs.SANs, at time.Time) *ServingCertificate {
+func served(t *testing.T, names certs.SANs, at time.Time) *Certificate {
 	t.Helper()
 	ca, err := certs.NewCA("test CA", noon.Add(-100*day), 3650*day)
 	if err != nil {
@@ -40,7 +40,7 @@ func served(t *testing.T, names certs.SANs, at time.Time) *ServingCertificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &ServingCertificate{Certificate: certificate, Source: SourceGenerated}
+	return &Certificate{Certificate: certificate, Source: SourceGenerated}
 }
 
 // TestUnless judges a certificate for proxy.example.com, where clients use another name, in the light of what could be
@@ -65,7 +65,7 @@ func TestUnless(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			var instead *ServingCertificate
+			var instead *Certificate
 			if test.instead != nil {
 				instead = served(t, sansOf(t, test.instead...), noon.Add(test.issued))
 			}

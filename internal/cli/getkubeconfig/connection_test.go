@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/internal/handover"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -147,6 +149,10 @@ func TestWaitsForAnEndpoint(t *testing.T) {
 	}
 	if got := tries.Load(); got < 4 {
 		t.Errorf("want at least 4 tries, got %d", got)
+	}
+	// The agent counts the kubeconfig as a client from here on.
+	if !slices.ContainsFunc(server.Requests(), func(r discoverytest.Request) bool { return r.Path == handover.Path }) {
+		t.Errorf("want the trust bundle fetched, got %v", server.Requests())
 	}
 }
 

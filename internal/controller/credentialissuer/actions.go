@@ -140,11 +140,11 @@ func (a loadSigner) do(ctx context.Context, r *Reconciler) error {
 // serve puts a certificate into service.
 type serve struct {
 	at          step
-	certificate *serving.ServingCertificate
+	certificate *serving.Certificate
 	keptIn      string // the Secret that keeps the copy, if it is one
 
 	// instead is the delegated certificate that it replaces because its permission is gone, or nil. cause says why.
-	instead *serving.ServingCertificate
+	instead *serving.Certificate
 	cause   *serving.Refusal
 }
 

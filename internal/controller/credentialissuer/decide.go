@@ -24,7 +24,7 @@ type decision struct {
 	at         endpoint // where clients reach the proxy, unless addressErr is set
 	addressErr error
 	// replaces is the delegated certificate that the actions take out of service, or nil.
-	replaces *serving.ServingCertificate
+	replaces *serving.Certificate
 }
 
 func (d *decision) add(actions ...action) { d.actions = append(d.actions, actions...) }
@@ -135,7 +135,7 @@ func (s *seen) judge() {
 
 // renewed returns the certificate that a renewed one would replace, or nil: what is in service, and on a replica that has
 // just started what the others serve.
-func (s *seen) renewed() *serving.ServingCertificate {
+func (s *seen) renewed() *serving.Certificate {
 	if s.serving != nil {
 		return s.serving
 	}
@@ -157,7 +157,7 @@ func (s *seen) overlap(spec configv1alpha1.ImpersonationProxySpec) {
 }
 
 // lastGood returns the last good certificate, of which there is a copy, or nil.
-func (s *seen) lastGood() *serving.ServingCertificate {
+func (s *seen) lastGood() *serving.Certificate {
 	kept := s.secrets[s.names.LastGoodSecret]
 	if kept.secret == nil {
 		return nil
@@ -170,7 +170,7 @@ func (s *seen) lastGood() *serving.ServingCertificate {
 }
 
 // stillGenerated returns the generated certificate as it is, or nil.
-func (s *seen) stillGenerated() *serving.ServingCertificate {
+func (s *seen) stillGenerated() *serving.Certificate {
 	generated, ca := s.secrets[s.names.TLSSecret], s.secrets[s.names.CASecret]
 	if generated.secret == nil || ca.secret == nil {
 		return nil
@@ -183,7 +183,7 @@ func (s *seen) stillGenerated() *serving.ServingCertificate {
 func (s *seen) chooseCertificate(
 	spec configv1alpha1.ImpersonationProxySpec,
 	d *decision,
-) *serving.ServingCertificate {
+) *serving.Certificate {
 	if spec.TLS == nil {
 		if d.addressErr != nil {
 			return s.serving
@@ -208,7 +208,7 @@ func (s *seen) chooseCertificate(
 // needsFallback reports whether the generated certificate is to be served where a delegated one must not be: in
 // place of one whose permission is gone, and for one that is not permitted while only a generated one or none is
 // there to be served. Any other external certificate stays.
-func (s *seen) needsFallback(d *decision, inService *serving.ServingCertificate) bool {
+func (s *seen) needsFallback(d *decision, inService *serving.Certificate) bool {
 	if inService == nil || inService.Source == serving.SourceGenerated {
 		refusal := s.evaluation.Refusal
 		return refusal != nil && refusal.Finding.Code == certs.SecretNotPermitted
@@ -224,13 +224,13 @@ func (s *seen) needsFallback(d *decision, inService *serving.ServingCertificate)
 }
 
 // serveGenerated adds what puts a generated certificate for names into service. It returns what is then in service.
-func (s *seen) serveGenerated(d *decision, names certs.SANs) *serving.ServingCertificate {
+func (s *seen) serveGenerated(d *decision, names certs.SANs) *serving.Certificate {
 	ca := s.maintain(d, stepLoad, stepLoad, s.names.generatedCA(), s.inspectCA(), nil)
 	if ca == nil {
 		return s.serving
 	}
 	name := s.local(s.names.TLSSecret)
-	put := func(state *issuedcert.State, at step) *serving.ServingCertificate {
+	put := func(state *issuedcert.State, at step) *serving.Certificate {
 		certificate := serving.FromGenerated(state, name)
 		s.serve(d, at, serve{certificate: certificate, instead: d.replaces, cause: s.withdrawn})
 		return certificate
@@ -263,7 +263,7 @@ func (s *seen) serveGenerated(d *decision, names certs.SANs) *serving.ServingCer
 // serveLastGood adds what a replica does that has just started while the external certificate is refused: it serves
 // what the other replicas still serve. That is the last good certificate, else the generated one that it is to
 // replace.
-func (s *seen) serveLastGood(d *decision) *serving.ServingCertificate {
+func (s *seen) serveLastGood(d *decision) *serving.Certificate {
 	kept := s.secrets[s.names.LastGoodSecret]
 	d.fail(stepLoad, kept.err)
 	if kept.err != nil {
@@ -463,7 +463,7 @@ func (s *seen) keepGenerated(spec configv1alpha1.ImpersonationProxySpec, d *deci
 
 // keepLastGood lets the leader keep a copy of the external certificate in service, for replicas that start while
 // its Secret is bad. When something else is served, or nothing, the copy is removed.
-func (s *seen) keepLastGood(d *decision, inService *serving.ServingCertificate) {
+func (s *seen) keepLastGood(d *decision, inService *serving.Certificate) {
 	name := s.local(s.names.LastGoodSecret)
 	if !s.leads || inService != nil && inService.Secret == name {
 		return // also when an admin named that very Secret

@@ -24,7 +24,7 @@ var decideNoon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 // world is what the cases of TestDecide are made of.
 type world struct {
 	ca, leaf, signer    *issuedcert.State
-	generated, external *serving.ServingCertificate
+	generated, external *serving.Certificate
 }
 
 func newWorld(t *testing.T) world {
@@ -43,7 +43,7 @@ func newWorld(t *testing.T) world {
 	w.leaf = made(issuedcert.InspectUnder(w.ca.CA, serving.GeneratedServing(names), nil, decideNoon))
 	w.generated = serving.FromGenerated(w.leaf, types.NamespacedName{Namespace: "ns", Name: testNames.TLSSecret})
 	elsewhere := made(issuedcert.InspectUnder(w.signer.CA, serving.GeneratedServing(names), nil, decideNoon))
-	w.external = &serving.ServingCertificate{
+	w.external = &serving.Certificate{
 		Certificate: *elsewhere.Certificate, Source: serving.SourceExternal,
 		Secret: types.NamespacedName{Namespace: "ns", Name: "external"},
 	}
@@ -497,7 +497,7 @@ func TestStrategy(t *testing.T) {
 		see        func(s *seen)
 		serviceErr error
 		failed     map[step]error
-		serving    *serving.ServingCertificate
+		serving    *serving.Certificate
 		reason     configv1alpha1.StrategyReason
 		message    string
 		frontend   bool

@@ -69,7 +69,7 @@ func TestIsNew(t *testing.T) {
 		{"is so when nothing is there", seen{secrets: map[string]ownSecret{"signer": {}}}, true},
 		{"is not when a CA is left", seen{secrets: map[string]ownSecret{"ca": {secret: &corev1.Secret{}}}}, false},
 		{"is not when that is unknown", seen{secrets: map[string]ownSecret{"ca": {err: errors.New("no answer")}}}, false},
-		{"is not while something is served", seen{serving: &serving.ServingCertificate{}}, false},
+		{"is not while something is served", seen{serving: &serving.Certificate{}}, false},
 	} {
 		if got := test.seen.isNew(); got != test.want {
 			t.Errorf("it %s: got %v", test.name, got)

@@ -31,7 +31,7 @@ type seen struct {
 
 	// serving is the certificate in service, or nil. If its Secret is of another namespace, withdrawn says why it
 	// may not be used any more, and withdrawnErr why that is not known.
-	serving      *serving.ServingCertificate
+	serving      *serving.Certificate
 	withdrawn    *serving.Refusal
 	withdrawnErr error
 

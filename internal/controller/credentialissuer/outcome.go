@@ -17,8 +17,8 @@ type result struct {
 	failed     map[step]error // with which error a step ended
 	serviceErr error          // of the Service in front of the proxy
 
-	serving *serving.ServingCertificate // in service after all that, or nil
-	listens bool                        // whether the proxy does
+	serving *serving.Certificate // in service after all that, or nil
+	listens bool                 // whether the proxy does
 	// warnings are what an admin should know besides; nil is none.
 	warnings []*configv1alpha1.StrategyFinding
 }

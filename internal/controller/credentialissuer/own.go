@@ -62,7 +62,7 @@ func (r *Reconciler) local(name string) types.NamespacedName {
 }
 
 // sameCertificate reports whether serving b instead of a would change nothing for clients, and nothing in the status.
-func sameCertificate(a, b *serving.ServingCertificate) bool {
+func sameCertificate(a, b *serving.Certificate) bool {
 	if a == nil || b == nil {
 		return a == b
 	}

@@ -192,7 +192,7 @@ func startReplicaAt(
 	return startReplicaWith(t, cluster, namespace, name, leading, func(r *Reconciler) { r.Clock = now })
 }
 
-func verifies(certificate *serving.ServingCertificate, ca []byte, name string) error {
+func verifies(certificate *serving.Certificate, ca []byte, name string) error {
 	_, err := certificate.Certificate.Leaf.Verify(x509.VerifyOptions{Roots: pool(ca), DNSName: name})
 	return err
 }

@@ -20,9 +20,9 @@ import (
 type report struct {
 	issuer  *configv1alpha1.CredentialIssuer
 	proxy   configv1alpha1.CredentialIssuerStrategy
-	serving *serving.ServingCertificate // what clients get, or nil
-	waiting *serving.Waiting            // a renewed certificate that waits, or nil
-	history serving.History             // what clients were told, this included; writeReport sets it
+	serving *serving.Certificate // what clients get, or nil
+	waiting *serving.Waiting     // a renewed certificate that waits, or nil
+	history serving.History      // what clients were told, this included; writeReport sets it
 }
 
 // reporting is what the goroutine that writes reports has of its own (ADR 39). The API server may take long to accept a

@@ -36,7 +36,7 @@ func (s statusSchema) reduce(status configv1alpha1.CredentialIssuerStatus) confi
 			objects.RevisionsConfigMap = ""
 			status.Objects = &objects
 		}
-		status.Revisions, status.Transition = nil, nil
+		status.Revisions = nil
 	}
 	if s >= schemaTwoStrategies {
 		if status.Objects != nil {

@@ -38,7 +38,7 @@ func (r *Reconciler) publish(strategy configv1alpha1.CredentialIssuerStrategy) {
 }
 
 // served returns the certificate that clients of this replica get, or nil.
-func (r *Reconciler) served() *serving.ServingCertificate {
+func (r *Reconciler) served() *serving.Certificate {
 	if !r.Proxy.Serving() {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (r *Reconciler) served() *serving.ServingCertificate {
 // status says so far.
 func servedStatus(
 	have *configv1alpha1.ServingCertificateStatus,
-	inService *serving.ServingCertificate,
+	inService *serving.Certificate,
 	namespace string,
 	live []replicas.Report,
 	now metav1.Time,

@@ -39,8 +39,8 @@ func TestServedStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := func(namespace string, source serving.Source) *serving.ServingCertificate {
-		return &serving.ServingCertificate{
+	served := func(namespace string, source serving.Source) *serving.Certificate {
+		return &serving.Certificate{
 			Certificate: certificate,
 			Source:      source,
 			Secret:      types.NamespacedName{Namespace: namespace, Name: "s"},
@@ -71,7 +71,7 @@ func TestServedStatus(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		have *configv1alpha1.ServingCertificateStatus
-		of   *serving.ServingCertificate
+		of   *serving.Certificate
 		live []replicas.Report
 		want *configv1alpha1.ServingCertificateStatus
 	}{

@@ -63,7 +63,6 @@ const (
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.strategies[?(@.type == "ImpersonationProxy")].reason`
 // +kubebuilder:printcolumn:name="Endpoint",type=string,priority=1,JSONPath=`.status.strategies[?(@.type == "ImpersonationProxy")].frontend.impersonationProxyInfo.endpoint`
 // +kubebuilder:printcolumn:name="Expires",type=string,priority=1,JSONPath=`.status.servingCertificate.notAfter`
-// +kubebuilder:printcolumn:name="Transition",type=string,JSONPath=`.status.transition.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:subresource:status
 type CredentialIssuer struct {
@@ -266,13 +265,14 @@ type ImpersonationProxyTLSSpec struct {
 	// caTransition says how the certificate in service is replaced by one that clients in use do not verify: because it
 	// comes from a CA that they do not trust, or lacks a name that they use. "DualTrust" publishes the trust bundles of
 	// both and serves the old certificate until no used revision lacks the new CA, for activateAfter, or until the old
-	// certificate is about to end; then it serves the new one and publishes its trust bundle alone. "Immediate" serves the new one at once. If it is absent, a certificate that is renewed in the same Secret
-	// is DualTrust, and a changed spec takes effect at once.
+	// certificate is about to end; then it serves the new one and publishes its trust bundle alone. "Immediate" serves
+	// the new one at once. If it is absent, a certificate that is renewed in the same Secret is DualTrust, and a changed
+	// spec takes effect at once.
 	//
 	// +optional
 	CATransition CATransition `json:"caTransition,omitempty"`
 
-	// activateAfter bounds the phase Prepared: the new certificate is served once no revision that it breaks has been used
+	// activateAfter bounds the time in which both are published: the new certificate is served once no revision that it breaks has been used
 	// or published for this long. If it is absent, such revisions are waited for until the old certificate is about to end.
 	//
 	// +optional

@@ -92,60 +92,6 @@ type CredentialIssuerStatus struct {
 	// +listType=atomic
 	// +optional
 	Revisions []RevisionStatus `json:"revisions,omitempty"`
-
-	// transition is the transition to the certificate that the spec asks for. It is absent when there has been none.
-	//
-	// +optional
-	Transition *TransitionStatus `json:"transition,omitempty"`
-}
-
-// TransitionPhase is how far a transition is.
-// +kubebuilder:validation:Enum=Prepared;Active;Retired
-type TransitionPhase string
-
-// The phases.
-const (
-	// TransitionPrepared: both trust bundles are published, the old certificate is served.
-	TransitionPrepared TransitionPhase = "Prepared"
-	// TransitionActive: the new certificate is served, both trust bundles are still published.
-	TransitionActive TransitionPhase = "Active"
-	// TransitionRetired: the new trust bundle is published alone.
-	TransitionRetired TransitionPhase = "Retired"
-)
-
-// TransitionStatus describes a transition between two serving certificates.
-type TransitionStatus struct {
-	// phase is how far it is.
-	Phase TransitionPhase `json:"phase"`
-
-	// since is when the phase began.
-	Since metav1.Time `json:"since"`
-
-	// secretName names the Secret of the new certificate; it is absent for the generated one.
-	//
-	// +optional
-	SecretName string `json:"secretName,omitempty"`
-
-	// sha256 is the SHA-256 fingerprint of the new certificate.
-	//
-	// +optional
-	SHA256 string `json:"sha256,omitempty"`
-
-	// waitsFor are the IDs of the used revisions whose clients would not verify the new certificate.
-	//
-	// +listType=atomic
-	// +optional
-	WaitsFor []string `json:"waitsFor,omitempty"`
-
-	// activatesAt is when the new certificate is served at the latest, while the phase is Prepared.
-	//
-	// +optional
-	ActivatesAt *metav1.Time `json:"activatesAt,omitempty"`
-
-	// message says what it waits for.
-	//
-	// +optional
-	Message string `json:"message,omitempty"`
 }
 
 // RevisionStatus is what was published to clients for some time.
