@@ -43,8 +43,8 @@ func agentSchema() ([]byte, error) {
 // loosen makes a key and those below it optional.
 func loosen(schema *jsonschema.Schema, key string) {
 	schema.Required = nil
-	switch {
-	case key == "discovery.url", key == "labels":
+	switch key {
+	case "discovery.url", "labels":
 		schema.Type, schema.Types = "", []string{schema.Type, "null"}
 	}
 	for name, property := range schema.Properties {

@@ -106,8 +106,10 @@ func TestLoadConfigRefuses(t *testing.T) {
 		},
 		{"keys in another case", "appname: x\n", `line 1: unknown field "appname"`},
 		{"keys that stand there twice", "log: {}\nlog: {}\n", "line 2: mapping key \"log\" already defined at line 1"},
-		{"unknown fields of the spec", "credentialIssuerSpec:\n  impersonationProxy:\n    mod: auto\n",
-			`line 3: unknown field "credentialIssuerSpec.impersonationProxy.mod"`},
+		{
+			"unknown fields of the spec", "credentialIssuerSpec:\n  impersonationProxy:\n    mod: auto\n",
+			`line 3: unknown field "credentialIssuerSpec.impersonationProxy.mod"`,
+		},
 		{"ports out of range", "impersonationProxyServerPort: 443\n", "must be within range 1024 to 65535"},
 		{"ports that are no number", "log: {}\naggregatedAPIServerPort: many\n", "line 2: aggregatedAPIServerPort is a string"},
 		{"suffixes that are no domain", "apiGroupSuffix: nodot\n", "validate apiGroupSuffix"},

@@ -58,7 +58,7 @@ func TestHints(t *testing.T) {
 			"TENANT-ID",
 		},
 	} {
-		hint, ok := test.err.(interface{ Hint() string }) //nolint:errorlint // the outermost one
+		hint, ok := test.err.(interface{ Hint() string })
 		if !ok || !strings.Contains(hint.Hint(), test.want) {
 			t.Errorf("%s: %v", name, test.err)
 		}

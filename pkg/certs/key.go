@@ -48,7 +48,7 @@ func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Find
 		}
 	}
 	if key == nil {
-		return nil, []Finding{noKeyAmong(data, file.blocks, sources)}
+		return nil, []Finding{noKeyAmong(file.blocks, sources)}
 	}
 	signer, problem := readKeyBlock(*key, data, name)
 	if problem != nil {
@@ -61,7 +61,7 @@ func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Find
 	return signer, nil
 }
 
-func noKeyAmong(data []byte, blocks []pemBlock, sources Sources) Finding {
+func noKeyAmong(blocks []pemBlock, sources Sources) Finding {
 	first := blocks[0]
 	if first.problem != "" && first.label == "" {
 		return finding(

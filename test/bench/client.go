@@ -109,6 +109,6 @@ func read(response *http.Response) error {
 	if err := decompressor.Reset(response.Body); err != nil {
 		return err
 	}
-	_, err := io.Copy(io.Discard, decompressor) //nolint:gosec // our own objects
+	_, err := io.Copy(io.Discard, decompressor)
 	return err
 }

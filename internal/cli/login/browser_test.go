@@ -10,7 +10,7 @@ import (
 func TestBrowserVariable(t *testing.T) {
 	t.Parallel()
 	spaced := filepath.Join(t.TempDir(), "my browser")
-	if err := os.WriteFile(spaced, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(spaced, []byte("#!/bin/sh\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for value, want := range map[string][]string{

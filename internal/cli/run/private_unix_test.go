@@ -22,12 +22,12 @@ func TestRuntimeDirectory(t *testing.T) {
 		"others may write": {want: "is accessible by others (mode 0777)", make: func(t *testing.T, base string) {
 			t.Helper()
 			must(t, os.Mkdir(base, 0o700))
-			must(t, os.Chmod(base, 0o777)) //nolint:gosec // what is refused
+			must(t, os.Chmod(base, 0o777))
 		}},
 		"others may read": {want: "is accessible by others (mode 0755)", make: func(t *testing.T, base string) {
 			t.Helper()
 			must(t, os.Mkdir(base, 0o700))
-			must(t, os.Chmod(base, 0o755)) //nolint:gosec // what is refused
+			must(t, os.Chmod(base, 0o755))
 		}},
 		"a link": {want: "is not a directory", make: func(t *testing.T, base string) {
 			t.Helper()

@@ -34,7 +34,7 @@ func ErrorText(err error) string {
 		err = below // which adds a hint or an exit code, and no text
 	}
 	text := err.Error()
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the error itself, not one in its chain
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var lines, raw []string
 		for _, one := range joined.Unwrap() {
 			lines, raw = append(lines, ErrorText(one)), append(raw, one.Error())

@@ -252,7 +252,7 @@ var errMissing = errors.New("it does not exist")
 // onlyMissing reports whether nothing is wrong but that APIServices are not there. No API server then verifies the
 // certificate for them, and the others need it.
 func onlyMissing(err error) bool {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // what trust joined
+	joined, ok := err.(interface{ Unwrap() []error })
 	return err == nil || ok && !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !errors.Is(e, errMissing) })
 }
 

@@ -205,6 +205,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	third := leader.put(t)
 	serves(t, appears, third, both...)
 	leader.waitFor(t, "Listening", messageListening)
+	leader.use(t, "")
 
 	// Withdrawn: the generated certificate takes its place, without a moment without any.
 	leader.withdraw(t)

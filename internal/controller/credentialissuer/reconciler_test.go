@@ -598,6 +598,7 @@ func TestReconciler(t *testing.T) {
 		t.Fatal("it deleted the Secret that it serves")
 	}
 
+	leader.use(t, "")
 	// Back to generated: with the old CA, so that old kubeconfigs work again.
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
 	testkit.Eventually(t, waitLimit, func() error {

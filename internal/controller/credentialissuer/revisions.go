@@ -39,13 +39,13 @@ func (r *Reconciler) restored(h serving.History, issuer *configv1alpha1.Credenti
 	var summary []serving.Revision
 	for _, s := range issuer.Status.Revisions {
 		revision := serving.Revision{
-			ID: s.ID, Since: s.Since.Time.UTC(), Endpoint: s.Endpoint, Lost: s.CABundle, Names: s.Names,
+			ID: s.ID, Since: s.Since.UTC(), Endpoint: s.Endpoint, Lost: s.CABundle, Names: s.Names,
 		}
 		if s.Until != nil {
-			revision.Until = s.Until.Time.UTC()
+			revision.Until = s.Until.UTC()
 		}
 		if s.LastUsed != nil {
-			revision.LastUsed = s.LastUsed.Time.UTC()
+			revision.LastUsed = s.LastUsed.UTC()
 		}
 		summary = append(summary, revision)
 	}

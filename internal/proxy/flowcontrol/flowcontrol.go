@@ -59,7 +59,7 @@ func (e *Full) Error() string {
 // Unavailable tells other packages that nothing was decided.
 func (e *Full) Unavailable() bool { return true }
 
-// Admission knows what all clients have. It is safe for concurrent use.
+// Controller knows what all clients hold. It is safe for concurrent use.
 type Controller struct {
 	limits    Limits
 	queues    [numResources]*queue

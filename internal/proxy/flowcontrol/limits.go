@@ -46,7 +46,7 @@ func (k Resource) String() string {
 	}[k]
 }
 
-// TakesTurns is true for resources of work, and false for resources of memory.
+// HasSeats is true for resources of work, and false for resources of memory.
 func (k Resource) HasSeats() bool { return k >= SlowClient }
 
 // computes is true for resources whose work is done by the agent's own processors.

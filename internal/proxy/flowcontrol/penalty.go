@@ -22,7 +22,7 @@ const (
 	maxAccounts = 4096
 )
 
-// Account is what one flow owes. The zero value has no penalty. It is safe for concurrent use.
+// Penalty is what one flow has yet to wait for what it cost. The zero value is none. It is safe for concurrent use.
 type Penalty struct{ paid atomic.Int64 } // when all is paid, in Unix nanoseconds
 
 // owe adds a cost in processor time, paid at a speed in processors as soon as it is more than burst.

@@ -29,7 +29,7 @@ const (
 	largeUnauthenticated = 64
 )
 
-// Edge knows all connections of one port.
+// Port knows all connections of one port.
 type Port struct {
 	flow    *flowcontrol.Controller
 	evicted atomic.Int64
@@ -201,7 +201,7 @@ func (p *Port) evictionCandidate(full *flowcontrol.Full) *Conn {
 	return oldest
 }
 
-// Admission returns what decides how much clients may hold and cause.
+// FlowControl returns what decides how much clients may hold and cause.
 func (p *Port) FlowControl() *flowcontrol.Controller { return p.flow }
 
 // Unauthenticated clients returns how many connections have no user.

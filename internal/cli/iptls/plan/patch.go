@@ -8,7 +8,8 @@ import (
 const FieldManager = "pinniped-cli"
 
 // paths of the fields that the command may own.
-func tlsPath() []string         { return []string{"spec", "impersonationProxy", "tls"} }
+func tlsPath() []string { return []string{"spec", "impersonationProxy", "tls"} }
+
 func endpointPath() []string    { return []string{"spec", "impersonationProxy", "externalEndpoint"} }
 func modePath() []string        { return []string{"spec", "impersonationProxy", "mode"} }
 func serviceTypePath() []string { return []string{"spec", "impersonationProxy", "service", "type"} }

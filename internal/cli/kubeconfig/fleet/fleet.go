@@ -248,14 +248,16 @@ func (r *run) change(ctx context.Context, item *Item, targets []kubeconfig.Targe
 	case item.Err != nil:
 		return &ItemResult{Item: item, Outcome: Failed, Err: item.Err}
 	}
-	rotation, err := item.place.Update(ctx, item, Update{DryRun: r.DryRun,
+	rotation, err := item.place.Update(ctx, item, Update{
+		DryRun: r.DryRun,
 		Change: func(content []byte) (*kubeconfig.Rotation, error) {
 			rotation, err := rotateContexts(content, r.Contexts, targets)
 			if err != nil || item.Kind != kindFile {
 				return rotation, err
 			}
 			return rotation, kubeconfig.LookIntoCAFiles(item.ID, content, rotation, targets...)
-		}})
+		},
+	})
 	if err != nil {
 		return &ItemResult{Item: item, Outcome: Failed, Err: err}
 	}
@@ -309,7 +311,8 @@ func (r *run) clusterOf(trust kubeconfig.Trust) *Cluster {
 func (r *run) report() {
 	r.result.Clusters = r.clusters
 	for _, admin := range r.admins {
-		if admin.Outcome != ClusterAsked && admin.Outcome != ClusterUnrelated { // the others are told with the clusters that they stand for
+		if admin.Outcome != ClusterAsked &&
+			admin.Outcome != ClusterUnrelated { // the others are told with the clusters that they stand for
 			r.result.Clusters = append(r.result.Clusters, admin)
 		}
 	}
