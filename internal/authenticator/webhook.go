@@ -185,7 +185,8 @@ func (w *Webhook) post(ctx context.Context, body []byte) (answer []byte, again b
 		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxResponseSize)) // so that the connection can be used again
 		return nil, again, fmt.Errorf("the webhook answered with status code %d", response.StatusCode)
 	}
-	if media, _, malformed := mime.ParseMediaType(response.Header.Get("Content-Type")); malformed == nil && media == "text/html" {
+	media, _, malformed := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	if malformed == nil && media == "text/html" {
 		return nil, false, errors.New("the webhook answered with a web page")
 	}
 	answer, err = io.ReadAll(io.LimitReader(response.Body, maxResponseSize+1))

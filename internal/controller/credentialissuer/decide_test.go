@@ -459,7 +459,8 @@ func TestDecideOff(t *testing.T) {
 		{"keeps the generated certificate that the spec names", func(*seen) {}, testNames.TLSSecret, []string{"stop proxy"}},
 		{
 			"keeps the copy that the spec names", func(s *seen) { s.put(testNames.LastGoodSecret, copyOf) },
-			testNames.LastGoodSecret, []string{"stop proxy", "remove generated-tls"},
+			testNames.LastGoodSecret,
+			[]string{"stop proxy", "remove generated-tls"},
 		},
 	} {
 		s := w.everything()

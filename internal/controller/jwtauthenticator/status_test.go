@@ -36,7 +36,8 @@ func TestStatusSaysLittleOfWhatIsNoIssuer(t *testing.T) {
 	}
 	secret := answers(http.StatusUnauthorized, "secret")
 	bundle := authenticators.CABundle{
-		PEM:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secret.Certificate().Raw}), // httptest has one certificate for all
+		// httptest has one certificate for all.
+		PEM:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secret.Certificate().Raw}),
 		Condition: authenticators.Good(authenticators.TypeTLS, "fine"),
 	}
 	texts := map[string][]string{}
