@@ -88,6 +88,7 @@ func TestHowToExternalCertificate(t *testing.T) {
 	w.define(t, certManagerModule, "deploy/crds", "certificates.cert-manager.io")
 	w.define(t, contourModule, "examples/contour/01-crds.yaml", "httpproxies.projectcontour.io")
 	w.generatedOnly(t)
+	w.use(t)
 	r := w.administrator(t)
 	webhook := &authenticationv1alpha1.WebhookAuthenticator{}
 	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: "local-user-authenticator"}, webhook); err != nil {
@@ -140,6 +141,7 @@ func TestHowToRotateCA(t *testing.T) {
 	r.file(t, "key.pem", pair.KeyPEM)
 	r.file(t, "ca-2027.pem", next.CertPEM())
 	r.handOut(t, "kubeconfigs/pinny.yaml")
+	w.use(t)
 	w.removeAfterwards(t, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "proxy-tls-2027"},
 	})

@@ -416,6 +416,7 @@ func TestUndo(t *testing.T) {
 	w.forgetAfterwards(t)
 	pair := w.issue(t, "localhost")
 	w.external(t, "undone-cert", pairData(pair))
+	w.use(t)
 	undo := func(code int) result {
 		t.Helper()
 		got := w.asAdmin(t, "ip-tls", "undo", "--timeout=40s", "--allow=OldClientsBreak")

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pinniped-toolkit/pinniped/internal/handover"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -88,6 +90,7 @@ func (w *crowd) tell(t *testing.T) {
 		leaf, err = presented(w.agents[0].ProxyAddress())
 		return err
 	})
+	w.use(t)
 	bundle := w.advertised(t)
 	for _, name := range leaf.DNSNames {
 		known := slices.ContainsFunc(w.clients, func(c *oldClient) bool {
@@ -97,6 +100,34 @@ func (w *crowd) tell(t *testing.T) {
 			w.clients = append(w.clients, &oldClient{bundle: bundle, name: name, of: time.Now().Format(time.TimeOnly)})
 		}
 	}
+}
+
+// use fetches the trust bundle, as a kubeconfig does that refreshes itself, until the agent counts what is published as
+// used: only what somebody used has clients.
+func (w *world) use(t *testing.T) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // which certificate it is does not matter
+	}, Timeout: 10 * time.Second}
+	testkit.Eventually(t, 20*time.Second, func() error {
+		address := "https://" + w.agents[0].ProxyAddress() + handover.Path
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		_ = response.Body.Close()
+		for _, revision := range w.issuer(t).Status.Revisions {
+			if revision.Until == nil && revision.LastUsed != nil {
+				return nil
+			}
+		}
+		return errors.New("what is published does not count as used")
+	})
 }
 
 // meets says why a client refuses what the proxy presents; nil when it works.

@@ -52,8 +52,8 @@ func (s *step) keepsCertificate(st *plan.Snapshot) bool {
 // preflight evaluates the new certificate as a later phase will have it, for clients that have both CAs then, and adds
 // what refuses it then.
 func (s *step) preflight(later plan.Snapshot, p *plan.Plan, in rotation.Phase) {
-	both := bothCAs(s.from, &later)
-	later.History = &serving.History{Revisions: []serving.Revision{both}}
+	told := serving.History{}.With(bothCAs(s.from, &later)) // which then have clients
+	later.History = &told
 	wanted := p.Wanted
 	wanted.TLS = s.from.Block(in)
 	what := "with both CAs"
