@@ -67,7 +67,10 @@ func Judge(all []Outcome) Judgement {
 
 // Without leaves out the clients that are lost for reasons that an administrator has accepted already.
 func (j Judgement) Without(accepted ...certs.Code) Judgement {
-	j.Broken = slices.DeleteFunc(slices.Clone(j.Broken), func(o Outcome) bool { return slices.Contains(accepted, o.After) })
+	j.Broken = slices.DeleteFunc(
+		slices.Clone(j.Broken),
+		func(o Outcome) bool { return slices.Contains(accepted, o.After) },
+	)
 	j.Refused = j.Refused && len(j.Broken) > 0
 	return j
 }

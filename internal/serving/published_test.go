@@ -28,7 +28,10 @@ func TestTextInABundleIsNotPublished(t *testing.T) {
 		CACertKey: []byte(base64.StdEncoding.EncodeToString(pair.KeyPEM) + "\n" + string(ca.CertPEM())),
 	}}
 	got := External(ExternalInput{
-		Secret: secret, Spec: configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "x"}, Endpoint: "proxy.example.com", Now: now,
+		Secret:   secret,
+		Spec:     configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "x"},
+		Endpoint: "proxy.example.com",
+		Now:      now,
 	})
 	if got.Certificate == nil {
 		t.Fatalf("it is refused: %+v", got.Refusal)

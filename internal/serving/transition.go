@@ -49,7 +49,8 @@ func (e Evaluation) Replaces(inService *Certificate, spec configv1alpha1.Imperso
 // Overlap lets the certificate of a renewal wait if clients would refuse it that accept the one in service. That one is
 // served meanwhile, with the CA bundles of both: its clients go on, and new ones are ready for both.
 func (e Evaluation) Overlap(in Renewal) Evaluation {
-	if !e.Replaces(in.InService, in.Spec) || in.Spec.CATransition == configv1alpha1.CATransitionImmediate || in.Serve == e.Certificate.SHA256() {
+	if !e.Replaces(in.InService, in.Spec) || in.Spec.CATransition == configv1alpha1.CATransitionImmediate ||
+		in.Serve == e.Certificate.SHA256() {
 		return e
 	}
 	old, next := in.InService, e.Certificate
