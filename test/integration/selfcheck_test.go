@@ -78,7 +78,7 @@ func TestWhatReplicasMeasure(t *testing.T) {
 		}
 		for _, name := range []string{
 			"process_resident_memory_bytes", "go_goroutines",
-			`pinniped_proxy_memory_limit_bytes{owner="users"}`,
+			`pinniped_proxy_memory_limit_bytes{clients="users"}`,
 			`controller_runtime_reconcile_total{controller="credentialissuer",result="requeue_after"}`,
 		} {
 			if got[name] == 0 {
