@@ -93,7 +93,7 @@ func TestHintsAreTyped(t *testing.T) {
 		instead string
 	}{
 		{
-			name: "the proxy is switched off", code: configv1alpha1.CodeDisabledBySpec, hint: "kubectl patch credentialissuer",
+			name: "the proxy is switched off", code: configv1alpha1.CodeDisabledBySpec, hint: "pinniped ip-tls set --mode enabled",
 			breaks: spec(func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeDisabled }),
 		},
 		{
