@@ -147,7 +147,7 @@ func TestOtherNames(t *testing.T) {
 			GeneratedCertificateSecret: "own-leaf",
 			GeneratedCASecret:          "own-ca",
 			LastGoodCertificateSecret:  "own-impersonation-proxy-last-good-certificate",
-			RevisionsConfigMap:         "own-handed-out",
+			RevisionsConfigMap:         "own-revisions",
 			ServiceAccount:             devinstall.AgentAccount,
 		}
 		if issuer.Status.Objects == nil || *issuer.Status.Objects != want {

@@ -256,7 +256,7 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.removeAfterwards(t, issuer)
-	w.mayRemember(t, "fresh-handed-out")
+	w.mayRemember(t, "fresh-revisions")
 	agent, err := w.StartAgent(
 		t.Context(),
 		"fresh",
