@@ -191,7 +191,8 @@ func (m *migration) refuseUnprepared(t *testing.T) {
 		return m.kubectlDoes(t, "get", "--all-namespaces", "--output="+
 			`jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`,
 			"clusterroles,clusterrolebindings,roles,rolebindings,configmaps,services,serviceaccounts,secrets,deployments,"+
-				"customresourcedefinitions,credentialissuers,flowschemas,namespaces,poddisruptionbudgets")
+				"customresourcedefinitions,credentialissuers,flowschemas,namespaces,poddisruptionbudgets,"+
+				"validatingadmissionpolicies,validatingadmissionpolicybindings")
 	}
 	before := everything()
 	got := m.runWith(t, m.environment, nil, m.install(), agentImage)

@@ -101,6 +101,7 @@ func pinnipeds() []discovery.Ref {
 // of its replicas.
 func agents() []discovery.Ref {
 	const flowControl = "flowcontrol.apiserver.k8s.io"
+	const admission = "admissionregistration.k8s.io" // API servers before 1.30 do not have these kinds
 	return concat(
 		in(namespace, v1("networking.k8s.io", "networkpolicies"), app),
 		in(namespace, v1("policy", "poddisruptionbudgets"), app),
@@ -111,6 +112,8 @@ func agents() []discovery.Ref {
 		granted("", app+"-agent"),
 		in("", v1(flowControl, "flowschemas"), app, app+"-reviews", app+"-logins"),
 		in("", v1(flowControl, "prioritylevelconfigurations"), app, app+"-reviews", app+"-logins"),
+		in("", v1(admission, "validatingadmissionpolicybindings"), app+"-token-secrets"),
+		in("", v1(admission, "validatingadmissionpolicies"), app+"-token-secrets"),
 	)
 }
 
