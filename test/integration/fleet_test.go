@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	cliresult "github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit/documents"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -218,18 +220,28 @@ func TestRotateInCI(t *testing.T) {
 func (o *overlap) twice(t *testing.T, work, remote string, job func()) {
 	t.Helper()
 	log := func() string { return o.shell(t, remote, nil, "git log --format=%s main") }
-	for range 2 {
+	for _, want := range []cliresult.RotationSummary{
+		{Clusters: 1, Kubeconfigs: 1, Rotated: 1}, {Clusters: 1, Kubeconfigs: 1, Current: 1},
+	} {
 		job()
 		if got := log(); got != "kubeconfigs: follow the CAs of their clusters\nfirst\n" {
 			t.Errorf("the log of what was pushed:\n%s", got)
 		}
+		written, err := os.ReadFile(filepath.Join(work, "report.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var report cliresult.KubeconfigRotation
+		if err := json.Unmarshal(written, &report); err != nil {
+			t.Fatalf("the report: %v\n%s", err, written)
+		}
+		report.Summary.Milliseconds = 0
+		if report.Kind != "KubeconfigRotation" || report.Summary != want {
+			t.Errorf("the report, want %+v:\n%s", want, written)
+		}
 	}
 	if !bytes.Equal(trusted(t, filepath.Join(work, "kubeconfigs", "pinny.yaml")), o.both) {
 		t.Error("the kubeconfig has another CA bundle than the one that is advertised")
-	}
-	report, err := os.ReadFile(filepath.Join(work, "report.xml"))
-	if err != nil || !strings.Contains(string(report), `tests="2" failures="0"`) {
-		t.Errorf("the report: %v\n%s", err, report)
 	}
 }
 
