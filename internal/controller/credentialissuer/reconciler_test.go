@@ -424,6 +424,7 @@ func TestReconciler(t *testing.T) {
 	if !leader.proxy.Serving() {
 		t.Error("the leader's proxy was not started")
 	}
+	leader.use(t, "")
 	testkit.Eventually(t, waitLimit, func() error {
 		if current := follower.Holder.Current(); current == nil || current.SHA256() != leader.Holder.Current().SHA256() {
 			return errors.New("the follower does not serve what the leader serves")
@@ -598,7 +599,6 @@ func TestReconciler(t *testing.T) {
 		t.Fatal("it deleted the Secret that it serves")
 	}
 
-	leader.use(t, "")
 	// Back to generated: with the old CA, so that old kubeconfigs work again.
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
 	testkit.Eventually(t, waitLimit, func() error {
