@@ -316,7 +316,10 @@ func TestTheChartsSchema(t *testing.T) {
 		properties, _ := schema.(map[string]any)
 		return slices.Sorted(maps.Keys(properties))
 	}
-	if diff := cmp.Diff(names(at(agent, "properties")), names(at(chart, "properties", "config", "properties"))); diff != "" {
+	if diff := cmp.Diff(
+		names(at(agent, "properties")),
+		names(at(chart, "properties", "config", "properties")),
+	); diff != "" {
 		t.Errorf("the keys of the configuration in values.schema.json (-agent +chart):\n%s", diff)
 	}
 }

@@ -162,10 +162,14 @@ func newAttack(t *testing.T) *attack {
 	}
 	a := &attack{cluster: cluster, admin: admin}
 	// A token Secret from before the policy, whose annotation somebody could change.
-	testkit.Eventually(t, time.Minute, func() error { // its controller deletes the Secret of an account that is not there yet
-		_, err := admin.CoreV1().ServiceAccounts(agentNamespace).Get(t.Context(), "default", metav1.GetOptions{})
-		return err
-	})
+	testkit.Eventually(
+		t,
+		time.Minute,
+		func() error { // its controller deletes the Secret of an account that is not there yet
+			_, err := admin.CoreV1().ServiceAccounts(agentNamespace).Get(t.Context(), "default", metav1.GetOptions{})
+			return err
+		},
+	)
 	a.mustCreate(t, agentNamespace, tokenSecret("old-token", "default"))
 	testkit.Eventually(t, time.Minute, func() error {
 		_, err := a.token(t.Context(), a.admin, agentNamespace, "old-token", "default")

@@ -24,6 +24,7 @@ esac
 labels=${SELECTOR:-"{}"}
 kubectl=$(command -v kubectl) || kubectl=$root/bin/controlplane/kubectl
 mkdir -p "$folder"
+mkdir -p "$root/bin"
 overlay=$(mktemp -d "$root/bin/overlay.XXXXXX") # kustomize takes no absolute paths
 trap 'rm -rf "$overlay"' EXIT
 "$kubectl" kustomize "$root/deploy/crds" >"$folder/crds.yaml"

@@ -36,7 +36,10 @@ type flood struct {
 }
 
 func newFlood() *flood {
-	f := &flood{LoginLimits: NewLoginLimits(flowcontrol.New(flowcontrol.LimitsFor(1<<30, 2))), release: make(chan struct{})}
+	f := &flood{
+		LoginLimits: NewLoginLimits(flowcontrol.New(flowcontrol.LimitsFor(1<<30, 2))),
+		release:     make(chan struct{}),
+	}
 	f.handler = f.apply(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		if bytes.Equal(body, []byte("slow")) {

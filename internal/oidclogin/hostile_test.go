@@ -383,7 +383,8 @@ func TestSessionThatCannotBeKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if screen := s.person.screen(); strings.Count(screen, "the session cannot be kept") != 1 || !strings.Contains(screen, blocked) {
+	if screen := s.person.screen(); strings.Count(screen, "the session cannot be kept") != 1 ||
+		!strings.Contains(screen, blocked) {
 		t.Errorf("want it said once, got %q", screen)
 	}
 }

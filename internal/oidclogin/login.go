@@ -319,7 +319,9 @@ func (l *Login) warnUnkept() {
 		return
 	}
 	l.warned = true
-	l.Terminal.Print(fmt.Sprintf("warning: the session cannot be kept, so the next command needs a login again: %v\n", l.unkept))
+	l.Terminal.Print(
+		fmt.Sprintf("warning: the session cannot be kept, so the next command needs a login again: %v\n", l.unkept),
+	)
 }
 
 // alone waits until no other process logs in for this session. Where that cannot be found out, it goes on.

@@ -101,7 +101,10 @@ func (l *Login) explainDiscovery(err error) error {
 	if mismatch, ok := errors.AsType[*oidc.IssuerMismatchError](err); ok {
 		if strings.Contains(mismatch.Discovered, "{tenantid}") {
 			return withHint(
-				fmt.Errorf("it calls itself %q: this address is for all tenants, and the tokens name one", printable(mismatch.Discovered)),
+				fmt.Errorf(
+					"it calls itself %q: this address is for all tenants, and the tokens name one",
+					printable(mismatch.Discovered),
+				),
 				"make a kubeconfig with the address of the tenant: \"pinniped get kubeconfig --oidc-issuer "+
 					"https://login.microsoftonline.com/TENANT-ID/v2.0\"",
 			)

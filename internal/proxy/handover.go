@@ -13,7 +13,12 @@ import (
 // handOver answers GET requests for handover.Path with the document of the advertised CA bundle. Credentials are not
 // looked at: the response is the same for everybody, is in memory, and goes nowhere near the API server. The request
 // counts as one of a client without a user, as long as its connection has none.
-func handOver(next http.Handler, advertised func() []byte, used func(string), s runtime.NegotiatedSerializer) http.Handler {
+func handOver(
+	next http.Handler,
+	advertised func() []byte,
+	used func(string),
+	s runtime.NegotiatedSerializer,
+) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path != handover.Path || req.Method != http.MethodGet {
 			next.ServeHTTP(w, req)

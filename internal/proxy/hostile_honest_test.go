@@ -16,7 +16,12 @@ import (
 )
 
 // fetch makes a request and reads the whole response, to which read may take its time.
-func (p *proxy) fetch(ctx context.Context, client *http.Client, path string, read func(io.Reader) (int, error)) (int, error) {
+func (p *proxy) fetch(
+	ctx context.Context,
+	client *http.Client,
+	path string,
+	read func(io.Reader) (int, error),
+) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+path, nil)
 	if err != nil {
 		return 0, err

@@ -47,7 +47,11 @@ const (
 //
 // A login that was good a short time ago does not stand behind those of unauthenticated clients.
 func limitLogins(
-	next http.Handler, logins *flowcontrol.Controller, clk clock.PassiveClock, group string, s runtime.NegotiatedSerializer,
+	next http.Handler,
+	logins *flowcontrol.Controller,
+	clk clock.PassiveClock,
+	group string,
+	s runtime.NegotiatedSerializer,
 ) http.Handler {
 	good, seed := cache.NewLRUExpireCacheWithClock(maxGoodLogins, clk), maphash.MakeSeed()
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -67,7 +71,10 @@ func limitLogins(
 		var turn *flowcontrol.Permit
 		// Many clients may share a token: those for whom there is no room wait like others.
 		if _, known := good.Get(key); known {
-			turn, _ = logins.Enqueue(flowcontrol.Flow{Address: "good"}, flowcontrol.Cost{Resource: flowcontrol.Login, SubFlow: key})
+			turn, _ = logins.Enqueue(
+				flowcontrol.Flow{Address: "good"},
+				flowcontrol.Cost{Resource: flowcontrol.Login, SubFlow: key},
+			)
 		}
 		if turn == nil {
 			turn, err = logins.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Login, SubFlow: subFlow})

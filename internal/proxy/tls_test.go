@@ -177,7 +177,10 @@ func TestKnownCertificates(t *testing.T) {
 	first.answer(t, 1)
 	eventually(t, func() bool { return users(1) })
 	p.rawHTTP2(t, jane)
-	eventually(t, func() bool { return users(2) && p.heldBy("jane", flowcontrol.Connection) > flowcontrol.ConnectionBytes })
+	eventually(
+		t,
+		func() bool { return users(2) && p.heldBy("jane", flowcontrol.Connection) > flowcontrol.ConnectionBytes },
+	)
 }
 
 // TestCertificatesOfManyGroups presents a certificate as large as the Concierge APIs issue them (maxCertificate there).

@@ -28,6 +28,7 @@ import (
 
 // begun is how often there was something of a kind, and turnedAway how often there was no room for it.
 func (p *proxy) begun(kind flowcontrol.Resource) int64 { return p.FlowControl.Usage()[kind].Granted }
+
 func (p *proxy) turnedAway(kind flowcontrol.Resource) int64 {
 	return p.FlowControl.Usage()[kind].Refused
 }

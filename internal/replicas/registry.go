@@ -267,7 +267,11 @@ func (r *Registry) leave(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	err := r.options.Leases.Delete(ctx, r.lease, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+	err := r.options.Leases.Delete(
+		ctx,
+		r.lease,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))},
+	)
 	if err != nil && !apierrors.IsNotFound(err) {
 		klog.FromContext(ctx).
 			V(2).

@@ -163,13 +163,25 @@ func TestEffect(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got := serving.Judge(serving.Effect(test.history(), test.evidence,
-				serving.Served{Chain: test.now, Off: test.now == nil}, serving.Served{Chain: test.next, Off: test.next == nil}, noon))
+			got := serving.Judge(serving.Effect(
+				test.history(),
+				test.evidence,
+				serving.Served{
+					Chain: test.now,
+					Off:   test.now == nil,
+				},
+				serving.Served{Chain: test.next, Off: test.next == nil},
+				noon,
+			))
 			var lost []string
 			for _, o := range got.Broken {
 				lost = append(lost, string(o.After))
 			}
-			if diff := cmp.Diff(test.lost, lost); diff != "" || got.Refused != test.refused || got.NetImprovement != test.wayBack {
+			if diff := cmp.Diff(
+				test.lost,
+				lost,
+			); diff != "" || got.Refused != test.refused ||
+				got.NetImprovement != test.wayBack {
 				t.Errorf("refused: %v; lost (-want +got):\n%s%s", got.Refused, diff, strings.Join(got.Sentences(), "\n"))
 			}
 		})
@@ -186,7 +198,11 @@ func TestHistory(t *testing.T) {
 		t.Helper()
 		at = at.Add(after)
 		var err error
-		h, err = h.Append(serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at, serving.DefaultMemory)
+		h, err = h.Append(
+			serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain},
+			at,
+			serving.DefaultMemory,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +235,11 @@ func TestHistory(t *testing.T) {
 		at = at.Add(time.Minute)
 		chain := p.chain("a", "proxy.example.com", fmt.Sprintf("n%d.example.com", i))
 		var err error
-		h, err = h.Append(serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: chain}, at, serving.DefaultMemory)
+		h, err = h.Append(
+			serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: chain},
+			at,
+			serving.DefaultMemory,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,12 @@ func TestWildcardNames(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	wild, narrow := p.chain("a", "proxy.example.com", "*.example.com"), p.chain("a", "proxy.example.com")
-	h := used(t, serving.History{}, serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: wild}, noon.Add(-day))
+	h := used(
+		t,
+		serving.History{},
+		serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: wild},
+		noon.Add(-day),
+	)
 	if refusedBy(h, serving.Served{Chain: wild}, serving.Served{Chain: narrow}) {
 		t.Error("a name that nobody used counts")
 	}
@@ -69,7 +74,13 @@ func TestFullOfUsedRevisions(t *testing.T) {
 	publish := func(h serving.History, i int) (serving.History, error) {
 		t.Helper()
 		return h.Append(serving.Published{
-			Endpoint: fmt.Sprintf("https://p%d.example.com", i), Bundle: p.bundle("b"), Chain: b, Names: []string{"proxy.example.com"},
+			Endpoint: fmt.Sprintf(
+				"https://p%d.example.com",
+				i,
+			),
+			Bundle: p.bundle("b"),
+			Chain:  b,
+			Names:  []string{"proxy.example.com"},
 		}, noon.Add(time.Duration(i)*time.Second), serving.DefaultMemory)
 	}
 	h := used(t, serving.History{}, serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a}, noon.Add(-day))
@@ -99,12 +110,23 @@ func TestRestore(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	a, b := p.chain("a"), p.chain("b")
-	h := used(t, serving.History{}, serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a}, noon.Add(-2*day))
+	h := used(
+		t,
+		serving.History{},
+		serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a},
+		noon.Add(-2*day),
+	)
 	h = used(t, h, serving.Published{Endpoint: endpoint, Bundle: p.bundle("ab"), Chain: a}, noon.Add(-day))
 	var summary []serving.Revision
 	for _, s := range h.Revisions {
 		summary = append(summary, serving.Revision{
-			ID: s.ID, Since: s.Since, Until: s.Until, LastUsed: s.LastUsed, Endpoint: s.Endpoint, Names: s.Names, Lost: s.Fingerprints(),
+			ID:       s.ID,
+			Since:    s.Since,
+			Until:    s.Until,
+			LastUsed: s.LastUsed,
+			Endpoint: s.Endpoint,
+			Names:    s.Names,
+			Lost:     s.Fingerprints(),
 		})
 	}
 	for name, known := range map[string][]byte{"with its certificates": p.bundle("ab"), "without them": nil} {
@@ -140,7 +162,9 @@ func TestExpiredInBetween(t *testing.T) {
 	}
 	late := a[0].NotAfter.Add(time.Hour)
 	b = p.chain("b")
-	judged := serving.Judge(serving.Effect(h, serving.Evidence{}, serving.Served{Chain: a}, serving.Served{Chain: b}, late))
+	judged := serving.Judge(
+		serving.Effect(h, serving.Evidence{}, serving.Served{Chain: a}, serving.Served{Chain: b}, late),
+	)
 	if !judged.Refused {
 		t.Error("expired: nobody is broken")
 	}

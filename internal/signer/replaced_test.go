@@ -92,7 +92,11 @@ func TestAReplacedRequestIsNotApproved(t *testing.T) {
 	for range 8 {
 		group.Go(func() {
 			for name := range names {
-				if pair, err := c.IssueClientCertificate(t.Context(), certs.ClientIdentity{Username: name}, time.Minute); err == nil {
+				if pair, err := c.IssueClientCertificate(
+					t.Context(),
+					certs.ClientIdentity{Username: name},
+					time.Minute,
+				); err == nil {
 					t.Errorf("%s got a certificate although the request was replaced: %s", name, pair.CertPEM)
 				}
 			}

@@ -28,7 +28,10 @@ func TestEncodingFaults(t *testing.T) {
 	badRoot := patched(t, root.Raw, "Example-Org", "Example_Org")
 	badIssuer := patched(t, leaf.Raw, "Example-Org", "Example_Org")
 	named := root.newLeaf(t, func(c *x509.Certificate) { c.Subject.CommonName = "a-b" })
-	latin := root.newLeaf(t, func(c *x509.Certificate) { c.DNSNames = []string{"proxy.example.com", "bxxcher.example.com"} })
+	latin := root.newLeaf(
+		t,
+		func(c *x509.Certificate) { c.DNSNames = []string{"proxy.example.com", "bxxcher.example.com"} },
+	)
 	constrained := root.newCA(t, "Windows CA", func(c *x509.Certificate) {
 		c.PermittedDNSDomains = []string{"example.com"}
 		c.PermittedIPRanges = []*net.IPNet{{IP: net.IPv4(10, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)}}
@@ -43,27 +46,33 @@ func TestEncodingFaults(t *testing.T) {
 	}{
 		{
 			"a CA whose name is a PrintableString with _", badRoot, true,
-			[]string{"in its own name", "Example_Org Root", "common name (CN)", "PrintableString", `"_"`}, "make the CA's certificate again",
+			[]string{"in its own name", "Example_Org Root", "common name (CN)", "PrintableString", `"_"`},
+			"make the CA's certificate again",
 		},
 		{
-			"a certificate of such a CA", badIssuer, false, []string{"in the name of its issuer", `"_"`},
+			"a certificate of such a CA", badIssuer, false,
+			[]string{"in the name of its issuer", `"_"`},
 			"has to get a new certificate of its own",
 		},
 		{
 			"a subject of the same kind", patched(t, named.Raw, "a-b", "a@b"), false,
-			[]string{"in its subject", `"@"`}, `ask the issuer, "CN=Example-Org Root"`,
+			[]string{"in its subject", `"@"`},
+			`ask the issuer, "CN=Example-Org Root"`,
 		},
 		{
 			"a DNS name in UTF-8", patched(t, latin.Raw, "bxxcher", "b\xc3\xbccher"), false,
-			[]string{"subject alternative names", "bücher.example.com", `"ü"`}, "Punycode",
+			[]string{"subject alternative names", "bücher.example.com", `"ü"`},
+			"Punycode",
 		},
 		{
 			"an IP name constraint without a mask", patched(t, constrained.Raw, mask, "\x87\x00"+"\x82\x06a.test"), true,
-			[]string{"in its name constraints", "an IP address has 0 bytes; 8 or 32 are needed"}, "CAPolicy.inf",
+			[]string{"in its name constraints", "an IP address has 0 bytes; 8 or 32 are needed"},
+			"CAPolicy.inf",
 		},
 		{
 			"a mask with gaps", patched(t, constrained.Raw, mask, "\x87\x08\x0a\x00\x00\x00\xff\x00\xff\x00"), true,
-			[]string{"in its name constraints", "the mask of an IP address has gaps"}, "address and a mask",
+			[]string{"in its name constraints", "the mask of an IP address has gaps"},
+			"address and a mask",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

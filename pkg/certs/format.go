@@ -48,7 +48,11 @@ func (p part) label() string {
 
 // wanted is the hint for a file in which there is nothing to convert.
 func (p part) wanted() string {
-	return fmt.Sprintf("put a PEM file there, with lines from -----BEGIN %s----- to -----END %s-----", p.label(), p.label())
+	return fmt.Sprintf(
+		"put a PEM file there, with lines from -----BEGIN %s----- to -----END %s-----",
+		p.label(),
+		p.label(),
+	)
 }
 
 // recognize says what data without a PEM block is, and with which command it becomes PEM. It shows none of the content.
@@ -204,7 +208,10 @@ func ofYAML(text []byte, kind string, p part) string {
 			return fmt.Sprintf(`take it out: sed -n 's/^ *%s: *//p' FILE | tr -d "\"'" | base64 -d > new.pem`, name)
 		}
 		if regexp.MustCompile(`(?m)^ +["']?`+name+`["']?: *[|>]`).Match(text) && bytes.Contains(text, []byte("-----BEGIN")) {
-			return fmt.Sprintf("take it out: sed -n '/%s:/,/END/s/^ *-*\\(-----\\|[A-Za-z0-9+\\/=]*$\\)/\\1/p' FILE > new.pem", name)
+			return fmt.Sprintf(
+				"take it out: sed -n '/%s:/,/END/s/^ *-*\\(-----\\|[A-Za-z0-9+\\/=]*$\\)/\\1/p' FILE > new.pem",
+				name,
+			)
 		}
 	}
 	return "take the value out of it that holds the PEM: kubectl get -f FILE -o yaml shows the keys"

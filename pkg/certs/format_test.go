@@ -83,7 +83,11 @@ func otherFiles(t *testing.T, o openssl, p pki) []struct {
 		{name: "a key with a passphrase", key: o.read("encrypted.key"), what: "encrypted with a passphrase"},
 		{name: "a byte order mark", cert: concat([]byte("\xef\xbb\xbf"), cert), what: "byte order mark"},
 		{name: "indentation", cert: []byte(indented(cert)), what: "cannot be read"},
-		{name: "mail quoting", cert: concat([]byte("> "), replaced(bytes.TrimSpace(cert), "\n", "\n> ")), what: "cannot be read"},
+		{
+			name: "mail quoting",
+			cert: concat([]byte("> "), replaced(bytes.TrimSpace(cert), "\n", "\n> ")),
+			what: "cannot be read",
+		},
 		{name: "escaped line breaks", cert: replaced(cert, "\n", `\n`), what: "line breaks are lost"},
 		{name: "a JSON string", cert: asJSON(t, string(cert)), what: "a JSON string"},
 		{name: "an old label", cert: block("X509 CERTIFICATE", p.leaf.Raw), what: "X509 CERTIFICATE"},
@@ -198,7 +202,11 @@ func (o openssl) follow(name, hint string, data []byte) (fixed []byte, ran bool)
 func TestOtherKinds(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
-	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: p.leaf.Subject}, p.leaf.key)
+	request, err := x509.CreateCertificateRequest(
+		rand.Reader,
+		&x509.CertificateRequest{Subject: p.leaf.Subject},
+		p.leaf.key,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +240,8 @@ func TestOtherKinds(t *testing.T) {
 			}
 			report := Check(in)
 			first, _ := report.First()
-			if first.Code != NotACertificate || !strings.Contains(first.Message, tt.what) || !strings.Contains(first.Hint, tt.hint) {
+			if first.Code != NotACertificate || !strings.Contains(first.Message, tt.what) ||
+				!strings.Contains(first.Hint, tt.hint) {
 				t.Errorf("%s (in the bundle: %v): got %s: %s", tt.name, bundle, first, first.Hint)
 			}
 			if len(report.Errors()) != 1 {

@@ -206,9 +206,13 @@ func unparsable(block pemBlock, name string, err error) *Finding {
 			f = finding(NotACertificate, fix, "%s cannot be read by Go programs such as kubectl: %s", where, fault)
 			break
 		}
-		f = finding(NotACertificate, "copy the file again if it may be damaged; otherwise its issuer has to change that field",
-			"%s is not a certificate that Go programs such as kubectl can read: %s", where,
-			quote(strings.TrimPrefix(text, "x509: ")))
+		f = finding(
+			NotACertificate,
+			"copy the file again if it may be damaged; otherwise its issuer has to change that field",
+			"%s is not a certificate that Go programs such as kubectl can read: %s",
+			where,
+			quote(strings.TrimPrefix(text, "x509: ")),
+		)
 	}
 	f = f.asFinal()
 	return &f

@@ -61,7 +61,14 @@ func damagedData(item *yaml.Node, kind, name string) error {
 			continue
 		}
 		if _, err := base64.StdEncoding.DecodeString(value.Value); err != nil {
-			return fmt.Errorf("%w: line %d: %s of %s %q is not base64 in one piece", ErrDamaged, value.Line, key.Value, kind, name)
+			return fmt.Errorf(
+				"%w: line %d: %s of %s %q is not base64 in one piece",
+				ErrDamaged,
+				value.Line,
+				key.Value,
+				kind,
+				name,
+			)
 		}
 	}
 	return nil

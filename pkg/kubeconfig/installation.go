@@ -52,8 +52,12 @@ type OtherClusterError struct {
 
 func (e *OtherClusterError) Error() string {
 	if SameEndpoint(e.There, e.New) {
-		return fmt.Sprintf("the %s %q there leads to another cluster: %s as well, but with another CA or of another installation",
-			e.Kind, e.Name, e.There)
+		return fmt.Sprintf(
+			"the %s %q there leads to another cluster: %s as well, but with another CA or of another installation",
+			e.Kind,
+			e.Name,
+			e.There,
+		)
 	}
 	return fmt.Sprintf("the %s %q there leads to another cluster: to %s, and not to %s", e.Kind, e.Name, e.There, e.New)
 }

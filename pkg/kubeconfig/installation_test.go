@@ -117,7 +117,11 @@ func TestDamagedKubeconfigs(t *testing.T) {
 		{"a mapping in place of a list", "clusters: {secret: secret}\nusers: []\n", "clusters is no list"},
 		{"a tab", "clusters:\n- name: a\n\tcluster: secret\nusers: []\n", "line 3"},
 	} {
-		_, err := kubeconfig.Merge([]byte("kind: Config\n"+test.content), made(t, "https://a.example.com", "", ca(t, "a")), false)
+		_, err := kubeconfig.Merge(
+			[]byte("kind: Config\n"+test.content),
+			made(t, "https://a.example.com", "", ca(t, "a")),
+			false,
+		)
 		if !errors.Is(err, kubeconfig.ErrDamaged) || !strings.Contains(err.Error(), test.says) ||
 			strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "c2Vj") {
 			t.Errorf("%s: %v", test.name, err)

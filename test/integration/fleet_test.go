@@ -210,7 +210,10 @@ func TestRotateInCI(t *testing.T) {
 		if printed := r.reads(t, rotateInCI, nil); !strings.Contains(printed[0], "1 rotated") {
 			t.Errorf("the dry run says\n%s", printed[0])
 		}
-		if after, err := os.ReadFile(filepath.Join(r.dir, "kubeconfigs", "pinny.yaml")); err != nil || bytes.Equal(after, o.old) {
+		if after, err := os.ReadFile(
+			filepath.Join(r.dir, "kubeconfigs", "pinny.yaml"),
+		); err != nil ||
+			bytes.Equal(after, o.old) {
 			t.Errorf("the kubeconfig is the one from before: %v", err)
 		}
 	})

@@ -129,7 +129,13 @@ func (o *Options) Run() error {
 		e, _ := certs.Explain(code)
 		all.Items = append(all.Items, e)
 	}
-	return result.Print(o.Out, o.Output, all, nil, func() ([]byte, error) { return o.all(append(all.Items, agentCodes()...)) })
+	return result.Print(
+		o.Out,
+		o.Output,
+		all,
+		nil,
+		func() ([]byte, error) { return o.all(append(all.Items, agentCodes()...)) },
+	)
 }
 
 func (o *Options) all(explanations []certs.Explanation) ([]byte, error) {

@@ -37,7 +37,9 @@ func TestExpandPathFlags(t *testing.T) {
 	one := cmd.Flags().String("merge-into", "", "")
 	several := cmd.Flags().StringArray("kubeconfigs", nil, "")
 	other := cmd.Flags().String("static-token", "", "")
-	if err := cmd.ParseFlags([]string{"--merge-into=~/a,b", "--kubeconfigs=~/c,d", "--kubeconfigs=e", "--static-token=~/t"}); err != nil {
+	if err := cmd.ParseFlags(
+		[]string{"--merge-into=~/a,b", "--kubeconfigs=~/c,d", "--kubeconfigs=e", "--static-token=~/t"},
+	); err != nil {
 		t.Fatal(err)
 	}
 	if err := newFactory(nil, home).ExpandPathFlags(cmd); err != nil {

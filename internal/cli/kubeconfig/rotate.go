@@ -273,8 +273,11 @@ func explainSource(err error) error {
 	case unexpected:
 		return ui.WithExitCode(err, ui.ExitRefused)
 	case errors.Is(err, discovery.ErrForbidden):
-		return ui.WithHint(ui.WithExitCode(err, ui.ExitNotPermitted), "it needs an administrator's kubeconfig (--kubeconfig); "+
-			"without --kubeconfig the endpoint itself is asked")
+		return ui.WithHint(
+			ui.WithExitCode(err, ui.ExitNotPermitted),
+			"it needs an administrator's kubeconfig (--kubeconfig); "+
+				"without --kubeconfig the endpoint itself is asked",
+		)
 	case connecting && endpoint.Permanent(err):
 		return ui.WithExitCode(endpoint.Explain(err), ui.ExitRefused)
 	case connecting:
@@ -321,34 +324,36 @@ func (o *RotateOptions) one() ([]fleet.Admin, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []fleet.Admin{{Name: "the cluster", Untried: o.SkipValidation, Target: func(ctx context.Context) (kubeconfig.Target, error) {
-		var client Discoverer
-		if o.Endpoint == "" || o.CABundle == "" {
-			var err error
-			if client, err = o.Connect(o.Cluster, o.Suffix); err != nil {
-				return kubeconfig.Target{}, fleet.Permanent(err)
+	return []fleet.Admin{
+		{Name: "the cluster", Untried: o.SkipValidation, Target: func(ctx context.Context) (kubeconfig.Target, error) {
+			var client Discoverer
+			if o.Endpoint == "" || o.CABundle == "" {
+				var err error
+				if client, err = o.Connect(o.Cluster, o.Suffix); err != nil {
+					return kubeconfig.Target{}, fleet.Permanent(err)
+				}
 			}
-		}
-		target, err := o.target(ctx, client)
-		if err != nil {
-			return target, err
-		}
-		if o.CABundle != "" {
-			target.CABundle = bundle
-		}
-		members := "none: clients use their system roots"
-		if len(target.CABundle) > 0 {
-			count, err := kubeconfig.CountCertificates(target.CABundle)
+			target, err := o.target(ctx, client)
 			if err != nil {
-				return target, fmt.Errorf("checking the CA bundle: %w", err)
+				return target, err
 			}
-			if members = "1 certificate"; count > 1 {
-				members = fmt.Sprintf("%d certificates", count)
+			if o.CABundle != "" {
+				target.CABundle = bundle
 			}
-		}
-		o.progress.Info("Endpoint %s, CA bundle: %s", target.URL, members)
-		return target, nil
-	}}}, nil
+			members := "none: clients use their system roots"
+			if len(target.CABundle) > 0 {
+				count, err := kubeconfig.CountCertificates(target.CABundle)
+				if err != nil {
+					return target, fmt.Errorf("checking the CA bundle: %w", err)
+				}
+				if members = "1 certificate"; count > 1 {
+					members = fmt.Sprintf("%d certificates", count)
+				}
+			}
+			o.progress.Info("Endpoint %s, CA bundle: %s", target.URL, members)
+			return target, nil
+		}},
+	}, nil
 }
 
 // target returns what a cluster advertises; nothing without a client. --endpoint replaces all names of the proxy.

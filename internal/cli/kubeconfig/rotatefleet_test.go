@@ -234,7 +234,16 @@ func TestExpectedCAs(t *testing.T) {
 			!good && !strings.Contains(ran.out, "--expect-ca does not name") {
 			t.Errorf("with %s: %v\n%s", expected, ran.err, ran.out)
 		}
-		ran = runRotate(t, map[string]*handing{"x": of}, file, "--kubeconfig-context", "x", "--dry-run", "--expect-ca", expected)
+		ran = runRotate(
+			t,
+			map[string]*handing{"x": of},
+			file,
+			"--kubeconfig-context",
+			"x",
+			"--dry-run",
+			"--expect-ca",
+			expected,
+		)
 		if good := strings.Contains(
 			expected,
 			",",

@@ -25,7 +25,11 @@ func readNotes(cache string, now func() time.Time) *notes {
 		return n
 	}
 	n.path = cache + ".followed"
-	if content, err := atomicfile.ReadFile(n.path, maxNotes); err != nil || json.Unmarshal(content, &n.until) != nil || n.until == nil {
+	if content, err := atomicfile.ReadFile(
+		n.path,
+		maxNotes,
+	); err != nil || json.Unmarshal(content, &n.until) != nil ||
+		n.until == nil {
 		n.until = map[string]time.Time{}
 	}
 	return n

@@ -224,7 +224,11 @@ func issuersOf(sessions []sessioncache.Session) string {
 func (o *Options) end(ctx context.Context, e ending) (result.EndedSession, error) {
 	session := e.session
 	issuer := session.Key.Issuer
-	ended := result.EndedSession{Issuer: issuer, User: oidclogin.UserOf(&session.Tokens), Revocation: result.RevocationFailed}
+	ended := result.EndedSession{
+		Issuer:     issuer,
+		User:       oidclogin.UserOf(&session.Tokens),
+		Revocation: result.RevocationFailed,
+	}
 	waiting, cancel := context.WithTimeout(ctx, aloneTimeout)
 	defer cancel()
 	unlock, err := e.cache.Alone(waiting, session.Key) // a refresh would bring the session back

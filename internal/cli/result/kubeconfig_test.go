@@ -34,7 +34,11 @@ func TestTrusting(t *testing.T) {
 		one("interrupted", result.FileNotDone),
 	}}
 	count, without := rotation.Trusting()
-	if diff := cmp.Diff([]string{"half", "file", "damaged", "dangling", "interrupted"}, without); diff != "" || count != 2 {
+	if diff := cmp.Diff(
+		[]string{"half", "file", "damaged", "dangling", "interrupted"},
+		without,
+	); diff != "" ||
+		count != 2 {
 		t.Errorf("%d are done; not done are (-want +got):\n%s", count, diff)
 	}
 }

@@ -44,7 +44,8 @@ func TestForeignText(t *testing.T) {
 		"prompt":            strings.ReplaceAll(print(func(w io.Writer) { (&ui.Terminal{Out: w}).Print(hostile) }), "\n", " "),
 		"colour in a table": print(func(w io.Writer) { _ = ui.PlainTable(w, []string{"a"}, [][]string{{"\x1b[31mred"}}) }),
 	} {
-		if strings.ContainsAny(text, "\x1b\x07\r\u009b\u202e") || strings.Contains(text, "\nhint:") || strings.Contains(text, "\nerror:") {
+		if strings.ContainsAny(text, "\x1b\x07\r\u009b\u202e") || strings.Contains(text, "\nhint:") ||
+			strings.Contains(text, "\nerror:") {
 			t.Errorf("%s: %q", name, text)
 		}
 	}

@@ -253,7 +253,8 @@ var errMissing = errors.New("it does not exist")
 // certificate for them, and the others need it.
 func onlyMissing(err error) bool {
 	joined, ok := err.(interface{ Unwrap() []error })
-	return err == nil || ok && !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !errors.Is(e, errMissing) })
+	return err == nil ||
+		ok && !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !errors.Is(e, errMissing) })
 }
 
 // trust sets the CA bundle of the APIServices that have another one. They are the installation's: a missing one is

@@ -256,7 +256,12 @@ func TestAServiceOfPinniped(t *testing.T) {
 	}
 	theirs := made.DeepCopy()
 	theirs.Annotations["theirs"] = "x"
-	if err := r.live.Patch(t.Context(), theirs, client.MergeFrom(made), client.FieldOwner("kubectl-annotate")); err != nil {
+	if err := r.live.Patch(
+		t.Context(),
+		theirs,
+		client.MergeFrom(made),
+		client.FieldOwner("kubectl-annotate"),
+	); err != nil {
 		t.Fatal(err)
 	}
 	r.create(t, spec{Mode: "enabled", Service: svc{Type: "LoadBalancer"}, ExternalEndpoint: "a.example.com"})

@@ -58,10 +58,20 @@ func table() string {
 		if most := pod.rows[resource].unauthenticated; most > 0 {
 			unauthenticated = fmt.Sprintf("%s, 1/%d", mebibytes(most), pod.unauthenticated/most)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", resource, counted(resource), share, unauthenticated, fullMemory(resource))
+		fmt.Fprintf(
+			&b,
+			"| %s | %s | %s | %s | %s |\n",
+			resource,
+			counted(resource),
+			share,
+			unauthenticated,
+			fullMemory(resource),
+		)
 	}
-	b.WriteString("\n| work | what it is | seats in all | of one flow | of one sub-flow | most of one sub-flow, with and " +
-		"without seats | most in all | when it is full |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString(
+		"\n| work | what it is | seats in all | of one flow | of one sub-flow | most of one sub-flow, with and " +
+			"without seats | most in all | when it is full |\n|---|---|---|---|---|---|---|---|\n",
+	)
 	for resource := SlowClient; resource < numResources; resource++ {
 		row := pod.rows[resource]
 		full := "it waits"

@@ -138,7 +138,10 @@ func (r *Request) Identified(user string, stream bool) error {
 	if !stream {
 		return r.first.Transfer(flow)
 	}
-	permit, err := r.Conn.hold(flow, flowcontrol.Cost{Resource: flowcontrol.Stream, Bytes: flowcontrol.StreamBytes + r.head})
+	permit, err := r.Conn.hold(
+		flow,
+		flowcontrol.Cost{Resource: flowcontrol.Stream, Bytes: flowcontrol.StreamBytes + r.head},
+	)
 	if err != nil {
 		return err
 	}

@@ -190,7 +190,10 @@ func (b *aheadBody) fill() {
 
 // next reads a piece, which is full unless there is an error. Without memory to spare, it is empty.
 func (b *aheadBody) next() (one piece, err error) {
-	one.holding, _ = b.controller.Enqueue(b.flow, flowcontrol.Cost{Resource: flowcontrol.Response, Bytes: aheadPiece, Leaves: 2})
+	one.holding, _ = b.controller.Enqueue(
+		b.flow,
+		flowcontrol.Cost{Resource: flowcontrol.Response, Bytes: aheadPiece, Leaves: 2},
+	)
 	if one.holding == nil {
 		return one, nil
 	}

@@ -24,7 +24,8 @@ func TestSetServiceType(t *testing.T) {
 		w.Obey(t)
 		before, was := SpecOf(w), kind(w)
 		runSet(t.Context(), w, to("ClusterIP")).Check(t, 0, "configured", "presents the certificate", "service.type")
-		if kind(w) != configv1alpha1.ServiceTypeClusterIP || SpecOf(w).TLS == nil || SpecOf(w).TLS.SecretName != before.TLS.SecretName {
+		if kind(w) != configv1alpha1.ServiceTypeClusterIP || SpecOf(w).TLS == nil ||
+			SpecOf(w).TLS.SecretName != before.TLS.SecretName {
 			t.Errorf("got %+v", SpecOf(w))
 		}
 		runSet(t.Context(), w, to("ClusterIP")).Check(t, 0, "unchanged")
@@ -63,10 +64,18 @@ func TestSetServiceType(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.NewExternalWorld(t)
 		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = ""
-		runSet(t.Context(), w, to("None")).Check(t, ui.ExitUsage, "needs an external endpoint", "--external-endpoint HOST:PORT")
+		runSet(
+			t.Context(),
+			w,
+			to("None"),
+		).Check(t, ui.ExitUsage, "needs an external endpoint", "--external-endpoint HOST:PORT")
 	})
 	t.Run("what is no type", func(t *testing.T) {
 		t.Parallel()
-		runSet(t.Context(), iptlstest.New(t), to("NodePort")).Check(t, ui.ExitUsage, `invalid value "NodePort" for --service-type`)
+		runSet(
+			t.Context(),
+			iptlstest.New(t),
+			to("NodePort"),
+		).Check(t, ui.ExitUsage, `invalid value "NodePort" for --service-type`)
 	})
 }

@@ -160,8 +160,13 @@ func (o *Options) retire(
 		if at.Before(state.Until) {
 			at = state.Until
 		}
-		_, err = o.Session.Cluster.ApplyConfigMap(ctx, kept.Namespace, kept.Name, session.Retired(kept, history, at, state.ID),
-			discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
+		_, err = o.Session.Cluster.ApplyConfigMap(
+			ctx,
+			kept.Namespace,
+			kept.Name,
+			session.Retired(kept, history, at, state.ID),
+			discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true},
+		)
 		switch {
 		case errors.Is(err, discovery.ErrConflict):
 			continue // the agent has told clients something else meanwhile

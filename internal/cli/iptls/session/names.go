@@ -21,16 +21,22 @@ func Fits(r plan.Request, issuer *configv1alpha1.CredentialIssuer) error {
 	}
 	kind := cmp.Or(r.ServiceType, plan.ServiceType(issuer.Spec.ImpersonationProxy))
 	if r.LoadBalancerIP != nil && kind != configv1alpha1.ServiceTypeLoadBalancer {
-		return ui.WithHint(ui.Usage(fmt.Errorf("--load-balancer-ip needs a Service of type LoadBalancer, but CredentialIssuer "+
-			"%q has type %s", issuer.Name, kind)), "give --service-type LoadBalancer as well")
+		return ui.WithHint(
+			ui.Usage(fmt.Errorf("--load-balancer-ip needs a Service of type LoadBalancer, but CredentialIssuer "+
+				"%q has type %s", issuer.Name, kind)),
+			"give --service-type LoadBalancer as well",
+		)
 	}
 	endpoint := issuer.Spec.ImpersonationProxy.ExternalEndpoint
 	if r.Endpoint != nil {
 		endpoint = *r.Endpoint
 	}
 	if r.ServiceType == configv1alpha1.ServiceTypeNone && endpoint == "" {
-		return ui.WithHint(ui.Usage(errors.New("--service-type None needs an external endpoint: without a Service, the agent "+
-			"knows no address")), "name it: --external-endpoint HOST:PORT")
+		return ui.WithHint(
+			ui.Usage(errors.New("--service-type None needs an external endpoint: without a Service, the agent "+
+				"knows no address")),
+			"name it: --external-endpoint HOST:PORT",
+		)
 	}
 	return nil
 }

@@ -211,7 +211,11 @@ func (l *snapshot) reported() {
 	if inService == nil {
 		return
 	}
-	l.Replicas = &result.ReplicaStatus{Total: inService.Replicas, Serving: inService.ServingReplicas, SHA256: inService.SHA256}
+	l.Replicas = &result.ReplicaStatus{
+		Total:   inService.Replicas,
+		Serving: inService.ServingReplicas,
+		SHA256:  inService.SHA256,
+	}
 	for _, other := range inService.OtherReplicas {
 		l.Replicas.Others = append(l.Replicas.Others, result.OtherReplica{Name: other.Name, Message: other.Message})
 	}
@@ -296,8 +300,12 @@ func (l *snapshot) certificate() {
 		l.Certificate = shown
 	case inService != nil:
 		l.Certificate = &result.CertificateStatus{
-			Source: result.SourceAgent, SHA256: inService.SHA256, DNSNames: inService.DNSNames, IPAddresses: inService.IPAddresses,
-			NotBefore: inService.NotBefore.UTC(), NotAfter: inService.NotAfter.UTC(),
+			Source:      result.SourceAgent,
+			SHA256:      inService.SHA256,
+			DNSNames:    inService.DNSNames,
+			IPAddresses: inService.IPAddresses,
+			NotBefore:   inService.NotBefore.UTC(),
+			NotAfter:    inService.NotAfter.UTC(),
 		}
 	default:
 		return

@@ -235,7 +235,12 @@ func TestWrongBundleInSpec(t *testing.T) {
 	leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
 	issuer := w.Cluster.Issuer
 	issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{SHA256: certs.Fingerprint(leaf[0].Raw)}
-	l := &snapshot{Status: &result.Status{}, issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, secret: w.Cluster.TLSSecret}
+	l := &snapshot{
+		Status: &result.Status{},
+		issuer: issuer,
+		spec:   *issuer.Spec.ImpersonationProxy,
+		secret: w.Cluster.TLSSecret,
+	}
 	l.secret.Data["ca.crt"] = w.CA.CertPEM()
 	for bundle, want := range map[string]string{
 		string(iptlstest.NewCA(t, "Wrong CA").CertPEM()): "pinniped ip-tls set --secret proxy-tls --ca-from-secret",
