@@ -52,11 +52,11 @@ func (d *demo) setCertificate(ctx context.Context) error {
 			"need to trust it. The external " +
 			"endpoint is the name under which users reach the proxy: a load balancer, an ingress that passes TLS through or, " +
 			"as here, a port of this machine. " +
-			"(Kubeconfigs made before will not trust the new certificate. There are none yet, and the command is told so.)",
+			"(It refuses a certificate that would break kubeconfigs in use. There are none yet.)",
 	)
 	if _, err := d.shell.Run(ctx, "pinniped ip-tls set --secret "+servingSecret+` \
     --ca-bundle `+story.CAFile+` \
-    --allow OldClientsBreak --external-endpoint `+d.endpoint()); err != nil {
+    --external-endpoint `+d.endpoint()); err != nil {
 		return err
 	}
 	if err := d.pki.Presents(ctx, d.endpoint(), d.certificate); err != nil {
