@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -58,7 +59,36 @@ type Revision struct {
 	UsedNames []string
 	// Retired is when an administrator said that no kubeconfig has it any more; zero if nobody did.
 	Retired time.Time
+	Change
 }
+
+// Change is the change of a CredentialIssuer's spec that led to a Revision.
+type Change struct {
+	// Spec is what the spec said; nil where that is not known.
+	Spec *RevisionSpec
+	// By is the field manager that changed it, ChangedAt when, by the clock of the API server.
+	By        string
+	ChangedAt time.Time
+	// Outcome is what came of it.
+	Outcome RevisionOutcome
+}
+
+// RevisionSpec is what of a CredentialIssuer's spec decides what is published.
+type RevisionSpec struct {
+	TLS              *configv1alpha1.ImpersonationProxyTLSSpec `json:"tls,omitempty"`
+	ExternalEndpoint string                                    `json:"externalEndpoint,omitempty"`
+	LoadBalancerIP   string                                    `json:"loadBalancerIP,omitempty"`
+}
+
+// RevisionOutcome says what came of the spec of a Revision.
+type RevisionOutcome string
+
+// The outcomes. One that was once in service stays so.
+const (
+	OutcomeInService RevisionOutcome = "InService"
+	OutcomePrepared  RevisionOutcome = "Prepared"
+	OutcomeRefused   RevisionOutcome = "Refused"
+)
 
 // HasClients reports whether somebody may have the revision.
 func (s *Revision) HasClients() bool { return !s.LastUsed.IsZero() && !s.Ended() }
@@ -72,6 +102,8 @@ type Published struct {
 	// Names are the names that clients may use, where these are not all that Chain covers. Without names and chain, it is the
 	// endpoint alone.
 	Names []string
+	// Change is the one that led to it.
+	Change Change
 }
 
 // History is what clients were told, the latest Revision last.
@@ -117,6 +149,7 @@ func (h History) Append(published Published, now time.Time, retention time.Durat
 	id := ""
 	fresh := Revision{
 		Since: now, Opened: now, Endpoint: published.Endpoint, Bundle: published.Bundle, Names: NamesOf(published.Chain),
+		Change: published.Change,
 	}
 	if published.Endpoint != "" {
 		if len(published.Names) > 0 {
@@ -132,6 +165,9 @@ func (h History) Append(published Published, now time.Time, retention time.Durat
 		switch {
 		case s.ID == id && s.Until.IsZero(): // it goes on
 			s.Bundle, s.Lost = published.Bundle, nil
+			if s.Outcome != OutcomeInService {
+				s.Outcome = published.Change.Outcome
+			}
 			fresh = s
 			continue
 		case s.ID == id: // it comes back
@@ -185,13 +221,19 @@ func (h History) size() int {
 	}
 	for i := range h.Revisions {
 		s := &h.Revisions[i]
-		size += 600 + len(s.Endpoint) + 70*len(s.Lost) + 70*bytes.Count(s.Bundle, []byte("-----BEGIN"))
+		size += 1200 + len(s.Endpoint) + 70*len(s.Lost) + 70*bytes.Count(s.Bundle, []byte("-----BEGIN"))
 		for _, name := range slices.Concat(s.Names, s.UsedNames) {
 			size += len(name) + 3
 		}
-		if !seen[string(s.Bundle)] {
-			seen[string(s.Bundle)] = true
-			size += len(s.Bundle)
+		texts := []string{string(s.Bundle)}
+		if s.Spec != nil && s.Spec.TLS != nil {
+			texts = append(texts, s.Spec.TLS.CertificateAuthorityData)
+		}
+		for _, text := range texts {
+			if !seen[text] {
+				seen[text] = true
+				size += len(text)
+			}
 		}
 	}
 	if size <= MaxBytes {
@@ -353,12 +395,16 @@ func (h History) Find(id string) *Revision {
 	return found
 }
 
-// identity is the same for States that clients cannot tell apart.
+// identity is the same for revisions that clients cannot tell apart, and that the same spec led to.
 func (s *Revision) identity() string {
 	names := slices.Clone(s.Names)
 	slices.Sort(names)
-	sum := sha256.Sum256([]byte(strings.Join(append([]string{s.Endpoint}, slices.Concat(
-		s.Fingerprints(), []string{""}, names)...), "\n")))
+	parts := slices.Concat([]string{s.Endpoint}, s.Fingerprints(), []string{""}, names)
+	if s.Spec != nil {
+		spec, _ := json.Marshal(s.Spec) // it holds only text
+		parts = append(parts, string(spec))
+	}
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
 	return hex.EncodeToString(sum[:5])
 }
 
@@ -439,6 +485,8 @@ type document struct {
 	Revisions    []documentRevision `json:"revisions"`
 	Certificates map[string][]byte  `json:"certificates,omitempty"`
 	Serving      []string           `json:"serving,omitempty"`
+	// Data has the certificateAuthorityData of specs, each once, under its SHA-256.
+	Data map[string]string `json:"certificateAuthorityData,omitempty"`
 }
 
 type documentRevision struct {
@@ -454,13 +502,20 @@ type documentRevision struct {
 	Lost      []string  `json:"lostTrustBundle,omitempty"`
 	Names     []string  `json:"names,omitempty"`
 	UsedNames []string  `json:"usedNames,omitempty"`
+
+	Spec      *RevisionSpec   `json:"spec,omitempty"` // its certificateAuthorityData is a key of document.Data
+	By        string          `json:"by,omitempty"`
+	ChangedAt time.Time       `json:"changedAt,omitzero"`
+	Outcome   RevisionOutcome `json:"outcome,omitempty"`
 }
 
 const documentVersion = 2
 
 // Encode returns the history as it is kept. Retirements are kept next to it: see RetiredPrefix.
 func (h History) Encode() []byte {
-	doc := document{Version: documentVersion, Revisions: []documentRevision{}, Certificates: map[string][]byte{}}
+	doc := document{
+		Version: documentVersion, Revisions: []documentRevision{}, Certificates: map[string][]byte{}, Data: map[string]string{},
+	}
 	keep := func(members []*x509.Certificate) []string {
 		var ids []string
 		for _, member := range members {
@@ -476,6 +531,13 @@ func (h History) Encode() []byte {
 			ID: s.ID, Since: s.Since, Until: s.Until, Opened: s.Opened, Before: int64(s.Before / time.Second),
 			FirstUsed: s.FirstUsed, LastUsed: s.LastUsed, Endpoint: s.Endpoint, Bundle: keep(members), Lost: s.Lost,
 			Names: s.Names, UsedNames: s.UsedNames,
+			By: s.By, ChangedAt: s.ChangedAt, Outcome: s.Outcome,
+			Spec: s.Spec.withData(func(data string) string {
+				sum := sha256.Sum256([]byte(data))
+				id := hex.EncodeToString(sum[:])
+				doc.Data[id] = data
+				return id
+			}),
 		})
 	}
 	doc.Serving = keep(h.Chain)
@@ -484,6 +546,17 @@ func (h History) Encode() []byte {
 		panic(err) // it holds only text and times
 	}
 	return encoded
+}
+
+// withData returns a copy of the spec with other certificateAuthorityData, if it has any.
+func (s *RevisionSpec) withData(replace func(string) string) *RevisionSpec {
+	if s == nil || s.TLS == nil || s.TLS.CertificateAuthorityData == "" {
+		return s
+	}
+	with := *s
+	with.TLS = s.TLS.DeepCopy()
+	with.TLS.CertificateAuthorityData = replace(s.TLS.CertificateAuthorityData)
+	return &with
 }
 
 // Decode reads what Encode has written. Fields that a later version has added are not looked at.
@@ -509,6 +582,10 @@ func Decode(content []byte) (History, error) {
 			ID: s.ID, Since: s.Since, Until: s.Until, Opened: s.Opened, Before: time.Duration(s.Before) * time.Second,
 			FirstUsed: s.FirstUsed, LastUsed: s.LastUsed, Endpoint: s.Endpoint, Bundle: bundle, Lost: s.Lost,
 			Names: s.Names, UsedNames: s.UsedNames,
+			Change: Change{
+				By: s.By, ChangedAt: s.ChangedAt, Outcome: s.Outcome,
+				Spec: s.Spec.withData(func(id string) string { return doc.Data[id] }),
+			},
 		})
 	}
 	for _, id := range doc.Serving {

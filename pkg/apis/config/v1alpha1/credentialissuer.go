@@ -61,6 +61,7 @@ const (
 // +kubebuilder:printcolumn:name="ProxyMode",type=string,JSONPath=`.spec.impersonationProxy.mode`
 // +kubebuilder:printcolumn:name="DefaultStrategy",type=string,JSONPath=`.status.strategies[?(@.status == "Success")].type`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.strategies[?(@.type == "ImpersonationProxy")].reason`
+// +kubebuilder:printcolumn:name="Transition",type=string,JSONPath=`.status.transition.phase`
 // +kubebuilder:printcolumn:name="Endpoint",type=string,priority=1,JSONPath=`.status.strategies[?(@.type == "ImpersonationProxy")].frontend.impersonationProxyInfo.endpoint`
 // +kubebuilder:printcolumn:name="Expires",type=string,priority=1,JSONPath=`.status.servingCertificate.notAfter`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -249,7 +250,8 @@ type ImpersonationProxyTLSSpec struct {
 	// perhaps the CA bundle (key "ca.crt"), of type kubernetes.io/tls or Opaque: NAME in the agent's own namespace, or
 	// NAMESPACE/NAME. One of another namespace is used only while a TLSCertificateDelegation (projectcontour.io/v1) of
 	// that namespace names it and the agent's namespace, and RBAC lets the agent read it. When that is withdrawn, the
-	// agent goes back to the certificate that it generates.
+	// agent goes back to the certificate that it generates. If it is absent, and caTransition is "DualTrust", the agent
+	// serves the certificate that it generates, after a transition from the one in service.
 	//
 	// +kubebuilder:validation:MinLength=1
 	SecretName string `json:"secretName,omitempty"`
@@ -272,8 +274,9 @@ type ImpersonationProxyTLSSpec struct {
 	// +optional
 	CATransition CATransition `json:"caTransition,omitempty"`
 
-	// activateAfter bounds the time in which both are published: the new certificate is served once no revision that it breaks has been used
-	// or published for this long. If it is absent, such revisions are waited for until the old certificate is about to end.
+	// activateAfter bounds the time in which both are published: the new certificate is served once no revision that it
+	// breaks has been used or published for this long. If it is absent, such revisions are waited for until the old
+	// certificate is about to end.
 	//
 	// +optional
 	ActivateAfter *metav1.Duration `json:"activateAfter,omitempty"`

@@ -72,6 +72,12 @@ type CredentialIssuerStatus struct {
 	// +optional
 	ServingCertificate *ServingCertificateStatus `json:"servingCertificate,omitempty"`
 
+	// transition says which certificate waits to replace the one in service, and for whom. It is absent while none does,
+	// and in a CredentialIssuer that another program than this agent reports to.
+	//
+	// +optional
+	Transition *TransitionStatus `json:"transition,omitempty"`
+
 	// objects names the objects that the agent makes and reads, as its configuration names them, so that clients need
 	// not guess. It is absent in a CredentialIssuer that another program than this agent reports to.
 	//
@@ -92,6 +98,47 @@ type CredentialIssuerStatus struct {
 	// +listType=atomic
 	// +optional
 	Revisions []RevisionStatus `json:"revisions,omitempty"`
+}
+
+// TransitionPhase says how far the transition to another serving certificate is.
+// +kubebuilder:validation:Enum=Prepared
+type TransitionPhase string
+
+// TransitionPrepared means that the trust bundles of both certificates are published, and the old certificate is served.
+const TransitionPrepared TransitionPhase = "Prepared"
+
+// TransitionStatus is a transition to a serving certificate that clients in use do not verify yet. It ends when the new
+// certificate is served: then its trust bundle alone is published.
+type TransitionStatus struct {
+	// phase is "Prepared".
+	Phase TransitionPhase `json:"phase"`
+
+	// since is when the phase began.
+	Since metav1.Time `json:"since"`
+
+	// secretName names the Secret of the new certificate, as servingCertificate.secretName does. It is absent for the
+	// certificate that the agent generates.
+	//
+	// +optional
+	SecretName string `json:"secretName,omitempty"`
+
+	// sha256 is the fingerprint of the new certificate (the leaf) in lower-case hex.
+	//
+	// +kubebuilder:validation:MinLength=1
+	SHA256 string `json:"sha256"`
+
+	// waitsFor are the IDs of those revisions in use whose clients do not verify the new certificate; at most 20 are
+	// listed.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	// +optional
+	WaitsFor []string `json:"waitsFor,omitempty"`
+
+	// until is when the new certificate is served in any case.
+	//
+	// +optional
+	Until *metav1.Time `json:"until,omitempty"`
 }
 
 // RevisionStatus is what was published to clients for some time.
