@@ -38,8 +38,8 @@ const (
 
 // The kinds of authenticators.
 const (
-	KindWebhook = "WebhookAuthenticator"
-	KindJWT     = "JWTAuthenticator"
+	KindWebhook = string(configv1alpha1.AuthenticatorKindWebhook)
+	KindJWT     = string(configv1alpha1.AuthenticatorKindJWT)
 )
 
 // Bearer authenticates the bearer tokens of requests: by the authenticators that an admin names, and by the cluster.
@@ -47,9 +47,9 @@ const (
 //
 // A token goes to one place only. When it says that it is of an issuer and an audience of ours, that is the
 // JWTAuthenticator of these; what that refuses is refused. Any other goes to the cluster, and when the cluster says
-// no, to the webhooks, in the order of their names in the configuration. JSON web tokens, and what begins like one, go
-// to no webhook, unless the configuration lets a webhook have those of issuers that no JWTAuthenticator has. While an
-// authenticator that may know a token is missing or not ready, there is no answer about it.
+// no, to the webhooks, in the order of the configuration. JSON web tokens, and what begins like one, go to no webhook,
+// unless the configuration lets a webhook have those of issuers that no JWTAuthenticator has. While an authenticator
+// that may know a token is missing or not ready, there is no response about it.
 type Bearer struct {
 	cache   *Cache
 	clock   clock.PassiveClock
@@ -85,7 +85,7 @@ func NewBearer(cache *Cache, clk clock.Clock) *Bearer {
 	return b
 }
 
-// Use makes these authenticators, of either kind, the ones whose tokens are accepted.
+// Use makes these authenticators the ones whose tokens are accepted.
 func (b *Bearer) Use(spec configv1alpha1.BearerTokensSpec) { b.spec.Store(spec.DeepCopy()) }
 
 // Beside returns an authenticator of bearer tokens that asks the authenticators in use as well as cluster.
@@ -98,7 +98,7 @@ func (b *Bearer) Beside(cluster authenticator.Token) authenticator.Token {
 		form := formOf(token)
 		waits := b.waits(spec, form)
 		if form.readable {
-			if verdict, mine := b.byIssuer(ctx, spec.Authenticators, token, form.said); mine {
+			if verdict, mine := b.byIssuer(ctx, spec, token, form.said); mine {
 				return verdict.answer(ctx)
 			}
 		}
@@ -123,17 +123,18 @@ func (b *Bearer) Beside(cluster authenticator.Token) authenticator.Token {
 	})
 }
 
-// shownTo returns the names of the authenticators in use that may see a token if they are webhooks.
+// shownTo returns the names of the webhooks in use that may see a token.
 func (b *Bearer) shownTo(spec *configv1alpha1.BearerTokensSpec, form tokenForm) []string {
-	switch {
-	case !form.likeJWT:
-		return spec.Authenticators
-	case !form.readable, form.isKubernetes(), b.cache.knowsIssuer(form.said.Issuer):
+	if form.likeJWT && (!form.readable || form.isKubernetes() || b.cache.knowsIssuer(form.said.Issuer)) {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(spec.Authenticators), func(name string) bool {
-		return !slices.Contains(spec.WebhooksForUnknownIssuers, name)
-	})
+	var names []string
+	for _, entry := range spec.Authenticators {
+		if entry.Kind == configv1alpha1.AuthenticatorKindWebhook && (!form.likeJWT || entry.UnknownIssuers) {
+			names = append(names, entry.Name)
+		}
+	}
+	return names
 }
 
 // tokenForm is what can be seen of a token without verifying it.
@@ -183,18 +184,26 @@ func (v *verdict) answer(ctx context.Context) (*authenticator.Response, bool, er
 }
 
 // byIssuer asks the authenticators whose issuer and audience the token has, and returns false when there is none.
-func (b *Bearer) byIssuer(ctx context.Context, names []string, token string, said UnverifiedClaims) (*verdict, bool) {
+func (b *Bearer) byIssuer(
+	ctx context.Context,
+	spec *configv1alpha1.BearerTokensSpec,
+	token string,
+	said UnverifiedClaims,
+) (*verdict, bool) {
 	var last *verdict
-	for _, name := range names {
-		found, _ := b.cache.get(KindJWT, name)
+	for _, entry := range spec.Authenticators {
+		if entry.Kind != configv1alpha1.AuthenticatorKindJWT {
+			continue
+		}
+		found, _ := b.cache.get(KindJWT, entry.Name)
 		jwt, ok := found.authenticator.(*JWT)
 		if !ok || !jwt.Handles(said) {
 			continue
 		}
-		by := bearerAuthenticator{KindJWT, name, jwt}
-		key := b.key(token + "\x00" + name)
+		by := bearerAuthenticator{KindJWT, entry.Name, jwt}
+		key := b.key(token + "\x00" + entry.Name)
 		for _, cache := range []*utilcache.LRUExpireCache{b.good, b.bad} {
-			if known, ok := b.recall(cache, key, names); ok && known.by == by {
+			if known, ok := b.recall(cache, key, []string{entry.Name}); ok && known.by == by {
 				last = known
 			}
 		}
@@ -291,17 +300,15 @@ func (b *Bearer) ask(ctx context.Context, by bearerAuthenticator, token string) 
 // waits is true while an authenticator in use that may know the token is missing or not ready.
 func (b *Bearer) waits(spec *configv1alpha1.BearerTokensSpec, form tokenForm) bool {
 	shown := b.shownTo(spec, form)
-	return slices.ContainsFunc(spec.Authenticators, func(name string) bool {
-		jwt, isIssuer := b.cache.get(KindJWT, name)
-		hook, isWebhook := b.cache.get(KindWebhook, name)
-		switch {
-		case !isIssuer && !isWebhook:
-			return true
-		case isIssuer && jwt.authenticator == nil && form.likeJWT &&
-			(!form.readable || jwt.issuer == "" || sameIssuer(jwt.issuer, form.said.Issuer)):
-			return true
+	return slices.ContainsFunc(spec.Authenticators, func(entry configv1alpha1.BearerTokenAuthenticator) bool {
+		found, _ := b.cache.get(string(entry.Kind), entry.Name)
+		if found.authenticator != nil {
+			return false
 		}
-		return isWebhook && hook.authenticator == nil && slices.Contains(shown, name)
+		if entry.Kind == configv1alpha1.AuthenticatorKindWebhook {
+			return slices.Contains(shown, entry.Name)
+		}
+		return form.likeJWT && (!form.readable || found.issuer == "" || sameIssuer(found.issuer, form.said.Issuer))
 	})
 }
 

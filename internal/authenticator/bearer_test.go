@@ -98,12 +98,18 @@ func newGate(t *testing.T) *gate {
 	g.shelf.Put(KindWebhook, "not-named", &asked{users: map[string]*user.DefaultInfo{"x": {Name: "x"}}})
 	g.shelf.Put(KindJWT, "ci", newJWT(t, g.provider, authenticationv1alpha1.JWTAuthenticatorSpec{}))
 	g.shelf.Expect(KindJWT, "unnamed", "https://unnamed")
-	g.use("ci", "hook", "second")
+	g.use(accepts(KindJWT, "ci"), accepts(KindWebhook, "hook"), accepts(KindWebhook, "second"))
 	return g
 }
 
 // use names the authenticators whose tokens are accepted.
-func (g *gate) use(names ...string) { g.Use(configv1alpha1.BearerTokensSpec{Authenticators: names}) }
+func (g *gate) use(entries ...configv1alpha1.BearerTokenAuthenticator) {
+	g.Use(configv1alpha1.BearerTokensSpec{Authenticators: entries})
+}
+
+func accepts(kind, name string) configv1alpha1.BearerTokenAuthenticator {
+	return configv1alpha1.BearerTokenAuthenticator{Kind: configv1alpha1.AuthenticatorKind(kind), Name: name}
+}
 
 // ask presents a token and returns the username, or an error.
 func (g *gate) ask(t *testing.T, token string) (user.Info, error) {
@@ -200,9 +206,9 @@ func TestBearerShowsTokensOfUnknownIssuersToWebhooksThatMaySeeThem(t *testing.T)
 	foreign := stranger.Token(t, stranger.Claims(audience, nil))
 	own := g.idp.Token(t, g.idp.Claims("elsewhere", nil))
 	account := stranger.Token(t, stranger.Claims("vault", map[string]any{"sub": "system:serviceaccount:a:b"}))
-	g.Use(configv1alpha1.BearerTokensSpec{
-		Authenticators: []string{"ci", "hook", "second"}, WebhooksForUnknownIssuers: []string{"second"},
-	})
+	second := accepts(KindWebhook, "second")
+	second.UnknownIssuers = true
+	g.use(accepts(KindJWT, "ci"), accepts(KindWebhook, "hook"), second)
 	g.second.users[foreign] = &user.DefaultInfo{Name: "bob"}
 	if info, err := g.ask(t, foreign); err != nil || info == nil || info.GetName() != "bob" {
 		t.Errorf("got %v, %v", info, err)
@@ -217,7 +223,7 @@ func TestBearerShowsTokensOfUnknownIssuersToWebhooksThatMaySeeThem(t *testing.T)
 		t.Error("a webhook saw what it may not see")
 	}
 	// What a webhook said ends with the permission.
-	g.use("ci", "hook", "second")
+	g.use(accepts(KindJWT, "ci"), accepts(KindWebhook, "hook"), accepts(KindWebhook, "second"))
 	if info, err := g.ask(t, foreign); info != nil {
 		t.Errorf("got %v, %v", info, err)
 	}
@@ -244,7 +250,9 @@ func TestBearerWaitsForAuthenticatorsThatAreMissing(t *testing.T) {
 	waits(own)
 	works("webhook-token")
 	works("cluster-token")
-	waits("nonsense") // it may be of the authenticator that is missing, which may be a webhook
+	if info, err := g.ask(t, "nonsense"); info != nil || isUnavailable(err) {
+		t.Errorf("what is no token of an issuer waits for one: %v, %v", info, err)
+	}
 	taken := g.webhook.taken()
 	for _, token := range taken {
 		if token == own {
@@ -262,6 +270,36 @@ func TestBearerWaitsForAuthenticatorsThatAreMissing(t *testing.T) {
 	waits("of that webhook")
 	if len(g.webhook.taken()) != 0 {
 		t.Error("a webhook saw a token")
+	}
+	g.shelf.Remove(KindWebhook, "hook")
+	waits("of that webhook")
+}
+
+// TestBearerTakesNamesOfOneKind has authenticators of both kinds with the same names, of which one each is named.
+func TestBearerTakesNamesOfOneKind(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	own := g.idp.Token(t, g.idp.Claims(audience, nil))
+	tenant := &asked{users: map[string]*user.DefaultInfo{"webhook-token": {Name: "mallory"}, own: {Name: "mallory"}}}
+	g.shelf.Put(KindWebhook, "ci", tenant)
+	g.shelf.Put(KindJWT, "hook", newJWT(t, g.provider, authenticationv1alpha1.JWTAuthenticatorSpec{}))
+
+	g.use(accepts(KindJWT, "ci"))
+	for token, want := range map[string]bool{own: true, "webhook-token": false, "nonsense": false} {
+		if info, err := g.ask(t, token); (info != nil) != want || isUnavailable(err) {
+			t.Errorf("want user %v, got %v, %v", want, info, err)
+		}
+	}
+	if seen := tenant.taken(); len(seen) != 0 {
+		t.Errorf("the webhook of the same name saw %q", seen)
+	}
+
+	g.use(accepts(KindWebhook, "hook"))
+	if info, err := g.ask(t, own); info != nil || isUnavailable(err) {
+		t.Errorf("want no user by the JWTAuthenticator of the same name, got %v, %v", info, err)
+	}
+	if info, err := g.ask(t, "webhook-token"); err != nil || info == nil || info.GetName() != "ann" {
+		t.Errorf("want the webhook's user, got %v, %v", info, err)
 	}
 }
 
@@ -336,11 +374,11 @@ func TestBearerRemembers(t *testing.T) {
 		t.Error("it is still refused")
 	}
 	// What an authenticator said ends with the authenticator, and with its name in the configuration.
-	g.use("ci")
+	g.use(accepts(KindJWT, "ci"))
 	if name("webhook-token") != "" {
 		t.Error("accepted from an authenticator that is not named any more")
 	}
-	g.use("ci", "hook")
+	g.use(accepts(KindJWT, "ci"), accepts(KindWebhook, "hook"))
 	g.clock.Step(refusalTTL + time.Millisecond)
 	if name("webhook-token") != "ann" {
 		t.Error("refused")
@@ -395,7 +433,7 @@ func TestBearerTellsNoFromNoAnswer(t *testing.T) {
 func TestBearerAsksOnceAndNotTooMuch(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
-	g.use("hook")
+	g.use(accepts(KindWebhook, "hook"))
 	g.webhook.wait = make(chan struct{})
 	var group sync.WaitGroup
 	var full atomic.Int32

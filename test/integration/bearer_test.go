@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -106,10 +107,10 @@ func (w *world) sendLogin(t *testing.T, kind, name, token string) result {
 	return w.run(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "create", "--output=json", "--filename="+path)
 }
 
-func (w *world) acceptTokensOf(t *testing.T, names ...string) {
+func (w *world) acceptTokensOf(t *testing.T, accepted ...configv1alpha1.BearerTokenAuthenticator) {
 	t.Helper()
 	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
-		s.BearerTokens = &configv1alpha1.BearerTokensSpec{Authenticators: names}
+		s.BearerTokens = &configv1alpha1.BearerTokensSpec{Authenticators: accepted}
 	})
 }
 
@@ -164,7 +165,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	if refused.code == 0 || !strings.Contains(refused.errOut, "accepts no tokens of authenticators") {
 		t.Errorf("get kubeconfig: %d %s", refused.code, refused.errOut)
 	}
-	w.acceptTokensOf(t, "ci")
+	w.acceptTokensOf(t, configv1alpha1.BearerTokenAuthenticator{Kind: configv1alpha1.AuthenticatorKindJWT, Name: "ci"})
 	if got := w.asAdmin(t, command...); got.code != 0 {
 		t.Fatalf("get kubeconfig: %d %s", got.code, got.errOut)
 	}
@@ -258,7 +259,21 @@ func TestTokensOfAWebhook(t *testing.T) {
 	}
 	user := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.LocalUserNamespace, Name: "temporary"}}
 	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), user) })
-	w.acceptTokensOf(t, "no-such", "local-user-authenticator")
+	webhook := configv1alpha1.BearerTokenAuthenticator{
+		Kind: configv1alpha1.AuthenticatorKindWebhook, Name: "local-user-authenticator",
+	}
+	sameName, foreign := webhook, webhook
+	sameName.Kind = configv1alpha1.AuthenticatorKindJWT
+	foreign.Kind, foreign.Name, foreign.UnknownIssuers = configv1alpha1.AuthenticatorKindJWT, "ci", true
+	current := w.issuer(t)
+	refused := current.DeepCopy()
+	refused.Spec.ImpersonationProxy.BearerTokens = &configv1alpha1.BearerTokensSpec{
+		Authenticators: []configv1alpha1.BearerTokenAuthenticator{foreign},
+	}
+	if err := w.admin.Patch(t.Context(), refused, client.MergeFrom(current)); !apierrors.IsInvalid(err) {
+		t.Errorf("want a JWTAuthenticator with unknownIssuers to be refused, got %v", err)
+	}
+	w.acceptTokensOf(t, sameName, webhook)
 	tokenFile := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(tokenFile, []byte("temporary:secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -286,7 +301,7 @@ func TestTokensOfAWebhook(t *testing.T) {
 		return nil
 	})
 	testkit.Eventually(t, 10*time.Second, func() error {
-		if message := w.strategy(t).Message; !strings.Contains(message, `authenticators that do not exist: "no-such"`) {
+		if message := w.strategy(t).Message; !strings.Contains(message, `authenticators that do not exist: JWTAuthenticator "local-user-authenticator"`) {
 			return fmt.Errorf("the message is %q", message)
 		}
 		return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -60,24 +59,31 @@ func (o *Options) discoverBearer(ctx context.Context, cluster Discoverer, input 
 	return o.connection(frontend, input)
 }
 
-// checkBearer returns an error when the CredentialIssuer does not let the chosen authenticator's tokens in, or those
-// of none.
+// checkBearer returns an error when the impersonation proxy accepts no tokens of the chosen authenticator, or of none.
 func (o *Options) checkBearer() error {
 	const field = "spec.impersonationProxy.bearerTokens.authenticators"
 	var accepted []string
+	var chosen bool
 	if proxy := o.issuer.Spec.ImpersonationProxy; proxy != nil && proxy.BearerTokens != nil {
-		accepted = proxy.BearerTokens.Authenticators
+		for _, entry := range proxy.BearerTokens.Authenticators {
+			accepted = append(accepted, string(entry.Kind)+" "+entry.Name)
+			chosen = chosen || (o.AuthenticatorName == "" || o.AuthenticatorName == entry.Name) &&
+				(o.AuthenticatorType == "" || o.AuthenticatorType.Kind() == string(entry.Kind))
+		}
 	}
 	var err error
 	switch {
 	case len(accepted) == 0:
 		err = errors.New("the impersonation proxy accepts no tokens of authenticators")
-	case o.AuthenticatorName != "" && !slices.Contains(accepted, o.AuthenticatorName):
-		err = fmt.Errorf(
-			"the impersonation proxy accepts no tokens of authenticator %q, only of %s",
-			o.AuthenticatorName,
-			strings.Join(accepted, ", "),
-		)
+	case !chosen:
+		wanted := "authenticator"
+		if o.AuthenticatorType != "" {
+			wanted = o.AuthenticatorType.Kind()
+		}
+		if o.AuthenticatorName != "" {
+			wanted += fmt.Sprintf(" %q", o.AuthenticatorName)
+		}
+		err = fmt.Errorf("the impersonation proxy accepts no tokens of %s, only of %s", wanted, strings.Join(accepted, ", "))
 	}
 	if err != nil {
 		return ui.WithHint(err, "name the authenticator in %s of CredentialIssuer %q", field, o.issuer.Name)

@@ -416,7 +416,13 @@ func TestBearer(t *testing.T) {
 		{name: "says that no tokens are accepted", err: "accepts no tokens of authenticators"},
 		{
 			name: "says that this one's are not", accepted: []string{"ci"},
-			change: func(o *Options) { o.AuthenticatorName = "x" }, err: `no tokens of authenticator "x", only of ci`,
+			change: func(o *Options) { o.AuthenticatorName = "x" },
+			err:    `no tokens of authenticator "x", only of JWTAuthenticator ci`,
+		},
+		{
+			name: "says that those of the other kind with this name are not", accepted: []string{"ci"},
+			change: func(o *Options) { o.AuthenticatorName, o.AuthenticatorType = "ci", discovery.Webhook },
+			err:    `no tokens of WebhookAuthenticator "ci", only of JWTAuthenticator ci`,
 		},
 		{name: "needs a file", change: func(o *Options) { o.TokenFile = "" }, err: "--login bearer needs --token-file"},
 		{name: "has no use for a static token", change: func(o *Options) { o.StaticToken = "x" }, err: "--static-token has " +
@@ -438,7 +444,13 @@ func TestBearer(t *testing.T) {
 			)
 			object.Spec.ImpersonationProxy = &configv1alpha1.ImpersonationProxySpec{}
 			if test.accepted != nil {
-				object.Spec.ImpersonationProxy.BearerTokens = &configv1alpha1.BearerTokensSpec{Authenticators: test.accepted}
+				tokens := &configv1alpha1.BearerTokensSpec{}
+				for _, name := range test.accepted {
+					tokens.Authenticators = append(tokens.Authenticators, configv1alpha1.BearerTokenAuthenticator{
+						Kind: configv1alpha1.AuthenticatorKindJWT, Name: name,
+					})
+				}
+				object.Spec.ImpersonationProxy.BearerTokens = tokens
 			}
 			o, out, _ := options(t, &clientcmdapi.Cluster{Server: kube}, &fake{issuers: []any{object}})
 			o.StaticTokenEnv, o.Login, o.TokenFile = "", LoginBearer, "/var/run/token"

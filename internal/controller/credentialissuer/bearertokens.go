@@ -25,15 +25,19 @@ func (r *Reconciler) useBearerTokens(ctx context.Context, spec configv1alpha1.Im
 }
 
 // unknownAuthenticators says which of these authenticators do not exist, nil when all do. One that is made later is
-// seen at the next look.
-func (r *Reconciler) unknownAuthenticators(ctx context.Context, names []string) *configv1alpha1.StrategyFinding {
+// noticed by the next reconcile.
+func (r *Reconciler) unknownAuthenticators(
+	ctx context.Context,
+	named []configv1alpha1.BearerTokenAuthenticator,
+) *configv1alpha1.StrategyFinding {
 	var unknown []string
-	for _, name := range names {
-		missing := func(object client.Object) bool {
-			return apierrors.IsNotFound(r.Client.Get(ctx, types.NamespacedName{Name: name}, object))
+	for _, entry := range named {
+		var object client.Object = &authenticationv1alpha1.JWTAuthenticator{}
+		if entry.Kind == configv1alpha1.AuthenticatorKindWebhook {
+			object = &authenticationv1alpha1.WebhookAuthenticator{}
 		}
-		if missing(&authenticationv1alpha1.JWTAuthenticator{}) && missing(&authenticationv1alpha1.WebhookAuthenticator{}) {
-			unknown = append(unknown, fmt.Sprintf("%q", name))
+		if apierrors.IsNotFound(r.Client.Get(ctx, types.NamespacedName{Name: entry.Name}, object)) {
+			unknown = append(unknown, fmt.Sprintf("%s %q", entry.Kind, entry.Name))
 		}
 	}
 	if len(unknown) == 0 {

@@ -167,27 +167,46 @@ type ImpersonationProxySpec struct {
 // BearerTokensSpec says which tokens clients may present to the impersonation proxy as bearer tokens, beside those of
 // the cluster itself.
 type BearerTokensSpec struct {
-	// authenticators names JWTAuthenticators and WebhookAuthenticators. A token of a JWTAuthenticator's issuer and
-	// audience is verified by that one alone. Any other is shown to the cluster, and if the cluster refuses it, to the
-	// webhooks, in this order. JSON web tokens are shown to no webhook: see webhooksForUnknownIssuers.
+	// authenticators lists the authenticators. A token of a JWTAuthenticator's issuer and audience is verified by that
+	// one alone. Any other is shown to the cluster, and if the cluster refuses it, to the WebhookAuthenticators, in this
+	// order. JSON web tokens are shown to no webhook: see unknownIssuers.
 	//
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=253
-	// +listType=set
+	// +listType=map
+	// +listMapKey=kind
+	// +listMapKey=name
 	// +optional
-	Authenticators []string `json:"authenticators,omitempty"`
+	Authenticators []BearerTokenAuthenticator `json:"authenticators,omitempty"`
+}
 
-	// webhooksForUnknownIssuers names those WebhookAuthenticators among authenticators that are shown JSON web tokens,
-	// too: those of issuers that no JWTAuthenticator of the cluster has. Such a webhook could use at other places what
-	// it is shown.
+// AuthenticatorKind is the kind of an authenticator.
+// +kubebuilder:validation:Enum=JWTAuthenticator;WebhookAuthenticator
+type AuthenticatorKind string
+
+// The kinds of authenticators.
+const (
+	AuthenticatorKindJWT     AuthenticatorKind = "JWTAuthenticator"
+	AuthenticatorKindWebhook AuthenticatorKind = "WebhookAuthenticator"
+)
+
+// BearerTokenAuthenticator is an authenticator whose tokens clients may present as bearer tokens.
+//
+// +kubebuilder:validation:XValidation:rule="self.kind == 'WebhookAuthenticator' || !has(self.unknownIssuers) || !self.unknownIssuers",message="only a WebhookAuthenticator can have unknownIssuers"
+type BearerTokenAuthenticator struct {
+	// kind is "JWTAuthenticator" or "WebhookAuthenticator".
+	Kind AuthenticatorKind `json:"kind"`
+
+	// name of the authenticator.
 	//
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=253
-	// +listType=set
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// unknownIssuers, of a WebhookAuthenticator, shows it JSON web tokens as well: those of issuers that no
+	// JWTAuthenticator of the cluster has. The webhook could use elsewhere what it is shown.
+	//
 	// +optional
-	WebhooksForUnknownIssuers []string `json:"webhooksForUnknownIssuers,omitempty"`
+	UnknownIssuers bool `json:"unknownIssuers,omitempty"`
 }
 
 // ImpersonationProxyServiceSpec configures the Service in front of the impersonation proxy.
