@@ -151,6 +151,8 @@ func (j *JWT) AuthenticateToken(ctx context.Context, token string) (user.Info, b
 			message: "the issuer's keys could not be fetched",
 			cause:   trace.unavailable,
 		}
+	case trace.skipped != nil:
+		return nil, false, &Refusal{Reason: ReasonRefused, message: trace.skipped.Error(), cause: trace.skipped}
 	case err != nil || !ok:
 		return nil, false, j.refusal(token, err, time.Now())
 	case strings.TrimSpace(response.User.GetName()) == "":

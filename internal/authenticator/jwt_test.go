@@ -2,11 +2,13 @@ package authenticator
 
 import (
 	"crypto"
+	"crypto/ecdsa"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -21,8 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
-	jose "gopkg.in/go-jose/go-jose.v2"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -569,11 +571,11 @@ func TestProvider(t *testing.T) {
 		},
 		{
 			name: "refuses no keys", prepare: func(i *issuer.Issuer, _ *ProviderOptions) { i.SetKeySet([]byte(`{"keys":[]}`)) },
-			keys: "none of the 0 keys",
+			keys: "the key set has no keys",
 		},
 		{name: "refuses secret keys", prepare: func(i *issuer.Issuer, _ *ProviderOptions) {
 			i.SetKeySet([]byte(`{"keys":[{"kty":"oct","k":"AAAA","kid":"x","alg":"HS256"}]}`))
-		}, keys: "none of the 1 keys"},
+		}, keys: `key "x": its kind (kty) is "oct"`},
 		{name: "refuses too many keys", prepare: func(i *issuer.Issuer, _ *ProviderOptions) {
 			i.SetKeySet([]byte(`{"keys":[` + strings.Repeat("{},", 200) + `{}]}`))
 		}, keys: "201 keys"},
@@ -615,6 +617,54 @@ func TestProviderKeepsItsKeys(t *testing.T) {
 		t.Fatal("an unknown kind of key alone was taken for the issuer's keys")
 	}
 	if _, err := provider.VerifySignature(t.Context(), token); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestJWTNamesSkippedKeys has tokens that are signed with a key that the agent cannot use, alone and next to a good one.
+func TestJWTNamesSkippedKeys(t *testing.T) {
+	t.Parallel()
+	for name, others := range map[string]int{"the only key": 0, "one of two": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			idp := issuer.New(t)
+			clk := clocktesting.NewFakePassiveClock(time.Now())
+			provider := newProvider(t, idp, clk)
+			authenticator := newJWT(t, provider, authenticationv1alpha1.JWTAuthenticatorSpec{})
+			keys := []string{`{"kty":"EC","kid":"new","crv":"secp256k1","x":"AQ","y":"AQ"}`}
+			for range others {
+				keys = append(keys, `{"kty":"OKP","kid":"other","crv":"Ed25519","x":"`+strings.Repeat("A", 43)+`"}`)
+			}
+			idp.SetKeySet([]byte(`{"keys":[` + strings.Join(keys, ",") + `]}`))
+			clk.SetTime(clk.Now().Add(time.Minute))
+			token := issuer.NewRSA(t, "new", jose.RS256).Sign(t, idp.Claims(audience, nil))
+			_, ok, err := authenticator.AuthenticateToken(t.Context(), token)
+			refusal, is := errors.AsType[*Refusal](err)
+			const want = `the token is signed with a key that cannot be used: key "new": its curve (crv) is "secp256k1"`
+			if ok || !is || refusal.Reason != ReasonRefused || !strings.HasPrefix(refusal.Message(), want) {
+				t.Errorf("got %v, %v", ok, err)
+			}
+		})
+	}
+}
+
+// TestJWTWithShortKey has a key as some issuers publish it: a coordinate without its leading zero.
+func TestJWTWithShortKey(t *testing.T) {
+	t.Parallel()
+	idp := issuer.New(t)
+	var key issuer.Key
+	for x := make([]byte, 32); x[0] != 0 || x[1] == 0; {
+		key = idp.Rotate(t)
+		public, err := key.Signer.Public().(*ecdsa.PublicKey).Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		x = public[1:33]
+		idp.SetKeySet(fmt.Appendf(nil, `{"keys":[{"kty":"EC","kid":%q,"crv":"P-256","x":%q,"y":%q,"x5c":["none"]}]}`, key.ID,
+			base64.RawURLEncoding.EncodeToString(x[1:]), base64.RawURLEncoding.EncodeToString(public[33:])))
+	}
+	authenticator := newJWT(t, newProvider(t, idp, clock.RealClock{}), authenticationv1alpha1.JWTAuthenticatorSpec{})
+	if _, ok, err := authenticator.AuthenticateToken(t.Context(), key.Sign(t, idp.Claims(audience, nil))); !ok {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package authenticator
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -15,13 +16,13 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
-	jose "gopkg.in/go-jose/go-jose.v2"
 	"k8s.io/utils/clock"
+
+	"github.com/pinniped-toolkit/pinniped/internal/keyset"
 )
 
 const (
 	wellKnownPath = "/.well-known/openid-configuration"
-	maxKeys       = 100
 	// A token whose key is not known makes the provider ask for its issuer's keys, but not more often than this: such
 	// tokens cost nothing to make.
 	keysPause = 5 * time.Second
@@ -49,7 +50,7 @@ type Provider struct {
 	clock     clock.PassiveClock
 
 	keysURL atomic.Pointer[string] // as discovery said
-	keys    atomic.Pointer[[]jose.JSONWebKey]
+	keys    atomic.Pointer[keyset.Set]
 	flights singleflight.Group
 
 	mu      sync.Mutex
@@ -124,44 +125,32 @@ func (p *Provider) FetchKeys(ctx context.Context) error {
 	p.mu.Lock()
 	p.fetched = p.clock.Now()
 	p.mu.Unlock()
-	var set struct {
-		Keys []json.RawMessage `json:"keys"`
-	}
-	if err := p.get(ctx, *from, &set); err != nil {
+	var document json.RawMessage
+	if err := p.get(ctx, *from, &document); err != nil {
 		return err
 	}
-	if len(set.Keys) > maxKeys {
-		return fmt.Errorf("there are %d keys, more than %d", len(set.Keys), maxKeys)
+	keys, err := keyset.Parse(document)
+	if err != nil {
+		return err
 	}
-	keys := make([]jose.JSONWebKey, 0, len(set.Keys))
-	for _, text := range set.Keys {
-		var key jose.JSONWebKey
-		// An issuer may have keys of new kinds beside those that are known here.
-		if err := json.Unmarshal(text, &key); err == nil && key.Valid() && key.IsPublic() {
-			keys = append(keys, key)
-		}
-	}
-	if len(keys) == 0 {
-		return fmt.Errorf("none of the %d keys is a public key of a known kind", len(set.Keys))
-	}
-	p.keys.Store(&keys)
+	p.keys.Store(keys)
 	return nil
 }
 
-var errUnknownKey = errors.New("no key of the issuer verifies the signature")
+// Skipped returns the issuer's keys that are not used.
+func (p *Provider) Skipped() []keyset.Skipped {
+	if keys := p.keys.Load(); keys != nil {
+		return keys.Skipped
+	}
+	return nil
+}
 
 // VerifySignature returns the payload of a token that one of the issuer's keys has signed. It does not look at the
 // payload. A token whose key is not known makes it ask the issuer for new keys; any other costs no network.
 func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, error) {
-	signed, err := jose.ParseSigned(token)
-	if err != nil || len(signed.Signatures) != 1 {
-		return nil, errors.New("malformed token")
-	}
-	if payload, ok := p.verify(signed); ok {
-		return payload, nil
-	}
-	if !p.mayAskAgain() {
-		return nil, errUnknownKey
+	payload, err := p.verify(ctx, token)
+	if err == nil || !p.mayAskAgain() {
+		return payload, unusable(ctx, err)
 	}
 	flight := p.flights.DoChan("keys", func() (any, error) {
 		if !p.mayAskAgain() { // somebody else has just done so
@@ -173,22 +162,24 @@ func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, e
 	})
 	select {
 	case landed := <-flight:
+		if skipped, ok := errors.AsType[*keyset.SkippedError](landed.Err); ok {
+			return nil, unusable(ctx, cmp.Or(skipped.Skips(token), err))
+		}
 		if landed.Err != nil {
 			return nil, unavailable(ctx, landed.Err)
 		}
 	case <-ctx.Done():
 		return nil, unavailable(ctx, ctx.Err())
 	}
-	if payload, ok := p.verify(signed); ok {
-		return payload, nil
-	}
-	return nil, errUnknownKey
+	payload, err = p.verify(ctx, token)
+	return payload, unusable(ctx, err)
 }
 
 // verification is where VerifySignature leaves what its caller's caller wants to know: the API server's code turns
 // errors into text.
 type verification struct {
-	unavailable error // no key verified the signature, and the issuer could not be asked for new ones
+	unavailable error                // no key verified the signature, and the issuer could not be asked for new ones
+	skipped     *keyset.SkippedError // the key that signed the token cannot be used
 }
 
 type verificationKey struct{}
@@ -201,22 +192,21 @@ func unavailable(ctx context.Context, err error) error {
 	return err
 }
 
-func (p *Provider) verify(signed *jose.JSONWebSignature) ([]byte, bool) {
+// unusable notes when err says that the token's key was skipped.
+func unusable(ctx context.Context, err error) error {
+	trace, ok := ctx.Value(verificationKey{}).(*verification)
+	if skipped, is := errors.AsType[*keyset.SkippedError](err); ok && is {
+		trace.skipped = skipped
+	}
+	return err
+}
+
+func (p *Provider) verify(ctx context.Context, token string) ([]byte, error) {
 	keys := p.keys.Load()
 	if keys == nil {
-		return nil, false
+		return nil, errors.New("there are no keys of the issuer")
 	}
-	id := signed.Signatures[0].Header.KeyID
-	for i := range *keys {
-		key := &(*keys)[i]
-		if id != "" && key.KeyID != id {
-			continue
-		}
-		if payload, err := signed.Verify(key); err == nil {
-			return payload, true
-		}
-	}
-	return nil, false
+	return keys.VerifySignature(ctx, token)
 }
 
 func (p *Provider) mayAskAgain() bool {

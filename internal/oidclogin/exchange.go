@@ -75,6 +75,11 @@ func (p *provider) postForm(ctx context.Context, endpoint string, form url.Value
 		return err
 	}
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return p.do(request, into)
+}
+
+// do sends a request, and decodes the response like postForm.
+func (p *provider) do(request *http.Request, into any) error {
 	request.Header.Set("Accept", "application/json")
 	response, err := p.client.Do(request)
 	if err != nil {

@@ -2,10 +2,13 @@ package oidclogin_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -89,6 +92,42 @@ func TestListenPortInUse(t *testing.T) {
 	}
 }
 
+// withKeys makes the issuer publish what change makes of its signing key.
+func (s *situation) withKeys(t *testing.T, change func(signing map[string]any) []any) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	s.ServeKeys(recorder)
+	var set struct {
+		Keys []map[string]any `json:"keys"`
+	}
+	if err := json.Unmarshal(recorder.Body.Bytes(), &set); err != nil {
+		t.Fatal(err)
+	}
+	keys := change(set.Keys[0])
+	s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/jwks" {
+			_ = json.NewEncoder(w).Encode(map[string]any{"keys": keys})
+		}
+		return r.URL.Path == "/jwks"
+	}
+}
+
+// TestOddKeys has an issuer with a key that Go cannot read, next to the one that signs.
+func TestOddKeys(t *testing.T) {
+	t.Parallel()
+	s := setUp(t)
+	var notes strings.Builder
+	s.login.Debugf = func(format string, args ...any) { fmt.Fprintf(&notes, format+"\n", args...) }
+	s.withKeys(t, func(signing map[string]any) []any {
+		signing["x5c"] = []any{"no certificate"}
+		return []any{map[string]any{"kty": "EC", "crv": "P-521", "kid": "es512", "x": "AQ", "y": "AQ"}, signing}
+	})
+	s.must(t, s.login)
+	if !strings.Contains(notes.String(), `not using key "es512": its point (x, y) is not on the curve P-521`) {
+		t.Errorf("got %s", notes.String())
+	}
+}
+
 // TestFaults has issuers that do what they should not.
 func TestFaults(t *testing.T) {
 	t.Parallel()
@@ -162,6 +201,25 @@ func TestFaults(t *testing.T) {
 				return false
 			}
 		}, says: "verifying the ID token: failed to verify signature", hint: "tell its administrator"},
+		{name: "a signing key that cannot be used", prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			s.withKeys(t, func(signing map[string]any) []any { signing["use"] = "enc"; return []any{signing} })
+		}, says: "none of the issuer's keys can be used: key ", hint: "another key: RSA"},
+		{name: "a signing key that cannot be used, next to another", prepare: func(t *testing.T, s *situation) {
+			t.Helper()
+			s.withKeys(t, func(signing map[string]any) []any {
+				other := maps.Clone(signing)
+				other["kid"] = "other"
+				signing["n"] = "AQ"
+				return []any{signing, other}
+			})
+		}, says: "the token is signed with a key that cannot be used: key ", hint: "another key: RSA"},
+		{name: "no key set", prepare: at("/jwks", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte(`{"secret of": "the gateway"}`))
+		}), says: "it is not a key set", hint: "what is at https://"},
+		{name: "keys that cannot be fetched", prepare: at("/jwks", func(_ http.ResponseWriter, _ *http.Request) {
+			panic(http.ErrAbortHandler)
+		}), says: "fetching the keys of issuer", hint: "can be reached from here"},
 		{name: "a clock that is far behind", prepare: func(_ *testing.T, s *situation) {
 			s.Now = func() time.Time { return time.Now().Add(-2 * time.Hour) }
 		}, says: "it expired", hint: "this computer's clock is 2h0m"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/oauth2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pinniped-toolkit/pinniped/internal/keyset"
 	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
 )
 
@@ -34,7 +36,6 @@ const (
 type provider struct {
 	login    *Login
 	client   *http.Client
-	oidc     *oidc.Provider
 	config   oauth2.Config // without a redirect URL
 	metadata metadata
 	skew     atomic.Int64 // nanoseconds by which this computer's clock was ahead at the issuer's last answer
@@ -68,7 +69,6 @@ func (l *Login) discover(ctx context.Context) (*provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fetching the discovery document of issuer %q: %w", l.Issuer, l.explainDiscovery(err))
 	}
-	p.oidc = found
 	if err := found.Claims(&p.metadata); err != nil {
 		return nil, fmt.Errorf("decoding the discovery document of issuer %q: %w", l.Issuer, err)
 	}
@@ -191,13 +191,19 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // verify checks an ID token: its signature with the issuer's keys of this moment, its issuer, its audience, its times.
 func (p *provider) verify(ctx context.Context, raw, audience string) (*sessioncache.IDToken, *oidc.IDToken, error) {
-	verified, err := p.oidc.Verifier(&oidc.Config{
-		ClientID: audience, SkipExpiryCheck: true, // checked below, with some leeway
-	}).Verify(p.context(ctx), raw)
+	keys, err := p.keys(ctx)
 	if err != nil {
-		if _, ok := errors.AsType[*url.Error](err); ok {
-			return nil, nil, fmt.Errorf("fetching the keys of issuer %q: %w", p.login.Issuer, p.login.explain(err))
-		}
+		return nil, nil, fmt.Errorf("fetching the keys of issuer %q: %w", p.login.Issuer, err)
+	}
+	verified, err := oidc.NewVerifier(p.login.Issuer, keys, &oidc.Config{
+		ClientID: audience, SupportedSigningAlgs: keyset.Algorithms(),
+		SkipExpiryCheck: true, // checked below, with some leeway
+	}).Verify(ctx, raw)
+	switch {
+	case err == nil:
+	case strings.HasPrefix(err.Error(), "failed to verify signature") && keys.Skips(raw) != nil:
+		return nil, nil, withHint(fmt.Errorf("verifying the ID token: %w", keys.Skips(raw)), hintOtherKey)
+	default:
 		return nil, nil, withHint(
 			fmt.Errorf("verifying the ID token: %s", printable(strings.TrimPrefix(err.Error(), "oidc: "))),
 			"the issuer gave a token that does not fit: tell its administrator",
@@ -231,6 +237,33 @@ func (p *provider) verify(ctx context.Context, raw, audience string) (*sessionca
 		}
 	}
 	return &sessioncache.IDToken{Token: raw, Expiry: metav1.NewTime(verified.Expiry), Claims: claims}, verified, nil
+}
+
+// hintOtherKey is for issuers with keys that Go does not know.
+const hintOtherKey = "the issuer's administrator has to have tokens signed with another key: RSA, or EC on P-256, P-384 " +
+	"or P-521"
+
+// keys fetches the issuer's keys.
+func (p *provider) keys(ctx context.Context) (*keyset.Set, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.metadata.JWKSURI, nil)
+	if err != nil {
+		return nil, err
+	}
+	var document json.RawMessage
+	if err := p.do(request, &document); err != nil {
+		return nil, p.login.explain(err)
+	}
+	keys, err := keyset.Parse(document)
+	if _, ok := errors.AsType[*keyset.SkippedError](err); ok {
+		return nil, withHint(err, hintOtherKey)
+	}
+	if err != nil {
+		return nil, withHint(err, "tell the issuer's administrator what is at %s", p.metadata.JWKSURI)
+	}
+	for _, skipped := range keys.Skipped {
+		p.login.debugf("not using %s", skipped)
+	}
+	return keys, nil
 }
 
 // clockHint says whose clock is probably wrong.

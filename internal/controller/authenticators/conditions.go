@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/keyset"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
@@ -103,12 +104,13 @@ func DescribeURLError(err error) string {
 
 // DescribeProbe words a failed probe for the status. Who may write an authenticator chooses where the agent connects to,
 // so the status must not tell what is there: a closed port, another protocol and another answer have one text, and the
-// rest is in the log. A certificate that is not accepted, or another issuer's name, is told: without that, nobody could
-// configure a CA bundle or an issuer.
+// rest is in the log. A certificate that is not accepted, another issuer's name, and keys that cannot be used are named:
+// without that, a CA bundle or an issuer could not be configured.
 func DescribeProbe(err error) string {
 	_, ofCertificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, ofIssuer := errors.AsType[*authenticator.IssuerMismatchError](err)
-	if ofCertificate || ofIssuer {
+	_, ofKeys := errors.AsType[*keyset.SkippedError](err)
+	if ofCertificate || ofIssuer || ofKeys {
 		return Describe(err)
 	}
 	return "there is no usable answer; the agent's log says why"

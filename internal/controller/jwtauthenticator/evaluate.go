@@ -13,6 +13,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
+	"github.com/pinniped-toolkit/pinniped/internal/keyset"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
@@ -187,7 +188,11 @@ func probe(ctx context.Context, provider *authenticator.Provider) ([]metav1.Cond
 		problem := "could not fetch keys: " + authenticators.DescribeProbe(err)
 		return append(found, authenticators.Bad(typeKeys, reasonKeys, problem)), err
 	}
-	return append(found, authenticators.Good(typeKeys, messageKeys)), nil
+	message := messageKeys
+	if skipped := provider.Skipped(); len(skipped) > 0 {
+		message += "; not used: " + keyset.Describe(skipped)
+	}
+	return append(found, authenticators.Good(typeKeys, message)), nil
 }
 
 // authenticatorCondition says whether tokens can be verified. A spec that can never work is reported before the

@@ -214,6 +214,14 @@ func TestMessages(t *testing.T) {
 	} {
 		check(f, kind, string(metav1.ConditionTrue)+": "+want)
 	}
+	const unusable, usable = `{"kty":"EC","kid":"old","crv":"secp256k1"}`, `{"kty":"OKP","crv":"Ed25519","x":"` +
+		"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" + `"}`
+	idp.SetKeySet([]byte(`{"keys":[` + unusable + "," + usable + `]}`))
+	check(e.evaluate(t.Context(), spec, bundle, nil), "JWKSFetchValid",
+		`True: successfully fetched jwks; not used: key "old": its curve (crv) is "secp256k1"`)
+	idp.SetKeySet([]byte(`{"keys":[` + unusable + `]}`))
+	check(e.evaluate(t.Context(), spec, bundle, nil), "JWKSFetchValid",
+		`False: could not fetch keys: none of the issuer's keys can be used: key "old": its curve (crv) is "secp256k1"`)
 	idp.SetKeySet([]byte("{}"))
 	f = e.evaluate(t.Context(), spec, bundle, nil)
 	check(f, "JWKSFetchValid", "False: could not fetch keys: ")

@@ -216,7 +216,7 @@ func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 	case "/.well-known/openid-configuration":
 		i.discovery(w)
 	case "/jwks":
-		i.keys(w)
+		i.ServeKeys(w)
 	case "/authorize":
 		i.authorize(w, r)
 	case "/token":
@@ -272,7 +272,8 @@ func (i *Issuer) discovery(w http.ResponseWriter) {
 	answer(w, http.StatusOK, document)
 }
 
-func (i *Issuer) keys(w http.ResponseWriter) {
+// ServeKeys writes the issuer's key set.
+func (i *Issuer) ServeKeys(w http.ResponseWriter) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	answer(
