@@ -105,10 +105,18 @@ var servingCertificateFindings = prometheus.NewDesc(
 	nil,
 )
 
+var servingCertificateTransition = prometheus.NewDesc(
+	"pinniped_agent_serving_certificate_transition_until_timestamp_seconds",
+	"When the certificate that waits is served in any case, in seconds since 1970. Missing while none waits.",
+	nil,
+	nil,
+)
+
 // Describe implements prometheus.Collector.
 func (m servingCertificateMetrics) Describe(to chan<- *prometheus.Desc) {
 	to <- servingCertificateExpiry
 	to <- servingCertificateFindings
+	to <- servingCertificateTransition
 }
 
 // Collect implements prometheus.Collector.
@@ -123,6 +131,8 @@ func (m servingCertificateMetrics) Collect(to chan<- prometheus.Metric) {
 		severities[warning.Code] = certs.SeverityWarning.String() // also of an error that the agent only warns of
 	}
 	if evaluation.Waiting != nil {
+		to <- prometheus.MustNewConstMetric(servingCertificateTransition, prometheus.GaugeValue,
+			float64(evaluation.Waiting.Until.Unix()))
 		severities[configv1alpha1.CodeRenewalWaits] = certs.SeverityWarning.String()
 	}
 	for _, finding := range evaluation.Further {

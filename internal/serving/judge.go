@@ -75,6 +75,17 @@ func (j Judgement) Without(accepted ...certs.Code) Judgement {
 	return j
 }
 
+// Revisions returns the IDs of the revisions with broken clients.
+func (j Judgement) Revisions() []string {
+	var all []string
+	for _, o := range j.Broken {
+		if o.Revision != nil && !slices.Contains(all, o.Revision.ID) {
+			all = append(all, o.Revision.ID)
+		}
+	}
+	return all
+}
+
 // Who says which clients these are: "kubeconfigs made between … and … for proxy.example.com".
 func (c *Client) Who() string {
 	if c.Revision == nil {

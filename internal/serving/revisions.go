@@ -348,7 +348,7 @@ func (h History) With(s Revision) History {
 	s.ID = s.identity()
 	known := slices.ContainsFunc(h.Revisions, func(other Revision) bool {
 		return other.ID == s.ID || other.Endpoint == s.Endpoint && certs.SameBundle(other.Bundle, s.Bundle) &&
-			len(s.Names) == 1 && slices.Contains(other.Names, s.Names[0])
+			(slices.Equal(other.Names, s.Names) || len(s.Names) == 1 && slices.Contains(other.Names, s.Names[0]))
 	})
 	if known {
 		return h

@@ -2,7 +2,6 @@ package credentialissuer
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +23,7 @@ type told struct {
 	status           configv1alpha1.StrategyStatus
 	reason           configv1alpha1.StrategyReason
 	strategy, secret string
-	waits            string // the certificate that waits
+	waits, ended     string // the certificate that waits, and the one whose transition has ended last
 }
 
 // tell makes events of what has changed in the status: at most one about the strategy, which is nil when it has not
@@ -62,20 +61,32 @@ func (r *Reconciler) tell(
 	r.Events.Event(issuer, kind, reason, clip(strategy.Message))
 }
 
-// tellWaiting makes one event of a renewed certificate that waits (nil for none). The status may tell of it already.
-func (r *Reconciler) tellWaiting(issuer *configv1alpha1.CredentialIssuer, waiting *serving.Waiting) {
-	sha256 := ""
+// reasonTransitionEnded is the reason of the event that tells that a transition has ended.
+const reasonTransitionEnded = "TransitionEnded"
+
+// announceTransition makes an event when a transition begins, and when it ends. waiting is nil while there is none.
+func (r *Reconciler) announceTransition(
+	issuer *configv1alpha1.CredentialIssuer, waiting *serving.Waiting, served *configv1alpha1.ServingCertificateStatus,
+) {
+	before, sha256 := r.lastTold.waits, ""
+	if had := issuer.Status.Transition; before == "" && had != nil && had.SHA256 != r.lastTold.ended {
+		before = had.SHA256
+	}
 	if waiting != nil {
 		sha256 = waiting.Certificate.SHA256()
 	}
-	told := sha256 == r.lastTold.waits || slices.ContainsFunc(
-		reportedProxy(issuer).Findings,
-		func(f configv1alpha1.StrategyFinding) bool {
-			return f.Code == configv1alpha1.CodeRenewalWaits && strings.Contains(f.Message, sha256)
-		},
-	)
 	r.lastTold.waits = sha256
-	if waiting != nil && !told {
+	if before != "" && before != sha256 {
+		outcome := "it is not wanted any more"
+		if served != nil && served.SHA256 == before {
+			outcome = "it is served, and its trust bundle alone is published"
+		}
+		r.lastTold.ended = before
+		r.Events.Event(issuer, corev1.EventTypeNormal, reasonTransitionEnded,
+			fmt.Sprintf("the transition to the certificate with SHA-256 %s has ended: %s", before, outcome))
+	}
+	if sha256 != "" && before != sha256 {
+		r.lastTold.ended = ""
 		r.Events.Event(issuer, corev1.EventTypeWarning, configv1alpha1.CodeRenewalWaits, clip(waiting.Message(r.Namespace)))
 	}
 }

@@ -3,6 +3,7 @@ package credentialissuer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,10 @@ func TestOverlap(t *testing.T) {
 	const waits = messageListening + ", but: the certificate in Secret external was renewed"
 	leader.waitForCodes(t, "Listening", waits, "RenewalWaits")
 	leader.waitForEvent(t, "Warning RenewalWaits", leafSHA256(t, renewed))
+	transition := leader.waitForTransition(t, "external", leafSHA256(t, renewed), "one")
+	if until := transition.Until; until == nil || !until.After(time.Now()) {
+		t.Errorf("it ends at %v", until)
+	}
 	serves(first, leader, follower)
 	leader.waitForServed(t, leafSHA256(t, first), 2, 2)
 	testkit.Eventually(t, waitLimit, func() error {
@@ -92,6 +97,8 @@ func TestOverlap(t *testing.T) {
 	serves(renewed, leader, follower, third)
 	leader.waitForStates(t, "one", "one+two", "two")
 	leader.waitForCodes(t, "Listening", messageListening)
+	leader.waitForTransition(t, "", "")
+	leader.waitForEvent(t, "Normal TransitionEnded", leafSHA256(t, renewed)+" has ended: it is served")
 	for len(leader.events.Events) > 0 {
 		if event := <-leader.events.Events; strings.Contains(event, "RenewalWaits") {
 			t.Errorf("it is told twice: %s", event)
@@ -115,6 +122,48 @@ func TestOverlap(t *testing.T) {
 	})
 	serves(last, leader, follower, third)
 	third.waitForEvent(t, "Warning OldClientsBreak", `trust "two"`)
+}
+
+// waitForTransition waits until the status says that a certificate waits for clients with these bundles, or that none
+// does.
+func (r *replica) waitForTransition(
+	t *testing.T, secret, sha256 string, bundles ...string,
+) *configv1alpha1.TransitionStatus {
+	t.Helper()
+	var transition *configv1alpha1.TransitionStatus
+	testkit.Eventually(t, waitLimit, func() error {
+		var issuer configv1alpha1.CredentialIssuer
+		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+			return err
+		}
+		transition = issuer.Status.Transition
+		if sha256 == "" || transition == nil {
+			if (sha256 == "") != (transition == nil) {
+				return fmt.Errorf("the transition is %+v", transition)
+			}
+			return nil
+		}
+		kept := &corev1.ConfigMap{}
+		if err := r.live.Get(t.Context(), r.local(testNames.RevisionsConfigMap), kept); err != nil {
+			return err
+		}
+		history, err := serving.Read(kept.Data)
+		if err != nil {
+			return err
+		}
+		var waitsFor []string
+		for _, id := range transition.WaitsFor {
+			if revision := history.Find(id); revision != nil {
+				waitsFor = append(waitsFor, commonNames(revision.Bundle))
+			}
+		}
+		if transition.Phase != configv1alpha1.TransitionPrepared || transition.SecretName != secret ||
+			transition.SHA256 != sha256 || !slices.Equal(waitsFor, bundles) || transition.Since.IsZero() {
+			return fmt.Errorf("the transition is %+v, and waits for %s", transition, waitsFor)
+		}
+		return nil
+	})
+	return transition
 }
 
 // TestOverlapEnds puts the clock forward to the end of an overlap.

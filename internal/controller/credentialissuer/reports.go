@@ -79,7 +79,7 @@ func (r *Reconciler) writeReports(ctx context.Context) error {
 // writeReport lets the leader write the record and the status, and returns whether nothing is left to be done.
 func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 	if !r.IsLeader() {
-		r.memory = memory{}
+		r.memory, r.lastTold = memory{}, told{}
 		return true
 	}
 	recordErr := r.record(ctx, of.issuer)

@@ -3,8 +3,8 @@ package credentialissuer
 import (
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
@@ -60,7 +60,7 @@ func servedStatus(
 	leaf := inService.Certificate.Leaf
 	status := &configv1alpha1.ServingCertificateStatus{
 		Source:      configv1alpha1.ServingCertificateSecret,
-		SecretName:  inService.Secret.Name,
+		SecretName:  secretName(inService.Secret, namespace),
 		SHA256:      inService.SHA256(),
 		NotBefore:   metav1.NewTime(leaf.NotBefore),
 		NotAfter:    metav1.NewTime(leaf.NotAfter),
@@ -69,9 +69,6 @@ func servedStatus(
 	}
 	if inService.Source == serving.SourceGenerated {
 		status.Source = configv1alpha1.ServingCertificateGenerated
-	}
-	if inService.Secret.Namespace != namespace {
-		status.SecretName = inService.Secret.String()
 	}
 	for _, ip := range leaf.IPAddresses {
 		status.IPAddresses = append(status.IPAddresses, ip.String())
@@ -88,6 +85,42 @@ func servedStatus(
 		}
 	}
 	return status
+}
+
+// maxWaitsFor is how many revisions the status of a transition lists.
+const maxWaitsFor = 20
+
+// transitionStatus says which certificate waits, and for whom; nil where none does. have is what the status says so far.
+func transitionStatus(
+	have *configv1alpha1.TransitionStatus, waiting *serving.Waiting, namespace string, now metav1.Time,
+) *configv1alpha1.TransitionStatus {
+	if waiting == nil {
+		return nil
+	}
+	next := waiting.Certificate
+	status := &configv1alpha1.TransitionStatus{
+		Phase: configv1alpha1.TransitionPrepared, Since: now, SHA256: next.SHA256(), Until: apiTime(waiting.Until),
+	}
+	if next.Source == serving.SourceExternal {
+		status.SecretName = secretName(next.Secret, namespace)
+	}
+	if have != nil && have.SHA256 == status.SHA256 && have.SecretName == status.SecretName {
+		status.Since = have.Since
+	}
+	for _, id := range waiting.Broken.Revisions() {
+		if len(status.WaitsFor) < maxWaitsFor {
+			status.WaitsFor = append(status.WaitsFor, id)
+		}
+	}
+	return status
+}
+
+// secretName returns the name of a Secret as the status has it: NAME in the agent's namespace, else NAMESPACE/NAME.
+func secretName(name types.NamespacedName, namespace string) string {
+	if name.Namespace == namespace {
+		return name.Name
+	}
+	return name.String()
 }
 
 func sameServed(a, b *configv1alpha1.ServingCertificateStatus) bool {
@@ -108,10 +141,4 @@ func other(replica replicas.Report) configv1alpha1.OtherReplica {
 		SHA256:  replica.SHA256,
 		Message: strings.ToValidUTF8(message, ""),
 	}
-}
-
-// sameStatus compares without regard to what the API does not keep: fractions of seconds, empty instead of absent
-// lists.
-func sameStatus(a, b *configv1alpha1.ServingCertificateStatus) bool {
-	return equality.Semantic.DeepEqual(a, b)
 }

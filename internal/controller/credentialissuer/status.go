@@ -126,6 +126,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, of report) error {
 	full := configv1alpha1.CredentialIssuerStatus{
 		Strategies:         r.strategies(ctx, of.proxy),
 		ServingCertificate: servedStatus(have.ServingCertificate, of.serving, r.Namespace, r.Replicas.Live(), now),
+		Transition:         transitionStatus(have.Transition, of.waiting, r.Namespace, now),
 		Objects:            r.objects(),
 		ObservedGeneration: of.issuer.Generation,
 		Revisions:          revisionsStatus(of.history),
@@ -166,17 +167,16 @@ func (s statusSchema) merge(have, full configv1alpha1.CredentialIssuerStatus, no
 ) {
 	status = s.reduce(full)
 	status.Strategies, changed = mergeStrategies(have.Strategies, status.Strategies, now)
-	write = changed || !sameStatus(have.ServingCertificate, status.ServingCertificate) ||
-		!equality.Semantic.DeepEqual(have.Objects, status.Objects) ||
-		!equality.Semantic.DeepEqual(have.Revisions, status.Revisions) || have.ObservedGeneration != status.ObservedGeneration
-	return status, changed, write
+	have.Strategies = status.Strategies
+	// It disregards what the API does not keep: fractions of seconds, empty instead of absent lists.
+	return status, changed, changed || !equality.Semantic.DeepEqual(have, status)
 }
 
 // announce makes events and a log line of what was written.
 func (r *Reconciler) announce(
 	ctx context.Context, of report, served *configv1alpha1.ServingCertificateStatus, changed bool,
 ) {
-	r.tellWaiting(of.issuer, of.waiting)
+	r.announceTransition(of.issuer, of.waiting, served)
 	if !changed {
 		r.tell(of.issuer, nil, served)
 		return
