@@ -3,13 +3,13 @@
 //
 // Each user gets a service account of their own, in a namespace that holds nothing else, and a ClusterRole that lets
 // this account impersonate exactly this user: the name, the UID, the groups, and the extras of the newest login with
-// these groups. A login is answered with a short-lived token of the account and the headers with which a client acts
-// as the user. The API server sees, and logs, both.
+// these groups, without the ID of the token that it logged in with. A login gets a short-lived token of the account
+// and the headers with which a client acts as the user. The API server sees, and logs, both.
 //
 // What keeps this safe:
 //
 //   - Objects are named by a hash of the authenticator, the user, the UID and the groups, so that one user's objects can
-//     never be another's, and no token gains what a later login has proved.
+//     never be another's, and no token gains the groups that a later login has proved.
 //   - Order: the account, its ClusterRole, its binding, and the token last. Before a token is given, the API server
 //     decides by the role as it has to be.
 //   - The account says until when tokens of it may live. That is written before a token is requested, and the

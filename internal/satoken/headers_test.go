@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/transport"
 )
 
@@ -58,5 +59,27 @@ func TestNamesOfObjects(t *testing.T) {
 		if _, err := bad.normal(); err == nil {
 			t.Errorf("%+v is carried", bad)
 		}
+	}
+}
+
+// TestATokensIDIsNotOfTheUser: the ID changes with each token of an issuer, and the role of an account is for all
+// sessions of its user.
+func TestATokensIDIsNotOfTheUser(t *testing.T) {
+	t.Parallel()
+	headers := func(id string) map[string][]string {
+		user, err := Identity{Username: "ann", Extra: map[string][]string{
+			"Authentication.kubernetes.io/Credential-ID": {"JTI=" + id}, "example.com/team": {"blue"},
+		}}.normal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return user.headers()
+	}
+	if diff := cmp.Diff(headers("1"), headers("2")); diff != "" {
+		t.Errorf("(-first +second):\n%s", diff)
+	}
+	want := map[string][]string{"Impersonate-User": {"ann"}, "Impersonate-Extra-example.com%2Fteam": {"blue"}}
+	if diff := cmp.Diff(want, headers("1")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -25,8 +25,13 @@ type Identity struct {
 // NamePrefix begins the names of all objects of this package. The admission policy in deploy/ knows it too.
 const NamePrefix = "pinniped-user-"
 
+// credentialIDExtra is the extra in which Kubernetes puts the ID of the credential that a request came with. Of an
+// issuer's token, it is the claim "jti".
+const credentialIDExtra = "authentication.kubernetes.io/credential-id"
+
 // normal returns the identity in the form in which the API server reads it from headers, or an error when headers
-// cannot carry it.
+// cannot carry it. It leaves out the ID of the token that the user has logged in with. That ID is another one for each
+// token, and the account is for all sessions of its user: each login would take from the others what they act as.
 func (i Identity) normal() (Identity, error) {
 	if i.Username == "" {
 		return i, errors.New("the username is empty")
@@ -41,8 +46,8 @@ func (i Identity) normal() (Identity, error) {
 		if slices.Contains(values, "") {
 			return i, fmt.Errorf("a value of extra key %q is empty", key)
 		}
-		if len(values) > 0 {
-			lower := strings.ToLower(key) // headers have no case
+		lower := strings.ToLower(key) // headers have no case
+		if lower != credentialIDExtra && len(values) > 0 {
 			extra[lower] = append(extra[lower], values...)
 		}
 	}

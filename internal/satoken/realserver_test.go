@@ -113,6 +113,7 @@ func TestOnARealAPIServer(t *testing.T) {
 			t.Run("a token acts as the user", func(t *testing.T) { r.testActsAs(t, constrained) })
 			t.Run("a token is good for nothing else", func(t *testing.T) { r.testStolen(t, constrained) })
 			t.Run("a token has the groups of its own login", func(t *testing.T) { r.testGroups(t, constrained) })
+			t.Run("sessions at a time", func(t *testing.T) { r.testSessions(t, constrained) })
 			t.Run("many groups", func(t *testing.T) { r.testManyGroups(t, constrained) })
 			t.Run("logins at once", func(t *testing.T) { r.testAtOnce(t, constrained) })
 			t.Run("what was tampered with is put right", func(t *testing.T) { r.testTampering(t, constrained) })
@@ -255,6 +256,42 @@ func (r *real) testGroups(t *testing.T, constrained bool) {
 			t.Errorf("%s: got %+v, %v", name, got, err)
 		case test.want != nil && (err != nil || !slices.Equal(got.Groups, test.want)):
 			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
+}
+
+// testSessions has two sessions of one user at a time. An issuer gives each of their tokens another ID ("jti").
+func (r *real) testSessions(t *testing.T, constrained bool) {
+	t.Helper()
+	login := func(id string) *Credential {
+		t.Helper()
+		credential, err := r.accounts.Issue(t.Context(), Identity{
+			Authenticator: "JWTAuthenticator/people", Username: "eve", Groups: []string{"dev"},
+			Extra: map[string][]string{"example.com/team": {"blue"}, credentialIDExtra: {"JTI=" + id}},
+		}, constrained)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return credential
+	}
+	laptop := login("1")
+	before := r.versions(t)
+	workstation := login("2")
+	if diff := cmp.Diff(before, r.versions(t)); diff != "" {
+		t.Errorf("the second session writes (-before +after):\n%s", diff)
+	}
+	if diff := cmp.Diff(laptop.Headers, workstation.Headers); diff != "" {
+		t.Errorf("a kubeconfig with the headers of one is out of date for the other (-one +other):\n%s", diff)
+	}
+	for name, credential := range map[string]*Credential{"first": laptop, "second": workstation} {
+		got, err := whoAmI(t.Context(), r.as(t, credential.Token, credential.Headers))
+		if err != nil {
+			t.Errorf("the %s session is broken: %v", name, err)
+			continue
+		}
+		want := map[string]authenticationv1.ExtraValue{"example.com/team": {"blue"}}
+		if diff := cmp.Diff(want, got.Extra); diff != "" {
+			t.Errorf("extras of the %s session (-want +got):\n%s", name, diff)
 		}
 	}
 }
