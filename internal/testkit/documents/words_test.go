@@ -1,0 +1,129 @@
+package documents
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const columns = 120
+
+// pending are documents, by prefix, that are not rewritten yet. TestWords skips them.
+var pending = []string{
+	"README.md", "docs/adr/", "docs/architecture.md", "docs/overload.md", "docs/performance.md", "docs/security.md",
+	"docs/howto/certificate-trouble.md", "docs/howto/external-certificate.md", "docs/howto/local-users.md",
+	"docs/howto/rotate-ca.md", "docs/reference/agent.md", "docs/reference/cli/", "docs/reference/credentialissuer.md",
+	"docs/reference/exit-codes.md", "docs/reference/manifests.md", "docs/reference/metrics.md", "docs/reference/output.md",
+}
+
+var (
+	fence    = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	comment  = regexp.MustCompile(`(?s)<!--.*?-->`)
+	span     = regexp.MustCompile("`[^`]+`")
+	goal     = regexp.MustCompile(`\]\([^)]*\)`) // of a link
+	tableRow = regexp.MustCompile(`^\s*\|`)
+)
+
+// retired is a line of hack/words.txt.
+type retired struct {
+	pattern     *regexp.Regexp
+	replacement string
+}
+
+func retiredWords(t *testing.T) []retired {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, "hack", "words.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []retired
+	for line := range strings.Lines(string(content)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		word, replacement, found := strings.Cut(strings.TrimSpace(line), " -> ")
+		if !found {
+			t.Fatalf("hack/words.txt: no replacement in %q", line)
+		}
+		word = strings.ReplaceAll(word, " ", `\s+`)
+		words = append(words, retired{regexp.MustCompile(`(?i)\b(?:` + word + `)\b`), replacement})
+	}
+	return words
+}
+
+// review returns the retired words in the prose of a document, and its lines that are too long outside tables and code.
+func review(source []byte, words []retired) []string {
+	blank := func(match []byte) []byte {
+		return bytes.Repeat([]byte("\n"), bytes.Count(match, []byte("\n")))
+	}
+	prose := fence.ReplaceAllFunc(source, blank)
+	var found []string
+	for i, line := range strings.Split(string(prose), "\n") {
+		if width := utf8.RuneCountInString(line); width > columns && !tableRow.MatchString(line) {
+			found = append(found, fmt.Sprintf("%d: %d columns, want at most %d", i+1, width, columns))
+		}
+	}
+	for _, ignored := range []*regexp.Regexp{comment, span, goal} {
+		prose = ignored.ReplaceAllFunc(prose, blank)
+	}
+	for _, word := range words {
+		for _, at := range word.pattern.FindAllIndex(prose, -1) {
+			line := 1 + bytes.Count(prose[:at[0]], []byte("\n"))
+			found = append(found, fmt.Sprintf("%d: %q is retired; use: %s", line, prose[at[0]:at[1]], word.replacement))
+		}
+	}
+	return found
+}
+
+// TestWords fails for retired words and long lines in Markdown files.
+func TestWords(t *testing.T) {
+	t.Parallel()
+	words := retiredWords(t)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && slices.Contains([]string{".git", "bin", "node_modules", "testdata"}, entry.Name()) {
+			return fs.SkipDir
+		}
+		name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator)))
+		if !strings.HasSuffix(name, ".md") || slices.ContainsFunc(pending, func(prefix string) bool {
+			return strings.HasPrefix(name, prefix)
+		}) {
+			return nil
+		}
+		source, err := os.ReadFile(path)
+		for _, problem := range review(source, words) {
+			t.Errorf("%s:%s", name, problem)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReview(t *testing.T) {
+	t.Parallel()
+	words := []retired{{regexp.MustCompile(`(?i)\b(?:hand\s+out)\b`), "publish"}}
+	long := strings.Repeat("é", columns+1)
+	source := "Hand\nout `hand out`, [x](hand out), handout <!-- hand out -->\n" +
+		"| " + long + " | hand out |\n```\n" + long + " hand out\n```\n" + long + "\n"
+	want := []string{
+		"7: 121 columns, want at most 120",
+		`1: "Hand\nout" is retired; use: publish`,
+		`3: "hand out" is retired; use: publish`,
+	}
+	if diff := cmp.Diff(want, review([]byte(source), words)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
