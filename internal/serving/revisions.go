@@ -57,7 +57,8 @@ type Revision struct {
 	Names []string
 	// UsedNames are names under a wildcard of Names that clients used.
 	UsedNames []string
-	// Retired is when an administrator said that no kubeconfig has it any more; zero if nobody did.
+	// Retired is when an administrator said that no kubeconfig has it any more; zero if nobody did since it was last
+	// published anew. It is for people: no decision depends on the clock that it comes from.
 	Retired time.Time
 	Change
 }
@@ -113,10 +114,13 @@ type History struct {
 	Chain []*x509.Certificate
 }
 
-// Ended says whether nobody is to be expected any more who has the Revision. One that was advertised again since it was
-// retired, perhaps in the same second, has not ended.
-func (s *Revision) Ended() bool {
-	return !s.Until.IsZero() && !s.Until.After(s.Retired) && s.Opened.Before(s.Retired)
+// Ended says whether an administrator has said that no kubeconfig has the Revision any more.
+func (s *Revision) Ended() bool { return !s.Retired.IsZero() }
+
+// Retirement returns what an administrator adds to the ConfigMap of the history to retire the Revision. It holds for
+// this publication only: one that is published again later counts again.
+func (s *Revision) Retirement(at time.Time) (key, value string) {
+	return RetiredPrefix + s.ID, moment(s.Opened) + "/" + moment(at)
 }
 
 // For is for how long it was advertised in all. It stands for how many kubeconfigs there are with it.
@@ -146,7 +150,7 @@ func (h History) Append(published Published, now time.Time, retention time.Durat
 	if len(next.Chain) == 0 {
 		next.Chain = h.Chain // who verified it counts, also while nothing is served
 	}
-	id := ""
+	id, unknown := "", "" // with the spec that led to it, and where that is not known
 	fresh := Revision{
 		Since: now, Opened: now, Endpoint: published.Endpoint, Bundle: published.Bundle, Names: NamesOf(published.Chain),
 		Change: published.Change,
@@ -160,13 +164,21 @@ func (h History) Append(published Published, now time.Time, retention time.Durat
 		}
 		id = fresh.identity()
 		fresh.ID = id
+		unknown = (&Revision{Endpoint: fresh.Endpoint, Bundle: fresh.Bundle, Names: fresh.Names}).identity()
 	}
 	for _, s := range h.Revisions {
 		switch {
-		case s.ID == id && s.Until.IsZero(): // it goes on
-			s.Bundle, s.Lost = published.Bundle, nil
+		case s.Until.IsZero() && (s.ID == id || s.Spec == nil && s.ID == unknown): // it goes on
+			if s.Spec == nil {
+				s.Change, s.ID = published.Change, id
+			}
 			if s.Outcome != OutcomeInService {
 				s.Outcome = published.Change.Outcome
+			}
+			s.Bundle, s.Lost = published.Bundle, nil
+			if s.Ended() && s.Outcome != OutcomePrepared { // kubeconfigs are made with it again
+				s.Opened, s.Before = laterOf(now, s.Opened.Add(time.Second)), s.For(now)
+				s.FirstUsed, s.LastUsed, s.UsedNames, s.Retired = time.Time{}, time.Time{}, nil, time.Time{}
 			}
 			fresh = s
 			continue
@@ -188,6 +200,13 @@ func (h History) Append(published Published, now time.Time, retention time.Durat
 		next.Revisions = append(next.Revisions, fresh)
 	}
 	return next.bounded()
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // bounded evicts revisions until the history has its permitted size: first those that nobody used, then those that an
@@ -453,8 +472,8 @@ func canonical(names []string) []string {
 }
 
 // The keys of the ConfigMap in which a History is kept. The agent writes the first. An administrator's retirement of a
-// State is a key of its own, the prefix and the ID of the Revision, with the time of the retirement (RFC 3339), so that two
-// writers never overwrite each other.
+// Revision is a key of its own, so that two writers never overwrite each other: the prefix and the ID, with the time since
+// which the Revision was published and that of the retirement (RFC 3339, "SINCE/AT").
 const (
 	RevisionsKey  = "revisions.json"
 	RetiredPrefix = "retired."
@@ -471,8 +490,9 @@ func Read(data map[string]string) (History, error) {
 		return History{}, err
 	}
 	for i := range h.Revisions {
-		if at, err := time.Parse(time.RFC3339, data[RetiredPrefix+h.Revisions[i].ID]); err == nil {
-			h.Revisions[i].Retired = at
+		opened, at, _ := strings.Cut(data[RetiredPrefix+h.Revisions[i].ID], "/")
+		if opened == moment(h.Revisions[i].Opened) {
+			h.Revisions[i].Retired, _ = time.Parse(time.RFC3339, at)
 		}
 	}
 	return h, nil

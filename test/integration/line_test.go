@@ -75,7 +75,8 @@ func (w *world) onlyNow(t *testing.T) {
 		retired := map[string]string{}
 		for _, state := range history.Revisions {
 			if !state.Until.IsZero() && !state.Ended() {
-				retired[serving.RetiredPrefix+state.ID] = time.Now().UTC().Format(time.RFC3339)
+				key, value := state.Retirement(time.Now())
+				retired[key] = value
 			}
 		}
 		if len(retired) == 0 {

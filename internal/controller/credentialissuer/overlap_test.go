@@ -88,9 +88,8 @@ func TestOverlap(t *testing.T) {
 
 	// Nobody is left: the new one takes over on all replicas.
 	history := leader.waitForStates(t, "one", "one+two")
-	retire := corev1ac.ConfigMap(testNames.RevisionsConfigMap, "default").WithData(map[string]string{
-		serving.RetiredPrefix + history.Revisions[0].ID: time.Now().Add(time.Minute).UTC().Format(time.RFC3339),
-	})
+	key, value := history.Revisions[0].Retirement(time.Now())
+	retire := corev1ac.ConfigMap(testNames.RevisionsConfigMap, "default").WithData(map[string]string{key: value})
 	if err := leader.live.Apply(t.Context(), retire, client.FieldOwner("cli")); err != nil {
 		t.Fatal(err)
 	}

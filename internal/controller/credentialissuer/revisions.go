@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -68,12 +69,12 @@ type memory struct {
 	chain     []*x509.Certificate // the latest certificate that was in service
 }
 
-// toldBy returns what a report tells clients.
+// publishedBy returns what a report publishes.
 func publishedBy(of report) serving.Published {
 	if of.serving == nil {
 		return serving.Published{}
 	}
-	told := serving.Published{Chain: of.serving.Chain()}
+	told := serving.Published{Chain: of.serving.Chain(), Change: changeOf(of)}
 	if endpoint, bundle, found := frontendInfo(of.proxy); found {
 		told.Endpoint, told.Bundle = endpoint, bundle
 		if of.serving.Source == serving.SourceGenerated {
@@ -84,7 +85,43 @@ func publishedBy(of report) serving.Published {
 	return told
 }
 
-// toldBefore returns what the status of a CredentialIssuer tells clients, and since when.
+// changeOf returns the spec that led to a report, and what came of it.
+func changeOf(of report) serving.Change {
+	change := serving.Change{Outcome: serving.OutcomeRefused}
+	switch {
+	case of.waiting != nil:
+		change.Outcome = serving.OutcomePrepared
+	case of.proxy.Status == configv1alpha1.StrategySuccess:
+		change.Outcome = serving.OutcomeInService
+	}
+	if proxy := of.issuer.Spec.ImpersonationProxy; proxy != nil {
+		change.Spec = &serving.RevisionSpec{
+			TLS: proxy.TLS, ExternalEndpoint: proxy.ExternalEndpoint, LoadBalancerIP: proxy.Service.LoadBalancerIP,
+		}
+	}
+	return change
+}
+
+// changedBy returns which field manager changed the proxy's spec last, and when. The informer leaves that out.
+func (r *Reconciler) changedBy(ctx context.Context, issuer *configv1alpha1.CredentialIssuer) (string, time.Time) {
+	live, by := &configv1alpha1.CredentialIssuer{}, metav1.ManagedFieldsEntry{}
+	if r.Live.Get(ctx, client.ObjectKeyFromObject(issuer), live) != nil {
+		return "", time.Time{} // it is there for people
+	}
+	for _, entry := range live.ManagedFields {
+		if entry.Time != nil && entry.FieldsV1 != nil &&
+			bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:impersonationProxy"`)) &&
+			(by.Time == nil || by.Time.Before(entry.Time)) {
+			by = entry
+		}
+	}
+	if by.Time == nil {
+		return "", time.Time{}
+	}
+	return by.Manager, by.Time.UTC()
+}
+
+// publishedBefore returns what the status of a CredentialIssuer tells clients, and since when.
 func publishedBefore(issuer *configv1alpha1.CredentialIssuer) (told serving.Published, since time.Time) {
 	strategy := reportedProxy(issuer)
 	endpoint, bundle, found := frontendInfo(strategy)
@@ -142,6 +179,9 @@ func (r *Reconciler) appendRevision(ctx context.Context, of report) (serving.His
 			m.history = next
 			return next, nil
 		}
+	}
+	if !samePublished(m.published, told) {
+		told.Change.By, told.Change.ChangedAt = r.changedBy(ctx, of.issuer)
 	}
 	for err == nil || apierrors.IsConflict(err) {
 		var next serving.History
@@ -230,7 +270,8 @@ func (r *Reconciler) remembers(there *corev1.ConfigMap, next serving.History) bo
 }
 
 func samePublished(a, b serving.Published) bool {
-	if a.Endpoint != b.Endpoint || !bytes.Equal(a.Bundle, b.Bundle) || len(a.Chain) != len(b.Chain) {
+	if a.Endpoint != b.Endpoint || !bytes.Equal(a.Bundle, b.Bundle) || len(a.Chain) != len(b.Chain) ||
+		a.Change.Outcome != b.Change.Outcome || !equality.Semantic.DeepEqual(a.Change.Spec, b.Change.Spec) {
 		return false
 	}
 	for i := range a.Chain {
@@ -279,14 +320,14 @@ func revisionsStatus(h serving.History) []configv1alpha1.RevisionStatus {
 	var all []configv1alpha1.RevisionStatus
 	for i := range h.Revisions {
 		s := &h.Revisions[i]
-		if s.Ended() {
+		if s.Ended() && !s.Until.IsZero() {
 			continue
 		}
 		state := configv1alpha1.RevisionStatus{
 			ID: s.ID, Since: metav1.NewTime(s.Since).Rfc3339Copy(), Endpoint: s.Endpoint, CABundle: s.Fingerprints(),
 			Names: s.Names,
 		}
-		state.Until, state.LastUsed, state.Retired = apiTime(s.Until), apiTime(s.LastUsed), apiTime(s.Retired)
+		state.Until, state.LastUsed = apiTime(s.Until), apiTime(s.LastUsed)
 		all = append(all, state)
 	}
 	return all

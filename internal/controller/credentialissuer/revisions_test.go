@@ -205,9 +205,8 @@ func TestHandedOut(t *testing.T) {
 	leader.waitForEvent(t, "Warning OldClientsBreak", `trust "pinniped"`)
 
 	// Another leader goes on; what an administrator has retired stays retired, and is not in the status any more.
-	retire := corev1ac.ConfigMap(testNames.RevisionsConfigMap, "default").WithData(map[string]string{
-		serving.RetiredPrefix + history.Revisions[0].ID: time.Now().Add(time.Minute).UTC().Format(time.RFC3339),
-	})
+	key, value := history.Revisions[0].Retirement(time.Now())
+	retire := corev1ac.ConfigMap(testNames.RevisionsConfigMap, "default").WithData(map[string]string{key: value})
 	if err := leader.live.Apply(ctx, retire, client.FieldOwner("cli")); err != nil {
 		t.Fatal(err)
 	}

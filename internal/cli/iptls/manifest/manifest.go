@@ -291,7 +291,7 @@ func inService(st *plan.Snapshot) []certs.Name {
 		add("the certificate in service covers it", serving.IPAddresses...)
 	}
 	for _, revision := range st.Issuer.Status.Revisions {
-		if revision.Retired != nil || revision.Until != nil && revision.LastUsed == nil {
+		if revision.Until != nil && revision.LastUsed == nil {
 			continue // it has no clients
 		}
 		for _, name := range revision.Names {

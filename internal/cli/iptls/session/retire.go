@@ -70,7 +70,10 @@ func Retired(kept *corev1.ConfigMap, history serving.History, at time.Time, ids 
 		}
 	}
 	for _, id := range ids {
-		data[serving.RetiredPrefix+id] = at.UTC().Format(time.RFC3339)
+		if revision := history.Find(id); revision != nil {
+			key, value := revision.Retirement(at)
+			data[key] = value
+		}
 	}
 	return map[string]any{"metadata": map[string]any{"resourceVersion": kept.ResourceVersion}, "data": data}
 }

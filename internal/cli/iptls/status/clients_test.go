@@ -11,6 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -192,7 +193,12 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				t.Helper()
 				before := statusOf(t, runStatus(t.Context(), w, asJSON)).Clients
 				renewed(t, w, iptlstest.Loopback())
-				w.Cluster.Revisions.Data["retired."+before[0].ID] = time.Now().UTC().Format(time.RFC3339)
+				history, err := serving.Read(w.Cluster.Revisions.Data)
+				if err != nil {
+					t.Fatal(err)
+				}
+				key, value := history.Find(before[0].ID).Retirement(time.Now())
+				w.Cluster.Revisions.Data[key] = value
 			},
 			state: result.UsersNotAffected, says: "not affected; ",
 		},

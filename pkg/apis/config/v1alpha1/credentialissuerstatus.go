@@ -162,11 +162,6 @@ type RevisionStatus struct {
 	// +optional
 	LastUsed *metav1.Time `json:"lastUsed,omitempty"`
 
-	// retired is when an administrator said that no client has it any more.
-	//
-	// +optional
-	Retired *metav1.Time `json:"retired,omitempty"`
-
 	// endpoint is the URL of the proxy.
 	Endpoint string `json:"endpoint"`
 

@@ -355,10 +355,6 @@ func (in *RevisionStatus) DeepCopyInto(out *RevisionStatus) {
 		in, out := &in.LastUsed, &out.LastUsed
 		*out = (*in).DeepCopy()
 	}
-	if in.Retired != nil {
-		in, out := &in.Retired, &out.Retired
-		*out = (*in).DeepCopy()
-	}
 	if in.CABundle != nil {
 		in, out := &in.CABundle, &out.CABundle
 		*out = make([]string, len(*in))
