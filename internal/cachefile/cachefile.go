@@ -2,7 +2,8 @@
 // CLI, so that both CLIs can share them.
 //
 // The files hold private keys and tokens, and are therefore only readable by their owner. They are only ever replaced
-// as a whole, so that a reader needs no lock.
+// as a whole, so that a reader needs no lock. They may be in a folder that somebody else can write to: what is replaced
+// is the file that was read, in the folder in which it was read.
 package cachefile
 
 import (
@@ -14,7 +15,7 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
@@ -26,8 +27,7 @@ const (
 	lockTimeout = 10 * time.Second
 	lockDelay   = 5 * time.Millisecond
 
-	// maxSize bounds what is read. A larger file was not written by Pinniped: it counts as missing, and the next
-	// write replaces it.
+	// maxSize bounds what is read. A larger file was not written by Pinniped: it counts as missing, and is not replaced.
 	maxSize = 8 << 20
 )
 
@@ -39,38 +39,86 @@ type File struct {
 	Kind string
 }
 
-// TypeMeta returns the apiVersion and the kind that the content of the file must have.
-func (f File) TypeMeta() metav1.TypeMeta {
-	return metav1.TypeMeta{APIVersion: apiVersion, Kind: f.Kind}
+// content is what a file has: a struct that embeds a metav1.TypeMeta.
+type content[T any] interface {
+	*T
+	GetObjectKind() schema.ObjectKind
 }
 
-// Read decodes the file into content, a pointer to a struct of which typeMeta is a part. It reports false, and leaves
-// content in an undefined state, if there is no file that we understand.
-func (f File) Read(content any, typeMeta *metav1.TypeMeta) bool {
+// Read returns what the file has; nothing but apiVersion and kind if there is no file that we understand.
+func Read[T any, P content[T]](f File) *T {
 	text, err := atomicfile.ReadFile(f.Path, maxSize)
 	if err != nil {
-		return false
+		text = nil
 	}
-	return yaml.Unmarshal(text, content) == nil && *typeMeta == f.TypeMeta()
+	decoded, _ := decode[T, P](f, text)
+	return decoded
 }
 
-// Write replaces the file. The caller holds the lock.
-func (f File) Write(content any) error {
-	text, err := yaml.Marshal(content)
+func decode[T any, P content[T]](f File, text []byte) (decoded *T, understood bool) {
+	kind := schema.FromAPIVersionAndKind(apiVersion, f.Kind)
+	decoded = new(T)
+	if yaml.Unmarshal(text, decoded) == nil && P(decoded).GetObjectKind().GroupVersionKind() == kind {
+		return decoded, true
+	}
+	decoded = new(T) // without what was read before the mistake
+	P(decoded).GetObjectKind().SetGroupVersionKind(kind)
+	return decoded, false
+}
+
+// Change takes the lock for changing the file, which Pinniped's CLI takes, too, and replaces the file by what change
+// makes of its content, if that reports true. A file that we do not understand counts as empty; behind a symbolic link,
+// it is left alone.
+func Change[T any, P content[T]](ctx context.Context, f File, change func(*T) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
+	unlock, err := f.lock(ctx, f.Path+".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	file, err := atomicfile.Open(f.Path, maxSize)
+	if err != nil {
+		return fmt.Errorf("reading the %s: %w", f.Kind, err)
+	}
+	defer file.Close()
+	decoded, understood := decode[T, P](f, file.Content)
+	if file.Linked && !understood && len(file.Content) > 0 {
+		return fmt.Errorf("the link %q leads to a file that is no %s; nothing was written", f.Path, f.Kind)
+	}
+	if !change(decoded) {
+		return nil
+	}
+	text, err := yaml.Marshal(decoded)
 	if err != nil {
 		return fmt.Errorf("encoding the %s %q: %w", f.Kind, f.Path, err)
 	}
-	if err = atomicfile.Write(f.Path, text); err != nil {
-		return fmt.Errorf("writing the %s: %w", f.Kind, err)
+	if err = file.ReplacePrivate(text); err != nil {
+		return fmt.Errorf("writing the %s %q: %w", f.Kind, f.Path, err)
 	}
 	return nil
 }
 
-// Lock takes the lock for changing the file, which Pinniped's CLI takes, too. It is held for moments only.
-func (f File) Lock(ctx context.Context) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
-	return f.lock(ctx, f.Path+".lock")
+// Append adds text to the file at path, which begins again when it has more than limit bytes. No link is followed.
+func Append(path, text string, limit int64) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|asItIs, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return atomicfile.ErrNotRegular
+	case info.Size() > limit:
+		if err := file.Truncate(0); err != nil {
+			return err
+		}
+	}
+	_, err = file.WriteString(text) // one write, which the system does not mix with that of another process
+	return err
 }
 
 // LockOperation takes a lock for the operation called name, so that only one process at a time performs it. An example is
@@ -84,7 +132,7 @@ func (f File) lock(ctx context.Context, path string) (unlock func(), err error) 
 	if err = os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the %s: %w", f.Kind, err)
 	}
-	lock := flock.New(path, flock.SetPermissions(0o600))
+	lock := flock.New(path, flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR|asItIs))
 	locked, err := lock.TryLockContext(ctx, lockDelay)
 	if err == nil && !locked {
 		err = errors.New("it is held by another process")

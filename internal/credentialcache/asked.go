@@ -11,6 +11,9 @@ import (
 	"time"
 
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cachefile"
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
 const (
@@ -75,13 +78,10 @@ func (c *Cache) Refused(key string, process int) *Refusal {
 
 // notes returns the notes of a kind, "" if there are none that count.
 func (c *Cache) notes(kind string) string {
-	if info, err := os.Lstat(
-		c.Path + kind,
-	); c.Path == "" || err != nil || !info.Mode().IsRegular() ||
-		info.Size() > maxNotes {
+	if c.Path == "" {
 		return ""
 	}
-	notes, err := os.ReadFile(c.Path + kind)
+	notes, err := atomicfile.ReadFile(c.Path+kind, maxNotes)
 	if err != nil {
 		return ""
 	}
@@ -90,22 +90,7 @@ func (c *Cache) notes(kind string) string {
 
 // note adds a note.
 func (c *Cache) note(kind, note string) {
-	if c.Path == "" || os.MkdirAll(filepath.Dir(c.Path), 0o700) != nil {
-		return
+	if c.Path != "" && os.MkdirAll(filepath.Dir(c.Path), 0o700) == nil {
+		_ = cachefile.Append(c.Path+kind, note, maxNotes)
 	}
-	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
-	if info, err := os.Lstat(c.Path + kind); err == nil {
-		if !info.Mode().IsRegular() {
-			return
-		}
-		if info.Size() > maxNotes {
-			flags |= os.O_TRUNC
-		}
-	}
-	file, err := os.OpenFile(c.Path+kind, flags, 0o600)
-	if err != nil {
-		return
-	}
-	_, _ = file.WriteString(note) // one write, which the system does not mix with that of another process
-	_ = file.Close()
 }

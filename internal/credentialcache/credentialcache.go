@@ -108,24 +108,19 @@ func (c *Cache) PutWithHeaders(
 	if c.Path == "" || credential == nil || credential.ExpirationTimestamp == nil {
 		return nil
 	}
-	unlock, err := c.file().Lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-
-	now := metav1.NewTime(c.Now())
-	cached := c.read()
-	cached.Credentials = slices.DeleteFunc(cached.Credentials, func(e entry) bool {
-		return e.Key == key || !e.usable(now.Time)
+	return cachefile.Change(ctx, c.file(), func(cached *file) bool {
+		now := metav1.NewTime(c.Now())
+		cached.Credentials = slices.DeleteFunc(cached.Credentials, func(e entry) bool {
+			return e.Key == key || !e.usable(now.Time)
+		})
+		cached.Credentials = append(cached.Credentials, entry{
+			Key: key, CreationTimestamp: now, LastUsedTimestamp: now, Credential: credential, RequestHeaders: headers,
+		})
+		slices.SortStableFunc(cached.Credentials, func(a, b entry) int {
+			return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+		})
+		return true
 	})
-	cached.Credentials = append(cached.Credentials, entry{
-		Key: key, CreationTimestamp: now, LastUsedTimestamp: now, Credential: credential, RequestHeaders: headers,
-	})
-	slices.SortStableFunc(cached.Credentials, func(a, b entry) int {
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
-	})
-	return c.file().Write(cached)
 }
 
 // Delete removes the entries with these keys, or all entries if all is true, and returns how many there were.
@@ -137,15 +132,14 @@ func (c *Cache) Delete(ctx context.Context, all bool, keys ...string) (int, erro
 	if !slices.ContainsFunc(c.read().Credentials, gone) {
 		return 0, nil
 	}
-	unlock, err := c.file().Lock(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer unlock()
-	cached := c.read()
-	before := len(cached.Credentials)
-	cached.Credentials = slices.DeleteFunc(cached.Credentials, gone)
-	return before - len(cached.Credentials), c.file().Write(cached)
+	deleted := 0
+	err := cachefile.Change(ctx, c.file(), func(cached *file) bool {
+		before := len(cached.Credentials)
+		cached.Credentials = slices.DeleteFunc(cached.Credentials, gone)
+		deleted = before - len(cached.Credentials)
+		return deleted > 0
+	})
+	return deleted, err
 }
 
 // Alone waits until no other process exchanges a token for the credential under key, and keeps others from it until the
@@ -161,14 +155,7 @@ func (c *Cache) Alone(ctx context.Context, key string) (unlock func(), err error
 
 func (c *Cache) file() cachefile.File { return cachefile.File{Path: c.Path, Kind: "CredentialCache"} }
 
-// read returns the file's content, or an empty cache if there is no file that we understand.
-func (c *Cache) read() *file {
-	var cached file
-	if !c.file().Read(&cached, &cached.TypeMeta) {
-		return &file{TypeMeta: c.file().TypeMeta()}
-	}
-	return &cached
-}
+func (c *Cache) read() *file { return cachefile.Read[file](c.file()) }
 
 // usable reports whether the entry's credential will be good for a while after now.
 func (e *entry) usable(now time.Time) bool {

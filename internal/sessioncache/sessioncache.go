@@ -124,8 +124,8 @@ func (c *Cache) touch(ctx context.Context, key Key) error {
 
 // Put keeps tokens under key, and drops sessions that no login used for long.
 func (c *Cache) Put(ctx context.Context, key Key, tokens Tokens) error {
-	now := metav1.NewTime(c.Now())
 	return c.change(ctx, func(sessions []Session) ([]Session, bool) {
+		now := metav1.NewTime(c.Now())
 		sessions = slices.DeleteFunc(sessions, func(s Session) bool { return s.Key.Equal(key) })
 		return append(sessions, Session{
 			Key: key, CreationTimestamp: now, LastUsedTimestamp: now, Tokens: tokens,
@@ -181,32 +181,21 @@ func (c *Cache) change(ctx context.Context, change func([]Session) ([]Session, b
 	if c.Path == "" {
 		return nil
 	}
-	unlock, err := c.file().Lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	cached := c.read()
-	changed := false
-	if cached.Sessions, changed = change(cached.Sessions); !changed {
-		return nil
-	}
-	cached.Sessions = slices.DeleteFunc(cached.Sessions, func(s Session) bool {
-		return c.Now().Sub(s.LastUsedTimestamp.Time) > unusedLifetime
+	return cachefile.Change(ctx, c.file(), func(cached *file) bool {
+		changed := false
+		if cached.Sessions, changed = change(cached.Sessions); !changed {
+			return false
+		}
+		cached.Sessions = slices.DeleteFunc(cached.Sessions, func(s Session) bool {
+			return c.Now().Sub(s.LastUsedTimestamp.Time) > unusedLifetime
+		})
+		slices.SortStableFunc(cached.Sessions, func(a, b Session) int {
+			return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+		})
+		return true
 	})
-	slices.SortStableFunc(cached.Sessions, func(a, b Session) int {
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
-	})
-	return c.file().Write(cached)
 }
 
 func (c *Cache) file() cachefile.File { return cachefile.File{Path: c.Path, Kind: "SessionCache"} }
 
-// read returns the file's content, or an empty cache if there is no file that we understand.
-func (c *Cache) read() *file {
-	var cached file
-	if !c.file().Read(&cached, &cached.TypeMeta) {
-		return &file{TypeMeta: c.file().TypeMeta(), Sessions: []Session{}}
-	}
-	return &cached
-}
+func (c *Cache) read() *file { return cachefile.Read[file](c.file()) }

@@ -84,6 +84,7 @@ func readAll(file *os.File, limit int64) ([]byte, fs.FileInfo, error) {
 type File struct {
 	Content []byte
 	Exists  bool // otherwise Replace makes it
+	Linked  bool // a symbolic link led to it
 
 	path string // as the caller gave it
 	at   entry
@@ -103,7 +104,8 @@ func Open(path string, limit int64) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := &File{path: path, at: at}
+	linked := filepath.Join(at.root.Name(), at.name) != filepath.Clean(path)
+	file := &File{Linked: linked, path: path, at: at}
 	if info != nil {
 		err = file.read(info, limit)
 	}
@@ -169,6 +171,27 @@ func (f *File) Replace(data []byte) error {
 	return f.overwrite(data, err)
 }
 
+// ReplacePrivate is Replace for a file with secrets: the new file has mode 0600 and is this process's own, whatever
+// the old one was.
+func (f *File) ReplacePrivate(data []byte) error {
+	if !f.Exists {
+		return f.at.replace(data, nil, nil)
+	}
+	err := f.at.replace(data, nil, f.same)
+	if err == nil || !onlyInPlace(err) {
+		return err
+	}
+	return f.overwritePrivate(data, err)
+}
+
+// overwritePrivate is overwrite, after nobody else can read the file any more.
+func (f *File) overwritePrivate(data []byte, cause error) error {
+	if err := f.at.root.Chmod(f.at.name, 0o600); err != nil {
+		return err
+	}
+	return f.overwrite(data, cause)
+}
+
 // Write replaces the file at path with data. The new file has mode 0600, whatever the old one had, and is on the disk
 // before it gets its name. A symbolic link stays, and its target is replaced; a device or pipe, such as /dev/stdout, is
 // written to as it is. What cannot be
@@ -201,10 +224,7 @@ func Write(path string, data []byte) error {
 	if reading != nil {
 		return &fs.PathError{Op: "read", Path: path, Err: reading}
 	}
-	if err := at.root.Chmod(at.name, 0o600); err != nil {
-		return err
-	}
-	return file.overwrite(data, err)
+	return file.overwritePrivate(data, err)
 }
 
 // find follows symbolic links and returns the entry to which path leads. The info is nil if there is no such file yet.

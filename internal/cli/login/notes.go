@@ -52,5 +52,13 @@ func (n *notes) note(what string, again time.Duration) bool {
 	maps.DeleteFunc(n.until, func(_ string, until time.Time) bool { return !n.good(until) })
 	n.until[what] = n.now().Add(again).UTC()
 	content, err := json.Marshal(n.until)
-	return err == nil && atomicfile.Write(n.path, append(content, '\n')) == nil
+	if err != nil {
+		return false
+	}
+	file, err := atomicfile.Open(n.path, maxNotes)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	return !file.Linked && file.ReplacePrivate(append(content, '\n')) == nil
 }

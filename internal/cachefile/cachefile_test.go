@@ -1,0 +1,174 @@
+package cachefile_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
+	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+)
+
+// caches are the caches whose files are kept by this package: what each writes, and a way to do something just before
+// it looks at the clock.
+func caches(t *testing.T) map[string]func(path string, clock func() time.Time) error {
+	t.Helper()
+	return map[string]func(path string, clock func() time.Time) error{
+		"sessions": func(path string, clock func() time.Time) error {
+			cache := &sessioncache.Cache{Path: path, Now: clock}
+			return cache.Put(t.Context(), sessioncache.Key{Issuer: "secret"}, sessioncache.Tokens{})
+		},
+		"credentials": func(path string, clock func() time.Time) error {
+			cache := &credentialcache.Cache{Path: path, Now: clock}
+			expires := metav1.NewTime(time.Now().Add(time.Hour))
+			return cache.Put(t.Context(), "key", &clientauthenticationv1beta1.ExecCredentialStatus{
+				Token: "secret", ExpirationTimestamp: &expires,
+			})
+		},
+	}
+}
+
+func write(t *testing.T, path, content string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestALinkLeadsNowhere has the files of a cache in a folder of somebody else's, who puts links there.
+func TestALinkLeadsNowhere(t *testing.T) {
+	t.Parallel()
+	const precious = "export PATH=/usr/bin\n"
+	for kind, put := range caches(t) {
+		for _, test := range []struct {
+			name string
+			// attack happens before the cache is written, or with during, while it is.
+			attack func(t *testing.T, path, victim string)
+			during bool
+		}{
+			{name: "a link in its place", attack: link},
+			{name: "a link that takes its place", attack: link, during: true},
+			{name: "a link in place of its folder", attack: linkFolder, during: true},
+		} {
+			t.Run(kind+": "+test.name, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				path := filepath.Join(dir, "shared", "cache.yaml")
+				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Mkdir(filepath.Join(dir, "home"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				victim := write(t, filepath.Join(dir, "home", "cache.yaml"), precious)
+				clock := time.Now
+				if !test.during {
+					test.attack(t, path, victim)
+				} else {
+					if err := put(path, time.Now); err != nil {
+						t.Fatal(err)
+					}
+					clock = func() time.Time {
+						test.attack(t, path, victim)
+						return time.Now()
+					}
+				}
+				err := put(path, clock)
+				if content, reading := os.ReadFile(victim); reading != nil || string(content) != precious {
+					t.Errorf("the file that the link leads to has %q, %v (writing: %v)", content, reading, err)
+				}
+			})
+		}
+		t.Run(kind+": a link in place of its lock", func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			path, victim := filepath.Join(dir, "cache.yaml"), filepath.Join(dir, "nologin")
+			if err := os.Symlink(victim, path+".lock"); err != nil {
+				t.Fatal(err)
+			}
+			err := put(path, time.Now)
+			if _, missing := os.Stat(victim); !os.IsNotExist(missing) {
+				t.Errorf("the link made a file: %v (writing: %v)", missing, err)
+			}
+		})
+		t.Run(kind+": a file that others can read", func(t *testing.T) {
+			t.Parallel()
+			path := write(t, filepath.Join(t.TempDir(), "cache.yaml"), "")
+			if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // that is the point
+				t.Fatal(err)
+			}
+			if err := put(path, time.Now); err != nil {
+				t.Fatal(err)
+			}
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("got %v, %v", info.Mode(), err)
+			}
+		})
+		t.Run(kind+": a link to a cache", func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			path, elsewhere := filepath.Join(dir, "cache.yaml"), filepath.Join(dir, "elsewhere.yaml")
+			if err := put(elsewhere, time.Now); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(elsewhere, path); err != nil {
+				t.Fatal(err)
+			}
+			if err := put(path, time.Now); err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Lstat(path)
+			content, reading := os.ReadFile(elsewhere)
+			if err != nil || info.Mode()&os.ModeSymlink == 0 || reading != nil || !strings.Contains(string(content), "secret") {
+				t.Errorf("want the link and the cache behind it, got %v, %v, %v", info.Mode(), err, reading)
+			}
+		})
+	}
+}
+
+// TestNotesLeadNowhere has a link in place of the notes beside a cache.
+func TestNotesLeadNowhere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cache := &credentialcache.Cache{Path: filepath.Join(dir, "cache.yaml"), Now: time.Now}
+	victim := filepath.Join(dir, "nologin")
+	for _, kind := range []string{".asked", ".refused"} {
+		if err := os.Symlink(victim, cache.Path+kind); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cache.Asked("key", 1, &clientauthenticationv1beta1.ExecCredentialStatus{Token: "x"})
+	cache.Refuse("key", 1, credentialcache.Refusal{Message: "no"})
+	if _, err := os.Stat(victim); !os.IsNotExist(err) {
+		t.Errorf("the link made a file: %v", err)
+	}
+}
+
+func link(t *testing.T, path, victim string) {
+	t.Helper()
+	if target, _ := os.Readlink(path); target == victim {
+		return
+	}
+	_ = os.Remove(path)
+	if err := os.Symlink(victim, path); err != nil {
+		t.Error(err)
+	}
+}
+
+func linkFolder(t *testing.T, path, victim string) {
+	t.Helper()
+	folder := filepath.Dir(path)
+	if _, err := os.Readlink(folder); err == nil {
+		return
+	}
+	if err := os.Rename(folder, folder+".old"); err != nil {
+		t.Error(err)
+	}
+	link(t, folder, filepath.Dir(victim))
+}
