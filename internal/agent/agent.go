@@ -190,7 +190,7 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer a.serveMetrics(ctx, proxyMetrics, a.logins, concierge.ClientMetrics{Edge: a.apiPort}, credential)()
+	defer a.serveMetrics(ctx, proxyMetrics, a.logins, concierge.ClientMetrics{Port: a.apiPort}, credential)()
 	group, ctx := errgroup.WithContext(ctx)
 	proxy := &proxyRunner{
 		life:    ctx,

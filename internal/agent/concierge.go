@@ -37,7 +37,7 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 			Issuer:                     a.signer,
 			ClusterSigner:              clusterSigner,
 			Logins:                     a.logins,
-			Edge:                       a.apiPort,
+			Port:                       a.apiPort,
 			UserTokens:                 a.userTokens,
 			CredentialLife:             a.config.credentialLifetime(),
 			Ready:                      ready,

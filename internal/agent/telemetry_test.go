@@ -32,7 +32,7 @@ var described = regexp.MustCompile(
 // apiMetrics are those of the Concierge APIs.
 func apiMetrics() []prometheus.Collector {
 	port := listener.New(flowcontrol.New(flowcontrol.APILimitsFor(flowcontrol.DefaultMemory, 2)))
-	return []prometheus.Collector{concierge.NewLoginLimits(port.FlowControl()), concierge.ClientMetrics{Edge: port}}
+	return []prometheus.Collector{concierge.NewLoginLimits(port.FlowControl()), concierge.ClientMetrics{Port: port}}
 }
 
 // TestMetricsAreDocumented compares the table in docs/reference/metrics.md with what the agent registers.

@@ -115,7 +115,7 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	issuer.Load(a.signer, nil)
 	options := concierge.Options{
 		Listener: listener, ServingCertificate: certificate, Agent: account, GroupSuffix: apis.DefaultGroupSuffix,
-		Authenticator: cache, Issuer: issuer, Edge: a.port,
+		Authenticator: cache, Issuer: issuer, Port: a.port,
 		Ready: func() error {
 			if err := a.ready.Load(); err != nil {
 				return *err
@@ -280,6 +280,6 @@ func sendBy(ctx context.Context, client *http.Client, method, url, body string) 
 		return 0, "", err
 	}
 	defer response.Body.Close() //nolint:errcheck // read to its end
-	answer, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(answer), err
+	text, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(text), err
 }

@@ -13,8 +13,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// auditLog writes what happened to TokenCredentialRequests. The messages and keys are those that existing log queries
-// look for.
+// auditLog writes what happened to TokenCredentialRequests. Existing log queries rely on the messages and keys.
 type auditLog struct {
 	logger    klog.Logger
 	showNames bool
@@ -46,8 +45,8 @@ func tokenID(token string) string {
 
 type sourceIPsKey struct{}
 
-// rememberSourceIPs keeps the addresses that a request came from for the audit log: what proxies say, then the peer.
-func rememberSourceIPs(next http.Handler) http.Handler {
+// withSourceIPs stores the source addresses of a request for the audit log: those that proxies report, then the peer.
+func withSourceIPs(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var addresses []string
 		for _, ip := range utilnet.SourceIPs(r) {

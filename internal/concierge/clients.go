@@ -10,13 +10,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
-// frontProxy is the one user of this port: it speaks for all others.
+// frontProxy is the only authenticated client of this port. It forwards the requests of all users.
 const frontProxy = "front proxy"
 
-// onlyFrontProxy stands before all others. Only the front proxy, which speaks for users, gets to what is behind it: it
-// has shown its certificate in the handshake. An unauthenticated client may send the probes of the kubelet, one at a
-// time. Anything else ends the connection: nothing is read of a body, and no credential is looked at. The response has
-// no body either, as a client that does not read it would hold up the handler.
+// onlyFrontProxy is the outermost filter. It passes requests of the front proxy, which presents its client certificate
+// in the handshake. An unauthenticated client may send the kubelet's probes, one at a time. Any other request ends the
+// connection: neither its body nor its credential is read. The response has no body, so that a slow client does not
+// block the handler.
 func onlyFrontProxy(next http.Handler, isFrontProxy func(*x509.Certificate) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		holds := listener.From(req.Context())
@@ -44,13 +44,13 @@ func onlyFrontProxy(next http.Handler, isFrontProxy func(*x509.Certificate) bool
 	})
 }
 
-// tooMany answers a request for which there is no memory.
+// tooMany rejects a request for which there is no memory.
 func tooMany(w http.ResponseWriter, _ *http.Request, _ error) {
 	w.Header().Set("Retry-After", "1")
 	w.WriteHeader(http.StatusTooManyRequests)
 }
 
-// isProbe is true for what anybody may ask.
+// isProbe reports whether an unauthenticated client may send the request.
 func isProbe(req *http.Request) bool {
 	if req.Method != http.MethodGet && req.Method != http.MethodHead || req.ContentLength != 0 {
 		return false
@@ -58,20 +58,20 @@ func isProbe(req *http.Request) bool {
 	return slices.Contains(probePaths(), req.URL.Path)
 }
 
-// probePaths are where the kubelet asks.
+// probePaths are the paths of the kubelet's probes.
 func probePaths() []string { return []string{"/healthz", "/livez", "/readyz"} }
 
 var (
 	clientsDesc = prometheus.NewDesc("pinniped_agent_api_connections",
-		"Open connections at the port of the Concierge APIs, by whether a request of a known client was served on it.",
+		"Open connections at the port of the Concierge APIs, by whether the client is authenticated.",
 		[]string{"client"}, nil)
 	clientsEvictedDesc = prometheus.NewDesc("pinniped_agent_api_connections_evicted_total",
-		"Connections at the port of the Concierge APIs that were closed because clients that are not known hold too much.",
+		"Connections of unauthenticated clients at the port of the Concierge APIs that were evicted under load.",
 		nil, nil)
 )
 
-// ClientMetrics are about the connections at the port of the Concierge APIs.
-type ClientMetrics struct{ Edge *listener.Port }
+// ClientMetrics reports the connections at the port of the Concierge APIs.
+type ClientMetrics struct{ Port *listener.Port }
 
 // Describe implements prometheus.Collector.
 func (ClientMetrics) Describe(to chan<- *prometheus.Desc) {
@@ -81,8 +81,8 @@ func (ClientMetrics) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m ClientMetrics) Collect(to chan<- prometheus.Metric) {
-	open, strangers := m.Edge.Open(), m.Edge.Unauthenticated()
-	to <- prometheus.MustNewConstMetric(clientsDesc, prometheus.GaugeValue, float64(open-strangers), "known")
-	to <- prometheus.MustNewConstMetric(clientsDesc, prometheus.GaugeValue, float64(strangers), "unknown")
-	to <- prometheus.MustNewConstMetric(clientsEvictedDesc, prometheus.CounterValue, float64(m.Edge.Evicted()))
+	open, unauthenticated := m.Port.Open(), m.Port.Unauthenticated()
+	to <- prometheus.MustNewConstMetric(clientsDesc, prometheus.GaugeValue, float64(open-unauthenticated), "authenticated")
+	to <- prometheus.MustNewConstMetric(clientsDesc, prometheus.GaugeValue, float64(unauthenticated), "unauthenticated")
+	to <- prometheus.MustNewConstMetric(clientsEvictedDesc, prometheus.CounterValue, float64(m.Port.Evicted()))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// TestStrangersMayProbe shows what a client may ask that is not the front proxy: the kubelet's probes, one at a time.
+// TestStrangersMayProbe shows what a client other than the front proxy may send: the kubelet's probes, one at a time.
 // The connection ends with the response.
 func TestStrangersMayProbe(t *testing.T) {
 	t.Parallel()
@@ -68,12 +68,12 @@ func TestStrangersMayProbe(t *testing.T) {
 		method, path, who string
 		want              int
 	}{
-		{"GET", "/livez", "stranger", 200},
-		{"HEAD", "/readyz?verbose", "stranger", 200},
-		{"POST", "/livez", "stranger", 403},
-		{"GET", "/livez/x", "stranger", 403},
-		{"GET", "/apis", "stranger", 403},
-		{"POST", logins, "stranger", 403},
+		{"GET", "/livez", "other", 200},
+		{"HEAD", "/readyz?verbose", "other", 200},
+		{"POST", "/livez", "other", 403},
+		{"GET", "/livez/x", "other", 403},
+		{"GET", "/apis", "other", 403},
+		{"POST", logins, "other", 403},
 		{"POST", logins, "front-proxy-client", 200},
 	} {
 		if got, _ := ask(client(test.who), test.method, test.path); got != test.want {
@@ -83,17 +83,17 @@ func TestStrangersMayProbe(t *testing.T) {
 	if got := port.Open() - port.Unauthenticated(); got != 1 {
 		t.Errorf("want the connection of the front proxy known, got %d", got)
 	}
-	stranger, answered := client("stranger"), make(chan int, 1)
+	other, responses := client("other"), make(chan int, 1)
 	go func() {
-		code, _ := ask(stranger, http.MethodGet, "/livez?slow")
-		answered <- code
+		code, _ := ask(other, http.MethodGet, "/livez?slow")
+		responses <- code
 	}()
 	<-began
-	if second, _ := ask(stranger, http.MethodGet, "/livez"); second != http.StatusTooManyRequests {
+	if second, _ := ask(other, http.MethodGet, "/livez"); second != http.StatusTooManyRequests {
 		t.Errorf("want the second probe at a time refused on one connection, got %d", second)
 	}
 	close(release)
-	if first := <-answered; first != http.StatusOK {
-		t.Errorf("want the first one answered, got %d", first)
+	if first := <-responses; first != http.StatusOK {
+		t.Errorf("want the first probe served, got %d", first)
 	}
 }

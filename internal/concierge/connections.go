@@ -7,10 +7,9 @@ import (
 )
 
 // keepFrontProxyConnection keeps the front proxy's HTTP/2 connections open. Against abuse, the API server library
-// closes a connection after an anonymous request. But the front proxy sends the requests of many users over one
-// connection, anonymous ones as well, and closing it makes the others fail. The front proxy is known by its client
-// certificate. A client whose certificate is not accepted gets the answer 401, and its connection is closed as
-// before.
+// closes a connection after an anonymous request. The front proxy sends the requests of many users over one connection,
+// anonymous ones included; closing it would fail the others. The front proxy is known by its client certificate. A
+// client whose certificate is not accepted gets 401, and its connection is closed.
 func keepFrontProxyConnection(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 2 || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {

@@ -28,8 +28,8 @@ import (
 // DefaultCredentialLife is how long an issued client certificate works unless it is configured otherwise.
 const DefaultCredentialLife = 5 * time.Minute
 
-// authenticationFailed is the message of every failed login: clients compare it. What its owner may know beyond that
-// is in a Warning header, and all of it in the audit log.
+// authenticationFailed is the message of every failed login: clients compare it. The cause that the user may know is in
+// a Warning header; the audit log has the full cause.
 const authenticationFailed = "authentication failed"
 
 // TokenAuthenticator finds the authenticator that a TokenCredentialRequest names and gives it the token. It returns
@@ -54,7 +54,7 @@ var strategies = []string{
 // those, ends handshakes of more than 32 KiB.
 const maxCertificate = 28 << 10
 
-// credentialRequests answers TokenCredentialRequests.
+// credentialRequests serves TokenCredentialRequests.
 type credentialRequests struct {
 	virtual
 
@@ -103,7 +103,7 @@ func newCredentialRequests(
 	}
 }
 
-// Create exchanges the token for a client certificate. A failed login is an answer, not an error.
+// Create exchanges the token for a client certificate. A failed login is a response, not an error.
 func (c *credentialRequests) Create(
 	ctx context.Context,
 	obj runtime.Object,
@@ -166,7 +166,7 @@ func (c *credentialRequests) exchange(
 			"TokenCredentialRequest Unexpected Error",
 			append(asked, "reason", "authenticator returned an error", "err", err.Error())...)
 		if errors.Is(err, authenticator.ErrNoSuchAuthenticator) {
-			return c.failed(ctx, loginRefused, whyNot(err, reference)) // a stranger can name what there is not
+			return c.failed(ctx, loginRefused, whyNot(err, reference)) // an unauthenticated client chooses the reference
 		}
 		return c.failed(ctx, loginFailed, whyNot(err, reference))
 	}
@@ -193,7 +193,7 @@ func (c *credentialRequests) exchange(
 		OrganizationalUnits: organizationalUnits(claimed.GetExtra()),
 	}, c.life)
 	if c.issuers.tokens != nil && errors.Is(err, signer.ErrNotLoaded) {
-		return c.exchangeForToken(ctx, claimed, reference, asked) // there is nobody to sign
+		return c.exchangeForToken(ctx, claimed, reference, asked) // no certificate to sign
 	}
 	if err != nil {
 		c.audit.event(
@@ -229,7 +229,7 @@ func (c *credentialRequests) exchange(
 	}
 }
 
-// whyNot returns what the owner of the token may know about an error of the authenticator.
+// whyNot returns what the user may know about an error of the authenticator.
 func whyNot(err error, reference corev1.TypedLocalObjectReference) string {
 	named := fmt.Sprintf("%q of kind %q", bounded(reference.Name), bounded(reference.Kind))
 	var refusal *authenticator.Refusal
@@ -241,7 +241,7 @@ func whyNot(err error, reference corev1.TypedLocalObjectReference) string {
 	case errors.As(err, &refusal):
 		return refusal.Message()
 	}
-	return "authenticator " + named + " gives no answer"
+	return "authenticator " + named + " does not respond"
 }
 
 // unsuitableUser says why a user whom an authenticator vouches for may not log in. The error does not hold the name.
@@ -249,7 +249,7 @@ func unsuitableUser(err error) string {
 	return "the authenticator vouches for a user who may not log in here: " + err.Error()
 }
 
-// failed is the answer to a failed login. Clients show the warning to the user.
+// failed is the response to a failed login. Clients show the warning to the user.
 func (c *credentialRequests) failed(
 	ctx context.Context, how loginResult, why string,
 ) *loginv1alpha1.TokenCredentialRequest {

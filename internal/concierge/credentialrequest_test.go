@@ -32,7 +32,7 @@ var testReference = corev1.TypedLocalObjectReference{
 	APIGroup: ptr.To("authentication.concierge.pinniped.dev"), Kind: "WebhookAuthenticator", Name: "webhook",
 }
 
-// vouching answers every token in the same way, and remembers what it was asked.
+// vouching returns the same result for every token, and records the tokens.
 type vouching struct {
 	user  user.Info
 	ok    bool
@@ -49,7 +49,7 @@ func (v *vouching) AuthenticateToken(
 	return v.user, v.ok, v.err
 }
 
-// issuing remembers what it was asked for.
+// issuing records its requests.
 type issuing struct {
 	err    error
 	issued []any
@@ -85,14 +85,15 @@ func TestTokenCredentialRequest(t *testing.T) {
 	allowed := []string{"TokenCredentialRequest Token Received", "TokenCredentialRequest Authenticated User", "expires"}
 	for _, test := range []struct {
 		name   string
-		answer vouching
+		result vouching
 		signer issuing
 		want   *loginv1alpha1.TokenCredentialRequest
 		log    []string
 		issued []any
 	}{
 		{
-			name: "gives a certificate with all that is known of the user", answer: vouching{user: ann, ok: true}, want: credential, log: allowed,
+			name: "gives a certificate with all that is known of the user", result: vouching{user: ann, ok: true},
+			want: credential, log: allowed,
 			issued: []any{
 				"ann",
 				[]string{"g2", "g1"},
@@ -101,24 +102,26 @@ func TestTokenCredentialRequest(t *testing.T) {
 			},
 		},
 		{
-			name: "gives one to a user without groups", answer: vouching{
+			name: "gives one to a user without groups", result: vouching{
 				user: &user.DefaultInfo{Name: "ann"}, ok: true,
 			}, want: credential, log: allowed,
 			issued: []any{"ann", []string(nil), []string(nil), 5 * time.Minute},
 		},
 		{name: "fails for a wrong token", want: failed, log: []string{"Authentication Failed"}},
-		{name: "fails when nobody is vouched for", answer: vouching{ok: true}, want: failed, log: []string{"Authentication " +
+		{name: "fails when nobody is vouched for", result: vouching{ok: true}, want: failed, log: []string{"Authentication " +
 			"Failed"}},
 		{
-			name: "fails when the authenticator does", answer: vouching{err: errors.New("webhook is down")}, want: failed,
+			name: "fails when the authenticator does", result: vouching{err: errors.New("webhook is down")}, want: failed,
 			log: []string{"Unexpected Error", "webhook is down"},
 		},
 		{
-			name: "believes no user beside an error", answer: vouching{user: ann, ok: true, err: errors.New("half an answer")},
-			want: failed, log: []string{"Unexpected Error", "half an answer"},
+			name: "ignores a user that comes with an error",
+			result: vouching{user: ann, ok: true, err: errors.New("half a response")},
+			want: failed, log: []string{"Unexpected Error", "half a response"},
 		},
 		{
-			name: "fails without a signer", answer: vouching{user: ann, ok: true}, signer: issuing{err: errors.New("no CA")}, want: failed, log: []string{"Unexpected Error", "no CA"},
+			name: "fails without a signer", result: vouching{user: ann, ok: true}, signer: issuing{err: errors.New("no CA")},
+			want: failed, log: []string{"Unexpected Error", "no CA"},
 			issued: []any{
 				"ann",
 				[]string{"g2", "g1"},
@@ -127,7 +130,7 @@ func TestTokenCredentialRequest(t *testing.T) {
 			},
 		},
 		{
-			name: "fails for a user that cannot be", answer: vouching{user: &user.DefaultInfo{Name: "ann", UID: "1"}, ok: true},
+			name: "fails for a user that cannot be", result: vouching{user: &user.DefaultInfo{Name: "ann", UID: "1"}, ok: true},
 			want: failed, log: []string{"Unsupported UserInfo", "UIDs are not supported"},
 		},
 	} {
@@ -135,7 +138,7 @@ func TestTokenCredentialRequest(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer
 			storage := newCredentialRequests(
-				&test.answer,
+				&test.result,
 				issuers{agent: &test.signer},
 				0,
 				auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))},
@@ -164,7 +167,7 @@ func TestTokenCredentialRequest(t *testing.T) {
 					t.Errorf("counted %d logins with result %d, and it ended with %d", got, how, wantEnded)
 				}
 			}
-			if diff := cmp.Diff([]string{"webhook/very-secret"}, test.answer.asked); diff != "" {
+			if diff := cmp.Diff([]string{"webhook/very-secret"}, test.result.asked); diff != "" {
 				t.Errorf("asked (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(test.issued, test.signer.issued); diff != "" {
@@ -238,8 +241,8 @@ func TestTokenCredentialRequestRefusals(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			answer := &vouching{}
-			storage := newCredentialRequests(answer, issuers{agent: &issuing{}}, 0, auditLog{})
+			authenticator := &vouching{}
+			storage := newCredentialRequests(authenticator, issuers{agent: &issuing{}}, 0, auditLog{})
 			ctx := test.ctx
 			if ctx == nil {
 				ctx = t.Context()
@@ -252,8 +255,8 @@ func TestTokenCredentialRequestRefusals(t *testing.T) {
 			if status.Status().Code != test.code || !strings.Contains(status.Status().Message, test.message) {
 				t.Errorf("want %d and %q, got %d and %q", test.code, test.message, status.Status().Code, status.Status().Message)
 			}
-			if strings.Contains(err.Error(), "very-secret") || len(answer.asked) > 0 {
-				t.Errorf("the token went further: %v, %v", err, answer.asked)
+			if strings.Contains(err.Error(), "very-secret") || len(authenticator.asked) > 0 {
+				t.Errorf("the token went further: %v, %v", err, authenticator.asked)
 			}
 		})
 	}
@@ -284,7 +287,7 @@ func TestAuditLogShowsNamesWhenTold(t *testing.T) {
 	}
 }
 
-// said remembers warnings.
+// said records warnings.
 type said []string
 
 func (s *said) AddWarning(_, text string) { *s = append(*s, text) }
@@ -324,7 +327,7 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 			"swordfish",
 		},
 		{
-			"away", "WebhookAuthenticator", "x", `authenticator "away" of kind "WebhookAuthenticator" gives no answer`,
+			"away", "WebhookAuthenticator", "x", `authenticator "away" of kind "WebhookAuthenticator" does not respond`,
 			"connection refused by 10.0.0.1",
 		},
 		{"jwt", "JWTAuthenticator", "x", "this is not a JSON web token", "NotAToken"},
@@ -388,7 +391,7 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 	}
 }
 
-// broken is an authenticator that gives no answer.
+// broken is an authenticator that does not respond.
 type broken struct{}
 
 func (broken) AuthenticateToken(context.Context, string) (user.Info, bool, error) {

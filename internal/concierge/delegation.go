@@ -31,7 +31,7 @@ const (
 
 const (
 	positiveTTL   = 10 * time.Second
-	negativeTTL   = time.Second // a permission just granted works at once, as far as a human can tell
+	negativeTTL   = time.Second // a permission just granted works at once for a human
 	reviewTimeout = 10 * time.Second
 )
 
@@ -93,8 +93,8 @@ func (t *trust) isFrontProxy(leaf *x509.Certificate) bool {
 	return len(allowed) == 0 || slices.Contains(allowed, leaf.Subject.CommonName)
 }
 
-// authenticateFrontProxy takes users from the headers of the front proxy, and from nowhere else: nobody else gets here
-// (onlyFrontProxy).
+// authenticateFrontProxy takes users only from the headers of the front proxy. onlyFrontProxy rejects all other
+// clients.
 func authenticateFrontProxy(trusted *trust) (genericapiserver.AuthenticationInfo, error) {
 	headers := &authenticatorfactory.RequestHeaderConfig{
 		CAContentProvider:   trusted.frontProxyCA,

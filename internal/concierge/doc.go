@@ -1,5 +1,5 @@
 // Package concierge serves the aggregated APIs: TokenCredentialRequest, which gives a short-lived client certificate
-// for a token, and WhoAmIRequest, which tells callers who they are.
+// for a token, and WhoAmIRequest, which returns the caller's identity.
 //
 // Nothing is stored. The Kubernetes API server forwards requests here and vouches for the caller with its front-proxy
 // client certificate; callers that connect directly are authenticated by a TokenReview or by the cluster's client CA.

@@ -25,7 +25,7 @@ type schema struct {
 	Additional  json.RawMessage    `json:"additionalProperties"`
 }
 
-// testExplain looks at every field of every API of the product, as `kubectl explain --recursive` does.
+// testExplain checks every field of every API of the product, as `kubectl explain --recursive` does.
 func (a *agent) testExplain(t *testing.T) { //nolint:thelper // a subtest
 	for group, kinds := range map[string][]string{
 		"config.concierge.pinniped.dev":         {"CredentialIssuer"},
@@ -39,12 +39,12 @@ func (a *agent) testExplain(t *testing.T) { //nolint:thelper // a subtest
 			} `json:"components"`
 		}
 		testkit.Eventually(t, time.Minute, func() error {
-			code, answer, err := send(
+			code, response, err := send(
 				t.Context(), a.cluster.AdminConfig(), http.MethodGet, "/openapi/v3/apis/"+group+"/v1alpha1", "")
 			if err != nil || code != http.StatusOK {
 				return fmt.Errorf("status code %d: %w", code, err)
 			}
-			return json.Unmarshal([]byte(answer), &document)
+			return json.Unmarshal([]byte(response), &document)
 		})
 		for _, kind := range kinds {
 			fields := 0

@@ -23,7 +23,7 @@ import (
 )
 
 // TestAFloodAtTheAPIServer sends logins to the API server itself, not through the proxy, with a webhook that does not
-// answer: few of them are at the webhook at a time, and users who are logged in notice nothing.
+// response: few of them are at the webhook at a time, and users who are logged in notice nothing.
 func TestAFloodAtTheAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -57,18 +57,18 @@ func TestAFloodAtTheAPIServer(t *testing.T) {
 	testkit.Eventually(t, time.Minute, func() error { return a.loginsHaveAQueue(t, anonymous) })
 
 	const logins = 80
-	var answered, refused atomic.Int64
+	var served, refused atomic.Int64
 	var flood sync.WaitGroup
 	for range logins {
 		flood.Go(func() {
-			code, answer, err := send(t.Context(), anonymous, http.MethodPost, loginPath, tokenRequest("", "slow", "webhook"))
+			code, response, err := send(t.Context(), anonymous, http.MethodPost, loginPath, tokenRequest("", "slow", "webhook"))
 			switch {
-			case err == nil && code == http.StatusCreated && strings.Contains(answer, "clientCertificateData"):
-				answered.Add(1)
+			case err == nil && code == http.StatusCreated && strings.Contains(response, "clientCertificateData"):
+				served.Add(1)
 			case err == nil && code == http.StatusTooManyRequests:
 				refused.Add(1)
 			default:
-				t.Errorf("a login ended with %d, %v: %s", code, err, answer)
+				t.Errorf("a login ended with %d, %v: %s", code, err, response)
 			}
 		})
 	}
@@ -83,30 +83,30 @@ func TestAFloodAtTheAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 50 {
-		code, answer, err := send(t.Context(), user, http.MethodPost, whoAmIPath, whoAmIRequest)
-		if err != nil || code != http.StatusCreated || !strings.Contains(answer, "ann") {
-			t.Fatalf("a user who is logged in got %d, %v: %s", code, err, answer)
+		code, response, err := send(t.Context(), user, http.MethodPost, whoAmIPath, whoAmIRequest)
+		if err != nil || code != http.StatusCreated || !strings.Contains(response, "ann") {
+			t.Fatalf("a user who is logged in got %d, %v: %s", code, err, response)
 		}
-		if code, answer, err = send(t.Context(), user, http.MethodGet, "/apis", ""); err != nil || code != http.StatusOK {
-			t.Fatalf("a user who is logged in got %d, %v: %s", code, err, answer)
+		if code, response, err = send(t.Context(), user, http.MethodGet, "/apis", ""); err != nil || code != http.StatusOK {
+			t.Fatalf("a user who is logged in got %d, %v: %s", code, err, response)
 		}
 	}
-	if answered.Load() != 0 {
+	if served.Load() != 0 {
 		t.Error("the flood had ended by then")
 	}
 	ended()
 	flood.Wait()
-	if most.Load() > 12 || answered.Load()+refused.Load() != logins {
+	if most.Load() > 12 || served.Load()+refused.Load() != logins {
 		t.Errorf(
-			"%d logins were at the webhook at a time; %d were answered, %d refused",
+			"%d logins were at the webhook at a time; %d were served, %d refused",
 			most.Load(),
-			answered.Load(),
+			served.Load(),
 			refused.Load(),
 		)
 	}
 }
 
-// loginsHaveAQueue returns nil when the API server puts a stranger's login into the queue that is shipped for it.
+// loginsHaveAQueue returns nil when the API server puts the login of an unauthenticated client into its priority level.
 func (a *agent) loginsHaveAQueue(t *testing.T, anonymous *rest.Config) error {
 	t.Helper()
 	admin, err := kubernetes.NewForConfig(a.cluster.AdminConfig())

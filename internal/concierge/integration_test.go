@@ -58,12 +58,12 @@ func TestAggregatedAPIs(t *testing.T) {
 		"serves many unknown clients at once over the aggregator's one connection",
 		func(t *testing.T) { a.testParallel(t, anonymous) },
 	)
-	t.Run("answers as the contract says", func(t *testing.T) { a.testAnswers(t, anonymous) })
+	t.Run("responds as the contract says", func(t *testing.T) { a.testResponses(t, anonymous) })
 	t.Run(
 		"refuses Kubernetes' own names, and logs why without the token",
 		func(t *testing.T) { a.testRefusal(t, anonymous) },
 	)
-	t.Run("tells callers who they are", func(t *testing.T) { a.testWhoAmI(t) })
+	t.Run("returns the caller's identity", func(t *testing.T) { a.testWhoAmI(t) })
 	t.Run("describes itself", func(t *testing.T) { a.testOpenAPI(t) })
 	t.Run("explains every field", func(t *testing.T) { a.testExplain(t) })
 	t.Run("is found by its categories", func(t *testing.T) { a.testCategories(t) })
@@ -72,7 +72,7 @@ func TestAggregatedAPIs(t *testing.T) {
 	t.Run("says when it is ready", func(t *testing.T) { a.testReadiness(t) })
 	t.Run("renews its certificate while requests go on", func(t *testing.T) { a.testRenewalUnderRequests(t, anonymous) })
 	t.Run("gets a new certificate without a restart", func(t *testing.T) { a.testRenewal(t, anonymous) })
-	t.Run("ends when told to", func(t *testing.T) {
+	t.Run("ends with its context", func(t *testing.T) {
 		if err := a.stop(); err != nil {
 			t.Error(err)
 		}
@@ -102,20 +102,20 @@ func (a *agent) createAuthenticator(t *testing.T, name, endpoint string, bundle 
 	})
 }
 
-// exchanged returns nil when the request is answered with a credential.
+// exchanged returns nil when the response to the request has a credential.
 func exchanged(ctx context.Context, config *rest.Config, body string) error {
-	code, answer, err := send(ctx, config, http.MethodPost, loginPath, body)
+	code, response, err := send(ctx, config, http.MethodPost, loginPath, body)
 	if err != nil {
 		return err
 	}
-	if code != http.StatusCreated || !strings.Contains(answer, "clientCertificateData") {
-		return fmt.Errorf("status code %d: %s", code, answer)
+	if code != http.StatusCreated || !strings.Contains(response, "clientCertificateData") {
+		return fmt.Errorf("status code %d: %s", code, response)
 	}
 	return nil
 }
 
 func (a *agent) testCredential(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
-	code, answer, err := send(
+	code, response, err := send(
 		t.Context(),
 		anonymous,
 		http.MethodPost,
@@ -123,17 +123,17 @@ func (a *agent) testCredential(t *testing.T, anonymous *rest.Config) { //nolint:
 		tokenRequest("", "good-token", "webhook"),
 	)
 	if err != nil || code != http.StatusCreated {
-		t.Fatalf("status code %d, error %v: %s", code, err, answer)
+		t.Fatalf("status code %d, error %v: %s", code, err, response)
 	}
-	if strings.Contains(answer, "good-token") {
-		t.Error("the token is in the answer")
+	if strings.Contains(response, "good-token") {
+		t.Error("the token is in the response")
 	}
 	prefix := `{"kind":"TokenCredentialRequest","apiVersion":"login.concierge.pinniped.dev/v1alpha1","metadata":{},"spec":{"authenticator":{"apiGroup":null,"kind":"","name":""}},"status":{"credential":{"expirationTimestamp":`
-	if !strings.HasPrefix(answer, prefix) {
-		t.Errorf("want an answer that begins with %s, got %s", prefix, answer)
+	if !strings.HasPrefix(response, prefix) {
+		t.Errorf("want a response that begins with %s, got %s", prefix, response)
 	}
 	var request loginv1alpha1.TokenCredentialRequest
-	if err := json.Unmarshal([]byte(answer), &request); err != nil {
+	if err := json.Unmarshal([]byte(response), &request); err != nil {
 		t.Fatal(err)
 	}
 	credential := request.Status.Credential
@@ -180,15 +180,15 @@ func (a *agent) testParallel(t *testing.T, anonymous *rest.Config) { //nolint:th
 	for range clients {
 		group.Go(func() {
 			for range each {
-				code, answer, err := sendBy(
+				code, response, err := sendBy(
 					t.Context(),
 					httpClient,
 					http.MethodPost,
 					anonymous.Host+loginPath,
 					tokenRequest("", "good-token", "webhook"),
 				)
-				if err != nil || code != http.StatusCreated || !strings.Contains(answer, "clientKeyData") {
-					problems <- fmt.Errorf("status code %d, error %w: %s", code, err, answer)
+				if err != nil || code != http.StatusCreated || !strings.Contains(response, "clientKeyData") {
+					problems <- fmt.Errorf("status code %d, error %w: %s", code, err, response)
 				}
 			}
 		})
@@ -214,14 +214,14 @@ func (a *agent) testParallel(t *testing.T, anonymous *rest.Config) { //nolint:th
 	t.Logf("one after the other, a request takes %s", time.Since(began)/each)
 }
 
-func (a *agent) testAnswers(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
+func (a *agent) testResponses(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
 	failed := `{"kind":"TokenCredentialRequest","apiVersion":"login.concierge.pinniped.dev/v1alpha1","metadata":{},"spec":{"authenticator":{"apiGroup":null,"kind":"","name":""}},"status":{"message":"authentication failed"}}`
 	for _, test := range []struct {
 		name, method, path, body string
 		code                     int
 		contains                 string
 	}{
-		{"a wrong token is an answer, not an error", "POST", loginPath, tokenRequest("", "wrong", "webhook"), 201, failed},
+		{"a wrong token is a response, not an error", "POST", loginPath, tokenRequest("", "wrong", "webhook"), 201, failed},
 		{"so is a blank one", "POST", loginPath, tokenRequest("", "  ", "webhook"), 201, failed},
 		{"so is an unknown authenticator", "POST", loginPath, tokenRequest("", "good-token", "nobody"), 201, failed},
 		{
@@ -244,19 +244,19 @@ func (a *agent) testAnswers(t *testing.T, anonymous *rest.Config) { //nolint:the
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, answer, err := send(t.Context(), anonymous, test.method, test.path, test.body)
+			code, response, err := send(t.Context(), anonymous, test.method, test.path, test.body)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(strings.TrimSpace(answer), test.contains) || code != test.code {
-				t.Errorf("want status code %d and %s\ngot %d and %s", test.code, test.contains, code, answer)
+			if !strings.Contains(strings.TrimSpace(response), test.contains) || code != test.code {
+				t.Errorf("want status code %d and %s\ngot %d and %s", test.code, test.contains, code, response)
 			}
 		})
 	}
 }
 
 func (a *agent) testRefusal(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
-	code, answer, err := send(
+	code, response, err := send(
 		t.Context(),
 		anonymous,
 		http.MethodPost,
@@ -264,8 +264,8 @@ func (a *agent) testRefusal(t *testing.T, anonymous *rest.Config) { //nolint:the
 		tokenRequest("", "master-token", "webhook"),
 	)
 	if err != nil || code != http.StatusCreated ||
-		!strings.Contains(answer, `"status":{"message":"authentication failed"}`) {
-		t.Errorf("status code %d, error %v: %s", code, err, answer)
+		!strings.Contains(response, `"status":{"message":"authentication failed"}`) {
+		t.Errorf("status code %d, error %v: %s", code, err, response)
 	}
 	log := a.log.String()
 	for _, want := range []string{
@@ -287,22 +287,22 @@ func (a *agent) testWhoAmI(t *testing.T) { //nolint:thelper // a subtest
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, answer, err := send(t.Context(), jane, http.MethodPost, whoAmIPath, whoAmIRequest)
+	code, response, err := send(t.Context(), jane, http.MethodPost, whoAmIPath, whoAmIRequest)
 	if err != nil || code != http.StatusCreated {
-		t.Fatalf("status code %d, error %v: %s", code, err, answer)
+		t.Fatalf("status code %d, error %v: %s", code, err, response)
 	}
 	want := `{"kind":"WhoAmIRequest","apiVersion":"identity.concierge.pinniped.dev/v1alpha1","metadata":{},"spec":{},"status":{"kubernetesUserInfo":{"user":{"username":"jane","groups":["readers","system:authenticated"]`
-	if !strings.HasPrefix(answer, want) {
-		t.Errorf("want %s…\ngot  %s", want, answer)
+	if !strings.HasPrefix(response, want) {
+		t.Errorf("want %s…\ngot  %s", want, response)
 	}
 	account, err := a.cluster.ServiceAccountConfig(t.Context(), namespace, "pinniped-concierge")
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, answer, err = send(t.Context(), account, http.MethodPost, whoAmIPath, whoAmIRequest)
+	code, response, err = send(t.Context(), account, http.MethodPost, whoAmIPath, whoAmIRequest)
 	if err != nil || code != http.StatusCreated ||
-		!strings.Contains(answer, `"username":"system:serviceaccount:pinniped-concierge:pinniped-concierge","uid":"`) {
-		t.Errorf("status code %d, error %v: %s", code, err, answer)
+		!strings.Contains(response, `"username":"system:serviceaccount:pinniped-concierge:pinniped-concierge","uid":"`) {
+		t.Errorf("status code %d, error %v: %s", code, err, response)
 	}
 }
 
@@ -318,12 +318,12 @@ func (a *agent) testOpenAPI(t *testing.T) { //nolint:thelper // a subtest
 		"/openapi/v2": {"TokenCredentialRequest asks for a cluster credential"},
 	} {
 		testkit.Eventually(t, time.Minute, func() error { // the API server fetches the documents when it likes
-			code, answer, err := send(t.Context(), a.cluster.AdminConfig(), http.MethodGet, path, "")
+			code, response, err := send(t.Context(), a.cluster.AdminConfig(), http.MethodGet, path, "")
 			if err != nil {
 				return err
 			}
 			compact := &bytes.Buffer{}
-			if err := json.Compact(compact, []byte(answer)); err != nil {
+			if err := json.Compact(compact, []byte(response)); err != nil {
 				return fmt.Errorf("status code %d: %w", code, err)
 			}
 			for _, want := range wants {
@@ -334,7 +334,7 @@ func (a *agent) testOpenAPI(t *testing.T) { //nolint:thelper // a subtest
 			return nil
 		})
 	}
-	code, answer, err := send(
+	code, response, err := send(
 		t.Context(),
 		a.cluster.AdminConfig(),
 		http.MethodGet,
@@ -342,8 +342,8 @@ func (a *agent) testOpenAPI(t *testing.T) { //nolint:thelper // a subtest
 		"",
 	)
 	want := `"resources":[{"name":"tokencredentialrequests","singularName":"tokencredentialrequest","namespaced":false,"kind":"TokenCredentialRequest","verbs":["create","list"],"categories":["pinniped"]}]`
-	if err != nil || code != http.StatusOK || !strings.Contains(answer, want) {
-		t.Errorf("want %s\ngot status code %d, error %v: %s", want, code, err, answer)
+	if err != nil || code != http.StatusOK || !strings.Contains(response, want) {
+		t.Errorf("want %s\ngot status code %d, error %v: %s", want, code, err, response)
 	}
 }
 
@@ -370,7 +370,7 @@ func (a *agent) testAdmission(t *testing.T, anonymous *rest.Config) { //nolint:t
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, time.Minute, func() error {
-		code, answer, err := send(
+		code, response, err := send(
 			t.Context(),
 			anonymous,
 			http.MethodPost,
@@ -380,9 +380,9 @@ func (a *agent) testAdmission(t *testing.T, anonymous *rest.Config) { //nolint:t
 		if err != nil {
 			return err
 		}
-		if code != http.StatusUnprocessableEntity || !strings.Contains(answer, "blocked by policy") ||
-			strings.Contains(answer, "good-token") {
-			return fmt.Errorf("status code %d: %s", code, answer)
+		if code != http.StatusUnprocessableEntity || !strings.Contains(response, "blocked by policy") ||
+			strings.Contains(response, "good-token") {
+			return fmt.Errorf("status code %d: %s", code, response)
 		}
 		return nil
 	})
@@ -410,15 +410,15 @@ func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
 	defer transport.CloseIdleConnections()
 	direct := &http.Client{Transport: transport}
 	for range 3 { // on new connections
-		code, answer, err := sendBy(
+		code, response, err := sendBy(
 			t.Context(),
 			direct,
 			http.MethodPost,
 			"https://"+a.address+loginPath,
 			tokenRequest("", "good-token", "webhook"),
 		)
-		if err != nil || code != http.StatusForbidden || answer != "" {
-			t.Fatalf("want a stranger refused, got %d, %v: %s", code, err, answer)
+		if err != nil || code != http.StatusForbidden || response != "" {
+			t.Fatalf("want an unauthenticated client refused, got %d, %v: %s", code, err, response)
 		}
 	}
 	costly := transport.Clone()
@@ -440,11 +440,11 @@ func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
 		t.Error("TLS 1.2 was accepted")
 	}
 	// A client with the name of the front proxy, but a certificate of another CA, is not authenticated.
-	stranger, err := certs.NewCA("stranger", time.Now(), time.Hour)
+	other, err := certs.NewCA("other", time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := stranger.IssueClient(certs.ClientIdentity{Username: "front-proxy-client"}, time.Now(), time.Hour)
+	pair, err := other.IssueClient(certs.ClientIdentity{Username: "front-proxy-client"}, time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -488,7 +488,7 @@ func (a *agent) testReadiness(t *testing.T) { //nolint:thelper // a subtest
 	}
 	testkit.Eventually(t, time.Minute, func() error {
 		if code := get("/readyz"); code != http.StatusOK {
-			return fmt.Errorf("/readyz answers %d", code)
+			return fmt.Errorf("/readyz returned %d", code)
 		}
 		return nil
 	})

@@ -58,9 +58,10 @@ func newIssuers(options Options, groups apis.Groups) issuers {
 	}
 }
 
-// issue returns a certificate, and who signed it. A client that logs in at the API server gets one of the cluster's
-// signer, which is good there and at the proxy. When that signer gives no answer, the agent signs: its certificate is
-// good at the proxy alone, which the client is told. A client that logs in at the proxy gets it at once.
+// issue returns a certificate, and who signed it. A client that logs in at the API server gets a certificate of the
+// cluster's signer, which is valid there and at the proxy. When that signer does not respond, the agent signs: its
+// certificate is valid at the proxy only, and the client gets a warning. A client that logs in at the proxy gets one of
+// the agent at once.
 func (i issuers) issue(
 	ctx context.Context,
 	identity certs.ClientIdentity,

@@ -55,16 +55,16 @@ func TestWhoSigns(t *testing.T) {
 		},
 		{name: "the agent, when it is not configured otherwise", noCluster: true, want: signedByAgent},
 		{
-			name: "the agent, when the cluster gives no answer", clusterErr: errors.New("no answer"),
+			name: "the agent, when the cluster does not respond", clusterErr: errors.New("no response"),
 			want: signedByAgent, asksCluster: true, warns: "the cluster's own signer issues no certificates at the moment",
 		},
 		{
-			name: "nobody, when the cluster refuses the user", clusterErr: refused, asksCluster: true,
+			name: "none, when the cluster refuses the user", clusterErr: refused, asksCluster: true,
 			says: "the request was refused",
 		},
 		{
-			name: "nobody, when both cannot", clusterErr: errors.New("no answer"), agentErr: signer.ErrNotLoaded,
-			asksCluster: true, says: "no answer",
+			name: "none, when both cannot", clusterErr: errors.New("no response"), agentErr: signer.ErrNotLoaded,
+			asksCluster: true, says: "no response",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -31,30 +31,30 @@ const (
 	maxLoginBody = 136 << 10
 	// maxOtherBody is the same for all other requests: a WhoAmIRequest says no more than its name.
 	maxOtherBody = 8 << 10
-	// tellAgain is how long refusals must have ended before the next one is logged.
-	tellAgain = time.Minute
+	// logInterval is how long after the last refusal the next one is logged.
+	logInterval = time.Minute
 )
 
-// LoginLimits bound how many logins go on at a time. Anybody may try to log in, known to the cluster or not, and each
-// try makes a webhook compare a password, or a token be verified. Addresses take turns. A login beyond the bounds is
-// refused at once, so that a flood does not hold up the API server, which waits for each response.
+// LoginLimits bound how many logins run at a time. Unauthenticated clients may log in, and each login costs a call of a
+// webhook or the verification of a token. Source networks are flows of fair queuing. A login beyond the bounds is
+// refused at once, so that a flood does not block the API server, which waits for each response.
 type LoginLimits struct {
-	admission   *flowcontrol.Controller
+	flowControl *flowcontrol.Controller
 	refused     atomic.Int64
 	lastRefused atomic.Int64 // in Unix nanoseconds
 	ended       loginResults
 }
 
-// loginResult is how a login ended.
+// loginResult is the result of a login.
 type loginResult int
 
 const (
 	loginDone    loginResult = iota
-	loginRefused             // the token, the user or the request is not good
-	loginFailed              // it cannot be told, or no credential can be issued: an operator must see to it
+	loginRefused             // the token, the user or the request is invalid
+	loginFailed              // no verdict, or no credential can be issued: an operator must act
 )
 
-// loginResults counts logins by how they ended.
+// loginResults counts logins by result.
 type loginResults [loginFailed + 1]atomic.Int64
 
 func (r *loginResults) note(how loginResult) {
@@ -63,10 +63,10 @@ func (r *loginResults) note(how loginResult) {
 	}
 }
 
-// NewLoginLimits returns limits by an admission.
-func NewLoginLimits(a *flowcontrol.Controller) *LoginLimits { return &LoginLimits{admission: a} }
+// NewLoginLimits returns limits that a flow controller enforces.
+func NewLoginLimits(c *flowcontrol.Controller) *LoginLimits { return &LoginLimits{flowControl: c} }
 
-// apply bounds the logins that go to next, and the length of all bodies, which may not be YAML. It stands behind
+// apply bounds the logins that go to next, and the length of all bodies, which may not be YAML. It runs after
 // authentication and authorization.
 func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -85,29 +85,29 @@ func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runt
 			next.ServeHTTP(w, req)
 			return
 		}
-		// Before its turn: a client that sends slowly holds up only itself.
+		// Before a seat is acquired: a client that sends slowly blocks only itself.
 		if err := readBody(w, req, "a TokenCredentialRequest", maxLoginBody); err != nil {
 			responsewriters.ErrorNegotiated(err, s, group, w, req)
 			return
 		}
-		turn, err := l.admission.Acquire(
+		permit, err := l.flowControl.Acquire(
 			req.Context(), flowcontrol.Flow{Address: source(req)}, flowcontrol.Cost{Resource: flowcontrol.ServedLogin},
 		)
 		if _, full := errors.AsType[*flowcontrol.Full](err); full {
-			l.tell(req)
+			l.noteRefusal(req)
 			err := apierrors.NewTooManyRequests("too many logins at once, please try again", 1)
 			responsewriters.ErrorNegotiated(err, s, group, w, req)
 			return
 		}
 		if err == nil { // else the client has left
-			defer turn.Release()
+			defer permit.Release()
 			next.ServeHTTP(w, req)
 		}
 	})
 }
 
-// cheaplyDecoded is false for a body in YAML: to decode it takes more than a hundred times its length, and no client
-// sends one.
+// cheaplyDecoded is false for a body in YAML: decoding takes more than a hundred times its length, and no client sends
+// one.
 func cheaplyDecoded(req *http.Request) bool {
 	if req.ContentLength == 0 || req.Header.Get("Content-Type") == "" {
 		return true
@@ -116,11 +116,11 @@ func cheaplyDecoded(req *http.Request) bool {
 	return err == nil && (kind == runtime.ContentTypeJSON || kind == runtime.ContentTypeProtobuf)
 }
 
-// tell counts a refusal, and logs the first one of many.
-func (l *LoginLimits) tell(req *http.Request) {
+// noteRefusal counts a refusal, and logs the first one of many.
+func (l *LoginLimits) noteRefusal(req *http.Request) {
 	l.refused.Add(1)
 	now := time.Now().UnixNano()
-	if last := l.lastRefused.Swap(now); time.Duration(now-last) > tellAgain {
+	if last := l.lastRefused.Swap(now); time.Duration(now-last) > logInterval {
 		usage := l.usage()
 		klog.FromContext(req.Context()).Info("Refused logins, as there are too many at once; this is logged once while it "+
 			"goes on", "source", source(req), "running", usage.Taken, "waiting", usage.Waiting)
@@ -128,11 +128,11 @@ func (l *LoginLimits) tell(req *http.Request) {
 }
 
 func (l *LoginLimits) usage() flowcontrol.Usage {
-	return l.admission.Usage()[flowcontrol.ServedLogin]
+	return l.flowControl.Usage()[flowcontrol.ServedLogin]
 }
 
-// source returns the network that a login comes from. The API server, known by its client certificate, appends the
-// address of its own client; what stands before that may be made up.
+// source returns the network of the client that logs in. The API server, authenticated by its client certificate,
+// appends the address of its own client; the addresses before that may be forged.
 func source(req *http.Request) string {
 	if req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
 		if lines := req.Header.Values("X-Forwarded-For"); len(lines) > 0 {
@@ -147,7 +147,7 @@ func source(req *http.Request) string {
 	return listener.Network(host)
 }
 
-// readBody reads the body of what, and puts what it read into its place.
+// readBody reads the whole body of a request and replaces it by a buffer. what names the request in errors.
 func readBody(w http.ResponseWriter, req *http.Request, what string, most int64) error {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil
@@ -166,13 +166,13 @@ func readBody(w http.ResponseWriter, req *http.Request, what string, most int64)
 
 var (
 	loginsDesc = prometheus.NewDesc("pinniped_agent_logins",
-		"How many TokenCredentialRequests are at the Concierge APIs, by whether they are going on or wait.",
+		"TokenCredentialRequests at the Concierge APIs, by whether they run or wait.",
 		[]string{"state"}, nil)
 	loginsRefusedDesc = prometheus.NewDesc("pinniped_agent_logins_refused_total",
 		"TokenCredentialRequests that the Concierge APIs refused with 429, because there were too many.", nil, nil)
 	loginsEndedDesc = prometheus.NewDesc("pinniped_agent_logins_ended_total",
-		"TokenCredentialRequests by how they ended: done; refused, because the token, the user or the request is not good; "+
-			"failed, because an authenticator gave no answer or no credential could be issued.",
+		"TokenCredentialRequests by result: done; refused, because the token, the user or the request is invalid; "+
+			"failed, because an authenticator did not respond or no credential could be issued.",
 		[]string{"result"}, nil)
 )
 

@@ -75,9 +75,9 @@ func (f *flood) sendAs(ctx context.Context, resource, from, body, kind string) *
 	if kind != "" {
 		req.Header.Set("Content-Type", kind)
 	}
-	answer := httptest.NewRecorder()
-	f.handler.ServeHTTP(answer, req)
-	return answer
+	response := httptest.NewRecorder()
+	f.handler.ServeHTTP(response, req)
+	return response
 }
 
 // TestBodiesAreCheapToDecode refuses those that are not, whatever they are about.
@@ -115,11 +115,11 @@ func TestAFloodOfLogins(t *testing.T) {
 	}
 	begin := func(from string) {
 		group.Go(func() {
-			answer := f.send(t.Context(), "tokencredentialrequests", from, "slow")
-			n, _ := codes.LoadOrStore(answer.Code, new(atomic.Int64))
+			response := f.send(t.Context(), "tokencredentialrequests", from, "slow")
+			n, _ := codes.LoadOrStore(response.Code, new(atomic.Int64))
 			n.(*atomic.Int64).Add(1)
-			if answer.Code == http.StatusTooManyRequests && answer.Header().Get("Retry-After") != "1" {
-				t.Errorf("a refused client is not told when to come again: %v", answer.Header())
+			if response.Code == http.StatusTooManyRequests && response.Header().Get("Retry-After") != "1" {
+				t.Errorf("a refused client gets no Retry-After: %v", response.Header())
 			}
 		})
 	}
@@ -132,12 +132,12 @@ func TestAFloodOfLogins(t *testing.T) {
 		}
 		return nil
 	})
-	if answer := f.send(t.Context(), "tokencredentialrequests", "192.0.2.2", "quick"); answer.Code != 201 {
-		t.Errorf("a login from elsewhere: %d", answer.Code)
+	if response := f.send(t.Context(), "tokencredentialrequests", "192.0.2.2", "quick"); response.Code != 201 {
+		t.Errorf("a login from elsewhere: %d", response.Code)
 	}
 	for range 50 {
-		if answer := f.send(t.Context(), "whoamirequests", "192.0.2.1", ""); answer.Code != 201 {
-			t.Fatalf("a request that is no login: %d", answer.Code)
+		if response := f.send(t.Context(), "whoamirequests", "192.0.2.1", ""); response.Code != 201 {
+			t.Fatalf("a request that is no login: %d", response.Code)
 		}
 	}
 	for i := range 1000 {
@@ -152,7 +152,7 @@ func TestAFloodOfLogins(t *testing.T) {
 	close(f.release)
 	group.Wait()
 	if count(201) != all || f.most.Load() > slots || f.there() != 0 {
-		t.Errorf("%d were answered, %d at a time, and %d are left", count(201), f.most.Load(), f.there())
+		t.Errorf("%d were served, %d at a time, and %d are left", count(201), f.most.Load(), f.there())
 	}
 	if got := strings.Count(f.log.String(), "Refused logins"); got != 1 {
 		t.Errorf("it is logged %d times", got)
@@ -161,11 +161,11 @@ func TestAFloodOfLogins(t *testing.T) {
 		t.Errorf("%d are counted", f.refused.Load())
 	}
 	for kind, most := range map[string]int{"tokencredentialrequests": maxLoginBody, "whoamirequests": maxOtherBody} {
-		if answer := f.send(t.Context(), kind, "192.0.2.1", strings.Repeat("a", most+1)); answer.Code != 413 {
-			t.Errorf("%s with a body that is too long: %d", kind, answer.Code)
+		if response := f.send(t.Context(), kind, "192.0.2.1", strings.Repeat("a", most+1)); response.Code != 413 {
+			t.Errorf("%s with a body that is too long: %d", kind, response.Code)
 		}
-		if answer := f.send(t.Context(), kind, "192.0.2.1", strings.Repeat("a", most)); answer.Code != 201 {
-			t.Errorf("%s with a long body: %d", kind, answer.Code)
+		if response := f.send(t.Context(), kind, "192.0.2.1", strings.Repeat("a", most)); response.Code != 201 {
+			t.Errorf("%s with a long body: %d", kind, response.Code)
 		}
 	}
 }

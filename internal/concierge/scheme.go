@@ -25,9 +25,9 @@ func newWireScheme(groups apis.Groups) *runtime.Scheme {
 	return scheme
 }
 
-// newServerScheme returns the scheme that the server works with. The API server library handles objects in an
-// internal version and converts at its edges. With one version there is nothing to convert, so the same Go types are
-// registered as the internal version too: a conversion then only changes the kind that stands in the object.
+// newServerScheme returns the scheme that the server works with. The API server library handles objects in an internal
+// version and converts on input and output. With one version there is nothing to convert, so the same Go types are
+// registered as the internal version too: a conversion then only changes the kind of the object.
 func newServerScheme(groups apis.Groups) (*runtime.Scheme, error) {
 	scheme := newWireScheme(groups)
 	internal := func(gv schema.GroupVersion) schema.GroupVersion {

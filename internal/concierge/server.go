@@ -63,9 +63,9 @@ type Options struct {
 	Issuer        ClientCertificateIssuer
 	// ClusterSigner, if set, issues certificates for logins at the API server itself.
 	ClusterSigner ClusterSigner
-	// Edge bounds what clients may hold and cause; nil means one of the server's own. Logins count
-	// TokenCredentialRequests, of which the same admission decides how many go on at a time.
-	Edge   *listener.Port
+	// Port bounds the connections and requests of clients; nil means a listener of the server's own. Logins
+	// count TokenCredentialRequests; the flow control of the listener bounds how many run at a time.
+	Port   *listener.Port
 	Logins *LoginLimits
 	// UserTokens, if set, issues tokens of service accounts.
 	UserTokens UserTokens
@@ -140,21 +140,21 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	config.RequestInfoResolver = requestinfo.New() // comes before authentication
 	config.ShutdownDelayDuration = options.ShutdownDelay
 	describeAPI(config, newWireScheme(groups))
-	if options.Edge == nil {
+	if options.Port == nil {
 		limits := flowcontrol.APILimitsFor(flowcontrol.DefaultMemory, goruntime.GOMAXPROCS(0))
-		options.Edge = listener.New(flowcontrol.New(limits))
+		options.Port = listener.New(flowcontrol.New(limits))
 	}
 	logins := options.Logins
 	if logins == nil {
-		logins = NewLoginLimits(options.Edge.FlowControl())
+		logins = NewLoginLimits(options.Port.FlowControl())
 	}
-	options.Listener = options.Edge.Listen(options.Listener)
+	options.Listener = options.Port.Listen(options.Listener)
 	config.SecureServing = secureServing(options, trusted)
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = logins.apply(handler, groups.Login, codecs)
 		handler = genericapiserver.DefaultBuildHandlerChain(handler, c)
-		handler = onlyFrontProxy(keepFrontProxyConnection(rememberSourceIPs(handler)), trusted.isFrontProxy)
-		return options.Edge.Handler(handler, tooMany)
+		handler = onlyFrontProxy(keepFrontProxyConnection(withSourceIPs(handler)), trusted.isFrontProxy)
+		return options.Port.Handler(handler, tooMany)
 	}
 
 	if config.Authentication, err = authenticateFrontProxy(trusted); err != nil {
@@ -185,8 +185,8 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	return &Server{generic: generic, trusted: trusted}, nil
 }
 
-// Run serves until ctx ends. It returns after the requests in flight are answered, which takes at most a minute
-// beyond the shutdown delay.
+// Run serves until ctx ends. It returns when the requests in flight are served, which takes at most a minute beyond the
+// shutdown delay.
 func (s *Server) Run(ctx context.Context) error {
 	go s.trusted.run(ctx)
 	if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {

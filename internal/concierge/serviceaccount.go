@@ -25,8 +25,8 @@ func wantsToken(strategy string) bool {
 	return strategy == string(configv1alpha1.StrategyServiceAccountToken)
 }
 
-// exchangeForToken answers with the token of the service account of a user whom an authenticator vouches for. asked is
-// what the audit log says about the request.
+// exchangeForToken returns the token of the service account of a user whom an authenticator vouches for. asked
+// describes the request in the audit log.
 func (c *credentialRequests) exchangeForToken(
 	ctx context.Context,
 	claimed user.Info,

@@ -16,8 +16,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
-// virtual is a cluster-scoped resource whose objects are never stored. Creating one asks a question, and the answer
-// is in the result. A list is always empty.
+// virtual is a cluster-scoped resource whose objects are never stored. Creating one is a query, and the created object
+// is the result. A list is always empty.
 type virtual struct {
 	rest.TableConvertor
 

@@ -17,7 +17,7 @@ import (
 	identityv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1"
 )
 
-// whoAmIRequests answers WhoAmIRequests.
+// whoAmIRequests serves WhoAmIRequests.
 type whoAmIRequests struct{ virtual }
 
 var _ interface {
@@ -39,7 +39,7 @@ func newWhoAmIRequests() whoAmIRequests {
 		})}
 }
 
-// Create answers with the user as whom the request was authenticated.
+// Create returns the user as whom the request was authenticated.
 func (w whoAmIRequests) Create(
 	ctx context.Context,
 	obj runtime.Object,

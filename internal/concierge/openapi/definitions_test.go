@@ -6,7 +6,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// TestDefinitionsAreComplete looks for every definition that another one refers to. The server does not start without.
+// TestDefinitionsAreComplete checks that every definition that another one refers to exists. The server does not start
+// without.
 func TestDefinitionsAreComplete(t *testing.T) {
 	t.Parallel()
 	referred := map[string]bool{}

@@ -18,7 +18,7 @@ import (
 )
 
 // TestStrangersAtTheAPIsPort has a pod of the cluster open many connections and send large headers without an end. The
-// kubelet's probes are answered, users are served, and few of these connections are held.
+// kubelet's probes and users are served, and few of these connections stay open.
 func TestStrangersAtTheAPIsPort(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -59,18 +59,18 @@ func TestStrangersAtTheAPIsPort(t *testing.T) {
 		select {
 		case <-replaced:
 		case <-time.After(time.Minute):
-			t.Fatal("too many connections of strangers are held")
+			t.Fatal("too many connections of unauthenticated clients stay open")
 		}
 	}
 	for _, path := range []string{"/livez", "/readyz"} {
-		if code, answer, err := sendBy(t.Context(), kubelet(), http.MethodGet, "https://"+a.address+path, ""); err != nil ||
+		if code, response, err := sendBy(t.Context(), kubelet(), http.MethodGet, "https://"+a.address+path, ""); err != nil ||
 			code != http.StatusOK {
-			t.Errorf("the kubelet asked for %s and got %d, %v: %s", path, code, err, answer)
+			t.Errorf("the kubelet asked for %s and got %d, %v: %s", path, code, err, response)
 		}
 	}
 	a.waitServed(t, user)
 	if a.port.Open() == a.port.Unauthenticated() {
-		t.Error("the API server's connections count as those of strangers")
+		t.Error("the API server's connections count as unauthenticated")
 	}
 }
 
@@ -85,13 +85,13 @@ func kubelet() *http.Client {
 	}}
 }
 
-// waitServed waits until the API server answers a user from the agent.
+// waitServed waits until the agent serves a user through the API server.
 func (a *agent) waitServed(t *testing.T, user *rest.Config) {
 	t.Helper()
 	testkit.Eventually(t, time.Minute, func() error {
-		code, answer, err := send(t.Context(), user, http.MethodPost, whoAmIPath, whoAmIRequest)
-		if err == nil && (code != http.StatusCreated || !strings.Contains(answer, "ann")) {
-			err = fmt.Errorf("a user got %d: %s", code, answer)
+		code, response, err := send(t.Context(), user, http.MethodPost, whoAmIPath, whoAmIRequest)
+		if err == nil && (code != http.StatusCreated || !strings.Contains(response, "ann")) {
+			err = fmt.Errorf("a user got %d: %s", code, response)
 		}
 		return err
 	})
