@@ -48,24 +48,25 @@ type Server struct {
 	Gatherer  prometheus.Gatherer
 	Profiling Profiling
 
-	// listening, if set, is told where the server listens.
+	// listening, if set, is called with the address of the server.
 	listening func(net.Addr)
 }
 
-// Run serves until ctx ends. When the port is taken, Run logs that and tries again; the agent goes on without metrics.
+// Run serves until ctx ends. When the port is taken, Run logs that and retries; the agent runs without metrics
+// meanwhile.
 func (s *Server) Run(ctx context.Context) {
 	if s.Address == AddressOff {
 		return
 	}
 	logger := logr.FromContextOrDiscard(ctx)
-	told := ""
+	lastError := ""
 	for ctx.Err() == nil {
 		err := s.serve(ctx)
 		if err == nil {
 			return
 		}
-		if text := err.Error(); text != told {
-			told = text
+		if text := err.Error(); text != lastError {
+			lastError = text
 			logger.Error(err, "Could not serve metrics; trying again", "every", listenAgain.String())
 		}
 		select {
@@ -107,7 +108,7 @@ func (s *Server) serve(ctx context.Context) error {
 	return nil
 }
 
-// Handler returns what the server answers with.
+// Handler returns the handler of the server.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", within(scrapeTimeout, promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{
@@ -129,11 +130,11 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// within ends answers that have not been read after so long: few are written at a time.
+// within limits how long a response may take to write: a slow client must not block the few concurrent ones.
 func within(timeout time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout)); err != nil {
-			http.Error(w, "the answer cannot be given a deadline", http.StatusInternalServerError)
+			http.Error(w, "the response cannot have a deadline", http.StatusInternalServerError)
 			return
 		}
 		next.ServeHTTP(w, req)

@@ -21,7 +21,7 @@ import (
 func registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "answer", Help: "of everything"}, func() float64 { return 42 }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "everything", Help: "of everything"}, func() float64 { return 42 }),
 	)
 	return r
 }
@@ -37,9 +37,9 @@ func TestWhoGetsWhat(t *testing.T) {
 		code      int
 		body      string
 	}{
-		{"gives metrics to anyone", ProfilingDisabled, elsewhere, "/metrics", 200, "answer 42"},
+		{"gives metrics to anyone", ProfilingDisabled, elsewhere, "/metrics", 200, "everything 42"},
 		{"has no profiles by default", ProfilingDisabled, pod, "/debug/pprof/", 404, ""},
-		{"has no profiles when it was told nothing", "", pod, "/debug/pprof/heap", 404, ""},
+		{"has no profiles by default", "", pod, "/debug/pprof/heap", 404, ""},
 		{"gives profiles to the same machine", ProfilingLocal, pod, "/debug/pprof/", 200, "goroutine"},
 		{
 			"gives profiles to the same machine over IPv6", ProfilingLocal, "[::1]:4711", "/debug/pprof/goroutine?debug=1", 200,
@@ -54,7 +54,7 @@ func TestWhoGetsWhat(t *testing.T) {
 		{"keeps CPU profiles from other machines", ProfilingLocal, elsewhere, "/debug/pprof/profile?seconds=1", 403, ""},
 		{"keeps traces from other machines", ProfilingLocal, elsewhere, "/debug/pprof/trace?seconds=1", 403, ""},
 		{"keeps profiles from clients of unknown origin", ProfilingLocal, "@", "/debug/pprof/", 403, ""},
-		{"gives profiles to anyone if told to", ProfilingAnyone, elsewhere, "/debug/pprof/heap?debug=1", 200, "heap profile"},
+		{"gives profiles to all if configured", ProfilingAnyone, elsewhere, "/debug/pprof/heap?debug=1", 200, "heap profile"},
 		{"has nothing else", ProfilingAnyone, pod, "/", 404, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -111,11 +111,11 @@ func TestServesUntilTheEnd(t *testing.T) {
 	}
 	body, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
-	if err != nil || !strings.Contains(string(body), "answer 42") {
+	if err != nil || !strings.Contains(string(body), "everything 42") {
 		t.Errorf("got %q, %v", body, err)
 	}
 
-	// A second one on the same port reports that, and does not end before it is told to.
+	// A second one on the same port reports that, and does not end before its context.
 	second, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -155,7 +155,7 @@ func (r *recorder) SetWriteDeadline(deadline time.Time) error {
 	return nil
 }
 
-// TestUnreadAnswersEnd looks at the deadlines of answers: few are written at a time.
+// TestUnreadAnswersEnd checks the write deadlines of responses: few are written at a time.
 func TestUnreadAnswersEnd(t *testing.T) {
 	t.Parallel()
 	handler := (&Server{Gatherer: registry(), Profiling: ProfilingAnyone}).Handler()
@@ -202,12 +202,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 	last := open[maxConnections]
 	_ = last.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 	if err := ask(last); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("want no answer beside %d connections, got %v", maxConnections, err)
+		t.Errorf("want no response while %d connections are open, got %v", maxConnections, err)
 	}
 	_ = open[0].Close()
 	_ = last.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := io.ReadFull(last, make([]byte, 1)); err != nil {
-		t.Errorf("want an answer when one has ended, got %v", err)
+		t.Errorf("want a response when one has ended, got %v", err)
 	}
 }
 
