@@ -3,7 +3,7 @@ package memory
 import "time"
 
 const (
-	// period is the time between two looks.
+	// period is the time between two observations.
 	period = time.Second
 	// busyHeap is how far the heap may grow under load before it is collected.
 	busyHeap = 64 << 20
@@ -21,7 +21,7 @@ const (
 	maxPercent = 2000
 )
 
-// heap is what there is of memory.
+// heap has the statistics of the heap.
 type heap struct {
 	allocated uint64 // bytes, since the process began
 	live      uint64 // found by the last collection

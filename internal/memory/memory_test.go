@@ -137,7 +137,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestReads looks at this very process.
+// TestReads reads the memory of this process.
 func TestReads(t *testing.T) {
 	t.Parallel()
 	read := newHeapReader()
@@ -145,7 +145,7 @@ func TestReads(t *testing.T) {
 	kept := make([]byte, 8*mega)
 	after := read()
 	if len(kept) == 0 || after.allocated-before.allocated < 8*mega {
-		t.Errorf("allocated 8 MB, and was told of %d bytes", after.allocated-before.allocated)
+		t.Errorf("allocated 8 MB, and observed %d bytes", after.allocated-before.allocated)
 	}
 	if after.unused == 0 && after.live == 0 {
 		t.Error("there is no memory at all")

@@ -19,7 +19,7 @@ func programPages(t *testing.T) int {
 	_, after, _ := bytes.Cut(status, []byte("RssFile:"))
 	fields := bytes.Fields(after)
 	if len(fields) == 0 {
-		t.Skip("this kernel does not tell how much memory is of files")
+		t.Skip("this kernel does not report how much memory is of files")
 	}
 	pages, err := strconv.Atoi(string(fields[0]))
 	if err != nil {

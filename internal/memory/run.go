@@ -21,7 +21,7 @@ func Run(ctx context.Context) {
 	}.run(ctx)
 }
 
-// process is what is looked at and set.
+// process is what Run observes and sets.
 type process struct {
 	heap       func() heap
 	setPercent func(int)
@@ -33,13 +33,13 @@ func (p process) run(ctx context.Context) {
 	percent, last := standardPercent, time.Now()
 	load := &load{last: p.heap()}
 	defer p.setPercent(standardPercent)
-	look := time.NewTicker(period)
-	defer look.Stop()
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
+		case <-ticker.C:
 		}
 		at := time.Now()
 		next, give := load.next(p.heap(), at, at.Sub(last))
@@ -57,12 +57,12 @@ func (p process) run(ctx context.Context) {
 	}
 }
 
-// differs is true when it is worth to stop all goroutines for a moment and set the percentage anew.
+// differs is true when a new percentage is worth stopping all goroutines for a moment.
 func differs(next, percent int) bool {
 	return next != percent && (next == standardPercent || next < percent*3/4 || next > percent*4/3)
 }
 
-// newHeapReader returns a function that reads what there is of memory.
+// newHeapReader returns a function that reads the heap's statistics.
 func newHeapReader() func() heap {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"},
