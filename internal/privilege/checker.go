@@ -19,10 +19,10 @@ const (
 
 // Checker asks about one credential. Its fields are set before use.
 type Checker struct {
-	// Namespaces are the namespaces whose own rules are looked at, besides those of the whole cluster.
+	// Namespaces are the namespaces whose rules are checked, in addition to those of the whole cluster.
 	Namespaces []string
 	// OpenGroups are the API groups in which everybody may create TokenCredentialRequests and WhoAmIRequests. They are
-	// known, so nothing is asked about them.
+	// not checked.
 	OpenGroups []string
 	// Reviews, if set, asks what every authenticated user may do, which is no excess. It acts for the agent, not with the
 	// credential that is checked.
@@ -58,7 +58,7 @@ func (r Report) String() string {
 		by[one.Why] = append(by[one.Why], one.What)
 	}
 	const most = 3
-	told := make([]string, 0, len(reasons))
+	texts := make([]string, 0, len(reasons))
 	for _, reason := range reasons {
 		what := by[reason]
 		text := strings.Join(what[:min(len(what), most)], "; ")
@@ -68,15 +68,15 @@ func (r Report) String() string {
 		if reason != "" {
 			text += " (" + reason + ")"
 		}
-		told = append(told, text)
+		texts = append(texts, text)
 	}
-	if len(told) > most {
-		told = append(told[:most], fmt.Sprintf("%d more", len(told)-most))
+	if len(texts) > most {
+		texts = append(texts[:most], fmt.Sprintf("%d more", len(texts)-most))
 	}
-	return strings.Join(told, "; ")
+	return strings.Join(texts, "; ")
 }
 
-// Check asks the API server with config's own credential. An error means that the answer is not known.
+// Check asks the API server with config's own credential. An error means that the permissions are not known.
 func (c *Checker) Check(ctx context.Context, config *rest.Config) (Report, error) {
 	client, err := authorizationv1client.NewForConfig(config)
 	if err != nil {
@@ -102,7 +102,7 @@ type check struct {
 	known  map[string]bool // rules that are an excess; those of the whole cluster are listed again in each namespace
 }
 
-// rules looks at everything that the API server can list.
+// rules checks all rules that the API server can list.
 func (c *check) rules(ctx context.Context, namespace string) error {
 	review, err := c.client.SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{
 		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
@@ -151,7 +151,7 @@ func (c *check) rules(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// note remembers an excess.
+// note records an excess.
 func (c *check) note(rule string) {
 	if c.known == nil {
 		c.known = map[string]bool{}
@@ -159,7 +159,7 @@ func (c *check) note(rule string) {
 	c.known[rule] = true
 }
 
-// sample returns a question to which rule makes the API server answer yes. The answer names the binding.
+// sample returns a review that rule permits. The response names the binding.
 func sample(rule authorizationv1.ResourceRule, namespace string) authorizationv1.SelfSubjectAccessReviewSpec {
 	first := func(some []string) string {
 		if len(some) == 0 {
@@ -188,7 +188,7 @@ func question(namespace, verb, group, resource, name string) authorizationv1.Sel
 // permit.
 func (c *check) questions(ctx context.Context) error {
 	if len(c.report.Excess) > 0 && !c.report.Incomplete {
-		return nil // the rules have told already what is too much
+		return nil // the rules have shown the excess
 	}
 	worst := []authorizationv1.SelfSubjectAccessReviewSpec{
 		question("", "*", "*", "*", ""),
@@ -220,7 +220,7 @@ func (c *check) questions(ctx context.Context) error {
 }
 
 // ask asks whether the credential may do one thing. If it may, that is an excess. When certain is true, the excess is
-// known already, and the answer is only read for its reason.
+// known already, and the response is only read for its reason.
 func (c *check) ask(
 	ctx context.Context,
 	what string,

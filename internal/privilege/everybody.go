@@ -11,12 +11,12 @@ import (
 // allAuthenticated is the group of every user who is known to the cluster.
 const allAuthenticated = "system:authenticated"
 
-// maxQuestions is how many questions are asked about one rule. A rule that permits more is not looked into.
+// maxQuestions is how many questions are asked about one rule. A rule that permits more is not checked.
 const maxQuestions = 100
 
-// openToAll returns whether every authenticated user may do all of it. A request that lost its user could do no more
-// by that than the user could. Such rights come with every installation of a product like this one: its login APIs are
-// open to everybody.
+// openToAll returns whether every authenticated user has the permissions of the rule. Then a request without its user
+// can do no more than the user. Every installation of a product like this one grants such permissions: its login APIs
+// are open to everybody.
 func (c *check) openToAll(ctx context.Context, questions []authorizationv1.SelfSubjectAccessReviewSpec) (bool, error) {
 	if c.Reviews == nil || len(questions) == 0 || len(questions) > maxQuestions {
 		return false, nil

@@ -54,7 +54,7 @@ func TestExcessive(t *testing.T) {
 			true,
 		},
 		{"finds all verbs", rule("*", "", "users"), true},
-		{"finds a verb beside impersonate", rule("impersonate,get", "", "users"), true},
+		{"finds a verb next to impersonate", rule("impersonate,get", "", "users"), true},
 		{
 			"finds reviews about others",
 			rule("create", "authorization.k8s.io", "selfsubjectaccessreviews,subjectaccessreviews"), true,
@@ -113,7 +113,7 @@ func TestExcessivePaths(t *testing.T) {
 func TestReportIsOneSentence(t *testing.T) {
 	t.Parallel()
 	if got := (Report{}).String(); got != "" {
-		t.Errorf("nothing to tell, got %q", got)
+		t.Errorf("want no text, got %q", got)
 	}
 	report := Report{
 		Excess: []Excess{
@@ -236,9 +236,9 @@ func TestOnARealAPIServer(t *testing.T) {
 	w.othersInTheCluster(ctx, t)
 
 	// A credential that the API server does not take gives no report.
-	stranger := rest.AnonymousClientConfig(config)
-	stranger.BearerToken = "nobody's"
-	if _, err := w.checker().Check(ctx, stranger); err == nil || strings.Contains(err.Error(), "nobody's") {
+	other := rest.AnonymousClientConfig(config)
+	other.BearerToken = "nobody's"
+	if _, err := w.checker().Check(ctx, other); err == nil || strings.Contains(err.Error(), "nobody's") {
 		t.Errorf("want an error without the token in it, got %v", err)
 	}
 }
@@ -263,7 +263,7 @@ func (w *realWorld) checker() *Checker {
 	}
 }
 
-// othersInTheCluster has a second installation, under another group suffix, and Pinniped beside this one. What they
+// othersInTheCluster has a second installation, under another group suffix, and Pinniped next to this one. What they
 // let every authenticated user do is no excess, and hides none.
 func (w *realWorld) othersInTheCluster(ctx context.Context, t *testing.T) {
 	t.Helper()
