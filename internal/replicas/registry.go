@@ -31,7 +31,7 @@ const (
 	removeAfter = 10 * time.Minute
 	// writeEvery bounds how often one replica writes, however often its report changes.
 	writeEvery = time.Second
-	// maxProblem bounds what a replica tells about itself, in bytes.
+	// maxProblem bounds Problem and Signer of a Report, in bytes.
 	maxProblem = 1024
 )
 
@@ -50,7 +50,7 @@ type Report struct {
 	SHA256 string `json:"sha256,omitempty"`
 	// Problem says why it does not serve what the CredentialIssuer asks for, "" when it does.
 	Problem string `json:"problem,omitempty"`
-	// Signer says why the cluster's own signer cannot be used, as far as this replica has seen; "" when it can.
+	// Signer says why this replica cannot use the cluster's own signer; "" when it can.
 	Signer string `json:"signer,omitempty"`
 	// Used says which revisions clients have used at this replica, and when.
 	Used string `json:"used,omitempty"`
@@ -80,21 +80,21 @@ type Registry struct {
 	mu         sync.Mutex
 	own        Report
 	published  bool
-	uid        types.UID       // of this replica's Lease; "" before it was written
-	others     map[string]seen // by the name of the Lease
-	aliveSince time.Time       // when this replica's own renewals began to succeed; zero while they fail
-	told       []Report        // what Live returned when Changed was last called
+	uid        types.UID           // of this replica's Lease; "" before it was written
+	others     map[string]observed // by the name of the Lease
+	aliveSince time.Time           // when this replica's own renewals began to succeed; zero while they fail
+	reported   []Report            // what Live returned when Changed was last called
 }
 
-// seen is a replica's Lease as it was last seen.
-type seen struct {
+// observed is a replica's Lease as last observed.
+type observed struct {
 	report Report
 	renew  metav1.MicroTime
 	at     time.Time // of this replica's clock, when renew was new
 	lease  *coordinationv1.Lease
 }
 
-// New returns a Registry. Nothing is written before Publish, or seen before Run.
+// New returns a Registry. Nothing is written before Publish, or observed before Run.
 func New(options Options) *Registry {
 	sum := sha256.Sum256([]byte(options.Name))
 	return &Registry{
@@ -103,7 +103,7 @@ func New(options Options) *Registry {
 		lease:  options.Group + "-replica-" + hex.EncodeToString(sum[:])[:16],
 		wake:   make(chan struct{}, 1),
 		own:    Report{Name: options.Name},
-		others: map[string]seen{},
+		others: map[string]observed{},
 	}
 }
 
@@ -171,7 +171,7 @@ func (r *Registry) live() []Report {
 // goneFor says whether a replica has not renewed its Lease for that long. Only the time counts in which this
 // replica could renew its own: while the API server is away no replica can, but all of them go on serving. The
 // clocks of replicas are never compared with each other.
-func (r *Registry) goneFor(other seen, long time.Duration, now time.Time) bool {
+func (r *Registry) goneFor(other observed, long time.Duration, now time.Time) bool {
 	if r.aliveSince.IsZero() {
 		return false
 	}
@@ -196,7 +196,7 @@ func (r *Registry) Run(ctx context.Context) {
 		case <-ticker.C():
 		}
 		r.renew(ctx)
-		r.tell()
+		r.notify()
 		r.cleanUp(ctx)
 		select {
 		case <-ctx.Done():
@@ -310,12 +310,12 @@ func (r *Registry) abandoned() []*coordinationv1.Lease {
 	return abandoned
 }
 
-// tell calls Changed if what Live returns is not what it was.
-func (r *Registry) tell() {
+// notify calls Changed if the result of Live has changed.
+func (r *Registry) notify() {
 	r.mu.Lock()
 	now := r.live()
-	same := slices.Equal(now, r.told)
-	r.told = now
+	same := slices.Equal(now, r.reported)
+	r.reported = now
 	r.mu.Unlock()
 	if !same {
 		r.options.Changed()

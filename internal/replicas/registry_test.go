@@ -33,9 +33,9 @@ func leaseOf(name, report string, renew time.Time) *coordinationv1.Lease {
 func TestSigners(t *testing.T) {
 	t.Parallel()
 	now := clocktesting.NewFakeClock(time.Now())
-	told := 0
+	calls := 0
 	b := New(
-		Options{Group: "agent", Name: "b", IsLeader: func() bool { return true }, Changed: func() { told++ }, Clock: now},
+		Options{Group: "agent", Name: "b", IsLeader: func() bool { return true }, Changed: func() { calls++ }, Clock: now},
 	)
 	b.PublishSigner("mine")
 	b.Publish(Report{SHA256: "1"})
@@ -46,12 +46,12 @@ func TestSigners(t *testing.T) {
 	if got := b.Signers(); got != "" || b.Live()[1] != (Report{Name: "b", SHA256: "1", Signer: "mine"}) {
 		t.Errorf("got %q, %+v", got, b.Live())
 	}
-	before := told
-	if err := into.Update(leaseOf("a", `{"sha256":"1","signer":"no answer"}`, now.Now())); err != nil {
+	before := calls
+	if err := into.Update(leaseOf("a", `{"sha256":"1","signer":"no response"}`, now.Now())); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.Signers(); got != "a: no answer\n" || told != before+1 {
-		t.Errorf("got %q, told %d times", got, told-before)
+	if got := b.Signers(); got != "a: no response\n" || calls != before+1 {
+		t.Errorf("got %q, %d calls", got, calls-before)
 	}
 }
 
@@ -61,9 +61,9 @@ func TestLive(t *testing.T) {
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	theirs := start.Add(-3 * time.Hour) // another replica's clock may be wrong
 	now := clocktesting.NewFakeClock(start)
-	told := 0
+	calls := 0
 	b := New(
-		Options{Group: "agent", Name: "b", IsLeader: func() bool { return true }, Changed: func() { told++ }, Clock: now},
+		Options{Group: "agent", Name: "b", IsLeader: func() bool { return true }, Changed: func() { calls++ }, Clock: now},
 	)
 	b.Publish(Report{SHA256: "1"})
 	into := (*store)(b)
@@ -98,17 +98,17 @@ func TestLive(t *testing.T) {
 		),
 	)
 	expect("it takes no notice of anybody's clock", a, own, c)
-	if told != 1 {
-		t.Errorf("told %d times, want 1", told)
+	if calls != 1 {
+		t.Errorf("%d calls of Changed, want 1", calls)
 	}
 	must(into.Update(leaseOf("a", `{"sha256":"1"}`, theirs.Add(time.Second))))
-	if told != 1 {
-		t.Error("it tells of a renewal that changes nothing")
+	if calls != 1 {
+		t.Error("it calls Changed for a renewal that changes nothing")
 	}
 
 	// No replica can renew while the API server is away.
 	now.Step(time.Hour)
-	expect("it misses nobody while its own renewals fail", a, own, c)
+	expect("it misses no replica while its own renewals fail", a, own, c)
 	b.aliveSince = now.Now()
 	now.Step(goneAfter)
 	expect("it gives everybody time to come back", a, own, c)
@@ -174,7 +174,7 @@ func TestRegistries(t *testing.T) {
 		t.Cleanup(stop)
 		return b, stop
 	}
-	see := func(b *Registry, want ...Report) {
+	expect := func(b *Registry, want ...Report) {
 		t.Helper()
 		deadline := time.Now().Add(30 * time.Second)
 		for {
@@ -183,7 +183,7 @@ func TestRegistries(t *testing.T) {
 				return
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("it never saw what it should (-want +got):\n%s", diff)
+				t.Fatalf("the reports never arrived (-want +got):\n%s", diff)
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -191,12 +191,12 @@ func TestRegistries(t *testing.T) {
 	one, _ := start("one")
 	two, stopTwo := start("two")
 	one.Publish(Report{SHA256: "1"})
-	see(one, Report{Name: "one", SHA256: "1"})
+	expect(one, Report{Name: "one", SHA256: "1"})
 	two.Publish(Report{Problem: "no"})
-	see(one, Report{Name: "one", SHA256: "1"}, Report{Name: "two", Problem: "no"})
+	expect(one, Report{Name: "one", SHA256: "1"}, Report{Name: "two", Problem: "no"})
 	two.Publish(Report{SHA256: "1"})
-	see(one, Report{Name: "one", SHA256: "1"}, Report{Name: "two", SHA256: "1"})
-	see(two, Report{Name: "one", SHA256: "1"}, Report{Name: "two", SHA256: "1"})
+	expect(one, Report{Name: "one", SHA256: "1"}, Report{Name: "two", SHA256: "1"})
+	expect(two, Report{Name: "one", SHA256: "1"}, Report{Name: "two", SHA256: "1"})
 
 	var leases *coordinationv1.LeaseList
 	if leases, err = client.Leases("default").
@@ -205,7 +205,7 @@ func TestRegistries(t *testing.T) {
 		t.Errorf("the Leases are %+v (%v)", leases, err)
 	}
 	stopTwo()
-	see(one, Report{Name: "one", SHA256: "1"})
+	expect(one, Report{Name: "one", SHA256: "1"})
 	if _, err := client.Leases("default").Get(t.Context(), two.lease, metav1.GetOptions{}); err == nil {
 		t.Error("the Lease of a replica that stopped is still there")
 	}

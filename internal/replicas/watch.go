@@ -52,9 +52,9 @@ func (s *store) Update(object any) error {
 	}
 	r := (*Registry)(s)
 	r.mu.Lock()
-	r.see(lease)
+	r.observe(lease)
 	r.mu.Unlock()
-	r.tell()
+	r.notify()
 	return nil
 }
 
@@ -68,7 +68,7 @@ func (s *store) Delete(object any) error {
 	r.mu.Lock()
 	delete(r.others, lease.Name)
 	r.mu.Unlock()
-	r.tell()
+	r.notify()
 	return nil
 }
 
@@ -80,7 +80,7 @@ func (s *store) Replace(list []any, _ string) error {
 	for _, object := range list {
 		if lease, err := asLease(object); err == nil {
 			there[lease.Name] = true
-			r.see(lease)
+			r.observe(lease)
 		}
 	}
 	for name := range r.others {
@@ -89,7 +89,7 @@ func (s *store) Replace(list []any, _ string) error {
 		}
 	}
 	r.mu.Unlock()
-	r.tell()
+	r.notify()
 	return nil
 }
 
@@ -104,10 +104,10 @@ func asLease(object any) (*coordinationv1.Lease, error) {
 	return lease, nil
 }
 
-// see notes a Lease. A report that cannot be read, of another version of the agent perhaps, says only that the
-// replica lives.
-func (r *Registry) see(lease *coordinationv1.Lease) {
-	now := seen{at: r.options.Clock.Now(), lease: lease}
+// observe records a Lease. A report that cannot be read, of another version of the agent perhaps, only shows that the
+// replica is alive.
+func (r *Registry) observe(lease *coordinationv1.Lease) {
+	now := observed{at: r.options.Clock.Now(), lease: lease}
 	if err := json.Unmarshal([]byte(lease.Annotations[annotationReport]), &now.report); err != nil {
 		now.report = Report{Problem: "it reports in a way that this version of the agent cannot read"}
 	}
