@@ -115,9 +115,9 @@ func TestTokenCredentialRequest(t *testing.T) {
 			log: []string{"Unexpected Error", "webhook is down"},
 		},
 		{
-			name: "ignores a user that comes with an error",
+			name:   "ignores a user that comes with an error",
 			result: vouching{user: ann, ok: true, err: errors.New("half a response")},
-			want: failed, log: []string{"Unexpected Error", "half a response"},
+			want:   failed, log: []string{"Unexpected Error", "half a response"},
 		},
 		{
 			name: "fails without a signer", result: vouching{user: ann, ok: true}, signer: issuing{err: errors.New("no CA")},
