@@ -125,7 +125,7 @@ type agent struct {
 	issuer   atomic.Pointer[credentialissuer.Reconciler]
 
 	holder         *serving.Holder                        // what the proxy serves
-	advertised     advertised                             // what clients are told to verify that with
+	bundle         publishedBundle                        // that verifies the proxy
 	usage          atomic.Pointer[credentialissuer.Usage] // that clients use the proxy
 	signer         *signer.Signer                         // of client certificates
 	clusterSigner  *signer.Cluster                        // the cluster's own; nil unless it is to be used
@@ -209,7 +209,7 @@ func (a *agent) run(ctx context.Context) error {
 			Metrics:            proxyMetrics,
 			Audit:              a.audit,
 			BearerTokens:       a.bearer.Beside,
-			Advertised:         a.handedOver(),
+			TrustBundle:        a.trustBundle(),
 			Used:               a.used,
 		},
 	}

@@ -117,7 +117,7 @@ func TestLoadConfigRefuses(t *testing.T) {
 		{"unknown audit words", "audit: {logUsernamesAndGroups: yep}\n", "invalid logUsernamesAndGroups format"},
 		{"an audit log without a policy", "audit: {logPath: '-'}\n", "audit.policyFile and audit.logPath"},
 		{"an audit policy without a log", "audit: {policyFile: /p}\n", "audit.policyFile and audit.logPath"},
-		{"a hand-over that is neither on nor off", "trustBundleEndpoint: maybe\n", "trustBundleEndpoint"},
+		{"an endpoint that is neither on nor off", "trustBundleEndpoint: maybe\n", "trustBundleEndpoint"},
 		{"certificates that are over at once", "credentialLifetime: 59s\n", "credentialLifetime"},
 		{"certificates that live for days", "credentialLifetime: 25h\n", "credentialLifetime"},
 		{"metrics addresses without a port", "metrics: {address: localhost}\n", "metrics.address"},

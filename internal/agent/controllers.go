@@ -138,7 +138,7 @@ func (a *agent) addCredentialIssuer(
 			RevisionsConfigMap:  own.revisionsConfigMap,
 		},
 		BearerTokens:      a.bearer.Use,
-		Advertised:        a.advertised.set,
+		Advertised:        a.bundle.set,
 		Usage:             usage,
 		FirstSpec:         a.config.CredentialIssuerSpec,
 		Namespace:         a.options.Namespace,

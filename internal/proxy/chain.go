@@ -46,9 +46,9 @@ func handler(c *Server, loginGroup string) http.Handler {
 	}
 	// Who is it? 401; consumes Authorization and X-Remote-*.
 	h = filters.WithAuthentication(keepOpen(h), c.authenticator, unknown, nil, nil)
-	if c.Advertised != nil {
-		// Shows everybody the CA bundle that is advertised.
-		h = handOver(h, c.Advertised, c.Used, s)
+	if c.TrustBundle != nil {
+		// The trust bundle endpoint, open to all clients.
+		h = trustBundleEndpoint(h, c.TrustBundle, c.Used, s)
 	}
 	// Lets the filters above warn the client.
 	h = filters.WithWarningRecorder(h)

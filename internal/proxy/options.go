@@ -61,12 +61,12 @@ type Options struct {
 	// Audit is the log of requests. Without it, requests are not logged.
 	Audit *AuditLog
 	// BearerTokens, if set, returns what authenticates bearer tokens in place of the cluster, which it is given and may
-	// ask. An error with a method Unavailable() bool that returns true is answered with 503, any other with 401.
+	// ask. An error whose method Unavailable() bool returns true results in 503, any other in 401.
 	BearerTokens func(cluster authenticator.Token) authenticator.Token
-	// Advertised returns the document with the CA bundle that clients are told to verify this proxy with, nil while
-	// there is none. The proxy shows it to everybody at handover.Path. Without this function, requests for that path
-	// are treated like all others.
-	Advertised func() []byte
+	// TrustBundle returns the document with the CA bundle that verifies this proxy, nil while there is none. The proxy
+	// serves it to all clients at trustbundle.Path. Without this function, requests for that path are treated like all
+	// others.
+	TrustBundle func() []byte
 
 	// Used, if set, is called when a client uses the proxy: it has logged in, is authenticated, or fetched the trust bundle.
 	// The name is the one by which it verified the certificate; it is empty where that is not known. It must be fast.

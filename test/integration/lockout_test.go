@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -111,7 +111,7 @@ func (w *world) use(t *testing.T) {
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 	}, Timeout: 10 * time.Second}
 	testkit.Eventually(t, 20*time.Second, func() error {
-		address := "https://" + w.agents[0].ProxyAddress() + handover.Path
+		address := "https://" + w.agents[0].ProxyAddress() + trustbundle.Path
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 		if err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 )
 
 // tryConnection connects to the cluster of the new kubeconfig as kubectl will, without a credential. What may be a
@@ -37,7 +37,7 @@ func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config
 		if err == nil {
 			// The agent takes a revision to have clients once its trust bundle was fetched: this kubeconfig is one, even
 			// before somebody uses it. Other servers do not know the path, which is no error.
-			_ = endpoint.Try(ctx, client, strings.TrimSuffix(cluster.Server, "/")+handover.Path)
+			_ = endpoint.Try(ctx, client, strings.TrimSuffix(cluster.Server, "/")+trustbundle.Path)
 			o.Progress.Done("validated connection to the cluster")
 			return nil
 		}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
-	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -151,7 +151,7 @@ func TestWaitsForAnEndpoint(t *testing.T) {
 		t.Errorf("want at least 4 tries, got %d", got)
 	}
 	// The agent counts the kubeconfig as a client from here on.
-	if !slices.ContainsFunc(server.Requests(), func(r discoverytest.Request) bool { return r.Path == handover.Path }) {
+	if !slices.ContainsFunc(server.Requests(), func(r discoverytest.Request) bool { return r.Path == trustbundle.Path }) {
 		t.Errorf("want the trust bundle fetched, got %v", server.Requests())
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -15,7 +15,7 @@ func addedBy(changes []kubeconfig.Change) []result.AddedCA {
 	var all []result.AddedCA
 	known := map[[2]string]bool{}
 	for _, change := range changes {
-		for _, certificate := range handed.Added(change.From, change.To) {
+		for _, certificate := range trustbundle.Added(change.From, change.To) {
 			one := result.AddedCA{Server: change.Server, Certificate: result.CACertificateOf(certificate)}
 			if key := [2]string{one.Server, one.Certificate.SHA256}; !known[key] {
 				known[key] = true

@@ -20,10 +20,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/advertised"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig/fleet"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -212,7 +212,7 @@ func (o *RotateOptions) Validate() error {
 		return ui.Usage(fmt.Errorf("%s is for one cluster, and --admin-kubeconfig for several: give one of them", one))
 	}
 	var err error
-	if o.ExpectedCAs, err = handed.ParseExpected(o.ExpectedCAs); err != nil {
+	if o.ExpectedCAs, err = trustbundle.ParseExpected(o.ExpectedCAs); err != nil {
 		return ui.Usage(fmt.Errorf("invalid --expect-ca: %w", err))
 	}
 	if o.Endpoint != "" && !strings.HasPrefix(o.Endpoint, "https://") {

@@ -24,7 +24,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result/resulttest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -55,11 +55,11 @@ func newHanding(t *testing.T, show bool) *handing {
 	}
 	h := &handing{old: old.CertPEM(), both: append(old.CertPEM(), next.CertPEM()...)}
 	h.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if !show || req.URL.Path != handover.Path {
+		if !show || req.URL.Path != trustbundle.Path {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		document, _ := handover.Encode(h.both)
+		document, _ := trustbundle.Encode(h.both)
 		_, _ = w.Write(document)
 	}))
 	h.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}

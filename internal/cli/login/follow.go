@@ -14,9 +14,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -24,7 +23,7 @@ import (
 // This file is how kubeconfigs follow a new CA of their cluster: docs/adr/0059-kubeconfigs-follow-by-themselves.md.
 
 const (
-	// lookTimeout bounds the request for the hand-over document. kubectl waits meanwhile.
+	// lookTimeout bounds the request for the trust bundle. kubectl waits meanwhile.
 	lookTimeout = 2 * time.Second
 	// lookInterval is the time between two looks of the same login, and tellInterval between two messages.
 	lookInterval = time.Hour
@@ -36,7 +35,7 @@ type following struct {
 	// Follow is empty for a login that only tells, kubeconfig.FollowUsual for the file that kubectl uses without its flag
 	// --kubeconfig, or the path of the file.
 	Follow   string
-	Expected []string // fingerprints; see handed.Policy
+	Expected []string // fingerprints; see trustbundle.Policy
 	Quiet    bool     // nothing may be printed
 	// Usual returns the files that kubectl uses without its flag --kubeconfig.
 	Usual func() []string
@@ -57,8 +56,8 @@ func (o *following) readEnvironment(f *factory.Factory) {
 	o.Quiet = f.Getenv("PINNIPED_SKIP_PRINT_LOGIN_URL") == "true"
 	if expected := f.Getenv("PINNIPED_EXPECT_CA"); expected != "" {
 		var err error
-		if o.Expected, err = handed.ParseExpected(strings.Split(expected, ",")); err != nil {
-			o.Expected = []string{handed.NoneExpected} // it keeps nobody from logging in
+		if o.Expected, err = trustbundle.ParseExpected(strings.Split(expected, ",")); err != nil {
+			o.Expected = []string{trustbundle.NoneExpected} // it keeps nobody from logging in
 		}
 	}
 }
@@ -75,7 +74,7 @@ type look struct {
 	*Plugin
 	key    string
 	notes  *notes
-	bundle *handed.Bundle // nil when none was handed on
+	bundle *trustbundle.Received // nil when none was read
 }
 
 // newLook has an exchange look at the CA bundle, on the connection that it has anyway. A login that is answered from
@@ -93,7 +92,7 @@ func (l *look) tells() bool {
 	return !l.Quiet && l.info.Spec.Interactive && ui.IsTerminal(l.ErrOut) && ui.LineMode(l.In)
 }
 
-// fetch asks for the hand-over document, if it is time for that. Whatever comes of it, the login has succeeded.
+// fetch reads the trust bundle endpoint when that is due. It never fails the login.
 func (l *look) fetch(ctx context.Context, client *http.Client) {
 	if l.Follow == "" && !l.tells() {
 		return
@@ -108,7 +107,7 @@ func (l *look) fetch(ctx context.Context, client *http.Client) {
 	request, err := http.NewRequestWithContext(
 		ctx,
 		http.MethodGet,
-		l.exchange.endpoint.JoinPath(handover.Path).String(),
+		l.exchange.endpoint.JoinPath(trustbundle.Path).String(),
 		nil,
 	)
 	if err != nil {
@@ -125,13 +124,13 @@ func (l *look) fetch(ctx context.Context, client *http.Client) {
 	if response.StatusCode != http.StatusOK {
 		return
 	}
-	bundle, err := handover.Decode(response.Body)
+	bundle, err := trustbundle.Decode(response.Body)
 	if err != nil {
 		l.debugf("looking at the CA bundle of the cluster: %v", err)
 		return
 	}
-	l.bundle = &handed.Bundle{
-		Policy: handed.Policy{Now: l.Now, Expected: l.Expected}, Chain: response.TLS.PeerCertificates, PEM: bundle,
+	l.bundle = &trustbundle.Received{
+		Policy: trustbundle.Policy{Now: l.Now, Expected: l.Expected}, Chain: response.TLS.PeerCertificates, PEM: bundle,
 	}
 }
 
@@ -149,7 +148,7 @@ func (l *look) finish(ctx context.Context) {
 	if err == nil {
 		err = l.bundle.Accepts(own)
 	}
-	added := handed.Names(handed.Added(own.CABundle, l.bundle.PEM))
+	added := trustbundle.Names(trustbundle.Added(own.CABundle, l.bundle.PEM))
 	switch {
 	case l.Follow != "":
 		if err == nil {

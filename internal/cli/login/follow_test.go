@@ -23,7 +23,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
-	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -78,12 +78,12 @@ func newHandingProxy(t *testing.T) *handingProxy {
 
 func (p *handingProxy) both() []byte { return append(p.old.CertPEM(), p.new.CertPEM()...) }
 
-// advertise has the proxy hand on a CA bundle.
+// advertise has the proxy publish a CA bundle.
 func (p *handingProxy) advertise(bundle []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.document = func(w http.ResponseWriter) {
-		document, _ := handover.Encode(bundle)
+		document, _ := trustbundle.Encode(bundle)
 		_, _ = w.Write(document)
 	}
 }
@@ -92,7 +92,7 @@ func (p *handingProxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.requests = append(p.requests, req.Method+" "+req.URL.Path)
-	if req.URL.Path == handover.Path {
+	if req.URL.Path == trustbundle.Path {
 		p.document(w)
 		return
 	}
@@ -106,7 +106,7 @@ func (p *handingProxy) seen() (connections, looks int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, request := range p.requests {
-		if request == "GET "+handover.Path {
+		if request == "GET "+trustbundle.Path {
 			looks++
 		}
 	}
@@ -314,7 +314,7 @@ func TestDoesNotFollow(t *testing.T) {
 		},
 		"of another place": func(f *follower) {
 			f.document = func(w http.ResponseWriter) {
-				w.Header().Set("Location", "https://evil.example.com"+handover.Path)
+				w.Header().Set("Location", "https://evil.example.com"+trustbundle.Path)
 				w.WriteHeader(http.StatusFound)
 			}
 		},

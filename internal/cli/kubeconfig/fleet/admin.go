@@ -8,8 +8,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -28,7 +28,7 @@ type Admin struct {
 // askAdmins reads the CredentialIssuers of all clusters for which there is an administrator's kubeconfig.
 func (r *run) askAdmins(ctx context.Context) error {
 	asker := asker{
-		Policy:   handed.Policy{Now: r.Now, Expected: r.ExpectedCAs},
+		Policy:   trustbundle.Policy{Now: r.Now, Expected: r.ExpectedCAs},
 		deadline: r.ClusterTimeout, retries: r.Retries, sleep: r.Sleep,
 	}
 	admins := map[*Cluster]Admin{}

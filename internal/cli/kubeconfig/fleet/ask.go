@@ -14,8 +14,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
-	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -26,9 +25,9 @@ const (
 	leastTry = time.Second
 )
 
-// errNotHandedOn means that a server answers, and does not show its CA bundle: a Pinniped, an agent that has this
+// errNoTrustBundle means that a server responds and has no trust bundle endpoint: a Pinniped, an agent that has this
 // switched off, or no impersonation proxy at all.
-var errNotHandedOn = errors.New("it does not hand on its CA bundle; use --admin-kubeconfig for it")
+var errNoTrustBundle = errors.New("it has no trust bundle endpoint; use --admin-kubeconfig for it")
 
 // pauseError is an answer that asks to be tried again.
 type pauseError struct {
@@ -40,7 +39,7 @@ func (e *pauseError) Error() string { return fmt.Sprintf("it answered %.60q", e.
 
 // asker asks clusters at their own endpoints.
 type asker struct {
-	handed.Policy
+	trustbundle.Policy
 	deadline time.Duration // for all tries of a cluster together
 	retries  int
 	sleep    func(context.Context, time.Duration)
@@ -49,7 +48,7 @@ type asker struct {
 // ask finds out what the cluster advertises, and fills in the rest of it.
 func (a asker) ask(ctx context.Context, c *Cluster) {
 	c.Source = SourceEndpoint
-	var bundle *handed.Bundle
+	var bundle *trustbundle.Received
 	started := a.Now()
 	err := a.again(ctx, &c.Tries, func(ctx context.Context) error {
 		var err error
@@ -63,7 +62,7 @@ func (a asker) ask(ctx context.Context, c *Cluster) {
 		c.target = &kubeconfig.Target{
 			Endpoint: kubeconfig.Endpoint{URL: c.Server}, CABundle: bundle.PEM, Accepts: bundle.Accepts,
 		}
-	case errors.Is(err, errNotHandedOn) && !c.login:
+	case errors.Is(err, errNoTrustBundle) && !c.login:
 		c.Outcome = ClusterUnrelated
 	default:
 		c.Outcome, c.Err = ClusterFailed, err
@@ -121,11 +120,11 @@ func (e *refusedError) Unwrap() error { return e.error }
 
 func permanent(err error) bool {
 	var refused *refusedError
-	return errors.As(err, &refused) || errors.Is(err, errNotHandedOn)
+	return errors.As(err, &refused) || errors.Is(err, errNoTrustBundle)
 }
 
 // once sends one request. The connection is one that at least one entry of the cluster would make, too.
-func (a asker) once(ctx context.Context, c *Cluster) (*handed.Bundle, error) {
+func (a asker) once(ctx context.Context, c *Cluster) (*trustbundle.Received, error) {
 	var chain []*x509.Certificate
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -160,7 +159,7 @@ func (a asker) once(ctx context.Context, c *Cluster) (*handed.Bundle, error) {
 		transport.Proxy = http.ProxyURL(proxy)
 	}
 	defer transport.CloseIdleConnections()
-	address := strings.TrimSuffix(strings.TrimSpace(c.Server), "/") + handover.Path
+	address := strings.TrimSuffix(strings.TrimSpace(c.Server), "/") + trustbundle.Path
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, &refusedError{err}
@@ -174,10 +173,10 @@ func (a asker) once(ctx context.Context, c *Cluster) (*handed.Bundle, error) {
 	if err := checkStatus(response); err != nil {
 		return nil, err
 	}
-	bundle, err := handover.Decode(response.Body)
+	bundle, err := trustbundle.Decode(response.Body)
 	switch {
-	case errors.Is(err, handover.ErrNoDocument):
-		return nil, errNotHandedOn
+	case errors.Is(err, trustbundle.ErrNoDocument):
+		return nil, errNoTrustBundle
 	case err != nil && ctx.Err() != nil, err != nil && isNetwork(err):
 		return nil, err
 	case err != nil:
@@ -200,15 +199,15 @@ func checkStatus(response *http.Response) error {
 		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
 		return &pauseError{response.Status, time.Duration(min(max(seconds, 0), 60)) * time.Second}
 	}
-	return errNotHandedOn
+	return errNoTrustBundle
 }
 
 // offer checks the bundle for the cluster as a whole. Each entry is decided later, by itself.
-func (a asker) offer(c *Cluster, chain []*x509.Certificate, bundle []byte) (*handed.Bundle, error) {
+func (a asker) offer(c *Cluster, chain []*x509.Certificate, bundle []byte) (*trustbundle.Received, error) {
 	if err := a.Unexpected(bundle); err != nil {
 		return nil, &refusedError{err}
 	}
-	offered := &handed.Bundle{Policy: a.Policy, Chain: chain, PEM: bundle}
+	offered := &trustbundle.Received{Policy: a.Policy, Chain: chain, PEM: bundle}
 	var first error
 	for _, trust := range c.trusts {
 		err := a.Verifies(chain, trust.Host, bundle)

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -135,7 +135,7 @@ func (r *run) askAll(ctx context.Context) error {
 		}
 	}
 	asker := asker{
-		Policy: handed.Policy{
+		Policy: trustbundle.Policy{
 			Now: r.Now, Roots: r.Roots, AllowOlder: len(r.ExpectedCAs) > 0, Expected: r.ExpectedCAs,
 		},
 		deadline: r.ClusterTimeout, retries: r.Retries, sleep: r.Sleep,

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -81,11 +81,11 @@ func newProxy(t *testing.T) *proxy {
 func (p *proxy) both() []byte { return append(p.old.CertPEM(), p.new.CertPEM()...) }
 
 func answer(w http.ResponseWriter, req *http.Request, bundle []byte) {
-	if req.URL.Path != handover.Path || req.Header.Get("Authorization") != "" {
+	if req.URL.Path != trustbundle.Path || req.Header.Get("Authorization") != "" {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	document, _ := handover.Encode(bundle)
+	document, _ := trustbundle.Encode(bundle)
 	_, _ = w.Write(document)
 }
 
@@ -239,7 +239,7 @@ func TestHostileAnswers(t *testing.T) {
 		ca,
 		http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { answer(w, req, ca.CertPEM()) }),
 	)
-	document, err := handover.Encode(append(ca.CertPEM(), other.CertPEM()...))
+	document, err := trustbundle.Encode(append(ca.CertPEM(), other.CertPEM()...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,15 +258,15 @@ func TestHostileAnswers(t *testing.T) {
 		issuer  *certs.CA
 		says    string
 	}{
-		"endless body":    {handler: handler(func(w http.ResponseWriter) { forever(w, strings.Repeat("x", 1<<16)) }), says: "does not hand on"},
-		"endless nesting": {handler: handler(func(w http.ResponseWriter) { forever(w, strings.Repeat("[", 1<<16)) }), says: "does not hand on"},
+		"endless body":    {handler: handler(func(w http.ResponseWriter) { forever(w, strings.Repeat("x", 1<<16)) }), says: "has no trust bundle endpoint"},
+		"endless nesting": {handler: handler(func(w http.ResponseWriter) { forever(w, strings.Repeat("[", 1<<16)) }), says: "has no trust bundle endpoint"},
 		"a redirect": {handler: handler(func(w http.ResponseWriter) {
-			w.Header().Set("Location", elsewhere.URL+handover.Path)
+			w.Header().Set("Location", elsewhere.URL+trustbundle.Path)
 			w.WriteHeader(http.StatusTemporaryRedirect)
-		}), says: "does not hand on"},
-		"a page":    {handler: handler(func(w http.ResponseWriter) { _, _ = io.WriteString(w, "<html>\x1b[2J") }), says: "does not hand on"},
-		"not found": {handler: http.NotFoundHandler(), says: "does not hand on"},
-		"closed":    {handler: handler(func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }), says: "does not hand on"},
+		}), says: "has no trust bundle endpoint"},
+		"a page":    {handler: handler(func(w http.ResponseWriter) { _, _ = io.WriteString(w, "<html>\x1b[2J") }), says: "has no trust bundle endpoint"},
+		"not found": {handler: http.NotFoundHandler(), says: "has no trust bundle endpoint"},
+		"closed":    {handler: handler(func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }), says: "has no trust bundle endpoint"},
 		"large header": {handler: handler(func(w http.ResponseWriter) {
 			w.Header().Set("X", strings.Repeat("x", 1<<20))
 			_, _ = w.Write(document)
@@ -274,7 +274,7 @@ func TestHostileAnswers(t *testing.T) {
 		"gzip without being asked": {handler: handler(func(w http.ResponseWriter) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = io.WriteString(w, "\x1f\x8b\x08\x00")
-		}), says: "does not hand on"},
+		}), says: "has no trust bundle endpoint"},
 		"a bundle that does not verify it": {handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			answer(w, req, other.CertPEM())
 		}), says: "does not verify what it presents"},

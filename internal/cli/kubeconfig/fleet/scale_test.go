@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -156,7 +156,7 @@ func badWays(t *testing.T, ca *certs.CA, certificate tls.Certificate) []func() s
 			}
 		}),
 		overTLS(func(conn net.Conn) { // a redirect to itself
-			_, _ = io.WriteString(conn, "HTTP/1.1 302 Found\r\nLocation: "+handover.Path+"\r\nContent-Length: 0\r\n\r\n")
+			_, _ = io.WriteString(conn, "HTTP/1.1 302 Found\r\nLocation: "+trustbundle.Path+"\r\nContent-Length: 0\r\n\r\n")
 		}),
 		overTLS(func(conn net.Conn) { // informational answers without end
 			for {

@@ -7,37 +7,37 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/pinniped-toolkit/pinniped/internal/handover"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 )
 
-// TestTrustIsHandedOn shows that everybody can read the advertised CA bundle, and that nothing of it reaches the API
-// server.
+// TestTrustIsHandedOn shows that all clients can read the published CA bundle, and that no request for it reaches the
+// API server.
 func TestTrustIsHandedOn(t *testing.T) {
 	t.Parallel()
-	var advertised atomic.Pointer[[]byte]
-	advertised.Store(new([]byte))
+	var published atomic.Pointer[[]byte]
+	published.Store(new([]byte))
 	p := newProxy(t)
 	p.api.anonymous = func(string) int { return http.StatusUnauthorized } // a cluster that is closed to anonymous users
-	p.start(t, func(_ *proxy, o *Options) { o.Advertised = func() []byte { return *advertised.Load() } })
+	p.start(t, func(_ *proxy, o *Options) { o.TrustBundle = func() []byte { return *published.Load() } })
 	asked := func() (n int) {
 		p.api.set(func() { n = len(p.api.recorded) + p.api.asked })
 		return n
 	}
 	before := asked()
 	nobody := p.client(t, nil)
-	if got := p.get(t, nobody, handover.Path, nil); got.Code != 503 || got.Header.Get("Retry-After") == "" {
-		t.Errorf("while nothing is advertised: %+v", got)
+	if got := p.get(t, nobody, trustbundle.Path, nil); got.Code != 503 || got.Header.Get("Retry-After") == "" {
+		t.Errorf("while nothing is published: %+v", got)
 	}
 	for _, bundle := range [][]byte{p.servingCA.CertPEM(), nil, append(p.servingCA.CertPEM(), p.signerCA.CertPEM()...)} {
-		document, err := handover.Encode(bundle)
+		document, err := trustbundle.Encode(bundle)
 		if err != nil {
 			t.Fatal(err)
 		}
-		advertised.Store(&document)
+		published.Store(&document)
 		for name, client := range map[string]*http.Client{"nobody": nobody, "a user": p.as(t, "ann")} {
 			for _, header := range []http.Header{{}, {"Authorization": {"Bearer bad"}}, {"Impersonate-User": {"x"}}} {
-				got := p.get(t, client, handover.Path, header)
-				found, err := handover.Decode(strings.NewReader(got.Body))
+				got := p.get(t, client, trustbundle.Path, header)
+				found, err := trustbundle.Decode(strings.NewReader(got.Body))
 				if got.Code != 200 || err != nil || !bytes.Equal(found, bundle) {
 					t.Errorf("%s with %v: %+v, %v", name, header, got, err)
 				}
@@ -48,27 +48,27 @@ func TestTrustIsHandedOn(t *testing.T) {
 			}
 		}
 	}
-	if after := asked(); after != before { // for Ann neither: her credentials are not looked at
+	if after := asked(); after != before { // for Ann neither: her credentials are ignored
 		t.Errorf("the API server was asked %d times", after-before)
 	}
-	if got := p.do(t, nobody, http.MethodPost, handover.Path, nil, "{}"); got.Code != http.StatusUnauthorized {
-		t.Errorf("a write is answered %+v", got)
+	if got := p.do(t, nobody, http.MethodPost, trustbundle.Path, nil, "{}"); got.Code != http.StatusUnauthorized {
+		t.Errorf("the response to a write is %+v", got)
 	}
-	for _, path := range []string{handover.Path + "/", handover.Path + "/x", handover.Path + "x"} {
+	for _, path := range []string{trustbundle.Path + "/", trustbundle.Path + "/x", trustbundle.Path + "x"} {
 		if got := p.get(t, nobody, path, nil); got.Code != http.StatusUnauthorized {
-			t.Errorf("%s is answered %+v", path, got)
+			t.Errorf("the response to %s is %+v", path, got)
 		}
 	}
 }
 
-// TestHandingOnIsOff shows that without Advertised the path is the API server's.
+// TestHandingOnIsOff shows that without a trust bundle the path is the API server's.
 func TestHandingOnIsOff(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	if got := p.get(t, p.as(t, "ann"), handover.Path, nil); !strings.Contains(got.Body, "the API server") {
+	if got := p.get(t, p.as(t, "ann"), trustbundle.Path, nil); !strings.Contains(got.Body, "the API server") {
 		t.Errorf("%+v", got)
 	}
-	if got := p.api.requests(); len(got) != 1 || got[0].URI != handover.Path {
+	if got := p.api.requests(); len(got) != 1 || got[0].URI != trustbundle.Path {
 		t.Errorf("the API server was asked for %v", got)
 	}
 }

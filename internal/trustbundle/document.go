@@ -1,7 +1,7 @@
-// Package handover is what the impersonation proxy tells everybody about the CA bundle that it is to be verified with,
-// so that kubeconfigs which trust it already can follow when that changes. The proxy encodes the document, and
-// "pinniped kubeconfig rotate" decodes it. See docs/adr on how trust is handed on.
-package handover
+// Package trustbundle is the trust bundle endpoint of the impersonation proxy: the document with the CA bundle that
+// verifies the proxy, and the policy by which kubeconfigs adopt a new bundle. The proxy encodes the document; "pinniped
+// kubeconfig rotate" and logins decode it. See docs/adr/0022-trust-is-handed-on.md.
+package trustbundle
 
 import (
 	"bytes"
@@ -21,8 +21,8 @@ const Path = "/.well-known/pinniped-ca-bundle"
 const MaxSize = 256 << 10
 
 const (
-	apiVersion = "handover.pinniped.dev/v1"
-	kind       = "AdvertisedCABundle"
+	apiVersion = "trustbundle.pinniped.dev/v1"
+	kind       = "TrustBundle"
 )
 
 // document is the JSON form.
@@ -33,8 +33,8 @@ type document struct {
 	CertificateAuthorityData []byte `json:"certificateAuthorityData"`
 }
 
-// ErrNoDocument means that what came is something else, so the server does not hand on its CA bundle.
-var ErrNoDocument = errors.New("this is not the document with a CA bundle")
+// ErrNoDocument means that the response is no trust bundle, so the server has no trust bundle endpoint.
+var ErrNoDocument = errors.New("the response is not a trust bundle")
 
 // Encode returns the document for a CA bundle: PEM, or nothing for the system roots.
 func Encode(bundle []byte) ([]byte, error) {
@@ -46,19 +46,19 @@ func Encode(bundle []byte) ([]byte, error) {
 		return nil, fmt.Errorf("encoding the CA bundle: %w", err)
 	}
 	if len(encoded) > MaxSize {
-		return nil, fmt.Errorf("the CA bundle is too large to be handed on: the document has %d bytes, %d are possible",
+		return nil, fmt.Errorf("the CA bundle is too large to be published: the document has %d bytes, %d are possible",
 			len(encoded), MaxSize)
 	}
 	return encoded, nil
 }
 
 // Decode reads a document and returns the CA bundle: PEM of certificates and nothing else, or nothing for the system
-// roots. It reads no more than MaxSize bytes. What is no such document gives ErrNoDocument; any other error means that
-// it is one, and not usable.
+// roots. It reads no more than MaxSize bytes. Any other content results in ErrNoDocument; any other error means that
+// the document is unusable.
 func Decode(r io.Reader) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("reading the answer: %w", err)
+		return nil, fmt.Errorf("reading the response: %w", err)
 	}
 	if len(content) > MaxSize {
 		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrNoDocument, MaxSize)

@@ -1,6 +1,4 @@
-// Package handed decides which entries of kubeconfigs take over a CA bundle that came in a hand-over document: from
-// "pinniped kubeconfig rotate" and from logins alike. See docs/adr/0022-trust-is-handed-on.md.
-package handed
+package trustbundle
 
 import (
 	"crypto/sha256"
@@ -18,12 +16,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Policy says which CA bundles are taken over.
+// Policy says which CA bundles an entry of a kubeconfig adopts.
 type Policy struct {
 	Now func() time.Time
 	// Roots are the system roots; nil for those of this machine.
 	Roots *x509.CertPool
-	// AllowOlder takes a bundle whose certificates are all older than those of the kubeconfig.
+	// AllowOlder permits a bundle whose certificates are all older than those of the kubeconfig.
 	AllowOlder bool
 	// Expected are the only certificates that a bundle may have; empty for any. See ParseExpected.
 	Expected []string
@@ -31,7 +29,7 @@ type Policy struct {
 
 var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// NoneExpected is the value of --expect-ca with which no CA bundle is taken over.
+// NoneExpected is the value of --expect-ca with which no CA bundle is adopted.
 const NoneExpected = "none"
 
 // ParseExpected returns SHA-256 fingerprints in one spelling, for Policy.Expected.
@@ -77,61 +75,61 @@ func (p Policy) Unexpected(bundle []byte) error {
 	}
 	members, _ := certs.ParseBundle(bundle)
 	if len(members) == 0 {
-		return errors.New("it advertises no CA bundle, and --expect-ca names the certificates that there must be")
+		return errors.New("it publishes no CA bundle, and --expect-ca names the certificates that there must be")
 	}
 	for _, member := range members {
 		if print := certs.Fingerprint(member.Raw); !slices.Contains(p.Expected, print) {
-			return fmt.Errorf("it advertises a CA bundle with certificate %s, which --expect-ca does not name", print)
+			return fmt.Errorf("it publishes a CA bundle with certificate %s, which --expect-ca does not name", print)
 		}
 	}
 	return nil
 }
 
-// Bundle is a CA bundle that came over a connection. It must not be copied.
-type Bundle struct {
+// Received is a CA bundle that was read from a trust bundle endpoint. It must not be copied.
+type Received struct {
 	Policy
-	// Chain is what the endpoint presented on that connection. That it has the key was shown by the handshake.
+	// Chain is what the endpoint presented on that connection. The handshake has proved that it has the key.
 	Chain []*x509.Certificate
 	PEM   []byte
 
-	mu   sync.Mutex
-	seen map[[sha256.Size]byte]error // by host and old bundle
+	mu      sync.Mutex
+	results map[[sha256.Size]byte]error // by host and old bundle
 }
 
-// Accepts returns nil when an entry may have the bundle, and otherwise why not.
-func (b *Bundle) Accepts(trust kubeconfig.Trust) error {
+// Accepts returns nil when an entry may adopt the bundle, and otherwise why not.
+func (b *Received) Accepts(trust kubeconfig.Trust) error {
 	if trust.Err != nil {
 		return trust.Err
 	}
 	key := sha256.Sum256([]byte(trust.Host + "\x00" + string(trust.CABundle)))
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err, known := b.seen[key]; known {
+	if err, known := b.results[key]; known {
 		return err
 	}
-	if b.seen == nil {
-		b.seen = map[[sha256.Size]byte]error{}
+	if b.results == nil {
+		b.results = map[[sha256.Size]byte]error{}
 	}
 	err := b.decide(trust)
-	b.seen[key] = err
+	b.results[key] = err
 	return err
 }
 
-func (b *Bundle) decide(trust kubeconfig.Trust) error {
+func (b *Received) decide(trust kubeconfig.Trust) error {
 	if err := b.Verifies(b.Chain, trust.Host, trust.CABundle); err != nil {
 		return fmt.Errorf(
-			"its own CA bundle does not verify what the endpoint presents, so nothing can be handed on "+
+			"its own CA bundle does not verify the endpoint's certificate, so it cannot adopt a new one "+
 				"(--admin-kubeconfig helps): %w",
 			err,
 		)
 	}
 	if err := b.Verifies(b.Chain, trust.Host, b.PEM); err != nil {
-		return fmt.Errorf("the advertised CA bundle does not verify what the endpoint presents: %w", err)
+		return fmt.Errorf("the published CA bundle does not verify the endpoint's certificate: %w", err)
 	}
 	old, offered := newest(trust.CABundle), newest(b.PEM)
 	if !b.AllowOlder && len(b.PEM) > 0 && offered.Before(old) {
 		return fmt.Errorf(
-			"the endpoint advertises an older CA bundle (of %s) than it has (of %s); if that is right, name its "+
+			"the endpoint publishes an older CA bundle (of %s) than the kubeconfig has (of %s); if that is right, name its "+
 				"certificates with --expect-ca, or use --admin-kubeconfig",
 			offered.UTC().Format(time.DateOnly),
 			old.UTC().Format(time.DateOnly),
@@ -139,13 +137,13 @@ func (b *Bundle) decide(trust kubeconfig.Trust) error {
 	}
 	for _, certificate := range Added(trust.CABundle, b.PEM) {
 		if err := b.usable(certificate); err != nil {
-			return fmt.Errorf("the endpoint advertises %s, which %w", Name(certificate), err)
+			return fmt.Errorf("the endpoint publishes %s, which %w", Name(certificate), err)
 		}
 	}
 	return nil
 }
 
-// usable returns an error for a certificate that verifies no server: there is no good reason to hand it on.
+// usable returns an error for a certificate that verifies no server: there is no good reason to adopt it.
 func (p Policy) usable(certificate *x509.Certificate) error {
 	switch {
 	case p.Now().After(certificate.NotAfter):

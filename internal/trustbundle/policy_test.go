@@ -1,4 +1,4 @@
-package handed_test
+package trustbundle_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/handed"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -31,7 +31,7 @@ func serving(t *testing.T, of *certs.CA) []byte {
 	return pair.CertPEM
 }
 
-// TestWhatIsTakenOver has an endpoint that advertises its old CA and something else beside it.
+// TestWhatIsTakenOver has an endpoint that publishes its old CA together with another certificate.
 func TestWhatIsTakenOver(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -44,10 +44,10 @@ func TestWhatIsTakenOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	print := func(pem []byte) string { return certs.Fingerprint(handed.Added(nil, pem)[0].Raw) }
+	print := func(pem []byte) string { return certs.Fingerprint(trustbundle.Added(nil, pem)[0].Raw) }
 	for _, test := range []struct {
 		name      string
-		own, with []byte // of the entry, and advertised beside the old CA
+		own, with []byte // of the entry, and published together with the old CA
 		host      string
 		refusal   string
 	}{
@@ -65,8 +65,8 @@ func TestWhatIsTakenOver(t *testing.T) {
 		if host == "" {
 			host = "proxy.example.com"
 		}
-		bundle := &handed.Bundle{
-			Policy: handed.Policy{Now: time.Now}, Chain: chain, PEM: append(bytes.Clone(old.CertPEM()), test.with...),
+		bundle := &trustbundle.Received{
+			Policy: trustbundle.Policy{Now: time.Now}, Chain: chain, PEM: append(bytes.Clone(old.CertPEM()), test.with...),
 		}
 		err := bundle.Accepts(kubeconfig.Trust{Host: host, CABundle: test.own})
 		if test.refusal == "" && err != nil ||
@@ -74,7 +74,7 @@ func TestWhatIsTakenOver(t *testing.T) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}
-	added := handed.Names(handed.Added(old.CertPEM(), append(bytes.Clone(old.CertPEM()), next.CertPEM()...)))
+	added := trustbundle.Names(trustbundle.Added(old.CertPEM(), append(bytes.Clone(old.CertPEM()), next.CertPEM()...)))
 	if strings.ContainsAny(added, "\x1b\n") || !strings.Contains(added, print(next.CertPEM())) {
 		t.Errorf("it is called %q", added)
 	}
@@ -83,7 +83,7 @@ func TestWhatIsTakenOver(t *testing.T) {
 func TestExpected(t *testing.T) {
 	t.Parallel()
 	one := ca(t, "one", time.Now(), time.Hour).CertPEM()
-	print := certs.Fingerprint(handed.Added(nil, one)[0].Raw)
+	print := certs.Fingerprint(trustbundle.Added(nil, one)[0].Raw)
 	for _, test := range []struct {
 		given   string
 		wrong   bool
@@ -97,11 +97,11 @@ func TestExpected(t *testing.T) {
 		{given: "abc", wrong: true},
 		{given: "", wrong: true},
 	} {
-		expected, err := handed.ParseExpected([]string{test.given})
+		expected, err := trustbundle.ParseExpected([]string{test.given})
 		if (err != nil) != test.wrong {
 			t.Errorf("%q: %v", test.given, err)
 		}
-		policy := handed.Policy{Expected: expected}
+		policy := trustbundle.Policy{Expected: expected}
 		if got := policy.Unexpected(one) != nil; err == nil && got != test.refuses {
 			t.Errorf("%q: refused: %v", test.given, got)
 		}
