@@ -40,7 +40,7 @@ type Credential struct {
 // Accounts makes service accounts for users, and tokens of them. It is safe for concurrent use, also by several
 // replicas.
 type Accounts struct {
-	// Manager is a client with the rights of the overlay in deploy/: as the accounts' manager.
+	// Manager is a client with the permissions of the overlay in deploy/: as the accounts' manager.
 	Manager kubernetes.Interface
 	// Reviewer may create SubjectAccessReviews.
 	Reviewer kubernetes.Interface
@@ -72,14 +72,14 @@ func (a *Accounts) Issue(ctx context.Context, user Identity, constrained bool) (
 	a.locks.LockKey(name)
 	defer func() { _ = a.locks.UnlockKey(name) }() // it only ever returns nil
 
-	owner, err := a.account(ctx, id)
+	account, err := a.account(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("making a service account for the user: %w", err)
 	}
-	if err := a.permit(ctx, owner, role(owner, id, constrained)); err != nil {
+	if err := a.permit(ctx, account, role(account, id, constrained)); err != nil {
 		return nil, err
 	}
-	return a.token(ctx, owner, id.headers())
+	return a.token(ctx, account, id.headers())
 }
 
 // account returns the user's account, which says that tokens may live for long enough.
@@ -136,23 +136,23 @@ func (a *Accounts) room(ctx context.Context) error {
 // token requests a token. Its expiry is known to the account, so that the collector waits for it.
 func (a *Accounts) token(
 	ctx context.Context,
-	owner *corev1.ServiceAccount,
+	account *corev1.ServiceAccount,
 	headers map[string][]string,
 ) (*Credential, error) {
-	answer, err := a.Manager.CoreV1().ServiceAccounts(a.Namespace).CreateToken(ctx, owner.Name,
+	token, err := a.Manager.CoreV1().ServiceAccounts(a.Namespace).CreateToken(ctx, account.Name,
 		&authenticationv1.TokenRequest{
-			ObjectMeta: metav1.ObjectMeta{UID: owner.UID}, // of this account, and none made since
+			ObjectMeta: metav1.ObjectMeta{UID: account.UID}, // of this account, and none made since
 			Spec:       authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(TokenLife.Seconds()))},
 		}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("requesting a token of the user's service account: %w", err)
 	}
-	expiry := answer.Status.ExpirationTimestamp.Time
-	if expiry.After(until(owner)) {
+	expiry := token.Status.ExpirationTimestamp.Time
+	if expiry.After(until(account)) {
 		return nil, fmt.Errorf("the API server issues tokens that live until %s, although %s was asked for",
 			expiry.UTC().Format(time.RFC3339), TokenLife)
 	}
-	return &Credential{Token: answer.Status.Token, Expiry: expiry, Headers: headers}, nil
+	return &Credential{Token: token.Status.Token, Expiry: expiry, Headers: headers}, nil
 }
 
 // retry tries again what met another writer.

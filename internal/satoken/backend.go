@@ -20,7 +20,7 @@ const (
 )
 
 // DefaultMax is how many users may have an account at a time, unless it is configured otherwise. Each is one more
-// ClusterRoleBinding, and the API server looks at all of them for every request.
+// ClusterRoleBinding, and the API server reads all of them for every request.
 const DefaultMax = 1000
 
 // ErrOff is returned while the strategy is off, or does not work.
@@ -114,7 +114,7 @@ func (b *Backend) Configure(settings Settings) {
 // done reports whether nothing is left to delete.
 func (s *State) done() bool { return !s.Enabled && !s.Cleaning }
 
-// Wake has the strategy look again at once: this replica may lead now.
+// Wake has the strategy checked at once: this replica may lead now.
 func (b *Backend) Wake() {
 	select {
 	case b.woken <- struct{}{}:
@@ -154,7 +154,7 @@ func (b *Backend) Run(ctx context.Context) {
 	retryAfter := firstRetry
 	for {
 		wait := checkInterval
-		if err := b.look(ctx); err != nil {
+		if err := b.sync(ctx); err != nil {
 			logr.FromContextOrDiscard(ctx).Info("Could not do all for users' service accounts", "problem", err.Error())
 			wait, retryAfter = retryAfter, min(2*retryAfter, checkInterval)
 		} else {
@@ -172,8 +172,8 @@ func (b *Backend) Run(ctx context.Context) {
 	}
 }
 
-// look checks the strategy if it is on, and deletes what is not used any more if this replica leads.
-func (b *Backend) look(ctx context.Context) error {
+// sync checks the strategy if it is on, and deletes unused objects if this replica leads.
+func (b *Backend) sync(ctx context.Context) error {
 	b.mu.Lock()
 	settings := b.settings
 	b.mu.Unlock()

@@ -41,18 +41,18 @@ func (a *Accounts) Check(ctx context.Context, server *rest.Config) (constrained 
 	name := probe.name(a.Namespace)
 	a.locks.LockKey(name)
 	defer func() { _ = a.locks.UnlockKey(name) }() // it only ever returns nil
-	owner, err := a.account(ctx, probe)
+	account, err := a.account(ctx, probe)
 	if err != nil {
 		return false, explain(err)
 	}
 	// One role for both kinds of impersonation, of different users: when the one works that every cluster has, the API
 	// server knows the role, and what the other one shows is final.
-	both := role(owner, probe, false)
+	both := role(account, probe, false)
 	both.Rules = append(both.Rules, constrainedRules(Identity{Username: probeUserConstrained})...)
-	if err := a.permit(ctx, owner, both); err != nil {
+	if err := a.permit(ctx, account, both); err != nil {
 		return false, explain(err)
 	}
-	credential, err := a.token(ctx, owner, probe.headers())
+	credential, err := a.token(ctx, account, probe.headers())
 	if err != nil {
 		return false, explain(err)
 	}

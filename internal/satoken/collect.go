@@ -16,7 +16,7 @@ const pageSize = 500
 // Collect deletes the accounts whose last token has expired, with their roles and bindings; with all, every account:
 // its tokens stop working at once.
 //
-// Roles and bindings are read before the accounts, so that one without an account has lost it. Each object is deleted
+// Roles and bindings are read before the accounts, so that one without an account is an orphan. Each object is deleted
 // only as it was read. A login writes to the account first, or makes a new one, whose UID it then writes into role and
 // binding. So none of the three is deleted under a login that is on its way.
 func (a *Accounts) Collect(ctx context.Context, all bool) error {
@@ -44,14 +44,14 @@ func (a *Accounts) Collect(ctx context.Context, all bool) error {
 		return err
 	}
 	rbac := a.Manager.RbacV1()
-	for name, seen := range bindings {
+	for name, observed := range bindings {
 		if !kept[name] {
-			problems = append(problems, gone(rbac.ClusterRoleBindings().Delete(ctx, name, unchanged(seen))))
+			problems = append(problems, gone(rbac.ClusterRoleBindings().Delete(ctx, name, unchanged(observed))))
 		}
 	}
-	for name, seen := range roles {
+	for name, observed := range roles {
 		if !kept[name] {
-			problems = append(problems, gone(rbac.ClusterRoles().Delete(ctx, name, unchanged(seen))))
+			problems = append(problems, gone(rbac.ClusterRoles().Delete(ctx, name, unchanged(observed))))
 		}
 	}
 	return errors.Join(problems...)

@@ -13,7 +13,7 @@
 //   - Order: the account, its ClusterRole, its binding, and the token last. Before a token is given, the API server
 //     decides by the role as it has to be.
 //   - The account says until when tokens of it may live. That is written before a token is requested, and the
-//     collector deletes only later than that, and only what has not changed since it looked.
+//     collector deletes only later than that, and only objects that have not changed since it read them.
 //   - The agent does all this as a service account of its own. A ValidatingAdmissionPolicy limits what that one may
 //     write to objects of this shape; without the policy, nothing is issued.
 package satoken

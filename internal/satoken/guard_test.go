@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
-// testGuard does with the manager's token what an attacker who has it would try. It takes the policy away in the end.
+// testGuard does with the manager's token what an attacker would try. It removes the policy in the end.
 func (r *real) testGuard(t *testing.T) {
 	t.Helper()
 	manager := r.accounts.Manager
@@ -161,11 +161,11 @@ func (r *real) testGuard(t *testing.T) {
 		}
 		return nil
 	})
-	stranger, err := r.User("agent-without-overlay")
+	other, err := r.User("agent-without-overlay")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.withManager(t, stranger).Check(t.Context(), r.AdminConfig()); !errors.Is(err, ErrNotPermitted) {
+	if _, err := r.withManager(t, other).Check(t.Context(), r.AdminConfig()); !errors.Is(err, ErrNotPermitted) {
 		t.Errorf("without the overlay: %v", err)
 	}
 }

@@ -28,7 +28,7 @@ func (h *headerTripper) RoundTrip(request *http.Request) (*http.Response, error)
 
 func TestNamesOfObjects(t *testing.T) {
 	t.Parallel()
-	seen := map[string]Identity{}
+	names := map[string]Identity{}
 	for _, id := range []Identity{
 		{Username: "ann"},
 		{Username: "Ann"},
@@ -42,10 +42,10 @@ func TestNamesOfObjects(t *testing.T) {
 		{Username: strings.Repeat("a", 10000)},
 	} {
 		name := id.name("users")
-		if other, taken := seen[name]; taken {
+		if other, taken := names[name]; taken {
 			t.Errorf("%+v and %+v have the same name", id, other)
 		}
-		seen[name] = id
+		names[name] = id
 		if len(name) > 100 || !strings.HasPrefix(name, NamePrefix) {
 			t.Errorf("got name %q", name)
 		}

@@ -36,7 +36,7 @@ type real struct {
 	accounts *Accounts
 }
 
-// testAtOnce has two replicas answer many logins of one user, with other groups each time.
+// testAtOnce has two replicas serve many logins of one user, with other groups each time.
 func (r *real) testAtOnce(t *testing.T, constrained bool) {
 	t.Helper()
 	replicas := []*Accounts{r.accounts, r.replica(t)}
@@ -94,7 +94,7 @@ func (r *real) testTampering(t *testing.T, constrained bool) {
 	if bound, err = bindings.Get(t.Context(), name, metav1.GetOptions{}); err != nil || len(bound.Subjects) != 1 {
 		t.Errorf("what was added to the binding is still there: %+v, %v", bound, err)
 	}
-	// a binding to another role cannot be changed, only be made anew
+	// a binding to another role cannot be changed, only be recreated
 	if err := bindings.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -166,11 +166,11 @@ func (r *real) testCollector(t *testing.T, constrained bool) {
 	if left := has(collect(TokenLife+hold+2*skew, false)); left != 0 {
 		t.Errorf("%d of 3 objects are left after the last token has expired", left)
 	}
-	// An account that a login has used since the collector looked: it stays.
+	// An account that a login has used since the collector read it: it stays.
 	if _, err := r.accounts.Issue(t.Context(), user, constrained); err != nil {
 		t.Fatal(err)
 	}
-	seen, err := r.admin.CoreV1().ServiceAccounts(accountsNamespace).Get(t.Context(), name, metav1.GetOptions{})
+	observed, err := r.admin.CoreV1().ServiceAccounts(accountsNamespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func (r *real) testCollector(t *testing.T, constrained bool) {
 	if _, err := ahead.Issue(t.Context(), user, constrained); err != nil {
 		t.Fatal(err)
 	}
-	err = r.accounts.Manager.CoreV1().ServiceAccounts(accountsNamespace).Delete(t.Context(), name, unchanged(seen))
+	err = r.accounts.Manager.CoreV1().ServiceAccounts(accountsNamespace).Delete(t.Context(), name, unchanged(observed))
 	if !apierrors.IsConflict(err) {
 		t.Errorf("want a conflict, got %v", err)
 	}
@@ -241,6 +241,6 @@ func (r *real) testFlood(t *testing.T, constrained bool) {
 	}
 	few.Clock = later{by: TokenLife + hold + 2*skew}
 	if _, err := few.Issue(t.Context(), Identity{Username: "late"}, constrained); err != nil {
-		t.Errorf("nobody gets in after the accounts of the flood have expired: %v", err)
+		t.Errorf("no login succeeds after the accounts of the flood have expired: %v", err)
 	}
 }

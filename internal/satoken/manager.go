@@ -45,13 +45,13 @@ type managerToken struct {
 func (m *managerToken) Token() (*oauth2.Token, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), managerTimeout)
 	defer cancel()
-	answer, err := m.accounts.CreateToken(ctx, m.name, &authenticationv1.TokenRequest{
+	token, err := m.accounts.CreateToken(ctx, m.name, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(time.Hour.Seconds()))},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("requesting a token of service account %q: %w", m.name, err)
 	}
 	return &oauth2.Token{
-		AccessToken: answer.Status.Token, Expiry: answer.Status.ExpirationTimestamp.Add(-time.Minute),
+		AccessToken: token.Status.Token, Expiry: token.Status.ExpirationTimestamp.Add(-time.Minute),
 	}, nil
 }

@@ -24,7 +24,7 @@ const (
 	// untilAnnotation of a ServiceAccount is when its last token has expired for sure.
 	untilAnnotation = "concierge.pinniped.dev/tokens-until"
 	// accountAnnotation of a ClusterRole and its binding is the UID of the ServiceAccount. It changes when the account
-	// was deleted and made again, so that the collector, which looked before, deletes neither.
+	// was deleted and made again, so that the collector, which read the list before, deletes neither.
 	accountAnnotation = "concierge.pinniped.dev/service-account-uid"
 )
 

@@ -26,12 +26,12 @@ const (
 
 // permit makes the role and the binding of an account exactly what they should be, and returns when the API server
 // decides by them. Whatever somebody else has added to them is gone then.
-func (a *Accounts) permit(ctx context.Context, owner *corev1.ServiceAccount, want *rbacv1.ClusterRole) error {
+func (a *Accounts) permit(ctx context.Context, account *corev1.ServiceAccount, want *rbacv1.ClusterRole) error {
 	before, err := a.writeRole(ctx, want)
 	if err != nil {
 		return fmt.Errorf("writing the ClusterRole of the user's service account: %w", err)
 	}
-	bound, err := a.writeBinding(ctx, binding(owner))
+	bound, err := a.writeBinding(ctx, binding(account))
 	if err != nil {
 		return fmt.Errorf("binding the ClusterRole of the user's service account: %w", err)
 	}
@@ -42,7 +42,7 @@ func (a *Accounts) permit(ctx context.Context, owner *corev1.ServiceAccount, wan
 	if !changed {
 		return nil
 	}
-	if err := a.waitForEffect(ctx, owner, check, allowed); err != nil {
+	if err := a.waitForEffect(ctx, account, check, allowed); err != nil {
 		return fmt.Errorf("waiting for the ClusterRole of the user's service account to take effect: %w", err)
 	}
 	return nil
@@ -106,10 +106,10 @@ func sameMeta(have, want metav1.ObjectMeta) bool {
 		maps.Equal(have.Annotations, want.Annotations)
 }
 
-// unchanged are the options to delete an object only as it was seen.
-func unchanged(seen metav1.Object) metav1.DeleteOptions {
+// unchanged are the options to delete an object only as it was observed.
+func unchanged(observed metav1.Object) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-		UID: ptr.To(seen.GetUID()), ResourceVersion: ptr.To(seen.GetResourceVersion()),
+		UID: ptr.To(observed.GetUID()), ResourceVersion: ptr.To(observed.GetResourceVersion()),
 	}}
 }
 
@@ -147,7 +147,12 @@ func difference(before, after []rbacv1.PolicyRule) (check permission, allowed, c
 var errNoEffect = errors.New("the API server still decides by the old one")
 
 // waitForEffect asks the API server until it decides about the account as it should.
-func (a *Accounts) waitForEffect(ctx context.Context, owner *corev1.ServiceAccount, p permission, allowed bool) error {
+func (a *Accounts) waitForEffect(
+	ctx context.Context,
+	account *corev1.ServiceAccount,
+	p permission,
+	allowed bool,
+) error {
 	last := errNoEffect
 	err := wait.PollUntilContextTimeout(ctx, effectInterval, effectTimeout, true,
 		func(ctx context.Context) (bool, error) {
@@ -157,16 +162,16 @@ func (a *Accounts) waitForEffect(ctx context.Context, owner *corev1.ServiceAccou
 			}
 			review, err := a.Reviewer.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 				Spec: authorizationv1.SubjectAccessReviewSpec{
-					User:   "system:serviceaccount:" + owner.Namespace + ":" + owner.Name,
-					UID:    string(owner.UID),
-					Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + owner.Namespace, "system:authenticated"},
+					User:   "system:serviceaccount:" + account.Namespace + ":" + account.Name,
+					UID:    string(account.UID),
+					Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + account.Namespace, "system:authenticated"},
 					ResourceAttributes: &authorizationv1.ResourceAttributes{
 						Verb: p.verb, Group: p.group, Version: "v1", Resource: resource, Subresource: subresource, Name: p.name,
 					},
 				},
 			}, metav1.CreateOptions{})
 			if err != nil {
-				if ctx.Err() == nil { // what ran out of time tells less than the answer before
+				if ctx.Err() == nil { // a timeout says less than the response before
 					last = err
 				}
 				return false, nil

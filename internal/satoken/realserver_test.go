@@ -84,12 +84,12 @@ func (r *real) as(t *testing.T, token string, headers map[string][]string) kuber
 }
 
 func whoAmI(ctx context.Context, client kubernetes.Interface) (*authenticationv1.UserInfo, error) {
-	answer, err := client.AuthenticationV1().SelfSubjectReviews().
+	review, err := client.AuthenticationV1().SelfSubjectReviews().
 		Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return &answer.Status.UserInfo, nil
+	return &review.Status.UserInfo, nil
 }
 
 // TestOnARealAPIServer goes through the life of users' accounts, with and without constrained impersonation.

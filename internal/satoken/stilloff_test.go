@@ -21,7 +21,7 @@ func TestAccountsAreDeletedOnlyIfTheStrategyIsOffNow(t *testing.T) {
 				Changed:  func() {},
 			})
 			b.Configure(Settings{Used: true})
-			if err := b.look(t.Context()); err != nil {
+			if err := b.sync(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if collected := len(cluster.Actions()) > 0; collected != off || b.State().Cleaning == off {
