@@ -41,7 +41,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Options is what `pinniped-agent concierge` is told about its surroundings. What it does is in Config.
+// Options describes the surroundings of `pinniped-agent concierge`. Config says what it does.
 type Options struct {
 	ConfigFile  string
 	Kubeconfig  string // empty: the pod's service account
@@ -74,7 +74,7 @@ func Run(ctx context.Context, options Options, config *Config) error {
 		if options.PodName, err = os.Hostname(); err != nil {
 			return fmt.Errorf("finding a name for this replica: %w", err)
 		}
-		options.PodName += "-" + strconv.Itoa(os.Getpid()) // several may run beside a cluster on one machine
+		options.PodName += "-" + strconv.Itoa(os.Getpid()) // several may run outside a cluster on one machine
 	}
 	a := &agent{
 		options: options, config: config, rest: restConfig, groups: apis.GroupsFor(config.APIGroupSuffix),
@@ -120,7 +120,7 @@ type agent struct {
 	leader   *leadership
 	triggers triggers
 
-	replicas *replicas.Registry   // what the replicas tell each other
+	replicas *replicas.Registry   // what the replicas publish
 	events   record.EventRecorder // about the CredentialIssuer
 	issuer   atomic.Pointer[credentialissuer.Reconciler]
 
@@ -129,7 +129,7 @@ type agent struct {
 	usage          atomic.Pointer[credentialissuer.Usage] // that clients use the proxy
 	signer         *signer.Signer                         // of client certificates
 	clusterSigner  *signer.Cluster                        // the cluster's own; nil unless it is to be used
-	signersSaid    atomic.Pointer[string]                 // what the other replicas have said of it
+	signersReport  atomic.Pointer[string]                 // the reports of the other replicas
 	following      sync.Once                              // what the cluster says of how clients reach it
 	userTokens     *satoken.Backend                       // tokens of users' service accounts
 	authenticators *authenticator.Cache                   // behind TokenCredentialRequests
@@ -254,22 +254,21 @@ func (a *agent) address(port int32) string {
 	return net.JoinHostPort(a.options.BindAddress, strconv.Itoa(int(port)))
 }
 
-// waitForAPI waits until the API server answers and knows the API groups, so that the agent may be started before
-// both, or until ctx ends.
+// waitForAPI waits until the API server serves the API groups, or until ctx ends. So the agent may start before both.
 func (a *agent) waitForAPI(ctx context.Context) error {
 	live, err := client.New(a.rest, client.Options{Scheme: a.scheme})
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	told := ""
+	logged := ""
 	// The only error of the poll is that ctx has ended.
 	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		err := live.List(ctx, &configv1alpha1.CredentialIssuerList{}, client.Limit(1))
 		if err == nil {
 			return true, nil
 		}
-		if text := err.Error(); text != told && ctx.Err() == nil {
-			told = text
+		if text := err.Error(); text != logged && ctx.Err() == nil {
+			logged = text
 			logs.Warn(ctx, "Waited for the API server to serve CredentialIssuers", "problem", text)
 		}
 		return false, nil

@@ -89,7 +89,7 @@ func TestTriggersNeverBlock(t *testing.T) {
 	first, firstWoken := all.add()
 	_, secondWoken := all.add()
 	for range 3 {
-		first(types.NamespacedName{Name: "a"}) // nobody listens
+		first(types.NamespacedName{Name: "a"}) // without a listener
 	}
 	all.fireAll()
 	if len(firstWoken) != 1 || len(secondWoken) != 1 {
@@ -97,7 +97,7 @@ func TestTriggersNeverBlock(t *testing.T) {
 	}
 }
 
-// TestRunWithoutACluster is not run beside others, as Run sets the loggers of the whole process.
+// TestRunWithoutACluster does not run in parallel, as Run sets the loggers of the whole process.
 func TestRunWithoutACluster(t *testing.T) {
 	config, err := load(t, "")
 	if err != nil {
@@ -115,13 +115,13 @@ func TestRunWithoutACluster(t *testing.T) {
 	}
 }
 
-// TestWaitsForTheAPIServer starts the agent's wait while no API server answers: it says so once, and ends with the
-// context. It is not run beside others, as Run sets the loggers of the whole process.
+// TestWaitsForTheAPIServer starts the agent without an API server: the agent logs that once, and ends with the context.
+// It does not run in parallel, as Run sets the loggers of the whole process.
 func TestWaitsForTheAPIServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	const nobody = `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
+	const unreachable = `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
 		"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"u","user":{"token":"secret-token"}}]}`
-	if err := os.WriteFile(path, []byte(nobody), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(unreachable), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	config, err := load(t, "")
@@ -133,7 +133,7 @@ func TestWaitsForTheAPIServer(t *testing.T) {
 	defer cancel()
 	log := &testkit.Buffer{}
 	if err := Run(ctx, Options{Kubeconfig: path, BindAddress: "127.0.0.1", LogOutput: log}, config); err != nil {
-		t.Errorf("being told to stop while it waits is no error: %v", err)
+		t.Errorf("an end while it waits is no error: %v", err)
 	}
 	waits := 0
 	for line := range strings.Lines(log.String()) {
@@ -146,7 +146,7 @@ func TestWaitsForTheAPIServer(t *testing.T) {
 		}
 	}
 	if waits != 1 {
-		t.Errorf("it told %d times that it waits:\n%s", waits, log)
+		t.Errorf("it logged %d times that it waits:\n%s", waits, log)
 	}
 	if strings.Contains(log.String(), "secret-token") {
 		t.Error("the log holds a token")

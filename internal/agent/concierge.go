@@ -25,7 +25,7 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 	if a.clusterSigner != nil {
 		clusterSigner = a.clusterSigner
 	}
-	told := ""
+	logged := ""
 	for {
 		server, err := concierge.New(ctx, concierge.Options{
 			Listener:                   listener,
@@ -47,8 +47,8 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 		if err == nil {
 			return server
 		}
-		if problem := err.Error(); problem != told {
-			told = problem
+		if problem := err.Error(); problem != logged {
+			logged = problem
 			logs.Warn(ctx, "Could not start the Concierge APIs yet", "problem", problem)
 		}
 		select {

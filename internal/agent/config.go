@@ -87,7 +87,7 @@ type MetricsConfig struct {
 	Pprof   string `json:"pprof"`   // disabled, local, anyone
 }
 
-// ReviewConfig says for how long the impersonation proxy uses an answer of the API server about a user's permission
+// ReviewConfig says for how long the impersonation proxy caches a decision of the API server about a user's permission
 // again.
 type ReviewConfig struct {
 	AllowTTL string `json:"allowTTL"`

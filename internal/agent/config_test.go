@@ -191,8 +191,8 @@ func TestPrintedConfigCanBeReadBack(t *testing.T) {
 	}
 }
 
-// TestTheFirstSpec reads what the CredentialIssuer of a new installation is to be, from the shipped configuration, which
-// is the same as the manifest of a CredentialIssuer beside it.
+// TestTheFirstSpec reads what the CredentialIssuer of a new installation is to be, from the shipped configuration,
+// which is the same as the manifest of a CredentialIssuer next to it.
 func TestTheFirstSpec(t *testing.T) {
 	t.Parallel()
 	read := func(name string, into any) {

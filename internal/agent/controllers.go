@@ -46,8 +46,8 @@ func (a *agent) newManager() (ctrl.Manager, error) {
 	return manager, nil
 }
 
-// addControllers adds every controller to the manager, and returns what tells whether this replica is ready: it serves
-// what the CredentialIssuer says, and knows the authenticators.
+// addControllers adds every controller to the manager, and returns the readiness of this replica: it serves what the
+// CredentialIssuer says, and knows the authenticators.
 func (a *agent) addControllers(
 	ctx context.Context,
 	manager ctrl.Manager,

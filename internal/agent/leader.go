@@ -68,7 +68,7 @@ func newLeadership(
 			},
 			OnStoppedLeading: func() {
 				if led := l.end(); led && l.life != nil && l.life.Err() == nil {
-					logs.Warn(l.life, "Lost leadership: the Lease could not be renewed", "lease", klog.KRef(namespace, name))
+					logs.Warn(l.life, "Stopped leading: the Lease could not be renewed", "lease", klog.KRef(namespace, name))
 				}
 				changed()
 			},
@@ -103,7 +103,8 @@ func (l *leadership) end() bool {
 }
 
 // Leading reports whether this replica is the one that writes: it holds the Lease now. It is false as soon as the
-// elector has seen another holder, or has not renewed the Lease for renewDeadline, also before the elector gives up.
+// elector has observed another holder, or has not renewed the Lease for renewDeadline, also before the elector gives
+// up.
 func (l *leadership) Leading() bool {
 	l.mu.Lock()
 	leads := l.term != nil && l.term.Err() == nil

@@ -20,14 +20,14 @@ import (
 // TestLeadershipMoves sees whatever moment it happens to meet.
 func TestLeadershipMovesInTime(t *testing.T) {
 	t.Parallel()
-	look := float64(retryPeriod) * (1 + leaderelection.JitterFactor)
-	if worst := leaseDuration + time.Duration(2*look); worst > 18*time.Second {
+	retry := float64(retryPeriod) * (1 + leaderelection.JitterFactor)
+	if worst := leaseDuration + time.Duration(2*retry); worst > 18*time.Second {
 		t.Errorf("leadership moves after up to %s, which leaves less than 2 seconds of 20 for writing the status", worst)
 	}
 }
 
 // TestLeadingEndsWithTheLease gives the Lease of a leader to another replica. The leader leads no more as soon as its
-// elector has seen that, though the elector goes on trying to renew until renewDeadline.
+// elector has observed that, though the elector goes on trying to renew until renewDeadline.
 func TestLeadingEndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	config := testkit.Cluster(t, devcluster.Options{}).AdminConfig()

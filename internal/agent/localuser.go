@@ -9,7 +9,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/localuser"
 )
 
-// LocalUserOptions is what `pinniped-agent local-user-authenticator` is told.
+// LocalUserOptions configures `pinniped-agent local-user-authenticator`.
 type LocalUserOptions struct {
 	Kubeconfig   string // empty: the pod's service account
 	Namespace    string // empty: the pod's

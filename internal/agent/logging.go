@@ -17,7 +17,7 @@ import (
 // errors are shown is for package logs to say.
 const libraryLevel = 2
 
-// allLevel is the verbosity of log level all. From 8 on, client-go logs the bodies of requests and answers: tokens,
+// allLevel is the verbosity of log level all. From 8 on, client-go logs the bodies of requests and responses: tokens,
 // and the keys in Secrets.
 const allLevel = 7
 

@@ -34,7 +34,7 @@ func (a *agent) addReplicas(ctx context.Context, changed func(types.NamespacedNa
 		Labels:   a.config.Labels,
 		IsLeader: a.leader.Leading,
 		Changed: func() {
-			a.lookAtSigner()
+			a.retestSigner()
 			changed(types.NamespacedName{})
 		},
 		Clock: clock.RealClock{},
@@ -43,7 +43,7 @@ func (a *agent) addReplicas(ctx context.Context, changed func(types.NamespacedNa
 	return nil
 }
 
-// signerChanged tells the other replicas, and the controllers, what is known of the cluster's own signer.
+// signerChanged publishes the state of the cluster's own signer to the other replicas and to the controllers.
 func (a *agent) signerChanged() {
 	problem := ""
 	if err := a.clusterSigner.State().Err; err != nil {
@@ -53,25 +53,25 @@ func (a *agent) signerChanged() {
 	a.triggers.fireAll()
 }
 
-// lookAtSigner looks at the cluster's own signer when another replica has seen something new of it: a login that failed
-// there would fail here, and the leader is the one that tells of it in the status.
-func (a *agent) lookAtSigner() {
+// retestSigner tests the cluster's own signer again when another replica has reported a change: a login that failed
+// there would fail here, and the leader reports it in the status.
+func (a *agent) retestSigner() {
 	if a.clusterSigner == nil {
 		return
 	}
 	said := a.replicas.Signers()
-	if before := a.signersSaid.Swap(&said); before != nil && *before != said || before == nil && said != "" {
-		a.clusterSigner.Look()
+	if before := a.signersReport.Swap(&said); before != nil && *before != said || before == nil && said != "" {
+		a.clusterSigner.Retest()
 	}
 }
 
-// newRecorder returns a recorder of events, which ends with ctx. There is an event for each transition, not for
-// each look, so it may write more of them about one object than client-go's 25 and then one in five minutes: a
-// dozen transitions would use that up, and the next one be lost.
+// newRecorder returns a recorder of events, which ends with ctx. There is an event for each transition, not for each
+// reconciliation, so it may write more of them about one object than client-go's 25 and then one in five minutes: a
+// dozen transitions would use that up, and the next event would be dropped.
 func newRecorder(ctx context.Context, scheme *runtime.Scheme, sink record.EventSink, host string) record.EventRecorder {
 	limits := record.CorrelatorOptions{
 		BurstSize: 300, QPS: 0.1, // about one object
-		MaxEvents: 100, // for one reason, in ten minutes, before they are told together
+		MaxEvents: 100, // for one reason, in ten minutes, before they are aggregated
 	}
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(limits))
 	broadcaster.StartRecordingToSink(sink)

@@ -33,8 +33,8 @@ func TestNoTransitionIsLost(t *testing.T) {
 	scheme := runtime.NewScheme()
 	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
 	const transitions = 40
-	told := make(sink, 2*transitions)
-	recorder := newRecorder(ctx, scheme, told, "pod")
+	events := make(sink, 2*transitions)
+	recorder := newRecorder(ctx, scheme, events, "pod")
 	issuer := &configv1alpha1.CredentialIssuer{ObjectMeta: metav1.ObjectMeta{Name: "config", UID: "u-1"}}
 	for i := range transitions {
 		for _, event := range []struct{ kind, reason string }{
@@ -42,7 +42,7 @@ func TestNoTransitionIsLost(t *testing.T) {
 		} {
 			want := fmt.Sprintf("%s %d", event.reason, i)
 			recorder.Event(issuer, event.kind, event.reason, want)
-			if got := <-told; got != want {
+			if got := <-events; got != want {
 				t.Fatalf("it says %q instead of %q", got, want)
 			}
 		}

@@ -19,13 +19,13 @@ import (
 
 const (
 	selfCheckInterval = 10 * time.Minute
-	selfCheckRetry    = 2 * time.Second // while there is no token, or no answer
+	selfCheckRetry    = 2 * time.Second // while there is no token, or no response
 	selfCheckTimeout  = 30 * time.Second
 )
 
-// selfCheck asks the API server from time to time, with the upstream credential itself, whether that credential may
-// do more than impersonate. The answer is reported and has no other effect: a binding for all service accounts must
-// not be able to stop the proxy.
+// selfCheck asks the API server from time to time, with the upstream credential itself, whether that credential may do
+// more than impersonate. The result is reported and has no other effect: a binding for all service accounts must not be
+// able to stop the proxy.
 type selfCheck struct {
 	config  *rest.Config // without credentials
 	token   relay.TokenSource

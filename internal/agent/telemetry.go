@@ -84,7 +84,7 @@ func (a *agent) newRegistry(others []prometheus.Collector) *prometheus.Registry 
 	return registry
 }
 
-// servingCertificateMetrics tells about the certificate in service.
+// servingCertificateMetrics reports the certificate in service.
 type servingCertificateMetrics struct{ holder *serving.Holder }
 
 var servingCertificateExpiry = prometheus.NewDesc(

@@ -24,7 +24,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// described takes a prometheus.Desc apart, which tells what it knows in its text only.
+// described parses the text of a prometheus.Desc, which has no accessors.
 var described = regexp.MustCompile(
 	`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), .*constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}\}$`,
 )
@@ -123,7 +123,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	}
 }
 
-// TestMetricsOfTheAgent gathers them in each state of what they tell about.
+// TestMetricsOfTheAgent gathers them in each state of what they measure.
 func TestMetricsOfTheAgent(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1.2.3"}, holder: &serving.Holder{}, leader: &leadership{}}

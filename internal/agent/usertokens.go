@@ -58,7 +58,7 @@ func (a *agent) followClusterInfo(ctx context.Context) {
 		}
 		go signer.FollowClusterInfo(ctx, core, func() {
 			if a.clusterSigner != nil {
-				a.clusterSigner.Look()
+				a.clusterSigner.Retest()
 			}
 			a.userTokens.Wake()
 		})

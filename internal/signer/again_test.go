@@ -44,7 +44,7 @@ func (r *restless) Get(context.Context, string, metav1.GetOptions) (*certificate
 }
 
 // TestARequestIsReadAgain shows when the agent reads a request that it has made: after somebody else has changed it,
-// and when the watch for its answer ends.
+// and when the watch for the certificate ends.
 func TestARequestIsReadAgain(t *testing.T) {
 	t.Parallel()
 	cluster := &restless{}

@@ -16,9 +16,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// answer stands for a signer: it changes the status of each CertificateSigningRequest that is approved, until the
+// respond stands for a signer: it changes the status of each CertificateSigningRequest that is approved, until the
 // function that it returns is called.
-func (w *world) answer(t *testing.T, change func(*certificatesv1.CertificateSigningRequest)) (stop func()) {
+func (w *world) respond(t *testing.T, change func(*certificatesv1.CertificateSigningRequest)) (stop func()) {
 	t.Helper()
 	requests := w.admin.CertificatesV1().CertificateSigningRequests()
 	events, err := requests.Watch(t.Context(), metav1.ListOptions{})

@@ -29,7 +29,7 @@ const (
 	firstRetry   = 5 * time.Second
 )
 
-// ErrNotTested is returned while it is not known whether the cluster's signer answers.
+// ErrNotTested is returned until the cluster's signer is tested.
 var ErrNotTested = errors.New("the cluster's signer was not tested yet")
 
 // Cluster issues client certificates by the cluster's own signer, kubernetes.io/kube-apiserver-client. The API server
@@ -163,14 +163,15 @@ func (c *Cluster) set(ctx context.Context, state ClusterState) {
 	case state.InfoErr != nil:
 		logger.Info("Found no address of the API server for clients", "problem", state.InfoErr.Error())
 	default:
-		logger.Info("Found that the cluster's own signer answers", "server", state.Server)
+		logger.Info("Found that the cluster's own signer works", "server", state.Server)
 	}
 	c.options.Changed()
 }
 
 // IssueClientCertificate returns a certificate from the cluster's signer that is valid for about ttl, at least for ten
-// minutes. It returns an error at once while the signer does not answer. One that does not answer a login is not
-// asked by others before it has answered a self-test. Any other error is that of one user, until a self-test says more.
+// minutes. It returns an error at once while the signer does not respond. A signer that does not respond to a login
+// gets no other login before a self-test has succeeded. Any other error concerns one user, until a self-test shows
+// more.
 func (c *Cluster) IssueClientCertificate(
 	ctx context.Context,
 	identity certs.ClientIdentity,
@@ -186,30 +187,31 @@ func (c *Cluster) IssueClientCertificate(
 	if err == nil || ctx.Err() != nil || errors.Is(err, ErrRefused) || errors.Is(err, errBusy) {
 		return pair, err
 	}
-	if errors.Is(err, errNoAnswer) {
+	if errors.Is(err, errNoResponse) {
 		broken := c.State()
 		broken.Err = err
 		c.set(ctx, broken)
 	}
-	c.Look()
+	c.Retest()
 	return pair, err
 }
 
-// Look has the signer tested, and how clients reach the API server read again: at once, unless that was just done.
-func (c *Cluster) Look() {
+// Retest has the signer tested again, and the address of the API server for clients read again: at once, unless that
+// was just done.
+func (c *Cluster) Retest() {
 	select {
 	case c.test <- struct{}{}:
-	default: // it is asked for already
+	default: // a test is pending
 	}
 }
 
-// errNoAnswer is the cause when the signer has taken too long.
-var errNoAnswer = errors.New("no answer")
+// errNoResponse is the cause when the signer has taken too long.
+var errNoResponse = errors.New("no response")
 
 // errBusy is returned when as many certificates are asked for as may be, and none is issued in time.
 var errBusy = errors.New("too many certificates are asked for at the moment")
 
-// issue gets one certificate, when it is its turn.
+// issue gets one certificate, when a slot is free.
 func (c *Cluster) issue(
 	ctx context.Context,
 	identity certs.ClientIdentity,
@@ -229,14 +231,14 @@ func (c *Cluster) issue(
 		return nil, err
 	}
 	pair, err := c.requests.get(ctx, key, identity, max(ttl, minClusterLife), done)
-	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errNoAnswer) && !errors.Is(err, errNoAnswer) {
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errNoResponse) && !errors.Is(err, errNoResponse) {
 		err = fmt.Errorf("%w: %w", cause, err) // it was the API server that took too long
 	}
 	return pair, explain(err)
 }
 
 func (c *Cluster) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	cause := fmt.Errorf("%w within %s", errNoAnswer, c.options.Timeout)
+	cause := fmt.Errorf("%w within %s", errNoResponse, c.options.Timeout)
 	return context.WithTimeoutCause(ctx, c.options.Timeout, cause)
 }
 
@@ -244,7 +246,7 @@ func (c *Cluster) withTimeout(ctx context.Context) (context.Context, context.Can
 func explain(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w: the agent needs the rights of deploy/clustersigner", err)
+		return fmt.Errorf("%w: the agent needs the permissions of deploy/clustersigner", err)
 	case isCode(err, http.StatusNotFound):
 		return fmt.Errorf("%w: the API server does not serve %s", err, certificatesv1.SchemeGroupVersion)
 	}

@@ -36,7 +36,7 @@ const (
 	waitLimit = 2 * time.Minute
 )
 
-// world is a control plane on which the agent's account has the rights of deploy/clustersigner.
+// world is a control plane on which the agent's account has the permissions of deploy/clustersigner.
 type world struct {
 	*devcluster.Cluster
 	admin kubernetes.Interface
@@ -68,7 +68,7 @@ func startWorld(t *testing.T, withSigner bool) *world {
 	return &world{Cluster: cluster, admin: admin, agent: agent}
 }
 
-// grant applies the rights of the overlay.
+// grant applies the Roles of the overlay.
 func (w *world) grant(t *testing.T) {
 	t.Helper()
 	if err := w.Install(t.Context(), filepath.Join("..", "..", "deploy", "clustersigner", "rbac.yaml")); err != nil {
@@ -142,7 +142,7 @@ func (w *world) requests(t *testing.T) int {
 	return len(list.Items)
 }
 
-// whoIs returns whom the API server takes the owner of a certificate for.
+// whoIs returns the user that a certificate authenticates at the API server.
 func (w *world) whoIs(ctx context.Context, pair *certs.KeyPair) (authenticationv1.UserInfo, error) {
 	config := rest.AnonymousClientConfig(w.AdminConfig())
 	config.CertData, config.KeyData = pair.CertPEM, pair.KeyPEM
@@ -158,7 +158,7 @@ func (w *world) whoIs(ctx context.Context, pair *certs.KeyPair) (authenticationv
 	return review.Status.UserInfo, nil
 }
 
-// TestTheClustersOwnSigner gets certificates from the kube-controller-manager, with the rights of the overlay.
+// TestTheClustersOwnSigner gets certificates from the kube-controller-manager, with the permissions of the overlay.
 func TestTheClustersOwnSigner(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, true)
@@ -191,7 +191,7 @@ func TestTheClustersOwnSigner(t *testing.T) {
 		t.Errorf("clients reach the API server at %s with %s", state.Server, state.CABundle)
 	}
 	if n := changes.Load(); n < 3 {
-		t.Errorf("told %d changes, want one for each of three", n)
+		t.Errorf("%d calls of Changed, want one for each of three", n)
 	}
 	if other := w.start(t, signer.ClusterOptions{Server: "https://public.example.com"}); other != nil {
 		if got := waitForState(t, other, "").Server; got != "https://public.example.com" {
@@ -292,7 +292,7 @@ func manyLogins(t *testing.T, w *world, c *signer.Cluster) { //nolint:thelper //
 				return
 			}
 			if who, err := w.whoIs(ctx, pair); err != nil || who.Username != name {
-				t.Errorf("the API server takes the owner of the certificate of %s for %q, %v", name, who.Username, err)
+				t.Errorf("the certificate of %s authenticates %q at the API server, %v", name, who.Username, err)
 			}
 		})
 	}
@@ -344,17 +344,17 @@ func TestNoSignerAnswers(t *testing.T) {
 	w := startWorld(t, false)
 	w.grant(t)
 	c := w.start(t, signer.ClusterOptions{Timeout: 2 * time.Second, FirstRetry: 100 * time.Millisecond})
-	waitForState(t, c, "waiting for signer kubernetes.io/kube-apiserver-client: no answer within 2s")
+	waitForState(t, c, "waiting for signer kubernetes.io/kube-apiserver-client: no response within 2s")
 	began := time.Now()
 	if _, err := c.IssueClientCertificate(t.Context(), certs.ClientIdentity{Username: "ann"}, time.Minute); err == nil {
 		t.Error("got a certificate from nowhere")
 	}
 	if waited := time.Since(began); waited > time.Second {
-		t.Errorf("a login waited for %s for a signer that is known not to answer", waited)
+		t.Errorf("a login waited for %s for a signer that is known not to respond", waited)
 	}
 
-	// Another program answers: it denies what is approved already, as a policy engine may.
-	denied := w.answer(t, func(request *certificatesv1.CertificateSigningRequest) {
+	// Another program responds: it denies what is approved already, as a policy engine may.
+	denied := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
 		request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "Policy", Message: "not here",
 		})
@@ -367,22 +367,22 @@ func TestNoSignerAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forYears := w.answer(t, func(request *certificatesv1.CertificateSigningRequest) {
+	forYears := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
 		request.Status.Certificate = signAs(t, ca, request, 300*24*time.Hour)
 	})
 	waitForState(t, c, "the signer ignores expirationSeconds")
 	forYears()
 
 	// A signer that the API server does not trust.
-	foreign := w.answer(t, func(request *certificatesv1.CertificateSigningRequest) {
+	foreign := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
 		request.Status.Certificate = signAs(t, ca, request, 10*time.Minute)
 	})
 	waitForState(t, c, "trying a certificate of the cluster's signer at the API server")
 	foreign()
 }
 
-// TestASignerIsLookedAtWhenAsked shows that somebody who knows better need not wait for the next test.
-func TestASignerIsLookedAtWhenAsked(t *testing.T) {
+// TestRetest shows that a caller need not wait for the next test.
+func TestRetest(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, false)
 	w.grant(t)
@@ -392,21 +392,21 @@ func TestASignerIsLookedAtWhenAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go signer.FollowClusterInfo(t.Context(), agent.CoreV1(), c.Look)
+	go signer.FollowClusterInfo(t.Context(), agent.CoreV1(), c.Retest)
 	client := w.ClientCA()
-	stop := w.answer(t, func(request *certificatesv1.CertificateSigningRequest) {
+	stop := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
 		request.Status.Certificate = signAs(t, client, request, 10*time.Minute)
 	})
 	waitForState(t, c, "")
 	w.publish(t, "https://moved.example.com:6443")
 	testkit.Eventually(t, 20*time.Second, func() error {
 		if got := c.State().Server; got != "https://moved.example.com:6443" {
-			return fmt.Errorf("clients are told %q", got)
+			return fmt.Errorf("clients get %q", got)
 		}
 		return nil
 	})
 	stop()
-	c.Look()
+	c.Retest()
 	testkit.Eventually(t, 20*time.Second, func() error {
 		if c.State().Err == nil {
 			return errors.New("the signer counts as good")
@@ -422,7 +422,7 @@ func TestASignerThatGoesAway(t *testing.T) {
 	w.grant(t)
 	c := w.start(t, signer.ClusterOptions{Timeout: 2 * time.Second, FirstRetry: 100 * time.Millisecond})
 	client := w.ClientCA() // by which the API server knows its users
-	stop := w.answer(t, func(request *certificatesv1.CertificateSigningRequest) {
+	stop := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
 		request.Status.Certificate = signAs(t, client, request, 10*time.Minute)
 	})
 	waitForState(t, c, "")
@@ -439,7 +439,7 @@ func TestASignerThatGoesAway(t *testing.T) {
 	if _, err := c.IssueClientCertificate(t.Context(), ann, time.Minute); !errors.Is(err, c.State().Err) || err == nil {
 		t.Errorf("got %v, while the state says %v", err, c.State().Err)
 	}
-	stop = w.answer(t, func(request *certificatesv1.CertificateSigningRequest) {
+	stop = w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
 		request.Status.Certificate = signAs(t, client, request, 10*time.Minute)
 	})
 	defer stop()

@@ -10,7 +10,7 @@ func TestKeysAreGivenAwayOnce(t *testing.T) {
 	t.Parallel()
 	keys := &keyStock{}
 	keys.refill()
-	seen := sync.Map{}
+	known := sync.Map{}
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
@@ -20,7 +20,7 @@ func TestKeysAreGivenAwayOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if _, twice := seen.LoadOrStore(key, true); twice {
+				if _, twice := known.LoadOrStore(key, true); twice {
 					t.Error("a key was given away twice")
 				}
 			}

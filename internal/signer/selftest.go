@@ -21,7 +21,7 @@ import (
 // user may do.
 const selfTestUser = "concierge.pinniped.dev:self-test"
 
-// selfTest gets a certificate as a login would, and asks the API server who presents it.
+// selfTest gets a certificate as a login would, and asks the API server for its user.
 func (c *Cluster) selfTest(ctx context.Context) error {
 	pair, err := c.issue(ctx, certs.ClientIdentity{Username: selfTestUser}, minClusterLife)
 	if err != nil {
@@ -69,11 +69,11 @@ func (c *Cluster) tryCertificate(ctx context.Context, pair *certs.KeyPair) error
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), fmt.Sprintf("%q", selfTestUser)):
 		return nil // who it is, the API server knows
 	case apierrors.IsNotFound(err):
-		return nil // before Kubernetes 1.28 it does not tell
+		return nil // before Kubernetes 1.28 there is no such API
 	case err != nil:
 		return err
 	case review.Status.UserInfo.Username != selfTestUser:
-		return fmt.Errorf("the API server takes its owner for %q", review.Status.UserInfo.Username)
+		return fmt.Errorf("the API server authenticates it as %q", review.Status.UserInfo.Username)
 	}
 	return nil
 }

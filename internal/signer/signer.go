@@ -25,7 +25,7 @@ var ErrNotLoaded = errors.New("the client certificate signer is not loaded")
 
 // Signer issues client certificates. The zero value has no CA yet; it is safe for concurrent use.
 type Signer struct {
-	// Clock tells when a certificate becomes valid; nil means the real clock.
+	// Clock says when a certificate becomes valid; nil means the real clock.
 	Clock clock.PassiveClock
 
 	current atomic.Pointer[Generation]

@@ -243,7 +243,7 @@ func TestLoginsByTheClustersOwnSigner(t *testing.T) {
 		t.Errorf("without a signer, at the API server: %d %s%s", got.code, got.out, got.errOut)
 	}
 	strategies = w.waitForStrategies(t, configv1alpha1.ReasonCouldNotFetchKey, configv1alpha1.ReasonListening)
-	if !strings.Contains(strategies[0].Message, "no answer within 10s") || strategies[0].Frontend != nil {
+	if !strings.Contains(strategies[0].Message, "no response within 10s") || strategies[0].Frontend != nil {
 		t.Errorf("the status says %+v", strategies[0])
 	}
 	fallback := newKubeconfig()

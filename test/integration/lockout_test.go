@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
