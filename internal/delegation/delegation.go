@@ -145,18 +145,18 @@ func parseEntry(item any) (Entry, error) {
 	return entry, nil
 }
 
-// Decision is the answer of Decide.
+// Decision is the result of Decide.
 type Decision struct {
 	Permitted bool
 	// By is the first delegation that permits it.
 	By types.NamespacedName
-	// NearMisses are the delegations that do not permit it and look as if they were meant to.
+	// NearMisses are the delegations that do not permit it and seem intended to.
 	NearMisses []NearMiss
 }
 
 // Decide says whether the delegations permit the use of secret from the namespace target. One that permits it is
-// enough. It lies in the Secret's namespace, is not being deleted, names exactly that Secret, and lists the target
-// or nothing but "*". It knows nothing about Secrets, so that its answer is the same whether or not there is one.
+// enough. It lies in the Secret's namespace, is not being deleted, names exactly that Secret, and lists the target or
+// nothing but "*". It knows nothing about Secrets, so that its result does not depend on whether there is one.
 func Decide(secret types.NamespacedName, target string, all []Delegation) Decision {
 	var decision Decision
 	for _, d := range all {
@@ -175,7 +175,7 @@ func (d Delegation) permits(entry Entry, secret types.NamespacedName, target str
 		entry.SecretName == secret.Name && entry.reaches(target)
 }
 
-// reaches says whether the entry is for a namespace. "*" beside names means nothing: somebody who lists namespaces
+// reaches says whether the entry is for a namespace. "*" next to names means nothing: somebody who lists namespaces
 // wants these.
 func (e Entry) reaches(target string) bool {
 	if target == "" || target == everyone {

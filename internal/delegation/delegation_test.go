@@ -69,14 +69,14 @@ func TestDecide(t *testing.T) {
 			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`)}, want: true,
 		},
 		{
-			name: "permits a namespace that is listed beside an asterisk",
+			name: "permits a namespace that is listed next to an asterisk",
 			objects: []string{
 				in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", pinniped-concierge]}]}`),
 			},
 			want: true,
 		},
 		{
-			name: "looks at every entry",
+			name: "checks every entry",
 			objects: []string{
 				in(
 					"shared",
@@ -85,7 +85,7 @@ func TestDecide(t *testing.T) {
 			},
 			want: true, miss: MissNamespace,
 		},
-		{name: "looks at every delegation", objects: []string{
+		{name: "checks every delegation", objects: []string{
 			in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: [x]}]}`),
 			in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*"]}]}`),
 		}, want: true, miss: MissNamespace},
@@ -99,7 +99,7 @@ func TestDecide(t *testing.T) {
 		}, want: true, miss: MissMalformed},
 
 		{
-			name:    "does not take an asterisk beside others for all",
+			name:    "does not take an asterisk next to others for all",
 			objects: []string{in("shared", `{delegations: [{secretName: wildcard, targetNamespaces: ["*", other]}]}`)},
 			miss:    MissAsteriskMixed,
 		},
@@ -298,7 +298,7 @@ func TestSecretName(t *testing.T) {
 // TestRefusal shows that the text names what to do, and depends on nothing but the names.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
-	seen := map[string]bool{}
+	known := map[string]bool{}
 	for outcome, hint := range map[Outcome]string{
 		NotDelegated: "pinniped explain shared/wildcard", NoDelegations: "pinniped explain shared/wildcard",
 		NotReadable: "pinniped ip-tls delegate shared/wildcard --to pinniped-concierge", NotVisible: "deploy/concierge",
@@ -307,10 +307,10 @@ func TestRefusal(t *testing.T) {
 		if got.Code != certs.SecretNotPermitted || !got.Refuses() || got.Pending || !strings.Contains(got.Hint, hint) {
 			t.Errorf("%s: %+v", outcome, got)
 		}
-		if seen[got.Message] {
+		if known[got.Message] {
 			t.Errorf("%s: %q is said for two outcomes", outcome, got.Message)
 		}
-		seen[got.Message] = true
+		known[got.Message] = true
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NearMissKind names a way in which a delegation can miss what it seems to be meant for.
+// NearMissKind is a kind of mistake in a delegation.
 type NearMissKind string
 
 // The kinds.
@@ -81,7 +81,7 @@ func missedTarget(targets []string, target string) (NearMissKind, string) {
 		return MissNamespaceCase, fmt.Sprintf("targetNamespaces has %q, not exactly %q", targets[i], target)
 	case slices.Contains(targets, everyone):
 		return MissAsteriskMixed, fmt.Sprintf(
-			`targetNamespaces has "*" beside other entries, where it means nothing: leave only "*", or add %q`,
+			`targetNamespaces has "*" next to other entries, where it means nothing: leave only "*", or add %q`,
 			target,
 		)
 	case len(targets) == 0:
@@ -97,7 +97,7 @@ func missedTarget(targets []string, target string) (NearMissKind, string) {
 	return MissNamespace, fmt.Sprintf("targetNamespaces does not have %q: add it", target)
 }
 
-// misspelt says whether the written name looks like a misspelling of the Secret's name.
+// misspelt says whether the written name is similar to the Secret's name.
 func misspelt(written string, secret types.NamespacedName) bool {
 	written = strings.TrimSpace(written)
 	return strings.EqualFold(written, secret.Name) || strings.EqualFold(written, secret.String()) || written == everyone

@@ -34,9 +34,8 @@ func (g Grant) Name() string {
 // Labels are on every object of a grant.
 func Labels() map[string]string { return map[string]string{"app.kubernetes.io/managed-by": "pinniped"} }
 
-// Objects returns everything that the owner of the Secret has to make, in the order in which to make it: a Role
-// that permits to read this one Secret, its RoleBinding to the agent, and last the delegation, with which the agent
-// begins to use it.
+// Objects returns everything that the owner of the Secret has to create, in this order: a Role that permits to read
+// this one Secret, its RoleBinding to the agent, and last the delegation, with which the agent begins to use it.
 func (g Grant) Objects() []map[string]any {
 	metadata := func() map[string]any {
 		labels := map[string]any{}

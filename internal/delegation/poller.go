@@ -16,24 +16,24 @@ import (
 const (
 	period         = time.Second            // between two questions
 	requestTimeout = 2 * time.Second        // of one request; one question takes up to seven requests
-	doubtPeriod    = 250 * time.Millisecond // while an answer is not confirmed
+	doubtPeriod    = 250 * time.Millisecond // while a refusal is not confirmed
 	doubtLimit     = 1500 * time.Millisecond
 	// grace is how long the certificate stays in service after that, so that the generated one can take its place. Other
 	// replicas may notice later, and only the leading one makes a generated certificate.
 	grace = 1500 * time.Millisecond
 )
 
-// doubtLimitOnceReady takes the place of doubtLimit when the API server used to answer the agent's question whether
+// doubtLimitOnceReady takes the place of doubtLimit when the API server used to respond to the agent's question whether
 // it is ready, and now refuses it. Probably the API server has just started and not loaded RBAC yet, which may take
 // seconds. That two permissions were withdrawn at the same time is less likely.
 const doubtLimitOnceReady = 30 * time.Second
 
-// firstTimeout bounds how long the first Get waits for an answer. Later ones are answered from memory.
+// firstTimeout bounds how long the first Get waits for a response. Later calls return the known outcome.
 const firstTimeout = 10 * time.Second
 
 // PollerOptions are what a Poller needs.
 type PollerOptions struct {
-	// Client reaches the API server as the agent. It should have no rate limit: a late answer is a late withdrawal.
+	// Client reaches the API server as the agent. It should have no rate limit: a late response is a late withdrawal.
 	Client rest.Interface
 	// Namespace is the agent's.
 	Namespace string
@@ -44,15 +44,15 @@ type PollerOptions struct {
 	Clock  clock.Clock
 }
 
-// Poller tells the agent whether it may use Secrets of other namespaces. It follows a Secret from the first Get
+// Poller finds out whether the agent may use Secrets of other namespaces. It polls for a Secret from the first Get
 // until Forget, and is safe for concurrent use.
 //
 // Every second it asks the API server which delegations there are, and whether RBAC lets the agent read that one
 // Secret. A watch would not do: it goes on after the RoleBinding that permitted it is gone, and the kind itself may
 // be added and removed. The Poller never reads the Secret.
 //
-// Without an answer nothing changes: an API server that is away withdraws no permission. An API server that has
-// just started may give wrong answers; see confirmed.
+// Without a response nothing changes: an API server that is away withdraws no permission. An API server that has just
+// started may respond wrongly; see confirmed.
 type Poller struct {
 	ctx     context.Context //nolint:containedctx // of the questions, which go on after the call that started them
 	options PollerOptions
@@ -66,8 +66,8 @@ func NewPoller(ctx context.Context, options PollerOptions) *Poller {
 	return &Poller{ctx: ctx, options: options, secrets: map[types.NamespacedName]*polled{}}
 }
 
-// Get says whether the agent may use the Secret. The first Get waits up to ten seconds for an answer, and returns
-// an error when there is none. Once known, an answer stays until the API server gives another one.
+// Get says whether the agent may use the Secret. The first Get waits up to ten seconds for a response, and returns an
+// error when there is none. A known outcome stays until the API server reports another one.
 func (p *Poller) Get(ctx context.Context, secret types.NamespacedName) (Outcome, error) {
 	e := p.follow(secret)
 	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
@@ -79,7 +79,7 @@ func (p *Poller) Get(ctx context.Context, secret types.NamespacedName) (Outcome,
 	case <-ctx.Done():
 		_, err := e.state()
 		if err == nil {
-			err = fmt.Errorf("no answer from the API server: %w", context.Cause(ctx))
+			err = fmt.Errorf("no response from the API server: %w", context.Cause(ctx))
 		}
 		return "", fmt.Errorf("finding out whether Secret %q may be used: %w", secret, err)
 	}
@@ -119,12 +119,12 @@ type polled struct {
 
 	// Of run alone.
 	readiness   readiness
-	doubtSince  time.Time // when a refusal was first seen that is not confirmed yet; zero for none
+	doubtSince  time.Time // when an unconfirmed refusal was first observed; zero for none
 	deniedSince time.Time // when a refusal took effect; zero while there is none
 
 	mu      sync.Mutex
 	outcome Outcome // "" until known
-	failure error   // why the latest question has no answer
+	failure error   // why the latest request failed
 }
 
 func (e *polled) state() (Outcome, error) {
@@ -146,7 +146,7 @@ func (e *polled) run(ctx context.Context) {
 
 // ask asks once, and says how long to wait until the next time.
 func (e *polled) ask(ctx context.Context) time.Duration {
-	answer, err := e.question(ctx)
+	verdict, err := e.query(ctx)
 	if ctx.Err() != nil {
 		return period
 	}
@@ -156,11 +156,11 @@ func (e *polled) ask(ctx context.Context) time.Duration {
 	case err != nil:
 		e.doubtSince = time.Time{}
 		e.fail(err)
-	case answer.certain || answer.outcome == before || e.confirmed(ctx, answer):
+	case verdict.certain || verdict.outcome == before || e.confirmed(ctx, verdict):
 		e.doubtSince = time.Time{}
-		e.become(before, answer.outcome)
-		if answer.outcome == Permitted && e.readiness == unasked {
-			_ = e.ready(ctx) // an error is for confirmed to look at, when it matters
+		e.become(before, verdict.outcome)
+		if verdict.outcome == Permitted && e.readiness == unasked {
+			_ = e.ready(ctx) // confirmed handles an error, when it matters
 		}
 	default:
 		doubted = true

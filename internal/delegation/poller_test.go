@@ -22,13 +22,13 @@ const (
 	undelegated = `{"items":[]}`
 )
 
-// server is what an API server answers: a status, or 0 for no answer at all.
+// server has the statuses that an API server returns, 0 for no response.
 type server struct {
 	list, review, ready int
 	delegations         string
 	allowed             map[string]bool
 	asked               []string
-	then                func(path string) // after an answer
+	then                func(path string) // after a response
 }
 
 func (s *server) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -106,7 +106,7 @@ func good() *server {
 func TestAnAPIServerWithoutRBAC(t *testing.T) {
 	t.Parallel()
 	a := newAsked(t, good())
-	a.server.ready = 0 // not answered at first
+	a.server.ready = 0 // no response at first
 	a.until(t, Permitted, time.Second)
 	a.server.ready = 200
 	a.clock.Step(a.ask(t.Context()))
@@ -119,8 +119,8 @@ func TestAnAPIServerWithoutRBAC(t *testing.T) {
 	}
 }
 
-// TestWhereNobodyMayAskForReadiness shows that a withdrawal is believed within its time there, too.
-func TestWhereNobodyMayAskForReadiness(t *testing.T) {
+// TestWithoutPermissionForReadiness shows that a withdrawal is believed within its time there, too.
+func TestWithoutPermissionForReadiness(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name   string
@@ -205,15 +205,15 @@ func TestAsk(t *testing.T) {
 		{"believes that RBAC has changed", func(s *server) { s.allowed = nil }, NotReadable, 0},
 		{"wants to list", func(s *server) { s.allowed["list"] = false }, NotReadable, 0},
 		{"wants to watch", func(s *server) { s.allowed["watch"] = false }, NotReadable, 0},
-		{"believes that it may not look any more", func(s *server) { s.list = 403 }, NotVisible, 0},
+		{"believes that it may not list any more", func(s *server) { s.list = 403 }, NotVisible, 0},
 		{"believes that it may not ask what it may do", func(s *server) { s.review = 403 }, NotVisible, 0},
 		{
-			"believes a long refusal where nobody may ask for readiness any more",
+			"believes a long refusal when the agent may not ask for readiness any more",
 			func(s *server) { s.list, s.ready = 403, 403 }, NotVisible, 31 * time.Second,
 		},
 
-		{"keeps it while nobody answers", func(s *server) { s.list, s.review, s.ready = 0, 0, 0 }, Permitted, long},
-		{"keeps it while answers are errors", func(s *server) { s.list, s.review, s.ready = 500, 503, 500 }, Permitted, long},
+		{"keeps it while no request has a response", func(s *server) { s.list, s.review, s.ready = 0, 0, 0 }, Permitted, long},
+		{"keeps it while responses are errors", func(s *server) { s.list, s.review, s.ready = 500, 503, 500 }, Permitted, long},
 		{
 			"keeps it while the API server forbids everything and is not ready", func(s *server) { s.list, s.ready = 403, 500 },
 			Permitted, long,
@@ -224,12 +224,12 @@ func TestAsk(t *testing.T) {
 		},
 		{"keeps it while RBAC is not loaded", func(s *server) { s.allowed, s.ready = nil, 503 }, Permitted, long},
 		{
-			"keeps it while nobody may ask and the API server is not ready", func(s *server) { s.review, s.ready = 403, 500 },
+			"keeps it while the agent may not ask and the API server is not ready", func(s *server) { s.review, s.ready = 403, 500 },
 			Permitted, long,
 		},
 		{"keeps it while there is no review", func(s *server) { s.review = 500 }, Permitted, long},
 		{"keeps it when its credential is refused", func(s *server) { s.list = 401 }, Permitted, long},
-		{"keeps it when the answer makes no sense", func(s *server) { s.delegations = "<html>" }, Permitted, long},
+		{"keeps it when the response makes no sense", func(s *server) { s.delegations = "<html>" }, Permitted, long},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -257,8 +257,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestFirstAnswer shows what is known of an API server that has just started, and what it is not asked.
-func TestFirstAnswer(t *testing.T) {
+// TestFirstResponse shows what is known of an API server that has just started, and what it is not asked.
+func TestFirstResponse(t *testing.T) {
 	t.Parallel()
 	starting := newAsked(t, &server{list: 403, ready: 500})
 	starting.until(t, "something", 30*time.Second)

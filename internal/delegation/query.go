@@ -11,65 +11,65 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// answer is what the API server said.
-type answer struct {
+// verdict is what the API server decided.
+type verdict struct {
 	outcome Outcome
 	// certain is false for a refusal that an API server which has just started may give by mistake.
 	certain bool
 }
 
-// question asks whether the Secret may be used: first for delegations, and only with one for what RBAC permits.
-func (e *polled) question(ctx context.Context) (answer, error) {
+// query asks whether the Secret may be used: first for delegations, and only with one for what RBAC permits.
+func (e *polled) query(ctx context.Context) (verdict, error) {
 	list, err := e.get(ctx, Path(e.secret.Namespace))
 	switch {
 	case apierrors.IsNotFound(err):
-		return answer{outcome: NoDelegations}, nil
+		return verdict{outcome: NoDelegations}, nil
 	case apierrors.IsForbidden(err):
-		return answer{outcome: NotVisible}, nil
+		return verdict{outcome: NotVisible}, nil
 	case err != nil:
-		return answer{}, fmt.Errorf("listing %ss in namespace %q: %w", Kind, e.secret.Namespace, err)
+		return verdict{}, fmt.Errorf("listing %ss in namespace %q: %w", Kind, e.secret.Namespace, err)
 	}
 	all, err := ParseList(list)
 	if err != nil {
-		return answer{}, err
+		return verdict{}, err
 	}
 	if !Decide(e.secret, e.options.Namespace, all).Permitted {
-		return answer{outcome: NotDelegated, certain: true}, nil
+		return verdict{outcome: NotDelegated, certain: true}, nil
 	}
 	// What the agent does with the Secret is to list and watch it by its name.
 	for _, verb := range []string{"list", "watch"} {
 		allowed, err := e.allowed(ctx, verb)
 		if apierrors.IsForbidden(err) {
-			return answer{outcome: NotVisible}, nil
+			return verdict{outcome: NotVisible}, nil
 		}
 		if err != nil {
-			return answer{}, err
+			return verdict{}, err
 		}
 		if !allowed {
-			return answer{outcome: NotReadable}, nil
+			return verdict{outcome: NotReadable}, nil
 		}
 	}
-	return answer{outcome: Permitted, certain: true}, nil
+	return verdict{outcome: Permitted, certain: true}, nil
 }
 
-// confirmed says whether to believe a refusal that is not certain. An API server that starts already answers before
-// it knows the cluster's RBAC and CustomResourceDefinitions. Then it refuses what it will permit a moment later. So
-// the refusal is believed when the API server says that it is ready, and refuses again.
+// confirmed says whether to believe a refusal that is not certain. An API server that starts responds before it knows
+// the cluster's RBAC and CustomResourceDefinitions. Then it refuses what it will permit a moment later. So the refusal
+// is believed when the API server says that it is ready, and refuses again.
 //
-// Where the agent may not ask for readiness, a refusal is believed when it lasts. It must last longer where the
-// agent was answered before: an API server without RBAC refuses that question as well.
-func (e *polled) confirmed(ctx context.Context, refusal answer) bool {
+// Where the agent may not ask for readiness, a refusal is believed when it lasts. It must last longer where the API
+// server has responded before: an API server without RBAC refuses that question as well.
+func (e *polled) confirmed(ctx context.Context, refusal verdict) bool {
 	if e.doubtSince.IsZero() {
 		e.doubtSince = e.options.Clock.Now()
 	}
 	err := e.ready(ctx)
 	switch {
 	case err == nil:
-		again, err := e.question(ctx)
+		again, err := e.query(ctx)
 		return err == nil && again == refusal
 	case notForUs(err):
 		limit := doubtLimit
-		if e.readiness == answered {
+		if e.readiness == responded {
 			limit = doubtLimitOnceReady
 		}
 		return e.options.Clock.Since(e.doubtSince) >= limit
@@ -82,8 +82,8 @@ func (e *polled) confirmed(ctx context.Context, refusal answer) bool {
 type readiness int
 
 const (
-	unasked readiness = iota // or there was no answer
-	answered
+	unasked readiness = iota // or there was no response
+	responded
 	refused // always so far
 )
 
@@ -96,7 +96,7 @@ func (e *polled) ready(ctx context.Context) error {
 	_, err := e.get(ctx, "/readyz")
 	switch {
 	case err == nil:
-		e.readiness = answered
+		e.readiness = responded
 	case e.readiness == unasked && notForUs(err):
 		e.readiness = refused
 	}
@@ -109,7 +109,7 @@ func (e *polled) get(ctx context.Context, path string) ([]byte, error) {
 	return e.options.Client.Get().AbsPath(path).SetHeader("Accept", "application/json, */*").MaxRetries(0).Do(ctx).Raw()
 }
 
-// allowed asks whether RBAC, or whatever authorizes in this cluster, lets the agent do this with the Secret.
+// allowed asks whether RBAC, or another authorizer of this cluster, lets the agent do this with the Secret.
 func (e *polled) allowed(ctx context.Context, verb string) (bool, error) {
 	review := authorizationv1.SelfSubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
