@@ -208,7 +208,7 @@ func (a *agent) run(ctx context.Context) error {
 			FlowControl:        flowcontrol.New(flowcontrol.LimitsFor(a.memory, a.processors)),
 			Metrics:            proxyMetrics,
 			Audit:              a.audit,
-			BearerTokens:       a.bearer.Beside,
+			BearerTokens:       a.bearer.With,
 			TrustBundle:        a.trustBundle(),
 			Used:               a.used,
 		},

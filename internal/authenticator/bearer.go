@@ -49,19 +49,19 @@ const (
 // JWTAuthenticator of these; what that refuses is refused. Any other goes to the cluster, and when the cluster says
 // no, to the webhooks, in the order of the configuration. JSON web tokens, and what begins like one, go to no webhook,
 // unless the configuration lets a webhook have those of issuers that no JWTAuthenticator has. While an authenticator
-// that may know a token is missing or not ready, there is no response about it.
+// that may know a token is missing or not ready, there is no verdict.
 type Bearer struct {
 	cache   *Cache
 	clock   clock.PassiveClock
 	salt    [sha256.Size]byte
 	spec    atomic.Pointer[configv1alpha1.BearerTokensSpec]
-	good    *utilcache.LRUExpireCache // apart from bad, so that strangers cannot push out what users have
+	good    *utilcache.LRUExpireCache // apart from bad, so that unauthenticated clients cannot evict the entries of users
 	bad     *utilcache.LRUExpireCache
 	flights singleflight.Group
 	asked   chan struct{} // one for each token that webhooks are asked about now
 }
 
-// verdict is what an authenticator said about a token. It is remembered for as long as that authenticator is in use.
+// verdict is the result of an authenticator for a token. It is cached while that authenticator is in use.
 type verdict struct {
 	by       bearerAuthenticator
 	response *authenticator.Response // nil: refused
@@ -88,8 +88,8 @@ func NewBearer(cache *Cache, clk clock.Clock) *Bearer {
 // Use makes these authenticators the ones whose tokens are accepted.
 func (b *Bearer) Use(spec configv1alpha1.BearerTokensSpec) { b.spec.Store(spec.DeepCopy()) }
 
-// Beside returns an authenticator of bearer tokens that asks the authenticators in use as well as cluster.
-func (b *Bearer) Beside(cluster authenticator.Token) authenticator.Token {
+// With returns an authenticator of bearer tokens that asks the authenticators in use as well as cluster.
+func (b *Bearer) With(cluster authenticator.Token) authenticator.Token {
 	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		spec := b.spec.Load()
 		if spec == nil || len(spec.Authenticators) == 0 || strings.TrimSpace(token) == "" {
@@ -99,12 +99,12 @@ func (b *Bearer) Beside(cluster authenticator.Token) authenticator.Token {
 		waits := b.waits(spec, form)
 		if form.readable {
 			if verdict, mine := b.byIssuer(ctx, spec, token, form.said); mine {
-				return verdict.answer(ctx)
+				return verdict.result(ctx)
 			}
 		}
 		key := b.key(token)
 		if known, ok := b.recall(b.good, key, b.shownTo(spec, form)); ok {
-			return known.answer(ctx)
+			return known.result(ctx)
 		}
 		response, ok, err := cluster.AuthenticateToken(ctx, token)
 		if ok || isUnavailable(err) || form.isKubernetes() {
@@ -113,11 +113,11 @@ func (b *Bearer) Beside(cluster authenticator.Token) authenticator.Token {
 		verdict := b.byWebhook(ctx, b.shownTo(spec, form), token, key)
 		switch {
 		case verdict != nil && verdict.response != nil:
-			return verdict.answer(ctx)
-		case waits || b.waits(spec, form): // looked at twice, as it may have gone or come while the cluster was asked
+			return verdict.result(ctx)
+		case waits || b.waits(spec, form): // checked again, as it may have changed while the cluster was asked
 			return nil, false, &unavailableError{errors.New("an authenticator that may know the token is missing or not ready")}
 		case verdict != nil:
-			return verdict.answer(ctx)
+			return verdict.result(ctx)
 		}
 		return nil, false, err
 	})
@@ -137,7 +137,7 @@ func (b *Bearer) shownTo(spec *configv1alpha1.BearerTokensSpec, form tokenForm) 
 	return names
 }
 
-// tokenForm is what can be seen of a token without verifying it.
+// tokenForm is what an unverified token shows.
 type tokenForm struct {
 	likeJWT  bool // it begins like a JSON web token, in any of its forms and with anything appended
 	readable bool // it is one, and says said
@@ -173,9 +173,9 @@ func likeJWT(token string) bool {
 
 const base64Letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 
-// answer returns the verdict as the results of AuthenticateToken, and notes in the audit event which authenticator
+// result returns the verdict as the results of AuthenticateToken, and notes in the audit event which authenticator
 // vouches for the user.
-func (v *verdict) answer(ctx context.Context) (*authenticator.Response, bool, error) {
+func (v *verdict) result(ctx context.Context) (*authenticator.Response, bool, error) {
 	if v.response == nil {
 		return nil, false, v.err
 	}
@@ -213,7 +213,7 @@ func (b *Bearer) byIssuer(
 			if !said.Expires.IsZero() {
 				ttl = min(ttl, said.Expires.Sub(b.clock.Now()))
 			}
-			b.remember(key, last, ttl)
+			b.store(key, last, ttl)
 		}
 		if last.response != nil {
 			break
@@ -244,16 +244,16 @@ func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key strin
 			if found.authenticator == nil {
 				continue
 			}
-			answer := b.ask(asking, bearerAuthenticator{KindWebhook, name, found.authenticator}, token)
-			if last == nil || answer.response != nil || !isUnavailable(last.err) {
-				last = answer // that one could not be asked is more than that others say no
+			verdict := b.ask(asking, bearerAuthenticator{KindWebhook, name, found.authenticator}, token)
+			if last == nil || verdict.response != nil || !isUnavailable(last.err) {
+				last = verdict // an authenticator that is unavailable outweighs the refusals of others
 			}
 			if last.response != nil {
 				break
 			}
 		}
 		if last != nil {
-			b.remember(key, last, webhookTTL)
+			b.store(key, last, webhookTTL)
 		}
 		return last, nil
 	})
@@ -312,7 +312,7 @@ func (b *Bearer) waits(spec *configv1alpha1.BearerTokensSpec, form tokenForm) bo
 	})
 }
 
-// recall returns what is remembered, if it was said by an authenticator that is still the one in use.
+// recall returns a cached verdict, if its authenticator is still in use.
 func (b *Bearer) recall(from *utilcache.LRUExpireCache, key string, names []string) (*verdict, bool) {
 	value, ok := from.Get(key)
 	if !ok {
@@ -326,7 +326,7 @@ func (b *Bearer) recall(from *utilcache.LRUExpireCache, key string, names []stri
 	return known, true
 }
 
-func (b *Bearer) remember(key string, v *verdict, ttl time.Duration) {
+func (b *Bearer) store(key string, v *verdict, ttl time.Duration) {
 	switch {
 	case isUnavailable(v.err): // which says nothing of the token
 	case v.response == nil:
@@ -342,14 +342,14 @@ func (b *Bearer) key(token string) string {
 	return string(sum[:])
 }
 
-// unavailableError says that there is no answer, which is neither a yes nor a no.
+// unavailableError says that there is no verdict, neither a yes nor a no.
 type unavailableError struct{ cause error }
 
 func (e *unavailableError) Error() string { return e.cause.Error() }
 
 func (e *unavailableError) Unwrap() error { return e.cause }
 
-// Unavailable tells the proxy to answer 503 and not 401, which a client takes as the end of its credential.
+// Unavailable has the proxy respond with 503 and not 401, which a client takes as the end of its credential.
 func (e *unavailableError) Unavailable() bool { return true }
 
 func isUnavailable(err error) bool {

@@ -21,7 +21,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// asked answers by a table, and remembers what it was asked.
+// asked returns verdicts of a table, and records the tokens.
 type asked struct {
 	mu     sync.Mutex
 	tokens []string
@@ -52,7 +52,7 @@ func (a *asked) taken() []string {
 	return tokens
 }
 
-// away is an error of what gave no answer.
+// away is the error of an authenticator that does not respond.
 type away struct{ error }
 
 func (away) Unavailable() bool { return true }
@@ -118,7 +118,7 @@ func (g *gate) ask(t *testing.T, token string) (user.Info, error) {
 		info, ok, err := g.cluster.AuthenticateToken(ctx, token)
 		return &authenticator.Response{User: info}, ok, err
 	})
-	response, ok, err := g.Beside(cluster).AuthenticateToken(t.Context(), token)
+	response, ok, err := g.With(cluster).AuthenticateToken(t.Context(), token)
 	if ok != (err == nil && response != nil && response.User != nil) && ok {
 		t.Errorf("ok %v, error %v", ok, err)
 	}
@@ -132,7 +132,7 @@ func TestBearerOrder(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
 	sign := func(claims map[string]any) string { return g.idp.Token(t, g.idp.Claims(audience, claims)) }
-	stranger := issuer.New(t)
+	other := issuer.New(t)
 	const no = ""
 	hook, ci := VouchedByKey+"=WebhookAuthenticator/hook", VouchedByKey+"=JWTAuthenticator/ci"
 	for _, test := range []struct {
@@ -144,26 +144,26 @@ func TestBearerOrder(t *testing.T) {
 		{"the second webhook's", "second-token", "bob", VouchedByKey + "=WebhookAuthenticator/second", true, true},
 		{"nobody's", "nonsense", no, "", true, true},
 		{"one of a webhook that is not named", "x", no, "", true, true},
-		{"an issuer's, which nobody else sees", sign(nil), "ann", ci, false, false},
-		{"an issuer's that is expired, which nobody else sees", sign(map[string]any{"exp": 1}), no, "", false, false},
+		{"an issuer's, which no other authenticator gets", sign(nil), "ann", ci, false, false},
+		{"an issuer's that is expired, which no other authenticator gets", sign(map[string]any{"exp": 1}), no, "", false, false},
 		{
 			"one for the issuer's other audience, which is for the cluster to know", sign(map[string]any{"aud": "elsewhere"}),
 			no, "", true, false,
 		},
 		{
-			"one for another service, of the issuer with a slash", stranger.Token(t, g.idp.Claims("sts.amazonaws.com",
+			"one for another service, of the issuer with a slash", other.Token(t, g.idp.Claims("sts.amazonaws.com",
 				map[string]any{"iss": g.idp.URL + "/"})), no, "", true, false,
 		},
 		{"a good one with something appended", sign(nil) + ".a", no, "", true, false},
 		{"a good one that is quoted", `"` + sign(nil) + `"`, no, "", false, false},
 		{"a good one without its signature", sign(nil)[:strings.LastIndex(sign(nil), ".")], no, "", true, false},
 		{"a good one as JSON", `{"payload":"` + strings.Split(sign(nil), ".")[1] + `"}`, no, "", true, false},
-		{"of an issuer that is not named", stranger.Token(t, g.idp.Claims("x", map[string]any{"iss": "https://unnamed/"})), no, "", true, false},
-		{"one with the issuer's name on it", stranger.Token(t, g.idp.Claims(audience, nil)), no, "", false, false},
-		{"one of another issuer", stranger.Token(t, stranger.Claims(audience, nil)), no, "", true, false},
+		{"of an issuer that is not named", other.Token(t, g.idp.Claims("x", map[string]any{"iss": "https://unnamed/"})), no, "", true, false},
+		{"one with the issuer's name on it", other.Token(t, g.idp.Claims(audience, nil)), no, "", false, false},
+		{"one of another issuer", other.Token(t, other.Claims(audience, nil)), no, "", true, false},
 		{
 			"a service account's, which no webhook sees",
-			stranger.Token(t, stranger.Claims("vault", map[string]any{"sub": "system:serviceaccount:a:b"})), no, "", true, false,
+			other.Token(t, other.Claims("vault", map[string]any{"sub": "system:serviceaccount:a:b"})), no, "", true, false,
 		},
 		{
 			"one of the masters, by an issuer", sign(map[string]any{"groups": []string{"system:masters"}}), no, "", false, false,
@@ -187,11 +187,11 @@ func TestBearerOrder(t *testing.T) {
 		if got != test.user || by != test.by {
 			t.Errorf("%s: got user %q by %q, %v", test.name, got, by, err)
 		}
-		if seen := len(g.cluster.taken()) > 0; seen != test.cluster {
-			t.Errorf("%s: seen by the cluster: %v", test.name, seen)
+		if asked := len(g.cluster.taken()) > 0; asked != test.cluster {
+			t.Errorf("%s: the cluster was asked: %v", test.name, asked)
 		}
-		if seen := len(g.webhook.taken()) > 0; seen != test.webhooks {
-			t.Errorf("%s: seen by webhooks: %v", test.name, seen)
+		if asked := len(g.webhook.taken()) > 0; asked != test.webhooks {
+			t.Errorf("%s: webhooks were asked: %v", test.name, asked)
 		}
 		if err != nil && test.token != "x" && len(test.token) > 3 && strings.Contains(err.Error(), test.token) {
 			t.Errorf("%s: the error has the token: %v", test.name, err)
@@ -202,10 +202,10 @@ func TestBearerOrder(t *testing.T) {
 func TestBearerShowsTokensOfUnknownIssuersToWebhooksThatMaySeeThem(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
-	stranger := issuer.New(t)
-	foreign := stranger.Token(t, stranger.Claims(audience, nil))
+	other := issuer.New(t)
+	foreign := other.Token(t, other.Claims(audience, nil))
 	own := g.idp.Token(t, g.idp.Claims("elsewhere", nil))
-	account := stranger.Token(t, stranger.Claims("vault", map[string]any{"sub": "system:serviceaccount:a:b"}))
+	account := other.Token(t, other.Claims("vault", map[string]any{"sub": "system:serviceaccount:a:b"}))
 	second := accepts(KindWebhook, "second")
 	second.UnknownIssuers = true
 	g.use(accepts(KindJWT, "ci"), accepts(KindWebhook, "hook"), second)
@@ -233,11 +233,11 @@ func TestBearerWaitsForAuthenticatorsThatAreMissing(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
 	own := g.idp.Token(t, g.idp.Claims(audience, nil))
-	stranger := issuer.New(t)
+	other := issuer.New(t)
 	waits := func(token string) {
 		t.Helper()
 		if info, err := g.ask(t, token); info != nil || !isUnavailable(err) {
-			t.Errorf("want no answer, got %v, %v", info, err)
+			t.Errorf("want no verdict, got %v, %v", info, err)
 		}
 	}
 	works := func(token string) {
@@ -261,7 +261,7 @@ func TestBearerWaitsForAuthenticatorsThatAreMissing(t *testing.T) {
 	}
 	g.shelf.Expect(KindJWT, "ci", g.idp.URL) // it is made again, and not checked yet
 	waits(own)
-	if info, err := g.ask(t, stranger.Token(t, stranger.Claims(audience, nil))); info != nil || isUnavailable(err) {
+	if info, err := g.ask(t, other.Token(t, other.Claims(audience, nil))); info != nil || isUnavailable(err) {
 		t.Errorf("a token of another issuer waits: %v, %v", info, err)
 	}
 	g.shelf.Put(KindJWT, "ci", newJWT(t, g.provider, authenticationv1alpha1.JWTAuthenticatorSpec{}))
@@ -290,8 +290,8 @@ func TestBearerTakesNamesOfOneKind(t *testing.T) {
 			t.Errorf("want user %v, got %v, %v", want, info, err)
 		}
 	}
-	if seen := tenant.taken(); len(seen) != 0 {
-		t.Errorf("the webhook of the same name saw %q", seen)
+	if got := tenant.taken(); len(got) != 0 {
+		t.Errorf("the webhook of the same name got %q", got)
 	}
 
 	g.use(accepts(KindWebhook, "hook"))
@@ -334,7 +334,7 @@ func TestBearerIsOffByDefault(t *testing.T) {
 		}
 	}
 	if len(g.cluster.taken()) != 2 || len(g.webhook.taken()) != 0 {
-		t.Error("want the cluster to be asked, and nobody else")
+		t.Error("want the cluster to be asked, and no other authenticator")
 	}
 }
 
@@ -365,7 +365,7 @@ func TestBearerRemembers(t *testing.T) {
 	}
 	g.webhook.taken()
 	if name("webhook-token") != "" || len(g.webhook.taken()) != 0 {
-		t.Error("want the refusal to be remembered")
+		t.Error("want the refusal to be cached")
 	}
 	// A token accepted later is accepted soon.
 	g.webhook.users["webhook-token"] = &user.DefaultInfo{Name: "ann"}
@@ -402,7 +402,7 @@ func TestBearerOfAnIssuerEndsInTime(t *testing.T) {
 	}
 	g.shelf.Suspend(KindJWT, "ci", "no more")
 	if info, err := g.ask(t, token); info != nil || !isUnavailable(err) {
-		t.Errorf("want no answer from an authenticator that is out of use, got %v, %v", info, err)
+		t.Errorf("want no verdict of an authenticator that is out of use, got %v, %v", info, err)
 	}
 	if len(g.webhook.taken()) != 0 {
 		t.Error("a webhook saw the token of an issuer that is not ready")

@@ -125,8 +125,8 @@ func (c *Cache) get(kind, name string) (entry, bool) {
 	return found, exists
 }
 
-// knowsIssuer is true when a JWTAuthenticator has this issuer, whether it can be used or not. Case and slashes at the end
-// do not matter here: an issuer that is written in another way is no stranger.
+// knowsIssuer is true when a JWTAuthenticator has this issuer, whether it can be used or not. Case and slashes at the
+// end do not matter here: an issuer that is written in another way is the same issuer.
 func (c *Cache) knowsIssuer(issuer string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

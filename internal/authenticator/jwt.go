@@ -162,7 +162,7 @@ func (j *JWT) AuthenticateToken(ctx context.Context, token string) (user.Info, b
 	return response.User, true, nil
 }
 
-// refusal says why a token was refused, as far as its owner may know: what stands in the token itself.
+// refusal says why a token was refused, as far as its bearer may know: only what the token itself contains.
 func (j *JWT) refusal(token string, cause error, now time.Time) error {
 	if cause == nil {
 		cause = errors.New("another issuer")

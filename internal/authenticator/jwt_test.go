@@ -213,7 +213,7 @@ func TestJWTRefusesHostileTokens(t *testing.T) {
 	rsaKey := issuer.NewRSA(t, "rsa", jose.RS256)
 	ecKey := idp.Rotate(t)
 	idp.SetKeys(ecKey, rsaKey)
-	stranger := issuer.New(t)
+	other := issuer.New(t)
 	authenticator := newJWT(t, newProvider(t, idp, clock.RealClock{}), authenticationv1alpha1.JWTAuthenticatorSpec{})
 	claims := idp.Claims(audience, nil)
 	publicDER, err := x509.MarshalPKIXPublicKey(rsaKey.Signer.Public())
@@ -267,9 +267,9 @@ func TestJWTRefusesHostileTokens(t *testing.T) {
 			"RS256 with the id of an EC key", issuer.Forge(t, map[string]any{"alg": "RS256", "kid": ecKey.ID}, claims, rs256),
 			ReasonRefused,
 		},
-		{"a key of another issuer", stranger.Token(t, claims), ReasonRefused},
+		{"a key of another issuer", other.Token(t, claims), ReasonRefused},
 		{"a key of another issuer under an id of ours", func() string {
-			key := stranger.Rotate(t)
+			key := other.Rotate(t)
 			key.ID = ecKey.ID
 			return key.Sign(t, claims)
 		}(), ReasonRefused},
@@ -385,7 +385,7 @@ func TestJWTCostsNoNetwork(t *testing.T) {
 		t.Errorf("want the keys to be asked for once, got %d", asked())
 	}
 
-	// Tokens of a stranger cannot make it ask all the time.
+	// Tokens of another issuer cannot make it ask all the time.
 	unknown := issuer.New(t).Token(t, idp.Claims(audience, nil))
 	var group sync.WaitGroup
 	for range 100 {
@@ -567,7 +567,7 @@ func TestProvider(t *testing.T) {
 		},
 		{
 			name:    "refuses keys that are no JSON",
-			prepare: func(i *issuer.Issuer, _ *ProviderOptions) { i.SetKeySet([]byte("<html>")) }, keys: "not the JSON",
+			prepare: func(i *issuer.Issuer, _ *ProviderOptions) { i.SetKeySet([]byte("<html>")) }, keys: "not the expected JSON",
 		},
 		{
 			name: "refuses no keys", prepare: func(i *issuer.Issuer, _ *ProviderOptions) { i.SetKeySet([]byte(`{"keys":[]}`)) },

@@ -34,7 +34,7 @@ type ProviderOptions struct {
 	Issuer string
 	// Roots verify the issuer's certificate; nil means the system's.
 	Roots *x509.CertPool
-	// Proxy tells the HTTP proxy for a request, as http.ProxyFromEnvironment does; nil means none.
+	// Proxy returns the HTTP proxy for a request, as http.ProxyFromEnvironment does; nil means none.
 	Proxy func(*http.Request) (*url.URL, error)
 	// Timeout bounds one request; zero means 30 seconds.
 	Timeout time.Duration
@@ -68,7 +68,7 @@ func NewProvider(options ProviderOptions) *Provider {
 		issuer:    options.Issuer,
 		transport: transport,
 		client: &http.Client{
-			Transport: boundedAnswers{transport},
+			Transport: boundedResponses{transport},
 			Timeout:   timeout,
 			CheckRedirect: func(request *http.Request, via []*http.Request) error {
 				switch {
@@ -87,7 +87,7 @@ func NewProvider(options ProviderOptions) *Provider {
 // Close closes connections that are not in use. The Provider goes on working.
 func (p *Provider) Close() { p.transport.CloseIdleConnections() }
 
-// Discover asks the issuer where its keys are, and returns that. It does not look at the answer any further: see
+// Discover asks the issuer where its keys are, and returns that. It does not check the response any further: see
 // UseKeysURL.
 func (p *Provider) Discover(ctx context.Context) (keysURL string, err error) {
 	var document struct {
@@ -145,7 +145,7 @@ func (p *Provider) Skipped() []keyset.Skipped {
 	return nil
 }
 
-// VerifySignature returns the payload of a token that one of the issuer's keys has signed. It does not look at the
+// VerifySignature returns the payload of a token that one of the issuer's keys has signed. It does not check the
 // payload. A token whose key is not known makes it ask the issuer for new keys; any other costs no network.
 func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	payload, err := p.verify(ctx, token)
@@ -230,20 +230,20 @@ func (p *Provider) get(ctx context.Context, from string, into any) error {
 	body, err := io.ReadAll(response.Body)
 	switch {
 	case err != nil:
-		return fmt.Errorf("reading the answer of %s: %w", request.URL.Redacted(), err)
+		return fmt.Errorf("reading the response of %s: %w", request.URL.Redacted(), err)
 	case response.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s answered with status code %d", request.URL.Redacted(), response.StatusCode)
+		return fmt.Errorf("%s returned status code %d", request.URL.Redacted(), response.StatusCode)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("the answer of %s is not the JSON that is expected there", request.URL.Redacted())
+		return fmt.Errorf("the response of %s is not the expected JSON", request.URL.Redacted())
 	}
 	return nil
 }
 
-// boundedAnswers ends answers that are longer than any real one.
-type boundedAnswers struct{ next http.RoundTripper }
+// boundedResponses ends responses that are longer than any real one.
+type boundedResponses struct{ next http.RoundTripper }
 
-func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
+func (b boundedResponses) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := b.next.RoundTrip(request)
 	if err == nil {
 		response.Body = &boundedBody{ReadCloser: response.Body, left: maxResponseSize}
@@ -259,7 +259,7 @@ type boundedBody struct {
 func (b *boundedBody) Read(into []byte) (int, error) {
 	n, err := b.ReadCloser.Read(into)
 	if b.left -= n; b.left < 0 {
-		return 0, fmt.Errorf("the answer is longer than %d bytes", maxResponseSize)
+		return 0, fmt.Errorf("the response is longer than %d bytes", maxResponseSize)
 	}
 	return n, err
 }

@@ -16,14 +16,15 @@ const (
 
 const refused = "the authenticator refuses the token"
 
-// Refusal is why a token was refused. Error tells all, for a log; Message tells what the owner of the token may know.
+// Refusal is why a token was refused. Error has the full reason, for a log; Message has what the bearer of the token
+// may know.
 type Refusal struct {
 	Reason  Reason
 	message string
 	cause   error
 }
 
-// Message tells the owner of the token why it was refused.
+// Message says why the token was refused, for its bearer.
 func (r *Refusal) Message() string { return r.message }
 
 func (r *Refusal) Error() string { return r.cause.Error() }

@@ -29,7 +29,7 @@ func CheckUser(claimed user.Info) error {
 	if err := checkIdentifier("the username", claimed.GetName()); err != nil {
 		return err
 	}
-	if err := errors.Join(checkText("the UID", claimed.GetUID()), checkEdges("the UID", claimed.GetUID())); err != nil {
+	if err := errors.Join(checkText("the UID", claimed.GetUID()), checkTrimmed("the UID", claimed.GetUID())); err != nil {
 		return err
 	}
 	for i, group := range claimed.GetGroups() {
@@ -45,7 +45,7 @@ func CheckUser(claimed user.Info) error {
 		for _, value := range values {
 			size += cost(key + value)
 			what := fmt.Sprintf("a value of extra key %q", key)
-			if err := errors.Join(checkText(what, value), checkEdges(what, value)); err != nil {
+			if err := errors.Join(checkText(what, value), checkTrimmed(what, value)); err != nil {
 				return err
 			}
 		}
@@ -65,8 +65,8 @@ func checkIdentifier(what, name string) error {
 	if err := checkText(what, name); err != nil {
 		return err
 	}
-	// White space, case and other dress are looked through, so that no later reader, human or not, takes for reserved
-	// what was not seen to be so here.
+	// White space, case and look-alike letters are normalized, so that no later reader, human or not, takes for
+	// reserved what passed here.
 	plain := undress(name)
 	if strings.HasPrefix(plain, "system:") {
 		return fmt.Errorf(`%s begins with "system:", which is reserved for Kubernetes`, what)
@@ -78,11 +78,11 @@ func checkIdentifier(what, name string) error {
 	if strings.ContainsFunc(name, otherSpace) { // which looks like another name
 		return fmt.Errorf("%s contains a space of another kind than the ordinary one", what)
 	}
-	return checkEdges(what, name)
+	return checkTrimmed(what, name)
 }
 
-// checkEdges refuses space at the edges, which headers lose.
-func checkEdges(what, text string) error {
+// checkTrimmed refuses space at the start and the end, which headers drop.
+func checkTrimmed(what, text string) error {
 	if strings.TrimSpace(text) != text {
 		return fmt.Errorf("%s begins or ends with a space", what)
 	}
@@ -126,8 +126,8 @@ func checkText(what, text string) error {
 	return nil
 }
 
-// invisible is true for characters that show nothing and may change what stands beside them, such as a change of the
-// direction of writing.
+// invisible is true for characters that show nothing and may change their neighbours, such as a change of the direction
+// of writing.
 func invisible(r rune) bool {
 	const blanks = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0" // letters that show nothing
 	return unicode.Is(unicode.Cf, r) || strings.ContainsRune(blanks, r) || unicode.Is(unicode.Variation_Selector, r)

@@ -36,14 +36,14 @@ type WebhookOptions struct {
 	Endpoint *url.URL
 	// Roots verify the webhook's certificate; nil means the system's.
 	Roots *x509.CertPool
-	// Proxy tells the HTTP proxy for a request, as http.ProxyFromEnvironment does; nil means none.
+	// Proxy returns the HTTP proxy for a request, as http.ProxyFromEnvironment does; nil means none.
 	Proxy func(*http.Request) (*url.URL, error)
 	// Timeout bounds one authentication with all its tries; zero means 30 seconds.
 	Timeout time.Duration
 }
 
 // Webhook is an authenticator that asks a webhook, by a TokenReview of authentication.k8s.io/v1beta1. Connections are
-// kept and re-used; answers are not. It is safe for concurrent use.
+// kept and re-used; responses are not. It is safe for concurrent use.
 type Webhook struct {
 	endpoint  string
 	client    *http.Client
@@ -110,7 +110,7 @@ func TLSConfig(roots *x509.CertPool) *tls.Config {
 // Close closes connections that are not in use. The Webhook goes on working.
 func (w *Webhook) Close() { w.transport.CloseIdleConnections() }
 
-// AuthenticateToken asks the webhook. Whatever is not a well-formed answer is an error.
+// AuthenticateToken asks the webhook. A response that is not well-formed is an error.
 func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (user.Info, bool, error) {
 	if strings.TrimSpace(token) == "" {
 		return nil, false, nil
@@ -123,13 +123,13 @@ func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (user.Inf
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
-	answer, err := w.ask(ctx, body)
+	content, err := w.ask(ctx, body)
 	if err != nil {
 		return nil, false, fmt.Errorf("asking the webhook: %w", err)
 	}
-	status, err := decode(answer)
+	status, err := decode(content)
 	if err != nil {
-		return nil, false, fmt.Errorf("reading the webhook's answer: %w", err)
+		return nil, false, fmt.Errorf("reading the webhook's response: %w", err)
 	}
 	switch {
 	case !status.Authenticated && status.Error != "":
@@ -147,9 +147,9 @@ func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (user.Inf
 func (w *Webhook) ask(ctx context.Context, body []byte) ([]byte, error) {
 	backoff := w.backoff
 	for {
-		answer, again, err := w.post(ctx, body)
+		content, again, err := w.post(ctx, body)
 		if err == nil || !again || backoff.Steps <= 1 {
-			return answer, err
+			return content, err
 		}
 		timer := time.NewTimer(backoff.Step())
 		select {
@@ -162,7 +162,7 @@ func (w *Webhook) ask(ctx context.Context, body []byte) ([]byte, error) {
 }
 
 // post posts the review once. again says whether a failure may be a passing one.
-func (w *Webhook) post(ctx context.Context, body []byte) (answer []byte, again bool, err error) {
+func (w *Webhook) post(ctx context.Context, body []byte) (content []byte, again bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.endpoint, bytes.NewReader(body))
 	if err != nil {
 		return nil, false, err
@@ -183,20 +183,20 @@ func (w *Webhook) post(ctx context.Context, body []byte) (answer []byte, again b
 		fallthrough
 	case response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated:
 		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxResponseSize)) // so that the connection can be used again
-		return nil, again, fmt.Errorf("the webhook answered with status code %d", response.StatusCode)
+		return nil, again, fmt.Errorf("the webhook returned status code %d", response.StatusCode)
 	}
 	media, _, malformed := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if malformed == nil && media == "text/html" {
-		return nil, false, errors.New("the webhook answered with a web page")
+		return nil, false, errors.New("the webhook returned a web page")
 	}
-	answer, err = io.ReadAll(io.LimitReader(response.Body, maxResponseSize+1))
+	content, err = io.ReadAll(io.LimitReader(response.Body, maxResponseSize+1))
 	if err != nil {
-		return nil, mayPass(err), fmt.Errorf("reading the webhook's answer: %w", err)
+		return nil, mayPass(err), fmt.Errorf("reading the webhook's response: %w", err)
 	}
-	if len(answer) > maxResponseSize {
-		return nil, false, fmt.Errorf("the webhook's answer is longer than %d bytes", maxResponseSize)
+	if len(content) > maxResponseSize {
+		return nil, false, fmt.Errorf("the webhook's response is longer than %d bytes", maxResponseSize)
 	}
-	return answer, false, nil
+	return content, false, nil
 }
 
 func mayPass(err error) bool {
@@ -206,9 +206,9 @@ func mayPass(err error) bool {
 
 // decode reads a TokenReview in the way the API server does: names of fields are case-sensitive, and a missing
 // apiVersion or kind is taken as the one asked for.
-func decode(answer []byte) (authenticationv1beta1.TokenReviewStatus, error) {
+func decode(content []byte) (authenticationv1beta1.TokenReviewStatus, error) {
 	var review authenticationv1beta1.TokenReview
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(answer, &review); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(content, &review); err != nil {
 		return review.Status, errors.New("not a TokenReview in JSON") // the cause could quote what the webhook echoed
 	}
 	want := authenticationv1beta1.SchemeGroupVersion.WithKind("TokenReview")

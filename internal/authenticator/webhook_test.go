@@ -58,7 +58,7 @@ func newWebhook(t *testing.T, options WebhookOptions) *Webhook {
 
 const reviewOf = `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","status":%s}`
 
-func answer(status string) http.HandlerFunc {
+func reviewed(status string) http.HandlerFunc {
 	return respond(http.StatusOK, fmt.Sprintf(reviewOf, status))
 }
 
@@ -70,7 +70,7 @@ func respond(code int, body string) http.HandlerFunc {
 	}
 }
 
-func TestWebhookAnswers(t *testing.T) {
+func TestWebhookResponses(t *testing.T) {
 	t.Parallel()
 	const token = "ann:very-secret"
 	for _, test := range []struct {
@@ -82,7 +82,7 @@ func TestWebhookAnswers(t *testing.T) {
 	}{
 		{
 			name: "returns the whole user",
-			handler: answer(
+			handler: reviewed(
 				`{"authenticated":true,"user":{"username":"ann","uid":"7","groups":["b","a"],"extra":{"example.com/x":["1","2"]}}}`,
 			),
 			want: &user.DefaultInfo{
@@ -91,24 +91,24 @@ func TestWebhookAnswers(t *testing.T) {
 			calls: 1,
 		},
 		{
-			name:    "takes an answer without apiVersion and kind, as the API server does",
+			name:    "takes a response without apiVersion and kind, as the API server does",
 			handler: respond(http.StatusCreated, `{"status":{"authenticated":true,"user":{"username":"ann"}}}`),
 			want:    &user.DefaultInfo{Name: "ann"}, calls: 1,
 		},
-		{name: "takes no for an answer", handler: answer(`{"user":{}}`), calls: 1},
+		{name: "takes a refusal", handler: reviewed(`{"user":{}}`), calls: 1},
 		{
 			name:    "believes no user who is not authenticated",
-			handler: answer(`{"authenticated":false,"user":{"username":"ann"}}`), calls: 1,
+			handler: reviewed(`{"authenticated":false,"user":{"username":"ann"}}`), calls: 1,
 		},
 		{
-			name: "reads names of fields exactly", handler: answer(`{"Authenticated":true,"user":{"username":"ann"}}`), calls: 1,
+			name: "reads names of fields exactly", handler: reviewed(`{"Authenticated":true,"user":{"username":"ann"}}`), calls: 1,
 		},
 		{
-			name: "reports the webhook's error without the token", handler: answer(`{"error":"ann:very-secret, very-secret?"}`),
+			name: "reports the webhook's error without the token", handler: reviewed(`{"error":"ann:very-secret, very-secret?"}`),
 			err: `"[token], [token]?"`, calls: 1,
 		},
 		{
-			name: "refuses a user without a name", handler: answer(`{"authenticated":true,"user":{"groups":["x"]}}`),
+			name: "refuses a user without a name", handler: reviewed(`{"authenticated":true,"user":{"groups":["x"]}}`),
 			err: "without a name", calls: 1,
 		},
 		{
@@ -136,17 +136,17 @@ func TestWebhookAnswers(t *testing.T) {
 			err: "not a TokenReview", calls: 1,
 		},
 		{
-			name: "refuses half an answer", handler: respond(200, `{"status":{"authenticated":true,"user":{"username":"ann"}}`),
+			name: "refuses half a response", handler: respond(200, `{"status":{"authenticated":true,"user":{"username":"ann"}}`),
 			err: "not a TokenReview", calls: 1,
 		},
 		{
-			name:    "refuses an answer with more behind it",
+			name:    "refuses a response with trailing data",
 			handler: respond(200, `{"status":{"authenticated":true,"user":{"username":"ann"}}}{}`), err: "not a TokenReview",
 			calls: 1,
 		},
 		{name: "refuses nothing", handler: respond(200, ``), err: "not a TokenReview", calls: 1},
 		{
-			name:    "refuses an endless answer",
+			name:    "refuses an endless response",
 			handler: respond(200, `{"status":{"error":"`+strings.Repeat("x", 2*maxResponseSize)+`"}}`), err: "longer than",
 			calls: 1,
 		},
@@ -204,7 +204,7 @@ func TestWebhookRequest(t *testing.T) {
 		if err := json.NewDecoder(r.Body).Decode(&got.Body); err != nil {
 			t.Error(err)
 		}
-		answer(`{}`)(w, r)
+		reviewed(`{}`)(w, r)
 	})
 	if _, _, err := newWebhook(t, options).AuthenticateToken(t.Context(), "a token"); err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func TestWebhookRequest(t *testing.T) {
 
 func TestWebhookIsNotAskedAboutBlankTokens(t *testing.T) {
 	t.Parallel()
-	options, calls := startWebhook(t, nil, answer(`{"authenticated":true,"user":{"username":"ann"}}`))
+	options, calls := startWebhook(t, nil, reviewed(`{"authenticated":true,"user":{"username":"ann"}}`))
 	webhook := newWebhook(t, options)
 	for _, token := range []string{"", " ", "\t\r\n", "\u00a0"} {
 		if _, authenticated, err := webhook.AuthenticateToken(t.Context(), token); authenticated || err != nil {
@@ -237,7 +237,7 @@ func TestWebhookIsNotAskedAboutBlankTokens(t *testing.T) {
 
 func TestWebhookFollowsNoRedirect(t *testing.T) {
 	t.Parallel()
-	elsewhere, stolen := startWebhook(t, nil, answer(`{"authenticated":true,"user":{"username":"ann"}}`))
+	elsewhere, stolen := startWebhook(t, nil, reviewed(`{"authenticated":true,"user":{"username":"ann"}}`))
 	options, _ := startWebhook(t, nil, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, elsewhere.Endpoint.String(), http.StatusTemporaryRedirect)
 	})
@@ -252,7 +252,7 @@ func TestWebhookFollowsNoRedirect(t *testing.T) {
 
 func TestWebhookMustBeTheRightOne(t *testing.T) {
 	t.Parallel()
-	yes := answer(`{"authenticated":true,"user":{"username":"ann"}}`)
+	yes := reviewed(`{"authenticated":true,"user":{"username":"ann"}}`)
 	for _, test := range []struct {
 		name      string
 		configure func(*httptest.Server)
@@ -342,7 +342,7 @@ func TestWebhookSurvivesDeadConnections(t *testing.T) {
 	options, _ := startWebhook(
 		t,
 		func(s *httptest.Server) { server = s },
-		answer(`{"authenticated":true,"user":{"username":"ann"}}`),
+		reviewed(`{"authenticated":true,"user":{"username":"ann"}}`),
 	)
 	webhook := newWebhook(t, options)
 	for range 5 {

@@ -64,7 +64,7 @@ func New[T Object](
 // does not permit it. Later ones are answered from memory.
 func (w *ByName[T]) Get(ctx context.Context, name types.NamespacedName) (T, bool, error) {
 	e := w.follow(name)
-	ctx, cancel := context.WithTimeoutCause(ctx, syncTimeout, errors.New("no answer from the API server"))
+	ctx, cancel := context.WithTimeoutCause(ctx, syncTimeout, errors.New("no response from the API server"))
 	defer cancel()
 	select {
 	case <-e.synced:
