@@ -25,7 +25,7 @@ var finds = map[string]string{
 	"Unable to connect to the server": "howto/certificate-trouble.html#what-clients-print",
 	"error: NameNotCovered":           "reference/cli/checks.html#namenotcovered",
 	"JWTAuthenticator":                "reference/authenticators.html",
-	"pinniped ip-tls rotate":          "reference/cli/pinniped_ip-tls_rotate.html",
+	"pinniped ip-tls set":             "reference/cli/pinniped_ip-tls_set.html",
 	"uninstall":                       "howto/uninstall.html",
 	"get started":                     "getting-started.html",
 	"exit code 6":                     "reference/exit-codes.html",

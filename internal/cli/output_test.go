@@ -23,7 +23,6 @@ func TestOutputIsTheSameEverywhere(t *testing.T) {
 		"pinniped ip-tls set":        {"--secret", "s"},
 		"pinniped ip-tls explain":    {"n/s"},
 		"pinniped ip-tls delegate":   {"n/s", "--to", "a"},
-		"pinniped ip-tls rotate":     {"--secret", "s"},
 		"pinniped kubeconfig rotate": {"a.yaml"},
 		"pinniped kubeconfig ls":     {"a.yaml"},
 		"pinniped logout":            {"--issuer", "https://issuer.example.com"},

@@ -42,8 +42,8 @@ func (r *run) issuersLast(v verdict) []Finding {
 	}
 	var list []Finding
 	for _, ca := range ending {
-		list = append(list, r.tooSoon(ca, "renew the CA's certificate; \"pinniped ip-tls rotate\" brings clients to another "+
-			"CA without an outage", "a CA that clients need"))
+		list = append(list, r.tooSoon(ca, "renew the CA's certificate; \"pinniped ip-tls set\" brings clients to another CA "+
+			"without an outage", "a CA that clients need"))
 	}
 	return list
 }

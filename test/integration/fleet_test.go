@@ -35,7 +35,6 @@ type overlap struct {
 func newOverlap(t *testing.T) *overlap {
 	t.Helper()
 	w := needsCluster(t)
-	w.forgetAfterwards(t)
 	w.external(t, "fleet-tls", pairData(w.issue(t, "localhost")))
 	old, err := os.ReadFile(w.userKubeconfig(t, "pinny:password123"))
 	if err != nil {

@@ -41,7 +41,6 @@ type crowd struct {
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
 	w := &crowd{world: needsCluster(t), cas: map[string]*certs.CA{}, bundles: map[string]string{}}
-	w.forgetAfterwards(t)
 	w.generatedOnly(t)
 	dir := t.TempDir()
 	for _, letter := range []string{"a", "b"} {
@@ -203,13 +202,10 @@ func TestAWiderBundleSavesNobody(t *testing.T) {
 		w.allWork(t, "after "+strings.Join(args, " "))
 	}
 	widened()
-	refuses(3, "OldClientsBreak", "set", "--secret=lock-b")
-	rotate := []string{"rotate", "--secret=lock-b", "--ca-bundle=" + w.bundles["b"]}
-	refuses(6, "to be made anew: they do not work with the new certificate",
-		append(slices.Clone(rotate), "--kubeconfigs="+old, "--after=168h")...)
-	refuses(6, "168h0m0s to have passed", append(slices.Clone(rotate), "--after=168h")...)
-	refuses(0, "", "rotate", "--forget")
-	refuses(3, "OldClientsBreak", "set", "--secret=lock-b", "--ca-bundle="+w.bundles["b"])
+	refuses(6, "waits for", "set", "--secret=lock-b")
+	refuses(6, "which does not verify the new certificate", "set", "--secret=lock-b", "--ca-bundle="+w.bundles["b"],
+		"--kubeconfigs="+old)
+	refuses(6, "waits for", "set", "--secret=lock-b", "--ca-bundle="+w.bundles["b"], "--activate-after=168h")
 
 	// With consent, and back: those who were locked out work again, so nothing refuses the way back.
 	if got := w.ipTLS(t, "set", "--secret=lock-b", "--allow=OldClientsBreak"); got.code != 0 {
@@ -228,9 +224,9 @@ func TestNamesAreTold(t *testing.T) {
 	if got.code != 3 || !strings.Contains(got.errOut, secondName) || !strings.Contains(got.errOut, "NameNotCovered") {
 		t.Errorf("set ended with %d: %s", got.code, got.errOut)
 	}
-	got = w.ipTLS(t, "rotate", "--secret=lock-b-one", "--ca-bundle="+w.bundles["b"])
+	got = w.ipTLS(t, "set", "--secret=lock-b-one", "--ca-bundle="+w.bundles["b"])
 	if got.code != 3 || !strings.Contains(got.errOut, secondName) {
-		t.Errorf("rotate ended with %d: %s", got.code, got.errOut)
+		t.Errorf("set ended with %d: %s", got.code, got.errOut)
 	}
 	w.allWork(t, "after what was refused")
 	if got := w.ipTLS(t, "set", "--secret=lock-a-one", "--allow=OldClientsBreak"); got.code != 0 {

@@ -190,16 +190,16 @@ func TestOtherNames(t *testing.T) {
 
 	// From the generated certificate, whose Secret has another name, and with the load balancer's name, which only the
 	// Service tells.
-	expect(w.asAdmin(t, "ip-tls", "rotate", "--secret=corporate", "--ca-bundle="+bundle, "--continue", "--timeout=60s"), 0)
+	expect(w.asAdmin(t, "ip-tls", "set", "--secret=corporate", "--ca-bundle="+bundle, "--timeout=60s",
+		"--allow=OldClientsBreak"), 0)
 	expect(w.asAdmin(t, "ip-tls", "check"), 0, "lb.cloud.example.com")
 	user := w.userKubeconfig(t, "pinny:password123")
 	w.works(t, user)
 
-	// Back to the generated one, whose CA is read from a Secret with another name; the user's kubeconfig is rotated in
-	// between.
-	expect(w.asAdmin(t, "ip-tls", "rotate", "--to-generated", "--timeout=60s"), 6)
-	expect(w.asAdmin(t, "kubeconfig", "rotate", user), 0, "rotated")
-	expect(w.asAdmin(t, "ip-tls", "rotate", "--to-generated", "--kubeconfigs="+user, "--timeout=60s"), 0)
+	// Back to the generated one, whose CA is read from a Secret with another name; the user's kubeconfig is rotated
+	// afterwards.
+	expect(w.asAdmin(t, "ip-tls", "unset", "--timeout=60s", "--allow=OldClientsBreak"), 0)
+	expect(w.asAdmin(t, "kubeconfig", "rotate", user, "--admin-kubeconfig="+w.Cluster.AdminKubeconfig()), 0, "rotated")
 	w.works(t, user)
 
 	// The copy that the agent keeps is known by its name, and so is the Service again.

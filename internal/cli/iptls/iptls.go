@@ -1,8 +1,7 @@
 // Package iptls implements `pinniped ip-tls`: the serving certificate of the impersonation proxy.
 //
 // The verbs are in folders of their own. What they share is below them: package session talks to the cluster and the
-// endpoint, package plan decides, package rotation is the record of a rotation. Imports go rotate → change → rotation
-// → plan, and from each verb to session, which knows plan.
+// endpoint, package plan decides. Imports go from each verb to session, and from there to plan.
 package iptls
 
 import (
@@ -14,7 +13,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/clients"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/delegate"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/manifest"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotate"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
 )
 
@@ -30,8 +28,7 @@ from a Secret of the agent's namespace, or of another one whose owner permits th
 	})
 	cmd.AddCommand(
 		change.NewSetCommand(f), change.NewUnsetCommand(f), change.NewUndoCommand(f),
-		change.NewHistoryCommand(f),
-		check.NewCommand(f), status.NewCommand(f), clients.NewCommand(f), rotate.NewCommand(f),
+		change.NewHistoryCommand(f), check.NewCommand(f), status.NewCommand(f), clients.NewCommand(f),
 		delegate.NewCommand(f), delegate.NewExplainCommand(f), manifest.NewCommand(f),
 	)
 	return cmd

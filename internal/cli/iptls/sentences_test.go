@@ -26,7 +26,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/check"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/delegate"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotate"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
@@ -40,7 +39,7 @@ type decision struct {
 	Exit     int      `json:"exit"`
 	Action   string   `json:"action"`
 	Codes    []string `json:"codes"`    // of the findings, each with its severity
-	Steps    []string `json:"steps"`    // of a rotation
+	Steps    []string `json:"steps"`    // its states
 	Problems int      `json:"problems"` // how many there are, not what they say
 	Spec     string   `json:"spec"`     // the Secret and the verification in the end
 }
@@ -251,13 +250,6 @@ func decisions(t *testing.T) map[string]decision {
 		w.Put("next-tls", iptlstest.Serving(t, ca, iptlstest.Loopback()), ca.CertPEM())
 		return w
 	}
-	rotating := func(adapt func(*rotate.Options)) command {
-		return func(s *session.Session) factory.Command {
-			o := &rotate.Options{Session: s, Flags: flags(), Secret: "next-tls", Changed: iptlstest.Given()}
-			adapt(o)
-			return o
-		}
-	}
 	nowhere := t.TempDir()
 	look := func(s *session.Session) factory.Command {
 		return &status.Options{Session: s, KubeconfigsFrom: []string{nowhere}}
@@ -315,30 +307,9 @@ func decisions(t *testing.T) map[string]decision {
 			func(s *session.Session) factory.Command { return &change.UnsetOptions{Session: s, Flags: flags()} },
 			func(s *session.Session) factory.Command { return &change.UndoOptions{Session: s, Flags: flags()} },
 		}},
-		{"rotate", next, []command{
-			rotating(func(*rotate.Options) {}), rotating(func(o *rotate.Options) { o.After = time.Hour }),
-			rotating(func(o *rotate.Options) { o.Continue = true }), rotating(func(*rotate.Options) {}),
+		{"set of the next CA", next, []command{
+			func(s *session.Session) factory.Command { return set(s, "next-tls") },
 		}},
-		{
-			"rotate and abort",
-			next,
-			[]command{
-				rotating(
-					func(o *rotate.Options) { o.Step = "1" },
-				),
-				rotating(func(o *rotate.Options) { o.Secret, o.Abort = "", true }),
-			},
-		},
-		{"rotate to an expired certificate", func(t *testing.T) *iptlstest.World {
-			t.Helper()
-			w := external(t)
-			pair, err := w.Generated.IssueServing(iptlstest.Loopback(), time.Now().Add(-time.Hour), time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.Put("next-tls", pair, w.Generated.CertPEM())
-			return w
-		}, []command{rotating(func(*rotate.Options) {})}},
 		{"status", external, []command{look}},
 		{
 			"status of a failure",

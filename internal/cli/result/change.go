@@ -1,7 +1,9 @@
 package result
 
 import (
+	"fmt"
 	"strings"
+	"time"
 
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -29,10 +31,50 @@ type Change struct {
 	Addresses  []Address `json:"addresses,omitempty"`
 	Problems   []string  `json:"problems,omitempty"`
 	RolledBack bool      `json:"rolledBack,omitempty"`
+	// Transition is what the new certificate waits for; absent when it is served.
+	Transition *Transition `json:"transition,omitempty"`
+	// Kubeconfigs are those of --kubeconfigs that lead to the endpoint.
+	Kubeconfigs []File `json:"kubeconfigs,omitempty"`
 	// SwitchedOff is true when the proxy is off, so that nobody is served.
 	SwitchedOff bool `json:"switchedOff,omitempty"`
 	// Overwrites is another user's change that may not have taken effect yet, and that this one replaces.
 	Overwrites *NotedChange `json:"overwrites,omitempty"`
+}
+
+// Transition is a change of the certificate in which the old one is served, with the trust bundles of both, until no
+// client breaks.
+type Transition struct {
+	Phase string    `json:"phase"`
+	Since time.Time `json:"since"`
+	// Until is when the new certificate is served in any case.
+	Until *time.Time `json:"until,omitempty"`
+	// WaitsFor are the IDs of the revisions whose clients do not verify the new certificate.
+	WaitsFor []string `json:"waitsFor,omitempty"`
+}
+
+// TransitionOf returns what the status of a CredentialIssuer says; nil when none is under way.
+func TransitionOf(status *configv1alpha1.TransitionStatus) *Transition {
+	if status == nil {
+		return nil
+	}
+	t := &Transition{Phase: string(status.Phase), Since: status.Since.UTC(), WaitsFor: status.WaitsFor}
+	if status.Until != nil {
+		until := status.Until.UTC()
+		t.Until = &until
+	}
+	return t
+}
+
+// String tells it in one line.
+func (t *Transition) String() string {
+	text := fmt.Sprintf("%s since %s", t.Phase, t.Since.Format(time.RFC3339))
+	if t.Until != nil {
+		text += ", activated at " + t.Until.Format(time.RFC3339) + " at the latest"
+	}
+	if len(t.WaitsFor) > 0 {
+		text += ", waits for clients of " + strings.Join(t.WaitsFor, ", ")
+	}
+	return text
 }
 
 // FieldChange is one field that changes. A CA bundle is described in it, not shown.

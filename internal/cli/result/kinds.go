@@ -17,7 +17,6 @@ const (
 	KindKubeconfigRotation    Kind = "KubeconfigRotation"
 	KindLogout                Kind = "Logout"
 	KindMigration             Kind = "Migration"
-	KindRotation              Kind = "Rotation"
 	KindStatus                Kind = "Status"
 	KindVersion               Kind = "Version"
 )
@@ -45,7 +44,6 @@ func Kinds() []Known {
 		{KindKubeconfigRotation, []string{"kubeconfig rotate"}, &KubeconfigRotation{}},
 		{KindLogout, []string{"logout"}, &Logout{}},
 		{KindMigration, []string{"migrate check"}, &Migration{}},
-		{KindRotation, []string{"ip-tls rotate"}, &Rotation{}},
 		{KindStatus, []string{"ip-tls status"}, &Status{}},
 		{KindVersion, []string{"version"}, &Version{}},
 	}

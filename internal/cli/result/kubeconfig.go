@@ -1,7 +1,5 @@
 package result
 
-import "slices"
-
 // KubeconfigRotation is what was done with each kubeconfig, and which clusters they lead to.
 type KubeconfigRotation struct {
 	Head
@@ -72,24 +70,3 @@ type BundleSource string
 
 // Enum lists the sources.
 func (BundleSource) Enum() []string { return []string{"endpoint", "admin"} }
-
-// CodeInsecure is the code of an entry that verifies nothing, so that no CA bundle locks its clients out.
-const CodeInsecure = "Insecure"
-
-// Trusting counts the kubeconfigs whose clients now verify their clusters with the CA bundle, or do not verify at all.
-// It returns where the others are. A kubeconfig that could not be evaluated counts as one of these; one that leads to
-// no cluster of ours is left out.
-func (r *KubeconfigRotation) Trusting() (count int, without []string) {
-	for _, one := range r.Kubeconfigs {
-		left := func(e Entry) bool { return e.Outcome == FileSkipped && e.Code != CodeInsecure }
-		switch {
-		case one.Outcome == FileUnrelated:
-		case one.Outcome == FileFailed, one.Outcome == FileNotDone, slices.ContainsFunc(one.Entries, left),
-			one.Outcome == FileSkipped && len(one.Entries) == 0:
-			without = append(without, one.Where)
-		default:
-			count++
-		}
-	}
-	return count, without
-}

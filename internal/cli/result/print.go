@@ -75,13 +75,6 @@ func Encode(format string, object Object) ([]byte, error) {
 
 // complete fills in the version and the kind, where the command has not chosen among several kinds.
 func complete(object Object) error {
-	if rotation, ok := object.(*Rotation); ok {
-		for _, change := range rotation.Changes {
-			if err := complete(change); err != nil {
-				return err
-			}
-		}
-	}
 	head := object.head()
 	head.APIVersion = APIVersion
 	if head.Kind != "" {

@@ -207,22 +207,14 @@ const (
 	OutcomeUnchanged    Outcome = "unchanged"
 	OutcomeRefused      Outcome = "refused"
 	OutcomeNotConverged Outcome = "notConverged"
-	OutcomeAdvertised   Outcome = "advertised"
-	OutcomeSwitched     Outcome = "switched"
-	OutcomeFinished     Outcome = "finished"
-	OutcomeWaiting      Outcome = "waiting"
-	OutcomeAborted      Outcome = "aborted"
-	OutcomeForgotten    Outcome = "forgotten"
-	OutcomeShown        Outcome = "shown"
+	OutcomePrepared     Outcome = "prepared" // the old certificate is served, with the trust bundles of both
 )
 
 // Enum lists the outcomes.
 func (Outcome) Enum() []string {
 	return []string{
 		string(OutcomeConfigured), string(OutcomeUnset), string(OutcomeUndone), string(OutcomeUnchanged),
-		string(OutcomeRefused), string(OutcomeNotConverged), string(OutcomeAdvertised), string(OutcomeSwitched),
-		string(OutcomeFinished), string(OutcomeWaiting), string(OutcomeAborted), string(OutcomeForgotten),
-		string(OutcomeShown),
+		string(OutcomeRefused), string(OutcomeNotConverged), string(OutcomePrepared),
 	}
 }
 

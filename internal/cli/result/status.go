@@ -23,8 +23,8 @@ type Status struct {
 	Configured *ConfiguredStatus `json:"configured,omitempty"`
 	Agent      *AgentStatus      `json:"agent,omitempty"`
 	Advertised *AdvertisedStatus `json:"advertised,omitempty"`
-	// Rotation says where a rotation is that is under way.
-	Rotation string `json:"rotation,omitempty"`
+	// Transition is a change of the certificate that is under way.
+	Transition *Transition `json:"transition,omitempty"`
 	// Certificate is the configured one as far as it can be read, else the one that is presented.
 	Certificate *CertificateStatus `json:"certificate,omitempty"`
 	RenewedBy   *Renewer           `json:"renewedBy,omitempty"`

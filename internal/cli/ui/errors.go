@@ -59,8 +59,9 @@ func ExitCodes() []ExitCode {
 			"an address presents another certificate",
 		},
 		{
-			ExitNotDue, "notDue", "not time for the next step of `ip-tls rotate` yet: the same command, later, goes on",
-			"kubeconfigs with the old CA are still out there",
+			ExitNotDue, "notDue", "the new certificate is not served yet, as clients in use would stop verifying: the same command, later, " +
+				"reports",
+			"kubeconfigs with the old CA are in use",
 		},
 		{
 			ExitDiffers,

@@ -2,11 +2,9 @@ package change
 
 import (
 	"testing"
-	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 )
 
@@ -15,14 +13,7 @@ import (
 func TestAllowedRevisionsAreRetired(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
-	w.Remember(t, time.Now().Add(-time.Minute))
-	w.Obey(t)
-	obey := w.Cluster.AfterApply
-	w.Cluster.AfterApply = func(c *iptlstest.Cluster) { // the agent appends before it publishes
-		obey(c)
-		w.Remember(t, time.Now())
-	}
-	runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Allow = nil }).Check(t, ui.ExitRefused, "OldClientsBreak")
+	w.DualTrust(t)
 	runSet(t.Context(), w, nil).Check(t, 0, "Retired revision")
 	history, err := serving.Read(w.Cluster.Revisions.Data)
 	if err != nil || len(history.Revisions) != 2 {

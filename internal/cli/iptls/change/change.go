@@ -14,8 +14,6 @@ type Change struct {
 	Session *session.Session
 	Flags   Flags
 	Verb    Verb
-	// OfRotation is true for a step of a rotation, which may change what is being rotated.
-	OfRotation bool
 }
 
 // Verb is what differs between the commands that change the CredentialIssuer.

@@ -21,7 +21,7 @@ func TestChangeOfCAIsRefused(t *testing.T) {
 		hint  string
 	}{
 		{
-			name: "by the first set", world: iptlstest.New, hint: `"pinniped ip-tls rotate"`,
+			name: "by the first set", world: iptlstest.New, hint: `"pinniped kubeconfig rotate"`,
 			run: func(t *testing.T, w *iptlstest.World, allow []string) *iptlstest.Run {
 				t.Helper()
 				r := &iptlstest.Run{}
@@ -32,14 +32,14 @@ func TestChangeOfCAIsRefused(t *testing.T) {
 			},
 		},
 		{
-			name: "by unset", world: iptlstest.NewExternalWorld, hint: "pinniped ip-tls rotate --to-generated",
+			name: "by unset", world: iptlstest.NewExternalWorld, hint: "pinniped kubeconfig rotate",
 			run: func(t *testing.T, w *iptlstest.World, allow []string) *iptlstest.Run {
 				t.Helper()
 				return runUnset(t, w, func(o *UnsetOptions) { o.Allow = allow })
 			},
 		},
 		{
-			name: "by undo", hint: "pinniped ip-tls rotate --to-generated",
+			name: "by undo", hint: "pinniped kubeconfig rotate",
 			world: func(t *testing.T) *iptlstest.World {
 				t.Helper()
 				w := iptlstest.New(t)

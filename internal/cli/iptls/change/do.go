@@ -7,7 +7,6 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -45,7 +44,7 @@ func Do(ctx context.Context, c Change) (*Result, error) {
 	}
 	if c.Flags.DryRun == session.DryRunNone && c.Flags.Wait {
 		if err := c.waitAndReport(ctx, p, applied, done); err != nil {
-			if done.Outcome != result.OutcomeNotConverged {
+			if done.Outcome != result.OutcomeNotConverged && done.Outcome != result.OutcomePrepared {
 				return nil, err
 			}
 			return done, err
@@ -79,7 +78,7 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 		if err != nil {
 			return p, nil, err
 		}
-		if before != nil && !c.OfRotation {
+		if before != nil {
 			if err := overwrites(before, p.Snapshot.Issuer); err != nil {
 				return p, nil, err
 			}
@@ -95,19 +94,14 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 		}
 		issuer := p.Snapshot.Issuer
 		if len(p.Plan.Changes) > 0 {
-			if !c.OfRotation {
-				if err := rotation.Guard(c.Verb.Name(), issuer); err != nil {
-					return p, nil, err
-				}
-			}
 			if attempt == 1 {
 				c.sayOverwritten(ctx, p)
+				c.sayReplaced(p)
 			}
 			if err := c.remember(ctx, p); err != nil {
 				return nil, nil, err
 			}
 		}
-		serveNow(p)
 		if len(p.Plan.Changes) == 0 && len(p.Annotations) == 0 {
 			c.Session.Progress.Done("CredentialIssuer %q is configured like this already", issuer.Name)
 			return p, nil, nil
@@ -141,10 +135,8 @@ func (c *Change) agentRuns(ctx context.Context, p *Proposal) error {
 	if err != nil || life.Running != result.AnswerNo {
 		return nil // what cannot be known is seen during the wait
 	}
-	hint := "find out why: kubectl get pods --namespace=" + namespace
-	if !c.OfRotation {
-		hint += "; with --wait=false the change is made all the same, and the agent carries it out when it runs again"
-	}
+	hint := "find out why: kubectl get pods --namespace=" + namespace +
+		"; with --wait=false the change is made anyway, and the agent carries it out when it runs again"
 	err = fmt.Errorf("the agent does not run: %s; nothing was changed", life.Gone())
 	return ui.WithExitCode(ui.WithHint(err, "%s", hint), ui.ExitRefused)
 }

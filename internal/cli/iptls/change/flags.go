@@ -1,12 +1,15 @@
 package change
 
 import (
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
 // Flags are what the commands have that change the CredentialIssuer.
@@ -15,6 +18,8 @@ type Flags struct {
 	Diff       bool
 	Wait       bool
 	NoRollback bool
+	// Kubeconfigs are files and folders with all kubeconfigs that there are.
+	Kubeconfigs []string
 }
 
 // AddFlags adds them to a command, and those of its session.
@@ -27,6 +32,8 @@ func (c *Flags) AddFlags(cmd *cobra.Command, f *factory.Factory, s *session.Sess
 	flags.BoolVar(&c.Wait, "wait", true, "wait until the endpoint presents the certificate")
 	flags.BoolVar(&c.NoRollback, "no-rollback", false, "leave the new configuration in place when it does not take "+
 		"effect in time")
+	flags.StringArrayVar(&c.Kubeconfigs, "kubeconfigs", nil, "serve the new certificate as soon as every kubeconfig in this "+
+		"file or directory verifies it: all that there are (repeatable)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),
 	})
@@ -37,6 +44,11 @@ func (c *Flags) AddFlags(cmd *cobra.Command, f *factory.Factory, s *session.Sess
 func (c *Flags) Validate(s *session.Session) error {
 	if err := s.Validate(factory.Formats()...); err != nil {
 		return err
+	}
+	for _, path := range c.Kubeconfigs { // before anything is changed
+		if _, err := os.Stat(path); err != nil {
+			return ui.Usage(fmt.Errorf("reading --kubeconfigs: %w", err))
+		}
 	}
 	return factory.CheckOneOf("dry-run", c.DryRun, session.DryRunNone, session.DryRunClient, session.DryRunServer)
 }

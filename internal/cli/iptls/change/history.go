@@ -3,9 +3,7 @@ package change
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,8 +28,8 @@ func NewHistoryCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "Show the last changes by ip-tls: who, when, and whether they took effect",
-		Long: `Show the last ten changes that "ip-tls set", "unset", "undo" and "rotate" made, the newest first: when, by
-whom, what they left, and what came of it. The steps of a rotation are one line; -o json lists each.
+		Long: `Show the last ten changes that "ip-tls set", "unset" and "undo" made, the newest first: when, by
+whom, what they left, and what came of it.
 
   inEffect      the endpoint presented the certificate
   notInEffect   it did not, and --no-rollback left the configuration in place
@@ -120,13 +118,9 @@ func historyText(done *result.History) ([]byte, error) {
 	}
 	var out strings.Builder
 	rows := make([][]string, 0, len(done.Changes))
-	for _, one := range withRotations(done.Changes) {
-		command := one.Command
-		if one.steps > 1 {
-			command += fmt.Sprintf(" (%d steps)", one.steps)
-		}
+	for _, one := range done.Changes {
 		rows = append(rows, []string{
-			one.At.Format(time.RFC3339), cmp.Or(one.By, "(not known)"), command, secretText(one.Secret),
+			one.At.Format(time.RFC3339), cmp.Or(one.By, "(not known)"), one.Command, secretText(one.Secret),
 			plan.OrNone(one.ExternalEndpoint), string(one.Outcome),
 		})
 	}
@@ -141,38 +135,4 @@ func secretText(secret *result.ObjectRef) string {
 		return "(generated)"
 	}
 	return secret.Namespace + "/" + secret.Name
-}
-
-// line is a change, or the last step of a rotation, and how many steps there were.
-type line struct {
-	result.NotedChange
-	steps    int
-	from     string // the Secret of the first step
-	switched bool   // to another Secret: step 3
-	dropped  bool   // step 4, or the last one of the way back
-}
-
-// withRotations returns a line for each change, and one for all steps of a rotation. Step 1 keeps the Secret, step 3
-// names the new one, and step 4, the last one, keeps that; the generated certificate has no step 4.
-func withRotations(changes []result.NotedChange) []line {
-	var lines []line // the oldest first
-	for _, change := range slices.Backward(changes) {
-		secret := secretText(change.Secret)
-		step := line{NotedChange: change, steps: 1, from: secret}
-		if len(lines) > 0 {
-			last := &lines[len(lines)-1]
-			was := secretText(last.Secret)
-			back := secret == last.from || change.Secret == nil
-			over := last.switched && (last.Secret == nil || last.dropped || secret != was && !back)
-			if change.Command == "rotate" && last.Command == "rotate" && !over {
-				step.steps, step.from, step.switched = last.steps+1, last.from, last.switched || secret != was
-				step.dropped = last.switched && secret == was
-				*last = step
-				continue
-			}
-		}
-		lines = append(lines, step)
-	}
-	slices.Reverse(lines)
-	return lines
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -43,19 +42,6 @@ func (c *Change) remember(ctx context.Context, p *Proposal) error {
 		p.Annotations[plan.UndoAnnotation] = nil
 	}
 	return c.note(ctx, p)
-}
-
-// serveNow makes the proposal tell the agent that this very certificate was judged, so that it need not wait with it
-// as with a renewal that nobody has looked at.
-func serveNow(p *Proposal) {
-	sha256 := p.Plan.ServesNow(p.Snapshot)
-	if sha256 == "" || p.Snapshot.Issuer.Annotations[serving.ServeAnnotation] == sha256 {
-		return
-	}
-	if p.Annotations == nil {
-		p.Annotations = map[string]any{}
-	}
-	p.Annotations[serving.ServeAnnotation] = sha256
 }
 
 // note makes the proposal write down that the change was made.

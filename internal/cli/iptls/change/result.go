@@ -104,6 +104,9 @@ func (c *Change) text(done *Result) ([]byte, error) {
 		bundle = "none: clients use their system roots"
 	}
 	fmt.Fprintf(&out, "CA bundle: %s\n", bundle)
+	if done.Transition != nil {
+		fmt.Fprintf(&out, "transition: %s\n", done.Transition)
+	}
 	if done.Endpoint != "" {
 		fmt.Fprintf(&out, "endpoint: %s\n", done.Endpoint)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -28,6 +27,7 @@ type SetOptions struct {
 	OverwriteSecret bool
 	Mode            string // of the proxy; empty: as it is
 	ServiceType     string // of the Service in front of it; empty: as it is
+	ActivateAfter   time.Duration
 
 	request plan.Request
 	files   *keyPair       // nil without --cert
@@ -42,16 +42,26 @@ type SetOptions struct {
 func NewSetCommand(f *factory.Factory) *cobra.Command {
 	o := &SetOptions{Session: session.New(f)}
 	cmd := &cobra.Command{
-		Use:   "set --secret [NAMESPACE/]NAME | --mode MODE | --service-type TYPE",
-		Short: "Put the certificate in a Secret in front of the impersonation proxy",
+		SuggestFor: []string{"rotate"},
+		Use:        "set --secret [NAMESPACE/]NAME | --mode MODE | --service-type TYPE",
+		Short:      "Put the certificate in a Secret in front of the impersonation proxy",
 		Long: `Put the certificate in a Secret in front of the impersonation proxy. NAME is a Secret of the agent's
 namespace; one of another namespace is NAMESPACE/NAME, and its owner must permit that ("pinniped ip-tls delegate").
 
 The Secret has the keys tls.crt (the certificate, then its intermediates) and tls.key, and perhaps ca.crt. With
 --cert and --key, the certificate in these files is written into the Secret, which is made if there is none. Before
 anything is changed, the certificate is checked: key, dates, names under which clients connect, chain to the CA bundle
-that clients will be given, kubeconfigs handed out so far, and more ("pinniped explain CODE" tells about each). A
-certificate that does not fit is refused, and nothing is changed. --allow lets one kind of error through.
+that clients will be given, clients of the certificate in service, and more ("pinniped explain CODE" tells about each).
+A certificate that does not fit is refused, and nothing is changed. --allow lets one kind of error through.
+
+A certificate of another CA is served once no client breaks (spec.impersonationProxy.tls.caTransition: DualTrust). Until
+then the agent serves the old one and publishes the trust bundles of both, so that new kubeconfigs work with either. The
+command ends with exit code 6 and says for which clients the agent waits. The same command, run again, reports; it ends
+with 0 when the new certificate is served. The agent stops waiting when no revision in use lacks the new CA, and:
+
+  --activate-after 168h      when no such revision was used or published for this long
+  --kubeconfigs PATH         when every kubeconfig for this endpoint in the files or directories verifies the new one
+  --allow OldClientsBreak    at once; these clients break
 
 A Secret that cert-manager is about to fill, because a Certificate names it in spec.secretName, need not be there yet:
 the command says which Certificate it waits for, and what cert-manager says of it. The same holds while cert-manager
@@ -73,8 +83,8 @@ that is configured.
 a way that the agent does not know; then --external-endpoint names the address.
 
 Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check or because somebody else has changed
-the same meanwhile, 4 not permitted by the cluster, 5 did not take effect in time, 7 done, but the impersonation proxy
-is switched off, 124 timed out before anything was changed, 130 interrupted.`,
+the same meanwhile, 4 not permitted by the cluster, 5 did not take effect in time, 6 the new certificate waits for
+clients of the old one, 7 done, but the impersonation proxy is switched off, 124 timed out before anything was changed, 130 interrupted.`,
 		Example: `  # The certificate and its CA come from cert-manager, which puts the CA into ca.crt of the Secret
   pinniped ip-tls manifest --issuer ClusterIssuer/my-ca --external-endpoint proxy.example.com | kubectl apply -f -
   pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com
@@ -85,6 +95,9 @@ is switched off, 124 timed out before anything was changed, 130 interrupted.`,
 
   # A certificate of a public CA: clients need no CA bundle
   pinniped ip-tls set --secret proxy-tls --cert fullchain.pem --key key.pem --system-roots
+
+  # A certificate of another CA; run it again until it ends with 0
+  pinniped ip-tls set --secret proxy-tls-2027 --ca-bundle ca-2027.pem --activate-after 168h
 
   # Switch the proxy on, with what is configured
   pinniped ip-tls set --mode enabled
@@ -119,8 +132,11 @@ is switched off, 124 timed out before anything was changed, 130 interrupted.`,
 		`(default: as it is)`)
 	flags.StringVar(&o.ServiceType, "service-type", "", `Service in front of the impersonation proxy: "LoadBalancer", `+
 		`"ClusterIP" or "None" (default: as it is)`)
+	flags.DurationVar(&o.ActivateAfter, "activate-after", 0, "serve the new certificate once no revision whose clients "+
+		"would break has been used or published for so long, for example 168h (default: as it is)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"mode": factory.CompleteValues(modes()...), "service-type": factory.CompleteValues(serviceTypes()...),
+		"activate-after": cobra.NoFileCompletions,
+		"mode":           factory.CompleteValues(modes()...), "service-type": factory.CompleteValues(serviceTypes()...),
 	})
 	o.Certificate.AddFlags(cmd, "Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
 		"(required)",
@@ -165,6 +181,8 @@ func (o *SetOptions) Validate() error {
 			"give the file with the certificate, too: --cert fullchain.pem")
 	case o.Cert == "" && o.OverwriteSecret:
 		return ui.Usage(errors.New("--overwrite-secret needs --cert and --key"))
+	case o.ActivateAfter < 0:
+		return ui.Usage(fmt.Errorf("invalid value %q for --activate-after: it is negative", o.ActivateAfter))
 	}
 	if err := o.Flags.Validate(o.Session); err != nil {
 		return err
@@ -191,7 +209,9 @@ func (o *SetOptions) Complete() error {
 	if o.request, err = o.Certificate.Request(o.Session.In); err != nil {
 		return err
 	}
-	o.request.Serve = true
+	if o.Certificate.Changed("activate-after") {
+		o.request.ActivateAfter = &o.ActivateAfter
+	}
 	o.request.Mode = configv1alpha1.ImpersonationProxyMode(o.Mode)
 	o.request.ServiceType = configv1alpha1.ImpersonationProxyServiceType(o.ServiceType)
 	if o.files, err = o.readKeyPair(); err != nil {
@@ -234,11 +254,11 @@ func (o *SetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.Cr
 	if err := o.applySecret(ctx, p); err != nil {
 		return nil, err
 	}
-	apply := o.applyIssuer
 	if len(plan.ChangesBetween(*p.Snapshot.Issuer.Spec.ImpersonationProxy, p.Plan.Wanted)) == 0 {
-		apply = o.annotateIssuer
+		o.changed = true // the agent follows the Secret
+		return p.Snapshot.Issuer, nil
 	}
-	applied, err := apply(ctx, p)
+	applied, err := o.applyIssuer(ctx, p)
 	o.changed = err == nil && o.Flags.DryRun == session.DryRunNone
 	return applied, err
 }
@@ -298,22 +318,6 @@ func (o *SetOptions) applyIssuer(ctx context.Context, p *Proposal) (*configv1alp
 			FieldManager: plan.FieldManager, Force: true,
 			DryRun: o.Flags.DryRun == session.DryRunServer,
 		})
-}
-
-// annotateIssuer tells the agent to serve what is in the Secret, where nothing else of the CredentialIssuer changes.
-func (o *SetOptions) annotateIssuer(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
-	sha256, tells := p.Annotations[serving.ServeAnnotation]
-	if !tells {
-		return p.Snapshot.Issuer, nil
-	}
-	issuer := p.Snapshot.Issuer
-	patch, err := plan.MergePatch(issuer, plan.TargetOf(issuer.Spec.ImpersonationProxy),
-		map[string]any{serving.ServeAnnotation: sha256})
-	if err != nil {
-		return nil, err
-	}
-	return o.Session.Cluster.MergeCredentialIssuer(ctx, issuer.Name, patch,
-		discovery.ApplyOptions{FieldManager: plan.FieldManager, DryRun: o.Flags.DryRun == session.DryRunServer})
 }
 
 // Name is what records call the command.

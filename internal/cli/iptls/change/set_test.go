@@ -40,15 +40,23 @@ func TestSet(t *testing.T) {
 		{
 			"metadata": map[string]any{"resourceVersion": "1"},
 			"spec": map[string]any{
-				"impersonationProxy": map[string]any{"tls": map[string]any{"secretName": "proxy-tls", "verification": "Enforce"}},
+				"impersonationProxy": map[string]any{"tls": map[string]any{
+					"secretName": "proxy-tls", "verification": "Enforce", "caTransition": "Immediate",
+				}},
 			},
+		},
+		{
+			"metadata": map[string]any{"resourceVersion": "4"},
+			"spec": map[string]any{"impersonationProxy": map[string]any{"tls": map[string]any{
+				"secretName": "proxy-tls", "verification": "Enforce", "caTransition": "DualTrust",
+			}}},
 		},
 	}
 	if diff := cmp.Diff(want, w.Cluster.WithoutRecords()); diff != "" {
 		t.Errorf("applied (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(
-		[]discovery.ApplyOptions{{FieldManager: "pinniped-cli", Force: true}},
+		[]discovery.ApplyOptions{{FieldManager: "pinniped-cli", Force: true}, {FieldManager: "pinniped-cli"}},
 		w.Cluster.Options,
 	); diff != "" {
 		t.Errorf("options (-want +got):\n%s", diff)
@@ -56,8 +64,8 @@ func TestSet(t *testing.T) {
 
 	second := runSet(t.Context(), w, nil)
 	second.Check(t, 0, "credentialissuer/pinniped-concierge-config unchanged")
-	if len(w.Cluster.Applied) != 1 || strings.Contains(second.ErrOut.String(), "OldClientsBreak") {
-		t.Errorf("the second run applied %d times:\n%s", len(w.Cluster.Applied)-1, second.ErrOut.String())
+	if len(w.Cluster.Applied) != 2 || strings.Contains(second.ErrOut.String(), "OldClientsBreak") {
+		t.Errorf("the second run applied %d times:\n%s", len(w.Cluster.Applied)-2, second.ErrOut.String())
 	}
 }
 
@@ -82,7 +90,7 @@ func TestSetJSON(t *testing.T) {
 	}
 	leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
 	if result.Outcome != "configured" || result.Certificate.SHA256 != certs.Fingerprint(leaf[0].Raw) ||
-		len(result.Changes) != 3 ||
+		len(result.Changes) != 4 ||
 		len(result.Addresses) != 1 ||
 		result.Addresses[0].Problem != "" ||
 		!strings.Contains(result.CABundle.String(), "Company CA") {

@@ -11,12 +11,10 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
-	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // UndoOptions is everything `pinniped ip-tls undo` needs; a test fills it directly.
@@ -36,7 +34,7 @@ func NewUndoCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo",
 		Short: "Go back to the last configuration that was in effect",
-		Long: `Take back the last change that "ip-tls set", "unset", "rotate" or "undo" itself made: an undo
+		Long: `Take back the last change that "ip-tls set", "unset" or "undo" itself made: an undo
 of an undo does the change again. What never took effect, such as a name with a typo, is not gone back to: then it is
 the configuration before that. "pinniped ip-tls history" shows the last changes.
 
@@ -47,12 +45,12 @@ same care as "ip-tls set" has: every check of the certificate, the kubeconfigs t
 endpoint presents the certificate, and going back when that does not happen in time. The other fields stay as they are.
 
 When somebody else has changed the same fields since, the command says which, and refuses; --force takes that back as
-well. A rotation that is under way has an undo of its own: "pinniped ip-tls rotate --undo". One that is finished is
-taken back as a whole, unless kubeconfigs with the new CA alone would break: then the command refuses, and names the way.
+well. While a new certificate waits for clients of the old one, it takes the change back at once. Later, the old
+certificate waits in the same way for clients of the new one ("pinniped ip-tls set --help").
 
 Exit codes: 0 done or unchanged, 1 failed (also: nothing to undo), 2 wrong usage, 3 refused (by a check, or as
-somebody else has changed the configuration since), 4 not permitted by the cluster, 5 did not take effect in time, 124
-timed out before anything was changed, 130 interrupted.`,
+somebody else has changed the configuration since), 4 not permitted by the cluster, 5 did not take effect in time, 6
+waits for clients, 124 timed out before anything was changed, 130 interrupted.`,
 		Example: `  # What would change?
   pinniped ip-tls undo --dry-run --diff
 
@@ -106,7 +104,7 @@ func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, erro
 	if err != nil {
 		return nil, err
 	}
-	record, rotated, err := lastChange(issuer)
+	record, err := plan.ReadUndoRecord(issuer)
 	if err != nil {
 		return nil, ui.WithHint(err, "it was written by another version of pinniped, or changed by hand; nothing "+
 			"was changed")
@@ -121,19 +119,14 @@ func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, erro
 	if err != nil {
 		return nil, err
 	}
-	p := &Proposal{
-		Snapshot: st, Plan: plan.EvaluateTarget(o.request, st, back.In(issuer.Spec.ImpersonationProxy)),
-		Outcome: result.OutcomeUndone,
+	wanted := back.In(issuer.Spec.ImpersonationProxy)
+	if len(plan.ChangesBetween(*issuer.Spec.ImpersonationProxy, wanted)) > 0 {
+		wanted.TLS = st.DualTrust(wanted.TLS)
 	}
+	p := &Proposal{Snapshot: st, Plan: plan.EvaluateTarget(o.request, st, wanted), Outcome: result.OutcomeUndone}
 	if first {
 		o.Session.Progress.Done("The last change of CredentialIssuer %q by pinniped was \"ip-tls %s\" at %s",
 			issuer.Name, record.Command, record.At.Format(time.RFC3339))
-	}
-	if rotated != nil {
-		p.Annotations = map[string]any{plan.RotationAnnotation: nil}
-		if first {
-			o.sayRotation(rotated, p.Plan.Report)
-		}
 	}
 	if err := o.changedSince(issuer, record, changedSince); err != nil {
 		return p, err
@@ -152,37 +145,6 @@ func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, erro
 	}
 	Say(o.Session.Progress, st, p.Plan)
 	return p, nil
-}
-
-// lastChange returns the record of the last change, nil when there is none. When that was the last step of a rotation,
-// it leads to before the rotation, whose record is returned as well.
-func lastChange(issuer *configv1alpha1.CredentialIssuer) (*plan.UndoRecord, *rotation.Record, error) {
-	record, err := plan.ReadUndoRecord(issuer)
-	if err != nil || record == nil || record.Command != "rotate" {
-		return record, nil, err
-	}
-	r, err := rotation.Read(issuer)
-	if err != nil || r.Current() != rotation.PhaseDone {
-		return record, nil, nil // what is under way is refused elsewhere
-	}
-	if len(plan.TLSDifferences(plan.Target{TLS: r.Block(r.Phase)}.Digested(), record.Left)) > 0 {
-		return record, nil, nil
-	}
-	record.Previous.TLS = r.From.DeepCopy()
-	return record, r, nil
-}
-
-// sayRotation says that a whole rotation is taken back, and the way that breaks no kubeconfig.
-func (o *UndoOptions) sayRotation(r *rotation.Record, report certs.Report) {
-	from, way := "the agent's generated certificate", "--to-generated"
-	if r.From != nil {
-		from, way = fmt.Sprintf("Secret %q", r.From.SecretName), "--secret "+r.From.SecretName
-	}
-	o.Session.Progress.Info("That finished the rotation from %s to %s, all of which is taken back", from, r.Destination())
-	if report.Has(certs.OldClientsBreak) {
-		o.Session.Progress.Info("Kubeconfigs with the new CA alone would stop working. To go back without that, "+
-			"rotate in the other direction: pinniped ip-tls rotate %s", way)
-	}
 }
 
 // named lists names after what they name.

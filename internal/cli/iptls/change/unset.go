@@ -31,10 +31,9 @@ func NewUnsetCommand(f *factory.Factory) *cobra.Command {
 CredentialIssuer, no matter who set it. The Secret stays, and so do the external endpoint and the rest of the
 configuration.
 
-The agent's own CA takes the place of the CA bundle that is advertised now. When kubeconfigs handed out so far do not
-trust it, they would stop working: the command refuses, and changes nothing. "pinniped ip-tls rotate --to-generated"
-goes there without an outage; --allow OldClientsBreak goes there at once. Kubeconfigs from the time before "ip-tls
-set" work again, as the agent keeps its CA.
+The agent's own CA takes the place of the trust bundle that is published now. When clients in use do not trust it, they
+would stop working: the command refuses, and changes nothing. --allow OldClientsBreak goes there anyway. Kubeconfigs from
+the time before "ip-tls set" work again, as the agent keeps its CA.
 
 Then the command waits until the agent reports that CA and every address of the endpoint presents a certificate which
 the CA verifies. If that does not happen in time, the previous configuration is put back.

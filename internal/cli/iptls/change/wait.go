@@ -25,6 +25,9 @@ type observation struct {
 	skipped   []string
 	hint      string   // what to do about what an address presents
 	problems  []string // why the configuration is not in effect; empty when it is
+	// transition, if set, is what the new certificate waits for: then the old one is in effect, with both trust bundles.
+	transition *configv1alpha1.TransitionStatus
+	issuer     *configv1alpha1.CredentialIssuer
 }
 
 // waitAndReport waits until the configuration is in effect, and fills the result with what was seen. When that does not
@@ -34,9 +37,13 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 ) error {
 	task := c.Session.Progress.Start("Waiting for the impersonation proxy to present the certificate")
 	started := c.Session.Now()
-	seen, err := c.await(ctx, p, task)
+	seen, err := c.await(ctx, p, task, done)
 	// Not set before the wait: the Secret may have been renewed during it.
 	done.Certificate, done.CABundle = p.Plan.Report, advertised(p.Plan)
+	if err == nil && seen.transition != nil {
+		task.Done("%s presents the old certificate, and the trust bundles of both are published", seen.view.At.URL)
+		return c.prepared(ctx, p, seen, done)
+	}
 	if err == nil {
 		switch {
 		case seen.view.Disabled:
@@ -57,12 +64,13 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 		if !seen.view.Disabled {
 			c.noteOutcome(ctx, p, applied, result.ChangeInEffect)
 			c.abandon(ctx, p, applied)
+			c.settle(ctx, p, applied, done)
 		}
 		return nil
 	}
 	task.Stop()
 	if errors.Is(err, context.Canceled) {
-		c.Session.Progress.Warn("interrupted: %s", interruptedHint(p.Plan, applied, c.OfRotation))
+		c.Session.Progress.Warn("interrupted: %s", interruptedHint(p.Plan, applied))
 		return fmt.Errorf("waiting for the impersonation proxy to present the certificate: %w", err)
 	}
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errFinal) {
@@ -106,7 +114,7 @@ func (c *Change) sayFindings(view plan.AgentView) {
 	}
 }
 
-func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer, ofRotation bool) string {
+func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer) string {
 	if applied == nil {
 		return "nothing was changed"
 	}
@@ -117,12 +125,8 @@ func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer, ofR
 	} else if len(others) < len(p.Changes) {
 		changed = fmt.Sprintf("Secret %q and the CredentialIssuer are changed", p.Request.Secret)
 	}
-	back := "pinniped ip-tls undo"
-	if ofRotation {
-		back = "pinniped ip-tls rotate --undo"
-	}
-	return changed + fmt.Sprintf("; run the command again to see whether the change has taken effect, or take it back "+
-		"with %q", back)
+	return changed + `; run the command again to see whether the change has taken effect, or take it back with ` +
+		`"pinniped ip-tls undo"`
 }
 
 // errFinal means that the agent refuses the configuration for good, so that waiting on is of no use.
@@ -134,8 +138,9 @@ const finalPolls = 10
 
 // await looks until everything is as it should be, the agent refuses it for good, or ctx is over; then it returns the
 // last look.
-func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task) (observation, error) {
+func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Result) (observation, error) {
 	var last observation
+	retired := false
 	for refusals := 0; ; {
 		seen, err := c.observe(ctx, p)
 		if err != nil {
@@ -143,13 +148,26 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task) (observa
 		}
 		if err := factory.Over(ctx); err != nil {
 			// A look that ran out of time shows little else, so the one before it is kept.
-			if last.problems == nil {
+			if last.issuer == nil {
 				last = seen
+			}
+			if last.transition != nil {
+				err = nil
 			}
 			return last, err
 		}
-		if last = seen; len(seen.problems) == 0 || seen.view.Disabled {
+		last = seen
+		switch {
+		case len(seen.problems) > 0 && !seen.view.Disabled:
+		case seen.transition == nil, len(c.Flags.Kubeconfigs) == 0:
 			return seen, nil
+		case !retired:
+			if retired, err = c.retire(ctx, p, seen.issuer, done); err != nil || !retired {
+				return seen, err
+			}
+			seen.problems = []string{"the agent is about to serve the new certificate"}
+		default:
+			seen.problems = []string{"the agent is about to serve the new certificate"}
 		}
 		if refusals++; seen.view.Refused == nil {
 			refusals = 0
@@ -217,7 +235,18 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 			discovery.KubectlName(issuer))
 	}
 	bundle := p.Expected(issuer)
-	seen := observation{view: plan.ReadStatus(issuer, p.Wanted, bundle)}
+	seen, sha256 := observation{issuer: issuer, transition: transitionTo(p, issuer)}, p.Report.SHA256
+	if seen.transition != nil {
+		published, _ := plan.Advertised(issuer)
+		if certs.SameBundle(certs.UnionBundle(published, bundle), published) {
+			bundle = published
+		}
+		sha256 = ""
+		if inService := issuer.Status.ServingCertificate; inService != nil {
+			sha256 = inService.SHA256
+		}
+	}
+	seen.view = plan.ReadStatus(issuer, p.Wanted, bundle)
 	if seen.view.Disabled && p.Wanted.Mode == configv1alpha1.ImpersonationProxyModeEnabled {
 		// The report is older than the mode. In mode auto that cannot be told.
 		seen.view.Disabled = false
@@ -232,27 +261,27 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 	if seen.view.At.Host == "" || p.Generated && len(bundle) == 0 {
 		return seen, nil
 	}
-	c.askEndpoint(ctx, p, bundle, &seen)
+	c.askEndpoint(ctx, p, sha256, bundle, &seen)
 	if serving := issuer.Status.ServingCertificate; serving != nil {
-		if problem := plan.ReplicaProblem(serving, p.Report.SHA256); problem != "" {
+		if problem := plan.ReplicaProblem(serving, sha256); problem != "" {
 			seen.problems = append(seen.problems, problem)
 		}
 	}
-	if len(seen.problems) == 0 {
+	if len(seen.problems) == 0 && seen.transition == nil {
 		p.Bundle = bundle
 	}
 	return seen, nil
 }
 
 // askEndpoint compares what every address presents with what it should.
-func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, bundle []byte, seen *observation) {
+func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, sha256 string, bundle []byte, seen *observation) {
 	served, skipped, err := session.Probe(ctx, c.Session.Network, seen.view.At)
 	if err != nil {
 		seen.problems = append(seen.problems, fmt.Sprintf("resolving %q: %s", seen.view.At.Host, err))
 		return
 	}
 	seen.skipped = skipped
-	want := certs.Expected{SHA256: p.Report.SHA256, Host: seen.view.At.Host, Bundle: bundle, Now: c.Session.Now()}
+	want := certs.Expected{SHA256: sha256, Host: seen.view.At.Host, Bundle: bundle, Now: c.Session.Now()}
 	for _, one := range served {
 		address := result.Address{Address: one.Address}
 		if len(one.Chain) > 0 {

@@ -68,6 +68,8 @@ type Cluster struct {
 	Fields []string
 	// BeforeSecret and AfterSecret are like BeforeApply and AfterApply, for changes of the Secret.
 	BeforeSecret, AfterSecret func(*Cluster)
+	// AfterRevisions is called after each change of Revisions.
+	AfterRevisions func(*Cluster)
 }
 
 // PutService makes a Service, or replaces it.
@@ -137,6 +139,9 @@ func (c *Cluster) ApplyConfigMap(_ context.Context, _, _ string, object any, opt
 	c.retired = slices.Collect(maps.Keys(wanted.Data))
 	c.version++
 	c.Revisions.ResourceVersion = strconv.Itoa(c.version)
+	if c.AfterRevisions != nil {
+		c.AfterRevisions(c)
+	}
 	return c.Revisions.DeepCopy(), nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,26 +99,75 @@ func New(t *testing.T) *World {
 func (w *World) Obey(t *testing.T) {
 	t.Helper()
 	w.Cluster.AfterApply = func(c *Cluster) {
-		spec := c.Issuer.Spec.ImpersonationProxy
-		if spec.TLS == nil {
-			w.Proxy.Serve(t, Serving(t, w.Generated, Loopback()))
-			c.Report(w.Proxy.URL(), w.Generated.CertPEM())
-			return
-		}
-		secret := c.TLSSecret
-		if other, ok := c.Others[spec.TLS.SecretName[strings.LastIndex(spec.TLS.SecretName, "/")+1:]]; ok {
-			secret = other
-		}
-		w.Proxy.Serve(t, &certs.KeyPair{CertPEM: secret.Data["tls.crt"], KeyPEM: secret.Data["tls.key"]})
-		bundle := secret.Data["ca.crt"]
-		if data := spec.TLS.CertificateAuthorityData; data != "" {
-			var err error
-			if bundle, err = base64.StdEncoding.DecodeString(data); err != nil {
-				t.Error(err)
-			}
-		}
+		pair, bundle := w.configured(t)
+		w.Proxy.Serve(t, pair)
 		c.Report(w.Proxy.URL(), bundle)
 	}
+}
+
+// configured returns the certificate and the trust bundle that the spec asks for.
+func (w *World) configured(t *testing.T) (*certs.KeyPair, []byte) {
+	t.Helper()
+	tls, secret := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS, w.Cluster.TLSSecret
+	if tls == nil || tls.SecretName == "" {
+		return Serving(t, w.Generated, Loopback()), w.Generated.CertPEM()
+	}
+	if other, ok := w.Cluster.Others[tls.SecretName[strings.LastIndex(tls.SecretName, "/")+1:]]; ok {
+		secret = other
+	}
+	bundle := secret.Data["ca.crt"]
+	if data := tls.CertificateAuthorityData; data != "" {
+		var err error
+		if bundle, err = base64.StdEncoding.DecodeString(data); err != nil {
+			t.Error(err)
+		}
+	}
+	return &certs.KeyPair{CertPEM: secret.Data["tls.crt"], KeyPEM: secret.Data["tls.key"]}, bundle
+}
+
+// DualTrust simulates the agent that serves the old certificate, with the trust bundles of both, while clients of
+// revisions in use do not verify the new one.
+func (w *World) DualTrust(t *testing.T) {
+	t.Helper()
+	c := w.Cluster
+	oldPair := w.Proxy.pair.Load()
+	oldBundle := w.published(t).Bundle
+	w.Remember(t, time.Now().Add(-time.Hour))
+	c.AfterApply = func(c *Cluster) {
+		pair, bundle := w.configured(t)
+		chain, _ := certs.ParseBundle(pair.CertPEM)
+		history, err := serving.Read(c.Revisions.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		judged := serving.Judge(serving.Effect(history, serving.Evidence{}, serving.Served{Chain: w.published(t).Chain},
+			serving.Served{Chain: chain}, time.Now()))
+		tls := c.Issuer.Spec.ImpersonationProxy.TLS
+		c.Issuer.Status.Transition = nil
+		if tls != nil && tls.CATransition == configv1alpha1.CATransitionDualTrust && judged.Refused {
+			c.Issuer.Status.Transition = &configv1alpha1.TransitionStatus{
+				Phase: configv1alpha1.TransitionPrepared, Since: metav1.Now(), SecretName: tls.SecretName,
+				SHA256: certs.Fingerprint(chain[0].Raw),
+			}
+			for _, o := range judged.Broken {
+				if all := &c.Issuer.Status.Transition.WaitsFor; !slices.Contains(*all, o.Revision.ID) {
+					*all = append(*all, o.Revision.ID)
+				}
+			}
+			pair, bundle = oldPair, certs.UnionBundle(oldBundle, bundle)
+		} else {
+			oldPair, oldBundle = pair, bundle
+		}
+		w.Proxy.Serve(t, pair)
+		c.Report(w.Proxy.URL(), bundle)
+		leaf, _ := certs.ParseBundle(pair.CertPEM)
+		c.Issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{
+			SHA256: certs.Fingerprint(leaf[0].Raw), NotAfter: metav1.NewTime(leaf[0].NotAfter),
+			Replicas: 1, ServingReplicas: 1,
+		}
+		w.Remember(t, time.Now())
+	}
+	c.AfterRevisions = c.AfterApply
 }
 
 // Remember makes the agent keep a memory: what is advertised and presented now is what clients are told since that time,
@@ -139,21 +189,7 @@ func (w *World) Remember(t *testing.T, since time.Time) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told serving.Published
-	for _, strategy := range c.Issuer.Status.Strategies {
-		if strategy.Frontend != nil && strategy.Frontend.ImpersonationProxyInfo != nil {
-			told.Endpoint = strategy.Frontend.ImpersonationProxyInfo.Endpoint
-			told.Bundle, _ = base64.StdEncoding.DecodeString(strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
-		}
-	}
-	for _, der := range w.Proxy.certificate.Load().Certificate {
-		cert, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
-		told.Chain = append(told.Chain, cert)
-	}
-	if history, err = history.Append(told, since, serving.DefaultMemory); err != nil {
+	if history, err = history.Append(w.published(t), since, serving.DefaultMemory); err != nil {
 		t.Fatal(err)
 	}
 	if current := history.Current(); current != nil { // somebody has a kubeconfig with it
@@ -166,6 +202,26 @@ func (w *World) Remember(t *testing.T, since time.Time) {
 			ID: state.ID, Endpoint: state.Endpoint, Names: state.Names,
 		})
 	}
+}
+
+// published is what is published and presented now.
+func (w *World) published(t *testing.T) serving.Published {
+	t.Helper()
+	var now serving.Published
+	for _, strategy := range w.Cluster.Issuer.Status.Strategies {
+		if strategy.Frontend != nil && strategy.Frontend.ImpersonationProxyInfo != nil {
+			now.Endpoint = strategy.Frontend.ImpersonationProxyInfo.Endpoint
+			now.Bundle, _ = base64.StdEncoding.DecodeString(strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
+		}
+	}
+	for _, der := range w.Proxy.certificate.Load().Certificate {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now.Chain = append(now.Chain, cert)
+	}
+	return now
 }
 
 // Judge simulates an agent that also judges, with the code of the real one: what it refuses is not served, and the

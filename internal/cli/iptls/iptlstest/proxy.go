@@ -20,6 +20,7 @@ import (
 // Proxy is an HTTPS server on loopback whose certificate can be changed, as the impersonation proxy's.
 type Proxy struct {
 	certificate atomic.Pointer[tls.Certificate]
+	pair        atomic.Pointer[certs.KeyPair]
 	status      atomic.Int64
 	Port        int
 }
@@ -45,6 +46,7 @@ func (p *Proxy) Serve(t *testing.T, pair *certs.KeyPair) {
 		t.Fatal(err)
 	}
 	p.certificate.Store(&certificate)
+	p.pair.Store(pair)
 }
 
 // StartProxy starts a proxy with this certificate, until the end of the test.

@@ -248,7 +248,7 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any,
 	}
 	if configured != "" && request.Secret == "" {
 		o.Session.Progress.Info("The certificate goes to Secret %q. Secret %q stays in service until you change that: "+
-			"pinniped ip-tls rotate --secret %s (to have it renewed instead: --secret %s)",
+			"pinniped ip-tls set --secret %s (to have it renewed instead: --secret %s)",
 			secret.Name, configured, secret.Name, configured)
 	}
 	now, err := delegation.SecretName(configured, request.Namespace)
@@ -327,7 +327,7 @@ func (o *Options) warnOfOverwriting(secret types.NamespacedName, found *corev1.S
 	}
 	o.Session.Progress.Warn("Secret %q is in service: cert-manager will replace the certificate in it by one of %s %q as "+
 		"soon as the manifest is applied, and kubeconfigs that do not trust its CA stop working. With another name "+
-		"(--secret) nothing happens before \"pinniped ip-tls set\" or \"rotate\"", secret, o.issuer.Kind, o.issuer.Name)
+		"(--secret) nothing happens before \"pinniped ip-tls set\"", secret, o.issuer.Kind, o.issuer.Name)
 }
 
 func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any, error) {

@@ -188,7 +188,7 @@ func TestManifestLeavesTheSecretInService(t *testing.T) {
 	for _, tt := range []struct{ inService, named, want, says string }{
 		{"", "", "proxy-tls", ""},
 		{"by-hand", "", "proxy-tls", `goes to Secret "proxy-tls". Secret "by-hand" stays in service`},
-		{"proxy-tls", "", "proxy-tls-2", "pinniped ip-tls rotate --secret proxy-tls-2"},
+		{"proxy-tls", "", "proxy-tls-2", "pinniped ip-tls set --secret proxy-tls-2"},
 		{"proxy-tls-9", "", "proxy-tls-10", "proxy-tls-9"},
 		{"proxy-tls-new", "", "proxy-tls", "proxy-tls-new"},
 		{"proxy-tls", "proxy-tls", "proxy-tls", `proxy-tls" is in service: cert-manager will replace the certificate in it`},

@@ -140,15 +140,51 @@ func (p *Plan) judgeClients(st *Snapshot) {
 	f := certs.NewFinding(certs.OldClientsBreak, lostMessage(j))
 	f.Hint = p.lostHint(j)
 	switch {
+	case slices.Contains(p.Request.Allow, f.Code):
+		f.Allowed = true
+		if tls := p.Wanted.TLS; tls != nil && tls.CATransition == configv1alpha1.CATransitionDualTrust {
+			tls.CATransition = configv1alpha1.CATransitionImmediate
+			p.Changes = ChangesBetween(*st.Issuer.Spec.ImpersonationProxy, p.Wanted)
+		}
+	case p.dualTrust(st, j):
+		f = certs.NewFinding(certs.OldClientsBreak, "the old certificate is served, with the trust bundles of both, until no "+
+			"client is left that would stop verifying: "+sentences(j))
+		f.Severity, f.Hint = certs.SeverityInfo, ""
 	case j.NetImprovement && st.unasked():
 		f.Severity, f.Hint = certs.SeverityWarning, "everybody else works afterwards, also those who are refused now"
-	case !p.changes() && !p.takesOver(st):
+	case !p.changes():
 		// The agent is on its way already: nothing is changed now, so there is nothing to refuse.
 		f.Severity, f.Hint = certs.SeverityWarning, "hand out new kubeconfigs afterwards: pinniped get kubeconfig"
-	default:
-		f.Allowed = slices.Contains(p.Request.Allow, f.Code)
 	}
 	p.Report.Findings = append(p.Report.Findings, f)
+}
+
+// DualTrust returns the tls block with which the agent replaces the certificate in service only when no client breaks,
+// where the agent knows the field.
+func (st *Snapshot) DualTrust(tls *configv1alpha1.ImpersonationProxyTLSSpec) *configv1alpha1.ImpersonationProxyTLSSpec {
+	if tls != nil && !st.WithoutTransition {
+		tls.CATransition = configv1alpha1.CATransitionDualTrust
+	}
+	return tls
+}
+
+// dualTrust says whether the agent goes on serving the certificate in service for the clients that would break: it is
+// valid, both trust bundles can be published, and new clients verify it.
+func (p *Plan) dualTrust(st *Snapshot, j serving.Judgement) bool {
+	old, now := st.InService.Chain, st.Now
+	published, _ := Advertised(st.Issuer)
+	if p.Wanted.TLS == nil || p.Wanted.TLS.CATransition != configv1alpha1.CATransitionDualTrust || st.InService.Off ||
+		len(old) == 0 || now.After(old[0].NotAfter) || len(published) == 0 || len(p.Bundle) == 0 || p.Report.Leaf == nil {
+		return false
+	}
+	if slices.ContainsFunc(j.Broken, func(o serving.Outcome) bool {
+		return o.After != certs.BundleDoesNotVerify || p.Report.Leaf.VerifyHostname(o.Name) != nil
+	}) {
+		return false // a name that it lacks keeps breaking clients, whatever CA they trust
+	}
+	return !slices.ContainsFunc(Names(Request{Endpoint: &p.Wanted.ExternalEndpoint}, st), func(name certs.Name) bool {
+		return old[0].VerifyHostname(name.Value) != nil && p.Report.Leaf.VerifyHostname(name.Value) == nil
+	})
 }
 
 // unasked says whether the agent serves its generated certificate although no command of ip-tls has led there: somebody
@@ -166,26 +202,12 @@ func (st *Snapshot) unasked() bool {
 // changes says whether the plan changes anything that clients meet.
 func (p *Plan) changes() bool {
 	return p.Request.WritesSecret ||
-		slices.ContainsFunc(p.Changes, func(c FieldChange) bool { return c.Field != fieldVerification })
+		slices.ContainsFunc(p.Changes, func(c FieldChange) bool {
+			return c.Field != fieldVerification && c.Field != fieldTransition && c.Field != fieldActivateAfter
+		})
 }
 
-// takesOver says whether the plan makes the agent serve a renewed certificate with which it waits.
-func (p *Plan) takesOver(st *Snapshot) bool { return p.Request.Serve && Waits(st.Issuer) }
-
-// ServesNow returns the SHA-256 fingerprint of the certificate that the plan has judged and puts in service; it is empty
-// where the plan changes nothing, and makes the agent wait no less.
-func (p *Plan) ServesNow(st *Snapshot) string {
-	if p.Wanted.TLS == nil || st.Secret == nil || !p.changes() && !p.takesOver(st) {
-		return ""
-	}
-	chain, _ := certs.ParseBundle(st.Secret.Data[corev1.TLSCertKey])
-	if len(chain) == 0 {
-		return ""
-	}
-	return certs.Fingerprint(chain[0].Raw)
-}
-
-// Waits says whether the agent waits with a renewed certificate until nobody is locked out by it.
+// Waits says whether the agent waits with a certificate until no client breaks.
 func Waits(issuer *configv1alpha1.CredentialIssuer) bool {
 	strategy := ProxyStrategy(issuer)
 	return strategy != nil && slices.ContainsFunc(strategy.Findings,
@@ -193,19 +215,24 @@ func Waits(issuer *configv1alpha1.CredentialIssuer) bool {
 }
 
 func lostMessage(j serving.Judgement) string {
+	if j.Everybody {
+		return "every kubeconfig handed out so far stops working: " + sentences(j)
+	}
+	return "these kubeconfigs stop working: " + sentences(j)
+}
+
+// sentences tells which clients break, as far as a line can hold.
+func sentences(j serving.Judgement) string {
 	const most = 5
 	all := j.Sentences()
 	text := strings.Join(all[:min(len(all), most)], "; ")
 	if more := len(all) - most; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
-	if j.Everybody {
-		return "every kubeconfig handed out so far stops working: " + text
-	}
-	return "these kubeconfigs stop working: " + text
+	return text
 }
 
-// lostHint is the way out that fits why clients are lost.
+// lostHint is what helps, by why clients break.
 func (p *Plan) lostHint(j serving.Judgement) string {
 	has := func(code certs.Code) bool {
 		return slices.ContainsFunc(j.Broken, func(o serving.Outcome) bool { return o.After == code })
@@ -214,14 +241,9 @@ func (p *Plan) lostHint(j serving.Judgement) string {
 	case has(serving.SwitchedOff):
 		return "leave the proxy on until nobody uses it any more"
 	case p.Generated && len(p.Bundle) == 0:
-		return "the agent's CA is not known here, so it cannot be advertised beforehand: these kubeconfigs must be made " +
-			`anew afterwards, with "pinniped get kubeconfig"`
-	case p.Generated:
-		return `go there in steps with "pinniped ip-tls rotate --to-generated": it advertises the old and the new CA ` +
-			`together, waits until kubeconfigs are made anew, and only then changes the certificate`
-	case has(certs.BundleDoesNotVerify):
-		return `change the CA in steps with "pinniped ip-tls rotate": it advertises the old and the new one together, ` +
-			`waits until kubeconfigs are made anew, and only then changes the certificate`
+		return "the agent's CA is not known here: afterwards, these kubeconfigs need it: \"pinniped get kubeconfig\""
+	case p.Generated, has(certs.BundleDoesNotVerify):
+		return `afterwards, these kubeconfigs need the new CA: "pinniped kubeconfig rotate", or "pinniped get kubeconfig"`
 	}
 	return `have it issued for these names as well ("pinniped ip-tls manifest" prints what to ask cert-manager for)`
 }

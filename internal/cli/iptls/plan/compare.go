@@ -1,6 +1,8 @@
 package plan
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -31,9 +33,18 @@ func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChang
 		})
 	}
 	add(fieldVerification, string(before.Verification), string(after.Verification))
+	add(fieldTransition, string(before.CATransition), string(after.CATransition))
+	add(fieldActivateAfter, duration(before.ActivateAfter), duration(after.ActivateAfter))
 	add(fieldEndpoint, from.ExternalEndpoint, to.ExternalEndpoint)
 	add(fieldMode, string(from.Mode), string(to.Mode))
 	add(fieldServiceType, string(ServiceType(&from)), string(ServiceType(&to)))
 	add(fieldLoadBalancerIP, from.Service.LoadBalancerIP, to.Service.LoadBalancerIP)
 	return changes
+}
+
+func duration(d *metav1.Duration) string {
+	if d == nil {
+		return ""
+	}
+	return d.Duration.String()
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -22,6 +23,8 @@ const (
 	FieldSecret         = "spec.impersonationProxy.tls.secretName"
 	FieldBundle         = "spec.impersonationProxy.tls.certificateAuthorityData"
 	fieldVerification   = "spec.impersonationProxy.tls.verification"
+	fieldTransition     = "spec.impersonationProxy.tls.caTransition"
+	fieldActivateAfter  = "spec.impersonationProxy.tls.activateAfter"
 	fieldMode           = "spec.impersonationProxy.mode"
 	fieldEndpoint       = "spec.impersonationProxy.externalEndpoint"
 	fieldServiceType    = "spec.impersonationProxy.service.type"
@@ -92,7 +95,10 @@ func Evaluate(req Request, st *Snapshot) *Plan {
 	default:
 		tls.Verification = configv1alpha1.VerificationEnforce
 	}
-	p.Wanted.TLS = &tls
+	if req.ActivateAfter != nil && !st.WithoutTransition {
+		tls.ActivateAfter = &metav1.Duration{Duration: *req.ActivateAfter}
+	}
+	p.Wanted.TLS = st.DualTrust(&tls)
 	p.Changes = ChangesBetween(current, p.Wanted)
 	p.judgeClients(st)
 	p.Report.Findings = append(p.Report.Findings, checkAddress(p.Wanted, st)...)
@@ -111,6 +117,7 @@ func checkAddress(wanted configv1alpha1.ImpersonationProxySpec, st *Snapshot) []
 // EvaluateTarget checks a configuration that is given as a whole, and lists what has to change.
 func EvaluateTarget(req Request, st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec) *Plan {
 	current := *st.Issuer.Spec.ImpersonationProxy
+	wanted.TLS = wanted.TLS.DeepCopy()
 	p := &Plan{Request: req, Wanted: wanted, Changes: ChangesBetween(current, wanted)}
 	if wanted.TLS != nil {
 		p.Request.Secret = wanted.TLS.SecretName

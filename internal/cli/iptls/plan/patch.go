@@ -36,6 +36,12 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 			current.TLS.CertificateAuthorityData != "" {
 			tls["certificateAuthorityData"] = data
 		}
+		if wanted.TLS.CATransition != "" {
+			tls["caTransition"] = string(wanted.TLS.CATransition)
+		}
+		if after := wanted.TLS.ActivateAfter; after != nil {
+			tls["activateAfter"] = after.Duration.String()
+		}
 		proxy["tls"] = tls
 	}
 	if req.Endpoint != nil || ownsField(issuer, endpointPath()) && wanted.ExternalEndpoint != "" {
@@ -91,15 +97,13 @@ func Annotate(patch map[string]any, key, value string) {
 // RollbackPatch is a merge patch that gives the object changed the configuration and the records of the object before.
 func RollbackPatch(changed, before *configv1alpha1.CredentialIssuer) (map[string]any, error) {
 	annotations := map[string]any{}
-	for _, key := range []string{UndoAnnotation, RotationAnnotation} {
-		was, there := before.Annotations[key]
-		now, stays := changed.Annotations[key]
-		switch {
-		case there && was != now:
-			annotations[key] = was
-		case !there && stays:
-			annotations[key] = nil
-		}
+	was, there := before.Annotations[UndoAnnotation]
+	now, stays := changed.Annotations[UndoAnnotation]
+	switch {
+	case there && was != now:
+		annotations[UndoAnnotation] = was
+	case !there && stays:
+		annotations[UndoAnnotation] = nil
 	}
 	return MergePatch(changed, TargetOf(before.Spec.ImpersonationProxy), annotations)
 }

@@ -12,11 +12,8 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// The annotations in which the commands keep records. A record holds what a spec may hold, and never a key.
-const (
-	UndoAnnotation     = "ip-tls.pinniped.dev/undo"
-	RotationAnnotation = "ip-tls.pinniped.dev/rotation"
-)
+// UndoAnnotation is the annotation in which the commands keep a record. It holds what a spec may hold, and never a key.
+const UndoAnnotation = "ip-tls.pinniped.dev/undo"
 
 // MaxRecord bounds one record. The API server takes 256 KiB for all annotations of an object.
 const MaxRecord = 100 << 10

@@ -30,8 +30,8 @@ type Request struct {
 	ExpiresWithin time.Duration // --expires-within of "ip-tls check"; zero: not asked for
 	// Sources are how messages call what the flags bring; empty where the Secret and the spec have it.
 	Sources certs.Sources
-	// Serve is true when the certificate is to be served at once, although the agent waits with it ("ip-tls set").
-	Serve bool
+	// ActivateAfter is --activate-after; nil: as it is.
+	ActivateAfter *time.Duration
 	// WritesSecret is true when the certificate comes from files and is to be written into the Secret.
 	WritesSecret bool
 }

@@ -30,8 +30,10 @@ type Snapshot struct {
 	Evidence serving.Evidence
 	// WithoutVerification is true where CredentialIssuers have no field verification, as Pinniped's have none.
 	WithoutVerification bool
-	Now                 time.Time
-	ServerTime          time.Time
+	// WithoutTransition is true where they have no field caTransition.
+	WithoutTransition bool
+	Now               time.Time
+	ServerTime        time.Time
 }
 
 // NotPermitted says whether the Secret is of another namespace and may not be used.

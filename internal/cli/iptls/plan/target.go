@@ -44,10 +44,15 @@ func (t Target) In(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.I
 	return *changed
 }
 
-// Digested returns the target with a CA bundle replaced by its hash: enough to see that it is another one.
+// Digested returns the target with a CA bundle replaced by its hash: enough to see that it is another one. How one
+// certificate replaces another is no part of it.
 func (t Target) Digested() Target {
-	if t.TLS != nil && t.TLS.CertificateAuthorityData != "" {
-		t.TLS = t.TLS.DeepCopy()
+	if t.TLS == nil {
+		return t
+	}
+	t.TLS = t.TLS.DeepCopy()
+	t.TLS.CATransition, t.TLS.ActivateAfter = "", nil
+	if t.TLS.CertificateAuthorityData != "" {
 		t.TLS.CertificateAuthorityData = "sha256:" + certs.Fingerprint([]byte(t.TLS.CertificateAuthorityData))
 	}
 	return t

@@ -97,7 +97,9 @@ func (s *Session) GatherTarget(ctx context.Context, issuer *configv1alpha1.Crede
 	if !offered.tls {
 		return nil, errNoTLS(issuer.Name)
 	}
-	st := &plan.Snapshot{Issuer: issuer, WithoutVerification: !offered.verification}
+	st := &plan.Snapshot{
+		Issuer: issuer, WithoutVerification: !offered.verification, WithoutTransition: !offered.transition,
+	}
 	if err := gatherSecret(ctx, s.Cluster, st, namespace, wanted.TLS.SecretName); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func (s *Session) GatherGenerated(ctx context.Context, issuer *configv1alpha1.Cr
 	st := &plan.Snapshot{Issuer: issuer}
 	s.Stamp(st)
 	var err error
-	if st.GeneratedCA, err = s.GeneratedCA(ctx, issuer, namespace, st.Now); err != nil {
+	if st.GeneratedCA, err = s.generatedCA(ctx, issuer, namespace, st.Now); err != nil {
 		return nil, err
 	}
 	if st.Service, err = s.readService(ctx, issuer, namespace); err != nil {
@@ -28,8 +28,8 @@ func (s *Session) GatherGenerated(ctx context.Context, issuer *configv1alpha1.Cr
 	return st, s.remember(ctx, st, namespace)
 }
 
-// GeneratedCA returns the CA that the agent will serve with, as PEM; nil when that is not known.
-func (s *Session) GeneratedCA(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
+// generatedCA returns the CA that the agent will serve with, as PEM; nil when that is not known.
+func (s *Session) generatedCA(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
 	now time.Time,
 ) ([]byte, error) {
 	objects, _ := discovery.Objects(issuer, namespace)

@@ -15,22 +15,23 @@ import (
 type offers struct {
 	tls          bool // spec.impersonationProxy.tls
 	verification bool // spec.impersonationProxy.tls.verification, which Pinniped's do not have
+	transition   bool // spec.impersonationProxy.tls.caTransition
 }
 
 // offered asks the API once. A cluster that does not tell is taken to be one of ours.
 func (s *Session) offered(ctx context.Context) offers {
 	if s.offers == nil {
-		all := offers{tls: true, verification: true}
+		all := offers{tls: true, verification: true, transition: true}
 		if fields, err := s.Cluster.TLSFields(ctx); err == nil {
-			all = offers{tls: len(fields) > 0, verification: slices.Contains(fields, "verification")}
+			all = offers{
+				tls: len(fields) > 0, verification: slices.Contains(fields, "verification"),
+				transition: slices.Contains(fields, "caTransition"),
+			}
 		}
 		s.offers = &all
 	}
 	return *s.offers
 }
-
-// Verifies says whether the CredentialIssuers of this cluster have the field verification.
-func (s *Session) Verifies(ctx context.Context) bool { return s.offered(ctx).verification }
 
 // errNoTLS refuses an agent that cannot be given a certificate.
 func errNoTLS(issuer string) error {

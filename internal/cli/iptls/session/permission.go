@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -52,19 +50,4 @@ func mayUse(ctx context.Context, cluster Permissions, secret, account types.Name
 		return refused(delegation.NotReadable), nil
 	}
 	return nil, nil
-}
-
-// PermittedSecret reads a Secret that a spec names; it is nil when there is none. One of another namespace whose
-// owner does not permit its use is not read, but refused.
-func (s *Session) PermittedSecret(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace,
-	secretName string,
-) (*corev1.Secret, error) {
-	st := &plan.Snapshot{Issuer: issuer, WithoutVerification: !s.offered(ctx).verification}
-	if err := gatherSecret(ctx, s.Cluster, st, namespace, secretName); err != nil {
-		return nil, err
-	}
-	if st.NotPermitted() {
-		return nil, plan.Refusal(certs.Report{Findings: st.Permission}, plan.NothingChanged)
-	}
-	return st.Secret, nil
 }

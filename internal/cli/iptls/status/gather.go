@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/rotation"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
@@ -63,7 +62,7 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	}
 	l.losesSome = func(secret string) bool { return o.losesSome(ctx, l, secret) }
 	l.configured(namespace)
-	l.rotation()
+	l.Transition = result.TransitionOf(l.issuer.Status.Transition)
 	if err := o.readSecret(ctx, l); err != nil {
 		return nil, err
 	}
@@ -347,24 +346,4 @@ func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *
 		l.notKnown("%d contexts in the kubeconfigs lead elsewhere", others)
 	}
 	return nil
-}
-
-// rotation notes a rotation that is under way.
-func (l *snapshot) rotation() {
-	r, err := rotation.Read(l.issuer)
-	if err != nil {
-		l.NotKnown = append(l.NotKnown, err.Error())
-		return
-	}
-	if !r.Active() {
-		return
-	}
-	l.Rotation = fmt.Sprintf(`to %s, step %d of 4 is done; "pinniped ip-tls rotate --status" tells more`,
-		r.Destination(), r.LastStep())
-	if r.Aborting {
-		l.Rotation = fmt.Sprintf(`to %s, on its way back: go on with "pinniped ip-tls rotate --undo"`, r.Destination())
-	}
-	if fields := r.Edited(&l.spec); len(fields) > 0 {
-		l.Rotation += "; somebody else has changed " + strings.Join(fields, ", ")
-	}
 }

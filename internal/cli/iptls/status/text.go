@@ -43,8 +43,8 @@ func (o *Options) text(r *result.Status) ([]byte, error) {
 		line("endpoint", r.Advertised.Endpoint)
 		line("CA bundle", bundleText(r.Advertised.CABundle))
 	}
-	if r.Rotation != "" {
-		line("rotation", o.Style.Caution(r.Rotation))
+	if r.Transition != nil {
+		line("transition", o.Style.Caution(r.Transition.String()))
 	}
 	if c := r.Certificate; c != nil {
 		line("certificate", plan.OrNone(strings.Join(slices.Concat(c.DNSNames, c.IPAddresses), ", ")))

@@ -1,4 +1,4 @@
-package rotate
+package change
 
 import (
 	"context"
@@ -19,52 +19,44 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// kubeconfigs reads the files of --kubeconfigs, and reports whether every kubeconfig that leads to the endpoint
-// verifies the new certificate. It is also false when no kubeconfig leads there.
-func (o *Options) kubeconfigs(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, next serving.Served,
-	done *Result,
-) (bool, error) {
+// kubeconfigsVerify reports whether every kubeconfig of --kubeconfigs that leads to the endpoint verifies the new
+// certificate. It is false when none leads there.
+func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, issuer *configv1alpha1.CredentialIssuer) (
+	files []result.File, verify bool, err error,
+) {
 	info := plan.ProxyInfo(issuer)
 	if info == nil {
-		return false, errors.New("no endpoint is advertised, so that kubeconfigs cannot be compared with it")
+		return nil, false, errors.New("no endpoint is published, so that kubeconfigs cannot be compared with it")
 	}
-	endpoint, missing, err := o.Session.Endpoint(ctx, issuer, o.request.Namespace, info.Endpoint)
+	endpoint, missing, err := c.Session.Endpoint(ctx, issuer, p.Plan.Request.Namespace, info.Endpoint)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	if missing != "" {
-		o.Session.Progress.Warn("%s", missing)
+		c.Session.Progress.Warn("%s", missing)
 	}
-	files, err := o.Session.ReadKubeconfigs(ctx, o.Kubeconfigs)
+	all, err := c.Session.ReadKubeconfigs(ctx, c.Flags.Kubeconfigs)
 	if err != nil {
-		return false, fmt.Errorf("reading --kubeconfigs: %w", err)
+		return nil, false, fmt.Errorf("reading --kubeconfigs: %w", err)
 	}
-	good, bad, unsure := 0, 0, 0
-	for _, file := range files {
-		one := evaluateKubeconfig(file, endpoint, next, o.Session.Now())
-		done.Kubeconfigs = append(done.Kubeconfigs, one)
-		switch one.Outcome {
-		case result.FileUnrelated:
-		case result.FileWorks:
-			good++
-		default:
-			if bad++; one.Outcome == result.FileNotKnown {
-				unsure++
-			}
-			o.Session.Progress.Warn("kubeconfig %q: %s", one.Path, one.Reason)
+	next, bad := p.Plan.Next(p.Snapshot), 0
+	for _, file := range all {
+		one := evaluateKubeconfig(file, endpoint, next, c.Session.Now())
+		if one.Outcome == result.FileUnrelated {
+			continue
+		}
+		if files = append(files, one); one.Outcome != result.FileWorks {
+			bad++
+			c.Session.Progress.Warn("kubeconfig %q: %s", one.Path, one.Reason)
 		}
 	}
 	switch {
-	case bad > 0 && bad == unsure:
-		done.waits("%d of %d kubeconfigs of which it is not known whether they verify the new certificate", bad, good+bad)
-	case bad > 0:
-		done.waits("%d of %d kubeconfigs to be made anew: they do not work with the new certificate", bad, good+bad)
-	case good == 0:
-		done.waits("a kubeconfig for %s: there is none in what --kubeconfigs names", info.Endpoint)
-	default:
-		o.Session.Progress.Done("All %d kubeconfigs for %s work with the new certificate", good, info.Endpoint)
+	case len(files) == 0:
+		c.Session.Progress.Warn("none of --kubeconfigs leads to %s", info.Endpoint)
+	case bad == 0:
+		c.Session.Progress.Done("All %d kubeconfigs for %s verify the new certificate", len(files), info.Endpoint)
 	}
-	return bad == 0 && good > 0, nil
+	return files, len(files) > 0 && bad == 0, nil
 }
 
 // evaluateKubeconfig says whether everything in a kubeconfig that leads to the endpoint verifies the new certificate.

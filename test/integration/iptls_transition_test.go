@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -36,7 +35,6 @@ type turn struct {
 func newTurn(t *testing.T, generated bool) *turn {
 	t.Helper()
 	w := &turn{world: needsCluster(t), newCA: newCA(t, "Next Corporate CA", time.Now())}
-	w.forgetAfterwards(t)
 	if generated {
 		w.generatedOnly(t)
 	} else {
@@ -59,43 +57,17 @@ func newTurn(t *testing.T, generated bool) *turn {
 	return w
 }
 
-// forgetAfterwards keeps a test that ends in the middle of a rotation from spoiling the next one.
-func (w *world) forgetAfterwards(t *testing.T) {
+// set sets the certificate of the new CA, and returns what was said.
+func (w *turn) set(t *testing.T, code int, flags ...string) result {
 	t.Helper()
-	t.Cleanup(func() {
-		command := exec.CommandContext(
-			context.WithoutCancel(t.Context()),
-			w.cli,
-			"ip-tls",
-			"rotate",
-			"--forget",
-			"--kubeconfig="+w.Cluster.AdminKubeconfig(),
-		)
-		if output, err := command.CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, output)
-		}
-	})
-}
-
-func (w *turn) rotate(t *testing.T, code int, flags ...string) result {
-	t.Helper()
-	got := w.asAdmin(t, append([]string{"ip-tls", "rotate", "--timeout=40s"}, flags...)...)
+	got := w.asAdmin(t, append([]string{
+		"ip-tls", "set", "--secret=rotate-new", "--ca-bundle=" + w.newBundle, "--timeout=40s",
+	}, flags...)...)
 	if got.code != code {
-		t.Fatalf(
-			"rotate %s ended with %d, want %d\nstdout: %s\nstderr: %s",
-			strings.Join(flags, " "),
-			got.code,
-			code,
-			got.out,
-			got.errOut,
-		)
+		t.Fatalf("set %s ended with %d, want %d\nstdout: %s\nstderr: %s", strings.Join(flags, " "), got.code, code, got.out,
+			got.errOut)
 	}
 	return got
-}
-
-func (w *turn) forward(t *testing.T, code int, flags ...string) result {
-	t.Helper()
-	return w.rotate(t, code, append([]string{"--secret=rotate-new", "--ca-bundle=" + w.newBundle}, flags...)...)
 }
 
 // advertised is the CA bundle in the status.
@@ -215,8 +187,9 @@ func (w *turn) leadsThrough(t *testing.T, c *caller) {
 	}
 }
 
-// TestRotationUnderTraffic changes the CA while clients with kubeconfigs from before, during and after it call.
-func TestRotationUnderTraffic(t *testing.T) {
+// TestChangeOfCAUnderTraffic changes the CA while clients with kubeconfigs from before, during and after it call. It is
+// interrupted, taken back, and made again.
+func TestChangeOfCAUnderTraffic(t *testing.T) {
 	for _, generated := range []bool{false, true} {
 		name := "from an external certificate"
 		if generated {
@@ -227,193 +200,50 @@ func TestRotationUnderTraffic(t *testing.T) {
 			oldBundle := w.advertised(t)
 			before := w.client(t, "before")
 			before.works(t)
+			w.leadsThrough(t, before) // it is used
 
-			w.forward(t, 6)
-			w.forward(t, 6, "--after=1h")
-			if got := w.advertised(t); !certs.SameBundle(got, certs.UnionBundle(oldBundle, w.newCA.CertPEM())) {
-				t.Errorf("after step 1, %s is advertised", got)
+			w.set(t, 6)
+			if got := w.asAdmin(t, "ip-tls", "undo", "--timeout=40s"); got.code != 0 || !strings.Contains(got.errOut, "replaces") {
+				t.Errorf("undo ended with %d: %s", got.code, got.errOut)
 			}
 			before.works(t)
+			w.set(t, 6, "--activate-after=1h")
+			if got := w.advertised(t); !certs.SameBundle(got, certs.UnionBundle(oldBundle, w.newCA.CertPEM())) {
+				t.Errorf("while the agent waits, %s is published", got)
+			}
 			during := w.client(t, "during")
 			during.works(t)
 			w.leadsThrough(t, during)
 
-			w.forward(t, 6, "--kubeconfigs="+before.path, "--kubeconfigs="+during.path)
-			before.works(t)
-			// Of a fleet whose kubeconfigs are rotated, there is a report.
 			fleet := kubeconfigOf(t, before)
-			report := filepath.Join(t.TempDir(), "report.json")
-			got := w.asAdmin(t, "kubeconfig", "rotate", fleet, "--output=json")
-			if err := os.WriteFile(report, []byte(got.out), 0o600); err != nil || got.code != 0 {
-				t.Fatalf("kubeconfig rotate ended with %d, %v: %s", got.code, err, got.errOut)
+			w.set(t, 6, "--kubeconfigs="+fleet, "--kubeconfigs="+during.path)
+			before.works(t)
+			if got := w.asAdmin(t, "kubeconfig", "rotate", fleet); got.code != 0 {
+				t.Fatalf("kubeconfig rotate ended with %d: %s", got.code, got.errOut)
 			}
-			w.forward(t, 0, "--kubeconfigs="+during.path, "--kubeconfigs="+fleet, "--report="+report, "--step=3")
+			w.set(t, 0, "--kubeconfigs="+fleet, "--kubeconfigs="+during.path)
 			w.leadsThrough(t, &caller{name: "the fleet", path: fleet})
 			if err := presents(w.agents[0].ProxyAddress(), w.newPair); err != nil {
 				t.Error(err)
 			}
 			before.locksOut(t)
 			during.works(t)
-			w.forward(t, 0)
-			during.works(t)
 			after := w.client(t, "after")
 			after.works(t)
 			if got := trusted(t, after.path); string(got) != string(w.newCA.CertPEM()) {
-				t.Errorf("a kubeconfig made after the rotation trusts %s", got)
+				t.Errorf("a kubeconfig made afterwards trusts %s", got)
 			}
 			w.leadsThrough(t, after)
-			w.leadsThrough(t, during)
-
-			w.rotate(t, 3, "--undo")
-			during.works(t)
-			unchanged := w.forward(t, 0)
-			if !strings.Contains(unchanged.out, "unchanged") {
-				t.Errorf("after the end: %s", unchanged.out)
+			if got := w.set(t, 0); !strings.Contains(got.out, "unchanged") {
+				t.Errorf("after the end: %s", got.out)
 			}
-			t.Logf(
-				"requests: before %d, during %d, after %d",
-				before.requests.Load(),
-				during.requests.Load(),
-				after.requests.Load(),
-			)
 		})
-	}
-}
-
-// TestRotationKilled kills the command at many moments, until it gets to the end.
-func TestRotationKilled(t *testing.T) {
-	w := newTurn(t, false)
-	w.forward(t, 0, "--step=1")
-	during := w.client(t, "during")
-	during.works(t)
-	args := []string{
-		"ip-tls",
-		"rotate",
-		"--secret=rotate-new",
-		"--ca-bundle=" + w.newBundle,
-		"--continue",
-		"--timeout=40s",
-		"--kubeconfig=" + w.Cluster.AdminKubeconfig(),
-	}
-	killed := 0
-	for delay := 20 * time.Millisecond; ; delay += 20 * time.Millisecond {
-		command := exec.CommandContext(t.Context(), w.cli, args...)
-		command.Env = []string{"HOME=" + t.TempDir()}
-		if err := command.Start(); err != nil {
-			t.Fatal(err)
-		}
-		timer := time.AfterFunc(delay, func() { _ = command.Process.Kill() })
-		err := command.Wait()
-		timer.Stop()
-		if err == nil {
-			break
-		}
-		if command.ProcessState.ExitCode() != -1 {
-			t.Fatalf("it ended by itself with %d", command.ProcessState.ExitCode())
-		}
-		killed++
-		during.works(t)
-	}
-	t.Logf("it got to the end after being killed %d times", killed)
-	if killed == 0 {
-		t.Error("it was never killed")
-	}
-	during.works(t)
-	if got := w.advertised(t); string(got) != string(w.newCA.CertPEM()) {
-		t.Errorf("advertised is %s", got)
-	}
-	if err := presents(w.agents[0].ProxyAddress(), w.newPair); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestRotationAborted goes back after each step, and rotates again.
-func TestRotationAborted(t *testing.T) {
-	for _, generated := range []bool{false, true} {
-		name := "to an external certificate"
-		if generated {
-			name = "to the generated certificate"
-		}
-		t.Run(name, func(t *testing.T) {
-			w := newTurn(t, generated)
-			oldBundle, oldSpec := w.advertised(t), w.issuer(t).Spec
-			w.forward(t, 0, "--step=1")
-			during := w.client(t, "during")
-			during.works(t)
-			w.rotate(t, 0, "--undo")
-			during.works(t)
-			for range 2 {
-				w.forward(t, 0, "--step=1")
-				w.forward(t, 0, "--step=3", "--continue")
-				during.works(t)
-				w.rotate(t, 0, "--undo")
-				during.works(t)
-				if got := w.advertised(t); !certs.SameBundle(got, oldBundle) {
-					t.Errorf("after going back, %s is advertised", got)
-				}
-				if tls := w.issuer(
-					t,
-				).Spec.ImpersonationProxy.TLS; (tls == nil) != generated ||
-					tls != nil && *tls != *oldSpec.ImpersonationProxy.TLS {
-					t.Errorf("after going back, the tls block is %+v", tls)
-				}
-			}
-			w.rotate(t, 0, "--undo")
-			again := w.client(t, "again")
-			again.works(t)
-			w.leadsThrough(t, again)
-		})
-	}
-}
-
-// TestRotationToTheGeneratedCertificate leaves an external certificate for the one that the agent generates.
-func TestRotationToTheGeneratedCertificate(t *testing.T) {
-	w := newTurn(t, false)
-	oldBundle := w.advertised(t)
-	before := w.client(t, "before")
-	before.works(t)
-	w.rotate(t, 0, "--to-generated", "--step=1")
-	both := w.advertised(t)
-	if !strings.HasPrefix(string(both), string(oldBundle)) || certs.SameBundle(both, oldBundle) {
-		t.Errorf("after step 1, %s is advertised", both)
-	}
-	before.works(t)
-	during := w.client(t, "during")
-	during.works(t)
-	w.rotate(t, 0, "--to-generated", "--continue")
-	for _, agent := range w.agents {
-		if certificate, err := presented(
-			agent.ProxyAddress(),
-		); err != nil ||
-			certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
-			t.Errorf("after the end, %s presents %v, %v", agent.ProxyAddress(), certificate, err)
-		}
-	}
-	before.locksOut(t)
-	during.works(t)
-	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls != nil {
-		t.Errorf("after the end, the tls block is %+v", tls)
-	}
-	after := w.client(t, "after")
-	after.works(t)
-	if got := trusted(
-		t,
-		after.path,
-	); !certs.SameBundle(certs.UnionBundle(oldBundle, got), both) ||
-		certs.SameBundle(got, both) {
-		t.Errorf("a kubeconfig made after the rotation trusts %s", got)
-	}
-	w.leadsThrough(t, after)
-	w.leadsThrough(t, during)
-	if got := w.rotate(t, 0, "--to-generated"); !strings.Contains(got.out, "unchanged") {
-		t.Errorf("after the end: %s", got.out)
 	}
 }
 
 // TestUndo takes changes back on a real API server with a real agent.
 func TestUndo(t *testing.T) {
 	w := needsCluster(t)
-	w.forgetAfterwards(t)
 	pair := w.issue(t, "localhost")
 	w.external(t, "undone-cert", pairData(pair))
 	w.use(t)
@@ -432,7 +262,7 @@ func TestUndo(t *testing.T) {
 			t.Errorf("undo of set has left %+v", tls)
 		}
 		undo(0)
-		if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || *tls != *configured {
+		if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != configured.SecretName {
 			t.Errorf("undo of undo has left %+v, want %+v", tls, configured)
 		}
 		if err := presents(w.agents[0].ProxyAddress(), pair); err != nil {
@@ -441,17 +271,17 @@ func TestUndo(t *testing.T) {
 	}
 	refused := w.asAdmin(t, "ip-tls", "unset", "--timeout=40s", "-q")
 	if refused.code != 3 || !strings.Contains(refused.errOut, "OldClientsBreak") ||
-		!strings.Contains(refused.errOut, "pinniped ip-tls rotate --to-generated") {
+		!strings.Contains(refused.errOut, "pinniped kubeconfig rotate") {
 		t.Errorf("unset, which locks users out: %+v", refused)
 	}
-	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || *tls != *configured {
+	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != configured.SecretName {
 		t.Errorf("the refused unset has left %+v, want %+v", tls, configured)
 	}
 	if got := w.asAdmin(t, "ip-tls", "unset", "--timeout=40s", "--allow=OldClientsBreak"); got.code != 0 {
 		t.Fatalf("unset: %+v", got)
 	}
 	undo(0)
-	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || *tls != *configured {
+	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != configured.SecretName {
 		t.Errorf("undo of unset has left %+v, want %+v", tls, configured)
 	}
 	// set takes over again what undo has written, although it is another kind of request

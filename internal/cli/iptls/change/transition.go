@@ -1,0 +1,125 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// transitionTo returns the transition by which the agent brings the planned certificate into service; nil when none is
+// under way.
+func transitionTo(p *plan.Plan, issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.TransitionStatus {
+	t, tls := issuer.Status.Transition, p.Wanted.TLS
+	if t == nil || tls == nil || tls.CATransition == configv1alpha1.CATransitionImmediate ||
+		issuer.Status.ObservedGeneration < issuer.Generation || t.SHA256 != p.Report.SHA256 {
+		return nil
+	}
+	return t
+}
+
+// sayReplaced tells of a transition that the change ends.
+func (c *Change) sayReplaced(p *Proposal) {
+	t := p.Snapshot.Issuer.Status.Transition
+	if t == nil || transitionTo(p.Plan, p.Snapshot.Issuer) != nil {
+		return
+	}
+	to := "the generated certificate"
+	if t.SecretName != "" {
+		to = fmt.Sprintf("the certificate in Secret %q", t.SecretName)
+	}
+	c.Session.Progress.Info("This replaces the transition to %s, which is %s", to, result.TransitionOf(t))
+}
+
+// retire has the agent serve the new certificate when the kubeconfigs of --kubeconfigs show that no client needs the old
+// one. It returns false where the agent goes on waiting.
+func (c *Change) retire(ctx context.Context, p *Proposal, issuer *configv1alpha1.CredentialIssuer, done *Result) (bool,
+	error,
+) {
+	files, verify, err := c.kubeconfigsVerify(ctx, p, issuer)
+	done.Kubeconfigs = files
+	if err != nil || !verify {
+		return false, err
+	}
+	ids, err := c.Session.Retire(ctx, issuer, p.Plan.Request.Namespace, issuer.Status.Transition.WaitsFor)
+	if len(ids) > 0 {
+		c.Session.Progress.Done("Retired %s, as no kubeconfig of --kubeconfigs has it", named("revision", ids))
+	}
+	return len(ids) > 0, err
+}
+
+// prepared fills in the result of a change whose certificate waits for clients of the old one.
+func (c *Change) prepared(ctx context.Context, p *Proposal, seen observation, done *Result) error {
+	done.Outcome, done.Transition = result.OutcomePrepared, result.TransitionOf(seen.transition)
+	done.Endpoint, done.Addresses = seen.view.At.URL, seen.addresses
+	published, _ := plan.Advertised(seen.issuer)
+	done.CABundle = result.BundleOf(published)
+	var who []string
+	history, _, err := c.Session.Memory(ctx, p.Snapshot.Issuer, p.Plan.Request.Namespace)
+	for _, id := range seen.transition.WaitsFor {
+		if r := history.Find(id); err == nil && r != nil {
+			client := serving.Client{Revision: r, Name: r.Host()}
+			who = append(who, fmt.Sprintf("%s (revision %s)", client.Who(), id))
+		} else {
+			who = append(who, "clients of revision "+id)
+		}
+	}
+	text := "the new certificate is not served yet: it waits for " + plan.OrNone(strings.Join(who, ", "))
+	if until := done.Transition.Until; until != nil {
+		text += fmt.Sprintf(", until %s at the latest", until.Format(time.RFC3339))
+	}
+	return ui.WithExitCode(ui.WithHint(errors.New(text), `give these clients the new CA ("pinniped kubeconfig rotate", or `+
+		`"pinniped get kubeconfig"), and run the same command again; --kubeconfigs shows that they have it, `+
+		`--activate-after bounds the wait, and --allow OldClientsBreak ends it`), ui.ExitNotDue)
+}
+
+// settle lets later certificates wait again after one that was served at once.
+func (c *Change) settle(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
+	done *Result,
+) {
+	allowed := slices.ContainsFunc(p.Plan.Report.Findings, func(f certs.Finding) bool {
+		return f.Code == certs.OldClientsBreak && f.Allowed
+	})
+	tls := p.Plan.Wanted.TLS
+	if applied == nil || !allowed || tls == nil || tls.CATransition != configv1alpha1.CATransitionImmediate {
+		return
+	}
+	settled := plan.TargetOf(&p.Plan.Wanted)
+	settled.TLS.CATransition = configv1alpha1.CATransitionDualTrust
+	for attempt := 1; ; attempt++ {
+		issuer, err := c.Session.Cluster.CredentialIssuer(ctx, applied.Name)
+		if err == nil && len(plan.ChangesBetween(*issuer.Spec.ImpersonationProxy, p.Plan.Wanted)) > 0 {
+			return // somebody else has changed it meanwhile
+		}
+		var patch map[string]any
+		if err == nil {
+			patch, err = plan.MergePatch(issuer, settled, nil)
+		}
+		if err == nil {
+			_, err = c.Session.Cluster.MergeCredentialIssuer(ctx, issuer.Name, patch,
+				discovery.ApplyOptions{FieldManager: plan.FieldManager})
+		}
+		switch {
+		case err == nil:
+			ofSecret := slices.DeleteFunc(done.Changes, func(f plan.FieldChange) bool { return !f.OfSecret() })
+			done.Changes = append(ofSecret, plan.ChangesBetween(*p.Snapshot.Issuer.Spec.ImpersonationProxy,
+				settled.In(&p.Plan.Wanted))...)
+			return
+		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
+		default:
+			c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is still Immediate, so that a renewal by "+
+				"another CA is served at once (%v): run the same command again without --allow", err)
+			return
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package change
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// newTransition is a world in which clients use a certificate of the Company CA, and Secret next-tls has one of another
+// CA.
+func newTransition(t *testing.T) (*iptlstest.World, *certs.CA) {
+	t.Helper()
+	w, ca := iptlstest.NewExternalWorld(t), iptlstest.NewCA(t, "Next CA")
+	w.Put("next-tls", iptlstest.Serving(t, ca, iptlstest.Loopback()), ca.CertPEM())
+	w.DualTrust(t)
+	return w, ca
+}
+
+// next sets the certificate of the other CA.
+func next(t *testing.T, w *iptlstest.World, adapt func(*SetOptions), changed ...string) *iptlstest.Run {
+	t.Helper()
+	return runSet(t.Context(), w, func(o *SetOptions) {
+		o.Certificate.Secret, o.Certificate.Allow = "next-tls", nil
+		if adapt != nil {
+			adapt(o)
+		}
+	}, changed...)
+}
+
+// verifies says whether clients with a trust bundle verify what is presented now.
+func verifies(t *testing.T, w *iptlstest.World, bundle []byte) bool {
+	t.Helper()
+	chain, err := session.RealNetwork{}.Presented(t.Context(), w.Proxy.Endpoint(), "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := []certs.Served{{Chain: chain}}
+	return len(certs.CheckServed(certs.Expected{Host: "127.0.0.1", Bundle: bundle, Now: time.Now()}, served)) == 0
+}
+
+func publishedBundle(t *testing.T, w *iptlstest.World) []byte {
+	t.Helper()
+	data := w.Cluster.Issuer.Status.Strategies[0].Frontend.ImpersonationProxyInfo.CertificateAuthorityData
+	bundle, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bundle
+}
+
+// transitionOf is the field caTransition.
+func transitionOf(w *iptlstest.World) configv1alpha1.CATransition {
+	return w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CATransition
+}
+
+// kubeconfigFor writes a kubeconfig for the endpoint that trusts a CA bundle.
+func kubeconfigFor(t *testing.T, w *iptlstest.World, path string, bundle []byte) {
+	t.Helper()
+	config := clientcmdapi.Config{
+		Clusters:  map[string]*clientcmdapi.Cluster{"c": {Server: w.Proxy.URL(), CertificateAuthorityData: bundle}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {Token: "t"}},
+		Contexts:  map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+	}
+	if err := clientcmd.WriteToFile(config, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSetWaitsForClients changes the CA: clients of the old one go on, and the same command reports until they are gone.
+func TestSetWaitsForClients(t *testing.T) {
+	t.Parallel()
+	w, ca := newTransition(t)
+	folder := t.TempDir()
+	file := filepath.Join(folder, "ann.yaml")
+	kubeconfigFor(t, w, file, w.CA.CertPEM())
+
+	next(t, w, nil).Check(t, ui.ExitNotDue, "credentialissuer/pinniped-concierge-config prepared", "transition: Prepared",
+		"the new certificate is not served yet", "kubeconfigs made since", "--allow OldClientsBreak")
+	applied := len(w.Cluster.Applied)
+	r := next(t, w, func(o *SetOptions) { o.Session.Output = "json" })
+	r.Check(t, ui.ExitNotDue)
+	var done Result
+	if err := json.Unmarshal(r.Out.Bytes(), &done); err != nil || done.Outcome != result.OutcomePrepared ||
+		len(done.Transition.WaitsFor) != 1 || len(done.CABundle) != 2 {
+		t.Errorf("%v: %s", err, r.Out.String())
+	}
+	if len(w.Cluster.Applied) != applied || transitionOf(w) != configv1alpha1.CATransitionDualTrust {
+		t.Errorf("the second run changed something: %+v", w.Cluster.Applied)
+	}
+	both := publishedBundle(t, w)
+	if !verifies(t, w, w.CA.CertPEM()) || verifies(t, w, ca.CertPEM()) || !verifies(t, w, both) {
+		t.Error("the old certificate is not served")
+	}
+
+	files := func(o *SetOptions) { o.Flags.Kubeconfigs = []string{folder} }
+	next(t, w, files).Check(t, ui.ExitNotDue, file, "which does not verify the new certificate")
+	kubeconfigFor(t, w, file, both)
+	damaged := filepath.Join(folder, "damaged.yaml")
+	if err := os.WriteFile(damaged, []byte("<<<<<<< HEAD\nclusters: []\nusers: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next(t, w, files).Check(t, ui.ExitNotDue, damaged)
+	if err := os.Remove(damaged); err != nil {
+		t.Fatal(err)
+	}
+	next(t, w, files).Check(t, 0, "All 1 kubeconfigs", "Retired revision", "presents the certificate at 1 of 1")
+	if verifies(t, w, w.CA.CertPEM()) || !verifies(t, w, both) || !certs.SameBundle(publishedBundle(t, w), ca.CertPEM()) {
+		t.Error("the new certificate is not served with its own trust bundle")
+	}
+	next(t, w, nil).Check(t, 0, "unchanged")
+}
+
+// TestSetIsReplacedWhileItWaits takes the change back, makes another one, or ends the wait.
+func TestSetIsReplacedWhileItWaits(t *testing.T) {
+	t.Parallel()
+	t.Run("by undo", func(t *testing.T) {
+		t.Parallel()
+		w, _ := newTransition(t)
+		next(t, w, nil).Check(t, ui.ExitNotDue)
+		runUndo(t, w, func(o *UndoOptions) { o.Allow = nil }).
+			Check(t, 0, `This replaces the transition to the certificate in Secret "next-tls"`, "undone")
+		if !certs.SameBundle(publishedBundle(t, w), w.CA.CertPEM()) || !verifies(t, w, w.CA.CertPEM()) {
+			t.Error("it is not as before")
+		}
+	})
+	t.Run("by another set", func(t *testing.T) {
+		t.Parallel()
+		w, _ := newTransition(t)
+		next(t, w, nil).Check(t, ui.ExitNotDue)
+		third := iptlstest.NewCA(t, "Third CA")
+		w.Put("third-tls", iptlstest.Serving(t, third, iptlstest.Loopback()), third.CertPEM())
+		next(t, w, func(o *SetOptions) { o.Certificate.Secret = "third-tls" }).Check(t, ui.ExitNotDue, "This replaces")
+		if !verifies(t, w, w.CA.CertPEM()) {
+			t.Error("clients break")
+		}
+	})
+	t.Run("by --allow", func(t *testing.T) {
+		t.Parallel()
+		w, ca := newTransition(t)
+		next(t, w, nil).Check(t, ui.ExitNotDue)
+		next(t, w, func(o *SetOptions) { o.Certificate.Allow = []string{"OldClientsBreak"} }).
+			Check(t, 0, "Retired revision", "presents the certificate")
+		if !verifies(t, w, ca.CertPEM()) || transitionOf(w) != configv1alpha1.CATransitionDualTrust {
+			t.Errorf("it is not served, or the next one is served at once: %v", transitionOf(w))
+		}
+		runStatus(t.Context(), w, session.RealNetwork{}).Check(t, 0, "USERS: not affected")
+	})
+}
+
+func TestSetActivateAfter(t *testing.T) {
+	t.Parallel()
+	w, _ := newTransition(t)
+	next(t, w, func(o *SetOptions) { o.ActivateAfter = 168 * time.Hour }, "activate-after").Check(t, ui.ExitNotDue)
+	next(t, w, nil).Check(t, ui.ExitNotDue)
+	if after := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.ActivateAfter; after == nil || after.Hours() != 168 {
+		t.Errorf("activateAfter is %v", after)
+	}
+}
+
+// TestSetRefusesWhatCannotWait has changes with which no agent can go on serving the old certificate to all.
+func TestSetRefusesWhatCannotWait(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		world func(*testing.T, *iptlstest.World, *certs.CA)
+		adapt func(*SetOptions)
+		given []string
+	}{
+		{
+			name: "a name that clients use and the new certificate lacks",
+			world: func(t *testing.T, w *iptlstest.World, ca *certs.CA) {
+				t.Helper()
+				names := iptlstest.Loopback()
+				names.DNSNames = nil
+				w.Put("next-tls", iptlstest.Serving(t, ca, names), ca.CertPEM())
+			},
+		},
+		{
+			name: "a proxy that is switched off",
+			world: func(_ *testing.T, w *iptlstest.World, _ *certs.CA) {
+				w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
+					iptlstest.FailedReport(configv1alpha1.ReasonDisabled, "switched off"),
+				}
+			},
+		},
+		{
+			name:  "an endpoint that only the new certificate covers",
+			adapt: func(o *SetOptions) { o.Certificate.ExternalEndpoint = "next.example.com" },
+			given: []string{"external-endpoint"},
+			world: func(t *testing.T, w *iptlstest.World, ca *certs.CA) {
+				t.Helper()
+				names := iptlstest.Loopback()
+				names.DNSNames = append(names.DNSNames, "next.example.com")
+				w.Put("next-tls", iptlstest.Serving(t, ca, names), ca.CertPEM())
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w, ca := newTransition(t)
+			tt.world(t, w, ca)
+			before := SpecOf(w)
+			next(t, w, tt.adapt, tt.given...).Check(t, ui.ExitRefused, "OldClientsBreak")
+			if SpecOf(w).TLS.SecretName != before.TLS.SecretName {
+				t.Error("it was changed")
+			}
+		})
+	}
+}
