@@ -11,7 +11,6 @@ package atomicfile
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"math/rand/v2"
@@ -73,10 +72,7 @@ func readAll(file *os.File, limit int64) ([]byte, fs.FileInfo, error) {
 	case info.Size() > limit:
 		return nil, nil, fmt.Errorf("%w: it has %d bytes", ErrTooLarge, info.Size())
 	}
-	content, err := io.ReadAll(io.LimitReader(file, limit+1))
-	if err == nil && int64(len(content)) > limit {
-		err = fmt.Errorf("%w: it has more than %d bytes", ErrTooLarge, limit)
-	}
+	content, err := ReadStream(file, limit)
 	return content, info, err
 }
 

@@ -9,6 +9,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
 // Found is a file that may be a kubeconfig.
@@ -19,6 +23,14 @@ type Found struct {
 	Hidden bool
 	// Err says why what is at Path cannot be looked at. ErrDangling is a link that leads nowhere.
 	Err error
+}
+
+// Load reads the kubeconfig. One that was found in a folder must be a regular file; one that was named may be a pipe.
+func (f Found) Load(inputs *atomicfile.Inputs) (*clientcmdapi.Config, error) {
+	if f.Named {
+		return LoadInput(f.Path, inputs)
+	}
+	return Load(f.Path)
 }
 
 // ErrDangling means that a symbolic link leads to a file that does not exist.

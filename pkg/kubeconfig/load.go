@@ -19,6 +19,42 @@ func LoadAsWritten(path string) (*clientcmdapi.Config, error) {
 	return loadText(path, content)
 }
 
+// LoadInput is Load for a file that a person names, which may be a pipe.
+func LoadInput(path string, inputs *atomicfile.Inputs) (*clientcmdapi.Config, error) {
+	content, err := readInput(path, inputs)
+	if err != nil {
+		return nil, err
+	}
+	config, err := loadText(path, content)
+	if err != nil {
+		return nil, err
+	}
+	return config, resolvePaths(path, config)
+}
+
+// LoadLikeKubectl is LoadInput for a file that kubectl uses as well. It accepts what kubectl does, such as an empty file.
+func LoadLikeKubectl(path string, inputs *atomicfile.Inputs) (*clientcmdapi.Config, error) {
+	content, err := readInput(path, inputs)
+	if err != nil {
+		return nil, err
+	}
+	config, failed := clientcmd.Load(content)
+	if failed != nil {
+		if config, err = loadText(path, content); err != nil {
+			return nil, err
+		}
+	}
+	return config, resolvePaths(path, config)
+}
+
+func readInput(path string, inputs *atomicfile.Inputs) ([]byte, error) {
+	content, err := inputs.Read(path, maxSize)
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, explainRead(rootCause(err)))
+	}
+	return content, nil
+}
+
 // loadText reads the kubeconfig that is the content of the file at path.
 func loadText(path string, content []byte) (*clientcmdapi.Config, error) {
 	root, err := parse(content)

@@ -136,6 +136,9 @@ const maxNamed = 8 << 20
 // that no kubeconfig makes its reader wait or read without end.
 func ReadNamed(path string) ([]byte, error) { return atomicfile.ReadFile(path, maxNamed) }
 
+// ReadInput is ReadNamed for a file that a person names, which may be a pipe.
+func ReadInput(path string) ([]byte, error) { return atomicfile.ReadInput(path, maxNamed) }
+
 // open opens the file of a kubeconfig, which need not exist.
 func open(path string) (*atomicfile.File, error) {
 	file, err := atomicfile.Open(path, maxSize)

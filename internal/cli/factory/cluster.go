@@ -1,11 +1,12 @@
 package factory
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -50,35 +51,28 @@ func (f *Factory) Cluster(flags ClusterFlags) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := rules.Load()
-	if err != nil {
-		err = unreadable(rules.GetLoadingPrecedence(), fmt.Errorf("loading %s: %w", where, err))
-		if errors.Is(err, kubeconfig.ErrDamaged) {
-			return nil, ui.WithHint(err, "fix the file first")
-		}
+	raw, found, err := f.load(rules.GetLoadingPrecedence())
+	switch {
+	case errors.Is(err, kubeconfig.ErrDamaged):
+		return nil, ui.WithHint(err, "fix the file first")
+	case err != nil:
 		return nil, ui.WithHint(err, giveKubeconfig)
-	}
-	if len(raw.Contexts) == 0 && len(raw.Clusters) == 0 {
-		problem := "there is no cluster in it"
-		if !slices.ContainsFunc(rules.GetLoadingPrecedence(), exists) {
-			problem = "there is no such file"
-		}
-		return nil, ui.WithHint(fmt.Errorf("loading %s: %s", where, problem), giveKubeconfig)
-	}
-	// Paths inside a kubeconfig are relative to its own directory.
-	if err := clientcmd.ResolveLocalPaths(raw); err != nil {
-		return nil, fmt.Errorf("loading %s: %w", where, err)
+	case !found:
+		return nil, ui.WithHint(fmt.Errorf("loading %s: there is no such file", where), giveKubeconfig)
+	case len(raw.Contexts) == 0 && len(raw.Clusters) == 0:
+		return nil, ui.WithHint(fmt.Errorf("loading %s: there is no cluster in it", where), giveKubeconfig)
 	}
 	source, err := kubeconfig.Select(raw, flags.Context)
 	if err != nil {
 		return nil, ui.WithHint(fmt.Errorf("loading %s: %w", where, err), "choose a context with --kubeconfig-context")
 	}
-	config, err := clientcmd.NewNonInteractiveClientConfig(*raw, source.ContextName, &clientcmd.ConfigOverrides{}, rules).
-		ClientConfig()
+	embedded, err := embedFiles(raw, source)
 	if err != nil {
 		return nil, fmt.Errorf("loading %s: %w", where, err)
 	}
-	if err := embedFiles(config); err != nil {
+	config, err := clientcmd.NewNonInteractiveClientConfig(*embedded, source.ContextName, &clientcmd.ConfigOverrides{}, rules).
+		ClientConfig()
+	if err != nil {
 		return nil, fmt.Errorf("loading %s: %w", where, err)
 	}
 	config.UserAgent = "pinniped"
@@ -86,47 +80,77 @@ func (f *Factory) Cluster(flags ClusterFlags) (*Cluster, error) {
 	return &Cluster{Source: source, Raw: raw, REST: config}, nil
 }
 
-// embedFiles reads the files that the kubeconfig names. client-go would wait for a pipe, and read a device without end.
-func embedFiles(config *rest.Config) error {
-	tls := &config.TLSClientConfig
+// load reads kubeconfigs and merges them as kubectl does: the first file that has an entry counts, and what is missing is
+// passed over. Each file is read once. found is false when there is none of them.
+func (f *Factory) load(paths []string) (merged *clientcmdapi.Config, found bool, err error) {
+	merged = clientcmdapi.NewConfig()
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		one, err := kubeconfig.LoadLikeKubectl(path, f.Inputs)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		found = true
+		merged.CurrentContext = cmp.Or(merged.CurrentContext, one.CurrentContext)
+		addMissing(merged.Clusters, one.Clusters)
+		addMissing(merged.AuthInfos, one.AuthInfos)
+		addMissing(merged.Contexts, one.Contexts)
+		addMissing(merged.Extensions, one.Extensions)
+	}
+	return merged, found, nil
+}
+
+func addMissing[V any](to, from map[string]V) {
+	for name, value := range from {
+		if _, ok := to[name]; !ok {
+			to[name] = value
+		}
+	}
+}
+
+// embedFiles returns the one context with the content of the files that it names. client-go would wait for a pipe, and
+// read a device without end.
+func embedFiles(raw *clientcmdapi.Config, source *kubeconfig.Source) (*clientcmdapi.Config, error) {
+	cluster, user := raw.Clusters[source.ClusterName].DeepCopy(), clientcmdapi.NewAuthInfo()
+	if given := raw.AuthInfos[source.UserName]; given != nil {
+		user = given.DeepCopy()
+	}
 	for _, one := range []struct {
 		what string
 		path *string
 		data *[]byte
 	}{
-		{"CA bundle", &tls.CAFile, &tls.CAData},
-		{"client certificate", &tls.CertFile, &tls.CertData},
-		{"key", &tls.KeyFile, &tls.KeyData},
+		{"CA bundle", &cluster.CertificateAuthority, &cluster.CertificateAuthorityData},
+		{"client certificate", &user.ClientCertificate, &user.ClientCertificateData},
+		{"key", &user.ClientKey, &user.ClientKeyData},
 	} {
 		if *one.path == "" || len(*one.data) > 0 {
 			continue
 		}
 		var err error
 		if *one.data, err = kubeconfig.ReadNamed(*one.path); err != nil {
-			return fmt.Errorf("reading the %s: %w", one.what, err)
+			return nil, fmt.Errorf("reading the %s: %w", one.what, err)
 		}
 		*one.path = ""
 	}
-	if config.BearerTokenFile != "" { // client-go reads it again now and then
-		if _, err := kubeconfig.ReadNamed(config.BearerTokenFile); err != nil {
-			return fmt.Errorf("reading the token: %w", err)
+	if user.TokenFile != "" { // client-go reads it again now and then
+		if _, err := kubeconfig.ReadNamed(user.TokenFile); err != nil {
+			return nil, fmt.Errorf("reading the token: %w", err)
 		}
 	}
-	return nil
+	embedded := clientcmdapi.NewConfig()
+	embedded.CurrentContext = source.ContextName
+	embedded.Contexts[source.ContextName] = raw.Contexts[source.ContextName]
+	embedded.Clusters[source.ClusterName], embedded.AuthInfos[source.UserName] = cluster, user
+	return embedded, nil
 }
 
 const giveKubeconfig = "give the kubeconfig of the cluster with --kubeconfig or KUBECONFIG"
-
-// unreadable returns the error about the first of the files that cannot be read, in our words: client-go's are about Go.
-// It returns instead when all can be read.
-func unreadable(paths []string, instead error) error {
-	for _, path := range paths {
-		if _, err := kubeconfig.LoadAsWritten(path); err != nil && exists(path) {
-			return err
-		}
-	}
-	return instead
-}
 
 // loadingRules also returns how to name, in an error, what they load.
 func (f *Factory) loadingRules(path string) (*clientcmd.ClientConfigLoadingRules, string, error) {
@@ -147,11 +171,6 @@ func (f *Factory) loadingRules(path string) (*clientcmd.ClientConfigLoadingRules
 	}
 	standard := filepath.Join(home, ".kube", "config")
 	return &clientcmd.ClientConfigLoadingRules{Precedence: []string{standard}}, fmt.Sprintf("kubeconfig %q", standard), nil
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // rootCause drops the operation and path of a file error that is already being named.

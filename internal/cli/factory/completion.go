@@ -40,7 +40,7 @@ func (f *Factory) CompleteContexts(flags *ClusterFlags) cobra.CompletionFunc {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		raw, err := rules.Load()
+		raw, _, err := f.load(rules.GetLoadingPrecedence())
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +17,11 @@ import (
 	"github.com/spf13/viper"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
+
+// maxConfig bounds the configuration file.
+const maxConfig = 1 << 20
 
 // Config is the configuration file: defaults of flags that many commands have. Every key is also read from the
 // environment, as PINNIPED_ and the key in upper case with underscores.
@@ -157,7 +162,10 @@ func (f *Factory) readConfigFile(v *viper.Viper) error {
 	}
 	v.SetConfigFile(path)
 	v.SetConfigType("yaml") // whatever the file is called
-	err = v.ReadInConfig()
+	content, err := atomicfile.ReadInput(path, maxConfig)
+	if err == nil {
+		err = v.ReadConfig(bytes.NewReader(content))
+	}
 	var unreadable *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !explicit:

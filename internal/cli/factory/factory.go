@@ -17,6 +17,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
 // Factory is the outside world of one run of the CLI. Tests fill it with their own; New gives the real one.
@@ -39,6 +40,9 @@ type Factory struct {
 	// Version is the version the binary was linked with; empty for what the Go toolchain recorded.
 	Version string
 
+	// Inputs reads the files that flags name.
+	Inputs *atomicfile.Inputs
+
 	// Quiet silences progress (--quiet). The root command sets it.
 	Quiet bool
 }
@@ -54,6 +58,7 @@ func New(args []string) *Factory {
 		Executable:   os.Executable,
 		Now:          time.Now,
 		SetVerbosity: func(int) {},
+		Inputs:       &atomicfile.Inputs{},
 	}
 }
 

@@ -2,7 +2,6 @@ package getkubeconfig
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -22,7 +21,7 @@ func (b *bundleFlag) Set(path string) error {
 	if err != nil {
 		return err
 	}
-	content, err := os.ReadFile(path)
+	content, err := kubeconfig.ReadInput(path)
 	if err != nil {
 		return fmt.Errorf("could not read CA bundle path: %w", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -30,6 +31,7 @@ type ListOptions struct {
 	Progress func() *ui.Progress
 	Now      func() time.Time
 	LookPath func(string) (string, error)
+	Inputs   *atomicfile.Inputs
 
 	Paths         []string // files, folders and patterns
 	Connect       bool
@@ -39,7 +41,7 @@ type ListOptions struct {
 }
 
 func newListCommand(f *factory.Factory) *cobra.Command {
-	o := &ListOptions{IOStreams: f.IOStreams, Progress: f.Progress, Now: f.Now, LookPath: lookPath}
+	o := &ListOptions{IOStreams: f.IOStreams, Progress: f.Progress, Now: f.Now, LookPath: lookPath, Inputs: f.Inputs}
 	cmd := &cobra.Command{
 		Use:     "ls [FILE|FOLDER|PATTERN...]",
 		Aliases: []string{"list"},
@@ -165,7 +167,7 @@ func (o *ListOptions) read(file kubeconfig.Found) ([]result.KubeconfigContext, [
 	err := file.Err
 	var config *clientcmdapi.Config
 	if err == nil {
-		config, err = kubeconfig.Load(file.Path)
+		config, err = file.Load(o.Inputs)
 	}
 	switch {
 	case errors.Is(err, kubeconfig.ErrNotKubeconfig) && !file.Named:

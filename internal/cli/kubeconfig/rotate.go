@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -25,6 +23,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -39,6 +38,7 @@ type RotateOptions struct {
 	Cluster          factory.ClusterFlags
 	CredentialIssuer string
 	Suffix           string
+	Inputs           *atomicfile.Inputs
 	// Connect loads the kubeconfig and returns a client. It contacts nothing.
 	Connect func(factory.ClusterFlags, string) (Discoverer, error)
 	// Usual is Connect for the kubeconfig that kubectl uses. It returns nil if that is not an administrator's.
@@ -78,7 +78,7 @@ func newRotateOptions(f *factory.Factory) *RotateOptions {
 	}
 	return &RotateOptions{
 		IOStreams: f.IOStreams, Progress: f.Progress, LockTimeout: 5 * time.Second, Resolve: endpoint.Resolve,
-		Connect: connect,
+		Inputs: f.Inputs, Connect: connect,
 		Usual: func(suffix string) Discoverer {
 			cluster, err := f.Cluster(factory.ClusterFlags{})
 			if err != nil {
@@ -373,15 +373,16 @@ func (o *RotateOptions) target(ctx context.Context, client Discoverer) (target k
 
 // readBundle returns the CA bundle of --ca-bundle; none without the flag.
 func (o *RotateOptions) readBundle() ([]byte, error) {
+	const most = 8 << 20
 	var bundle []byte
 	var err error
 	switch o.CABundle {
 	case "":
 		return nil, nil
 	case "-":
-		bundle, err = io.ReadAll(o.In)
+		bundle, err = atomicfile.ReadStream(o.In, most)
 	default:
-		bundle, err = os.ReadFile(o.CABundle)
+		bundle, err = kubeconfig.ReadInput(o.CABundle)
 	}
 	if err != nil {
 		return nil, ui.Usage(fmt.Errorf("reading CA bundle %q: %w", o.CABundle, err))
@@ -415,7 +416,7 @@ func (o *RotateOptions) admins(ctx context.Context) ([]fleet.Admin, error) {
 		err := file.Err
 		if err == nil {
 			var found []fleet.Admin
-			found, err = o.adminsIn(file.Path)
+			found, err = o.adminsIn(file)
 			admins = append(admins, found...)
 		}
 		if err != nil && (file.Named || !errors.Is(err, kubeconfig.ErrNotKubeconfig)) {
@@ -425,8 +426,8 @@ func (o *RotateOptions) admins(ctx context.Context) ([]fleet.Admin, error) {
 	return admins, nil
 }
 
-func (o *RotateOptions) adminsIn(file string) ([]fleet.Admin, error) {
-	config, err := kubeconfig.Load(file)
+func (o *RotateOptions) adminsIn(file kubeconfig.Found) ([]fleet.Admin, error) {
+	config, err := file.Load(o.Inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -437,9 +438,9 @@ func (o *RotateOptions) adminsIn(file string) ([]fleet.Admin, error) {
 	slices.Sort(names)
 	var admins []fleet.Admin
 	for _, name := range names {
-		flags := factory.ClusterFlags{Kubeconfig: filepath.Clean(file), Context: name}
+		flags := factory.ClusterFlags{Kubeconfig: filepath.Clean(file.Path), Context: name}
 		admins = append(admins, fleet.Admin{
-			Name: fmt.Sprintf("%s (context %q)", file, name),
+			Name: fmt.Sprintf("%s (context %q)", file.Path, name),
 			Target: func(ctx context.Context) (kubeconfig.Target, error) {
 				client, err := o.Connect(flags, o.Suffix)
 				if err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
@@ -43,6 +42,7 @@ type OIDCOptions struct {
 	UpstreamType    string
 	UpstreamFlow    string
 
+	ReadFile    func(path string) ([]byte, error)
 	LookupEnv   func(string) (string, bool)
 	OpenBrowser func(ctx context.Context, address string) error
 
@@ -50,7 +50,10 @@ type OIDCOptions struct {
 }
 
 func newOIDC(f *factory.Factory) *cobra.Command {
-	o := &OIDCOptions{Plugin: newPlugin(f), LookupEnv: f.LookupEnv, OpenBrowser: browser{getenv: f.Getenv}.open}
+	o := &OIDCOptions{
+		Plugin: newPlugin(f), ReadFile: kubeconfig.ReadInput, LookupEnv: f.LookupEnv,
+		OpenBrowser: browser{getenv: f.Getenv}.open,
+	}
 	cmd := &cobra.Command{
 		Use:   "oidc",
 		Short: "Log in with an OpenID Connect issuer",
@@ -170,7 +173,7 @@ func (o *OIDCOptions) Validate() error {
 	if err != nil {
 		return ui.Usage(err)
 	}
-	bundle, err := ReadBundles(o.CABundlePaths, o.CABundleData)
+	bundle, err := ReadBundles(o.ReadFile, o.CABundlePaths, o.CABundleData)
 	if err != nil {
 		return err
 	}
@@ -235,11 +238,11 @@ func chooseFlow(upstreamType, flow string) (oidclogin.Flow, error) {
 	)
 }
 
-// ReadBundles joins the CA bundles of --ca-bundle (paths) and --ca-bundle-data (base64).
-func ReadBundles(paths, data []string) ([]byte, error) {
+// ReadBundles joins the CA bundles of --ca-bundle (paths, which read reads) and --ca-bundle-data (base64).
+func ReadBundles(read func(path string) ([]byte, error), paths, data []string) ([]byte, error) {
 	var bundles [][]byte
 	for _, path := range paths {
-		content, err := os.ReadFile(path)
+		content, err := read(path)
 		if err == nil {
 			_, err = kubeconfig.CountCertificates(content)
 		}

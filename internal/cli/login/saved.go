@@ -14,6 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
 	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
 // Saved is what a login keeps in files, as the arguments in a kubeconfig say.
@@ -104,7 +105,7 @@ func SavedBy(f *factory.Factory, args []string, cluster *clientauthenticationv1b
 		if err := f.ExpandPathsIn(flags); err != nil {
 			return nil, err
 		}
-		bundle, err := ReadBundles(o.CABundlePaths, o.CABundleData)
+		bundle, err := ReadBundles(kubeconfig.ReadNamed, o.CABundlePaths, o.CABundleData)
 		if err != nil {
 			return nil, err
 		}

@@ -73,7 +73,10 @@ func NewSession(f *factory.Factory, cluster *factory.Cluster) (*Session, error) 
 		return &Session{plugin: &o.Plugin, static: o.Token, from: fixed(o.Token)}, nil
 	case "oidc":
 		getenv := func(name string) string { value, _ := lookup(name); return value }
-		o := &OIDCOptions{Plugin: newPlugin(f), LookupEnv: lookup, OpenBrowser: browser{getenv: getenv}.open}
+		o := &OIDCOptions{
+			Plugin: newPlugin(f), ReadFile: kubeconfig.ReadNamed, LookupEnv: lookup,
+			OpenBrowser: browser{getenv: getenv}.open,
+		}
 		o.addFlags(f, flags)
 		if err := parse(&o.Plugin); err != nil {
 			return nil, err

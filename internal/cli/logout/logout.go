@@ -20,6 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
 	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
 // aloneTimeout is how long logout waits for a running login to the same session.
@@ -123,7 +124,7 @@ func (o *Options) Validate() error {
 		return ui.Usage(errors.New("only one of --issuer and --all can be specified"))
 	}
 	var err error
-	o.caBundle, err = login.ReadBundles(o.CABundlePaths, o.CABundleData)
+	o.caBundle, err = login.ReadBundles(kubeconfig.ReadInput, o.CABundlePaths, o.CABundleData)
 	return err
 }
 

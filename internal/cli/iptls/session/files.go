@@ -2,13 +2,14 @@ package session
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
 // maxPEM is how much is read of a file of certificates or keys. It is far above what the checks take, so that they
@@ -27,25 +28,19 @@ func ReadPEMFile(what, path string, stdin io.Reader) ([]byte, error) {
 
 func readPEM(what, path string, stdin io.Reader) ([]byte, error) {
 	content, err := ReadFile(what, path, stdin, maxPEM)
-	if err == nil && len(content) > maxPEM {
-		return nil, ui.WithHint(ui.Usage(fmt.Errorf("reading %s: %s has more than %d bytes", what, NameOf(path),
-			maxPEM)), "check that it is the right file")
+	if errors.Is(err, atomicfile.ErrTooLarge) {
+		return nil, ui.WithHint(err, "check that it is the right file")
 	}
 	return content, err
 }
 
-// ReadFile reads one byte more than limit, so that the caller can tell that there is more.
-func ReadFile(what, path string, stdin io.Reader, limit int) ([]byte, error) {
-	source := stdin
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, ui.Usage(fmt.Errorf("reading %s: %w", what, err))
-		}
-		defer file.Close() //nolint:errcheck // only read
-		source = file
+// ReadFile reads a file of at most limit bytes, which may be a pipe.
+func ReadFile(what, path string, stdin io.Reader, limit int64) (content []byte, err error) {
+	if path == "-" {
+		content, err = atomicfile.ReadStream(stdin, limit)
+	} else {
+		content, err = atomicfile.ReadInput(path, limit)
 	}
-	content, err := io.ReadAll(io.LimitReader(source, int64(limit)+1))
 	if err != nil {
 		return nil, ui.Usage(fmt.Errorf("reading %s: %w", what, err))
 	}

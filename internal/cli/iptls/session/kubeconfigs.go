@@ -37,7 +37,7 @@ func (s *Session) ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeco
 		}
 		one := Kubeconfig{File: file.Path, Err: file.Err}
 		if one.Err == nil {
-			one.Config, one.Err = kubeconfig.Load(file.Path)
+			one.Config, one.Err = file.Load(s.Inputs)
 		}
 		switch {
 		case one.Err != nil && file.Named:

@@ -14,6 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
 // Session is what every command here has: where it prints, and how it reaches the cluster and the endpoint.
@@ -29,6 +30,7 @@ type Session struct {
 	// Connect loads the kubeconfig and returns a client, without contacting the cluster, and the API server's clock.
 	Connect     func(factory.ClusterFlags, string) (Cluster, func(time.Time) time.Time, error)
 	Network     Network
+	Inputs      *atomicfile.Inputs
 	Now         func() time.Time
 	Poll        time.Duration // between two looks at the cluster while waiting
 	NewProgress func() *ui.Progress
@@ -44,7 +46,7 @@ type Session struct {
 // New returns the Session of a real process, without the values of flags.
 func New(f *factory.Factory) *Session {
 	return &Session{
-		IOStreams: f.IOStreams, Network: RealNetwork{}, Now: f.Now, Poll: 200 * time.Millisecond,
+		IOStreams: f.IOStreams, Network: RealNetwork{}, Inputs: f.Inputs, Now: f.Now, Poll: 200 * time.Millisecond,
 		NewProgress: f.Progress,
 		Connect: func(flags factory.ClusterFlags, suffix string) (Cluster, func(time.Time) time.Time, error) {
 			cluster, err := f.Cluster(flags)

@@ -1,0 +1,143 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli"
+	"github.com/pinniped-toolkit/pinniped/internal/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
+)
+
+// inputs are the flags that name files to read.
+var inputs = []string{"admin-kubeconfig", "ca-bundle", "cert", "key", "kubeconfig", "kubeconfigs", "oidc-ca-bundle", "report"}
+
+// needs is what else a command, or one of its flags, needs on the command line.
+var needs = map[string][]string{
+	"ip-tls check --cert":            {"--key", "KEY"},
+	"ip-tls check --key":             {"--cert", "CERT"},
+	"ip-tls set --cert":              {"--key", "KEY"},
+	"ip-tls set --key":               {"--cert", "CERT"},
+	"ip-tls set":                     {"--secret", "s"},
+	"ip-tls rotate":                  {"--secret", "s"},
+	"ip-tls manifest":                {"--issuer", "Issuer/i", "--secret", "s"},
+	"ip-tls delegate":                {"a/b"},
+	"ip-tls explain":                 {"a/b"},
+	"get kubeconfig":                 {"--static-token", "t", "-o", os.DevNull},
+	"kubeconfig rotate":              {"FOLDER"},
+	"kubeconfig rotate --kubeconfig": {"--from", "capi"},
+	"login oidc":                     {"--issuer", "https://127.0.0.1:1"},
+	"logout --ca-bundle":             {"--issuer", "https://127.0.0.1:1"},
+	"run":                            {"--", "true"},
+}
+
+// TestPipes gives every command each of its input files as a pipe that can be read once. The outcome is that of a regular
+// file with the same content.
+func TestPipes(t *testing.T) {
+	t.Parallel()
+	idp := issuer.New(t)
+	kubeconfig := "apiVersion: v1\nkind: Config\ncurrent-context: c\n" +
+		"contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {token: t}}]\n" +
+		"clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+	content := func(flag string) string {
+		switch flag {
+		case "ca-bundle", "cert", "oidc-ca-bundle", "key":
+			return string(idp.CA)
+		case "report":
+			return "{}"
+		}
+		return kubeconfig
+	}
+	var rows [][]string // command, flag
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		path := strings.TrimPrefix(cmd.CommandPath(), "pinniped ")
+		cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+			if slices.Contains(inputs, flag.Name) {
+				rows = append(rows, []string{path, flag.Name})
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	f, _, _ := newFactory()
+	walk(cli.New(f))
+	if len(rows) < 25 {
+		t.Fatalf("the tree has only %d commands with input files", len(rows))
+	}
+	rows = append(rows, []string{"kubeconfig ls", ""}, []string{"whoami", "KUBECONFIG"}, []string{"version", "PINNIPED_CONFIG"})
+	for _, row := range rows {
+		t.Run(row[0]+" "+row[1], func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			for name, flag := range map[string]string{
+				"KEY": "key", "CERT": "cert", "file": row[1], ".kube/config": "",
+			} {
+				path := filepath.Join(folder, name)
+				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(content(flag)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pipe := filepath.Join(folder, "pipe")
+			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _ = os.WriteFile(pipe, []byte(content(row[1])), 0o600) }()
+			outcome := func(path string) string {
+				args := strings.Fields(row[0])
+				environment := map[string]string{}
+				switch {
+				case row[1] == "":
+					args = append(args, path)
+				case row[1] == strings.ToUpper(row[1]):
+					environment[row[1]] = path
+				default:
+					args = append(args, "--"+row[1], path)
+				}
+				for _, arg := range slices.Concat(needs[row[0]+" --"+row[1]], needs[row[0]]) {
+					switch arg {
+					case "KEY", "CERT":
+						arg = filepath.Join(folder, arg)
+					case "FOLDER":
+						arg = filepath.Join(folder, ".kube")
+					}
+					args = append(args, arg)
+				}
+				f, out, errOut := newFactory(args...)
+				f.Inputs = &atomicfile.Inputs{}
+				f.Getenv = func(name string) string { return environment[name] }
+				f.HomeDir = func() (string, error) { return folder, nil }
+				code := make(chan int, 1)
+				go func() { code <- cli.Main(t.Context(), f) }()
+				select {
+				case code := <-code:
+					text := strings.ReplaceAll(fmt.Sprintf("%d\n%s%s", code, out, errOut), path, "FILE")
+					return regexp.MustCompile(`[0-9.]+m?s`).ReplaceAllString(text, "TIME")
+				case <-time.After(30 * time.Second):
+					t.Fatal("it waits")
+				}
+				return ""
+			}
+			want := outcome(filepath.Join(folder, "file"))
+			if got := outcome(pipe); got != want {
+				t.Errorf("regular file: %s\npipe: %s", want, got)
+			}
+		})
+	}
+}
