@@ -51,28 +51,13 @@ type Evaluation struct {
 	wanted    []certs.Name // the names that clients use
 }
 
-// Unless refuses a certificate that would be served only for want of a better one, if instead is better: it is valid
-// now, and covers every name that clients use. instead may be nil.
-func (e Evaluation) Unless(instead *Certificate, now time.Time) Evaluation {
-	if e.Certificate == nil || len(e.tolerated) == 0 || instead == nil || !instead.serves(e.wanted, now) {
-		return e
-	}
-	refusal := e.tolerated[0]
-	refusal.Hint = strings.TrimPrefix(refusal.Hint+"; "+hintWarn, "; ")
-	isTolerated := func(warning certs.Finding) bool {
-		return slices.ContainsFunc(
-			e.tolerated,
-			func(f certs.Finding) bool { return f.Code == warning.Code && f.Message == warning.Message },
-		)
-	}
-	return Evaluation{
-		Refusal: &Refusal{Finding: refusal}, Further: slices.Clone(e.tolerated[1:]),
-		Warnings: slices.DeleteFunc(slices.Clone(e.Warnings), isTolerated),
-	}
+// Generated returns the evaluation of a generated certificate for host, where clients connect, and for other names.
+func Generated(certificate *Certificate, host string, names []certs.Name) Evaluation {
+	return Evaluation{Certificate: certificate, wanted: append([]certs.Name{{Value: host}}, names...)}
 }
 
 // hintWarn is how an admin has a certificate served that does not cover a name.
-const hintWarn = "to serve it all the same, set spec.impersonationProxy.tls.verification to Warn"
+const hintWarn = "to serve it anyway, set spec.impersonationProxy.tls.verification to Warn"
 
 // serves reports whether clients that use these names accept the certificate, as far as its names and dates go.
 func (m *Certificate) serves(wanted []certs.Name, now time.Time) bool {
@@ -180,7 +165,7 @@ type outcome int
 const (
 	refused   outcome = iota
 	warned            // it is served, and the status tells
-	tolerated         // the same, unless there is a better one to serve: see Unless
+	tolerated         // the same, unless there is a better one to serve: see Evaluate
 	passed            // this process cannot judge it
 )
 

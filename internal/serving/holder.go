@@ -26,7 +26,7 @@ type Certificate struct {
 	Source      Source
 	Secret      types.NamespacedName
 	Bundle      []byte // CA bundle (PEM) to advertise; empty when clients are to use their system roots
-	// Own is the CA bundle that came with it, where Bundle has that of its successor as well: see Overlap. Else nil.
+	// Own is the CA bundle that came with it, where Bundle has that of its successor as well: see Evaluate. Else nil.
 	Own []byte
 	// Delegated is true when Secret lies in another namespace, whose owner permits its use and can withdraw that.
 	// Its key is not ours to copy: it is held in memory, and written nowhere.

@@ -123,6 +123,11 @@ func (s *Revision) Retirement(at time.Time) (key, value string) {
 	return RetiredPrefix + s.ID, moment(s.Opened) + "/" + moment(at)
 }
 
+// InUse reports whether a revision has clients.
+func (h History) InUse() bool {
+	return slices.ContainsFunc(h.Revisions, func(s Revision) bool { return s.HasClients() })
+}
+
 // For is for how long it was advertised in all. It stands for how many kubeconfigs there are with it.
 func (s *Revision) For(now time.Time) time.Duration {
 	until := s.Until

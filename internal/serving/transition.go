@@ -2,7 +2,10 @@ package serving
 
 import (
 	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -11,101 +14,194 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// ServeAnnotation is the annotation of the CredentialIssuer with which an administrator says that a renewed certificate
-// is to be served at once, whoever refuses it. Its value is the SHA-256 of that very certificate.
+// ServeAnnotation is the annotation of the CredentialIssuer with which an administrator says that a certificate is to be
+// served at once, whichever clients do not verify it. Its value is the SHA-256 of that very certificate.
 const ServeAnnotation = "ip-tls.pinniped.dev/serve"
 
-// overlapMargin is for how long before the end of a certificate its successor is served in any case.
-const overlapMargin = 24 * time.Hour
+// transitionMargin is for how long before the end of a certificate its successor is served in any case.
+const transitionMargin = 24 * time.Hour
 
-// Waiting is a renewed certificate that is not served yet.
+// Waiting is a certificate that is not served yet.
 type Waiting struct {
 	Certificate *Certificate
 	Until       time.Time // then it is served in any case
-	Broken      Judgement // who would refuse it
+	Broken      Judgement // which clients do not verify it
 }
 
-// Renewal is what decides whether a renewed certificate waits.
-type Renewal struct {
+// Situation is that in which a certificate is to be put into service.
+type Situation struct {
 	// InService is what clients get now; on a replica that has just started, what they get from the others. nil is
 	// nothing.
 	InService *Certificate
-	// History is what clients were told, and Endpoint the URL that they are told now; "" is none.
-	History  History
+	// Revisions returns the history of what was published. known is false where it cannot be relied on.
+	Revisions func() (h History, known bool)
+	// Endpoint is the URL that is published now; "" is none.
 	Endpoint string
-	Spec     configv1alpha1.ImpersonationProxyTLSSpec
+	TLS      configv1alpha1.ImpersonationProxyTLSSpec
 	Serve    string // the value of ServeAnnotation
 	Now      time.Time
 }
 
-// Replaces says whether the certificate of e is another one than that in service, and may have to wait: one in the same
-// Secret, and with DualTrust any other.
-func (e Evaluation) Replaces(inService *Certificate, spec configv1alpha1.ImpersonationProxyTLSSpec) bool {
-	return inService != nil && e.Certificate != nil && inService.SHA256() != e.Certificate.SHA256() &&
-		(spec.CATransition == configv1alpha1.CATransitionDualTrust ||
-			inService.Source == SourceExternal && inService.Secret == e.Certificate.Secret)
-}
-
-// Overlap lets the certificate of a renewal wait if clients would refuse it that accept the one in service. That one is
-// served meanwhile, with the CA bundles of both: its clients go on, and new ones are ready for both.
-func (e Evaluation) Overlap(in Renewal) Evaluation {
-	if !e.Replaces(in.InService, in.Spec) || in.Spec.CATransition == configv1alpha1.CATransitionImmediate ||
-		in.Serve == e.Certificate.SHA256() {
+// Evaluate says what comes of a certificate that may be served: it is served; or it waits, and the one in service is
+// served on with the trust bundles of both; or it is refused in favor of the one in service.
+func Evaluate(e Evaluation, in Situation) Evaluation {
+	old, next := in.InService, e.Certificate
+	switch {
+	case old == nil || next == nil:
+		return e
+	case len(e.tolerated) > 0 && old.serves(e.wanted, in.Now):
+		return e.refusedAsWorse()
+	case old.Source == SourceGenerated && next.Source == SourceGenerated:
+		return e // of the same CA
+	}
+	sameSecret := old.Source == SourceExternal && old.Secret == next.Secret
+	if in.TLS.CATransition == configv1alpha1.CATransitionImmediate ||
+		in.TLS.CATransition != configv1alpha1.CATransitionDualTrust && !sameSecret {
 		return e
 	}
-	old, next := in.InService, e.Certificate
-	oldChain, nextChain := old.Chain(), next.Chain()
-	if len(in.History.Chain) > 0 && in.History.Chain[0].Equal(nextChain[0]) {
+	if in.Serve == next.SHA256() {
+		return e
+	}
+	history, known := in.Revisions()
+	if sameSecret {
+		e, next = e.withBundleOf(old, history, in)
+	}
+	if len(history.Chain) > 0 && history.Chain[0].Equal(next.Certificate.Leaf) && old.SHA256() != next.SHA256() {
 		return e // the leading replica serves it already
 	}
+	if old.SHA256() != next.SHA256() {
+		e = e.waitIfBroken(history, known, in)
+	}
+	return e.refusedIfFull(history, in)
+}
+
+// refusedAsWorse refuses a certificate that would be served only for want of a better one.
+func (e Evaluation) refusedAsWorse() Evaluation {
+	refusal := e.tolerated[0]
+	refusal.Hint = strings.TrimPrefix(refusal.Hint+"; "+hintWarn, "; ")
+	isTolerated := func(warning certs.Finding) bool {
+		return slices.ContainsFunc(
+			e.tolerated,
+			func(f certs.Finding) bool { return f.Code == warning.Code && f.Message == warning.Message },
+		)
+	}
+	return Evaluation{
+		Refusal: &Refusal{Finding: refusal}, Further: slices.Clone(e.tolerated[1:]),
+		Warnings: slices.DeleteFunc(slices.Clone(e.Warnings), isTolerated),
+	}
+}
+
+// withBundleOf keeps the trust bundle that is published, where ca.crt has disappeared from the Secret: clients that are
+// set up from now on would verify the certificate with their system roots, and fail.
+func (e Evaluation) withBundleOf(old *Certificate, h History, in Situation) (Evaluation, *Certificate) {
+	next, current, bundle := e.Certificate, h.Current(), old.own()
+	if len(next.Bundle) > 0 || len(bundle) == 0 || in.TLS.CertificateAuthorityData != "" || current == nil ||
+		len(current.Fingerprints()) == 0 || current.Spec == nil || !reflect.DeepEqual(current.Spec.TLS, &in.TLS) {
+		return e, next
+	}
+	served := Served{Chain: next.Chain()}
+	if served.chain(bundle, in.Now) != "" {
+		return e, next
+	}
+	kept := *next
+	kept.Bundle = bundle
+	finding := certs.NewFinding(certs.BundleEmpty, "ca.crt has disappeared from the Secret; the trust bundle of before is "+
+		"still published")
+	finding.Severity = certs.SeverityWarning
+	finding.Hint = `put ca.crt back, or use the system roots: "pinniped ip-tls set --system-roots"`
+	e.Certificate, e.Warnings = &kept, append(slices.Clone(e.Warnings), finding)
+	return e, &kept
+}
+
+// waitIfBroken lets the certificate wait if clients in use do not verify it that verify the one in service.
+func (e Evaluation) waitIfBroken(history History, known bool, in Situation) Evaluation {
+	old, next := in.InService, e.Certificate
+	oldChain, nextChain := old.Chain(), next.Chain()
 	during := old.together(next)
-	until := during.overlapEnds(in.Now)
+	until := during.transitionEnds(in.Now)
 	if !in.Now.Before(until) || !old.covers(next, e.wanted) {
 		return e
 	}
-	history := in.History
-	if in.Endpoint != "" { // what is in service counts, also where nothing is remembered
-		state := Revision{
+	if in.Endpoint != "" { // what is in service counts, also where nothing is known
+		revision := Revision{
 			Since: oldChain[0].NotBefore, Opened: oldChain[0].NotBefore, Endpoint: in.Endpoint, Bundle: old.Bundle,
 			Names: NamesOf(oldChain),
 		}
-		if len(history.Revisions) == 0 && old.Own != nil {
-			state.Bundle = old.Own
+		if len(history.Revisions) == 0 {
+			revision.Bundle = old.own()
 		}
-		history = history.With(state)
+		if !known { // earlier clients may have no more than what verifies it
+			revision.Bundle = verifying(revision.Bundle, Served{Chain: oldChain}, in.Now)
+		}
+		history = history.With(revision)
 	}
-	if after := in.Spec.ActivateAfter; after != nil {
+	if after := in.TLS.ActivateAfter; after != nil {
 		history.Revisions = slices.DeleteFunc(slices.Clone(history.Revisions), func(s Revision) bool {
 			return !s.Until.IsZero() && in.Now.Sub(s.Until) >= after.Duration && in.Now.Sub(s.LastUsed) >= after.Duration
 		})
 	}
-	judged := Judge(Effect(
-		history, Evidence{}, Served{Chain: oldChain}, Served{Chain: nextChain}, in.Now,
-	))
+	judged := Judge(Effect(history, Evidence{}, Served{Chain: oldChain}, Served{Chain: nextChain}, in.Now))
 	if judged.Refused {
 		e.Certificate, e.Waiting = during, &Waiting{Certificate: next, Until: until, Broken: judged}
 	}
 	return e
 }
 
-// together returns the certificate as it is served while next waits: with a CA bundle for both.
-func (m *Certificate) together(next *Certificate) *Certificate {
-	during, own := *m, m.Bundle
-	if m.Own != nil {
-		own = m.Own
+// verifying returns those members of a trust bundle that verify what is served by themselves.
+func verifying(bundle []byte, served Served, at time.Time) []byte {
+	members, _ := certs.ParseBundle(bundle)
+	var all []byte
+	for _, member := range members {
+		one := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: member.Raw})
+		if served.chain(one, at) == "" {
+			all = append(all, one...)
+		}
 	}
+	return all
+}
+
+// refusedIfFull refuses a change of what is published for which the history has no room: its clients would be forgotten.
+func (e Evaluation) refusedIfFull(h History, in Situation) Evaluation {
+	current, publish := h.Current(), e.Certificate
+	if in.Endpoint == "" || current == nil || certs.SameBundle(current.Bundle, publish.Bundle) {
+		return e
+	}
+	published := Published{Endpoint: in.Endpoint, Bundle: publish.Bundle, Chain: publish.Chain()}
+	_, err := h.Append(published, in.Now, DefaultMemory)
+	if !errors.Is(err, ErrFull) {
+		return e
+	}
+	return Evaluation{
+		Warnings: e.Warnings, Further: e.Further, wanted: e.wanted,
+		Refusal: &Refusal{Finding: certs.Finding{
+			Code: configv1alpha1.CodeRevisionsNotKept, Severity: certs.SeverityError, Message: err.Error(),
+		}},
+	}
+}
+
+// own returns the trust bundle that came with the certificate.
+func (m *Certificate) own() []byte {
+	if m.Own != nil {
+		return m.Own
+	}
+	return m.Bundle
+}
+
+// together returns the certificate as it is served while next waits: with a trust bundle for both.
+func (m *Certificate) together(next *Certificate) *Certificate {
+	during, own := *m, m.own()
 	during.Bundle, during.Own = own, nil
 	switch {
-	case len(own) == 0: // the system roots: they cannot be told together with others
+	case len(own) == 0: // system roots cannot be published together with others
 	case !certs.SameBundle(certs.UnionBundle(own, next.Bundle), own):
 		during.Bundle, during.Own = certs.UnionBundle(own, next.Bundle), own
 	}
 	return &during
 }
 
-// overlapEnds returns until when clients that trust its CA bundle accept the certificate, less a margin for what is
+// transitionEnds returns until when clients that trust its CA bundle accept the certificate, less a margin for what is
 // late. It is the zero time if they do not accept it now.
-func (m *Certificate) overlapEnds(now time.Time) time.Time {
+func (m *Certificate) transitionEnds(now time.Time) time.Time {
 	chain := m.Chain()
 	leaf, end := chain[0], chain[0].NotAfter
 	if now.Before(leaf.NotBefore) {
@@ -135,7 +231,7 @@ func (m *Certificate) overlapEnds(now time.Time) time.Time {
 		}
 		end = latest
 	}
-	return end.Add(-min(overlapMargin, leaf.NotAfter.Sub(leaf.NotBefore)/10))
+	return end.Add(-min(transitionMargin, leaf.NotAfter.Sub(leaf.NotBefore)/10))
 }
 
 // covers says whether the certificate covers each of the names that clients use, as far as next does.
@@ -158,22 +254,25 @@ func Summarize(j Judgement) string {
 	return strings.Join(sentences, "; ")
 }
 
-// Message tells that the certificate waits: until when, what an administrator can do, and who would refuse it. namespace
-// is the agent's.
+// Message says that the certificate waits: until when, what an administrator can do, and which clients do not verify it.
+// namespace is the agent's.
 func (w *Waiting) Message(namespace string) string {
-	name := w.Certificate.Secret.String()
-	if w.Certificate.Secret.Namespace == namespace {
-		name = w.Certificate.Secret.Name
+	what, command := "the generated certificate", "unset"
+	if w.Certificate.Source == SourceExternal {
+		name := w.Certificate.Secret.String()
+		if w.Certificate.Secret.Namespace == namespace {
+			name = w.Certificate.Secret.Name
+		}
+		what, command = "the certificate in Secret "+name, "set --secret "+name
 	}
 	return fmt.Sprintf(
-		"the certificate in Secret %s was renewed (SHA-256 %s), and waits until %s, or until nobody is left "+
-			"who would refuse it (\"pinniped ip-tls clients\" lists them); the one before it is served meanwhile, with the CA "+
-			"bundles of both; to serve it now: \"pinniped ip-tls set --secret %s --allow OldClientsBreak\"; it would be "+
-			"refused by: %s",
-		name,
+		"%s waits (SHA-256 %s) until %s, or until every client in use verifies it (\"pinniped ip-tls clients\" lists them); "+
+			"the old certificate is served meanwhile, with the trust bundles of both; to serve it now: "+
+			"\"pinniped ip-tls %s --allow OldClientsBreak\"; clients that do not verify it: %s",
+		what,
 		w.Certificate.SHA256(),
 		w.Until.UTC().Format(time.RFC3339),
-		name,
+		command,
 		Summarize(w.Broken),
 	)
 }

@@ -2,6 +2,7 @@ package serving
 
 import (
 	"encoding/base64"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -79,11 +80,11 @@ func (r *replica) looks() {
 	r.t.Helper()
 	name := types.NamespacedName{Namespace: r.secret.Namespace, Name: r.secret.Name}
 	judged := External(ExternalInput{Name: name, Secret: r.secret, Spec: r.spec, Endpoint: overlapName, Now: r.now})
-	judged = judged.Overlap(Renewal{
+	judged = Evaluate(judged, Situation{
 		InService: r.service,
-		History:   r.history,
+		Revisions: func() (History, bool) { return r.history, !r.forgets },
 		Endpoint:  "https://" + overlapName,
-		Spec:      r.spec,
+		TLS:       r.spec,
 		Serve:     r.serve,
 		Now:       r.now,
 	})
@@ -91,7 +92,10 @@ func (r *replica) looks() {
 		r.service = judged.Certificate
 	}
 	r.waiting = judged.Waiting
-	told := Published{Endpoint: "https://" + overlapName, Bundle: r.service.Bundle, Chain: r.service.Chain()}
+	told := Published{
+		Endpoint: "https://" + overlapName, Bundle: r.service.Bundle, Chain: r.service.Chain(),
+		Change: Change{Spec: &RevisionSpec{TLS: r.spec.DeepCopy()}},
+	}
 	history, err := r.history.Append(told, r.now, DefaultMemory)
 	if err != nil {
 		r.t.Fatal(err)
@@ -174,6 +178,45 @@ func TestOverlap(t *testing.T) {
 				r.serve = r.waiting.Certificate.SHA256()
 				r.renews("c", overlapName, overlapOther)
 			}, want: "a:ac", wait: true,
+		},
+		{
+			name: "keeps the trust bundle when ca.crt disappears",
+			do:   func(r *replica) { delete(r.secret.Data, "ca.crt") }, want: "a:a",
+		},
+		{
+			name: "keeps it also with a renewal that lacks it", do: func(r *replica) {
+				r.renews("a", overlapName, overlapOther)
+				delete(r.secret.Data, "ca.crt")
+			}, want: "a:a",
+		},
+		{
+			name: "uses the system roots where the spec has changed", do: func(r *replica) {
+				r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("a"))
+				r.looks()
+				r.spec.CertificateAuthorityData = ""
+				delete(r.secret.Data, "ca.crt")
+				r.looks()
+			}, want: "a:",
+		},
+		{
+			name: "waits for clients that may trust less than what is published, where the history is not known",
+			do: func(r *replica) {
+				r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("ab"))
+				r.looks()
+				r.history, r.forgets = History{}, true
+				r.renews("b", overlapName, overlapOther)
+			}, want: "a:ab", wait: true,
+		},
+		{
+			name: "refuses it where the history is full of revisions in use", do: func(r *replica) {
+				for i := range MaxRevisions - 1 {
+					published := Published{Endpoint: fmt.Sprintf("https://%d.example.com", i), Bundle: r.service.Bundle}
+					r.history, _ = r.history.Append(published, r.now, DefaultMemory)
+					r.history, _ = r.history.Used(r.history.Current().ID, "", r.now)
+				}
+				r.looks()
+				r.renews("b", overlapName, overlapOther)
+			}, want: "a:a",
 		},
 		{
 			name: "forgets a renewal that is overtaken by another one", do: func(r *replica) {
@@ -325,7 +368,7 @@ func TestOverlapEndsWithTheCA(t *testing.T) {
 	r.looks()
 	r.renews("b", overlapName)
 	r.looks()
-	if r.waiting == nil || r.waiting.Until.After(ca.Certificate().NotAfter.Add(-overlapMargin)) {
+	if r.waiting == nil || r.waiting.Until.After(ca.Certificate().NotAfter.Add(-transitionMargin)) {
 		t.Fatalf("it waits: %+v", r.waiting)
 	}
 	r.now = r.waiting.Until

@@ -69,7 +69,7 @@ func TestUnless(t *testing.T) {
 			if test.instead != nil {
 				instead = served(t, sansOf(t, test.instead...), noon.Add(test.issued))
 			}
-			got := External(ExternalInput{
+			got := Evaluate(External(ExternalInput{
 				Secret: &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{
 					"tls.crt": wrong.CertPEM, "tls.key": wrong.KeyPEM, "ca.crt": ca.CertPEM(),
 				}},
@@ -79,7 +79,7 @@ func TestUnless(t *testing.T) {
 					{Value: "10.0.0.1", Source: "Service"}, {Value: "lb.example.com", Source: "Service", Advisory: true},
 				},
 				Now: noon,
-			}).Unless(instead, noon)
+			}), Situation{InService: instead, Revisions: func() (History, bool) { return History{}, true }, Now: noon})
 			if refused := got.Refusal != nil; refused != test.refused || refused == (got.Certificate != nil) {
 				t.Fatalf("refused: %v, to be served: %v", got.Refusal, got.Certificate != nil)
 			}
@@ -108,7 +108,7 @@ func TestUnless(t *testing.T) {
 func TestUnlessLeavesARefusal(t *testing.T) {
 	t.Parallel()
 	missing := External(ExternalInput{Now: noon})
-	if got := missing.Unless(served(t, sansOf(t, "a.example.com"), noon), noon); got.Refusal != missing.Refusal {
+	if got := Evaluate(missing, Situation{InService: served(t, sansOf(t, "a.example.com"), noon), Now: noon}); got.Refusal != missing.Refusal {
 		t.Errorf("got %v", got.Refusal)
 	}
 }

@@ -13,7 +13,7 @@ func agentCodes() []certs.Explanation {
 		{
 			Code:        configv1alpha1.CodeRenewalWaits,
 			Severity:    certs.SeverityWarning,
-			Cause:       "The renewed certificate is of another CA, or lacks a name, and clients that work now would refuse it.",
+			Cause:       "The new certificate is of another CA, or lacks a name, and clients in use would not verify it.",
 			Consequence: "The certificate before it serves on, with both CAs published, until the time that the status names.",
 			Fix: "let clients refresh their kubeconfigs; or have the certificate issued by the same CA, for the same names; or " +
 				"serve it now, and let those clients break",

@@ -23,6 +23,7 @@ type decision struct {
 
 	at         endpoint // where clients reach the proxy, unless addressErr is set
 	addressErr error
+	evaluation serving.Evaluation // of the certificate that is to be served
 	// replaces is the delegated certificate that the actions take out of service, or nil.
 	replaces *serving.Certificate
 }
@@ -51,11 +52,13 @@ func (d *decision) writes() []string {
 func decideOff(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOff}
 	d.add(stopProxy{})
-	if !s.isNamed(spec, s.names.TLSSecret) {
-		s.removeGenerated(&d)
-	}
-	if !s.isNamed(spec, s.names.LastGoodSecret) {
-		s.keepLastGood(&d, nil)
+	if h, known := s.revisions(); known && !h.InUse() { // else its clients count when the proxy is switched on again
+		if !s.isNamed(spec, s.names.TLSSecret) {
+			s.removeGenerated(&d)
+		}
+		if !s.isNamed(spec, s.names.LastGoodSecret) {
+			s.keepLastGood(&d, nil)
+		}
 	}
 	s.relabel(spec, &d)
 	return d
@@ -75,7 +78,9 @@ func decide(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOn}
 	d.at, d.addressErr = chooseEndpoint(spec, s.service)
 	s.loadSigner(&d)
+	s.evaluation = serving.Evaluate(s.evaluation, s.situation(&d))
 	inService := s.chooseCertificate(spec, &d)
+	d.evaluation = s.evaluation
 	if inService == nil && spec.TLS == nil && d.errs[stepLoad] == nil {
 		d.phase = phaseIdle // there is no address yet that a certificate could be made for
 	}
@@ -87,7 +92,8 @@ func decide(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
 	if d.errs[stepLoad] == nil {
 		s.keepLastGood(&d, inService)
 		switch {
-		case s.evaluation.Certificate == nil || d.errs[stepTidy] != nil:
+		case spec.TLS == nil || s.evaluation.Certificate == nil || d.errs[stepTidy] != nil ||
+			inService.Source == serving.SourceGenerated:
 		case inService.Delegated:
 			s.keepGenerated(spec, &d)
 		default:
@@ -117,43 +123,28 @@ func decideWithoutSpec(s seen) decision {
 	return d
 }
 
-// judge says what comes of the certificate that the spec names in the light of what could be served instead: what is in
-// service, and on a replica that has just started what the other replicas serve.
-func (s *seen) judge() {
-	instead := s.serving
-	switch {
-	case instead != nil && s.withdrawn != nil:
-		return // it has to go
-	case instead == nil:
-		instead = s.lastGood()
+// situation is that in which a certificate is to be put into service.
+func (s *seen) situation(d *decision) serving.Situation {
+	in := serving.Situation{InService: s.met(), Revisions: s.revisions, TLS: s.tls, Serve: s.serveNow, Now: s.now}
+	if d.addressErr == nil {
+		in.Endpoint = d.at.URL()
 	}
-	if instead == nil {
-		instead = s.stillGenerated()
-	}
-	s.evaluation = s.evaluation.Unless(instead, s.now)
+	return in
 }
 
-// renewed returns the certificate that a renewed one would replace, or nil: what is in service, and on a replica that has
-// just started what the others serve.
-func (s *seen) renewed() *serving.Certificate {
-	if s.serving != nil {
+// met returns the certificate that clients get, or nil: what is in service and need not leave it, and on a replica that
+// has just started what the others serve.
+func (s *seen) met() *serving.Certificate {
+	switch {
+	case s.serving != nil && s.withdrawn != nil:
+		return nil
+	case s.serving != nil:
 		return s.serving
 	}
 	if kept := s.lastGood(); kept != nil {
 		return kept
 	}
 	return s.stillGenerated()
-}
-
-// overlap lets a renewed certificate wait if clients would refuse it that accept the one in service.
-func (s *seen) overlap(spec configv1alpha1.ImpersonationProxySpec) {
-	renewal := serving.Renewal{
-		InService: s.renewed(), History: s.history, Spec: *spec.TLS, Serve: s.serveNow, Now: s.now,
-	}
-	if at, err := chooseEndpoint(spec, s.service); err == nil {
-		renewal.Endpoint = at.URL()
-	}
-	s.evaluation = s.evaluation.Overlap(renewal)
 }
 
 // lastGood returns the last good certificate, of which there is a copy, or nil.
@@ -188,7 +179,7 @@ func (s *seen) chooseCertificate(
 		if d.addressErr != nil {
 			return s.serving
 		}
-		return s.serveGenerated(d, serving.GeneratedNames(d.at.host, spec, s.service))
+		return s.serveGenerated(spec, d)
 	}
 	d.fail(stepLoad, s.evaluationErr)
 	inService := s.serving
@@ -200,7 +191,7 @@ func (s *seen) chooseCertificate(
 		inService = s.serveLastGood(d)
 	}
 	if d.addressErr == nil && s.needsFallback(d, inService) {
-		inService = s.serveGenerated(d, serving.GeneratedNames(d.at.host, spec, s.service))
+		inService = s.serveGenerated(spec, d)
 	}
 	return inService
 }
@@ -223,8 +214,9 @@ func (s *seen) needsFallback(d *decision, inService *serving.Certificate) bool {
 	return s.withdrawn != nil
 }
 
-// serveGenerated adds what puts a generated certificate for names into service. It returns what is then in service.
-func (s *seen) serveGenerated(d *decision, names certs.SANs) *serving.Certificate {
+// serveGenerated adds what puts the generated certificate into service. It returns what is then in service.
+func (s *seen) serveGenerated(spec configv1alpha1.ImpersonationProxySpec, d *decision) *serving.Certificate {
+	names := serving.GeneratedNames(d.at.host, spec, s.service)
 	ca := s.maintain(d, stepLoad, stepLoad, s.names.generatedCA(), s.inspectCA(), nil)
 	if ca == nil {
 		return s.serving
@@ -232,6 +224,14 @@ func (s *seen) serveGenerated(d *decision, names certs.SANs) *serving.Certificat
 	name := s.local(s.names.TLSSecret)
 	put := func(state *issuedcert.State, at step) *serving.Certificate {
 		certificate := serving.FromGenerated(state, name)
+		if spec.TLS == nil {
+			s.evaluation = serving.Evaluate(
+				serving.Generated(certificate, d.at.host, serving.ClientNames(spec, s.service)), s.situation(d),
+			)
+			if certificate = s.evaluation.Certificate; certificate == nil {
+				return s.serving
+			}
+		}
 		s.serve(d, at, serve{certificate: certificate, instead: d.replaces, cause: s.withdrawn})
 		return certificate
 	}
@@ -241,7 +241,7 @@ func (s *seen) serveGenerated(d *decision, names certs.SANs) *serving.Certificat
 		state.state = issuedcert.InspectUnder(ca, serving.GeneratedServing(names), read.secret, s.now)
 	}
 	inService := s.serving
-	if still := s.stillGenerated(); inService == nil && still != nil && state.faultIs(issuedcert.SANMismatch) {
+	if still := s.stillGenerated(); inService == nil && still != nil && s.lastGood() == nil && state.faultIs(issuedcert.SANMismatch) {
 		// A replica that has just started serves what the others still serve. The leader may be of another version, and
 		// find nothing wrong with these names.
 		s.serve(d, stepLoad, serve{certificate: still})

@@ -55,6 +55,7 @@ func (w world) everything() seen {
 	s := seen{
 		namespace: "ns", names: testNames, leads: true, now: decideNoon.Add(decideDay),
 		secrets: map[string]ownSecret{}, known: map[string]*issuedcert.State{},
+		revisions: func() (serving.History, bool) { return serving.History{}, true },
 	}
 	s.put(testNames.SignerSecret, w.signer.Data())
 	s.put(testNames.CASecret, w.ca.Data())
@@ -426,8 +427,7 @@ func TestJudge(t *testing.T) {
 		s := w.everything()
 		s.evaluation = evaluation
 		test.see(&s)
-		s.judge()
-		if refused := s.evaluation.Refusal != nil; refused != test.refused {
+		if refused := decide(spec{ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}}, s).evaluation.Refusal != nil; refused != test.refused {
 			t.Errorf("it %s: refused %v, want %v", test.name, refused, test.refused)
 		}
 	}
@@ -456,6 +456,13 @@ func TestDecideOff(t *testing.T) {
 			s.put(testNames.LastGoodSecret, w.leaf.Data())
 		}, "", []string{"stop proxy"}},
 		{"leaves writing to the leader", func(s *seen) { s.leads = false }, "", []string{"stop proxy"}},
+		{"keeps what clients verify, for the time when it is switched on again", func(s *seen) {
+			s.put(testNames.LastGoodSecret, copyOf)
+			used := serving.Revision{ID: "x", LastUsed: decideNoon}
+			s.revisions = func() (serving.History, bool) {
+				return serving.History{Revisions: []serving.Revision{used}}, true
+			}
+		}, "", []string{"stop proxy"}},
 		{"keeps the generated certificate that the spec names", func(*seen) {}, testNames.TLSSecret, []string{"stop proxy"}},
 		{
 			"keeps the copy that the spec names", func(s *seen) { s.put(testNames.LastGoodSecret, copyOf) },
@@ -574,7 +581,7 @@ func TestStrategy(t *testing.T) {
 				serving:    test.serving,
 				listens:    true,
 			}
-			got, err := done.strategy(s)
+			got, err := done.strategy()
 			if got.Reason != test.reason || !strings.HasPrefix(got.Message, test.message) {
 				t.Errorf("got %s %q, want %s %q", got.Reason, got.Message, test.reason, test.message)
 			}

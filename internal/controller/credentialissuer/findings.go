@@ -117,13 +117,13 @@ func besides(
 	return all
 }
 
-// waits returns the finding that a renewed certificate waits, or nil.
-func (s *seen) waits() *configv1alpha1.StrategyFinding {
-	if s.evaluation.Waiting == nil {
+// waits returns the finding that a certificate waits, or nil.
+func waits(evaluation serving.Evaluation, namespace string) *configv1alpha1.StrategyFinding {
+	if evaluation.Waiting == nil {
 		return nil
 	}
 	finding := newFinding(configv1alpha1.CodeRenewalWaits, configv1alpha1.FindingWarning,
-		s.evaluation.Waiting.Message(s.namespace))
+		evaluation.Waiting.Message(namespace))
 	return &finding
 }
 

@@ -39,10 +39,11 @@ type seen struct {
 	evaluation    serving.Evaluation
 	evaluationErr error
 
-	// Of a renewal: what clients were told, and the SHA-256 of the certificate that is to be served whoever refuses it.
-	history      serving.History
-	historyKnown bool
-	serveNow     string
+	// tls is spec.impersonationProxy.tls, and serveNow the SHA-256 of the certificate that is to be served in any case.
+	tls      configv1alpha1.ImpersonationProxyTLSSpec
+	serveNow string
+	// revisions returns the history of what was published, and whether it can be relied on.
+	revisions func() (serving.History, bool)
 }
 
 // ownSecret is one of the agent's own Secrets as it was read: nil when it does not exist.
@@ -72,11 +73,10 @@ func (r *Reconciler) look(
 		secret, err := r.secretOrNil(ctx, r.local(name))
 		s.secrets[name] = ownSecret{secret, err}
 	}
-	s.judge()
-	if spec.TLS != nil && s.evaluation.Replaces(s.renewed(), *spec.TLS) {
-		s.history, s.historyKnown = r.revisions(ctx, issuer)
-		s.serveNow = issuer.Annotations[serving.ServeAnnotation]
-		s.overlap(spec)
+	s.revisions = func() (serving.History, bool) { return r.revisions(ctx, issuer) }
+	s.serveNow = issuer.Annotations[serving.ServeAnnotation]
+	if proxy := issuer.Spec.ImpersonationProxy; proxy != nil && proxy.TLS != nil {
+		s.tls = *proxy.TLS
 	}
 	return s
 }

@@ -58,7 +58,7 @@ func (r *result) loadErr() error {
 }
 
 // strategy returns what to report of a proxy that is to run. The error, if any, is one that a later try may mend.
-func (r *result) strategy(s seen) (configv1alpha1.CredentialIssuerStrategy, error) {
+func (r *result) strategy() (configv1alpha1.CredentialIssuerStrategy, error) {
 	// What is wrong with the Service or the signer keeps no replica from serving. It is told if there is nothing worse.
 	problem := r.serviceErr
 	if problem == nil {
@@ -68,16 +68,16 @@ func (r *result) strategy(s seen) (configv1alpha1.CredentialIssuerStrategy, erro
 		return errorStrategy(err), err
 	}
 	if err := r.loadErr(); err != nil {
-		return withFindings(r.brokenButServing(err), besides(s.evaluation)...), err
+		return withFindings(r.brokenButServing(err), besides(r.evaluation)...), err
 	}
 	if err := r.errorOf(stepTidy); err != nil {
 		return r.brokenButServing(err), err
 	}
-	more := besides(s.evaluation, r.warnings...)
+	more := besides(r.evaluation, r.warnings...)
 	for _, err := range []error{problem, r.addressErr} {
 		more = append(more, findingsOf(err)...)
 	}
-	return withFindings(r.running(s.evaluation, problem), more...), problem
+	return withFindings(r.running(r.evaluation, problem), more...), problem
 }
 
 // running returns the strategy of a proxy that serves, if it can. What decides its status stands in its findings.

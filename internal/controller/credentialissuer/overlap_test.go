@@ -67,7 +67,7 @@ func TestOverlap(t *testing.T) {
 	renewed := issue(two)
 	leader.putSecret(t, "external", renewed, two.CertPEM())
 	leader.waitForStates(t, "one", "one+two")
-	const waits = messageListening + ", but: the certificate in Secret external was renewed"
+	const waits = messageListening + ", but: the certificate in Secret external waits"
 	leader.waitForCodes(t, "Listening", waits, "RenewalWaits")
 	leader.waitForEvent(t, "Warning RenewalWaits", leafSHA256(t, renewed))
 	transition := leader.waitForTransition(t, "external", leafSHA256(t, renewed), "one")
@@ -178,12 +178,11 @@ func TestOverlapEnds(t *testing.T) {
 		ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
 	}
 	s.serving, s.evaluation.Certificate = &old, &renewed
-	s.overlap(spec)
-	waiting := s.evaluation.Waiting
-	if waiting == nil || s.waits() == nil {
+	d := decide(spec, s)
+	waiting := d.evaluation.Waiting
+	if waiting == nil || waits(d.evaluation, "ns") == nil {
 		t.Fatal("it does not wait")
 	}
-	d := decide(spec, s)
 	var kept bool
 	for _, a := range d.actions {
 		if copied, ok := a.(writeCopy); ok {
@@ -196,8 +195,8 @@ func TestOverlapEnds(t *testing.T) {
 	}
 	r := &Reconciler{Holder: &serving.Holder{}, Clock: &shifted{}}
 	r.Holder.Serve(&old)
-	s.evaluation.Waiting.Until = time.Now().Add(recheck / 2)
-	r.Holder.Note(s.evaluation)
+	waiting.Until = time.Now().Add(recheck / 2)
+	r.Holder.Note(d.evaluation)
 	issuer := &configv1alpha1.CredentialIssuer{}
 	if wait := r.nextLook(issuer); wait > recheck/2+time.Second {
 		t.Errorf("it looks again in %s", wait)

@@ -339,7 +339,7 @@ func (r *Reconciler) converge(
 		d = decide(spec, s)
 	}
 	r.phase.Store(d.phase)
-	r.Holder.Note(s.evaluation)
+	r.Holder.Note(d.evaluation)
 	done := result{decision: d, serviceErr: serviceErr, failed: r.apply(ctx, d)}
 	done.serving, done.listens = r.Holder.Current(), r.Proxy.Serving()
 	done.warnings = []*configv1alpha1.StrategyFinding{
@@ -349,9 +349,9 @@ func (r *Reconciler) converge(
 		r.bearerProblem,
 		r.recordProblem.Load(),
 		r.memoryProblem.Load(),
-		s.waits(),
+		waits(d.evaluation, r.Namespace),
 	}
-	return done.strategy(s)
+	return done.strategy()
 }
 
 // turnedOff returns why the proxy is not to run, or nil. In mode auto the nodes decide. While they cannot be listed, the

@@ -575,6 +575,9 @@ func TestReconciler(t *testing.T) {
 	leader.waitForServed(t, served.SHA256, 2, 2)
 
 	// No CA at all: public certificates.
+	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+		s.TLS.CATransition = configv1alpha1.CATransitionImmediate
+	})
 	leader.putSecret(t, "external", good, nil)
 	testkit.Eventually(t, waitLimit, func() error {
 		strategy, err := leader.strategy(t.Context())

@@ -36,6 +36,9 @@ func validate(issuer *configv1alpha1.CredentialIssuer) (configv1alpha1.Impersona
 	if err := validateProxy(spec); err != nil {
 		return spec, fmt.Errorf("could not load CredentialIssuer spec.impersonationProxy: %w", err)
 	}
+	if spec.TLS != nil && spec.TLS.SecretName == "" {
+		spec.TLS = nil // a transition to the generated certificate: see seen.tls
+	}
 	return spec, nil
 }
 
@@ -68,10 +71,10 @@ func validateProxy(spec configv1alpha1.ImpersonationProxySpec) error {
 			return fmt.Errorf("invalid ExternalEndpoint %q: %w", spec.ExternalEndpoint, err)
 		}
 	}
-	if spec.TLS != nil && spec.TLS.SecretName == "" {
-		return errors.New("tls.secretName must be set when tls is set")
+	if spec.TLS != nil && spec.TLS.SecretName == "" && spec.TLS.CATransition != configv1alpha1.CATransitionDualTrust {
+		return errors.New(`tls.secretName must be set when tls is set, except with caTransition "DualTrust"`)
 	}
-	if spec.TLS != nil {
+	if spec.TLS != nil && spec.TLS.SecretName != "" {
 		if _, err := delegation.SecretName(spec.TLS.SecretName, ""); err != nil {
 			return fmt.Errorf("invalid tls.secretName: %w", err)
 		}
