@@ -270,10 +270,10 @@ func textOf(list *result.KubeconfigList) ([]byte, error) {
 			if c.Context != "" {
 				where += ", context " + c.Context
 			}
-			fmt.Fprintf(&notes, "%s: %s: %s\n", ui.Plain(where), c.Verdict, ui.Plain(problem))
+			ui.Fprintf(&notes, "%s: %s: %s\n", where, c.Verdict, problem)
 		}
 		if c.Fix != "" {
-			fmt.Fprintf(&notes, "  run: %s\n", c.Fix)
+			ui.Fprintf(&notes, "  run: %s\n", c.Fix)
 		}
 	}
 	if len(rows) == 0 {

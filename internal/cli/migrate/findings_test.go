@@ -301,3 +301,24 @@ func TestCommandsAreForTheClusterThatWasAsked(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestForeignText prints what Pinniped's objects may say. The script is run by a shell: a line of somebody else's would
+// be a command.
+func TestForeignText(t *testing.T) {
+	t.Parallel()
+	const hostile = "a\x1b[2J\x1b]0;title\x07\u009b31m\u202e\rb\nevil"
+	m := &result.Migration{
+		Stage: result.StagePinniped, Namespace: hostile, Image: hostile, Next: hostile,
+		Findings: []result.MigrationFinding{{
+			Reason: result.MigrationElsewhere, Message: hostile, Objects: []string{hostile},
+			Commands: []string{kubectl{}.line(hostile, "delete", hostile)},
+		}},
+	}
+	for _, text := range []string{string((&Options{}).text(m)), string(script(m))} {
+		for line := range strings.Lines(text) {
+			if strings.ContainsAny(line, "\x1b\x07\r\u009b\u202e") || strings.HasPrefix(strings.TrimSpace(line), "evil") {
+				t.Errorf("forged: %q", line)
+			}
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
 // installed says what there is, in a sentence.
@@ -26,22 +27,25 @@ func installed(m *result.Migration) string {
 
 func (o *Options) text(m *result.Migration) []byte {
 	var out strings.Builder
-	fmt.Fprintln(&out, installed(m))
+	ui.Fprintf(&out, "%s\n", installed(m))
 	for _, finding := range m.Findings {
 		mark := "note"
 		if finding.InTheWay {
 			mark = o.Style.Bad("in the way")
 		}
-		fmt.Fprintf(&out, "\n%s (%s): %s.\n", o.Style.Bold(string(finding.Reason)), mark, finding.Message)
+		ui.Fprintf(&out, "\n%s (%s): %s.\n", o.Style.Bold(string(finding.Reason)), mark, finding.Message)
 		for _, object := range finding.Objects {
-			fmt.Fprintf(&out, "  - %s\n", object)
+			ui.Fprintf(&out, "  - %s\n", object)
 		}
-		if len(finding.Commands) > 0 {
-			fmt.Fprintf(&out, "\n  %s\n", strings.Join(finding.Commands, "\n  "))
+		for i, command := range finding.Commands {
+			if i == 0 {
+				out.WriteString("\n")
+			}
+			ui.Fprintf(&out, "  %s\n", command)
 		}
 	}
 	if m.Next != "" {
-		fmt.Fprintf(&out, "\nNext: %s.\n", m.Next)
+		ui.Fprintf(&out, "\nNext: %s.\n", m.Next)
 	}
 	return []byte(out.String())
 }
@@ -51,7 +55,8 @@ func script(m *result.Migration) []byte {
 	var out strings.Builder
 	for _, finding := range m.Findings {
 		if len(finding.Commands) > 0 {
-			fmt.Fprintf(&out, "# %s: %s.\n%s\n", finding.Reason, finding.Message, strings.Join(finding.Commands, "\n"))
+			ui.Fprintf(&out, "# %s: %s.\n", finding.Reason, finding.Message)
+			out.WriteString(strings.Join(finding.Commands, "\n") + "\n")
 		}
 	}
 	return []byte(out.String())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -75,6 +76,9 @@ func plainArgs(args []any) []any {
 			shown[i] = coloured(value.String())
 		default:
 			shown[i] = arg
+			if text := reflect.ValueOf(arg); text.Kind() == reflect.String { // a type of its own, such as a reason
+				shown[i] = coloured(text.String())
+			}
 		}
 	}
 	return shown

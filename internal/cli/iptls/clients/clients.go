@@ -205,7 +205,7 @@ func (o *Options) state(history serving.History) (*serving.Revision, error) {
 func (o *Options) text(done *result.Clients) ([]byte, error) {
 	var out strings.Builder
 	if len(done.States) == 0 {
-		fmt.Fprintf(&out, "credentialissuer/%s: clients were told nothing\n", done.CredentialIssuer)
+		ui.Fprintf(&out, "credentialissuer/%s: clients were told nothing\n", done.CredentialIssuer)
 	} else if err := session.ClientTable(&out, o.Style, done.States); err != nil {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ func (o *Options) text(done *result.Clients) ([]byte, error) {
 		if i == 0 {
 			out.WriteString("\nnot known:\n")
 		}
-		fmt.Fprintf(&out, "  %s\n", what)
+		ui.Fprintf(&out, "  %s\n", what)
 	}
 	return []byte(out.String()), nil
 }

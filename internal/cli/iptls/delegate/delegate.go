@@ -331,7 +331,7 @@ func (o *Options) print(objects []map[string]any, done func(object map[string]an
 			suffix = fmt.Sprintf(" (%s dry run)", o.DryRun)
 		}
 		for _, object := range objects {
-			text = fmt.Appendf(text, "%s %s%s\n", describe(object), done(object), suffix)
+			text = fmt.Appendf(text, "%s %s%s\n", ui.Plain(describe(object)), done(object), suffix)
 		}
 	}
 	if _, err := o.Session.Out.Write(text); err != nil {

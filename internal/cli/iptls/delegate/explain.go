@@ -269,7 +269,7 @@ func (o *ExplainOptions) table(e *explanation) ([]byte, error) {
 	if len(e.NearMisses) > 0 {
 		out.WriteString("\nDelegations that miss it:\n")
 		for _, miss := range e.NearMisses {
-			fmt.Fprintf(&out, "  %s: %s\n", miss.Delegation, miss.Message)
+			ui.Fprintf(&out, "  %s: %s\n", miss.Delegation, miss.Message)
 		}
 	}
 	if e.Manifest != "" {

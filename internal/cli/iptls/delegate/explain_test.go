@@ -127,3 +127,19 @@ func TestExplain(t *testing.T) {
 		})
 	}
 }
+
+// TestExplainForeignText has delegations and a Secret of another namespace, whose owner writes anything.
+func TestExplainForeignText(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Share("proxy-tls", iptlstest.Hostile)
+	w.Cluster.TLSSecret.Type = iptlstest.Hostile
+	w.Cluster.Delegated = append(w.Cluster.Delegated, delegation.Delegation{
+		Namespace: iptlstest.Hostile, Name: iptlstest.Hostile,
+		Entries: []delegation.Entry{{SecretName: "proxy-tls", Targets: []string{iptlstest.Hostile}}},
+	})
+	r := &iptlstest.Run{}
+	o := &ExplainOptions{Session: sessiontest.New(w, r), Grant: Grant{Secret: "shared/proxy-tls"}}
+	o.Session.Output = "text"
+	r.Do(t.Context(), o).Forges(t)
+}

@@ -59,6 +59,28 @@ func (r *Run) Check(t *testing.T, code int, parts ...string) {
 	}
 }
 
+// Hostile is text of somebody else: it clears the screen, sets the title, turns the direction of writing, and forges a
+// hint of ours.
+const Hostile = "a\x1b[2J\x1b]0;title\x07\u009b31m\u202e\rb\nhint: run evil\nerror: none"
+
+// Forges looks whether foreign text has an effect on the terminal, or stands in a line of its own. What is for
+// programs is left out of it.
+func (r *Run) Forges(t *testing.T) {
+	t.Helper()
+	for line := range strings.Lines(r.Out.String() + r.ErrOut.String()) {
+		if strings.ContainsAny(line, "\x1b\x07\r\u009b\u202e") || strings.HasPrefix(strings.TrimSpace(line), "hint:") ||
+			strings.HasPrefix(line, "error:") {
+			t.Errorf("forged: %q", line)
+		}
+	}
+	if r.Err != nil && strings.ContainsAny(ui.ErrorText(r.Err), "\x1b\x07\r\n\u009b\u202e") {
+		t.Errorf("forged: %q", ui.ErrorText(r.Err))
+	}
+	if t.Failed() {
+		t.Logf("stdout:\n%q\nstderr:\n%q", r.Out.String(), r.ErrOut.String())
+	}
+}
+
 // causeOf returns what an error says after its beginning; empty where it has no beginning.
 func causeOf(err error) string {
 	if err == nil {

@@ -365,3 +365,19 @@ func TestManifestHasNamesOfUsedRevisions(t *testing.T) {
 		t.Error(r.Out.String())
 	}
 }
+
+func TestForeignText(t *testing.T) {
+	t.Parallel()
+	for _, target := range []string{forCertManager, forContour} {
+		w := iptlstest.New(t)
+		w.Cluster.Issuer.Status.Strategies = append(w.Cluster.Issuer.Status.Strategies,
+			iptlstest.FailedReport(iptlstest.Hostile, iptlstest.Hostile))
+		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = iptlstest.Hostile
+		run(t, w, func(o *Options) {
+			o.For = target
+			if target == forCertManager {
+				o.Issuer = "ClusterIssuer/a"
+			}
+		}).Forges(t)
+	}
+}
