@@ -141,7 +141,7 @@ func TestHowToRotateCA(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "proxy-tls-2027"},
 	})
 	printed := r.reads(t, "docs/howto/rotate-ca.md", map[string]func(){
-		"--kubeconfigs kubeconfigs/": func() {
+		"ip-tls undo": func() {
 			if err := presents(w.agents[0].ProxyAddress(), pair); err != nil {
 				t.Errorf("in the end: %v", err)
 			}

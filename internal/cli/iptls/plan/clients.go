@@ -177,9 +177,8 @@ func (p *Plan) dualTrust(st *Snapshot, j serving.Judgement) bool {
 		len(old) == 0 || now.After(old[0].NotAfter) || len(published) == 0 || len(p.Bundle) == 0 || p.Report.Leaf == nil {
 		return false
 	}
-	if slices.ContainsFunc(j.Broken, func(o serving.Outcome) bool {
-		return o.After != certs.BundleDoesNotVerify || p.Report.Leaf.VerifyHostname(o.Name) != nil
-	}) {
+	byAnother := func(o serving.Outcome) bool { return o.After != certs.BundleDoesNotVerify }
+	if len(p.lacks(j)) > 0 || slices.ContainsFunc(j.Broken, byAnother) {
 		return false // a name that it lacks keeps breaking clients, whatever CA they trust
 	}
 	return !slices.ContainsFunc(Names(Request{Endpoint: &p.Wanted.ExternalEndpoint}, st), func(name certs.Name) bool {
@@ -237,13 +236,25 @@ func (p *Plan) lostHint(j serving.Judgement) string {
 	has := func(code certs.Code) bool {
 		return slices.ContainsFunc(j.Broken, func(o serving.Outcome) bool { return o.After == code })
 	}
+	lacks := p.lacks(j)
 	switch {
 	case has(serving.SwitchedOff):
 		return "leave the proxy on until nobody uses it any more"
+	case len(lacks) > 0:
+		return fmt.Sprintf(`have it issued for %s as well ("pinniped ip-tls manifest" prints what to ask cert-manager for)`,
+			strings.Join(lacks, ", "))
 	case p.Generated && len(p.Bundle) == 0:
 		return "the agent's CA is not known here: afterwards, these kubeconfigs need it: \"pinniped get kubeconfig\""
-	case p.Generated, has(certs.BundleDoesNotVerify):
-		return `afterwards, these kubeconfigs need the new CA: "pinniped kubeconfig rotate", or "pinniped get kubeconfig"`
 	}
-	return `have it issued for these names as well ("pinniped ip-tls manifest" prints what to ask cert-manager for)`
+	return `afterwards, these kubeconfigs need the new CA: "pinniped kubeconfig rotate", or "pinniped get kubeconfig"`
+}
+
+// lacks returns the names that clients use which break, and that the certificate does not cover.
+func (p *Plan) lacks(j serving.Judgement) (names []string) {
+	for _, o := range j.Broken {
+		if leaf := p.Report.Leaf; leaf != nil && leaf.VerifyHostname(o.Name) != nil && !slices.Contains(names, o.Name) {
+			names = append(names, o.Name)
+		}
+	}
+	return names
 }
