@@ -1,11 +1,13 @@
 package authenticator
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +31,7 @@ const maxTokenSize = 1 << 20
 type JWT struct {
 	issuer   string
 	audience string
+	groups   string // the claim
 	verifier oidc.AuthenticatorTokenWithHealthCheck
 	end      context.CancelFunc
 }
@@ -69,7 +72,10 @@ func NewJWT(spec *authenticationv1alpha1.JWTAuthenticatorSpec, provider *Provide
 		end()
 		return nil, err
 	}
-	return &JWT{issuer: spec.Issuer, audience: spec.Audience, verifier: verifier, end: end}, nil
+	return &JWT{
+		issuer: spec.Issuer, audience: spec.Audience, groups: cmp.Or(spec.Claims.Groups, "groups"),
+		verifier: verifier, end: end,
+	}, nil
 }
 
 // apiServerConfig says what spec says in the terms of the API server.
@@ -189,6 +195,9 @@ func (j *JWT) refusal(token string, cause error, now time.Time) error {
 		r.Reason, r.message = ReasonExpired, "the token expired at "+said.Expires.UTC().Format(time.RFC3339)
 	case said.NotBefore.After(now.Add(leeway)):
 		r.Reason, r.message = ReasonNotYet, "the token is not valid before "+said.NotBefore.UTC().Format(time.RFC3339)
+	case slices.Contains(said.Elsewhere, j.groups):
+		r.message = fmt.Sprintf("the issuer left the claim %q out of the token (_claim_names), because the user is in too "+
+			"many groups: it has to put fewer into tokens, in Entra ID those that are assigned to the application", j.groups)
 	}
 	return r
 }
@@ -198,6 +207,7 @@ type UnverifiedClaims struct {
 	Issuer, Subject    string
 	Audiences          []string
 	Expires, NotBefore time.Time // zero when it does not say
+	Elsewhere          []string  // claims that are to be fetched from somewhere else (_claim_names)
 }
 
 // Read returns what a token says of itself, and false when it is no JSON web token.
@@ -217,6 +227,7 @@ func Read(token string) (UnverifiedClaims, bool) {
 		Audiences json.RawMessage `json:"aud"`
 		Expires   float64         `json:"exp"`
 		NotBefore float64         `json:"nbf"`
+		Elsewhere json.RawMessage `json:"_claim_names"`
 	}
 	if err := json.Unmarshal(payload, &claims); err != nil {
 		return UnverifiedClaims{}, false
@@ -228,6 +239,10 @@ func Read(token string) (UnverifiedClaims, bool) {
 		if json.Unmarshal(claims.Audiences, &one) == nil {
 			said.Audiences = []string{one}
 		}
+	}
+	var elsewhere map[string]any
+	if json.Unmarshal(claims.Elsewhere, &elsewhere) == nil {
+		said.Elsewhere = slices.Collect(maps.Keys(elsewhere))
 	}
 	return said, true
 }

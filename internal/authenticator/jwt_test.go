@@ -648,6 +648,22 @@ func TestJWTNamesSkippedKeys(t *testing.T) {
 	}
 }
 
+// TestJWTNamesGroupsThatAreElsewhere has a token of a user who is in more groups than its issuer puts into tokens.
+func TestJWTNamesGroupsThatAreElsewhere(t *testing.T) {
+	t.Parallel()
+	idp := issuer.New(t)
+	authenticator := newJWT(t, newProvider(t, idp, clock.RealClock{}), authenticationv1alpha1.JWTAuthenticatorSpec{})
+	token := idp.Token(t, idp.Claims(audience, map[string]any{
+		"groups": nil, "_claim_names": map[string]any{"groups": "src1"},
+		"_claim_sources": map[string]any{"src1": map[string]any{"endpoint": idp.URL + "/users/x/getMemberObjects"}},
+	}))
+	_, ok, err := authenticator.AuthenticateToken(t.Context(), token)
+	refusal, is := errors.AsType[*Refusal](err)
+	if ok || !is || !strings.HasPrefix(refusal.Message(), `the issuer left the claim "groups" out of the token (_claim_names)`) {
+		t.Errorf("got %v, %v", ok, err)
+	}
+}
+
 // TestJWTWithShortKey has a key as some issuers publish it: a coordinate without its leading zero.
 func TestJWTWithShortKey(t *testing.T) {
 	t.Parallel()

@@ -134,15 +134,23 @@ func (p *provider) logInWithBrowser(ctx context.Context, before *sessioncache.To
 	if !l.Quiet || l.SkipBrowser {
 		p.showLink(ctx, a, address, listener != nil, answers)
 	}
-	opened := make(chan bool, 1)
+	opened := make(chan error, 1)
 	go func() { opened <- p.openBrowser(ctx, address) }() // which may take as long as the browser shows the address
 	for {
 		select {
 		case <-ctx.Done():
 			return nil, over(ctx, ctx.Err())
-		case ok := <-opened:
-			if !ok && l.Quiet && !l.SkipBrowser {
+		case err := <-opened:
+			if err == nil || ctx.Err() != nil {
+				continue
+			}
+			if l.Quiet {
 				p.showLink(ctx, a, address, listener != nil, answers)
+			}
+			l.Terminal.Print(fmt.Sprintf("No browser could be started (%s): open %s\n\n", printable(err.Error()), address))
+			if p.metadata.DeviceEndpoint != "" {
+				l.Terminal.Print("This issuer also lets you log in on another device: stop this command, set\n" +
+					"PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW=device_code, and run it again.\n\n")
 			}
 		case got := <-answers:
 			return p.conclude(ctx, a, got)
@@ -200,23 +208,15 @@ func (l *Login) listen(ctx context.Context) (net.Listener, error) {
 	return listener, err
 }
 
-// openBrowser reports whether a browser shows the address, as far as can be told.
-func (p *provider) openBrowser(ctx context.Context, address string) bool {
+// openBrowser returns why no browser shows the address, as far as can be told; nil if none is wanted.
+func (p *provider) openBrowser(ctx context.Context, address string) error {
 	l := p.login
 	if l.SkipBrowser || l.OpenBrowser == nil {
-		return false
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if err := l.OpenBrowser(ctx, address); err != nil {
-		l.debugf("no browser could be opened: %v", err)
-		if p.metadata.DeviceEndpoint != "" && ctx.Err() == nil {
-			l.Terminal.Print("No browser here? This issuer also lets you log in on another device: stop this command, set\n" +
-				"PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW=device_code, and run it again.\n\n")
-		}
-		return false
-	}
-	return true
+	return l.OpenBrowser(ctx, address)
 }
 
 // readPasted waits for the person to paste the code, or the address to which the browser was sent in vain.

@@ -107,6 +107,12 @@ func asRefusal(err error) (*refusal, bool) {
 
 // explain drops from err what must not be printed (bodies of answers) or need not (our own URL), and adds a hint.
 func (l *Login) explain(err error) error {
+	if from := l.oversized.Load(); from != nil {
+		return withHint(
+			fmt.Errorf("the response of %s is larger than %d bytes", printable(from.Redacted()), maxBody),
+			"the issuer's administrator can have it give this client fewer claims, such as groups",
+		)
+	}
 	if refused, ok := asRefusal(err); ok {
 		return refused
 	}

@@ -447,6 +447,80 @@ func TestSessionThatCannotBeKept(t *testing.T) {
 	}
 }
 
+// TestWarnings has logins that work, and that the user must hear of: each is said once, and says what to change.
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		prepare func(t *testing.T, s *situation)
+		want    string
+	}{
+		"no place for sessions": {func(_ *testing.T, s *situation) {
+			s.login.Sessions.Path, s.login.NoPlace = "", errors.New("$HOME is not defined")
+		}, "the session cannot be kept, so the next command needs a login again: $HOME is not defined"},
+		"a place that is no folder": {func(t *testing.T, s *situation) {
+			t.Helper()
+			home := filepath.Join(t.TempDir(), "home")
+			if err := os.WriteFile(home, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.login.Sessions.Path = filepath.Join(home, ".config", "pinniped", "sessions.yaml")
+		}, "the session cannot be kept, so the next command needs a login again: "},
+		"too many groups": {func(_ *testing.T, s *situation) {
+			s.Claims = map[string]any{
+				"groups": nil, "_claim_names": map[string]any{"groups": "src1"},
+				"_claim_sources": map[string]any{"src1": map[string]any{"endpoint": "https://graph.windows.net/x"}},
+			}
+		}, "left your groups out of the ID token, because there are too many (_claim_names)"},
+		"no browser": {func(_ *testing.T, s *situation) {
+			browse := s.login.OpenBrowser
+			s.login.OpenBrowser = func(ctx context.Context, address string) error {
+				time.AfterFunc(100*time.Millisecond, func() { _ = browse(context.WithoutCancel(ctx), address) })
+				return errors.New(`exec: "firefox": executable file not found in $PATH`)
+			}
+		}, `No browser could be started (exec: "firefox": executable file not found in $PATH): open https://`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := setUp(t)
+			test.prepare(t, s)
+			s.must(t, s.login)
+			if _, err := s.login.Renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			wanted := 1
+			if name == "no browser" {
+				wanted = s.Count(codes)
+			}
+			if got := strings.Count(s.person.screen(), test.want); got != wanted {
+				t.Errorf("want it %d times, got %d: %s", wanted, got, s.person.screen())
+			}
+		})
+	}
+}
+
+// TestLargeResponses has an issuer whose responses are larger than any real one.
+func TestLargeResponses(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/.well-known/openid-configuration", "/jwks", "/token"} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			s := setUp(t)
+			s.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path == path {
+					w.Header().Set("Content-Type", "application/json")
+					_, _ = w.Write([]byte(`{"x":"` + strings.Repeat("x", 1_000_000) + `"}`))
+				}
+				return r.URL.Path == path
+			}
+			_, err := s.login.Token(t.Context())
+			want := "the response of " + s.URL + path + " is larger than 1000000 bytes"
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(hintOf(err), "issuer's administrator") {
+				t.Errorf("got %v, %q", err, hintOf(err))
+			}
+		})
+	}
+}
+
 // TestStrangers has other pages and programs on this computer that send requests to the listener.
 func TestStrangers(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -89,7 +91,9 @@ type Login struct {
 	// Cluster is what the page in the browser calls the cluster. It may be empty.
 	Cluster string
 
-	Sessions    *sessioncache.Cache
+	Sessions *sessioncache.Cache
+	// NoPlace is why there is no file for sessions, though nobody asked for none; nil otherwise.
+	NoPlace     error
 	Terminal    Terminal
 	OpenBrowser func(ctx context.Context, address string) error
 	// Getenv reads the environment, for PINNIPED_USERNAME and PINNIPED_PASSWORD.
@@ -103,9 +107,12 @@ type Login struct {
 
 	// used is the session of the last token given, so that Renew can tell whether another process has renewed it.
 	used *sessioncache.Tokens
-	// unkept is why the last tokens are not in the cache; nil if they are. warned says that this was printed.
+	// unkept is why the last tokens are not in the cache; nil if they are.
 	unkept error
-	warned bool
+	// warned are the warnings that were printed.
+	warned map[string]bool
+	// oversized is where a response came from that was too large; nil if the last one was not.
+	oversized atomic.Pointer[url.URL]
 }
 
 // Token is an ID token for a cluster.
@@ -295,33 +302,46 @@ func (l *Login) Key() sessioncache.Key {
 
 // keep puts tokens into the cache, also when the command has been interrupted.
 func (l *Login) keep(ctx context.Context, tokens *sessioncache.Tokens) {
-	l.unkept = l.Sessions.Put(context.WithoutCancel(ctx), l.Key(), *tokens)
+	if l.unkept = l.NoPlace; l.unkept == nil {
+		l.unkept = l.Sessions.Put(context.WithoutCancel(ctx), l.Key(), *tokens)
+	}
 }
 
-// warnNoIDToken says, once, why a person has to log in so often.
+// warn prints a warning, once.
+func (l *Login) warn(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	l.debugf("%s", text)
+	if l.warned[text] || l.Quiet {
+		return
+	}
+	if l.warned == nil {
+		l.warned = map[string]bool{}
+	}
+	l.warned[text] = true
+	l.Terminal.Print("warning: " + text + "\n")
+}
+
+// warnNoIDToken says why a person has to log in so often.
 func (l *Login) warnNoIDToken() {
-	l.debugf("the refresh gave no ID token")
-	if l.warned || l.Quiet {
-		return
-	}
-	l.warned = true
-	l.Terminal.Print(fmt.Sprintf("warning: issuer %s gives no ID token when it refreshes a session, so a login is needed "+
-		"whenever the ID token expires: ask its administrator to return one, or to let it live longer\n", l.Issuer))
+	l.warn("issuer %s gives no ID token when it refreshes a session, so a login is needed whenever the ID token expires: "+
+		"ask its administrator to return one, or to let it live longer", l.Issuer)
 }
 
-// warnUnkept says, once, that the next command needs a login again.
+// warnUnkept says that the next command needs a login again.
 func (l *Login) warnUnkept() {
-	if l.unkept == nil {
-		return
+	if l.unkept != nil {
+		l.warn("the session cannot be kept, so the next command needs a login again: %v", l.unkept)
 	}
-	l.debugf("the session is not cached: %v", l.unkept)
-	if l.warned || l.Quiet {
-		return
+}
+
+// warnOverage says that an issuer has left groups out of an ID token because there are too many: OpenID Connect Core,
+// section 5.6.2, as Entra ID uses it.
+func (l *Login) warnOverage(id *sessioncache.IDToken) {
+	names, _ := id.Claims["_claim_names"].(map[string]any)
+	if _, ok := names["groups"]; ok {
+		l.warn("issuer %s left your groups out of the ID token, because there are too many (_claim_names): ask its "+
+			"administrator to put fewer groups into tokens, in Entra ID those that are assigned to the application", l.Issuer)
 	}
-	l.warned = true
-	l.Terminal.Print(
-		fmt.Sprintf("warning: the session cannot be kept, so the next command needs a login again: %v\n", l.unkept),
-	)
 }
 
 // alone waits until no other process logs in for this session. Where that cannot be found out, it goes on.

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// maxBody bounds every answer of an issuer.
-	maxBody = 1 << 20
+	// maxBody bounds every response of an issuer. The library oauth2 cuts off at 1 MiB, and does not say so.
+	maxBody = 1_000_000
 	// maxRedirects bounds how often the discovery document and the keys may be somewhere else.
 	maxRedirects = 5
 	// clockLeeway is how far this computer's clock may be ahead of the issuer's.
@@ -98,6 +98,9 @@ func isHTTPS(address string) bool {
 }
 
 func (l *Login) explainDiscovery(err error) error {
+	if l.oversized.Load() != nil {
+		return l.explain(err)
+	}
 	if mismatch, ok := errors.AsType[*oidc.IssuerMismatchError](err); ok {
 		if strings.Contains(mismatch.Discovered, "{tenantid}") {
 			return withHint(
@@ -149,7 +152,7 @@ func (l *Login) client(p *provider) *http.Client {
 				TLSHandshakeTimeout: 10 * time.Second,
 				ForceAttemptHTTP2:   true,
 			},
-			skew: &p.skew, now: l.now,
+			skew: &p.skew, now: l.now, oversized: &l.oversized,
 		},
 		CheckRedirect: func(request *http.Request, via []*http.Request) error {
 			switch first := via[0]; {
@@ -170,11 +173,14 @@ type transport struct {
 	base http.RoundTripper
 	skew *atomic.Int64
 	now  func() time.Time
+	// oversized has what sent a response that was cut off; libraries do not pass such an error on.
+	oversized *atomic.Pointer[url.URL]
 }
 
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	request = request.Clone(request.Context())
 	request.Header.Set("User-Agent", "pinniped")
+	t.oversized.Store(nil)
 	response, err := t.base.RoundTrip(request)
 	if err != nil {
 		return nil, err
@@ -182,11 +188,22 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 		t.skew.Store(int64(t.now().Sub(date)))
 	}
-	response.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.LimitReader(response.Body, maxBody), response.Body}
+	response.Body = &body{http.MaxBytesReader(nil, response.Body, maxBody), func() { t.oversized.Store(request.URL) }}
 	return response, nil
+}
+
+// body reports when a response is too large.
+type body struct {
+	io.ReadCloser
+	oversized func()
+}
+
+func (b *body) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		b.oversized()
+	}
+	return n, err
 }
 
 // verify checks an ID token: its signature with the issuer's keys of this moment, its issuer, its audience, its times.
@@ -328,6 +345,7 @@ func (p *provider) accept(
 		}
 	}
 	tokens.ID = id
+	p.login.warnOverage(id)
 	return tokens, nil
 }
 

@@ -76,7 +76,7 @@ func (f *Factory) ConfigDir() (string, error) {
 	}
 	home, err := f.HomeDir()
 	if err != nil {
-		return "", fmt.Errorf("finding the configuration directory: %w", err)
+		return "", fmt.Errorf("finding the configuration directory: %w (set HOME or XDG_CONFIG_HOME)", err)
 	}
 	return filepath.Join(home, ".config", "pinniped"), nil
 }

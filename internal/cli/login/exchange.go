@@ -174,9 +174,13 @@ func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (
 		return nil, e.explain(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	content, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	content, err := io.ReadAll(http.MaxBytesReader(nil, response.Body, maxAnswer))
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, ui.WithHint(fmt.Errorf("the response of %q is larger than %d bytes", e.endpoint, tooLarge.Limit),
+			"a credential is far smaller: tell the cluster's administrator")
+	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the answer of %q: %w", e.endpoint, err)
+		return nil, fmt.Errorf("reading the response of %q: %w", e.endpoint, err)
 	}
 	return &answer{
 		status:        response.StatusCode,

@@ -46,7 +46,8 @@ type OIDCOptions struct {
 	LookupEnv   func(string) (string, bool)
 	OpenBrowser func(ctx context.Context, address string) error
 
-	login *oidclogin.Login // set by Validate
+	noPlace func() error     // why there is no session cache, though it was not switched off
+	login   *oidclogin.Login // set by Validate
 }
 
 func newOIDC(f *factory.Factory) *cobra.Command {
@@ -114,6 +115,13 @@ func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 		DefaultPath(f, SessionsFile),
 		"file in which sessions are kept (empty: none)",
 	)
+	o.noPlace = func() error {
+		if o.SessionCache != "" || flags.Changed("session-cache") {
+			return nil
+		}
+		_, err := f.ConfigDir()
+		return err
+	}
 	flags.StringSliceVar(
 		&o.CABundlePaths,
 		"ca-bundle",
@@ -201,6 +209,9 @@ func (o *OIDCOptions) Validate() error {
 			value, _ := o.LookupEnv(name)
 			return value
 		},
+	}
+	if o.noPlace != nil {
+		o.login.NoPlace = o.noPlace()
 	}
 	return nil
 }

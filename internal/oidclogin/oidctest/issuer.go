@@ -57,6 +57,8 @@ type Issuer struct {
 	Fault func(w http.ResponseWriter, r *http.Request) bool
 	// Nonce, if not empty, replaces the nonce of the request in ID tokens.
 	Nonce string
+	// Claims replace those of ID tokens; a nil value removes one.
+	Claims map[string]any
 	// AuthorizedParty, if not empty, is the claim "azp" of ID tokens.
 	AuthorizedParty string
 
@@ -357,7 +359,7 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 		i.provider.WriteAccessError(ctx, w, request, err)
 		return
 	}
-	if _, ok := response.GetExtra("id_token").(string); ok && (i.Now != nil || i.Nonce != "" || i.AuthorizedParty != "") {
+	if _, ok := response.GetExtra("id_token").(string); ok && (i.Now != nil || i.Nonce != "" || i.AuthorizedParty != "" || i.Claims != nil) {
 		// fosite has the computer's clock, and makes no mistakes.
 		nonce := i.Nonce
 		if session, ok := request.GetSession().(*openid.DefaultSession); ok && nonce == "" {
@@ -420,6 +422,11 @@ func (i *Issuer) sign(audience, nonce string) (string, error) {
 	}
 	if i.AuthorizedParty != "" {
 		claims["azp"] = i.AuthorizedParty
+	}
+	for name, value := range i.Claims {
+		if claims[name] = value; value == nil {
+			delete(claims, name)
+		}
 	}
 	return josejwt.Signed(signer).Claims(claims).Serialize()
 }
