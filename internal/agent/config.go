@@ -213,14 +213,13 @@ func (c *Config) AppLabel() string {
 
 // ownNames names the objects that only this agent has.
 type ownNames struct {
-	lastGoodSecret, recordSecret, revisionsConfigMap, lease string
-	userAccountsServiceAccount, userAccountsNamespace       string
+	lastGoodSecret, revisionsConfigMap, lease         string
+	userAccountsServiceAccount, userAccountsNamespace string
 }
 
 func (c *Config) ownNames() ownNames {
 	return ownNames{
 		lastGoodSecret:             c.AppName + "-impersonation-proxy-last-good-certificate",
-		recordSecret:               c.AppName + "-credential-issuer-record",
 		revisionsConfigMap:         c.AppName + "-revisions",
 		lease:                      c.AppName,
 		userAccountsServiceAccount: c.AppName + "-user-accounts",

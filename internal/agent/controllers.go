@@ -134,7 +134,6 @@ func (a *agent) addCredentialIssuer(
 			CASecret:            names.ImpersonationCACertificateSecret,
 			SignerSecret:        names.ImpersonationSignerSecret,
 			LastGoodSecret:      own.lastGoodSecret,
-			RecordSecret:        own.recordSecret,
 			RevisionsConfigMap:  own.revisionsConfigMap,
 		},
 		BearerTokens:      a.bearer.Use,

@@ -14,10 +14,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// ServeAnnotation is the annotation of the CredentialIssuer with which an administrator says that a certificate is to be
-// served at once, whichever clients do not verify it. Its value is the SHA-256 of that very certificate.
-const ServeAnnotation = "ip-tls.pinniped.dev/serve"
-
 // transitionMargin is for how long before the end of a certificate its successor is served in any case.
 const transitionMargin = 24 * time.Hour
 
@@ -38,7 +34,6 @@ type Situation struct {
 	// Endpoint is the URL that is published now; "" is none.
 	Endpoint string
 	TLS      configv1alpha1.ImpersonationProxyTLSSpec
-	Serve    string // the value of ServeAnnotation
 	Now      time.Time
 }
 
@@ -57,9 +52,6 @@ func Evaluate(e Evaluation, in Situation) Evaluation {
 	sameSecret := old.Source == SourceExternal && old.Secret == next.Secret
 	if in.TLS.CATransition == configv1alpha1.CATransitionImmediate ||
 		in.TLS.CATransition != configv1alpha1.CATransitionDualTrust && !sameSecret {
-		return e
-	}
-	if in.Serve == next.SHA256() {
 		return e
 	}
 	history, known := in.Revisions()

@@ -25,7 +25,6 @@ type replica struct {
 	cas     map[string]*certs.CA
 	now     time.Time
 	spec    configv1alpha1.ImpersonationProxyTLSSpec
-	serve   string
 	secret  *corev1.Secret
 	service *Certificate
 	history History
@@ -85,7 +84,6 @@ func (r *replica) looks() {
 		Revisions: func() (History, bool) { return r.history, !r.forgets },
 		Endpoint:  "https://" + overlapName,
 		TLS:       r.spec,
-		Serve:     r.serve,
 		Now:       r.now,
 	})
 	if judged.Certificate != nil {
@@ -163,21 +161,6 @@ func TestOverlap(t *testing.T) {
 				r.renews("b", overlapName, overlapOther)
 			},
 			want: "b:b",
-		},
-		{
-			name: "serves it when an administrator says so", do: func(r *replica) {
-				r.renews("b", overlapName, overlapOther)
-				r.looks()
-				r.serve = r.waiting.Certificate.SHA256()
-			}, want: "b:b",
-		},
-		{
-			name: "waits with another one than an administrator has named", do: func(r *replica) {
-				r.renews("b", overlapName, overlapOther)
-				r.looks()
-				r.serve = r.waiting.Certificate.SHA256()
-				r.renews("c", overlapName, overlapOther)
-			}, want: "a:ac", wait: true,
 		},
 		{
 			name: "keeps the trust bundle when ca.crt disappears",

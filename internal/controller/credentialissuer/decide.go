@@ -125,7 +125,7 @@ func decideWithoutSpec(s seen) decision {
 
 // situation is that in which a certificate is to be put into service.
 func (s *seen) situation(d *decision) serving.Situation {
-	in := serving.Situation{InService: s.met(), Revisions: s.revisions, TLS: s.tls, Serve: s.serveNow, Now: s.now}
+	in := serving.Situation{InService: s.met(), Revisions: s.revisions, TLS: s.tls, Now: s.now}
 	if d.addressErr == nil {
 		in.Endpoint = d.at.URL()
 	}

@@ -101,80 +101,67 @@ func (c *countingStatus) Apply(
 	return c.SubResourceWriter.Apply(ctx, object, options...)
 }
 
-// TestOlderCRD shows that an agent reports to a CRD which does not have all fields of its status, does so without a
+// TestOlderCRD shows that an agent reports to Pinniped's CRD, which does not have all fields of its status, without a
 // loop, and tells all of it when the CRD has caught up.
 func TestOlderCRD(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		without []string
-		serving bool
-	}{
-		"before findings": {without: []string{"objects", "strategies.items.findings"}, serving: true},
-		"Pinniped's":      {without: []string{"objects", "strategies.items.findings", "servingCertificate"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := testkit.Cluster(t, devcluster.Options{}, olderCRDs(t, test.without...))
-			watch, counting := &shifted{}, &statusCounter{}
-			leader := startReplicaWith(t, cluster, "default", "leader", true, func(r *Reconciler) {
-				counting.Client, r.Client, r.Clock = r.Client, counting, watch
-			})
-			err := leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
-				ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
-				Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-					Mode:             "enabled",
-					Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
-					ExternalEndpoint: "proxy.example.com",
-				}},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			read := func() *configv1alpha1.CredentialIssuer {
-				var issuer configv1alpha1.CredentialIssuer
-				if err := leader.live.Get(
-					t.Context(),
-					types.NamespacedName{Name: testNames.CredentialIssuer},
-					&issuer,
-				); err != nil {
-					t.Fatal(err)
-				}
-				return &issuer
-			}
-			if strategy := leader.waitFor(t, "Listening", messageListening); len(strategy.Findings) > 0 {
-				t.Errorf("the CRD has findings: %+v", strategy.Findings)
-			}
-			if test.serving {
-				leader.waitForServed(t, "", 1, 1)
-			}
-			if got := read().Status; got.Objects != nil || (got.ServingCertificate != nil) != test.serving {
-				t.Errorf("the status is %+v", got)
-			}
-			before := counting.attempts.Load()
-			version := read().ResourceVersion
-			for range 20 {
-				leader.notify()
-				time.Sleep(50 * time.Millisecond)
-			}
-			if more := counting.attempts.Load() - before; more > 3 || read().ResourceVersion != version {
-				t.Errorf("nothing has changed, and the agent tried %d times to write the status", more)
-			}
-
-			crd := filepath.Join("..", "..", "..", "deploy", "crds", credentialIssuerCRD)
-			if err := cluster.Install(t.Context(), crd); err != nil {
-				t.Fatal(err)
-			}
-			watch.by.Store(int64(2 * retrySchema))
-			testkit.Eventually(t, waitLimit, func() error {
-				leader.notify()
-				status := read().Status
-				if status.Objects == nil || status.ServingCertificate == nil || len(status.Strategies[0].Findings) == 0 {
-					return fmt.Errorf("the status is still %+v", status)
-				}
-				return nil
-			})
-		})
+	cluster := testkit.Cluster(t, devcluster.Options{}, olderCRDs(t, "objects", "strategies.items.findings",
+		"servingCertificate", "revisions", "transition", "observedGeneration"))
+	watch, counting := &shifted{}, &statusCounter{}
+	leader := startReplicaWith(t, cluster, "default", "leader", true, func(r *Reconciler) {
+		counting.Client, r.Client, r.Clock = r.Client, counting, watch
+	})
+	err := leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
+		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
+			Mode:             "enabled",
+			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
+			ExternalEndpoint: "proxy.example.com",
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	read := func() *configv1alpha1.CredentialIssuer {
+		var issuer configv1alpha1.CredentialIssuer
+		if err := leader.live.Get(
+			t.Context(),
+			types.NamespacedName{Name: testNames.CredentialIssuer},
+			&issuer,
+		); err != nil {
+			t.Fatal(err)
+		}
+		return &issuer
+	}
+	if strategy := leader.waitFor(t, "Listening", messageListening); len(strategy.Findings) > 0 {
+		t.Errorf("the CRD has findings: %+v", strategy.Findings)
+	}
+	if got := read().Status; got.Objects != nil || got.ServingCertificate != nil {
+		t.Errorf("the status is %+v", got)
+	}
+	before := counting.attempts.Load()
+	version := read().ResourceVersion
+	for range 20 {
+		leader.notify()
+		time.Sleep(50 * time.Millisecond)
+	}
+	if more := counting.attempts.Load() - before; more > 3 || read().ResourceVersion != version {
+		t.Errorf("nothing has changed, and the agent tried %d times to write the status", more)
+	}
+
+	crd := filepath.Join("..", "..", "..", "deploy", "crds", credentialIssuerCRD)
+	if err := cluster.Install(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+	watch.by.Store(int64(2 * retrySchema))
+	testkit.Eventually(t, waitLimit, func() error {
+		leader.notify()
+		status := read().Status
+		if status.Objects == nil || status.ServingCertificate == nil || len(status.Strategies[0].Findings) == 0 {
+			return fmt.Errorf("the status is still %+v", status)
+		}
+		return nil
+	})
 }
 
 func TestObjects(t *testing.T) {

@@ -3,7 +3,9 @@ package credentialissuer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,11 +14,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 // reasonMade is the reason of the event that tells that the leader made the first CredentialIssuer.
 const reasonMade = "CredentialIssuerMade"
+
+// firstAfter is for how long the CredentialIssuer of a new installation is waited for, before the leader makes it.
+const firstAfter = 10 * time.Second
+
+// errNoIssuer is why a replica does not know what to do.
+var errNoIssuer = errors.New("there is no CredentialIssuer")
 
 // isNew reports whether the agent has served nothing in its namespace yet: a CredentialIssuer with a certificate, a CA or
 // a signer was there before, and what it said cannot be known.
@@ -29,11 +38,11 @@ func (s *seen) isNew() bool {
 	return s.serving == nil
 }
 
-// first makes the CredentialIssuer of a new installation. It waits as long as before one is made again: the
-// administrator's own may be on its way.
+// first makes the CredentialIssuer of a new installation. It waits for a while: the administrator's own
+// may be on its way.
 func (r *Reconciler) first(ctx context.Context) (ctrl.Result, error) {
 	r.phase.Store(phaseLost)
-	if wait := r.missingSince.Add(remakeAfter).Sub(r.Clock.Now()); wait > 0 {
+	if wait := r.missingSince.Add(firstAfter).Sub(r.Clock.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if !r.IsLeader() {
@@ -52,7 +61,7 @@ func (r *Reconciler) first(ctx context.Context) (ctrl.Result, error) {
 	}
 	r.retries.Store(0)
 	r.problem.Clear()
-	log.FromContext(ctx).Info("Made the CredentialIssuer, because there was none")
+	log.FromContext(ctx).Info("Created the first CredentialIssuer")
 	r.Events.Event(made, corev1.EventTypeNormal, reasonMade,
 		"the agent made this CredentialIssuer, because there was none")
 	r.setOwners(ctx, made, withoutSpec(made.ManagedFields))
@@ -77,4 +86,54 @@ func withoutSpec(owners []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry
 		left = append(left, entry)
 	}
 	return left
+}
+
+// setOwners says who owns the fields of a CredentialIssuer that was just made. Without any owner it would be nobody's,
+// and the API server would have the next one that applies it meet conflicts.
+func (r *Reconciler) setOwners(
+	ctx context.Context, made *configv1alpha1.CredentialIssuer, owners []metav1.ManagedFieldsEntry,
+) {
+	if len(owners) == 0 {
+		return
+	}
+	before := made.DeepCopy()
+	made.ManagedFields = owners
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, made, patch, client.FieldOwner(FieldManager)); err != nil {
+		logs.Warn(ctx, "Could not give the fields of the CredentialIssuer to the tools that own them", "problem", err.Error())
+	}
+}
+
+// withoutIssuer goes on serving, or serves what was served last, when the CredentialIssuer was deleted. It reports
+// nothing, and makes no CredentialIssuer: who deletes one wants none.
+func (r *Reconciler) withoutIssuer(ctx context.Context) (ctrl.Result, error) {
+	if r.missingSince.IsZero() {
+		r.missingSince = r.Clock.Now()
+	}
+	s := r.look(ctx, &configv1alpha1.CredentialIssuer{}, configv1alpha1.ImpersonationProxySpec{}, nil, false)
+	if r.FirstSpec != nil && s.isNew() {
+		return r.first(ctx)
+	}
+	d := decideWithoutSpec(s)
+	r.phase.Store(d.phase)
+	err := d.failure(r.apply(ctx, d))
+	problem := fmt.Sprintf(
+		"%v: apply one called %q",
+		errNoIssuer,
+		r.Names.CredentialIssuer,
+	)
+	switch inService := r.Holder.Current(); {
+	case err != nil:
+		problem += "; until then: " + err.Error()
+	case inService == nil:
+		problem += "; until then nothing is served"
+	default:
+		problem += fmt.Sprintf("; until then the certificate of Secret %s is served", inService.Secret)
+	}
+	r.publish(errorStrategy(errors.New(problem)))
+	r.logProblem(ctx, problem)
+	if err != nil {
+		return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
+	}
+	return ctrl.Result{RequeueAfter: recheck}, nil
 }

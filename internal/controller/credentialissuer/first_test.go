@@ -30,7 +30,7 @@ func TestTheFirstCredentialIssuer(t *testing.T) {
 	}
 	leader, follower := start("first", true), start("second", false)
 	testkit.Eventually(t, waitLimit, func() error {
-		if err := leader.Ready(); !errors.Is(err, errNoRecord) {
+		if err := leader.Ready(); !errors.Is(err, errNoIssuer) {
 			return fmt.Errorf("it is ready without a CredentialIssuer: %w", err)
 		}
 		return nil

@@ -25,7 +25,7 @@ func TestOtherLabels(t *testing.T) {
 	before := startReplicaWith(t, cluster, "default", "before", true, with(map[string]string{"app": "x", "old": "1"}))
 	before.create(t, spec{Mode: "enabled", Service: svc{Type: "ClusterIP"}, ExternalEndpoint: "proxy.example.com"})
 	before.waitFor(t, "Listening", messageListening)
-	names := []string{testNames.SignerSecret, testNames.CASecret, testNames.TLSSecret, testNames.RecordSecret}
+	names := []string{testNames.SignerSecret, testNames.CASecret, testNames.TLSSecret}
 	have := func(r *replica, want map[string]string) {
 		t.Helper()
 		testkit.Eventually(t, waitLimit, func() error {
@@ -117,7 +117,7 @@ func TestOwners(t *testing.T) {
 	deployment := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "pinniped-concierge", UID: "1"}
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "backup", UID: "2"}
 	objects := map[string]client.Object{testNames.ClusterIPService: &corev1.Service{}}
-	for _, name := range []string{testNames.SignerSecret, testNames.CASecret, testNames.TLSSecret, testNames.RecordSecret} {
+	for _, name := range []string{testNames.SignerSecret, testNames.CASecret, testNames.TLSSecret} {
 		objects[name] = &corev1.Secret{}
 	}
 	for name, object := range objects {

@@ -39,9 +39,8 @@ type seen struct {
 	evaluation    serving.Evaluation
 	evaluationErr error
 
-	// tls is spec.impersonationProxy.tls, and serveNow the SHA-256 of the certificate that is to be served in any case.
-	tls      configv1alpha1.ImpersonationProxyTLSSpec
-	serveNow string
+	// tls is spec.impersonationProxy.tls.
+	tls configv1alpha1.ImpersonationProxyTLSSpec
 	// revisions returns the history of what was published, and whether it can be relied on.
 	revisions func() (serving.History, bool)
 }
@@ -68,13 +67,12 @@ func (r *Reconciler) look(
 		s.withdrawn, s.withdrawnErr = r.mayUse(ctx, s.serving.Secret)
 	}
 	for _, name := range []string{
-		r.Names.SignerSecret, r.Names.CASecret, r.Names.TLSSecret, r.Names.LastGoodSecret, r.Names.RecordSecret,
+		r.Names.SignerSecret, r.Names.CASecret, r.Names.TLSSecret, r.Names.LastGoodSecret,
 	} {
 		secret, err := r.secretOrNil(ctx, r.local(name))
 		s.secrets[name] = ownSecret{secret, err}
 	}
 	s.revisions = func() (serving.History, bool) { return r.revisions(ctx, issuer) }
-	s.serveNow = issuer.Annotations[serving.ServeAnnotation]
 	if proxy := issuer.Spec.ImpersonationProxy; proxy != nil && proxy.TLS != nil {
 		s.tls = *proxy.TLS
 	}

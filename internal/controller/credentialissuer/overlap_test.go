@@ -104,23 +104,15 @@ func TestOverlap(t *testing.T) {
 		}
 	}
 
-	// Once more, and the leader has become another one; an administrator wants this very certificate.
+	// Once more, and the leader has become another one; an administrator retires what it waits for.
 	leader.leading.Store(false)
 	third.leading.Store(true)
 	third.notify()
 	last := issue(three)
 	third.putSecret(t, "external", last, three.CertPEM())
 	third.waitForStates(t, "one", "one+two", "two", "two+three")
-	testkit.Eventually(t, waitLimit, func() error {
-		var issuer configv1alpha1.CredentialIssuer
-		if err := third.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
-			return err
-		}
-		issuer.Annotations = map[string]string{serving.ServeAnnotation: leafSHA256(t, last)}
-		return third.live.Update(t.Context(), &issuer)
-	})
+	third.retire(t, third.waiting(t))
 	serves(last, leader, follower, third)
-	third.waitForEvent(t, "Warning OldClientsBreak", `trust "two"`)
 }
 
 // waitForTransition waits until the status says that a certificate waits for clients with these bundles, or that none

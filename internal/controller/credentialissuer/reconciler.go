@@ -48,7 +48,6 @@ type Names struct {
 	CASecret            string // generated serving CA
 	SignerSecret        string // CA of client certificates
 	LastGoodSecret      string // copy of the external certificate in service
-	RecordSecret        string // the CredentialIssuer as it was last
 	RevisionsConfigMap  string // what clients were told
 }
 
@@ -142,7 +141,7 @@ const (
 	phaseOff                  // the proxy is switched off
 	phaseIdle                 // it has no address yet to serve at
 	phaseOn                   // the proxy is to serve
-	phaseLost                 // there is no CredentialIssuer, no record of one, and nothing to serve
+	phaseLost                 // there is no CredentialIssuer, and nothing to serve
 )
 
 // SetupWithManager makes mgr run the reconciler on every replica: once at the start, and whenever it is woken.
@@ -184,7 +183,7 @@ func (r *Reconciler) Ready() error {
 		}
 		return r.Proxy.Ready()
 	case phaseLost:
-		return errNoRecord
+		return errNoIssuer
 	default:
 		return errors.New("the CredentialIssuer has not been read yet")
 	}
@@ -347,7 +346,6 @@ func (r *Reconciler) converge(
 		classProblem(spec, service),
 		r.warning(),
 		r.bearerProblem,
-		r.recordProblem.Load(),
 		r.memoryProblem.Load(),
 		waits(d.evaluation, r.Namespace),
 	}
@@ -427,7 +425,7 @@ func (r *Reconciler) forgetUnused(spec configv1alpha1.ImpersonationProxySpec) {
 	}
 	r.Secrets.Forget(func(name types.NamespacedName) bool {
 		switch name.Name {
-		case r.Names.TLSSecret, r.Names.CASecret, r.Names.SignerSecret, r.Names.LastGoodSecret, r.Names.RecordSecret:
+		case r.Names.TLSSecret, r.Names.CASecret, r.Names.SignerSecret, r.Names.LastGoodSecret:
 			if name.Namespace == r.Namespace {
 				return true
 			}

@@ -89,7 +89,7 @@ func (s *switchboard) fail(err error) {
 var testNames = Names{
 	CredentialIssuer: "config", LoadBalancerService: "lb", ClusterIPService: "ip",
 	TLSSecret: "generated-tls", CASecret: "generated-ca", SignerSecret: "signer", LastGoodSecret: "last-good",
-	RecordSecret: "record", RevisionsConfigMap: "handed-out",
+	RevisionsConfigMap: "handed-out",
 }
 
 // replica is a Reconciler that runs against a real API server.

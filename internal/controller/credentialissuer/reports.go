@@ -16,7 +16,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// report is what came of one look at the CredentialIssuer, for the status and the record.
+// report is what came of one look at the CredentialIssuer, for the status.
 type report struct {
 	issuer  *configv1alpha1.CredentialIssuer
 	proxy   configv1alpha1.CredentialIssuerStrategy
@@ -31,8 +31,6 @@ type reporting struct {
 	reports chan report             // the latest one, until it is written
 	again   chan event.GenericEvent // wakes Reconcile
 
-	// recordProblem is why the record of the CredentialIssuer is not kept; nil if it is.
-	recordProblem atomic.Pointer[configv1alpha1.StrategyFinding]
 	// memoryProblem is why it is not remembered what clients are told; nil if it is.
 	memoryProblem atomic.Pointer[configv1alpha1.StrategyFinding]
 
@@ -76,14 +74,12 @@ func (r *Reconciler) writeReports(ctx context.Context) error {
 	}
 }
 
-// writeReport lets the leader write the record and the status, and returns whether nothing is left to be done.
+// writeReport lets the leader write the status, and returns whether nothing is left to be done.
 func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 	if !r.IsLeader() {
 		r.memory, r.lastTold = memory{}, told{}
 		return true
 	}
-	recordErr := r.record(ctx, of.issuer)
-	r.tellOf(ctx, of.issuer, &r.recordProblem, findingOf(configv1alpha1.CodeRecordNotKept, recordErr))
 	// Before clients are told something, it is remembered.
 	var memoryErr error
 	of.history, memoryErr = r.appendRevision(ctx, of)
@@ -96,7 +92,7 @@ func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 		r.lastReportProblem = err.Error()
 		logs.Warn(ctx, "Could not report on the CredentialIssuer", "problem", err.Error())
 	}
-	return errors.Join(recordErr, memoryErr, err) == nil
+	return errors.Join(memoryErr, err) == nil
 }
 
 // tellOf logs a problem and has the status tell of it, or that it is gone.
@@ -110,7 +106,7 @@ func (r *Reconciler) tellOf(
 		return
 	}
 	if problem != nil {
-		logs.Warn(ctx, "Could not write down what belongs to the CredentialIssuer", "problem", problem.Message)
+		logs.Warn(ctx, "Failed to write the revision history", "problem", problem.Message)
 	}
 	select {
 	case r.again <- event.GenericEvent{Object: issuer}:

@@ -193,7 +193,7 @@ func (r *Reconciler) appendRevision(ctx context.Context, of report) (serving.His
 	r.reportBrokenClients(ctx, of.issuer, m.history, told.Chain)
 	m.history, _ = r.next(m.history, of.issuer, told)
 	m.unsaved = true
-	return m.history, fmt.Errorf("remembering what clients are told, in ConfigMap %s: %w",
+	return m.history, fmt.Errorf("writing the revision history to ConfigMap %s: %w",
 		r.local(r.Names.RevisionsConfigMap), err)
 }
 
@@ -235,7 +235,7 @@ func (r *Reconciler) appendOnce(
 	if err := r.Client.Apply(ctx, content, client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
 		return serving.History{}, err
 	}
-	log.FromContext(ctx).V(2).Info("Remembered what clients are told", "configMap", name, "states", len(next.Revisions))
+	log.FromContext(ctx).V(2).Info("Wrote the revision history", "configMap", name, "revisions", len(next.Revisions))
 	return next, nil
 }
 

@@ -318,7 +318,7 @@ func TestWithoutMemory(t *testing.T) {
 	leader.putSecret(t, "external", pair, ca.CertPEM())
 	leader.configure(t, func(s *spec) { s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"} })
 	leader.waitForServed(t, leafSHA256(t, pair), 1, 1)
-	leader.waitForCodes(t, "Listening", messageListening+", but: remembering what clients are told", "RevisionsNotKept")
+	leader.waitForCodes(t, "Listening", messageListening+", but: writing the revision history", "RevisionsNotKept")
 	leader.waitForEvent(t, "Warning OldClientsBreak", generated)
 	leader.configure(t, func(s *spec) { s.TLS = nil })
 	leader.waitForServed(t, "", 1, 1)

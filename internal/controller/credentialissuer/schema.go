@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,11 +17,8 @@ import (
 type statusSchema int
 
 const (
-	schemaFull          statusSchema = iota
-	schemaNoRevisions                // before revisions
-	schemaTwoStrategies              // before observedGeneration, with the two strategies of Pinniped only
-	schemaNoFindings                 // as it was before the status had findings and names of objects
-	schemaPinniped                   // Pinniped's own, which has strategies only
+	schemaFull     statusSchema = iota
+	schemaPinniped              // Pinniped's own, which has two strategies only
 )
 
 // retrySchema is how long the agent believes that the CRD is an older one. Then it tries everything again.
@@ -30,39 +26,17 @@ const retrySchema = 5 * time.Minute
 
 // reduce leaves out of a status what the CRD does not declare.
 func (s statusSchema) reduce(status configv1alpha1.CredentialIssuerStatus) configv1alpha1.CredentialIssuerStatus {
-	if s >= schemaNoRevisions {
-		if status.Objects != nil {
-			objects := *status.Objects
-			objects.RevisionsConfigMap = ""
-			status.Objects = &objects
-		}
-		status.Revisions = nil
+	if s == schemaFull {
+		return status
 	}
-	if s >= schemaTwoStrategies {
-		if status.Objects != nil {
-			objects := *status.Objects
-			objects.ServiceAccount = ""
-			status.Objects = &objects
-		}
-		status.ObservedGeneration = 0
-		status.Strategies = slices.DeleteFunc(
-			slices.Clone(status.Strategies),
-			func(s configv1alpha1.CredentialIssuerStrategy) bool {
-				return s.Type != configv1alpha1.StrategyKubeClusterSigningCertificate &&
-					s.Type != configv1alpha1.StrategyImpersonationProxy
-			},
-		)
-	}
-	if s >= schemaNoFindings {
-		status.Objects = nil
-		for i := range status.Strategies {
-			status.Strategies[i].Findings = nil
+	var reduced configv1alpha1.CredentialIssuerStatus
+	for _, strategy := range status.Strategies {
+		if strategy.Type != configv1alpha1.StrategyServiceAccountToken {
+			strategy.Findings = nil
+			reduced.Strategies = append(reduced.Strategies, strategy)
 		}
 	}
-	if s >= schemaPinniped {
-		status.ServingCertificate = nil
-	}
-	return status
+	return reduced
 }
 
 // mayBeSchema says whether err can come from a CRD that is older than the agent. The API server has no code of its
@@ -90,10 +64,7 @@ func (r *Reconciler) knownSchema() statusSchema {
 // learnSchema remembers with which schema the status was written, or needed no writing.
 func (r *Reconciler) learnSchema(ctx context.Context, schema statusSchema) {
 	if schema != r.schema {
-		log.FromContext(ctx).
-			Info("Found out which fields the CRD of CredentialIssuer has",
-				"revisions", schema < schemaNoRevisions, "observedGeneration", schema < schemaTwoStrategies, "findings", schema < schemaNoFindings,
-				"objects", schema < schemaNoFindings, "servingCertificate", schema < schemaPinniped)
+		log.FromContext(ctx).Info("Found which CRD of CredentialIssuer is installed", "pinniped", schema == schemaPinniped)
 	}
 	if schema != r.schema || r.knownSchema() != schema {
 		r.schema, r.schemaSeen = schema, r.Clock.Now()

@@ -60,7 +60,7 @@ func TestOldCRDsGetOnlyStrategiesThatTheyKnow(t *testing.T) {
 	t.Parallel()
 	status := configv1alpha1.CredentialIssuerStatus{
 		Strategies: []configv1alpha1.CredentialIssuerStrategy{
-			clusterSigningOff(), proxyStrategy("Success", "Listening", "m"), {Type: "Third"},
+			clusterSigningOff(), proxyStrategy("Success", "Listening", "m"), {Type: configv1alpha1.StrategyServiceAccountToken},
 		},
 		Objects: &configv1alpha1.ObjectNames{RevisionsConfigMap: "m", ServiceAccount: "a"}, ObservedGeneration: 7,
 		Revisions: []configv1alpha1.RevisionStatus{{ID: "x"}},
@@ -69,18 +69,14 @@ func TestOldCRDsGetOnlyStrategiesThatTheyKnow(t *testing.T) {
 		len(got.Revisions) != 1 {
 		t.Errorf("a new CRD gets %+v", got)
 	}
-	if got := schemaNoRevisions.reduce(status); len(got.Revisions) != 0 || got.ObservedGeneration != 7 ||
-		*got.Objects != (configv1alpha1.ObjectNames{ServiceAccount: "a"}) {
-		t.Errorf("a CRD without handedOut gets %+v", got)
-	}
-	got := schemaTwoStrategies.reduce(status)
+	got := schemaPinniped.reduce(status)
 	if len(got.Strategies) != 2 || got.Strategies[1].Type != configv1alpha1.StrategyImpersonationProxy ||
-		got.Strategies[0].Findings == nil || got.Objects == nil || got.ObservedGeneration != 0 ||
+		got.Strategies[0].Findings != nil || got.Objects != nil || got.ObservedGeneration != 0 ||
 		len(got.Revisions) != 0 {
-		t.Errorf("a CRD with two strategies gets %+v", got)
+		t.Errorf("Pinniped's CRD gets %+v", got)
 	}
-	if len(status.Strategies) != 3 || status.Strategies[2].Type != "Third" ||
-		status.Objects.RevisionsConfigMap != "m" {
+	if len(status.Strategies) != 3 || status.Strategies[2].Type != configv1alpha1.StrategyServiceAccountToken ||
+		status.Strategies[0].Findings == nil {
 		t.Error("the status itself was changed")
 	}
 }

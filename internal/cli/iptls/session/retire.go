@@ -14,8 +14,8 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Retire notes that revisions have no clients any more. It leaves out what is unknown and what is published now, and
-// returns the IDs of the others.
+// Retire notes that revisions have no clients any more. It leaves out what is unknown, and what is published now
+// unless a transition goes on. It returns the IDs of the others.
 func (s *Session) Retire(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string, ids []string) (
 	[]string, error,
 ) {
@@ -37,7 +37,7 @@ func (s *Session) Retire(ctx context.Context, issuer *configv1alpha1.CredentialI
 		for i := range history.Revisions {
 			r := &history.Revisions[i]
 			for _, id := range ids {
-				if r.ID == id && !r.Until.IsZero() && !r.Ended() {
+				if r.ID == id && (!r.Until.IsZero() || r.Outcome == serving.OutcomePrepared) && !r.Ended() {
 					past = append(past, id)
 					if at.Before(r.Until) {
 						at = r.Until

@@ -33,9 +33,6 @@ const (
 	CodeGeneratedCertificateUnavailable = "GeneratedCertificateUnavailable"
 	// CodeLastGoodNotKept: the copy of the certificate in service could not be read, written or removed.
 	CodeLastGoodNotKept = "LastGoodNotKept"
-	// CodeRecordNotKept: the record, from which the agent makes a deleted CredentialIssuer again, could not be read or
-	// written.
-	CodeRecordNotKept = "RecordNotKept"
 	// CodeRevisionsNotKept: the memory of what clients were told could not be read or written.
 	CodeRevisionsNotKept = "RevisionsNotKept"
 	// CodeRenewalWaits: the certificate in the Secret was renewed, and waits because clients that accept the one in

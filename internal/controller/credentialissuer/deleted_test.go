@@ -1,0 +1,104 @@
+package credentialissuer
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// theIssuer returns the CredentialIssuer, with an error of the API server when there is none.
+func (r *replica) theIssuer(t *testing.T) (*configv1alpha1.CredentialIssuer, error) {
+	t.Helper()
+	var issuer configv1alpha1.CredentialIssuer
+	err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer)
+	return &issuer, err
+}
+
+// TestADeletedCredentialIssuer deletes the CredentialIssuer while the Secret that it names is bad. The replica that runs
+// serves on, one that starts serves the last known good certificate, and it stays deleted, until somebody applies one.
+func TestADeletedCredentialIssuer(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	leader := startNamedReplica(t, cluster, "default", "first", true)
+	testkit.Eventually(t, waitLimit, func() error {
+		if err := leader.Ready(); !errors.Is(err, errNoIssuer) {
+			return fmt.Errorf("ready: %w", err)
+		}
+		return nil
+	})
+	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader.putSecret(t, "external", good, pki.CertPEM())
+	configured := spec{
+		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
+		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external", Verification: "Enforce"},
+	}
+	leader.create(t, configured)
+	leader.waitForServed(t, leafSHA256(t, good), 1, 1)
+	leader.putSecret(t, "external", &certs.KeyPair{CertPEM: []byte("x"), KeyPEM: []byte("y")}, nil)
+	leader.waitFor(t, "ErrorDuringSetup", string(certs.NotACertificate))
+	issuer, err := leader.theIssuer(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.live.Delete(t.Context(), issuer); err != nil {
+		t.Fatal(err)
+	}
+	follower := startReplicaWith(t, cluster, "default", "second", false, func(r *Reconciler) {
+		r.FirstSpec = &configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &spec{Mode: "disabled"}}
+	})
+	serve := func() {
+		t.Helper()
+		testkit.Eventually(t, waitLimit, func() error {
+			for _, replica := range []*replica{leader, follower} {
+				if serving := replica.Holder.Current(); serving == nil || serving.SHA256() != leafSHA256(t, good) {
+					return fmt.Errorf("%+v is served", serving)
+				}
+				if err := replica.Ready(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	serve()
+	leader.leading.Store(false)
+	follower.leading.Store(true)
+	follower.notify()
+	for range 5 {
+		if _, err := follower.theIssuer(t); !apierrors.IsNotFound(err) {
+			t.Fatalf("it was made again: %v", err)
+		}
+		time.Sleep(firstAfter / 4)
+		follower.notify()
+	}
+	serve()
+	follower.putSecret(t, "external", good, pki.CertPEM())
+	follower.create(t, configured)
+	follower.waitFor(t, "Listening", messageListening)
+	serve()
+}
+
+func leafSHA256(t *testing.T, pair *certs.KeyPair) string {
+	t.Helper()
+	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certs.Fingerprint(certificate.Leaf.Raw)
+}
