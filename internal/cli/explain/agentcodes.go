@@ -34,6 +34,13 @@ func agentCodes() []certs.Explanation {
 			Example:     status,
 		},
 		{
+			Code: "EndpointMoved", Severity: certs.SeverityError,
+			Cause:       "Clients in use have an endpoint that does not respond any more.",
+			Consequence: "They get no response. Clients of the current endpoint work.",
+			Fix:         "issue new kubeconfigs, or go back to the endpoint before",
+			Example:     "pinniped get kubeconfig\npinniped ip-tls undo",
+		},
+		{
 			Code: "GeneratedServes", Severity: certs.SeverityError,
 			Cause:       "No certificate is configured any more, and the agent's generated one serves.",
 			Consequence: "Kubeconfigs that trust the CA of the certificate before are refused.",

@@ -57,6 +57,7 @@ const (
 	ClientsRefused       ClientOutcome = "refused"
 	ClientsPartlyRefused ClientOutcome = "partlyRefused" // at some addresses, or by some names
 	ClientsRetired       ClientOutcome = "retired"
+	ClientsUnused        ClientOutcome = "unused"   // no client used it while it was published
 	ClientsNotKnown      ClientOutcome = "notKnown" // no certificate is presented that could be verified
 )
 
@@ -64,6 +65,7 @@ const (
 func (ClientOutcome) Enum() []string {
 	return []string{
 		string(ClientsWork), string(ClientsRefused), string(ClientsPartlyRefused), string(ClientsRetired),
+		string(ClientsUnused),
 		string(ClientsNotKnown),
 	}
 }

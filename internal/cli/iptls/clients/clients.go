@@ -123,7 +123,8 @@ func (o *Options) look(ctx context.Context, issuer *configv1alpha1.CredentialIss
 			}
 		}
 	}
-	done.States = session.ClientStates(history, met, done.At)
+	at, _ := plan.ParseAdvertised(url)
+	done.States = session.ClientStates(history, met, o.Session.AskElsewhere(ctx, history, at), done.At)
 }
 
 // errNoMemory is the error for an agent that remembers nothing.

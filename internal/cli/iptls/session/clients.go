@@ -1,20 +1,60 @@
 package session
 
 import (
+	"context"
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// ClientStates says how the clients of each State fare with the certificates that are presented at the addresses.
-func ClientStates(h serving.History, met []Met, now time.Time) []result.ClientState {
-	met = slices.DeleteFunc(slices.Clone(met), func(one Met) bool { return len(one.Chain) == 0 })
+// Elsewhere is what clients find at the endpoints of other revisions than the current one, by the URL.
+type Elsewhere map[string][]Met
+
+// AskElsewhere asks the other endpoints than at that clients in use may have. One to which there is no route from here is
+// left out.
+func (s *Session) AskElsewhere(ctx context.Context, h serving.History, at plan.Endpoint) Elsewhere {
+	const most = 20
+	all, asked := Elsewhere{}, map[string]bool{}
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	for i := range h.Revisions {
+		r := &h.Revisions[i]
+		other, err := plan.ParseAdvertised(r.Endpoint)
+		if err != nil || !r.HasClients() || asked[r.Endpoint] || len(asked) == most ||
+			other.Host == at.Host && other.Port == at.Port {
+			continue
+		}
+		asked[r.Endpoint] = true
+		group.Go(func() {
+			met, _, err := Ask(ctx, s.Network, other)
+			unknown := func(one Met) bool { return !noRoute(one.Err) }
+			if ctx.Err() != nil || err == nil && len(met) > 0 && !slices.ContainsFunc(met, unknown) {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all[r.Endpoint] = met
+		})
+	}
+	group.Wait()
+	return all
+}
+
+// ClientStates says how the clients of each revision fare with the certificates that are presented at the addresses of
+// the endpoint, or of the one that they have.
+func ClientStates(h serving.History, met []Met, elsewhere Elsewhere, now time.Time) []result.ClientState {
+	presents := func(met []Met) []Met {
+		return slices.DeleteFunc(slices.Clone(met), func(one Met) bool { return len(one.Chain) == 0 })
+	}
+	met = presents(met)
 	all := make([]result.ClientState, 0, len(h.Revisions))
 	for i := range h.Revisions {
 		s := &h.Revisions[i]
@@ -22,15 +62,23 @@ func ClientStates(h serving.History, met []Met, now time.Time) []result.ClientSt
 			ID: s.ID, Since: moment(s.Since), Until: moment(s.Until), Retired: moment(s.Retired), Endpoint: s.Endpoint,
 			CABundle: result.BundleOf(s.Bundle), Names: s.Names,
 		}
+		own, another := elsewhere[s.Endpoint]
 		switch {
 		case s.Ended():
 			state.Outcome = result.ClientsRetired
+		case !s.Until.IsZero() && !s.HasClients():
+			state.Outcome = result.ClientsUnused
+		case another && len(presents(own)) == 0:
+			state.Outcome, state.Code = result.ClientsRefused, certs.EndpointUnreachable
+			state.Message = "they use " + s.Endpoint + ", which does not respond"
+		case another:
+			meet(&state, s, presents(own), now)
 		case len(met) == 0:
 			state.Outcome = result.ClientsNotKnown
 		default:
 			meet(&state, s, met, now)
 		}
-		if state.Refused() {
+		if state.Refused() && state.Code != certs.EndpointUnreachable {
 			names := state.RefusedNames
 			if len(names) == 0 {
 				names = []string{s.Host()}
@@ -131,7 +179,7 @@ func ClientTable(out io.Writer, style ui.Style, states []result.ClientState) err
 			if s.Code == certs.NameNotCovered {
 				verdict += ", " + strings.Join(s.RefusedNames, ", ")
 			}
-		case result.ClientsRetired, result.ClientsNotKnown:
+		case result.ClientsRetired, result.ClientsUnused, result.ClientsNotKnown:
 			verdict = "• " + verdict
 		}
 		rows = append(rows, []string{s.ID, since, until, s.Endpoint, trusts, verdict})

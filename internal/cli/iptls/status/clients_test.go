@@ -153,6 +153,35 @@ func TestUsersOfEverythingTold(t *testing.T) {
 			next: "pinniped ip-tls clients",
 		},
 		{
+			name: "are not affected by what nobody has used",
+			world: func(t *testing.T, w *iptlstest.World) {
+				t.Helper()
+				history, err := serving.Read(w.Cluster.Revisions.Data)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range history.Revisions {
+					history.Revisions[i].FirstUsed, history.Revisions[i].LastUsed = time.Time{}, time.Time{}
+				}
+				w.Cluster.Revisions.Data[serving.RevisionsKey] = string(history.Encode())
+				renewed(t, w, iptlstest.Loopback())
+			},
+			state: result.UsersNotAffected, says: "not affected; the certificate in service is good until ",
+		},
+		{
+			name: "are refused that use an endpoint which does not respond any more",
+			world: func(t *testing.T, w *iptlstest.World) {
+				t.Helper()
+				moved := strings.Replace(string(w.Cluster.Revisions.Data[serving.RevisionsKey]), w.Proxy.URL(),
+					"https://127.0.0.1:1", 1)
+				w.Cluster.Revisions.Data[serving.RevisionsKey] = moved
+				w.Remember(t, changed)
+			},
+			exit: 8, state: result.UsersSomeRefused, code: "EndpointUnreachable",
+			says: "they use https://127.0.0.1:1, which does not respond; EndpointUnreachable); others work",
+			next: "pinniped get kubeconfig",
+		},
+		{
 			name: "get no answer while the API server stands still",
 			world: func(_ *testing.T, w *iptlstest.World) {
 				w.Proxy.Answer(0)

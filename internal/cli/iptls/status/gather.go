@@ -37,7 +37,9 @@ type snapshot struct {
 	seen   []seen              // at the endpoint
 	// history is what clients were told. waits is true while the agent waits with a renewed certificate.
 	history serving.History
-	waits   bool
+	// elsewhere is what clients find that have another endpoint.
+	elsewhere session.Elsewhere
+	waits     bool
 	// losesSome says whether somebody who works now would not work with the certificate in a Secret.
 	losesSome func(secret string) bool
 	// namespace is the agent's; paths are the kubeconfigs that were looked at.
@@ -78,6 +80,7 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("looking at the endpoint: %w", ctx.Err())
 	}
+	l.elsewhere = o.Session.AskElsewhere(ctx, l.history, l.view.At)
 	l.endpointProblems()
 	l.certificate()
 	l.judgeClients()

@@ -61,6 +61,8 @@ func NextCommands(code string, at Place) []string {
 		return []string{pods, "kubectl get events " + namespace}
 	case string(certs.EndpointUnreachable):
 		return []string{pods, "kubectl get service,endpointslice " + namespace}
+	case codeEndpointMoved:
+		return []string{"pinniped get kubeconfig", "pinniped ip-tls undo"}
 	case string(certs.EndpointServesOther):
 		return []string{"pinniped ip-tls check --endpoint " + at.Endpoint}
 	case string(certs.BundleDoesNotVerify):

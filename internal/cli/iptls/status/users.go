@@ -20,6 +20,7 @@ import (
 const (
 	codeAgentNotRunning = "AgentNotRunning" // no replica of the agent lives
 	codeNoAnswer        = "NoAnswer"        // the certificate is good, and requests get no answer
+	codeEndpointMoved   = "EndpointMoved"   // clients have an endpoint that does not respond any more
 )
 
 // seen is one address of the endpoint, as a client with the advertised CA bundle finds it.
@@ -41,7 +42,7 @@ func (l *snapshot) judgeClients() {
 	for _, one := range l.seen {
 		met = append(met, one.Met)
 	}
-	l.history, l.Clients = history, session.ClientStates(history, met, l.At)
+	l.history, l.Clients = history, session.ClientStates(history, met, l.elsewhere, l.At)
 }
 
 // concludeUsers says how users fare, from what the addresses present and who works with that.
@@ -129,7 +130,7 @@ func (l *snapshot) nobodyAccepts(one seen) bool {
 	if one.refused == nil || len(l.Clients) == 0 {
 		return false
 	}
-	for _, state := range session.ClientStates(l.history, []session.Met{one.Met}, l.At) {
+	for _, state := range session.ClientStates(l.history, []session.Met{one.Met}, nil, l.At) {
 		if state.Outcome == result.ClientsWork || state.Outcome == result.ClientsPartlyRefused {
 			return false
 		}
@@ -216,6 +217,8 @@ func (l *snapshot) mends(code string) string {
 	switch {
 	case code == string(certs.NameNotCovered), code == codeNoAnswer:
 		return ""
+	case code == string(certs.EndpointUnreachable) && len(l.seen) > 0 && len(l.seen[0].Chain) > 0:
+		return codeEndpointMoved
 	case generated && l.Configured != nil && l.spec.TLS == nil && len(l.Clients) > 1:
 		return codeGeneratedServes
 	case len(l.Problems) > 0 && l.Problems[0].Code != "": // which is why
