@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -164,6 +165,26 @@ func keepUser(old, wanted *clientcmdapi.AuthInfo) {
 		wanted.Exec.InteractiveMode = old.Exec.InteractiveMode
 	}
 	wanted.Exec.Args = keepArguments(old.Exec.Args, wanted.Exec.Args)
+}
+
+// refuseRelative returns an error if a plugin that is made keeps its cache in a relative path, which somebody has added:
+// tokens would lie in any folder in which kubectl runs.
+func refuseRelative(wanted, made *clientcmdapi.Config) error {
+	for name := range made.AuthInfos {
+		user := wanted.AuthInfos[name]
+		if user == nil || user.Exec == nil {
+			continue
+		}
+		flags := parseFlags(user.Exec.Args)
+		for _, flag := range []string{"--credential-cache", "--session-cache"} {
+			path := flags[flag].value
+			if path != "" && path != "~" && !strings.HasPrefix(path, "~/") && !filepath.IsAbs(path) {
+				return fmt.Errorf("user %q has %s=%s, a path in the folder in which kubectl runs: write an absolute one",
+					name, flag, path)
+			}
+		}
+	}
+	return nil
 }
 
 // decided are the beginnings of the arguments that the cluster and the flags of "get kubeconfig" decide: one that is not

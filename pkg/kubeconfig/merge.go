@@ -95,6 +95,9 @@ func merge(content []byte, made *clientcmdapi.Config, setCurrent bool) (*Merged,
 		return nil, err
 	}
 	wanted, entries := mergeConfig(before, made, setCurrent)
+	if err := refuseRelative(wanted, made); err != nil {
+		return nil, err
+	}
 	merged := &Merged{
 		Content: content, Entries: entries,
 		CurrentContext: wanted.CurrentContext, CurrentContextBefore: before.CurrentContext,

@@ -104,8 +104,9 @@ func TestMerge(t *testing.T) {
 				" args: [login, static], env: [{name: HTTPS_PROXY, value: http://proxy}]}\n- name: z\n  user: {}\n" +
 				"contexts:\n- {name: dev, context: {cluster: old, user: dev, namespace: mine}}   # mine\n" +
 				"clusters:\n- name: dev\n  cluster:\n    server: https://dev.example.com:443\n# after\n- name: z\n  cluster: {server: https://z}\n",
-			want: "kind: Config\ncurrent-context: other\nusers:\n" + strings.Replace(devUser, "env: []",
-				"env:\n      - name: HTTPS_PROXY\n        value: http://proxy", 1) + "- name: z\n  user: {}\n" +
+			want: "kind: Config\ncurrent-context: other\nusers:\n" + strings.NewReplacer(
+				"env: []", "env:\n      - name: HTTPS_PROXY\n        value: http://proxy", "    exec:", "    # old\n    exec:",
+			).Replace(devUser) + "- name: z\n  user: {}\n" +
 				"contexts:\n- {\"context\":{\"cluster\":\"dev\",\"namespace\":\"mine\",\"user\":\"dev\"},\"name\":\"dev\"}   # mine\n" +
 				devItems + "# after\n- name: z\n  cluster: {server: https://z}\n",
 		},

@@ -155,7 +155,7 @@ func (t *editor) replaceItem(list *yaml.Node, name, item string) error {
 	if err != nil {
 		return err
 	}
-	text := t.indented(item, list.Column-1)
+	text := t.indented(withComments(item, t.content[from:to]), list.Column-1)
 	if to == len(t.content) && to > 0 && t.content[to-1] != '\n' {
 		text = strings.TrimSuffix(text, t.lineEnd())
 	}
