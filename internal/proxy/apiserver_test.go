@@ -29,7 +29,7 @@ const (
 	upstreamToken = "the-upstream-token"
 )
 
-// apiServer is an API server at the far end of the wire: it answers the agent's questions as a test wants, and records
+// apiServer is an API server at the far end of the wire: it serves the agent's reviews as a test wants, and records
 // every request that the proxy sends on.
 type apiServer struct {
 	*httptest.Server
@@ -125,7 +125,7 @@ func (a *apiServer) handle(w http.ResponseWriter, req *http.Request) {
 		a.mu.Unlock()
 		w.WriteHeader(code)
 	case "Bearer " + agentToken:
-		a.answerAgent(w, req)
+		a.serveAgent(w, req)
 	default:
 		a.arrived.Add(1)
 		one := &recorded{
@@ -145,7 +145,7 @@ func (a *apiServer) handle(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-func (a *apiServer) answerAgent(w http.ResponseWriter, req *http.Request) {
+func (a *apiServer) serveAgent(w http.ResponseWriter, req *http.Request) {
 	body, _ := io.ReadAll(req.Body)
 	decode := func(into interface {
 		metav1.Object

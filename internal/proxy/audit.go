@@ -19,9 +19,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// AuditLog is a log of the requests that the proxy gets: who asked, from where, as whom, and what was answered. It
-// has the format of the API server's own audit log and follows the same kind of policy. A request has the same
-// Audit-ID in both logs.
+// AuditLog is a log of the requests that the proxy gets: the user, the address, the impersonated user, and the
+// response. It has the format of the API server's own audit log and follows the same policy type. A request has the
+// same Audit-ID in both logs.
 type AuditLog struct {
 	sink   audit.Sink
 	policy audit.PolicyRuleEvaluator
@@ -51,15 +51,15 @@ func (l *AuditLog) begin(next http.Handler) http.Handler {
 
 // write logs requests of known users.
 func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
-	// The filters also use panics to answer requests, and those must not be logged as bugs.
+	// The filters also use panics to reject requests; those must not be logged as bugs.
 	next = recoverPanics(next, s)
 	streams := func(req *http.Request, _ *apirequest.RequestInfo) bool { return request.From(req.Context()).IsStream() }
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		brokenOff := false
 		filters.WithAudit(http.HandlerFunc(func(logged http.ResponseWriter, req *http.Request) {
 			defer func() {
-				// A response that breaks off, as its client has left for example, is no bug. The log tells how it began, as that
-				// of the API server does.
+				// A response that breaks off, because its client disconnected for example, is no bug. The log says how
+				// it began, as that of the API server does.
 				p := recover()
 				brokenOff = p == http.ErrAbortHandler && request.From(req.Context()).Code != 0 //nolint:errorlint // the very value
 				if p != nil && !brokenOff {
@@ -74,8 +74,8 @@ func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http
 	})
 }
 
-// informalWriter sends informational answers (1xx) past the audit log, which would take the status code of the first
-// answer. Otherwise a client could choose the code in the log by Expect: 100-continue.
+// informalWriter sends informational responses (1xx) past the audit log, which would record the status code of the
+// first response. Otherwise a client could choose the code in the log by Expect: 100-continue.
 type informalWriter struct {
 	http.ResponseWriter
 	informal http.ResponseWriter // has the same header

@@ -104,26 +104,26 @@ func TestAuditLog(t *testing.T) {
 		do   func(t *testing.T, p *proxy)
 		want []string
 	}{
-		{"tells who asked for what, and what came of it", func(t *testing.T, p *proxy) {
+		{"records who asked for what, and what came of it", func(t *testing.T, p *proxy) {
 			t.Helper()
 			p.get(t, p.as(t, "jane"), pods+"/one", nil)
 		}, []string{"ResponseComplete Metadata jane get " + pods + "/one from 127.0.0.1 OK  allow"}},
-		{"tells as whom", func(t *testing.T, p *proxy) {
+		{"records as whom", func(t *testing.T, p *proxy) {
 			t.Helper()
 			p.get(t, p.as(t, "jane"), pods, http.Header{"Impersonate-User": {"joe"}})
 		}, []string{"ResponseComplete Metadata jane as joe list " + pods + " from 127.0.0.1 OK  allow"}},
-		{"tells what was refused", func(t *testing.T, p *proxy) {
+		{"records what was refused", func(t *testing.T, p *proxy) {
 			t.Helper()
 			p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil)
 		}, []string{
 			`ResponseComplete Metadata jane list /api/v1/nodes from 127.0.0.1 Forbidden nodes is forbidden: User "jane" cannot list resource "nodes" in API group "" at the cluster scope: ` + identity.DecisionMadeBy + " forbid",
 		}},
-		{"tells which impersonation was refused", func(t *testing.T, p *proxy) {
+		{"records which impersonation was refused", func(t *testing.T, p *proxy) {
 			t.Helper()
 			p.get(t, p.as(t, "jane"), pods, http.Header{"Impersonate-User": {"joe"}, "Impersonate-Group": {"ops"}})
 		}, []string{"ResponseComplete Metadata jane list " + pods + ` from 127.0.0.1 Forbidden pods is forbidden: User "jane" cannot impersonate-on:user-info:list ` +
 			`resource "pods" in API group "" in the namespace "d": ` + identity.DecisionMadeBy}},
-		{"tells of strangers, without their token", func(t *testing.T, p *proxy) {
+		{"records of unauthenticated clients, without their token", func(t *testing.T, p *proxy) {
 			t.Helper()
 			p.get(t, p.client(t, nil), pods+"?access_token="+secret, http.Header{"Authorization": {"Bearer " + secret}})
 		}, []string{
@@ -138,14 +138,14 @@ func TestAuditLog(t *testing.T) {
 			p.get(t, p.as(t, "jane"), "/version", nil)
 			p.do(t, p.as(t, "jane"), "POST", "/api/v1/namespaces/d/secrets", nil, `{"data":"`+secret+`"}`)
 		}, []string{"ResponseComplete RequestResponse jane create /api/v1/namespaces/d/secrets from 127.0.0.1 OK  allow"}},
-		{"tells when a stream begins and ends", func(t *testing.T, p *proxy) {
+		{"records when a stream begins and ends", func(t *testing.T, p *proxy) {
 			t.Helper()
 			p.get(t, p.as(t, "jane"), pods+"?watch=1", nil)
 		}, []string{
 			"ResponseStarted Metadata jane watch " + pods + "?watch=1 from 127.0.0.1 OK  allow",
 			"ResponseComplete Metadata jane watch " + pods + "?watch=1 from 127.0.0.1 OK  allow",
 		}},
-		{"tells of commands in pods", func(t *testing.T, p *proxy) {
+		{"records of commands in pods", func(t *testing.T, p *proxy) {
 			t.Helper()
 			conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"), "GET "+pods+"/x/exec HTTP/1.1\nHost: "+
 				"proxy\nConnection: Upgrade\nUpgrade: websocket\n"+
@@ -160,7 +160,7 @@ func TestAuditLog(t *testing.T) {
 			"ResponseStarted Metadata jane get " + pods + "/x/exec from 127.0.0.1 Switching Protocols  allow",
 			"ResponseComplete Metadata jane get " + pods + "/x/exec from 127.0.0.1 Switching Protocols  allow",
 		}},
-		{"tells of an API server that cannot be asked", func(t *testing.T, p *proxy) {
+		{"records of an API server that cannot be asked", func(t *testing.T, p *proxy) {
 			t.Helper()
 			p.api.set(func() { p.api.failing = 503 })
 			p.get(t, p.as(t, "jane"), pods, http.Header{"Impersonate-User": {"joe"}})
@@ -229,18 +229,18 @@ func TestAuditIDs(t *testing.T) {
 			got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", header)
 			requests := p.api.requests()
 			sent := requests[len(requests)-1].Header["Audit-Id"]
-			answered := got.Header["Audit-Id"]
-			if len(answered) != 1 || given != "" && answered[0] != given {
-				t.Errorf("audit log %t: want one ID, %q if that is not empty, got %v", on, given, answered)
+			responded := got.Header["Audit-Id"]
+			if len(responded) != 1 || given != "" && responded[0] != given {
+				t.Errorf("audit log %t: want one ID, %q if that is not empty, got %v", on, given, responded)
 			}
 			switch {
 			case !on && given == "" && sent != nil:
 				t.Errorf("want no ID made up without an audit log, got %v", sent)
 			case on:
-				if diff := cmp.Diff(answered, sent); diff != "" {
-					t.Errorf("(-answered +sent):\n%s", diff)
+				if diff := cmp.Diff(responded, sent); diff != "" {
+					t.Errorf("(-responded +sent):\n%s", diff)
 				}
-				eventually(t, func() bool { return strings.Contains(file.String(), `"auditID":"`+answered[0]+`"`) })
+				eventually(t, func() bool { return strings.Contains(file.String(), `"auditID":"`+responded[0]+`"`) })
 			}
 		}
 	}

@@ -205,7 +205,7 @@ func TestFrontProxy(t *testing.T) {
 	if arrived.Header.Get("X-Custom-User") != "" {
 		t.Error("want the custom front proxy header removed")
 	}
-	if got := p.get(t, p.client(t, clientCertificate(t, frontCA, "stranger")), "/api/v1/nodes", claim); got.Code != 401 {
+	if got := p.get(t, p.client(t, clientCertificate(t, frontCA, "other")), "/api/v1/nodes", claim); got.Code != 401 {
 		t.Errorf("want a name that is not allowed refused, got %d", got.Code)
 	}
 	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", claim); got.Code != 200 {
@@ -419,7 +419,7 @@ func TestTokenReviewFails(t *testing.T) {
 				t.Errorf("want %d, got %d, Retry-After %q", want, got.Code, got.Header.Get("Retry-After"))
 			}
 			if strings.Contains(got.Body, "secret-token") {
-				t.Error("the token is in the answer")
+				t.Error("the token is in the response")
 			}
 			if n := len(p.api.requests()); n != 0 {
 				t.Errorf("want nothing sent on, got %d", n)
@@ -505,11 +505,11 @@ func TestAnonymousPolicyIsFollowed(t *testing.T) {
 	}
 	p.api.set(func() { p.api.anonymous = func(string) int { return 401 } })
 	eventually(t, func() bool { return code() == 401 })
-	var unanswered atomic.Int32
-	p.api.set(func() { p.api.anonymous = func(string) int { unanswered.Add(1); return 500 } })
-	eventually(t, func() bool { return unanswered.Load() > 3 })
+	var failed atomic.Int32
+	p.api.set(func() { p.api.anonymous = func(string) int { failed.Add(1); return 500 } })
+	eventually(t, func() bool { return failed.Load() > 3 })
 	if got := code(); got != 401 {
-		t.Errorf("want the last answer kept, got %d", got)
+		t.Errorf("want the last response kept, got %d", got)
 	}
 }
 

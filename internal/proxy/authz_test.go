@@ -393,7 +393,7 @@ func TestRevokedPermissionsEnd(t *testing.T) {
 				p.api.set(func() { p.api.allow = allowing(test.allowed...) })
 				client := p.as(t, "admin")
 				code := func() int { return p.get(t, client, "/api/v1/nodes", test.header).Code }
-				// Whatever can be remembered is so at different times.
+				// Whatever can be cached is so at different times.
 				for range 5 {
 					if got := code(); got != 200 {
 						t.Fatalf("want 200, got %d", got)
@@ -434,7 +434,7 @@ func TestRevokedImpersonationIsNotRememberedTwice(t *testing.T) {
 	}
 	p.api.set(func() { p.api.allow = allowing("list nodes") })
 	clock.Step(9500 * time.Millisecond)
-	_ = code(admin) // may still be allowed, but not remembered for longer
+	_ = code(admin) // may still be allowed, but not cached for longer
 	clock.Step(time.Second)
 	if got := code(admin); got != 403 {
 		t.Errorf("want the permission gone after the allow lifetime, got %d", got)
@@ -451,7 +451,7 @@ func TestReviewFails(t *testing.T) {
 			for name, header := range map[string]http.Header{"plain": nil, "nested": {"Impersonate-User": {"joe"}}} {
 				want := want
 				if name == "nested" && want == 500 {
-					want = 403 // as the API server's own filter answers
+					want = 403 // as the API server's own filter responds
 				}
 				got := p.do(t, p.as(t, "jane"), http.MethodDelete, "/api/v1/nodes/n", header, "")
 				var status metav1.Status
@@ -603,8 +603,8 @@ func TestConstrainedImpersonation(t *testing.T) {
 	if got := p.get(t, p.as(t, "controller"), "/api/v1/pods", as); got.Code != 403 {
 		t.Errorf("want another resource refused, got %d", got.Code)
 	}
-	const want = `nodes is forbidden: User \"stranger\" cannot impersonate-on:user-info:list resource \"nodes\" in API group \"\" at the cluster scope: ` + identity.DecisionMadeBy
-	if got := p.get(t, p.as(t, "stranger"), "/api/v1/nodes", as); got.Code != 403 || !strings.Contains(got.Body, want) {
+	const want = `nodes is forbidden: User \"other\" cannot impersonate-on:user-info:list resource \"nodes\" in API group \"\" at the cluster scope: ` + identity.DecisionMadeBy
+	if got := p.get(t, p.as(t, "other"), "/api/v1/nodes", as); got.Code != 403 || !strings.Contains(got.Body, want) {
 		t.Errorf("want 403 with the first check in its text, got %d: %s", got.Code, got.Body)
 	}
 	// What clients of this kind of proxy look for.
@@ -613,13 +613,13 @@ func TestConstrainedImpersonation(t *testing.T) {
 	} {
 		got := p.do(
 			t,
-			p.as(t, "stranger"),
+			p.as(t, "other"),
 			http.MethodPost,
 			"/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests",
 			http.Header{"Impersonate-User": {user}},
 			"{}",
 		)
-		want := `whoamirequests.identity.concierge.pinniped.dev is forbidden: User \"stranger\" cannot impersonate-on:` + mode +
+		want := `whoamirequests.identity.concierge.pinniped.dev is forbidden: User \"other\" cannot impersonate-on:` + mode +
 			`:create resource \"whoamirequests\" in API group \"identity.concierge.pinniped.dev\" at the cluster scope: ` + identity.DecisionMadeBy
 		if got.Code != 403 || !strings.Contains(got.Body, want) {
 			t.Errorf("as %s: want 403 with %s, got %d: %s", user, want, got.Code, got.Body)

@@ -11,8 +11,8 @@ import (
 )
 
 // boundBody limits the time in which a client has to send its body. Streams have no limit. Without it, net/http waits
-// for ever for a body that was announced and does not come, and in HTTP/1.1 it does so even when the handler reads
-// nothing. A client could hold a connection that way without any credential.
+// for ever for a body that was announced and does not arrive; in HTTP/1.1 even when the handler reads nothing. A client
+// could hold a connection that way without any credential.
 func boundBody(next http.Handler, patience time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.ContentLength == 0 {
@@ -32,7 +32,7 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 	})
 }
 
-// boundedBody is a body with a deadline, which ends when the body is here.
+// boundedBody is a body with a deadline until it is complete.
 type boundedBody struct {
 	io.ReadCloser
 	state   *request.State
@@ -49,7 +49,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		b.Unbind()
 	}
 	n, err := b.ReadCloser.Read(p)
-	b.state.Holds.Conn.Used(int64(2*n + 256)) // what a frame or a chunk takes beside its content counts as well
+	b.state.Holds.Conn.Used(int64(2*n + 256)) // the overhead of a frame or a chunk counts as well
 	switch {
 	case err == io.EOF:
 		b.Unbind()
@@ -73,7 +73,7 @@ func (b *boundedBody) Unbind() {
 	}
 }
 
-// Late is true when the body did not come in time. In HTTP/1.1 net/http ends the request's context when the deadline
+// Late is true when the body did not arrive in time. In HTTP/1.1 net/http ends the request's context when the deadline
 // passes, so a cancelled request may mean that the body is late.
 func (b *boundedBody) Late() bool {
 	if b == nil {

@@ -36,9 +36,9 @@ func TestSlowBodiesEnd(t *testing.T) {
 			if !test.known {
 				certificate = nil
 			}
-			answer, err := io.ReadAll(p.raw(t, certificate, test.request))
-			if err != nil || !strings.HasPrefix(string(answer), test.want) {
-				t.Errorf("want %q and the end of the connection, got %q, %v", test.want, answer, err)
+			response, err := io.ReadAll(p.raw(t, certificate, test.request))
+			if err != nil || !strings.HasPrefix(string(response), test.want) {
+				t.Errorf("want %q and the end of the connection, got %q, %v", test.want, response, err)
 			}
 		})
 	}
@@ -82,11 +82,11 @@ func TestBrokenBodies(t *testing.T) {
 			w.WriteHeader(http.StatusTeapot)
 		}
 	})
-	answer := bufio.NewReader(p.raw(t, clientCertificate(t, p.signerCA, "jane"), fmt.Sprintf(
+	response := bufio.NewReader(p.raw(t, clientCertificate(t, p.signerCA, "jane"), fmt.Sprintf(
 		"POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n%x\n%s\nno chunk\n",
 		sent, strings.Repeat("a", sent),
 	)))
-	res, err := http.ReadResponse(answer, nil)
+	res, err := http.ReadResponse(response, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

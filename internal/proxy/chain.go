@@ -22,9 +22,9 @@ import (
 func handler(c *Server, loginGroup string) http.Handler {
 	s := c.serializer
 	h, unknown := c.forward, identity.Unauthenticated(s)
-	// Is it that user's turn at the API server? Reads the body before.
-	h = relay.AcquireSeats(h, c.FlowControl, relay.NewLongAnswers(c.Clock), s)
-	// Is it a login's turn? 429 for a client that wants too many at once.
+	// Fair queuing before the API server. Reads the body before.
+	h = relay.AcquireSeats(h, c.FlowControl, relay.NewLongResponses(c.Clock), s)
+	// Fair queuing of logins. 429 for a client with too many at once.
 	h = limitLogins(h, c.FlowControl, c.Clock, loginGroup, s)
 	// May that user do this? 403 by SubjectAccessReview.
 	h = identity.Authorize(h, c.access, s)
@@ -33,7 +33,7 @@ func handler(c *Server, loginGroup string) http.Handler {
 	// Nested impersonation: consumes Impersonate-*, puts another user into the context.
 	h = identity.Impersonate(h, c.access, s, c.Clock, c.AllowTTL)
 	// Who asked? For the API server's audit log.
-	h = identity.RememberOriginalUser(h)
+	h = identity.WithOriginalUser(h)
 	if c.Used != nil {
 		// Do clients use what is published?
 		h = noteUse(h, c.Used, loginGroup)
@@ -56,11 +56,11 @@ func handler(c *Server, loginGroup string) http.Handler {
 	h = c.drain.hold(h, s)
 	// What is it about? Refuses paths with two readings.
 	h = readRequest(h, requestinfo.New(), s)
-	// Refuses methods and upgrades, removes look-alike headers.
+	// Refuses methods and upgrades, removes similar headers.
 	h = refuseHostile(h, s)
 	// Ends the wait for a body that does not come.
 	h = boundBody(h, c.BodyTimeout)
-	// Ends answers that the client does not read.
+	// Ends responses to slow clients.
 	h = boundResponse(h, c.FlowControl, c.WriteTimeout)
 	if c.Audit != nil {
 		// A name for the request in both audit logs.
@@ -70,13 +70,13 @@ func handler(c *Server, loginGroup string) http.Handler {
 	h = c.drain.track(h)
 	// A bug costs one request: 500.
 	h = recoverPanics(h, s)
-	// Makes a penalty of requests that come to nothing: reset or refused, also by a panic.
+	// Charges a penalty for wasted requests: reset or refused, also by a panic.
 	h = report(h)
 	// How many, how long?
 	h = c.Metrics.measure(h)
 	// State of the request, security headers.
 	h = setUp(h)
-	// Is there memory for it, and is it an unauthenticated client's turn? 429 or 503 before anything is done.
+	// Memory for the request; fair queuing of unauthenticated clients. 429 or 503 before anything is done.
 	return c.port.Handler(h, c.refuseEarly)
 }
 
@@ -88,7 +88,7 @@ func (s *Server) refuseEarly(w http.ResponseWriter, req *http.Request, err error
 }
 
 // keepOpen keeps the connection of an anonymous client. WithAuthentication would close it after each request over
-// HTTP/2, and on a new connection the client would owe nothing.
+// HTTP/2, and a new connection would have no penalty.
 func keepOpen(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if !request.From(req.Context()).CloseAfterwards {
@@ -110,26 +110,26 @@ func setUp(next http.Handler) http.Handler {
 	})
 }
 
-// recoverPanics answers 500 when a handler panics, or breaks off a response that has begun. Two panics are no bugs and
-// are treated apart: http.ErrAbortHandler, by which a handler tells net/http that a response broke off, and
-// UnansweredPanic, which says that the API server gave no response about a nested impersonation.
+// recoverPanics responds with 500 when a handler panics, or breaks off a response that has begun. Two panics are no
+// bugs and are treated apart: http.ErrAbortHandler, by which a handler ends a broken response, and ReviewPanic, which
+// says that the API server gave no response about a nested impersonation.
 func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {
 			p := recover()
-			unanswered, ok := p.(identity.UnansweredPanic)
+			failed, ok := p.(identity.ReviewPanic)
 			switch {
 			case p == nil:
 			case p == http.ErrAbortHandler: //nolint:errorlint // it is the very value
 				panic(p)
 			case ok:
-				request.WriteStatus(w, req, s, request.StatusUnanswered(req.Context(), unanswered.Err,
+				request.WriteStatus(w, req, s, request.StatusUndecided(req.Context(), failed.Err,
 					"the API server cannot be reached to authorize the impersonation"))
 			default:
 				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",
 					"method", req.Method, "path", req.URL.Path, "stack", string(debug.Stack()))
 				if request.From(req.Context()).Code != 0 {
-					panic(http.ErrAbortHandler) // otherwise the response would look complete
+					panic(http.ErrAbortHandler) // otherwise the response would seem complete
 				}
 				request.WriteStatus(w, req, s, apierrors.NewInternalError(fmt.Errorf("the request could not be handled")))
 			}

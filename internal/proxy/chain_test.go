@@ -25,9 +25,9 @@ func TestABugCostsOneRequest(t *testing.T) {
 		panics any
 		code   int
 	}{
-		"before the answer":          {bug: func(http.ResponseWriter, *http.Request) { panic("bug") }, code: http.StatusInternalServerError},
+		"before the response":        {bug: func(http.ResponseWriter, *http.Request) { panic("bug") }, code: http.StatusInternalServerError},
 		"after an informational one": {bug: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); panic("bug") }, code: 103},
-		"within the answer": {bug: func(w http.ResponseWriter, _ *http.Request) {
+		"within the response": {bug: func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte(`{"items":[`))
 			panic("bug")
 		}, panics: http.ErrAbortHandler, code: http.StatusOK},
@@ -54,7 +54,7 @@ func TestABugCostsOneRequest(t *testing.T) {
 	}
 }
 
-// TestWhoLeavesBeforeTheTurnIsNotServed has a client leave while its request waits for its turn. The audit log and the
+// TestWhoLeavesBeforeTheTurnIsNotServed has a client leave while its request is queued. The audit log and the
 // metrics say that nothing was done.
 func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
 	t.Parallel()
@@ -63,7 +63,7 @@ func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
 	release := make(chan struct{})
 	waiting := p.serveLogins(release)
 	client := p.client(t, nil)
-	var others []<-chan *answer
+	var others []<-chan *response
 	const fit = 1 // of one connection
 	for i := range fit {
 		body := strings.NewReader(fmt.Sprint("wrong ", i))

@@ -452,7 +452,7 @@ func TestRealAPIServer(t *testing.T) {
 	})
 }
 
-// checkUpstreamCredential takes the binding away and looks at what the API server says then.
+// checkUpstreamCredential takes the binding away and checks what the API server says then.
 func (r *realProxy) checkUpstreamCredential(t *testing.T) {
 	t.Helper()
 	if err := r.admin.RbacV1().
@@ -569,7 +569,7 @@ func TestRealAnonymousPolicyIsFollowed(t *testing.T) {
 			}
 		}
 		if direct := codes(r.cluster.URL(), r.cluster.CABundle()); direct != test.want {
-			t.Errorf("with %s the API server itself answers %v, want %v", test.anonymous, direct, test.want)
+			t.Errorf("with %s the API server itself returns %v, want %v", test.anonymous, direct, test.want)
 		}
 		eventually(t, func() bool { return codes("https://"+r.address, r.servingCA.CertPEM()) == test.want })
 	}

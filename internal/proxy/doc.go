@@ -4,8 +4,8 @@
 // # Who is trusted with what
 //
 //   - The client is trusted with nothing. All that it says about identity (Impersonate-*, X-Remote-*, X-Forwarded-* and
-//     look-alikes of these) is consumed by an authenticator that has proof, removed, or refused.
-//   - The API server is trusted to answer TokenReviews and SubjectAccessReviews, and to publish the client CA and the
+//     similar names) is consumed by an authenticator that has proof, removed, or refused.
+//   - The API server is trusted to result TokenReviews and SubjectAccessReviews, and to publish the client CA and the
 //     front proxy settings in the ConfigMap kube-system/extension-apiserver-authentication. It checks every request
 //     again, as the impersonated user, and does admission.
 //   - The agent's own credential asks for these reviews, reads that ConfigMap and requests the token of the upstream
@@ -22,8 +22,8 @@
 // set by a RoundTripper (asUser): it runs after hop-by-hop headers were removed, so that a Connection header cannot
 // name ours, and it can refuse, which Rewrite cannot. No user in the context means no request.
 //
-// What they tell each other about a request is in request. Before all of them stands edge, which knows connections, and
-// admission decides how much clients may hold and cause. docs/overload.md has the order of all steps.
+// Package request has what they share about a request. Package listener handles connections before all of them, and
+// flowcontrol bounds the memory and the work of clients. docs/overload.md has the order of all steps.
 //
 // # Nested impersonation
 //
@@ -42,5 +42,5 @@
 //
 // A failed step ends the request; nothing is only logged. If the API server cannot be reached, or there is no upstream
 // token yet, the response is a metav1.Status with code 503 and Retry-After. A client certificate that does not verify
-// is answered with 401 by the chain; it does not break the TLS handshake, as the client may have a valid token too.
+// results in 401 of the chain; it does not break the TLS handshake, as the client may have a valid token too.
 package proxy

@@ -16,7 +16,7 @@ import (
 // drain counts the requests that are being served. At shutdown it ends watches and other streams, because they do
 // not end by themselves.
 type drain struct {
-	leaving          atomic.Bool // clients are told to take their next request elsewhere
+	leaving          atomic.Bool // responses have Connection: close
 	serving, streams atomic.Int64
 	ending           context.Context //nolint:containedctx // it ends when streams have to
 	endStreams       func()          // also those that come later
@@ -27,8 +27,8 @@ func newDrain() *drain {
 	return &drain{ending: ending, endStreams: end}
 }
 
-// track counts every request while it is being served. While leaving, answers say Connection: close, which is GOAWAY in
-// HTTP/2.
+// track counts every request while it is being served. While leaving, responses say Connection: close, which is GOAWAY
+// in HTTP/2.
 func (d *drain) track(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		d.serving.Add(1)

@@ -81,7 +81,7 @@ func FuzzRequest(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		func() {
-			// How net/http ends a broken answer, when that is what the input is about.
+			// How net/http ends a broken response, when that is what the input is about.
 			defer func() {
 				r := recover()
 				if err, _ := r.(error); r != nil && !errors.Is(err, http.ErrAbortHandler) {

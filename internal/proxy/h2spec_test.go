@@ -29,7 +29,7 @@ type h2specReport struct {
 	} `xml:"testsuite"`
 }
 
-// stricterHere are cases in which net/http does what is also safe. It answers 400, before any handler runs, to a
+// stricterHere are cases in which net/http does what is also safe. It responds with 400, before any handler runs, to a
 // connection-specific header and to TE with another value than trailers, where the stream could be reset; and it ends a
 // connection on which one frame sets the same setting twice.
 var stricterHere = []string{
@@ -65,7 +65,7 @@ func TestH2Spec(t *testing.T) {
 	})
 }
 
-// slowly answers when no request has come for a while, so that a hundred streams are open at once.
+// slowly responds when no request has come for a while, so that a hundred streams are open at once.
 func slowly() http.HandlerFunc {
 	const quiet = 300 * time.Millisecond
 	began := time.Now()

@@ -241,13 +241,13 @@ func (p *proxy) as(t *testing.T, name string, groups ...string) *http.Client {
 	return p.client(t, clientCertificate(t, p.signerCA, name, groups...))
 }
 
-type answer struct {
+type response struct {
 	Code   int
 	Header http.Header
 	Body   string
 }
 
-func (p *proxy) do(t *testing.T, client *http.Client, method, path string, header http.Header, body string) answer {
+func (p *proxy) do(t *testing.T, client *http.Client, method, path string, header http.Header, body string) response {
 	t.Helper()
 	var reader io.Reader
 	if body != "" {
@@ -269,10 +269,10 @@ func (p *proxy) do(t *testing.T, client *http.Client, method, path string, heade
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{Code: res.StatusCode, Header: res.Header, Body: string(text)}
+	return response{Code: res.StatusCode, Header: res.Header, Body: string(text)}
 }
 
-func (p *proxy) get(t *testing.T, client *http.Client, path string, header http.Header) answer {
+func (p *proxy) get(t *testing.T, client *http.Client, path string, header http.Header) response {
 	t.Helper()
 	return p.do(t, client, http.MethodGet, path, header, "")
 }

@@ -76,10 +76,10 @@ func TestAuditLogsAgree(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		answers := readerOf(conn)
-		res, err := http.ReadResponse(answers, nil)
+		responses := readerOf(conn)
+		res, err := http.ReadResponse(responses, nil)
 		if err == nil && res.StatusCode == http.StatusContinue {
-			res, err = http.ReadResponse(answers, nil)
+			res, err = http.ReadResponse(responses, nil)
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -97,7 +97,7 @@ func TestAuditLogsAgree(t *testing.T) {
 	for _, ask := range []struct {
 		name, method, path string
 		half               string // of a body
-		want               int    // what is answered before the stream is reset
+		want               int    // the status before the stream is reset
 	}{
 		{"a list", "GET", maps, "", 200}, // from here on the user is known
 		{"a watch", "GET", maps + "?watch=1", "", 200},
@@ -116,7 +116,7 @@ func TestAuditLogsAgree(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := streams.answer(t, stream); got != ask.want {
+		if got := streams.status(t, stream); got != ask.want {
 			t.Errorf("%s by HTTP/2: want %d, got %d", ask.name, ask.want, got)
 		}
 		if err := streams.WriteRSTStream(stream, http2.ErrCodeCancel); err != nil {
@@ -177,7 +177,7 @@ func get(path string, header ...string) string {
 	return "GET " + path + " HTTP/1.1\n" + strings.Join(append([]string{"Host: x"}, header...), "\n") + "\n\n"
 }
 
-// numbered puts a number into the query of a request, by which the logs tell it from others.
+// numbered puts a number into the query of a request, that identifies it in the logs.
 func numbered(request string, n int) string {
 	method, rest, _ := strings.Cut(request, " ")
 	target, rest, _ := strings.Cut(rest, " ")

@@ -152,7 +152,7 @@ var hostileHTTP1 = []struct {
 	{"a bare CR in a value", "GET /a HTTP/1.1\nHost: proxy\nX: a\rImpersonate-User: root\n\n", 400, nil},
 	{"a NUL in a value", "GET /a HTTP/1.1\nHost: proxy\nX: a\x00b\n\n", 400, nil},
 	{
-		"a bare LF is the end of a line: whoever is named there needs the permission",
+		"a bare LF is the end of a line: the user who is named there needs the permission",
 		"GET /a HTTP/1.1\nHost: proxy\nX: a\x01Impersonate-User: root\n\n",
 		403,
 		nil,
@@ -309,12 +309,12 @@ func TestNothingIsReadAfterADoubtfulEnd(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		request string
-		early   bool // the API server says something before it answers
+		early   bool // the API server says something before its response
 	}{
 		{name: "CL.TE", request: "POST /a HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked\n\n0\n\n"},
 		{name: "TE.CL", request: "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nContent-Length: " +
 			"50\n\n2\n{}\n0\n\n"},
-		{name: "CL.TE before an informational answer", request: "POST /a HTTP/1.1\nHost: proxy\nContent-Length: " +
+		{name: "CL.TE before an informational response", request: "POST /a HTTP/1.1\nHost: proxy\nContent-Length: " +
 			"6\nTransfer-Encoding: chunked\n\n0\n\n", early: true},
 		{name: "CL.TE that is refused", request: "POST //a HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: " +
 			"chunked\n\n0\n\n"},
@@ -340,12 +340,12 @@ func TestNothingIsReadAfterADoubtfulEnd(t *testing.T) {
 			if _, err := conn.Write([]byte(strings.ReplaceAll(test.request+more, "\n", "\r\n"))); err != nil {
 				t.Fatal(err)
 			}
-			answers, err := io.ReadAll(readerOf(conn))
+			responses, err := io.ReadAll(readerOf(conn))
 			if err != nil {
-				t.Fatalf("want the end of the connection after %q, got %v", answers, err)
+				t.Fatalf("want the end of the connection after %q, got %v", responses, err)
 			}
-			if n := strings.Count(string(answers), "\r\nDate: "); n != 1 {
-				t.Errorf("want one last answer, got %d in %q", n, answers)
+			if n := strings.Count(string(responses), "\r\nDate: "); n != 1 {
+				t.Errorf("want one last response, got %d in %q", n, responses)
 			}
 			for _, one := range p.api.requests() {
 				if one.URI == "/smuggled" {

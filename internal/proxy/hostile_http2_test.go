@@ -80,8 +80,8 @@ func (c *rawHTTP2) request(t *testing.T, stream uint32, body, trailers bool, fie
 	}
 }
 
-// answer returns the status of a stream; 0 when the stream or the connection was ended instead.
-func (c *rawHTTP2) answer(t *testing.T, stream uint32) int {
+// response returns the status of a stream; 0 when the stream or the connection was ended instead.
+func (c *rawHTTP2) status(t *testing.T, stream uint32) int {
 	t.Helper()
 	for {
 		frame, err := c.ReadFrame()
@@ -227,7 +227,7 @@ func TestHostileHTTP2(t *testing.T) {
 			arrived: []string{"GET /a "},
 		},
 		{
-			name: "a stranger's token", fields: with([2]string{"authorization", "Bearer of-a-stranger"}), want: 200,
+			name: "a token of another issuer", fields: with([2]string{"authorization", "Bearer of-another-issuer"}), want: 200,
 			arrived: []string{"GET /a "},
 		},
 	} {
@@ -256,7 +256,7 @@ func TestHostileHTTP2(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got := c.answer(t, 1)
+			got := c.status(t, 1)
 			if got != test.want && (test.want != 0 || got != 400) {
 				t.Errorf("want %d, got %d", test.want, got)
 			}
@@ -426,7 +426,7 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestWatchesThatEndSoonAreNoFlood has a client that waits for each response to begin and then has seen enough: its
+// TestWatchesThatEndSoonAreNoFlood has a client that waits for each response to begin and then has read enough: its
 // connection stays.
 func TestWatchesThatEndSoonAreNoFlood(t *testing.T) {
 	t.Parallel()
@@ -460,7 +460,7 @@ func TestWatchesThatEndSoonAreNoFlood(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfNobody checks that the connections of clients without a user stay, and with them what they owe.
+// TestConnectionsOfNobody checks that the connections of clients without a user stay, and with them their penalties.
 func TestConnectionsOfNobody(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -480,7 +480,7 @@ func TestConnectionsOfNobody(t *testing.T) {
 			c := p.rawHTTP2(t, nil)
 			for _, stream := range []uint32{1, 3} {
 				c.request(t, stream, false, false, append(pseudo("GET", "/a"), test.header...)...)
-				if got := c.answer(t, stream); got != test.want {
+				if got := c.status(t, stream); got != test.want {
 					t.Fatalf("want %d, got %d", test.want, got)
 				}
 			}

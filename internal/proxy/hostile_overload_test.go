@@ -29,7 +29,7 @@ func memory(bytes int64) prepare {
 // held is how many bytes of a kind all clients hold.
 func (p *proxy) held(kind flowcontrol.Resource) int64 { return p.FlowControl.Usage()[kind].Bytes }
 
-// waiting is how much of a kind waits for its turn, and taken how many seats are.
+// waiting is how much of a kind is queued, and taken how many seats are.
 func (p *proxy) waiting(kind flowcontrol.Resource) int { return p.FlowControl.Usage()[kind].Waiting }
 func (p *proxy) taken(kind flowcontrol.Resource) int   { return p.FlowControl.Usage()[kind].Taken }
 
@@ -46,7 +46,7 @@ func (c *rawHTTP2) readNothing(t *testing.T) {
 	}
 }
 
-// pour writes to each response until it is told to stop, and counts the bytes that went out.
+// pour writes to each response until it is stopped, and counts the bytes that went out.
 func pour(sent *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		piece := make([]byte, 16<<10)
@@ -90,8 +90,8 @@ func (c *rawHTTP2) sendHead(t *testing.T, complete bool, fields ...[2]string) {
 	}
 }
 
-// answers reads until the connection ends, and counts the responses by their status.
-func (c *rawHTTP2) answers(t *testing.T) map[int]int {
+// responses reads until the connection ends, and counts the responses by their status.
+func (c *rawHTTP2) statuses(t *testing.T) map[int]int {
 	t.Helper()
 	got := map[int]int{}
 	for {
@@ -149,8 +149,8 @@ func TestFewStayUnread(t *testing.T) {
 		path        string
 		most, asked int
 	}{
-		"answers": {"/openapi/v2", 8, 12},
-		"watches": {"/api/v1/pods?watch=1&resourceVersion=5", 64, 70},
+		"responses": {"/openapi/v2", 8, 12},
+		"watches":   {"/api/v1/pods?watch=1&resourceVersion=5", 64, 70},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -193,8 +193,8 @@ func TestAnswersThatAreNotReadEnd(t *testing.T) {
 		user string
 		path string
 	}{
-		"a large answer": {user: "mallory", path: "/large"},
-		"a small answer": {user: "mallory", path: "/small"},
+		"a large response":                           {user: "mallory", path: "/large"},
+		"a small response":                           {user: "mallory", path: "/small"},
 		"a refusal of a client without a credential": {path: "/small"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -219,8 +219,8 @@ func TestAnswersThatAreNotReadEnd(t *testing.T) {
 			}
 			c.readNothing(t)
 			c.request(t, 1, false, false, pseudo("GET", test.path)...)
-			if got := c.answer(t, 1); got == 0 {
-				t.Fatal("want the head of an answer")
+			if got := c.status(t, 1); got == 0 {
+				t.Fatal("want the head of a response")
 			}
 			for ended := false; !ended; {
 				frame, err := c.ReadFrame()
@@ -246,16 +246,16 @@ func TestAnswersThatAreNotReadEnd(t *testing.T) {
 		}
 		eventually(t, func() bool { serving, _ := p.drain.counts(); return sent.Load() > 0 && serving == 0 })
 	})
-	t.Run("a pause between two requests is none in an answer", func(t *testing.T) {
+	t.Run("a pause between two requests is none in a response", func(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t, quick)
 		conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"), "")
-		answers := readerOf(conn)
+		responses := readerOf(conn)
 		for range 3 {
 			if _, err := io.WriteString(conn, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 				t.Fatal(err)
 			}
-			res, err := http.ReadResponse(answers, nil)
+			res, err := http.ReadResponse(responses, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -296,7 +296,7 @@ func TestResetsSlowDown(t *testing.T) {
 			for range connections {
 				c := p.rawHTTP2(t, certificate)
 				context.AfterFunc(end, func() { _ = c.conn.Close() })
-				go func() { _ = c.answers(t) }()
+				go func() { _ = c.statuses(t) }()
 				go func() {
 					for i := range uint32(streams) {
 						var pair bytes.Buffer
@@ -344,7 +344,7 @@ func TestHeadersCount(t *testing.T) {
 	}
 	eventually(t, func() bool { return p.port.Evicted() > 0 })
 	if got := p.FlowControl.Memory(); got.Unauthenticated > got.MostUnauthenticated || got.Users != 0 {
-		t.Errorf("want no more held than strangers may, got %+v", got)
+		t.Errorf("want no more held than unauthenticated clients may, got %+v", got)
 	}
 	if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
 		t.Errorf("want users served, got %d: %s", got.Code, got.Body)
@@ -366,7 +366,7 @@ func TestMemoryOfUsers(t *testing.T) {
 		}
 	})
 	client := p.as(t, "mallory")
-	open, refused := 0, (*answer)(nil)
+	open, refused := 0, (*response)(nil)
 	for refused == nil {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -380,7 +380,7 @@ func TestMemoryOfUsers(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = res.Body.Close() })
 		if res.StatusCode != http.StatusOK {
-			refused = &answer{Code: res.StatusCode, Header: res.Header}
+			refused = &response{Code: res.StatusCode, Header: res.Header}
 			break
 		}
 		if open++; open > size/flowcontrol.StreamBytes {
@@ -435,7 +435,7 @@ func TestManyUndecidedRequests(t *testing.T) {
 		for i := range uint32(maxStreams) {
 			c.request(t, 2*i+1, true, false, append(pseudo("POST", loginPath), [2]string{"content-length", "10"})...)
 		}
-		go func() { _ = c.answers(t) }()
+		go func() { _ = c.statuses(t) }()
 	}
 	eventually(t, func() bool { return p.port.Evicted() > 0 })
 	for _, client := range []*http.Client{jane, p.as(t, "joe")} {
@@ -444,11 +444,11 @@ func TestManyUndecidedRequests(t *testing.T) {
 		}
 	}
 	if got := p.FlowControl.Memory(); got.Unauthenticated > got.MostUnauthenticated {
-		t.Errorf("want no more held than strangers may, got %+v", got)
+		t.Errorf("want no more held than unauthenticated clients may, got %+v", got)
 	}
 }
 
-// TestTrailersCount sends trailers without an end beside the body of a request, as an unauthenticated client and as a
+// TestTrailersCount sends trailers without an end next to the body of a request, as an unauthenticated client and as a
 // user.
 func TestTrailersCount(t *testing.T) {
 	t.Parallel()
@@ -486,8 +486,8 @@ func TestAuditLogKnowsNoInformationalStatus(t *testing.T) {
 	})
 	certificate := clientCertificate(t, p.signerCA, "jane")
 	conn := p.raw(t, certificate, "POST /expected HTTP/1.1\nHost: x\nExpect: 100-continue\nContent-Length: 2\n\n")
-	answers := readerOf(conn)
-	if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, "100") {
+	responses := readerOf(conn)
+	if line, err := responses.ReadString('\n'); err != nil || !strings.Contains(line, "100") {
 		t.Fatalf("want 100, got %q, %v", line, err)
 	}
 	if _, err := io.WriteString(conn, "{}"); err != nil {
@@ -518,9 +518,9 @@ func TestRefusedCredentialsAreSampled(t *testing.T) {
 	}
 	p.start(t)
 	const bad = 200
-	stranger := clientCertificate(t, newCA(t, "a stranger's CA"), "mallory")
+	other := clientCertificate(t, newCA(t, "another CA"), "mallory")
 	for i := range bad {
-		conn := p.raw(t, stranger, fmt.Sprintf("GET /a/%d HTTP/1.1\nHost: x\nConnection: close\n\n", i))
+		conn := p.raw(t, other, fmt.Sprintf("GET /a/%d HTTP/1.1\nHost: x\nConnection: close\n\n", i))
 		res, err := http.ReadResponse(readerOf(conn), nil)
 		if err != nil {
 			t.Fatal(err)

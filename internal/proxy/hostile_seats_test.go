@@ -55,7 +55,7 @@ func TestRequestsOfAUserTakeTurns(t *testing.T) {
 			if name != "" {
 				client = p.as(t, name)
 			}
-			var all []<-chan *answer
+			var all []<-chan *response
 			for i := range asked {
 				all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/slow/%d", i), nil, nil))
 			}
@@ -67,15 +67,15 @@ func TestRequestsOfAUserTakeTurns(t *testing.T) {
 			}
 			close(release)
 			if got := codes(all); got[http.StatusOK] != asked {
-				t.Errorf("want all answered in the end, got %v", got)
+				t.Errorf("want all served in the end, got %v", got)
 			}
 			eventually(t, func() bool { return p.taken(flowcontrol.Forward)+p.waiting(flowcontrol.Forward) == 0 })
 		})
 	}
 }
 
-// TestASlowWebhookDelaysNoRead has more writes of one user than there are turns wait for a webhook. The user's reads
-// are answered meanwhile, and the other writes follow soon.
+// TestASlowWebhookDelaysNoRead has more writes of one user than seats wait for a webhook. The user's reads
+// are served meanwhile, and the other writes follow soon.
 func TestASlowWebhookDelaysNoRead(t *testing.T) {
 	t.Parallel()
 	const fit, asked = 64, 80
@@ -91,7 +91,7 @@ func TestASlowWebhookDelaysNoRead(t *testing.T) {
 		}
 	})
 	client := p.as(t, "ci")
-	var all []<-chan *answer
+	var all []<-chan *response
 	for range asked {
 		all = append(all, p.begin(t.Context(), client, "POST", "/api/v1/namespaces/d/pods", nil, strings.NewReader("{}")))
 	}
@@ -102,7 +102,7 @@ func TestASlowWebhookDelaysNoRead(t *testing.T) {
 	eventually(t, func() bool { return busy.now.Load() == asked }) // nothing was released
 	close(release)
 	if got := codes(all); got[http.StatusOK] != asked {
-		t.Errorf("want all answered in the end, got %v", got)
+		t.Errorf("want all served in the end, got %v", got)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 		want  string
 	}{
 		{"a length", create + "Content-Length: 5\n\nhell", "o", "hello"},
-		{"a length, when the client waits to be told to go on", create + "Expect: 100-continue\nContent-Length: 5\n\nhell", "o", "hello"},
+		{"a length, when the client waits for 100 Continue", create + "Expect: 100-continue\nContent-Length: 5\n\nhell", "o", "hello"},
 		{"chunks", create + "Transfer-Encoding: chunked\n\n4\nhell\n", "1\no\n0\n\n", "hello"},
 		{
 			"chunks, of which much is here", create + fmt.Sprintf("Transfer-Encoding: chunked\n\n%x\n%s", len(large), large[1:]),
@@ -137,7 +137,7 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 			eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 1 })
 			time.Sleep(100 * time.Millisecond)
 			if got := p.FlowControl.Usage()[flowcontrol.Forward].Granted; got != 0 {
-				t.Error("want no turn taken before the body is here")
+				t.Error("want no seat taken before the body is here")
 			}
 			if got := p.api.arrived.Load(); got != 0 {
 				t.Errorf("want nothing sent on before the body is here, got %d requests", got)
@@ -145,10 +145,10 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 			if _, err := io.WriteString(conn, strings.ReplaceAll(test.rest, "\n", "\r\n")); err != nil {
 				t.Fatal(err)
 			}
-			answers := readerOf(conn)
-			res, err := http.ReadResponse(answers, nil)
+			responses := readerOf(conn)
+			res, err := http.ReadResponse(responses, nil)
 			if err == nil && res.StatusCode == http.StatusContinue {
-				res, err = http.ReadResponse(answers, nil)
+				res, err = http.ReadResponse(responses, nil)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -176,14 +176,14 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 		if err := c.WriteData(1, true, []byte("o")); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.answer(t, 1); got != http.StatusOK || p.api.requests()[0].Body != "hello" {
+		if got := c.status(t, 1); got != http.StatusOK || p.api.requests()[0].Body != "hello" {
 			t.Errorf("want hello sent on, got %d and %q", got, p.api.requests()[0].Body)
 		}
 	})
 }
 
-// answerWindow is how much of a response the system holds.
-const answerWindow = 256 << 10
+// responseWindow is how much of a response the system holds.
+const responseWindow = 256 << 10
 
 // TestSlowReadersHoldNothingAtTheAPIServer asks for responses larger than any window and reads nothing. The API server
 // is done with them all the same, as far as the client's share of bytes goes, and the responses are there when the
@@ -231,19 +231,19 @@ func TestSlowReadersHoldNothingAtTheAPIServer(t *testing.T) {
 				return
 			}
 			eventually(t, func() bool { return busy.now.Load() == 0 })
-			time.Sleep(unreadAfter + 100*time.Millisecond)
+			time.Sleep(slowAfter + 100*time.Millisecond)
 			if got := p.taken(flowcontrol.SlowClient); got != 0 {
 				t.Errorf("want none counted that keeps the API server busy, got %d", got)
 			}
-			if got := p.heldBy("mallory", flowcontrol.Response); got < asked*(size-answerWindow) {
+			if got := p.heldBy("mallory", flowcontrol.Response); got < asked*(size-responseWindow) {
 				t.Errorf("want what waits in memory counted, got %d bytes", got)
 			}
 			if got := c.readAll(t, asked); len(got) != asked {
-				t.Fatalf("want %d answers, got %d", asked, len(got))
+				t.Fatalf("want %d responses, got %d", asked, len(got))
 			} else {
 				for stream, body := range got {
 					if !bytes.Equal(body, content) {
-						t.Errorf("stream %d: want the answer as it was, got %d bytes", stream, len(body))
+						t.Errorf("stream %d: want the response as it was, got %d bytes", stream, len(body))
 					}
 				}
 			}
@@ -310,7 +310,7 @@ func TestAnswersReadAheadBreakAsTheyAre(t *testing.T) {
 			break
 		}
 		if data, ok := frame.(*http2.DataFrame); ok && data.StreamEnded() {
-			t.Fatal("want an answer that broke off not to look complete")
+			t.Fatal("want a response that broke off not to seem complete")
 		}
 	}
 	eventually(t, func() bool { return p.held(flowcontrol.Response) == 0 })

@@ -71,7 +71,7 @@ func TestBrokenAnswersStayBroken(t *testing.T) {
 	}
 }
 
-// TestInformationalAnswers has the API server say something before it answers.
+// TestInformationalAnswers has the API server say something before its response.
 func TestInformationalAnswers(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -100,7 +100,7 @@ func TestInformationalAnswers(t *testing.T) {
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode != http.StatusOK || string(body) != "at last" || hints != 5 {
-		t.Errorf("want five hints and then the answer, got %d, %d and %q, %v", hints, res.StatusCode, body, err)
+		t.Errorf("want five hints and then the response, got %d, %d and %q, %v", hints, res.StatusCode, body, err)
 	}
 	for name, want := range request.SecurityHeaders {
 		if got := res.Header[name]; fmt.Sprint(got) != fmt.Sprint(want) {
@@ -245,7 +245,7 @@ func TestClientsStreamsAreNeverIdle(t *testing.T) {
 			<-time.After(silence)
 			_, _ = io.WriteString(conn, "still there\n")
 			if got, err := reader.ReadString('\n'); err != nil || got != "STILL THERE\n" {
-				t.Errorf("want an answer after a long silence, got %q, %v", got, err)
+				t.Errorf("want a response after a long silence, got %q, %v", got, err)
 			}
 		})
 	}
@@ -298,12 +298,12 @@ func TestNothingSecretIsLogged(t *testing.T) {
 		"Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: " +
 			"base64url.bearer.authorization.k8s.io.YmFkLXNlY3JldA\n",
 	} {
-		_, body, answered := p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\n"+header+"\n")
-		said, err := json.Marshal(answered)
+		_, body, responded := p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\n"+header+"\n")
+		said, err := json.Marshal(responded)
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkNoSecret(t, "an answer", body+string(said))
+		checkNoSecret(t, "a response", body+string(said))
 	}
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }

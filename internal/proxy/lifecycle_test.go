@@ -24,7 +24,7 @@ import (
 )
 
 // checkUnavailable wants a Status with 503 and, when the client may simply try again, Retry-After.
-func checkUnavailable(t *testing.T, got answer, retry bool) {
+func checkUnavailable(t *testing.T, got response, retry bool) {
 	t.Helper()
 	var status metav1.Status
 	if err := json.Unmarshal([]byte(got.Body), &status); err != nil {
@@ -71,7 +71,7 @@ func TestTokenIsNotAccepted(t *testing.T) {
 	if diff := cmp.Diff([]string{upstreamToken}, p.token.rejected); diff != "" {
 		t.Errorf("rejected tokens (-want +got):\n%s", diff)
 	}
-	// An aggregated API answers after the API server has accepted the credential.
+	// An aggregated API responses after the API server has accepted the credential.
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", "1")
@@ -80,15 +80,15 @@ func TestTokenIsNotAccepted(t *testing.T) {
 		}
 	})
 	if got := p.get(t, client, "/apis/metrics.k8s.io/v1beta1/nodes", nil); got.Code != 401 || got.Body != "who are you?" {
-		t.Errorf("want the aggregated API's own answer, got %d: %s", got.Code, got.Body)
+		t.Errorf("want the aggregated API's own response, got %d: %s", got.Code, got.Body)
 	}
 	if len(p.token.rejected) != 1 {
-		t.Errorf("the aggregated API's answer counts as a refusal of the proxy's credential: %v", p.token.rejected)
+		t.Errorf("the aggregated API's response counts as a refusal of the proxy's credential: %v", p.token.rejected)
 	}
 	// A program behind the API server has users of its own.
 	got := p.get(t, client, "/api/v1/namespaces/d/services/x/proxy/login", nil)
 	if got.Code != 401 || got.Body != "who are you?" {
-		t.Errorf("want the program's own answer, got %d: %s", got.Code, got.Body)
+		t.Errorf("want the program's own response, got %d: %s", got.Code, got.Body)
 	}
 }
 
@@ -376,7 +376,7 @@ func TestDrain(t *testing.T) {
 		}
 	})
 	client := p.as(t, "jane")
-	slow := make(chan answer, 1)
+	slow := make(chan response, 1)
 	go func() {
 		defer close(slow)
 		slow <- p.get(t, client, "/slow", nil)
@@ -502,7 +502,7 @@ func TestNewNeedsTheAPIServer(t *testing.T) {
 			o.Upstream = p.api.config("")
 			o.Upstream.Host, o.Upstream.CAData = "http://127.0.0.1", nil
 		},
-		`reading ConfigMap "kube-system/extension-apiserver-authentication"`: func(o *Options) { o.Agent = p.api.config("stranger") },
+		`reading ConfigMap "kube-system/extension-apiserver-authentication"`: func(o *Options) { o.Agent = p.api.config("other") },
 	} {
 		options := good
 		change(&options)

@@ -23,29 +23,28 @@ import (
 )
 
 const (
-	// maxLogin is how long the body of a TokenCredentialRequest may be: a token of the length that a bearer token may
-	// have, and what stands around it.
+	// maxLogin is how long the body of a TokenCredentialRequest may be: a token of the maximum length, and the object
+	// around it.
 	maxLogin = identity.MaxToken + 8<<10
-	// maxLoginAnswer is how much of the response is read to find out whether there is a credential in it. Answers without
-	// one are short.
-	maxLoginAnswer = 1 << 20
-	// abandonedLogin is how long a login goes on whose client has left.
+	// maxLoginResponse is how much of the response is read to find a credential in it. Responses without one are short.
+	maxLoginResponse = 1 << 20
+	// abandonedLogin is how long a login continues whose client disconnected.
 	abandonedLogin = identity.ReviewTimeout
-	// A login that got a credential is remembered for goodLoginFor; maxGoodLogins are remembered, by a keyed hash that
-	// decides about turns only. Credentials work for five minutes.
+	// A login that got a credential is cached for goodLoginFor; maxGoodLogins are cached, by a keyed hash that decides
+	// about queues only. Credentials work for five minutes.
 	goodLoginFor  = 15 * time.Minute
 	maxGoodLogins = 4096
 )
 
 // limitLogins bounds how many TokenCredentialRequests are at the API server at a time. Behind each of them a password
-// is compared or a token verified, for a client that may be anybody. Connections and users take turns, so that a
-// client that guesses passwords does not keep others from logging in.
+// is compared or a token verified, for a client that may be unauthenticated. Users and connections are queued fairly,
+// so that a client that guesses passwords does not delay the logins of others.
 //
-// A turn is for the API server's work alone. The whole body is here before it begins, and it ends when the response
-// begins: a client that sends or reads slowly holds up only itself. A login that has a turn goes on when its client has
-// left, as the comparison of its password does: otherwise a client that leaves at once would cause one after the other.
+// A seat is for the API server's work alone. It is acquired when the whole body is read, and released when the response
+// begins: a slow client delays only itself. A login with a seat continues when its client disconnects, as the
+// comparison of its password does: otherwise a client that disconnects at once could start one after the other.
 //
-// A login that was good a short time ago does not stand behind those of unauthenticated clients.
+// A login that succeeded a short time ago is not queued behind those of unauthenticated clients.
 func limitLogins(
 	next http.Handler,
 	logins *flowcontrol.Controller,
@@ -67,28 +66,28 @@ func limitLogins(
 		}
 		state := request.From(ctx)
 		key := maphash.Bytes(seed, body)
-		who, subFlow := state.Asker()
-		var turn *flowcontrol.Permit
-		// Many clients may share a token: those for whom there is no room wait like others.
+		who, subFlow := state.Flow()
+		var permit *flowcontrol.Permit
+		// Many clients may share a token: those without a permit are queued like others.
 		if _, known := good.Get(key); known {
-			turn, _ = logins.Enqueue(
+			permit, _ = logins.Enqueue(
 				flowcontrol.Flow{Address: "good"},
 				flowcontrol.Cost{Resource: flowcontrol.Login, SubFlow: key},
 			)
 		}
-		if turn == nil {
-			turn, err = logins.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Login, SubFlow: subFlow})
+		if permit == nil {
+			permit, err = logins.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Login, SubFlow: subFlow})
 		}
 		if err != nil {
-			request.WriteStatus(w, req, s, request.StatusUnanswered(ctx, err, "no login is possible"))
+			request.WriteStatus(w, req, s, request.StatusUndecided(ctx, err, "no login is possible"))
 			return
 		}
-		defer turn.Release()
-		if err := turn.Wait(ctx); err != nil {
+		defer permit.Release()
+		if err := permit.Wait(ctx); err != nil {
 			request.WriteStatus(w, req, s, request.ErrClientLeft)
 			return
 		}
-		state.Login = &request.Login{Group: group, Sent: turn.Release, Answered: func(res *http.Response) {
+		state.Login = &request.Login{Group: group, Sent: permit.Release, Responded: func(res *http.Response) {
 			if res.StatusCode != http.StatusCreated || res.Body == nil {
 				return
 			}
@@ -112,7 +111,7 @@ func outlive(ctx context.Context, after time.Duration) (context.Context, context
 	}
 }
 
-// readLogin reads the body, and puts what it read into its place.
+// readLogin reads the whole body and replaces it by a buffer.
 func readLogin(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil, nil
@@ -132,19 +131,19 @@ func readLogin(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// hasCredential finds out whether there is a credential in the response to a login, and leaves the response as it is.
-// One that cannot be read here, as the client asked for another encoding than JSON, counts as a failure.
+// hasCredential reports whether the response to a login has a credential, and leaves the response as it is. A response
+// in another encoding than JSON counts as a failure.
 func hasCredential(res *http.Response) bool {
-	answer, _ := io.ReadAll(io.LimitReader(res.Body, maxLoginAnswer)) // an error comes again
+	content, _ := io.ReadAll(io.LimitReader(res.Body, maxLoginResponse)) // an error recurs at the next read
 	res.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(bytes.NewReader(answer), res.Body), res.Body}
+	}{io.MultiReader(bytes.NewReader(content), res.Body), res.Body}
 	var login struct {
 		Status struct {
 			Credential *struct{} `json:"credential"`
 		} `json:"status"`
 	}
-	err := json.Unmarshal(answer, &login)
-	return len(answer) == maxLoginAnswer || err == nil && login.Status.Credential != nil
+	err := json.Unmarshal(content, &login)
+	return len(content) == maxLoginResponse || err == nil && login.Status.Credential != nil
 }

@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	credentialAnswer = `{"status":{"credential":{"clientCertificateData":"a"}}}`
-	noCredential     = `{"status":{"message":"authentication failed"}}`
+	credentialResponse = `{"status":{"credential":{"clientCertificateData":"a"}}}`
+	noCredential       = `{"status":{"message":"authentication failed"}}`
 	// loginsFromHere is how many logins of one address are at the API server at a time.
 	loginsFromHere = 6
 )
 
-// serveLogins answers logins: those with "wrong" in them wait until release ends, and get no credential.
+// serveLogins responses logins: those with "wrong" in them wait until release ends, and get no credential.
 func (p *proxy) serveLogins(release <-chan struct{}) (waiting *atomic.Int64) {
 	waiting = new(atomic.Int64)
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
 			body, _ := io.ReadAll(req.Body)
-			answer := credentialAnswer
+			response := credentialResponse
 			if strings.Contains(string(body), "wrong") {
 				waiting.Add(1)
 				<-release
 				waiting.Add(-1)
-				answer = noCredential
+				response = noCredential
 			}
 			w.WriteHeader(http.StatusCreated)
-			_, _ = io.WriteString(w, answer)
+			_, _ = io.WriteString(w, response)
 		}
 	})
 	return waiting
@@ -47,13 +47,13 @@ func TestGoodLoginsDoNotWait(t *testing.T) {
 	p := startProxy(t)
 	release := make(chan struct{})
 	waiting := p.serveLogins(release)
-	logIn := func(body string) <-chan *answer {
+	logIn := func(body string) <-chan *response {
 		return p.begin(t.Context(), p.client(t, nil), "POST", loginPath, nil, strings.NewReader(body))
 	}
-	if got := (<-logIn("right")); got == nil || got.Body != credentialAnswer {
+	if got := (<-logIn("right")); got == nil || got.Body != credentialResponse {
 		t.Fatalf("want a login, got %v", got)
 	}
-	var all []<-chan *answer
+	var all []<-chan *response
 	const asked = 16
 	for i := range asked {
 		all = append(all, logIn(fmt.Sprint("wrong ", i)))
@@ -61,14 +61,14 @@ func TestGoodLoginsDoNotWait(t *testing.T) {
 	eventually(t, func() bool {
 		return waiting.Load() == loginsFromHere && p.waiting(flowcontrol.Login) == asked-loginsFromHere
 	})
-	if got := (<-logIn("right")); got == nil || got.Body != credentialAnswer {
+	if got := (<-logIn("right")); got == nil || got.Body != credentialResponse {
 		t.Errorf("want who logged in before to log in, got %v", got)
 	}
 	newcomer := logIn("right as well")
 	eventually(t, func() bool { return p.waiting(flowcontrol.Login) == asked-loginsFromHere+1 })
 	close(release)
 	if got := codes(append(all, newcomer)); got[http.StatusCreated] != len(all)+1 {
-		t.Errorf("want all answered, got %v", got)
+		t.Errorf("want all served, got %v", got)
 	}
 }
 
@@ -86,17 +86,17 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 				<-release
 			}
 			w.WriteHeader(http.StatusCreated)
-			_, _ = io.WriteString(w, credentialAnswer)
+			_, _ = io.WriteString(w, credentialResponse)
 		}
 	})
-	logIn := func() <-chan *answer {
+	logIn := func() <-chan *response {
 		return p.begin(t.Context(), p.client(t, nil), "POST", loginPath, nil, strings.NewReader("shared"))
 	}
 	if got := <-logIn(); got == nil || got.Code != http.StatusCreated {
 		t.Fatalf("want a login, got %v", got)
 	}
 	slow.Store(true)
-	var all []<-chan *answer
+	var all []<-chan *response
 	for range 32 {
 		all = append(all, logIn())
 	}
@@ -109,7 +109,7 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 	}
 }
 
-// TestFailedLoginsAreADebt guesses a password as a user. It is answered 201 as the API server does, but it is a penalty
+// TestFailedLoginsAreADebt guesses a password as a user. It is responded 201 as the API server does, but it is a penalty
 // of that user's, and a good login is none.
 func TestFailedLoginsAreADebt(t *testing.T) {
 	t.Parallel()

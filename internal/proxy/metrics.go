@@ -27,8 +27,8 @@ type Metrics struct {
 	running atomic.Pointer[Server]
 }
 
-// knownVerbs are the values of the label verb beside "other": what the API server calls it, for paths that are no
-// resource the method.
+// knownVerbs are the values of the label verb except "other": the verb of the API server, and the method for paths that
+// are no resource.
 var knownVerbs = strings.Fields(
 	"get list watch create update patch delete deletecollection proxy head options post put",
 )
@@ -38,23 +38,23 @@ func NewMetrics() *Metrics {
 	return &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pinniped_proxy_requests_total",
-			Help: `Requests that ended, streams included, by verb and by status code; "none" when the connection was broken off before an answer.`,
+			Help: `Requests that ended, streams included, by verb and by status code; "none" when the connection ended before a response.`,
 		}, []string{"verb", "code"}),
 		added: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "pinniped_proxy_added_seconds",
-			Help: "What the proxy added to the time until the answer began, for each request that was forwarded: all time " +
+			Help: "Time that the proxy added until the response began, for each forwarded request: all time " +
 				"outside the upstream round trip, token and access reviews included.",
 			Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
 		}),
 		upstream: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "pinniped_proxy_upstream_seconds",
-			Help: "How long the API server took until its answer to a forwarded request began; watches, logs and upgraded " +
-				"connections are left out.",
+			Help: "Time until the API server's response to a forwarded request began; watches, logs and upgraded " +
+				"connections are excluded.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
 		handshakes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pinniped_proxy_tls_handshake_failures_total",
-			Help: "TLS handshakes of clients that failed, by cause: alert_* is what the client's TLS library objected to.",
+			Help: "TLS handshakes of clients that failed, by cause: alert_* is an alert of the client's TLS library.",
 		}, []string{"cause"}),
 		scraped: newScraped(),
 	}
@@ -96,23 +96,23 @@ func (m *Metrics) measure(next http.Handler) http.Handler {
 		returned := false
 		defer func() {
 			if state.Code == 0 && returned {
-				state.Code = http.StatusOK // what net/http makes of a handler that says nothing
+				state.Code = http.StatusOK // the status of a handler that writes none
 			}
 			m.observe(state)
 		}()
-		next.ServeHTTP(&answerWriter{w, state}, req)
+		next.ServeHTTP(&responseWriter{w, state}, req)
 		returned = true
 	})
 }
 
 func (m *Metrics) observe(state *request.State) {
 	m.counter(state.Verb, state.Code).Inc()
-	if state.Answered.IsZero() || state.AnswerBegan.IsZero() {
+	if state.Responded.IsZero() || state.ResponseBegan.IsZero() {
 		return
 	}
-	m.added.Observe((state.Sent.Sub(state.Began) + state.AnswerBegan.Sub(state.Answered)).Seconds())
+	m.added.Observe((state.Sent.Sub(state.Began) + state.ResponseBegan.Sub(state.Responded)).Seconds())
 	if !state.IsStream() {
-		m.upstream.Observe(state.Answered.Sub(state.Sent).Seconds())
+		m.upstream.Observe(state.Responded.Sub(state.Sent).Seconds())
 	}
 }
 
@@ -130,18 +130,18 @@ func (m *Metrics) counter(verb string, code int) prometheus.Counter {
 	return m.requests.WithLabelValues(verb, strconv.Itoa(code))
 }
 
-// answerWriter notes what the client is answered, and when. No turn of an unauthenticated client lasts longer than
-// until then: the client may be slow to take the response.
-type answerWriter struct {
+// responseWriter records the status and the start of the response. Then the pre-authentication seat of an
+// unauthenticated client ends: the client may be slow to read the response.
+type responseWriter struct {
 	http.ResponseWriter
 	state *request.State
 }
 
 // Unwrap lets http.ResponseController find what the wrapped writer can do.
-func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
-func (w *answerWriter) WriteHeader(code int) {
+func (w *responseWriter) WriteHeader(code int) {
 	if code >= http.StatusOK || code == http.StatusSwitchingProtocols {
 		w.note(code)
 	}
@@ -149,21 +149,21 @@ func (w *answerWriter) WriteHeader(code int) {
 }
 
 // Write implements http.ResponseWriter.
-func (w *answerWriter) Write(p []byte) (int, error) {
+func (w *responseWriter) Write(p []byte) (int, error) {
 	w.note(http.StatusOK)
 	return w.ResponseWriter.Write(p)
 }
 
-func (w *answerWriter) note(code int) {
+func (w *responseWriter) note(code int) {
 	if w.state.Code == 0 {
-		w.state.Code, w.state.AnswerBegan = code, time.Now()
+		w.state.Code, w.state.ResponseBegan = code, time.Now()
 		w.state.Holds.PreAuthDone()
 	}
 }
 
 // Hijack implements http.Hijacker. ReverseProxy takes the connection over only to switch protocols, and writes the
 // 101 itself.
-func (w *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
 		w.note(http.StatusSwitchingProtocols)
@@ -183,7 +183,7 @@ var handshakeCauses = []struct{ text, cause string }{
 	{"client sent an HTTP request to an HTTPS server", "not_tls"},
 	{"first record does not look like a TLS handshake", "not_tls"},
 	{"i/o timeout", "timeout"},
-	{"EOF", "client_left"}, // what health checks of load balancers that only connect look like
+	{"EOF", "client_left"}, // such as the health check of a load balancer
 	{"connection reset by peer", "client_left"},
 }
 
@@ -199,10 +199,10 @@ func (l serverLog) Write(p []byte) (int, error) {
 	if about, ok := strings.CutPrefix(text, "http: TLS handshake error from "); ok {
 		cause := handshakeCause(about)
 		l.metrics.handshakes.WithLabelValues(cause).Inc()
-		l.logger.V(2).Info("Could not agree on TLS with a client", "cause", cause, "reason", about)
+		l.logger.V(2).Info("TLS handshake failed", "cause", cause, "reason", about)
 		return len(p), nil
 	}
-	l.logger.V(4).Info("Served a connection badly", "reason", text)
+	l.logger.V(4).Info("Client connection failed", "reason", text)
 	return len(p), nil
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// scraped is a metric that is read from the running proxy when it is scraped.
+// scraped is a metric that is read from the running proxy at each scrape.
 type scraped struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -23,7 +23,7 @@ func newScraped() []scraped {
 		all = append(all, scraped{prometheus.NewDesc("pinniped_proxy_"+name, help, labels, nil), kind, read})
 	}
 	add(gauge, "requests_in_flight",
-		"What is being served: ordinary requests, and streams (watches, logs, upgraded connections).",
+		"Requests being served: ordinary requests, and streams (watches, logs, upgraded connections).",
 		func(s *Server, emit emit) {
 			serving, streams := s.drain.serving.Load(), s.drain.streams.Load()
 			emit(max(serving-streams, 0), "request") // they are not read at one instant
@@ -32,7 +32,7 @@ func newScraped() []scraped {
 	add(gauge, "client_connections", "Open connections of clients.",
 		func(s *Server, emit emit) { emit(int64(s.port.Open())) })
 	add(counter, "upstream_problems_total",
-		"Requests that could not be forwarded or whose answer could not be used, by cause. They were answered with 503, "+
+		"Requests that could not be forwarded or whose response could not be used, by cause. They got 503, "+
 			"429, 431 or 500.",
 		func(s *Server, emit emit) {
 			for cause, count := range s.upstream.Problems {
@@ -40,7 +40,7 @@ func newScraped() []scraped {
 			}
 		}, "cause")
 	add(counter, "reviews_total",
-		"SubjectAccessReviews and TokenReviews that the API server was asked for, by what came of them.",
+		"SubjectAccessReviews and TokenReviews that were sent to the API server, by result.",
 		func(s *Server, emit emit) {
 			emit(s.access.Counts.Yes.Load(), "access", "yes")
 			emit(s.access.Counts.No.Load(), "access", "no")
@@ -50,35 +50,35 @@ func newScraped() []scraped {
 			emit(s.tokens.Counts.Failed.Load(), "token", "error")
 		}, "review", "result")
 	add(gauge, "memory_held_bytes",
-		"How much memory clients hold: all users together, and all clients without a user (clients=unauthenticated).",
+		"Memory held by clients: all users together, and all unauthenticated clients.",
 		func(s *Server, emit emit) {
 			emit(s.FlowControl.Memory().Users, "users")
 			emit(s.FlowControl.Memory().Unauthenticated, "unauthenticated")
 		}, "clients")
-	add(gauge, "memory_limit_bytes", "How much they may, which follows from the memory limit of the pod.",
+	add(gauge, "memory_limit_bytes", "Limit of pinniped_proxy_memory_held_bytes, derived from the memory limit of the pod.",
 		func(s *Server, emit emit) {
 			emit(s.FlowControl.Memory().MostUsers, "users")
 			emit(s.FlowControl.Memory().MostUnauthenticated, "unauthenticated")
 		}, "clients")
 	add(counter, "refused_total",
-		"How often there was no room for something: a request was answered with 429 or 503, a stranger's connection was "+
-			"closed, or an answer that was not read ended.",
+		"Rejections because a limit was reached, by resource: requests that got 429 or 503, connections of unauthenticated "+
+			"clients that were evicted, and responses to slow clients that were ended.",
 		func(s *Server, emit emit) {
 			for _, usage := range s.FlowControl.Usage() {
 				emit(usage.Refused, strings.ReplaceAll(usage.Resource.String(), " ", "_"))
 			}
-		}, "kind")
-	add(gauge, "work_waiting",
-		"Work that clients cause and of which a few go on at a time, waiting for its turn, in seats: reviews, logins, "+
-			"certificates that are verified, what is computed for clients without a user (looks), and requests at the API "+
-			"server (forwarded), where one for a long answer has several seats.",
+		}, "resource")
+	add(gauge, "queued_seats",
+		"Seats that queued work needs, by resource: reviews, logins, verification of client certificates, "+
+			"pre-authentication of unauthenticated clients, and requests to the API server (forwarded), where a request "+
+			"with a long response needs several seats.",
 		func(s *Server, emit emit) {
 			for _, usage := range s.FlowControl.Usage() {
 				if usage.Resource.HasSeats() {
 					emit(int64(usage.Waiting), strings.ReplaceAll(usage.Resource.String(), " ", "_"))
 				}
 			}
-		}, "work")
+		}, "resource")
 	add(counter, "credentials_refused_total",
 		"Credentials that were presented and not accepted, or could not be checked. Only samples of them are in the log.",
 		func(s *Server, emit emit) { emit(s.refused.Total()) })

@@ -19,8 +19,8 @@ type Options struct {
 	// Listener is already listening. Run closes it.
 	Listener net.Listener
 	// ServingCertificate returns the certificate for one handshake, never nil without an error; an error ends that
-	// handshake. It may answer differently any time. It is also called with an empty ClientHelloInfo to find out
-	// whether there is a certificate at all.
+	// handshake. Its result may change at any time. It is also called with an empty ClientHelloInfo to find out whether
+	// there is a certificate at all.
 	ServingCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// SignerCABundle returns the CA of the client certificates that this product issues, in PEM, nil when there is
 	// none. It is asked with each request, and what it returned is never changed.
@@ -34,7 +34,7 @@ type Options struct {
 	Token relay.TokenSource
 	// GroupSuffix ends the API group in which TokenCredentialRequest stays open to anonymous users.
 	GroupSuffix string
-	// Admission decides how much clients may hold and cause.
+	// FlowControl bounds the memory and the work of clients.
 	FlowControl *flowcontrol.Controller
 	// Processors is how many the agent may use.
 	Processors int
@@ -48,8 +48,8 @@ type Options struct {
 	BodyTimeout time.Duration
 	// WriteTimeout is how long a client may take to read 32 KiB of a response that is not a stream, 30 s by default.
 	WriteTimeout time.Duration
-	// DrainDelay is how long the proxy goes on as usual, only reporting not ready, after it was told to stop: the time
-	// a load balancer needs to notice. Zero by default.
+	// DrainDelay is how long the proxy keeps serving, reporting not ready, after its context has ended: the time a load
+	// balancer needs to notice. Zero by default.
 	DrainDelay time.Duration
 	// StreamGrace is how long watches and upgraded connections live on after DrainDelay, 5 s by default.
 	StreamGrace time.Duration

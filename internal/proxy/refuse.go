@@ -67,12 +67,12 @@ func checkFraming(req *http.Request) error {
 	case len(req.Header["Content-Length"]) > 1:
 		return apierrors.NewBadRequest("the request has more than one length")
 	case req.URL.Scheme != "" && (req.ProtoMajor != 1 || req.URL.Scheme != "http" && req.URL.Scheme != "https"):
-		return apierrors.NewBadRequest("the request is for a server of another kind")
+		return apierrors.NewBadRequest("the request is for another kind of server")
 	}
 	return nil
 }
 
-// endIsInDoubt is true for requests whose end another program on the way may have seen elsewhere. RFC 9112, section
+// endIsInDoubt is true for requests whose end another program on the way may have parsed differently. RFC 9112, section
 // 6.1, says that the connection has to be closed after a request with both a length and chunks (CL.TE, TE.CL), and
 // after chunks in HTTP/1.0. net/http removes the header that it does not use before we can see it. So every request
 // with chunks counts, and every one over HTTP/1.0.
@@ -130,8 +130,8 @@ func checkBrowser(req *http.Request) error {
 	}
 	for _, origin := range req.Header.Values("Origin") {
 		parsed, err := url.Parse(origin)
-		// The scheme does not count: some clients say http, and nothing but this proxy answers on our port. Kubernetes'
-		// own tests come from http://localhost, as no page does that somebody else has made.
+		// The scheme does not count: some clients say http, and only this proxy listens on our port. Kubernetes' own
+		// tests come from http://localhost, which no page of another origin does.
 		ours := err == nil && (parsed.Host == "localhost" ||
 			strings.EqualFold(withoutDefaultPort(parsed.Host), withoutDefaultPort(req.Host)))
 		if !ours {

@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// TestNothingSpoofedArrives sends every kind of claim about identity and looks at the far end.
+// TestNothingSpoofedArrives sends every kind of claim about identity and checks the far end.
 func TestNothingSpoofedArrives(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -52,9 +52,9 @@ func TestNothingSpoofedArrives(t *testing.T) {
 		{name: "keeps identity when Connection names it in lower case", header: "connection: impersonate-user\nconnection: " +
 			"impersonate-group\n"},
 		{name: "removes basic credentials", header: "Authorization: Basic cm9vdDpyb290\n"},
-		{name: "prefers the certificate to a token", header: "Authorization: Bearer of-a-stranger\n"},
+		{name: "prefers the certificate to a token", header: "Authorization: Bearer of-a-unauthenticated client\n"},
 		{name: "prefers the certificate to a second Authorization", header: "Authorization: Basic " +
-			"cm9vdDpyb290\nAuthorization: Bearer of-a-stranger\n"},
+			"cm9vdDpyb290\nAuthorization: Bearer of-a-unauthenticated client\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			before := len(p.api.requests())

@@ -11,13 +11,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// resetWithin: a stream that the client resets sooner than this, and before its response began, is a penalty.
+// resetWithin is the time within which a reset before the response has a penalty.
 const resetWithin = time.Second
 
-// report makes a penalty of requests that caused work and came to nothing: streams that are opened only to be reset
-// (CVE-2023-44487), answers that are not read, logins that fail, and requests that are refused. Whatever an
-// unauthenticated client asks for is a penalty before (listener.Handler). A stream whose answer has begun is none:
-// clients often end a watch as soon as they have seen what they wait for.
+// report charges a penalty for wasted work: streams that are opened only to be reset (CVE-2023-44487), responses to
+// slow clients, logins that fail, and requests that are refused. Each request of an unauthenticated client has a
+// penalty already (listener.Handler). A stream whose response has begun has none: clients often end a watch as soon as
+// they have the event that they wait for.
 func report(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
@@ -26,9 +26,9 @@ func report(next http.Handler) http.Handler {
 			switch {
 			case state.LoginFailed:
 				state.Holds.Conn.Penalize(listener.FailedLoginCost)
-			case state.Holds.Flow().Unauthenticated(): // it owes already
-			case ctx.Err() != nil && !state.AnsweredInTime && time.Since(state.Began) <= resetWithin,
-				state.LeftUnread.Load():
+			case state.Holds.Flow().Unauthenticated(): // it has a penalty already
+			case ctx.Err() != nil && !state.RespondedInTime && time.Since(state.Began) <= resetWithin,
+				state.ClientTooSlow.Load():
 				state.Holds.Conn.Penalize(listener.ResetCost)
 			case state.Code == http.StatusUnauthorized, state.Code == http.StatusTooManyRequests:
 				state.Holds.Conn.Penalize(listener.RefusalCost)
@@ -38,7 +38,7 @@ func report(next http.Handler) http.Handler {
 	})
 }
 
-// identify makes the request, and its connection if it had no user yet, that of the authenticated user.
+// identify moves the request, and its connection if it has no user yet, to the flow of the authenticated user.
 func identify(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		state := request.From(req.Context())
@@ -54,7 +54,7 @@ func identify(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	})
 }
 
-// refuseFull refuses a request for which there is no memory. A connection without a user ends with the response.
+// refuseFull rejects a request for which there is no memory. A connection without a user ends with the response.
 func refuseFull(w http.ResponseWriter, req *http.Request, s runtime.NegotiatedSerializer, err error) {
 	if holds := listener.From(req.Context()); holds == nil || holds.Flow().Unauthenticated() {
 		request.CloseAfterwards(w.Header())

@@ -141,7 +141,7 @@ func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *ht
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          log.New(said, "", 0),
 		Protocols:         new(http.Protocols),
-		// "OPTIONS *" passes through the filters like every other request, and is not answered by net/http.
+		// "OPTIONS *" passes through the filters like every other request, and is not served by net/http.
 		DisableGeneralOptionsHandler: true,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
@@ -158,9 +158,9 @@ func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *ht
 	return server
 }
 
-// Run serves until ctx ends, then drains: it reports not ready, goes on for DrainDelay, and says GOAWAY; ordinary
-// requests finish, streams end after StreamGrace. It returns nil after a drain in which every request finished. It can
-// be called once.
+// Run serves until ctx ends, then drains: it reports not ready, keeps serving for DrainDelay, and sends GOAWAY;
+// ordinary requests finish, streams end after StreamGrace. It returns nil after a drain in which every request
+// finished. It can be called once.
 func (s *Server) Run(ctx context.Context) error {
 	if !s.phase.CompareAndSwap(phaseNew, phaseServing) {
 		return errors.New("the impersonation proxy can run once")
@@ -242,8 +242,8 @@ func (s *Server) shutDown(ctx context.Context, logger klog.Logger) error {
 	return nil
 }
 
-// Ready returns nil when the proxy serves, and otherwise why it does not: it is not running yet or not any more, has
-// no certificate, or no credential for the API server. Whether the API server answers does not count: that is the same
+// Ready returns nil when the proxy serves, and otherwise why it does not: it is not running yet or not any more, has no
+// certificate, or no credential for the API server. Whether the API server responds does not count: that is the same
 // for every replica.
 func (s *Server) Ready() error {
 	switch s.phase.Load() {

@@ -235,7 +235,7 @@ func TestLastWordsOfAnAPIServerThatResets(t *testing.T) {
 	if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
 		t.Errorf("want the end, got %q, %v", rest, err)
 	}
-	// A connection closed at once would answer this with a reset, which makes some systems forget what was not read yet.
+	// A connection closed at once would cause a reset, which makes some systems forget what was not read yet.
 	ended := time.Now()
 	if _, err := io.WriteString(conn, "the rest of the input\n"); err != nil {
 		t.Fatal(err)
@@ -390,29 +390,29 @@ func TestManySessions(t *testing.T) {
 	open := map[net.Conn]*bufio.Reader{}
 	for range sessions {
 		conn := p.raw(t, certificate, execWith("v5.channel.k8s.io"))
-		answers := readerOf(conn)
-		res, err := http.ReadResponse(answers, nil)
+		responses := readerOf(conn)
+		res, err := http.ReadResponse(responses, nil)
 		if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
 			t.Fatalf("want a session, got %v, %v", res, err)
 		}
 		_ = res.Body.Close()
-		open[conn] = answers
+		open[conn] = responses
 	}
 	if _, got := p.drain.counts(); got != sessions+watches {
 		t.Errorf("want %d streams at a time, got %d", sessions+watches, got)
 	}
 	if got := p.waiting(flowcontrol.Forward); got != 0 {
-		t.Errorf("want no stream to wait for a turn, got %d", got)
+		t.Errorf("want no stream to be queued, got %d", got)
 	}
 	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
 		t.Errorf("want another user served meanwhile, got %d", got.Code)
 	}
-	for conn, answers := range open {
+	for conn, responses := range open {
 		said := make([]byte, 6)
 		if _, err := io.WriteString(conn, "hello\n"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadFull(answers, said); err != nil || string(said) != "HELLO\n" {
+		if _, err := io.ReadFull(responses, said); err != nil || string(said) != "HELLO\n" {
 			t.Fatalf("want every session to live, got %q, %v", said, err)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-// resumes tells whether a second connection resumes the session of the first.
+// resumes reports whether a second connection resumes the session of the first.
 func (p *proxy) resumes(t *testing.T, version uint16) bool {
 	t.Helper()
 	config := p.clientTLS(clientCertificate(t, p.signerCA, "jane"))
@@ -94,7 +94,7 @@ func TestHandshakes(t *testing.T) {
 		}
 	}
 	var named [][]byte
-	stop := errors.New("seen enough")
+	stop := errors.New("read enough")
 	_, _ = handshake(func(c *tls.Config) {
 		c.GetClientCertificate = func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			named = info.AcceptableCAs
@@ -174,7 +174,7 @@ func TestKnownCertificates(t *testing.T) {
 		t.Fatalf("want a new certificate to count for no user, got %d bytes", got)
 	}
 	first.request(t, 1, false, false, pseudo("GET", "/api/v1/pods")...)
-	first.answer(t, 1)
+	first.status(t, 1)
 	eventually(t, func() bool { return users(1) })
 	p.rawHTTP2(t, jane)
 	eventually(
@@ -220,7 +220,7 @@ func TestHeadersThatDoNotEnd(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = c.answers(t)
+		_ = c.statuses(t)
 	}()
 	timeout := time.After(15 * time.Second)
 	for {

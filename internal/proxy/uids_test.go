@@ -43,7 +43,7 @@ func TestUIDs(t *testing.T) {
 				"Authorization": {"Bearer " + upstreamToken}, "Impersonate-User": {"joe"}, "Impersonate-Uid": {"u-2"}, "Impersonate-Group": {"system:authenticated"},
 			},
 		},
-		{name: "passes no stranger's token beside a certificate", certificate: true, header: "Authorization: " +
+		{name: "passes no unauthenticated client's token next to a certificate", certificate: true, header: "Authorization: " +
 			"Bearer account\n", want: map[string][]string{
 			"Authorization": {"Bearer " + upstreamToken}, "Impersonate-User": {"jane"}, "Impersonate-Group": {"system:authenticated"},
 		}},

@@ -52,7 +52,7 @@ func listen(t *testing.T, behave func(net.Conn)) (address string) {
 	return listener.Addr().String()
 }
 
-// startLed runs a proxy, and returns how to lead what it forwards elsewhere. The agent's own questions are answered
+// startLed runs a proxy, and returns how to lead what it forwards elsewhere. The agent's own questions are responded
 // as ever.
 func startLed(t *testing.T) (p *proxy, lead func(dialing)) {
 	t.Helper()
@@ -72,8 +72,8 @@ func startLed(t *testing.T) (p *proxy, lead func(dialing)) {
 }
 
 // TestUpstreamMisbehaves replaces the API server by a server that sends something else, or that breaks off. The
-// client always gets a Status which says whether to try again. It never gets an empty answer, or part of a response
-// that looks complete.
+// client always gets a Status which says whether to try again. It never gets an empty response, or part of a response
+// that seems complete.
 func TestUpstreamMisbehaves(t *testing.T) {
 	t.Parallel()
 	reset := func(conn net.Conn) {
@@ -81,15 +81,15 @@ func TestUpstreamMisbehaves(t *testing.T) {
 		_ = conn.(*net.TCPConn).SetLinger(0)
 	}
 	wait := func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
-	// over answers over TLS, as the API server that the proxy knows, once it has seen a request.
-	over := func(p *proxy, answer string) func(net.Conn) {
+	// over responds over TLS, as the API server that the proxy knows, once it has received a request.
+	over := func(p *proxy, response string) func(net.Conn) {
 		return func(conn net.Conn) {
 			config := p.api.TLS.Clone()
 			config.NextProtos = []string{"http/1.1"}
 			server := tls.Server(conn, config)
 			defer server.Close() //nolint:errcheck // however it went
 			if _, err := http.ReadRequest(bufio.NewReader(server)); err == nil {
-				_, _ = io.WriteString(server, answer)
+				_, _ = io.WriteString(server, response)
 			}
 		}
 	}
@@ -104,8 +104,8 @@ func TestUpstreamMisbehaves(t *testing.T) {
 		{"speaks another protocol", func(*proxy) func(net.Conn) {
 			return func(conn net.Conn) { _, _ = io.WriteString(conn, "220 mail.example.com ESMTP\r\n"); wait(conn) }
 		}, true, true},
-		{"does not answer to TLS", func(*proxy) func(net.Conn) { return wait }, true, true},
-		{"has a certificate of a stranger", func(p *proxy) func(net.Conn) {
+		{"does not response to TLS", func(*proxy) func(net.Conn) { return wait }, true, true},
+		{"has a certificate of another CA", func(p *proxy) func(net.Conn) {
 			return func(conn net.Conn) {
 				_ = tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{*p.serving.Load()}}).Handshake()
 			}
@@ -116,10 +116,10 @@ func TestUpstreamMisbehaves(t *testing.T) {
 			false,
 		},
 		{
-			"answers with something else than HTTP", func(p *proxy) func(net.Conn) { return over(p, "+OK\r\n\r\n") }, true,
+			"responds with something else than HTTP", func(p *proxy) func(net.Conn) { return over(p, "+OK\r\n\r\n") }, true,
 			false,
 		},
-		{"answers with a header of no end", func(p *proxy) func(net.Conn) {
+		{"responds with a header of no end", func(p *proxy) func(net.Conn) {
 			return over(p, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 12<<20))
 		}, true, false},
 	} {

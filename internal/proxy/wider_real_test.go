@@ -104,14 +104,14 @@ func TestRealWiderQuestions(t *testing.T) {
 	r := startReal(t, devcluster.Options{ExtraAPIServerArgs: args}, func(r *realProxy) {
 		r.options = func(o *Options) { o.Clock = clock }
 	})
-	as := func(name string) func(method, object string) answer {
+	as := func(name string) func(method, object string) response {
 		client := r.client(t, clientCertificate(t, r.signerCA, name))
-		return func(method, object string) answer {
+		return func(method, object string) response {
 			t.Helper()
 			return r.do(t, client, method, "/api/v1/namespaces/default/configmaps/"+object, nil, "")
 		}
 	}
-	ours := func(got answer) bool { return strings.Contains(got.Body, identity.DecisionMadeBy) }
+	ours := func(got response) bool { return strings.Contains(got.Body, identity.DecisionMadeBy) }
 
 	t.Run("a thousand names cost one review, and end with the permission", func(t *testing.T) {
 		revoke := r.grant(t, "jane", []string{"get"})

@@ -38,7 +38,7 @@ func configMap(namespace string, i int) string {
 	return fmt.Sprintf("/api/v1/namespaces/%s/configmaps/%d", namespace, i)
 }
 
-// getAll gets objects one after the other, and fails the test unless each is answered with code.
+// getAll gets objects one after the other, and fails the test unless each gets code.
 func (p *proxy) getAll(t *testing.T, client *http.Client, namespace string, from, to, code int) {
 	t.Helper()
 	for i := from; i < to; i++ {
@@ -127,7 +127,7 @@ func TestOneReviewForAllPaths(t *testing.T) {
 	}
 }
 
-// TestRevokedWiderPermissionsEnd uses a wider answer all the time: that does not make it last.
+// TestRevokedWiderPermissionsEnd uses a wider response all the time: that does not make it last.
 func TestRevokedWiderPermissionsEnd(t *testing.T) {
 	t.Parallel()
 	clock := newStillClock()
@@ -281,7 +281,7 @@ func TestNotWidened(t *testing.T) {
 			}
 		})
 		client := p.as(t, "admin")
-		act := func(as string) answer {
+		act := func(as string) response {
 			return p.get(t, client, "/api/v1/nodes/n", http.Header{"Impersonate-User": {as}})
 		}
 		for i := range 10 {

@@ -67,19 +67,19 @@ func (p *proxy) block(about func(string) bool) *blocked {
 
 func is(name string) func(string) bool { return func(one string) bool { return one == name } }
 
-// begin sends a request in the background, whose answer goes to a channel. Zero is a response that did not come.
+// begin sends a request in the background, whose response goes to a channel. Zero is a response that did not come.
 func (p *proxy) begin(
 	ctx context.Context,
 	client *http.Client,
 	method, path string,
 	header http.Header,
 	body io.Reader,
-) <-chan *answer {
-	got := make(chan *answer, 1)
+) <-chan *response {
+	got := make(chan *response, 1)
 	go func() {
 		req, err := http.NewRequestWithContext(ctx, method, "https://"+p.address+path, body)
 		if err != nil {
-			got <- &answer{}
+			got <- &response{}
 			return
 		}
 		for name, values := range header {
@@ -87,18 +87,18 @@ func (p *proxy) begin(
 		}
 		res, err := client.Do(req)
 		if err != nil {
-			got <- &answer{}
+			got <- &response{}
 			return
 		}
 		defer res.Body.Close() //nolint:errcheck // it is read to its end
 		text, _ := io.ReadAll(res.Body)
-		got <- &answer{Code: res.StatusCode, Header: res.Header, Body: string(text)}
+		got <- &response{Code: res.StatusCode, Header: res.Header, Body: string(text)}
 	}()
 	return got
 }
 
 // codes counts the responses by status code.
-func codes(all []<-chan *answer) map[int]int {
+func codes(all []<-chan *response) map[int]int {
 	got := map[int]int{}
 	for _, one := range all {
 		got[(<-one).Code]++
@@ -115,14 +115,14 @@ func TestReviewsAreBounded(t *testing.T) {
 	p := startProxy(t)
 	b := p.block(is("greedy"))
 	greedy := p.as(t, "greedy")
-	var all []<-chan *answer
+	var all []<-chan *response
 	for i := range asked {
 		all = append(all, p.begin(t.Context(), greedy, "GET", fmt.Sprintf("/api/v1/namespaces/%d/pods", i), nil, nil))
 	}
 	eventually(t, func() bool { return b.now.Load() == fit && p.waiting(flowcontrol.AccessReview) == asked-fit })
 	for i := range 10 {
 		if got := p.get(t, p.as(t, fmt.Sprintf("user-%d", i)), "/api/v1/nodes", nil); got.Code != 200 {
-			t.Errorf("want another user's question answered meanwhile, got %d", got.Code)
+			t.Errorf("want another user's question served meanwhile, got %d", got.Code)
 		}
 	}
 	if got := len(p.api.requests()); got > fit+10 {
@@ -130,7 +130,7 @@ func TestReviewsAreBounded(t *testing.T) {
 	}
 	close(b.release)
 	if got := codes(all); got[200] != asked {
-		t.Errorf("want all answered in the end, got %v", got)
+		t.Errorf("want all served in the end, got %v", got)
 	}
 	if got := b.most.Load(); got > fit {
 		t.Errorf("want at most half of the reviews for one user, got %d at once", got)
@@ -158,7 +158,7 @@ func TestUsersTakeTurns(t *testing.T) {
 			}
 		}
 	})
-	var all []<-chan *answer
+	var all []<-chan *response
 	for _, name := range []string{"ann", "bob"} {
 		client := p.as(t, name)
 		for i := range asked {
@@ -172,11 +172,11 @@ func TestUsersTakeTurns(t *testing.T) {
 	eventually(t, func() bool { return p.waiting(flowcontrol.AccessReview) == 2*(asked-fit)+1 })
 	step <- struct{}{}
 	if got := <-one; got.Code != 200 || modest.Load() != 1 {
-		t.Errorf("want the question answered after one other, got %d", got.Code)
+		t.Errorf("want the review done after one other, got %d", got.Code)
 	}
 	close(step)
 	if got := codes(all); got[200] != 2*asked {
-		t.Errorf("want all answered in the end, got %v", got)
+		t.Errorf("want all served in the end, got %v", got)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestReviewsEndWithTheirClients(t *testing.T) {
 		p.begin(waiting, jane, "GET", fmt.Sprintf("/b-%d", i), nil, nil)
 	}
 	eventually(t, func() bool { return p.waiting(flowcontrol.AccessReview) == more })
-	leaveWaiting() // before the others, whose turns they would get
+	leaveWaiting() // before the others, whose seats they would get
 	eventually(t, func() bool { return p.waiting(flowcontrol.AccessReview) == 0 })
 	leave()
 	eventually(t, func() bool {
@@ -225,11 +225,11 @@ func TestReviewsEndWithTheirClients(t *testing.T) {
 	eventually(t, func() bool { return b.left.Load() == fit+1 })
 	close(b.release)
 	if got := <-second; got.Code != 200 {
-		t.Errorf("want the client that stays answered, got %d: %s", got.Code, got.Body)
+		t.Errorf("want the client that stays served, got %d: %s", got.Code, got.Body)
 	}
 }
 
-// TestReviewsAreNotRepeated has the API server be busy: each request asks once, and the client is told to try again.
+// TestReviewsAreNotRepeated has the API server be busy: each request asks once, and the client gets a Retry-After.
 func TestReviewsAreNotRepeated(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -260,10 +260,10 @@ func TestTokensOfStrangers(t *testing.T) {
 	p := startProxy(t)
 	p.api.set(func() { p.api.tokens["good"] = authenticationv1.UserInfo{Username: "jane", Groups: []string{"g"}} })
 	b := p.block(func(about string) bool { return strings.HasPrefix(about, "bad") })
-	stranger := p.rawHTTP2(t, nil)
+	other := p.rawHTTP2(t, nil)
 	for i := range uint32(60) {
 		bad := [2]string{"authorization", fmt.Sprintf("Bearer bad-%d", i)}
-		stranger.request(t, 2*i+1, false, false, append(pseudo("GET", "/a"), bad)...)
+		other.request(t, 2*i+1, false, false, append(pseudo("GET", "/a"), bad)...)
 	}
 	eventually(t, func() bool { return b.now.Load() > 0 && p.turnedAway(flowcontrol.TokenReview) > 0 })
 	if got := p.get(t, p.as(t, "joe"), "/b", nil); got.Code != 200 {
@@ -273,7 +273,7 @@ func TestTokensOfStrangers(t *testing.T) {
 		t.Errorf("want a good token on another connection accepted meanwhile, got %d", got.Code)
 	}
 	close(b.release)
-	got := stranger.answers(t)
+	got := other.statuses(t)
 	if len(got) != 2 || got[401] == 0 || got[429] == 0 {
 		t.Errorf("want 401 and 429, got %v", got)
 	}
@@ -301,7 +301,7 @@ func TestATokenThatBecomesGood(t *testing.T) {
 const loginPath = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests"
 
 // TestLoginsAreBounded floods the proxy with logins that take long. Few are at the API server at a time, one
-// connection waits for a bounded number, and a login on another connection has its turn.
+// connection waits for a bounded number, and a login on another connection gets a seat.
 func TestLoginsAreBounded(t *testing.T) {
 	t.Parallel()
 	const fit = 1 // of one connection
@@ -322,10 +322,10 @@ func TestLoginsAreBounded(t *testing.T) {
 		}
 	})
 	guesser := p.as(t, "guesser")
-	stranger := p.rawHTTP2(t, nil)
+	other := p.rawHTTP2(t, nil)
 	for i := range uint32(40) {
-		stranger.request(t, 2*i+1, true, false, pseudo("POST", loginPath)...)
-		if err := stranger.WriteData(2*i+1, true, []byte("wrong")); err != nil {
+		other.request(t, 2*i+1, true, false, pseudo("POST", loginPath)...)
+		if err := other.WriteData(2*i+1, true, []byte("wrong")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -339,8 +339,8 @@ func TestLoginsAreBounded(t *testing.T) {
 		t.Errorf("want other requests not to notice, got %d", got.Code)
 	}
 	close(release)
-	if got := stranger.answers(t); len(got) != 2 || got[201] == 0 || got[429] == 0 {
-		t.Errorf("want some answered and some refused with 429, got %v", got)
+	if got := other.statuses(t); len(got) != 2 || got[201] == 0 || got[429] == 0 {
+		t.Errorf("want some served and some refused with 429, got %v", got)
 	}
 	if most.Load() > fit {
 		t.Errorf("want at most %d logins at the API server, got %d", fit, most.Load())
@@ -362,11 +362,11 @@ func TestSlowLoginsHoldNoTurn(t *testing.T) {
 		t.Errorf("want another login meanwhile, got %d", got.Code)
 	}
 	if p.begun(flowcontrol.Login) != 1 {
-		t.Error("want a login to wait for its turn when its body is there, not before")
+		t.Error("want a login to is queued when its body is there, not before")
 	}
 	_ = more.Close()
 	if got := <-slow; got.Code != 200 {
-		t.Errorf("want it answered in the end, got %d", got.Code)
+		t.Errorf("want it served in the end, got %d", got.Code)
 	}
 	if last := p.api.requests()[1]; last.Body != "half" {
 		t.Errorf("want the body to arrive as it was sent, got %q", last.Body)
@@ -376,19 +376,19 @@ func TestSlowLoginsHoldNoTurn(t *testing.T) {
 	}
 }
 
-// TestLoginsNeedLittleMemory has little memory left for unauthenticated clients: what logins are answered takes none of
+// TestLoginsNeedLittleMemory has little memory left for unauthenticated clients: the responses to logins take none of
 // it.
 func TestLoginsNeedLittleMemory(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, memory(1<<20)) // of which unauthenticated clients have 64 KiB
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			_ = http.NewResponseController(w).Flush() // of unknown length, as the API server's answer is
+			_ = http.NewResponseController(w).Flush() // of unknown length, as the API server's response is
 			_, _ = io.WriteString(w, "credential")
 		}
 	})
 	if got := p.do(t, p.client(t, nil), "POST", loginPath, nil, "right"); got.Code != 200 || got.Body != "credential" {
-		t.Errorf("want the login answered, got %d: %s", got.Code, got.Body)
+		t.Errorf("want the login served, got %d: %s", got.Code, got.Body)
 	}
 	eventually(t, func() bool { return p.held(flowcontrol.Request) == 0 })
 }
@@ -417,7 +417,7 @@ func badChain(t *testing.T, intermediates int, subject func(i int) string, notBe
 		}
 		return der
 	}
-	chain := [][]byte{issue("stranger", false)}
+	chain := [][]byte{issue("other", false)}
 	for i := range intermediates {
 		chain = append(chain, issue(subject(i), true))
 	}
@@ -502,7 +502,7 @@ func TestCertificatesBecomeGood(t *testing.T) {
 	}
 }
 
-// TestVerificationsTakeTurns has many clients present certificates that were not seen before, all at once.
+// TestVerificationsTakeTurns has many clients present certificates that are not cached, all at once.
 func TestVerificationsTakeTurns(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

@@ -1,20 +1,20 @@
-// Package flowcontrol decides how much of the agent's memory, of its processors and of the API server each client gets.
+// Package flowcontrol shares the agent's memory and processors, and the API server, fairly among clients.
 //
-// Everything has a Flow: a user, over all connections and addresses, or an address as long as nobody has authenticated.
-// Everything that a client can cause is a Resource, and one table (limits.go) says of each resource how much of it a
-// flow may have. Acquire is the one decision. Three things can happen when something is full:
+// Each client belongs to a Flow: a user, over all connections and addresses, or the address of an unauthenticated
+// client. One table (limits.go) has the limits of each Resource. Acquire enforces them. At a limit, one of three things
+// happens:
 //
 //   - It waits, when the bound is one of work: flows are served in turn, and so do the connections of one address. A wait ends
 //     with the request.
-//   - It is refused (*Full), when the bound is one of memory. Nothing has been done by then.
-//   - The caller evicts a connection of an unauthenticated client, and asks again. Package listener does that.
+//   - Memory is refused (*Full), before anything is done.
+//   - The caller evicts a connection of an unauthenticated client, and tries again. Package listener does that.
 //
-// Memory is one number, derived from the limit of the pod: all users together have one part of it, all unauthenticated
-// clients another, so unauthenticated clients take nothing from users however many they are. The last part of what
-// users have is for those who hold little.
+// The memory limits derive from the limit of the pod: all users together have one part, all unauthenticated clients
+// another, so unauthenticated clients never take memory from users. The last part of the users' memory is for users who
+// hold little.
 //
-// Work that came to nothing, such as a request that the client has reset, gives its flow a penalty in processor time
-// (penalty.go). Package listener reads nothing from flows under a penalty until it has passed.
+// Wasted work, such as a request that the client has reset, charges its flow a penalty in processor time (penalty.go).
+// Package listener reads nothing from a flow until its penalty has passed.
 //
 // Locks: Controller.mu, queue.mu and ledger.mu guard what stands below them. None is held while another is taken.
 package flowcontrol

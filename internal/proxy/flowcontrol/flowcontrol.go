@@ -8,18 +8,18 @@ import (
 	"sync/atomic"
 )
 
-// Flow is whose something is.
+// Flow identifies the client that uses a resource.
 type Flow struct {
 	// Address is the client's, without a port.
 	Address string
-	// User is the name of the authenticated user, empty as long as there is none. Anonymous users are none.
+	// User is the name of the authenticated user, empty while the client is unauthenticated or anonymous.
 	User string
 }
 
-// Unauthenticated is true as long as nobody has authenticated.
+// Unauthenticated is true for a flow without a user.
 func (o Flow) Unauthenticated() bool { return o.User == "" }
 
-// key is what is the same for everything that belongs to one flow.
+// key returns the flow as a map key: users count together from all addresses.
 func (o Flow) key() Flow {
 	if o.User != "" {
 		return Flow{User: o.User}
@@ -27,24 +27,24 @@ func (o Flow) key() Flow {
 	return o
 }
 
-// Cost is what a client wants.
+// Cost is what an operation needs.
 type Cost struct {
 	Resource Resource
-	// Bytes is how much memory it takes, and Leaves how many eighths of what there is have to stay free.
+	// Bytes is how much memory it needs, and Leaves how many eighths of the limit have to stay free.
 	Bytes, Leaves int64
-	// Seats is how much work it is, 1 when it is zero. Member tells apart those of one flow, who take turns as well, such
-	// as the connections of an address; it is comparable.
+	// Seats is how many seats it occupies, 1 when it is zero. SubFlow identifies queues within a flow, such as the
+	// connections of an address; it is comparable.
 	Seats   int
 	SubFlow any
-	// Yields is true for what gets fewer seats when others have come within a second than its flow gets alone.
+	// Yields is true for work that gets fewer seats while other flows were active within the last second.
 	Yields bool
 }
 
-// Full is the error for what does not fit. It is temporary.
+// Full is the error when a limit is reached. It is temporary.
 type Full struct {
 	Resource Resource
-	// Own is true when the client itself has too much, or unauthenticated clients have too much of this resource. It is
-	// false when all clients together have too much.
+	// Own is true when the client itself, or all unauthenticated clients, have reached their limit. It is false when
+	// all clients together have.
 	Own bool
 }
 
@@ -56,10 +56,10 @@ func (e *Full) Error() string {
 	return fmt.Sprintf("too many %s at a time: there is no memory for more", e.Resource)
 }
 
-// Unavailable tells other packages that nothing was decided.
+// Unavailable marks the error for other packages: nothing was decided.
 func (e *Full) Unavailable() bool { return true }
 
-// Controller knows what all clients hold. It is safe for concurrent use.
+// Controller tracks what all clients hold. It is safe for concurrent use.
 type Controller struct {
 	limits    Limits
 	queues    [numResources]*queue
@@ -75,7 +75,7 @@ type Controller struct {
 	ofUnauthenticated [numResources]int64 // of unauthenticated clients
 }
 
-// New returns an admission of which nothing is taken.
+// New returns a Controller with these limits.
 func New(limits Limits) *Controller {
 	a := &Controller{limits: limits, held: map[Flow]*[numResources]int64{}}
 	for resource := SlowClient; resource < numResources; resource++ {
@@ -84,19 +84,19 @@ func New(limits Limits) *Controller {
 	return a
 }
 
-// Permit is what a flow has got, until Release. A nil Permit is nothing.
+// Permit is what a flow has acquired, until Release. A nil Permit is valid.
 type Permit struct {
 	controller *Controller
 	resource   Resource
 	bytes      int64
-	entry      *entry // nil for resources without turns
+	entry      *entry // nil for resources without seats
 
 	flow Flow // under Controller.mu
 	left bool // under Controller.mu
 }
 
-// Acquire decides whether a flow gets what it wants. It waits until it is its turn, if the resource has turns. The
-// error is a *Full, or the cause of the end of ctx.
+// Acquire acquires memory or seats for a flow. For seats, it waits in the queue. The error is a *Full, or the cause of
+// the end of ctx.
 func (a *Controller) Acquire(ctx context.Context, who Flow, what Cost) (*Permit, error) {
 	permit, err := a.Enqueue(who, what)
 	if err != nil {
@@ -145,7 +145,7 @@ func (a *Controller) full(who Flow, resource Resource, n, leaves int64) *Full {
 	}
 	most := a.limits.users - a.limits.users/modestPart
 	if mine := a.total(who) + n; mine <= a.limits.users/littlePart {
-		// Each of those who hold little gets a part of what is still free, so that something is left for the next one.
+		// Each user who holds little gets a part of what is still free, so that the next one gets memory, too.
 		most = a.limits.users - modestPart*mine
 	}
 	if a.users+n > part(most) {
@@ -190,7 +190,7 @@ func (a *Controller) add(who Flow, resource Resource, n int64) {
 	}
 }
 
-// Granted is true when it is the turn of the permit.
+// Granted is true when the permit has its seats.
 func (p *Permit) Granted() bool {
 	if p == nil || p.entry == nil || p.entry.begin == nil {
 		return true
@@ -203,11 +203,11 @@ func (p *Permit) Granted() bool {
 	}
 }
 
-// Wait returns when it is the turn of the permit, or with the cause when ctx ends before. Release is to be called in
-// any case.
+// Wait returns when the permit has its seats, or with the cause when ctx ends before. Release must be called in any
+// case.
 //
-// Go runs a goroutine that was just woken before those that are ready. With one processor, what clients without a user
-// have computed would pass from one to the next before any user is served, so whoever waited yields first.
+// Go runs a goroutine that was just woken before those that are ready. With one processor, work for unauthenticated
+// clients would pass from one to the next before any user is served, so a goroutine that has waited yields first.
 func (p *Permit) Wait(ctx context.Context) error {
 	if p.Granted() {
 		return nil
@@ -223,8 +223,8 @@ func (p *Permit) Wait(ctx context.Context) error {
 	}
 }
 
-// Transfer gives the memory of the permit to another flow: a client whose user is known now. When that one has no room,
-// it returns a *Full and changes nothing. A permit with a turn keeps it.
+// Transfer moves the memory of the permit to another flow: a client that has authenticated. When that flow has no
+// memory left, it returns a *Full and changes nothing. A permit with seats keeps them.
 func (p *Permit) Transfer(to Flow) error {
 	if p == nil {
 		return nil
@@ -266,7 +266,7 @@ func (p *Permit) Grow(bytes, leaves int64) error {
 	return nil
 }
 
-// Release gives everything back. A second call does nothing.
+// Release releases the memory and the seats. A second call does nothing.
 func (p *Permit) Release() {
 	if p == nil {
 		return
@@ -286,18 +286,18 @@ func (p *Permit) Release() {
 	}
 }
 
-// Usage is what is taken of one resource.
+// Usage is the usage of one resource.
 type Usage struct {
 	Resource Resource
 	// Bytes are those held; zero for resources that take none.
 	Bytes int64
-	// Taken are seats, and Waiting the places without.
+	// Taken are occupied seats, and Waiting queued seats.
 	Taken, Waiting int
-	// Granted and Refused count places that were given and refused.
+	// Granted and Refused count permits that were granted and refused.
 	Granted, Refused int64
 }
 
-// Usage returns what is taken of each resource.
+// Usage returns the usage of each resource.
 func (a *Controller) Usage() []Usage {
 	all := make([]Usage, numResources)
 	a.mu.Lock()
@@ -317,7 +317,7 @@ func (a *Controller) Usage() []Usage {
 	return all
 }
 
-// Memory is what users and unauthenticated clients hold, of how much, in bytes.
+// Memory is the memory that users and unauthenticated clients hold, and its limits, in bytes.
 type Memory struct{ Users, MostUsers, Unauthenticated, MostUnauthenticated int64 }
 
 // Memory returns what is held now.

@@ -110,7 +110,7 @@ func TestMove(t *testing.T) {
 		t.Errorf("want it to stay where it was, got %v", err)
 	}
 	if err := second.Grow(users+mib, 0); !isFull(err) {
-		t.Errorf("want no more for a stranger than unauthenticated have, got %v", err)
+		t.Errorf("want no more for an unauthenticated client than unauthenticated have, got %v", err)
 	}
 	second.Release()
 	second.Release()
@@ -327,7 +327,7 @@ func TestWaitsEnd(t *testing.T) {
 	}
 }
 
-// TestDebt has a user owe, and others not notice.
+// TestDebt has a penalty for one user, and others not notice.
 func TestDebt(t *testing.T) {
 	t.Parallel()
 	a := standard()
@@ -350,6 +350,6 @@ func TestDebt(t *testing.T) {
 		a.Penalize(fmt.Sprint(i), time.Microsecond)
 	}
 	if a.Delay("jane") <= 0 {
-		t.Error("want who owes much not to be forgotten")
+		t.Error("want a user who has a large penalty not to be dropped")
 	}
 }

@@ -1,36 +1,36 @@
 package flowcontrol
 
-// Resource is one resource of thing that a client can cause. The first ones take memory, the others take turns.
+// Resource is a resource that clients use. The first ones are memory, the others are seats.
 type Resource int
 
 const (
 	// Connection is an open connection, with the first request on it.
 	Connection Resource = iota
-	// Input is what a client has sent and what nothing has come of yet, such as half a head.
+	// Input is unprocessed input of a client, such as half a head.
 	Input
-	// Request is a request and its body, as far as that is here.
+	// Request is a request and the buffered part of its body.
 	Request
 	// Stream is a watch, a log or an upgraded connection.
 	Stream
-	// Response is what of a response is on its way to the client.
+	// Response is the buffered part of a response.
 	Response
 
-	// SlowClient are answers that the client has stopped reading. Each keeps a request busy at the API server.
+	// SlowClient is a response that the client has stopped reading. It keeps a request busy at the API server.
 	SlowClient
 	// Handshake is the TLS handshake of an unauthenticated client, for as long as its client takes.
 	Handshake
-	// PreAuth is what is computed for an unauthenticated client: each flight of the TLS handshake, and a request until its
-	// user is known or has to be asked for.
+	// PreAuth is work for an unauthenticated client: each flight of the TLS handshake, and a request until its user is
+	// known or a review is sent.
 	PreAuth
-	// Certificate is the verification of a client certificate that is not known.
+	// Certificate is the verification of a client certificate that is not cached.
 	Certificate
-	// TokenReview is the question to the API server whose a token is.
+	// TokenReview is a TokenReview at the API server.
 	TokenReview
-	// AccessReview is the question whether somebody may do something.
+	// AccessReview is a SubjectAccessReview at the API server.
 	AccessReview
 	// Login is a TokenCredentialRequest that the proxy sends to the API server.
 	Login
-	// ServedLogin is one that comes back from there to the Concierge APIs.
+	// ServedLogin is a TokenCredentialRequest at the Concierge APIs.
 	ServedLogin
 	// Forward is a request at the API server, in seats: as many as the request takes of it.
 	Forward
@@ -52,18 +52,18 @@ func (k Resource) HasSeats() bool { return k >= SlowClient }
 // computes is true for resources whose work is done by the agent's own processors.
 func (k Resource) computes() bool { return k == PreAuth || k == Certificate }
 
-// row is what the table says about a resource. Zero is no bound.
+// row has the limits of a resource. Zero means no limit.
 type row struct {
 	memory          int64 // bytes that one user may hold
 	unauthenticated int64 // bytes that all unauthenticated clients may hold, so that they have room for connections
 
-	seats      int // that are taken at a time
+	seats      int // occupied at a time
 	perFlow    int // seats of one flow
 	perSubFlow int // seats of one sub-flow: of a connection, as long as there is no user
-	yielding   int // the same for what yields, while others come, too
-	queued     int // how much of one sub-flow may be there, with and without seats, and
+	yielding   int // the same for work that yields, while other flows are active
+	queued     int // seats of one sub-flow, occupied and queued, and
 	most       int // how much in all
-	waiting    int // how much may wait in all, but for the first of each sub-flow
+	waiting    int // queued seats in all, except the first of each sub-flow
 	refuses    bool
 }
 
@@ -75,7 +75,7 @@ type Limits struct {
 }
 
 const (
-	// DefaultMemory is the memory limit of the pod as it is shipped, of which one part of apiPart is for clients of the
+	// DefaultMemory is the memory limit of the pod as it is shipped, of which one part in apiPart is for clients of the
 	// Concierge APIs.
 	DefaultMemory = 512 << 20
 	apiPart       = 16
@@ -86,23 +86,24 @@ const (
 	HandshakeBytes = 24 << 10
 	// AcceptedBytes is what it takes before: thousands may come at once.
 	AcceptedBytes = 6 << 10
-	// RequestBytes is what a request takes beside its head and body.
+	// RequestBytes is what a request takes in addition to its head and body.
 	RequestBytes = 12 << 10
 	// StreamBytes is what a stream takes, which stays.
 	StreamBytes = 28 << 10
 
-	// LongSeats is how many seats a request for a long response takes: 2 of one user are at the API server at a time. It
-	// is also how many a response that is not read takes of SlowClient, if it is no stream.
+	// LongSeats is how many seats a request with a long response occupies: 2 of one user are at the API server at a
+	// time. It is also how many SlowClient seats an ordinary response occupies.
 	LongSeats    = forwardSeats / 16
 	forwardSeats = 128
-	// UnauthenticatedReview is how many seats an unauthenticated client's access review takes: each address has one review
-	// at a time.
+	// UnauthenticatedReview is how many seats an unauthenticated client's access review occupies: each address has one
+	// review at a time.
 	UnauthenticatedReview = 16
 
-	// modestPart: one part of so many of the memory of users is for those who hold no more than one part of littlePart.
+	// modestPart: one part in modestPart of the users' memory is for users who hold no more than one part in
+	// littlePart.
 	modestPart = 8
 	littlePart = 128
-	// queuedPerConnection is how many questions one connection may have waiting as long as there is no user on it.
+	// queuedPerConnection is how many reviews or logins of one unauthenticated connection may be queued.
 	queuedPerConnection = 16
 )
 
@@ -136,5 +137,5 @@ func LimitsFor(memory int64, processors int) Limits {
 }
 
 // APILimitsFor returns the table for the port of the Concierge APIs, where there is one user, the API server's front
-// proxy. It has memory of its own, so that neither port suffers from the other one.
+// proxy. It has memory of its own, so that load on one port does not affect the other.
 func APILimitsFor(memory int64, processors int) Limits { return LimitsFor(memory/apiPart, processors) }

@@ -7,25 +7,25 @@ import (
 )
 
 const (
-	// userPart: a user pays penalties at the speed of one part of so many of the processors, and all unauthenticated
-	// clients together at that of one part of unauthenticatedPart.
+	// userPart: penalties of a user pass at the speed of one part in userPart of the processors, and those of all
+	// unauthenticated clients together at that of one part in unauthenticatedPart.
 	userPart            = 8
 	unauthenticatedPart = 4
-	// fewStrangers is how many connections share that at least.
+	// fewUnauthenticated is how many connections share that at least.
 	fewUnauthenticated = 8
-	// Burst is how much processor time a user may owe before it has to wait, and maxDebt how long it waits at most. A
-	// connection without a user may owe less: another one is soon opened.
+	// Burst is the penalty in processor time from which on a user has to wait, and maxDelay how long it waits at most.
+	// A connection without a user has a smaller burst: a new one is cheap.
 	Burst                = 20 * time.Millisecond
 	unauthenticatedBurst = 4 * time.Millisecond
 	maxPenalty           = 2 * time.Second
-	// maxAccounts is how many users are remembered until those who owe nothing are forgotten.
+	// maxAccounts is how many accounts are kept until those without a penalty are dropped.
 	maxAccounts = 4096
 )
 
-// Penalty is what one flow has yet to wait for what it cost. The zero value is none. It is safe for concurrent use.
+// Penalty is the delay that a flow has to wait for wasted work. The zero value is none. It is safe for concurrent use.
 type Penalty struct{ paid atomic.Int64 } // when all is paid, in Unix nanoseconds
 
-// owe adds a cost in processor time, paid at a speed in processors as soon as it is more than burst.
+// add adds a cost in processor time, which passes at a speed in processors beyond the burst.
 func (a *Penalty) add(cost, burst time.Duration, speed float64, now time.Time) {
 	for {
 		before := a.paid.Load()
@@ -37,21 +37,21 @@ func (a *Penalty) add(cost, burst time.Duration, speed float64, now time.Time) {
 	}
 }
 
-// Delay returns how long it is until nothing is due beyond the burst.
+// Delay returns how long the flow has to wait.
 func (a *Penalty) Delay(now time.Time) time.Duration {
 	return time.Duration(a.paid.Load() - now.UnixNano())
 }
 
 // ledger has the accounts of users.
 type ledger struct {
-	owing atomic.Int64 // accounts, so that most clients need no lock
+	active atomic.Int64 // accounts, so that most clients need no lock
 
 	mu       sync.Mutex
 	accounts map[string]*Penalty
 }
 
 func (l *ledger) of(user string) *Penalty {
-	if l.owing.Load() == 0 {
+	if l.active.Load() == 0 {
 		return nil
 	}
 	l.mu.Lock()
@@ -77,18 +77,18 @@ func (l *ledger) open(user string, now time.Time) *Penalty {
 		account = &Penalty{}
 		l.accounts[user] = account
 	}
-	l.owing.Store(int64(len(l.accounts)))
+	l.active.Store(int64(len(l.accounts)))
 	return account
 }
 
-// Penalize says that something of a user cost so much processor time and came to nothing.
+// Penalize charges a user a penalty in processor time.
 func (a *Controller) Penalize(user string, cost time.Duration) {
 	now := time.Now()
 	a.penalties.open(user, now).add(cost, Burst, float64(a.limits.processors)/userPart, now)
 }
 
-// PenalizeUnauthenticated says the same of a connection without a user, which has an account of its own. There are so
-// many of them.
+// PenalizeUnauthenticated charges a connection without a user, which has an account of its own. unauthenticated is the
+// number of such connections.
 func (a *Controller) PenalizeUnauthenticated(account *Penalty, cost time.Duration, unauthenticated int) {
 	speed := float64(a.limits.processors) / unauthenticatedPart / float64(fewUnauthenticated+unauthenticated)
 	account.add(cost, unauthenticatedBurst, speed, time.Now())

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// queue gives the seats of one resource to flows in turn, and within a flow to its sub-flows: a thousand requests of
-// one user do not delay the single request of another. Whoever has fewest seats is next, and among equals the one that
-// has waited for longest.
+// queue grants the seats of one resource to flows fairly, and within a flow to its sub-flows: a thousand requests of
+// one user do not delay the single request of another. The flow with the fewest seats is next, and among equals the one
+// that has waited longest.
 type queue struct {
 	row row
 
@@ -17,30 +17,30 @@ type queue struct {
 	queued  int
 	waiting int
 	flows   map[Flow]*flowQueue
-	pending []*flowQueue // for which something waits
+	pending []*flowQueue // with queued entries
 
-	last   Flow      // the one that came last, and
+	last   Flow      // the last one that arrived, and
 	came   time.Time // when
-	others time.Time // when another one than that came last
+	others time.Time // when another flow than that arrived last
 	shared bool      // that was less than a second ago
 }
 
-// group is a flow that has something in the queue.
+// flowQueue is a flow with entries in the queue.
 type flowQueue struct {
 	flow    Flow
 	taken   int
 	members map[any]*subFlowQueue
-	pending []*subFlowQueue // for which something waits
+	pending []*subFlowQueue // with queued entries
 }
 
 type subFlowQueue struct {
 	key     any
 	queued  int
 	taken   int
-	waiting []*entry // in the order in which they came
+	waiting []*entry // first in, first out
 }
 
-// ticket is a piece of work in the queue.
+// entry is a unit of work in the queue.
 type entry struct {
 	queue        *queue
 	flowQueue    *flowQueue
@@ -54,7 +54,7 @@ type entry struct {
 
 func newQueue(r row) *queue { return &queue{row: r, flows: map[Flow]*flowQueue{}} }
 
-// join returns nil when a bound is reached. It does not wait.
+// enqueue returns nil when a limit is reached. It does not wait.
 func (q *queue) enqueue(who Flow, what Cost) *entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,7 +98,7 @@ func (q *queue) enqueue(who Flow, what Cost) *entry {
 	return t
 }
 
-// note keeps whether others than this one have come within a second.
+// note records whether other flows were active within the last second.
 func (q *queue) note(who Flow) {
 	if q.last != who {
 		q.last, q.others = who, q.came
@@ -120,7 +120,7 @@ func (q *queue) mayHave(t *entry) bool {
 	return within(q.row.perFlow, t.flowQueue.taken, t.seats) && within(perSubFlow, t.subFlowQueue.taken, t.seats)
 }
 
-// within is true when more fits beside what is taken. What is larger than the bound fits alone.
+// within is true when more fits in addition to what is taken. Work larger than the limit fits alone.
 func within(bound, taken, more int) bool { return bound == 0 || taken == 0 || taken+more <= bound }
 
 func (q *queue) start(t *entry) {
@@ -130,8 +130,8 @@ func (q *queue) start(t *entry) {
 	t.granted = true
 }
 
-// dispatch gives seats to whoever is next. One that needs more than are free has to wait for them, and so do all
-// others: otherwise it would wait for ever.
+// dispatch grants seats in order. An entry that needs more seats than are free waits for them, and so do all others:
+// otherwise it would wait for ever.
 func (q *queue) dispatch() {
 	for {
 		g, m := q.next()
@@ -151,7 +151,7 @@ func (q *queue) dispatch() {
 	}
 }
 
-// next returns the flow and the sub-flow whose turn it is, nil when nobody may have more.
+// next returns the flow and the sub-flow to serve next, nil when no flow may have more.
 func (q *queue) next() (*flowQueue, *subFlowQueue) {
 	var flowQueue *flowQueue
 	var subFlowQueue *subFlowQueue
@@ -162,7 +162,7 @@ func (q *queue) next() (*flowQueue, *subFlowQueue) {
 		if m := q.nextOf(g); m != nil {
 			flowQueue, subFlowQueue = g, m
 		}
-		if flowQueue != nil && flowQueue.taken == 0 { // nobody has less
+		if flowQueue != nil && flowQueue.taken == 0 { // no flow has less
 			break
 		}
 	}
@@ -182,7 +182,7 @@ func (q *queue) nextOf(g *flowQueue) *subFlowQueue {
 	return next
 }
 
-// unwait takes t out of those that wait.
+// unwait removes t from the queue.
 func (q *queue) unwait(t *entry) {
 	q.waiting--
 	t.subFlowQueue.waiting = drop(t.subFlowQueue.waiting, t)
@@ -201,7 +201,7 @@ func drop[T comparable](all []T, one T) []T {
 	return all
 }
 
-// leave gives the seats back, or the permit in the queue. A second call does nothing.
+// release releases the seats, or removes the entry from the queue. A second call does nothing.
 func (t *entry) release() {
 	q := t.queue
 	q.mu.Lock()

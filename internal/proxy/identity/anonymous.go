@@ -65,7 +65,7 @@ func IsLogin(info *apirequest.RequestInfo, group string) bool {
 }
 
 // Refresh sends requests without credentials to the API server to find out which of them it admits. When that cannot be
-// told, the last answers are kept.
+// reported, the last results are kept.
 func (a *Anonymous) Refresh(ctx context.Context) error {
 	const unknown = "could not detect if anonymous authentication is enabled: error from %s API: %w"
 	health, err := a.admitted(ctx, healthPaths[0])
@@ -110,5 +110,5 @@ func (a *Anonymous) admitted(ctx context.Context, path string) (bool, error) {
 	case http.StatusUnauthorized:
 		return false, nil
 	}
-	return false, fmt.Errorf("unexpected answer %q", res.Status)
+	return false, fmt.Errorf("unexpected response %q", res.Status)
 }

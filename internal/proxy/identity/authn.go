@@ -99,7 +99,7 @@ func namedUsers(next authenticator.Request) authenticator.Request {
 	})
 }
 
-// Unauthenticated answers requests that no authenticator accepted. The response is 401, or 503 when the API server
+// Unauthenticated responds to requests that no authenticator accepted. The response is 401, or 503 when the API server
 // could not be asked: a client that gets 401 throws its credential away, and an outage is no reason for that.
 func Unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -108,22 +108,22 @@ func Unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 			if _, asked := errors.AsType[*request.UnavailableError](state.Unavailable); !asked {
 				message = "the authenticator of the bearer token cannot be reached"
 			}
-			request.WriteStatus(w, req, s, request.StatusUnanswered(req.Context(), state.Unavailable, message))
+			request.WriteStatus(w, req, s, request.StatusUndecided(req.Context(), state.Unavailable, message))
 			return
 		}
 		request.WriteStatus(w, req, s, apierrors.NewUnauthorized("Unauthorized"))
 	})
 }
 
-// TokenReviewer authenticates bearer tokens by TokenReview. It keeps no tokens: answers are kept under a keyed hash of
-// the token, those about tokens that are no good apart.
+// TokenReviewer authenticates bearer tokens by TokenReview. It stores no tokens: results are cached under a keyed hash
+// of the token, those about tokens that are no good apart.
 type TokenReviewer struct {
-	reviews[*tokenAnswer]
+	reviews[*tokenResponse]
 	salt [sha256.Size]byte
 }
 
-// tokenAnswer is what the API server said about a token.
-type tokenAnswer struct {
+// tokenResponse is what the API server said about a token.
+type tokenResponse struct {
 	response *authenticator.Response // nil when the token is not valid
 	err      error                   // why the token is not valid, if the API server gave a reason
 }
@@ -131,7 +131,7 @@ type tokenAnswer struct {
 // NewTokenReviewer returns a reviewer that has no responses yet.
 func NewTokenReviewer(post PostReview, turns *flowcontrol.Controller, clk clock.PassiveClock) *TokenReviewer {
 	r := &TokenReviewer{
-		reviews: newReviews[*tokenAnswer](post, turns, flowcontrol.TokenReview, clk, maxTokens, maxTokens),
+		reviews: newReviews[*tokenResponse](post, turns, flowcontrol.TokenReview, clk, maxTokens, maxTokens),
 	}
 	_, _ = rand.Read(r.salt[:]) // it never fails
 	return r
@@ -140,31 +140,31 @@ func NewTokenReviewer(post PostReview, turns *flowcontrol.Controller, clk clock.
 // AuthenticateToken implements authenticator.Token.
 func (r *TokenReviewer) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	key := questionKey(sha256.Sum256(append(r.salt[:len(r.salt):len(r.salt)], token...)))
-	answer, err := r.ask(ctx, key, func(ctx context.Context) (*tokenAnswer, error) { return r.review(ctx, key, token) })
+	result, err := r.ask(ctx, key, func(ctx context.Context) (*tokenResponse, error) { return r.review(ctx, key, token) })
 	if err != nil {
 		return nil, false, err
 	}
-	return answer.response, answer.response != nil, answer.err
+	return result.response, result.response != nil, result.err
 }
 
-func (r *TokenReviewer) review(ctx context.Context, key questionKey, token string) (*tokenAnswer, error) {
+func (r *TokenReviewer) review(ctx context.Context, key questionKey, token string) (*tokenResponse, error) {
 	asked := r.clock.Now()
 	result := &authenticationv1.TokenReview{}
 	spec := authenticationv1.TokenReviewSpec{Token: token}
 	err := r.post(request.Unlogged(ctx), &authenticationv1.TokenReview{Spec: spec}, result)
-	r.Counts.answered(err == nil && result.Status.Authenticated, err)
+	r.Counts.count(err == nil && result.Status.Authenticated, err)
 	if err != nil {
 		return nil, request.AsUnavailable("reviewing the token", err)
 	}
-	answer := &tokenAnswer{}
+	outcome := &tokenResponse{}
 	if !result.Status.Authenticated {
 		if result.Status.Error != "" {
 			// The token's authenticator wrote this text and may have put the token into it.
 			said := strings.ReplaceAll(result.Status.Error, token, "[token]")
-			answer.err = errors.New("the token review says: " + request.Bounded(said))
+			outcome.err = errors.New("the token review says: " + request.Bounded(said))
 		}
-		r.apart.Add(key, answer, tokenFailureTTL-r.clock.Since(asked))
-		return answer, nil
+		r.apart.Add(key, outcome, tokenFailureTTL-r.clock.Since(asked))
+		return outcome, nil
 	}
 	said := result.Status.User
 	who := &user.DefaultInfo{Name: said.Username, UID: said.UID, Groups: said.Groups}
@@ -174,7 +174,7 @@ func (r *TokenReviewer) review(ctx context.Context, key questionKey, token strin
 			who.Extra[key] = values
 		}
 	}
-	answer.response = &authenticator.Response{User: who}
-	r.kept.Add(key, answer, tokenSuccessTTL-r.clock.Since(asked))
-	return answer, nil
+	outcome.response = &authenticator.Response{User: who}
+	r.kept.Add(key, outcome, tokenSuccessTTL-r.clock.Since(asked))
+	return outcome, nil
 }

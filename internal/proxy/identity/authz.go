@@ -32,14 +32,14 @@ const (
 	// DecisionMadeBy ends the reason of each decision.
 	DecisionMadeBy = "decision made by impersonation-proxy.concierge.pinniped.dev"
 	maxDecisions   = 16384
-	// maxStrangers is how many decisions are kept about clients without a user.
-	maxStrangers = 1024
+	// maxUnauthenticated is how many decisions about unauthenticated clients are cached.
+	maxUnauthenticated = 1024
 )
 
 var errNotAuthorizable = errors.New("the request could not be authorized")
 
-// Authorize passes on what the reviewer allows, and answers 403 to the rest. The decision is written into the audit
-// log. The API server authorizes what is passed on once more, as the user whom it is made as.
+// Authorize passes requests that the reviewer allows, and rejects all others with 403. The decision is written into the
+// audit log. The API server authorizes what is passed on once more, as the user whom it is made as.
 func Authorize(next http.Handler, r *AccessReviewer, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
@@ -127,7 +127,7 @@ func allPaths(path string) string {
 func refusal(ctx context.Context, asked authorizer.Attributes, reason string, err error) error {
 	switch {
 	case request.IsUnavailable(err):
-		return request.StatusUnanswered(ctx, err, "the API server cannot be reached to authorize the request")
+		return request.StatusUndecided(ctx, err, "the API server cannot be reached to authorize the request")
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Refused a request that could not be authorized")
 		return apierrors.NewInternalError(errNotAuthorizable)
@@ -137,7 +137,7 @@ func refusal(ctx context.Context, asked authorizer.Attributes, reason string, er
 }
 
 // AccessReviewer authorizes by SubjectAccessReview. How long a response is kept is counted from the moment at which the
-// API server was asked. Answers about anonymous clients are kept apart.
+// API server was asked. Decisions about anonymous clients have a cache of their own.
 type AccessReviewer struct {
 	reviews[decision]
 	allowTTL, denyTTL time.Duration
@@ -154,7 +154,7 @@ func NewAccessReviewer(
 	post PostReview, turns *flowcontrol.Controller, clk clock.PassiveClock, allowTTL, denyTTL time.Duration,
 ) *AccessReviewer {
 	return &AccessReviewer{
-		reviews:  newReviews[decision](post, turns, flowcontrol.AccessReview, clk, maxDecisions, maxStrangers),
+		reviews:  newReviews[decision](post, turns, flowcontrol.AccessReview, clk, maxDecisions, maxUnauthenticated),
 		allowTTL: allowTTL, denyTTL: denyTTL,
 	}
 }
@@ -164,11 +164,11 @@ func NewAccessReviewer(
 func (r *AccessReviewer) Authorize(
 	ctx context.Context, attributes authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
-	answer, err := r.decide(ctx, attributes)
-	if answer.reason != "" {
-		answer.reason += ", "
+	result, err := r.decide(ctx, attributes)
+	if result.reason != "" {
+		result.reason += ", "
 	}
-	return answer.verdict, answer.reason + DecisionMadeBy, err
+	return result.verdict, result.reason + DecisionMadeBy, err
 }
 
 func (r *AccessReviewer) decide(ctx context.Context, attributes authorizer.Attributes) (decision, error) {
@@ -189,7 +189,7 @@ func (r *AccessReviewer) decide(ctx context.Context, attributes authorizer.Attri
 	return r.ask(ctx, key, func(ctx context.Context) (decision, error) { return r.review(ctx, key, spec) })
 }
 
-// knows is true when the very question was answered recently.
+// knows is true when the decision is cached.
 func (r *AccessReviewer) knows(ctx context.Context, asked authorizer.Attributes) bool {
 	_, key, err := question(ctx, asked)
 	_, known := r.get(key)
@@ -213,31 +213,31 @@ func (r *AccessReviewer) review(
 	asked := r.clock.Now()
 	result := &authorizationv1.SubjectAccessReview{}
 	err := r.post(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, result)
-	r.Counts.answered(err == nil && result.Status.Allowed, err)
+	r.Counts.count(err == nil && result.Status.Allowed, err)
 	if err != nil {
 		return decision{}, request.AsUnavailable("reviewing access", err)
 	}
-	answer, ttl := decision{authorizer.DecisionNoOpinion, request.Bounded(result.Status.Reason)}, r.denyTTL
+	outcome, ttl := decision{authorizer.DecisionNoOpinion, request.Bounded(result.Status.Reason)}, r.denyTTL
 	switch {
 	case result.Status.Denied:
-		answer.verdict = authorizer.DecisionDeny
+		outcome.verdict = authorizer.DecisionDeny
 	case result.Status.Allowed:
-		answer.verdict, ttl = authorizer.DecisionAllow, r.allowTTL
-		if attributes := spec.ResourceAttributes; attributes != nil && rememberedByAsker(attributes.Verb) {
-			return answer, nil
+		outcome.verdict, ttl = authorizer.DecisionAllow, r.allowTTL
+		if attributes := spec.ResourceAttributes; attributes != nil && cachedByFilter(attributes.Verb) {
+			return outcome, nil
 		}
 	}
 	kept := r.kept
 	if spec.User == user.Anonymous {
 		kept = r.apart
 	}
-	kept.Add(key, answer, ttl-r.clock.Since(asked))
-	return answer, nil
+	kept.Add(key, outcome, ttl-r.clock.Since(asked))
+	return outcome, nil
 }
 
-// rememberedByAsker is true for the verbs of constrained impersonation. The filter caches these permissions itself.
-// If they were cached here as well, they would live twice as long.
-func rememberedByAsker(verb string) bool {
+// cachedByFilter is true for the verbs of constrained impersonation. The filter caches these permissions itself. If
+// they were cached here as well, they would live twice as long.
+func cachedByFilter(verb string) bool {
 	return strings.HasPrefix(verb, "impersonate:") || strings.HasPrefix(verb, "impersonate-on:")
 }
 

@@ -20,17 +20,17 @@ import (
 // TestBoundedCaches puts more into each cache than it holds.
 func TestBoundedCaches(t *testing.T) {
 	t.Parallel()
-	turns := flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
-	access := NewAccessReviewer(nil, turns, clock.RealClock{}, time.Minute, time.Minute)
-	tokens := NewTokenReviewer(nil, turns, clock.RealClock{})
+	controller := flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
+	access := NewAccessReviewer(nil, controller, clock.RealClock{}, time.Minute, time.Minute)
+	tokens := NewTokenReviewer(nil, controller, clock.RealClock{})
 	for name, one := range map[string]struct {
 		cache *cache.LRUExpireCache
 		most  int
 	}{
-		"access reviews": {access.kept, maxDecisions},
-		"of strangers":   {access.apart, maxStrangers},
-		"refused tokens": {tokens.apart, maxTokens},
-		"token reviews":  {tokens.kept, maxTokens},
+		"access reviews":             {access.kept, maxDecisions},
+		"of unauthenticated clients": {access.apart, maxUnauthenticated},
+		"refused tokens":             {tokens.apart, maxTokens},
+		"token reviews":              {tokens.kept, maxTokens},
 	} {
 		for i := range one.most + 10 {
 			one.cache.Add(i, nil, time.Minute)
@@ -46,18 +46,18 @@ func TestBoundedCaches(t *testing.T) {
 func TestBadTokensPushOutNoGoodOnes(t *testing.T) {
 	t.Parallel()
 	asked := 0
-	turns := flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
+	controller := flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
 	tokens := NewTokenReviewer(func(_ context.Context, review, result runtime.Object) error {
 		asked++
 		good := review.(*authenticationv1.TokenReview).Spec.Token == "good"
 		result.(*authenticationv1.TokenReview).Status.Authenticated = good
 		return nil
-	}, turns, clock.RealClock{})
+	}, controller, clock.RealClock{})
 	access := NewAccessReviewer(func(_ context.Context, _, result runtime.Object) error {
 		asked++
 		result.(*authorizationv1.SubjectAccessReview).Status.Allowed = true
 		return nil
-	}, turns, clock.RealClock{}, time.Hour, time.Hour)
+	}, controller, clock.RealClock{}, time.Hour, time.Hour)
 	authenticate := func(token string) bool {
 		_, ok, err := tokens.AuthenticateToken(t.Context(), token)
 		return ok && err == nil
@@ -76,7 +76,7 @@ func TestBadTokensPushOutNoGoodOnes(t *testing.T) {
 			t.Fatal("want a bad token refused")
 		}
 	}
-	for i := range maxStrangers + 1 {
+	for i := range maxUnauthenticated + 1 {
 		mayRead(user.Anonymous, fmt.Sprint("/", i))
 	}
 	before := asked

@@ -20,7 +20,7 @@ func (c *clientCertificates) user(req *http.Request) (*authenticator.Response, b
 	return c.verify(req, c.trust.Current().Users)
 }
 
-// frontProxy believes the X-Remote-* headers of a client that presents the front proxy's certificate. It does not look
+// frontProxy believes the X-Remote-* headers of a client that presents the front proxy's certificate. It does not check
 // at the certificate of a request without such headers. It removes the headers from every request.
 func (c *clientCertificates) frontProxy(req *http.Request) (*authenticator.Response, bool, error) {
 	trusted := c.trust.Current()
@@ -43,12 +43,12 @@ func (c *clientCertificates) verify(
 	if user, known, err := by.Known(presented); known {
 		return user, err == nil, err
 	}
-	turn, err := acquireSeats(ctx, c.work, flowcontrol.Certificate, "waiting for a turn to verify the client certificate")
+	permit, err := acquireSeats(ctx, c.work, flowcontrol.Certificate, "queuing to verify the client certificate")
 	if err != nil {
 		noteUnavailable(ctx, err)
 		return nil, false, err
 	}
-	defer turn.Release()
+	defer permit.Release()
 	user, err := by.Verify(presented)
 	return user, err == nil, err
 }

@@ -16,10 +16,10 @@ func TestLimitsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, limit := range map[string]string{
-		"answer to a TokenReview or SubjectAccessReview": fmt.Sprintf("%.0f s, then 503", ReviewTimeout.Seconds()),
-		"answers of reviews kept": fmt.Sprintf("%d about permissions, %d about tokens; apart from them %d about "+
+		"response to a TokenReview or SubjectAccessReview": fmt.Sprintf("%.0f s, then 503", ReviewTimeout.Seconds()),
+		"responses of reviews kept": fmt.Sprintf("%d about permissions, %d about tokens; apart from them %d about "+
 			"permissions of anonymous users, "+
-			"and %d about tokens that are no good", maxDecisions, maxTokens, maxStrangers, maxTokens),
+			"and %d about tokens that are no good", maxDecisions, maxTokens, maxUnauthenticated, maxTokens),
 	} {
 		if row := "| " + what + " | " + limit + " |\n"; !strings.Contains(string(content), row) {
 			t.Errorf("docs/reference/agent.md has no row %q", row)

@@ -17,8 +17,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// RememberOriginalUser notes the user who made the request, before nested impersonation replaces it by another user.
-func RememberOriginalUser(next http.Handler) http.Handler {
+// WithOriginalUser records the user who made the request, before nested impersonation replaces it by another user.
+func WithOriginalUser(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		state := request.From(req.Context())
 		state.Original, _ = apirequest.UserFrom(req.Context())
@@ -52,15 +52,15 @@ func Impersonate(
 	})
 }
 
-// nestedAuthorizer authorizes nested impersonation. The filter that calls it can only allow or answer 403. An API
+// nestedAuthorizer authorizes nested impersonation. The filter that calls it can only allow or respond with 403. An API
 // server that cannot be reached has denied nothing, so in that case nestedAuthorizer leaves the filter with
-// UnansweredPanic.
+// ReviewPanic.
 type nestedAuthorizer struct {
 	authorizer.UnconditionalAuthorizer
 }
 
-// UnansweredPanic is recovered by the outermost filter, which responses that nothing was decided, because of err.
-type UnansweredPanic struct{ Err error }
+// ReviewPanic is recovered by the outermost filter, which responses that nothing was decided, because of err.
+type ReviewPanic struct{ Err error }
 
 func (a nestedAuthorizer) Authorize(
 	ctx context.Context, attributes authorizer.Attributes,
@@ -70,7 +70,7 @@ func (a nestedAuthorizer) Authorize(
 	case err == nil || verdict == authorizer.DecisionAllow:
 		return verdict, reason, nil
 	case request.IsUnavailable(err):
-		panic(UnansweredPanic{err})
+		panic(ReviewPanic{err})
 	}
 	// The filter would show the error to the client, who must not see our own failures.
 	klog.FromContext(ctx).Error(err, "Refused an impersonation that could not be authorized")

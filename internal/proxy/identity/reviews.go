@@ -16,14 +16,14 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// ReviewTimeout is how long the API server may take to answer a review.
+// ReviewTimeout is how long the API server may take for a review.
 const ReviewTimeout = 10 * time.Second
 
 // PostReview asks the API server for one review.
 type PostReview func(ctx context.Context, review, result runtime.Object) error
 
 // NewPostReview returns a PostReview that asks once. client-go would by itself ask again when the API server says that
-// it is busy, and sleep in between for as long as it is told to; the client is told instead.
+// it is busy, and sleep in between for as long as Retry-After says; the client gets the error instead.
 func NewPostReview(client rest.Interface, resource string) PostReview {
 	return func(ctx context.Context, review, result runtime.Object) error {
 		return client.Post().Resource(resource).MaxRetries(0).Body(review).Do(ctx).Into(result)
@@ -35,8 +35,8 @@ type ReviewCounts struct {
 	Yes, No, Failed atomic.Int64
 }
 
-// answered counts one review.
-func (c *ReviewCounts) answered(yes bool, err error) {
+// count counts one review.
+func (c *ReviewCounts) count(yes bool, err error) {
 	switch {
 	case err != nil:
 		c.Failed.Add(1)
@@ -47,11 +47,11 @@ func (c *ReviewCounts) answered(yes bool, err error) {
 	}
 }
 
-// questionKey tells questions apart: two have the same key only if they ask the same.
+// questionKey identifies a question: equal keys mean equal questions.
 type questionKey [sha256.Size]byte
 
-// reviews are the questions of one kind that the API server is asked, and its responses, which are kept for a short
-// time. Equal questions of one asker that come at the same time cause one review.
+// reviews sends reviews of one type to the API server, and caches its decisions for a short time. Equal questions of
+// one asker that come at the same time cause one review.
 type reviews[T any] struct {
 	post  PostReview
 	clock clock.PassiveClock
@@ -67,11 +67,11 @@ type reviews[T any] struct {
 	flying map[flightKey]*flight[T]
 }
 
-// flight is a review that waits or goes on, in the goroutine of the request that asked first.
+// flight is a pending review, in the goroutine of the first request that needs it.
 type flight[T any] struct {
 	landed chan struct{} // closed when the rest is set
-	over   bool          // false when the client has left: whoever else wants to know asks again
-	answer T
+	over   bool          // false when the client disconnected: the other requests ask again
+	result T
 	err    error
 }
 
@@ -92,31 +92,31 @@ func newReviews[T any](
 }
 
 // get returns the response to a question that was reviewed recently.
-func (r *reviews[T]) get(key questionKey) (answer T, ok bool) {
+func (r *reviews[T]) get(key questionKey) (result T, ok bool) {
 	found, ok := r.kept.Get(key)
 	if !ok {
 		found, ok = r.apart.Get(key)
 	}
 	if ok {
-		answer = found.(T)
+		result = found.(T)
 	}
-	return answer, ok
+	return result, ok
 }
 
-// ask returns what is known, or else the response of a review, which it joins or begins. The error is a
-// *flowcontrol.Full, or a *request.UnavailableError when ctx ends before, or that of the review.
+// ask returns a cached result, or that of a review, which it joins or starts. The error is a *flowcontrol.Full, or a
+// *request.UnavailableError when ctx ends before, or that of the review.
 func (r *reviews[T]) ask(
 	ctx context.Context, question questionKey, review func(context.Context) (T, error),
-) (answer T, err error) {
-	if answer, ok := r.get(question); ok {
-		return answer, nil
+) (result T, err error) {
+	if result, ok := r.get(question); ok {
+		return result, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, ReviewTimeout)
 	defer cancel()
-	who, subFlow := request.From(ctx).Asker()
+	who, subFlow := request.From(ctx).Flow()
 	key := flightKey{question, who, subFlow}
 	if who.User != "" {
-		key.flow.Address = "" // one user, wherever from
+		key.flow.Address = "" // one user, from any address
 	}
 	own := &flight[T]{landed: make(chan struct{})}
 	for {
@@ -129,15 +129,15 @@ func (r *reviews[T]) ask(
 		if !flies {
 			break
 		}
-		looked(ctx)
+		endPreAuth(ctx)
 		select {
 		case <-other.landed:
 			if other.over {
-				return other.answer, other.err
+				return other.result, other.err
 			}
 		case <-limited.Done():
 			err := &request.UnavailableError{Doing: "waiting for the API server's decision", Cause: limited.Err()}
-			return answer, err
+			return result, err
 		}
 	}
 	defer func() {
@@ -146,43 +146,44 @@ func (r *reviews[T]) ask(
 		r.mu.Unlock()
 		close(own.landed)
 	}()
-	turn, err := acquireSeats(limited, r.flow, r.kind, "waiting for a turn to ask the API server")
+	permit, err := acquireSeats(limited, r.flow, r.kind, "queuing to ask the API server")
 	if err == nil {
-		defer turn.Release()
-		if known, ok := r.get(question); ok { // it was answered in between
-			own.answer = known
+		defer permit.Release()
+		if known, ok := r.get(question); ok { // it was decided meanwhile
+			own.result = known
 		} else {
-			own.answer, err = review(limited)
+			own.result, err = review(limited)
 		}
 	}
 	own.err, own.over = err, ctx.Err() == nil
-	return own.answer, own.err
+	return own.result, own.err
 }
 
-// acquireSeats waits until it is the request's turn for work of this kind. The error is a *flowcontrol.Full, or a
+// acquireSeats queues the request for seats of a resource. The error is a *flowcontrol.Full, or a
 // *request.UnavailableError when ctx ends before.
 func acquireSeats(
-	ctx context.Context, a *flowcontrol.Controller, kind flowcontrol.Resource, doing string,
+	ctx context.Context, a *flowcontrol.Controller, resource flowcontrol.Resource, doing string,
 ) (*flowcontrol.Permit, error) {
-	who, subFlow := request.From(ctx).Asker()
-	cost := flowcontrol.Cost{Resource: kind, SubFlow: subFlow}
-	if kind == flowcontrol.AccessReview && who.Unauthenticated() {
+	who, subFlow := request.From(ctx).Flow()
+	cost := flowcontrol.Cost{Resource: resource, SubFlow: subFlow}
+	if resource == flowcontrol.AccessReview && who.Unauthenticated() {
 		cost.Seats = flowcontrol.UnauthenticatedReview
 	}
-	turn, err := a.Enqueue(who, cost)
+	permit, err := a.Enqueue(who, cost)
 	if err != nil {
 		return nil, err
 	}
-	looked(ctx)
-	if err := turn.Wait(ctx); err != nil {
-		turn.Release()
+	endPreAuth(ctx)
+	if err := permit.Wait(ctx); err != nil {
+		permit.Release()
 		return nil, &request.UnavailableError{Doing: doing, Cause: err}
 	}
-	return turn, nil
+	return permit, nil
 }
 
-// looked ends the turn in which an unauthenticated client's request is looked at, as it waits for something else now.
-func looked(ctx context.Context) {
+// endPreAuth releases the pre-authentication seat of an unauthenticated client's request, which waits for the API
+// server now.
+func endPreAuth(ctx context.Context) {
 	if state := request.From(ctx); state != nil {
 		state.Holds.PreAuthDone()
 	}

@@ -14,47 +14,46 @@ import (
 )
 
 const (
-	// sendQueue is how many bytes may wait in the kernel for one client, beside what is on its way. The kernel would hold
-	// megabytes, counts them as the agent's memory (cgroup v2), and no bound of ours would know.
+	// sendQueue is how many bytes may wait in the kernel for one client, in addition to those in flight. The kernel
+	// would hold megabytes, counts them as the agent's memory (cgroup v2), and no bound of ours would know.
 	sendQueue = 64 << 10
-	// SmallHead is from which size on the head of a request is counted as what it takes. Most are shorter.
+	// SmallHead is the size from which on the head of a request is counted. Most are shorter.
 	SmallHead = 8 << 10
-	// inputFree is how much a client may have sent that nothing has come of before it counts as memory.
+	// inputFree is how much unprocessed input a client may have sent before it counts as memory.
 	inputFree = 4 << 10
 	// inputGrowth is about how many bytes of memory each byte of a head takes that is not complete: in HTTP/2 one byte may
 	// stand for a whole field (RFC 7541). net/http keeps no more than maxInput of the fields.
 	inputGrowth = 40
-	// bodyGrowth and strangersBodyGrowth are the same while bodies are on their way, beside which trailers may come.
+	// bodyGrowth and unauthenticatedBodyGrowth are the same while bodies are being received, which may have trailers.
 	bodyGrowth                = 4
 	unauthenticatedBodyGrowth = 16
-	// inputPatience is how much of a head is read for nothing, with room for a large token. What comes beyond is a
-	// penalty.
+	// inputPatience is how much of a head is read without a penalty; it fits a large token. More has a penalty.
 	inputPatience = 192 << 10
-	// inputForgiven is how much of it is forgotten in a second, for connections on which nothing but pings comes.
+	// inputForgiven is how much of it expires in a second, for connections with pings only.
 	inputForgiven = 256
-	// maxHandshake is how much may come in a handshake: eight large certificates with RSA keys. All are parsed before any
-	// can be refused.
+	// maxHandshake is how much a client may send in a handshake: eight large certificates with RSA keys. All are parsed
+	// before any can be refused.
 	maxHandshake = 32 << 10
 	// unauthenticatedRead is how many bytes of an unauthenticated client are read at a time: some ten requests. Handshakes
 	// and bodies have no such bound.
 	unauthenticatedRead = 1 << 10
-	// maxInput ends the connection. It is more than net/http takes of a head.
+	// maxInput ends the connection. It is more than net/http accepts of a head.
 	maxInput = 3 << 19
 )
 
-// What comes to nothing costs so much processor time, measured (docs/performance.md).
+// The penalties for wasted work, in processor time as measured (docs/performance.md).
 const (
 	inputCost = 240 * time.Nanosecond // each byte
 	headCost  = 3 * time.Nanosecond   // each byte of a large head, decoded
-	// RefusalCost is that of a user's refused request. ResetCost is that of a user's request that was reset before its
-	// answer began, and of an unauthenticated client's request, whatever comes of it.
+	// RefusalCost is the penalty for a user's refused request. ResetCost is that for a user's request that was reset
+	// before its response began, and for any request of an unauthenticated client.
 	RefusalCost = 200 * time.Microsecond
 	ResetCost   = time.Millisecond
-	// FailedLoginCost is that of a login with a wrong password, most of which is the authenticator's.
+	// FailedLoginCost is the penalty for a login with a wrong password; most of it is the authenticator's time.
 	FailedLoginCost = 50 * time.Millisecond
 )
 
-var errTooMuchInput = errors.New("the client sent too much that came to nothing")
+var errTooMuchInput = errors.New("the client sent too much unprocessed input")
 
 // Conn is the connection of one client, below TLS.
 type Conn struct {
@@ -66,31 +65,31 @@ type Conn struct {
 	end      context.CancelFunc
 	closing  sync.Once
 
-	preAuth  atomic.Pointer[preAuth] // of what is computed of what was read
+	preAuth  atomic.Pointer[preAuth] // of the computation for what was read
 	shook    atomic.Bool             // the handshake is over
 	asked    atomic.Bool             // a request has come
-	input    atomic.Int64            // bytes that nothing has come of
-	forgiven time.Time               // when some of the input was forgotten last; the one goroutine that reads uses it
-	shaking  *flowcontrol.Permit     // the turn of its handshake; the one goroutine that reads uses it
-	// unfinished is since when memory is held for what it sent, in Unix nanoseconds; 0 when none is.
+	input    atomic.Int64            // unprocessed bytes
+	forgiven time.Time               // when some of the input expired last; used by the reading goroutine only
+	shaking  *flowcontrol.Permit     // the permit of its handshake; used by the reading goroutine only
+	// unfinished is since when memory is held for its input, in Unix nanoseconds; 0 when none is.
 	unfinished atomic.Int64
 	requests   atomic.Int64 // bytes held for requests
-	bodies     atomic.Int64 // requests whose body is on its way
-	raw        atomic.Bool  // it speaks another protocol by now
+	bodies     atomic.Int64 // requests whose body is being received
+	raw        atomic.Bool  // it has switched to another protocol
 	serving    atomic.Int64 // requests
-	// awaited counts what the client waits for us to compute, and progress is when the last of it was done.
+	// awaited counts the computations that the client waits for, and progress is when the last of them ended.
 	awaited  atomic.Int64
 	progress atomic.Int64              // in Unix nanoseconds
 	penalty  flowcontrol.Penalty       // as long as there is no user
 	user     atomic.Pointer[string]    // nil as long as there is none
 	known    chan struct{}             // closed when there is one
-	shaken   atomic.Pointer[handshake] // the handshake that goes on, as far as that is known
-	claim    atomic.Pointer[string]    // whose it is when that succeeds
+	shaken   atomic.Pointer[handshake] // the pending handshake, if known
+	claim    atomic.Pointer[string]    // the user if that succeeds
 
 	mu      sync.Mutex
 	over    bool
 	base    *flowcontrol.Permit
-	waiting *flowcontrol.Permit           // what the input takes, nil for nothing
+	waiting *flowcontrol.Permit           // of the input, nil for none
 	held    map[*flowcontrol.Permit]int64 // with the bytes of each
 
 	element *list.Element // among the unauthenticated clients of its address, under Port.mu
@@ -98,7 +97,7 @@ type Conn struct {
 
 type handshake struct{ over <-chan struct{} }
 
-// Flow returns to whom the connection counts, and what comes over it as long as it is not authenticated itself.
+// Flow returns the flow of the connection, and of its requests until they are authenticated.
 func (c *Conn) Flow() flowcontrol.Flow {
 	flow := flowcontrol.Flow{Address: c.address}
 	if user := c.user.Load(); user != nil {
@@ -109,7 +108,7 @@ func (c *Conn) Flow() flowcontrol.Flow {
 
 func (c *Conn) unauthenticated() bool { return c.user.Load() == nil }
 
-// atATime returns as much of p as may be read before what came is counted.
+// atATime returns as much of p as may be read before the input is counted.
 func (c *Conn) atATime(p []byte) []byte {
 	if c.shook.Load() && c.unauthenticated() && c.bodies.Load() == 0 {
 		return p[:min(len(p), unauthenticatedRead)]
@@ -117,10 +116,10 @@ func (c *Conn) atATime(p []byte) []byte {
 	return p
 }
 
-// Read implements net.Conn. It returns what came as soon as three things are true: the client has paid its penalty,
-// there is memory for what came, and it is the client's turn, if it is an unauthenticated client.
+// Read implements net.Conn. It returns input when three conditions are met: the client's penalty has passed, there is
+// memory for the input, and an unauthenticated client has a pre-authentication seat.
 func (c *Conn) Read(p []byte) (int, error) {
-	c.endPreAuth() // no client is waited for during a turn
+	c.endPreAuth() // no seat is held while waiting for a client
 	c.prove()
 	n, err := c.Conn.Read(c.atATime(p))
 	if n > 0 {
@@ -134,7 +133,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *Conn) Write(p []byte) (int, error) {
-	c.endPreAuth() // p is what was computed
+	c.endPreAuth() // p is the result of the computation
 	return c.Conn.Write(p)
 }
 
@@ -157,7 +156,7 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// Abort closes the connection without a word, and drops what it has not sent, so that the kernel holds nothing of it.
+// Abort resets the connection and drops unsent data, so that the kernel holds nothing of it.
 func (c *Conn) Abort() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -165,14 +164,14 @@ func (c *Conn) Abort() {
 	_ = c.Close()
 }
 
-// Shaking says that the client has said hello, and that over is closed when the handshake has ended. What comes until
-// then are certificates.
+// Shaking says that the client has sent its ClientHello, and that over is closed when the handshake has ended. The
+// input until then is certificates.
 func (c *Conn) Shaking(over <-chan struct{}) { c.shaken.Store(&handshake{over}) }
 
-// Claim says whose the connection is if the handshake succeeds: somebody whose certificate was verified before.
+// Claim sets the user of the connection if the handshake succeeds: one whose certificate was verified before.
 func (c *Conn) Claim(user string) { c.claim.Store(&user) }
 
-// isShaking is true while it is known that the handshake goes on.
+// isShaking is true while the handshake is known to be pending.
 func (c *Conn) isShaking() bool {
 	shaken := c.shaken.Load()
 	return shaken != nil && !isClosed(shaken.over)
@@ -187,12 +186,12 @@ func (c *Conn) prove() {
 	c.Release(c.shaking)
 	c.Used(c.input.Load())
 	if user := c.claim.Load(); user != nil {
-		_ = c.Identified(*user) // when there is no room, it stays an unauthenticated client's until its request is refused
+		_ = c.Identified(*user) // without memory, it stays unauthenticated until its request is refused
 	}
 }
 
-// Identified counts the connection for its first authenticated user. Behind an authenticating proxy others may follow;
-// for these it does nothing. The error is an *flowcontrol.Full.
+// Identified moves the connection to the flow of its first authenticated user. Behind an authenticating proxy others
+// may follow; for these it does nothing. The error is an *flowcontrol.Full.
 func (c *Conn) Identified(user string) error {
 	if c.user.Load() != nil {
 		return nil
@@ -206,7 +205,7 @@ func (c *Conn) Identified(user string) error {
 	if err := c.base.Transfer(to); err != nil {
 		return err
 	}
-	if c.waiting.Transfer(to) != nil { // it is asked for again with the next byte
+	if c.waiting.Transfer(to) != nil { // it is acquired again with the next byte
 		c.waiting.Release()
 		c.waiting = nil
 		c.unfinished.Store(0)
@@ -217,19 +216,19 @@ func (c *Conn) Identified(user string) error {
 	return nil
 }
 
-// Upgraded says that the connection speaks another protocol from now on. What comes over it is not looked at.
+// Upgraded says that the connection has switched to another protocol. Its input is not counted.
 func (c *Conn) Upgraded() {
 	c.raw.Store(true)
 	c.Used(c.input.Load())
 }
 
-// Body says that the body of a request is on its way, until done is called.
+// Body says that the body of a request is being received, until done is called.
 func (c *Conn) Body() (done func()) {
 	c.bodies.Add(1)
 	return func() { c.bodies.Add(-1) }
 }
 
-// Penalize counts what cost so much processor time and came to nothing.
+// Penalize charges a penalty for wasted work, in processor time.
 func (c *Conn) Penalize(cost time.Duration) {
 	if user := c.user.Load(); user != nil {
 		c.port.flow.Penalize(*user, cost)
@@ -238,11 +237,11 @@ func (c *Conn) Penalize(cost time.Duration) {
 	c.port.flow.PenalizeUnauthenticated(&c.penalty, cost, c.port.Unauthenticated())
 }
 
-// awaitPenalty returns when the client has no penalty. As soon as there is a user, what was owed before does not count.
-// The connection ends if the client has left meanwhile.
+// awaitPenalty returns when the client's penalty has passed. The penalty of an unauthenticated client ends when the
+// client authenticates. The connection ends if the client disconnects meanwhile.
 func (c *Conn) awaitPenalty() {
 	if c.unauthenticated() {
-		runtime.Gosched() // all who are ready go first, and so its requests that are here already are counted
+		runtime.Gosched() // ready goroutines run first, so that requests already received are counted
 	}
 	for c.ctx.Err() == nil {
 		due, known := c.penalty.Delay(time.Now()), c.known
@@ -265,7 +264,7 @@ func (c *Conn) awaitPenalty() {
 	}
 }
 
-// waits says that the client waits for us, until done is called.
+// waits says that the client waits for the proxy, until done is called.
 func (c *Conn) waits() (done func()) {
 	c.awaited.Add(1)
 	return func() {
@@ -274,7 +273,8 @@ func (c *Conn) waits() (done func()) {
 	}
 }
 
-// received counts what came. It returns when there is memory for it, and when it is an unauthenticated client's turn.
+// received counts input. It returns when there is memory for it, and an unauthenticated client has a pre-authentication
+// seat.
 func (c *Conn) received(n int) error {
 	if c.raw.Load() {
 		return nil
@@ -290,7 +290,7 @@ func (c *Conn) received(n int) error {
 	return c.beginPreAuth()
 }
 
-// count has the client's input take memory, if there is much of it.
+// count acquires memory for the client's input, if it is large.
 func (c *Conn) count(n int64) error {
 	if now := time.Now(); now.Sub(c.forgiven) >= time.Second {
 		c.Used(int64(now.Sub(c.forgiven).Seconds() * inputForgiven))
@@ -308,8 +308,8 @@ func (c *Conn) count(n int64) error {
 	return c.holdInput(input)
 }
 
-// grow waits for the turn of the handshake, and takes the memory that the connection takes from there on. It leaves a
-// quarter of what unauthenticated clients have for what they ask then (Request.enter).
+// grow waits for a handshake seat, and acquires the memory of the connection from there on. It leaves a quarter of the
+// memory of unauthenticated clients for their requests (Request.enter).
 func (c *Conn) grow() error {
 	if c.shaking != nil || c.asked.Load() {
 		return nil
@@ -326,7 +326,7 @@ func (c *Conn) grow() error {
 	return c.port.withEviction(c, evictionTimeout, func() error { return c.base.Grow(flowcontrol.HandshakeBytes, 2) })
 }
 
-// holdInput takes the memory that the input may take. When there is none, it waits for room.
+// holdInput acquires the memory that the input may need. When there is none, it waits.
 func (c *Conn) holdInput(input int64) error {
 	needed := min(input*inputGrowth, input+maxInput)
 	if c.bodies.Load() > 0 {
@@ -343,7 +343,7 @@ func (c *Conn) holdInput(input int64) error {
 		switch {
 		case c.over:
 			return net.ErrClosed
-		case c.input.Load() <= inputFree: // something came of it meanwhile
+		case c.input.Load() <= inputFree: // it was processed meanwhile
 			return nil
 		case c.waiting != nil:
 			return c.waiting.Grow(needed, 0)
@@ -357,8 +357,8 @@ func (c *Conn) holdInput(input int64) error {
 	})
 }
 
-// Used says that something came of n bytes that the client sent: a piece of a body, or room for a piece of a response.
-// A nil Conn is none.
+// Used says that n bytes of input were processed: a piece of a body, or the window for a piece of a response. A nil
+// Conn is valid.
 func (c *Conn) Used(n int64) {
 	if c == nil {
 		return
@@ -383,9 +383,9 @@ func (c *Conn) Used(n int64) {
 	}
 }
 
-// hold takes memory or turns of a flow for what came over the connection. They are given back when the connection ends,
-// at the latest. For an unauthenticated client, the connection of another one is closed if need be, and the first
-// request waits for room. The error is an *flowcontrol.Full, or net.ErrClosed.
+// hold acquires memory or seats of a flow for input of the connection. They are released when the connection ends, at
+// the latest. For an unauthenticated client, it may evict another connection, and the first request waits for memory.
+// The error is an *flowcontrol.Full, or net.ErrClosed.
 func (c *Conn) hold(who flowcontrol.Flow, what flowcontrol.Cost) (*flowcontrol.Permit, error) {
 	var permit *flowcontrol.Permit
 	wait := time.Duration(0)
@@ -413,7 +413,7 @@ func (c *Conn) hold(who flowcontrol.Flow, what flowcontrol.Cost) (*flowcontrol.P
 	return permit, nil
 }
 
-// Release gives back what hold took.
+// Release releases a permit of hold.
 func (c *Conn) Release(permit *flowcontrol.Permit) {
 	if permit == nil {
 		return
@@ -425,7 +425,7 @@ func (c *Conn) Release(permit *flowcontrol.Permit) {
 	delete(c.held, permit)
 }
 
-// timeOf is what so many bytes cost.
+// timeOf is the cost of so many bytes.
 func timeOf(bytes int64, each time.Duration) time.Duration { return time.Duration(bytes) * each }
 
 func isClosed(c <-chan struct{}) bool {

@@ -106,7 +106,7 @@ func TestStrangersAreComputedInTurn(t *testing.T) {
 	}
 }
 
-// TestNetworks looks at which addresses count as one.
+// TestNetworks checks which addresses count as one.
 func TestNetworks(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{

@@ -16,16 +16,17 @@ import (
 )
 
 const (
-	// patience is how long an unauthenticated client may take for its part before its connection may go for another one,
-	// helloPatience the same until its handshake is over: a machine that opens thousands at once needs seconds for each.
+	// patience is how long an unauthenticated client may be inactive before its connection can be evicted,
+	// helloPatience the same until its handshake is over: a machine that opens thousands at once needs seconds for
+	// each.
 	patience      = time.Second
 	helloPatience = 3 * time.Second
-	// roomPause is the time between two looks for room, and roomPatience how long an unauthenticated client waits for it
-	// at most.
+	// evictionPause is the time between two searches for an eviction candidate, and evictionTimeout how long an
+	// unauthenticated client waits for memory.
 	evictionPause   = 5 * time.Millisecond
 	evictionTimeout = 5 * time.Second
-	// largeStranger: the requests of no honest unauthenticated client hold one part of so many of what all unauthenticated
-	// clients may have.
+	// largeUnauthenticated: requests of one connection that hold more than this fraction of the memory of
+	// unauthenticated clients make it the first eviction candidate.
 	largeUnauthenticated = 64
 )
 
@@ -37,16 +38,16 @@ type Port struct {
 	mu              sync.Mutex
 	open            map[string]*Conn      // by the client's address and port
 	addresses       map[string]*list.List // of *Conn without a user, the oldest first, by their address
-	noCandidate     time.Time             // when a evictionCandidate was looked for in vain
+	noCandidate     time.Time             // when the last search found no eviction candidate
 	unauthenticated atomic.Int64
 }
 
-// New returns an edge without connections. Connections of more than one edge may share an admission.
+// New returns a Port without connections. Several Ports may share a Controller.
 func New(a *flowcontrol.Controller) *Port {
 	return &Port{flow: a, open: map[string]*Conn{}, addresses: map[string]*list.List{}}
 }
 
-// Listen returns a listener of which every connection counts.
+// Listen returns a listener whose connections the Port counts.
 func (p *Port) Listen(l net.Listener) net.Listener { return listener{l, p} }
 
 type listener struct {
@@ -63,7 +64,7 @@ func (l listener) Accept() (net.Conn, error) {
 	return l.port.admit(conn), nil
 }
 
-// admit waits until there is room for the connection.
+// admit waits until there is memory for the connection.
 func (p *Port) admit(conn net.Conn) *Conn {
 	c := &Conn{
 		Conn: conn, port: p, address: hostOf(conn.RemoteAddr().String()), accepted: time.Now(),
@@ -73,8 +74,8 @@ func (p *Port) admit(conn net.Conn) *Conn {
 	boundSendQueue(conn)
 	c.forgiven = c.accepted
 	c.progress.Store(c.accepted.UnixNano())
-	// Those that have just come leave three eighths to those that go on. While there is no room, others wait in the
-	// kernel, where they cost us nothing.
+	// New connections leave three eighths of the memory to established ones. Meanwhile, others wait in the kernel,
+	// where they cost nothing.
 	first := flowcontrol.Cost{Resource: flowcontrol.Connection, Bytes: flowcontrol.AcceptedBytes, Leaves: 3}
 	for c.base == nil {
 		_ = p.withEviction(c, evictionTimeout, func() (err error) {
@@ -124,9 +125,9 @@ func (p *Port) authenticated(c *Conn) {
 	p.unauthenticated.Add(-1)
 }
 
-// makeRoom calls take, and as long as that says that unauthenticated clients have no room, and c is one, closes a
-// connection of another one and calls it again. When none can go, as many honest clients come at once and wait for us,
-// it waits for at most wait: their users are known soon.
+// withEviction calls take. While unauthenticated clients have no memory left, and c is one of them, it evicts another
+// connection and calls take again. Without an eviction candidate, as when many honest clients connect at once, it waits
+// for at most wait: these clients authenticate soon.
 func (p *Port) withEviction(c *Conn, wait time.Duration, take func() error) error {
 	for began := time.Now(); ; {
 		err := take()
@@ -146,11 +147,11 @@ func (p *Port) withEviction(c *Conn, wait time.Duration, take func() error) erro
 	}
 }
 
-// evictionCandidate returns the connection that has to go first for what is full. It is the one whose requests hold
-// most, if that is more than any honest unauthenticated client's do. Otherwise it is the one with the largest head that
-// is not complete, and then the oldest of the address with most connections; of these, a connection that waits for us
-// is left alone. So is one for which we did something a moment ago, or whose head began then. The result is nil when
-// there is no other, or when its end would free nothing of what is full.
+// evictionCandidate returns the connection to evict first for the exhausted resource. It is the one whose requests hold
+// most, if that is more than an honest unauthenticated client needs. Otherwise it is the one with the largest
+// incomplete head, and then the oldest of the address with most connections. Connections that wait for the proxy, or
+// made progress a moment ago, are exempt. The result is nil when there is no other, or when an eviction would not free
+// the resource.
 func (p *Port) evictionCandidate(full *flowcontrol.Full) *Conn {
 	if full.Own && full.Resource != flowcontrol.Input {
 		return nil
@@ -159,7 +160,7 @@ func (p *Port) evictionCandidate(full *flowcontrol.Full) *Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if now.Sub(p.noCandidate) < evictionPause { // hundreds may look
+	if now.Sub(p.noCandidate) < evictionPause { // hundreds may search
 		return nil
 	}
 	var holder, largest, oldest *Conn
@@ -201,30 +202,30 @@ func (p *Port) evictionCandidate(full *flowcontrol.Full) *Conn {
 	return oldest
 }
 
-// FlowControl returns what decides how much clients may hold and cause.
+// FlowControl returns the Controller of the connections.
 func (p *Port) FlowControl() *flowcontrol.Controller { return p.flow }
 
-// Unauthenticated clients returns how many connections have no user.
+// Unauthenticated returns how many connections have no user.
 func (p *Port) Unauthenticated() int { return int(p.unauthenticated.Load()) }
 
-// Open returns how many connections there are.
+// Open returns the number of open connections.
 func (p *Port) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.open)
 }
 
-// Evicted returns how many were closed to make room for others.
+// Evicted returns how many connections were evicted.
 func (p *Port) Evicted() int64 { return p.evicted.Load() }
 
-// Of returns the connection on which a request came, nil when it came over none of the edge's, or that is closed.
+// Of returns the connection of a request, nil when it is closed or not of this Port.
 func (p *Port) Of(req *http.Request) *Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.open[req.RemoteAddr]
 }
 
-// Below returns the connection below TLS, nil when it is none of an edge's.
+// Below returns the connection below TLS, nil when it is not of a Port.
 func Below(conn net.Conn) *Conn {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -233,7 +234,7 @@ func Below(conn net.Conn) *Conn {
 	return one
 }
 
-// hostOf returns the address to which a client counts, without its port.
+// hostOf returns the address of a client's flow, without its port.
 func hostOf(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -242,8 +243,8 @@ func hostOf(address string) string {
 	return Network(host)
 }
 
-// Network returns the network to which an address counts. One machine has many addresses of IPv6: those of its network
-// (/64) are one. What is no address counts as "unknown".
+// Network returns the network of an address. One machine has many addresses of IPv6: those of its network (/64) are
+// one. The network of an invalid address is "unknown".
 func Network(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

@@ -371,20 +371,20 @@ func TestUsersAreNoStrangers(t *testing.T) {
 		<-release
 		_, _ = io.WriteString(w, "ok")
 	})
-	answers := make(chan string, 1)
-	go func() { answers <- p.get("jane") }()
+	responses := make(chan string, 1)
+	go func() { responses <- p.get("jane") }()
 	eventually(t, "the user is known", func() bool { return p.flow.Memory().Users > 0 })
 	for range 500 {
 		p.dial(t)
 	}
 	eventually(t, "unauthenticated replace each other", func() bool { return p.port.Evicted() >= 50 })
 	close(release)
-	if got := <-answers; got != "200 ok" {
+	if got := <-responses; got != "200 ok" {
 		t.Errorf("want the user served, got %q", got)
 	}
 }
 
-// TestPenaltiesSlowDown has a user owe much. Reading waits for it, and other users do not.
+// TestPenaltiesSlowDown has a penalty for one user much. Reading waits for it, and other users do not.
 func TestDebtsSlowDown(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(w http.ResponseWriter, req *http.Request) {
@@ -392,11 +392,11 @@ func TestDebtsSlowDown(t *testing.T) {
 		_, _ = io.WriteString(w, "ok")
 	})
 	conn := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true})
-	answers := bufio.NewReader(conn)
+	responses := bufio.NewReader(conn)
 	ask := func() time.Duration {
 		began := time.Now()
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nUser: mallory\r\n\r\n")
-		res, err := http.ReadResponse(answers, nil)
+		res, err := http.ReadResponse(responses, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

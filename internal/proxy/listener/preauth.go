@@ -9,7 +9,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-// beginPreAuth waits for the turn of an unauthenticated client to have computed what it sent, but for bodies.
+// beginPreAuth acquires a pre-authentication seat to process the input of an unauthenticated client, except bodies.
 func (c *Conn) beginPreAuth() error {
 	if !c.unauthenticated() || c.bodies.Load() > 0 {
 		return nil
@@ -19,7 +19,7 @@ func (c *Conn) beginPreAuth() error {
 		return err
 	}
 	c.preAuth.Store(preAuth)
-	if c.ctx.Err() != nil { // at the same moment, so nothing else would end the turn
+	if c.ctx.Err() != nil { // at the same moment, so nothing else would release the seat
 		c.endPreAuth()
 		return net.ErrClosed
 	}
@@ -32,8 +32,8 @@ func (c *Conn) endPreAuth() {
 	}
 }
 
-// look is a turn in which something is computed for an unauthenticated client. It ends by itself after preAuthTimeout,
-// because what takes longer waits for something.
+// preAuth is a seat for work that is done for an unauthenticated client. It is released after preAuthTimeout, because
+// work that takes longer waits for something.
 type preAuth struct {
 	permit *flowcontrol.Permit
 	waited func()
@@ -41,7 +41,7 @@ type preAuth struct {
 	over   atomic.Bool
 }
 
-// await waits for a turn. ctx ends with the connection, or with the request.
+// await waits for a seat. ctx ends with the connection, or with the request.
 func (c *Conn) await(ctx context.Context) (*preAuth, error) {
 	who, what := flowcontrol.Flow{Address: c.address}, flowcontrol.Cost{Resource: flowcontrol.PreAuth, SubFlow: c}
 	permit, err := c.port.flow.Enqueue(who, what)
@@ -51,7 +51,7 @@ func (c *Conn) await(ctx context.Context) (*preAuth, error) {
 	l := &preAuth{permit: permit, waited: c.waits()}
 	err = permit.Wait(ctx)
 	if err == nil {
-		err = context.Cause(ctx) // the client may have left meanwhile
+		err = context.Cause(ctx) // the client may have disconnected meanwhile
 	}
 	if err != nil {
 		l.release()
@@ -68,7 +68,7 @@ func (l *preAuth) release() {
 	}
 }
 
-// end does nothing for no look.
+// end does nothing for a nil preAuth.
 func (l *preAuth) end() {
 	if l != nil {
 		l.timer.Stop()

@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// MaxHeldBody is how much of a body is held here at most before it is sent on. The client may send as much beside
-	// that before it is read.
+	// MaxHeldBody is how much of a body is buffered at most before it is forwarded. The client may send as much again
+	// before it is read.
 	MaxHeldBody = 128 << 10
 	// unauthenticatedBody is how much of an unauthenticated client's body counts with the request.
 	unauthenticatedBody = 32 << 10
-	// fieldOverhead is about what a field of a head takes in memory beside its name and its value.
+	// fieldOverhead is about what a field of a head takes in memory in addition to its name and its value.
 	fieldOverhead = 112
-	// preAuthTimeout is for how long an unauthenticated client keeps others from being looked at.
+	// preAuthTimeout is how long an unauthenticated client occupies a pre-authentication seat at most.
 	preAuthTimeout = 20 * time.Millisecond
 )
 
-// Request is what a request holds until its response has been taken by the client, or cannot be any more.
+// Request is what a request holds until the client has read its response, or the response has failed.
 type Request struct {
 	Conn *Conn
 	flow flowcontrol.Flow
 	head int64
 
 	preAuth *preAuth            // nil for requests over connections of users
-	first   *flowcontrol.Permit // what the request itself takes; nil when that is in what its connection takes
+	first   *flowcontrol.Permit // of the request itself; nil when its connection includes it
 
 	mu   sync.Mutex
 	over bool
@@ -37,15 +37,14 @@ type Request struct {
 
 type requestKey struct{}
 
-// From returns what the request of ctx holds, nil for a request that came over no connection of an edge.
+// From returns what the request of ctx holds, nil for a request without a connection of a Port.
 func From(ctx context.Context) *Request {
 	r, _ := ctx.Value(requestKey{}).(*Request)
 	return r
 }
 
-// Handler is the outermost filter. It lets requests of unauthenticated clients take turns, and takes the memory of each
-// request. A request for which there is none is given to refuse when a user made it; an unauthenticated client's is
-// reset.
+// Handler is the outermost filter. It queues requests of unauthenticated clients fairly, and acquires the memory of
+// each request. Without memory, refuse responds to a user's request; an unauthenticated client's is reset.
 func (p *Port) Handler(next http.Handler, refuse func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		conn := p.Of(req)
@@ -66,7 +65,7 @@ func (p *Port) Handler(next http.Handler, refuse func(http.ResponseWriter, *http
 	})
 }
 
-// begin is called when a request has come: all that was sent before was of use.
+// begin is called when a request is parsed: all input before it is processed.
 func (c *Conn) begin(r *Request, req *http.Request) {
 	c.Used(c.input.Load())
 	c.endPreAuth()
@@ -79,7 +78,7 @@ func (c *Conn) begin(r *Request, req *http.Request) {
 	}
 }
 
-// enter takes memory for the request, and waits for the turn of an unauthenticated client's.
+// enter acquires memory for the request, and a pre-authentication seat for that of an unauthenticated client.
 func (r *Request) enter(req *http.Request) error {
 	c := r.Conn
 	if !c.asked.Swap(true) {
@@ -89,14 +88,15 @@ func (r *Request) enter(req *http.Request) error {
 		}
 	}
 	needed := bodyHeld(req)
-	if r.flow.Unauthenticated() { // what comes of it counts as input as well, and is not read before it is known who asks
+	if r.flow.Unauthenticated() { // its body counts as input as well, and is not read before the client is authenticated
 		needed = min(needed, unauthenticatedBody)
 	}
 	needed += r.head
 	if c.serving.Load() > 1 {
 		needed += flowcontrol.RequestBytes
 	} else {
-		// Each connection may always have one short request, so that those who fill a share do not shut out newcomers.
+		// Each connection may always have one short request, so that a flow that fills its share does not exclude new
+		// clients.
 		needed -= SmallHead
 	}
 	if needed > 0 {
@@ -113,19 +113,19 @@ func (r *Request) enter(req *http.Request) error {
 	return err
 }
 
-// PreAuthDone ends the turn of an unauthenticated client's request: its user is known, or somebody has to be asked. A
-// nil Request has none.
+// PreAuthDone releases the pre-authentication seat of an unauthenticated client's request: its user is known, or a
+// review is needed. A nil Request has none.
 func (r *Request) PreAuthDone() {
 	if r != nil {
 		r.preAuth.end()
 	}
 }
 
-// Flow returns to whom the request counts.
+// Flow returns the flow of the request.
 func (r *Request) Flow() flowcontrol.Flow { return r.flow }
 
-// Identified counts the request for its user, "" for an anonymous one, and its connection if that had none. A stream is
-// counted as such from here on. The error is an *flowcontrol.Full.
+// Identified moves the request to the flow of its user, "" for an anonymous one, and its connection if that has none. A
+// stream counts as such from here on. The error is an *flowcontrol.Full.
 func (r *Request) Identified(user string, stream bool) error {
 	r.PreAuthDone()
 	flow := flowcontrol.Flow{Address: r.Conn.address, User: user}
@@ -150,7 +150,7 @@ func (r *Request) Identified(user string, stream bool) error {
 	return nil
 }
 
-// Hold takes memory until the end of the request.
+// Hold acquires memory until the end of the request.
 func (r *Request) Hold(resource flowcontrol.Resource, bytes int64) error {
 	permit, err := r.Conn.hold(r.flow, flowcontrol.Cost{Resource: resource, Bytes: bytes})
 	if err != nil {
@@ -189,8 +189,7 @@ func bodyHeld(req *http.Request) int64 {
 	return req.ContentLength
 }
 
-// SizeOfHead returns what a request takes in memory without its body. The path is there twice: as it came, and as it is
-// sent on.
+// SizeOfHead returns the memory of a request without its body. The path counts twice: as received, and as forwarded.
 func SizeOfHead(req *http.Request) int64 {
 	size := int64(len(req.Method) + len(req.Host) + 2*len(req.RequestURI))
 	for name, values := range req.Header {
@@ -201,9 +200,9 @@ func SizeOfHead(req *http.Request) int64 {
 	return size
 }
 
-// afterAnswer calls end when the response has been written, or cannot be written any more. That may be long after the
-// handler returned: in HTTP/2, net/http waits for the client's window even with a small response, and keeps the request
-// in memory meanwhile. In HTTP/1 a connection has one request at a time, so the bounds on connections are enough.
+// afterResponse calls end when the response has been written, or has failed. That may be long after the handler
+// returned: in HTTP/2, net/http waits for the client's window even with a small response, and keeps the request in
+// memory meanwhile. In HTTP/1 a connection has one request at a time, so the bounds on connections are enough.
 func afterResponse(w http.ResponseWriter, req *http.Request, end func()) {
 	//nolint:staticcheck // the request's context ends too early: when the handler returns
 	if stream, ok := w.(http.CloseNotifier); ok && req.ProtoMajor == 2 && req.Context().Err() == nil {

@@ -98,7 +98,7 @@ func checkIdentity(ctx context.Context, u user.Info) error {
 }
 
 // extraHeader returns the name of the header for an extra key. The API server reads it in lower case and then decodes
-// %XX, so everything but lower case letters, digits, "-" and "." is encoded: capitals too, which would be lost.
+// %XX, so everything but lower case letters, digits, "-" and "." is encoded: capitals too, which would not survive.
 func extraHeader(key string) string {
 	const hex = "0123456789abcdef"
 	name := make([]byte, 0, len(authenticationv1.ImpersonateUserExtraHeaderPrefix)+len(key)+8)
@@ -115,7 +115,7 @@ func extraHeader(key string) string {
 }
 
 // carriable returns an error unless values arrive unchanged when they are sent in headers. Line ends and other control
-// characters are refused, not escaped. So is space around a value: it would be lost on the way, and two names could
+// characters are refused, not escaped. So is space around a value: it would be trimmed on the way, and two names could
 // become one.
 func carriable(what string, values ...string) error {
 	for _, value := range values {
@@ -190,7 +190,7 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	if state.Login != nil {
 		state.Login.Sent()
 	}
-	state.Answered = time.Now()
+	state.Responded = time.Now()
 	return res, err
 }
 

@@ -20,7 +20,7 @@ func holdBody(req *http.Request, bound request.Body) (here bool, err error) {
 	if req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0 {
 		return true, nil
 	}
-	req.Header.Del("Expect") // net/http has told the client to go on, or does so now
+	req.Header.Del("Expect") // net/http sends 100 Continue itself
 	var body bytes.Buffer
 	most := int64(listener.MaxHeldBody)
 	if req.ContentLength > 0 {

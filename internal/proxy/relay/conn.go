@@ -23,10 +23,10 @@ const (
 	// readSize is the buffer of responses: the contents of one TLS record.
 	readSize  = 16 << 10
 	writeSize = 4 << 10
-	// maxHead bounds the head of a response, together with those of informational ones that nobody is told of.
+	// maxHead bounds the head of a response, together with those of informational responses that are not forwarded.
 	maxHead = 1 << 20
-	// answerAfterBreak is how long a response may take to arrive after the server stopped reading the request.
-	answerAfterBreak = time.Second
+	// responseAfterBreak is how long a response may take to arrive after the server stopped reading the request.
+	responseAfterBreak = time.Second
 )
 
 // conn is a connection that carries one request at a time. The goroutine of that request uses it; another one may only
@@ -50,27 +50,27 @@ func newConn(secured net.Conn, line *wire, keep func(*conn)) *conn {
 	}
 }
 
-// close ends the connection at once. TLS does not say goodbye: the server need not be told more than that.
+// close ends the connection at once. It sends no TLS close_notify, which the server does not need.
 func (c *conn) close() { _ = c.wire.Close() }
 
 // quiet is true when the connection is open and nothing has come on it.
 func (c *conn) quiet() bool {
-	c.wire.looking = true
+	c.wire.peeking = true
 	_, err := c.read.Peek(1)
-	c.wire.looking = false
+	c.wire.peeking = false
 	return errors.Is(err, errNothingYet)
 }
 
 // exchange sends the request, whose body is in memory, and reads the head of its response.
 func (c *conn) exchange(req *http.Request) (*http.Response, error) {
 	c.limit.N, c.wire.sent = maxHead, false
-	a := &answer{conn: c, ctx: req.Context(), stop: context.AfterFunc(req.Context(), c.close)}
+	a := &responseBody{conn: c, ctx: req.Context(), stop: context.AfterFunc(req.Context(), c.close)}
 	unsent := req.Write(c.write)
 	if unsent == nil {
 		unsent = c.write.Flush()
 	}
-	if unsent != nil { // the server reads no more, but its response may be there all the same
-		_ = c.wire.SetReadDeadline(time.Now().Add(answerAfterBreak))
+	if unsent != nil { // the server reads no more, but may have sent its response
+		_ = c.wire.SetReadDeadline(time.Now().Add(responseAfterBreak))
 	}
 	res, err := c.head(req)
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *conn) exchange(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// head reads the head of the response. It tells ReverseProxy of informational answers, as net/http does.
+// head reads the head of the response. It passes informational responses to ReverseProxy, as net/http does.
 func (c *conn) head(req *http.Request) (*http.Response, error) {
 	trace := httptrace.ContextClientTrace(req.Context())
 	for {
@@ -117,8 +117,8 @@ func (c *conn) mayRepeat(req *http.Request) bool {
 
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
-// answer is the body of a response. At its end the connection is kept or closed.
-type answer struct {
+// responseBody is the body of a response. At its end the connection is kept or closed.
+type responseBody struct {
 	*conn
 	ctx     context.Context //nolint:containedctx // it lives as long as this one request
 	body    io.ReadCloser
@@ -128,7 +128,7 @@ type answer struct {
 }
 
 // Read implements io.Reader.
-func (a *answer) Read(p []byte) (int, error) {
+func (a *responseBody) Read(p []byte) (int, error) {
 	n, err := a.body.Read(p)
 	if err != nil {
 		regular := err == io.EOF //nolint:errorlint // only the very value is the regular end
@@ -141,13 +141,13 @@ func (a *answer) Read(p []byte) (int, error) {
 }
 
 // Close implements io.Closer. What was not read of the response is not read any more: the connection ends.
-func (a *answer) Close() error {
+func (a *responseBody) Close() error {
 	a.end(false)
 	return nil
 }
 
 // end keeps the connection, if it can be used again after the whole of the response was read, or closes it.
-func (a *answer) end(whole bool) {
+func (a *responseBody) end(whole bool) {
 	a.over.Do(func() {
 		if a.stop() && whole && a.mayStay && a.read.Buffered() == 0 {
 			a.keep(a.conn)
@@ -157,10 +157,10 @@ func (a *answer) end(whole bool) {
 	})
 }
 
-// wire is a connection below TLS that can be looked at without waiting.
+// wire is a connection below TLS from which a read does not block while peeking.
 type wire struct {
 	net.Conn
-	looking bool
+	peeking bool
 	sent    bool // something of the request was, perhaps
 }
 
@@ -169,7 +169,7 @@ var errNothingYet = os.ErrDeadlineExceeded
 
 // Read implements net.Conn.
 func (w *wire) Read(p []byte) (n int, err error) {
-	if !w.looking {
+	if !w.peeking {
 		return w.Conn.Read(p)
 	}
 	under, ok := w.Conn.(syscall.Conn)
@@ -182,7 +182,7 @@ func (w *wire) Read(p []byte) (n int, err error) {
 	}
 	outer := socket.Read(func(fd uintptr) bool {
 		n, err = unix.Read(int(fd), p)
-		return true // whatever has come
+		return true // never wait
 	})
 	switch {
 	case outer != nil:

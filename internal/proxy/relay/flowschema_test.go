@@ -10,7 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 )
 
-// TestFlowSchemaHeaderOfARealAPIServer shows what ownAnswer relies on: the API server sets the header on what it has
+// TestFlowSchemaHeaderOfARealAPIServer shows what ownResponse relies on: the API server sets the header on what it has
 // authenticated, and not on its own 401.
 func TestFlowSchemaHeaderOfARealAPIServer(t *testing.T) {
 	t.Parallel()

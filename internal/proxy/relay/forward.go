@@ -36,7 +36,7 @@ type Options struct {
 	Upstream *Upstream
 	// Token is the upstream credential.
 	Token TokenSource
-	// Admission says how much of a response may wait here.
+	// FlowControl bounds how much of a response is buffered.
 	FlowControl *flowcontrol.Controller
 	// Failed takes the reasons why requests could not be forwarded.
 	Failed     *logs.Sampler
@@ -46,7 +46,7 @@ type Options struct {
 // forwarder is the back half: it sends the request to the API server as the user in its context.
 type forwarder struct {
 	Options
-	// One proxy in three kinds, which differ in buffers and flushing only.
+	// Three proxies, which differ in buffers and flushing only.
 	plain, stream, watch *httputil.ReverseProxy
 }
 
@@ -55,7 +55,7 @@ func NewHandler(options Options) http.Handler {
 	f := &forwarder{Options: options}
 	f.plain, f.stream, f.watch = f.proxy(bufferSize), f.proxy(streamBufferSize), f.proxy(watchBufferSize)
 	// A response of known length is no stream: it is written when a frame is full, and at its end. ReverseProxy flushes
-	// answers of unknown length at once all the same.
+	// responses of unknown length at once anyway.
 	f.plain.FlushInterval = 0
 	return f
 }
@@ -66,7 +66,7 @@ func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 		Transport:      &asUser{f.Options, holdResponse{f.Upstream, f.FlowControl}},
 		FlushInterval:  -1, // watches stream
 		BufferPool:     newBufferPool(buffer),
-		ModifyResponse: f.checkAnswer,
+		ModifyResponse: f.checkResponse,
 		ErrorHandler:   f.writeError,
 		ErrorLog:       log.New(io.Discard, "", 0), // a broken stream is the client's to report
 	}
@@ -87,7 +87,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// address sets the address of the API server, and the header that tells its audit log where the request came from.
+// address sets the address of the API server, and the header with the client's address for its audit log.
 func (f *forwarder) address(pr *httputil.ProxyRequest) {
 	pr.SetURL(f.Upstream.address)
 	pr.Out.Host = pr.In.Host
@@ -98,10 +98,10 @@ func (f *forwarder) address(pr *httputil.ProxyRequest) {
 	}
 }
 
-// checkAnswer checks the API server's answer before any of it is sent to the client.
-func (f *forwarder) checkAnswer(res *http.Response) error {
+// checkResponse checks the API server's response before any of it is sent to the client.
+func (f *forwarder) checkResponse(res *http.Response) error {
 	state := request.From(res.Request.Context())
-	state.AnsweredInTime = res.Request.Context().Err() == nil
+	state.RespondedInTime = res.Request.Context().Err() == nil
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		// Two connections are joined only when both sides named the same protocol.
 		if state.Upgrade == "" || !request.WantsUpgrade(res.Header) ||
@@ -114,20 +114,20 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 			res.Body = &upgradedBody{ReadWriteCloser: conn, end: state.End}
 		}
 	} else if state.CloseAfterwards {
-		request.CloseAfterwards(state.Header) // again, as an informational answer empties the header
+		request.CloseAfterwards(state.Header) // again, as an informational response empties the header
 	}
-	if res.StatusCode == http.StatusUnauthorized && ownAnswer(res) {
+	if res.StatusCode == http.StatusUnauthorized && ownResponse(res) {
 		f.Token.Reject(state.UpstreamToken)
 		return f.Upstream.problem(problemCredential,
 			request.StatusUnavailable("the API server did not accept the proxy's credential; it is being renewed"))
 	}
 	if state.Login != nil {
-		state.Login.Answered(res)
+		state.Login.Responded(res)
 	}
 	if _, ours := state.Header[request.AuditIDHeader]; ours {
 		delete(res.Header, request.AuditIDHeader) // it is the same
 	}
-	// Ours replace those of the API server. Set here again, as an informational answer empties the header.
+	// Ours replace those of the API server. Set here again, as an informational response empties the header.
 	for name, values := range request.SecurityHeaders {
 		delete(res.Header, name)
 		state.Header[name] = values
@@ -142,14 +142,15 @@ func (f *forwarder) checkAnswer(res *http.Response) error {
 // It does not queue long-running requests other than watches.
 const flowSchemaHeader = "X-Kubernetes-Pf-Flowschema-Uid"
 
-// ownAnswer is true when a 401 can only mean that the API server refused our credential. An aggregated API, or what is
-// behind a proxy subresource, may answer 401 about users of its own, after the API server has accepted the credential.
-func ownAnswer(res *http.Response) bool {
+// ownResponse is true when a 401 can only mean that the API server refused our credential. An aggregated API, or a
+// server behind a proxy subresource, may return 401 about users of its own, after the API server has accepted the
+// credential.
+func ownResponse(res *http.Response) bool {
 	info, ok := apirequest.RequestInfoFrom(res.Request.Context())
 	return ok && info.Subresource != "proxy" && res.Header.Get(flowSchemaHeader) == ""
 }
 
-// writeError answers a request that could not be sent, or whose answer could not be used.
+// writeError responds to a request that could not be sent, or whose response could not be used.
 func (f *forwarder) writeError(w http.ResponseWriter, req *http.Request, err error) {
 	var refused apierrors.APIStatus
 	state := request.From(req.Context())
@@ -178,14 +179,14 @@ func onlyReads(req *http.Request) bool {
 }
 
 // upstreamStatus turns a transport's error into a response that says whether it is safe to try again.
-func upstreamStatus(req *http.Request, err error) (problem string, answer error) {
+func upstreamStatus(req *http.Request, err error) (problem string, status error) {
 	text := err.Error()
 	switch {
 	case neverSent(err):
 		return problemUnreachable, request.StatusUnavailable("the API server cannot be reached")
 	case strings.Contains(text, "cannot retry err"): // GOAWAY, and the body is gone
 		tooMany := request.StatusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
-			"the API server closed the connection before it looked at the request")
+			"the API server closed the connection before it processed the request")
 		tooMany.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: request.RetryAfterSeconds}
 		return problemRefusedStream, tooMany
 	case strings.Contains(text, "request header list larger than"):
@@ -199,8 +200,8 @@ func upstreamStatus(req *http.Request, err error) (problem string, answer error)
 		"the connection to the API server was lost; the request may have been carried out")
 }
 
-// endingBody ends the body of a stream without an error when the proxy shuts down, so that the client sees its
-// regular end.
+// endingBody ends the body of a stream without an error when the proxy shuts down, so that the client reads its regular
+// end.
 type endingBody struct {
 	io.ReadCloser
 	req *http.Request

@@ -36,7 +36,7 @@ func FuzzRequest(f *testing.F) {
 		if checkRequest(req) != nil {
 			return
 		}
-		under := &script{answer: []byte(ok)}
+		under := &script{response: []byte(ok)}
 		res, err := under.exchange(req)
 		if err != nil {
 			return // whatever was written, the connection is closed
@@ -49,7 +49,7 @@ func FuzzRequest(f *testing.F) {
 			if under.idle() {
 				t.Errorf("%q cannot be read: %v, and the connection is used again", under.written.Bytes(), err)
 			}
-			return // the server answers 400 and closes
+			return // the server responses 400 and closes
 		}
 		text, err := io.ReadAll(got.Body)
 		if rest, _ := io.ReadAll(read); err != nil || string(text) != body || len(rest) > 0 {
@@ -68,9 +68,9 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzAnswer has the server say anything, and compares what the client gets with what net/http finds in the same bytes.
-// When the connection is kept, all that the server said was this one answer.
-func FuzzAnswer(f *testing.F) {
+// FuzzResponse has the server say anything, and compares what the client gets with what net/http finds in the same bytes.
+// When the connection is kept, all that the server said was this one response.
+func FuzzResponse(f *testing.F) {
 	for _, seed := range []string{
 		ok, ok + ok, "HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 304 Not Modified\r\n\r\nok",
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX: y\r\n\r\n",
@@ -89,7 +89,7 @@ func FuzzAnswer(f *testing.F) {
 		if method != http.MethodHead && method != http.MethodPost {
 			method = http.MethodGet
 		}
-		under := &script{answer: said}
+		under := &script{response: said}
 		req := newRequest(t.Context(), t, method, nil)
 		res, err := under.exchange(req)
 		var got []byte
@@ -116,12 +116,12 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// script is a connection in memory: a server that says answer, whatever it gets, and then nothing.
+// script is a connection in memory: a server that says response, whatever it gets, and then nothing.
 type script struct {
 	net.Conn
-	answer  []byte
-	written bytes.Buffer
-	closed  bool
+	response []byte
+	written  bytes.Buffer
+	closed   bool
 }
 
 func (s *script) exchange(req *http.Request) (*http.Response, error) {
@@ -129,11 +129,11 @@ func (s *script) exchange(req *http.Request) (*http.Response, error) {
 }
 
 func (s *script) Read(p []byte) (int, error) {
-	if len(s.answer) == 0 || s.closed {
+	if len(s.response) == 0 || s.closed {
 		return 0, io.EOF
 	}
-	n := copy(p, s.answer)
-	s.answer = s.answer[n:]
+	n := copy(p, s.response)
+	s.response = s.response[n:]
 	return n, nil
 }
 
@@ -147,4 +147,4 @@ func (s *script) Close() error {
 func (s *script) SetReadDeadline(time.Time) error { return nil }
 
 // idle is true when it can be used again, and a look at it finds nothing.
-func (s *script) idle() bool { return !s.closed && len(s.answer) == 0 }
+func (s *script) idle() bool { return !s.closed && len(s.response) == 0 }

@@ -22,63 +22,63 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
-// TestAnswers has the server answer in every way that HTTP/1.1 knows. Then it sends another request: it must get the
-// answer to itself, and a new connection unless all of the first response was read and nothing came after it.
+// TestAnswers has the server response in every way that HTTP/1.1 knows. Then it sends another request: it must get the
+// response to itself, and a new connection unless all of the first response was read and nothing came after it.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 3*readSize+7)
 	for _, test := range []struct {
-		name, answer string
-		method       string // GET
-		code         int    // 200
-		body         string
-		trailer      string // of X-End
-		broken       bool   // reading ends with an error
-		reused       bool
+		name, response string
+		method         string // GET
+		code           int    // 200
+		body           string
+		trailer        string // of X-End
+		broken         bool   // reading ends with an error
+		reused         bool
 	}{
-		{name: "a length", answer: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", body: "hello", reused: true},
-		{name: "a long one", answer: "HTTP/1.1 200 OK\r\nContent-Length: 49159\r\n\r\n" + long, body: long, reused: true},
-		{name: "no body", answer: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", reused: true},
+		{name: "a length", response: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", body: "hello", reused: true},
+		{name: "a long one", response: "HTTP/1.1 200 OK\r\nContent-Length: 49159\r\n\r\n" + long, body: long, reused: true},
+		{name: "no body", response: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", reused: true},
 		{
-			name: "chunks", answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\n\r\n",
+			name: "chunks", response: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\n\r\n",
 			body: "hello", reused: true,
 		},
 		{
-			name:   "trailers",
-			answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-End\r\n\r\n5\r\nhello\r\n0\r\nX-End: well\r\n\r\n",
-			body:   "hello", trailer: "well", reused: true,
+			name:     "trailers",
+			response: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-End\r\n\r\n5\r\nhello\r\n0\r\nX-End: well\r\n\r\n",
+			body:     "hello", trailer: "well", reused: true,
 		},
-		{name: "HEAD", method: "HEAD", answer: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", reused: true},
-		{name: "HEAD of chunks", method: "HEAD", answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", reused: true},
-		{name: "HEAD with a body", method: "HEAD", answer: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"},
-		{name: "204", code: 204, answer: "HTTP/1.1 204 No Content\r\n\r\n", reused: true},
-		{name: "304", code: 304, answer: "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", reused: true},
-		{name: "304 with a body", code: 304, answer: "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\nhello"},
+		{name: "HEAD", method: "HEAD", response: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", reused: true},
+		{name: "HEAD of chunks", method: "HEAD", response: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", reused: true},
+		{name: "HEAD with a body", method: "HEAD", response: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"},
+		{name: "204", code: 204, response: "HTTP/1.1 204 No Content\r\n\r\n", reused: true},
+		{name: "304", code: 304, response: "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", reused: true},
+		{name: "304 with a body", code: 304, response: "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\nhello"},
 		{
 			name: "the server closes", body: "hello",
-			answer: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
+			response: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
 		},
-		{name: "HTTP/1.0", body: "hello", answer: "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"},
-		{name: "more than its length", body: "hello", answer: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello" + ok},
+		{name: "HTTP/1.0", body: "hello", response: "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"},
+		{name: "more than its length", body: "hello", response: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello" + ok},
 		{
 			name: "more than its chunks", body: "hello",
-			answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\nHTTP/1.1 500 No\r\n\r\n",
+			response: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\nHTTP/1.1 500 No\r\n\r\n",
 		},
-		{name: "more than a long one", body: long, answer: "HTTP/1.1 200 OK\r\nContent-Length: 49159\r\n\r\n" + long + ok},
-		{name: "informational ones", answer: "HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + ok, body: "ok", reused: true},
-		{name: "another protocol", code: 101, answer: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"},
+		{name: "more than a long one", body: long, response: "HTTP/1.1 200 OK\r\nContent-Length: 49159\r\n\r\n" + long + ok},
+		{name: "informational ones", response: "HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + ok, body: "ok", reused: true},
+		{name: "another protocol", code: 101, response: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"},
 		{
 			name: "no last chunk", body: "he", broken: true,
-			answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\nzz\r\n",
+			response: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\nzz\r\n",
 		},
 		{
 			name: "both a length and chunks", body: "hello",
-			answer: "HTTP/1.1 200 OK\r\nContent-Length: 40\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", reused: true,
+			response: "HTTP/1.1 200 OK\r\nContent-Length: 40\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", reused: true,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s := serve(t, answering(test.answer, ok))
+			s := serve(t, respondWith(test.response, ok))
 			if test.method == "" {
 				test.method = http.MethodGet
 			}
@@ -104,7 +104,7 @@ func TestAnswers(t *testing.T) {
 // broken where it is not.
 func TestAnswersThatEndWithTheConnection(t *testing.T) {
 	t.Parallel()
-	for answer, good := range map[string]bool{
+	for response, good := range map[string]bool{
 		"HTTP/1.1 200 OK\r\n\r\nhello":                                                true,
 		"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello":                           false,
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n":         false,
@@ -112,12 +112,12 @@ func TestAnswersThatEndWithTheConnection(t *testing.T) {
 	} {
 		s := serve(t, func(_ int64, conn net.Conn, read *bufio.Reader) {
 			if _, err := http.ReadRequest(read); err == nil {
-				_, _ = io.WriteString(conn, answer)
+				_, _ = io.WriteString(conn, response)
 			}
 		})
 		_, body, err := s.ask(t, http.MethodGet, nil) //nolint:bodyclose // ask has read and closed it
 		if body != "hello" || (err == nil) != good {
-			t.Errorf("%q: want it good: %t, got %q and %v", answer, good, body, err)
+			t.Errorf("%q: want it good: %t, got %q and %v", response, good, body, err)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func TestAnswersThatEndWithTheConnection(t *testing.T) {
 func TestHeadsWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]string{
-		"one field": "HTTP/1.1 200 OK\r\nX: ", "many answers": "",
+		"one field": "HTTP/1.1 200 OK\r\nX: ", "many responses": "",
 	} {
 		s := serve(t, func(_ int64, conn net.Conn, read *bufio.Reader) {
 			_, _ = http.ReadRequest(read)
@@ -147,7 +147,7 @@ func TestHeadsWithoutAnEnd(t *testing.T) {
 
 func TestInformationalAnswersAreTold(t *testing.T) {
 	t.Parallel()
-	s := serve(t, answering("HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n"+ok))
+	s := serve(t, respondWith("HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n"+ok))
 	var told []string
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 		Got1xxResponse: func(_ int, header textproto.MIMEHeader) error {
@@ -193,7 +193,7 @@ func TestAnAnswerHalfReadEndsTheConnection(t *testing.T) {
 // TestWhoLeaves cancels a request while the server is at work, and while its response comes.
 func TestWhoLeaves(t *testing.T) {
 	t.Parallel()
-	for name, begun := range map[string]bool{"before the answer": false, "within the answer": true} {
+	for name, begun := range map[string]bool{"before the response": false, "within the response": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ended, arrived := make(chan error, 1), make(chan struct{})
@@ -241,7 +241,7 @@ func TestWhoLeaves(t *testing.T) {
 // TestContextsMayEndAfterTheAnswer: the end of a context that belongs to a request which is over harms no other.
 func TestContextsMayEndAfterTheAnswer(t *testing.T) {
 	t.Parallel()
-	s := serve(t, answering(ok))
+	s := serve(t, respondWith(ok))
 	for range 20 {
 		ctx, leave := context.WithCancel(t.Context())
 		res, err := s.RoundTrip(newRequest(ctx, t, http.MethodGet, nil))
@@ -277,7 +277,7 @@ func TestStaleConnections(t *testing.T) {
 		{name: "HEAD", method: "HEAD", seen: true, arrived: 2, good: true},
 		{name: "a write that was sent", method: "POST", body: "{}", seen: true, arrived: 1},
 		{name: "a write without a body", method: "DELETE", seen: true, arrived: 1},
-		{name: "a read that is never answered", method: "GET", seen: true, always: true, arrived: 2},
+		{name: "a read that never gets a response", method: "GET", seen: true, always: true, arrived: 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -318,7 +318,7 @@ func TestStaleConnections(t *testing.T) {
 			_, _, err = s.ask(t, test.method, body) //nolint:bodyclose // ask has read and closed it
 			if (err == nil) != test.good || arrived.Load() != test.arrived {
 				t.Errorf(
-					"want it answered: %t, and to arrive %d times, got %v and %d",
+					"want it served: %t, and to arrive %d times, got %v and %d",
 					test.good,
 					test.arrived,
 					err,
@@ -354,7 +354,7 @@ func TestAWriteThatWasNotSentIsRepeated(t *testing.T) {
 	}
 }
 
-// TestNothingThatNobodyAskedForIsAnAnswer has the server send a response to no request, after it has answered: at once
+// TestNothingThatNobodyAskedForIsAnAnswer has the server send a response to no request, after its response: at once
 // in the same record, or later, alone or before the connection ends.
 func TestNothingThatNobodyAskedForIsAnAnswer(t *testing.T) {
 	t.Parallel()
@@ -367,11 +367,11 @@ func TestNothingThatNobodyAskedForIsAnAnswer(t *testing.T) {
 				_, _ = http.ReadRequest(read)
 				// The body ends with the buffer of what reads it, so what comes together with it is still in TLS.
 				head := "HTTP/1.1 200 OK\r\nContent-Length: 4057\r\n\r\n"
-				answer := head + strings.Repeat("x", 4057)
+				response := head + strings.Repeat("x", 4057)
 				if together {
-					answer += smuggled
+					response += smuggled
 				}
-				_, _ = io.WriteString(conn, answer)
+				_, _ = io.WriteString(conn, response)
 				<-next
 				if !together {
 					_, _ = io.WriteString(conn, smuggled)
@@ -395,7 +395,7 @@ func TestNothingThatNobodyAskedForIsAnAnswer(t *testing.T) {
 // TestConnectionsThatCannotBeLookedAtAreUsedOnce is about dialers of other programs.
 func TestConnectionsThatCannotBeLookedAtAreUsedOnce(t *testing.T) {
 	t.Parallel()
-	s := serve(t, answering(ok))
+	s := serve(t, respondWith(ok))
 	s.wrap = func(conn net.Conn) net.Conn { return blind{conn} }
 	s.checkOK(t, http.MethodGet, nil)
 	s.checkOK(t, http.MethodGet, nil)
@@ -470,16 +470,16 @@ func TestAnAnswerBeforeTheBody(t *testing.T) {
 func TestAnAnswerAfterTheServerStoppedReading(t *testing.T) {
 	t.Parallel()
 	const half = writeSize + 1
-	broken, answered := new(atomic.Bool), make(chan struct{})
+	broken, responded := new(atomic.Bool), make(chan struct{})
 	s := serve(t, atFirst(func(conn net.Conn, read *bufio.Reader) {
 		_, _ = http.ReadRequest(read)
 		_, _ = io.WriteString(conn, "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
-		close(answered)
+		close(responded)
 		<-t.Context().Done()
 	}))
 	s.wrap = func(conn net.Conn) net.Conn { return faulty{conn.(*net.TCPConn), broken} }
 	rest := readerFunc(func(p []byte) (int, error) {
-		<-answered
+		<-responded
 		broken.Store(true)
 		return len(p), nil
 	})
@@ -519,7 +519,7 @@ func TestFewConnectionsAreIdle(t *testing.T) {
 	for range many {
 		wait.Go(func() {
 			if _, body, err := s.ask(t, http.MethodGet, nil); err != nil || body != "ok" { //nolint:bodyclose // closed
-				t.Errorf("want an answer, got %q and %v", body, err)
+				t.Errorf("want a response, got %q and %v", body, err)
 			}
 		})
 	}
@@ -569,7 +569,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 // TestSessionsAreResumed: a second connection costs no signature.
 func TestSessionsAreResumed(t *testing.T) {
 	t.Parallel()
-	s := serve(t, answering(ok))
+	s := serve(t, respondWith(ok))
 	s.checkOK(t, http.MethodGet, nil)
 	s.CloseIdleConnections()
 	s.checkOK(t, http.MethodGet, nil)
@@ -590,7 +590,7 @@ func TestNothingWasSent(t *testing.T) {
 	s := serve(t, func(int64, net.Conn, *bufio.Reader) {})
 	s.config.RootCAs = x509.NewCertPool()
 	_, _, err := s.ask(t, http.MethodPost, nil) //nolint:bodyclose // closed
-	check("a stranger", err)
+	check("an unauthenticated client", err)
 	var certificate *tls.CertificateVerificationError
 	if !errors.As(err, &certificate) {
 		t.Errorf("want the reason kept, got %v", err)
@@ -606,7 +606,7 @@ func TestNothingWasSent(t *testing.T) {
 // TestRequestsThatAreNotSent would be read in two ways.
 func TestRequestsThatAreNotSent(t *testing.T) {
 	t.Parallel()
-	s := serve(t, answering(ok))
+	s := serve(t, respondWith(ok))
 	for name, change := range map[string]func(*http.Request){
 		"a method of two words":   func(r *http.Request) { r.Method = "GET /x" },
 		"no method":               func(r *http.Request) { r.Method = "" },

@@ -90,8 +90,8 @@ func serve(tb testing.TB, behave func(n int64, conn net.Conn, read *bufio.Reader
 	return s
 }
 
-// answering answers each request with the next of responses, and every later one with the last.
-func answering(answers ...string) func(int64, net.Conn, *bufio.Reader) {
+// respondWith responds to each request with the next of responses, and every later one with the last.
+func respondWith(responses ...string) func(int64, net.Conn, *bufio.Reader) {
 	var n atomic.Int64
 	return func(_ int64, conn net.Conn, read *bufio.Reader) {
 		for {
@@ -102,8 +102,8 @@ func answering(answers ...string) func(int64, net.Conn, *bufio.Reader) {
 			if _, err := io.Copy(io.Discard, req.Body); err != nil {
 				return
 			}
-			i := min(int(n.Add(1)), len(answers)) - 1
-			if _, err := io.WriteString(conn, answers[i]); err != nil {
+			i := min(int(n.Add(1)), len(responses)) - 1
+			if _, err := io.WriteString(conn, responses[i]); err != nil {
 				return
 			}
 		}
@@ -133,12 +133,12 @@ func (s *server) ask(t *testing.T, method string, body io.Reader) (*http.Respons
 	return res, string(text), err
 }
 
-// checkOK wants the usual answer.
+// checkOK wants the usual response.
 func (s *server) checkOK(t *testing.T, method string, body io.Reader) {
 	t.Helper()
 	res, text, err := s.ask(t, method, body) //nolint:bodyclose // ask has read and closed it
 	if err != nil || res.StatusCode != http.StatusOK || text != "ok" {
-		t.Fatalf("want the usual answer, got %q and %v", text, err)
+		t.Fatalf("want the usual response, got %q and %v", text, err)
 	}
 }
 
@@ -151,7 +151,7 @@ func eventually(t *testing.T, check func() bool) {
 	}
 }
 
-// faulty is a connection that a test breaks. It can be looked at.
+// faulty is a connection that a test breaks. It can be peeked at.
 type faulty struct {
 	*net.TCPConn
 	broken *atomic.Bool
@@ -164,16 +164,16 @@ func (c faulty) Write(p []byte) (int, error) {
 	return c.TCPConn.Write(p)
 }
 
-// blind is a connection that cannot be looked at.
+// blind is a connection that cannot be peeked at.
 type blind struct{ net.Conn }
 
 var errTest = errors.New("as the test wants it")
 
-// atFirst serves the first connection by first, and answers ok on every later one.
+// atFirst serves the first connection by first, and responds ok on every later one.
 func atFirst(first func(net.Conn, *bufio.Reader)) func(int64, net.Conn, *bufio.Reader) {
 	return func(n int64, conn net.Conn, read *bufio.Reader) {
 		if n > 0 {
-			answering(ok)(n, conn, read)
+			respondWith(ok)(n, conn, read)
 			return
 		}
 		first(conn, read)

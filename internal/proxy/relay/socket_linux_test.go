@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDeadUpstreamConnectionsAreNoticed reads back what the kernel was told about a connection to the API server.
+// TestDeadUpstreamConnectionsAreNoticed reads back what the kernel was set for a connection to the API server.
 func TestDeadUpstreamConnectionsAreNoticed(t *testing.T) {
 	t.Parallel()
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)

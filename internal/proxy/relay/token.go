@@ -21,8 +21,8 @@ import (
 const (
 	tokenLifetime       = 24 * time.Hour
 	tokenRequestTimeout = 10 * time.Second
-	// tokenPause is between two looks whether a token is to be requested. So one that the API server does not accept is
-	// replaced at most that often, and a request that failed is made again after it.
+	// tokenPause is the interval at which Run checks whether to request a token. So a token that the API server does
+	// not accept is replaced at most that often, and a failed request is repeated after it.
 	tokenPause = 2 * time.Second
 )
 
@@ -74,7 +74,7 @@ func (t *ServiceAccountToken) Token() (string, error) {
 func (t *ServiceAccountToken) Reject(token string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if token == t.token { // and not one that is replaced already
+	if token == t.token { // a token that is already replaced does not count
 		t.renew = time.Time{}
 	}
 }
@@ -98,19 +98,19 @@ func (t *ServiceAccountToken) request(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tokenRequestTimeout)
 	defer cancel()
 	asked := time.Now()
-	answer, err := t.serviceAccounts.CreateToken(request.Unlogged(ctx), t.name, &authenticationv1.TokenRequest{
+	response, err := t.serviceAccounts.CreateToken(request.Unlogged(ctx), t.name, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenLifetime.Seconds()))},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("requesting a token of service account %q: %w", t.name, err)
 	}
-	expiry := answer.Status.ExpirationTimestamp.Time
+	expiry := response.Status.ExpirationTimestamp.Time
 	life := expiry.Sub(asked)
-	if answer.Status.Token == "" || life <= 0 {
+	if response.Status.Token == "" || life <= 0 {
 		return fmt.Errorf("requesting a token of service account %q: got one without a life ahead", t.name)
 	}
 	t.mu.Lock()
-	t.token, t.renew, t.expiry = answer.Status.Token, asked.Add(life/5*4), expiry
+	t.token, t.renew, t.expiry = response.Status.Token, asked.Add(life/5*4), expiry
 	t.mu.Unlock()
 	klog.FromContext(ctx).V(2).Info("Renewed the upstream credential", "serviceAccount", t.name, "expires", expiry)
 	return nil

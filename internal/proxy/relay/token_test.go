@@ -21,7 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// tokenIssuer answers TokenRequests.
+// tokenIssuer serves TokenRequests.
 type tokenIssuer struct {
 	mu     sync.Mutex
 	asked  []authenticationv1.TokenRequestSpec
@@ -41,22 +41,22 @@ func (i *tokenIssuer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	answer := *object.(*authenticationv1.TokenRequest)
-	i.asked, i.path = append(i.asked, answer.Spec), req.Method+" "+req.URL.Path
+	response := *object.(*authenticationv1.TokenRequest)
+	i.asked, i.path = append(i.asked, response.Spec), req.Method+" "+req.URL.Path
 	if i.broken {
 		return nil, errTest
 	}
-	answer.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"}
-	answer.Status = authenticationv1.TokenRequestStatus{
+	response.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"}
+	response.Status = authenticationv1.TokenRequestStatus{
 		Token: fmt.Sprintf("token-%d", len(i.asked)), ExpirationTimestamp: metav1.NewTime(time.Now().Add(i.life)),
 	}
-	said, err := json.Marshal(answer)
+	said, err := json.Marshal(response)
 	header := http.Header{"Content-Type": {"application/json"}}
 	content := io.NopCloser(bytes.NewReader(said))
 	return &http.Response{StatusCode: http.StatusCreated, Header: header, Body: content}, err
 }
 
-// withTokens has a token source run beside test, which lets time pass by after. Time is that of synctest: hours pass at
+// withTokens has a token source run next to test, which lets time pass by after. Time is that of synctest: hours pass at
 // once, and no test waits.
 func withTokens(
 	t *testing.T, i *tokenIssuer, test func(t *testing.T, source *ServiceAccountToken, after func(time.Duration)),

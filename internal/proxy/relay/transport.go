@@ -26,7 +26,7 @@ const (
 	pingWait  = 15 * time.Second
 )
 
-// Why a request could not be forwarded, or the API server's answer could not be used.
+// Why a request could not be forwarded, or the API server's response could not be used.
 const (
 	problemUnreachable   = "unreachable"
 	problemLost          = "connection_lost"
@@ -42,7 +42,7 @@ const (
 // protocols gets an HTTP/1.1 connection of its own.
 type Upstream struct {
 	address *url.URL
-	plain   *HTTP1 // nil where the API server is behind a proxy: then they go with the streams
+	plain   *HTTP1 // nil where the API server is behind a proxy: then these requests use HTTP/2
 	streams []*http.Transport
 	upgrade *http.Transport
 	next    atomic.Uint32
@@ -104,7 +104,7 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	}
 	between, err := proxy(&http.Request{URL: address})
 	if err != nil {
-		return nil, fmt.Errorf("looking for a proxy before the API server: %w", err)
+		return nil, fmt.Errorf("finding the HTTP proxy for the API server: %w", err)
 	}
 	if between == nil {
 		u.plain = NewHTTP1(netutil.CanonicalAddr(address), tlsConfig, dial)
@@ -113,9 +113,9 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 }
 
 // problem counts a problem, to which response is the response.
-func (u *Upstream) problem(name string, answer error) error {
+func (u *Upstream) problem(name string, status error) error {
 	u.Problems[name].Add(1)
-	return answer
+	return status
 }
 
 // Address is that of the API server.
@@ -145,7 +145,7 @@ func (u *Upstream) Close() {
 	}
 }
 
-// neverSent is true when err means that the API server has not seen the request, so that it can be made again.
+// neverSent is true when err means that the API server has not received the request, so that it can be sent again.
 func neverSent(err error) bool {
 	var dialing *net.OpError
 	if errors.As(err, &dialing) && dialing.Op == "dial" {

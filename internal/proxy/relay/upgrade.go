@@ -7,15 +7,15 @@ import (
 )
 
 // lingerAfterEnd is how long the client may take to close an upgraded connection after the API server has closed its
-// side. If the proxy closed it at once while the client still sends, the client could lose what it has not read yet,
-// such as an exit code.
+// side. If the proxy closed it at once while the client still sends, the client could miss data that it has not read
+// yet, such as an exit code.
 const lingerAfterEnd = 5 * time.Second
 
 var errUpstreamEnded = errors.New("the API server ended the stream")
 
-// upgradedBody is the API server's side of an upgraded connection. The stream ends a while after it. A write that
-// fails means that the API server reads no more, but data from it may still be on its way. ReverseProxy would drop
-// that data if it saw the failed write, so Write hides the failure.
+// upgradedBody is the API server's side of an upgraded connection. The stream ends a while after it. A write that fails
+// means that the API server reads no more, but data from it may still be on its way. ReverseProxy would drop that data
+// on a failed write, so Write hides the failure.
 type upgradedBody struct {
 	io.ReadWriteCloser
 	end  func(error)
@@ -48,7 +48,7 @@ func (b *upgradedBody) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CloseWrite passes on that the client has nothing more to say. It fails only where halves cannot be closed.
+// CloseWrite forwards the end of the client's data. It fails only where halves cannot be closed.
 func (b *upgradedBody) CloseWrite() error {
 	half, ok := b.ReadWriteCloser.(interface{ CloseWrite() error })
 	switch {

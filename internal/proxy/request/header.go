@@ -35,7 +35,7 @@ func MayBeIdentityHeader(name string) bool {
 	return name != "" && (name[0]|0x20 == 'i' || name[0]|0x20 == 'x' || name[0]|0x20 == 'a')
 }
 
-// Fold brings header names that look alike into the same form, for comparisons.
+// Fold normalizes header names, for comparisons.
 func Fold(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
-// State is what the filters tell each other about one request. Only the goroutine that serves the request uses it,
-// except where a field says otherwise.
+// State is what the filters share about one request. Only the goroutine that serves the request uses it, except where a
+// field says otherwise.
 type State struct {
 	// Header is the header of the response to the client. It is kept here because ReverseProxy does not give it to
 	// ModifyResponse.
 	Header http.Header
-	// Began is when the request came, Sent when it was sent on, Answered when the API server's answer began, and
-	// AnswerBegan when ours did.
-	Began, Sent, Answered, AnswerBegan time.Time
+	// Began is when the request arrived, Sent when it was forwarded, Responded when the API server's response began,
+	// and ResponseBegan when the response to the client did.
+	Began, Sent, Responded, ResponseBegan time.Time
 	// Code is the status code of the response to the client, zero before it begins.
 	Code int
 
@@ -40,10 +40,10 @@ type State struct {
 	// Switched is called with the client's connection when the protocol is switched. It is nil for requests that are no
 	// streams.
 	Switched func(net.Conn)
-	// AnsweredInTime is true when the client was still waiting when the API server's answer began.
-	AnsweredInTime bool
+	// RespondedInTime is true when the client was still connected when the API server's response began.
+	RespondedInTime bool
 
-	// Holds is what the request holds, and to whom that counts.
+	// Holds is what the request holds, and its flow.
 	Holds *listener.Request
 
 	// Original is the user who made the request, before nested impersonation.
@@ -54,26 +54,26 @@ type State struct {
 	UpstreamToken string
 	// Unavailable says why the API server could not be asked who the user is, and is nil when it could.
 	Unavailable error
-	// ReleaseSeats ends the turn of the request at the API server, if it has one. It may be called more than once.
+	// ReleaseSeats releases the seats of the request, if it has any. It may be called more than once.
 	ReleaseSeats func()
-	// Login is what is to be done about a TokenCredentialRequest that has a turn, nil for other requests.
+	// Login has the callbacks of a TokenCredentialRequest with a seat, nil for other requests.
 	Login *Login
 	// LoginFailed is true when there is no credential in the response to a TokenCredentialRequest.
 	LoginFailed bool
 
 	// Initial is true while a watch begins with all objects that there are. The goroutine of the transport sets it.
 	Initial atomic.Bool
-	// BeginsLong is called when these are many bytes.
+	// BeginsLong is called when these objects are large.
 	BeginsLong func()
-	// Answer is the body of the API server's answer, nil when it is a stream or short. AnswerFits is true when it is
-	// short: the API server is done with it, however slowly the client reads.
-	Answer     Answer
-	AnswerFits bool
-	// AnswerGood is true when the API server's status is 200, and AnswerLong when its header shows that the response is
-	// long.
-	AnswerGood, AnswerLong bool
-	// LeftUnread is true when the response was ended because the client did not read it. A timer sets it.
-	LeftUnread atomic.Bool
+	// ResponseBody is the body of the API server's response, nil for a stream or a short response. ResponseFits is true
+	// for a short response: the API server can finish it, however slow the client is.
+	ResponseBody ResponseBody
+	ResponseFits bool
+	// ResponseOK is true when the API server's status is 200, and ResponseLong when its header announces a long
+	// response.
+	ResponseOK, ResponseLong bool
+	// ClientTooSlow is true when the response was ended because of a slow client. A timer sets it.
+	ClientTooSlow atomic.Bool
 	// Body is the client's body, nil when there is none.
 	Body Body
 	// BodyFailed is true when the client's body could not be read to its end. The goroutine of the transport sets it.
@@ -84,35 +84,34 @@ type State struct {
 // Login is a TokenCredentialRequest.
 type Login struct {
 	Group string // its API group
-	// Sent is called when the API server's answer begins, or there will be none.
+	// Sent is called when the API server's response begins, or there will be none.
 	Sent func()
-	// Answered is called with the API server's answer before it goes to the client.
-	Answered func(*http.Response)
+	// Responded is called with the API server's response before it is sent to the client.
+	Responded func(*http.Response)
 }
 
-// Answer is the body of an API server's answer that is taken into memory when the client does not keep up.
-type Answer interface {
-	// ReadAhead begins to take the rest of it into memory.
+// ResponseBody is the body of an API server's response that can be buffered for a slow client.
+type ResponseBody interface {
+	// ReadAhead starts to buffer the rest of it.
 	ReadAhead()
-	// Whole is true when the API server is done with it.
+	// Whole is true when the API server has sent all of it.
 	Whole() bool
 }
 
-// Body is a client's body that has to come in time.
+// Body is a client's body that must arrive in time.
 type Body interface {
-	// Unbind ends the limit: it is here.
+	// Unbind ends the limit.
 	Unbind()
-	// Late is true when it did not come in time.
+	// Late is true when it did not arrive in time.
 	Late() bool
 }
 
 // IsStream is true for requests that may last for long.
 func (s *State) IsStream() bool { return s.LongRunning || s.Upgrade != "" }
 
-// Asker returns for whom work is done: the user who made the request, before nested impersonation, or else the
-// connection that it came on, which takes turns with others of its address. An anonymous user is no user here. A nil
-// State is nobody.
-func (s *State) Asker() (who flowcontrol.Flow, subFlow any) {
+// Flow returns the flow of the request: the user who made it, before nested impersonation, or else the client's address
+// with the connection as sub-flow. An anonymous user is no user here. A nil State has no flow.
+func (s *State) Flow() (who flowcontrol.Flow, subFlow any) {
 	if s == nil || s.Holds == nil {
 		return who, nil
 	}

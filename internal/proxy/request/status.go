@@ -16,7 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-// RetryAfterSeconds is what a client is told to wait when the API server cannot be reached.
+// RetryAfterSeconds is the Retry-After of responses while the API server cannot be reached.
 const RetryAfterSeconds = 1
 
 // NewSerializer returns a serializer that knows metav1.Status in every encoding that Kubernetes clients ask for.
@@ -27,12 +27,12 @@ func NewSerializer() runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(scheme)
 }
 
-// WriteStatus answers with err as a metav1.Status, in the encoding the client asked for.
+// WriteStatus responds with err as a metav1.Status, in the encoding the client asked for.
 func WriteStatus(w http.ResponseWriter, req *http.Request, s runtime.NegotiatedSerializer, err error) {
 	responsewriters.ErrorNegotiated(err, s, metav1.Unversioned, w, req)
 }
 
-// UnavailableError says that the API server gave no response. That is neither a yes nor a no.
+// UnavailableError says that the API server did not respond. That is neither a yes nor a no.
 type UnavailableError struct {
 	Doing string
 	Cause error
@@ -41,15 +41,15 @@ type UnavailableError struct {
 func (e *UnavailableError) Error() string { return e.Doing + ": " + e.Cause.Error() }
 func (e *UnavailableError) Unwrap() error { return e.Cause }
 
-// Unavailable tells other packages what kind of error this is.
+// Unavailable marks the error for other packages.
 func (e *UnavailableError) Unavailable() bool { return true }
 
 // AsUnavailable wraps the error of a call to the API server in an UnavailableError. It does not when the API server
-// answered with an error that trying again will not change.
+// responded with an error that a retry will not change.
 func AsUnavailable(doing string, err error) error {
-	var answered apierrors.APIStatus
-	if errors.As(err, &answered) {
-		code := answered.Status().Code
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		code := status.Status().Code
 		if code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable &&
 			code != http.StatusGatewayTimeout && code != http.StatusBadGateway {
 			return fmt.Errorf("%s: %w", doing, err)
@@ -59,7 +59,7 @@ func AsUnavailable(doing string, err error) error {
 }
 
 // IsUnavailable is true when err is no decision: the API server gave none, or it was not asked because the client
-// causes too much work. See StatusUnanswered for what the client is told.
+// causes too much work. StatusUndecided is the response then.
 func IsUnavailable(err error) bool {
 	var unavailable interface{ Unavailable() bool } // of other packages, too
 	return errors.As(err, &unavailable) && unavailable.Unavailable()
@@ -72,31 +72,31 @@ func StatusFull(err error) *apierrors.StatusError {
 	if !ok || !full.Own {
 		return StatusUnavailable("the proxy is busy: " + err.Error())
 	}
-	answer := StatusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, err.Error())
-	answer.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: RetryAfterSeconds}
-	return answer
+	status := StatusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, err.Error())
+	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: RetryAfterSeconds}
+	return status
 }
 
-// ErrClientLeft is the response to a request whose client has left before the API server's answer came, and that has
-// changed nothing. No client reads it. It tells the audit log and the metrics, and makes the request of an
-// unauthenticated client count as refused. ErrClientLeftWrite is that to a write which was sent.
+// ErrClientLeft is the response to a request whose client has disconnected before the API server responded, and that
+// has changed nothing. No client reads it; the audit log and the metrics have it, and the request of an unauthenticated
+// client counts as refused. ErrClientLeftWrite is the response to a write that was sent.
 var (
-	ErrClientLeft      = StatusUnavailable("the client has left before it was answered")
+	ErrClientLeft      = StatusUnavailable("the client disconnected before the response")
 	ErrClientLeftWrite = StatusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
-		"the client has left before it was answered; the request may have been carried out")
+		"the client disconnected before the response; the request may have been carried out")
 )
 
 // ErrDraining is the cause of the end of a stream that the proxy ended because it shuts down.
 var ErrDraining = errors.New("the impersonation proxy is shutting down")
 
-// HasLeft is true when the request with this context ended because its client left.
+// HasLeft is true when the request with this context ended because its client disconnected.
 func HasLeft(ctx context.Context) bool {
 	return errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), ErrDraining)
 }
 
-// StatusUnanswered is the response when err, an error for which IsUnavailable is true, kept something from being
+// StatusUndecided is the response when err, an error for which IsUnavailable is true, kept something from being
 // decided: StatusFull, and otherwise 503 with the message. ctx is that of the request.
-func StatusUnanswered(ctx context.Context, err error, message string) *apierrors.StatusError {
+func StatusUndecided(ctx context.Context, err error, message string) *apierrors.StatusError {
 	if HasLeft(ctx) {
 		return ErrClientLeft
 	}

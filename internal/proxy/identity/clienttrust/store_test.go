@@ -137,7 +137,7 @@ func TestVerifyRemembers(t *testing.T) {
 	early := presented(signer, clk.Now().Add(10*time.Minute))
 	clk.SetTime(early[0].NotBefore.Add(-30 * time.Second)) // certificates begin somewhat before they are asked for
 	good := presented(signer, clk.Now())
-	stranger := presented(newCA(t, "other"), clk.Now())
+	other := presented(newCA(t, "other"), clk.Now())
 	known := func(by *Verifier, certificates []*x509.Certificate) string {
 		switch user, ok, err := by.Known(certificates); {
 		case !ok:
@@ -161,12 +161,12 @@ func TestVerifyRemembers(t *testing.T) {
 		{"a user", trusted.Users, good, 0, true, "jane"},
 		{"that user as a front proxy", trusted.FrontProxies, good, 0, false, "unknown"},
 		{"refused as a front proxy", trusted.FrontProxies, good, 0, true, "refused"},
-		{"a certificate of another CA", trusted.Users, stranger, 0, true, "refused"},
+		{"a certificate of another CA", trusted.Users, other, 0, true, "refused"},
 		{"one that is not valid yet", trusted.Users, early, 0, true, "refused"},
 		{"which becomes valid", trusted.Users, early, 31 * time.Second, false, "unknown"},
 		{"and is good", trusted.Users, early, 0, true, "jane"},
-		{"the other one, still", trusted.Users, stranger, 0, false, "refused"},
-		{"and later", trusted.Users, stranger, RefusedFor, false, "unknown"},
+		{"the other one, still", trusted.Users, other, 0, false, "refused"},
+		{"and later", trusted.Users, other, RefusedFor, false, "unknown"},
 		{"one that has expired", trusted.Users, good, time.Hour, false, "refused"},
 	} {
 		clk.SetTime(clk.Now().Add(step.passes))
@@ -179,7 +179,7 @@ func TestVerifyRemembers(t *testing.T) {
 	}
 }
 
-// TestRefusalsHoldNoCertificates looks at what is remembered of a refused certificate: a text, and a short one.
+// TestRefusalsHoldNoCertificates checks what is cached of a refused certificate: a text, and a short one.
 func TestRefusalsHoldNoCertificates(t *testing.T) {
 	t.Parallel()
 	users := newStore(t, func() []byte { return nil }).Current().Users

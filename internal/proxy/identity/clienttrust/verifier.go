@@ -23,15 +23,15 @@ const (
 	// MaxOfOneName is how many of them may have the same subject. Each of them could have issued a certificate that
 	// names this subject as its issuer, and all have to be tried.
 	MaxOfOneName = 2
-	// MaxRefused is how many refusals a Verifier remembers.
+	// MaxRefused is how many refusals a Verifier caches.
 	MaxRefused = 4096
-	// RefusedFor is for how long a refusal is remembered.
+	// RefusedFor is how long a refusal is cached.
 	RefusedFor = time.Minute
 
 	maxVerified = 4096
 )
 
-// Verifier believes the certificates of some CAs. It remembers which it has verified, and is safe for concurrent use.
+// Verifier believes the certificates of some CAs. It caches which it has verified, and is safe for concurrent use.
 type Verifier struct {
 	roots *x509.CertPool
 	whom  x509request.UserConversionFunc // the user whom a chain names; false if such a name is not accepted
@@ -78,7 +78,7 @@ func (v *Verifier) Known(presented []*x509.Certificate) (*authenticator.Response
 }
 
 // check refuses certificates that would be much work to verify, before any of it, and those that are too early or too
-// late: that is not remembered, so the certificate is good as soon as it is valid.
+// late: that is not cached, so the certificate is accepted as soon as it is valid.
 func check(presented []*x509.Certificate, now time.Time) error {
 	if len(presented) > MaxPresented {
 		return fmt.Errorf("the client presented %d certificates, and %d is the limit", len(presented), MaxPresented)
@@ -97,7 +97,7 @@ func check(presented []*x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// Verify verifies what Known does not know, at least one certificate, and remembers the result, also of a refusal.
+// Verify verifies what Known does not know, at least one certificate, and caches the result, also of a refusal.
 func (v *Verifier) Verify(presented []*x509.Certificate) (*authenticator.Response, error) {
 	if user, known, err := v.Known(presented); known { // it was verified meanwhile
 		return user, err

@@ -16,15 +16,15 @@ const (
 	streamWindow   = 8 << 10 // there may be ten thousand, and one event for all of them
 	// upgradedBytes is how much an upgraded connection holds: the buffers of both directions.
 	upgradedBytes = 2 * (32 << 10)
-	// maxAhead is how much of one answer is taken from the API server before the client has read it, and aheadPiece how
-	// much of it is counted at a time. What comes when the kernel's buffer is full (boundUpstream) is dropped at times,
-	// and the API server takes seconds to send it again.
+	// maxAhead is how much of one response is buffered for a slow client, and aheadPiece the size of one piece. When
+	// the kernel's buffer is full (boundUpstream), packets may be dropped, and the API server takes seconds to
+	// retransmit them.
 	maxAhead   = 16 << 20
 	aheadPiece = 64 << 10
 )
 
-// holdResponse takes the memory that a response may need before anything is done with it. That of a stream was taken
-// with its request. It also sees when the API server is done with a request, and ends its turn.
+// holdResponse acquires the memory for a response before reading it; that for a stream was acquired with its request.
+// It releases the seats of a request when the API server has finished it.
 type holdResponse struct {
 	next http.RoundTripper
 	flow *flowcontrol.Controller
@@ -37,10 +37,10 @@ func (t holdResponse) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	state := request.From(req.Context())
-	state.AnswerGood = res.StatusCode == http.StatusOK
-	state.AnswerLong = res.ContentLength >= longAnswer || res.Header.Get("Content-Encoding") != ""
+	state.ResponseOK = res.StatusCode == http.StatusOK
+	state.ResponseLong = res.ContentLength >= longResponse || res.Header.Get("Content-Encoding") != ""
 	needs := t.prepare(res, state)
-	// A login's answer is a certificate and a key, or a message. No other client's bytes keep a user from logging in.
+	// The response to a login is short. It needs no permit, so that memory pressure never prevents logins.
 	if needs > 0 && state.Login == nil {
 		if err := state.Holds.Hold(flowcontrol.Response, needs); err != nil {
 			_ = res.Body.Close()
@@ -50,47 +50,46 @@ func (t holdResponse) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// prepare returns how much memory the response needs. An ordinary response that may be long gets a body that is
-// prepared for a client which reads slowly.
+// prepare returns how much memory the response needs. An ordinary response that may be long gets a body that can read
+// ahead of a slow client.
 func (t holdResponse) prepare(res *http.Response, state *request.State) (needs int64) {
 	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		needs = upgradedBytes
 	case state.Initial.Load():
-		res.Body = &beginningBody{ReadCloser: res.Body, state: state}
+		res.Body = &initialBody{ReadCloser: res.Body, state: state}
 		return 0
 	case state.LongRunning, res.Body == http.NoBody:
 	case res.ContentLength >= 0 && res.ContentLength <= upstreamWindow: // the API server can send all of it at once
-		state.AnswerFits = true
+		state.ResponseFits = true
 		needs = res.ContentLength + bufferSize
 	default:
 		body := newAheadBody(res.Body, t.flow, state.Holds.Flow(), state.ReleaseSeats)
-		res.Body, state.Answer = body, body
+		res.Body, state.ResponseBody = body, body
 		return upstreamWindow + bufferSize
 	}
 	state.ReleaseSeats()
 	return needs
 }
 
-// aheadBody is the body of an ordinary response, with room for what the client is slow to read.
+// aheadBody is the body of an ordinary response that can be buffered for a slow client.
 //
-// The API server has few seats, and a request keeps its own until the whole response is taken, a long list several of
-// them. So as soon as a client does not keep up, the rest of the response is taken into memory, as far as there is
-// plenty, and the API server is done with it.
+// A request occupies seats at the API server until its whole response is read. So when a client is slow, the rest of
+// the response is buffered, as far as memory permits, and the API server finishes the request.
 type aheadBody struct {
 	upstream   io.ReadCloser
 	controller *flowcontrol.Controller
 	flow       flowcontrol.Flow
-	done       func() // called when the API server does nothing for the response any more, perhaps more than once
+	done       func() // called when the API server has finished the response, perhaps more than once
 
-	mu      sync.Mutex
-	changed *sync.Cond
-	ahead   bool    // fill is the one that reads from upstream, once Read is through
-	reading bool    // Read is the one that does
-	taken   int     // bytes from upstream
-	pieces  []piece // read and not yet taken
-	err     error   // what upstream ended with, after all pieces
-	closed  bool
+	mu        sync.Mutex
+	changed   *sync.Cond
+	ahead     bool    // fill reads from upstream, after a pending Read
+	reading   bool    // Read reads from upstream
+	sentBytes int     // read from upstream
+	pieces    []piece // buffered
+	err       error   // the end of upstream, after all pieces
+	closed    bool
 }
 
 type piece struct {
@@ -129,7 +128,7 @@ func (b *aheadBody) Read(p []byte) (int, error) {
 	n, err := b.upstream.Read(p)
 	b.mu.Lock()
 	b.reading = false
-	b.taken += n
+	b.sentBytes += n
 	b.err = err
 	b.changed.Signal()
 	if err != nil {
@@ -150,7 +149,7 @@ func (b *aheadBody) Close() error {
 	return b.upstream.Close()
 }
 
-// ReadAhead implements request.Answer. It begins to take the rest of the response into memory.
+// ReadAhead implements request.ResponseBody. It starts to buffer the rest of the response.
 func (b *aheadBody) ReadAhead() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,8 +159,8 @@ func (b *aheadBody) ReadAhead() {
 	}
 }
 
-// fill reads until the response is over, or too much of it waits. It waits for Read, as two at a time would mix up the
-// answer: while the head of the response is written slowly, ReverseProxy reads the body beside.
+// fill reads until the response ends, or the buffer is full. It waits for a pending Read, because concurrent reads
+// would mix up the response: while the head is written slowly, ReverseProxy already reads the body.
 func (b *aheadBody) fill() {
 	b.mu.Lock()
 	for b.reading {
@@ -175,7 +174,7 @@ func (b *aheadBody) fill() {
 			break
 		}
 		b.err = err
-		b.taken += len(one.data)
+		b.sentBytes += len(one.data)
 		if b.closed || len(one.data) == 0 {
 			one.holding.Release()
 		} else {
@@ -207,15 +206,15 @@ func (b *aheadBody) next() (one piece, err error) {
 	return one, err
 }
 
-// Whole implements request.Answer. It is true when the API server is done with the response.
+// Whole implements request.ResponseBody. It is true when the API server has finished the response.
 func (b *aheadBody) Whole() bool {
 	_, end := b.sent()
 	return end != nil
 }
 
-// sent is how much the API server has sent so far, and what it ended with: io.EOF when that is all.
+// sent returns how many bytes the API server has sent so far, and the end of the body: io.EOF when it is complete.
 func (b *aheadBody) sent() (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.taken, b.err
+	return b.sentBytes, b.err
 }

@@ -14,21 +14,21 @@ import (
 const (
 	longList = "/api/v1/namespaces/d/configmaps"
 	longGet  = longList + "/large"
-	// aLongAnswer is from how many bytes on a response counts as long.
-	aLongAnswer = 128 << 10
+	// aLongResponse is from how many bytes on a response counts as long.
+	aLongResponse = 128 << 10
 )
 
-// TestSeatsAtTheAPIServer looks at how many seats each kind of request takes while the API server works for it.
+// TestSeatsAtTheAPIServer checks how many seats each kind of request takes while the API server works for it.
 func TestSeatsAtTheAPIServer(t *testing.T) {
 	t.Parallel()
 	labels := strings.Repeat("a,", 300) + "a"
 	compressed := http.Header{"Content-Encoding": {"br"}}
-	large := bytes.Repeat([]byte("0123456789abcdef"), aLongAnswer/16)
+	large := bytes.Repeat([]byte("0123456789abcdef"), aLongResponse/16)
 	for _, test := range []struct {
 		name   string
 		path   string
 		header http.Header // of the response
-		before []byte      // what the same request was answered before, nil when it was not asked
+		before []byte      // what the same request was served before, nil when it was not asked
 		want   int64
 	}{
 		{"a list of everything, of which nothing is known", longList, nil, nil, flowcontrol.LongSeats},
@@ -42,7 +42,7 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 		{"a get, of which nothing is known", longGet, nil, nil, 1},
 		{"a get that was long", longGet, nil, large, flowcontrol.LongSeats},
 		{"a get that was short", longGet, nil, []byte("short"), 1},
-		{"a long answer that is no object's", "/openapi/v2", nil, large, flowcontrol.LongSeats},
+		{"a long response that is no object's", "/openapi/v2", nil, large, flowcontrol.LongSeats},
 		{"a watch", longList + "?watch=1&resourceVersion=5", nil, nil, 1},
 		{"a watch that begins with all objects", longList + "?watch=1", nil, nil, 1},
 		{"a watch that began with few objects", longList + "?watch=1", nil, []byte("short"), 1},
@@ -70,7 +70,7 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 				eventually(t, func() bool { return p.taken(flowcontrol.Forward) == 0 }) // it has been noted
 			}
 			if got := p.get(t, p.as(t, "jane"), test.path, nil); got.Code != http.StatusOK {
-				t.Errorf("want it answered, got %d", got.Code)
+				t.Errorf("want it served, got %d", got.Code)
 			}
 			if got := seats.Load(); got != test.want {
 				t.Errorf("want %d seats, got %d", test.want, got)
@@ -87,12 +87,12 @@ func TestListsOfManyKindsAtOnce(t *testing.T) {
 	p := startProxy(t)
 	controller := p.as(t, "controller")
 	for range 2 { // when nothing is known, and when all is
-		var all []<-chan *answer
+		var all []<-chan *response
 		for i := range kinds {
 			all = append(all, p.begin(t.Context(), controller, "GET", fmt.Sprintf("/apis/a/v1/kind%ds", i), nil, nil))
 		}
 		if got := codes(all); got[http.StatusOK] != kinds {
-			t.Errorf("want all lists answered, got %v", got)
+			t.Errorf("want all lists responded, got %v", got)
 		}
 	}
 }

@@ -26,8 +26,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// turns is an API server at which requests take turns, and stay until they are released.
-type turns struct {
+// seats is an API server at which requests are queued fairly, and stay until they are released.
+type seats struct {
 	*flowcontrol.Controller
 	handler http.Handler
 	release chan struct{}
@@ -35,8 +35,8 @@ type turns struct {
 	all     atomic.Int64 // that were there
 }
 
-func newTurns() *turns {
-	api := &turns{Controller: standard(), release: make(chan struct{})}
+func newSeats() *seats {
+	api := &seats{Controller: standard(), release: make(chan struct{})}
 	sent := holdResponse{next: roundTrip(func(*http.Request) (*http.Response, error) {
 		api.all.Add(1)
 		api.now.Add(1)
@@ -46,21 +46,21 @@ func newTurns() *turns {
 	})}
 	api.handler = AcquireSeats(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 		_, _ = sent.RoundTrip(req) //nolint:bodyclose // there is none
-	}), api.Controller, NewLongAnswers(clock.RealClock{}), request.NewSerializer())
+	}), api.Controller, NewLongResponses(clock.RealClock{}), request.NewSerializer())
 	return api
 }
 
-func (a *turns) usage() flowcontrol.Usage { return a.Usage()[flowcontrol.Forward] }
+func (a *seats) usage() flowcontrol.Usage { return a.Usage()[flowcontrol.Forward] }
 
 // ask sends a request, until its response or until all in the bubble waits.
-func (a *turns) ask(req *http.Request) (*httptest.ResponseRecorder, <-chan struct{}) {
-	answer, over := httptest.NewRecorder(), make(chan struct{})
+func (a *seats) ask(req *http.Request) (*httptest.ResponseRecorder, <-chan struct{}) {
+	response, over := httptest.NewRecorder(), make(chan struct{})
 	go func() {
 		defer close(over)
-		a.handler.ServeHTTP(answer, req)
+		a.handler.ServeHTTP(response, req)
 	}()
 	synctest.Wait()
-	return answer, over
+	return response, over
 }
 
 // sentOn returns a request of a user as it is sent on.
@@ -86,16 +86,16 @@ func TestRequestsTakeTurns(t *testing.T) {
 		name, verb, target string
 		one, another, all  int64 // at a time: of the first user, of the second one, and of all
 	}{
-		{name: "short answers", verb: "get", target: "/", one: 16, another: 4, all: 128},
+		{name: "short responses", verb: "get", target: "/", one: 16, another: 4, all: 128},
 		{name: "writes", verb: "create", target: "/", one: 16, another: 16, all: 128},
-		{name: "long answers", verb: "list", target: "/", one: 2, another: 2, all: 16},
+		{name: "long responses", verb: "list", target: "/", one: 2, another: 2, all: 16},
 		{name: "watches", verb: "watch", target: "/?watch=1&resourceVersion=5", one: 16, another: 16, all: 128},
 		{name: "watches of everything", verb: "watch", target: "/?watch=1", one: 16, another: 16, all: 128},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				api, asked := newTurns(), int64(0)
+				api, asked := newSeats(), int64(0)
 				ask := func(name string) <-chan struct{} {
 					asked++
 					req, _ := sentOn(name, test.verb, test.target)
@@ -120,7 +120,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 					t.Fatalf("want %d at the API server, got %d", test.all, got)
 				}
 				last := ask("jane")
-				for range 2 { // one that is there, whose turn is jane's then, and perhaps hers
+				for range 2 { // one that is there, whose seat jane gets then, and perhaps hers
 					api.release <- struct{}{}
 					synctest.Wait()
 				}
@@ -131,7 +131,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 					t.Errorf("want the others to wait, got %d", got)
 				}
 				before := api.all.Load()
-				time.Sleep(longTurnLasts)
+				time.Sleep(longSeatTimeout)
 				synctest.Wait()
 				if api.all.Load() == before {
 					t.Error("want more when those have taken long")
@@ -140,7 +140,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 				<-last
 				synctest.Wait()
 				if got := api.usage(); got.Taken != 0 || got.Waiting != 0 {
-					t.Errorf("want no turn left, got %+v", got)
+					t.Errorf("want no seat taken, got %+v", got)
 				}
 			})
 		})
@@ -151,7 +151,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 func TestTheModestAreNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		api := newTurns()
+		api := newSeats()
 		for range 100 {
 			for _, verb := range []string{"get", "create"} {
 				req, _ := sentOn("ann", verb, "/")
@@ -164,7 +164,7 @@ func TestTheModestAreNext(t *testing.T) {
 		req, _ := sentOn("jane", "get", "/")
 		api.ask(req)
 		if got := api.now.Load(); got != 33 {
-			t.Errorf("want another user's request to have its turn at once, got %d", got)
+			t.Errorf("want another user's request to get a seat at once, got %d", got)
 		}
 		close(api.release)
 	})
@@ -178,13 +178,13 @@ func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
 		cause error
 		want  string
 	}{
-		"the client leaves": {context.Canceled, "the client has left before it was answered"},
+		"the client leaves": {context.Canceled, "the client disconnected before the response"},
 		"the proxy stops":   {request.ErrDraining, "the API server is busy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				api := newTurns()
+				api := newSeats()
 				for user := range 8 {
 					name := fmt.Sprint("user-", user)
 					for range 16 {
@@ -194,35 +194,35 @@ func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
 				}
 				req, _ := sentOn("jane", "create", "/")
 				ctx, leave := context.WithCancelCause(req.Context())
-				answer, over := api.ask(req.WithContext(ctx))
+				response, over := api.ask(req.WithContext(ctx))
 				leave(test.cause)
 				<-over
-				said := answer.Body.String()
-				if answer.Code != 503 || !strings.Contains(said, `"`+test.want+`"`) || api.all.Load() != 128 {
-					t.Errorf("want it said, and nothing sent, got %d: %s after %d", answer.Code, said, api.all.Load())
+				said := response.Body.String()
+				if response.Code != 503 || !strings.Contains(said, `"`+test.want+`"`) || api.all.Load() != 128 {
+					t.Errorf("want it said, and nothing sent, got %d: %s after %d", response.Code, said, api.all.Load())
 				}
 				close(api.release)
 				synctest.Wait()
 				if got := api.usage(); got.Taken != 0 || got.Waiting != 0 {
-					t.Errorf("want no turn left, got %+v", got)
+					t.Errorf("want no seat taken, got %+v", got)
 				}
 			})
 		})
 	}
 }
 
-// TestTurnsEnd looks at when the API server is done with a request. The turn ends with the request, at the latest.
+// TestTurnsEnd checks when the API server is done with a request. The seat is released with the request, at the latest.
 func TestTurnsEnd(t *testing.T) {
 	t.Parallel()
-	const head, read, later = "the head of the answer", "its end", "the end of the request"
+	const head, read, later = "the head of the response", "its end", "the end of the request"
 	for _, test := range []struct {
 		name, verb, target string
 		length             int64
 		want               string
 	}{
-		{name: "an answer that fits into a window", verb: "get", target: "/", length: upstreamWindow, want: head},
-		{name: "a longer answer", verb: "get", target: "/", length: upstreamWindow + 1, want: read},
-		{name: "an answer of unknown length", verb: "list", target: "/", length: -1, want: read},
+		{name: "a response that fits into a window", verb: "get", target: "/", length: upstreamWindow, want: head},
+		{name: "a longer response", verb: "get", target: "/", length: upstreamWindow + 1, want: read},
+		{name: "a response of unknown length", verb: "list", target: "/", length: -1, want: read},
 		{name: "a watch", verb: "watch", target: "/?watch=1&resourceVersion=1", length: -1, want: head},
 		{name: "a watch of everything", verb: "watch", target: "/?watch=1", length: -1, want: later},
 		{name: "a watch of any version", verb: "watch", target: "/?watch=1&resourceVersion=0", length: -1, want: later},
@@ -235,23 +235,23 @@ func TestTurnsEnd(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				req, state := sentOn("jane", test.verb, test.target)
-				api := newTurns()
+				api := newSeats()
 				over := func() bool { return api.usage().Taken == 0 }
 				AcquireSeats(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 					res := &http.Response{ContentLength: test.length, Body: io.NopCloser(strings.NewReader("all"))}
 					holdResponse{flow: api.Controller}.prepare(res, state)
 					if got := over(); got != (test.want == head) {
-						t.Errorf("want the turn to end at %s, got %t with the head", test.want, got)
+						t.Errorf("want the seat released at %s, got %t with the head", test.want, got)
 					}
 					if _, err := io.Copy(io.Discard, res.Body); err != nil {
 						t.Error(err)
 					}
 					if got := over(); got != (test.want != later) {
-						t.Errorf("want the turn to end at %s, got %t when all is read", test.want, got)
+						t.Errorf("want the seat released at %s, got %t when all is read", test.want, got)
 					}
-				}), api.Controller, NewLongAnswers(clock.RealClock{}), nil).ServeHTTP(nil, req)
+				}), api.Controller, NewLongResponses(clock.RealClock{}), nil).ServeHTTP(nil, req)
 				if !over() {
-					t.Error("want the turn over in the end")
+					t.Error("want the seat released in the end")
 				}
 			})
 		})
@@ -281,13 +281,13 @@ func TestTurnsEnd(t *testing.T) {
 				_, _ = server.Write([]byte("event"))
 				synctest.Wait()
 				if ended.Load() || !state.Initial.Load() {
-					t.Fatal("want a turn while events come")
+					t.Fatal("want a seat while events come")
 				}
 			}
 			time.Sleep(initialPause + 1)
 			synctest.Wait()
 			if !ended.Load() || state.Initial.Load() {
-				t.Error("want the turn over when no more come")
+				t.Error("want the seat released when no more come")
 			}
 			_, _ = server.Write([]byte("event"))
 			synctest.Wait()
@@ -307,7 +307,7 @@ func TestBeginningsOfSlowReaders(t *testing.T) {
 		over := false
 		state := &request.State{ReleaseSeats: func() { over = true }}
 		state.Initial.Store(true)
-		body := &beginningBody{ReadCloser: io.NopCloser(strings.NewReader("two pieces")), state: state}
+		body := &initialBody{ReadCloser: io.NopCloser(strings.NewReader("two pieces")), state: state}
 		for range 2 {
 			if _, err := io.ReadFull(body, make([]byte, 5)); err != nil {
 				t.Fatal(err)
@@ -320,7 +320,7 @@ func TestBeginningsOfSlowReaders(t *testing.T) {
 	})
 }
 
-// TestAnswersCount looks at how much memory counts for a response before it is sent to the client.
+// TestAnswersCount checks how much memory counts for a response before it is sent to the client.
 func TestAnswersCount(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -12,15 +12,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// TestWhatIsKnownOfAnswers asks what is remembered, and for how long.
+// TestWhatIsKnownOfAnswers asks what is cached, and for how long.
 func TestWhatIsKnownOfAnswers(t *testing.T) {
 	t.Parallel()
 	clk := testingclock.NewFakePassiveClock(time.Now())
-	l := NewLongAnswers(clk)
+	l := NewLongResponses(clk)
 	const longList, longGet = "/api/v1/namespaces/d/configmaps", "/api/v1/namespaces/d/configmaps/large"
 	list, some, get := readKey{longList, true}, readKey{longList, false}, readKey{longGet, false}
-	long := func() *request.State { return &request.State{AnswerGood: true, AnswerLong: true} }
-	short := func() *request.State { return &request.State{AnswerGood: true, AnswerFits: true} }
+	long := func() *request.State { return &request.State{ResponseOK: true, ResponseLong: true} }
+	short := func() *request.State { return &request.State{ResponseOK: true, ResponseFits: true} }
 	expect := func(when string, what readKey, want bool) {
 		t.Helper()
 		if got := l.expected(what); got != want {
@@ -32,16 +32,16 @@ func TestWhatIsKnownOfAnswers(t *testing.T) {
 	expect("nothing is known", get, false)
 
 	for what, state := range map[string]*request.State{
-		"was refused":   {AnswerFits: true},
-		"broke off":     {AnswerGood: true, Answer: &aheadBody{err: io.ErrUnexpectedEOF}},
-		"was not taken": {AnswerGood: true, Answer: &aheadBody{}},
+		"was refused":   {ResponseFits: true},
+		"broke off":     {ResponseOK: true, ResponseBody: &aheadBody{err: io.ErrUnexpectedEOF}},
+		"was not taken": {ResponseOK: true, ResponseBody: &aheadBody{}},
 	} {
 		l.note(list, state)
 		expect("a list that "+what, list, true)
 	}
-	l.note(list, &request.State{AnswerGood: true, Answer: &aheadBody{err: io.EOF, taken: longAnswer - 1}})
+	l.note(list, &request.State{ResponseOK: true, ResponseBody: &aheadBody{err: io.EOF, sentBytes: longResponse - 1}})
 	expect("the list was short", list, false)
-	l.note(list, &request.State{AnswerGood: true, Answer: &aheadBody{taken: longAnswer}})
+	l.note(list, &request.State{ResponseOK: true, ResponseBody: &aheadBody{sentBytes: longResponse}})
 	expect("it was long, and not taken as a whole", list, true)
 	l.note(list, short())
 	expect("it was short after that", list, true)
@@ -56,13 +56,13 @@ func TestWhatIsKnownOfAnswers(t *testing.T) {
 	clk.SetTime(clk.Now().Add(longFor + time.Second))
 	expect("a minute later", get, false)
 
-	for i := range 2 * maxKnownAnswers {
+	for i := range 2 * maxKnownResponses {
 		l.note(readKey{fmt.Sprintf("%s/%d", longList, i), true}, short())
 	}
 	l.note(readKey{"/" + strings.Repeat("x", maxKnownPath), true}, short())
-	if got := len(l.known.Keys()); got > maxKnownAnswers {
-		t.Errorf("want at most %d answers remembered, got %d", maxKnownAnswers, got)
+	if got := len(l.known.Keys()); got > maxKnownResponses {
+		t.Errorf("want at most %d responses cached, got %d", maxKnownResponses, got)
 	}
 	expect("it was pushed out by others", list, true)
-	expect("the path is too long to be remembered", readKey{"/" + strings.Repeat("x", maxKnownPath), true}, true)
+	expect("the path is too long to be cached", readKey{"/" + strings.Repeat("x", maxKnownPath), true}, true)
 }

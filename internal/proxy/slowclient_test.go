@@ -44,7 +44,7 @@ func (w *stuckWriter) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// TestPatienceWithReaders writes answers that the client does not take. What ends when is the same on every machine.
+// TestPatienceWithReaders writes responses that the client does not take. What ends when is the same on every machine.
 func TestPatienceWithReaders(t *testing.T) {
 	t.Parallel()
 	const timeout, never = time.Minute, time.Hour
@@ -53,13 +53,13 @@ func TestPatienceWithReaders(t *testing.T) {
 		full  bool // the user's shares
 		want  time.Duration
 	}{
-		"a large answer":                    {state: &request.State{}, want: timeout},
-		"one more large answer":             {state: &request.State{}, full: true, want: unreadAfter},
-		"one more that the API server sent": {state: &request.State{AnswerFits: true}, full: true, want: timeout},
+		"a large response":                  {state: &request.State{}, want: timeout},
+		"one more large response":           {state: &request.State{}, full: true, want: slowAfter},
+		"one more that the API server sent": {state: &request.State{ResponseFits: true}, full: true, want: timeout},
 		"a stream":                          {state: &request.State{LongRunning: true}, want: never},
-		"one more stream":                   {state: &request.State{LongRunning: true}, full: true, want: unreadAfter},
+		"one more stream":                   {state: &request.State{LongRunning: true}, full: true, want: slowAfter},
 		"a watch with all objects":          {state: beginningWatch(), want: timeout},
-		"one more watch with all objects":   {state: beginningWatch(), full: true, want: unreadAfter},
+		"one more watch with all objects":   {state: beginningWatch(), full: true, want: slowAfter},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +80,7 @@ func TestPatienceWithReaders(t *testing.T) {
 				if took := time.Since(began); took != test.want {
 					t.Errorf("want it to end after %v, got %v", test.want, took)
 				}
-				if got := test.state.LeftUnread.Load(); got != (test.want != never) {
+				if got := test.state.ClientTooSlow.Load(); got != (test.want != never) {
 					t.Errorf("want it noted that it was left unread, got %t", got)
 				}
 			})

@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	// turnLasts is for how long a request counts as work of the API server, and longTurnLasts the same of one for a long
-	// answer. A request that takes longer waits for something else, such as a webhook, or a client that does not read.
-	// Others do not wait for it any longer.
-	turnLasts, longTurnLasts = 250 * time.Millisecond, time.Second
-	// initialPause is after how long without an event a watch has sent all objects that there were.
+	// seatTimeout is how long an ordinary request occupies its seats at most, longSeatTimeout one with a long response.
+	// A request that takes longer waits for something else, such as a webhook or a slow client, and no longer delays
+	// others.
+	seatTimeout, longSeatTimeout = 250 * time.Millisecond, time.Second
+	// initialPause is the time without an event after which a watch has sent its initial objects.
 	initialPause = 20 * time.Millisecond
 )
 
-// AcquireSeats lets users take turns at the API server. That has queues of its own, but they are short and users share
-// them: when many users ask for much at the same time, it refuses the requests of others, too. It gives each request a
-// seat until the whole response is taken, and long lists several. So a request whose answer is long takes as many seats
-// here, and the body of a request is here before its turn.
+// AcquireSeats queues requests fairly by user before the API server. The API server has queues of its own, but they are
+// short and users share them: under load, it rejects the requests of other users, too. There, a request occupies a seat
+// until its whole response is read, and a long list several. So a request with a long response takes as many seats
+// here, and the body of a request is read before its seat is acquired.
 //
-// Streams have a turn while they begin. Logins have turns of their own, and a long body that is still on its way may
-// take its time.
+// A stream occupies a seat while it begins. Logins have a priority level of their own. A request with a long body that
+// is still being sent needs no seat.
 func AcquireSeats(
 	next http.Handler,
-	turns *flowcontrol.Controller,
-	long *LongAnswers,
+	controller *flowcontrol.Controller,
+	long *LongResponses,
 	s runtime.NegotiatedSerializer,
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -55,39 +55,39 @@ func AcquireSeats(
 			}
 		}
 		what := readBy(req)
-		who, subFlow := state.Asker()
+		who, subFlow := state.Flow()
 		cost := flowcontrol.Cost{Resource: flowcontrol.Forward, SubFlow: subFlow, Seats: 1}
-		kind := "writes"
+		level := "writes"
 		switch {
 		case state.IsStream() && BeginsWithAll(req):
 			state.Initial.Store(true)
 			state.BeginsLong = func() { long.add(what, true, longFor) }
-			kind = "beginnings"
+			level = "initial lists"
 			if long.expected(what) {
 				cost.Seats = flowcontrol.LongSeats
 			}
 		case state.IsStream(), !onlyReads(req):
 		case long.expected(what), requestinfo.LongSelector(req.URL) > 0:
-			kind, cost.Seats = "long", flowcontrol.LongSeats
+			level, cost.Seats = "long", flowcontrol.LongSeats
 		default:
-			kind, cost.Yields = "reads", true
+			level, cost.Yields = "reads", true
 		}
-		if subFlow == nil { // what one user asks for takes turns by what it is
-			cost.SubFlow = kind
+		if subFlow == nil { // the requests of one user have a queue for each level
+			cost.SubFlow = level
 		}
-		turn, err := turns.Acquire(ctx, who, cost)
+		permit, err := controller.Acquire(ctx, who, cost)
 		if err != nil {
-			request.WriteStatus(w, req, s, request.StatusUnanswered(ctx, err, "the API server is busy"))
+			request.WriteStatus(w, req, s, request.StatusUndecided(ctx, err, "the API server is busy"))
 			return
 		}
-		atMost := turnLasts
+		timeout := seatTimeout
 		if cost.Seats == flowcontrol.LongSeats {
-			atMost = longTurnLasts
+			timeout = longSeatTimeout
 		}
-		ends := time.AfterFunc(atMost, turn.Release)
+		timer := time.AfterFunc(timeout, permit.Release)
 		state.ReleaseSeats = func() {
-			ends.Stop()
-			turn.Release()
+			timer.Stop()
+			permit.Release()
 		}
 		defer state.ReleaseSeats()
 		defer long.note(what, state)
@@ -95,8 +95,8 @@ func AcquireSeats(
 	})
 }
 
-// BeginsWithAll is true for a watch that begins with the objects that there are. The API server has a seat for it until
-// the client has taken them.
+// BeginsWithAll is true for a watch that begins with a list of all objects. It occupies a seat at the API server until
+// the client has read them.
 func BeginsWithAll(req *http.Request) bool {
 	info, ok := apirequest.RequestInfoFrom(req.Context())
 	if !ok || info.Verb != "watch" || request.From(req.Context()).Upgrade != "" {
@@ -107,16 +107,16 @@ func BeginsWithAll(req *http.Request) bool {
 	return version == "" || version == "0" || query.Has("sendInitialEvents")
 }
 
-// beginningBody is the body of a watch that begins with all objects. They are here when nothing more comes for
+// initialBody is the body of a watch that begins with all objects. They are complete when no byte follows for
 // initialPause.
-type beginningBody struct {
+type initialBody struct {
 	io.ReadCloser
 	state *request.State
-	taken int // bytes
+	read  int // bytes
 }
 
 // Read implements io.Reader.
-func (b *beginningBody) Read(p []byte) (int, error) {
+func (b *initialBody) Read(p []byte) (int, error) {
 	if !b.state.Initial.Load() {
 		return b.ReadCloser.Read(p)
 	}
@@ -126,7 +126,7 @@ func (b *beginningBody) Read(p []byte) (int, error) {
 	})
 	defer pause.Stop()
 	n, err := b.ReadCloser.Read(p)
-	if b.taken += n; b.taken >= longAnswer && b.taken-n < longAnswer {
+	if b.read += n; b.read >= longResponse && b.read-n < longResponse {
 		b.state.BeginsLong()
 	}
 	return n, err

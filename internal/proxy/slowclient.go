@@ -12,21 +12,20 @@ import (
 )
 
 const (
-	// unreadAfter is how long a client may take to read what is written before its response counts as one that is not
-	// read. It is short, as the API server goes on with an ordinary request until all of its response is taken, and has
-	// room for few of them at a time.
-	unreadAfter = time.Second
-	// aheadAfter is when the proxy begins to take the rest of an ordinary response from the API server, so that the API
-	// server need not wait for the client.
+	// slowAfter is how long a client may take to read a write before it counts as a slow client. It is short, because
+	// an ordinary request occupies seats at the API server until its whole response is read.
+	slowAfter = time.Second
+	// aheadAfter is how long a write may take before the proxy buffers the rest of an ordinary response, so that the
+	// API server need not wait for the client.
 	aheadAfter = 20 * time.Millisecond
 )
 
-// boundResponse ends answers that clients do not read.
+// boundResponse ends responses to slow clients.
 //
-// An ordinary response has a deadline for each write, so a client has to read it at a minimum speed. A client may be
-// that slow with what the proxy can take into memory (request.Answer), and with a few larger answers at a time; one
-// more ends after unreadAfter. A stream may stand still as long as the client likes, like logs in a pager. But what
-// waits in memory for the client counts as the client's, and the stream ends when that is too much.
+// An ordinary response has a deadline for each write, so a client has to read at a minimum speed. The proxy permits
+// that speed for responses that it can buffer (request.ResponseBody), and for a few larger ones at a time
+// (flowcontrol.SlowClient); any other ends after slowAfter. A stream may pause as long as the client likes, like logs
+// in a pager. Its buffered data counts for the client, and the stream ends when the limit is reached.
 func boundResponse(next http.Handler, a *flowcontrol.Controller, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		one := &boundedWriter{
@@ -41,7 +40,7 @@ func boundResponse(next http.Handler, a *flowcontrol.Controller, timeout time.Du
 	})
 }
 
-// boundedWriter watches the writes of one answer.
+// boundedWriter watches the writes of one response.
 type boundedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -52,8 +51,8 @@ type boundedWriter struct {
 
 	mu      sync.Mutex
 	writing bool
-	waited  time.Duration       // how long the write that goes on will have taken when the timer fires
-	waiting *flowcontrol.Permit // of a response that is not read
+	waited  time.Duration       // how long the pending write will have taken when the timer fires
+	waiting *flowcontrol.Permit // of a slow client
 }
 
 // Unwrap lets http.ResponseController find what the wrapped writer can do.
@@ -64,7 +63,7 @@ func (w *boundedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w
 
 // Write implements http.ResponseWriter.
 func (w *boundedWriter) Write(p []byte) (int, error) {
-	w.state.Holds.Conn.Used(int64(len(p)/4 + 256)) // for which the client sends window updates
+	w.state.Holds.Conn.Used(int64(len(p)/4 + 256)) // the client sends window updates for them
 	w.begin()
 	defer w.end()
 	return w.ResponseWriter.Write(p)
@@ -97,26 +96,26 @@ func (w *boundedWriter) end() {
 	w.waiting = nil
 }
 
-// late is called when a write takes long: after aheadAfter, unreadAfter and the timeout.
+// late is called when a write is slow: after aheadAfter, slowAfter and the timeout.
 func (w *boundedWriter) late() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	answer, unread := w.state.Answer, min(unreadAfter, w.timeout)
+	body, slow := w.state.ResponseBody, min(slowAfter, w.timeout)
 	// A watch that begins with all objects is an ordinary response.
 	stream := w.state.IsStream() && !w.state.Initial.Load()
 	switch {
 	case !w.writing:
-	case w.waited < unread:
-		if answer != nil {
-			answer.ReadAhead()
+	case w.waited < slow:
+		if body != nil {
+			body.ReadAhead()
 		}
-		w.wait(unread)
+		w.wait(slow)
 	case w.waiting == nil && stream && w.mayStay(1):
 	case w.waiting == nil && !stream && w.waited < w.timeout &&
-		(w.state.AnswerFits || answer != nil && answer.Whole() || w.mayStay(flowcontrol.LongSeats)):
+		(w.state.ResponseFits || body != nil && body.Whole() || w.mayStay(flowcontrol.LongSeats)):
 		w.wait(w.timeout)
 	default:
-		w.state.LeftUnread.Store(true)
+		w.state.ClientTooSlow.Store(true)
 		// The write fails at once. In HTTP/2 only this stream ends.
 		_ = w.control.SetWriteDeadline(time.Unix(1, 0))
 	}
@@ -127,17 +126,17 @@ func (w *boundedWriter) wait(until time.Duration) {
 	w.waited = until
 }
 
-// mayStay counts the response as one that is not read, unless there are too many.
+// mayStay counts the response as that of a slow client, unless there are too many.
 func (w *boundedWriter) mayStay(seats int) bool {
-	who, _ := w.state.Asker()
+	who, _ := w.state.Flow()
 	var err error
 	w.waiting, err = w.flow.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.SlowClient, Seats: seats})
 	return err == nil
 }
 
 // finish is called when the handler returns. net/http may still have the end of the response to write then, unless the
-// stream has ended. A deadline of one that has would keep its connection in memory until it has passed, also when that
-// is closed: nothing stops its timer any more.
+// stream has ended. The deadline of an ended stream would keep its connection in memory until the deadline passes, even
+// when the connection is closed: nothing stops its timer.
 func (w *boundedWriter) finish(req *http.Request) {
 	if req.ProtoMajor == 1 || req.Context().Err() == nil {
 		_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout))

@@ -87,7 +87,7 @@ func TestReadsAheadAfterTheRead(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second) // the client takes its time
 		if !body.Whole() {
-			t.Error("the rest of the answer still waits at the API server")
+			t.Error("the rest of the response still waits at the API server")
 		}
 	})
 }
@@ -99,13 +99,13 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 func (endless) Close() error               { return nil }
 
 // TestReadsAheadWithinBounds takes a response without an end into memory. A quarter of what the user may have stays
-// free, and of one answer not all of a large share is used.
+// free, and of one response not all of a large share is used.
 func TestReadsAheadWithinBounds(t *testing.T) {
 	t.Parallel()
 	const little = 8 << 20
 	for name, test := range map[string]struct{ memory, least, most int64 }{
-		"of a user's share": {little, little/10 - aheadPiece, little / 4 * 3 / 4},
-		"of a large answer": {flowcontrol.DefaultMemory, maxAhead, maxAhead},
+		"of a user's share":   {little, little/10 - aheadPiece, little / 4 * 3 / 4},
+		"of a large response": {flowcontrol.DefaultMemory, maxAhead, maxAhead},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
