@@ -42,16 +42,16 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"time for TLS, and then for a request's header":                      seconds(server.ReadHeaderTimeout) + " each",
 		"body of a request that is not a stream, from its header to its end": seconds(o.BodyTimeout) + ", then 400",
 		"connection without a request":                                       seconds(server.IdleTimeout) + ", then it is closed",
-		"HTTP/2 client that does not response pings": seconds(server.HTTP2.SendPingTimeout) + " until one is sent, " +
-			seconds(server.HTTP2.PingTimeout) + " for its response, then its streams end",
-		"response that the client does not read": seconds(o.WriteTimeout) + " for each 32 KiB; then the response is broken " +
-			"off; " + seconds(slowAfter) + " beyond what may be left unread",
+		"HTTP/2 client that does not acknowledge pings": seconds(server.HTTP2.SendPingTimeout) + " until one is sent, " +
+			seconds(server.HTTP2.PingTimeout) + " for the acknowledgement, then its streams end",
+		"response to a slow client": seconds(o.WriteTimeout) + " for each 32 KiB, then it ends; " + seconds(slowAfter) +
+			" beyond the limit of slow clients",
 		"connection on which a client reads nothing at all": seconds(server.HTTP2.WriteByteTimeout) + ", then it is closed",
-		"streams after the proxy was told to stop":          "`shutdownDelay` and " + seconds(o.StreamGrace) + "; other requests `shutdownDelay` and " + seconds(o.DrainTimeout),
+		"streams when the proxy shuts down":                 "`shutdownDelay` and " + seconds(o.StreamGrace) + "; other requests `shutdownDelay` and " + seconds(o.DrainTimeout),
 		"certificates that a client may present": fmt.Sprintf(
 			"%d, and of these %d intermediates with one subject; then 401", clienttrust.MaxPresented, clienttrust.MaxOfOneName,
 		),
-		"certificates refused that are cached": fmt.Sprintf(
+		"refused certificates that are cached": fmt.Sprintf(
 			"%[1]d of users and %[1]d of front proxies, for %.0[2]f minute, or until a CA changes",
 			clienttrust.MaxRefused, clienttrust.RefusedFor.Minutes(),
 		),

@@ -16,10 +16,9 @@ func TestLimitsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, limit := range map[string]string{
-		"response to a TokenReview or SubjectAccessReview": fmt.Sprintf("%.0f s, then 503", ReviewTimeout.Seconds()),
-		"responses of reviews kept": fmt.Sprintf("%d about permissions, %d about tokens; apart from them %d about "+
-			"permissions of anonymous users, "+
-			"and %d about tokens that are no good", maxDecisions, maxTokens, maxUnauthenticated, maxTokens),
+		"TokenReview or SubjectAccessReview": fmt.Sprintf("%.0f s, then 503", ReviewTimeout.Seconds()),
+		"cached reviews": fmt.Sprintf("%d of access, %d of tokens; separately %d of access of anonymous users, "+
+			"and %d of invalid tokens", maxDecisions, maxTokens, maxUnauthenticated, maxTokens),
 	} {
 		if row := "| " + what + " | " + limit + " |\n"; !strings.Contains(string(content), row) {
 			t.Errorf("docs/reference/agent.md has no row %q", row)

@@ -16,7 +16,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, limit := range map[string]string{
-		"response that waits in memory for the client": fmt.Sprintf("up to %d MiB of one that is not read for 20 ms, if "+
+		"buffered response": fmt.Sprintf("up to %d MiB of one that is not read for 20 ms, if "+
 			"there is memory; else %d KiB from the API server and 32 KiB here; of a stream %d KiB and 16 KiB",
 			maxAhead>>20, upstreamWindow>>10, streamWindow>>10),
 		"connection to the API server": fmt.Sprintf("%.0f s, and %.0f s for TLS; then 503",

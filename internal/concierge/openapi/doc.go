@@ -1,2 +1,0 @@
-// Package openapi describes the aggregated APIs in the terms of OpenAPI, for discovery and `kubectl explain`.
-package openapi
