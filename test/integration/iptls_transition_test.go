@@ -237,7 +237,34 @@ func TestChangeOfCAUnderTraffic(t *testing.T) {
 			if got := w.set(t, 0); !strings.Contains(got.out, "unchanged") {
 				t.Errorf("after the end: %s", got.out)
 			}
+			w.backToGenerated(t, after)
 		})
+	}
+}
+
+// backToGenerated waits for the clients of the certificate in service, and activates the generated one when they have its
+// CA.
+func (w *turn) backToGenerated(t *testing.T, c *caller) {
+	t.Helper()
+	unset := func(code int, flags ...string) {
+		t.Helper()
+		got := w.asAdmin(t, append([]string{"ip-tls", "unset", "--timeout=40s"}, flags...)...)
+		if got.code != code {
+			t.Fatalf("unset ended with %d, want %d: %s%s", got.code, code, got.out, got.errOut)
+		}
+	}
+	unset(6)
+	c.works(t)
+	if got := w.asAdmin(t, "kubeconfig", "rotate", c.path); got.code != 0 {
+		t.Fatalf("kubeconfig rotate ended with %d: %s", got.code, got.errOut)
+	}
+	unset(0, "--kubeconfigs="+c.path)
+	w.leadsThrough(t, c)
+	for _, agent := range w.agents {
+		certificate, err := presented(agent.ProxyAddress())
+		if err != nil || certificate.Issuer.CommonName != "Pinniped Impersonation Proxy Serving CA" {
+			t.Errorf("%s presents %v, %v", agent.ProxyAddress(), certificate, err)
+		}
 	}
 }
 
@@ -269,13 +296,12 @@ func TestUndo(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	refused := w.asAdmin(t, "ip-tls", "unset", "--timeout=40s", "-q")
-	if refused.code != 3 || !strings.Contains(refused.errOut, "OldClientsBreak") ||
-		!strings.Contains(refused.errOut, "pinniped kubeconfig rotate") {
-		t.Errorf("unset, which locks users out: %+v", refused)
+	if waits := w.asAdmin(t, "ip-tls", "unset", "--timeout=40s"); waits.code != 6 {
+		t.Errorf("unset, which breaks clients: %+v", waits)
 	}
+	undo(0)
 	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != configured.SecretName {
-		t.Errorf("the refused unset has left %+v, want %+v", tls, configured)
+		t.Errorf("unset and undo have left %+v, want %+v", tls, configured)
 	}
 	if got := w.asAdmin(t, "ip-tls", "unset", "--timeout=40s", "--allow=OldClientsBreak"); got.code != 0 {
 		t.Fatalf("unset: %+v", got)

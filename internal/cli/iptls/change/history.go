@@ -103,7 +103,7 @@ func printed(change plan.Change, namespace string) result.NotedChange {
 		At: change.At, Command: change.Command, By: change.By, ExternalEndpoint: change.Left.ExternalEndpoint,
 		Mode: change.Left.Mode, Outcome: change.Outcome,
 	}
-	if change.Left.TLS != nil {
+	if !plan.ServesGenerated(change.Left.TLS) {
 		if name, err := delegation.SecretName(change.Left.TLS.SecretName, namespace); err == nil {
 			ref := result.Ref(name)
 			one.Secret = &ref

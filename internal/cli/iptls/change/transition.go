@@ -22,7 +22,8 @@ import (
 func transitionTo(p *plan.Plan, issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.TransitionStatus {
 	t, tls := issuer.Status.Transition, p.Wanted.TLS
 	if t == nil || tls == nil || tls.CATransition == configv1alpha1.CATransitionImmediate ||
-		issuer.Status.ObservedGeneration < issuer.Generation || t.SHA256 != p.Report.SHA256 {
+		issuer.Status.ObservedGeneration < issuer.Generation || p.Generated != (t.SecretName == "") ||
+		!p.Generated && t.SHA256 != p.Report.SHA256 {
 		return nil
 	}
 	return t

@@ -220,3 +220,35 @@ func TestSetRefusesWhatCannotWait(t *testing.T) {
 		})
 	}
 }
+
+// TestUnsetWaitsForClients goes back to the generated certificate: clients of the old one go on until they are gone.
+func TestUnsetWaitsForClients(t *testing.T) {
+	t.Parallel()
+	w, names := iptlstest.NewExternalWorld(t), iptlstest.Loopback()
+	names.DNSNames = nil // the generated certificate covers the endpoint alone
+	pair := iptlstest.Serving(t, w.CA, names)
+	w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
+	w.Proxy.Serve(t, pair)
+	w.DualTrust(t)
+	unset := func(adapt func(*UnsetOptions)) *iptlstest.Run {
+		return runUnset(t, w, func(o *UnsetOptions) {
+			o.Allow = nil
+			if adapt != nil {
+				adapt(o)
+			}
+		})
+	}
+	unset(nil).Check(t, ui.ExitNotDue, "prepared", "transition: Prepared", "kubeconfigs made since")
+	unset(nil).Check(t, ui.ExitNotDue)
+	both := publishedBundle(t, w)
+	if !verifies(t, w, w.CA.CertPEM()) || !certs.SameBundle(both, certs.UnionBundle(w.CA.CertPEM(), w.Generated.CertPEM())) {
+		t.Error("the old certificate is not served, or not both trust bundles are published")
+	}
+	file := filepath.Join(t.TempDir(), "ann.yaml")
+	kubeconfigFor(t, w, file, both)
+	unset(func(o *UnsetOptions) { o.Flags.Kubeconfigs = []string{file} }).Check(t, 0, "All 1 kubeconfigs", "Retired revision")
+	if !verifies(t, w, both) || !certs.SameBundle(publishedBundle(t, w), w.Generated.CertPEM()) {
+		t.Error("the generated certificate is not served")
+	}
+	unset(nil).Check(t, 0, "unchanged")
+}

@@ -119,11 +119,15 @@ func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, erro
 	if err != nil {
 		return nil, err
 	}
-	wanted := back.In(issuer.Spec.ImpersonationProxy)
-	if len(plan.ChangesBetween(*issuer.Spec.ImpersonationProxy, wanted)) > 0 {
+	wanted, evaluate := back.In(issuer.Spec.ImpersonationProxy), plan.EvaluateTarget
+	switch {
+	case len(plan.ChangesBetween(*issuer.Spec.ImpersonationProxy, wanted)) == 0:
+	case plan.ServesGenerated(wanted.TLS):
+		evaluate = plan.EvaluateGenerated
+	default:
 		wanted.TLS = st.DualTrust(wanted.TLS)
 	}
-	p := &Proposal{Snapshot: st, Plan: plan.EvaluateTarget(o.request, st, wanted), Outcome: result.OutcomeUndone}
+	p := &Proposal{Snapshot: st, Plan: evaluate(o.request, st, wanted), Outcome: result.OutcomeUndone}
 	if first {
 		o.Session.Progress.Done("The last change of CredentialIssuer %q by pinniped was \"ip-tls %s\" at %s",
 			issuer.Name, record.Command, record.At.Format(time.RFC3339))

@@ -31,15 +31,16 @@ func NewUnsetCommand(f *factory.Factory) *cobra.Command {
 CredentialIssuer, no matter who set it. The Secret stays, and so do the external endpoint and the rest of the
 configuration.
 
-The agent's own CA takes the place of the trust bundle that is published now. When clients in use do not trust it, they
-would stop working: the command refuses, and changes nothing. --allow OldClientsBreak goes there anyway. Kubeconfigs from
-the time before "ip-tls set" work again, as the agent keeps its CA.
+The agent's own CA takes the place of the trust bundle that is published now. While clients in use do not trust it, the
+agent serves the old certificate and publishes the trust bundles of both, and the command ends with exit code 6, as
+"ip-tls set" does; run it again to see how far it is. --allow OldClientsBreak goes there at once. Kubeconfigs from the
+time before "ip-tls set" work again, as the agent keeps its CA.
 
 Then the command waits until the agent reports that CA and every address of the endpoint presents a certificate which
 the CA verifies. If that does not happen in time, the previous configuration is put back.
 
 Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 4 not permitted by the cluster,
-5 did not take effect in time, 124 timed out before anything was changed, 130 interrupted.`,
+5 did not take effect in time, 6 the generated certificate waits for clients of the old one, 124 timed out before anything was changed, 130 interrupted.`,
 		Example: `  # Who would have to get a new kubeconfig?
   pinniped ip-tls unset --dry-run --diff
 
@@ -88,9 +89,7 @@ func (o *UnsetOptions) Evaluate(ctx context.Context, _ bool) (*Proposal, error) 
 	if err != nil {
 		return nil, err
 	}
-	wanted := *issuer.Spec.ImpersonationProxy
-	wanted.TLS = nil
-	p := plan.EvaluateTarget(o.request, st, wanted)
+	p := plan.EvaluateGenerated(o.request, st, *issuer.Spec.ImpersonationProxy)
 	Say(o.Session.Progress, st, p)
 	return &Proposal{Snapshot: st, Plan: p}, nil
 }

@@ -238,7 +238,7 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 	seen, sha256 := observation{issuer: issuer, transition: transitionTo(p, issuer)}, p.Report.SHA256
 	if seen.transition != nil {
 		published, _ := plan.Advertised(issuer)
-		if certs.SameBundle(certs.UnionBundle(published, bundle), published) {
+		if len(bundle) == 0 || certs.SameBundle(certs.UnionBundle(published, bundle), published) {
 			bundle = published
 		}
 		sha256 = ""

@@ -138,7 +138,7 @@ func (p *Plan) judgeClients(st *Snapshot) {
 		return
 	}
 	f := certs.NewFinding(certs.OldClientsBreak, lostMessage(j))
-	f.Hint = p.lostHint(j)
+	f.Hint = p.lostHint(st, j)
 	switch {
 	case slices.Contains(p.Request.Allow, f.Code):
 		f.Allowed = true
@@ -174,15 +174,18 @@ func (p *Plan) dualTrust(st *Snapshot, j serving.Judgement) bool {
 	old, now := st.InService.Chain, st.Now
 	published, _ := Advertised(st.Issuer)
 	if p.Wanted.TLS == nil || p.Wanted.TLS.CATransition != configv1alpha1.CATransitionDualTrust || st.InService.Off ||
-		len(old) == 0 || now.After(old[0].NotAfter) || len(published) == 0 || len(p.Bundle) == 0 || p.Report.Leaf == nil {
+		len(old) == 0 || now.After(old[0].NotAfter) || len(published) == 0 {
+		return false
+	}
+	if !p.Generated && (len(p.Bundle) == 0 || p.Report.Leaf == nil) {
 		return false
 	}
 	byAnother := func(o serving.Outcome) bool { return o.After != certs.BundleDoesNotVerify }
-	if len(p.lacks(j)) > 0 || slices.ContainsFunc(j.Broken, byAnother) {
+	if len(p.lacks(st, j)) > 0 || slices.ContainsFunc(j.Broken, byAnother) {
 		return false // a name that it lacks keeps breaking clients, whatever CA they trust
 	}
 	return !slices.ContainsFunc(Names(Request{Endpoint: &p.Wanted.ExternalEndpoint}, st), func(name certs.Name) bool {
-		return old[0].VerifyHostname(name.Value) != nil && p.Report.Leaf.VerifyHostname(name.Value) == nil
+		return old[0].VerifyHostname(name.Value) != nil && covers(p.Next(st), name.Value)
 	})
 }
 
@@ -232,14 +235,17 @@ func sentences(j serving.Judgement) string {
 }
 
 // lostHint is what helps, by why clients break.
-func (p *Plan) lostHint(j serving.Judgement) string {
+func (p *Plan) lostHint(st *Snapshot, j serving.Judgement) string {
 	has := func(code certs.Code) bool {
 		return slices.ContainsFunc(j.Broken, func(o serving.Outcome) bool { return o.After == code })
 	}
-	lacks := p.lacks(j)
+	lacks := p.lacks(st, j)
 	switch {
 	case has(serving.SwitchedOff):
 		return "leave the proxy on until nobody uses it any more"
+	case len(lacks) > 0 && p.Generated:
+		return fmt.Sprintf("the generated certificate does not cover %s: clients that use it need another name",
+			strings.Join(lacks, ", "))
 	case len(lacks) > 0:
 		return fmt.Sprintf(`have it issued for %s as well ("pinniped ip-tls manifest" prints what to ask cert-manager for)`,
 			strings.Join(lacks, ", "))
@@ -250,11 +256,19 @@ func (p *Plan) lostHint(j serving.Judgement) string {
 }
 
 // lacks returns the names that clients use which break, and that the certificate does not cover.
-func (p *Plan) lacks(j serving.Judgement) (names []string) {
+func (p *Plan) lacks(st *Snapshot, j serving.Judgement) (names []string) {
+	next := p.Next(st)
 	for _, o := range j.Broken {
-		if leaf := p.Report.Leaf; leaf != nil && leaf.VerifyHostname(o.Name) != nil && !slices.Contains(names, o.Name) {
+		if !next.Off && !covers(next, o.Name) && !slices.Contains(names, o.Name) {
 			names = append(names, o.Name)
 		}
 	}
 	return names
+}
+
+func covers(next serving.Served, name string) bool {
+	if len(next.Chain) > 0 {
+		return next.Chain[0].VerifyHostname(name) == nil
+	}
+	return slices.ContainsFunc(next.Names, func(n string) bool { return strings.EqualFold(n, name) })
 }

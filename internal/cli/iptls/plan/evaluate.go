@@ -119,7 +119,7 @@ func EvaluateTarget(req Request, st *Snapshot, wanted configv1alpha1.Impersonati
 	current := *st.Issuer.Spec.ImpersonationProxy
 	wanted.TLS = wanted.TLS.DeepCopy()
 	p := &Plan{Request: req, Wanted: wanted, Changes: ChangesBetween(current, wanted)}
-	if wanted.TLS != nil {
+	if !ServesGenerated(wanted.TLS) {
 		p.Request.Secret = wanted.TLS.SecretName
 		var undecodable error
 		p.Bundle, undecodable = AdvertisedBundle(*wanted.TLS, st.Secret)
@@ -133,6 +133,29 @@ func EvaluateTarget(req Request, st *Snapshot, wanted configv1alpha1.Impersonati
 	p.judgeClients(st)
 	p.Report.Findings = append(p.Report.Findings, checkAddress(wanted, st)...)
 	return p
+}
+
+// EvaluateGenerated checks a configuration with the certificate that the agent generates. The agent waits with it where
+// clients would break.
+func EvaluateGenerated(req Request, st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec) *Plan {
+	allowed, current := slices.Contains(req.Allow, certs.OldClientsBreak), st.Issuer.Spec.ImpersonationProxy.TLS
+	if wanted.TLS = nil; !allowed && ServesGenerated(current) {
+		wanted.TLS = current
+	}
+	p := EvaluateTarget(req, st, wanted)
+	if st.WithoutTransition || p.Report.OK() || allowed {
+		return p
+	}
+	wanted.TLS = st.DualTrust(&configv1alpha1.ImpersonationProxyTLSSpec{})
+	if waiting := EvaluateTarget(req, st, wanted); waiting.Report.OK() {
+		return waiting
+	}
+	return p
+}
+
+// ServesGenerated says whether the agent serves the certificate that it generates, perhaps after a transition.
+func ServesGenerated(tls *configv1alpha1.ImpersonationProxyTLSSpec) bool {
+	return tls == nil || tls.SecretName == ""
 }
 
 func letThrough(report certs.Report, code certs.Code) bool {

@@ -113,10 +113,10 @@ func InEffect(issuer *configv1alpha1.CredentialIssuer) bool {
 	case strategy == nil, strategy.Reason == configv1alpha1.ReasonDisabled:
 		return true
 	case strategy.Status != configv1alpha1.StrategySuccess:
-		return tls == nil
+		return ServesGenerated(tls)
 	case serving == nil: // another program's agent
 		return true
-	case tls == nil:
+	case ServesGenerated(tls):
 		return serving.Source == configv1alpha1.ServingCertificateGenerated
 	default:
 		return serving.Source == configv1alpha1.ServingCertificateSecret && serving.SecretName == tls.SecretName

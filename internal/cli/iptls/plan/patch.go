@@ -27,7 +27,7 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 	current := issuer.Spec.ImpersonationProxy
 	proxy := map[string]any{}
 	if wanted.TLS != nil {
-		tls := map[string]any{"secretName": wanted.TLS.SecretName}
+		tls := map[string]any{"secretName": wanted.TLS.SecretName} // only "ip-tls set" applies
 		if wanted.TLS.Verification != "" {
 			tls["verification"] = string(wanted.TLS.Verification)
 		}

@@ -52,6 +52,10 @@ func (t Target) Digested() Target {
 	}
 	t.TLS = t.TLS.DeepCopy()
 	t.TLS.CATransition, t.TLS.ActivateAfter = "", nil
+	if t.TLS.SecretName == "" {
+		t.TLS = nil
+		return t
+	}
 	if t.TLS.CertificateAuthorityData != "" {
 		t.TLS.CertificateAuthorityData = "sha256:" + certs.Fingerprint([]byte(t.TLS.CertificateAuthorityData))
 	}
@@ -61,7 +65,7 @@ func (t Target) Digested() Target {
 // Describe says in a few words which certificate and which endpoint a target is about.
 func (t Target) Describe() string {
 	text := "the agent's generated certificate"
-	if t.TLS != nil {
+	if !ServesGenerated(t.TLS) {
 		text = fmt.Sprintf("Secret %q", t.TLS.SecretName)
 	}
 	if t.ExternalEndpoint != "" {

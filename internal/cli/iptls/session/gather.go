@@ -86,7 +86,7 @@ func (s *Session) GatherNames(ctx context.Context) (*plan.Snapshot, error) {
 func (s *Session) GatherTarget(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
 	wanted plan.Target,
 ) (*plan.Snapshot, error) {
-	if wanted.TLS == nil {
+	if plan.ServesGenerated(wanted.TLS) {
 		st, err := s.GatherGenerated(ctx, issuer, namespace)
 		if err == nil {
 			s.resolve(ctx, st, wanted)

@@ -16,7 +16,7 @@ import (
 func (s *Session) GatherGenerated(ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
 	namespace string,
 ) (*plan.Snapshot, error) {
-	st := &plan.Snapshot{Issuer: issuer}
+	st := &plan.Snapshot{Issuer: issuer, WithoutTransition: !s.offered(ctx).transition}
 	s.Stamp(st)
 	var err error
 	if st.GeneratedCA, err = s.generatedCA(ctx, issuer, namespace, st.Now); err != nil {

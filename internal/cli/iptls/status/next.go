@@ -133,7 +133,7 @@ func (p Place) back() string {
 func (p *Place) before(issuer *configv1alpha1.CredentialIssuer, losesSome func(secret string) bool) {
 	now := plan.TargetOf(issuer.Spec.ImpersonationProxy)
 	if record, err := plan.ReadUndoRecord(issuer); err == nil && record != nil {
-		if back, edited := record.Undone(now); len(edited) == 0 && back.TLS != nil {
+		if back, edited := record.Undone(now); len(edited) == 0 && !plan.ServesGenerated(back.TLS) {
 			p.Before, p.Undo = back.TLS.SecretName, true
 		}
 	}

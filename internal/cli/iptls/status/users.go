@@ -219,7 +219,7 @@ func (l *snapshot) mends(code string) string {
 		return ""
 	case code == string(certs.EndpointUnreachable) && len(l.seen) > 0 && len(l.seen[0].Chain) > 0:
 		return codeEndpointMoved
-	case generated && l.Configured != nil && l.spec.TLS == nil && len(l.Clients) > 1:
+	case generated && l.Configured != nil && plan.ServesGenerated(l.spec.TLS) && len(l.Clients) > 1:
 		return codeGeneratedServes
 	case len(l.Problems) > 0 && l.Problems[0].Code != "": // which is why
 		return l.Problems[0].Code
