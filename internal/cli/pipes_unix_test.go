@@ -35,6 +35,7 @@ var needs = map[string][]string{
 	"ip-tls manifest":                {"--issuer", "Issuer/i", "--secret", "s"},
 	"ip-tls delegate":                {"a/b"},
 	"ip-tls explain":                 {"a/b"},
+	"explain":                        {"a/b"},
 	"get kubeconfig":                 {"--static-token", "t", "-o", os.DevNull},
 	"kubeconfig rotate":              {"FOLDER"},
 	"kubeconfig rotate --kubeconfig": {"--from", "capi"},
@@ -57,6 +58,8 @@ func TestPipes(t *testing.T) {
 			return string(idp.CA)
 		case "report":
 			return "{}"
+		case "PINNIPED_CONFIG":
+			return "kubeconfig-context: other"
 		}
 		return kubeconfig
 	}
@@ -78,7 +81,7 @@ func TestPipes(t *testing.T) {
 	if len(rows) < 25 {
 		t.Fatalf("the tree has only %d commands with input files", len(rows))
 	}
-	rows = append(rows, []string{"kubeconfig ls", ""}, []string{"whoami", "KUBECONFIG"}, []string{"version", "PINNIPED_CONFIG"})
+	rows = append(rows, []string{"kubeconfig ls", ""}, []string{"whoami", "KUBECONFIG"}, []string{"whoami", "PINNIPED_CONFIG"})
 	for _, row := range rows {
 		t.Run(row[0]+" "+row[1], func(t *testing.T) {
 			t.Parallel()
@@ -98,7 +101,12 @@ func TestPipes(t *testing.T) {
 			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			go func() { _ = os.WriteFile(pipe, []byte(content(row[1])), 0o600) }()
+			go func() {
+				if file, err := os.OpenFile(pipe, os.O_WRONLY, 0); err == nil {
+					_, _ = file.WriteString(content(row[1]))
+					_ = file.Close()
+				}
+			}()
 			outcome := func(path string) string {
 				args := strings.Fields(row[0])
 				environment := map[string]string{}

@@ -59,6 +59,9 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 	flags.BoolVarP(&f.Quiet, "quiet", "q", false, "no progress on stderr")
 	flags.IntVarP(&verbosity, "verbosity", "v", 0, "show the log of requests to the cluster on stderr, from 1 to 7")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if ui.HintOf(err) != "" {
+			return ui.Usage(err)
+		}
 		hint := fmt.Sprintf("run %q for the flags", cmd.CommandPath()+" --help")
 		if near := factory.NearestFlag(cmd, err); near != "" {
 			hint = fmt.Sprintf("did you mean --%s? %s", near, hint)

@@ -62,9 +62,14 @@ func (f *Factory) Cluster(flags ClusterFlags) (*Cluster, error) {
 	case len(raw.Contexts) == 0 && len(raw.Clusters) == 0:
 		return nil, ui.WithHint(fmt.Errorf("loading %s: there is no cluster in it", where), giveKubeconfig)
 	}
+	chosen := cmp.Or(flags.Context, raw.CurrentContext)
 	source, err := kubeconfig.Select(raw, flags.Context)
 	if err != nil {
-		return nil, ui.WithHint(fmt.Errorf("loading %s: %w", where, err), "choose a context with --kubeconfig-context")
+		hint := "choose a context with --kubeconfig-context"
+		if others := len(raw.Contexts); others == 0 || others == 1 && raw.Contexts[chosen] != nil {
+			hint = giveKubeconfig
+		}
+		return nil, ui.WithHint(fmt.Errorf("loading %s: %w", where, err), "%s", hint)
 	}
 	embedded, err := embedFiles(raw, source)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -16,6 +17,8 @@ type bundleFlag struct {
 	pem    []byte
 }
 
+const certificates = "certificates in PEM format"
+
 func (b *bundleFlag) Set(path string) error {
 	path, err := b.expand(path)
 	if err != nil {
@@ -23,10 +26,10 @@ func (b *bundleFlag) Set(path string) error {
 	}
 	content, err := kubeconfig.ReadInput(path)
 	if err != nil {
-		return fmt.Errorf("could not read CA bundle path: %w", err)
+		return ui.WithFileHint(fmt.Errorf("could not read CA bundle path: %w", err), certificates)
 	}
 	if _, err := kubeconfig.CountCertificates(content); err != nil {
-		return fmt.Errorf("failed to load any CA certificates from %q: %w", path, err)
+		return ui.WithFileHint(fmt.Errorf("failed to load any CA certificates from %q: %w", path, err), certificates)
 	}
 	if len(b.pem) > 0 {
 		b.pem = append(b.pem, '\n')

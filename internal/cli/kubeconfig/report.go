@@ -10,6 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig/fleet"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -105,7 +106,8 @@ func textOfRotation(done *result.KubeconfigRotation) ([]byte, error) {
 			rows = append(rows, []string{one.Where, outcome, detail(one)})
 		}
 	}
-	if err := addedTable(&out, done.DryRun, added); err != nil || len(rows) == 0 {
+	alone := len(done.Kubeconfigs) == 1 && done.Summary.Failed == 1 // the error says why
+	if err := addedTable(&out, done.DryRun, added); err != nil || len(rows) == 0 || alone {
 		return []byte(out.String()), err
 	}
 	err := ui.PlainTable(&out, []string{"kubeconfig", "result", "entries"}, rows)
@@ -206,6 +208,8 @@ func explainFile(err error) error {
 	switch {
 	case errors.Is(err, kubeconfig.ErrDamaged):
 		return ui.WithHint(err, "fix the file first; nothing was written")
+	case errors.Is(err, atomicfile.ErrNotRegular):
+		return ui.WithHint(err, "name a regular file: a pipe or a device cannot be changed")
 	case errors.Is(err, kubeconfig.ErrNotKubeconfig), errors.Is(err, fs.ErrNotExist):
 		return ui.WithHint(err, "name kubeconfigs, or folders in which they are")
 	}

@@ -385,7 +385,8 @@ func (o *RotateOptions) readBundle() ([]byte, error) {
 		bundle, err = kubeconfig.ReadInput(o.CABundle)
 	}
 	if err != nil {
-		return nil, ui.Usage(fmt.Errorf("reading CA bundle %q: %w", o.CABundle, err))
+		err = ui.Usage(fmt.Errorf("reading CA bundle %q: %w", o.CABundle, err))
+		return nil, ui.WithFileHint(err, "certificates in PEM")
 	}
 	return bundle, nil
 }

@@ -258,10 +258,7 @@ func ReadBundles(read func(path string) ([]byte, error), paths, data []string) (
 			_, err = kubeconfig.CountCertificates(content)
 		}
 		if err != nil {
-			return nil, ui.WithHint(
-				fmt.Errorf("could not read --ca-bundle: %w", err),
-				"name a file with certificates in PEM format",
-			)
+			return nil, ui.WithFileHint(fmt.Errorf("could not read --ca-bundle: %w", err), "certificates in PEM format")
 		}
 		bundles = append(bundles, content)
 	}

@@ -2,7 +2,6 @@ package session
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -27,11 +26,7 @@ func ReadPEMFile(what, path string, stdin io.Reader) ([]byte, error) {
 }
 
 func readPEM(what, path string, stdin io.Reader) ([]byte, error) {
-	content, err := ReadFile(what, path, stdin, maxPEM)
-	if errors.Is(err, atomicfile.ErrTooLarge) {
-		return nil, ui.WithHint(err, "check that it is the right file")
-	}
-	return content, err
+	return ReadFile(what, path, stdin, maxPEM)
 }
 
 // ReadFile reads a file of at most limit bytes, which may be a pipe.
@@ -42,7 +37,7 @@ func ReadFile(what, path string, stdin io.Reader, limit int64) (content []byte, 
 		content, err = atomicfile.ReadInput(path, limit)
 	}
 	if err != nil {
-		return nil, ui.Usage(fmt.Errorf("reading %s: %w", what, err))
+		return nil, ui.WithFileHint(ui.Usage(fmt.Errorf("reading %s: %w", what, err)), "it")
 	}
 	return content, nil
 }

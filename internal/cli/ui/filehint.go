@@ -1,0 +1,26 @@
+package ui
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
+)
+
+// WithFileHint adds a hint to an error about a file that a flag names: what to do about just this cause. holds is what
+// the file is to hold.
+func WithFileHint(err error, holds string) error {
+	switch path, _ := errors.AsType[*fs.PathError](err); {
+	case err == nil || HintOf(err) != "":
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		return WithHint(err, "check the path; a relative one begins in the current folder")
+	case errors.Is(err, fs.ErrPermission) && path != nil:
+		return WithHint(err, "you may not read it: \"ls -l %s\" shows who may", ShellWord(path.Path))
+	case errors.Is(err, atomicfile.ErrTooLarge):
+		return WithHint(err, "check that it is the right file")
+	case errors.Is(err, atomicfile.ErrNotRegular):
+		return WithHint(err, "name a file, not a folder")
+	}
+	return WithHint(err, "name a file with %s", holds)
+}
