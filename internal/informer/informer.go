@@ -148,12 +148,27 @@ func (e *entry[T]) get() (T, bool) {
 
 func (e *entry[T]) set(object T, found bool) {
 	if found {
-		object.SetManagedFields(nil) // the agent does not read it, and it is often larger than the rest
+		object.SetManagedFields(lastWrite(object.GetManagedFields()))
 	}
 	e.mu.Lock()
 	e.object, e.found, e.failure = object, found, nil
 	e.mu.Unlock()
 	e.changed()
+}
+
+// lastWrite leaves of managed fields when the object was written last, by the API server's clock. The rest is often
+// larger than the object, and the agent does not read it.
+func lastWrite(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	var last *metav1.Time
+	for _, entry := range entries {
+		if entry.Time != nil && (last == nil || last.Before(entry.Time)) {
+			last = entry.Time
+		}
+	}
+	if last == nil {
+		return nil
+	}
+	return []metav1.ManagedFieldsEntry{{Time: last}}
 }
 
 // Add implements cache.ReflectorStore.

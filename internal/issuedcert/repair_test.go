@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -116,5 +117,53 @@ func TestForeignCA(t *testing.T) {
 	); late.Verdict() != nil ||
 		!late.Due().After(testNow.Add(-25*time.Hour)) {
 		t.Errorf("the verdict is %+v, and it is looked at again at %s", late.Verdict(), late.Due())
+	}
+}
+
+// TestCAOfTheFuture has a CA that clients have in their configuration, and that is not valid yet: it was made under a
+// clock that was two years ahead, or our clock is two years late.
+func TestCAOfTheFuture(t *testing.T) {
+	t.Parallel()
+	made := make1(t, lasting(true), testNow)
+	at := func(when time.Time) *metav1.Time { return &metav1.Time{Time: when} }
+	for _, test := range []struct {
+		name             string
+		created, written time.Time
+		replaced         bool
+	}{
+		{name: "replaces what was made under a clock of the future", created: testNow.Add(-2 * year), replaced: true},
+		{
+			name: "replaces it in an older Secret", created: testNow.Add(-3 * year), written: testNow.Add(-2 * year),
+			replaced: true,
+		},
+		{name: "keeps what is as old as its Secret: our clock is late", created: testNow},
+		{name: "keeps it in an older Secret", created: testNow.Add(-3 * year), written: testNow},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			secret := &corev1.Secret{Data: made.Data(), ObjectMeta: metav1.ObjectMeta{CreationTimestamp: *at(test.created)}}
+			if !test.written.IsZero() {
+				secret.ManagedFields = []metav1.ManagedFieldsEntry{{Time: at(test.created)}, {Time: at(test.written)}}
+			}
+			now := testNow.Add(-2 * year)
+			state := Inspect(lasting(true), secret, now)
+			verdict := state.Verdict()
+			if !test.replaced {
+				if verdict != nil {
+					t.Errorf("the verdict is %+v", verdict)
+				}
+				return
+			}
+			if verdict == nil || verdict.Reason != NotYetValid || verdict.Part != PartCA {
+				t.Fatalf("the verdict is %+v", verdict)
+			}
+			repaired, err := state.Repair(verdict, made)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if repaired.SameCA(made) || repaired.Verdict() != nil || repaired.CA.Certificate().NotBefore.After(now) {
+				t.Errorf("it is the same: %v, and the verdict is %+v", repaired.SameCA(made), repaired.Verdict())
+			}
+		})
 	}
 }

@@ -22,6 +22,7 @@ type State struct {
 
 	policy         Policy
 	now            time.Time
+	written        time.Time // when the API server stored the Secret last, by its clock; zero if that is not known
 	exists         bool
 	data           map[string][]byte
 	caErr          error
@@ -40,7 +41,14 @@ func InspectUnder(ca *certs.CA, policy Policy, secret *corev1.Secret, now time.T
 	if secret == nil {
 		return inspect(policy, ca, nil, false, now)
 	}
-	return inspect(policy, ca, secret.Data, true, now)
+	s := inspect(policy, ca, secret.Data, true, now)
+	s.written = secret.CreationTimestamp.Time
+	for _, entry := range secret.ManagedFields {
+		if entry.Time != nil && entry.Time.After(s.written) {
+			s.written = entry.Time.Time
+		}
+	}
+	return s
 }
 
 func inspect(policy Policy, ca *certs.CA, data map[string][]byte, exists bool, now time.Time) *State {

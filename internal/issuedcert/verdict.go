@@ -106,11 +106,12 @@ func caExpired(s *State) string {
 	return ""
 }
 
-// caNotYetValid only finds CAs that can be replaced without anybody having to change a configuration. Any other CA
-// stays: it may be our clock that is late. Previous CAs are kept, so that it does no harm where that is so.
+// caNotYetValid finds a CA that was made under a clock of the future. It may also be our clock that is late. With a
+// succession that does no harm: previous CAs are kept. Any other CA is in the configuration of clients, and is only
+// replaced if the API server's clock says the same: it stored the CA before the CA was valid.
 func caNotYetValid(s *State) string {
 	begin := s.CA.Certificate().NotBefore
-	if s.policy.CA.Succession == nil || !s.now.Before(begin) {
+	if !s.now.Before(begin) || s.policy.CA.Succession == nil && !s.written.Before(begin) {
 		return ""
 	}
 	return "the CA is not valid before " + timeText(begin)
