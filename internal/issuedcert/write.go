@@ -30,10 +30,30 @@ type Target struct {
 	FieldManager string
 }
 
+// ErrForeign means that a Secret with one of our names has content that we did not write.
+var ErrForeign = errors.New("its content is not the agent's and stays as it is; rename or delete it")
+
+// Foreign reports whether a Secret has content, and nothing that says that it is ours: the annotation that we set, the
+// labels that are configured, or a Deployment as its owner, as Pinniped's agent sets it.
+func Foreign(secret *corev1.Secret, labels map[string]string) bool {
+	_, written := secret.Annotations[labelKeys]
+	if len(secret.Data) == 0 || written ||
+		len(WithoutDeployments(secret.OwnerReferences)) < len(secret.OwnerReferences) {
+		return false
+	}
+	for key, value := range labels {
+		if secret.Labels[key] != value {
+			return true
+		}
+	}
+	return len(labels) == 0
+}
+
 // Write makes data the whole content of a Secret, and returns the Secret as it is then. Labels and annotations of
 // others stay. read is the Secret as it was when its content was decided on, or nil when it did not exist. If
 // somebody created, changed or deleted it since, Write changes nothing and returns an error for which
-// ChangedMeanwhile is true: two writers would otherwise replace each other's keys.
+// ChangedMeanwhile is true: two writers would otherwise replace each other's keys. Content that is not ours is not
+// overwritten: that is ErrForeign.
 func Write(
 	ctx context.Context, w Writer, target Target, data map[string][]byte, read *corev1.Secret,
 ) (*corev1.Secret, error) {
@@ -49,6 +69,9 @@ func Write(
 			return nil, fmt.Errorf("creating Secret %s: %w", target.Name, err)
 		}
 		return created, nil
+	}
+	if Foreign(read, target.Labels) {
+		return nil, fmt.Errorf("writing Secret %s: %w", target.Name, ErrForeign)
 	}
 	body, err := json.Marshal(mergePatch(target, data, read))
 	if err != nil {

@@ -131,3 +131,25 @@ func TestWrite(t *testing.T) {
 	}
 	holds(first)
 }
+
+func TestForeign(t *testing.T) {
+	t.Parallel()
+	ours := map[string]string{"app": "agent"}
+	content := map[string][]byte{"password": []byte("x")}
+	deployment := []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "pinniped-concierge"}}
+	for name, test := range map[string]struct {
+		secret corev1.Secret
+		want   bool
+	}{
+		"a user's":                 {corev1.Secret{Data: content}, true},
+		"a user's, labelled":       {corev1.Secret{Data: content, ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "x"}}}, true},
+		"empty, for us to fill":    {corev1.Secret{}, false},
+		"ours":                     {corev1.Secret{Data: content, ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{labelKeys: ""}}}, false},
+		"Pinniped's, labelled":     {corev1.Secret{Data: content, ObjectMeta: metav1.ObjectMeta{Labels: ours}}, false},
+		"Pinniped's, by its owner": {corev1.Secret{Data: content, ObjectMeta: metav1.ObjectMeta{OwnerReferences: deployment}}, false},
+	} {
+		if got := Foreign(&test.secret, ours); got != test.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}

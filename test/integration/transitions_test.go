@@ -160,6 +160,8 @@ func TestTransitions(t *testing.T) {
 		}
 	})
 	step("external to generated, with the old CA", func() {
+		// The user's Secret stands under the name of the generated one: it would be in the way, and nobody overwrites it.
+		w.deleteSecret(t, generatedSecret)
 		w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
 		for _, agent := range w.agents {
 			testkit.Eventually(t, 30*time.Second, func() error {

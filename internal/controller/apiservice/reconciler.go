@@ -237,7 +237,7 @@ func (r *Reconciler) renew(ctx context.Context, now time.Time) (*issuedcert.Stat
 // relabel gives the Secret the labels that are configured.
 func (r *Reconciler) relabel(ctx context.Context) error {
 	secret, found, err := r.Secrets.Get(ctx, r.secretName())
-	if err != nil || !found || issuedcert.HasMetadata(secret, r.Labels) {
+	if err != nil || !found || issuedcert.HasMetadata(secret, r.Labels) || issuedcert.Foreign(secret, r.Labels) {
 		return err
 	}
 	target := issuedcert.Target{Name: r.secretName(), Labels: r.Labels, FieldManager: FieldManager}

@@ -401,7 +401,8 @@ func (s *seen) relabel(spec configv1alpha1.ImpersonationProxySpec, d *decision) 
 	var wrong []*corev1.Secret
 	for _, name := range slices.Sorted(maps.Keys(s.secrets)) {
 		secret := s.secrets[name].secret
-		if secret != nil && !touched[name] && s.ours(spec, secret) && !issuedcert.HasMetadata(secret, s.labels) {
+		if secret != nil && !touched[name] && s.ours(spec, secret) && !issuedcert.HasMetadata(secret, s.labels) &&
+			!issuedcert.Foreign(secret, s.labels) {
 			wrong = append(wrong, secret)
 		}
 	}

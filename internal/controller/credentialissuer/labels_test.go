@@ -91,9 +91,18 @@ func TestDecideLabels(t *testing.T) {
 			spec{ExternalEndpoint: "proxy.example.com"},
 			"relabel generated-ca generated-tls signer",
 		},
+		{
+			"leaves alone what holds a user's content",
+			func(s *seen) { s.secrets[testNames.SignerSecret].secret.Annotations = nil },
+			spec{ExternalEndpoint: "proxy.example.com"},
+			"relabel generated-ca generated-tls",
+		},
 	} {
 		s := w.everything()
 		s.labels = map[string]string{"team": "blue"}
+		for _, read := range s.secrets {
+			read.secret.Annotations = map[string]string{"credentialissuer.pinniped.dev/label-keys": ""}
+		}
 		test.see(&s)
 		got := ""
 		for _, a := range decide(test.spec, s).actions {

@@ -602,7 +602,10 @@ func TestReconciler(t *testing.T) {
 		t.Fatal("it deleted the Secret that it serves")
 	}
 
-	// Back to generated: with the old CA, so that old kubeconfigs work again.
+	// Back to generated: with the old CA, so that old kubeconfigs work again. The user's Secret would be in the way.
+	if err := leader.live.Delete(t.Context(), mustSecret(t, leader, testNames.TLSSecret)); err != nil {
+		t.Fatal(err)
+	}
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
 	testkit.Eventually(t, waitLimit, func() error {
 		if current := leader.Holder.Current(); current.Source != serving.SourceGenerated ||
