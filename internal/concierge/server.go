@@ -39,7 +39,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/concierge/openapi"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
-	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
@@ -145,7 +145,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	config.LoopbackClientConfig = &rest.Config{}
 	config.EnableProfiling = false
 	config.StorageObjectCountTracker = nil
-	config.RequestInfoResolver = requestinfo.New() // comes before authentication
+	config.RequestInfoResolver = request.NewInfoResolver() // comes before authentication
 	config.ShutdownDelayDuration = options.ShutdownDelay
 	describeAPI(config, newWireScheme(groups))
 	if options.Port == nil {

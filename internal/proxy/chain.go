@@ -14,7 +14,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
 // handler puts the filters together. The last line adds the outermost filter: a request goes through them from the
@@ -55,7 +54,7 @@ func handler(c *Server, loginGroup string) http.Handler {
 	// Streams end when the proxy shuts down.
 	h = c.drain.hold(h, s)
 	// What is it about? Refuses paths with two readings.
-	h = readRequest(h, requestinfo.New(), s)
+	h = readRequest(h, request.NewInfoResolver(), s)
 	// Refuses methods and upgrades, removes similar headers.
 	h = refuseHostile(h, s)
 	// Ends the wait for a body that does not come.

@@ -14,7 +14,6 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
 const (
@@ -178,7 +177,7 @@ func checkSelectors(u *url.URL, verb string) error {
 	if verb != "list" && verb != "watch" && verb != "deletecollection" {
 		return nil // another program's parameter, or of no effect
 	}
-	if n := requestinfo.LongSelector(u); n > maxSelector {
+	if n := request.LongSelector(u); n > maxSelector {
 		return apierrors.NewBadRequest(fmt.Sprintf(
 			"a selector has %d bytes, and may have %d: ask for a part of the values at a time, or without it", n, maxSelector,
 		))

@@ -10,7 +10,6 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
-	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
 )
 
 const (
@@ -67,7 +66,7 @@ func AcquireSeats(
 				cost.Seats = flowcontrol.LongSeats
 			}
 		case state.IsStream(), !onlyReads(req):
-		case long.expected(what), requestinfo.LongSelector(req.URL) > 0:
+		case long.expected(what), request.LongSelector(req.URL) > 0:
 			level, cost.Seats = "long", flowcontrol.LongSeats
 		default:
 			level, cost.Yields = "reads", true

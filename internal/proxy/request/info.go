@@ -1,7 +1,4 @@
-// Package requestinfo reads what a request is about, before anybody knows whose it is. It does so by the API server's own
-// resolver, but spends little on it: that one parses selectors of any length, which takes 0.8 s and 90 MiB for a header
-// full of labels, and logs all of a query that it cannot parse.
-package requestinfo
+package request
 
 import (
 	"fmt"
@@ -13,7 +10,7 @@ import (
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // MaxSelector is how many bytes a selector may have to be read.
@@ -22,17 +19,19 @@ const MaxSelector = 512
 // The parameters that are selectors.
 var selectors = [...]string{"fieldSelector", "labelSelector"}
 
-// maxShown is how many bytes of a path an error shows.
-const maxShown = 100
+// maxShownPath is how many bytes of a path an error shows.
+const maxShownPath = 100
 
-// Resolver implements request.RequestInfoResolver. New makes one.
-type Resolver struct {
-	factory request.RequestInfoFactory
+// InfoResolver implements the RequestInfoResolver of the API server. It reads what a request is about before the client
+// is authenticated, and so limits the work: the API server's own resolver parses selectors of any length, which takes
+// 0.8 s and 90 MiB for a header full of labels, and logs all of a query that it cannot parse. NewInfoResolver makes one.
+type InfoResolver struct {
+	factory apirequest.RequestInfoFactory
 }
 
-// New returns a resolver of the paths of Kubernetes: /api/VERSION and /apis/GROUP/VERSION.
-func New() *Resolver {
-	return &Resolver{request.RequestInfoFactory{
+// NewInfoResolver returns a resolver of the paths of Kubernetes: /api/VERSION and /apis/GROUP/VERSION.
+func NewInfoResolver() *InfoResolver {
+	return &InfoResolver{apirequest.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),
 		GrouplessAPIPrefixes: sets.NewString("api"),
 	}}
@@ -42,14 +41,14 @@ func New() *Resolver {
 // MaxSelector, or when a parameter of the query is bad: then the request is about more, never about less.
 //
 // The error, of a path that names no kind, shows the beginning of the path.
-func (r *Resolver) NewRequestInfo(req *http.Request) (*request.RequestInfo, error) {
+func (r *InfoResolver) NewRequestInfo(req *http.Request) (*apirequest.RequestInfo, error) {
 	read := req
 	if req.URL.RawQuery != "" {
 		read = &http.Request{Method: req.Method, URL: &url.URL{Path: req.URL.Path, RawQuery: relevant(req.URL).Encode()}}
 	}
 	info, err := r.factory.NewRequestInfo(read)
 	if err != nil {
-		return nil, fmt.Errorf("the path %.*q names no kind", maxShown, req.URL.Path)
+		return nil, fmt.Errorf("the path %.*q names no kind", maxShownPath, req.URL.Path)
 	}
 	return info, nil
 }

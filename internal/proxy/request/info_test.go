@@ -1,4 +1,4 @@
-package requestinfo_test
+package request_test
 
 import (
 	"bytes"
@@ -11,14 +11,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
-	"github.com/pinniped-toolkit/pinniped/internal/requestinfo"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-func theirs() request.RequestInfoResolver {
-	return &request.RequestInfoFactory{
+func theirs() apirequest.RequestInfoResolver {
+	return &apirequest.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),
 		GrouplessAPIPrefixes: sets.NewString("api"),
 	}
@@ -28,7 +28,7 @@ func theirs() request.RequestInfoResolver {
 // is wanted, one without what is left out.
 func TestAsTheAPIServer(t *testing.T) {
 	t.Parallel()
-	const pods, long = "/api/v1/namespaces/a/pods", requestinfo.MaxSelector + 1
+	const pods, long = "/api/v1/namespaces/a/pods", request.MaxSelector + 1
 	for name, one := range map[string]struct{ method, path, theirs string }{
 		"no query":           {method: http.MethodGet, path: pods},
 		"an object":          {method: http.MethodGet, path: pods + "/b?labelSelector=a"},
@@ -75,7 +75,7 @@ func TestAsTheAPIServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := requestinfo.New().NewRequestInfo(httptest.NewRequest(one.method, one.path, nil))
+			got, err := request.NewInfoResolver().NewRequestInfo(httptest.NewRequest(one.method, one.path, nil))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,18 +95,18 @@ func TestAsTheAPIServer(t *testing.T) {
 
 func TestLongSelector(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("a", 3*requestinfo.MaxSelector)
+	long := strings.Repeat("a", 3*request.MaxSelector)
 	for query, want := range map[string]int{
 		"":                                      0,
 		"labelSelector=a":                       0,
 		"continue=" + long:                      0,
 		"labelSelector=" + long:                 len(long),
 		"labelSelector=a&labelSelector=" + long: 0, // the first counts
-		"fieldSelector=b" + long + "&labelSelector=" + long:                     len(long) + 1,
-		"labelSelector=" + strings.Repeat("%61", requestinfo.MaxSelector):       0,
-		"labelSelector=" + strings.Repeat("%61", requestinfo.MaxSelector) + "a": requestinfo.MaxSelector + 1,
+		"fieldSelector=b" + long + "&labelSelector=" + long:                 len(long) + 1,
+		"labelSelector=" + strings.Repeat("%61", request.MaxSelector):       0,
+		"labelSelector=" + strings.Repeat("%61", request.MaxSelector) + "a": request.MaxSelector + 1,
 	} {
-		if got := requestinfo.LongSelector(&url.URL{RawQuery: query}); got != want {
+		if got := request.LongSelector(&url.URL{RawQuery: query}); got != want {
 			t.Errorf("%.60s: got %d, want %d", query, got, want)
 		}
 	}
@@ -116,7 +116,7 @@ func TestLongSelector(t *testing.T) {
 func TestNoKind(t *testing.T) {
 	t.Parallel()
 	path := "/apis/" + strings.Repeat("g", 1<<20) + "/v1/watch"
-	_, err := requestinfo.New().NewRequestInfo(httptest.NewRequest(http.MethodGet, path, nil))
+	_, err := request.NewInfoResolver().NewRequestInfo(httptest.NewRequest(http.MethodGet, path, nil))
 	if err == nil || len(err.Error()) > 200 || !strings.Contains(err.Error(), "/apis/ggg") {
 		t.Errorf("got %.300v, want an error that shows the beginning of the path", err)
 	}
@@ -129,7 +129,7 @@ func TestCostlyQueries(t *testing.T) {
 	klog.LogToStderr(false)
 	klog.SetOutput(&log)
 	t.Cleanup(func() { klog.LogToStderr(true) })
-	memory := func(resolver request.RequestInfoResolver, query string) uint64 {
+	memory := func(resolver apirequest.RequestInfoResolver, query string) uint64 {
 		req := httptest.NewRequest(http.MethodGet, "/api/v1/pods?"+query, nil)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -146,7 +146,7 @@ func TestCostlyQueries(t *testing.T) {
 		"fieldSelector=" + strings.Repeat("a%3Db,", 50_000) + "a",
 	}
 	for _, query := range queries {
-		if ours, theirs := memory(requestinfo.New(), query), memory(theirs(), query); ours > theirs/5 {
+		if ours, theirs := memory(request.NewInfoResolver(), query), memory(theirs(), query); ours > theirs/5 {
 			t.Errorf("%.20s... took %d bytes, and the API server's resolver %d", query, ours, theirs)
 		}
 	}
@@ -155,7 +155,7 @@ func TestCostlyQueries(t *testing.T) {
 	}
 	log.Reset()
 	for _, query := range append(queries, "limit=x&token=secret") {
-		memory(requestinfo.New(), query)
+		memory(request.NewInfoResolver(), query)
 	}
 	if log.Len() > 0 {
 		t.Errorf("logged %.300s", log.String())
