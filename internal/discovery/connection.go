@@ -1,5 +1,4 @@
-// Package endpoint tries whether an endpoint can be reached as a kubeconfig says, without a credential.
-package endpoint
+package discovery
 
 import (
 	"context"
@@ -13,16 +12,14 @@ import (
 	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-const requestTimeout = 10 * time.Second
+const connectTimeout = 10 * time.Second
 
-// NewClient returns a client that connects as cluster says: its TLS server name, its proxy, and whether it verifies
+// NewHTTPClient returns a client that connects as cluster says: its TLS server name, its proxy, and whether it verifies
 // certificates. A nil cluster means the defaults. An empty CA bundle means the system roots. Requests carry no
 // credential, and redirects are not followed.
-func NewClient(cluster *clientcmdapi.Cluster, caBundle []byte) (*http.Client, error) {
+func NewHTTPClient(cluster *clientcmdapi.Cluster, caBundle []byte) (*http.Client, error) {
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(caBundle) > 0 {
 		tlsConfig.RootCAs = x509.NewCertPool()
@@ -47,12 +44,12 @@ func NewClient(cluster *clientcmdapi.Cluster, caBundle []byte) (*http.Client, er
 	}
 	return &http.Client{
 		Transport:     transport,
-		Timeout:       requestTimeout,
+		Timeout:       connectTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
 
-// Try sends a GET request to address. Every answer below status code 500 counts as success; 401 and 403 are usual,
+// Try sends a GET request to address. Every status code below 500 counts as success; 401 and 403 are usual,
 // because the request has no credential.
 func Try(ctx context.Context, client *http.Client, address string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -86,23 +83,23 @@ func Explain(err error) error {
 	var unknown x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &hostname):
-		return ui.WithHint(
+		return withHint(
 			err,
 			"the serving certificate is not valid for this host: replace it, or give this command an endpoint with a name "+
 				"that it has",
 		)
 	case errors.As(err, &expired) && expired.Reason == x509.Expired:
-		return ui.WithHint(
+		return withHint(
 			err,
 			"the serving certificate is expired or not yet valid: renew it, or correct this computer's clock",
 		)
 	case errors.As(err, &unknown):
-		return ui.WithHint(
+		return withHint(
 			err,
-			"the CA bundle does not verify the serving certificate: advertise the right one, or give it to this command",
+			"the CA bundle does not verify the serving certificate: publish the right one, or give it to this command",
 		)
 	}
-	return ui.WithHint(err, "look at what answers at this address; --skip-validation goes on all the same")
+	return withHint(err, "check which server listens at this address; --skip-validation skips this check")
 }
 
 // WithoutURL drops the method and URL that net/http puts in front of an error: ours names the address already.
@@ -113,3 +110,14 @@ func WithoutURL(err error) error {
 	}
 	return err
 }
+
+// withHint adds a hint to an error and keeps its chain.
+func withHint(err error, hint string) error { return &hintedError{err, hint} }
+
+type hintedError struct {
+	error
+	hint string
+}
+
+func (e *hintedError) Unwrap() error { return e.error }
+func (e *hintedError) Hint() string  { return e.hint }

@@ -1,4 +1,4 @@
-package endpoint
+package discovery
 
 import (
 	"context"
@@ -15,7 +15,7 @@ func Resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr.Unmap()}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
@@ -29,17 +29,17 @@ func SameServer(
 	address string,
 ) func(host string) (same, known bool) {
 	var mu sync.Mutex
-	seen := map[string][]netip.Addr{}
+	known := map[string][]netip.Addr{}
 	addresses := func(host string) []netip.Addr {
 		mu.Lock()
 		defer mu.Unlock()
-		found, done := seen[host]
+		found, done := known[host]
 		if !done {
-			all, _ := resolve(ctx, host) // without an answer, nothing is known
+			all, _ := resolve(ctx, host) // without a result, nothing is known
 			for _, addr := range all {
 				found = append(found, addr.Unmap())
 			}
-			seen[host] = found
+			known[host] = found
 		}
 		return found
 	}

@@ -1,4 +1,4 @@
-package endpoint_test
+package discovery_test
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
 
 func TestSameServer(t *testing.T) {
@@ -24,7 +24,7 @@ func TestSameServer(t *testing.T) {
 		}
 		return nil, errors.New("no such host")
 	}
-	same := endpoint.SameServer(t.Context(), resolve, "https://proxy.example.com:8443")
+	same := discovery.SameServer(t.Context(), resolve, "https://proxy.example.com:8443")
 	for range 2 {
 		for host, want := range map[string][2]bool{
 			"alias.example.com": {true, true}, "other.example.com": {false, true}, "gone.example.com": {false, false},
@@ -39,7 +39,7 @@ func TestSameServer(t *testing.T) {
 			t.Errorf("%s was asked for %d times", host, times)
 		}
 	}
-	if is, known := endpoint.SameServer(
+	if is, known := discovery.SameServer(
 		t.Context(),
 		resolve,
 		"https://gone.example.com",

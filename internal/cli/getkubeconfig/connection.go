@@ -9,9 +9,9 @@ import (
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 )
 
@@ -20,7 +20,7 @@ import (
 // once.
 func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config) error {
 	cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
-	client, err := endpoint.NewClient(cluster, cluster.CertificateAuthorityData)
+	client, err := discovery.NewHTTPClient(cluster, cluster.CertificateAuthorityData)
 	if err != nil {
 		return err
 	}
@@ -33,17 +33,17 @@ func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config
 	}()
 	var cause error // of the last try that was not cut short
 	for {
-		err := endpoint.Try(ctx, client, cluster.Server)
+		err := discovery.Try(ctx, client, cluster.Server)
 		if err == nil {
 			// The agent takes a revision to have clients once its trust bundle was fetched: this kubeconfig is one, even
 			// before somebody uses it. Other servers do not know the path, which is no error.
-			_ = endpoint.Try(ctx, client, strings.TrimSuffix(cluster.Server, "/")+trustbundle.Path)
+			_ = discovery.Try(ctx, client, strings.TrimSuffix(cluster.Server, "/")+trustbundle.Path)
 			o.Progress.Done("validated connection to the cluster")
 			return nil
 		}
 		over := factory.Over(ctx)
-		if over == nil && endpoint.Permanent(err) {
-			return endpoint.Explain(fmt.Errorf("validating the connection to %q: %w", cluster.Server, err))
+		if over == nil && discovery.Permanent(err) {
+			return discovery.Explain(fmt.Errorf("validating the connection to %q: %w", cluster.Server, err))
 		}
 		if over == nil || cause == nil {
 			cause = err

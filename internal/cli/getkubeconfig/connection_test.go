@@ -92,7 +92,7 @@ func TestCertainFailures(t *testing.T) {
 		},
 		{
 			name: "names a server without TLS", server: "https://" + listener.Addr().String(), bundle: good.CA.CertPEM(),
-			says: "server gave HTTP response", hint: "look at what answers",
+			says: "server gave HTTP response", hint: "check which server listens",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
@@ -156,7 +155,7 @@ func (o OIDCOptions) discover(ctx context.Context, progress *ui.Progress) (*kube
 
 // askIssuer adapts scopes and identity provider to what a Supervisor says. Other issuers change nothing.
 func (o *OIDCOptions) askIssuer(ctx context.Context, progress *ui.Progress) error {
-	client, err := endpoint.NewClient(nil, o.CABundle)
+	client, err := discovery.NewHTTPClient(nil, o.CABundle)
 	if err != nil {
 		return err
 	}
@@ -313,7 +312,7 @@ func getJSON(ctx context.Context, client *http.Client, address string, into any)
 	request.Header.Set("Accept", "application/json")
 	response, err := client.Do(request)
 	if err != nil {
-		return endpoint.WithoutURL(err)
+		return discovery.WithoutURL(err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))

@@ -17,10 +17,10 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -211,12 +211,12 @@ func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigConte
 		at := target{cluster.Server, cluster.TLSServerName, cluster.ProxyURL, string(bundle)}
 		if answers[at] == nil {
 			answers[at] = sync.OnceValue(func() error {
-				client, err := endpoint.NewClient(cluster, bundle)
+				client, err := discovery.NewHTTPClient(cluster, bundle)
 				if err != nil {
 					return err
 				}
 				defer client.CloseIdleConnections()
-				return endpoint.Try(ctx, client, cluster.Server)
+				return discovery.Try(ctx, client, cluster.Server)
 			})
 		}
 		targets[i] = answers[at]
@@ -237,7 +237,7 @@ func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigConte
 		err := ask()
 		switch {
 		case err == nil:
-		case endpoint.Permanent(err):
+		case discovery.Permanent(err):
 			blame(&rows[i], result.VerdictOutdated, "the CA bundle does not verify what the endpoint presents: "+err.Error())
 			rows[i].Fix = "pinniped kubeconfig rotate " + ui.ShellWord(rows[i].Path)
 		default:

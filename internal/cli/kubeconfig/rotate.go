@@ -15,8 +15,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/advertised"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig/fleet"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -28,7 +26,7 @@ import (
 )
 
 // Discoverer reads what the command needs from a cluster.
-type Discoverer = advertised.Discoverer
+type Discoverer = discovery.Reader
 
 // RotateOptions is everything `pinniped kubeconfig rotate` needs; a test fills it directly.
 type RotateOptions struct {
@@ -77,7 +75,7 @@ func newRotateOptions(f *factory.Factory) *RotateOptions {
 		return f.Connect(cluster, suffix)
 	}
 	return &RotateOptions{
-		IOStreams: f.IOStreams, Progress: f.Progress, LockTimeout: 5 * time.Second, Resolve: endpoint.Resolve,
+		IOStreams: f.IOStreams, Progress: f.Progress, LockTimeout: 5 * time.Second, Resolve: discovery.Resolve,
 		Inputs: f.Inputs, Connect: connect,
 		Usual: func(suffix string) Discoverer {
 			cluster, err := f.Cluster(factory.ClusterFlags{})
@@ -278,8 +276,8 @@ func explainSource(err error) error {
 			"it needs an administrator's kubeconfig (--kubeconfig); "+
 				"without --kubeconfig the endpoint itself is asked",
 		)
-	case connecting && endpoint.Permanent(err):
-		return ui.WithExitCode(endpoint.Explain(err), ui.ExitRefused)
+	case connecting && discovery.Permanent(err):
+		return ui.WithExitCode(discovery.Explain(err), ui.ExitRefused)
 	case connecting:
 		return ui.WithHint(err, "no file was changed; --skip-validation goes on without trying the endpoint")
 	}
@@ -360,7 +358,7 @@ func (o *RotateOptions) one() ([]fleet.Admin, error) {
 func (o *RotateOptions) target(ctx context.Context, client Discoverer) (target kubeconfig.Target, err error) {
 	if client != nil {
 		var warnings []string
-		target, warnings, err = advertised.Target(ctx, client, o.CredentialIssuer, o.Resolve)
+		target, warnings, err = discovery.Target(ctx, client, o.CredentialIssuer, o.Resolve)
 		for _, warning := range warnings {
 			o.progress.Warn("%s", warning)
 		}

@@ -7,7 +7,6 @@ import (
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -66,6 +65,6 @@ func (s *Session) Endpoint(ctx context.Context, issuer *configv1alpha1.Credentia
 		missing += ": kubeconfigs that use one of them are not found"
 	}
 	all = discovery.Endpoint(issuer, service, url)
-	all.SameServer = endpoint.SameServer(ctx, s.Network.Resolve, url)
+	all.SameServer = discovery.SameServer(ctx, s.Network.Resolve, url)
 	return all, missing, nil
 }

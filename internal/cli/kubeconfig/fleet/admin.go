@@ -7,7 +7,6 @@ import (
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
@@ -72,12 +71,12 @@ func (r *run) askAdmin(ctx context.Context, asker asker, admin Admin, c *Cluster
 		return &refusedError{&UnexpectedError{URL: target.URL, Err: err}}
 	}
 	if !admin.Untried {
-		try, err := endpoint.NewClient(&clientcmdapi.Cluster{Server: target.URL}, target.CABundle)
+		try, err := discovery.NewHTTPClient(&clientcmdapi.Cluster{Server: target.URL}, target.CABundle)
 		if err != nil {
 			return err
 		}
 		defer try.CloseIdleConnections()
-		if err := endpoint.Try(ctx, try, target.URL); err != nil {
+		if err := discovery.Try(ctx, try, target.URL); err != nil {
 			return &ConnectError{URL: target.URL, Err: err}
 		}
 	}

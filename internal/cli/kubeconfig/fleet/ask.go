@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/endpoint"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -84,7 +84,7 @@ func (a asker) again(ctx context.Context, tries *int, try func(context.Context) 
 		once, done := context.WithTimeout(ctx, limit)
 		err := try(once)
 		done()
-		if err == nil || *tries > a.retries || ctx.Err() != nil || endpoint.Permanent(err) || permanent(err) {
+		if err == nil || *tries > a.retries || ctx.Err() != nil || discovery.Permanent(err) || permanent(err) {
 			return a.tell(ctx, err)
 		}
 		wait := pause/2 + rand.N(pause) //nolint:gosec // so that many do not come back at the same moment
@@ -167,7 +167,7 @@ func (a asker) once(ctx context.Context, c *Cluster) (*trustbundle.Received, err
 	request.Header.Set("User-Agent", "pinniped")
 	response, err := transport.RoundTrip(request) // it follows no redirect
 	if err != nil {
-		return nil, endpoint.WithoutURL(err)
+		return nil, discovery.WithoutURL(err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if err := checkStatus(response); err != nil {
