@@ -11,8 +11,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Served is what clients meet at the endpoint. The zero value is that this is not known: then everybody is taken to
-// work.
+// Served is what clients meet at the endpoint. The zero value is that this is not known: then every client counts as
+// one that verifies it.
 type Served struct {
 	// Chain is the certificate with its intermediates.
 	Chain []*x509.Certificate
@@ -27,9 +27,9 @@ func (s *Served) unknown() bool { return len(s.Chain) == 0 && s.Issuer == nil &&
 
 // Client is one kind of client.
 type Client struct {
-	// State is what it was told; nil for a client that an administrator has shown.
+	// Revision is what was published to it; nil for a client in a file of an administrator.
 	Revision *Revision
-	// File is where an administrator has shown it; empty for one of a State.
+	// File is that file; empty for a client with a Revision.
 	File string
 	// Name is the DNS name or IP address for which it verifies the certificate.
 	Name string
@@ -39,22 +39,22 @@ type Client struct {
 	Insecure bool
 }
 
-// Evidence is what an administrator shows or says about the kubeconfigs that are there. Each kind that is given counts,
-// and a State is gone only where all of them say so. The zero value says nothing.
+// Evidence is what an administrator says about the kubeconfigs that exist. Each kind that is given counts, and a
+// Revision is gone only where all of them say so. The zero value says nothing.
 type Evidence struct {
-	// Files are clients of kubeconfigs, FilesGiven that these are all there are. They are judged in place of the States.
+	// Files are clients of kubeconfigs, FilesGiven that these are all there are. They are judged in place of the Revisions.
 	Files      []Client
 	FilesGiven bool
-	// After says that kubeconfigs are made anew within this time.
+	// After says that kubeconfigs are issued again within this time.
 	After time.Duration
-	// Renewed says that all kubeconfigs have been made anew.
+	// Renewed says that all kubeconfigs have been issued again.
 	Renewed bool
 }
 
 // given says whether an administrator has shown or said anything.
 func (e Evidence) given() bool { return e.FilesGiven || e.After > 0 || e.Renewed }
 
-// gone says whether nobody has a State any more.
+// gone says whether no client has a Revision any more.
 func (e Evidence) gone(s *Revision, at time.Time) bool {
 	switch {
 	case !s.HasClients():
@@ -67,8 +67,8 @@ func (e Evidence) gone(s *Revision, at time.Time) bool {
 	return true
 }
 
-// Outcome is how one kind of client fares before and after a change. A code is empty where the client works, and else
-// why it does not.
+// Outcome is whether one kind of client verifies before and after a change. A code is empty where the client verifies,
+// and else says why not.
 type Outcome struct {
 	Client
 	Before, After certs.Code
@@ -82,10 +82,10 @@ func (o *Outcome) Broken() bool { return o.Before == "" && o.After != "" }
 // Fixed says whether the client verifies after the change and not before it.
 func (o *Outcome) Fixed() bool { return o.Before != "" && o.After == "" }
 
-// SwitchedOff is why nobody works while the proxy is switched off.
+// SwitchedOff is why no client works while the proxy is switched off.
 const SwitchedOff certs.Code = "SwitchedOff"
 
-// Effect says how every kind of client fares with what is served now, and how it would fare with next. at is the time
+// Effect says whether every kind of client verifies what is served now, and whether it would verify next. at is the time
 // at which certificates must be valid.
 func Effect(h History, e Evidence, now, next Served, at time.Time) []Outcome {
 	was := now

@@ -10,24 +10,22 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// outweighs is how many times as long those must have been told who come back, for a change to be the way back although
-// the few who were told something else meanwhile are lost.
+// outweighs is how many times as long the revisions of fixed clients must have been published as those of broken ones,
+// for a change to be a net improvement.
 const outweighs = 10
 
 // Judgement is what follows from the outcomes of a change.
 type Judgement struct {
-	// Lost work before the change and not after it, Gained the other way round.
+	// Broken clients verify before the change and fail after it; Fixed clients are the opposite.
 	Broken, Fixed []Outcome
-	// Refused says that the change locks somebody out who works now, Everybody that it locks out all who work now.
+	// Refused says that the change breaks some clients, Everybody that it breaks all that verify before it.
 	Refused, Everybody bool
-	// WayBack says that more people work after the change, although somebody is lost: everybody else works then, and those
-	// who come back were told for at least ten times as long as those who are lost. Clients that an administrator has shown
-	// are never given up like that.
+	// NetImprovement says that the change fixes more clients than it breaks: all others verify after it, and the revisions
+	// of fixed clients were published at least ten times as long. Clients in files of an administrator are never given up.
 	NetImprovement bool
 }
 
-// Judge refuses a change exactly when somebody who works now would not work afterwards. Whether it is the way back to where
-// more people work is said apart: only where nobody has asked for what is served now does that open it.
+// Judge refuses a change exactly when a client that verifies before it would fail after it.
 func Judge(all []Outcome) Judgement {
 	var j Judgement
 	othersWork, shown, stay := true, false, false
@@ -65,7 +63,7 @@ func Judge(all []Outcome) Judgement {
 	return j
 }
 
-// Without leaves out the clients that are lost for reasons that an administrator has accepted already.
+// Without leaves out the clients that are broken for reasons that an administrator has accepted already.
 func (j Judgement) Without(accepted ...certs.Code) Judgement {
 	j.Broken = slices.DeleteFunc(
 		slices.Clone(j.Broken),
@@ -150,13 +148,13 @@ func (o *Outcome) Why() string {
 	return "are refused"
 }
 
-// Sentences tells who is lost and why: one sentence for each Revision or file, as far as they differ.
+// Sentences says which clients are broken and why: one sentence for each Revision or file, as far as they differ.
 func (j Judgement) Sentences() []string {
 	var all []string
 	seen := map[string]bool{}
 	for _, o := range j.Broken {
 		if o.Revision != nil && o.After != certs.NameNotCovered {
-			o.Name = o.Revision.Host() // clients that do not trust the CA are lost by every name
+			o.Name = o.Revision.Host() // clients that do not trust the CA are broken by every name
 		}
 		if text := fmt.Sprintf("%s %s (%s)", o.Who(), o.Why(), o.After); !seen[text] {
 			seen[text] = true

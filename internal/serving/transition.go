@@ -54,6 +54,9 @@ func Evaluate(e Evaluation, in Situation) Evaluation {
 		in.TLS.CATransition != configv1alpha1.CATransitionDualTrust && !sameSecret {
 		return e
 	}
+	if old.SHA256() == next.SHA256() && certs.SameBundle(old.own(), next.Bundle) {
+		return e
+	}
 	history, known := in.Revisions()
 	if sameSecret {
 		e, next = e.withBundleOf(old, history, in)

@@ -3,12 +3,13 @@ package credentialissuer
 import (
 	"testing"
 
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 func TestAdvertisedBundle(t *testing.T) {
 	t.Parallel()
-	at := endpoint{host: "proxy.example.com"}
+	at := serving.Endpoint{Host: "proxy.example.com"}
 	for _, test := range []struct {
 		name       string
 		strategies []configv1alpha1.CredentialIssuerStrategy
@@ -46,7 +47,7 @@ func TestAdvertisedBundle(t *testing.T) {
 	}
 }
 
-func advertising(at endpoint, bundle []byte) configv1alpha1.CredentialIssuerStrategy {
+func advertising(at serving.Endpoint, bundle []byte) configv1alpha1.CredentialIssuerStrategy {
 	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening, messageListening)
 	strategy.Frontend = frontend(at, bundle)
 	return strategy

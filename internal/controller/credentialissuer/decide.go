@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -21,7 +20,7 @@ type decision struct {
 	errs    map[step]error // what is known to be wrong before anything is done
 	phase   int32
 
-	at         endpoint // where clients reach the proxy, unless addressErr is set
+	at         serving.Endpoint // where clients reach the proxy, unless addressErr is set
 	addressErr error
 	evaluation serving.Evaluation // of the certificate that is to be served
 	// replaces is the delegated certificate that the actions take out of service, or nil.
@@ -49,7 +48,7 @@ func (d *decision) writes() []string {
 
 // decideOff says what is to be done so that the proxy runs no more. The two CAs stay in their Secrets, and so does the
 // Secret that the spec names, whatever it holds.
-func decideOff(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
+func decideOff(spec serving.Desired, s seen) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOff}
 	d.add(stopProxy{})
 	if h, known := s.revisions(); known && !h.InUse() { // else its clients count when the proxy is switched on again
@@ -64,21 +63,19 @@ func decideOff(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
 	return d
 }
 
-// isNamed reports whether the spec names one of the agent's own Secrets, or perhaps does.
-func (s *seen) isNamed(spec configv1alpha1.ImpersonationProxySpec, name string) bool {
-	if spec.TLS == nil {
-		return false
-	}
-	external, err := delegation.SecretName(spec.TLS.SecretName, s.namespace)
-	return err != nil || external == s.local(name)
+// isNamed reports whether the spec names one of the agent's own Secrets.
+func (s *seen) isNamed(spec serving.Desired, name string) bool {
+	return spec.Secret == s.local(name)
 }
 
 // decide says what is to be done so that the proxy runs as the spec asks for.
-func decide(spec configv1alpha1.ImpersonationProxySpec, s seen) decision {
+func decide(spec serving.Desired, s seen) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOn}
-	d.at, d.addressErr = chooseEndpoint(spec, s.service)
+	if d.at, d.addressErr = spec.Endpoint(s.service); !errors.Is(d.addressErr, serving.ErrPending) {
+		d.addressErr = coded(configv1alpha1.CodeServiceAddressInvalid, d.addressErr)
+	}
 	s.loadSigner(&d)
-	s.evaluation = serving.Evaluate(s.evaluation, s.situation(&d))
+	s.evaluation = serving.Evaluate(s.evaluation, s.situation(spec, &d))
 	inService := s.chooseCertificate(spec, &d)
 	d.evaluation = s.evaluation
 	if inService == nil && spec.TLS == nil && d.errs[stepLoad] == nil {
@@ -124,8 +121,8 @@ func decideWithoutSpec(s seen) decision {
 }
 
 // situation is that in which a certificate is to be put into service.
-func (s *seen) situation(d *decision) serving.Situation {
-	in := serving.Situation{InService: s.met(), Revisions: s.revisions, TLS: s.tls, Now: s.now}
+func (s *seen) situation(spec serving.Desired, d *decision) serving.Situation {
+	in := serving.Situation{InService: s.met(), Revisions: s.revisions, TLS: spec.Transition, Now: s.now}
 	if d.addressErr == nil {
 		in.Endpoint = d.at.URL()
 	}
@@ -172,7 +169,7 @@ func (s *seen) stillGenerated() *serving.Certificate {
 // chooseCertificate adds the actions that put the right certificate into service, and returns the certificate that
 // is in service when they succeed, or nil.
 func (s *seen) chooseCertificate(
-	spec configv1alpha1.ImpersonationProxySpec,
+	spec serving.Desired,
 	d *decision,
 ) *serving.Certificate {
 	if spec.TLS == nil {
@@ -215,8 +212,8 @@ func (s *seen) needsFallback(d *decision, inService *serving.Certificate) bool {
 }
 
 // serveGenerated adds what puts the generated certificate into service. It returns what is then in service.
-func (s *seen) serveGenerated(spec configv1alpha1.ImpersonationProxySpec, d *decision) *serving.Certificate {
-	names := serving.GeneratedNames(d.at.host, spec, s.service)
+func (s *seen) serveGenerated(spec serving.Desired, d *decision) *serving.Certificate {
+	names := serving.GeneratedNames(d.at.Host, spec.ImpersonationProxySpec, s.service)
 	ca := s.maintain(d, stepLoad, stepLoad, s.names.generatedCA(), s.inspectCA(), nil)
 	if ca == nil {
 		return s.serving
@@ -226,7 +223,8 @@ func (s *seen) serveGenerated(spec configv1alpha1.ImpersonationProxySpec, d *dec
 		certificate := serving.FromGenerated(state, name)
 		if spec.TLS == nil {
 			s.evaluation = serving.Evaluate(
-				serving.Generated(certificate, d.at.host, serving.ClientNames(spec, s.service)), s.situation(d),
+				serving.Generated(certificate, d.at.Host, serving.ClientNames(spec.ImpersonationProxySpec, s.service)),
+				s.situation(spec, d),
 			)
 			if certificate = s.evaluation.Certificate; certificate == nil {
 				return s.serving
@@ -383,7 +381,7 @@ func (s *seen) maintain(d *decision, at, renew step, issued issuedSecret, has in
 // relabel adds what gives the agent's own Secrets the labels that are configured, and takes them from a Deployment that
 // owns them. A Secret that the other actions write
 // or remove is left to them, and one that an admin brought to its owner.
-func (s *seen) relabel(spec configv1alpha1.ImpersonationProxySpec, d *decision) {
+func (s *seen) relabel(spec serving.Desired, d *decision) {
 	if !s.leads {
 		return
 	}
@@ -412,7 +410,7 @@ func (s *seen) relabel(spec configv1alpha1.ImpersonationProxySpec, d *decision) 
 }
 
 // ours reports whether a Secret with one of our names holds what we put there.
-func (s *seen) ours(spec configv1alpha1.ImpersonationProxySpec, secret *corev1.Secret) bool {
+func (s *seen) ours(spec serving.Desired, secret *corev1.Secret) bool {
 	if s.isNamed(spec, secret.Name) {
 		return false
 	}
@@ -444,7 +442,7 @@ func (s *seen) keepCA(d *decision) {
 
 // keepGenerated keeps a generated certificate beside a delegated one. When the permission is withdrawn, every replica has
 // to stop serving the delegated one within seconds, and cannot wait for a leader to make another first.
-func (s *seen) keepGenerated(spec configv1alpha1.ImpersonationProxySpec, d *decision) {
+func (s *seen) keepGenerated(spec serving.Desired, d *decision) {
 	ca := s.inspectCA()
 	if !s.leads && ca.err == nil && ca.state.Verdict() != nil || d.addressErr != nil {
 		s.keepCA(d)
@@ -455,7 +453,7 @@ func (s *seen) keepGenerated(spec configv1alpha1.ImpersonationProxySpec, d *deci
 	if signing == nil || read.err != nil {
 		return // it may be there all the same, and nothing else has changed
 	}
-	names := serving.GeneratedServing(serving.GeneratedNames(d.at.host, spec, s.service))
+	names := serving.GeneratedServing(serving.GeneratedNames(d.at.Host, spec.ImpersonationProxySpec, s.service))
 	leaf := inspected{secret: read.secret, state: issuedcert.InspectUnder(signing, names, read.secret, s.now)}
 	if s.leads || leaf.state.Verdict() == nil {
 		s.maintain(d, stepTidy, stepTidy, s.names.generatedServing(), leaf, nil)

@@ -69,6 +69,21 @@ func (s *seen) put(name string, data map[string][]byte) {
 	}
 }
 
+// desired resolves a spec, by default one that is enabled.
+func desired(t *testing.T, proxy spec) serving.Desired {
+	t.Helper()
+	if proxy.Mode == "" {
+		proxy.Mode = configv1alpha1.ImpersonationProxyModeEnabled
+	}
+	resolved, err := serving.Resolve(&configv1alpha1.CredentialIssuer{
+		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &proxy},
+	}, "ns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resolved
+}
+
 func refusal(code certs.Code) serving.Evaluation {
 	return serving.Evaluation{Refusal: &serving.Refusal{Finding: certs.NewFinding(code, "m")}}
 }
@@ -364,7 +379,7 @@ func TestDecide(t *testing.T) {
 			if test.see != nil {
 				test.see(&s)
 			}
-			d := decide(test.spec, s)
+			d := decide(desired(t, test.spec), s)
 			var got []string
 			for _, a := range d.actions {
 				got = append(got, a.String())
@@ -409,6 +424,9 @@ func TestJudge(t *testing.T) {
 		}},
 		Endpoint: "proxy.example.com", Now: decideNoon.Add(decideDay),
 	})
+	asked := desired(t, spec{
+		ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
+	})
 	nothing := func(s *seen) { s.secrets = map[string]ownSecret{} }
 	for _, test := range []struct {
 		name    string
@@ -427,7 +445,7 @@ func TestJudge(t *testing.T) {
 		s := w.everything()
 		s.evaluation = evaluation
 		test.see(&s)
-		if refused := decide(spec{ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}}, s).evaluation.Refusal != nil; refused != test.refused {
+		if refused := decide(asked, s).evaluation.Refusal != nil; refused != test.refused {
 			t.Errorf("it %s: refused %v, want %v", test.name, refused, test.refused)
 		}
 	}
@@ -476,7 +494,7 @@ func TestDecideOff(t *testing.T) {
 		if test.named != "" {
 			off.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: test.named}
 		}
-		d := decideOff(off, s)
+		d := decideOff(desired(t, off), s)
 		var got []string
 		for _, a := range d.actions {
 			got = append(got, a.String())
@@ -546,7 +564,7 @@ func TestStrategy(t *testing.T) {
 		},
 		{
 			name: "tells that the address is waited for", spec: spec{Service: svc{Type: "LoadBalancer"}}, reason: "Pending",
-			message: errPending.Error(),
+			message: serving.ErrPending.Error(),
 		},
 		{
 			name: "tells that a certificate is refused", spec: tls, serving: w.generated, see: func(s *seen) { s.evaluation = refusal(certs.KeyMismatch) },
@@ -572,10 +590,7 @@ func TestStrategy(t *testing.T) {
 				test.see(&s)
 			}
 			done := result{
-				decision: decide(
-					test.spec,
-					s,
-				),
+				decision:   decide(desired(t, test.spec), s),
 				failed:     test.failed,
 				serviceErr: test.serviceErr,
 				serving:    test.serving,

@@ -27,14 +27,6 @@ type Permissions interface {
 	Forget(keep func(types.NamespacedName) bool)
 }
 
-// externalSecret returns the Secret that a valid spec names, and whether it is of another namespace.
-func (r *Reconciler) externalSecret(
-	tls *configv1alpha1.ImpersonationProxyTLSSpec,
-) (name types.NamespacedName, delegated bool, err error) {
-	name, err = delegation.SecretName(tls.SecretName, r.Namespace)
-	return name, name.Namespace != r.Namespace, err
-}
-
 // mayUse returns why a Secret of another namespace may not be used, or nil. It is called before the Secret is read,
 // so that the answer does not tell whether the Secret exists.
 func (r *Reconciler) mayUse(ctx context.Context, secret types.NamespacedName) (*serving.Refusal, error) {

@@ -85,7 +85,7 @@ func codeOf(err error) string {
 		return configv1alpha1.CodeWaitingForLeader
 	case issuedcert.ChangedMeanwhile(err):
 		return configv1alpha1.CodeWriteConflict
-	case errors.Is(err, errPending):
+	case errors.Is(err, serving.ErrPending):
 		return configv1alpha1.CodeServiceAddressPending
 	case errors.As(err, &known):
 		return known.code

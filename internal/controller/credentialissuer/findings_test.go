@@ -213,8 +213,8 @@ func TestFindingsOf(t *testing.T) {
 			"WriteConflict: a: " + conflict.Error(),
 		}},
 		{
-			name: "tells that an address is waited for", err: errPending,
-			want: []string{"ServiceAddressPending: " + errPending.Error()},
+			name: "tells that an address is waited for", err: serving.ErrPending,
+			want: []string{"ServiceAddressPending: " + serving.ErrPending.Error()},
 		},
 		{name: "writes nothing that JSON would change", err: errors.New("a\xffb"), want: []string{"SetupFailed: ab"}},
 	} {

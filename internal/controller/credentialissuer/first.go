@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -110,7 +111,7 @@ func (r *Reconciler) withoutIssuer(ctx context.Context) (ctrl.Result, error) {
 	if r.missingSince.IsZero() {
 		r.missingSince = r.Clock.Now()
 	}
-	s := r.look(ctx, &configv1alpha1.CredentialIssuer{}, configv1alpha1.ImpersonationProxySpec{}, nil, false)
+	s := r.look(ctx, &configv1alpha1.CredentialIssuer{}, serving.Desired{}, nil, false)
 	if r.FirstSpec != nil && s.isNew() {
 		return r.first(ctx)
 	}

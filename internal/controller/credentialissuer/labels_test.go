@@ -105,7 +105,7 @@ func TestDecideLabels(t *testing.T) {
 		}
 		test.see(&s)
 		got := ""
-		for _, a := range decide(test.spec, s).actions {
+		for _, a := range decide(desired(t, test.spec), s).actions {
 			if a.step() == stepLabels {
 				got = a.String()
 			}

@@ -39,8 +39,6 @@ type seen struct {
 	evaluation    serving.Evaluation
 	evaluationErr error
 
-	// tls is spec.impersonationProxy.tls.
-	tls configv1alpha1.ImpersonationProxyTLSSpec
 	// revisions returns the history of what was published, and whether it can be relied on.
 	revisions func() (serving.History, bool)
 }
@@ -53,7 +51,7 @@ type ownSecret struct {
 
 // look reads everything that decide needs. Nearly all of it is in memory already. on says whether the proxy is to run.
 func (r *Reconciler) look(
-	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, spec configv1alpha1.ImpersonationProxySpec,
+	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, spec serving.Desired,
 	service *corev1.Service, on bool,
 ) seen {
 	s := seen{
@@ -73,9 +71,6 @@ func (r *Reconciler) look(
 		s.secrets[name] = ownSecret{secret, err}
 	}
 	s.revisions = func() (serving.History, bool) { return r.revisions(ctx, issuer) }
-	if proxy := issuer.Spec.ImpersonationProxy; proxy != nil && proxy.TLS != nil {
-		s.tls = *proxy.TLS
-	}
 	return s
 }
 
@@ -96,14 +91,10 @@ func (r *Reconciler) lookAgain(ctx context.Context, s *seen, names []string) {
 // evaluate checks the certificate that the spec names. A Secret of another namespace is not even read unless its
 // owner permits that.
 func (r *Reconciler) evaluate(
-	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service,
+	ctx context.Context, spec serving.Desired, service *corev1.Service,
 ) (serving.Evaluation, error) {
-	name, delegated, err := r.externalSecret(spec.TLS)
-	if err != nil {
-		return serving.Evaluation{}, err
-	}
-	if delegated {
-		refusal, err := r.mayUse(ctx, name)
+	if spec.Delegated {
+		refusal, err := r.mayUse(ctx, spec.Secret)
 		if err != nil || refusal != nil {
 			return serving.Evaluation{Refusal: refusal}, err
 		}
@@ -111,13 +102,14 @@ func (r *Reconciler) evaluate(
 		ctx, cancel = context.WithTimeout(ctx, delegatedTimeout)
 		defer cancel()
 	}
-	secret, err := r.secretOrNil(ctx, name)
+	secret, err := r.secretOrNil(ctx, spec.Secret)
 	if err != nil {
 		return serving.Evaluation{}, coded(configv1alpha1.CodeSecretUnreadable, err)
 	}
 	return serving.External(serving.ExternalInput{
-		Name: name, Secret: secret, Delegated: delegated, Spec: *spec.TLS,
-		Endpoint: spec.ExternalEndpoint, Names: serving.ClientNames(spec, service), Now: r.Clock.Now(),
+		Name: spec.Secret, Secret: secret, Delegated: spec.Delegated, Spec: *spec.TLS,
+		Endpoint: spec.ExternalEndpoint, Names: serving.ClientNames(spec.ImpersonationProxySpec, service),
+		Now: r.Clock.Now(),
 	}), nil
 }
 
@@ -136,14 +128,10 @@ func (s *seen) local(name string) types.NamespacedName {
 
 // refuseOwnCopy refuses a valid spec that names the agent's own copy as the original. The agent overwrites that
 // copy, and removes it when something else is served. Mode disabled ignores everything else.
-func (r *Reconciler) refuseOwnCopy(spec configv1alpha1.ImpersonationProxySpec) error {
-	if spec.TLS == nil || spec.Mode == configv1alpha1.ImpersonationProxyModeDisabled {
+func (r *Reconciler) refuseOwnCopy(spec serving.Desired) error {
+	if spec.Mode == configv1alpha1.ImpersonationProxyModeDisabled || spec.Secret != r.local(r.Names.LastGoodSecret) {
 		return nil
 	}
-	name, _, err := r.externalSecret(spec.TLS)
-	if err != nil || name != r.local(r.Names.LastGoodSecret) {
-		return err
-	}
 	return fmt.Errorf("invalid tls.secretName: Secret %q is the copy that the agent itself keeps, and removes; "+
-		"name the Secret that the certificate comes from", name)
+		"name the Secret that the certificate comes from", spec.Secret)
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -39,7 +40,7 @@ func TestTurnedOff(t *testing.T) {
 		configv1alpha1.ImpersonationProxyModeEnabled: {},
 		configv1alpha1.ImpersonationProxyModeAuto:    {err: errForbidden},
 	} {
-		off, unreadable, err := r.turnedOff(t.Context(), spec{Mode: mode}, &configv1alpha1.CredentialIssuer{})
+		off, unreadable, err := r.turnedOff(t.Context(), mode, &configv1alpha1.CredentialIssuer{})
 		if !cmp.Equal(off, want.off) || unreadable != nil || !errors.Is(err, want.err) {
 			t.Errorf("mode %s: got %v, %v and %v, want %v and %v", mode, off, unreadable, err, want.off, want.err)
 		}
@@ -50,7 +51,7 @@ func TestTurnedOff(t *testing.T) {
 func TestNodesThatCannotBeListed(t *testing.T) {
 	t.Parallel()
 	listening := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening, messageListening)
-	listening.Frontend = frontend(endpoint{host: "a.example.com", port: "443"}, nil)
+	listening.Frontend = frontend(serving.Endpoint{Host: "a.example.com", Port: "443"}, nil)
 	off := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonDisabled, messageAutoOff)
 	failed := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup, "error fetching nodes")
 	for _, test := range []struct {
@@ -72,7 +73,7 @@ func TestNodesThatCannotBeListed(t *testing.T) {
 			r.phase.Store(test.phase)
 			issuer := &configv1alpha1.CredentialIssuer{}
 			issuer.Status.Strategies = test.status
-			off, unreadable, err := r.turnedOff(t.Context(), spec{Mode: configv1alpha1.ImpersonationProxyModeAuto}, issuer)
+			off, unreadable, err := r.turnedOff(t.Context(), configv1alpha1.ImpersonationProxyModeAuto, issuer)
 			if known := err == nil; known != test.known || known && (off == nil) != test.on {
 				t.Errorf("got %v, %v", off, err)
 			}

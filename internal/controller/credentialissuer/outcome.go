@@ -87,7 +87,7 @@ func (r *result) running(evaluation serving.Evaluation, problem error) configv1a
 		return r.brokenButServing(evaluation.Refusal)
 	case problem != nil:
 		return r.brokenButServing(problem)
-	case errors.Is(r.addressErr, errPending):
+	case errors.Is(r.addressErr, serving.ErrPending):
 		pending := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, r.addressErr.Error())
 		return withFindings(pending, findingsOf(r.addressErr)...)
 	case r.addressErr != nil:

@@ -170,7 +170,7 @@ func TestOverlapEnds(t *testing.T) {
 		ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
 	}
 	s.serving, s.evaluation.Certificate = &old, &renewed
-	d := decide(spec, s)
+	d := decide(desired(t, spec), s)
 	waiting := d.evaluation.Waiting
 	if waiting == nil || waits(d.evaluation, "ns") == nil {
 		t.Fatal("it does not wait")

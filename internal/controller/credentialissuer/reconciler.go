@@ -303,7 +303,7 @@ func (r *Reconciler) logStrategy(ctx context.Context, strategy configv1alpha1.Cr
 func (r *Reconciler) converge(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
 ) (configv1alpha1.CredentialIssuerStrategy, error) {
-	spec, err := validate(issuer)
+	spec, err := serving.Resolve(issuer, r.Namespace)
 	if err == nil {
 		err = r.refuseOwnCopy(spec)
 	}
@@ -312,13 +312,13 @@ func (r *Reconciler) converge(
 		return errorStrategy(coded(configv1alpha1.CodeSpecInvalid, err)), nil
 	}
 	r.forgetUnused(spec)
-	r.useBearerTokens(ctx, spec)
+	r.useBearerTokens(ctx, spec.ImpersonationProxySpec)
 
-	off, unreadable, err := r.turnedOff(ctx, spec, issuer)
+	off, unreadable, err := r.turnedOff(ctx, spec.Mode, issuer)
 	if err != nil {
 		return errorStrategy(err), err
 	}
-	service, serviceErr := r.reconcileServices(ctx, spec, off == nil)
+	service, serviceErr := r.reconcileServices(ctx, spec.ImpersonationProxySpec, off == nil)
 	s := r.look(ctx, issuer, spec, service, off == nil)
 	if off != nil {
 		d := decideOff(spec, s)
@@ -343,7 +343,7 @@ func (r *Reconciler) converge(
 	done.serving, done.listens = r.Holder.Current(), r.Proxy.Serving()
 	done.warnings = []*configv1alpha1.StrategyFinding{
 		unreadable,
-		classProblem(spec, service),
+		classProblem(spec.ImpersonationProxySpec, service),
 		r.warning(),
 		r.bearerProblem,
 		r.memoryProblem.Load(),
@@ -355,13 +355,13 @@ func (r *Reconciler) converge(
 // turnedOff returns why the proxy is not to run, or nil. In mode auto the nodes decide. While they cannot be listed, the
 // proxy stays on or off, as it was, and a warning is returned, or an error where nobody knows how it was.
 func (r *Reconciler) turnedOff(
-	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, issuer *configv1alpha1.CredentialIssuer,
+	ctx context.Context, mode configv1alpha1.ImpersonationProxyMode, issuer *configv1alpha1.CredentialIssuer,
 ) (off, unreadable *configv1alpha1.StrategyFinding, err error) {
 	because := func(code, message string) *configv1alpha1.StrategyFinding {
 		finding := newFinding(code, configv1alpha1.FindingInfo, message)
 		return &finding
 	}
-	switch spec.Mode {
+	switch mode {
 	case configv1alpha1.ImpersonationProxyModeDisabled:
 		return because(configv1alpha1.CodeDisabledBySpec, messageDisabled), nil, nil
 	case configv1alpha1.ImpersonationProxyModeAuto:
@@ -418,11 +418,7 @@ func (r *Reconciler) warning() *configv1alpha1.StrategyFinding {
 }
 
 // forgetUnused stops watching Secrets that no configuration names any more.
-func (r *Reconciler) forgetUnused(spec configv1alpha1.ImpersonationProxySpec) {
-	var external types.NamespacedName
-	if spec.TLS != nil {
-		external, _, _ = r.externalSecret(spec.TLS) // the spec is valid
-	}
+func (r *Reconciler) forgetUnused(spec serving.Desired) {
 	r.Secrets.Forget(func(name types.NamespacedName) bool {
 		switch name.Name {
 		case r.Names.TLSSecret, r.Names.CASecret, r.Names.SignerSecret, r.Names.LastGoodSecret:
@@ -430,7 +426,7 @@ func (r *Reconciler) forgetUnused(spec configv1alpha1.ImpersonationProxySpec) {
 				return true
 			}
 		}
-		return name == external
+		return name == spec.Secret
 	})
-	r.forgetPermissions(external)
+	r.forgetPermissions(spec.Secret)
 }

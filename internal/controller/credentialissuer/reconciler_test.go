@@ -293,7 +293,7 @@ func (r *replica) expectEvents(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Normal Disabled " + messageAutoOff,
-		"Warning Pending " + errPending.Error(),
+		"Warning Pending " + serving.ErrPending.Error(),
 		"Warning SecretNotFound SecretNotFound: ",
 		"Warning NameNotCovered NameNotCovered: ",
 		"Normal Listening " + messageListening,
@@ -403,7 +403,7 @@ func TestReconciler(t *testing.T) {
 		s.Mode = "enabled"
 		s.Service.Annotations = map[string]string{"a": "1", "b": "2"}
 	})
-	leader.waitForCodes(t, "Pending", errPending.Error(), "ServiceAddressPending")
+	leader.waitForCodes(t, "Pending", serving.ErrPending.Error(), "ServiceAddressPending")
 	if leader.proxy.Serving() || leader.Ready() != nil {
 		t.Errorf("serving %v, ready %v", leader.proxy.Serving(), leader.Ready())
 	}
@@ -623,6 +623,20 @@ func TestReconciler(t *testing.T) {
 	follower.notify()
 	follower.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = "disabled" })
 	follower.waitForCodes(t, "Disabled", messageDisabled, "DisabledBySpec")
+	if _, there := follower.secret(t, testNames.TLSSecret); !there {
+		t.Error("the generated certificate is removed, and its clients are broken when the proxy is switched on again")
+	}
+	_, history, err := follower.remembered(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := &configv1alpha1.TransitionStatus{}
+	for _, revision := range history.Revisions {
+		if revision.HasClients() {
+			used.WaitsFor = append(used.WaitsFor, revision.ID)
+		}
+	}
+	follower.retire(t, used)
 	testkit.Eventually(t, waitLimit, func() error {
 		if leader.proxy.Serving() || follower.proxy.Serving() || follower.Signer.Current() != nil ||
 			follower.Holder.Current() != nil {

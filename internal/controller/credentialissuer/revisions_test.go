@@ -178,7 +178,7 @@ func TestHandedOut(t *testing.T) {
 		return func(issuer *configv1alpha1.CredentialIssuer) {
 			strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening, messageListening)
 			strategy.LastUpdateTime = since
-			strategy.Frontend = frontend(endpoint{host: name, port: "443"}, pinniped.CertPEM())
+			strategy.Frontend = frontend(serving.Endpoint{Host: name, Port: "443"}, pinniped.CertPEM())
 			issuer.Status = configv1alpha1.CredentialIssuerStatus{
 				Strategies: []configv1alpha1.CredentialIssuerStrategy{strategy},
 			}

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -77,7 +78,7 @@ func TestServices(t *testing.T) {
 		LoadBalancerSourceRanges: []string{"192.0.2.0/24", "2001:db8::/32"},
 		LoadBalancerClass:        "example.com/internal",
 	}})
-	r.waitFor(t, "Pending", errPending.Error())
+	r.waitFor(t, "Pending", serving.ErrPending.Error())
 	// Somebody else's fields, and the addresses, of both families.
 	r.changeService(t, "lb", func(s *corev1.Service) {
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal

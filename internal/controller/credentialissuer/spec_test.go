@@ -87,6 +87,10 @@ func TestValidate(t *testing.T) {
 			prefix + "tls.secretName must be set when tls is set",
 		},
 		{
+			"takes tls without a Secret for a transition to the generated certificate",
+			&spec{Mode: "enabled", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{CATransition: "DualTrust"}}, "",
+		},
+		{
 			"refuses Secrets that are none",
 			&spec{Mode: "enabled", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "a/b/c"}},
 			prefix + `invalid tls.secretName: "a/b/c" is not NAMESPACE/NAME: "b/c" cannot be the name of a Secret`,
@@ -94,8 +98,8 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := validate(
-				&configv1alpha1.CredentialIssuer{Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: test.spec}},
+			_, err := serving.Resolve(
+				&configv1alpha1.CredentialIssuer{Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: test.spec}}, "ns",
 			)
 			switch {
 			case test.want == "" && err != nil:
@@ -185,11 +189,11 @@ func TestChooseEndpoint(t *testing.T) {
 			name: "brackets an IPv6 cluster IP", spec: ip, service: clusterIP("fd00::7"), url: "https://[fd00::7]",
 			sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::7")}},
 		},
-		{name: "waits without a Service", spec: lb, err: errPending.Error()},
-		{name: "waits without an ingress", spec: lb, service: loadBalancer(), err: errPending.Error()},
+		{name: "waits without a Service", spec: lb, err: serving.ErrPending.Error()},
+		{name: "waits without an ingress", spec: lb, service: loadBalancer(), err: serving.ErrPending.Error()},
 		{
 			name: "waits for an empty ingress", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{}),
-			err: errPending.Error(),
+			err: serving.ErrPending.Error(),
 		},
 		{
 			name: "says that no ingress is usable", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{IP: "x"}),
@@ -199,16 +203,16 @@ func TestChooseEndpoint(t *testing.T) {
 			name: "takes all cluster IPs of a dual-stack Service", spec: ip, service: clusterIP("10.0.0.1", "fd00::1"),
 			url: "https://10.0.0.1", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("10.0.0.1"), net.ParseIP("fd00::1")}},
 		},
-		{name: "waits for a cluster IP", spec: ip, service: clusterIP("None"), err: errPending.Error()},
+		{name: "waits for a cluster IP", spec: ip, service: clusterIP("None"), err: serving.ErrPending.Error()},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			at, err := chooseEndpoint(test.spec, test.service)
+			at, err := serving.Desired{ImpersonationProxySpec: test.spec}.Endpoint(test.service)
 			if test.err != "" {
 				if err == nil || err.Error() != test.err {
 					t.Errorf("got %v, want %s", err, test.err)
 				}
-				if errors.Is(err, errPending) != (test.err == errPending.Error()) {
+				if errors.Is(err, serving.ErrPending) != (test.err == serving.ErrPending.Error()) {
 					t.Errorf("%v: pending or not is wrong", err)
 				}
 				return
@@ -219,7 +223,7 @@ func TestChooseEndpoint(t *testing.T) {
 			if at.URL() != test.url {
 				t.Errorf("got URL %s, want %s", at.URL(), test.url)
 			}
-			if diff := cmp.Diff(test.sans, serving.GeneratedNames(at.host, test.spec, test.service)); diff != "" {
+			if diff := cmp.Diff(test.sans, serving.GeneratedNames(at.Host, test.spec, test.service)); diff != "" {
 				t.Errorf("SANs (-want +got):\n%s", diff)
 			}
 		})

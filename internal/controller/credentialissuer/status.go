@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -58,7 +59,7 @@ func proxyStrategy(
 }
 
 // frontend says how clients reach the proxy. An empty bundle is advertised as such: system roots.
-func frontend(at endpoint, bundle []byte) *configv1alpha1.CredentialIssuerFrontend {
+func frontend(at serving.Endpoint, bundle []byte) *configv1alpha1.CredentialIssuerFrontend {
 	return &configv1alpha1.CredentialIssuerFrontend{
 		Type: configv1alpha1.FrontendImpersonationProxy,
 		ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{

@@ -1,4 +1,4 @@
-package credentialissuer
+package serving
 
 import (
 	"errors"
@@ -8,38 +8,50 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
-	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// withDefaults returns a copy of the spec with the defaults of the CRD, for objects that were made without them.
-func withDefaults(spec configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxySpec {
-	if spec.Service.Type == "" {
-		spec.Service.Type = configv1alpha1.ServiceTypeLoadBalancer
-	}
-	return spec
+// Desired is what a CredentialIssuer asks for.
+type Desired struct {
+	// ImpersonationProxySpec has the defaults of the CRD. TLS is nil where the generated certificate is wanted.
+	configv1alpha1.ImpersonationProxySpec
+
+	// Secret is the one that TLS names, Delegated whether it is of another namespace than the agent's.
+	Secret    types.NamespacedName
+	Delegated bool
+	// Transition is spec.impersonationProxy.tls, also where it names no Secret.
+	Transition configv1alpha1.ImpersonationProxyTLSSpec
 }
 
-// validate returns what is wrong with a spec that the CRD's schema lets through. Mode disabled ignores everything
-// else.
-func validate(issuer *configv1alpha1.CredentialIssuer) (configv1alpha1.ImpersonationProxySpec, error) {
+// Resolve reads the spec of a CredentialIssuer. It returns what is wrong with one that the CRD's schema lets through.
+// Mode disabled ignores everything else. namespace is the agent's.
+func Resolve(issuer *configv1alpha1.CredentialIssuer, namespace string) (Desired, error) {
 	if issuer.Spec.ImpersonationProxy == nil {
-		return configv1alpha1.ImpersonationProxySpec{}, errors.New(
-			"could not load CredentialIssuer: spec.impersonationProxy is nil",
-		)
+		return Desired{}, errors.New("could not load CredentialIssuer: spec.impersonationProxy is nil")
 	}
-	spec := withDefaults(*issuer.Spec.ImpersonationProxy)
-	if err := validateProxy(spec); err != nil {
-		return spec, fmt.Errorf("could not load CredentialIssuer spec.impersonationProxy: %w", err)
+	desired := Desired{ImpersonationProxySpec: *issuer.Spec.ImpersonationProxy}
+	if desired.Service.Type == "" {
+		desired.Service.Type = configv1alpha1.ServiceTypeLoadBalancer
 	}
-	if spec.TLS != nil && spec.TLS.SecretName == "" {
-		spec.TLS = nil // a transition to the generated certificate: see seen.tls
+	if err := validateProxy(desired.ImpersonationProxySpec); err != nil {
+		return desired, fmt.Errorf("could not load CredentialIssuer spec.impersonationProxy: %w", err)
 	}
-	return spec, nil
+	if desired.TLS == nil {
+		return desired, nil
+	}
+	desired.Transition = *desired.TLS
+	if desired.TLS.SecretName == "" {
+		desired.TLS = nil
+		return desired, nil
+	}
+	desired.Secret, _ = delegation.SecretName(desired.TLS.SecretName, namespace) // it is valid, or the proxy is off
+	desired.Delegated = desired.Secret.Namespace != namespace
+	return desired, nil
 }
 
 func validateProxy(spec configv1alpha1.ImpersonationProxySpec) error {
@@ -111,74 +123,64 @@ func validateLoadBalancer(service configv1alpha1.ImpersonationProxyServiceSpec) 
 	return nil
 }
 
-// endpoint is where clients reach the proxy: host is a DNS name or an IP address without brackets.
-type endpoint struct {
-	host string
-	port string
-}
+// Endpoint is where clients reach the proxy. Host is a DNS name or an IP address without brackets.
+type Endpoint struct{ Host, Port string }
 
-// URL returns what is advertised. The port is left out when it is the one that https has anyway.
-func (e endpoint) URL() string {
-	host := e.host
+// URL returns what is published. The port is left out when it is the one that https has anyway.
+func (e Endpoint) URL() string {
+	host := e.Host
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
 	}
-	if e.port == "443" {
+	if e.Port == "443" {
 		return "https://" + host
 	}
-	return "https://" + host + ":" + e.port
+	return "https://" + host + ":" + e.Port
 }
 
 // parseEndpoint reads HOST or HOST:PORT.
-func parseEndpoint(text string) (endpoint, error) {
+func parseEndpoint(text string) (Endpoint, error) {
 	host, port, err := certs.ParseEndpoint(text)
 	if err != nil {
-		return endpoint{}, err
+		return Endpoint{}, err
 	}
 	if port == "" {
 		port = "443"
 	}
-	return endpoint{host: host, port: port}, nil
+	return Endpoint{Host: host, Port: port}, nil
 }
 
-// errPending is returned while the address of the proxy is still being assigned.
-var errPending = errors.New("waiting for load balancer Service to be assigned IP or hostname")
+// ErrPending is returned while the address of the proxy is still being assigned.
+var ErrPending = errors.New("waiting for load balancer Service to be assigned IP or hostname")
 
-// chooseEndpoint returns where clients reach the proxy: the external endpoint, else the address of the Service (nil
-// when it does not exist yet). It returns errPending while the Service has no address.
-func chooseEndpoint(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) (endpoint, error) {
-	if spec.ExternalEndpoint != "" {
-		return parseEndpoint(spec.ExternalEndpoint)
+// Endpoint returns where clients reach the proxy: the external endpoint, else the address of the Service (nil when it
+// does not exist yet). It returns ErrPending while the Service has no address.
+func (d Desired) Endpoint(service *corev1.Service) (Endpoint, error) {
+	if d.ExternalEndpoint != "" {
+		return parseEndpoint(d.ExternalEndpoint)
 	}
 	if service == nil {
-		return endpoint{}, errPending
+		return Endpoint{}, ErrPending
 	}
-	if spec.Service.Type == configv1alpha1.ServiceTypeClusterIP {
-		for _, ip := range serving.ClusterIPs(service) {
-			return endpoint{host: ip, port: "443"}, nil
+	if d.Service.Type == configv1alpha1.ServiceTypeClusterIP {
+		for _, ip := range ClusterIPs(service) {
+			return Endpoint{Host: ip, Port: "443"}, nil
 		}
-		return endpoint{}, errPending
+		return Endpoint{}, ErrPending
 	}
 	ingresses := service.Status.LoadBalancer.Ingress
 	for _, ingress := range ingresses {
 		if ingress.Hostname != "" {
-			return endpoint{host: ingress.Hostname, port: "443"}, nil
+			return Endpoint{Host: ingress.Hostname, Port: "443"}, nil
 		}
 	}
 	for _, ip := range ingressIPs(service) {
-		return endpoint{host: ip, port: "443"}, nil
+		return Endpoint{Host: ip, Port: "443"}, nil
 	}
 	if len(ingresses) == 0 || ingresses[0].IP == "" {
-		return endpoint{}, errPending
+		return Endpoint{}, ErrPending
 	}
-	return endpoint{}, coded(
-		configv1alpha1.CodeServiceAddressInvalid,
-		fmt.Errorf(
-			"could not find valid IP addresses or hostnames from load balancer %s/%s",
-			service.Namespace,
-			service.Name,
-		),
-	)
+	return Endpoint{}, fmt.Errorf("could not find valid IP addresses or hostnames from load balancer %s/%s", service.Namespace, service.Name)
 }
 
 // ingressIPs returns the valid IP addresses of a load balancer, each once, in the order in which its cloud tells them.
