@@ -98,9 +98,8 @@ var servingCertificateExpiry = prometheus.NewDesc(
 
 var servingCertificateFindings = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_findings",
-	"What speaks against the certificate that the CredentialIssuer asks for: 1 for each code, by severity. An error "+
-		"keeps the last good "+
-		"certificate in service; a warning does not, except RenewalWaits.",
+	"Findings about the certificate that the CredentialIssuer names: 1 for each code, by severity. An error keeps the "+
+		"last known good certificate in service; a warning does not, except RenewalWaits.",
 	[]string{"code", "severity"},
 	nil,
 )
