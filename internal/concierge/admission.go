@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -93,40 +94,115 @@ func addAdmission(
 	if err := ValidateAdmissionPlugins(disabled); err != nil {
 		return err
 	}
-	served, err := servedAdmissionResources(client)
-	if err != nil {
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(client.Discovery()))
+	current := &clusterAdmission{
+		client: client, disabled: disabled,
+		build: func(names []string) (admission.Interface, error) {
+			plugins := admission.NewPlugins()
+			genericapiserver.RegisterAllAdmissionPlugins(plugins)
+			pluginConfig, err := admission.ReadAdmissionConfiguration(names, "", nil)
+			if err != nil {
+				return nil, fmt.Errorf("configuring admission plugins: %w", err)
+			}
+			chain, err := plugins.NewFromPlugins(names, pluginConfig, admission.PluginInitializers{
+				initializer.NewAPIServerIDInitializer(config.APIServerID),
+				initializer.New(client, dynamicClient, shared, config.Authorization.Authorizer,
+					config.FeatureGate, config.EffectiveVersion, config.DrainedNotify(), mapper),
+			}, nil)
+			if err != nil {
+				return nil, fmt.Errorf("starting admission plugins: %w", err)
+			}
+			return chain, nil
+		},
+	}
+	if _, err := current.choose(ctx); err != nil {
 		return err
+	}
+	config.AdmissionControl = withholdToken{current}
+	return config.AddPostStartHook("follow-admission-discovery", func(hook genericapiserver.PostStartHookContext) error {
+		go wait.Until(func() {
+			mapper.Reset()
+			switch changed, err := current.choose(ctx); {
+			case err != nil:
+				klog.FromContext(ctx).V(2).Info("Could not choose admission plugins again", "problem", err.Error())
+			case changed:
+				shared.Start(hook.Done()) // those of plugins that were not there before
+			}
+		}, discoveryInterval, hook.Done())
+		return nil
+	})
+}
+
+// discoveryInterval is how soon it is noticed that the API server serves other resources: it was upgraded, or the one
+// that was asked first was an old one among several.
+const discoveryInterval = 30 * time.Second
+
+// clusterAdmission is a chain of admission plugins, those that the API server supports now. It is safe for concurrent
+// use, except choose.
+type clusterAdmission struct {
+	client   kubernetes.Interface
+	disabled []string
+	build    func(names []string) (admission.Interface, error)
+
+	names []string
+	chain atomic.Pointer[admission.Interface]
+}
+
+// choose makes the plugins run that the API server supports now, and reports whether they are other ones than before.
+// A request that meets a new plugin waits until that one knows its policies.
+func (c *clusterAdmission) choose(ctx context.Context) (changed bool, err error) {
+	served, err := servedAdmissionResources(c.client)
+	if err != nil {
+		return false, err
 	}
 	names, unserved := choosePlugins(
 		admissionPlugins(),
-		disabled,
+		c.disabled,
 		func(resource string) bool { return slices.Contains(served, resource) },
 	)
-	if len(unserved) > 0 {
+	if c.chain.Load() != nil && slices.Equal(names, c.names) {
+		return false, nil
+	}
+	chain, err := c.build(names)
+	if err != nil {
+		return false, err
+	}
+	if c.chain.Load() != nil || len(unserved) > 0 {
 		klog.FromContext(ctx).
-			Info("Left out admission plugins that this version of the API server does not support", "plugins", unserved)
+			Info("Chose the admission plugins that the API server supports", "plugins", names, "unsupported", unserved)
 	}
+	c.names = names
+	c.chain.Store(&chain)
+	return true, nil
+}
 
-	plugins := admission.NewPlugins()
-	genericapiserver.RegisterAllAdmissionPlugins(plugins)
-	pluginConfig, err := admission.ReadAdmissionConfiguration(names, "", nil)
-	if err != nil {
-		return fmt.Errorf("configuring admission plugins: %w", err)
+// Handles implements admission.Interface.
+func (c *clusterAdmission) Handles(operation admission.Operation) bool {
+	return (*c.chain.Load()).Handles(operation)
+}
+
+// Admit implements admission.MutationInterface.
+func (c *clusterAdmission) Admit(
+	ctx context.Context,
+	attributes admission.Attributes,
+	o admission.ObjectInterfaces,
+) error {
+	if mutating, ok := (*c.chain.Load()).(admission.MutationInterface); ok {
+		return mutating.Admit(ctx, attributes, o)
 	}
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(client.Discovery()))
-	chain, err := plugins.NewFromPlugins(names, pluginConfig, admission.PluginInitializers{
-		initializer.NewAPIServerIDInitializer(config.APIServerID),
-		initializer.New(client, dynamicClient, shared, config.Authorization.Authorizer,
-			config.FeatureGate, config.EffectiveVersion, config.DrainedNotify(), mapper),
-	}, nil)
-	if err != nil {
-		return fmt.Errorf("starting admission plugins: %w", err)
+	return nil
+}
+
+// Validate implements admission.ValidationInterface.
+func (c *clusterAdmission) Validate(
+	ctx context.Context,
+	attributes admission.Attributes,
+	o admission.ObjectInterfaces,
+) error {
+	if validating, ok := (*c.chain.Load()).(admission.ValidationInterface); ok {
+		return validating.Validate(ctx, attributes, o)
 	}
-	config.AdmissionControl = withholdToken{chain}
-	return config.AddPostStartHook("reset-admission-discovery", func(hook genericapiserver.PostStartHookContext) error {
-		go wait.Until(mapper.Reset, 30*time.Second, hook.Done())
-		return nil
-	})
+	return nil
 }
 
 func servedAdmissionResources(client kubernetes.Interface) ([]string, error) {
@@ -147,37 +223,22 @@ func servedAdmissionResources(client kubernetes.Interface) ([]string, error) {
 
 // withholdToken keeps the token of a TokenCredentialRequest from mutating webhooks and policies: it is for its
 // authenticator alone. (Validation is given a copy without the token by the storage.)
-type withholdToken struct{ admission.Interface }
+type withholdToken struct{ *clusterAdmission }
 
 var _ interface {
 	admission.MutationInterface
 	admission.ValidationInterface
 } = withholdToken{}
 
+// Admit implements admission.MutationInterface.
 func (w withholdToken) Admit(ctx context.Context, attributes admission.Attributes, o admission.ObjectInterfaces) error {
-	mutating, ok := w.Interface.(admission.MutationInterface)
-	if !ok {
-		return nil
-	}
 	request, ok := attributes.GetObject().(*loginv1alpha1.TokenCredentialRequest)
 	if !ok {
-		return mutating.Admit(ctx, attributes, o)
+		return w.clusterAdmission.Admit(ctx, attributes, o)
 	}
 	token := request.Spec.Token
 	request.Spec.Token = ""
-	err := mutating.Admit(ctx, attributes, o)
+	err := w.clusterAdmission.Admit(ctx, attributes, o)
 	request.Spec.Token = token
 	return err
-}
-
-func (w withholdToken) Validate(
-	ctx context.Context,
-	attributes admission.Attributes,
-	o admission.ObjectInterfaces,
-) error {
-	validating, ok := w.Interface.(admission.ValidationInterface)
-	if !ok {
-		return nil
-	}
-	return validating.Validate(ctx, attributes, o)
 }

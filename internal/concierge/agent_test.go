@@ -63,6 +63,7 @@ type agent struct {
 	signer  *certs.CA
 	port    *listener.Port
 	ready   atomic.Pointer[error]
+	older   atomic.Bool // the API server serves no admission policies
 	log     *testkit.Buffer
 	stop    func() error
 }
@@ -113,6 +114,16 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	}
 	issuer := &signer.Signer{}
 	issuer.Load(a.signer, nil)
+	a.older.Store(true)
+	account = rest.CopyConfig(account)
+	account.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			if a.older.Load() && request.URL.Path == "/apis/admissionregistration.k8s.io/v1" {
+				return olderAdmission(request), nil
+			}
+			return next.RoundTrip(request)
+		})
+	})
 	options := concierge.Options{
 		Listener: listener, ServingCertificate: certificate, Agent: account, GroupSuffix: apis.DefaultGroupSuffix,
 		Authenticator: cache, Issuer: issuer, Port: a.port,
@@ -143,6 +154,21 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 		}
 	}
 	return a
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
+
+// olderAdmission is the discovery of an API server that has no admission policies yet.
+func olderAdmission(request *http.Request) *http.Response {
+	recorder := httptest.NewRecorder()
+	recorder.Header().Set("Content-Type", "application/json")
+	_, _ = recorder.WriteString(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"admissionregistration.k8s.io/v1",
+		"resources":[{"name":"mutatingwebhookconfigurations"},{"name":"validatingwebhookconfigurations"}]}`)
+	response := recorder.Result()
+	response.Request = request
+	return response
 }
 
 var apiServices = []string{"v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"}

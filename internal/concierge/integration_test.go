@@ -363,7 +363,9 @@ const policies = `
 {"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingAdmissionPolicyBinding","metadata":{"name":"alias"},"spec":{"policyName":"alias"}}
 ]}`
 
+// testAdmission has an API server that was upgraded since the agent started: it serves admission policies now.
 func (a *agent) testAdmission(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
+	a.older.Store(false)
 	file := filepath.Join(t.TempDir(), "policies.json")
 	writeFile(t, file, policies)
 	if err := a.cluster.Install(t.Context(), file); err != nil {
