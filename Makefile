@@ -195,7 +195,7 @@ demo-controlplane: # the demo needs no kube-controller-manager, which takes a mi
 	@command -v kubectl >/dev/null || hack/controlplane/build.sh kubectl
 
 .PHONY: generate
-generate: bin/helm ## Regenerate deep copies, CRDs, OpenAPI and the reference documents
+generate: bin/helm ## Regenerate deep copies, CRDs, OpenAPI, manifests and the list of checks
 	hack/generate.sh
 
 .PHONY: docs-site
@@ -203,8 +203,8 @@ docs-site: ## Make the website of the documents in bin/site, with search; fails 
 	go run ./hack/site -o bin/site
 
 .PHONY: man
-man: # Make the manual pages of the CLI, in bin/man (Markdown is in docs/reference/cli)
-	go run ./hack/reference -man bin/man
+man: # Make the manual pages of the CLI, in bin/man
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) go run ./hack/site -man bin/man
 
 .PHONY: lint
 lint: bin/golangci-lint bin/actionlint ## Run the linters

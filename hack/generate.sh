@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Regenerates everything that is generated: deep copies, CRDs, OpenAPI definitions, reference documents.
+# Regenerates everything that is generated: deep copies, CRDs, OpenAPI definitions, the list of checks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,5 +11,5 @@ go tool openapi-gen --go-header-file hack/boilerplate.go.txt --output-dir "$open
 	--output-pkg "github.com/pinniped-toolkit/pinniped/$openapi" --output-file zz_generated.openapi.go --report-filename /dev/null \
 	github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1 github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1
 
-go run ./hack/reference docs/reference/cli
+go run ./hack/reference docs/reference/cli/checks.md
 hack/chart.sh

@@ -184,7 +184,7 @@ func codeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// validCommand checks that a file, or stdout, is output for programs as docs/reference/output.schema.json has it.
+// validCommand checks that a file, or stdout, is one object for programs, as package result has it.
 func validCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: valid stdout|FILE")

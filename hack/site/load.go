@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/yuin/goldmark"
@@ -63,8 +65,12 @@ type section struct {
 
 func load(root string) (*site, error) {
 	s := &site{root: root, byPath: map[string]*page{}, images: map[string]bool{}}
-	paths := []string{"README.md", "CONTRIBUTING.md"}
-	err := filepath.WalkDir(filepath.Join(root, "docs"), func(file string, _ fs.DirEntry, err error) error {
+	sources, err := commandPages()
+	if err != nil {
+		return nil, err
+	}
+	paths := append([]string{"README.md", "CONTRIBUTING.md"}, slices.Sorted(maps.Keys(sources))...)
+	err = filepath.WalkDir(filepath.Join(root, "docs"), func(file string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(file, ".md") {
 			relative, _ := filepath.Rel(root, file)
 			paths = append(paths, filepath.ToSlash(relative))
@@ -75,9 +81,11 @@ func load(root string) (*site, error) {
 		return nil, err
 	}
 	for _, name := range paths {
-		source, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
-		if err != nil {
-			return nil, err
+		source, generated := sources[name]
+		if !generated {
+			if source, err = os.ReadFile(filepath.Join(root, filepath.FromSlash(name))); err != nil {
+				return nil, err
+			}
 		}
 		p := &page{path: name, source: source, address: address(name), anchors: map[string]bool{}}
 		p.document = markdown.Parser().Parse(text.NewReader(source))

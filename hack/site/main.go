@@ -1,7 +1,8 @@
-// Command site makes a static website of README.md, CONTRIBUTING.md and docs, with search and without a server: every
-// page and every link in it is a file. It fails for a link that leads nowhere, and for a page that README.md does not list.
+// Command site makes a static website of README.md, CONTRIBUTING.md, docs and the help of the CLI's commands, with search
+// and without a server: every page and every link in it is a file. It fails for a link that leads nowhere, and for a page
+// that README.md does not list. With -man it writes manual pages of the commands instead.
 //
-// It is run by `make docs-site`, which writes bin/site.
+// It is run by `make docs-site`, which writes bin/site, and by `make man`, which writes bin/man.
 package main
 
 import (
@@ -13,9 +14,14 @@ import (
 
 func main() {
 	root := flag.String("root", ".", "root of the repository")
-	out := flag.String("o", "bin/site", "folder to write, which is made anew")
+	out := flag.String("o", "bin/site", "folder to write; it is replaced")
+	man := flag.String("man", "", "folder to write manual pages into instead; it is replaced")
 	flag.Parse()
-	if err := run(*root, *out); err != nil {
+	write := func() error { return run(*root, *out) }
+	if *man != "" {
+		write = func() error { return writeManPages(*man) }
+	}
+	if err := write(); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}

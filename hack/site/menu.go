@@ -58,7 +58,7 @@ func (s *site) menu() ([]group, error) {
 	for _, p := range s.pages {
 		switch {
 		case listed[p]:
-		case strings.HasPrefix(p.path, "docs/reference/cli/"):
+		case strings.HasPrefix(p.path, commandsFolder+"/"):
 			commands.Pages = append(commands.Pages, p)
 		case strings.HasPrefix(p.path, "docs/adr/"):
 			decisions.Pages = append(decisions.Pages, p)

@@ -36,6 +36,9 @@ func TestSite(t *testing.T) {
 		}
 		return err
 	})
+	if _, err := os.Stat(filepath.Join(out, "reference", "cli", "pinniped_ip-tls_set.html")); err != nil {
+		t.Error(err)
+	}
 	if err != nil || pages < 50 {
 		t.Errorf("%d pages, %v", pages, err)
 	}
@@ -51,6 +54,20 @@ func TestSite(t *testing.T) {
 	index, err := os.ReadFile(filepath.Join(out, "search-index.js"))
 	if err != nil || !strings.Contains(string(index), `"a":"howto/rotate-ca.html#do-it"`) {
 		t.Errorf("the search does not know a heading: %v", err)
+	}
+}
+
+func TestManPages(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "man")
+	if err := writeManPages(folder); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(folder, "pinniped-ip-tls-set.1"))
+	for _, part := range []string{".SH SYNOPSIS", ".SH EXAMPLE", "--secret"} {
+		if !strings.Contains(strings.ReplaceAll(string(page), `\-`, "-"), part) {
+			t.Errorf("the manual page has no %s: %v", part, err)
+		}
 	}
 }
 

@@ -9,8 +9,7 @@
 //  2. Add it to Kinds.
 //  3. Add --output with factory.AddOutput, and end Run with
 //     "return result.Print(o.Out, o.Output, &object, err, text)".
-//  4. Run hack/generate.sh, which writes docs/reference/output.md and docs/reference/output.schema.json, and check an
-//     output in a test with resulttest.Valid.
+//  4. Check an output in a test with resulttest.Valid.
 //
 // A command that fails before it has an object needs nothing more: the root command prints a Failure in its place.
 package result

@@ -1,53 +1,76 @@
-// Package resulttest compares what commands print for programs with the schema in docs/reference.
+// Package resulttest compares what commands print for programs with the types of package result.
 package resulttest
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
-	"runtime"
-	"sync"
+	"reflect"
+	"slices"
 	"testing"
 
-	"github.com/google/jsonschema-go/jsonschema"
 	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 )
 
-// Valid fails the test unless every document in the output, JSON or YAML, is one that the schema describes.
+// Valid fails the test unless the output, JSON or YAML, is one object of a kind in result.Kinds.
 func Valid(t *testing.T, output []byte) {
 	t.Helper()
 	if err := Validate(output); err != nil {
-		t.Errorf("not as docs/reference/output.schema.json has it: %v\n%s", err, output)
+		t.Errorf("not as package result has it: %v\n%s", err, output)
 	}
 }
 
-// Validate is Valid without a test.
+// Validate is Valid without a test: the object has the version, a known kind, only fields of that kind, and in each field
+// that is an enum one of its values.
 func Validate(output []byte) error {
-	schema, err := resolved()
-	if err != nil {
+	var head result.Head
+	if err := yaml.Unmarshal(output, &head); err != nil {
 		return err
 	}
-	encoded, err := yaml.YAMLToJSONStrict(output) // JSON is YAML
-	if err != nil {
+	if head.APIVersion != result.APIVersion {
+		return fmt.Errorf("apiVersion is %q", head.APIVersion)
+	}
+	i := slices.IndexFunc(result.Kinds(), func(known result.Known) bool { return known.Kind == head.Kind })
+	if i < 0 {
+		return fmt.Errorf("kind is %q", head.Kind)
+	}
+	if head.Kind == result.KindFailure && head.Error == nil {
+		return fmt.Errorf("a failure without an error")
+	}
+	object := result.Kinds()[i].Object
+	if err := yaml.UnmarshalStrict(output, object); err != nil {
 		return err
 	}
-	var document any
-	if err := json.Unmarshal(encoded, &document); err != nil {
-		return err
-	}
-	return schema.Validate(document)
+	return enums(reflect.ValueOf(object), string(head.Kind))
 }
 
-var resolved = sync.OnceValues(func() (*jsonschema.Resolved, error) {
-	_, here, _, _ := runtime.Caller(0)
-	content, err := os.ReadFile(filepath.Join(filepath.Dir(here), "../../../../docs/reference/output.schema.json"))
-	if err != nil {
-		return nil, err
+// enums returns an error for a value that its type does not list.
+func enums(value reflect.Value, path string) error {
+	if listed, ok := value.Interface().(interface{ Enum() []string }); ok && value.Kind() == reflect.String {
+		if text := value.String(); text != "" && !slices.Contains(listed.Enum(), text) {
+			return fmt.Errorf("%s is %q, want one of %q", path, text, listed.Enum())
+		}
+		return nil
 	}
-	var schema jsonschema.Schema
-	if err := json.Unmarshal(content, &schema); err != nil {
-		return nil, fmt.Errorf("reading the schema: %w", err)
+	switch value.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !value.IsNil() {
+			return enums(value.Elem(), path)
+		}
+	case reflect.Slice:
+		for i := range value.Len() {
+			if err := enums(value.Index(i), fmt.Sprintf("%s[%d]", path, i)); err != nil {
+				return err
+			}
+		}
+	case reflect.Struct:
+		for i := range value.NumField() {
+			if field := value.Type().Field(i); field.IsExported() {
+				if err := enums(value.Field(i), path+"."+field.Name); err != nil {
+					return err
+				}
+			}
+		}
 	}
-	return schema.Resolve(nil)
-})
+	return nil
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+)
+
+// commandsFolder is where the pages of the commands stand in the site, next to the pages of docs.
+const commandsFolder = "docs/reference/cli"
+
+// commandTree is the CLI as it is on a machine that has set nothing.
+func commandTree() *cobra.Command {
+	f := factory.New(nil)
+	f.Getenv = func(string) string { return "" }
+	f.LookupEnv = func(string) (string, bool) { return "", false }
+	f.HomeDir = func() (string, error) { return "~", nil }
+	root := cli.New(f)
+	root.DisableAutoGenTag = true
+	return root
+}
+
+var deepHeading = regexp.MustCompile(`(?m)^#(#+ )`)
+
+// commandPages returns the Markdown of every command, by path.
+func commandPages() (map[string][]byte, error) {
+	pages := map[string][]byte{}
+	var add func(*cobra.Command) error
+	add = func(command *cobra.Command) error {
+		command.InitDefaultHelpFlag()
+		var page bytes.Buffer
+		if err := doc.GenMarkdownCustom(command, &page, func(link string) string { return link }); err != nil {
+			return err
+		}
+		name := path.Join(commandsFolder, strings.ReplaceAll(command.CommandPath(), " ", "_")+".md")
+		pages[name] = deepHeading.ReplaceAll(page.Bytes(), []byte("$1")) // cobra begins at level 2
+		for _, child := range command.Commands() {
+			if !child.IsAvailableCommand() || child.IsAdditionalHelpTopicCommand() {
+				continue
+			}
+			if err := add(child); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return pages, add(commandTree())
+}
+
+// writeManPages writes the manual page of every command into a folder. Their date is $SOURCE_DATE_EPOCH, else today.
+func writeManPages(folder string) error {
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	return doc.GenManTree(commandTree(), &doc.GenManHeader{Section: "1", Source: "pinniped", Manual: "User Commands"}, folder)
+}
