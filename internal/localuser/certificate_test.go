@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"strconv"
 	"sync"
 	"testing"
@@ -91,7 +90,7 @@ func (s *secretStore) Patch(
 	if err := json.Unmarshal(body, &patch); err != nil {
 		return nil, err
 	}
-	if kind != types.MergePatchType || options.FieldManager != fieldManager || name != ServingSecretName {
+	if kind != types.MergePatchType || options.FieldManager != Name || name != ServingSecretName {
 		return nil, fmt.Errorf("not a patch of ours to %q: %s %+v", name, kind, options)
 	}
 	if s.secret == nil || patch.Metadata.ResourceVersion != s.secret.ResourceVersion {
@@ -242,147 +241,43 @@ func TestCertificateIsRenewedUnderTheSameCA(t *testing.T) {
 	}
 }
 
-// damage is a change to a good Secret, and what is expected of it.
+// damage is a change to a good Secret, and what is expected of it. internal/issuedcert tests all kinds of damage.
 type damage struct {
-	name     string
-	damage   func(t *testing.T, secret *corev1.Secret) *corev1.Secret
-	after    time.Duration // how much later the Secret is looked at
-	want     string        // the part and the reason for a repair; none when empty
-	keepsCA  bool          // by the one who still knows the CA
-	keepsCA2 bool          // by one who has just started
+	name    string
+	damage  func(t *testing.T, secret *corev1.Secret) *corev1.Secret
+	after   time.Duration // how much later the Secret is read
+	want    string        // the part and the reason for a repair; none when empty
+	keepsCA bool
 }
 
 func damages() []damage {
+	same := func(_ *testing.T, secret *corev1.Secret) *corev1.Secret { return secret }
 	set := func(key, value string) func(*testing.T, *corev1.Secret) *corev1.Secret {
 		return func(_ *testing.T, secret *corev1.Secret) *corev1.Secret {
 			secret.Data[key] = []byte(value)
 			return secret
 		}
 	}
-	drop := func(key string) func(*testing.T, *corev1.Secret) *corev1.Secret {
-		return func(_ *testing.T, secret *corev1.Secret) *corev1.Secret {
-			delete(secret.Data, key)
-			return secret
-		}
-	}
-	other := func(t *testing.T) map[string][]byte {
-		t.Helper()
-		store := &secretStore{}
-		reconcile(t, newTestCertificate(t, store, clocktesting.NewFakeClock(start)))
-		return store.read().Data
-	}
 	return []damage{
+		{name: "keeps a good one", damage: same, keepsCA: true},
 		{
-			name:     "keeps a good one",
-			damage:   func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
-			keepsCA:  true,
-			keepsCA2: true,
-		},
-		{name: "keeps one that others labelled", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret {
-			s.Labels["backup"] = "no"
-			return s
-		}, keepsCA: true, keepsCA2: true},
-		{
-			name:   "makes all anew when it is gone",
+			name: "issues everything again when it is gone", want: "CA Missing",
 			damage: func(*testing.T, *corev1.Secret) *corev1.Secret { return nil },
-			want:   "CA Missing",
 		},
-		{
-			name:    "refills an empty one",
-			damage:  func(_ *testing.T, s *corev1.Secret) *corev1.Secret { s.Data = nil; return s },
-			want:    "CA Damaged",
-			keepsCA: true,
-		},
-		{name: "replaces a missing CA", damage: drop(caCertificateKey), want: "CA Damaged", keepsCA: true},
 		{name: "replaces a CA that is no PEM", damage: set(caCertificateKey, "hello"), want: "CA Damaged", keepsCA: true},
-		{name: "replaces a missing CA key", damage: drop(caPrivateKeyKey), want: "CA Damaged", keepsCA: true},
-		{name: "replaces a CA key that belongs to another CA", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
-			t.Helper()
-			s.Data[caPrivateKeyKey] = other(t)[caPrivateKeyKey]
-			return s
-		}, want: "CA Damaged", keepsCA: true},
+		{name: "replaces a CA that expired", damage: same, after: caLife, want: "CA Expired"},
 		{
-			name:   "replaces a CA that expired",
-			damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
-			after:  caLife,
-			want:   "CA Expired",
+			name: "replaces a certificate that is no PEM", damage: set(certificateChainKey, "hello"),
+			want: "certificate Damaged", keepsCA: true,
 		},
 		{
-			name:     "replaces a missing certificate",
-			damage:   drop(certificateChainKey),
-			want:     "certificate Damaged",
-			keepsCA:  true,
-			keepsCA2: true,
-		},
-		{
-			name:     "replaces a missing key",
-			damage:   drop(privateKeyKey),
-			want:     "certificate Damaged",
-			keepsCA:  true,
-			keepsCA2: true,
-		},
-		{
-			name:     "replaces a certificate that is no PEM",
-			damage:   set(certificateChainKey, "hello"),
-			want:     "certificate Damaged",
-			keepsCA:  true,
-			keepsCA2: true,
-		},
-		{name: "replaces a certificate whose key is another's", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
-			t.Helper()
-			s.Data[privateKeyKey] = other(t)[privateKeyKey]
-			return s
-		}, want: "certificate Damaged", keepsCA: true, keepsCA2: true},
-		{name: "replaces a certificate of another CA", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
-			t.Helper()
-			pair := other(t)
-			s.Data[certificateChainKey], s.Data[privateKeyKey] = pair[certificateChainKey], pair[privateKeyKey]
-			return s
-		}, want: "certificate NotVerified", keepsCA: true, keepsCA2: true},
-		{
-			name: "replaces an expiring certificate", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
-			after: 250 * 24 * time.Hour, want: "certificate Expiring", keepsCA: true, keepsCA2: true,
-		},
-		{
-			name: "replaces an expired certificate", damage: func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
-			after: 2 * 365 * 24 * time.Hour, want: "certificate Expired", keepsCA: true, keepsCA2: true,
+			name: "replaces an expiring certificate", damage: same,
+			after: 250 * 24 * time.Hour, want: "certificate Expiring", keepsCA: true,
 		},
 		{name: "replaces a certificate with a name too few", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
 			t.Helper()
 			return reissue(t, s, certs.SANs{DNSNames: []string{serviceHost}}, start)
-		}, want: "certificate SANMismatch", keepsCA: true, keepsCA2: true},
-		{name: "replaces a certificate with a name too many", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
-			t.Helper()
-			return reissue(t, s, certs.SANs{
-				DNSNames:    []string{serviceHost, serviceHost + ".cluster.local"},
-				IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-			}, start)
-		}, want: "certificate SANMismatch", keepsCA: true, keepsCA2: true},
-		{name: "replaces a certificate that is not valid yet", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
-			t.Helper()
-			return reissue(
-				t,
-				s,
-				certs.SANs{DNSNames: []string{serviceHost, serviceHost + ".cluster.local"}},
-				start.Add(time.Hour),
-			)
-		}, want: "certificate NotVerified", keepsCA: true, keepsCA2: true},
-		{name: "keeps names in another order", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
-			t.Helper()
-			return reissue(t, s, certs.SANs{DNSNames: []string{serviceHost + ".cluster.local", serviceHost}}, start)
-		}, keepsCA: true, keepsCA2: true},
-		{
-			name:     "keeps a CA that is not valid yet, as our clock may be late",
-			damage:   func(_ *testing.T, s *corev1.Secret) *corev1.Secret { return s },
-			after:    -time.Hour,
-			keepsCA:  true,
-			keepsCA2: true,
-		},
-		{name: "follows one that somebody else made", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
-			t.Helper()
-			s.Data = other(t)
-			return s
-		}},
+		}, want: "certificate SANMismatch", keepsCA: true},
 	}
 }
 
@@ -404,99 +299,35 @@ func reissue(t *testing.T, secret *corev1.Secret, names certs.SANs, now time.Tim
 func TestCertificateIsRepaired(t *testing.T) {
 	t.Parallel()
 	for _, test := range damages() {
-		for _, restarted := range []bool{false, true} {
-			name := test.name
-			if restarted {
-				name += " (after a restart)"
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
+			c := newTestCertificate(t, store, clock)
+			reconcile(t, c)
+			bundle := store.read().Data[caCertificateKey]
+			damaged := test.damage(t, store.read())
+			store.put(damaged)
+			writes := store.writes
+			clock.SetTime(start.Add(test.after))
+
+			var reason string
+			if found := issuedcert.Inspect(c.policy, damaged, clock.Now()).Verdict(); found != nil {
+				reason = fmt.Sprintf("%s %s", found.Part, found.Reason)
 			}
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
-				c := newTestCertificate(t, store, clock)
-				reconcile(t, c)
-				bundle := store.read().Data[caCertificateKey]
-				damaged := test.damage(t, store.read())
-				store.put(damaged)
-				writes := store.writes
-				clock.SetTime(start.Add(test.after))
-				keeps := test.keepsCA
-				if restarted {
-					c, keeps = newTestCertificate(t, store, clock), test.keepsCA2
-				}
-
-				var reason string
-				if found := issuedcert.Inspect(c.policy, damaged, clock.Now()).Verdict(); found != nil {
-					reason = fmt.Sprintf("%s %s", found.Part, found.Reason)
-					if found.Message == "" {
-						t.Error("the verdict says nothing")
-					}
-				}
-				if reason != test.want {
-					t.Errorf("want reason %q, got %q", test.want, reason)
-				}
-				reconcile(t, c)
-				if repaired := store.writes > writes; repaired != (test.want != "") {
-					t.Errorf("want repaired %v, got %v", test.want != "", repaired)
-				}
-				now := store.read().Data[caCertificateKey]
-				if same := string(now) == string(bundle); same != keeps {
-					t.Errorf("want the CA kept: %v, got %v", keeps, same)
-				}
-				if test.after >= 0 {
-					served(t, c, now, serviceHost)
-				}
-				writes = store.writes
-				reconcile(t, c)
-				if store.writes != writes {
-					t.Error("the repaired Secret is repaired again")
-				}
-			})
-		}
+			if reason != test.want {
+				t.Errorf("want reason %q, got %q", test.want, reason)
+			}
+			reconcile(t, c)
+			if repaired := store.writes > writes; repaired != (test.want != "") {
+				t.Errorf("want repaired %v, got %v", test.want != "", repaired)
+			}
+			now := store.read().Data[caCertificateKey]
+			if same := string(now) == string(bundle); same != test.keepsCA {
+				t.Errorf("want the CA kept: %v, got %v", test.keepsCA, same)
+			}
+			served(t, c, now, serviceHost)
+		})
 	}
-}
-
-// A CA that cannot issue what we need, here because it is too strict, must not be tried for ever.
-func TestCertificateGivesUpOnACAThatDoesNotFit(t *testing.T) {
-	t.Parallel()
-	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
-	c := newTestCertificate(t, store, clock)
-	reconcile(t, c)
-	secret := store.read()
-	secret.Data[caCertificateKey], secret.Data[caPrivateKeyKey] = constrainedCA(t)
-	store.put(secret)
-	reconcile(t, c)
-	served(t, c, store.read().Data[caCertificateKey], serviceHost)
-	writes := store.writes
-	reconcile(t, c)
-	if store.writes != writes {
-		t.Error("the Secret is written again and again")
-	}
-}
-
-func TestCertificateEndsWithItsCA(t *testing.T) {
-	t.Parallel()
-	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
-	ca, err := certs.NewCA(caCommonName, start, 48*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ca.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
-	store.put(&corev1.Secret{Data: map[string][]byte{caCertificateKey: ca.CertPEM(), caPrivateKeyKey: key}})
-	c := newTestCertificate(t, store, clock)
-	due := reconcile(t, c)
-	served(t, c, ca.CertPEM(), serviceHost)
-	writes := store.writes
-	clock.SetTime(due)
-	reconcile(t, c)
-	if store.writes != writes {
-		t.Error("a certificate was replaced by one that lives no longer")
-	}
-	clock.SetTime(start.Add(49 * time.Hour))
-	reconcile(t, c)
-	served(t, c, store.read().Data[caCertificateKey], serviceHost)
 }
 
 func TestCertificateStaysWhenTheSecretCannotBeWritten(t *testing.T) {
@@ -561,12 +392,12 @@ func TestCertificateRun(t *testing.T) {
 	store.mu.Lock()
 	store.fail = nil
 	store.mu.Unlock()
-	clock.Step(firstRetry) // it tries again by itself
+	clock.Step(retryAfter) // it retries
 	<-c.ready
 	waits()
 	bundle := store.read().Data[caCertificateKey]
 	first := served(t, c, bundle, serviceHost)
-	clock.SetTime(issuedcert.RenewAt(first)) // it renews by itself
+	clock.SetTime(issuedcert.RenewAt(first)) // it renews
 	eventually(t, "not renewed", func() bool {
 		pair, err := c.get(nil)
 		return err == nil && !pair.Leaf.Equal(first)
@@ -574,7 +405,7 @@ func TestCertificateRun(t *testing.T) {
 	waits()
 	store.put(nil) // it follows changes
 	c.notify()
-	eventually(t, "not made again", func() bool { return store.read() != nil })
+	eventually(t, "not issued again", func() bool { return store.read() != nil })
 	cancel()
 	<-done
 }

@@ -2,7 +2,6 @@ package localuser
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/crypto/bcrypt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,15 +40,10 @@ func Run(ctx context.Context, options Options) error {
 		return fmt.Errorf("configuring the Kubernetes client: %w", err)
 	}
 	logger := klog.FromContext(ctx)
-	users := newDirectory(logger)
-	verify, err := newVerifier(
-		users,
-		inBackground(bcrypt.CompareHashAndPassword),
-		comparisonsAtOnce(goruntime.GOMAXPROCS(0)),
-		rand.Reader,
-	)
+	users := &directory{log: logger}
+	verify, err := newVerifier(users, max(1, goruntime.GOMAXPROCS(0)/2))
 	if err != nil {
-		return fmt.Errorf("preparing to compare passwords: %w", err)
+		return err
 	}
 	secrets := client.Secrets(o.Namespace)
 	informer := newInformer(secrets)

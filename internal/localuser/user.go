@@ -8,10 +8,10 @@ import (
 	"io"
 	"regexp"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"unicode"
 
-	"golang.org/x/crypto/bcrypt"
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -19,7 +19,7 @@ const (
 	passwordHashKey = "passwordHash"
 	groupsKey       = "groups"
 
-	// reserved begins the names that only Kubernetes itself gives: system:masters before all.
+	// reserved is the prefix of names that only Kubernetes itself assigns, such as system:masters.
 	reserved = "system:"
 )
 
@@ -30,35 +30,32 @@ var bcryptHash = regexp.MustCompile(`^\$2[abxy]?\$[0-9]{2}\$[./A-Za-z0-9]{53}$`)
 type user struct {
 	name   string
 	hash   []byte
-	cost   int
 	groups []string
-	// groupsErr tells why groups could not be read. The user's right password is then answered with an error.
+	// groupsErr says why groups could not be read. The user's right password then gets an error.
 	groupsErr error
-	// matched is the password that was compared last and is right, nil when that is long ago. It is all that changes.
-	matched atomic.Pointer[matched]
 }
 
 // parseUser reads a user from a Secret. It returns nil, nil for a Secret that does not define one, and an error,
-// which never holds the password hash, for one that does and must not count.
+// which never holds the password hash, for one that is invalid.
 func parseUser(secret *corev1.Secret) (*user, error) {
 	hash := bytes.TrimSpace(secret.Data[passwordHashKey])
 	if secret.Name == ServingSecretName || len(hash) == 0 {
 		return nil, nil //nolint:nilnil // "no user" is not an error
 	}
 	if strings.HasPrefix(secret.Name, reserved) {
-		return nil, fmt.Errorf("names that begin with %q belong to Kubernetes", reserved)
+		return nil, fmt.Errorf("names that begin with %q are reserved for Kubernetes", reserved)
 	}
-	cost, err := bcrypt.Cost(hash)
-	if err != nil || !bcryptHash.Match(hash) {
+	if !bcryptHash.Match(hash) {
 		return nil, fmt.Errorf("%s is not a bcrypt hash", passwordHashKey)
 	}
-	found := &user{name: secret.Name, hash: hash, cost: cost}
-	if found.groups, found.groupsErr = parseGroups(secret.Data[groupsKey]); found.groupsErr != nil {
-		return found, nil
-	}
+	found := &user{name: secret.Name, hash: hash}
+	found.groups, found.groupsErr = parseGroups(secret.Data[groupsKey])
 	for _, group := range found.groups {
-		if err := checkGroup(group); err != nil {
-			return nil, err
+		if strings.HasPrefix(group, reserved) {
+			return nil, fmt.Errorf("group %q: names that begin with %q are reserved for Kubernetes", group, reserved)
+		}
+		if strings.ContainsFunc(group, unicode.IsControl) {
+			return nil, fmt.Errorf("group %q holds a control character", group)
 		}
 	}
 	return found, nil
@@ -67,10 +64,7 @@ func parseUser(secret *corev1.Secret) (*user, error) {
 // parseGroups reads the first line of comma-separated group names. Blanks around a name are not part of it.
 func parseGroups(list []byte) ([]string, error) {
 	record, err := csv.NewReader(bytes.NewReader(list)).Read()
-	if errors.Is(err, io.EOF) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("reading the comma-separated list in %s: %w", groupsKey, err)
 	}
 	var groups []string
@@ -82,12 +76,39 @@ func parseGroups(list []byte) ([]string, error) {
 	return groups, nil
 }
 
-func checkGroup(group string) error {
-	if strings.HasPrefix(group, reserved) {
-		return fmt.Errorf("group %q: names that begin with %q belong to Kubernetes", group, reserved)
+// directory is the users as the Secrets define them now. It is safe for concurrent use.
+type directory struct {
+	log   logr.Logger
+	users sync.Map // name to *user
+}
+
+// set applies a Secret: it adds, replaces or removes a user.
+func (d *directory) set(secret *corev1.Secret) {
+	found, err := parseUser(secret)
+	switch {
+	case err != nil:
+		d.log.Error(err, "Refused user", "user", secret.Name)
+	case found != nil && found.groupsErr != nil:
+		d.log.Error(found.groupsErr, "Read user without groups; logins fail", "user", secret.Name)
 	}
-	if strings.ContainsFunc(group, unicode.IsControl) {
-		return fmt.Errorf("group %q holds a control character", group)
+	if found == nil {
+		d.remove(secret.Name)
+		return
 	}
-	return nil
+	if _, known := d.users.Swap(secret.Name, found); !known {
+		d.log.V(2).Info("Added user", "user", secret.Name)
+	}
+}
+
+func (d *directory) remove(name string) {
+	if _, known := d.users.LoadAndDelete(name); known {
+		d.log.V(2).Info("Removed user", "user", name)
+	}
+}
+
+// lookup returns the user called name, or nil when there is none. The caller must not change it.
+func (d *directory) lookup(name string) *user {
+	found, _ := d.users.Load(name)
+	known, _ := found.(*user)
+	return known
 }
