@@ -136,7 +136,7 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 lock
 
-# etcd has the version of the client in kube-apiserver, so that they share most packages (docs/adr/0036).
+# etcd has the version of the client in kube-apiserver, so that they share most packages.
 kubeflags=
 for program in "$@"; do
 	if [ "$program" = etcd ]; then

@@ -25,7 +25,7 @@ type report struct {
 	history serving.History      // what clients were told, this included; writeReport sets it
 }
 
-// reporting is what the goroutine that writes reports has of its own (ADR 39). The API server may take long to accept a
+// reporting is what the goroutine that writes reports has of its own. The API server may take long to accept a
 // report, or refuse it, for example because an admission webhook does not answer. No certificate waits for that.
 type reporting struct {
 	reports chan report             // the latest one, until it is written
