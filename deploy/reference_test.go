@@ -22,7 +22,9 @@ func TestFieldsOfAuthenticators(t *testing.T) {
 		}
 		var crd struct {
 			Spec struct {
-				Versions []struct{ Schema struct{ OpenAPIV3Schema map[string]any } }
+				Versions []struct {
+					Schema struct{ OpenAPIV3Schema map[string]any }
+				}
 			}
 		}
 		if err := yaml.Unmarshal(content, &crd); err != nil {
