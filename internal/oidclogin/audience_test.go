@@ -3,6 +3,7 @@ package oidclogin
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -50,6 +51,19 @@ func TestHints(t *testing.T) {
 				Certificate: &x509.Certificate{}, Host: "issuer.example.com",
 			}}}), "issued for issuer.example.com",
 		},
+		"a certificate that is over": {
+			l.explain(&url.Error{Err: &tls.CertificateVerificationError{
+				Err: x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired},
+			}}), "this computer's clock",
+		},
+		"an address that cannot be reached": {l.explain(&url.Error{Err: errors.New("connection refused")}), "HTTPS_PROXY"},
+		"a scope that is not given":         {l.explain(&refusal{code: "invalid_scope"}), "--oidc-scopes"},
+		"a login that was cancelled":        {l.explain(&refusal{code: "access_denied"}), "run the command again"},
+		"a code that is over":               {l.explain(&refusal{code: "expired_token"}), "for a new one"},
+		"a code that was used":              {l.explain(&refusal{code: "invalid_grant"}), "run the command again"},
+		"an issuer with a problem":          {l.explain(&refusal{code: "server_error"}), "try again later"},
+		"something that wants a browser":    {l.explain(&refusal{code: "interaction_required"}), "--skip-browser"},
+		"an issuer of another name":         {l.explainDiscovery(&oidc.IssuerMismatchError{Discovered: "https://x/"}), "a slash at the end"},
 		"a certificate of another CA": {
 			l.explain(&url.Error{Err: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}}), "--ca-bundle",
 		},

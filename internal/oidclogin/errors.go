@@ -140,19 +140,36 @@ func (l *Login) explain(err error) error {
 	} else {
 		return err
 	}
-	if other, ok := errors.AsType[x509.HostnameError](err); ok {
-		return withHint(err, "the issuer's certificate is for other names: its administrator has to have one issued for %s",
-			printable(other.Host))
-	}
-	var verification *tls.CertificateVerificationError
-	if errors.As(err, &verification) {
-		return withHint(
-			err,
-			"the issuer's certificate does not fit: give its CA bundle with --ca-bundle, or ask for a new kubeconfig "+
-				"(\"pinniped get kubeconfig --oidc-ca-bundle\")",
-		)
+	if hint := CertificateHint(err, "give its CA bundle with --ca-bundle, or ask for a new kubeconfig "+
+		"(\"pinniped get kubeconfig --oidc-ca-bundle\")"); hint != "" {
+		return withHint(err, "%s", hint)
 	}
 	return withHint(err, "see whether %s can be reached from here, also whether it needs a proxy (HTTPS_PROXY)", l.Issuer)
+}
+
+// CertificateHint says what to do about an issuer's certificate that is not accepted: otherCA if it is of another CA
+// than is trusted. It is empty for other errors.
+func CertificateHint(err error, otherCA string) string {
+	if other, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "the issuer's certificate is for other names: its administrator has to have one issued for " + printable(other.Host)
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+		return "the issuer's certificate is expired or not yet valid: tell its administrator, unless this computer's clock is wrong"
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "the issuer's certificate is of a CA that is not trusted here: " + otherCA
+	}
+	return ""
+}
+
+// TenantHint says what to do when an issuer calls itself discovered and that stands for all tenants; it is empty
+// otherwise.
+func TenantHint(discovered string) string {
+	if !strings.Contains(discovered, "{tenantid}") {
+		return ""
+	}
+	return "this address is for all tenants, and tokens name one: give the tenant's, \"pinniped get kubeconfig --oidc-issuer " +
+		"https://login.microsoftonline.com/TENANT-ID/v2.0\""
 }
 
 // printable makes text of the issuer safe to print: one line, without control characters, and of a bounded length.

@@ -102,18 +102,12 @@ func (l *Login) explainDiscovery(err error) error {
 		return l.explain(err)
 	}
 	if mismatch, ok := errors.AsType[*oidc.IssuerMismatchError](err); ok {
-		if strings.Contains(mismatch.Discovered, "{tenantid}") {
-			return withHint(
-				fmt.Errorf(
-					"it calls itself %q: this address is for all tenants, and the tokens name one",
-					printable(mismatch.Discovered),
-				),
-				"make a kubeconfig with the address of the tenant: \"pinniped get kubeconfig --oidc-issuer "+
-					"https://login.microsoftonline.com/TENANT-ID/v2.0\"",
-			)
+		problem := fmt.Errorf("it calls itself %q, which must be the same", printable(mismatch.Discovered))
+		if hint := TenantHint(mismatch.Discovered); hint != "" {
+			return withHint(problem, "%s", hint)
 		}
 		return withHint(
-			fmt.Errorf("it calls itself %q, which must be the same", printable(mismatch.Discovered)),
+			problem,
 			"make a kubeconfig with the issuer's own name for itself, a slash at the end included (\"pinniped get kubeconfig "+
 				"--oidc-issuer\")",
 		)

@@ -1,8 +1,8 @@
 package getkubeconfig
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -180,7 +180,8 @@ func (o *OIDCOptions) askIssuer(ctx context.Context, progress *ui.Progress) erro
 		return ui.WithHint(
 			fmt.Errorf("fetching OIDC discovery data from issuer %q: it calls itself %q, which must be the same",
 				o.Issuer, metadata.Issuer),
-			"give the URL that it calls itself with --oidc-issuer, or mend the issuer's configuration",
+			"%s", cmp.Or(oidclogin.TenantHint(metadata.Issuer),
+				"give the URL that it calls itself with --oidc-issuer, or correct the issuer's configuration"),
 		)
 	}
 	if metadata.Supervisor.IdentityProviders == "" {
@@ -286,17 +287,27 @@ func (o *OIDCOptions) chooseUpstream(all []upstream, progress *ui.Progress) erro
 
 // issuerHint is what to do when an issuer could not be asked about itself.
 func issuerHint(err error) string {
-	var unverified *tls.CertificateVerificationError
 	var status statusError
+	var tooLarge *http.MaxBytesError
+	if hint := oidclogin.CertificateHint(err, "give its CA bundle with --oidc-ca-bundle"); hint != "" {
+		return hint
+	}
 	switch {
-	case errors.As(err, &unverified):
-		return "give the CA bundle that verifies the issuer's certificate with --oidc-ca-bundle, or mend that certificate"
 	case errors.As(err, &status) && status < http.StatusInternalServerError:
 		return "check --oidc-issuer: its discovery document must be below it, at .well-known/openid-configuration"
+	case errors.As(err, &status):
+		return "the issuer has a problem: try again later, or tell its administrator"
+	case errors.As(err, &tooLarge):
+		return "check --oidc-issuer: a discovery document is far smaller"
+	case errors.Is(err, errNotJSON):
+		return "check --oidc-issuer: something else than an OpenID Connect issuer responds there"
 	}
 	return "check that --oidc-issuer is right, and that the issuer can be reached from here (DNS, firewall, HTTPS_PROXY): " +
 		"users who log in must reach it, too"
 }
+
+// errNotJSON means that a response is not the JSON that is expected.
+var errNotJSON = errors.New("the response is not the JSON of an issuer")
 
 // statusError is a status code other than 200.
 type statusError int
@@ -315,15 +326,19 @@ func getJSON(ctx context.Context, client *http.Client, address string, into any)
 		return discovery.WithoutURL(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	const most = 1_000_000
+	body, err := io.ReadAll(http.MaxBytesReader(nil, response.Body, most))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return fmt.Errorf("the response is larger than %d bytes: %w", most, err)
+	}
 	if err != nil {
-		return fmt.Errorf("reading the answer: %w", err)
+		return fmt.Errorf("reading the response: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
 		return statusError(response.StatusCode)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("decoding the answer: %w", err)
+		return errNotJSON
 	}
 	return nil
 }

@@ -224,6 +224,14 @@ func TestIssuerHints(t *testing.T) {
 	issuer, bundle := issuerServer(t, "", "")
 	away := httptest.NewTLSServer(nil)
 	away.Close()
+	serves := func(code int, body string) string {
+		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(body))
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
 	for _, test := range []struct {
 		name, issuer string
 		bundle       []byte
@@ -232,6 +240,20 @@ func TestIssuerHints(t *testing.T) {
 		{"is away", away.URL, bundle, "connection refused", "can be reached from here"},
 		{"has another CA", issuer, nil, "certificate signed by unknown authority", "--oidc-ca-bundle"},
 		{"is somewhere else", issuer + "/elsewhere", bundle, "unexpected status code 404", "check --oidc-issuer"},
+		{"is broken", serves(http.StatusBadGateway, ""), bundle, "unexpected status code 502", "the issuer has a problem"},
+		{"is a web page", serves(http.StatusOK, "<html>"), bundle, "not the JSON of an issuer", "something else than an OpenID"},
+		{
+			"sends too much", serves(http.StatusOK, strings.Repeat("x", 1_000_001)), bundle, "larger than 1000000 bytes",
+			"far smaller",
+		},
+		{
+			"is for all tenants", serves(http.StatusOK, `{"issuer":"https://login.microsoftonline.com/{tenantid}/v2.0"}`), bundle,
+			"which must be the same", "TENANT-ID",
+		},
+		{
+			"has a certificate for another name", strings.Replace(issuer, "127.0.0.1", "localhost", 1), bundle, "localhost",
+			"have one issued for localhost",
+		},
 		{"calls itself otherwise", issuer + "/", bundle, "which must be the same", "give the URL that it calls itself"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

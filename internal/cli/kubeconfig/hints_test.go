@@ -1,0 +1,33 @@
+package kubeconfig
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+// TestFileHints has the causes for which one kubeconfig is not changed, and what helps against each.
+func TestFileHints(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err  error
+		want string
+	}{
+		"damaged":        {kubeconfig.ErrDamaged, "fix the file first"},
+		"something else": {kubeconfig.ErrNotKubeconfig, "name kubeconfigs"},
+		"missing":        {fs.ErrNotExist, "name kubeconfigs"},
+		"a pipe":         {fmt.Errorf("%w: %w", kubeconfig.ErrNotKubeconfig, atomicfile.ErrNotRegular), "name a regular file"},
+		"another cause":  {errors.New("disk full"), ""},
+	} {
+		got := ui.HintOf(explainFile(fmt.Errorf("reading: %w", test.err)))
+		if !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
