@@ -128,6 +128,7 @@ type Reconciler struct {
 	missingSince   time.Time                        // when the CredentialIssuer was first found missing; zero while it is there
 	retries        atomic.Int32
 	appliedService any
+	judgedService  string // resourceVersion of the Service before it was applied last
 	problem, nodes logs.Problem
 	known          map[string]*issuedcert.State // what own Secrets held when there was last nothing wrong with them
 	signing        *certs.CA                    // the CA that signs client certificates

@@ -71,6 +71,11 @@ func (r *Reconciler) desiredService(
 		WithSpec(serviceSpec)
 }
 
+const (
+	annotationKeys = "credentialissuer.pinniped.dev/annotation-keys"
+	labelKeys      = "credentialissuer.pinniped.dev/label-keys"
+)
+
 // withKeys adds to a Service's annotations which annotations and labels on it are ours. Server-side apply knows
 // that without them; they are for Pinniped's own agent, which removes by them what it no longer wants, if it ever
 // takes this Service over.
@@ -79,10 +84,10 @@ func withKeys(annotations, labels map[string]string) map[string]string {
 	if all == nil {
 		all = map[string]string{}
 	}
-	for name, of := range map[string]map[string]string{"annotation-keys": annotations, "label-keys": labels} {
+	for name, of := range map[string]map[string]string{annotationKeys: annotations, labelKeys: labels} {
 		if len(of) > 0 {
 			keys, _ := json.Marshal(slices.Sorted(maps.Keys(of))) // strings always can be marshalled
-			all["credentialissuer.pinniped.dev/"+name] = string(keys)
+			all[name] = string(keys)
 		}
 	}
 	return all
@@ -165,7 +170,8 @@ func (r *Reconciler) decideServices(
 	}
 	desired := r.desiredService(spec, kept.service)
 	if kept.service == nil || !equality.Semantic.DeepEqual(desired, r.appliedService) ||
-		!serviceHas(kept.service, desired) {
+		!serviceHas(kept.service, desired) ||
+		hasMore(kept.service, desired) && kept.service.ResourceVersion != r.judgedService {
 		changes.apply = desired
 	}
 	if kept.service != nil && len(issuedcert.WithoutDeployments(kept.service.OwnerReferences)) <
@@ -199,6 +205,9 @@ func (r *Reconciler) changeServices(
 		}
 		// Apply has overwritten what it was given with the answer, which could not be compared with the next wish.
 		r.appliedService = r.desiredService(spec, present)
+		if present != nil {
+			r.judgedService = present.ResourceVersion
+		}
 		log.FromContext(ctx).Info("Applied Service", "service", name, "type", spec.Service.Type)
 	}
 	if changes.release != nil {
@@ -299,6 +308,14 @@ func classProblem(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Se
 }
 
 // serviceHas says whether the Service in the cluster is as desired in all that the agent owns.
+// hasMore reports whether a Service has what is not desired, and may be of Pinniped's agent: one that still ran when the
+// fields were taken over has written them again. If it is of others, it stays when desired is applied.
+func hasMore(service *corev1.Service, desired *corev1ac.ServiceApplyConfiguration) bool {
+	return desired.Spec.LoadBalancerIP == nil && service.Spec.LoadBalancerIP != "" ||
+		len(desired.Spec.LoadBalancerSourceRanges) < len(service.Spec.LoadBalancerSourceRanges) ||
+		service.Annotations[annotationKeys] != desired.Annotations[annotationKeys]
+}
+
 func serviceHas(service *corev1.Service, desired *corev1ac.ServiceApplyConfiguration) bool {
 	spec := desired.Spec
 	return service.Spec.Type == *spec.Type &&

@@ -281,6 +281,52 @@ func TestAServiceOfPinniped(t *testing.T) {
 		return nil
 	})
 	r.waitFor(t, "Listening", messageListening)
+
+	gone := func(when string) {
+		t.Helper()
+		testkit.Eventually(t, waitLimit, func() error {
+			after, err := r.service(t, testNames.LoadBalancerService)
+			if err == nil && (len(after.Spec.LoadBalancerSourceRanges) > 0 || after.Spec.LoadBalancerIP != "" ||
+				after.Annotations["example.com/internal"] != "") {
+				err = fmt.Errorf("%s: %+v, %v", when, after.Spec, after.Annotations)
+			}
+			return err
+		})
+	}
+	current := func() *corev1.Service {
+		t.Helper()
+		service, err := r.service(t, testNames.LoadBalancerService)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return service
+	}
+	// A pod of Pinniped's agent that still runs writes all of it again.
+	again := current()
+	before := again.DeepCopy()
+	again.Annotations["example.com/internal"] = "true"
+	again.Annotations[annotationKeys] = `["example.com/internal"]`
+	again.Spec.LoadBalancerIP, again.Spec.LoadBalancerSourceRanges = "192.0.2.9", []string{"192.0.2.0/24"}
+	if err := r.live.Patch(t.Context(), again, client.MergeFrom(before), client.FieldOwner(pinnipedManager)); err != nil {
+		t.Fatal(err)
+	}
+	gone("Pinniped has set it again")
+	// The spec asks for it, and then no more.
+	r.configure(t, func(s *spec) {
+		s.Service.LoadBalancerIP, s.Service.LoadBalancerSourceRanges = "192.0.2.9", []string{"192.0.2.0/24"}
+		s.Service.Annotations = map[string]string{"example.com/internal": "true"}
+	})
+	testkit.Eventually(t, waitLimit, func() error {
+		if after := current(); after.Spec.LoadBalancerIP == "" || after.Annotations["example.com/internal"] == "" {
+			return fmt.Errorf("not applied: %+v", after.Spec)
+		}
+		return nil
+	})
+	r.configure(t, func(s *spec) { s.Service = svc{Type: "LoadBalancer"} })
+	gone("the spec does not ask for it any more")
+	if after := current(); after.UID != made.UID || after.Annotations["theirs"] != "x" {
+		t.Errorf("what should stay is gone: %+v", after)
+	}
 }
 
 // countingClient counts what is applied.
