@@ -39,32 +39,11 @@ type Client struct {
 	Insecure bool
 }
 
-// Evidence is what an administrator says about the kubeconfigs that exist. Each kind that is given counts, and a
-// Revision is gone only where all of them say so. The zero value says nothing.
+// Evidence is what an administrator shows of the kubeconfigs that exist. The zero value is nothing.
 type Evidence struct {
-	// Files are clients of kubeconfigs, FilesGiven that these are all there are. They are judged in place of the Revisions.
+	// Files are clients of kubeconfigs, FilesGiven that these are all there are. Revisions then do not count.
 	Files      []Client
 	FilesGiven bool
-	// After says that kubeconfigs are issued again within this time.
-	After time.Duration
-	// Renewed says that all kubeconfigs have been issued again.
-	Renewed bool
-}
-
-// given says whether an administrator has shown or said anything.
-func (e Evidence) given() bool { return e.FilesGiven || e.After > 0 || e.Renewed }
-
-// gone says whether no client has a Revision any more.
-func (e Evidence) gone(s *Revision, at time.Time) bool {
-	switch {
-	case !s.HasClients():
-		return true
-	case !e.given():
-		return false
-	case e.After > 0:
-		return !s.Until.IsZero() && !at.Before(s.Until.Add(e.After))
-	}
-	return true
 }
 
 // Outcome is whether one kind of client verifies before and after a change. A code is empty where the client verifies,
@@ -100,7 +79,7 @@ func Effect(h History, e Evidence, now, next Served, at time.Time) []Outcome {
 	}
 	for i := range h.Revisions {
 		s := &h.Revisions[i]
-		if e.gone(s, at) {
+		if !s.HasClients() || e.FilesGiven {
 			continue
 		}
 		trusted := s.Bundle

@@ -180,7 +180,9 @@ func (d Desired) Endpoint(service *corev1.Service) (Endpoint, error) {
 	if len(ingresses) == 0 || ingresses[0].IP == "" {
 		return Endpoint{}, ErrPending
 	}
-	return Endpoint{}, fmt.Errorf("could not find valid IP addresses or hostnames from load balancer %s/%s", service.Namespace, service.Name)
+	return Endpoint{}, fmt.Errorf(
+		"could not find valid IP addresses or hostnames from load balancer %s/%s", service.Namespace, service.Name,
+	)
 }
 
 // ingressIPs returns the valid IP addresses of a load balancer, each once, in the order in which its cloud tells them.

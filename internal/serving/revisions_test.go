@@ -108,24 +108,6 @@ func TestEffect(t *testing.T) {
 			now: a, next: b, refused: true, lost: []string{"BundleDoesNotVerify"},
 		},
 		{
-			name: "takes it when nobody has the narrow bundle any more, by the time that has passed",
-			history: func() serving.History {
-				return told(told(serving.History{}, "a", a, noon.Add(-9*day)), "ab", a, noon.Add(-8*day))
-			},
-			evidence: serving.Evidence{After: 7 * day},
-			now:      a, next: b,
-		},
-		{
-			name: "refuses it while that time has not passed, although files were shown that are good",
-			history: func() serving.History {
-				return told(told(serving.History{}, "a", a, noon.Add(-9*day)), "ab", a, noon.Add(-day))
-			},
-			evidence: serving.Evidence{
-				After: 7 * day, FilesGiven: true, Files: []serving.Client{{File: "k", Name: "proxy.example.com", Bundle: p.bundle("ab")}},
-			},
-			now: a, next: b, refused: true, lost: []string{"BundleDoesNotVerify"},
-		},
-		{
 			name:     "refuses it for one file that has the narrow bundle",
 			history:  func() serving.History { return told(serving.History{}, "ab", a, noon.Add(-9*day)) },
 			evidence: serving.Evidence{FilesGiven: true, Files: []serving.Client{{File: "k", Name: "proxy.example.com", Bundle: p.bundle("a")}}},

@@ -155,7 +155,7 @@ func verifying(bundle []byte, served Served, at time.Time) []byte {
 	return all
 }
 
-// refusedIfFull refuses a change of what is published for which the history has no room: its clients would be forgotten.
+// refusedIfFull refuses a change for which the history has no room: its clients would be forgotten.
 func (e Evaluation) refusedIfFull(h History, in Situation) Evaluation {
 	current, publish := h.Current(), e.Certificate
 	if in.Endpoint == "" || current == nil || certs.SameBundle(current.Bundle, publish.Bundle) {
@@ -249,7 +249,7 @@ func Summarize(j Judgement) string {
 	return strings.Join(sentences, "; ")
 }
 
-// Message says that the certificate waits: until when, what an administrator can do, and which clients do not verify it.
+// Message says until when the certificate waits, what an administrator can do, and which clients do not verify it.
 // namespace is the agent's.
 func (w *Waiting) Message(namespace string) string {
 	what, command := "the generated certificate", "unset"

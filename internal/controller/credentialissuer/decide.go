@@ -239,7 +239,8 @@ func (s *seen) serveGenerated(spec serving.Desired, d *decision) *serving.Certif
 		state.state = issuedcert.InspectUnder(ca, serving.GeneratedServing(names), read.secret, s.now)
 	}
 	inService := s.serving
-	if still := s.stillGenerated(); inService == nil && still != nil && s.lastGood() == nil && state.faultIs(issuedcert.SANMismatch) {
+	if still := s.stillGenerated(); inService == nil && still != nil && s.lastGood() == nil &&
+		state.faultIs(issuedcert.SANMismatch) {
 		// A replica that has just started serves what the others still serve. The leader may be of another version, and
 		// find nothing wrong with these names.
 		s.serve(d, stepLoad, serve{certificate: still})

@@ -17,8 +17,8 @@ const maxEvent = 1024
 // reasonServed is the reason of the event that tells that another certificate is served.
 const reasonServed = "ServingCertificateChanged"
 
-// told is what the latest events said. The watch may show the previous status once more; then nothing is told twice.
-type told struct {
+// announced is what the latest events said. The watch may show the previous status again; then no event is repeated.
+type announced struct {
 	served           string
 	status           configv1alpha1.StrategyStatus
 	reason           configv1alpha1.StrategyReason
@@ -34,10 +34,10 @@ func (r *Reconciler) tell(
 	strategy *configv1alpha1.CredentialIssuerStrategy,
 	served *configv1alpha1.ServingCertificateStatus,
 ) {
-	last := r.lastTold
+	last := r.lastAnnounced
 	if had := issuer.Status.ServingCertificate; served != nil && (had == nil || !sameServed(had, served)) &&
 		(last.served != served.SHA256 || last.secret != served.SecretName) {
-		r.lastTold.served, r.lastTold.secret = served.SHA256, served.SecretName
+		r.lastAnnounced.served, r.lastAnnounced.secret = served.SHA256, served.SecretName
 		r.Events.Event(
 			issuer,
 			corev1.EventTypeNormal,
@@ -50,7 +50,7 @@ func (r *Reconciler) tell(
 		last.status == strategy.Status && last.reason == strategy.Reason && last.strategy == strategy.Message {
 		return
 	}
-	r.lastTold.status, r.lastTold.reason, r.lastTold.strategy = strategy.Status, strategy.Reason, strategy.Message
+	r.lastAnnounced.status, r.lastAnnounced.reason, r.lastAnnounced.strategy = strategy.Status, strategy.Reason, strategy.Message
 	kind, reason := corev1.EventTypeWarning, string(strategy.Reason)
 	if strategy.Status == configv1alpha1.StrategySuccess || strategy.Reason == configv1alpha1.ReasonDisabled {
 		kind = corev1.EventTypeNormal
@@ -68,25 +68,25 @@ const reasonTransitionEnded = "TransitionEnded"
 func (r *Reconciler) announceTransition(
 	issuer *configv1alpha1.CredentialIssuer, waiting *serving.Waiting, served *configv1alpha1.ServingCertificateStatus,
 ) {
-	before, sha256 := r.lastTold.waits, ""
-	if had := issuer.Status.Transition; before == "" && had != nil && had.SHA256 != r.lastTold.ended {
+	before, sha256 := r.lastAnnounced.waits, ""
+	if had := issuer.Status.Transition; before == "" && had != nil && had.SHA256 != r.lastAnnounced.ended {
 		before = had.SHA256
 	}
 	if waiting != nil {
 		sha256 = waiting.Certificate.SHA256()
 	}
-	r.lastTold.waits = sha256
+	r.lastAnnounced.waits = sha256
 	if before != "" && before != sha256 {
 		outcome := "it is not wanted any more"
 		if served != nil && served.SHA256 == before {
 			outcome = "it is served, and its trust bundle alone is published"
 		}
-		r.lastTold.ended = before
+		r.lastAnnounced.ended = before
 		r.Events.Event(issuer, corev1.EventTypeNormal, reasonTransitionEnded,
 			fmt.Sprintf("the transition to the certificate with SHA-256 %s has ended: %s", before, outcome))
 	}
 	if sha256 != "" && before != sha256 {
-		r.lastTold.ended = ""
+		r.lastAnnounced.ended = ""
 		r.Events.Event(issuer, corev1.EventTypeWarning, configv1alpha1.CodeRenewalWaits, clip(waiting.Message(r.Namespace)))
 	}
 }

@@ -347,7 +347,7 @@ func (r *Reconciler) converge(
 		classProblem(spec.ImpersonationProxySpec, service),
 		r.warning(),
 		r.bearerProblem,
-		r.memoryProblem.Load(),
+		r.historyProblem.Load(),
 		waits(d.evaluation, r.Namespace),
 	}
 	return done.strategy()

@@ -22,7 +22,7 @@ type report struct {
 	proxy   configv1alpha1.CredentialIssuerStrategy
 	serving *serving.Certificate // what clients get, or nil
 	waiting *serving.Waiting     // a renewed certificate that waits, or nil
-	history serving.History      // what clients were told, this included; writeReport sets it
+	history serving.History      // this revision included; writeReport sets it
 }
 
 // reporting is what the goroutine that writes reports has of its own. The API server may take long to accept a
@@ -31,13 +31,13 @@ type reporting struct {
 	reports chan report             // the latest one, until it is written
 	again   chan event.GenericEvent // wakes Reconcile
 
-	// memoryProblem is why it is not remembered what clients are told; nil if it is.
-	memoryProblem atomic.Pointer[configv1alpha1.StrategyFinding]
+	// historyProblem is why the revision history is not written; nil if it is.
+	historyProblem atomic.Pointer[configv1alpha1.StrategyFinding]
 
-	memory memory // of what clients were told
+	ledger ledger
 
 	lastReportProblem string
-	lastTold          told
+	lastAnnounced     announced
 	toldOthers        map[configv1alpha1.StrategyType]strategyState // what the latest events said
 	schema            statusSchema                                  // of the CRD, as far as it is known
 	schemaSeen        time.Time
@@ -77,13 +77,13 @@ func (r *Reconciler) writeReports(ctx context.Context) error {
 // writeReport lets the leader write the status, and returns whether nothing is left to be done.
 func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 	if !r.IsLeader() {
-		r.memory, r.lastTold = memory{}, told{}
+		r.ledger, r.lastAnnounced = ledger{}, announced{}
 		return true
 	}
-	// Before clients are told something, it is remembered.
-	var memoryErr error
-	of.history, memoryErr = r.appendRevision(ctx, of)
-	r.tellOf(ctx, of.issuer, &r.memoryProblem, findingOf(configv1alpha1.CodeRevisionsNotKept, memoryErr))
+	// The revision is appended before it is published.
+	var historyErr error
+	of.history, historyErr = r.appendRevision(ctx, of)
+	r.tellOf(ctx, of.issuer, &r.historyProblem, findingOf(configv1alpha1.CodeRevisionsNotKept, historyErr))
 	err := client.IgnoreNotFound(r.writeStatus(ctx, of)) // what is made again wakes Reconcile
 	switch {
 	case err == nil:
@@ -92,7 +92,7 @@ func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 		r.lastReportProblem = err.Error()
 		logs.Warn(ctx, "Could not report on the CredentialIssuer", "problem", err.Error())
 	}
-	return errors.Join(memoryErr, err) == nil
+	return errors.Join(historyErr, err) == nil
 }
 
 // tellOf logs a problem and has the status tell of it, or that it is gone.

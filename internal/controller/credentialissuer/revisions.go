@@ -57,15 +57,15 @@ func (r *Reconciler) restored(h serving.History, issuer *configv1alpha1.Credenti
 	return h.Restore(summary, known)
 }
 
-// revisionsTimeout bounds how long a report waits for the API server to take what is to be remembered.
+// revisionsTimeout bounds how long a report waits for the API server to take the revision history.
 const revisionsTimeout = 5 * time.Second
 
-// memory is what the goroutine that writes reports knows of what clients were told, while this replica leads.
-type memory struct {
-	current   bool                // what the status advertised when this replica began to lead is remembered
+// ledger is what the goroutine that writes reports knows of the revision history, while this replica leads.
+type ledger struct {
+	current   bool                // it has what the status published when this replica began to lead
 	history   serving.History     // as it was last; written, unless unsaved
 	unsaved   bool                // writing it failed
-	published serving.Published   // the latest that is remembered
+	published serving.Published   // the latest that is appended
 	chain     []*x509.Certificate // the latest certificate that was in service
 }
 
@@ -74,15 +74,15 @@ func publishedBy(of report) serving.Published {
 	if of.serving == nil {
 		return serving.Published{}
 	}
-	told := serving.Published{Chain: of.serving.Chain(), Change: changeOf(of)}
+	published := serving.Published{Chain: of.serving.Chain(), Change: changeOf(of)}
 	if endpoint, bundle, found := frontendInfo(of.proxy); found {
-		told.Endpoint, told.Bundle = endpoint, bundle
+		published.Endpoint, published.Bundle = endpoint, bundle
 		if of.serving.Source == serving.SourceGenerated {
-			// The agent puts the load balancer's addresses into it as well, which no client was told.
-			told.Names = []string{(&serving.Revision{Endpoint: endpoint}).Host()}
+			// The agent puts the load balancer's addresses into it as well, which clients do not use.
+			published.Names = []string{(&serving.Revision{Endpoint: endpoint}).Host()}
 		}
 	}
-	return told
+	return published
 }
 
 // changeOf returns the spec that led to a report, and what came of it.
@@ -122,28 +122,29 @@ func (r *Reconciler) changedBy(ctx context.Context, issuer *configv1alpha1.Crede
 }
 
 // publishedBefore returns what the status of a CredentialIssuer tells clients, and since when.
-func publishedBefore(issuer *configv1alpha1.CredentialIssuer) (told serving.Published, since time.Time) {
+func publishedBefore(issuer *configv1alpha1.CredentialIssuer) (published serving.Published, since time.Time) {
 	strategy := reportedProxy(issuer)
 	endpoint, bundle, found := frontendInfo(strategy)
 	if !found {
 		return serving.Published{}, time.Time{} // no client could use it
 	}
-	told = serving.Published{Endpoint: endpoint, Bundle: bundle}
+	published = serving.Published{Endpoint: endpoint, Bundle: bundle}
 	if inService := issuer.Status.ServingCertificate; inService != nil &&
 		inService.Source == configv1alpha1.ServingCertificateSecret {
-		told.Names = slices.Concat(inService.DNSNames, inService.IPAddresses)
+		published.Names = slices.Concat(inService.DNSNames, inService.IPAddresses)
 	}
-	return told, strategy.LastUpdateTime.Time
+	return published, strategy.LastUpdateTime.Time
 }
 
-// sinceStatus returns the history with what the status of the CredentialIssuer advertises, if that is not what was
-// remembered last: another program has written the status, or nothing was remembered yet.
+// sinceStatus returns the history with what the status of the CredentialIssuer publishes, if that is not its current
+// revision: another program has written the status, or the history is empty.
 func sinceStatus(
-	h serving.History, issuer *configv1alpha1.CredentialIssuer, now time.Time, memory time.Duration,
+	h serving.History, issuer *configv1alpha1.CredentialIssuer, now time.Time, retention time.Duration,
 ) serving.History {
-	told, since := publishedBefore(issuer)
+	published, since := publishedBefore(issuer)
 	open := h.Current()
-	if told.Endpoint == "" || open != nil && open.Endpoint == told.Endpoint && certs.SameBundle(open.Bundle, told.Bundle) {
+	if published.Endpoint == "" || open != nil && open.Endpoint == published.Endpoint &&
+		certs.SameBundle(open.Bundle, published.Bundle) {
 		return h
 	}
 	for _, s := range h.Revisions { // the time of the status may be that of an older entry
@@ -157,7 +158,7 @@ func sinceStatus(
 		since = now
 	}
 	chain := h.Chain
-	h, _ = h.Append(told, since, memory) // a history that is full is reported with what is published next
+	h, _ = h.Append(published, since, retention) // a history that is full is reported with what is published next
 	h.Chain = chain
 	if current := h.Current(); current != nil {
 		h, _ = h.Used(current.ID, "", now) // the program that published it did not note uses
@@ -165,43 +166,43 @@ func sinceStatus(
 	return h
 }
 
-// rememberHandedOut remembers what the report tells clients, before the status does. It returns what they were told, also
-// when that could not be written.
+// appendRevision appends what the report publishes to the history, before the status names it. It returns the history
+// also when that could not be written.
 func (r *Reconciler) appendRevision(ctx context.Context, of report) (serving.History, error) {
 	ctx, cancel := context.WithTimeout(ctx, revisionsTimeout)
 	defer cancel()
-	m, told := &r.memory, publishedBy(of)
+	m, published := &r.ledger, publishedBy(of)
 	there, found, err := r.ConfigMaps.Get(ctx, r.local(r.Names.RevisionsConfigMap))
-	if err == nil && found && m.current && !m.unsaved && samePublished(m.published, told) {
+	if err == nil && found && m.current && !m.unsaved && samePublished(m.published, published) {
 		history, err := serving.Read(there.Data)
-		next, full := r.next(history, of.issuer, told)
-		if err == nil && full == nil && r.remembers(there, next) {
+		next, full := r.next(history, of.issuer, published)
+		if err == nil && full == nil && r.upToDate(there, next) {
 			m.history = next
 			return next, nil
 		}
 	}
-	if !samePublished(m.published, told) {
-		told.Change.By, told.Change.ChangedAt = r.changedBy(ctx, of.issuer)
+	if !samePublished(m.published, published) {
+		published.Change.By, published.Change.ChangedAt = r.changedBy(ctx, of.issuer)
 	}
 	for err == nil || apierrors.IsConflict(err) {
 		var next serving.History
-		if next, err = r.appendOnce(ctx, of.issuer, told); err == nil {
-			m.current, m.unsaved, m.published, m.history = true, false, told, next
+		if next, err = r.appendOnce(ctx, of.issuer, published); err == nil {
+			m.current, m.unsaved, m.published, m.history = true, false, published, next
 			return next, nil
 		}
 	}
-	r.reportBrokenClients(ctx, of.issuer, m.history, told.Chain)
-	m.history, _ = r.next(m.history, of.issuer, told)
+	r.reportBrokenClients(ctx, of.issuer, m.history, published.Chain)
+	m.history, _ = r.next(m.history, of.issuer, published)
 	m.unsaved = true
 	return m.history, fmt.Errorf("writing the revision history to ConfigMap %s: %w",
 		r.local(r.Names.RevisionsConfigMap), err)
 }
 
-// rememberOnce writes what is to be remembered, unless the ConfigMap changes meanwhile.
+// appendOnce writes the history with what is published, unless the ConfigMap changes meanwhile.
 func (r *Reconciler) appendOnce(
-	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, told serving.Published,
+	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, published serving.Published,
 ) (serving.History, error) {
-	m, name, now := &r.memory, r.local(r.Names.RevisionsConfigMap), r.Clock.Now()
+	m, name, now := &r.ledger, r.local(r.Names.RevisionsConfigMap), r.Clock.Now()
 	there := &corev1.ConfigMap{}
 	if err := client.IgnoreNotFound(r.Live.Get(ctx, name, there)); err != nil {
 		return serving.History{}, err
@@ -211,7 +212,7 @@ func (r *Reconciler) appendOnce(
 	case err != nil:
 		return serving.History{}, err
 	case m.current && (m.unsaved || there.Data[serving.RevisionsKey] == ""):
-		history = m.history // also where somebody has deleted it
+		history = m.history // also where it was deleted
 	case !m.current:
 		live := &configv1alpha1.CredentialIssuer{} // the informer may not have what the last leader wrote
 		if r.Live.Get(ctx, client.ObjectKeyFromObject(issuer), live) != nil {
@@ -219,12 +220,12 @@ func (r *Reconciler) appendOnce(
 		}
 		history = sinceStatus(history, live, now, r.RevisionRetention)
 	}
-	r.reportBrokenClients(ctx, issuer, history, told.Chain)
-	next, err := r.next(history, issuer, told)
+	r.reportBrokenClients(ctx, issuer, history, published.Chain)
+	next, err := r.next(history, issuer, published)
 	if err != nil {
 		return serving.History{}, err
 	}
-	if r.remembers(there, next) || len(next.Revisions) == 0 && there.Name == "" {
+	if r.upToDate(there, next) || len(next.Revisions) == 0 && there.Name == "" {
 		return next, nil
 	}
 	content := corev1ac.ConfigMap(name.Name, name.Namespace).WithLabels(r.Labels).
@@ -259,8 +260,8 @@ func (r *Reconciler) withUses(h serving.History) serving.History {
 	return h
 }
 
-// remembers says whether the ConfigMap is as it should be.
-func (r *Reconciler) remembers(there *corev1.ConfigMap, next serving.History) bool {
+// upToDate says whether the ConfigMap has the history and the labels.
+func (r *Reconciler) upToDate(there *corev1.ConfigMap, next serving.History) bool {
 	for key, value := range r.Labels {
 		if there.Labels[key] != value {
 			return false
@@ -288,13 +289,13 @@ func (r *Reconciler) reportBrokenClients(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, h serving.History, chain []*x509.Certificate,
 ) {
 	before := serving.Served{Chain: h.Chain}
-	if len(r.memory.chain) > 0 {
-		before.Chain = r.memory.chain
+	if len(r.ledger.chain) > 0 {
+		before.Chain = r.ledger.chain
 	}
 	if len(chain) == 0 || len(before.Chain) > 0 && before.Chain[0].Equal(chain[0]) {
 		return
 	}
-	r.memory.chain = chain
+	r.ledger.chain = chain
 	judged := serving.Judge(serving.Effect(h, serving.Evidence{}, before, serving.Served{Chain: chain}, r.Clock.Now()))
 	if len(judged.Broken) == 0 {
 		return
