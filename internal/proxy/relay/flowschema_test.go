@@ -12,6 +12,11 @@ import (
 
 // TestFlowSchemaHeaderOfARealAPIServer shows what ownResponse relies on: the API server sets the header on what it has
 // authenticated, and not on its own 401.
+//
+// It has been run with 1.36. For another version, KUBEBUILDER_ASSETS names a folder with the etcd and the kube-apiserver
+// of that version, such as one that setup-envtest makes:
+//
+//	KUBEBUILDER_ASSETS=DIR go test ./internal/proxy/relay -run TestFlowSchemaHeaderOfARealAPIServer
 func TestFlowSchemaHeaderOfARealAPIServer(t *testing.T) {
 	t.Parallel()
 	config := testkit.Cluster(t, devcluster.Options{}).AdminConfig()
