@@ -89,8 +89,8 @@ release: bin/goreleaser man completions manifests licenses ## Make a release in 
 	  $(if $(PUBLISH),,--skip=publish,sign $(if $(shell git describe --tags --exact-match 2>/dev/null),,--snapshot))
 	cp bin/manifests/* bin/release # they are published beside the archives, and are in the list of checksums
 
-bin/goreleaser: hack/release/go.mod
-	cd hack/release && CGO_ENABLED=0 go build -o ../../bin/goreleaser github.com/goreleaser/goreleaser/v2
+bin/goreleaser: hack/cluster/go.mod
+	cd hack/cluster && CGO_ENABLED=0 go build -o ../../bin/goreleaser github.com/goreleaser/goreleaser/v2
 
 .PHONY: demo
 demo: ## Run the whole story on a local control plane, from nothing to kubectl (KEEP=1 leaves it running)
@@ -118,12 +118,12 @@ test-computing:
 	nice $(GO_TEST) $(TESTFLAGS) -cpu 1 -run 'Honest|Floods|Resets|SlowReaders|OfAUser|BeforeTheNext' ./internal/proxy/... # as the pod is shipped
 
 # Built as the tests are, so that they share the packages of Kubernetes in Go's build cache.
-bin/certmanager: hack/certmanager/go.mod hack/certmanager/main.go
-	cd hack/certmanager && go build -ldflags '-s -w' -o ../../bin/certmanager .
+bin/certmanager: hack/cluster/go.mod hack/cluster/certmanager/main.go
+	cd hack/cluster && go build -ldflags '-s -w' -o ../../bin/certmanager ./certmanager
 
-# The release of helm that hack/helm/go.mod names: it renders the chart into deploy/concierge, and the chart is tested with it.
-bin/helm: hack/helm/go.mod
-	cd hack/helm && CGO_ENABLED=0 go build -tags $(GO_TAGS) -ldflags '-s -w' -o ../../bin/helm helm.sh/helm/v4/cmd/helm
+# The release of helm that hack/cluster/go.mod names: it renders the chart into deploy/concierge, and the chart is tested with it.
+bin/helm: hack/cluster/go.mod
+	cd hack/cluster && CGO_ENABLED=0 go build -tags $(GO_TAGS) -ldflags '-s -w' -o ../../bin/helm helm.sh/helm/v4/cmd/helm
 
 # The image is pushed only where a cluster is to pull it. kubectl is the user's own, else the one that is built here.
 .PHONY: test-e2e
@@ -159,8 +159,8 @@ alerts: bin/promtool # Test the alerts of deploy/monitoring with promtool
 	bin/promtool test rules deploy/monitoring/alerts_test.yaml
 
 # Without the clients of a dozen clouds, which promtool needs for nothing here.
-bin/promtool: hack/prometheus/go.mod
-	cd hack/prometheus && CGO_ENABLED=0 go build -tags remove_all_sd -o ../../bin/promtool github.com/prometheus/prometheus/cmd/promtool
+bin/promtool: hack/cluster/go.mod
+	cd hack/cluster && CGO_ENABLED=0 go build -tags remove_all_sd -o ../../bin/promtool github.com/prometheus/prometheus/cmd/promtool
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s) each
@@ -170,8 +170,8 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s) each
 h2spec: bin/h2spec # Run the conformance tests of HTTP/2 against the impersonation proxy
 	H2SPEC=$(CURDIR)/bin/h2spec go test -count=1 -run '^TestH2Spec$$' ./internal/proxy
 
-bin/h2spec: hack/h2spec/go.mod
-	cd hack/h2spec && CGO_ENABLED=0 go build -o ../../bin/h2spec github.com/summerwind/h2spec/cmd/h2spec
+bin/h2spec: hack/tools/go.mod
+	cd hack/tools && CGO_ENABLED=0 go build -o ../../bin/h2spec github.com/summerwind/h2spec/cmd/h2spec
 
 NODE := $(addsuffix /node_modules/.package-lock.json,test/oidcprovider/testdata/node test/integration/testdata/clients)
 
@@ -207,19 +207,16 @@ man: # Make the manual pages of the CLI, in bin/man
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) go run ./hack/site -man bin/man
 
 .PHONY: lint
-lint: bin/golangci-lint bin/actionlint ## Run the linters
+lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run --allow-parallel-runners ./...
-	bin/actionlint .github/workflows/*.yml
+	go tool actionlint .github/workflows/*.yml
 
-bin/actionlint: hack/actionlint/go.mod
-	cd hack/actionlint && CGO_ENABLED=0 go build -o ../../bin/actionlint github.com/rhysd/actionlint/cmd/actionlint
-
-bin/golangci-lint: hack/lint/go.mod
-	cd hack/lint && CGO_ENABLED=0 go build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+bin/golangci-lint: hack/tools/go.mod
+	cd hack/tools && CGO_ENABLED=0 go build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: vulncheck
 vulncheck: # Look for known vulnerabilities in what is called (asks vuln.go.dev)
-	cd hack/lint && CGO_ENABLED=0 go build -o ../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	cd hack/tools && CGO_ENABLED=0 go build -o ../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
 	bin/govulncheck ./...
 
 .PHONY: verify

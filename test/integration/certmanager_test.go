@@ -54,7 +54,7 @@ func (w *world) installCertManager(t *testing.T) *certManager {
 		"{{.Dir}}",
 		"github.com/cert-manager/cert-manager",
 	)
-	command.Dir = "../../hack/certmanager"
+	command.Dir = "../../hack/cluster"
 	folder, err := command.Output()
 	if err != nil {
 		t.Fatalf("finding cert-manager's module: %v", err)
