@@ -11,7 +11,7 @@ import (
 )
 
 // order is the heading of README.md below which every page is linked, in the order of the menu.
-const order = "Read on"
+const order = "Documentation"
 
 // group is one part of the menu.
 type group struct {

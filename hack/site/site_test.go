@@ -76,7 +76,7 @@ func TestBrokenLinks(t *testing.T) {
 	root := t.TempDir()
 	for name, content := range map[string]string{
 		"README.md": "# A\n[good](docs/b.md#two) [no file](docs/c.md) [no heading](docs/b.md#three) [away](https://example.com)\n" +
-			"## Read on\n### Start\n[B](docs/b.md)\n",
+			"## Documentation\n### Start\n[B](docs/b.md)\n",
 		"CONTRIBUTING.md": "# C\n![no picture](docs/none.svg)\n",
 		"docs/b.md":       "# B\n## Two\n",
 	} {
