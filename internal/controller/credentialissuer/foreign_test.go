@@ -47,7 +47,7 @@ func TestSecretsOfOthersStay(t *testing.T) {
 					return err
 				}
 			}
-			return fmt.Errorf("the message is %q, %w", strategy.Message, err)
+			return fmt.Errorf("the message is %q, %v", strategy.Message, err)
 		})
 		r.configure(t, func(s *spec) { s.Mode = "disabled" })
 		r.waitFor(t, "Disabled", messageDisabled)
