@@ -1,4 +1,4 @@
-// Package hack tests the scripts beside it.
+// Package hack tests the scripts next to it.
 package hack
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 )
 
-// TestInstall runs what `make install` runs, twice: an installation, and a new version beside a configuration that an
+// TestInstall runs what `make install` runs, twice: an installation, and a new version next to a configuration that an
 // administrator has changed.
 func TestInstall(t *testing.T) {
 	t.Parallel()

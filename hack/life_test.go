@@ -107,7 +107,7 @@ func (a *administrator) issuer(t *testing.T) string {
 		`--output=jsonpath={.metadata.uid} {.metadata.generation} {.spec}`)
 }
 
-// startsTheAgent runs the agent beside the cluster, with the configuration of its ConfigMap.
+// startsTheAgent runs the agent next to the cluster, with the configuration of its ConfigMap.
 func (a *administrator) startsTheAgent(t *testing.T) *devinstall.Agent {
 	t.Helper()
 	node := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"worker"}}` // without any, mode auto knows nothing

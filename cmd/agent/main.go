@@ -1,4 +1,4 @@
-// Command pinniped-agent is the part of the product that runs in, or beside, the cluster.
+// Command pinniped-agent is the part of the product that runs in, or next to, the cluster.
 package main
 
 import (

@@ -47,20 +47,17 @@ type scriptAgent struct {
 	generated   *certs.CA
 	version     int
 
-	day     time.Time // of the next change, for an agent that remembers; else zero
+	day     time.Time // of the next change, for an agent that records; else zero
 	history serving.History
 }
 
 // agentCommand starts an agent and its proxy. Before that, it makes the Secrets proxy-tls and next-tls, with
-// certificates of the Company CA and of the Next CA, and writes the content of proxy-tls to the files
-// company-ca.pem, company-fullchain.pem and company-key.pem.
-// With the argument memory, it remembers what clients were told, as if there was a day between two changes, and
-// GENERATED_STATE is the ID of its first state.
-// It sets these environment variables: PROXY is HOST:PORT of the proxy. For each PREFIX of COMPANY, NEXT and
-// GENERATED, PREFIX_CA_DATA is the CA bundle in base64, PREFIX_CA_SHA256 the CA's fingerprint and PREFIX_CA its
-// first 16 digits,
-// PREFIX_SHA256 and PREFIX_SHORT (16 digits) the fingerprint of the serving certificate, and PREFIX_FROM and
-// PREFIX_UNTIL its validity.
+// certificates of the Company CA and of the Next CA, and writes the content of proxy-tls to the files company-ca.pem,
+// company-fullchain.pem and company-key.pem. With the argument memory, it records what clients were told, as if there
+// was a day between two changes, and GENERATED_STATE is the ID of its first state. It sets these environment variables:
+// PROXY is HOST:PORT of the proxy. For each PREFIX of COMPANY, NEXT and GENERATED, PREFIX_CA_DATA is the CA bundle in
+// base64, PREFIX_CA_SHA256 the CA's fingerprint and PREFIX_CA its first 16 digits, PREFIX_SHA256 and PREFIX_SHORT (16
+// digits) the fingerprint of the serving certificate, and PREFIX_FROM and PREFIX_UNTIL its validity.
 func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 1 || len(args) == 1 && args[0] != "memory" {
 		ts.Fatalf("usage: agent [memory]")

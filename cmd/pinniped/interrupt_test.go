@@ -113,7 +113,7 @@ func TestInterruptedChanges(t *testing.T) {
 		if err := command.Process.Signal([]os.Signal{syscall.SIGINT, syscall.SIGTERM}[i/2%2]); err != nil {
 			t.Fatal(err)
 		}
-		_ = command.Wait() // the exit code is looked at below
+		_ = command.Wait() // the exit code is checked below
 		code := command.ProcessState.ExitCode()
 		killed := code == -1 // before the program could ask for the signal
 		if code != 130 && !killed {

@@ -34,7 +34,7 @@ func run(args []string) int {
 }
 
 // setVerbosity shows client-go's log lines up to level on stderr; 0 shows none, as our own errors say all. Levels from
-// 8 on would print the bodies of requests and answers, credentials among them, and are not available.
+// 8 on would print the bodies of requests and responses, credentials among them, and are not available.
 func setVerbosity(level int) {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)

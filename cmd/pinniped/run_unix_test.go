@@ -100,7 +100,7 @@ func TestRunPassesSignalsOn(t *testing.T) {
 			}
 			var text strings.Builder
 			_, _ = out.WriteTo(&text) // ends with the program
-			_ = command.Wait()        // the exit code is looked at below
+			_ = command.Wait()        // the exit code is checked below
 			if code := command.ProcessState.ExitCode(); code != test.code {
 				t.Errorf("got code %d, want %d", code, test.code)
 			}

@@ -78,7 +78,7 @@ func TestInterrupt(t *testing.T) {
 					}
 				}
 			}
-			_ = command.Wait() // the exit code is looked at below
+			_ = command.Wait() // the exit code is checked below
 			if code := command.ProcessState.ExitCode(); code != 130 ||
 				!strings.HasSuffix(text.String(), "error: interrupted\n") {
 				t.Errorf("want code 130 and \"error: interrupted\", got %d:\n%s", code, &text)

@@ -107,7 +107,7 @@ func (s *site) write(out string, menu []group) error {
 	return nil
 }
 
-// label gives each cell of a table the heading of its column, which a phone shows beside it: there, a row is a list.
+// label gives each cell of a table the heading of its column, which a phone shows next to it: there, a row is a list.
 func label(p *page) {
 	_ = ast.Walk(p.document, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		table, ok := n.(*extensionast.Table)

@@ -99,7 +99,7 @@ func (s *selfCheck) check(ctx context.Context) error {
 	return nil
 }
 
-// warning is what stands in the status while something is to be mended; else nil.
+// warning is what stands in the status while something is to be fixed; else nil.
 func (s *selfCheck) warning() *configv1alpha1.StrategyFinding {
 	report := s.last.Load()
 	if report == nil || len(report.Excess) == 0 {

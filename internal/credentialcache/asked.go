@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxNotes bounds each file of notes: some three hundred askers. It then begins anew.
+	// maxNotes bounds each file of notes: some three hundred askers. It then begins again.
 	maxNotes = 16 << 10
 	// refusalCounts is how long a refused login counts for the process that has asked for it.
 	refusalCounts = 10 * time.Second
@@ -26,7 +26,7 @@ const (
 // Asked notes that a process has got a credential, and reports whether it had got the same one before. kubectl asks once,
 // and a second time only when the cluster has refused what it got.
 //
-// The notes are in a file of their own beside the cache: Pinniped's CLI would drop them from the cache. They hold no
+// The notes are in a file of their own next to the cache: Pinniped's CLI would drop them from the cache. They hold no
 // secret. There is no lock, and a note that is lost does no harm: the process gets what is in the cache.
 func (c *Cache) Asked(
 	key string,

@@ -88,8 +88,8 @@ func (c *Cache) GetWithHeaders(
 	return nil, nil
 }
 
-// Put keeps credential under key, and drops what is no longer good. A credential without expiry is not kept.
-// The error is for a debug line; the login that made the credential has succeeded all the same.
+// Put keeps credential under key, and drops what is no longer good. A credential without expiry is not kept. The error
+// is for a debug line; the login that made the credential has succeeded anyway.
 func (c *Cache) Put(
 	ctx context.Context,
 	key string,

@@ -67,7 +67,7 @@ func (f finder) program(name string) (string, error) {
 	return "", &MissingProgramError{Program: name, Looked: looked, Command: command}
 }
 
-// kubectl returns the path of kubectl: the user's own, else one that stands beside the control plane.
+// kubectl returns the path of kubectl: the user's own, else one that stands next to the control plane.
 func (f finder) kubectl() (string, error) {
 	if path, err := f.lookPath(kubectlProgram); err == nil {
 		return path, nil

@@ -139,7 +139,7 @@ func kubeconfigOf(config *rest.Config) clientcmdapi.Config {
 	return kubeconfig
 }
 
-// replaceFile writes data beside path and renames it, so that a reader sees the old file or the new one.
+// replaceFile writes data next to path and renames it, so that a reader sees the old file or the new one.
 func replaceFile(path string, data []byte) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {

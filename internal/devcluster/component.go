@@ -26,7 +26,7 @@ type component struct {
 	name    string
 	path    string
 	args    []string
-	env     []string // beside this process's
+	env     []string // next to this process's
 	dir     string
 	logPath string
 	ready   func(context.Context) error // nil once the program does its work

@@ -25,7 +25,7 @@ func freePort() (*port, error) {
 	return &port{number: number, release: func() {}}, nil
 }
 
-// ReservePort returns a TCP port of 127.0.0.1 for a program in Go that runs beside the cluster. On Linux no other
+// ReservePort returns a TCP port of 127.0.0.1 for a program in Go that runs next to the cluster. On Linux no other
 // program is given it until the cluster is stopped, also while the program does not listen.
 func (c *Cluster) ReservePort() (int, error) {
 	c.mu.Lock()

@@ -38,7 +38,7 @@ func newProber(base string, caBundle []byte, identity *certs.KeyPair) (*prober, 
 	}}, nil
 }
 
-// check is nil when a GET of path is answered with 200.
+// check is nil when a GET of path returns 200.
 func (p *prober) check(ctx context.Context, path string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.base+path, nil)
 	if err != nil {
@@ -59,7 +59,7 @@ func (p *prober) check(ctx context.Context, path string) error {
 	return fmt.Errorf("GET %s: %s: %s", path, response.Status, failedChecks(string(body)))
 }
 
-// failedChecks shortens the answer of /readyz to the checks that fail; other answers it leaves as they are.
+// failedChecks shortens the response of /readyz to the checks that fail; other responses it leaves as they are.
 func failedChecks(body string) string {
 	var failed []string
 	for line := range strings.Lines(body) {

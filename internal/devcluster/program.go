@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// ProgramOptions say what runs beside the cluster.
+// ProgramOptions say what runs next to the cluster.
 type ProgramOptions struct {
 	// Name is for messages and for the name of the log. It is unique within the cluster.
 	Name string
 	Path string
 	Args []string
-	// Env are variables, each as NAME=VALUE, beside those of this process.
+	// Env are variables, each as NAME=VALUE, next to those of this process.
 	Env []string
 	// Ready returns nil once the program does its work; nil means at once. What it returned last explains a start that
 	// takes too long.
 	Ready func(context.Context) error
 }
 
-// Program is a program of ours that runs on this machine beside the cluster, and ends with it, or when this process
+// Program is a program of ours that runs on this machine next to the cluster, and ends with it, or when this process
 // ends in whatever way.
 type Program struct {
 	cluster   *Cluster

@@ -30,7 +30,7 @@ var (
 	ErrUnauthorized = errors.New("unauthorized")
 	// ErrPluginFailed means that the credential plugin in the kubeconfig gave no credential. It is an ErrUnauthorized.
 	ErrPluginFailed = fmt.Errorf("%w: the credential plugin gave no credential", ErrUnauthorized)
-	// ErrUnreachable means that no answer came from the API server at all.
+	// ErrUnreachable means that no response came from the API server at all.
 	ErrUnreachable = errors.New("the cluster cannot be reached")
 	// ErrConflict means that another manager owns a field, or that the object changed in the meantime.
 	ErrConflict = errors.New("conflict")
@@ -123,7 +123,7 @@ func (e *ForbiddenError) Hint() string {
 }
 
 // Role is the manifest of a Role, or of a ClusterRole, that permits the request. Its name tells what it permits, so
-// that two of them can stand beside each other.
+// that two of them can stand next to each other.
 func (e *ForbiddenError) Role() string {
 	kind, name, where := "ClusterRole", "pinniped-"+e.Verb+"-"+strings.ReplaceAll(e.Resource.Resource, "/", "-"), ""
 	if e.Name != "" {
@@ -145,7 +145,7 @@ func (e *ForbiddenError) Role() string {
 	)
 }
 
-// UnreachableError says why no answer came from the API server. It is an ErrUnreachable.
+// UnreachableError says why no response came from the API server. It is an ErrUnreachable.
 type UnreachableError struct {
 	Host  string
 	cause error
@@ -262,7 +262,7 @@ func (c *Client) isOurs(resource schema.GroupVersionResource) bool {
 	return gv == c.groups.Config || gv == c.groups.Authentication
 }
 
-// served reports whether the cluster knows the resource at all: "not found" is also the answer for an object of a
+// served reports whether the cluster knows the resource at all: "not found" is also the response for an object of a
 // kind that exists. When this cannot be found out, the kind is taken to exist.
 func (c *Client) served(ctx context.Context, resource schema.GroupVersionResource) bool {
 	err := c.rest[resource.GroupVersion()].Get().Resource(resource.Resource).Param("limit", "1").Do(ctx).Error()

@@ -16,8 +16,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
-// TestOnARealAPIServer shows that a real API server's answers are understood as discoverytest's are: above all, an API
-// that is not installed against an object that is not there.
+// TestOnARealAPIServer shows that a real API server's responses are understood as discoverytest's are: above all, an
+// API that is not installed against an object that is not there.
 func TestOnARealAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{})

@@ -52,7 +52,7 @@ type Frontend struct {
 }
 
 // usable says whether clients can use the frontend of a strategy: it works, or the agent says that the last good
-// certificate, or its own, stays in service until the configuration is mended.
+// certificate, or its own, stays in service until the configuration is fixed.
 func usable(strategy *configv1alpha1.CredentialIssuerStrategy) bool {
 	return strategy.Frontend != nil && (strategy.Status == configv1alpha1.StrategySuccess ||
 		slices.ContainsFunc(strategy.Findings, func(f configv1alpha1.StrategyFinding) bool {

@@ -59,9 +59,9 @@ func New[T Object](
 	}
 }
 
-// Get returns the object, or false when there is none, or no such resource. The caller must not change it. The first Get of an object
-// waits up to ten seconds for the API server, and returns an error when there is no answer or when the API server
-// does not permit it. Later ones are answered from memory.
+// Get returns the object, or false when there is none, or no such resource. The caller must not change it. The first
+// Get of an object waits up to ten seconds for the API server, and returns an error when there is no response or when
+// the API server does not permit it. Later ones are answered from memory.
 func (w *ByName[T]) Get(ctx context.Context, name types.NamespacedName) (T, bool, error) {
 	e := w.follow(name)
 	ctx, cancel := context.WithTimeoutCause(ctx, syncTimeout, errors.New("no response from the API server"))

@@ -22,7 +22,7 @@ import (
 // levelKey marks a line of the agent's own with its level. The handler removes it.
 const levelKey = "pinniped.level"
 
-// Warn logs what an operator should know and need not mend at once.
+// Warn logs what an operator should know and need not fix at once.
 func Warn(ctx context.Context, message string, facts ...any) {
 	at(ctx, slog.LevelWarn, message, facts)
 }

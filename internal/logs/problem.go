@@ -18,8 +18,8 @@ type Problem struct {
 	level  slog.Level // of what was logged
 }
 
-// Log logs message, with text as the problem, unless that was logged last, at level or worse. slog.LevelError is for what
-// keeps users out until somebody mends it.
+// Log logs message, with text as the problem, unless that was logged last, at level or worse. slog.LevelError is for
+// what keeps users out until somebody fixes it.
 func (p *Problem) Log(ctx context.Context, level slog.Level, message, text string) {
 	if p.logged == text && p.level >= level {
 		return

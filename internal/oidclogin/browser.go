@@ -26,7 +26,7 @@ const (
 	upstreamTypeParameter = "pinniped_idp_type"
 )
 
-// authorization is one authorization request, and what its answer is checked against.
+// authorization is one authorization request, and what its response is checked against.
 type authorization struct {
 	config   oauth2.Config // with the redirect URL
 	state    string
@@ -66,7 +66,7 @@ func (p *provider) redeem(ctx context.Context, a *authorization, code string) (*
 	return p.accept(ctx, token, a.nonce, nil)
 }
 
-// codeFrom returns the code in the issuer's answer to the authorization request.
+// codeFrom returns the code in the issuer's response to the authorization request.
 func (p *provider) codeFrom(a *authorization, answer url.Values) (string, error) {
 	switch {
 	case answer.Get("state") != a.state:
@@ -85,7 +85,7 @@ func (p *provider) codeFrom(a *authorization, answer url.Values) (string, error)
 	return answer.Get("code"), nil
 }
 
-// errNotOurs is an answer to another authorization request, or a made-up one.
+// errNotOurs is a response to another authorization request, or a made-up one.
 var errNotOurs = errors.New("this is not the answer to the login that is going on")
 
 // logInWithBrowser sends the person to the issuer in a browser. The browser brings the code to a listener on
@@ -173,7 +173,7 @@ func (p *provider) showLink(
 	}
 }
 
-// conclude turns the answer into tokens, and tells the browser how that went.
+// conclude turns the response into tokens, and tells the browser how that went.
 func (p *provider) conclude(ctx context.Context, a *authorization, got answer) (*sessioncache.Tokens, error) {
 	if got.err != nil {
 		got.show(page{problem: got.err})

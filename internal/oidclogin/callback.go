@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// maxForm bounds the issuer's answer that the browser posts.
+// maxForm bounds the issuer's response that the browser posts.
 const maxForm = 64 << 10
 
-// callbackServer waits on loopback for the browser, which brings the issuer's answer.
+// callbackServer waits on loopback for the browser, which brings the issuer's response.
 type callbackServer struct{ http *http.Server }
 
 // serve begins to wait. What belongs to a is delivered to answers; everything else is refused, and ends nothing: any
@@ -103,7 +103,7 @@ func (p *provider) callback(
 	}
 }
 
-// preflight lets the issuer's own page, and no other, post its answer from a script.
+// preflight lets the issuer's own page, and no other, post its response from a script.
 func (p *provider) preflight(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Origin") == "" {
 		http.Error(w, "a preflight has an origin", http.StatusBadRequest)

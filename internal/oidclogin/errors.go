@@ -28,7 +28,7 @@ func withHint(err error, format string, args ...any) error {
 	return &hinted{error: err, hint: fmt.Sprintf(format, args...)}
 }
 
-// refusal is the issuer's answer that it does not do what was asked. The same request would be refused again; a new
+// refusal is the issuer's response that it does not do what was asked. The same request would be refused again; a new
 // login may help.
 type refusal struct {
 	code, description string
@@ -105,7 +105,7 @@ func asRefusal(err error) (*refusal, bool) {
 	}, true
 }
 
-// explain drops from err what must not be printed (bodies of answers) or need not (our own URL), and adds a hint.
+// explain drops from err what must not be printed (bodies of responses) or need not (our own URL), and adds a hint.
 func (l *Login) explain(err error) error {
 	if from := l.oversized.Load(); from != nil {
 		return withHint(

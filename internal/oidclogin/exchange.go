@@ -67,7 +67,7 @@ func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*
 	return &Token{Raw: id.Token, Expiry: id.Expiry.Time}, nil
 }
 
-// postForm sends a form to an endpoint of the issuer, and decodes the answer into a value that is not nil. An answer
+// postForm sends a form to an endpoint of the issuer, and decodes the response into a value that is not nil. A response
 // that refuses is a *refusal.
 func (p *provider) postForm(ctx context.Context, endpoint string, form url.Values, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, strings.NewReader(form.Encode()))
@@ -95,7 +95,7 @@ func (p *provider) do(request *http.Request, into any) error {
 			Code        string `json:"error"`
 			Description string `json:"error_description"`
 		}
-		_ = json.Unmarshal(body, &problem) // an answer that is not JSON has a status code at least
+		_ = json.Unmarshal(body, &problem) // a response that is not JSON has a status code at least
 		refused := &refusal{
 			code:        printable(problem.Code),
 			description: printable(problem.Description),

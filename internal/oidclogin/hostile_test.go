@@ -584,7 +584,7 @@ func TestStrangers(t *testing.T) {
 	s.must(t, s.login)
 }
 
-// TestMixUp checks that an answer of another issuer is refused (RFC 9207).
+// TestMixUp checks that a response of another issuer is refused (RFC 9207).
 func TestMixUp(t *testing.T) {
 	t.Parallel()
 	for _, iss := range []string{"https://other.example.com", ""} {

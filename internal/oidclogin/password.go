@@ -34,7 +34,7 @@ func (p *provider) logInWithPassword(ctx context.Context) (*sessioncache.Tokens,
 	if err != nil {
 		return nil, err
 	}
-	// Nothing listens there: the code is in the answer to our own request.
+	// Nothing listens there: the code is in the response to our own request.
 	a := p.authorization("http://127.0.0.1:0" + callbackPath)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.address(l), nil)
 	if err != nil {

@@ -38,7 +38,7 @@ type provider struct {
 	client   *http.Client
 	config   oauth2.Config // without a redirect URL
 	metadata metadata
-	skew     atomic.Int64 // nanoseconds by which this computer's clock was ahead at the issuer's last answer
+	skew     atomic.Int64 // nanoseconds by which this computer's clock was ahead at the issuer's last response
 }
 
 // metadata is what we need of the discovery document beyond what go-oidc reads.
@@ -162,7 +162,7 @@ func (l *Login) client(p *provider) *http.Client {
 	}
 }
 
-// transport bounds answers, and notes how far apart the clocks are.
+// transport bounds responses, and notes how far apart the clocks are.
 type transport struct {
 	base http.RoundTripper
 	skew *atomic.Int64
@@ -289,7 +289,7 @@ func (p *provider) clockHint(err error) error {
 	return withHint(err, "the issuer gave a token that is not valid now: tell its administrator")
 }
 
-// accept turns the answer of the token endpoint into tokens for the cache. nonce is empty where the flow has none;
+// accept turns the response of the token endpoint into tokens for the cache. nonce is empty where the flow has none;
 // before is the session that was refreshed, or nil.
 func (p *provider) accept(
 	ctx context.Context,

@@ -139,8 +139,8 @@ func (r *run) otherwise(member numbered, at time.Time) verdict {
 }
 
 // endsEarly reports the members that expire before the serving certificate. It is a warning when no other member
-// verifies the certificate until its end. Otherwise it is information: during a change of CA, the old root stands
-// beside the new one.
+// verifies the certificate until its end. Otherwise it is information: during a change of CA, the old root stands next
+// to the new one.
 func (r *run) endsEarly(v verdict) []Finding {
 	leaf := r.chain[0].Certificate
 	if v.err != nil || r.Now.After(leaf.NotAfter) {

@@ -37,7 +37,7 @@ func (r *run) chains() {
 // maxVerifiableRSA keeps hostile keys from costing seconds: no library makes, and none accepts, larger ones.
 const maxVerifiableRSA = 16384
 
-// tooCostly says whether a certificate's key is so large that nothing signed with it is looked at.
+// tooCostly says whether a certificate's key is so large that nothing signed with it is checked.
 func tooCostly(cert *x509.Certificate) bool {
 	key, ok := cert.PublicKey.(*rsa.PublicKey)
 	return ok && key.N.BitLen() > maxVerifiableRSA

@@ -32,7 +32,7 @@ type Name struct {
 	Advisory bool `json:"advisory,omitempty"`
 }
 
-// Limits are the sizes up to which data is looked at. They are checked before anything is decoded.
+// Limits are the sizes up to which data is checked. They are checked before anything is decoded.
 type Limits struct {
 	LeafBytes          int // the first block of tls.crt
 	KeyBytes           int // tls.key
@@ -88,7 +88,7 @@ func (s Sources) withDefaults() Sources {
 // DefaultSkew is how far apart the clocks of a client and of the machine that checks may be.
 const DefaultSkew = 5 * time.Minute
 
-// Input is everything that Check looks at.
+// Input is everything that Check checks.
 type Input struct {
 	// CertPEM and KeyPEM are tls.crt and tls.key.
 	CertPEM []byte

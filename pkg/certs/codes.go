@@ -3,7 +3,7 @@ package certs
 // Code names a check. Codes are stable: they appear in the CredentialIssuer's status, in events and in scripts.
 type Code string
 
-// The codes, in the order in which they are looked at.
+// The codes, in the order in which they are checked.
 const (
 	SecretNotFound       Code = "SecretNotFound"
 	SecretNotPermitted   Code = "SecretNotPermitted"
@@ -69,7 +69,7 @@ func Explain(code Code) (explanation Explanation, ok bool) {
 	return Explanation{}, false
 }
 
-// Codes returns every code, in the order in which they are looked at.
+// Codes returns every code, in the order in which they are checked.
 func Codes() []Code {
 	all := catalogue()
 	codes := make([]Code, len(all))

@@ -59,7 +59,7 @@ func encodingFault(der []byte) (fault, fix string) {
 	return "", ""
 }
 
-// extensionFault looks at the extensions whose content Go decodes.
+// extensionFault checks the extensions whose content Go decodes.
 func extensionFault(extension asn1.RawValue, by string) (fault, fix string) {
 	fields := elements(extension.Bytes)
 	if len(fields) < 2 {

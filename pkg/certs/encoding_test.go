@@ -10,7 +10,7 @@ import (
 )
 
 // patched changes bytes of a certificate to what Go's own encoder does not write, without signing it again: Go refuses
-// to parse it before it looks at the signature.
+// to parse it before it checks the signature.
 func patched(tb testing.TB, der []byte, from, to string) []byte {
 	tb.Helper()
 	if len(from) != len(to) || !bytes.Contains(der, []byte(from)) {

@@ -6,7 +6,7 @@ import (
 )
 
 // sooner refuses a serving certificate that expires within Input.ExpiresWithin. list is what checkDates has found; that
-// less of its lifetime is left than usual is not said beside it.
+// less of its lifetime is left than usual is not said next to it.
 func (r *run) sooner(list []Finding) []Finding {
 	leaf := r.chain[0].Certificate
 	told := slices.ContainsFunc(list, func(f Finding) bool {

@@ -61,7 +61,7 @@ type Finding struct {
 	Hint string `json:"hint,omitempty"`
 	// Allowed is true for an error that Input.Allow lets through.
 	Allowed bool `json:"allowed,omitempty"`
-	// Pending is true when waiting may mend it: an issuer has not finished the Secret yet.
+	// Pending is true when waiting may fix it: an issuer has not finished the Secret yet.
 	Pending bool `json:"pending,omitempty"`
 
 	// Presented is true for a finding of CheckServed about an address that presents the expected certificate: only what
@@ -84,7 +84,8 @@ func (f Finding) CanBeAllowed() bool {
 	return f.Severity == SeverityError && !f.final && Allowable(f.Code)
 }
 
-// String returns the finding in one line, "CODE: message", for showing at once: how far away a date is stands beside it.
+// String returns the finding in one line, "CODE: message", for showing at once: how far away a date is stands next to
+// it.
 func (f Finding) String() string {
 	message := f.Message
 	if f.date != "" {

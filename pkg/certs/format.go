@@ -26,7 +26,7 @@ const (
 	labelOpenSSH     = "OPENSSH PRIVATE KEY"
 )
 
-// dataKeys are the keys under which Secrets and answers of APIs hold the part, the best one first.
+// dataKeys are the keys under which Secrets and responses of APIs hold the part, the best one first.
 func (p part) dataKeys() []string {
 	switch p {
 	case partBundle:
@@ -150,7 +150,7 @@ func ofBase64(text []byte, p part) (what, hint string) {
 	return "no PEM", p.wanted()
 }
 
-// ofDocument recognizes manifests, kubeconfigs and the answers of APIs, which hold PEM as one of their values.
+// ofDocument recognizes manifests, kubeconfigs and the responses of APIs, which hold PEM as one of their values.
 func ofDocument(text []byte, p part) (what, hint string) {
 	if lower := bytes.ToLower(text[:min(len(text), 20)]); bytes.HasPrefix(lower, []byte("<!doctype")) ||
 		bytes.HasPrefix(lower, []byte("<html")) {

@@ -71,7 +71,7 @@ func goReads(bundle []byte) int {
 	return n
 }
 
-// TestHostileInputIsCheap bounds the work on input of the largest size that is looked at.
+// TestHostileInputIsCheap bounds the work on input of the largest size that is checked.
 func TestHostileInputIsCheap(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t, "Root")

@@ -326,7 +326,7 @@ func weakKey(public crypto.PublicKey) string {
 	}
 }
 
-// tooLong says whether a key is too long for a certificate that a server sends. Go looks at the length of no others.
+// tooLong says whether a key is too long for a certificate that a server sends. Go checks the length of no others.
 func tooLong(public crypto.PublicKey) bool {
 	key, ok := public.(*rsa.PublicKey)
 	return ok && key.N.BitLen() > maxRSABits

@@ -69,8 +69,8 @@ func selfIssued(cert *x509.Certificate) bool {
 		string(cert.AuthorityKeyId) == string(cert.SubjectKeyId)
 }
 
-// checkWeakSignature looks at the signature under a certificate. Clients do not verify the one under a certificate
-// that they trust themselves: there it is a warning, and under a root it is nothing.
+// checkWeakSignature checks the signature under a certificate. Clients do not verify the one under a certificate that
+// they trust themselves: there it is a warning, and under a root it is nothing.
 func (r *run) checkWeakSignature(cert numbered) []Finding {
 	trusted := selfIssued(cert.Certificate) || containsCert(r.bundle, cert.Certificate)
 	if selfIssued(cert.Certificate) && !cert.Equal(r.chain[0].Certificate) {

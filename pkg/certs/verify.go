@@ -248,7 +248,7 @@ func (r *run) outdated(v verdict) bool {
 		(r.found.has(Expired) || r.chain[0].Equal(invalid.Cert))
 }
 
-// whyNot finds the true cause behind x509's answer.
+// whyNot finds the true cause behind x509's response.
 func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 	top := r.top()
 	hint = "advertise the certificate of the CA that issued it"

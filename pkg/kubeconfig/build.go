@@ -29,7 +29,7 @@ type Input struct {
 	// TokenFile, if set, is the file from which clients read a bearer token, instead of running Exec.
 	TokenFile string
 	Exec      Exec
-	// Impersonate, if set, is as whom clients act beside their credential.
+	// Impersonate, if set, is as whom clients act next to their credential.
 	Impersonate *Impersonation
 }
 

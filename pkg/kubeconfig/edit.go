@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A change replaces a stretch of the file. Encoding the whole file anew would lose its layout.
+// A change replaces a stretch of the file. Encoding the whole file again would lose its layout.
 type change struct {
 	from, to int
 	text     string

@@ -29,7 +29,8 @@ type Concierge struct {
 	CABundle          []byte
 	// Strategy, if set, is the strategy whose kind of credential the plugin asks for.
 	Strategy string
-	// Identity, if set, is the digest of the Impersonation beside the plugin, so that the plugin notices when it is old.
+	// Identity, if set, is the digest of the Impersonation next to the plugin, so that the plugin notices when it is
+	// old.
 	Identity string
 	// Follow, if set, has the plugin put a new CA bundle of the cluster into the kubeconfig: FollowUsual, or the absolute
 	// path of the kubeconfig.

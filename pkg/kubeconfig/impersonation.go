@@ -14,7 +14,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Impersonation is the user as whom a client acts, beside its credential: the fields as, as-uid, as-groups and
+// Impersonation is the user as whom a client acts, next to its credential: the fields as, as-uid, as-groups and
 // as-user-extra of a kubeconfig's user.
 type Impersonation struct {
 	User   string              `json:"user"`

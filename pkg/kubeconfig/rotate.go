@@ -23,8 +23,8 @@ type Target struct {
 // ErrNotKubeconfig means that a file is something else.
 var ErrNotKubeconfig = errors.New("this is not a kubeconfig")
 
-// ErrDamaged means that a file looks like a kubeconfig and cannot be read as one, with merge markers in it for
-// example. Clients that use it will need the CA bundle when it has been mended.
+// ErrDamaged means that a file looks like a kubeconfig and cannot be read as one, with merge markers in it for example.
+// Clients that use it will need the CA bundle when it has been fixed.
 var ErrDamaged = errors.New("this looks like a kubeconfig, but cannot be read")
 
 // maxSize bounds what is parsed: a kubeconfig of a thousand clusters has a tenth of it.

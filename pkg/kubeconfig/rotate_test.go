@@ -18,7 +18,7 @@ import (
 
 const oldData = "T0xEIEJVTkRMRQ=="
 
-// userFile has all that is easily lost when a file is written anew. ${OLD} is where the bundle is.
+// userFile has all that is easily lost when a file is written again. ${OLD} is where the bundle is.
 const userFile = `# of Ann — do not lose this
 kind: Config
 apiVersion: v1

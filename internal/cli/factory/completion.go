@@ -53,8 +53,8 @@ func (f *Factory) CompleteContexts(flags *ClusterFlags) cobra.CompletionFunc {
 	}
 }
 
-// CompleteFromCluster completes what list finds in the cluster that flags name, under the API group suffix. Without an
-// answer in time it completes nothing.
+// CompleteFromCluster completes what list finds in the cluster that flags name, under the API group suffix. Without a
+// response in time it completes nothing.
 func (f *Factory) CompleteFromCluster(
 	flags *ClusterFlags,
 	suffix *string,

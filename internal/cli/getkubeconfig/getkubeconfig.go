@@ -87,7 +87,7 @@ type Options struct {
 	Executable func() (string, error)
 	ConnectAs  func(*rest.Config, string) (*discovery.Client, error)
 	Now        func() time.Time
-	// PollInterval is the time between two looks at something that is coming up.
+	// PollInterval is the time between two checks of something that is coming up.
 	PollInterval time.Duration
 	// StatusWait is how long the command waits for an agent that has not reported anything yet, as it may be starting or
 	// may not run at all, and for a strategy that is better than one that works.

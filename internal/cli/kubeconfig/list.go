@@ -226,7 +226,7 @@ func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigConte
 		group.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			_ = ask() // the answer is kept
+			_ = ask() // the response is kept
 		})
 	}
 	group.Wait()

@@ -9,7 +9,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// TestRotateNamesLocalMistakesFirst has a cluster that cannot be asked. What is wrong here is said all the same, and where
+// TestRotateNamesLocalMistakesFirst has a cluster that cannot be asked. What is wrong here is said anyway, and where
 // nothing is left to do, nothing is asked.
 func TestRotateNamesLocalMistakesFirst(t *testing.T) {
 	t.Parallel()

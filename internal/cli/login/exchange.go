@@ -155,7 +155,7 @@ type answer struct {
 	authenticator corev1.TypedLocalObjectReference
 }
 
-// refusedError is a cluster's answer that it does not accept the token.
+// refusedError is a cluster's response that it does not accept the token.
 type refusedError struct{ message string }
 
 func (e *refusedError) Error() string { return "login failed: " + e.message }

@@ -20,7 +20,7 @@ type execInfo struct {
 // forbidsInput reports whether the caller keeps the terminal's input to itself.
 func (i *execInfo) forbidsInput() bool { return i.APIVersion != "" && !i.Spec.Interactive }
 
-// parseExecInfo reads KUBERNETES_EXEC_INFO. When it is empty or cannot be decoded, the answer is in version v1beta1,
+// parseExecInfo reads KUBERNETES_EXEC_INFO. When it is empty or cannot be decoded, the response is in version v1beta1,
 // and the cluster is not known.
 func parseExecInfo(text string) execInfo {
 	var info execInfo
@@ -30,7 +30,7 @@ func parseExecInfo(text string) execInfo {
 	return info
 }
 
-// apiVersion returns the version to answer in: the caller's if it is v1, otherwise v1beta1.
+// apiVersion returns the version to respond in: the caller's if it is v1, otherwise v1beta1.
 func (i *execInfo) apiVersion() string {
 	if v1 := clientauthenticationv1.SchemeGroupVersion.String(); i.APIVersion == v1 {
 		return v1

@@ -134,7 +134,7 @@ func (l *look) fetch(ctx context.Context, client *http.Client) {
 	}
 }
 
-// finish follows, or tells the user about a new CA. It comes after the answer to kubectl, and never fails a login.
+// finish follows, or tells the user about a new CA. It comes after the response to kubectl, and never fails a login.
 func (l *look) finish(ctx context.Context) {
 	if l.notes == nil {
 		return

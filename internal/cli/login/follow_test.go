@@ -101,7 +101,7 @@ func (p *handingProxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		time.Now().Add(p.lifetime).UTC().Format(time.RFC3339))
 }
 
-// seen returns how many connections there were since the last call, and how many looks at the document.
+// seen returns how many connections there were since the last call, and how many requests for the document.
 func (p *handingProxy) seen() (connections, looks int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +121,7 @@ type follower struct {
 	t      *testing.T
 	path   string
 	cache  string
-	args   []string // beside those that say where the exchange is
+	args   []string // next to those that say where the exchange is
 	env    map[string]string
 	now    time.Time
 	in     io.Reader
@@ -295,7 +295,7 @@ func TestFollowContactsNothing(t *testing.T) {
 	f.wants("a warm cache", f.old.CertPEM(), 0, 0)
 }
 
-// TestDoesNotFollow has bundles that are not taken over, and answers that are no bundle. No login fails.
+// TestDoesNotFollow has bundles that are not taken over, and responses that are no bundle. No login fails.
 func TestDoesNotFollow(t *testing.T) {
 	t.Parallel()
 	expired, err := certs.NewCA("expired", time.Now().Add(-48*time.Hour), 24*time.Hour)

@@ -8,7 +8,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
-// notes are until when something need not be done again. They stand in a file beside the credential cache, and hold no
+// notes are until when something need not be done again. They stand in a file next to the credential cache, and hold no
 // secret. There is no lock: when a note is lost, it is done once more.
 type notes struct {
 	path  string // empty: nothing can be noted
@@ -44,7 +44,7 @@ func (n *notes) good(until time.Time) bool {
 	return left > 0 && left <= tellInterval
 }
 
-// note says that what was done now, and reports whether that is remembered.
+// note says that what was done now, and reports whether that is recorded.
 func (n *notes) note(what string, again time.Duration) bool {
 	if n.path == "" {
 		return false

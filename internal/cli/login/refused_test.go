@@ -33,7 +33,7 @@ func TestRefusedToken(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name     string
-		status   int // 0 for a cluster that does not answer
+		status   int // 0 for a cluster that does not respond
 		insecure bool
 		other    bool // whether another process asks the second time
 		want     string

@@ -66,7 +66,7 @@ type state struct {
 	authenticators []found
 	// secret is the one with the external certificate; nil when there is none in the namespace, or none is configured.
 	secret *corev1.Secret
-	// history is what the agent remembers of what clients were told.
+	// history is what the agent records of what clients were told.
 	history serving.History
 	now     time.Time
 	// owned are Secrets and Services of the namespace that have an owner.

@@ -84,9 +84,9 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 	default:
 		return nil, nil
 	}
-	generated := serving.Served{Issuer: &x509.Certificate{}} // of a CA that nobody was told beside this certificate
+	generated := serving.Served{Issuer: &x509.Certificate{}} // of a CA that nobody was told next to this certificate
 	now, told := served(s.secret), serving.History{}
-	if info := plan.ProxyInfo(typed); info != nil { // Pinniped remembers nothing: its clients may use each name
+	if info := plan.ProxyInfo(typed); info != nil { // Pinniped records nothing: its clients may use each name
 		bundle, _ := plan.Advertised(typed)
 		told = told.With(serving.Revision{Endpoint: info.Endpoint, Bundle: bundle, Names: serving.NamesOf(now.Chain)})
 	}

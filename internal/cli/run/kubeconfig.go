@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
 )
 
-// client-go looks at the file of a client certificate every five minutes only. So a certificate in a file is good for
+// client-go checks the file of a client certificate every five minutes only. So a certificate in a file is good for
 // leastCertificateLeft, and one that lives for less than leastCertificateLife is not put into a file: it would have to
 // be renewed all the time.
 const (

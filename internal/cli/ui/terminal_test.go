@@ -58,7 +58,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestTerminalGivesUp has a person who does not answer, and an input that is no terminal.
+// TestTerminalGivesUp has a person who does not respond, and an input that is no terminal.
 func TestTerminalGivesUp(t *testing.T) {
 	t.Parallel()
 	_, in := person(t)

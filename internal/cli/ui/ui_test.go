@@ -120,7 +120,7 @@ func TestProgressIsLinesWithoutATerminal(t *testing.T) {
 	ui.NewProgress(nil, func(string) string { return "" }, true).Start("quiet").Done("quiet")
 }
 
-// TestSpinner has lines printed beside a running task, from several goroutines.
+// TestSpinner has lines printed next to a running task, from several goroutines.
 func TestSpinner(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

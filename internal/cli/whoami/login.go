@@ -118,7 +118,7 @@ func credentialOf(f *factory.Factory, cluster *factory.Cluster) *credential {
 	return &credential{}
 }
 
-// pluginCredential looks at what the plugin has just put into its cache.
+// pluginCredential checks what the plugin has just put into its cache.
 func pluginCredential(f *factory.Factory, cluster *factory.Cluster) *credential {
 	saved, err := login.SavedFor(f, cluster)
 	if err != nil {

@@ -114,7 +114,7 @@ func (o *Options) Validate() error {
 	return ui.Usage(factory.ValidateSuffix(o.Suffix))
 }
 
-// Run asks the cluster and prints its answer.
+// Run asks the cluster and prints its response.
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
 	defer cancel()

@@ -102,10 +102,10 @@ func DescribeURLError(err error) string {
 	return err.Error()
 }
 
-// DescribeProbe words a failed probe for the status. Who may write an authenticator chooses where the agent connects to,
-// so the status must not tell what is there: a closed port, another protocol and another answer have one text, and the
-// rest is in the log. A certificate that is not accepted, another issuer's name, and keys that cannot be used are named:
-// without that, a CA bundle or an issuer could not be configured.
+// DescribeProbe words a failed probe for the status. Who may write an authenticator chooses where the agent connects
+// to, so the status must not tell what is there: a closed port, another protocol and another response have one text,
+// and the rest is in the log. A certificate that is not accepted, another issuer's name, and keys that cannot be used
+// are named: without that, a CA bundle or an issuer could not be configured.
 func DescribeProbe(err error) string {
 	_, ofCertificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, ofIssuer := errors.AsType[*authenticator.IssuerMismatchError](err)

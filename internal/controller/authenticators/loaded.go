@@ -8,11 +8,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
-// loadPatience is how long a replica that starts may wait for authenticators that do not answer. It is the time after
+// loadPatience is how long a replica that starts may wait for authenticators that do not respond. It is the time after
 // which an evaluation gives up on a dead address.
 const loadPatience = 10 * time.Second
 
-// loading is what Loaded remembers from one call to the next.
+// loading is what Loaded records from one call to the next.
 type loading struct {
 	done  bool
 	since time.Time // of the first call that could list the objects

@@ -116,7 +116,7 @@ func (b CABundle) Pool() *x509.CertPool {
 // Sum returns a hash of the bundle, for comparisons. The system's roots are hashed as an empty bundle.
 func (b CABundle) Sum() [sha256.Size]byte { return sha256.Sum256(b.PEM) }
 
-// Known is what a replica remembers of one object from one evaluation to the next.
+// Known is what a replica records of one object from one evaluation to the next.
 type Known interface {
 	// InUse returns the authenticator that is to be in the cache, or nil.
 	InUse() authenticator.Token
@@ -173,7 +173,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ToLower(r.Kind.Name)).
-		For(r.Kind.New()). // also when only its status changed: what somebody else wrote there is mended at once
+		For(r.Kind.New()). // also when only its status changed: what somebody else wrote there is fixed at once
 		WatchesRawSource(source.Channel(r.Wake, handler.EnqueueRequestsFromMapFunc(r.all))).
 		WithLogConstructor(func(request *reconcile.Request) logr.Logger {
 			if request == nil {
@@ -262,8 +262,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: found.RequeueAfter}, nil
 }
 
-// evaluate checks an object. While that takes long, because the other side does not answer, the status says what is
-// known so far, and is mended when somebody else changes it.
+// evaluate checks an object. While that takes long, because the other side does not respond, the status says what is
+// known so far, and is fixed when somebody else changes it.
 func (r *Reconciler) evaluate(ctx context.Context, object client.Object, bundle CABundle, before Known) Evaluation {
 	done := make(chan Evaluation, 1)
 	go func() { done <- r.Kind.Evaluate(ctx, object, bundle, before) }()

@@ -63,8 +63,8 @@ type target struct {
 	bundle [sha256.Size]byte
 }
 
-// known is what a replica remembers of one JWTAuthenticator from one evaluation to the next. It is not changed once
-// it is returned.
+// known is what a replica records of one JWTAuthenticator from one evaluation to the next. It is not changed once it is
+// returned.
 type known struct {
 	target   target
 	provider *authenticator.Provider

@@ -62,7 +62,7 @@ type target struct {
 	bundle   [sha256.Size]byte
 }
 
-// known is what a replica remembers of one WebhookAuthenticator from one evaluation to the next.
+// known is what a replica records of one WebhookAuthenticator from one evaluation to the next.
 type known struct {
 	target  target
 	webhook *authenticator.Webhook

@@ -18,7 +18,7 @@ import (
 // sizeDelay is how long a program that wants a terminal waits for its size.
 const sizeDelay = 5 * time.Second
 
-// ExecInContainer implements remotecommand.Executor: it runs a program beside the container's own. The names in the
+// ExecInContainer implements remotecommand.Executor: it runs a program next to the container's own. The names in the
 // arguments are not used, as c is the container. The program is killed when the client's connection ends.
 func (c *container) ExecInContainer(
 	ctx context.Context,

@@ -2,7 +2,7 @@
 // uses, and recording what was asked.
 //
 // It keeps objects by path, answers get, list, server-side apply, merge patches and delete, exchanges tokens in
-// TokenCredentialRequests for client certificates that it then accepts, and answers WhoAmIRequests.
+// TokenCredentialRequests for client certificates that it then accepts, and serves WhoAmIRequests.
 package discoverytest
 
 import (
@@ -55,7 +55,7 @@ type Server struct {
 	Users map[string]User
 	// Login, if not nil, says who logs in with a token that is not in Users. Set it before the server is used.
 	Login func(token string) (User, bool)
-	// Changed, when it is set, is called after a request has stored an object, before the client has the answer.
+	// Changed, when it is set, is called after a request has stored an object, before the client has the response.
 	Changed func(path string)
 
 	http   *httptest.Server

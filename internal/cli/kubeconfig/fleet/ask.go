@@ -29,7 +29,7 @@ const (
 // switched off, or no impersonation proxy at all.
 var errNoTrustBundle = errors.New("it has no trust bundle endpoint; use --admin-kubeconfig for it")
 
-// pauseError is an answer that asks to be tried again.
+// pauseError is a response that asks to be tried again.
 type pauseError struct {
 	status string
 	after  time.Duration

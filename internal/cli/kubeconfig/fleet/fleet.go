@@ -3,7 +3,7 @@
 //
 // Every place that has kubeconfigs is a Place, one file each: files, contexts of one big kubeconfig, and Secrets of
 // Cluster API, Argo CD and Flux. A cluster is asked at its own endpoint, verified by the CA bundle that a kubeconfig
-// has (see internal/handover), or by an administrator's kubeconfig. One cluster that does not answer stops no other.
+// has (see internal/trustbundle), or by an administrator's kubeconfig. An unreachable cluster stops no other.
 package fleet
 
 import (

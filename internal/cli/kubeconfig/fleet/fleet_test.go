@@ -228,7 +228,7 @@ func TestExpectedCA(t *testing.T) {
 	}
 }
 
-// TestHostileAnswers shows that no answer of one cluster changes a kubeconfig, costs much, or keeps the others from
+// TestHostileAnswers shows that no response of one cluster changes a kubeconfig, costs much, or keeps the others from
 // being rotated.
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()

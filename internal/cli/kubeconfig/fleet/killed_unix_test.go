@@ -48,7 +48,7 @@ func (unkilled) Value(any) any               { return nil }
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	f := newBigFleet(t, 24)
-	for name := range f.expected { // this is about the files; clusters that do not answer would only make it slow
+	for name := range f.expected { // this is about the files; clusters that do not respond would only make it slow
 		var cluster int
 		if _, err := fmt.Sscanf(name, "%03d", &cluster); err != nil {
 			t.Fatal(err)

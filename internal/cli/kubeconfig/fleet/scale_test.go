@@ -93,7 +93,7 @@ func newBigFleet(t *testing.T, clusters int) *bigFleet {
 	return f
 }
 
-// badWays are the ways in which a cluster does not answer, or badly.
+// badWays are the ways in which a cluster does not respond, or badly.
 func badWays(t *testing.T, ca *certs.CA, certificate tls.Certificate) []func() string {
 	t.Helper()
 	overTLS := func(serve func(net.Conn)) func() string {
@@ -138,7 +138,7 @@ func badWays(t *testing.T, ca *certs.CA, certificate tls.Certificate) []func() s
 				_ = conn.Close()
 			})
 		},
-		overTLS(func(conn net.Conn) { // an answer that never ends
+		overTLS(func(conn net.Conn) { // a response that never ends
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
 			for {
 				if _, err := io.WriteString(conn, strings.Repeat("[", 1<<16)); err != nil {
