@@ -64,7 +64,7 @@ func (d *demo) renewCertificate(ctx context.Context) error {
 	}
 	d.Checked("the watch went on, on the connection it had")
 	d.Say(
-		"New commands connect anew. They trust the new certificate, because it comes from the same CA: pinny's kubeconfig " +
+		"New commands open new connections. They trust the new certificate, because it comes from the same CA: pinny's kubeconfig " +
 			"stays as it is.",
 	)
 	if _, err := d.shell.Run(ctx, "kubectl get configmap three-after-renewal --kubeconfig "+userKubeconfig); err != nil {

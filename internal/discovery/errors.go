@@ -230,7 +230,7 @@ func (c *Client) explain(ctx context.Context, op operation, err error) error {
 	var netErr *url.Error
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return &UnreachableError{Host: c.host, cause: fmt.Errorf("%s: no answer in time: %w", doing, ctx.Err())}
+		return &UnreachableError{Host: c.host, cause: fmt.Errorf("%s: no response in time: %w", doing, ctx.Err())}
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", doing, ctx.Err())
 	case apierrors.IsForbidden(err):

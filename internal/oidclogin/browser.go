@@ -73,20 +73,20 @@ func (p *provider) codeFrom(a *authorization, answer url.Values) (string, error)
 		return "", errNotOurs
 	case p.metadata.NamesItself && answer.Get("iss") == "", answer.Get("iss") != "" && answer.Get("iss") != p.login.Issuer:
 		return "", withHint(
-			fmt.Errorf("the answer comes from issuer %q, not from %q", printable(answer.Get("iss")), p.login.Issuer),
+			fmt.Errorf("the response comes from issuer %q, not from %q", printable(answer.Get("iss")), p.login.Issuer),
 			"somebody may have mixed up two logins on purpose: run the command again, and follow its link only",
 		)
 	case answer.Get("error") != "":
 		return "", fmt.Errorf("logging in at issuer %q: %w", p.login.Issuer,
 			&refusal{code: printable(answer.Get("error")), description: printable(answer.Get("error_description"))})
 	case answer.Get("code") == "":
-		return "", fmt.Errorf("logging in at issuer %q: its answer has no code", p.login.Issuer)
+		return "", fmt.Errorf("logging in at issuer %q: its response has no code", p.login.Issuer)
 	}
 	return answer.Get("code"), nil
 }
 
 // errNotOurs is a response to another authorization request, or a made-up one.
-var errNotOurs = errors.New("this is not the answer to the login that is going on")
+var errNotOurs = errors.New("this is not the response to the pending login")
 
 // logInWithBrowser sends the person to the issuer in a browser. The browser brings the code to a listener on
 // loopback, or the person copies it.
@@ -101,7 +101,7 @@ func (p *provider) logInWithBrowser(ctx context.Context, before *sessioncache.To
 			l.debugf("neither a listener nor a terminal to paste in: logging in with a device code")
 			return p.logInWithDeviceCode(ctx)
 		}
-		return nil, withHint(fmt.Errorf("cannot receive the answer of the issuer: %w", listenErr),
+		return nil, withHint(fmt.Errorf("cannot receive the response of the issuer: %w", listenErr),
 			"run the command in a terminal, or let it listen on localhost (without --skip-listen, with a free --listen-port)")
 	}
 	if listener == nil && !l.SkipListen {

@@ -76,7 +76,7 @@ func (p *provider) callback(
 		values = r.PostForm
 	default:
 		w.Header().Set("Allow", "GET, POST, OPTIONS")
-		http.Error(w, "the answer of a login is a GET or a POST", http.StatusMethodNotAllowed)
+		http.Error(w, "the response of a login is a GET or a POST", http.StatusMethodNotAllowed)
 		return
 	}
 	code, err := p.codeFrom(a, values)

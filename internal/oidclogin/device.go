@@ -27,7 +27,7 @@ func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Token
 	}
 	if device.DeviceCode == "" || device.UserCode == "" || device.VerificationURI == "" {
 		return nil, withHint(
-			fmt.Errorf("asking issuer %q for a device code: its answer has none", l.Issuer),
+			fmt.Errorf("asking issuer %q for a device code: its response has none", l.Issuer),
 			"tell the issuer's administrator",
 		)
 	}

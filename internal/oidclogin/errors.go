@@ -38,7 +38,7 @@ type refusal struct {
 func (r *refusal) Error() string {
 	text := r.code
 	if text == "" {
-		text = fmt.Sprintf("answered %d %s", r.status, http.StatusText(r.status))
+		text = fmt.Sprintf("returned %d %s", r.status, http.StatusText(r.status))
 	}
 	if r.description != "" {
 		text += ": " + r.description
@@ -81,7 +81,7 @@ func IsRefusal(err error) bool {
 	return ok
 }
 
-// asRefusal returns err as a refusal if the issuer answered that it does not do what was asked. Answers about a
+// asRefusal returns err as a refusal if the issuer returned that it does not do what was asked. Answers about a
 // temporary problem of the issuer are not refusals.
 func asRefusal(err error) (*refusal, bool) {
 	if r, ok := errors.AsType[*refusal](err); ok {
@@ -118,10 +118,10 @@ func (l *Login) explain(err error) error {
 	}
 	if retrieve, ok := errors.AsType[*oauth2.RetrieveError](err); ok && retrieve.Response != nil {
 		status := retrieve.Response.StatusCode
-		text := fmt.Errorf("the issuer answered %d %s", status, http.StatusText(status))
+		text := fmt.Errorf("the issuer returned %d %s", status, http.StatusText(status))
 		if retrieve.ErrorCode != "" {
 			text = fmt.Errorf(
-				"the issuer answered %d: %s: %s",
+				"the issuer returned %d: %s: %s",
 				status,
 				printable(retrieve.ErrorCode),
 				printable(retrieve.ErrorDescription),
@@ -135,7 +135,7 @@ func (l *Login) explain(err error) error {
 	if urlErr, ok := errors.AsType[*url.Error](err); ok {
 		err = urlErr.Err
 		if urlErr.Timeout() {
-			err = fmt.Errorf("no answer within %s", l.requestTimeout())
+			err = fmt.Errorf("no response within %s", l.requestTimeout())
 		}
 	} else {
 		return err

@@ -88,7 +88,7 @@ func (p *provider) do(request *http.Request, into any) error {
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body) // the transport bounds it
 	if err != nil {
-		return fmt.Errorf("reading the answer: %w", err)
+		return fmt.Errorf("reading the response: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
 		var problem struct {
@@ -110,7 +110,7 @@ func (p *provider) do(request *http.Request, into any) error {
 		return nil
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return errors.New("the answer is not the JSON that was expected")
+		return errors.New("the response is not the expected JSON")
 	}
 	return nil
 }

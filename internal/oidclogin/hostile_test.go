@@ -189,7 +189,7 @@ func TestFaults(t *testing.T) {
 			t.Helper()
 			s.login.RequestTimeout = 50 * time.Millisecond
 			at("/token", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })(t, s)
-		}, says: "no answer within 50ms", hint: "can be reached"},
+		}, says: "no response within 50ms", hint: "can be reached"},
 		{name: "keys that do not fit", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			s.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
@@ -244,14 +244,14 @@ func TestFaults(t *testing.T) {
 		{name: "a discovery document elsewhere without TLS", prepare: at("/.well-known/openid-configuration", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
 		}), says: "which is not https"},
-		{name: "a token endpoint that redirects", prepare: redirect("/token"), says: "answered 307", hint: "secrets are " +
+		{name: "a token endpoint that redirects", prepare: redirect("/token"), says: "returned 307", hint: "secrets are " +
 			"not sent along"},
 		{name: "a login with a password that redirects", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			redirect("/authorize")(t, s)
 			s.Supervisor, s.login.Flow = true, oidclogin.Password
 			s.login.Getenv = func(string) string { return "secret" }
-		}, says: "it answered 307"},
+		}, says: "it returned 307"},
 		{name: "an unknown client", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			s.login.ClientID = "stranger"
@@ -269,7 +269,7 @@ func TestFaults(t *testing.T) {
 		{name: "a broken token endpoint", prepare: at("/token", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusBadGateway)
 			_, _ = w.Write([]byte("secret of the gateway"))
-		}), says: "the issuer answered 502 Bad Gateway", hint: "try again later"},
+		}), says: "the issuer returned 502 Bad Gateway", hint: "try again later"},
 		{name: "an unknown CA", prepare: func(_ *testing.T, s *situation) { s.login.CABundle = nil }, says: "certificate " +
 			"signed by unknown authority", hint: "--ca-bundle"},
 		{
@@ -610,7 +610,7 @@ func TestMixUp(t *testing.T) {
 		}
 		if _, err := s.login.Token(
 			t.Context(),
-		); err == nil || !strings.Contains(err.Error(), "the answer comes from issuer") ||
+		); err == nil || !strings.Contains(err.Error(), "the response comes from issuer") ||
 			s.Count(codes) != 0 {
 			t.Errorf("iss %q: want a refusal before the code is used, got %v: %v", iss, err, s.Requests())
 		}

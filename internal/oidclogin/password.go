@@ -57,7 +57,7 @@ func (p *provider) logInWithPassword(ctx context.Context) (*sessioncache.Tokens,
 func (p *provider) codeOfRedirect(a *authorization, response *http.Response) (string, error) {
 	if response.StatusCode != http.StatusFound && response.StatusCode != http.StatusSeeOther {
 		err := fmt.Errorf(
-			"logging in at issuer %q: it answered %d instead of sending us on",
+			"logging in at issuer %q: it returned %d instead of sending us on",
 			p.login.Issuer,
 			response.StatusCode,
 		)
@@ -68,7 +68,7 @@ func (p *provider) codeOfRedirect(a *authorization, response *http.Response) (st
 		return "", fmt.Errorf(
 			"logging in at issuer %q: %w",
 			p.login.Issuer,
-			errors.New("its answer does not say where to go on"),
+			errors.New("its response has no location"),
 		)
 	}
 	expected, err := url.Parse(a.config.RedirectURL)

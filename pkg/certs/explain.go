@@ -98,7 +98,7 @@ func catalogue() []Explanation {
 			Code: RSAOnlyClients,
 			Cause: "The serving certificate has an ECDSA or Ed25519 key, as the agent's generated one and those of many " +
 				"issuers have. ECDSA, which all current clients know, is no finding; " +
-				"\"pinniped ip-tls check\" shows it beside the names.",
+				"\"pinniped ip-tls check\" shows it next to the names.",
 			Consequence: "Clients that know RSA only, such as old Java and some scanners, cannot connect. Ed25519 is unknown " +
 				"to browsers and to Windows as well.",
 			Fix: "nothing, as long as no such client is in use; else bring a certificate with an RSA key of 2048 bits or " +
@@ -294,7 +294,7 @@ func catalogue() []Explanation {
 			Code:        HandshakeFailed,
 			Cause:       "A TLS handshake, rehearsed in memory with this certificate, key and CA bundle, failed.",
 			Consequence: "Real clients would fail in the same way.",
-			Fix:         "see the message; have certificate and key made anew when it does not help",
+			Fix:         "see the message; reissue certificate and key if that does not help",
 		},
 		{
 			Code:        EndpointUnreachable,

@@ -306,7 +306,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 				"again with keyCertSign"
 		case !signedBy(top.Certificate, member.Certificate):
 			return fmt.Sprintf("%s has the name of the issuer, but another key: it did not sign %s", where, top.where()),
-				"advertise the CA certificate that signed it; the CA may have been made anew under the same name"
+				"advertise the CA certificate that signed it; the CA may have been recreated under the same name"
 		}
 	}
 	if member := encodedDifferently(a.members, top.Certificate); member != nil {

@@ -53,7 +53,7 @@ func entryChange(content []byte, lines []int, root *yaml.Node, entry *planned) (
 		if args == nil || entry.argument >= len(args.Content) {
 			return change{}, errors.New(
 				"finding the arguments of its credential plugin in the file: they are a YAML alias; write them out, or make the " +
-					"kubeconfig anew",
+					"kubeconfig again",
 			)
 		}
 		return replace(content, lines, args.Content[entry.argument], entry.prefix+encoded)
@@ -119,7 +119,7 @@ func insertBeside(content []byte, lines []int, mapping, key *yaml.Node, encoded 
 // replace gives a scalar another value, in the style that it has. The value needs no escaping in any style.
 func replace(content []byte, lines []int, scalar *yaml.Node, value string) (change, error) {
 	if scalar.Kind != yaml.ScalarNode {
-		return change{}, fmt.Errorf("line %d: it is a YAML alias; write it out, or make the kubeconfig anew", scalar.Line)
+		return change{}, fmt.Errorf("line %d: it is a YAML alias; write it out, or recreate the kubeconfig", scalar.Line)
 	}
 	at, err := position(content, lines, scalar)
 	if err != nil {
@@ -141,7 +141,7 @@ func replace(content []byte, lines []int, scalar *yaml.Node, value string) (chan
 	if !bytes.HasPrefix(content[at:], []byte(old)) {
 		return change{}, fmt.Errorf(
 			"line %d: the value has a YAML anchor or is spread over several lines; write it out on one, or make the "+
-				"kubeconfig anew",
+				"kubeconfig again",
 			scalar.Line,
 		)
 	}

@@ -129,12 +129,12 @@ func pluginPlace(plugin *clientcmdapi.ExecConfig) *place {
 		switch {
 		case given && data.index < 0:
 			one.err = fmt.Errorf("%s has no value", bundleFlag)
-			one.fixed = "its credential plugin has " + bundleFlag + " without a value; make the kubeconfig anew"
+			one.fixed = "its credential plugin has " + bundleFlag + " without a value; recreate the kubeconfig"
 		case given:
 			one.argument, one.prefix = data.index, data.prefix
 			one.bundle, one.err = decode(data.value)
 		default:
-			one.fixed = "its credential plugin has no " + bundleFlag + "; make the kubeconfig anew"
+			one.fixed = "its credential plugin has no " + bundleFlag + "; recreate the kubeconfig"
 		}
 		return one
 	}
@@ -143,7 +143,7 @@ func pluginPlace(plugin *clientcmdapi.ExecConfig) *place {
 	}
 	one := &place{
 		argument: -1,
-		fixed:    "its credential plugin is that of a very old Pinniped, which gets its CA bundle from " + bundleVariable + "; make the kubeconfig anew",
+		fixed:    "its credential plugin is that of a very old Pinniped, which gets its CA bundle from " + bundleVariable + "; recreate the kubeconfig",
 	}
 	for _, variable := range plugin.Env {
 		switch variable.Name {

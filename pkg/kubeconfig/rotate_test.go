@@ -221,7 +221,7 @@ func TestRotate(t *testing.T) {
 			),
 			entries: []kubeconfig.Entry{{
 				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipPlugin, Reason: "its credential " +
-					"plugin has no --concierge-ca-bundle-data; make the kubeconfig anew",
+					"plugin has no --concierge-ca-bundle-data; recreate the kubeconfig",
 			}},
 		},
 		{
@@ -250,7 +250,7 @@ func TestRotate(t *testing.T) {
 				"'https://proxy.example.com'}, {name: PINNIPED_CA_BUNDLE, value: x}]"),
 			entries: []kubeconfig.Entry{{
 				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipPlugin, Reason: "its credential " +
-					"plugin is that of a very old Pinniped, which gets its CA bundle from PINNIPED_CA_BUNDLE; make the kubeconfig anew",
+					"plugin is that of a very old Pinniped, which gets its CA bundle from PINNIPED_CA_BUNDLE; recreate the kubeconfig",
 			}},
 		},
 		{

@@ -32,7 +32,7 @@ func NewCommand(f *factory.Factory, secret *cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [CODE | NAMESPACE/NAME]",
 		Short: "Explain what a check of the serving certificate has found, or whether a Secret may be used",
-		Long: `Explain a code that "pinniped ip-tls" or the CredentialIssuer's status shows: its cause, what follows from it, and how to mend it.
+		Long: `Explain a code that "pinniped ip-tls" or the CredentialIssuer's status shows: its cause, what follows from it, and how to fix it.
 Without a code, list all codes.
 
 With NAMESPACE/NAME: ` + ofSecret,

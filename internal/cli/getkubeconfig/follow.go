@@ -36,7 +36,7 @@ func (o *Options) validateFollow() error {
 // follow returns what the credential plugin does when the CA changes.
 func (o *Options) follow() string {
 	if o.Follow != "" && o.mode != configv1alpha1.FrontendImpersonationProxy {
-		o.Progress.Warn("the kubeconfig does not follow: only the impersonation proxy hands on its CA bundle")
+		o.Progress.Warn("the kubeconfig does not follow: only the impersonation proxy has a trust bundle endpoint")
 		return ""
 	}
 	return o.Follow

@@ -40,7 +40,7 @@ type OIDCOptions struct {
 func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
 	flags.StringVar(&o.Issuer, "oidc-issuer", "", "OpenID Connect issuer (default: the JWTAuthenticator's)")
 	flags.StringVar(&o.ClientID, "oidc-client-id", oidclogin.DefaultClientID, "OpenID Connect client ID")
-	flags.Uint16Var(&o.ListenPort, "oidc-listen-port", 0, "port on localhost for the browser's answer (0: any free one)")
+	flags.Uint16Var(&o.ListenPort, "oidc-listen-port", 0, "port on localhost for the browser's response (0: any free one)")
 	flags.StringSliceVar(&o.Scopes, "oidc-scopes", oidclogin.DefaultScopes(), "OpenID Connect scopes to request")
 	flags.BoolVar(&o.SkipBrowser, "oidc-skip-browser", false, "do not open a browser at login, only print the link")
 	flags.BoolVar(&o.SkipListen, "oidc-skip-listen", false, "do not listen on localhost at login")
@@ -314,7 +314,7 @@ type statusError int
 
 func (s statusError) Error() string { return fmt.Sprintf("unexpected status code %d", int(s)) }
 
-// getJSON decodes what a GET answers.
+// getJSON decodes the response to a GET.
 func getJSON(ctx context.Context, client *http.Client, address string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

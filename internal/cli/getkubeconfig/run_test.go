@@ -322,7 +322,7 @@ type late struct{ *fake }
 func (l late) CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error) {
 	if l.looks > 0 {
 		<-ctx.Done()
-		return nil, fmt.Errorf("no answer in time: %w", ctx.Err())
+		return nil, fmt.Errorf("no response in time: %w", ctx.Err())
 	}
 	return l.fake.CredentialIssuer(ctx, name)
 }

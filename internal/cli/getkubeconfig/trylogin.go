@@ -85,20 +85,20 @@ func (o *Options) whoAmI(ctx context.Context, connection *rest.Config) (string, 
 	if err != nil {
 		return "", fmt.Errorf("using the credential: %w", err)
 	}
-	answer, err := client.WhoAmI(ctx)
+	response, err := client.WhoAmI(ctx)
 	switch {
 	case errors.Is(err, discovery.ErrUnauthorized):
 		return "", ui.WithHint(
 			fmt.Errorf("logging in: %s does not accept the credential: %w", connection.Host, err),
 			"the login itself went well, so that the API server or the proxy at this address does not trust what the agent signs: "+
-				"the agent's log says more; --validate=connection makes the kubeconfig all the same",
+				"the agent's log says more; --validate=connection makes the kubeconfig anyway",
 		)
 	case errors.Is(err, discovery.ErrNotInstalled), errors.Is(err, discovery.ErrForbidden):
 		return "a user whom the cluster does not name (it has no WhoAmI API)", nil
 	case err != nil:
 		return "", fmt.Errorf("asking the cluster who we are: %w", err)
 	}
-	user := answer.Status.KubernetesUserInfo.User
+	user := response.Status.KubernetesUserInfo.User
 	if len(user.Groups) == 0 {
 		return fmt.Sprintf("%q", user.Username), nil
 	}
@@ -142,12 +142,12 @@ func (o *Options) runPlugin(
 			"what it says stands above; --validate=connection makes the kubeconfig without logging in",
 		)
 	}
-	var answer clientauthenticationv1beta1.ExecCredential
-	if err := json.Unmarshal(out.Bytes(), &answer); err != nil || answer.Status == nil {
+	var response clientauthenticationv1beta1.ExecCredential
+	if err := json.Unmarshal(out.Bytes(), &response); err != nil || response.Status == nil {
 		return nil, ui.WithHint(
 			fmt.Errorf("logging in with the new kubeconfig: %q did not print an ExecCredential", command),
 			"is it a pinniped CLI? name that with --pinniped-cli-path",
 		)
 	}
-	return answer.Status, nil
+	return response.Status, nil
 }

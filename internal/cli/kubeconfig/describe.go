@@ -93,7 +93,7 @@ func (o *ListOptions) judgeUser(row *result.KubeconfigContext, user *clientcmdap
 		}
 	case user.AuthProvider != nil:
 		row.Login = "auth provider " + user.AuthProvider.Name
-		blame(row, result.VerdictNoPlugin, "kubectl has no auth providers any more: make the kubeconfig anew")
+		blame(row, result.VerdictNoPlugin, "kubectl has no auth providers any more: recreate the kubeconfig")
 	case len(user.ClientCertificateData) > 0, user.ClientCertificate != "":
 		o.judgeCertificate(row, user)
 	case user.TokenFile != "":

@@ -197,7 +197,7 @@ func (o *ListOptions) read(file kubeconfig.Found) ([]result.KubeconfigContext, [
 // connect asks every endpoint once for each CA bundle, several at a time.
 func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigContext, clusters []*clientcmdapi.Cluster) {
 	type target struct{ server, name, proxy, bundle string }
-	answers := map[target]func() error{}
+	results := map[target]func() error{}
 	turns := make(chan struct{}, 8)
 	targets := make([]func() error, len(rows))
 	for i, cluster := range clusters {
@@ -209,8 +209,8 @@ func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigConte
 			continue
 		}
 		at := target{cluster.Server, cluster.TLSServerName, cluster.ProxyURL, string(bundle)}
-		if answers[at] == nil {
-			answers[at] = sync.OnceValue(func() error {
+		if results[at] == nil {
+			results[at] = sync.OnceValue(func() error {
 				client, err := discovery.NewHTTPClient(cluster, bundle)
 				if err != nil {
 					return err
@@ -219,14 +219,14 @@ func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigConte
 				return discovery.Try(ctx, client, cluster.Server)
 			})
 		}
-		targets[i] = answers[at]
+		targets[i] = results[at]
 	}
 	var group sync.WaitGroup
-	for _, ask := range answers {
+	for _, ask := range results {
 		group.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			_ = ask() // the response is kept
+			_ = ask() // the result is kept
 		})
 	}
 	group.Wait()
@@ -241,7 +241,7 @@ func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigConte
 			blame(&rows[i], result.VerdictOutdated, "the CA bundle does not verify what the endpoint presents: "+err.Error())
 			rows[i].Fix = "pinniped kubeconfig rotate " + ui.ShellWord(rows[i].Path)
 		default:
-			blame(&rows[i], result.VerdictUnreachable, "the endpoint does not answer: "+err.Error())
+			blame(&rows[i], result.VerdictUnreachable, "the endpoint does not respond: "+err.Error())
 		}
 	}
 }

@@ -105,7 +105,7 @@ into every "pinniped login" that goes there. Nothing else in the files changes, 
 Each cluster is asked once, at its own endpoint, over a connection that the kubeconfig's own CA bundle verifies. That needs no administrator's
 credential. The cluster of the current context is asked by its CredentialIssuer, if the context may read it. A kubeconfig whose CA bundle does not
 verify its cluster any more, a cluster of Pinniped, and one that does not publish its trust bundle need --admin-kubeconfig. After the leak of
-a key, use that, or --expect-ca. A cluster that does not answer does not stop the others.
+a key, use that, or --expect-ca. An unreachable cluster does not stop the others.
 
 With --kubeconfig, --endpoint or --ca-bundle only one cluster is rotated: that of the administrator's kubeconfig, or the given endpoint. What leads
 there is known by its names and addresses: the advertised endpoint, the names that its certificate covers, and those of the Service in front of it.

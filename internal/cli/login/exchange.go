@@ -80,11 +80,11 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 	}
 	defer client.CloseIdleConnections()
 	for attempt := 1; ; attempt++ {
-		answer, err := e.post(ctx, client, body)
+		result, err := e.post(ctx, client, body)
 		if err != nil {
 			return nil, err
 		}
-		if wait, again := answer.retryAfter(); again && attempt < maxAttempts {
+		if wait, again := result.retryAfter(); again && attempt < maxAttempts {
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
@@ -92,15 +92,15 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 				continue
 			}
 		}
-		credential, headers, err := answer.credential()
+		credential, headers, err := result.credential()
 		if err == nil {
-			for _, warning := range answer.warnings() {
+			for _, warning := range result.warnings() {
 				e.tell(warning)
 			}
 		}
 		if err == nil && e.strategy == serviceAccountToken && len(headers) == 0 {
 			return nil, ui.WithHint(
-				errors.New("the cluster answered with another kind of credential than the token of a service account"),
+				errors.New("the cluster returned another kind of credential than the token of a service account"),
 				"its agent may be older than this CLI, or the strategy is off: ask for a new kubeconfig",
 			)
 		}
@@ -142,8 +142,8 @@ func (e *exchange) client(certificates ...tls.Certificate) (*http.Client, error)
 	}, nil
 }
 
-// answer is what the cluster said.
-type answer struct {
+// loginResponse is the response of the cluster.
+type loginResponse struct {
 	status  int
 	header  http.Header
 	body    []byte
@@ -160,7 +160,7 @@ type refusedError struct{ message string }
 
 func (e *refusedError) Error() string { return "login failed: " + e.message }
 
-func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (*answer, error) {
+func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (*loginResponse, error) {
 	target := e.endpoint.JoinPath("apis", e.groups.Login.Group, e.groups.Login.Version, "tokencredentialrequests")
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(body))
 	if err != nil {
@@ -182,7 +182,7 @@ func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (
 	if err != nil {
 		return nil, fmt.Errorf("reading the response of %q: %w", e.endpoint, err)
 	}
-	return &answer{
+	return &loginResponse{
 		status:        response.StatusCode,
 		header:        response.Header,
 		body:          content,
@@ -229,7 +229,7 @@ func (e *exchange) explain(err error) error {
 }
 
 // retryAfter reports whether the cluster asked to come again soon.
-func (a *answer) retryAfter() (time.Duration, bool) {
+func (a *loginResponse) retryAfter() (time.Duration, bool) {
 	if a.status != http.StatusTooManyRequests && a.status != http.StatusServiceUnavailable {
 		return 0, false
 	}
@@ -241,7 +241,7 @@ func (a *answer) retryAfter() (time.Duration, bool) {
 	return wait, wait <= maxRetryAfter
 }
 
-func (a *answer) credential() (
+func (a *loginResponse) credential() (
 	status *clientauthenticationv1beta1.ExecCredentialStatus,
 	headers map[string][]string,
 	err error,
@@ -251,7 +251,7 @@ func (a *answer) credential() (
 	}
 	var result loginv1alpha1.TokenCredentialRequest
 	if err := json.Unmarshal(a.body, &result); err != nil {
-		return nil, nil, fmt.Errorf("decoding the answer of %q: %w", a.request.Host, err)
+		return nil, nil, fmt.Errorf("decoding the response of %q: %w", a.request.Host, err)
 	}
 	credential := result.Status.Credential
 	switch {
@@ -285,7 +285,7 @@ func (a *answer) credential() (
 }
 
 // why returns what the agent says about a failed login besides, in a Warning header; "" for nothing.
-func (a *answer) why() string {
+func (a *loginResponse) why() string {
 	for _, warning := range a.warnings() {
 		if why, ok := strings.CutPrefix(warning, "login failed: "); ok {
 			return ": " + why
@@ -295,7 +295,7 @@ func (a *answer) why() string {
 }
 
 // warnings returns the texts of the Warning headers, without what could confuse a terminal.
-func (a *answer) warnings() []string {
+func (a *loginResponse) warnings() []string {
 	parsed, _ := utilnet.ParseWarningHeaders(a.header["Warning"]) // what cannot be read is left out
 	texts := make([]string, 0, len(parsed))
 	for _, warning := range parsed {
@@ -314,7 +314,7 @@ const smallSkew = 10 * time.Second
 
 // skew returns by how much the clock of this computer is ahead of the cluster's. By a clock that is minutes ahead, a
 // credential of minutes has expired before it arrives; by one that is behind, it is good for longer than it is.
-func (a *answer) skew() time.Duration {
+func (a *loginResponse) skew() time.Duration {
 	date, err := http.ParseTime(a.header.Get("Date"))
 	if err != nil {
 		return 0
@@ -325,13 +325,13 @@ func (a *answer) skew() time.Duration {
 	return 0
 }
 
-func (a *answer) failure() error {
+func (a *loginResponse) failure() error {
 	text := http.StatusText(a.status)
 	var status metav1.Status
 	if json.Unmarshal(a.body, &status) == nil && status.Message != "" {
 		text = status.Message
 	}
-	err := fmt.Errorf("the cluster at %q answered %d: %s", a.request.Host, a.status, text)
+	err := fmt.Errorf("the cluster at %q returned %d: %s", a.request.Host, a.status, text)
 	switch {
 	case a.status == http.StatusNotFound:
 		return ui.WithHint(
@@ -347,7 +347,7 @@ func (a *answer) failure() error {
 	return err
 }
 
-func (a *answer) auditID() string {
+func (a *loginResponse) auditID() string {
 	if id := a.header.Get("Audit-Id"); id != "" {
 		return fmt.Sprintf(" (audit ID %q)", id)
 	}

@@ -47,13 +47,13 @@ func (i *execInfo) clusterAt(endpoint string) *clientauthenticationv1beta1.Clust
 	return cluster
 }
 
-// writeCredential answers the caller. Both versions of the API have the same fields.
+// writeCredential responds to the caller. Both versions of the API have the same fields.
 func writeCredential(w io.Writer, apiVersion string, status *clientauthenticationv1beta1.ExecCredentialStatus) error {
-	answer := clientauthenticationv1beta1.ExecCredential{
+	response := clientauthenticationv1beta1.ExecCredential{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: "ExecCredential"},
 		Status:   status,
 	}
-	text, err := json.Marshal(answer)
+	text, err := json.Marshal(response)
 	if err != nil {
 		return fmt.Errorf("encoding the credential: %w", err)
 	}

@@ -46,7 +46,7 @@ func (o *following) addFlags(flags *pflag.FlagSet) {
 		&o.Follow,
 		"follow",
 		"",
-		"when the cluster hands on a new CA bundle, put it into the kubeconfig: into the file that kubectl uses, or into the "+
+		"when the cluster publishes a new CA bundle, put it into the kubeconfig: into the file that kubectl uses, or into the "+
 			"one with this absolute path",
 	)
 	flags.Lookup("follow").NoOptDefVal = kubeconfig.FollowUsual
@@ -69,7 +69,7 @@ func (o *following) validate() error {
 	return nil
 }
 
-// look is one look at the CA bundle that the cluster hands on, after a login.
+// look is one check of the CA bundle that the cluster publishes, after a login.
 type look struct {
 	*Plugin
 	key    string
@@ -158,14 +158,14 @@ func (l *look) finish(ctx context.Context) {
 			l.tell(noted, "this kubeconfig does not follow the CA bundle of %s: %v", l.exchange.endpoint, err)
 		}
 	case err != nil:
-		l.debugf("the CA bundle that the cluster hands on: %v", err)
+		l.debugf("the CA bundle that the cluster publishes: %v", err)
 	case added != "":
 		l.tell(noted, "%s is about to use CA %s, which your kubeconfig does not trust yet: run \"pinniped kubeconfig rotate "+
 			"%s\", or ask for a new one", l.exchange.endpoint, added, l.Origin(l.Args))
 	}
 }
 
-// changed says whether the cluster hands on another CA bundle than the login, or kubectl itself, trusts.
+// changed says whether the cluster publishes another CA bundle than the login, or kubectl itself, trusts.
 func (l *look) changed() bool {
 	told := l.exchange.cluster
 	return !certs.SameBundle(l.exchange.caBundle, l.bundle.PEM) ||

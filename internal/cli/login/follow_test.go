@@ -27,7 +27,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// handingProxy is a proxy that exchanges every token and hands on a CA bundle. Its certificate is of the old CA.
+// handingProxy is a proxy that exchanges every token and publishes a CA bundle. Its certificate is of the old CA.
 type handingProxy struct {
 	*httptest.Server
 	old, new *certs.CA

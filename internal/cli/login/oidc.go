@@ -99,7 +99,7 @@ PINNIPED_DEBUG=true prints what is decided.`,
 func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 	flags.StringVar(&o.Issuer, "issuer", "", "OpenID Connect issuer (needed)")
 	flags.StringVar(&o.ClientID, "client-id", oidclogin.DefaultClientID, "OpenID Connect client ID")
-	flags.Uint16Var(&o.ListenPort, "listen-port", 0, "port on localhost for the browser's answer (0: any free one)")
+	flags.Uint16Var(&o.ListenPort, "listen-port", 0, "port on localhost for the browser's response (0: any free one)")
 	flags.StringSliceVar(&o.Scopes, "scopes", oidclogin.DefaultScopes(), "OpenID Connect scopes to request")
 	flags.BoolVar(&o.SkipBrowser, "skip-browser", false, "do not open a browser, only print the link")
 	flags.BoolVar(

@@ -133,7 +133,7 @@ type source interface {
 	renew(ctx context.Context) (token, error)
 }
 
-// run answers with the credential in the cache, or with a new one for a token of the source.
+// run responds with the credential in the cache, or with a new one for a token of the source.
 func (p *Plugin) run(ctx context.Context, staticToken string, from source) error {
 	cache, key, err := p.cacheEntry(staticToken)
 	if err != nil {
@@ -161,7 +161,7 @@ func (p *Plugin) run(ctx context.Context, staticToken string, from source) error
 	current, err := p.checkIdentity(ctx, p.headers)
 	p.outdated = !current
 	if err == nil {
-		err = p.answer(credential)
+		err = p.respond(credential)
 	}
 	keep()
 	if p.Parent != nil && !sameCredential(credential, cached) {
@@ -294,7 +294,7 @@ func (p *Plugin) credential(
 	return credential, nil
 }
 
-func (p *Plugin) answer(credential *clientauthenticationv1beta1.ExecCredentialStatus) error {
+func (p *Plugin) respond(credential *clientauthenticationv1beta1.ExecCredentialStatus) error {
 	return writeCredential(p.Out, p.info.apiVersion(), credential)
 }
 

@@ -91,7 +91,7 @@ func (o *StaticOptions) Validate() error { return o.Plugin.validate() }
 // cached.
 func (o *StaticOptions) Run(ctx context.Context) error {
 	if o.Plugin.exchange == nil {
-		return o.Plugin.answer(&clientauthenticationv1beta1.ExecCredentialStatus{Token: o.Token})
+		return o.Plugin.respond(&clientauthenticationv1beta1.ExecCredentialStatus{Token: o.Token})
 	}
 	return o.Plugin.run(ctx, o.Token, fixed(o.Token))
 }

@@ -167,10 +167,10 @@ func TestRetries(t *testing.T) {
 		says      string
 	}{
 		{name: "comes again when the cluster is busy", failures: []int{429, 503}, exchanges: 3},
-		{name: "comes again three times at most", failures: []int{503, 503, 503, 503}, exchanges: 3, says: "answered 503: " +
+		{name: "comes again three times at most", failures: []int{503, 503, 503, 503}, exchanges: 3, says: "returned 503: " +
 			"try again"},
 		{
-			name: "does not come again after another error", failures: []int{500}, exchanges: 1, says: "answered 500: try again",
+			name: "does not come again after another error", failures: []int{500}, exchanges: 1, says: "returned 500: try again",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -212,14 +212,14 @@ func TestAnswers(t *testing.T) {
 			name: "refuses half a credential", status: 201, body: `{"status":{"credential":{"clientCertificateData":"x"}}}`,
 			says: "login failed: unknown cause",
 		},
-		{name: "refuses what is not JSON", status: 200, body: `<html>`, says: "decoding the answer"},
+		{name: "refuses what is not JSON", status: 200, body: `<html>`, says: "decoding the response"},
 		{
 			name: "names the API error", status: 422, body: `{"kind":"Status","message":"spec.token.value: Required value"}`,
-			says: "answered 422: spec.token.value: Required value",
+			says: "returned 422: spec.token.value: Required value",
 		},
-		{name: "names a gateway's error", status: 502, body: `<html>`, says: "answered 502: Bad Gateway"},
+		{name: "names a gateway's error", status: 502, body: `<html>`, says: "returned 502: Bad Gateway"},
 		{
-			name: "says that the agent may be missing", status: 404, body: `404 page not found`, says: "answered 404: Not Found",
+			name: "says that the agent may be missing", status: 404, body: `404 page not found`, says: "returned 404: Not Found",
 			hint: "login.concierge.walrus.example.com",
 		},
 	} {
@@ -258,7 +258,7 @@ func TestNeverFollowsRedirects(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	o, _ := options(t, server.URL, caData(server))
-	if err := run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "answered 307") || leaked.Load() {
+	if err := run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "returned 307") || leaked.Load() {
 		t.Errorf("want an error and no second request, got %v, %v", err, leaked.Load())
 	}
 }

@@ -132,7 +132,7 @@ func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
 			Reason: result.MigrationElsewhere, InTheWay: true,
 			Message: fmt.Sprintf("the Concierge APIs lead to namespace %q, and the agent's manifests are for namespace %q: "+
 				"both would claim the same APIs. Install the agent from an overlay with that namespace and those names, "+
-				"or install Pinniped anew under its usual names", s.apiNamespace, namespace),
+				"or reinstall Pinniped under its usual names", s.apiNamespace, namespace),
 		}, nil
 	case s.apiNamespace == "" || s.stage() != result.StageNone:
 		return nil, nil

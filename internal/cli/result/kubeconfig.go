@@ -13,7 +13,7 @@ type KubeconfigRotation struct {
 type RotationSummary struct {
 	// Clusters are all servers that the kubeconfigs lead to.
 	Clusters int `json:"clusters"`
-	// ClustersFailed are those which gave no answer, or none that could be used.
+	// ClustersFailed are those without a response, or without a usable one.
 	ClustersFailed int `json:"clustersFailed"`
 	Kubeconfigs    int `json:"kubeconfigs"`
 	Rotated        int `json:"rotated"`

@@ -26,7 +26,7 @@ type KubeconfigContext struct {
 	Verdict  Verdict  `json:"verdict"`
 	// Problems are the reasons for the verdict, the most important first.
 	Problems []string `json:"problems,omitempty"`
-	// Fix is a command that mends it, if there is one.
+	// Fix is a command that fixes it, if there is one.
 	Fix string `json:"fix,omitempty"`
 }
 

@@ -29,13 +29,13 @@ const (
 // switched off, or no impersonation proxy at all.
 var errNoTrustBundle = errors.New("it has no trust bundle endpoint; use --admin-kubeconfig for it")
 
-// pauseError is a response that asks to be tried again.
+// pauseError is a response with Retry-After.
 type pauseError struct {
 	status string
 	after  time.Duration
 }
 
-func (e *pauseError) Error() string { return fmt.Sprintf("it answered %.60q", e.status) }
+func (e *pauseError) Error() string { return fmt.Sprintf("it returned %.60q", e.status) }
 
 // asker asks clusters at their own endpoints.
 type asker struct {
@@ -102,9 +102,9 @@ func (a asker) again(ctx context.Context, tries *int, try func(context.Context) 
 // tell says what the deadline was when that is why a try has failed.
 func (a asker) tell(ctx context.Context, err error) error {
 	if err != nil && errors.Is(err, context.DeadlineExceeded) {
-		err = errors.New("it gave no answer in time")
+		err = errors.New("no response in time")
 		if ctx.Err() != nil {
-			err = fmt.Errorf("it gave no answer within %s", a.deadline)
+			err = fmt.Errorf("no response within %s", a.deadline)
 		}
 	}
 	return err

@@ -24,7 +24,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// proxy is a server that hands on a CA bundle.
+// proxy is a server that publishes a CA bundle.
 type proxy struct {
 	*httptest.Server
 	old, new *certs.CA
