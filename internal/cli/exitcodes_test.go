@@ -2,6 +2,8 @@ package cli_test
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -41,6 +43,27 @@ func TestExitCodesInHelp(t *testing.T) {
 		}
 	}
 	walk(cli.New(f))
+}
+
+// TestExitCodesAreDocumented compares `pinniped help exit-codes` and docs/reference/exit-codes.md with the list.
+func TestExitCodesAreDocumented(t *testing.T) {
+	t.Parallel()
+	f, out, _ := newFactory("help", "exit-codes")
+	if code := cli.Main(t.Context(), f); code != ui.ExitDone {
+		t.Fatalf("exit code %d", code)
+	}
+	page, err := os.ReadFile("../../docs/reference/exit-codes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range ui.ExitCodes() {
+		if row := fmt.Sprintf("| %d | %s | %s |\n", one.Code, one.Meaning, one.Example); !strings.Contains(string(page), row) {
+			t.Errorf("docs/reference/exit-codes.md has no row %s", row)
+		}
+		if text := strings.ReplaceAll(one.Meaning, "`", `"`); !strings.Contains(out.String(), text) {
+			t.Errorf("the help has no %q", text)
+		}
+	}
 }
 
 // TestReasons wants a reason for each error that programs can tell apart, also where two share an exit code.

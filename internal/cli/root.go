@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/viper"
@@ -35,7 +36,7 @@ func New(f *factory.Factory) *cobra.Command {
 		Long: `pinniped makes kubeconfigs with which users log in to a cluster, is the credential plugin that kubectl runs for them,
 and puts an administrator's own certificate in front of the cluster's impersonation proxy.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 124 timed out, 130 interrupted. Some commands have more; their help says so.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 124 timed out, 130 interrupted. "pinniped help exit-codes" has all of them.
 Flags that many commands share can also be set in the environment (PINNIPED_ and the flag's name in upper case, with
 underscores) and in ~/.config/pinniped/config.yaml.`,
 		Example: `  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml
@@ -98,6 +99,7 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 		run.NewKubectlCommand(f),
 		whoami.NewCommand(f),
 		version.NewCommand(f),
+		exitCodesTopic(),
 	)
 	rename(root)
 	setHelp(f, root)
@@ -124,8 +126,24 @@ func help(f *factory.Factory, cmd *cobra.Command, args []string) error {
 	if len(rest) > 0 {
 		return factory.Unknown(of, rest[0])
 	}
+	if of.Name() == exitCodes {
+		_, err := fmt.Fprintln(f.Out, of.Long)
+		return err
+	}
 	printHelp(f, of, long(of))
 	return nil
+}
+
+const exitCodes = "exit-codes"
+
+// exitCodesTopic is the text of `pinniped help exit-codes`.
+func exitCodesTopic() *cobra.Command {
+	var text strings.Builder
+	text.WriteString("Exit codes of pinniped. Scripts may rely on them.\n")
+	for _, one := range ui.ExitCodes() {
+		fmt.Fprintf(&text, "\n%4d  %s", one.Code, strings.ReplaceAll(one.Meaning, "`", `"`))
+	}
+	return &cobra.Command{Use: exitCodes, Short: "What exit codes mean", Long: text.String(), Hidden: true}
 }
 
 // Main runs the command line in f.Args, prints what went wrong, and returns the process's exit code.

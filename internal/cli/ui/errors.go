@@ -34,7 +34,7 @@ type ExitCode struct {
 	Meaning, Example string
 }
 
-// ExitCodes lists the exit codes. It is the one source of docs/reference/exit-codes.md and of the reasons in objects.
+// ExitCodes lists the exit codes. docs/reference/exit-codes.md and the reasons in objects follow it.
 func ExitCodes() []ExitCode {
 	return []ExitCode{
 		{ExitDone, "", "done, or nothing had to be done (`unchanged`)", "`ip-tls set` twice"},
