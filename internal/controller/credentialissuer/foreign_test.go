@@ -1,6 +1,7 @@
 package credentialissuer
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -47,7 +48,7 @@ func TestSecretsOfOthersStay(t *testing.T) {
 					return err
 				}
 			}
-			return fmt.Errorf("the message is %q, %v", strategy.Message, err)
+			return errors.Join(err, fmt.Errorf("the message is %q", strategy.Message))
 		})
 		r.configure(t, func(s *spec) { s.Mode = "disabled" })
 		r.waitFor(t, "Disabled", messageDisabled)
