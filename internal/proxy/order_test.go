@@ -31,7 +31,7 @@ func TestTheOrderIsDocumented(t *testing.T) {
 		}
 	}
 	filters := called(t, "chain.go", "handler", func(name string) bool {
-		return !slices.Contains([]string{"New", "NewLongResponses", "Unauthenticated", "writeRefused"}, name)
+		return !slices.Contains([]string{"NewInfoResolver", "NewLongResponses", "Unauthenticated", "writeRefused"}, name)
 	})
 	forward := called(t, filepath.Join("relay", "forward.go"), "proxy", isRoundTripper)
 	// A request goes from the last filter to the first.
