@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -225,12 +226,18 @@ func (a *scriptAgent) remember(issuer *configv1alpha1.CredentialIssuer, told ser
 	if a.day.IsZero() {
 		return nil
 	}
+	issuer.Status.Objects.RevisionsConfigMap = "pinniped-concierge-revisions"
+	if now := a.history.Current(); now != nil && now.Endpoint == told.Endpoint && bytes.Equal(now.Bundle, told.Bundle) {
+		return nil
+	}
 	var err error
 	if a.history, err = a.history.Append(told, a.day, serving.DefaultMemory); err != nil {
 		return err
 	}
+	if current := a.history.Current(); current != nil { // somebody has a kubeconfig with it
+		a.history, _ = a.history.Used(current.ID, "", a.day)
+	}
 	a.day = a.day.Add(24 * time.Hour)
-	issuer.Status.Objects.RevisionsConfigMap = "pinniped-concierge-revisions"
 	return a.server.Put(map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{

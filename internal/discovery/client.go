@@ -70,7 +70,7 @@ func Connect(config *rest.Config, suffix string) (*Client, error) {
 	}
 	for _, gv := range []schema.GroupVersion{
 		c.groups.Config, c.groups.Authentication, c.groups.Identity, corev1.SchemeGroupVersion, apiRegistration, certManager,
-		rbacGroup, authorizationGroup, authenticationGroup, delegation.Resource().GroupVersion(), coordination,
+		rbacGroup, authorizationGroup, delegation.Resource().GroupVersion(), coordination,
 	} {
 		if c.rest[gv], err = restClient(shared, gv, httpClient); err != nil {
 			return nil, fmt.Errorf("preparing the client for API group %q: %w", gv.Group, err)
@@ -347,29 +347,6 @@ func (c *Client) WhoAmI(ctx context.Context) (*identityv1alpha1.WhoAmIRequest, e
 	}
 	answer.SetGroupVersionKind(gvk)
 	return &answer, nil
-}
-
-var authenticationGroup = schema.GroupVersion{Group: "authentication.k8s.io", Version: "v1"}
-
-// Username returns the name of the user that the cluster sees behind the client's requests.
-func (c *Client) Username(ctx context.Context) (string, error) {
-	op := operation{verb: "create", resource: authenticationGroup.WithResource("selfsubjectreviews")}
-	body := []byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`)
-	raw, err := c.request(op).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
-	if err != nil {
-		return "", c.explain(ctx, op, err)
-	}
-	var answer struct {
-		Status struct {
-			UserInfo struct {
-				Username string `json:"username"`
-			} `json:"userInfo"`
-		} `json:"status"`
-	}
-	if err := json.Unmarshal(raw, &answer); err != nil {
-		return "", fmt.Errorf("decoding a SelfSubjectReview: %w", err)
-	}
-	return answer.Status.UserInfo.Username, nil
 }
 
 // operation is one request in the words of an RBAC rule.

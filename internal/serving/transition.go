@@ -261,7 +261,7 @@ func (w *Waiting) Message(namespace string) string {
 		what, command = "the certificate in Secret "+name, "set --secret "+name
 	}
 	return fmt.Sprintf(
-		"%s waits (SHA-256 %s) until %s, or until every client in use verifies it (\"pinniped ip-tls clients\" lists them); "+
+		"%s waits (SHA-256 %s) until %s, or until every client in use verifies it (\"pinniped ip-tls history\" lists them); "+
 			"the old certificate is served meanwhile, with the trust bundles of both; to serve it now: "+
 			"\"pinniped ip-tls %s --allow OldClientsBreak\"; clients that do not verify it: %s",
 		what,

@@ -273,10 +273,10 @@ func catalogue() []Explanation {
 			Code: OldClientsBreak,
 			Cause: "Kubeconfigs that were handed out, now or earlier, work with the certificate in service and would not work " +
 				"with the new one: their CA bundle does not verify it, or it does not cover the name that they use.",
-			Consequence: "These kubeconfigs stop working at the moment of the change. \"pinniped ip-tls clients\" lists who was told what.",
+			Consequence: "These kubeconfigs stop working at the moment of the change. \"pinniped ip-tls history\" lists who was told what.",
 			Fix: "a certificate of another CA is served once no client breaks: have kubeconfigs rotated while the trust " +
 				"bundles of both are published; one that lacks a name is reissued; where no kubeconfig of that time is left, say " +
-				"so with \"pinniped ip-tls clients --retire ID\"",
+				"so with \"pinniped ip-tls history --retire ID\"",
 			Example: "pinniped ip-tls set --secret NEW --ca-bundle new-ca.pem\npinniped kubeconfig rotate kubeconfigs/   # " +
 				"both CAs\npinniped ip-tls set --secret NEW --ca-bundle new-ca.pem --kubeconfigs kubeconfigs/",
 		},

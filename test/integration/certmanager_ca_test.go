@@ -102,7 +102,7 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 		for _, state := range w.look(t).Clients {
 			if state.Until != nil && state.Outcome != cliresult.ClientsRetired {
 				left++
-				if got := w.asAdmin(t, "ip-tls", "clients", "--retire="+state.ID); got.code != 0 {
+				if got := w.asAdmin(t, "ip-tls", "history", "--retire="+state.ID); got.code != 0 {
 					return fmt.Errorf("clients --retire ended with %d: %s", got.code, got.errOut)
 				}
 			}

@@ -96,7 +96,7 @@ func (w *crowd) anyEvent(t *testing.T, random *rand.Rand) event {
 		command("set", "--secret="+secret, bundle, "--activate-after=1h"),
 		command("delegate", sharedTLS),
 		w.revoke(),
-		{what: "clients --retire", happen: w.retire},
+		{what: "history --retire", happen: w.retire},
 		w.renewal(ca, names),
 		w.renewal(ca, names),
 		w.renewal(ca, names),
@@ -268,11 +268,11 @@ func (c *oldClient) has(s serving.Revision) bool {
 // retire retires everybody who is refused: these clients are no more.
 func (w *crowd) retire(t *testing.T) result {
 	t.Helper()
-	var found cliresult.Clients
-	decoded(t, w.ipTLS(t, "clients", "-o", "json"), 0, &found)
-	for _, state := range found.States {
+	var found cliresult.History
+	decoded(t, w.ipTLS(t, "history", "-o", "json"), 0, &found)
+	for _, state := range found.Revisions {
 		if state.Outcome == cliresult.ClientsRefused && state.Until != nil {
-			if got := w.ipTLS(t, "clients", "--retire="+state.ID); got.code != 0 {
+			if got := w.ipTLS(t, "history", "--retire="+state.ID); got.code != 0 {
 				return got
 			}
 		}

@@ -17,7 +17,7 @@ func agentCodes() []certs.Explanation {
 			Consequence: "The certificate before it serves on, with both CAs published, until the time that the status names.",
 			Fix: "let clients refresh their kubeconfigs; or have the certificate issued by the same CA, for the same names; or " +
 				"serve it now, and let those clients break",
-			Example: "pinniped ip-tls clients\npinniped kubeconfig rotate ~/.kube/config",
+			Example: "pinniped ip-tls history\npinniped kubeconfig rotate ~/.kube/config",
 		},
 		{
 			Code: configv1alpha1.CodeLastGoodCertificateServed, Severity: certs.SeverityWarning,

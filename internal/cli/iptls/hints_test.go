@@ -12,14 +12,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/change"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/clients"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/delegate"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/history"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/manifest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -95,7 +96,14 @@ func TestHintsMend(t *testing.T) {
 	}{
 		{
 			name: "somebody removed spec.tls", hint: "pinniped ip-tls set --secret proxy-tls", mends: true,
-			world: func(_ *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
+			world: func(t *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
+				t.Helper()
+				revisions, err := serving.Read(w.Cluster.Revisions.Data)
+				if err != nil {
+					t.Fatal(err)
+				}
+				revisions.Current().Spec = &serving.RevisionSpec{TLS: w.Cluster.Issuer.Spec.ImpersonationProxy.TLS}
+				w.Cluster.Revisions.Data[serving.RevisionsKey] = string(revisions.Encode())
 				w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = nil
 				w.Cluster.Bump()
 				w.Cluster.AfterApply(w.Cluster)
@@ -115,7 +123,7 @@ func TestHintsMend(t *testing.T) {
 			},
 		},
 		{
-			name: "a renewal waits", fresh: true, hint: "pinniped ip-tls clients",
+			name: "a renewal waits", fresh: true, hint: "pinniped ip-tls history",
 			world: func(_ *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
 				w.Cluster.Issuer.Status.Strategies[0].Findings = []configv1alpha1.StrategyFinding{
 					{Code: configv1alpha1.CodeRenewalWaits, Severity: configv1alpha1.FindingWarning, Message: "it waits"},
@@ -233,8 +241,8 @@ func commandOf(t *testing.T, w *iptlstest.World, s *session.Session, line string
 		return &change.UndoOptions{Session: s, Flags: flags(), Allow: allow}
 	case "delegate":
 		return &delegate.Options{Session: s, Grant: delegate.Grant{Secret: words[1]}, DryRun: session.DryRunNone}
-	case "clients":
-		return &clients.Options{Session: s}
+	case "history":
+		return &history.Options{Session: s}
 	case "manifest":
 		s.Output = "yaml"
 		return &manifest.Options{

@@ -10,8 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/change"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/check"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/clients"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/delegate"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/history"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/manifest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
 )
@@ -28,7 +28,7 @@ from a Secret of the agent's namespace, or of another one whose owner permits th
 	})
 	cmd.AddCommand(
 		change.NewSetCommand(f), change.NewUnsetCommand(f), change.NewUndoCommand(f),
-		change.NewHistoryCommand(f), check.NewCommand(f), status.NewCommand(f), clients.NewCommand(f),
+		check.NewCommand(f), status.NewCommand(f), history.NewCommand(f),
 		delegate.NewCommand(f), delegate.NewExplainCommand(f), manifest.NewCommand(f),
 	)
 	return cmd

@@ -156,7 +156,7 @@ func TestRoles(t *testing.T) {
 		code int
 	}{
 		{"viewer", []string{"status"}, ui.ExitNotConverged},
-		{"viewer", []string{"clients"}, 0},
+		{"viewer", []string{"history"}, 0},
 		{"viewer", []string{"history"}, 0},
 		{"viewer", []string{"manifest", "--for", "cert-manager", "--issuer", "Issuer/x"}, 0},
 		{"operator", []string{"set", "--secret", "proxy-tls", "--wait=false", "--allow", "OldClientsBreak"}, 0},
@@ -167,7 +167,7 @@ func TestRoles(t *testing.T) {
 		}, 0},
 		{"operator", []string{"check"}, 0},
 		{"operator", []string{"status"}, ui.ExitNotConverged},
-		{"operator", []string{"clients", "--retire", history.Revisions[0].ID}, 0},
+		{"operator", []string{"history", "--retire", history.Revisions[0].ID}, 0},
 		{"operator", []string{"history"}, 0},
 		{"operator", []string{"undo", "--wait=false", "--allow", "OldClientsBreak"}, 0},
 		{"operator", []string{"unset", "--wait=false", "--allow", "OldClientsBreak"}, 0},

@@ -234,7 +234,7 @@ func TestDecide(t *testing.T) {
 					"findings": [{"code": "RenewalWaits", "severity": "Warning", "message": "until tomorrow"}]}]}}`)
 			}),
 			want: []result.MigrationReason{result.MigrationRenewalWaits}, blunt: true,
-			says: []string{"until tomorrow", "pinniped ip-tls clients"},
+			says: []string{"until tomorrow", "pinniped ip-tls history"},
 		},
 		{
 			name: "removes what is left of the agent", back: true, stage: result.StagePinniped,

@@ -209,7 +209,7 @@ func (s *state) renewalWaits(kubectl) (*result.MigrationFinding, error) {
 				Objects:  []string{describe(issuer)},
 				Message: "Pinniped serves the renewed certificate in the Secret at once, and locks out those for whom the agent " +
 					"waits with it: " + finding.Message,
-				Commands: []string{"pinniped ip-tls clients"},
+				Commands: []string{"pinniped ip-tls history"},
 			}, nil
 		}
 	}

@@ -121,7 +121,7 @@ func (s *state) lockedOutByPinniped(kubectl) (*result.MigrationFinding, error) {
 		Reason: result.MigrationClientsLockedOut, InTheWay: true, Objects: []string{describe(secretOf(configured))},
 		Message: fmt.Sprintf("Pinniped serves what is in this Secret now, and nothing where it cannot, and that locks out "+
 			"clients who work with what the agent serves: %s. Fix the Secret first; \"pinniped ip-tls status\" and "+
-			"\"pinniped ip-tls clients\" tell more", serving.Summarize(j)),
+			"\"pinniped ip-tls history\" tell more", serving.Summarize(j)),
 	}, nil
 }
 

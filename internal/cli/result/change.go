@@ -37,8 +37,6 @@ type Change struct {
 	Kubeconfigs []File `json:"kubeconfigs,omitempty"`
 	// SwitchedOff is true when the proxy is off, so that nobody is served.
 	SwitchedOff bool `json:"switchedOff,omitempty"`
-	// Overwrites is another user's change that may not have taken effect yet, and that this one replaces.
-	Overwrites *NotedChange `json:"overwrites,omitempty"`
 }
 
 // Transition is a change of the certificate in which the old one is served, with the trust bundles of both, until no

@@ -3,48 +3,74 @@ package result
 import (
 	"time"
 
-	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// History is the result of `ip-tls history`.
+// History is the result of `ip-tls history`: revisions, and whether their clients verify the certificate.
 type History struct {
 	Head
-	CredentialIssuer string `json:"credentialIssuer"`
-	// Changes are the last ones by ip-tls, the newest first.
-	Changes []NotedChange `json:"changes"`
+	CredentialIssuer string    `json:"credentialIssuer"`
+	At               time.Time `json:"at"`
+	// Revisions are what was published, the latest last.
+	Revisions []ClientState `json:"revisions"`
+	// Retired is the id of the state that this command has retired.
+	Retired string `json:"retired,omitempty"`
+	// NotKnown names what could not be found out, each with the reason.
+	NotKnown []string `json:"notKnown,omitempty"`
 }
 
-// NotedChange is one change by ip-tls.
-type NotedChange struct {
-	At      time.Time `json:"at"`
-	Command string    `json:"command"`
-	// By is the name of the user, as the API server saw it; absent when it did not tell.
-	By string `json:"by,omitempty"`
-	// Secret is the one that the change has left configured; absent for the generated certificate.
-	Secret           *ObjectRef                            `json:"secret,omitempty"`
-	ExternalEndpoint string                                `json:"externalEndpoint,omitempty"`
-	Mode             configv1alpha1.ImpersonationProxyMode `json:"mode,omitempty"`
-	Outcome          ChangeOutcome                         `json:"outcome"`
+// ClientState is what clients were told for some time, and how kubeconfigs fare that have it.
+type ClientState struct {
+	ID string `json:"id"`
+	// Since is when it was advertised first; absent when that is not known. Until is when it was advertised last; absent
+	// while it is.
+	Since *time.Time `json:"since,omitempty"`
+	Until *time.Time `json:"until,omitempty"`
+	// Retired is when an administrator said that no kubeconfig has it any more. Such a state counts for nothing.
+	Retired  *time.Time `json:"retired,omitempty"`
+	Endpoint string     `json:"endpoint"`
+	// Secret is the one that was configured; absent for the generated certificate, and where that is not known.
+	Secret string `json:"secret,omitempty"`
+	// By is the field manager that changed the configuration, ChangedAt when.
+	By        string     `json:"by,omitempty"`
+	ChangedAt *time.Time `json:"changedAt,omitempty"`
+	// CABundle is what they verify the proxy with.
+	CABundle CABundle `json:"caBundle"`
+	// Names are the DNS names and IP addresses that the certificate in service covered.
+	Names   []string      `json:"names,omitempty"`
+	Outcome ClientOutcome `json:"outcome"`
+	// Code and Message say why they are refused.
+	Code    certs.Code `json:"code,omitempty"`
+	Message string     `json:"message,omitempty"`
+	// RefusedNames are the names by which they are refused, where others work.
+	RefusedNames []string `json:"refusedNames,omitempty"`
+	// RefusedSince is when they began to be refused, where that is known.
+	RefusedSince *time.Time `json:"refusedSince,omitempty"`
 }
 
-// ChangeOutcome is what came of a change.
-type ChangeOutcome string
+// Refused says whether any of these clients is refused.
+func (s *ClientState) Refused() bool {
+	return s.Outcome == ClientsRefused || s.Outcome == ClientsPartlyRefused
+}
 
-// The outcomes of a change.
+// ClientOutcome is how the clients with a state fare.
+type ClientOutcome string
+
+// The outcomes.
 const (
-	// ChangeUnknown means that the command did not wait for it, was interrupted, or still waits.
-	ChangeUnknown ChangeOutcome = "unknown"
-	// ChangeInEffect means that the endpoint presented the certificate.
-	ChangeInEffect ChangeOutcome = "inEffect"
-	// ChangeNotInEffect means that it did not take effect, and was left in place.
-	ChangeNotInEffect ChangeOutcome = "notInEffect"
-	// ChangePutBack means that it did not take effect, and the previous configuration was put back.
-	ChangePutBack ChangeOutcome = "putBack"
+	ClientsWork          ClientOutcome = "work"
+	ClientsRefused       ClientOutcome = "refused"
+	ClientsPartlyRefused ClientOutcome = "partlyRefused" // at some addresses, or by some names
+	ClientsRetired       ClientOutcome = "retired"
+	ClientsUnused        ClientOutcome = "unused"   // no client used it while it was published
+	ClientsNotKnown      ClientOutcome = "notKnown" // no certificate is presented that could be verified
 )
 
 // Enum lists the outcomes.
-func (ChangeOutcome) Enum() []string {
+func (ClientOutcome) Enum() []string {
 	return []string{
-		string(ChangeUnknown), string(ChangeInEffect), string(ChangeNotInEffect), string(ChangePutBack),
+		string(ClientsWork), string(ClientsRefused), string(ClientsPartlyRefused), string(ClientsRetired),
+		string(ClientsUnused),
+		string(ClientsNotKnown),
 	}
 }

@@ -7,7 +7,6 @@ type Kind string
 const (
 	KindChange                Kind = "Change"
 	KindCheck                 Kind = "Check"
-	KindClients               Kind = "Clients"
 	KindCodeExplanation       Kind = "CodeExplanation"
 	KindCodeExplanationList   Kind = "CodeExplanationList"
 	KindDelegationExplanation Kind = "DelegationExplanation"
@@ -34,7 +33,6 @@ func Kinds() []Known {
 	return []Known{
 		{KindChange, []string{"ip-tls set", "ip-tls unset", "ip-tls undo"}, &Change{}},
 		{KindCheck, []string{"ip-tls check"}, &Check{}},
-		{KindClients, []string{"ip-tls clients"}, &Clients{}},
 		{KindCodeExplanation, []string{"explain CODE"}, &CodeExplanation{}},
 		{KindCodeExplanationList, []string{"explain"}, &CodeExplanationList{}},
 		{KindDelegationExplanation, []string{"explain NAMESPACE/NAME"}, &DelegationExplanation{}},

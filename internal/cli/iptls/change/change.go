@@ -36,8 +36,4 @@ type Proposal struct {
 	Annotations map[string]any
 	// PutBack undoes what Apply has changed besides the CredentialIssuer; nil when it has changed nothing else.
 	PutBack func(context.Context) error
-	// Overwrites is another user's change that may not have taken effect yet, and that this one replaces.
-	Overwrites *plan.Change
-
-	noted plan.Change // what the history tells of this change
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
@@ -95,10 +97,9 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 		issuer := p.Snapshot.Issuer
 		if len(p.Plan.Changes) > 0 {
 			if attempt == 1 {
-				c.sayOverwritten(ctx, p)
 				c.sayReplaced(p)
 			}
-			if err := c.remember(ctx, p); err != nil {
+			if err := c.remember(p); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -155,4 +156,22 @@ func culprit(err error, issuer *configv1alpha1.CredentialIssuer) string {
 		return fmt.Sprintf("Secret %q", of.name)
 	}
 	return fmt.Sprintf("CredentialIssuer %q", issuer.Name)
+}
+
+// overwrites refuses when somebody else has changed, since before was read, fields that this run changes as well.
+func overwrites(before *Proposal, now *configv1alpha1.CredentialIssuer) error {
+	var theirs []string
+	for _, change := range plan.ChangesBetween(*before.Snapshot.Issuer.Spec.ImpersonationProxy,
+		*now.Spec.ImpersonationProxy) {
+		if slices.ContainsFunc(before.Plan.Changes, func(f plan.FieldChange) bool { return f.Field == change.Field }) {
+			theirs = append(theirs, fmt.Sprintf("%s from %s to %s", change.Field, plan.OrNone(change.From),
+				plan.OrNone(change.To)))
+		}
+	}
+	if len(theirs) == 0 {
+		return nil
+	}
+	return ui.WithExitCode(ui.WithHint(
+		fmt.Errorf("somebody else has changed CredentialIssuer %q meanwhile: %s", now.Name, strings.Join(theirs, ", ")),
+		"%sthe same command again replaces that change", plan.NothingChanged), ui.ExitRefused)
 }

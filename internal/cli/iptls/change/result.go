@@ -23,10 +23,6 @@ func (c *Change) newResult(proposal *Proposal) *Result {
 		CABundle:         advertised(p),
 		Changes:          p.Changes,
 	}
-	if other := proposal.Overwrites; other != nil {
-		noted := printed(*other, p.Request.Namespace)
-		done.Overwrites = &noted
-	}
 	if secret := p.Request.SecretName(); secret.Name != "" {
 		ref := result.Ref(secret)
 		done.Secret = &ref

@@ -44,7 +44,6 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	case applied == nil:
 		hint = "nothing was changed: the CredentialIssuer was configured like this already"
 	case c.Flags.NoRollback:
-		c.noteOutcome(context.WithoutCancel(ctx), p, applied, result.ChangeNotInEffect)
 		hint = "the new configuration is in place, as --no-rollback asks"
 	default:
 		if err := c.rollBack(ctx, p, applied); err != nil {
@@ -73,13 +72,9 @@ func (c *Change) rollBack(ctx context.Context, p *Proposal, applied *configv1alp
 		if spec := current.Spec.ImpersonationProxy; spec == nil || len(plan.ChangesBetween(*spec, p.Plan.Wanted)) > 0 {
 			return errors.New("somebody else has changed the configuration meanwhile, so it was left as it is")
 		}
-		history, noted := p.historyOfRollback(current)
 		patch, err := plan.RollbackPatch(current, p.Snapshot.Issuer)
 		if err != nil {
 			return fmt.Errorf("putting the previous configuration back: %w", err)
-		}
-		if noted {
-			plan.Annotate(patch, plan.HistoryAnnotation, history)
 		}
 		_, err = c.Session.Cluster.MergeCredentialIssuer(ctx, current.Name, patch,
 			discovery.ApplyOptions{FieldManager: plan.FieldManager})

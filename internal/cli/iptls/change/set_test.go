@@ -46,7 +46,7 @@ func TestSet(t *testing.T) {
 			},
 		},
 		{
-			"metadata": map[string]any{"resourceVersion": "4"},
+			"metadata": map[string]any{"resourceVersion": "3"},
 			"spec": map[string]any{"impersonationProxy": map[string]any{"tls": map[string]any{
 				"secretName": "proxy-tls", "verification": "Enforce", "caTransition": "DualTrust",
 			}}},

@@ -62,7 +62,6 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 		c.sayFindings(seen.view)
 		done.Endpoint, done.Addresses = seen.view.At.URL, seen.addresses
 		if !seen.view.Disabled {
-			c.noteOutcome(ctx, p, applied, result.ChangeInEffect)
 			c.abandon(ctx, p, applied)
 			c.settle(ctx, p, applied, done)
 		}
@@ -92,7 +91,7 @@ func (c *Change) abandon(ctx context.Context, p *Proposal, applied *configv1alph
 	gone, err := c.Session.Retire(ctx, applied, p.Plan.Request.Namespace, ids)
 	switch {
 	case err != nil:
-		c.Session.Progress.Warn("the revisions whose clients break still count (%v); retire them: pinniped ip-tls clients "+
+		c.Session.Progress.Warn("the revisions whose clients break still count (%v); retire them: pinniped ip-tls history "+
 			"--retire %s", err, strings.Join(ids, ", "))
 	case len(gone) > 0:
 		c.Session.Progress.Done("Retired %s, as --allow OldClientsBreak says: clients of the old certificate do not count "+

@@ -50,7 +50,7 @@ The agent asks for all of it again and again. As soon as one piece is gone (--re
 serve that certificate, within five seconds, and serves the one that it generates. It never copies the Secret.
 
 Where the CredentialIssuer names this very Secret, --revoke is refused when that locks out clients who work now; "pinniped
-ip-tls clients" lists who was told what. An owner who may not look at the CredentialIssuer is told that this is not known.
+ip-tls history" lists who was told what. An owner who may not look at the CredentialIssuer is told that this is not known.
 
 With --dry-run=client and --to, no cluster is asked: -o yaml then prints the objects for "kubectl apply" or GitOps.
 

@@ -55,8 +55,6 @@ type Cluster struct {
 	Reviewed, SecretsRead      []string
 	Grants                     map[string]map[string]any
 	GrantErr                   error
-	// User is the name of the user who runs the commands; empty means that the cluster does not tell.
-	User string
 	// Leases are those of the agent's replicas; nil means that one has just renewed its own.
 	Leases []discovery.ReplicaLease
 	// Revisions is the agent's memory; nil for an agent that has none.
@@ -303,14 +301,6 @@ func (c *Cluster) Service(_ context.Context, _, name string) (*corev1.Service, e
 		return service.DeepCopy(), nil
 	}
 	return nil, discovery.ErrNotFound
-}
-
-// Username returns the field User.
-func (c *Cluster) Username(context.Context) (string, error) {
-	if c.User == "" {
-		return "", discovery.ErrNotFound
-	}
-	return c.User, nil
 }
 
 // ReplicaLeases returns the field Leases.

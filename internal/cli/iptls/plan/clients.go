@@ -196,9 +196,11 @@ func (st *Snapshot) unasked() bool {
 	if inService == nil || inService.Source != configv1alpha1.ServingCertificateGenerated {
 		return false
 	}
-	history, err := ReadHistory(st.Issuer)
-	newest := history.Newest()
-	return err == nil && newest != nil && newest.Left.TLS != nil
+	revisions := st.told().Revisions
+	if n := len(revisions); n > 0 && revisions[n-1].By == FieldManager {
+		return false
+	}
+	return slices.ContainsFunc(revisions, func(r serving.Revision) bool { return r.Spec != nil && !ServesGenerated(r.Spec.TLS) })
 }
 
 // changes says whether the plan changes anything that clients meet.

@@ -83,17 +83,6 @@ func Annotated(object, annotations map[string]any) map[string]any {
 	return object
 }
 
-// Annotate adds an annotation to a merge patch.
-func Annotate(patch map[string]any, key, value string) {
-	metadata := patch["metadata"].(map[string]any)
-	annotations, there := metadata["annotations"].(map[string]any)
-	if !there {
-		annotations = map[string]any{}
-		metadata["annotations"] = annotations
-	}
-	annotations[key] = value
-}
-
 // RollbackPatch is a merge patch that gives the object changed the configuration and the records of the object before.
 func RollbackPatch(changed, before *configv1alpha1.CredentialIssuer) (map[string]any, error) {
 	annotations := map[string]any{}

@@ -50,7 +50,7 @@ func NewUndoRecord(command string, at time.Time, issuer *configv1alpha1.Credenti
 	earlier, err := ReadUndoRecord(issuer)
 	off := issuer.Spec.ImpersonationProxy.Mode == configv1alpha1.ImpersonationProxyModeDisabled
 	if err == nil && earlier != nil && reflect.DeepEqual(earlier.Left, record.Previous.Digested()) &&
-		(off || !WasInEffect(issuer)) {
+		(off || !InEffect(issuer)) {
 		record.Previous, record.SecretsMade = earlier.Previous, earlier.SecretsMade
 	}
 	return record

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -60,7 +61,10 @@ func ClientStates(h serving.History, met []Met, elsewhere Elsewhere, now time.Ti
 		s := &h.Revisions[i]
 		state := result.ClientState{
 			ID: s.ID, Since: moment(s.Since), Until: moment(s.Until), Retired: moment(s.Retired), Endpoint: s.Endpoint,
-			CABundle: result.BundleOf(s.Bundle), Names: s.Names,
+			CABundle: result.BundleOf(s.Bundle), Names: s.Names, By: s.By, ChangedAt: moment(s.ChangedAt),
+		}
+		if s.Spec != nil && s.Spec.TLS != nil {
+			state.Secret = s.Spec.TLS.SecretName
 		}
 		own, another := elsewhere[s.Endpoint]
 		switch {
@@ -182,7 +186,7 @@ func ClientTable(out io.Writer, style ui.Style, states []result.ClientState) err
 		case result.ClientsRetired, result.ClientsUnused, result.ClientsNotKnown:
 			verdict = "• " + verdict
 		}
-		rows = append(rows, []string{s.ID, since, until, s.Endpoint, trusts, verdict})
+		rows = append(rows, []string{s.ID, since, until, cmp.Or(s.By, "-"), cmp.Or(s.Secret, "-"), s.Endpoint, trusts, verdict})
 	}
-	return ui.Table(out, []string{"clients", "since", "until", "endpoint", "CA bundle", "verdict"}, rows)
+	return ui.Table(out, []string{"revision", "since", "until", "by", "secret", "endpoint", "CA bundle", "clients"}, rows)
 }

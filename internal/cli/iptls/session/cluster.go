@@ -29,7 +29,6 @@ type Cluster interface {
 	ApplyConfigMap(ctx context.Context, namespace, name string, object any, opts discovery.ApplyOptions) (
 		*corev1.ConfigMap, error)
 	AgentNamespace(ctx context.Context) (string, error)
-	Username(ctx context.Context) (string, error)
 	TLSFields(ctx context.Context) ([]string, error)
 	ReplicaLeases(ctx context.Context, namespace string) ([]discovery.ReplicaLease, error)
 	Permissions

@@ -40,7 +40,6 @@ type Session struct {
 	Progress   *ui.Progress
 	serverTime func(time.Time) time.Time
 	offers     *offers // nil until it is asked for
-	user       *string // nil until it is asked for
 }
 
 // New returns the Session of a real process, without the values of flags.
@@ -109,18 +108,6 @@ func (s *Session) Open() error {
 	var err error
 	s.Cluster, s.serverTime, err = s.Connect(s.ClusterFlags, s.Suffix)
 	return err
-}
-
-// User returns the name under which the cluster knows who runs the command; empty when it does not tell.
-func (s *Session) User(ctx context.Context) string {
-	if s.user == nil {
-		name, err := s.Cluster.Username(ctx)
-		if err != nil {
-			name = "" // it is only noted
-		}
-		s.user = &name
-	}
-	return *s.user
 }
 
 // Locate fills in the agent's namespace. NAMESPACE/NAME of a Secret becomes NAME when it names that very namespace.

@@ -150,7 +150,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				w.Remember(t, changed)
 			},
 			state: result.UsersNotAffected, says: "; the certificate in Secret proxy-tls was renewed, and waits until 2027-01-02T03:04:05Z",
-			next: "pinniped ip-tls clients",
+			next: "pinniped ip-tls history",
 		},
 		{
 			name: "are not affected by what nobody has used",

@@ -11,6 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -79,7 +80,7 @@ func NextCommands(code string, at Place) []string {
 		}
 		return []string{"pinniped kubeconfig rotate " + files}
 	case configv1alpha1.CodeRenewalWaits:
-		return []string{"pinniped ip-tls clients"}
+		return []string{"pinniped ip-tls history"}
 	case codeGeneratedServes:
 		return []string{at.back()}
 	case codeNoAnswer:
@@ -130,17 +131,16 @@ func (p Place) back() string {
 
 // before fills in what was configured before the generated certificate. losesSome says whether somebody is lost by going
 // back there; it is asked with the name of the Secret.
-func (p *Place) before(issuer *configv1alpha1.CredentialIssuer, losesSome func(secret string) bool) {
+func (p *Place) before(issuer *configv1alpha1.CredentialIssuer, history serving.History, losesSome func(secret string) bool) {
 	now := plan.TargetOf(issuer.Spec.ImpersonationProxy)
 	if record, err := plan.ReadUndoRecord(issuer); err == nil && record != nil {
 		if back, edited := record.Undone(now); len(edited) == 0 && !plan.ServesGenerated(back.TLS) {
 			p.Before, p.Undo = back.TLS.SecretName, true
 		}
 	}
-	history, err := plan.ReadHistory(issuer)
-	for i := 0; err == nil && p.Before == "" && i < len(history.Changes); i++ {
-		if tls := history.Changes[i].Left.TLS; tls != nil {
-			p.Before, p.WithBundle = tls.SecretName, tls.CertificateAuthorityData != ""
+	for _, r := range slices.Backward(history.Revisions) {
+		if p.Before == "" && r.Spec != nil && !plan.ServesGenerated(r.Spec.TLS) {
+			p.Before, p.WithBundle = r.Spec.TLS.SecretName, r.Spec.TLS.CertificateAuthorityData != ""
 		}
 	}
 	p.LosesSome = p.Before != "" && losesSome(p.Before)
@@ -157,7 +157,7 @@ func (l *snapshot) next(code string) []string {
 	}
 	at.OnlyBundle = l.onlyBundle()
 	if code == codeGeneratedServes {
-		at.before(l.issuer, l.losesSome)
+		at.before(l.issuer, l.history, l.losesSome)
 	}
 	if objects := l.issuer.Status.Objects; objects != nil {
 		at.Service = objects.LoadBalancerService
@@ -168,7 +168,7 @@ func (l *snapshot) next(code string) []string {
 	commands := NextCommands(code, at)
 	refused := func(s result.ClientState) bool { return s.Refused() }
 	if code == string(certs.OldClientsBreak) && slices.ContainsFunc(l.Clients, refused) {
-		commands = append(commands, "pinniped ip-tls clients") // some states may be retired
+		commands = append(commands, "pinniped ip-tls history") // some states may be retired
 	}
 	return commands
 }

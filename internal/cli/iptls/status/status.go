@@ -45,7 +45,7 @@ configured, what the agent reports and advertises, what each address of the endp
 certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is changed.
 
 How users fare is what clients meet: a TLS handshake and a request without credentials at each address, judged by
-everything that clients were told until now, as the agent remembers it ("pinniped ip-tls clients"): each CA bundle and
+everything that clients were told until now, as the agent remembers it ("pinniped ip-tls history"): each CA bundle and
 each name. When the API server behind the proxy gives no answer, the line says so.
 
 Kubeconfigs are the current one, or those of --kubeconfigs: files, and folders with all kubeconfigs below them.

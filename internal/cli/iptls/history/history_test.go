@@ -1,4 +1,4 @@
-package clients
+package history
 
 import (
 	"encoding/json"
@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 )
 
-func runClients(t *testing.T, w *iptlstest.World, change func(*Options)) *iptlstest.Run {
+func runHistory(t *testing.T, w *iptlstest.World, change func(*Options)) *iptlstest.Run {
 	t.Helper()
 	r := &iptlstest.Run{}
 	o := &Options{Session: sessiontest.New(w, r)}
@@ -30,13 +30,13 @@ func retire(id string) func(*Options) { return func(o *Options) { o.Retire = id 
 
 func listed(t *testing.T, w *iptlstest.World) []result.ClientState {
 	t.Helper()
-	r := runClients(t, w, asJSON)
+	r := runHistory(t, w, asJSON)
 	r.Check(t, 0)
-	var list result.Clients
+	var list result.History
 	if err := json.Unmarshal(r.Out.Bytes(), &list); err != nil {
 		t.Fatal(err)
 	}
-	return list.States
+	return list.Revisions
 }
 
 // renewedTwice is a world in which the certificate came from three CAs, one after the other.
@@ -53,10 +53,10 @@ func renewedTwice(t *testing.T) *iptlstest.World {
 	return w
 }
 
-func TestClients(t *testing.T) {
+func TestHistory(t *testing.T) {
 	t.Parallel()
 	w := renewedTwice(t)
-	runClients(t, w, nil).Check(t, 0, "CLIENTS", `"Company CA"`, "✗ refused: BundleDoesNotVerify", "✓ work")
+	runHistory(t, w, nil).Check(t, 0, "CLIENTS", `"Company CA"`, "✗ refused: BundleDoesNotVerify", "✓ work")
 	states := listed(t, w)
 	if len(states) != 3 || states[0].Outcome != result.ClientsRefused || states[2].Outcome != result.ClientsWork {
 		t.Fatalf("the states are %+v", states)
@@ -67,21 +67,21 @@ func TestClients(t *testing.T) {
 	t.Run("of Pinniped's agent", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.NewExternalWorld(t)
-		runClients(t, w, nil).Check(t, 0, "✓ work", "not known:", "the agent has no memory")
-		runClients(t, w, retire("abc")).Check(t, 1, "the agent has no memory")
+		runHistory(t, w, nil).Check(t, 0, "✓ work", "not known:", "the agent has no memory")
+		runHistory(t, w, retire("abc")).Check(t, 1, "the agent has no memory")
 	})
 	t.Run("while nothing answers", func(t *testing.T) {
 		t.Parallel()
 		w := renewedTwice(t)
 		w.Cluster.Report("https://127.0.0.1:1", w.CA.CertPEM())
-		runClients(t, w, nil).Check(t, 0, "• notKnown", "connection refused")
+		runHistory(t, w, nil).Check(t, 0, "• notKnown", "connection refused")
 	})
 	t.Run("by a user who may not read that", func(t *testing.T) {
 		t.Parallel()
 		w := renewedTwice(t)
 		w.Cluster.RevisionsErr = &discovery.ForbiddenError{Verb: "get"}
-		runClients(t, w, nil).Check(t, 4, "reading what clients were told")
-		runClients(t, w, retire("abc")).Check(t, 4, "reading what clients were told")
+		runHistory(t, w, nil).Check(t, 4, "reading what clients were told")
+		runHistory(t, w, retire("abc")).Check(t, 4, "reading what clients were told")
 	})
 }
 
@@ -97,7 +97,7 @@ func TestRetire(t *testing.T) {
 		if id == current {
 			code = 3
 		}
-		r := runClients(t, w, retire(id))
+		r := runHistory(t, w, retire(id))
 		r.Check(t, code, says)
 		if code == 2 {
 			r.Check(t, code, first+", "+second+", "+current)
@@ -111,9 +111,9 @@ func TestRetire(t *testing.T) {
 		c.BeforeApply = nil
 		c.Revisions.ResourceVersion = "other"
 	}
-	runClients(t, w, retire(first[:6])).Check(t, 0, "Retired state "+first, "• retired")
-	runClients(t, w, retire(second)).Check(t, 0, "Retired state "+second)
-	runClients(t, w, retire(second)).Check(t, 0, "is retired already")
+	runHistory(t, w, retire(first[:6])).Check(t, 0, "Retired state "+first, "• retired")
+	runHistory(t, w, retire(second)).Check(t, 0, "Retired state "+second)
+	runHistory(t, w, retire(second)).Check(t, 0, "is retired already")
 	for i, state := range listed(t, w) {
 		if want := i < 2; (state.Outcome == result.ClientsRetired) != want || (state.Retired != nil) != want {
 			t.Errorf("state %d: %+v", i, state)
@@ -137,5 +137,5 @@ func TestRetireNeedsMoreOfTheID(t *testing.T) {
 	for i, state := range listed(t, w) {
 		data[serving.RevisionsKey] = strings.ReplaceAll(data[serving.RevisionsKey], state.ID, "abc"+string(rune('0'+i)))
 	}
-	runClients(t, w, retire("abc")).Check(t, 2, "that is how several IDs begin", "abc0, abc1, abc2")
+	runHistory(t, w, retire("abc")).Check(t, 2, "that is how several IDs begin", "abc0, abc1, abc2")
 }

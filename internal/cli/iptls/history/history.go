@@ -1,4 +1,4 @@
-package clients
+package history
 
 import (
 	"context"
@@ -19,44 +19,43 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Options is everything `pinniped ip-tls clients` needs; a test fills it directly.
+// Options is everything `pinniped ip-tls history` needs; a test fills it directly.
 type Options struct {
 	Session *session.Session
 	Retire  string // the ID of a state, or how it begins; empty: only look
 	Style   ui.Style
 }
 
-// NewCommand returns `pinniped ip-tls clients`.
+// NewCommand returns `pinniped ip-tls history`.
 func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f)}
 	cmd := &cobra.Command{
-		Use:   "clients",
-		Short: "Show what clients were told so far, and who of them works",
-		Long: `Show everything that clients were told so far about the impersonation proxy: each endpoint, CA bundle and set of
-names that was advertised, from when until when, and whether kubeconfigs that were made then work with the certificate
-that is presented now. A change of the certificate is refused when it locks out clients of any of these states.
+		Use:   "history",
+		Short: "List revisions, and whether their clients still verify the certificate",
+		Long: `List what was published about the impersonation proxy, the newest last: each endpoint, trust bundle and set of names,
+from when until when, by whom it was changed, and whether clients that have it verify the certificate that is presented
+now. A change that breaks clients in use waits for them, or is refused ("ip-tls set --help").
 
-The agent remembers the last 20 states, each for a year after it was advertised last, in a ConfigMap of its namespace. It
-cannot know whether anybody still has a kubeconfig from then. When nobody has, --retire says so: the state then counts for
-nothing, and a renewed certificate that waits because of it is served. What is advertised now cannot be retired, and what
-is advertised again after it was retired counts again.
+The agent keeps revisions in a ConfigMap of its namespace, whoever changes the configuration. One that no client has used
+breaks nobody. When no kubeconfig has a revision any more, --retire says so: the revision then has no clients, and a
+certificate that waits for them is served. What is published now cannot be retired.
 
-Exit codes: 0 shown, or retired; 1 failed; 2 wrong usage, also an unknown ID; 3 not retired, because it is advertised now;
+Exit codes: 0 shown, or retired; 1 failed; 2 wrong usage, also an unknown ID; 3 not retired, because it is published now;
 4 not permitted by the cluster; 124 timed out; 130 interrupted.`,
-		Example: `  pinniped ip-tls clients
+		Example: `  pinniped ip-tls history
 
   # All kubeconfigs with the old CA are gone
-  pinniped ip-tls clients --retire 5c0f9a3e71
+  pinniped ip-tls history --retire 5c0f9a3e71
 
-  # In a script: who is refused?
-  pinniped ip-tls clients -o json | jq -r '.states[] | select(.outcome == "refused") | .id'`,
+  # In a script: whose clients break?
+  pinniped ip-tls history -o json | jq -r '.revisions[] | select(.outcome == "refused") | .id'`,
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Style = f.Style(f.Out)
 			return factory.Execute(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVar(&o.Retire, "retire", "", "ID of a state that no kubeconfig has any more, or how the ID begins")
+	cmd.Flags().StringVar(&o.Retire, "retire", "", "ID of a revision that no kubeconfig has any more, or how the ID begins")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"retire": cobra.NoFileCompletions})
 	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	return cmd
@@ -80,7 +79,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	done := &result.Clients{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()}
+	done := &result.History{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()}
 	if o.Retire != "" {
 		if done.Retired, err = o.retire(ctx, issuer, namespace); err != nil {
 			return err
@@ -99,7 +98,7 @@ func (o *Options) Run(ctx context.Context) error {
 
 // look fills in how the clients fare.
 func (o *Options) look(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, history serving.History,
-	done *result.Clients,
+	done *result.History,
 ) {
 	var met []session.Met
 	url := ""
@@ -124,7 +123,7 @@ func (o *Options) look(ctx context.Context, issuer *configv1alpha1.CredentialIss
 		}
 	}
 	at, _ := plan.ParseAdvertised(url)
-	done.States = session.ClientStates(history, met, o.Session.AskElsewhere(ctx, history, at), done.At)
+	done.Revisions = session.ClientStates(history, met, o.Session.AskElsewhere(ctx, history, at), done.At)
 }
 
 // errNoMemory is the error for an agent that remembers nothing.
@@ -203,11 +202,11 @@ func (o *Options) state(history serving.History) (*serving.Revision, error) {
 	return state, nil
 }
 
-func (o *Options) text(done *result.Clients) ([]byte, error) {
+func (o *Options) text(done *result.History) ([]byte, error) {
 	var out strings.Builder
-	if len(done.States) == 0 {
+	if len(done.Revisions) == 0 {
 		ui.Fprintf(&out, "credentialissuer/%s: clients were told nothing\n", done.CredentialIssuer)
-	} else if err := session.ClientTable(&out, o.Style, done.States); err != nil {
+	} else if err := session.ClientTable(&out, o.Style, done.Revisions); err != nil {
 		return nil, err
 	}
 	for i, what := range done.NotKnown {

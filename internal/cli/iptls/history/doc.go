@@ -1,0 +1,2 @@
+// Package history implements `pinniped ip-tls history`: revisions, and whether their clients verify the certificate.
+package history
