@@ -43,7 +43,7 @@ func TestTree(t *testing.T) {
 		if strings.HasPrefix(path, "pinniped completion") || strings.HasPrefix(path, "pinniped help") {
 			return // cobra's own
 		}
-		if cmd.IsAdditionalHelpTopicCommand() {
+		if !cmd.Runnable() && !cmd.HasSubCommands() { // a help topic
 			return
 		}
 		if cmd.Example == "" || cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
