@@ -93,7 +93,7 @@ bin/goreleaser: hack/cluster/go.mod
 	cd hack/cluster && CGO_ENABLED=0 go build -o ../../bin/goreleaser github.com/goreleaser/goreleaser/v2
 
 .PHONY: demo
-demo: ## Run the whole story on a local control plane, from nothing to kubectl (KEEP=1 leaves it running)
+demo: ## Run the whole scenario on a local control plane, from nothing to kubectl (KEEP=1 leaves it running)
 	@$(MAKE) --no-print-directory -j2 demo-program demo-controlplane && echo "Everything is built, after $$SECONDS s" >&2
 	@bin/demo
 
@@ -127,7 +127,7 @@ bin/helm: hack/cluster/go.mod
 
 # The image is pushed only where a cluster is to pull it. kubectl is the user's own, else the one that is built here.
 .PHONY: test-e2e
-test-e2e: build ## Run the whole story on the cluster of KUBECONFIG, and clean up (E2E_IMAGE, or REGISTRY; without KUBECONFIG: on its own)
+test-e2e: build ## Run the whole scenario on the cluster of KUBECONFIG, and clean up (E2E_IMAGE, or REGISTRY; without KUBECONFIG: on its own)
 	@command -v kubectl >/dev/null || hack/controlplane/build.sh kubectl
 	@$(if $(KUBECONFIG),$(if $(E2E_IMAGE),true,$(MAKE) --no-print-directory image-push),$(MAKE) --no-print-directory controlplane)
 	PATH="$$PATH:$(CURDIR)/bin/controlplane" E2E_KUBECONFIG='$(KUBECONFIG)' E2E_IMAGE="$${E2E_IMAGE:-$$(cat bin/image.name 2>/dev/null)}" \

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
-	"github.com/pinniped-toolkit/pinniped/internal/oidclogin/oidctest"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/test/oidctest"
 )
 
 // BenchmarkWarmLogin compares the processor time of logins with a warm cache with that of `pinniped version` and of a Go

@@ -17,9 +17,9 @@ import (
 	"github.com/creack/pty"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // runner starts `pinniped run` with a cluster that needs no login.

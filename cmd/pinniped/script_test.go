@@ -16,12 +16,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/result/resulttest"
-	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
-	"github.com/pinniped-toolkit/pinniped/internal/oidclogin/oidctest"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
+	"github.com/pinniped-toolkit/pinniped/test/oidctest"
+	"github.com/pinniped-toolkit/pinniped/test/resulttest"
 )
 
 func TestMain(m *testing.M) {

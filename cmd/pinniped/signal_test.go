@@ -14,9 +14,9 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/pinniped-toolkit/pinniped/internal/discovery/discoverytest"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
 )
 
 // TestInterrupt has a signal arrive while the command waits: it ends at once, with 130, and writes nothing.

@@ -4,15 +4,15 @@ import (
 	"context"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/story"
+	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 )
 
 const servingSecret = "impersonation-proxy-tls-serving-cert"
 
-// makeCertificate is the PKI's part of the story.
+// makeCertificate is the PKI's part of the scenario.
 func (d *demo) makeCertificate(ctx context.Context) (err error) {
 	d.Title("Get a certificate of your own")
-	if d.pki, err = story.NewPKI(d.dir, "Demo CA"); err != nil {
+	if d.pki, err = scenario.NewPKI(d.dir, "Demo CA"); err != nil {
 		return err
 	}
 	if d.certificate, err = d.pki.Issue("serving", "localhost"); err != nil {
@@ -21,10 +21,10 @@ func (d *demo) makeCertificate(ctx context.Context) (err error) {
 	d.Say(
 		"This is where your PKI comes in: cert-manager, Vault, or a colleague with openssl. Here the demo itself has made " +
 			"a CA and issued a certificate " +
-			"for localhost, which is where users will find the API: " + story.CAFile + ", serving.pem and serving-key.pem. The last " +
+			"for localhost, which is where users will find the API: " + scenario.CAFile + ", serving.pem and serving-key.pem. The last " +
 			"two go into a Secret.",
 	)
-	_, err = d.shell.Run(ctx, story.Store(servingSecret, "serving"))
+	_, err = d.shell.Run(ctx, scenario.Store(servingSecret, "serving"))
 	return err
 }
 
@@ -55,7 +55,7 @@ func (d *demo) setCertificate(ctx context.Context) error {
 			"(It refuses a certificate that would break kubeconfigs in use. There are none yet.)",
 	)
 	if _, err := d.shell.Run(ctx, "pinniped ip-tls set --secret "+servingSecret+` \
-    --ca-bundle `+story.CAFile+` \
+    --ca-bundle `+scenario.CAFile+` \
     --external-endpoint `+d.endpoint()); err != nil {
 		return err
 	}

@@ -10,10 +10,10 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
-	"github.com/pinniped-toolkit/pinniped/internal/story"
+	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 )
 
-// startCluster starts the control plane, and makes the shell in which the story goes on.
+// startCluster starts the control plane, and makes the shell in which the scenario goes on.
 func (d *demo) startCluster(ctx context.Context) error {
 	d.Title("Start a Kubernetes API server")
 	d.Say(
@@ -54,7 +54,7 @@ func (d *demo) openShell(kubectl string) {
 	if found, err := exec.LookPath("kubectl"); err != nil || found != kubectl {
 		programs = append(programs, filepath.Dir(kubectl))
 	}
-	d.shell = story.OpenShell(d.Screen, d.dir, filepath.Join(d.dir, adminKubeconfig), programs...)
+	d.shell = scenario.OpenShell(d.Screen, d.dir, filepath.Join(d.dir, adminKubeconfig), programs...)
 }
 
 // building calls try again after it built the programs of the control plane that try misses.
@@ -85,11 +85,11 @@ func (d *demo) applyManifests(ctx context.Context) error {
 	)
 	deploy := filepath.Join(d.repository, "deploy")
 	for _, command := range []string{
-		"kubectl apply --server-side -k " + story.Quote(filepath.Join(deploy, "crds")),
+		"kubectl apply --server-side -k " + scenario.Quote(filepath.Join(deploy, "crds")),
 		"kubectl wait --for=condition=Established --timeout=60s crd --all",
-		"kubectl apply --server-side -k " + story.Quote(filepath.Join(deploy, "concierge")),
-		"kubectl apply --server-side -f " + story.Quote(filepath.Join(deploy, "concierge", "credentialissuer.yaml")),
-		"kubectl apply --server-side -k " + story.Quote(filepath.Join(deploy, "local-user-authenticator")),
+		"kubectl apply --server-side -k " + scenario.Quote(filepath.Join(deploy, "concierge")),
+		"kubectl apply --server-side -f " + scenario.Quote(filepath.Join(deploy, "concierge", "credentialissuer.yaml")),
+		"kubectl apply --server-side -k " + scenario.Quote(filepath.Join(deploy, "local-user-authenticator")),
 	} {
 		if _, err := d.shell.Run(ctx, command); err != nil {
 			return err
@@ -127,7 +127,7 @@ func (d *demo) started(args []string) {
 	var words []string
 	for _, arg := range args {
 		arg = strings.Replace(arg, d.dir+string(filepath.Separator), "", 1)
-		words = append(words, story.Quote(arg))
+		words = append(words, scenario.Quote(arg))
 	}
 	d.Command(strings.Join(words, " \\\n    ") + " &")
 }

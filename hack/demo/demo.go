@@ -14,7 +14,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
-	"github.com/pinniped-toolkit/pinniped/internal/story"
+	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 )
 
 // The files in the demo's directory.
@@ -23,10 +23,10 @@ const (
 	userKubeconfig  = "pinniped-kubeconfig.yaml"
 )
 
-// demo is the story's state: each step finds here what the ones before it left.
+// demo is the scenario's state: each step finds here what the ones before it left.
 type demo struct {
-	*story.Screen
-	shell      *story.Shell
+	*scenario.Screen
+	shell      *scenario.Shell
 	repository string
 	programs   string // the folder with pinniped and pinniped-agent
 	dir        string // where the demo keeps what it makes
@@ -35,12 +35,12 @@ type demo struct {
 	install *devinstall.Installation
 	agent   *devinstall.Agent
 	users   *devinstall.LocalUsers
-	pki     *story.PKI
+	pki     *scenario.PKI
 	// certificate is the first one that the PKI issued.
 	certificate *x509.Certificate
 }
 
-func newDemo(s *story.Screen, repository string) *demo {
+func newDemo(s *scenario.Screen, repository string) *demo {
 	return &demo{Screen: s, repository: repository, programs: filepath.Join(repository, "bin")}
 }
 
@@ -130,15 +130,15 @@ func (d *demo) explainKeep() {
 
 // exports are the commands that give a shell the demo's environment.
 func (d *demo) exports() []string {
-	lines := []string{"cd " + story.Quote(d.dir)}
+	lines := []string{"cd " + scenario.Quote(d.dir)}
 	for _, entry := range d.shell.Env {
 		name, value, _ := strings.Cut(entry, "=")
 		switch name {
 		case "KUBECONFIG", "XDG_CONFIG_HOME":
-			lines = append(lines, "export "+name+"="+story.Quote(value))
+			lines = append(lines, "export "+name+"="+scenario.Quote(value))
 		case "PATH":
 			added, _, _ := strings.Cut(value, string(os.PathListSeparator)+os.Getenv("PATH"))
-			lines = append(lines, "export PATH="+story.Quote(added)+`:"$PATH"`)
+			lines = append(lines, "export PATH="+scenario.Quote(added)+`:"$PATH"`)
 		}
 	}
 	return lines

@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
-	"github.com/pinniped-toolkit/pinniped/internal/story"
+	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 )
 
-// TestDemo tells the whole story. Every step of it fails by itself when something is not as it should be.
+// TestDemo tells the whole scenario. Every step of it fails by itself when something is not as it should be.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -28,7 +28,7 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	d := newDemo(&story.Screen{Out: &out}, repository)
+	d := newDemo(&scenario.Screen{Out: &out}, repository)
 	d.programs, d.dir = programs, t.TempDir()
 	err = d.tell(t.Context(), patience)
 	if err == nil {
@@ -71,7 +71,7 @@ func TestColour(t *testing.T) {
 		t.Error("colour in a file")
 	}
 	var out bytes.Buffer
-	(&story.Screen{Out: &out, Colour: true}).Title("Title")
+	(&scenario.Screen{Out: &out, Colour: true}).Title("Title")
 	if diff := cmp.Diff("\n\x1b[1m1. Title\x1b[0m\n", out.String()); diff != "" {
 		t.Errorf("title (-want +got):\n%s", diff)
 	}

@@ -1,4 +1,4 @@
-// Command demo tells the product's main story on a local control plane, from nothing to kubectl, with real programs.
+// Command demo tells the product's main scenario on a local control plane, from nothing to kubectl, with real programs.
 // Every command is printed before it is run, and every step is checked. It ends by itself and leaves nothing behind;
 // with KEEP=1 in the environment it stays until Ctrl-C.
 //
@@ -17,10 +17,10 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/pinniped-toolkit/pinniped/internal/story"
+	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 )
 
-// patience bounds the story, without the builds before it. It is generous: the machine may be slow or busy.
+// patience bounds the scenario, without the builds before it. It is generous: the machine may be slow or busy.
 const patience = 5 * time.Minute
 
 // The exit codes of the CLI.
@@ -36,7 +36,7 @@ func main() { os.Exit(run(os.Stdout, os.Getenv)) }
 func run(out *os.File, getenv func(string) string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s := &story.Screen{Out: out, Colour: wantsColour(out, getenv)}
+	s := &scenario.Screen{Out: out, Colour: wantsColour(out, getenv)}
 	keep := getenv("KEEP") != "" && getenv("KEEP") != "0"
 	err := tell(ctx, s, keep)
 	switch {
@@ -53,8 +53,8 @@ func run(out *os.File, getenv func(string) string) int {
 	return exitFailed
 }
 
-// tell runs the whole story, and clears up behind it.
-func tell(ctx context.Context, s *story.Screen, keep bool) error {
+// tell runs the whole scenario, and clears up behind it.
+func tell(ctx context.Context, s *scenario.Screen, keep bool) error {
 	repository, err := findRepository()
 	if err != nil {
 		return err

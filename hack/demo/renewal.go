@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/story"
+	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 )
 
 // renewCertificate replaces the certificate while a watch runs through the proxy.
@@ -43,7 +43,7 @@ func (d *demo) renewCertificate(ctx context.Context) error {
 		"Your PKI issues the next certificate, with a new key. It replaces the old one in the Secret, and that is all " +
 			"there is to do.",
 	)
-	if _, err := d.shell.Run(ctx, story.Store(servingSecret, "renewed")); err != nil {
+	if _, err := d.shell.Run(ctx, scenario.Store(servingSecret, "renewed")); err != nil {
 		return err
 	}
 	took, err := d.pki.WaitPresented(ctx, d.endpoint(), renewed, 30*time.Second)

@@ -11,32 +11,32 @@ import (
 	"golang.org/x/crypto/bcrypt"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/pinniped-toolkit/pinniped/internal/story"
+	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 )
 
 // addUser makes a user, and tells the agent whom to ask about users.
 func (d *demo) addUser(ctx context.Context) error {
 	d.Title("Add a user")
-	hash, err := bcrypt.GenerateFromPassword([]byte(story.Password), bcrypt.DefaultCost)
+	hash, err := bcrypt.GenerateFromPassword([]byte(scenario.Password), bcrypt.DefaultCost)
 	if err != nil {
 		return fmt.Errorf("hashing the password: %w", err)
 	}
 	d.Say(
 		"A user of the local-user-authenticator is a Secret: its name is the username, and it holds the groups and a " +
 			"bcrypt hash of the password. " +
-			"This is the hash of " + story.Password + "; `htpasswd -nbBC 10 x " + story.Password + "` makes one, too.",
+			"This is the hash of " + scenario.Password + "; `htpasswd -nbBC 10 x " + scenario.Password + "` makes one, too.",
 	)
-	if _, err := d.shell.Run(ctx, story.CreateUser("group-for-mtls", string(hash))); err != nil {
+	if _, err := d.shell.Run(ctx, scenario.CreateUser("group-for-mtls", string(hash))); err != nil {
 		return err
 	}
 	d.Say("The agent asks the local-user-authenticator over TLS. That one has made a certificate and a CA for itself, " +
 		"and the CA is what the agent has to know.")
-	if _, err := d.shell.Soon(ctx, story.SaveAuthenticatorCA(), time.Minute); err != nil {
+	if _, err := d.shell.Soon(ctx, scenario.SaveAuthenticatorCA(), time.Minute); err != nil {
 		return err
 	}
 	d.Say("A WebhookAuthenticator says where to ask. In a cluster with pods the endpoint would be " +
 		"https://local-user-authenticator.local-user-authenticator.svc/authenticate.")
-	for _, command := range story.UseAuthenticator("local-user-authenticator", d.users.Endpoint()) {
+	for _, command := range scenario.UseAuthenticator("local-user-authenticator", d.users.Endpoint()) {
 		if _, err := d.shell.Run(ctx, command); err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ func (d *demo) makeKubeconfig(ctx context.Context) error {
 			"holds no administrator's " +
 			"credential. The password is in it here, as the demo runs without input; --static-token-env keeps it out of the file.",
 	)
-	if _, err := d.shell.Run(ctx, story.MakeKubeconfig("local-user-authenticator", userKubeconfig)); err != nil {
+	if _, err := d.shell.Run(ctx, scenario.MakeKubeconfig("local-user-authenticator", userKubeconfig)); err != nil {
 		return err
 	}
 	config, err := clientcmd.LoadFromFile(filepath.Join(d.dir, userKubeconfig))
@@ -74,7 +74,7 @@ func (d *demo) makeKubeconfig(ctx context.Context) error {
 	return nil
 }
 
-// useKubeconfig is the user's part of the story.
+// useKubeconfig is the user's part of the scenario.
 func (d *demo) useKubeconfig(ctx context.Context) error {
 	d.Title("Use it")
 	d.Say(
@@ -135,10 +135,10 @@ func (d *demo) compareCAs(ctx context.Context) error {
 kubectl get credentialissuer pinniped-concierge-config \
     -o 'jsonpath={.status.strategies[?(@.type=="ImpersonationProxy")].frontend.impersonationProxyInfo.certificateAuthorityData}' \
     | base64 -d > ca-in-status.pem
-cksum ca-in-kubeconfig.pem ca-in-status.pem `+story.CAFile); err != nil {
+cksum ca-in-kubeconfig.pem ca-in-status.pem `+scenario.CAFile); err != nil {
 		return err
 	}
-	want, err := os.ReadFile(filepath.Join(d.dir, story.CAFile))
+	want, err := os.ReadFile(filepath.Join(d.dir, scenario.CAFile))
 	if err != nil {
 		return fmt.Errorf("comparing the CA bundles: %w", err)
 	}
@@ -148,7 +148,7 @@ cksum ca-in-kubeconfig.pem ca-in-status.pem `+story.CAFile); err != nil {
 			return fmt.Errorf("comparing the CA bundles: %w", err)
 		}
 		if string(got) != string(want) {
-			return fmt.Errorf("%s and %s differ", name, story.CAFile)
+			return fmt.Errorf("%s and %s differ", name, scenario.CAFile)
 		}
 	}
 	d.Checked("all three are the same")

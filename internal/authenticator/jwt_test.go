@@ -30,9 +30,9 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
 
-	"github.com/pinniped-toolkit/pinniped/internal/testkit/documents"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit/issuer"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
 )
 
 const audience = "this-cluster"

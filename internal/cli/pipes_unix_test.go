@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit/issuer"
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
 )
 
 // inputs are the flags that name files to read.

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // TestAFloodAtTheAPIServer sends logins to the API server itself, not through the proxy, with a webhook that does not

@@ -23,7 +23,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // flood is a handler with login limits whose logins do not end before release is closed.

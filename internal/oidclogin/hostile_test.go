@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
-	"github.com/pinniped-toolkit/pinniped/internal/oidclogin/oidctest"
 	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+	"github.com/pinniped-toolkit/pinniped/test/oidctest"
 )
 
 // TestRefused has a cluster that no longer accepts the token of the session, as after a change of the issuer's keys.

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
-	"github.com/pinniped-toolkit/pinniped/internal/oidclogin/oidctest"
 	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+	"github.com/pinniped-toolkit/pinniped/test/oidctest"
 )
 
 // person is a terminal, and who sits there.

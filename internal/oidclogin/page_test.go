@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // TestPageInBrowser shows the pages in headless Chromium, and compares what is to be seen with pictures.

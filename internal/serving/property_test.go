@@ -118,7 +118,7 @@ func TestNobodyIsLockedOut(t *testing.T) {
 		}
 		w := &world{t: t, p: p, chains: chains, now: noon, clients: map[string]client{}}
 		w.serve(certificate{pick("a", "b"), pick("p", "pq")}, "ab", lasts())
-		story := []string{fmt.Sprintf("seed %d: %+v", seed, w.serving)}
+		steps := []string{fmt.Sprintf("seed %d: %+v", seed, w.serving)}
 		for range 12 {
 			next, bundle := certificate{pick("a", "b", "c"), pick("p", "pq", "pqr")}, pick("a", "b", "c", "ab", "abc")
 			if !strings.Contains(bundle, next.ca) {
@@ -131,35 +131,35 @@ func TestNobodyIsLockedOut(t *testing.T) {
 				if len(j.Broken) > 0 {
 					w.serve(w.serving, union(w.bundle, bundle), lasts())
 				} else if len(lost) > 0 {
-					t.Fatalf("%s: a renewal to %+v locks out %+v", strings.Join(story, ", "), next, lost)
+					t.Fatalf("%s: a renewal to %+v locks out %+v", strings.Join(steps, ", "), next, lost)
 				} else {
 					w.serve(next, bundle, lasts())
 				}
-				story = append(story, fmt.Sprintf("renewed %+v with %s", next, bundle))
+				steps = append(steps, fmt.Sprintf("renewed %+v with %s", next, bundle))
 				continue
 			}
 			j := w.judge(next, serving.Evidence{})
-			story = append(
-				story,
+			steps = append(
+				steps,
 				fmt.Sprintf("%s: %+v with %s (refused: %v)", w.now.Format(time.RFC3339), next, bundle, j.Refused),
 			)
 			switch {
 			case j.Refused && !j.NetImprovement:
 				refused++
 				if len(j.Broken) == 0 {
-					t.Fatalf("%s: it is refused although nobody is lost", strings.Join(story, ", "))
+					t.Fatalf("%s: it is refused although nobody is lost", strings.Join(steps, ", "))
 				}
 				if len(lost) == 0 {
-					t.Fatalf("%s: it is refused for %v", strings.Join(story, ", "), j.Sentences())
+					t.Fatalf("%s: it is refused for %v", strings.Join(steps, ", "), j.Sentences())
 				}
 				w.now = w.now.Add(lasts())
 				continue
 			case len(lost) == 0:
 				accepted++
 			case !others:
-				t.Fatalf("%s: %+v are locked out, and others stay so", strings.Join(story, ", "), lost)
+				t.Fatalf("%s: %+v are locked out, and others stay so", strings.Join(steps, ", "), lost)
 			case more < 10*less:
-				t.Fatalf("%s: %+v are locked out for few", strings.Join(story, ", "), lost)
+				t.Fatalf("%s: %+v are locked out for few", strings.Join(steps, ", "), lost)
 			default:
 				back++
 			}

@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
-	"github.com/pinniped-toolkit/pinniped/internal/story"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/internal/scenario"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // patience bounds each command, of which some wait for a cloud.
@@ -27,8 +27,8 @@ const patience = 15 * time.Minute
 
 // administrator types commands, in a folder of the test and with the administrator's kubeconfig.
 type administrator struct {
-	*story.Screen
-	shell      *story.Shell
+	*scenario.Screen
+	shell      *scenario.Shell
 	dir        string
 	kubeconfig string
 	repository string
@@ -43,7 +43,7 @@ func newAdministrator(t *testing.T, kubeconfig, kubectl string) *administrator {
 		t.Fatal(err)
 	}
 	a := &administrator{
-		Screen:     &story.Screen{Out: t.Output()},
+		Screen:     &scenario.Screen{Out: t.Output()},
 		dir:        t.TempDir(),
 		kubeconfig: kubeconfig,
 		repository: repository,
@@ -60,7 +60,7 @@ func newAdministrator(t *testing.T, kubeconfig, kubectl string) *administrator {
 	if kubectl != "" {
 		folders = append(folders, filepath.Dir(kubectl))
 	}
-	a.shell = story.OpenShell(a.Screen, a.dir, kubeconfig, folders...)
+	a.shell = scenario.OpenShell(a.Screen, a.dir, kubeconfig, folders...)
 	return a
 }
 
@@ -104,7 +104,7 @@ func (a *administrator) soon(t *testing.T, command string) string {
 // reads runs a command without showing it, and returns its output.
 func (a *administrator) reads(command string) (string, error) {
 	quiet := *a.shell
-	quiet.Screen = &story.Screen{Out: io.Discard}
+	quiet.Screen = &scenario.Screen{Out: io.Discard}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(interrupted), time.Minute)
 	defer cancel()
 	text, err := quiet.Run(ctx, command)
@@ -127,11 +127,11 @@ func (a *administrator) afterwards(t *testing.T, command string) {
 }
 
 // background runs a command until the test ends. It returns when the command has printed want.
-func (a *administrator) background(t *testing.T, command, want string) (*story.Background, error) {
+func (a *administrator) background(t *testing.T, command, want string) (*scenario.Background, error) {
 	t.Helper()
 	a.Command(command + " &")
 	quiet := *a.shell
-	quiet.Screen = &story.Screen{Out: io.Discard}
+	quiet.Screen = &scenario.Screen{Out: io.Discard}
 	running, err := quiet.Start(context.WithoutCancel(interrupted), command)
 	if err != nil {
 		t.Fatal(err)
@@ -171,15 +171,15 @@ func (a *administrator) mayBegin(t *testing.T, use bool) {
 func (a *administrator) install(t *testing.T, image, timeout string) {
 	t.Helper()
 	a.Title("Install the agent")
-	installed := story.Quote(filepath.Join(a.manifests, "install.yaml"))
+	installed := scenario.Quote(filepath.Join(a.manifests, "install.yaml"))
 	a.afterwards(
 		t,
 		"if [ -e "+installed+" ]; then kubectl delete --ignore-not-found --timeout=5m --filename "+installed+"; fi",
 	)
-	a.does(t, "MANIFESTS="+story.Quote(a.manifests)+" TIMEOUT="+timeout+" "+
-		story.Quote(filepath.Join(a.repository, "hack", "install.sh"))+" "+story.Quote(image))
+	a.does(t, "MANIFESTS="+scenario.Quote(a.manifests)+" TIMEOUT="+timeout+" "+
+		scenario.Quote(filepath.Join(a.repository, "hack", "install.sh"))+" "+scenario.Quote(image))
 	if timeout == "0" { // no pod runs that has the configuration from which the agent makes it
-		a.does(t, "kubectl apply --server-side --filename "+story.Quote(filepath.Join(a.manifests, "credentialissuer.yaml")))
+		a.does(t, "kubectl apply --server-side --filename "+scenario.Quote(filepath.Join(a.manifests, "credentialissuer.yaml")))
 	}
 }
 
@@ -261,7 +261,7 @@ func (a *administrator) inventory(t *testing.T) []string {
 func (a *administrator) listed() ([]string, error) {
 	text, err := a.reads(`kubectl get --all-namespaces --no-headers --ignore-not-found \
     --output custom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name \
-    "$(kubectl api-resources --verbs=list,delete --output name | grep -vE ` + story.Quote(passing) + ` | paste -sd, -)"`)
+    "$(kubectl api-resources --verbs=list,delete --output name | grep -vE ` + scenario.Quote(passing) + ` | paste -sd, -)"`)
 	return strings.Split(strings.TrimSpace(text), "\n"), err
 }
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package e2e tells the whole story on a cluster, as an administrator and a user live it: a certificate of a PKI goes in
+// Package e2e tells the whole scenario on a cluster, as an administrator and a user live it: a certificate of a PKI goes in
 // front of the cluster, by a load balancer, behind a proxy that passes TLS through, and at an external endpoint.
 //
 // `make test-e2e` runs it on the cluster of KUBECONFIG. Without that variable, and in every other run of the tests, it
@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // The environment of the test. `make test-e2e` sets it.
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestEndToEnd tells the story on the cluster that the environment names, or on a control plane of its own.
+// TestEndToEnd tells the scenario on the cluster that the environment names, or on a control plane of its own.
 func TestEndToEnd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it needs a real API server, and -short leaves those out")
@@ -53,7 +53,7 @@ func TestEndToEnd(t *testing.T) {
 	onOwnControlPlane(t)
 }
 
-// onCluster tells the story on somebody's cluster.
+// onCluster tells the scenario on somebody's cluster.
 func onCluster(t *testing.T, kubeconfig string) {
 	t.Helper()
 	a := newAdministrator(t, kubeconfig, "")
@@ -69,7 +69,7 @@ func onCluster(t *testing.T, kubeconfig string) {
 	a.tell(t, there)
 }
 
-// onOwnControlPlane tells the story where everything that it leaves behind is seen. Before that it is interrupted once,
+// onOwnControlPlane tells the scenario where everything that it leaves behind is seen. Before that it is interrupted once,
 // and refused once.
 func onOwnControlPlane(t *testing.T) {
 	t.Helper()
@@ -101,7 +101,7 @@ func onOwnControlPlane(t *testing.T) {
 			}
 			a.leaves(t, installed)
 		})
-		t.Run("tells the story", func(t *testing.T) {
+		t.Run("tells the scenario", func(t *testing.T) {
 			a.mayBegin(t, true)
 			a.tell(t, own)
 		})

@@ -17,7 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster/kubelet"
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // place is what differs from one cluster to the next.
@@ -66,7 +66,7 @@ func newControlPlane(t *testing.T) *controlPlane {
 		t.Fatal(err)
 	}
 	t.Setenv(programsEnv, programs)
-	// The namespaces of the story end only where controllers run.
+	// The namespaces of the scenario end only where controllers run.
 	own := &controlPlane{cluster: testkit.Cluster(t, devcluster.Options{ControllerManager: true})}
 	own.install = &devinstall.Installation{
 		Cluster: own.cluster, Binary: filepath.Join(programs, "pinniped-agent"), Deploy: filepath.Join("..", "..", "deploy"),

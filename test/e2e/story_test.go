@@ -16,10 +16,10 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/pinniped-toolkit/pinniped/internal/story"
+	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 )
 
-// What the story makes has these names.
+// What the scenario makes has these names.
 const (
 	secret        = "pinniped-e2e-tls"
 	authenticator = "pinniped-e2e"
@@ -33,7 +33,7 @@ const (
 	clusterIPService = "pinniped-concierge-impersonation-proxy-cluster-ip"
 )
 
-// tell tells the story where an agent is installed. It leaves that as it was.
+// tell tells the scenario where an agent is installed. It leaves that as it was.
 func (a *administrator) tell(t *testing.T, there place) {
 	t.Helper()
 	a.afterwards(t, "kubectl delete secret --namespace pinniped-concierge --ignore-not-found "+secret)
@@ -64,23 +64,23 @@ func (a *administrator) tell(t *testing.T, there place) {
 	}
 }
 
-// addUser makes user pinny, in a local-user-authenticator that is there as long as the story is told.
+// addUser makes user pinny, in a local-user-authenticator that is there as long as the scenario is told.
 func (a *administrator) addUser(t *testing.T, there place) {
 	t.Helper()
 	a.Title("Add a user")
 	a.afterwards(t, "kubectl delete webhookauthenticator --ignore-not-found "+authenticator)
 	a.afterwards(t, "kubectl delete --ignore-not-found --timeout=5m --filename local-users.yaml")
-	a.does(t, "kubectl kustomize "+story.Quote(filepath.Join(a.repository, "deploy", "local-user-authenticator"))+
+	a.does(t, "kubectl kustomize "+scenario.Quote(filepath.Join(a.repository, "deploy", "local-user-authenticator"))+
 		" | sed 's|image: ghcr.io/pinniped-toolkit/pinniped-agent.*|image: "+there.usersImage()+"|' > local-users.yaml")
 	a.does(t, "kubectl apply --server-side --filename local-users.yaml")
 	webhook := there.startUsers(t, a)
-	hash, err := bcrypt.GenerateFromPassword([]byte(story.Password), bcrypt.MinCost)
+	hash, err := bcrypt.GenerateFromPassword([]byte(scenario.Password), bcrypt.MinCost)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.does(t, story.CreateUser(group, string(hash)))
-	a.soon(t, story.SaveAuthenticatorCA())
-	for _, command := range story.UseAuthenticator(authenticator, webhook) {
+	a.does(t, scenario.CreateUser(group, string(hash)))
+	a.soon(t, scenario.SaveAuthenticatorCA())
+	for _, command := range scenario.UseAuthenticator(authenticator, webhook) {
 		a.does(t, command)
 	}
 }
@@ -212,7 +212,7 @@ func byExternalEndpoint(t *testing.T, a *administrator, there place) string {
 // live puts a certificate in front of the cluster at an endpoint, gets in, renews the certificate, and goes back.
 func (a *administrator) live(t *testing.T, endpoint string) {
 	t.Helper()
-	pki, err := story.NewPKI(a.dir, "PKI of the end-to-end test")
+	pki, err := scenario.NewPKI(a.dir, "PKI of the end-to-end test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,14 +220,14 @@ func (a *administrator) live(t *testing.T, endpoint string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.does(t, story.Store(secret, "serving"))
-	a.does(t, "pinniped ip-tls set --secret "+secret+" --ca-bundle "+story.CAFile+" --allow OldClientsBreak --timeout 10m")
+	a.does(t, scenario.Store(secret, "serving"))
+	a.does(t, "pinniped ip-tls set --secret "+secret+" --ca-bundle "+scenario.CAFile+" --allow OldClientsBreak --timeout 10m")
 	if err := pki.Presents(interrupted, endpoint, certificate); err != nil {
 		t.Fatal(err)
 	}
 	a.Checked("https://%s presents the certificate of the PKI", endpoint)
 
-	a.does(t, story.MakeKubeconfig(authenticator, userFile))
+	a.does(t, scenario.MakeKubeconfig(authenticator, userFile))
 	const list = "kubectl get namespaces --output name --kubeconfig " + userFile
 	a.fails(t, list, `User "pinny" cannot list resource "namespaces"`)
 	a.afterwards(t, "kubectl delete clusterrolebinding --ignore-not-found "+group)
@@ -256,7 +256,7 @@ func (a *administrator) isPinny(t *testing.T, endpoint string) {
 }
 
 // renew replaces the certificate while pinny asks and asks. Each question connects anew.
-func (a *administrator) renew(t *testing.T, pki *story.PKI, endpoint, question string) {
+func (a *administrator) renew(t *testing.T, pki *scenario.PKI, endpoint, question string) {
 	t.Helper()
 	renewed, err := pki.Issue("renewed", host(endpoint))
 	if err != nil {
@@ -271,7 +271,7 @@ func (a *administrator) renew(t *testing.T, pki *story.PKI, endpoint, question s
 	if err != nil {
 		t.Fatal(errors.Join(err, interrupted.Err()))
 	}
-	a.does(t, story.Store(secret, "renewed"))
+	a.does(t, scenario.Store(secret, "renewed"))
 	// A kubelet or an API server may hand on a Secret late.
 	if _, err := pki.WaitPresented(interrupted, endpoint, renewed, 3*time.Minute); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/testkit/documents"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 )
 
 // reader types the shell blocks of documents into bash, as the administrator of the cluster. Blocks are typed as they

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	cliresult "github.com/pinniped-toolkit/pinniped/internal/cli/result"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit/documents"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 )
 
 // overlap is a world in the middle of a rotation: the corporate CA's certificate is in service, and the next CA is

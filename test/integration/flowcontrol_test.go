@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // TestReviewsHaveAQueueOfTheirOwn has the API server say in which queue it puts the agent's requests: reviews, which

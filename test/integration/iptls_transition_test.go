@@ -17,8 +17,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // turn is a world before a rotation: a certificate is in service, and Secret rotate-new has a certificate of another

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/oidclogin/oidctest"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/oidctest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
 )
 
 // TestLoginOIDC goes the whole way: a person logs in at an issuer in the browser, the agent's JWTAuthenticator takes

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // TestSwapUnderLoad replaces the certificate again and again while clients call: some keep their connections, some

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // TestRestartsInAnyOrder stops etcd, the API server and a replica, and starts them again in several orders. Each

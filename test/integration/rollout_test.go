@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // balancer is a Service and its kubelet in one: it asks the replicas whether they are ready, and leads each new

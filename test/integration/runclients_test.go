@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster/kubelet"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // testClients runs clients of several makes below `pinniped run`, with a kubeconfig that does not say as whom to act.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	"github.com/pinniped-toolkit/pinniped/internal/oidclogin/oidctest"
 	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+	"github.com/pinniped-toolkit/pinniped/test/oidctest"
 )
 
 // TestRevokesWhatIsThere has a session that was renewed while logout waited for it: the newer tokens are revoked.

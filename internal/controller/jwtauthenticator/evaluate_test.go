@@ -11,8 +11,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit/issuer"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
 )
 
 func TestCheckIssuer(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
-	"github.com/pinniped-toolkit/pinniped/internal/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 // TestFlowSchemaHeaderOfARealAPIServer shows what ownResponse relies on: the API server sets the header on what it has

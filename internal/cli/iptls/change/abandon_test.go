@@ -3,9 +3,9 @@ package change
 import (
 	"testing"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
+	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
 // TestAllowedRevisionsAreRetired lets clients of the generated certificate break, as the README's first steps do: then

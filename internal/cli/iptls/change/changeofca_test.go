@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
 // TestChangeOfCAIsRefused goes to the agent's generated certificate and away from it: users whose kubeconfigs stop

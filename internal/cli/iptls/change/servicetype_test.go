@@ -3,9 +3,9 @@ package change
 import (
 	"testing"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
 // TestSetServiceType changes the Service in front of the proxy, alone and together with a certificate, with the checks

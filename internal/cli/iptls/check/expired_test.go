@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
 // TestExpiredIsToldOnce checks, and sets, a certificate that has expired as its CA has, while another CA is advertised.

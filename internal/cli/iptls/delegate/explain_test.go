@@ -6,11 +6,11 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session/sessiontest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
 )
 
 func TestExplain(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
 func TestLook(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
-	"github.com/pinniped-toolkit/pinniped/internal/cli/result/resulttest"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/test/resulttest"
 )
 
 // Run is one run of the command in a world.

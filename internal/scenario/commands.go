@@ -1,4 +1,4 @@
-package story
+package scenario
 
 // Password is that of the users that CreateUser makes.
 const Password = "password123"

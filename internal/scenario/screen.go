@@ -1,6 +1,6 @@
-// Package story tells what a person does with the product: it runs shell commands as they are shown, shows what they
+// Package scenario tells what a person does with the product: it runs shell commands as they are shown, shows what they
 // print, and says what was checked. The demo and the end-to-end test are such stories.
-package story
+package scenario
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ const (
 	indent = "   "
 )
 
-// Screen shows a story to a human: titles, sentences, commands, their output, and what was checked.
+// Screen shows a scenario to a human: titles, sentences, commands, their output, and what was checked.
 type Screen struct {
 	Out io.Writer
 	// Colour is for terminals.
