@@ -63,5 +63,9 @@ func writeManPages(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	return doc.GenManTree(commandTree(), &doc.GenManHeader{Section: "1", Source: "pinniped", Manual: "User Commands"}, folder)
+	return doc.GenManTree(
+		commandTree(),
+		&doc.GenManHeader{Section: "1", Source: "pinniped", Manual: "User Commands"},
+		folder,
+	)
 }

@@ -659,7 +659,8 @@ func TestJWTNamesGroupsThatAreElsewhere(t *testing.T) {
 	}))
 	_, ok, err := authenticator.AuthenticateToken(t.Context(), token)
 	refusal, is := errors.AsType[*Refusal](err)
-	if ok || !is || !strings.HasPrefix(refusal.Message(), `the issuer left the claim "groups" out of the token (_claim_names)`) {
+	if ok || !is ||
+		!strings.HasPrefix(refusal.Message(), `the issuer left the claim "groups" out of the token (_claim_names)`) {
 		t.Errorf("got %v, %v", ok, err)
 	}
 }

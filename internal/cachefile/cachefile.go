@@ -113,7 +113,7 @@ func Append(path, text string, limit int64) error {
 	case !info.Mode().IsRegular():
 		return atomicfile.ErrNotRegular
 	case info.Size() > limit:
-		if err := file.Truncate(0); err != nil {
+		if err = file.Truncate(0); err != nil {
 			return err
 		}
 	}

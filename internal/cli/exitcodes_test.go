@@ -57,7 +57,15 @@ func TestExitCodesAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, one := range ui.ExitCodes() {
-		if row := fmt.Sprintf("| %d | %s | %s |\n", one.Code, one.Meaning, one.Example); !strings.Contains(string(page), row) {
+		if row := fmt.Sprintf(
+			"| %d | %s | %s |\n",
+			one.Code,
+			one.Meaning,
+			one.Example,
+		); !strings.Contains(
+			string(page),
+			row,
+		) {
 			t.Errorf("docs/reference/exit-codes.md has no row %s", row)
 		}
 		if text := strings.ReplaceAll(one.Meaning, "`", `"`); !strings.Contains(out.String(), text) {

@@ -22,7 +22,16 @@ import (
 )
 
 // inputs are the flags that name files to read.
-var inputs = []string{"admin-kubeconfig", "ca-bundle", "cert", "key", "kubeconfig", "kubeconfigs", "oidc-ca-bundle", "report"}
+var inputs = []string{
+	"admin-kubeconfig",
+	"ca-bundle",
+	"cert",
+	"key",
+	"kubeconfig",
+	"kubeconfigs",
+	"oidc-ca-bundle",
+	"report",
+}
 
 // needs is what else a command, or one of its flags, needs on the command line.
 var needs = map[string][]string{
@@ -81,7 +90,12 @@ func TestPipes(t *testing.T) {
 	if len(rows) < 25 {
 		t.Fatalf("the tree has only %d commands with input files", len(rows))
 	}
-	rows = append(rows, []string{"kubeconfig ls", ""}, []string{"whoami", "KUBECONFIG"}, []string{"whoami", "PINNIPED_CONFIG"})
+	rows = append(
+		rows,
+		[]string{"kubeconfig ls", ""},
+		[]string{"whoami", "KUBECONFIG"},
+		[]string{"whoami", "PINNIPED_CONFIG"},
+	)
 	for _, row := range rows {
 		t.Run(row[0]+" "+row[1], func(t *testing.T) {
 			t.Parallel()

@@ -164,8 +164,10 @@ func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
 func olderAdmission(request *http.Request) *http.Response {
 	recorder := httptest.NewRecorder()
 	recorder.Header().Set("Content-Type", "application/json")
-	_, _ = recorder.WriteString(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"admissionregistration.k8s.io/v1",
-		"resources":[{"name":"mutatingwebhookconfigurations"},{"name":"validatingwebhookconfigurations"}]}`)
+	_, _ = recorder.WriteString(
+		`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"admissionregistration.k8s.io/v1",
+		"resources":[{"name":"mutatingwebhookconfigurations"},{"name":"validatingwebhookconfigurations"}]}`,
+	)
 	response := recorder.Result()
 	response.Request = request
 	return response

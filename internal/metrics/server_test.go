@@ -21,7 +21,10 @@ import (
 func registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "everything", Help: "of everything"}, func() float64 { return 42 }),
+		prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{Name: "everything", Help: "of everything"},
+			func() float64 { return 42 },
+		),
 	)
 	return r
 }

@@ -151,7 +151,9 @@ func (l *Login) explain(err error) error {
 // than is trusted. It is empty for other errors.
 func CertificateHint(err error, otherCA string) string {
 	if other, ok := errors.AsType[x509.HostnameError](err); ok {
-		return "the issuer's certificate is for other names: its administrator has to have one issued for " + printable(other.Host)
+		return "the issuer's certificate is for other names: its administrator has to have one issued for " + printable(
+			other.Host,
+		)
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
 		return "the issuer's certificate is expired or not yet valid: tell its administrator, unless this computer's clock is wrong"

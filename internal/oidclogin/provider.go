@@ -261,7 +261,7 @@ func (p *provider) keys(ctx context.Context) (*keyset.Set, error) {
 		return nil, err
 	}
 	var document json.RawMessage
-	if err := p.do(request, &document); err != nil {
+	if err = p.do(request, &document); err != nil {
 		return nil, p.login.explain(err)
 	}
 	keys, err := keyset.Parse(document)

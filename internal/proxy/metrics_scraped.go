@@ -55,11 +55,16 @@ func newScraped() []scraped {
 			emit(s.FlowControl.Memory().Users, "users")
 			emit(s.FlowControl.Memory().Unauthenticated, "unauthenticated")
 		}, "clients")
-	add(gauge, "memory_limit_bytes", "Limit of pinniped_proxy_memory_held_bytes, derived from the memory limit of the pod.",
+	add(
+		gauge,
+		"memory_limit_bytes",
+		"Limit of pinniped_proxy_memory_held_bytes, derived from the memory limit of the pod.",
 		func(s *Server, emit emit) {
 			emit(s.FlowControl.Memory().MostUsers, "users")
 			emit(s.FlowControl.Memory().MostUnauthenticated, "unauthenticated")
-		}, "clients")
+		},
+		"clients",
+	)
 	add(counter, "refused_total",
 		"Rejections because a limit was reached, by resource: requests that got 429 or 503, connections of unauthenticated "+
 			"clients that were evicted, and responses to slow clients that were ended.",

@@ -539,7 +539,10 @@ const documentVersion = 2
 // Encode returns the history as it is kept. Retirements are kept next to it: see RetiredPrefix.
 func (h History) Encode() []byte {
 	doc := document{
-		Version: documentVersion, Revisions: []documentRevision{}, Certificates: map[string][]byte{}, Data: map[string]string{},
+		Version:      documentVersion,
+		Revisions:    []documentRevision{},
+		Certificates: map[string][]byte{},
+		Data:         map[string]string{},
 	}
 	keep := func(members []*x509.Certificate) []string {
 		var ids []string

@@ -100,8 +100,11 @@ func (e Evaluation) withBundleOf(old *Certificate, h History, in Situation) (Eva
 	}
 	kept := *next
 	kept.Bundle = bundle
-	finding := certs.NewFinding(certs.BundleEmpty, "ca.crt has disappeared from the Secret; the trust bundle of before is "+
-		"still published")
+	finding := certs.NewFinding(
+		certs.BundleEmpty,
+		"ca.crt has disappeared from the Secret; the trust bundle of before is "+
+			"still published",
+	)
 	finding.Severity = certs.SeverityWarning
 	finding.Hint = `put ca.crt back, or use the system roots: "pinniped ip-tls set --system-roots"`
 	e.Certificate, e.Warnings = &kept, append(slices.Clone(e.Warnings), finding)

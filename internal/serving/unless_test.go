@@ -108,7 +108,10 @@ func TestUnless(t *testing.T) {
 func TestUnlessLeavesARefusal(t *testing.T) {
 	t.Parallel()
 	missing := External(ExternalInput{Now: noon})
-	if got := Evaluate(missing, Situation{InService: served(t, sansOf(t, "a.example.com"), noon), Now: noon}); got.Refusal != missing.Refusal {
+	if got := Evaluate(
+		missing,
+		Situation{InService: served(t, sansOf(t, "a.example.com"), noon), Now: noon},
+	); got.Refusal != missing.Refusal {
 		t.Errorf("got %v", got.Refusal)
 	}
 }

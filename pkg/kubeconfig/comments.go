@@ -30,7 +30,8 @@ func withComments(item string, before []byte) string {
 		indent := strings.Repeat(" ", max(column, 0))
 		above[at.node.Line] += commentLines(old.head(), indent)
 		below[at.last()] = commentLines(old.foot(), indent) + below[at.last()]
-		if comment := old.line(); comment != "" && (at.value == nil || at.last() == at.node.Line || at.value.Line > at.node.Line) {
+		if comment := old.line(); comment != "" &&
+			(at.value == nil || at.last() == at.node.Line || at.value.Line > at.node.Line) {
 			lines[at.node.Line-1] = strings.TrimSuffix(lines[at.node.Line-1], "\n") + " " + comment + "\n"
 		}
 	})

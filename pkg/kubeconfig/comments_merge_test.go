@@ -26,8 +26,12 @@ func TestMergeKeepsComments(t *testing.T) {
 	t.Parallel()
 	made := madeFor(t, "dev", "https://dev.example.com")
 	made.Clusters["dev"].CertificateAuthorityData = []byte("A")
-	text := strings.Replace(changedByHand, "      - --token-env=T\n",
-		"      # on the shared disk\n      - --credential-cache=/shared/c.yaml\n      - --token-env=OLD # of the pipeline\n", 1)
+	text := strings.Replace(
+		changedByHand,
+		"      - --token-env=T\n",
+		"      # on the shared disk\n      - --credential-cache=/shared/c.yaml\n      - --token-env=OLD # of the pipeline\n",
+		1,
+	)
 	merged, err := kubeconfig.Merge([]byte(text), made, false)
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +54,12 @@ func TestMergeRefusesRelativeCaches(t *testing.T) {
 		"--credential-cache=c.yaml": true, "--session-cache=./s.yaml": true, "--session-cache=sub/s.yaml": true,
 		"--credential-cache=~/c.yaml": false, "--credential-cache=/c.yaml": false, "--credential-cache=": false,
 	} {
-		text := strings.Replace(changedByHand, "      - --token-env=T\n", "      - --token-env=OLD\n      - "+argument+"\n", 1)
+		text := strings.Replace(
+			changedByHand,
+			"      - --token-env=T\n",
+			"      - --token-env=OLD\n      - "+argument+"\n",
+			1,
+		)
 		_, err := kubeconfig.Merge([]byte(text), made, false)
 		if (err != nil) != refused || refused && !strings.Contains(err.Error(), argument) {
 			t.Errorf("%s: %v", argument, err)

@@ -179,7 +179,10 @@ func (a *administrator) install(t *testing.T, image, timeout string) {
 	a.does(t, "MANIFESTS="+scenario.Quote(a.manifests)+" TIMEOUT="+timeout+" "+
 		scenario.Quote(filepath.Join(a.repository, "hack", "install.sh"))+" "+scenario.Quote(image))
 	if timeout == "0" { // no pod runs that has the configuration from which the agent makes it
-		a.does(t, "kubectl apply --server-side --filename "+scenario.Quote(filepath.Join(a.manifests, "credentialissuer.yaml")))
+		a.does(
+			t,
+			"kubectl apply --server-side --filename "+scenario.Quote(filepath.Join(a.manifests, "credentialissuer.yaml")),
+		)
 	}
 }
 

@@ -221,7 +221,10 @@ func (a *administrator) live(t *testing.T, endpoint string) {
 		t.Fatal(err)
 	}
 	a.does(t, scenario.Store(secret, "serving"))
-	a.does(t, "pinniped ip-tls set --secret "+secret+" --ca-bundle "+scenario.CAFile+" --allow OldClientsBreak --timeout 10m")
+	a.does(
+		t,
+		"pinniped ip-tls set --secret "+secret+" --ca-bundle "+scenario.CAFile+" --allow OldClientsBreak --timeout 10m",
+	)
 	if err := pki.Presents(interrupted, endpoint, certificate); err != nil {
 		t.Fatal(err)
 	}

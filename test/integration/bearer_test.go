@@ -301,7 +301,12 @@ func TestTokensOfAWebhook(t *testing.T) {
 		return nil
 	})
 	testkit.Eventually(t, 10*time.Second, func() error {
-		if message := w.strategy(t).Message; !strings.Contains(message, `authenticators that do not exist: JWTAuthenticator "local-user-authenticator"`) {
+		if message := w.strategy(
+			t,
+		).Message; !strings.Contains(
+			message,
+			`authenticators that do not exist: JWTAuthenticator "local-user-authenticator"`,
+		) {
 			return fmt.Errorf("the message is %q", message)
 		}
 		return nil

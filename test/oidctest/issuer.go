@@ -359,7 +359,8 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 		i.provider.WriteAccessError(ctx, w, request, err)
 		return
 	}
-	if _, ok := response.GetExtra("id_token").(string); ok && (i.Now != nil || i.Nonce != "" || i.AuthorizedParty != "" || i.Claims != nil) {
+	if _, ok := response.GetExtra("id_token").(string); ok &&
+		(i.Now != nil || i.Nonce != "" || i.AuthorizedParty != "" || i.Claims != nil) {
 		// fosite has the computer's clock, and makes no mistakes.
 		nonce := i.Nonce
 		if session, ok := request.GetSession().(*openid.DefaultSession); ok && nonce == "" {

@@ -25,8 +25,12 @@ func TestFilesOfAKubeconfig(t *testing.T) {
 			if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			path := write(t, filepath.Join(dir, "config"), "current-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"+
-				entries)
+			path := write(
+				t,
+				filepath.Join(dir, "config"),
+				"current-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"+
+					entries,
+			)
 			rest := write(t, filepath.Join(dir, "rest"), "users: [{name: a, user: {}}]\n"+
 				"clusters: [{name: a, cluster: {server: 'https://a.example.com'}}]")
 			empty := write(t, filepath.Join(dir, "empty"), "")

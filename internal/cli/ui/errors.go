@@ -59,7 +59,9 @@ func ExitCodes() []ExitCode {
 			"an address presents another certificate",
 		},
 		{
-			ExitNotDue, "notDue", "the new certificate is not served yet, as clients in use would stop verifying: the same command, later, " +
+			ExitNotDue,
+			"notDue",
+			"the new certificate is not served yet, as clients in use would stop verifying: the same command, later, " +
 				"reports",
 			"kubeconfigs with the old CA are in use",
 		},

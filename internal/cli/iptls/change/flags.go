@@ -32,8 +32,13 @@ func (c *Flags) AddFlags(cmd *cobra.Command, f *factory.Factory, s *session.Sess
 	flags.BoolVar(&c.Wait, "wait", true, "wait until the endpoint presents the certificate")
 	flags.BoolVar(&c.NoRollback, "no-rollback", false, "leave the new configuration in place when it does not take "+
 		"effect in time")
-	flags.StringArrayVar(&c.Kubeconfigs, "kubeconfigs", nil, "serve the new certificate as soon as every kubeconfig in this "+
-		"file or directory verifies it: all that there are (repeatable)")
+	flags.StringArrayVar(
+		&c.Kubeconfigs,
+		"kubeconfigs",
+		nil,
+		"serve the new certificate as soon as every kubeconfig in this "+
+			"file or directory verifies it: all that there are (repeatable)",
+	)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),
 	})

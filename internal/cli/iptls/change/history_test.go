@@ -116,7 +116,11 @@ func TestOvertaken(t *testing.T) {
 			c.Bump()
 		}
 	}
-	runSet(t.Context(), w, nil).Check(t, 3, "somebody else has changed CredentialIssuer", "tls.secretName from (none) to theirs",
+	runSet(
+		t.Context(),
+		w,
+		nil,
+	).Check(t, 3, "somebody else has changed CredentialIssuer", "tls.secretName from (none) to theirs",
 		"nothing was changed")
 	if got := SpecOf(w).TLS.SecretName; got != "theirs" {
 		t.Errorf("it is %s", got)

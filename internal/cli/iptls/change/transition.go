@@ -79,9 +79,12 @@ func (c *Change) prepared(ctx context.Context, p *Proposal, seen observation, do
 	if until := done.Transition.Until; until != nil {
 		text += fmt.Sprintf(", until %s at the latest", until.Format(time.RFC3339))
 	}
-	return ui.WithExitCode(ui.WithHint(errors.New(text), `give these clients the new CA ("pinniped kubeconfig rotate", or `+
-		`"pinniped get kubeconfig"), and run the same command again; --kubeconfigs shows that they have it, `+
-		`--activate-after bounds the wait, and --allow OldClientsBreak ends it`), ui.ExitNotDue)
+	return ui.WithExitCode(
+		ui.WithHint(errors.New(text), `give these clients the new CA ("pinniped kubeconfig rotate", or `+
+			`"pinniped get kubeconfig"), and run the same command again; --kubeconfigs shows that they have it, `+
+			`--activate-after bounds the wait, and --allow OldClientsBreak ends it`),
+		ui.ExitNotDue,
+	)
 }
 
 // settle lets later certificates wait again after one that was served at once.

@@ -241,12 +241,15 @@ func TestUnsetWaitsForClients(t *testing.T) {
 	unset(nil).Check(t, ui.ExitNotDue, "prepared", "transition: Prepared", "kubeconfigs made since")
 	unset(nil).Check(t, ui.ExitNotDue)
 	both := publishedBundle(t, w)
-	if !verifies(t, w, w.CA.CertPEM()) || !certs.SameBundle(both, certs.UnionBundle(w.CA.CertPEM(), w.Generated.CertPEM())) {
+	if !verifies(t, w, w.CA.CertPEM()) ||
+		!certs.SameBundle(both, certs.UnionBundle(w.CA.CertPEM(), w.Generated.CertPEM())) {
 		t.Error("the old certificate is not served, or not both trust bundles are published")
 	}
 	file := filepath.Join(t.TempDir(), "ann.yaml")
 	kubeconfigFor(t, w, file, both)
-	unset(func(o *UnsetOptions) { o.Flags.Kubeconfigs = []string{file} }).Check(t, 0, "All 1 kubeconfigs", "Retired revision")
+	unset(
+		func(o *UnsetOptions) { o.Flags.Kubeconfigs = []string{file} },
+	).Check(t, 0, "All 1 kubeconfigs", "Retired revision")
 	if !verifies(t, w, both) || !certs.SameBundle(publishedBundle(t, w), w.Generated.CertPEM()) {
 		t.Error("the generated certificate is not served")
 	}

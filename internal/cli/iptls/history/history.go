@@ -55,7 +55,8 @@ Exit codes: 0 shown, or retired; 1 failed; 2 wrong usage, also an unknown ID; 3 
 			return factory.Execute(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVar(&o.Retire, "retire", "", "ID of a revision that no kubeconfig has any more, or how the ID begins")
+	cmd.Flags().
+		StringVar(&o.Retire, "retire", "", "ID of a revision that no kubeconfig has any more, or how the ID begins")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"retire": cobra.NoFileCompletions})
 	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	return cmd

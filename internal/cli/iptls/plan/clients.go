@@ -147,8 +147,11 @@ func (p *Plan) judgeClients(st *Snapshot) {
 			p.Changes = ChangesBetween(*st.Issuer.Spec.ImpersonationProxy, p.Wanted)
 		}
 	case p.dualTrust(st, j):
-		f = certs.NewFinding(certs.OldClientsBreak, "the old certificate is served, with the trust bundles of both, until no "+
-			"client is left that would stop verifying: "+sentences(j))
+		f = certs.NewFinding(
+			certs.OldClientsBreak,
+			"the old certificate is served, with the trust bundles of both, until no "+
+				"client is left that would stop verifying: "+sentences(j),
+		)
 		f.Severity, f.Hint = certs.SeverityInfo, ""
 	case j.NetImprovement && st.unasked():
 		f.Severity, f.Hint = certs.SeverityWarning, "everybody else works afterwards, also those who are refused now"
@@ -200,7 +203,10 @@ func (st *Snapshot) unasked() bool {
 	if n := len(revisions); n > 0 && revisions[n-1].By == FieldManager {
 		return false
 	}
-	return slices.ContainsFunc(revisions, func(r serving.Revision) bool { return r.Spec != nil && !ServesGenerated(r.Spec.TLS) })
+	return slices.ContainsFunc(
+		revisions,
+		func(r serving.Revision) bool { return r.Spec != nil && !ServesGenerated(r.Spec.TLS) },
+	)
 }
 
 // changes says whether the plan changes anything that clients meet.

@@ -186,7 +186,10 @@ func ClientTable(out io.Writer, style ui.Style, states []result.ClientState) err
 		case result.ClientsRetired, result.ClientsUnused, result.ClientsNotKnown:
 			verdict = "• " + verdict
 		}
-		rows = append(rows, []string{s.ID, since, until, cmp.Or(s.By, "-"), cmp.Or(s.Secret, "-"), s.Endpoint, trusts, verdict})
+		rows = append(
+			rows,
+			[]string{s.ID, since, until, cmp.Or(s.By, "-"), cmp.Or(s.Secret, "-"), s.Endpoint, trusts, verdict},
+		)
 	}
 	return ui.Table(out, []string{"revision", "since", "until", "by", "secret", "endpoint", "CA bundle", "clients"}, rows)
 }

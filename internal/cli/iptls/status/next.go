@@ -131,7 +131,11 @@ func (p Place) back() string {
 
 // before fills in what was configured before the generated certificate. losesSome says whether somebody is lost by going
 // back there; it is asked with the name of the Secret.
-func (p *Place) before(issuer *configv1alpha1.CredentialIssuer, history serving.History, losesSome func(secret string) bool) {
+func (p *Place) before(
+	issuer *configv1alpha1.CredentialIssuer,
+	history serving.History,
+	losesSome func(secret string) bool,
+) {
 	now := plan.TargetOf(issuer.Spec.ImpersonationProxy)
 	if record, err := plan.ReadUndoRecord(issuer); err == nil && record != nil {
 		if back, edited := record.Undone(now); len(edited) == 0 && !plan.ServesGenerated(back.TLS) {
