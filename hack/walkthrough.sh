@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the shell blocks of docs/howto/walkthrough.md up to its end: a kind cluster with Contour, cert-manager and the agent, and a user who
+# Runs the shell blocks of docs/howto/walkthrough.md up to "How to go back": a kind cluster with Contour, cert-manager and the agent, and a user who
 # logs in through the impersonation proxy. Usage: hack/walkthrough.sh [--print]   --print: only print what would be run
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # The one command that is meant to fail says so in its comment.
-blocks=$(awk '/^## The end/ { exit } /^```shell$/ { inside = 1; next } /^```$/ { inside = 0 } inside' docs/howto/walkthrough.md |
+blocks=$(awk '/^## How to go back/ { exit } /^```shell$/ { inside = 1; next } /^```$/ { inside = 0 } inside' docs/howto/walkthrough.md |
 	sed 's/ *# exit code 1$/ || [ $? = 1 ]/')
 if [ "${1:-}" = --print ]; then
 	printf '%s\n' "$blocks"

@@ -31,6 +31,9 @@ type Certificate struct {
 	// Delegated is true when Secret lies in another namespace, whose owner permits its use and can withdraw that.
 	// Its key is not ours to copy: it is held in memory, and written nowhere.
 	Delegated bool
+	// Fallback is true for the generated certificate in place of a delegated one whose permission was withdrawn. No one
+	// chose it, so the delegated one does not wait for clients of it.
+	Fallback bool
 }
 
 // SHA256 returns the fingerprint of the leaf, in the form in which `pinniped ip-tls` prints it.

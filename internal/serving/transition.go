@@ -48,8 +48,10 @@ func Evaluate(e Evaluation, in Situation) Evaluation {
 		return e.refusedAsWorse()
 	case old.Source == SourceGenerated && next.Source == SourceGenerated:
 		return e // of the same CA
+	case old.Fallback:
+		return e
 	}
-	sameSecret := old.Source == SourceExternal && old.Secret == next.Secret
+	sameSecret := old.Source == SourceExternal && next.Source == SourceExternal && old.Secret == next.Secret
 	if in.TLS.CATransition == configv1alpha1.CATransitionImmediate ||
 		in.TLS.CATransition != configv1alpha1.CATransitionDualTrust && !sameSecret {
 		return e

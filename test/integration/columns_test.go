@@ -21,7 +21,7 @@ func TestTheColumnsOfKubectlGet(t *testing.T) {
 		return strings.Fields(lines[0]), strings.Fields(lines[len(lines)-1])
 	}
 	header, row := get()
-	if diff := cmp.Diff([]string{"NAME", "PROXYMODE", "DEFAULTSTRATEGY", "REASON", "AGE"}, header); diff != "" {
+	if diff := cmp.Diff([]string{"NAME", "PROXYMODE", "DEFAULTSTRATEGY", "REASON", "TRANSITION", "AGE"}, header); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 	if !slices.Contains(row, "Listening") {
@@ -29,7 +29,7 @@ func TestTheColumnsOfKubectlGet(t *testing.T) {
 	}
 	header, row = get("--output=wide")
 	if diff := cmp.Diff(
-		[]string{"NAME", "PROXYMODE", "DEFAULTSTRATEGY", "REASON", "ENDPOINT", "EXPIRES", "AGE"},
+		[]string{"NAME", "PROXYMODE", "DEFAULTSTRATEGY", "REASON", "TRANSITION", "ENDPOINT", "EXPIRES", "AGE"},
 		header,
 	); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)

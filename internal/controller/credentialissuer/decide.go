@@ -221,7 +221,9 @@ func (s *seen) serveGenerated(spec serving.Desired, d *decision) *serving.Certif
 	name := s.local(s.names.TLSSecret)
 	put := func(state *issuedcert.State, at step) *serving.Certificate {
 		certificate := serving.FromGenerated(state, name)
-		if spec.TLS == nil {
+		if spec.TLS != nil {
+			certificate.Fallback = d.replaces != nil || s.serving != nil && s.serving.Fallback
+		} else {
 			s.evaluation = serving.Evaluate(
 				serving.Generated(certificate, d.at.Host, serving.ClientNames(spec.ImpersonationProxySpec, s.service)),
 				s.situation(spec, d),

@@ -67,7 +67,7 @@ func sameCertificate(a, b *serving.Certificate) bool {
 		return a == b
 	}
 	if a.Source != b.Source || a.Secret != b.Secret || string(a.Bundle) != string(b.Bundle) ||
-		string(a.Own) != string(b.Own) ||
+		string(a.Own) != string(b.Own) || a.Fallback != b.Fallback ||
 		len(a.Certificate.Certificate) != len(b.Certificate.Certificate) {
 		return false
 	}

@@ -294,7 +294,7 @@ func (r *replica) expectEvents(t *testing.T) {
 	for _, want := range []string{
 		"Normal Disabled " + messageAutoOff,
 		"Warning Pending " + serving.ErrPending.Error(),
-		"Warning SecretNotFound SecretNotFound: ",
+		`Warning SecretNotFound SecretNotFound: Secret "default/external"`,
 		"Warning NameNotCovered NameNotCovered: ",
 		"Normal Listening " + messageListening,
 		`Normal ServingCertificateChanged serves the certificate of Secret "external" (SHA-256 `,

@@ -91,9 +91,7 @@ func (c *Change) prepared(ctx context.Context, p *Proposal, seen observation, do
 func (c *Change) settle(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
 	done *Result,
 ) {
-	allowed := slices.ContainsFunc(p.Plan.Report.Findings, func(f certs.Finding) bool {
-		return f.Code == certs.OldClientsBreak && f.Allowed
-	})
+	allowed := slices.Contains(p.Plan.Request.Allow, certs.OldClientsBreak)
 	tls := p.Plan.Wanted.TLS
 	if applied == nil || !allowed || tls == nil || tls.CATransition != configv1alpha1.CATransitionImmediate {
 		return
