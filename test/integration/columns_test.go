@@ -21,7 +21,10 @@ func TestTheColumnsOfKubectlGet(t *testing.T) {
 		return strings.Fields(lines[0]), strings.Fields(lines[len(lines)-1])
 	}
 	header, row := get()
-	if diff := cmp.Diff([]string{"NAME", "PROXYMODE", "DEFAULTSTRATEGY", "REASON", "TRANSITION", "AGE"}, header); diff != "" {
+	if diff := cmp.Diff(
+		[]string{"NAME", "PROXYMODE", "DEFAULTSTRATEGY", "REASON", "TRANSITION", "AGE"},
+		header,
+	); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 	if !slices.Contains(row, "Listening") {
