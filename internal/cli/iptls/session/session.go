@@ -1,3 +1,6 @@
+// Package session is how the commands of `pinniped ip-tls` reach the cluster and the endpoint: the flags that all of
+// them have, and the client; Gather, which takes a Snapshot for package plan; Probe, which looks at what an endpoint
+// presents.
 package session
 
 import (
@@ -15,6 +18,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
+)
+
+// The values of --dry-run.
+const (
+	DryRunNone   = "none"
+	DryRunClient = "client"
+	DryRunServer = "server"
 )
 
 // Session is what every command here has: where it prints, and how it reaches the cluster and the endpoint.

@@ -1,2 +1,0 @@
-// Package history implements `pinniped ip-tls history`: revisions, and whether their clients verify the certificate.
-package history

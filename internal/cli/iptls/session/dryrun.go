@@ -1,8 +1,0 @@
-package session
-
-// The values of --dry-run.
-const (
-	DryRunNone   = "none"
-	DryRunClient = "client"
-	DryRunServer = "server"
-)
