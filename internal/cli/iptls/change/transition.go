@@ -42,19 +42,28 @@ func (c *Change) sayReplaced(p *Proposal) {
 	c.Session.Progress.Info("This replaces the transition to %s, which is %s", to, result.TransitionOf(t))
 }
 
-// retire has the agent serve the new certificate when the kubeconfigs of --kubeconfigs show that no client needs the old
-// one. It returns false where the agent goes on waiting.
+// mayBreak says whether clients of the old certificate may break: also those that came after the check.
+func (p *Proposal) mayBreak() bool {
+	return slices.Contains(p.Plan.Request.Allow, certs.OldClientsBreak)
+}
+
+// retire has the agent serve the new certificate when clients may break, or when the kubeconfigs of --kubeconfigs show
+// that no client needs the old one. It returns false where the agent goes on waiting.
 func (c *Change) retire(ctx context.Context, p *Proposal, issuer *configv1alpha1.CredentialIssuer, done *Result) (bool,
 	error,
 ) {
-	files, verify, err := c.kubeconfigsVerify(ctx, p, issuer)
-	done.Kubeconfigs = files
-	if err != nil || !verify {
-		return false, err
+	why := "--allow OldClientsBreak says so"
+	if !p.mayBreak() {
+		why = "no kubeconfig of --kubeconfigs has it"
+		files, verify, err := c.kubeconfigsVerify(ctx, p, issuer)
+		done.Kubeconfigs = files
+		if err != nil || !verify {
+			return false, err
+		}
 	}
 	ids, err := c.Session.Retire(ctx, issuer, p.Plan.Request.Namespace, issuer.Status.Transition.WaitsFor)
 	if len(ids) > 0 {
-		c.Session.Progress.Done("Retired %s, as no kubeconfig of --kubeconfigs has it", named("revision", ids))
+		c.Session.Progress.Done("Retired %s, as %s", named("revision", ids), why)
 	}
 	return len(ids) > 0, err
 }
@@ -91,7 +100,9 @@ func (c *Change) prepared(ctx context.Context, p *Proposal, seen observation, do
 func (c *Change) settle(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
 	done *Result,
 ) {
-	allowed := slices.Contains(p.Plan.Request.Allow, certs.OldClientsBreak)
+	allowed := slices.ContainsFunc(p.Plan.Report.Findings, func(f certs.Finding) bool {
+		return f.Code == certs.OldClientsBreak && f.Allowed
+	})
 	tls := p.Plan.Wanted.TLS
 	if applied == nil || !allowed || tls == nil || tls.CATransition != configv1alpha1.CATransitionImmediate {
 		return

@@ -158,7 +158,7 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Re
 		last = seen
 		switch {
 		case len(seen.problems) > 0 && !seen.view.Disabled:
-		case seen.transition == nil, len(c.Flags.Kubeconfigs) == 0:
+		case seen.transition == nil, len(c.Flags.Kubeconfigs) == 0 && !p.mayBreak():
 			return seen, nil
 		case !retired:
 			if retired, err = c.retire(ctx, p, seen.issuer, done); err != nil || !retired {

@@ -133,9 +133,6 @@ func (p *Plan) judgeClients(st *Snapshot) {
 		}
 	}
 	j := p.Effect(st).Without(told...)
-	if len(j.Broken) == 0 && p.changes() {
-		p.atOnce(st) // a client may come in the meantime
-	}
 	if len(j.Broken) == 0 ||
 		slices.ContainsFunc(p.Report.Errors(), func(f certs.Finding) bool { return !f.CanBeAllowed() }) {
 		return
@@ -145,7 +142,10 @@ func (p *Plan) judgeClients(st *Snapshot) {
 	switch {
 	case slices.Contains(p.Request.Allow, f.Code):
 		f.Allowed = true
-		p.atOnce(st)
+		if tls := p.Wanted.TLS; tls != nil && tls.CATransition == configv1alpha1.CATransitionDualTrust {
+			tls.CATransition = configv1alpha1.CATransitionImmediate
+			p.Changes = ChangesBetween(*st.Issuer.Spec.ImpersonationProxy, p.Wanted)
+		}
 	case p.dualTrust(st, j):
 		f = certs.NewFinding(
 			certs.OldClientsBreak,
@@ -160,16 +160,6 @@ func (p *Plan) judgeClients(st *Snapshot) {
 		f.Severity, f.Hint = certs.SeverityWarning, "hand out new kubeconfigs afterwards: pinniped get kubeconfig"
 	}
 	p.Report.Findings = append(p.Report.Findings, f)
-}
-
-// atOnce has the certificate served without a transition, where --allow OldClientsBreak says so.
-func (p *Plan) atOnce(st *Snapshot) {
-	tls := p.Wanted.TLS
-	if tls != nil && tls.CATransition == configv1alpha1.CATransitionDualTrust &&
-		slices.Contains(p.Request.Allow, certs.OldClientsBreak) {
-		tls.CATransition = configv1alpha1.CATransitionImmediate
-		p.Changes = ChangesBetween(*st.Issuer.Spec.ImpersonationProxy, p.Wanted)
-	}
 }
 
 // DualTrust returns the tls block with which the agent replaces the certificate in service only when no client breaks,
