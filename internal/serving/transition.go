@@ -137,6 +137,9 @@ func (e Evaluation) waitIfBroken(history History, known bool, in Situation) Eval
 			Since: oldChain[0].NotBefore, Opened: oldChain[0].NotBefore, Endpoint: in.Endpoint, Bundle: old.Bundle,
 			Names: NamesOf(oldChain),
 		}
+		if old.Source == SourceGenerated {
+			revision.Names = []string{revision.Host()} // its other names are addresses that are not published
+		}
 		if len(history.Revisions) == 0 {
 			revision.Bundle = old.own()
 		}
