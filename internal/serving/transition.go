@@ -45,6 +45,8 @@ type Situation struct {
 	Endpoint string
 	TLS      configv1alpha1.ImpersonationProxyTLSSpec
 	Now      time.Time
+	// Leads is true on the leader. The others follow it.
+	Leads bool
 }
 
 // Evaluate says what comes of a certificate that may be served: it is served; or it waits, and the one in service is
@@ -73,7 +75,8 @@ func Evaluate(e Evaluation, in Situation) Evaluation {
 	if sameSecret {
 		e, next = e.withBundleOf(old, history, in)
 	}
-	if len(history.Chain) > 0 && history.Chain[0].Equal(next.Certificate.Leaf) && old.SHA256() != next.SHA256() {
+	if !in.Leads && len(history.Chain) > 0 && history.Chain[0].Equal(next.Certificate.Leaf) &&
+		old.SHA256() != next.SHA256() {
 		return e // the leading replica serves it already
 	}
 	if old.SHA256() != next.SHA256() {

@@ -132,7 +132,16 @@ func readShippedRights(deploy string) (map[right]bool, error) {
 // rareRights are those that the programs need in cases that these tests cannot bring about at will, and the test that
 // does.
 func rareRights() map[right]string {
+	const first = "internal/controller/credentialissuer/first_test.go: TestTheFirstCredentialIssuer"
 	return map[right]string{
+		{
+			account: "pinniped-concierge:pinniped-concierge", group: "config.concierge.pinniped.dev",
+			resource: "credentialissuers", verb: "create",
+		}: first,
+		{
+			account: "pinniped-concierge:pinniped-concierge", group: "config.concierge.pinniped.dev",
+			resource: "credentialissuers", name: "pinniped-concierge-config", verb: "patch",
+		}: first,
 		{
 			account: "pinniped-concierge:pinniped-concierge", group: "certificates.k8s.io",
 			resource: "certificatesigningrequests", verb: "get",

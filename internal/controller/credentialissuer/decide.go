@@ -122,7 +122,7 @@ func decideWithoutSpec(s seen) decision {
 
 // situation is that in which a certificate is to be put into service.
 func (s *seen) situation(spec serving.Desired, d *decision) serving.Situation {
-	in := serving.Situation{InService: s.met(), Revisions: s.revisions, TLS: spec.Transition, Now: s.now}
+	in := serving.Situation{InService: s.met(), Revisions: s.revisions, TLS: spec.Transition, Now: s.now, Leads: s.leads}
 	if d.addressErr == nil {
 		in.Endpoint = d.at.URL()
 	}
