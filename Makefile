@@ -130,7 +130,7 @@ bin/helm: hack/cluster/go.mod
 test-e2e: build ## Run the whole scenario on the cluster of KUBECONFIG, and clean up (E2E_IMAGE, or REGISTRY; without KUBECONFIG: on its own)
 	@command -v kubectl >/dev/null || hack/controlplane/build.sh kubectl
 	@$(if $(KUBECONFIG),$(if $(E2E_IMAGE),true,$(MAKE) --no-print-directory image-push),$(MAKE) --no-print-directory controlplane)
-	PATH="$$PATH:$(CURDIR)/bin/controlplane" E2E_KUBECONFIG='$(KUBECONFIG)' E2E_IMAGE="$${E2E_IMAGE:-$$(cat bin/image.name 2>/dev/null)}" \
+	PATH="$$PATH:$(CONTROLPLANE)" E2E_KUBECONFIG='$(KUBECONFIG)' E2E_IMAGE="$${E2E_IMAGE:-$$(cat bin/image.name 2>/dev/null)}" \
 	  $(if $(KUBECONFIG),E2E_PROGRAMS='$(CURDIR)/bin') go test -count=1 -v -timeout 90m -run '^TestEndToEnd$$' ./test/e2e
 
 .PHONY: test-unit
@@ -184,8 +184,11 @@ $(NODE): %/node_modules/.package-lock.json: %/package-lock.json
 	cd $* && npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
 
+# KUBERNETES=1.34 is for controlplane, demo and test*: another version than the default, of hack/controlplane/versions.txt.
+CONTROLPLANE := $(CURDIR)/bin/controlplane$(KUBERNETES:%=-%)
+
 .PHONY: controlplane
-controlplane: ## Build etcd, kube-apiserver and kube-controller-manager for tests and the demo (several minutes the first time)
+controlplane: ## Build etcd, kube-apiserver and kube-controller-manager for tests and the demo (minutes the first time; KUBERNETES=1.34)
 	@if [ -z "$$KUBEBUILDER_ASSETS" ]; then hack/controlplane/build.sh; fi
 	@command -v kubectl >/dev/null || hack/controlplane/build.sh kubectl
 

@@ -22,7 +22,7 @@ case $2 in
 esac
 
 labels=${SELECTOR:-"{}"}
-kubectl=$(command -v kubectl) || kubectl=$root/bin/controlplane/kubectl
+kubectl=$(command -v kubectl) || kubectl=$root/bin/controlplane${KUBERNETES:+-$KUBERNETES}/kubectl
 mkdir -p "$folder"
 mkdir -p "$root/bin"
 overlay=$(mktemp -d "$root/bin/overlay.XXXXXX") # kustomize takes no absolute paths

@@ -3,6 +3,9 @@
 # Usage: hack/controlplane/build.sh [PROGRAM...]   (default: etcd kube-apiserver kube-controller-manager)
 # Programs: etcd kube-apiserver kube-controller-manager kubectl
 #
+# KUBERNETES=1.34 builds that version, of which versions.txt has the patch release, into bin/controlplane-1.34.
+# KUBERNETES=1.34.3 does so with any patch release whose modules are served.
+#
 # A first build takes about seven minutes on two cores, so each program shows how far it is. A program whose sources
 # have not changed since it was built is not built again; nor is one that stands in the folder KUBEBUILDER_ASSETS.
 # OUT names another folder for the programs. Builds at the same time wait for each other, and an interrupted one
@@ -99,7 +102,7 @@ build() { # NAME PACKAGE LDFLAGS
 	fi
 	stamp=$out/.$name.stamp
 	want=$({
-		cat "$here/go.mod" "$here/go.sum"
+		echo "$pinned"
 		echo "$package $gcflags $ldflags"
 		go env GOVERSION GOOS GOARCH
 	} | checksum)
@@ -109,10 +112,10 @@ build() { # NAME PACKAGE LDFLAGS
 	began=$SECONDS
 	echo "Building $name (the first time this takes minutes: it compiles the real program)" >&2
 	# File 9 is the lock: a process that go leaves in the background must not hold it.
-	total=$(cd "$here" && go list -mod=readonly -deps "$package" 2>&1 9>&- | count) ||
+	total=$(cd "$module" && go list "$mod" -deps "$package" 2>&1 9>&- | count) ||
 		fail 1 "listing the packages of $name: see the messages above"
 	unfinished=$out/.$exe.$$
-	(cd "$here" && go build -mod=readonly -v -trimpath -gcflags "$gcflags" -ldflags "$ldflags" -o "$unfinished" "$package" 2>&1 9>&-) |
+	(cd "$module" && go build "$mod" -v -trimpath -gcflags "$gcflags" -ldflags "$ldflags" -o "$unfinished" "$package" 2>&1 9>&-) |
 		progress "$total" "$name" ||
 		fail 1 "building $name: see the messages above"
 	rm -f "$stamp"
@@ -131,10 +134,31 @@ for program in "$@"; do
 done
 command -v go >/dev/null || fail 1 "no go on the PATH: install Go (https://go.dev/dl)"
 
-out=${OUT:-$here/../../bin/controlplane}
+module=$here mod=-mod=readonly pinned=$(cat "$here/go.mod" "$here/go.sum")
+if [ -n "${KUBERNETES:-}" ]; then
+	version=$(awk -v minor="$KUBERNETES" '$1 "" == minor "" { print $2 }' "$here/versions.txt")
+	[[ ${version:=$KUBERNETES} =~ ^1\.[0-9]+\.[0-9]+$ ]] ||
+		fail 2 "hack/controlplane/versions.txt has no Kubernetes \"$KUBERNETES\": name a patch release, as in KUBERNETES=1.34.3"
+fi
+
+out=${OUT:-$here/../../bin/controlplane${KUBERNETES:+-$KUBERNETES}}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 lock
+
+# Another version is built in a module whose go.mod is Kubernetes' own, with the staging modules as they are published.
+# So it pins every dependency, and go.sum is made with the checksum database.
+if [ -n "${KUBERNETES:-}" ]; then
+	module=$out/module mod=-mod=mod pinned="k8s.io/kubernetes v$version"
+	if ! grep -qxF "require $pinned" "$module/go.mod" 2>/dev/null; then
+		rm -rf "$module" && mkdir "$module"
+		upstream=$(cd "$module" && go list "$mod" -m -f '{{.GoMod}}' "${pinned/ /@}" 9>&-) ||
+			fail 1 "fetching Kubernetes $version: see the messages above"
+		sed -E "s|^module .*|module controlplane|; s|^(\t(k8s.io/.*) => )\./staging.*|\1\2 v0.${version#1.}|" "$upstream" >"$module/new"
+		echo "require $pinned" >>"$module/new"
+		mv "$module/new" "$module/go.mod"
+	fi
+fi
 
 # etcd has the version of the client in kube-apiserver, so that they share most packages.
 kubeflags=
@@ -145,7 +169,7 @@ for program in "$@"; do
 	fi
 	if [ -z "$kubeflags" ]; then
 		# Without these the programs would say that they are v0.0.0.
-		version=$(cd "$here" && go list -mod=readonly -m -f '{{.Version}}' k8s.io/kubernetes 9>&-)
+		version=$(cd "$module" && go list "$mod" -m -f '{{.Version}}' k8s.io/kubernetes 9>&-)
 		minor=${version#v*.}
 		kubeflags="-X k8s.io/client-go/pkg/version.gitVersion=$version"
 		kubeflags+=" -X k8s.io/component-base/version.gitVersion=$version"

@@ -3,9 +3,14 @@ package devcluster
 import (
 	"fmt"
 	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 const loopbackAddress = "127.0.0.1"
+
+// uidHeaders is the first version that passes a user's UID on to aggregated APIs.
+var uidHeaders = version.MustParseGeneric("1.32")
 
 // loopbackURL is where a program on a port of this cluster is found.
 func loopbackURL(p *port) string { return fmt.Sprintf("https://%s:%d", loopbackAddress, p.number) }
@@ -67,7 +72,6 @@ func (c *Cluster) apiServerArgs() []string {
 		"--requestheader-client-ca-file=" + c.pki.path("front-proxy-ca.crt"),
 		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User",
-		"--requestheader-uid-headers=X-Remote-Uid",
 		"--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file=" + c.pki.path("front-proxy-client.crt"),
@@ -82,6 +86,9 @@ func (c *Cluster) apiServerArgs() []string {
 
 		"--allow-privileged=true",
 		"--profiling=false",
+	}
+	if c.version.AtLeast(uidHeaders) {
+		args = append(args, "--requestheader-uid-headers=X-Remote-Uid")
 	}
 	if !c.options.ControllerManager {
 		// No controller creates default service accounts here. This plugin would make each Pod wait for one.

@@ -2,17 +2,22 @@ package devcluster
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 const (
 	modulePath   = "github.com/pinniped-toolkit/pinniped"
 	assetsEnv    = "KUBEBUILDER_ASSETS"
+	versionEnv   = "KUBERNETES" // such as 1.34, as `make controlplane` takes it; the default version when it is empty
 	programsPath = "bin/controlplane"
 
 	etcdProgram              = "etcd"
@@ -38,12 +43,13 @@ func (e *MissingProgramError) Error() string {
 // finder looks for programs. Its fields are the outside world, so that a test can give it another one.
 type finder struct {
 	assets   string                            // KUBEBUILDER_ASSETS
+	version  string                            // KUBERNETES
 	starts   []string                          // directories in or below the repository
 	lookPath func(name string) (string, error) // exec.LookPath
 }
 
 func systemFinder() finder {
-	f := finder{assets: os.Getenv(assetsEnv), lookPath: exec.LookPath}
+	f := finder{assets: os.Getenv(assetsEnv), version: os.Getenv(versionEnv), lookPath: exec.LookPath}
 	if wd, err := os.Getwd(); err == nil {
 		f.starts = append(f.starts, wd)
 	}
@@ -60,9 +66,12 @@ func (f finder) program(name string) (string, error) {
 	if path != "" {
 		return path, nil
 	}
-	command := "make controlplane"
 	if name != etcdProgram && name != apiServerProgram {
-		command = "hack/controlplane/build.sh " + name
+		return "", f.missing(name, looked)
+	}
+	command := "make controlplane"
+	if f.version != "" {
+		command += " " + versionEnv + "=" + f.version
 	}
 	return "", &MissingProgramError{Program: name, Looked: looked, Command: command}
 }
@@ -76,11 +85,24 @@ func (f finder) kubectl() (string, error) {
 	if path != "" {
 		return path, nil
 	}
-	return "", &MissingProgramError{
-		Program: kubectlProgram,
-		Looked:  append([]string{"PATH"}, looked...),
-		Command: "hack/controlplane/build.sh kubectl",
+	return "", f.missing(kubectlProgram, append([]string{"PATH"}, looked...))
+}
+
+// missing is the error for a program that `make controlplane` leaves out.
+func (f finder) missing(name string, looked []string) error {
+	command := "hack/controlplane/build.sh " + name
+	if f.version != "" {
+		command = versionEnv + "=" + f.version + " " + command
 	}
+	return &MissingProgramError{Program: name, Looked: looked, Command: command}
+}
+
+// programs is the folder in the repository.
+func (f finder) programs() string {
+	if f.version != "" {
+		return programsPath + "-" + f.version
+	}
+	return programsPath
 }
 
 // find returns the first file named name in the known places, or where it looked in vain.
@@ -104,14 +126,14 @@ func (f finder) find(name string) (path string, looked []string) {
 			continue
 		}
 		tried[root] = true
-		candidate := filepath.Join(root, filepath.FromSlash(programsPath), name)
+		candidate := filepath.Join(root, filepath.FromSlash(f.programs()), name)
 		if isProgram(candidate) {
 			return candidate, nil
 		}
 		looked = append(looked, candidate)
 	}
 	if len(tried) == 0 {
-		looked = append(looked, programsPath+" (not inside the repository)")
+		looked = append(looked, f.programs()+" (not inside the repository)")
 	}
 	return "", looked
 }
@@ -154,4 +176,23 @@ func moduleOf(goMod string) string {
 		}
 	}
 	return ""
+}
+
+var versions sync.Map // of programs by their path: asking takes a third of a second
+
+// versionOf asks a program of Kubernetes for its version.
+func versionOf(ctx context.Context, path string) (*version.Version, error) {
+	if known, ok := versions.Load(path); ok {
+		return known.(*version.Version), nil
+	}
+	out, err := exec.CommandContext(ctx, path, "--version").Output() // Kubernetes v1.34.4
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its version: %w", path, err)
+	}
+	parsed, err := version.ParseGeneric(strings.TrimSpace(strings.TrimPrefix(string(out), "Kubernetes ")))
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its version: %w", path, err)
+	}
+	versions.Store(path, parsed)
+	return parsed, nil
 }

@@ -82,6 +82,14 @@ func TestFinder(t *testing.T) {
 			wantErr: `no kube-controller-manager program (looked for KUBEBUILDER_ASSETS (not set), bin/controlplane (not inside the repository)): run "hack/controlplane/build.sh kube-controller-manager"`,
 		},
 		{
+			name:    "looks for the version that KUBERNETES names",
+			finder:  finder{starts: []string{root}, version: "1.31", lookPath: notOnPath},
+			program: kubectlProgram,
+			wantErr: `no kubectl program (looked for PATH, KUBEBUILDER_ASSETS (not set), ` +
+				filepath.Join(root, "bin", "controlplane-1.31", exe("kubectl")) +
+				`): run "KUBERNETES=1.31 hack/controlplane/build.sh kubectl"`,
+		},
+		{
 			name:    "prefers the user's own kubectl",
 			finder:  finder{starts: []string{root}, lookPath: func(string) (string, error) { return "/usr/bin/kubectl", nil }},
 			program: kubectlProgram,

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -27,6 +28,7 @@ type Cluster struct {
 	pki       *pki
 	ports     ports
 	finder    finder
+	version   *version.Version
 	thread    *thread
 	guard     *guard
 	admin     *rest.Config
@@ -88,6 +90,9 @@ func start(ctx context.Context, options Options, programs finder) (*Cluster, err
 // bringUp starts the programs. Its caller, start, cleans up when it fails.
 func (c *Cluster) bringUp(ctx context.Context, paths map[string]string, now time.Time) error {
 	var err error
+	if c.version, err = versionOf(ctx, paths[apiServerProgram]); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(c.logDir(), 0o700); err != nil {
 		return fmt.Errorf("making the directory of the logs: %w", err)
 	}
@@ -308,6 +313,9 @@ func (c *Cluster) Dir() string { return c.dir }
 
 // URL is the API server's address, such as "https://127.0.0.1:41234". It stays the same across restarts.
 func (c *Cluster) URL() string { return loopbackURL(c.ports.apiServer) }
+
+// Version is the version of the kube-apiserver, such as 1.34.4.
+func (c *Cluster) Version() *version.Version { return c.version }
 
 // CABundle is the PEM bundle that verifies the API server's serving certificate.
 func (c *Cluster) CABundle() []byte { return c.pki.serving.CertPEM() }

@@ -11,7 +11,7 @@
 //	defer cluster.Stop()
 //
 // The programs come from the folder in KUBEBUILDER_ASSETS, or from bin/controlplane in this repository, which
-// `make controlplane` fills.
+// `make controlplane` fills; with KUBERNETES=1.34 in the environment, from bin/controlplane-1.34.
 //
 // # Nothing is left behind
 //
