@@ -53,6 +53,12 @@ func (w *world) reader(t *testing.T) *reader {
 	return r
 }
 
+// notFresh lets existing clients break: on a fresh cluster nobody has used the generated certificate (TestDemo), but in
+// the cluster of the tests others have.
+func (r *reader) notFresh() {
+	r.places = append(r.places, "ip-tls set", "ip-tls set --allow OldClientsBreak")
+}
+
 // file writes a file into the reader's directory.
 func (r *reader) file(t *testing.T, name string, content []byte) {
 	t.Helper()

@@ -89,6 +89,7 @@ func TestHowToExternalCertificate(t *testing.T) {
 	w.generatedOnly(t)
 	w.use(t)
 	r := w.administrator(t)
+	r.notFresh()
 	webhook := &authenticationv1alpha1.WebhookAuthenticator{}
 	if err := w.admin.Get(t.Context(), types.NamespacedName{Name: "local-user-authenticator"}, webhook); err != nil {
 		t.Fatal(err)
@@ -178,6 +179,7 @@ func TestHowToSharedWildcard(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
 	r := w.administrator(t)
+	r.notFresh()
 	w.namespace(t, "shared")
 	data := pairData(w.issue(t, "localhost"))
 	data["ca.crt"] = w.pki.CertPEM()

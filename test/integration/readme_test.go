@@ -24,8 +24,7 @@ func TestReadme(t *testing.T) {
 	r := w.reader(t)
 	r.places = append(r.places, "issuer: https://login.example.com", "issuer: "+idp.URL+
 		"\n  tls: {certificateAuthorityData: "+base64.StdEncoding.EncodeToString(idp.CA)+"}")
-	// On a fresh cluster nobody has used the generated certificate (TestDemo). In the cluster of the tests others have.
-	r.places = append(r.places, "ip-tls set --quiet", "ip-tls set --quiet --allow OldClientsBreak")
+	r.notFresh()
 	printed := r.reads(t, "README.md", map[string]func(){
 		"ip-tls set": func() { w.issueAsCertManager(t, "proxy-tls") },
 	})

@@ -97,6 +97,7 @@ func TestHowToClouds(t *testing.T) {
 	w.define(t, certManagerModule, "deploy/crds", "certificates.cert-manager.io")
 	w.generatedOnly(t)
 	r := w.administrator(t)
+	r.notFresh()
 	r.places = append([]string{"DNS:proxy.example.com", "DNS:localhost"}, r.places...)
 	w.removeAfterwards(t, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "proxy-corporate"},
@@ -105,7 +106,7 @@ func TestHowToClouds(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "pinniped-concierge-nonroot"},
 	})
 	r.reads(t, "docs/howto/clouds.md", map[string]func(){
-		"--allow OldClientsBreak": func() { w.issueAsCertManager(t, "proxy-tls") },
+		"ip-tls set": func() { w.issueAsCertManager(t, "proxy-tls") },
 		"ip-tls check": func() { // the corporate PKI signs the request
 			key, err := w.pki.KeyPEM()
 			if err != nil {
