@@ -33,11 +33,38 @@ func checks() []byte {
 		if !ok {
 			continue
 		}
-		fmt.Fprintf(&text, "\n## %s\n\n%s. %s\n\nWhat follows: %s\n\nWhat to do: %s\n",
-			code, explanation.Severity, explanation.Cause, explanation.Consequence, explanation.Fix)
+		for _, paragraph := range []string{
+			"## " + string(code), fmt.Sprintf("**%s**: %s", explanation.Severity, explanation.Cause),
+			"**Consequence**: " + explanation.Consequence, "**Fix**: " + explanation.Fix,
+		} {
+			text.WriteString("\n" + lines(paragraph))
+		}
 		if explanation.Example != "" {
 			fmt.Fprintf(&text, "\n```shell\n%s\n```\n", strings.TrimSpace(explanation.Example))
 		}
 	}
 	return []byte(text.String())
+}
+
+// lines returns a paragraph with a line for each sentence, of at most 120 columns.
+func lines(paragraph string) string {
+	var text strings.Builder
+	width := 0
+	for _, word := range strings.Fields(strings.ReplaceAll(paragraph, ". ", ".\x00 ")) {
+		word, ends := strings.CutSuffix(word, "\x00")
+		if width > 0 && width+1+len(word) > 120 {
+			text.WriteString("\n")
+			width = 0
+		}
+		if width > 0 {
+			text.WriteString(" ")
+			width++
+		}
+		text.WriteString(word)
+		if width += len(word); ends {
+			text.WriteString("\n")
+			width = 0
+		}
+	}
+	return text.String() + "\n"
 }

@@ -1,6 +1,6 @@
 // Package trustbundle is the trust bundle endpoint of the impersonation proxy: the document with the CA bundle that
 // verifies the proxy, and the policy by which kubeconfigs adopt a new bundle. The proxy encodes the document; "pinniped
-// kubeconfig rotate" and logins decode it. See docs/adr/0022-trust-is-handed-on.md.
+// kubeconfig rotate" and logins decode it. See docs/adr/0022-trust-bundle-endpoint.md.
 package trustbundle
 
 import (

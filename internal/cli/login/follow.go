@@ -20,7 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// This file is how kubeconfigs follow a new CA of their cluster: docs/adr/0059-kubeconfigs-follow-by-themselves.md.
+// This file is how kubeconfigs follow a new CA of their cluster: docs/adr/0059-kubeconfigs-refresh-the-trust-bundle.md.
 
 const (
 	// lookTimeout bounds the request for the trust bundle. kubectl waits meanwhile.

@@ -37,52 +37,44 @@ type ExitCode struct {
 // ExitCodes lists the exit codes. docs/reference/exit-codes.md and the reasons in objects follow it.
 func ExitCodes() []ExitCode {
 	return []ExitCode{
-		{ExitDone, "", "done, or nothing had to be done (`unchanged`)", "`ip-tls set` twice"},
+		{ExitDone, "", "done, or `unchanged`", "`ip-tls set` twice"},
 		{ExitFailed, "failed", "failed", "the cluster cannot be reached"},
 		{
-			ExitUsage,
-			"usage",
-			"wrong usage: an argument, a flag, a file that a flag names (other than a kubeconfig) and that " +
-				"cannot be read, the configuration file",
+			ExitUsage, "usage",
+			"wrong usage: an argument, a flag, an unreadable file (except a kubeconfig) or the configuration file",
 			"`--output xml`",
 		},
 		{
-			ExitRefused, "refused", "refused, by a check or because somebody else has changed what it is about; nothing was " +
-				"changed", "a certificate that does not cover the endpoint; a plan whose Secret was renewed since",
+			ExitRefused, "refused", "refused by a check or because of a concurrent change; nothing was changed",
+			"a certificate that does not cover the endpoint; a plan whose Secret was renewed since",
 		},
 		{
-			ExitNotPermitted, "notPermitted", "not permitted by the cluster; the hint names verb and resource (`get " +
+			ExitNotPermitted, "notPermitted", "forbidden by the cluster; the hint has the verb and the resource (`get " +
 				"kubeconfig`, `whoami` and `login`: 1, as with Pinniped)", "no `get` on Secrets",
 		},
 		{
-			ExitNotConverged, "notInEffect", "did not take effect in time, or (`ip-tls status`) is not in effect",
+			ExitNotConverged, "notInEffect", "not in effect in time; `ip-tls status`: not in effect",
 			"an address presents another certificate",
 		},
 		{
-			ExitNotDue,
-			"notDue",
-			"the new certificate is not served yet, as clients in use would stop verifying: the same command, later, " +
-				"reports",
+			ExitNotDue, "notDue",
+			"the new certificate waits for clients that would stop verifying; run the same command later",
 			"kubeconfigs with the old CA are in use",
 		},
 		{
-			ExitDiffers,
-			ReasonDiffers,
-			"(`get kubeconfig --check`, `--diff`) the file is not what it would be if it was made now",
+			ExitDiffers, ReasonDiffers, "`get kubeconfig --check` and `--diff`: the file differs from a new one",
 			"the cluster has another CA",
 		},
 		{
-			ExitSwitchedOff, "switchedOff", "done, but the impersonation proxy is switched off, so that nobody is served: " +
-				"`ip-tls set --mode enabled` switches it on",
+			ExitSwitchedOff, "switchedOff", "done, but the impersonation proxy is off: `ip-tls set --mode enabled` enables it",
 			"`mode: disabled`; `auto` in a cluster that shows control-plane nodes",
 		},
 		{
-			ExitKubeconfigs, "kubeconfigsBreak", "`ip-tls status`: what is configured is in effect, and users are refused: " +
-				"with kubeconfigs made earlier, by a name, or with files of `--kubeconfigs`, of which some may also be about to " +
-				"break or cannot be read",
-			"the CA was renewed, and kubeconfigs have the one of before",
+			ExitKubeconfigs, "kubeconfigsBreak", "`ip-tls status`: the configuration is in effect, but users are refused, or " +
+				"a file of `--kubeconfigs` is broken, will break, or cannot be read",
+			"the CA was renewed, and kubeconfigs have the old one",
 		},
-		{ExitTimedOut, "timedOut", "`--timeout` passed before anything was changed", "a cluster that does not answer"},
+		{ExitTimedOut, "timedOut", "`--timeout` expired before anything was changed", "a cluster that does not respond"},
 		{ExitInterrupted, "interrupted", "interrupted by SIGINT or SIGTERM", "Ctrl-C"},
 	}
 }

@@ -41,12 +41,12 @@ func table() string {
 	const processors = 1
 	pod, apis := LimitsFor(DefaultMemory, processors), APILimitsFor(DefaultMemory, processors)
 	var b strings.Builder
-	fmt.Fprintf(&b, "With the %s and %d processor of the pod as it is shipped, all users together may hold %s, and all "+
-		"unauthenticated clients %s; at the port of the Concierge APIs %s and %s.\n\n",
+	fmt.Fprintf(&b, "The shipped pod has %s and %d processor: users share %s, unauthenticated clients %s; at the port\n"+
+		"of the Concierge APIs, %s and %s.\n\n",
 		mebibytes(DefaultMemory), processors,
 		mebibytes(pod.users), mebibytes(pod.unauthenticated), mebibytes(apis.users), mebibytes(apis.unauthenticated))
 	b.WriteString(
-		"| memory | what it is counted as | one user | all unauthenticated clients | when it is full |\n|---|---|---|---|---|\n",
+		"| memory | counted as | limit per user | limit of unauthenticated clients | when full |\n|---|---|---|---|---|\n",
 	)
 	for resource := Connection; resource < SlowClient; resource++ {
 		most := pod.rows[resource].memory
@@ -69,25 +69,25 @@ func table() string {
 		)
 	}
 	b.WriteString(
-		"\n| work | what it is | seats in all | of one flow | of one sub-flow | most of one sub-flow, with and " +
-			"without seats | most in all | when it is full |\n|---|---|---|---|---|---|---|---|\n",
+		"\n| work | what needs a seat | seats | per flow | per sub-flow | per sub-flow, queued included | total limit | " +
+			"when full |\n|---|---|---|---|---|---|---|---|\n",
 	)
 	for resource := SlowClient; resource < numResources; resource++ {
 		row := pod.rows[resource]
-		full := "it waits"
+		full := "queued"
 		switch {
 		case row.refuses:
-			full = "the response ends"
+			full = "the response is cut"
 		case row.queued+row.waiting > 0:
-			full = "it waits, then 429"
+			full = "queued, then 429"
 		}
 		inAll := number(row.most)
 		if row.waiting > 0 {
-			inAll = fmt.Sprintf("%d that wait", row.waiting)
+			inAll = fmt.Sprintf("%d queued", row.waiting)
 		}
 		perSubFlow := number(row.perSubFlow)
 		if row.yielding > 0 {
-			perSubFlow += fmt.Sprintf(", short reads %d when others came within a second", row.yielding)
+			perSubFlow += fmt.Sprintf("; short reads %d if other users are active", row.yielding)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %s | %s | %s |\n", resource, work(resource), row.seats,
 			number(row.perFlow), perSubFlow, number(row.queued), inAll, full)
@@ -97,35 +97,35 @@ func table() string {
 
 func counted(resource Resource) string {
 	return [...]string{
-		Connection: fmt.Sprintf("%d KiB when it comes, %d from its handshake on, %d from its first request on",
+		Connection: fmt.Sprintf("%d KiB when accepted, %d from its handshake, %d from its first request",
 			AcceptedBytes>>10, HandshakeBytes>>10, ConnectionBytes>>10),
-		Input:    "what was sent and may become of it, as long as nothing does",
-		Request:  fmt.Sprintf("%d KiB, its head, and of its body what waits here", RequestBytes>>10),
+		Input:    "bytes received but not yet processed, and what they can expand to",
+		Request:  fmt.Sprintf("%d KiB, its head, and the buffered part of its body", RequestBytes>>10),
 		Stream:   fmt.Sprintf("%d KiB and its head", StreamBytes>>10),
-		Response: "what may wait here for the client",
+		Response: "what is buffered for the client",
 	}[resource]
 }
 
 func work(resource Resource) string {
 	return [...]string{
-		SlowClient:   fmt.Sprintf("a stream that the client has stopped reading; any other response takes %d", LongSeats),
-		Handshake:    "an unauthenticated client's handshake, for as long as its client takes, but a second at most",
-		PreAuth:      "the handshake and request of an unauthenticated client until it is known who asks; half of the processors",
-		Certificate:  "a client certificate that is not known; half of the processors",
-		TokenReview:  "a bearer token that is not known",
-		AccessReview: fmt.Sprintf("a permission that is not known; an unauthenticated client's takes %d", UnauthenticatedReview),
-		Login:        "a login that is sent on",
-		ServedLogin:  "a login that comes back to the Concierge APIs",
-		Forward:      fmt.Sprintf("a request at the API server; one for a long response takes %d", LongSeats),
+		SlowClient:   fmt.Sprintf("a stream that the client has stopped reading; other responses take %d", LongSeats),
+		Handshake:    "an unauthenticated client's handshake, for up to a second",
+		PreAuth:      "an unauthenticated client's handshake and request, until it is authenticated; half of the processors",
+		Certificate:  "verifying a client certificate that is not cached; half of the processors",
+		TokenReview:  "a bearer token that is not cached",
+		AccessReview: fmt.Sprintf("a permission that is not cached; takes %d for an unauthenticated client", UnauthenticatedReview),
+		Login:        "a login that is forwarded",
+		ServedLogin:  "a login at the Concierge APIs",
+		Forward:      fmt.Sprintf("a request at the API server; a long response takes %d", LongSeats),
 	}[resource]
 }
 
 func fullMemory(resource Resource) string {
 	switch resource {
 	case Input:
-		return "it waits, then the connection ends"
+		return "reading waits, then the connection ends"
 	case Response:
-		return "429 or 503; of one that has begun, no more is read ahead"
+		return "429 or 503; a response that has begun is no longer buffered"
 	default:
 		return "429 or 503"
 	}
