@@ -207,7 +207,13 @@ func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
 			LastGoodCertificateSecret: strings.Replace(caSecret, "ca-certificate", "last-good-certificate", 1),
 		},
 	}
-	told := serving.Published{Endpoint: a.url, Bundle: bundle, Chain: []*x509.Certificate{certificate.Leaf}}
+	told := serving.Published{
+		Endpoint: a.url, Bundle: bundle, Chain: []*x509.Certificate{certificate.Leaf},
+		Change: serving.Change{
+			Outcome: serving.OutcomeInService,
+			Spec:    &serving.RevisionSpec{TLS: block, ExternalEndpoint: issuer.Spec.ImpersonationProxy.ExternalEndpoint},
+		},
+	}
 	if err := a.remember(issuer, told); err != nil {
 		return err
 	}

@@ -79,6 +79,8 @@ type RevisionSpec struct {
 	TLS              *configv1alpha1.ImpersonationProxyTLSSpec `json:"tls,omitempty"`
 	ExternalEndpoint string                                    `json:"externalEndpoint,omitempty"`
 	LoadBalancerIP   string                                    `json:"loadBalancerIP,omitempty"`
+	// ServiceType is the type of the Service in front of the proxy; empty is not known.
+	ServiceType configv1alpha1.ImpersonationProxyServiceType `json:"serviceType,omitempty"`
 }
 
 // RevisionOutcome says what came of the spec of a Revision.

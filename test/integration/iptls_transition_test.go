@@ -331,7 +331,14 @@ func TestUndo(t *testing.T) {
 		"--type=merge",
 		`--patch={"spec":{"impersonationProxy":{"tls":{"secretName":"undone-cert"}}}}`,
 	)
-	if got := undo(3); !strings.Contains(got.errOut, "spec.impersonationProxy.tls.secretName (managed by kubectl-patch)") {
-		t.Errorf("after somebody else's change: %s", got.errOut)
+	testkit.Eventually(t, 20*time.Second, func() error { // else nothing tells that it was in effect
+		if got := w.asAdmin(t, "ip-tls", "status"); got.code != 0 {
+			return fmt.Errorf("after kubectl patch: %+v", got)
+		}
+		return nil
+	})
+	undo(0)
+	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != "undone-cert-2" {
+		t.Errorf("undo of kubectl patch has left %+v", tls)
 	}
 }

@@ -29,6 +29,8 @@ type World struct {
 	Generated *certs.CA
 	CA        *certs.CA
 	Pair      *certs.KeyPair
+	// Outcome is what comes of the configuration; empty: it is in service.
+	Outcome serving.RevisionOutcome
 }
 
 // NewCA makes a CA.
@@ -105,6 +107,18 @@ func (w *World) Obey(t *testing.T) {
 	}
 }
 
+// Record is Obey by an agent that keeps a revision history since an hour ago.
+func (w *World) Record(t *testing.T) {
+	t.Helper()
+	w.Remember(t, time.Now().Add(-time.Hour))
+	w.Obey(t)
+	obey := w.Cluster.AfterApply
+	w.Cluster.AfterApply = func(c *Cluster) {
+		obey(c)
+		w.Remember(t, time.Now())
+	}
+}
+
 // configured returns the certificate and the trust bundle that the spec asks for.
 func (w *World) configured(t *testing.T) (*certs.KeyPair, []byte) {
 	t.Helper()
@@ -178,7 +192,8 @@ func (w *World) Remember(t *testing.T, since time.Time) {
 	if c.Issuer.Status.Objects == nil {
 		c.Issuer.Status.Objects = &configv1alpha1.ObjectNames{
 			Namespace: "pinniped-concierge", RevisionsConfigMap: "pinniped-concierge-revisions",
-			GeneratedCASecret: "pinniped-concierge-impersonation-proxy-ca-certificate",
+			GeneratedCASecret:         "pinniped-concierge-impersonation-proxy-ca-certificate",
+			LastGoodCertificateSecret: "pinniped-concierge-last-good",
 		}
 		c.Revisions = &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "pinniped-concierge", Name: "pinniped-concierge-revisions"},
@@ -207,7 +222,20 @@ func (w *World) Remember(t *testing.T, since time.Time) {
 // published is what is published and presented now.
 func (w *World) published(t *testing.T) serving.Published {
 	t.Helper()
-	var now serving.Published
+	spec := w.Cluster.Issuer.Spec.ImpersonationProxy
+	now := serving.Published{Change: serving.Change{
+		Outcome: serving.OutcomeInService,
+		Spec: &serving.RevisionSpec{
+			TLS: spec.TLS, ExternalEndpoint: spec.ExternalEndpoint, LoadBalancerIP: spec.Service.LoadBalancerIP,
+			ServiceType: spec.Service.Type,
+		},
+	}}
+	if w.Outcome != "" {
+		now.Change.Outcome = w.Outcome
+	}
+	if w.Cluster.Issuer.Status.Transition != nil {
+		now.Change.Outcome = serving.OutcomePrepared
+	}
 	for _, strategy := range w.Cluster.Issuer.Status.Strategies {
 		if strategy.Frontend != nil && strategy.Frontend.ImpersonationProxyInfo != nil {
 			now.Endpoint = strategy.Frontend.ImpersonationProxyInfo.Endpoint

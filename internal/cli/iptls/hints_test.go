@@ -18,7 +18,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/status"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
-	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
@@ -95,15 +94,9 @@ func TestHintsMend(t *testing.T) {
 		fresh bool // nobody was ever told of the generated certificate
 	}{
 		{
-			name: "somebody removed spec.tls", hint: "pinniped ip-tls set --secret proxy-tls", mends: true,
+			name: "somebody removed spec.tls", hint: "pinniped ip-tls undo", mends: true,
 			world: func(t *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
 				t.Helper()
-				revisions, err := serving.Read(w.Cluster.Revisions.Data)
-				if err != nil {
-					t.Fatal(err)
-				}
-				revisions.Current().Spec = &serving.RevisionSpec{TLS: w.Cluster.Issuer.Spec.ImpersonationProxy.TLS}
-				w.Cluster.Revisions.Data[serving.RevisionsKey] = string(revisions.Encode())
 				w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = nil
 				w.Cluster.Bump()
 				w.Cluster.AfterApply(w.Cluster)

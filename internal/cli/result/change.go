@@ -88,15 +88,6 @@ const SecretField = "secret/"
 // OfSecret says whether it is a key of the Secret that changes.
 func (c FieldChange) OfSecret() bool { return strings.HasPrefix(c.Field, SecretField) }
 
-// Target holds the fields of the configuration that the commands change, as they are in the spec.
-type Target struct {
-	TLS              *configv1alpha1.ImpersonationProxyTLSSpec `json:"tls"`
-	ExternalEndpoint string                                    `json:"externalEndpoint"`
-	LoadBalancerIP   string                                    `json:"loadBalancerIP"`
-	// Mode stays as it is when it is absent.
-	Mode configv1alpha1.ImpersonationProxyMode `json:"mode,omitempty"`
-}
-
 // DryRun says who was asked in a dry run.
 type DryRun string
 

@@ -97,6 +97,7 @@ func changeOf(of report) serving.Change {
 	if proxy := of.issuer.Spec.ImpersonationProxy; proxy != nil {
 		change.Spec = &serving.RevisionSpec{
 			TLS: proxy.TLS, ExternalEndpoint: proxy.ExternalEndpoint, LoadBalancerIP: proxy.Service.LoadBalancerIP,
+			ServiceType: proxy.Service.Type,
 		}
 	}
 	return change

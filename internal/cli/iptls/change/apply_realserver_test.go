@@ -114,7 +114,7 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 			if !errors.Is(err, discovery.ErrConflict) {
 				t.Errorf("applying to what was read long ago: %v, want a conflict", err)
 			}
-			back := mergeAs(t, client, again, func() (map[string]any, error) { return plan.RollbackPatch(again, before) })
+			back := mergeAs(t, client, again, func() (map[string]any, error) { return plan.MergePatch(again, *before.Spec.ImpersonationProxy) })
 			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after putting it back (-want +got):\n%s", diff)
 			}
@@ -177,7 +177,7 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 			options := discovery.ApplyOptions{FieldManager: plan.FieldManager}
 			dry := options
 			dry.DryRun = true
-			patch, err := plan.MergePatch(before, plan.TargetOf(&wanted), map[string]any{plan.UndoAnnotation: "before"})
+			patch, err := plan.MergePatch(before, wanted)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -187,9 +187,6 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 			changed, err := client.MergeCredentialIssuer(t.Context(), tt.name, patch, options)
 			if err != nil {
 				t.Fatal(err)
-			}
-			if changed.Annotations[plan.UndoAnnotation] != "before" {
-				t.Errorf("the annotations are %v", changed.Annotations)
 			}
 			if diff := cmp.Diff(&wanted, changed.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after removing (-want +got):\n%s", diff)
@@ -205,7 +202,7 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 			) {
 				t.Errorf("removing from what was read long ago: %v, want a conflict", err)
 			}
-			back := mergeAs(t, client, changed, func() (map[string]any, error) { return plan.RollbackPatch(changed, before) })
+			back := mergeAs(t, client, changed, func() (map[string]any, error) { return plan.MergePatch(changed, *before.Spec.ImpersonationProxy) })
 			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after putting it back (-want +got):\n%s", diff)
 			}
@@ -223,7 +220,7 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 				t,
 				client,
 				set,
-				func() (map[string]any, error) { return plan.MergePatch(set, plan.TargetOf(&wanted), nil) },
+				func() (map[string]any, error) { return plan.MergePatch(set, wanted) },
 			)
 			if diff := cmp.Diff(&wanted, again.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after removing it again (-want +got):\n%s", diff)

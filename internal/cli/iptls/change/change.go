@@ -12,6 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
@@ -24,8 +25,6 @@ type Change struct {
 
 // Verb is what differs between the commands that change the CredentialIssuer.
 type Verb interface {
-	// Name is the command's, for records.
-	Name() string
 	// Evaluate gathers, decides, and tells what was found. With a proposal, an error refuses it.
 	Evaluate(ctx context.Context, first bool) (*Proposal, error)
 	// Apply does it, if nothing has changed since.
@@ -38,8 +37,16 @@ type Proposal struct {
 	Plan     *plan.Plan
 	// Outcome is what the result calls it; empty for what follows from the changes.
 	Outcome result.Outcome
-	// Annotations are written together with the changes: a string, or nil to remove one.
-	Annotations map[string]any
 	// PutBack undoes what Apply has changed besides the CredentialIssuer; nil when it has changed nothing else.
 	PutBack func(context.Context) error
+}
+
+// merge makes the API server store a proposal by a merge patch, no matter which manager owns the fields until then.
+func (c *Change) merge(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
+	patch, err := plan.MergePatch(p.Snapshot.Issuer, p.Plan.Wanted)
+	if err != nil {
+		return nil, err
+	}
+	return c.Session.Cluster.MergeCredentialIssuer(ctx, p.Snapshot.Issuer.Name, patch,
+		discovery.ApplyOptions{FieldManager: plan.FieldManager, DryRun: c.Flags.DryRun == session.DryRunServer})
 }

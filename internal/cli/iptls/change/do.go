@@ -95,17 +95,12 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 			}
 		}
 		issuer := p.Snapshot.Issuer
-		if len(p.Plan.Changes) > 0 {
-			if attempt == 1 {
-				c.sayReplaced(p)
-			}
-			if err := c.remember(p); err != nil {
-				return nil, nil, err
-			}
-		}
-		if len(p.Plan.Changes) == 0 && len(p.Annotations) == 0 {
+		if len(p.Plan.Changes) == 0 {
 			c.Session.Progress.Done("CredentialIssuer %q is configured like this already", issuer.Name)
 			return p, nil, nil
+		}
+		if attempt == 1 {
+			c.sayReplaced(p)
 		}
 		if c.Flags.DryRun == session.DryRunClient {
 			return p, nil, nil

@@ -29,7 +29,7 @@ func (o *SetOptions) evaluateProxy(ctx context.Context, first bool) (*Proposal, 
 	if err != nil {
 		return nil, err
 	}
-	wanted := plan.TargetOf(issuer.Spec.ImpersonationProxy)
+	wanted := *issuer.Spec.ImpersonationProxy.DeepCopy()
 	if err := session.Fits(o.request, issuer); err != nil {
 		return nil, err
 	}
@@ -37,24 +37,24 @@ func (o *SetOptions) evaluateProxy(ctx context.Context, first bool) (*Proposal, 
 		wanted.Mode = o.request.Mode
 	}
 	if o.ServiceType != "" {
-		wanted.ServiceType = o.request.ServiceType
+		wanted.Service.Type = o.request.ServiceType
 	}
 	if o.request.Endpoint != nil {
 		wanted.ExternalEndpoint = *o.request.Endpoint
 	}
 	if o.request.LoadBalancerIP != nil {
-		wanted.LoadBalancerIP = *o.request.LoadBalancerIP
+		wanted.Service.LoadBalancerIP = *o.request.LoadBalancerIP
 	}
 	st, err := o.Session.GatherTarget(ctx, issuer, o.request.Namespace, wanted)
 	if err != nil {
 		return nil, err
 	}
-	p := plan.EvaluateTarget(o.request, st, wanted.In(issuer.Spec.ImpersonationProxy))
+	p := plan.EvaluateTarget(o.request, st, wanted)
 	if o.Mode != "" && wanted.Mode == configv1alpha1.ImpersonationProxyModeDisabled {
 		p.Report.Findings = slices.DeleteFunc(p.Report.Findings, certs.Finding.Refuses)
 	}
 	if first {
-		o.Session.Progress.Done("Read CredentialIssuer %q, with %s", issuer.Name, wanted.Describe())
+		o.Session.Progress.Done("Read CredentialIssuer %q, with %s", issuer.Name, plan.Describe(&wanted))
 	}
 	Say(o.Session.Progress, st, p)
 	return &Proposal{Snapshot: st, Plan: p, Outcome: result.OutcomeConfigured}, nil

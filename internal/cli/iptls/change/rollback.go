@@ -72,7 +72,7 @@ func (c *Change) rollBack(ctx context.Context, p *Proposal, applied *configv1alp
 		if spec := current.Spec.ImpersonationProxy; spec == nil || len(plan.ChangesBetween(*spec, p.Plan.Wanted)) > 0 {
 			return errors.New("somebody else has changed the configuration meanwhile, so it was left as it is")
 		}
-		patch, err := plan.RollbackPatch(current, p.Snapshot.Issuer)
+		patch, err := plan.MergePatch(current, *p.Snapshot.Issuer.Spec.ImpersonationProxy)
 		if err != nil {
 			return fmt.Errorf("putting the previous configuration back: %w", err)
 		}

@@ -21,7 +21,7 @@ func TestSetServiceType(t *testing.T) {
 	t.Run("alone", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.NewExternalWorld(t)
-		w.Obey(t)
+		w.Record(t)
 		before, was := SpecOf(w), kind(w)
 		runSet(t.Context(), w, to("ClusterIP")).Check(t, 0, "configured", "presents the certificate", "service.type")
 		if kind(w) != configv1alpha1.ServiceTypeClusterIP || SpecOf(w).TLS == nil ||

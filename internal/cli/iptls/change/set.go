@@ -82,9 +82,8 @@ that is configured.
 --service-type says how clients reach the proxy: through a load balancer of the cloud, inside the cluster, or, with None, in
 a way that the agent does not know; then --external-endpoint names the address.
 
-Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check or because somebody else has changed
-the same meanwhile, 4 not permitted by the cluster, 5 did not take effect in time, 6 the new certificate waits for
-clients of the old one, 7 done, but the impersonation proxy is switched off, 124 timed out before anything was changed, 130 interrupted.`,
+Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in transition, 7 the proxy is switched off
+(see "pinniped help exit-codes")`,
 		Example: `  # The certificate and its CA come from cert-manager, which puts the CA into ca.crt of the Secret
   pinniped ip-tls manifest --issuer ClusterIssuer/my-ca --external-endpoint proxy.example.com | kubectl apply -f -
   pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com
@@ -249,7 +248,7 @@ func (o *SetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.Cr
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyTimeout)
 	defer cancel()
 	if o.withoutCertificate() {
-		return Merge(ctx, o.Session.Cluster, p, o.Flags.DryRun)
+		return (&Change{Session: o.Session, Flags: o.Flags}).merge(ctx, p)
 	}
 	if err := o.applySecret(ctx, p); err != nil {
 		return nil, err
@@ -313,15 +312,12 @@ func (o *SetOptions) undoWritten() func(context.Context) error {
 // applyIssuer changes the CredentialIssuer by server-side apply.
 func (o *SetOptions) applyIssuer(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
 	return o.Session.Cluster.ApplyCredentialIssuer(ctx, p.Snapshot.Issuer.Name,
-		plan.Annotated(plan.ApplyObject(p.Snapshot.Issuer, p.Plan.Wanted, o.request), p.Annotations),
+		plan.ApplyObject(p.Snapshot.Issuer, p.Plan.Wanted, o.request),
 		discovery.ApplyOptions{
 			FieldManager: plan.FieldManager, Force: true,
 			DryRun: o.Flags.DryRun == session.DryRunServer,
 		})
 }
-
-// Name is what records call the command.
-func (o *SetOptions) Name() string { return "set" }
 
 // Evaluate gathers and decides.
 func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error) {
@@ -342,7 +338,12 @@ func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error
 		if o.written != nil {
 			before = o.written.before // what this run has written before it looked again
 		}
-		p.Changes = append(changesOfSecret(before, st.Secret), p.Changes...)
+		ofSecret := changesOfSecret(before, st.Secret)
+		p.Changes = append(ofSecret, p.Changes...)
+		if before != nil && len(ofSecret) > 0 && first && o.Flags.DryRun == session.DryRunNone {
+			o.Session.Progress.Warn("what is in Secret %q now is replaced, and not kept: \"pinniped ip-tls undo\" will not "+
+				"bring it back", o.request.Secret)
+		}
 	}
 	if first && !st.NotPermitted() {
 		name := o.request.SecretName()

@@ -107,7 +107,7 @@ func (c *Change) settle(ctx context.Context, p *Proposal, applied *configv1alpha
 	if applied == nil || !allowed || tls == nil || tls.CATransition != configv1alpha1.CATransitionImmediate {
 		return
 	}
-	settled := plan.TargetOf(&p.Plan.Wanted)
+	settled := *p.Plan.Wanted.DeepCopy()
 	settled.TLS.CATransition = configv1alpha1.CATransitionDualTrust
 	for attempt := 1; ; attempt++ {
 		issuer, err := c.Session.Cluster.CredentialIssuer(ctx, applied.Name)
@@ -116,7 +116,7 @@ func (c *Change) settle(ctx context.Context, p *Proposal, applied *configv1alpha
 		}
 		var patch map[string]any
 		if err == nil {
-			patch, err = plan.MergePatch(issuer, settled, nil)
+			patch, err = plan.MergePatch(issuer, settled)
 		}
 		if err == nil {
 			_, err = c.Session.Cluster.MergeCredentialIssuer(ctx, issuer.Name, patch,
@@ -125,8 +125,7 @@ func (c *Change) settle(ctx context.Context, p *Proposal, applied *configv1alpha
 		switch {
 		case err == nil:
 			ofSecret := slices.DeleteFunc(done.Changes, func(f plan.FieldChange) bool { return !f.OfSecret() })
-			done.Changes = append(ofSecret, plan.ChangesBetween(*p.Snapshot.Issuer.Spec.ImpersonationProxy,
-				settled.In(&p.Plan.Wanted))...)
+			done.Changes = append(ofSecret, plan.ChangesBetween(*p.Snapshot.Issuer.Spec.ImpersonationProxy, settled)...)
 			return
 		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
 		default:

@@ -1,14 +1,16 @@
 package change
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
@@ -28,8 +30,8 @@ func runUndo(t *testing.T, w *iptlstest.World, change func(*UndoOptions)) *iptls
 }
 
 // SpecOf is the part of the configuration that the commands change.
-func SpecOf(w *iptlstest.World) plan.Target {
-	spec := plan.TargetOf(w.Cluster.Issuer.Spec.ImpersonationProxy)
+func SpecOf(w *iptlstest.World) configv1alpha1.ImpersonationProxySpec {
+	spec := *w.Cluster.Issuer.Spec.ImpersonationProxy.DeepCopy()
 	if spec.TLS != nil {
 		spec.TLS.CATransition = "" // how it got there
 	}
@@ -40,12 +42,11 @@ func TestUndo(t *testing.T) {
 	t.Parallel()
 	t.Run("takes set back, does it again, and takes it back again", func(t *testing.T) {
 		t.Parallel()
-		w := iptlstest.New(t)
-		w.Obey(t)
+		w := undoWorld(t)
 		before := SpecOf(w)
 		runSet(t.Context(), w, nil).Check(t, 0, "configured")
 		after := SpecOf(w)
-		for i, want := range []plan.Target{before, after, before} {
+		for i, want := range []configv1alpha1.ImpersonationProxySpec{before, after, before} {
 			runUndo(
 				t,
 				w,
@@ -59,20 +60,20 @@ func TestUndo(t *testing.T) {
 	t.Run("takes unset back", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.NewExternalWorld(t)
-		w.Obey(t)
+		w.Record(t)
 		before := SpecOf(w)
 		runUnset(t, w, nil).Check(t, 0, "unset")
-		runUndo(t, w, nil).Check(t, 0, "undone", `"ip-tls unset"`, "tls.secretName")
+		runUndo(t, w, nil).Check(t, 0, "undone", "tls.secretName")
 		if diff := cmp.Diff(before, SpecOf(w)); diff != "" {
 			t.Errorf("after undo (-want +got):\n%s", diff)
 		}
 	})
 	t.Run("takes the endpoint back with the certificate", func(t *testing.T) {
 		t.Parallel()
-		w := iptlstest.New(t)
-		w.Obey(t)
+		w := undoWorld(t)
 		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = ""
 		w.Cluster.Bump()
+		w.Cluster.AfterApply(w.Cluster)
 		runSet(
 			t.Context(),
 			w,
@@ -86,8 +87,7 @@ func TestUndo(t *testing.T) {
 	})
 	t.Run("changes nothing in a dry run", func(t *testing.T) {
 		t.Parallel()
-		w := iptlstest.New(t)
-		w.Obey(t)
+		w := undoWorld(t)
 		runSet(t.Context(), w, nil).Check(t, 0)
 		after := SpecOf(w)
 		runUndo(
@@ -102,135 +102,124 @@ func TestUndo(t *testing.T) {
 	t.Run("checks what it goes back to", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.NewExternalWorld(t)
-		w.Obey(t)
+		w.Record(t)
 		other := iptlstest.NewCA(t, "Other CA")
 		w.Put("other-tls", iptlstest.Serving(t, other, iptlstest.Loopback()), other.CertPEM())
 		runSet(t.Context(), w, func(o *SetOptions) {
 			o.Certificate.Secret, o.Certificate.Allow = "other-tls", []string{"OldClientsBreak"}
 		}).Check(t, 0)
-		after := SpecOf(w)
-		runUndo(t, w, func(o *UndoOptions) { o.Allow = nil }).Check(t, 3, "OldClientsBreak", "nothing was changed")
-		if diff := cmp.Diff(after, SpecOf(w)); diff != "" {
-			t.Errorf("after a refusal (-want +got):\n%s", diff)
-		}
-		runUndo(t, w, func(o *UndoOptions) { o.Allow = []string{"OldClientsBreak"} }).Check(t, 0, "undone")
 		w.Cluster.TLSSecret = nil
-		runUndo(t, w, func(o *UndoOptions) { o.Allow = []string{"OldClientsBreak"} }).Check(t, 0, "undone")
 		runUndo(t, w, nil).Check(t, 3, "SecretNotFound")
 	})
-	t.Run("puts back what does not take effect, with the record", func(t *testing.T) {
+	t.Run("puts back what does not take effect", func(t *testing.T) {
 		t.Parallel()
-		w := iptlstest.New(t)
-		w.Obey(t)
+		w := undoWorld(t)
 		runSet(t.Context(), w, nil).Check(t, 0)
-		after, record := SpecOf(w), w.Cluster.Issuer.Annotations[plan.UndoAnnotation]
+		after := SpecOf(w)
 		w.Cluster.AfterApply = nil
 		runUndo(t, w, func(o *UndoOptions) { o.Session.Timeout = iptlstest.TooShort }).Check(t, 5, "was put back")
 		if diff := cmp.Diff(after, SpecOf(w)); diff != "" {
 			t.Errorf("after going back (-want +got):\n%s", diff)
 		}
-		if got := w.Cluster.Issuer.Annotations[plan.UndoAnnotation]; got != record {
-			t.Errorf("the record is %s, want %s", got, record)
+	})
+	t.Run("goes back to a revision, past what never was in effect", func(t *testing.T) {
+		t.Parallel()
+		w := undoWorld(t)
+		before := SpecOf(w)
+		w.Put("typo-tls", w.Pair, w.CA.CertPEM())
+		obey := w.Cluster.AfterApply
+		w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
+			c.Issuer.Status.Strategies[0].Status = configv1alpha1.StrategyError
+			w.Outcome = serving.OutcomeRefused
+			w.Remember(t, time.Now())
+		}
+		runSet(t.Context(), w, func(o *SetOptions) {
+			o.Certificate.Secret, o.Flags.NoRollback, o.Session.Timeout = "typo-tls", true, iptlstest.TooShort
+		}).Check(t, 5)
+		w.Cluster.AfterApply, w.Outcome = obey, ""
+		runSet(t.Context(), w, nil).Check(t, 0)
+		after := SpecOf(w)
+		runUndo(t, w, nil).Check(t, 0, "undone")
+		if diff := cmp.Diff(before, SpecOf(w)); diff != "" {
+			t.Errorf("after undo (-want +got):\n%s", diff)
+		}
+		history, err := serving.Read(w.Cluster.Revisions.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := plan.Previous(history, w.Cluster.Issuer.Spec.ImpersonationProxy)
+		runUndo(t, w, func(o *UndoOptions) { o.ToRevision = to.ID[:6] }).Check(t, 0, "undone", to.ID)
+		if diff := cmp.Diff(after, SpecOf(w)); diff != "" {
+			t.Errorf("after undo to a revision (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("takes back what others have changed, and says who may put it back", func(t *testing.T) {
+		t.Parallel()
+		w := undoWorld(t)
+		before := SpecOf(w)
+		w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "proxy-tls"}
+		w.Cluster.Issuer.ManagedFields = []metav1.ManagedFieldsEntry{{
+			Manager: "gitops", Operation: metav1.ManagedFieldsOperationApply,
+			FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:impersonationProxy":{"f:tls":{}}}}`)},
+		}}
+		w.Cluster.Bump()
+		w.Cluster.AfterApply(w.Cluster)
+		runUndo(t, w, nil).Check(t, 0, "undone", `"gitops" manages fields`)
+		if diff := cmp.Diff(before, SpecOf(w)); diff != "" {
+			t.Errorf("after undo (-want +got):\n%s", diff)
 		}
 	})
 }
 
 func TestUndoRefuses(t *testing.T) {
 	t.Parallel()
-	t.Run("when there is nothing to undo", func(t *testing.T) {
+	t.Run("when nothing else was in effect", func(t *testing.T) {
 		t.Parallel()
-		runUndo(t, iptlstest.New(t), nil).Check(t, 1, "there is nothing to undo", "ip-tls set")
+		runUndo(t, undoWorld(t), nil).Check(t, 1, "there is nothing to undo", "ip-tls set")
 	})
-	t.Run("when somebody else has changed the same", func(t *testing.T) {
+	t.Run("when the agent keeps no history", func(t *testing.T) {
 		t.Parallel()
-		for field, change := range map[string]func(*configv1alpha1.ImpersonationProxySpec){
-			plan.FieldSecret: func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS.SecretName = "theirs" },
-			plan.FieldBundle: func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS.CertificateAuthorityData = "QQ==" },
-		} {
-			w := iptlstest.New(t)
-			w.Obey(t)
-			runSet(t.Context(), w, nil).Check(t, 0)
-			change(w.Cluster.Issuer.Spec.ImpersonationProxy)
-			w.Cluster.Bump()
-			theirs := SpecOf(w)
-			runUndo(t, w, nil).Check(t, 3, "somebody else has changed the configuration since", field, "--force")
-			if diff := cmp.Diff(theirs, SpecOf(w)); diff != "" {
-				t.Errorf("their change was overwritten (-want +got):\n%s", diff)
-			}
-			runUndo(t, w, func(o *UndoOptions) { o.Force = true }).Check(t, 0, "undone")
-			if SpecOf(w).TLS != nil {
-				t.Errorf("the configuration is %+v", SpecOf(w))
-			}
-		}
+		runUndo(t, iptlstest.New(t), nil).Check(t, 1, "keeps none",
+			"kubectl edit credentialissuers.config.concierge.pinniped.dev/pinniped-concierge-config")
 	})
-	t.Run("not when somebody has changed something else, which stays", func(t *testing.T) {
+	t.Run("when the history does not tell the configuration", func(t *testing.T) {
 		t.Parallel()
-		w := iptlstest.New(t)
-		w.Obey(t)
-		runSet(t.Context(), w, nil).Check(t, 0)
-		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = strings.Replace(
-			w.Proxy.Endpoint(),
-			"127.0.0.1",
-			"[::ffff:127.0.0.1]",
-			1,
-		)
-		w.Cluster.Bump()
-		theirs := SpecOf(w).ExternalEndpoint
-		runUndo(t, w, nil).Check(t, 0, "undone")
-		if got := SpecOf(w); got.TLS != nil || got.ExternalEndpoint != theirs {
-			t.Errorf("the configuration is %+v", got)
+		w := undoWorld(t)
+		history, err := serving.Read(w.Cluster.Revisions.Data)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	t.Run("a record that it does not know", func(t *testing.T) {
-		t.Parallel()
-		for text, says := range map[string]string{
-			`{"version":2}`:             "its version is 2",
-			`{"version":1,"more":true}`: "unknown field",
-			`{"version":1} {}`:          "more after the record",
-			`nonsense`:                  "invalid character",
-		} {
-			w := iptlstest.New(t)
-			w.Cluster.Issuer.Annotations = map[string]string{plan.UndoAnnotation: text}
-			runUndo(t, w, nil).Check(t, 1, says, "nothing was changed")
-		}
+		history.Revisions[0].Spec, history.Revisions[0].Until = nil, time.Now()
+		w.Cluster.Revisions.Data[serving.RevisionsKey] = string(history.Encode())
+		runUndo(t, w, nil).Check(t, 1, "does not tell which configuration led to it", "kubectl edit")
 	})
 	t.Run("wrong usage", func(t *testing.T) {
 		t.Parallel()
-		w := iptlstest.New(t)
+		w := undoWorld(t)
 		runUndo(t, w, func(o *UndoOptions) { o.Allow = []string{"Nothing"} }).Check(t, 2, "there is no such code")
 		runUndo(t, w, func(o *UndoOptions) { o.Flags.DryRun = "maybe" }).Check(t, 2, "--dry-run")
+		runUndo(t, w, func(o *UndoOptions) { o.ToRevision = "unknown" }).Check(t, 2, "--to-revision", "ip-tls history")
 	})
-}
-
-// TestRecordHoldsNoKey looks for keys in what is kept, and that a configuration that is too large is said to be lost.
-func TestRecordHoldsNoKey(t *testing.T) {
-	t.Parallel()
-	w := iptlstest.NewExternalWorld(t)
-	w.Obey(t)
-	huge := strings.Repeat("A", plan.MaxRecord)
-	w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData = huge
-	runUnset(t, w, nil).Check(t, 0, "too large to be kept")
-	if _, there := w.Cluster.Issuer.Annotations[plan.UndoAnnotation]; there {
-		t.Error("it was kept")
-	}
-	runUndo(t, w, nil).Check(t, 1, "nothing to undo")
-	runSet(t.Context(), w, nil).Check(t, 0, "configured")
-	all, err := json.Marshal(w.Cluster.Issuer.Annotations)
-	if err != nil || !strings.Contains(string(all), "previous") || strings.Contains(string(all), "PRIVATE") {
-		t.Errorf("%v, %s", err, all)
-	}
 }
 
 // TestUndoOfFiles says that a key which was overwritten is gone.
 func TestUndoOfFiles(t *testing.T) {
 	t.Parallel()
-	w := iptlstest.New(t)
-	w.Served(t)
+	w := undoWorld(t)
+	w.Cluster.AfterSecret = w.Cluster.AfterApply
 	renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 	setFromFiles(t, w, renewed, nil).Check(t, 0, "configured", `what is in Secret "proxy-tls" now is replaced`)
-	runUndo(t, w, nil).Check(t, 0, "undone", `has also replaced what was in Secret "proxy-tls"`)
+	runUndo(t, w, nil).Check(t, 0, "undone")
 	w.SecretHas(t, renewed)
-	if strings.Contains(w.Cluster.Issuer.Annotations[plan.UndoAnnotation], "PRIVATE") {
+	if content := w.Cluster.Revisions.Data[serving.RevisionsKey]; strings.Contains(content, "PRIVATE") {
 		t.Error("a key is kept")
 	}
+}
+
+// undoWorld has an agent that obeys, and keeps a history.
+func undoWorld(t *testing.T) *iptlstest.World {
+	t.Helper()
+	w := iptlstest.New(t)
+	w.Record(t)
+	return w
 }

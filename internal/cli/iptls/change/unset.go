@@ -39,8 +39,7 @@ time before "ip-tls set" work again, as the agent keeps its CA.
 Then the command waits until the agent reports that CA and every address of the endpoint presents a certificate which
 the CA verifies. If that does not happen in time, the previous configuration is put back.
 
-Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 4 not permitted by the cluster,
-5 did not take effect in time, 6 the generated certificate waits for clients of the old one, 124 timed out before anything was changed, 130 interrupted.`,
+Exit codes: 0 unset or unchanged, 3 refused, 5 not in effect in time, 6 in transition (see "pinniped help exit-codes")`,
 		Example: `  # Who would have to get a new kubeconfig?
   pinniped ip-tls unset --dry-run --diff
 
@@ -96,8 +95,5 @@ func (o *UnsetOptions) Evaluate(ctx context.Context, _ bool) (*Proposal, error) 
 
 // Apply removes the block, no matter which manager owns it.
 func (o *UnsetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
-	return Merge(ctx, o.Session.Cluster, p, o.Flags.DryRun)
+	return (&Change{Session: o.Session, Flags: o.Flags}).merge(ctx, p)
 }
-
-// Name is what records call the command.
-func (o *UnsetOptions) Name() string { return "unset" }

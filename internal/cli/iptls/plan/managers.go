@@ -55,20 +55,6 @@ func OtherManagers(issuer *configv1alpha1.CredentialIssuer, changes []FieldChang
 	return managers
 }
 
-// ManagersOf returns the other managers of the fields, including kubectl edit.
-func ManagersOf(issuer *configv1alpha1.CredentialIssuer, fields []string) []string {
-	var managers []string
-	for _, entry := range issuer.ManagedFields {
-		if entry.Manager == FieldManager || slices.Contains(managers, entry.Manager) {
-			continue
-		}
-		if slices.ContainsFunc(fields, func(field string) bool { return EntryOwns(entry, pathOf(field)) }) {
-			managers = append(managers, entry.Manager)
-		}
-	}
-	return managers
-}
-
 func pathOf(field string) []string {
 	switch field {
 	case fieldEndpoint:

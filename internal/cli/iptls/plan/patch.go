@@ -66,33 +66,3 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 		"spec":     map[string]any{"impersonationProxy": proxy},
 	}
 }
-
-// Annotated returns object with annotations. An apply cannot remove an annotation, so a nil one becomes empty.
-func Annotated(object, annotations map[string]any) map[string]any {
-	if len(annotations) == 0 {
-		return object
-	}
-	texts := map[string]any{}
-	for key, value := range annotations {
-		texts[key] = value
-		if value == nil {
-			texts[key] = ""
-		}
-	}
-	object["metadata"].(map[string]any)["annotations"] = texts
-	return object
-}
-
-// RollbackPatch is a merge patch that gives the object changed the configuration and the records of the object before.
-func RollbackPatch(changed, before *configv1alpha1.CredentialIssuer) (map[string]any, error) {
-	annotations := map[string]any{}
-	was, there := before.Annotations[UndoAnnotation]
-	now, stays := changed.Annotations[UndoAnnotation]
-	switch {
-	case there && was != now:
-		annotations[UndoAnnotation] = was
-	case !there && stays:
-		annotations[UndoAnnotation] = nil
-	}
-	return MergePatch(changed, TargetOf(before.Spec.ImpersonationProxy), annotations)
-}

@@ -44,7 +44,7 @@ func (s *Session) Gather(ctx context.Context, req plan.Request) (*plan.Snapshot,
 	if err != nil {
 		return nil, err
 	}
-	wanted := plan.TargetOf(issuer.Spec.ImpersonationProxy)
+	wanted := *issuer.Spec.ImpersonationProxy.DeepCopy()
 	switch {
 	case req.Secret != "":
 		wanted.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: req.Secret}
@@ -55,10 +55,10 @@ func (s *Session) Gather(ctx context.Context, req plan.Request) (*plan.Snapshot,
 		wanted.ExternalEndpoint = *req.Endpoint
 	}
 	if req.ServiceType != "" {
-		wanted.ServiceType = req.ServiceType
+		wanted.Service.Type = req.ServiceType
 	}
 	if req.LoadBalancerIP != nil {
-		wanted.LoadBalancerIP = *req.LoadBalancerIP
+		wanted.Service.LoadBalancerIP = *req.LoadBalancerIP
 	}
 	return s.GatherTarget(ctx, issuer, req.Namespace, wanted)
 }
@@ -84,7 +84,7 @@ func (s *Session) GatherNames(ctx context.Context) (*plan.Snapshot, error) {
 
 // GatherTarget reads what decides whether a configuration can be had that is wanted as it is.
 func (s *Session) GatherTarget(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
-	wanted plan.Target,
+	wanted configv1alpha1.ImpersonationProxySpec,
 ) (*plan.Snapshot, error) {
 	if plan.ServesGenerated(wanted.TLS) {
 		st, err := s.GatherGenerated(ctx, issuer, namespace)
@@ -113,8 +113,8 @@ func (s *Session) GatherTarget(ctx context.Context, issuer *configv1alpha1.Crede
 }
 
 // resolve asks for the addresses of the external endpoint, where the load balancer's address must be among them.
-func (s *Session) resolve(ctx context.Context, st *plan.Snapshot, wanted plan.Target) {
-	if wanted.LoadBalancerIP == "" || wanted.ExternalEndpoint == "" {
+func (s *Session) resolve(ctx context.Context, st *plan.Snapshot, wanted configv1alpha1.ImpersonationProxySpec) {
+	if wanted.Service.LoadBalancerIP == "" || wanted.ExternalEndpoint == "" {
 		return
 	}
 	if host, _, err := certs.ParseEndpoint(wanted.ExternalEndpoint); err == nil {

@@ -97,7 +97,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				generated(t, w)
 			},
 			exit: 8, state: result.UsersSomeRefused, code: "BundleDoesNotVerify",
-			says: "those with kubeconfigs made before " + at + " are refused since then", next: "pinniped ip-tls set --secret NAME",
+			says: "those with kubeconfigs made before " + at + " are refused since then", next: "pinniped ip-tls undo --allow OldClientsBreak",
 		},
 		{
 			name: "are refused since a delegation was revoked",

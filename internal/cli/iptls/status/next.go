@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
-	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -23,12 +21,8 @@ type Place struct {
 	Secret    string // as the spec names it: NAME or NAMESPACE/NAME
 	Service   string
 	Endpoint  string // HOST:PORT
-	// Before is the Secret that was configured by ip-tls before, and WithBundle says that a CA bundle was configured with
-	// it. Undo is true where "ip-tls undo" leads back to it.
-	Before           string
-	WithBundle, Undo bool
-	// LosesSome is true where going back to Before would lock somebody out who works now.
-	LosesSome bool
+	// Undo is true where "ip-tls undo" leads back to a Secret, LosesSome where that would break clients that work now.
+	Undo, LosesSome bool
 	// Renewer is the controller that fills the Secret; nil when none is known.
 	Renewer *result.Renewer
 	// OnlyBundle is true where the certificate in service is still the one in the Secret, and ca.crt next to it is another
@@ -116,38 +110,13 @@ const codeGeneratedServes = "GeneratedServes"
 
 // back is the command that puts the certificate into service again that was before the generated one.
 func (p Place) back() string {
-	command := "pinniped ip-tls undo"
-	if !p.Undo {
-		command = "pinniped ip-tls set --secret " + cmp.Or(p.Before, "NAME")
-		if p.WithBundle {
-			command += " --ca-bundle FILE"
-		}
+	switch {
+	case !p.Undo:
+		return "pinniped ip-tls history"
+	case p.LosesSome:
+		return "pinniped ip-tls undo --allow " + string(certs.OldClientsBreak)
 	}
-	if p.LosesSome {
-		command += " --allow " + string(certs.OldClientsBreak)
-	}
-	return command
-}
-
-// before fills in what was configured before the generated certificate. losesSome says whether somebody is lost by going
-// back there; it is asked with the name of the Secret.
-func (p *Place) before(
-	issuer *configv1alpha1.CredentialIssuer,
-	history serving.History,
-	losesSome func(secret string) bool,
-) {
-	now := plan.TargetOf(issuer.Spec.ImpersonationProxy)
-	if record, err := plan.ReadUndoRecord(issuer); err == nil && record != nil {
-		if back, edited := record.Undone(now); len(edited) == 0 && !plan.ServesGenerated(back.TLS) {
-			p.Before, p.Undo = back.TLS.SecretName, true
-		}
-	}
-	for _, r := range slices.Backward(history.Revisions) {
-		if p.Before == "" && r.Spec != nil && !plan.ServesGenerated(r.Spec.TLS) {
-			p.Before, p.WithBundle = r.Spec.TLS.SecretName, r.Spec.TLS.CertificateAuthorityData != ""
-		}
-	}
-	p.LosesSome = p.Before != "" && losesSome(p.Before)
+	return "pinniped ip-tls undo"
 }
 
 // next returns the commands for a code, with the names of this installation.
@@ -161,7 +130,9 @@ func (l *snapshot) next(code string) []string {
 	}
 	at.OnlyBundle = l.onlyBundle()
 	if code == codeGeneratedServes {
-		at.before(l.issuer, l.history, l.losesSome)
+		if to := plan.Previous(l.history, &l.spec); to != nil && !plan.ServesGenerated(to.Spec.TLS) {
+			at.Undo, at.LosesSome = true, l.losesSome(to.Spec.TLS.SecretName)
+		}
 	}
 	if objects := l.issuer.Status.Objects; objects != nil {
 		at.Service = objects.LoadBalancerService

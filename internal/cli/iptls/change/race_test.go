@@ -1,0 +1,40 @@
+package change
+
+import (
+	"context"
+	"testing"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
+)
+
+// TestInterruptNamesTheWayBack interrupts a command while it waits.
+func TestInterruptNamesTheWayBack(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.Cluster.AfterApply = func(*iptlstest.Cluster) { cancel() }
+	runSet(ctx, w, nil).Check(t, 130, "interrupted: the CredentialIssuer is changed", "pinniped ip-tls undo")
+}
+
+// TestOvertaken has another administrator who changes the same between reading and writing.
+func TestOvertaken(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.New(t)
+	w.Obey(t)
+	w.Cluster.BeforeApply = func(c *iptlstest.Cluster) {
+		if c.Issuer.Spec.ImpersonationProxy.TLS == nil {
+			c.Issuer.Spec.ImpersonationProxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "theirs"}
+			c.Bump()
+		}
+	}
+	runSet(
+		t.Context(),
+		w,
+		nil,
+	).Check(t, 3, "somebody else has changed CredentialIssuer", "tls.secretName from (none) to theirs",
+		"nothing was changed")
+	if got := SpecOf(w).TLS.SecretName; got != "theirs" {
+		t.Errorf("it is %s", got)
+	}
+}
