@@ -13,6 +13,9 @@ GO_LDFLAGS := -s -w -X main.version=$(VERSION)
 GO_GCFLAGS := all=-dwarf=false
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -tags $(GO_TAGS) -gcflags $(GO_GCFLAGS) -ldflags '$(GO_LDFLAGS)'
 
+# GOFIPS140=v1.0.0 builds with Go's validated module (docs/howto/fips.md). The tags of images then end with -fips.
+FIPS := $(if $(filter-out off,$(GOFIPS140)),-fips)
+
 .PHONY: help
 help: # lists the targets that people use; those with one # are for CI and releases
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -35,11 +38,11 @@ agents:
 
 .PHONY: image
 image: agents ## Make the agent's image without Docker: bin/image (OCI layout) and bin/pinniped-agent.tar (kind, containerd)
-	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -revision '$(REVISION)' -layout bin/image -tar bin/pinniped-agent.tar $(AGENTS) | tee bin/image.name
+	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)$(FIPS)' -revision '$(REVISION)' -layout bin/image -tar bin/pinniped-agent.tar $(AGENTS) | tee bin/image.name
 
 .PHONY: image-push
 image-push: agents # Push the agent's image: make image-push REGISTRY=ghcr.io/me
-	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)' -revision '$(REVISION)' -push $(AGENTS) | tee bin/image.name
+	@go run ./hack/image -name $(IMAGE) -version '$(VERSION)$(FIPS)' -revision '$(REVISION)' -push $(AGENTS) | tee bin/image.name
 
 # What jobs of CI take: the CLI, git and a shell (docs/howto/rotate-in-ci.md).
 CLI_IMAGE ?= $(REGISTRY)/pinniped
@@ -50,7 +53,7 @@ CLIS := $(foreach platform,$(PLATFORMS),bin/$(platform)/pinniped)
 cli-image-push: # Push an image with the CLI, git and a shell, for CI: make cli-image-push REGISTRY=ghcr.io/me
 	@$(foreach platform,$(PLATFORMS),echo "Building the CLI for $(platform)" >&2 && \
 	  GOOS=$(word 1,$(subst /, ,$(platform))) GOARCH=$(word 2,$(subst /, ,$(platform))) $(GO_BUILD) -o bin/$(platform)/pinniped ./cmd/pinniped &&) true
-	@go run ./hack/image -name $(CLI_IMAGE) -version '$(VERSION)' -revision '$(REVISION)' -base $(CLI_BASE) -push $(CLIS) | tee bin/cli-image.name
+	@go run ./hack/image -name $(CLI_IMAGE) -version '$(VERSION)$(FIPS)' -revision '$(REVISION)' -base $(CLI_BASE) -push $(CLIS) | tee bin/cli-image.name
 
 .PHONY: install
 install: ## Push the image and install the agent, or bring a new version of it: make install REGISTRY=ghcr.io/me

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
+	"crypto/fips140"
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
@@ -14,12 +15,16 @@ import (
 	"strings"
 )
 
-const (
-	// minRSA is what Go verifies signatures with.
-	minRSA = 1024
-	// maxRSA bounds what the verification of one signature costs.
-	maxRSA = 16384
-)
+// maxRSA bounds what the verification of one signature costs.
+const maxRSA = 16384
+
+// minRSA is what Go verifies signatures with.
+func minRSA() int {
+	if fips140.Enabled() {
+		return 2048
+	}
+	return 1024
+}
 
 // fields holds the members of a key that are texts and needed.
 type fields map[string]string
@@ -84,8 +89,8 @@ func (f fields) rsa() (any, error) {
 	}
 	n, e := new(big.Int).SetBytes(modulus), new(big.Int).SetBytes(exponent)
 	switch size := n.BitLen(); {
-	case size < minRSA || size > maxRSA:
-		return nil, fmt.Errorf("it is an RSA key of %d bits, not of %d to %d", size, minRSA, maxRSA)
+	case size < minRSA() || size > maxRSA:
+		return nil, fmt.Errorf("it is an RSA key of %d bits, not of %d to %d", size, minRSA(), maxRSA)
 	case n.Bit(0) == 0:
 		return nil, errors.New("its modulus (n) is even")
 	case e.BitLen() < 2 || e.BitLen() > 31 || e.Bit(0) == 0:
