@@ -144,6 +144,7 @@ func (a *agent) addCredentialIssuer(
 		RevisionRetention: a.config.revisionRetention(),
 
 		ServiceAccount: a.serviceAccount(ctx),
+		OldCluster:     a.oldCluster(ctx),
 
 		Labels:    a.config.Labels,
 		AppLabel:  a.config.AppLabel(),

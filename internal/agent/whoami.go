@@ -7,9 +7,12 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 
+	"github.com/pinniped-toolkit/pinniped/internal/kubeversion"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
 // serviceAccount returns as which ServiceAccount of its own namespace the agent runs. It is "" when the agent runs as
@@ -36,4 +39,25 @@ func accountIn(namespace, username string) string {
 		return ""
 	}
 	return name
+}
+
+// oldCluster returns and logs what is wrong with an API server whose version is not supported, or nil.
+func (a *agent) oldCluster(ctx context.Context) *configv1alpha1.StrategyFinding {
+	client, err := discovery.NewDiscoveryClientForConfig(a.rest)
+	if err != nil {
+		return nil
+	}
+	found, err := client.ServerVersion()
+	if err != nil {
+		logs.Warn(ctx, "Could not read the API server's version", "problem", err.Error())
+		return nil
+	}
+	problem := kubeversion.TooOld(found.GitVersion)
+	if problem == "" {
+		return nil
+	}
+	logs.Warn(ctx, "Found an unsupported version of Kubernetes", "problem", problem)
+	return &configv1alpha1.StrategyFinding{
+		Code: configv1alpha1.CodeKubernetesTooOld, Severity: configv1alpha1.FindingWarning, Message: problem,
+	}
 }

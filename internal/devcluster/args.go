@@ -4,13 +4,10 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"k8s.io/apimachinery/pkg/util/version"
+	"github.com/pinniped-toolkit/pinniped/internal/kubeversion"
 )
 
 const loopbackAddress = "127.0.0.1"
-
-// uidHeaders is the first version that passes a user's UID on to aggregated APIs.
-var uidHeaders = version.MustParseGeneric("1.32")
 
 // loopbackURL is where a program on a port of this cluster is found.
 func loopbackURL(p *port) string { return fmt.Sprintf("https://%s:%d", loopbackAddress, p.number) }
@@ -87,7 +84,7 @@ func (c *Cluster) apiServerArgs() []string {
 		"--allow-privileged=true",
 		"--profiling=false",
 	}
-	if c.version.AtLeast(uidHeaders) {
+	if kubeversion.UIDHeaders.In(c.version) {
 		args = append(args, "--requestheader-uid-headers=X-Remote-Uid")
 	}
 	if !c.options.ControllerManager {

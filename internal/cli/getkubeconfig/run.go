@@ -227,6 +227,13 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 				o.Progress.Warn("the configuration of the impersonation proxy is not in effect; the kubeconfig is for what "+
 					"serves now: %s", frontend.Trouble)
 			}
+			for _, strategy := range issuer.Status.Strategies {
+				for _, finding := range strategy.Findings {
+					if finding.Code == configv1alpha1.CodeKubernetesTooOld {
+						o.Progress.Warn("%s", finding.Message)
+					}
+				}
+			}
 			return frontend, err
 		case !ok && longEnough:
 			o.Progress.Warn("strategy %s, which the cluster prefers, is not finished (%s): it is passed over",

@@ -362,7 +362,10 @@ func TestWhileTheLastGoodCertificateServes(t *testing.T) {
 	strategy := discoverytest.ProxyStrategy("https://proxy.example.com", nil)
 	strategy.Status, strategy.Reason = configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup
 	strategy.Message = "Expired: the new one has expired"
-	strategy.Findings = []configv1alpha1.StrategyFinding{{Code: configv1alpha1.CodeLastGoodCertificateServed}}
+	strategy.Findings = []configv1alpha1.StrategyFinding{
+		{Code: configv1alpha1.CodeLastGoodCertificateServed},
+		{Code: configv1alpha1.CodeKubernetesTooOld, Message: "Kubernetes 1.20.0 is not supported"},
+	}
 	o, out, errOut := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{
 		issuers:       []any{discoverytest.Issuer(suffix, "issuer", strategy)},
 		authenticator: &discovery.Authenticator{Type: discovery.Webhook, Name: "local", Phase: "Ready"},
@@ -373,7 +376,9 @@ func TestWhileTheLastGoodCertificateServes(t *testing.T) {
 	if cluster, _ := made(t, out.Bytes()); cluster.Server != "https://proxy.example.com" {
 		t.Errorf("it leads to %s", cluster.Server)
 	}
-	if !strings.Contains(errOut.String(), "is not in effect") || !strings.Contains(errOut.String(), strategy.Message) {
+	if !strings.Contains(errOut.String(), "is not in effect") ||
+		!strings.Contains(errOut.String(), "! Kubernetes 1.20.0 is not supported") ||
+		!strings.Contains(errOut.String(), strategy.Message) {
 		t.Errorf("it does not warn: %s", errOut)
 	}
 }

@@ -103,6 +103,9 @@ type Reconciler struct {
 	// Warning, if set, returns what an admin should know besides, or nil.
 	Warning func() *configv1alpha1.StrategyFinding
 
+	// OldCluster says that the version of Kubernetes is not supported; nil when it is.
+	OldCluster *configv1alpha1.StrategyFinding
+
 	// OtherStrategies are the ways in beside the proxy, in any order.
 	OtherStrategies []OtherStrategy
 	// UserTokens, if set, is told whether the strategy ServiceAccountToken is on.
@@ -352,6 +355,7 @@ func (r *Reconciler) converge(
 	done := result{decision: d, serviceErr: serviceErr, failed: r.apply(ctx, d)}
 	done.serving, done.listens = r.Holder.Current(), r.Proxy.Serving()
 	done.warnings = []*configv1alpha1.StrategyFinding{
+		r.OldCluster,
 		unreadable,
 		classProblem(spec.ImpersonationProxySpec, service),
 		r.warning(),

@@ -52,6 +52,8 @@ const (
 	CodeSetupFailed = "SetupFailed"
 	// CodeUpstreamCredentialExcess: the proxy's own credential may do more than impersonate.
 	CodeUpstreamCredentialExcess = "UpstreamCredentialExcess"
+	// CodeKubernetesTooOld: the version of Kubernetes is not supported.
+	CodeKubernetesTooOld = "KubernetesTooOld"
 	// CodeAuthenticatorUnknown: spec.impersonationProxy.bearerTokens names authenticators that do not exist.
 	CodeAuthenticatorUnknown = "AuthenticatorUnknown"
 	// CodeLastGoodCertificateServed: what the spec asks for does not take effect, and the last good certificate stays in

@@ -1,0 +1,71 @@
+// Package kubeversion says from which version of Kubernetes on each thing works that depends on the version, and what
+// happens before.
+//
+// Only a version that is too old is told to users (TooOld). Otherwise the product tries what it needs, as providers
+// switch features off and on: this table is for readers, tests and the local cluster.
+package kubeversion
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// Oldest is the oldest version that the product supports.
+const Oldest = "1.29"
+
+// Feature is a thing that depends on the version.
+type Feature struct {
+	// Name is what it is called in documents.
+	Name string
+	// Since is the first version that has it by default, such as 1.30.
+	Since string
+	// Before says what happens in older versions.
+	Before string
+}
+
+// In reports whether a version has the feature.
+func (f Feature) In(v *version.Version) bool { return v.AtLeast(version.MustParseGeneric(f.Since)) }
+
+// The features that code and tests ask for.
+var (
+	WebsocketPortForward = Feature{"`port-forward` over websockets", "1.31", "SPDY"}
+	IPRules              = Feature{"CEL's `isIP` in CRDs, as of Gateway API", "1.31", "Gateway API's CRDs are rejected"}
+	UIDHeaders           = Feature{"UIDs of users at aggregated APIs", "1.32", "`pinniped whoami` shows no UID"}
+)
+
+// Features returns all of them, the oldest first.
+func Features() []Feature {
+	return []Feature{
+		{"impersonation with a UID", "1.22", "users lose their UIDs"},
+		{"CEL rules of CRDs", "1.25", "the agent rejects an invalid spec, not the API server"},
+		{"SelfSubjectReview", "1.28", "the agent does not know its ServiceAccount"},
+		{"`flowcontrol.apiserver.k8s.io/v1`", "1.29", "the manifests need one more component"},
+		{"ValidatingAdmissionPolicy", "1.30", "the manifests need a patch, the chart does not"},
+		{"`exec` and `attach` over websockets", "1.30", "SPDY"},
+		WebsocketPortForward,
+		IPRules,
+		UIDHeaders,
+		{"`credential-id` of client certificates", "1.32", "audit logs do not name the certificate"},
+		{"anonymous requests to some paths only", "1.32", "anonymous requests are on or off"},
+		{"constrained impersonation", "1.36", "users' service accounts impersonate without constraints"},
+	}
+}
+
+// TooOld returns what is wrong with an API server of this version, as /version has it, or "" when it is supported.
+func TooOld(gitVersion string) string {
+	v, err := version.ParseGeneric(gitVersion)
+	oldest := version.MustParseGeneric(Oldest)
+	if err != nil || v.AtLeast(oldest) {
+		return ""
+	}
+	var missing []string
+	for _, f := range Features() {
+		if since := version.MustParseGeneric(f.Since); !f.In(v) && oldest.AtLeast(since) {
+			missing = append(missing, fmt.Sprintf("%s (since %s): %s", strings.Trim(f.Name, "`"), f.Since, f.Before))
+		}
+	}
+	return fmt.Sprintf("Kubernetes %s is not supported, the oldest supported version is %s; without %s",
+		strings.TrimPrefix(gitVersion, "v"), Oldest, strings.Join(missing, "; "))
+}
