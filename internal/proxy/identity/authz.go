@@ -79,16 +79,22 @@ type toCreate struct{ authorizer.Attributes }
 func (toCreate) GetVerb() string { return "create" }
 
 // authorizeRequest asks about all names first, so that a client that reads a thousand objects by name needs one review,
-// and one that asks what there is (/apis/...) as well. This permits nothing more, because the API server authorizes the
-// request again, with the name. Two questions are
-// exact at once: create for a connection into a pod, which the API server may not ask, and those of anonymous clients,
-// as most of these are denied.
+// and one that discovers the APIs (/apis/...) as well. This permits nothing more, because the API server authorizes the
+// request again, with the name. Two questions are exact from the start: create for a connection into a pod, which the
+// API server may not ask, and those of anonymous clients, as most of these are denied.
 func (r *AccessReviewer) authorizeRequest(
 	ctx context.Context, asked authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
 	_, onlyHere := asked.(toCreate)
-	if isPart(asked) && !onlyHere && !request.IsAnonymous(asked.GetUser()) && !r.knows(ctx, asked) {
-		verdict, reason, err := r.Authorize(ctx, toAll{asked})
+	if !isPart(asked) || onlyHere || request.IsAnonymous(asked.GetUser()) {
+		return r.Authorize(ctx, asked)
+	}
+	all := toAll{asked}
+	if known, _ := r.cached(ctx, all); known.verdict == authorizer.DecisionAllow {
+		return known.verdict, DecisionMadeBy, nil
+	}
+	if _, ok := r.cached(ctx, asked); !ok {
+		verdict, reason, err := r.Authorize(ctx, all)
 		if err != nil || verdict == authorizer.DecisionAllow {
 			return verdict, reason, err
 		}
@@ -189,11 +195,13 @@ func (r *AccessReviewer) decide(ctx context.Context, attributes authorizer.Attri
 	return r.ask(ctx, key, func(ctx context.Context) (decision, error) { return r.review(ctx, key, spec) })
 }
 
-// knows is true when the decision is cached.
-func (r *AccessReviewer) knows(ctx context.Context, asked authorizer.Attributes) bool {
+// cached returns the decision about a question that was reviewed recently.
+func (r *AccessReviewer) cached(ctx context.Context, asked authorizer.Attributes) (decision, bool) {
 	_, key, err := question(ctx, asked)
-	_, known := r.get(key)
-	return known && err == nil
+	if err != nil {
+		return decision{}, false
+	}
+	return r.get(key)
 }
 
 func question(
