@@ -136,6 +136,10 @@ test-e2e: build ## Run the whole scenario on the cluster of KUBECONFIG, and clea
 	PATH="$$PATH:$(CONTROLPLANE)" E2E_KUBECONFIG='$(KUBECONFIG)' E2E_IMAGE="$${E2E_IMAGE:-$$(cat bin/image.name 2>/dev/null)}" \
 	  $(if $(KUBECONFIG),E2E_PROGRAMS='$(CURDIR)/bin') go test -count=1 -v -timeout 90m -run '^TestEndToEnd$$' ./test/e2e
 
+.PHONY: measure
+measure: controlplane build bin/helm # Test on a version of Kubernetes and write the results into docs/howto/install.md: make measure KUBERNETES=1.34
+	hack/controlplane/measure.sh
+
 .PHONY: test-unit
 test-unit: ## Run the quick tests only
 	go test -short ./...
