@@ -29,6 +29,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/concierge"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/apiservice"
 	"github.com/pinniped-toolkit/pinniped/internal/controller/credentialissuer"
+	"github.com/pinniped-toolkit/pinniped/internal/logininfo"
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/memory"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy"
@@ -128,6 +129,8 @@ type agent struct {
 
 	holder         *serving.Holder                        // what the proxy serves
 	bundle         publishedBundle                        // that verifies the proxy
+	loginOffer     *loginOffer                            // makes what is in offer
+	offer          atomic.Pointer[logininfo.Offer]        // how people log in
 	usage          atomic.Pointer[credentialissuer.Usage] // that clients use the proxy
 	signer         *signer.Signer                         // of client certificates
 	clusterSigner  *signer.Cluster                        // the cluster's own; nil unless it is to be used
@@ -212,6 +215,7 @@ func (a *agent) run(ctx context.Context) error {
 			Audit:              a.audit,
 			BearerTokens:       a.bearer.With,
 			TrustBundle:        a.trustBundle(),
+			LoginInfo:          a.offer.Load,
 			Used:               a.used,
 		},
 	}
@@ -234,6 +238,7 @@ func (a *agent) run(ctx context.Context) error {
 	}
 	group.Go(func() error { a.leader.run(ctx); return nil })
 	group.Go(func() error { a.replicas.Run(ctx); return nil })
+	group.Go(func() error { a.loginOffer.run(ctx, a.offer.Store); return nil })
 	group.Go(func() error {
 		if err := manager.Start(ctx); err != nil {
 			return fmt.Errorf("running the controllers: %w", err)

@@ -79,6 +79,17 @@ func (a *agent) addControllers(
 	if err != nil {
 		return nil, fmt.Errorf("setting up the CredentialIssuer controller: %w", err)
 	}
+	name := types.NamespacedName{Name: a.config.Names.CredentialIssuer}
+	a.loginOffer = &loginOffer{
+		issuer: func(ctx context.Context) (*configv1alpha1.CredentialIssuer, bool, error) {
+			return issuer.Issuers.Get(ctx, name)
+		},
+		client:  manager.GetClient(),
+		synced:  manager.GetCache().WaitForCacheSync,
+		bundle:  loaders[1].CABundle,
+		serving: a.holder.Current,
+		suffix:  a.config.APIGroupSuffix,
+	}
 	return func() error {
 		problems := []error{issuer.Ready()}
 		for _, reconciler := range loaders {

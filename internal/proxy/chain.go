@@ -49,6 +49,10 @@ func handler(c *Server, loginGroup string) http.Handler {
 		// The trust bundle endpoint, open to all clients.
 		h = trustBundleEndpoint(h, c.TrustBundle, c.Used, s)
 	}
+	if c.LoginInfo != nil {
+		// How people log in, open to all clients.
+		h = loginInfoEndpoint(h, c.LoginInfo, c.Used, s)
+	}
 	// Lets the filters above warn the client.
 	h = filters.WithWarningRecorder(h)
 	// Streams end when the proxy shuts down.

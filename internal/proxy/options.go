@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/pinniped-toolkit/pinniped/internal/logininfo"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
@@ -67,6 +68,9 @@ type Options struct {
 	// serves it to all clients at trustbundle.Path. Without this function, requests for that path are treated like all
 	// others.
 	TrustBundle func() []byte
+	// LoginInfo returns how people log in, nil while that is not configured. The proxy serves it to all clients, at
+	// logininfo.Path and to browsers at "/".
+	LoginInfo func() *logininfo.Offer
 
 	// Used, if set, is called when a client uses the proxy: it has logged in, is authenticated, or fetched the trust bundle.
 	// The name is the one by which it verified the certificate; it is empty where that is not known. It must be fast.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"regexp"
@@ -66,6 +67,23 @@ func (p Policy) Verifies(chain []*x509.Certificate, host string, bundle []byte) 
 		return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: err}
 	}
 	return nil
+}
+
+// Anchors returns those candidates that, as the only CA of a client that expects host, make it accept the chain. Without a
+// host, names are not compared.
+func (p Policy) Anchors(chain []*x509.Certificate, host string, candidates []*x509.Certificate) []*x509.Certificate {
+	var anchors []*x509.Certificate
+	for _, candidate := range candidates {
+		if p.Verifies(chain, host, PEM(candidate)) == nil {
+			anchors = append(anchors, candidate)
+		}
+	}
+	return anchors
+}
+
+// PEM encodes a certificate.
+func PEM(certificate *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})
 }
 
 // Unexpected returns an error when the bundle has a certificate that is not expected.

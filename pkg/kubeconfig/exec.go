@@ -37,6 +37,10 @@ type Concierge struct {
 	Follow string
 }
 
+// DefaultInstallHint is what kubectl says by default when there is no pinniped CLI.
+const DefaultInstallHint = "The pinniped CLI does not appear to be installed.  See https://get.pinniped.dev/cli for " +
+	"more details"
+
 // FollowUsual stands for the kubeconfig that kubectl uses without its flag --kubeconfig.
 const FollowUsual = "kubectl"
 

@@ -25,9 +25,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-const defaultInstallHint = "The pinniped CLI does not appear to be installed.  See https://get.pinniped.dev/cli for " +
-	"more details"
-
 // Discoverer reads what the command needs from a cluster.
 type Discoverer interface {
 	CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error)
@@ -290,7 +287,7 @@ Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a diff
 		"",
 		`command with which users run the pinniped CLI (default: "pinniped" if that runs this one, else its path)`,
 	)
-	flags.StringVar(&o.InstallHint, "install-hint", defaultInstallHint, "what kubectl says when there is no pinniped CLI")
+	flags.StringVar(&o.InstallHint, "install-hint", kubeconfig.DefaultInstallHint, "what kubectl says when there is no pinniped CLI")
 
 	factory.Bind(flags, "concierge-credential-issuer", factory.KeyCredentialIssuer)
 	factory.Bind(flags, "concierge-api-group-suffix", factory.KeyAPIGroupSuffix)

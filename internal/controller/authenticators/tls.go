@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,6 +56,19 @@ func (r *Reconciler) fetchSource(ctx context.Context, spec *authenticationv1alph
 		}
 	}
 	return s, nil
+}
+
+// CABundle returns the CA bundle that an authenticator's spec names: PEM, nil for the system's roots.
+func (r *Reconciler) CABundle(ctx context.Context, spec *authenticationv1alpha1.TLSSpec) ([]byte, error) {
+	from, err := r.fetchSource(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	bundle, condition := checkTLS(spec, from)
+	if condition.Status != metav1.ConditionTrue {
+		return nil, errors.New(condition.Message)
+	}
+	return bundle, nil
 }
 
 // checkTLS returns the CA bundle to verify the other side with; nil means the system's roots.

@@ -162,6 +162,12 @@ type ImpersonationProxySpec struct {
 	//
 	// +optional
 	BearerTokens *BearerTokensSpec `json:"bearerTokens,omitempty"`
+
+	// kubeconfig lets people fetch their kubeconfig from the impersonation proxy, without a credential, and is what
+	// `pinniped get kubeconfig` takes its defaults from. If it is absent, the proxy offers none.
+	//
+	// +optional
+	Kubeconfig *KubeconfigSpec `json:"kubeconfig,omitempty"`
 }
 
 // BearerTokensSpec says which tokens clients may present to the impersonation proxy as bearer tokens, beside those of

@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pinniped-toolkit/pinniped/internal/logininfo"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// offerInterval is how often it is looked whether people are to log in another way. All that is read is in memory.
+const offerInterval = 2 * time.Second
+
+// loginOffer makes what the proxy tells people about how to log in.
+type loginOffer struct {
+	issuer  func(context.Context) (*configv1alpha1.CredentialIssuer, bool, error)
+	client  client.Reader
+	synced  func(context.Context) bool                                             // waits until client can be used
+	bundle  func(context.Context, *authenticationv1alpha1.TLSSpec) ([]byte, error) // of a JWTAuthenticator
+	serving func() *serving.Certificate
+	suffix  string
+}
+
+// run keeps the offer up to date until ctx ends.
+func (o *loginOffer) run(ctx context.Context, publish func(*logininfo.Offer)) {
+	if !o.synced(ctx) {
+		return
+	}
+	logged := ""
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		offer, err := o.make(ctx)
+		if err != nil && ctx.Err() == nil && err.Error() != logged {
+			logged = err.Error()
+			logs.Warn(ctx, "Could not offer people their kubeconfigs", "problem", logged)
+		}
+		publish(offer)
+	}, offerInterval)
+}
+
+// make returns the offer, nil when the spec has none or the proxy is not advertised.
+func (o *loginOffer) make(ctx context.Context) (*logininfo.Offer, error) {
+	issuer, found, err := o.issuer(ctx)
+	if err != nil || !found || issuer.Spec.ImpersonationProxy == nil ||
+		issuer.Spec.ImpersonationProxy.Kubeconfig == nil {
+		return nil, err
+	}
+	var advertised *configv1alpha1.ImpersonationProxyInfo
+	for _, strategy := range issuer.Status.Strategies {
+		if strategy.Type == configv1alpha1.StrategyImpersonationProxy && strategy.Frontend != nil {
+			advertised = strategy.Frontend.ImpersonationProxyInfo
+		}
+	}
+	if advertised == nil {
+		return nil, nil
+	}
+	spec := issuer.Spec.ImpersonationProxy.Kubeconfig
+	info := logininfo.Info{
+		ClusterName: spec.ClusterName, Endpoint: advertised.Endpoint, APIGroupSuffix: o.suffix, Installation: string(issuer.UID),
+	}
+	if info.CABundle, err = base64.StdEncoding.DecodeString(advertised.CertificateAuthorityData); err != nil {
+		return nil, fmt.Errorf("decoding the CA bundle: %w", err)
+	}
+	for _, login := range spec.Logins {
+		one := logininfo.Login{
+			Name: login.Name, Authenticator: login.Authenticator, RefreshTrustBundle: login.RefreshTrustBundle,
+		}
+		if login.OIDC != nil {
+			if one.OIDC, err = o.oidc(ctx, &login); apierrors.IsNotFound(err) {
+				continue // the status says so
+			}
+			if err != nil {
+				return nil, fmt.Errorf("reading JWTAuthenticator %q of login %q: %w", login.Authenticator.Name, login.Name, err)
+			}
+		}
+		info.Logins = append(info.Logins, one)
+	}
+	return logininfo.NewOffer(info, spec.InstallHint, o.verifying(info.CABundle))
+}
+
+// oidc completes a login with what its JWTAuthenticator says.
+func (o *loginOffer) oidc(ctx context.Context, login *configv1alpha1.KubeconfigLogin) (*logininfo.OIDC, error) {
+	var jwt authenticationv1alpha1.JWTAuthenticator
+	if err := o.client.Get(ctx, types.NamespacedName{Name: login.Authenticator.Name}, &jwt); err != nil {
+		return nil, err
+	}
+	bundle, err := o.bundle(ctx, jwt.Spec.TLS)
+	return &logininfo.OIDC{
+		KubeconfigOIDC: *login.OIDC, Issuer: jwt.Spec.Issuer, Audience: jwt.Spec.Audience, CABundle: bundle,
+	}, err
+}
+
+// verifying returns the fingerprints of those certificates of the bundle that verify what is served now; of all where
+// that is none.
+func (o *loginOffer) verifying(bundle []byte) []string {
+	members, _ := certs.ParseBundle(bundle)
+	var chain []*x509.Certificate
+	if now := o.serving(); now != nil {
+		for _, der := range now.Certificate.Certificate {
+			if certificate, err := x509.ParseCertificate(der); err == nil {
+				chain = append(chain, certificate)
+			}
+		}
+	}
+	if anchors := (trustbundle.Policy{Now: time.Now}).Anchors(chain, "", members); len(anchors) > 0 {
+		members = anchors
+	}
+	fingerprints := make([]string, len(members))
+	for i, member := range members {
+		fingerprints[i] = certs.Fingerprint(member.Raw)
+	}
+	return fingerprints
+}

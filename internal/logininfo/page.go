@@ -1,0 +1,109 @@
+package logininfo
+
+import (
+	"crypto/sha256"
+	_ "embed" // of the page
+	"encoding/base64"
+	"fmt"
+	"html"
+	"strings"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+)
+
+// page is the page for people. It is no html/template: with that the agent's binary would be a third larger.
+//
+//go:embed page.html
+var page string
+
+// Content is what is served at an address.
+type Content struct {
+	Type string // the media type
+	Body []byte
+	ETag string
+	// Policy is the Content-Security-Policy; empty for the usual one.
+	Policy string
+}
+
+// Offer is what the proxy serves.
+type Offer struct{ Document, Page Content }
+
+// NewOffer returns document and page. The fingerprints are those of the CAs that verify the proxy now: SHA-256 in hex,
+// without any where clients use their system roots. An error says which field is not valid.
+func NewOffer(info Info, hint *configv1alpha1.InstallHint, fingerprints []string) (*Offer, error) {
+	document, err := Encode(info)
+	if err != nil {
+		return nil, err
+	}
+	fetch, err := fetchStep(&info, fingerprints)
+	if err != nil {
+		return nil, err
+	}
+	install := "<p>Ask your administrator for it.</p>"
+	if hint != nil {
+		install = "<p>" + html.EscapeString(hint.Text) + "</p>"
+		if strings.HasPrefix(hint.URL, "https://") {
+			link := html.EscapeString(hint.URL)
+			install += `<p><a rel="noreferrer" href="` + link + `">` + link + "</a></p>"
+		}
+	}
+	ca := "none: your computer verifies the certificate with the CAs that it trusts"
+	if len(fingerprints) > 0 {
+		ca = "<code>sha256:" + strings.Join(fingerprints, "</code><br><code>sha256:") + "</code>"
+	}
+	filled := strings.NewReplacer(
+		"@cluster@", html.EscapeString(info.ClusterName), "@endpoint@", html.EscapeString(info.Endpoint), "@ca@", ca,
+		"@install@", install, "@fetch@", fetch,
+	).Replace(page)
+	policy := "default-src 'none'; style-src " + hashOf("style") + "; script-src " + hashOf("script") +
+		"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	return &Offer{
+		Document: Content{Type: "application/json", Body: document, ETag: tag(document)},
+		Page:     Content{Type: "text/html; charset=utf-8", Body: []byte(filled), ETag: tag([]byte(filled)), Policy: policy},
+	}, nil
+}
+
+// fetchStep is the step in which people get their kubeconfig.
+func fetchStep(info *Info, fingerprints []string) (string, error) {
+	command := "pinniped get kubeconfig --from " + info.Endpoint
+	if len(fingerprints) > 0 {
+		command += " --ca-fingerprint sha256:" + strings.Join(fingerprints, ",sha256:")
+	}
+	var step strings.Builder
+	for i := range info.Logins {
+		login, command := &info.Logins[i], command
+		if len(info.Logins) > 1 {
+			fmt.Fprintf(&step, "<p>As one of <b>%s</b>:</p>\n", html.EscapeString(login.Name))
+			command += " --login " + login.Name
+		}
+		if login.OIDC == nil {
+			command += " --static-token-env TOKEN"
+			step.WriteString("<p>It needs your token in the environment variable TOKEN.</p>\n")
+		}
+		fmt.Fprintf(&step, "<pre>%s</pre>\n", html.EscapeString(command+" --merge-into ~/.kube/config --set-current"))
+		if login.OIDC == nil {
+			continue
+		}
+		content, err := info.Kubeconfig(login)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&step, `<p>Or <a download="%s.yaml" href="data:application/yaml;base64,%s">download it</a>, for `+
+			"<code>kubectl --kubeconfig</code>.</p>\n", html.EscapeString(info.ClusterName), base64.StdEncoding.EncodeToString(content))
+	}
+	if len(fingerprints) > 0 {
+		step.WriteString(`<p class="dim">Compare the fingerprint with the one that your administrators published elsewhere, ` +
+			"such as in a wiki: it protects you from an impostor of this page.</p>\n")
+	}
+	return step.String(), nil
+}
+
+// hashOf returns the hash of the content of the page's only element of that name, for its policy.
+func hashOf(element string) string {
+	_, content, _ := strings.Cut(page, "<"+element+">")
+	content, _, _ = strings.Cut(content, "</"+element+">")
+	sum := sha256.Sum256([]byte(content))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+func tag(content []byte) string { return fmt.Sprintf(`"%x"`, sha256.Sum256(content)) }

@@ -1,0 +1,100 @@
+package v1alpha1
+
+// KubeconfigSpec says how people log in, so that they can make their own kubeconfig.
+type KubeconfigSpec struct {
+	// clusterName is the name of the context and of the cluster in people's kubeconfigs.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	ClusterName string `json:"clusterName"`
+
+	// logins are the ways to log in. Where there are several, people choose by name.
+	//
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=map
+	// +listMapKey=name
+	Logins []KubeconfigLogin `json:"logins"`
+
+	// installHint says on the page for people where they get the pinniped CLI.
+	//
+	// +optional
+	InstallHint *InstallHint `json:"installHint,omitempty"`
+}
+
+// KubeconfigLogin is a way to log in.
+//
+// +kubebuilder:validation:XValidation:rule="(self.authenticator.kind == 'JWTAuthenticator') == has(self.oidc)",message="oidc is required with a JWTAuthenticator, and has no meaning with another authenticator"
+// +kubebuilder:validation:XValidation:rule="!(self.name in ['plugin', 'bearer'])",message="the names \"plugin\" and \"bearer\" have another meaning for --login"
+type KubeconfigLogin struct {
+	// name is what people choose by, with `pinniped get kubeconfig --login NAME`.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// authenticator verifies the logins.
+	Authenticator KubeconfigAuthenticator `json:"authenticator"`
+
+	// oidc is how people get a token of the issuer of the JWTAuthenticator.
+	//
+	// +optional
+	OIDC *KubeconfigOIDC `json:"oidc,omitempty"`
+
+	// refreshTrustBundle makes logins put a new CA bundle of the proxy into the kubeconfig, as --follow does.
+	//
+	// +optional
+	RefreshTrustBundle bool `json:"refreshTrustBundle,omitempty"`
+}
+
+// KubeconfigAuthenticator names an authenticator.
+type KubeconfigAuthenticator struct {
+	// kind is "JWTAuthenticator" or "WebhookAuthenticator".
+	Kind AuthenticatorKind `json:"kind"`
+
+	// name of the authenticator.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Name string `json:"name"`
+}
+
+// KubeconfigOIDC is how people get a token of an OpenID Connect issuer.
+type KubeconfigOIDC struct {
+	// clientID is the ID of a public client at the issuer.
+	//
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_][!-+\--~]*$`
+	ClientID string `json:"clientID"`
+
+	// scopes to request.
+	//
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9_][!-+\--~]*$`
+	// +listType=atomic
+	Scopes []string `json:"scopes"`
+
+	// flow is how people log in: "browser_authcode" (if it is absent), "cli_password" or "device_code".
+	//
+	// +kubebuilder:validation:Enum=browser_authcode;cli_password;device_code
+	// +optional
+	Flow string `json:"flow,omitempty"`
+}
+
+// InstallHint says where people get the pinniped CLI.
+type InstallHint struct {
+	// text is shown to people.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1000
+	Text string `json:"text"`
+
+	// url is a link below the text.
+	//
+	// +kubebuilder:validation:MaxLength=1000
+	// +kubebuilder:validation:Pattern=`^https://[^\s]+$`
+	// +optional
+	URL string `json:"url,omitempty"`
+}
