@@ -32,16 +32,16 @@ func New(f *factory.Factory) *cobra.Command {
 	var tellVersion bool
 	root := factory.Group(&cobra.Command{
 		Use:   "pinniped",
-		Short: "Log in to Kubernetes clusters, and look after the certificate in front of them",
-		Long: `pinniped makes kubeconfigs with which users log in to a cluster, is the credential plugin that kubectl runs for them,
-and puts an administrator's own certificate in front of the cluster's impersonation proxy.
+		Short: "Log in to Kubernetes clusters with your own certificate",
+		Long: `pinniped creates kubeconfigs, logs users in as kubectl's credential plugin, and manages the TLS certificate of the
+cluster's impersonation proxy.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 124 timed out, 130 interrupted. "pinniped help exit-codes" has all of them.
 Flags that many commands share can also be set in the environment (PINNIPED_ and the flag's name in upper case, with
 underscores) and in ~/.config/pinniped/config.yaml.`,
 		Example: `  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml
   pinniped whoami --kubeconfig user.yaml
-  pinniped ip-tls set --secret my-certificate`,
+  pinniped ip-tls set --secret proxy-tls`,
 
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -57,8 +57,8 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 		return err
 	}
 	flags := root.PersistentFlags()
-	flags.BoolVarP(&f.Quiet, "quiet", "q", false, "no progress on stderr")
-	flags.IntVarP(&verbosity, "verbosity", "v", 0, "show the log of requests to the cluster on stderr, from 1 to 7")
+	flags.BoolVarP(&f.Quiet, "quiet", "q", false, "print no progress to stderr")
+	flags.IntVarP(&verbosity, "verbosity", "v", 0, "log requests to the cluster to stderr, with a level from 1 to 7")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if ui.HintOf(err) != "" {
 			return ui.Usage(err)
@@ -84,7 +84,7 @@ underscores) and in ~/.config/pinniped/config.yaml.`,
 	root.SetArgs(f.Args)
 
 	get := factory.Group(&cobra.Command{
-		Use: "get", Short: "Get a kubeconfig", Example: "  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml",
+		Use: "get", Short: "Create a kubeconfig", Example: "  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml",
 	})
 	get.AddCommand(getkubeconfig.NewCommand(f))
 	root.AddCommand(
@@ -139,11 +139,11 @@ const exitCodes = "exit-codes"
 // exitCodesTopic is the text of `pinniped help exit-codes`.
 func exitCodesTopic() *cobra.Command {
 	var text strings.Builder
-	text.WriteString("Exit codes of pinniped. Scripts may rely on them.\n")
+	text.WriteString("Exit codes of pinniped; scripts may rely on them.\n")
 	for _, one := range ui.ExitCodes() {
 		fmt.Fprintf(&text, "\n%4d  %s", one.Code, strings.ReplaceAll(one.Meaning, "`", `"`))
 	}
-	return &cobra.Command{Use: exitCodes, Short: "What exit codes mean", Long: text.String(), Hidden: true}
+	return &cobra.Command{Use: exitCodes, Short: "List the exit codes", Long: text.String(), Hidden: true}
 }
 
 // Main runs the command line in f.Args, prints what went wrong, and returns the process's exit code.

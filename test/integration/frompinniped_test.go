@@ -69,7 +69,7 @@ func TestFromPinniped(t *testing.T) {
 			for _, left := range []string{
 				"deployments.apps/pinniped-concierge-kube-cert-agent", "serviceaccounts/pinniped-concierge-kube-cert-agent",
 				"configmaps/pinniped-concierge-config", `"pod-security.kubernetes.io/enforce":"restricted"`,
-				"Next: nothing: the agent serves, and nothing is left of Pinniped.",
+				"Next: nothing: the agent serves, and Pinniped is removed.",
 			} {
 				if !strings.Contains(printed, left) {
 					t.Errorf("it does not say %q:\n%s", left, printed)
@@ -93,7 +93,7 @@ func TestFromPinniped(t *testing.T) {
 			}
 			m.keptSecrets(t)
 			printed = m.step(t, 5)
-			if !strings.Contains(printed, "Next: nothing: Pinniped is installed, and nothing is left of the agent.") {
+			if !strings.Contains(printed, "Next: nothing: Pinniped is installed, and the agent is removed.") {
 				t.Errorf("something is left of the agent:\n%s", printed)
 			}
 			if strings.Contains(printed, "leases.coordination.k8s.io/") {

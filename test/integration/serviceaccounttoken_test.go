@@ -185,7 +185,7 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 		}
 		environment := []string{"KUBECONFIG=" + user, "PINNIPED_UPDATE_KUBECONFIG=true"}
 		if got := w.runWith(t, environment, nil, w.kubectl, "get", "configmaps"); got.code == 0 ||
-			!strings.Contains(got.errOut, "is up to date now: run the command again") {
+			!strings.Contains(got.errOut, "is now up to date: run the command again") {
 			t.Errorf("kubectl that updates its kubeconfig: %+v", got)
 		}
 		out := w.succeed(t, w.kubectl, "--kubeconfig="+user, "auth", "whoami", "--output=jsonpath={.status.userInfo.groups}")

@@ -31,8 +31,8 @@ func NewCommand(f *factory.Factory, secret *cobra.Command) *cobra.Command {
 	ofSecret := strings.Replace(secret.Long, "Explain", "explain", 1)
 	cmd := &cobra.Command{
 		Use:   "explain [CODE | NAMESPACE/NAME]",
-		Short: "Explain what a check of the serving certificate has found, or whether a Secret may be used",
-		Long: `Explain a code that "pinniped ip-tls" or the CredentialIssuer's status shows: its cause, what follows from it, and how to fix it.
+		Short: "Explain a finding, or the permission for a Secret",
+		Long: `Explain a code from "pinniped ip-tls" or the CredentialIssuer's status: its cause, its consequence and the fix.
 Without a code, list all codes.
 
 With NAMESPACE/NAME: ` + ofSecret,
@@ -152,7 +152,7 @@ func (o *Options) one(e certs.Explanation) []byte {
 	var out strings.Builder
 	allow := ""
 	if e.Allowable {
-		allow = fmt.Sprintf(", can be let through with --allow %s", e.Code)
+		allow = fmt.Sprintf("; --allow %s accepts it", e.Code)
 	}
 	fmt.Fprintf(&out, "%s (%s%s)\n\n", o.Style.Bold(string(e.Code)), o.severity(e.Severity), allow)
 	fmt.Fprintf(&out, "Cause:        %s\n", e.Cause)

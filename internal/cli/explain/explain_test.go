@@ -21,8 +21,8 @@ func TestRun(t *testing.T) {
 		want               string
 	}{
 		{name: "explains a code in any case", code: "mustSTAPLE", output: "text", want: "MustStaple (warning)"},
-		{name: "says what can be allowed", code: "NameNotCovered", output: "text", want: "(error, can be let through with " +
-			"--allow NameNotCovered)"},
+		{name: "says what can be allowed", code: "NameNotCovered", output: "text", want: "(error; --allow " +
+			"NameNotCovered accepts it)"},
 		{name: "lists all", output: "text", want: "HandshakeFailed"},
 		{name: "writes YAML", code: "Expired", output: "yaml", want: "code: Expired"},
 		{name: "explains a code of the agent", code: "renewalwaits", output: "text", want: "RenewalWaits (warning)"},

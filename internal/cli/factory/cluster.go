@@ -31,7 +31,7 @@ func (c *ClusterFlags) AddFlags(flags *pflag.FlagSet) {
 		&c.Kubeconfig,
 		"kubeconfig",
 		c.Kubeconfig,
-		"path of the kubeconfig (default: $KUBECONFIG, which may be a list, or else ~/.kube/config)",
+		"kubeconfig file (default: the files in $KUBECONFIG, or else ~/.kube/config)",
 	)
 	flags.StringVar(&c.Context, "kubeconfig-context", c.Context, "context of the kubeconfig (default: the current one)")
 	Bind(flags, "kubeconfig", KeyKubeconfig)
@@ -60,7 +60,7 @@ func (f *Factory) Cluster(flags ClusterFlags) (*Cluster, error) {
 	case !found:
 		return nil, ui.WithHint(fmt.Errorf("loading %s: there is no such file", where), giveKubeconfig)
 	case len(raw.Contexts) == 0 && len(raw.Clusters) == 0:
-		return nil, ui.WithHint(fmt.Errorf("loading %s: there is no cluster in it", where), giveKubeconfig)
+		return nil, ui.WithHint(fmt.Errorf("loading %s: it has no cluster", where), giveKubeconfig)
 	}
 	chosen := cmp.Or(flags.Context, raw.CurrentContext)
 	source, err := kubeconfig.Select(raw, flags.Context)
@@ -155,7 +155,7 @@ func embedFiles(raw *clientcmdapi.Config, source *kubeconfig.Source) (*clientcmd
 	return embedded, nil
 }
 
-const giveKubeconfig = "give the kubeconfig of the cluster with --kubeconfig or KUBECONFIG"
+const giveKubeconfig = "set the cluster's kubeconfig with --kubeconfig or KUBECONFIG"
 
 // loadingRules also returns how to name, in an error, what they load.
 func (f *Factory) loadingRules(path string) (*clientcmd.ClientConfigLoadingRules, string, error) {
@@ -172,7 +172,7 @@ func (f *Factory) loadingRules(path string) (*clientcmd.ClientConfigLoadingRules
 	}
 	home, err := f.HomeDir()
 	if err != nil {
-		return nil, "", ui.WithHint(fmt.Errorf("finding the kubeconfig: %w", err), "give it with --kubeconfig or KUBECONFIG")
+		return nil, "", ui.WithHint(fmt.Errorf("finding the kubeconfig: %w", err), "set it with --kubeconfig or KUBECONFIG")
 	}
 	standard := filepath.Join(home, ".kube", "config")
 	return &clientcmd.ClientConfigLoadingRules{Precedence: []string{standard}}, fmt.Sprintf("kubeconfig %q", standard), nil

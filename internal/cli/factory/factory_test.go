@@ -182,7 +182,7 @@ func TestCluster(t *testing.T) {
 		},
 		{
 			name: "finds no cluster in an empty file", flags: factory.ClusterFlags{Kubeconfig: empty},
-			says: "there is no cluster in it",
+			says: "it has no cluster",
 		},
 		{name: "names a file that is not a kubeconfig", flags: factory.ClusterFlags{Kubeconfig: broken}, says: "broken.yaml"},
 		{

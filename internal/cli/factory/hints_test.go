@@ -12,7 +12,7 @@ import (
 // TestKubeconfigHints has the causes for which no cluster is known, and what helps against each.
 func TestKubeconfigHints(t *testing.T) {
 	t.Parallel()
-	const give, choose, fix = "give the kubeconfig of the cluster", "choose a context", "fix the file first"
+	const give, choose, fix = "set the cluster's kubeconfig", "choose a context", "fix the file first"
 	const cluster = "clusters: [{name: a, cluster: {server: 'https://a.example.com'}}]\nusers: [{name: a, user: {}}]\n"
 	for name, test := range map[string]struct {
 		text    string // of the kubeconfig; "-" for none

@@ -96,7 +96,7 @@ func (o *Options) whoAmI(ctx context.Context, connection *rest.Config) (string, 
 	case errors.Is(err, discovery.ErrNotInstalled), errors.Is(err, discovery.ErrForbidden):
 		return "a user whom the cluster does not name (it has no WhoAmI API)", nil
 	case err != nil:
-		return "", fmt.Errorf("asking the cluster who we are: %w", err)
+		return "", fmt.Errorf("asking the cluster for the user: %w", err)
 	}
 	user := response.Status.KubernetesUserInfo.User
 	if len(user.Groups) == 0 {

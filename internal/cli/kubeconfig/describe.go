@@ -23,7 +23,7 @@ func (o *ListOptions) describe(config *clientcmdapi.Config, name string) result.
 	kubeContext := config.Contexts[name]
 	row := result.KubeconfigContext{Cluster: kubeContext.Cluster, User: kubeContext.AuthInfo}
 	if cluster := config.Clusters[kubeContext.Cluster]; cluster == nil || cluster.Server == "" {
-		blame(&row, result.VerdictIncomplete, fmt.Sprintf("there is no cluster %q with a server", kubeContext.Cluster))
+		blame(&row, result.VerdictIncomplete, fmt.Sprintf("no cluster %q with a server", kubeContext.Cluster))
 	} else {
 		row.Endpoint = cluster.Server
 		o.judgeCluster(&row, cluster)
@@ -84,12 +84,12 @@ func (o *ListOptions) judgeUser(row *result.KubeconfigContext, user *clientcmdap
 			blame(
 				row,
 				result.VerdictNoPlugin,
-				fmt.Sprintf("it logs in with %q, which is not on this computer", user.Exec.Command),
+				fmt.Sprintf("the credential plugin %q is not on this computer", user.Exec.Command),
 			)
 		}
 		if program := kubeconfig.UnknownPlugin(user); program != "" {
 			blame(row, result.VerdictNotKnown,
-				fmt.Sprintf("it logs in with %q: where that program goes, and what it trusts there, is not known", program))
+				fmt.Sprintf("the credential plugin %q is unknown, and so is the CA that it trusts", program))
 		}
 	case user.AuthProvider != nil:
 		row.Login = "auth provider " + user.AuthProvider.Name

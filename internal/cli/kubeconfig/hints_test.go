@@ -20,9 +20,9 @@ func TestFileHints(t *testing.T) {
 		want string
 	}{
 		"damaged":        {kubeconfig.ErrDamaged, "fix the file first"},
-		"something else": {kubeconfig.ErrNotKubeconfig, "name kubeconfigs"},
-		"missing":        {fs.ErrNotExist, "name kubeconfigs"},
-		"a pipe":         {fmt.Errorf("%w: %w", kubeconfig.ErrNotKubeconfig, atomicfile.ErrNotRegular), "name a regular file"},
+		"something else": {kubeconfig.ErrNotKubeconfig, "use kubeconfigs"},
+		"missing":        {fs.ErrNotExist, "use kubeconfigs"},
+		"a pipe":         {fmt.Errorf("%w: %w", kubeconfig.ErrNotKubeconfig, atomicfile.ErrNotRegular), "use a regular file"},
 		"another cause":  {errors.New("disk full"), ""},
 	} {
 		got := ui.HintOf(explainFile(fmt.Errorf("reading: %w", test.err)))

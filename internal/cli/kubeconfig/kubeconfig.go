@@ -11,7 +11,7 @@ import (
 func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := factory.Group(&cobra.Command{
 		Use:     "kubeconfig",
-		Short:   "See what is in existing kubeconfigs, and keep them in step with a cluster",
+		Short:   "List kubeconfigs, and update their CA bundles",
 		Example: "  pinniped kubeconfig ls\n  pinniped kubeconfig rotate ~/.kube/config",
 	})
 	cmd.AddCommand(newListCommand(f), newRotateCommand(f))

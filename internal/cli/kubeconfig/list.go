@@ -45,23 +45,34 @@ func newListCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls [FILE|FOLDER|PATTERN...]",
 		Aliases: []string{"list"},
-		Short:   "List the contexts of kubeconfigs, and whether they are fit for use",
-		Long: `List the contexts of kubeconfigs: cluster, endpoint, who logs in and how, the CA that is trusted, and a verdict. Without arguments it
-looks at what kubectl uses: the files in KUBECONFIG, or else ~/.kube/config. A FOLDER stands for all kubeconfigs in it and in the folders
-below; a PATTERN such as 'clusters/*.yaml' for what matches it.
+		Short:   "List the contexts of kubeconfigs, each with a verdict",
+		Long: `List the contexts of kubeconfigs: cluster, endpoint, login, trusted CA, and a verdict. Without arguments, the command reads
+the files that kubectl uses: those in KUBECONFIG, or else ~/.kube/config. A FOLDER stands for all kubeconfigs below it, a
+PATTERN such as 'clusters/*.yaml' for all files that match.
 
-No cluster is contacted, and no secret is printed. With --connect, each endpoint is asked for its certificate, as kubectl will, without a credential:
-a CA bundle that does not verify it is outdated.
+Without --connect, the command contacts no cluster. With --connect, it reads each endpoint's certificate, without a
+credential; a CA bundle that does not verify it is outdated. Secrets are never printed.
 
-Verdicts: unreadable, incomplete (a cluster or user is missing), outdated, expired (a CA or client certificate), unreachable, noPlugin (the program that
-logs in is not on this computer), expiring (within --expires-within), insecure (nothing is verified), notKnown (what the program that logs in trusts), ok. The text below the table says why, and
-what to do.
+Verdicts, worst first:
+
+  unreadable    the file cannot be read
+  incomplete    a cluster or user is missing
+  outdated      the CA bundle does not verify the endpoint's certificate
+  expired       a CA or client certificate has expired
+  unreachable   the endpoint does not respond
+  noPlugin      the credential plugin is not on this computer
+  expiring      a CA or client certificate expires within --expires-within
+  insecure      nothing is verified
+  notKnown      an unknown credential plugin logs in
+  ok
+
+The text below the table has the reason and the fix for each.
 
 Exit codes: 0 listed, whatever the verdicts, 1 a file that was named cannot be read, 2 wrong usage, 124 timed out, 130 interrupted.`,
 		Example: `  pinniped kubeconfig ls
   pinniped kubeconfig ls kubeconfigs/ --connect
 
-  # the files that need a new CA bundle
+  # Files that need a new CA bundle
   pinniped kubeconfig ls 'clusters/*.yaml' --connect -o json | jq -r '.contexts[] | select(.verdict == "outdated") | .path'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
@@ -78,14 +89,14 @@ Exit codes: 0 listed, whatever the verdicts, 1 a file that was named cannot be r
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&o.Connect, "connect", false, "ask each endpoint for its certificate")
+	flags.BoolVar(&o.Connect, "connect", false, "read the certificate of each endpoint")
 	flags.DurationVar(
 		&o.ExpiresWithin,
 		"expires-within",
 		30*24*time.Hour,
-		"from when on a certificate is said to be expiring",
+		"lifetime left below which a certificate is expiring",
 	)
-	flags.DurationVar(&o.Timeout, "timeout", 30*time.Second, "how long --connect may take in all (0: no limit)")
+	flags.DurationVar(&o.Timeout, "timeout", 30*time.Second, "total time limit for --connect (0: none)")
 	factory.AddOutput(cmd, &o.Output, factory.Formats()...)
 	return cmd
 }
@@ -112,8 +123,8 @@ func (o *ListOptions) Validate() error {
 		return err
 	}
 	if len(o.Paths) == 0 {
-		return ui.WithHint(errors.New("there is no kubeconfig here"),
-			"name files or folders, for example \"pinniped kubeconfig ls .\", or make one with \"pinniped get kubeconfig\"")
+		return ui.WithHint(errors.New("finding kubeconfigs: there are none"),
+			"run \"pinniped kubeconfig ls FOLDER\", or create one with \"pinniped get kubeconfig\"")
 	}
 	return nil
 }
@@ -161,7 +172,7 @@ func expand(paths []string) []string {
 // read returns the contexts of a file, and their clusters. A file of a folder that is no kubeconfig has none.
 func (o *ListOptions) read(file kubeconfig.Found) ([]result.KubeconfigContext, []*clientcmdapi.Cluster, error) {
 	if file.Hidden {
-		o.Progress().Info("Did not look into %q, whose name begins with a dot: name it if kubeconfigs are there", file.Path)
+		o.Progress().Info("Skipped hidden folder %q: pass its path if it has kubeconfigs", file.Path)
 		return nil, nil, nil
 	}
 	err := file.Err
@@ -238,7 +249,7 @@ func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigConte
 		switch {
 		case err == nil:
 		case discovery.Permanent(err):
-			blame(&rows[i], result.VerdictOutdated, "the CA bundle does not verify what the endpoint presents: "+err.Error())
+			blame(&rows[i], result.VerdictOutdated, "the CA bundle does not verify the endpoint's certificate: "+err.Error())
 			rows[i].Fix = "pinniped kubeconfig rotate " + ui.ShellWord(rows[i].Path)
 		default:
 			blame(&rows[i], result.VerdictUnreachable, "the endpoint does not respond: "+err.Error())

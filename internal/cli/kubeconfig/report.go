@@ -177,20 +177,20 @@ func (o *RotateOptions) report(done *fleet.Result, err error) error {
 	o.progress.Info("%s", sum(shown))
 	switch failed, without := shown.Summary.Failed, withoutTrust(done); {
 	case err != nil:
-		err = ui.WithHint(err, "run the same command again: what is done already stays")
+		err = ui.WithHint(err, "run the same command again; finished kubeconfigs stay updated")
 	case failed > 0 && len(done.Items) == 1:
 		err = explainFile(done.Items[0].Err)
 	case failed > 0:
-		err = ui.WithHint(fmt.Errorf("%d of %d kubeconfigs could not be rotated", failed, len(done.Items)),
-			"the result names the reasons; the others are done, and running the command again does no harm")
+		err = ui.WithHint(fmt.Errorf("rotating kubeconfigs: %d of %d failed", failed, len(done.Items)),
+			"the output has the reasons; fix them and run the command again")
 	case without > 0:
 		err = ui.WithHint(
-			fmt.Errorf("%d of %d kubeconfigs did not get what their clusters advertise", without, len(done.Items)),
-			"the result names the reasons; --admin-kubeconfig helps where an endpoint does not publish its trust bundle")
+			fmt.Errorf("rotating kubeconfigs: %d of %d did not get the published CA bundle", without, len(done.Items)),
+			"the output has the reasons; if an endpoint does not publish its trust bundle, use --admin-kubeconfig")
 	case shown.Summary.ClustersFailed > 0:
-		err = fmt.Errorf("%d of %d clusters could not be asked", shown.Summary.ClustersFailed, len(done.Clusters))
+		err = fmt.Errorf("reading CA bundles: %d of %d clusters failed", shown.Summary.ClustersFailed, len(done.Clusters))
 	case shown.Summary.Unrelated == len(done.Items):
-		o.progress.Warn("no kubeconfig here leads to %s", o.leadsTo())
+		o.progress.Warn("no kubeconfig uses %s", o.leadsTo())
 	}
 	return result.Print(o.Out, o.Output, shown, err, func() ([]byte, error) { return textOfRotation(shown) })
 }
@@ -209,9 +209,9 @@ func explainFile(err error) error {
 	case errors.Is(err, kubeconfig.ErrDamaged):
 		return ui.WithHint(err, "fix the file first; nothing was written")
 	case errors.Is(err, atomicfile.ErrNotRegular):
-		return ui.WithHint(err, "name a regular file: a pipe or a device cannot be changed")
+		return ui.WithHint(err, "use a regular file: a pipe or a device cannot be changed")
 	case errors.Is(err, kubeconfig.ErrNotKubeconfig), errors.Is(err, fs.ErrNotExist):
-		return ui.WithHint(err, "name kubeconfigs, or folders in which they are")
+		return ui.WithHint(err, "use kubeconfigs, or folders that contain them")
 	}
 	return err
 }

@@ -98,31 +98,34 @@ func newRotateOptions(f *factory.Factory) *RotateOptions {
 func (o *RotateOptions) command(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate [FILE|FOLDER...]",
-		Short: "Put the CA bundle that a cluster advertises into existing kubeconfigs",
-		Long: `Put the CA bundle that a cluster advertises now into existing kubeconfigs: into every cluster whose server is an impersonation proxy, and
-into every "pinniped login" that goes there. Nothing else in the files changes, comments and layout included.
+		Short: "Update the CA bundles in existing kubeconfigs",
+		Long: `Update existing kubeconfigs with the CA bundle that their cluster publishes: every cluster whose server is an impersonation
+proxy, and every "pinniped login" that uses one. Nothing else in the files changes, including comments and layout.
 
-Each cluster is asked once, at its own endpoint, over a connection that the kubeconfig's own CA bundle verifies. That needs no administrator's
-credential. The cluster of the current context is asked by its CredentialIssuer, if the context may read it. A kubeconfig whose CA bundle does not
-verify its cluster any more, a cluster of Pinniped, and one that does not publish its trust bundle need --admin-kubeconfig. After the leak of
-a key, use that, or --expect-ca. An unreachable cluster does not stop the others.
+The command reads each cluster's bundle from its endpoint, over a connection that the kubeconfig's own CA bundle verifies,
+so it needs no administrator's credential. For the cluster of the current context, it reads the CredentialIssuer if the
+context may do that. An unreachable cluster does not stop the others. Use --admin-kubeconfig
 
-With --kubeconfig, --endpoint or --ca-bundle only one cluster is rotated: that of the administrator's kubeconfig, or the given endpoint. What leads
-there is known by its names and addresses: the advertised endpoint, the names that its certificate covers, and those of the Service in front of it.
-A name that only a wildcard of the certificate covers must resolve to the same addresses. With --endpoint and --ca-bundle no cluster is asked.
-The bundle must verify the certificate that the endpoint presents before any file is changed.
+  - if a kubeconfig's CA bundle no longer verifies its cluster,
+  - for a cluster of Pinniped, or one that does not publish its trust bundle,
+  - after a key has leaked (or use --expect-ca).
 
-A FOLDER stands for all kubeconfigs in it and in the folders below; other files there are left alone. Symbolic links are followed. Folders
-whose name begins with a dot are left out, except .kube. Each file is replaced as a whole or not at all, under the lock that
-kubectl uses, and keeps its permissions and owner. Secrets are patched with their resourceVersion. A rotation is idempotent: after an
-interruption, run the command again.
+With --kubeconfig, --endpoint or --ca-bundle, only one cluster is updated: that of the administrator's kubeconfig, or the
+given endpoint. Kubeconfig entries belong to it if they use the published endpoint, a name in its certificate, or a name or
+address of its Service. A name that only a wildcard covers must resolve to the same addresses. With --endpoint and
+--ca-bundle, no cluster is contacted. The bundle must verify the endpoint's certificate before any file is changed.
 
-Exit codes: 0 every kubeconfig has what its cluster advertises (or would have, with --dry-run), 1 a kubeconfig or a cluster failed, or an entry did not
-get the bundle, 2 wrong usage, 3 the bundle of the one cluster is refused, 4 not permitted by the cluster, 124 timed out, 130 interrupted.`,
+A FOLDER stands for all kubeconfigs below it; other files are ignored. Symbolic links are followed. Folders whose name
+begins with a dot are skipped, except .kube. Files are replaced atomically, under kubectl's lock, and keep permissions and
+owner. Secrets are patched with their resourceVersion. After an interruption, run the command again.
+
+Exit codes: 0 every kubeconfig has the published bundle (or would have, with --dry-run), 1 a kubeconfig or a cluster failed, or an
+entry did not get the bundle, 2 wrong usage, 3 the bundle of the one cluster is refused, 4 not permitted by the cluster, 124 timed
+out, 130 interrupted.`,
 		Example: `  # What would change?
   pinniped kubeconfig rotate ~/.kube/config --dry-run
 
-  # All clusters that kubeconfigs in a folder lead to, in CI
+  # All kubeconfigs in a folder, in CI
   pinniped kubeconfig rotate kubeconfigs/ -o json
 
   # The cluster Secrets of Argo CD
@@ -134,7 +137,7 @@ get the bundle, 2 wrong usage, 3 the bundle of the one cluster is refused, 4 not
 			if len(args) == 0 && len(o.From) == 0 {
 				return ui.WithHint(
 					ui.Usage(errors.New("no kubeconfig given")),
-					`name files or folders, for example "pinniped kubeconfig rotate ~/.kube/config"`,
+					`run "pinniped kubeconfig rotate ~/.kube/config"`,
 				)
 			}
 			return nil
@@ -145,8 +148,8 @@ get the bundle, 2 wrong usage, 3 the bundle of the one cluster is refused, 4 not
 				return err
 			}
 			if cmd.Flags().Changed("expect-ca") && len(o.ExpectedCAs) == 0 {
-				return ui.WithHint(ui.Usage(errors.New("--expect-ca is empty, and would take any CA bundle")),
-					"is the variable set from which it comes?")
+				return ui.WithHint(ui.Usage(errors.New("--expect-ca is empty")),
+					"check the variable that it comes from, or use --expect-ca none")
 			}
 			if err := o.Validate(); err != nil {
 				return err
@@ -156,22 +159,22 @@ get the bundle, 2 wrong usage, 3 the bundle of the one cluster is refused, 4 not
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&o.From, "from", nil,
-		"where more kubeconfigs are: KIND or KIND:NAMESPACE, Secrets of kind capi, argocd or flux (repeatable)")
-	flags.StringVarP(&o.Selector, "selector", "l", "", "label selector for such Secrets")
+		"also update kubeconfigs in Secrets: capi, argocd or flux, or KIND:NAMESPACE (repeatable)")
+	flags.StringVarP(&o.Selector, "selector", "l", "", "label selector for the Secrets of --from")
 	flags.StringSliceVar(&o.Contexts, "contexts", nil,
-		`only what contexts with these names use, such as "prod-*" (default: everything)`)
+		`update only what these contexts use, such as "prod-*" (default: all)`)
 	flags.StringArrayVar(&o.Admins, "admin-kubeconfig", nil,
-		"administrator's kubeconfig, or a folder of them, with which clusters are asked (repeatable)")
+		"read bundles with this administrator's kubeconfig, or with those in this folder (repeatable)")
 	flags.StringSliceVar(&o.ExpectedCAs, "expect-ca", nil,
-		`SHA-256 fingerprints: take only CA bundles without any other certificate, also older ones ("none": take none)`)
-	flags.StringVar(&o.Endpoint, "endpoint", "", "address of the endpoint (default: the advertised one)")
+		`accept only CA bundles with these SHA-256 fingerprints, even older ones ("none": accept none)`)
+	flags.StringVar(&o.Endpoint, "endpoint", "", "URL of the endpoint (default: the published one)")
 	flags.StringVar(&o.CABundle, "ca-bundle", "",
-		`PEM file with the CA bundle, "-" for stdin (default: the advertised one)`)
+		`PEM file with the CA bundle, "-" for stdin (default: the published one)`)
 	flags.BoolVar(&o.SkipValidation, "skip-validation", false,
-		"do not try whether the bundle of --ca-bundle or --kubeconfig verifies what the endpoint presents")
-	flags.BoolVar(&o.DryRun, "dry-run", false, "only say what would change")
+		"do not verify the endpoint's certificate with the bundle first")
+	flags.BoolVar(&o.DryRun, "dry-run", false, "print what would change")
 	factory.AddOutput(cmd, &o.Output, factory.Formats()...)
-	flags.DurationVar(&o.Timeout, "timeout", 2*time.Minute, "how long it may take in all (0: no limit)")
+	flags.DurationVar(&o.Timeout, "timeout", 2*time.Minute, "total time limit (0: none)")
 	flags.StringVar(&o.CredentialIssuer, "credential-issuer", "", "name of the CredentialIssuer (default: the only one)")
 	flags.StringVar(&o.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
 	o.Cluster.AddFlags(flags)
@@ -204,10 +207,10 @@ func (o *RotateOptions) Validate() error {
 		}
 	}
 	if o.Selector != "" && len(o.From) == 0 {
-		return ui.Usage(errors.New("--selector is for Secrets, and has no meaning without --from"))
+		return ui.Usage(errors.New("--selector needs --from"))
 	}
 	if one := o.oneCluster(); one != "" && len(o.Admins) > 0 {
-		return ui.Usage(fmt.Errorf("%s is for one cluster, and --admin-kubeconfig for several: give one of them", one))
+		return ui.Usage(fmt.Errorf("%s is for one cluster, --admin-kubeconfig for several: use only one of them", one))
 	}
 	var err error
 	if o.ExpectedCAs, err = trustbundle.ParseExpected(o.ExpectedCAs); err != nil {
@@ -273,13 +276,12 @@ func explainSource(err error) error {
 	case errors.Is(err, discovery.ErrForbidden):
 		return ui.WithHint(
 			ui.WithExitCode(err, ui.ExitNotPermitted),
-			"it needs an administrator's kubeconfig (--kubeconfig); "+
-				"without --kubeconfig the endpoint itself is asked",
+			"use an administrator's kubeconfig with --kubeconfig, or omit the flag to read the bundle from the endpoint",
 		)
 	case connecting && discovery.Permanent(err):
 		return ui.WithExitCode(discovery.Explain(err), ui.ExitRefused)
 	case connecting:
-		return ui.WithHint(err, "no file was changed; --skip-validation goes on without trying the endpoint")
+		return ui.WithHint(err, "no file was changed; --skip-validation skips this check")
 	}
 	return err
 }
@@ -313,7 +315,7 @@ func (o *RotateOptions) places() ([]fleet.Place, error) {
 }
 
 func (o *RotateOptions) hidden(path string) {
-	o.progress.Info("Did not look into %q, whose name begins with a dot: name it if kubeconfigs are there", path)
+	o.progress.Info("Skipped hidden folder %q: pass its path if it has kubeconfigs", path)
 }
 
 // one returns the one cluster that flags name.
@@ -338,7 +340,7 @@ func (o *RotateOptions) one() ([]fleet.Admin, error) {
 			if o.CABundle != "" {
 				target.CABundle = bundle
 			}
-			members := "none: clients use their system roots"
+			members := "none (clients use their system roots)"
 			if len(target.CABundle) > 0 {
 				count, err := kubeconfig.CountCertificates(target.CABundle)
 				if err != nil {
@@ -458,7 +460,7 @@ func managementCluster(f *factory.Factory, flags factory.ClusterFlags) (*rest.Co
 	if flags.Kubeconfig == "" && f.Getenv("KUBECONFIG") == "" && f.Getenv("KUBERNETES_SERVICE_HOST") != "" {
 		config, err := rest.InClusterConfig()
 		if err != nil {
-			return nil, fmt.Errorf("reaching the management cluster by this pod's service account: %w", err)
+			return nil, fmt.Errorf("connecting to the management cluster with this pod's service account: %w", err)
 		}
 		return config, nil
 	}

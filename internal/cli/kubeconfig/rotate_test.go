@@ -187,7 +187,7 @@ func TestRotateFindsAll(t *testing.T) {
 			if err := o.Run(
 				t.Context(),
 			); err == nil ||
-				!strings.Contains(err.Error(), "1 of 11 kubeconfigs could not be rotated") {
+				!strings.Contains(err.Error(), "rotating kubeconfigs: 1 of 11 failed") {
 				t.Errorf("the error is %v", err)
 			}
 			got := map[string]string{}

@@ -163,7 +163,7 @@ func TestFleet(t *testing.T) {
 		before[name] = string(content)
 	}
 	ran := runRotate(t, map[string]*handing{"p": pinniped}, folder, "--admin-kubeconfig", admins, "-o", "json")
-	if ui.ExitCodeOf(ran.err) != 1 || !strings.Contains(ran.err.Error(), "1 of 3 kubeconfigs did not get") ||
+	if ui.ExitCodeOf(ran.err) != 1 || !strings.Contains(ran.err.Error(), "1 of 3 did not get") ||
 		!strings.Contains(ui.HintOf(ran.err), "--admin-kubeconfig") {
 		t.Errorf("the error is %v (%s)", ran.err, ui.HintOf(ran.err))
 	}

@@ -30,7 +30,7 @@ func TestRotateNamesLocalMistakesFirst(t *testing.T) {
 		{name: "a file that is not there", args: []string{"nope.yaml"}, code: 1, says: []string{"nope.yaml", "no such file"}},
 		{
 			name: "several files of no use", args: []string{"nope.yaml", "notes.txt"}, code: 1,
-			says: []string{"2 of 2 kubeconfigs could not be rotated"},
+			says: []string{"rotating kubeconfigs: 2 of 2 failed"},
 		},
 		{
 			name: "a file of no use", args: []string{"notes.txt", "--kubeconfig-context", "x"}, code: 1,

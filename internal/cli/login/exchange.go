@@ -100,8 +100,8 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 		}
 		if err == nil && e.strategy == serviceAccountToken && len(headers) == 0 {
 			return nil, ui.WithHint(
-				errors.New("the cluster returned another kind of credential than the token of a service account"),
-				"its agent may be older than this CLI, or the strategy is off: ask for a new kubeconfig",
+				errors.New("the cluster returned another credential than a service account token"),
+				"its agent may be older than this CLI, or the strategy is off: get a new kubeconfig",
 			)
 		}
 		e.headers = headers
@@ -176,11 +176,11 @@ func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (
 	defer func() { _ = response.Body.Close() }()
 	content, err := io.ReadAll(http.MaxBytesReader(nil, response.Body, maxAnswer))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, ui.WithHint(fmt.Errorf("the response of %q is larger than %d bytes", e.endpoint, tooLarge.Limit),
-			"a credential is far smaller: tell the cluster's administrator")
+		return nil, ui.WithHint(fmt.Errorf("the response from %q is larger than %d bytes", e.endpoint, tooLarge.Limit),
+			"a credential is much smaller; contact the cluster's administrator")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the response of %q: %w", e.endpoint, err)
+		return nil, fmt.Errorf("reading the response from %q: %w", e.endpoint, err)
 	}
 	return &loginResponse{
 		status:        response.StatusCode,
@@ -208,24 +208,24 @@ func (e *exchange) explain(err error) error {
 	case errors.As(err, &unknown):
 		return ui.WithHint(
 			err,
-			"this kubeconfig was made before the cluster's CA changed: run \"pinniped kubeconfig rotate %s\", or ask for a new one",
+			"the cluster's CA has changed since this kubeconfig was created: run \"pinniped kubeconfig rotate %s\", or get a new one",
 			e.kubeconfig(),
 		)
 	case errors.As(err, &hostname):
 		return ui.WithHint(
 			err,
-			"the cluster's serving certificate is not for this address: ask for a new kubeconfig, or tell the cluster's "+
+			"the cluster's serving certificate lacks this address: get a new kubeconfig, or contact the cluster's "+
 				"administrator",
 		)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return ui.WithHint(
 			err,
-			"the cluster's serving certificate has expired, or this computer's clock is wrong: tell the cluster's administrator",
+			"the cluster's serving certificate has expired, or this computer's clock is wrong: contact the cluster's administrator",
 		)
 	case errors.As(err, &verification):
-		return ui.WithHint(err, "the cluster's serving certificate is not one to trust: tell the cluster's administrator")
+		return ui.WithHint(err, "the cluster's serving certificate is not trustworthy: contact the cluster's administrator")
 	}
-	return ui.WithHint(err, "see whether this address can be reached from here (network, VPN, HTTPS_PROXY)")
+	return ui.WithHint(err, "check the network, the VPN and HTTPS_PROXY")
 }
 
 // retryAfter reports whether the cluster asked to come again soon.
@@ -251,7 +251,7 @@ func (a *loginResponse) credential() (
 	}
 	var result loginv1alpha1.TokenCredentialRequest
 	if err := json.Unmarshal(a.body, &result); err != nil {
-		return nil, nil, fmt.Errorf("decoding the response of %q: %w", a.request.Host, err)
+		return nil, nil, fmt.Errorf("decoding the response from %q: %w", a.request.Host, err)
 	}
 	credential := result.Status.Credential
 	switch {
@@ -260,7 +260,7 @@ func (a *loginResponse) credential() (
 		return nil, nil, ui.WithHint(
 			&refusedError{*result.Status.Message + a.why()},
 			"the cluster did not accept the token, or it has no %s %q that is ready: log in with another token, or ask for a "+
-				"new kubeconfig; the cluster's administrator finds the reason in the agent's log%s",
+				"new kubeconfig; the agent's log has the reason%s",
 			a.authenticator.Kind,
 			a.authenticator.Name,
 			a.auditID(),
@@ -268,7 +268,7 @@ func (a *loginResponse) credential() (
 	default:
 		return nil, nil, ui.WithHint(
 			errors.New("login failed: unknown cause"),
-			"the cluster's administrator finds the reason in the agent's log%s",
+			"the agent's log has the reason%s",
 			a.auditID(),
 		)
 	}
@@ -336,13 +336,13 @@ func (a *loginResponse) failure() error {
 	case a.status == http.StatusNotFound:
 		return ui.WithHint(
 			err,
-			"the cluster does not serve API group %s: is the agent installed there under this API group suffix?",
+			"the cluster does not serve API group %s: check that the agent is installed with this API group suffix",
 			a.group,
 		)
 	case a.status >= 300 && a.status < 400:
-		return ui.WithHint(err, "something in front of the cluster redirects requests; tokens are not sent along")
+		return ui.WithHint(err, "a proxy before the cluster redirects requests; the token was not sent there")
 	case a.auditID() != "":
-		return ui.WithHint(err, "the cluster's administrator finds the reason in the log%s", a.auditID())
+		return ui.WithHint(err, "the agent's log has the reason%s", a.auditID())
 	}
 	return err
 }

@@ -117,7 +117,7 @@ func (l *look) fetch(ctx context.Context, client *http.Client) {
 	request.Header.Set("Accept-Encoding", "identity") // nothing from a stranger is unpacked
 	response, err := client.Do(request)
 	if err != nil {
-		l.debugf("looking at the CA bundle of the cluster: %v", err)
+		l.debugf("reading the cluster's CA bundle: %v", err)
 		return
 	}
 	defer func() { _ = response.Body.Close() }()
@@ -126,7 +126,7 @@ func (l *look) fetch(ctx context.Context, client *http.Client) {
 	}
 	bundle, err := trustbundle.Decode(response.Body)
 	if err != nil {
-		l.debugf("looking at the CA bundle of the cluster: %v", err)
+		l.debugf("reading the cluster's CA bundle: %v", err)
 		return
 	}
 	l.bundle = &trustbundle.Received{
@@ -158,10 +158,10 @@ func (l *look) finish(ctx context.Context) {
 			l.tell(noted, "this kubeconfig does not follow the CA bundle of %s: %v", l.exchange.endpoint, err)
 		}
 	case err != nil:
-		l.debugf("the CA bundle that the cluster publishes: %v", err)
+		l.debugf("the published CA bundle: %v", err)
 	case added != "":
 		l.tell(noted, "%s is about to use CA %s, which your kubeconfig does not trust yet: run \"pinniped kubeconfig rotate "+
-			"%s\", or ask for a new one", l.exchange.endpoint, added, l.Origin(l.Args))
+			"%s\", or get a new one", l.exchange.endpoint, added, l.Origin(l.Args))
 	}
 }
 
@@ -253,7 +253,7 @@ func (l *look) entries() (map[string]map[string]bool, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no user with this login is in %s: with --follow=FILE in its arguments, it knows the file",
+		return nil, fmt.Errorf("no user with this login in %s: set the file with --follow=FILE in its arguments",
 			strings.Join(paths, ", "))
 	}
 	return found, nil

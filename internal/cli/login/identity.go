@@ -38,8 +38,8 @@ func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string)
 		return true, nil
 	case "":
 		return false, ui.WithHint(
-			errors.New("the cluster gives tokens of service accounts, and this kubeconfig does not say to act as their user"),
-			"run the command as %q, or ask for a kubeconfig made with \"pinniped get kubeconfig --concierge-mode "+
+			errors.New("the cluster issues service account tokens, and this kubeconfig has no user to impersonate"),
+			"run the command as %q, or get a kubeconfig created with \"pinniped get kubeconfig --concierge-mode "+
 				"ServiceAccountToken\"",
 			"pinniped run -- COMMAND",
 		)
@@ -55,7 +55,7 @@ func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string)
 	if user == nil {
 		return false, ui.WithHint(
 			problem,
-			"ask for a new kubeconfig, or make it with \"pinniped get kubeconfig --concierge-mode "+
+			"get a new kubeconfig, or create it with \"pinniped get kubeconfig --concierge-mode "+
 				"ServiceAccountToken\"; \"pinniped run\" always acts as you are now",
 		)
 	}
@@ -64,9 +64,9 @@ func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string)
 			return false, fmt.Errorf("updating kubeconfig %q, because %s: %w", path, what, err)
 		}
 		if lost {
-			return false, ui.WithHint(errors.New(what), "kubeconfig %q is up to date now: run the command again", path)
+			return false, ui.WithHint(errors.New(what), "kubeconfig %q is now up to date: run the command again", path)
 		}
-		p.say("%s; kubeconfig %q is up to date now", what, path)
+		p.say("%s; updated kubeconfig %q", what, path)
 		return false, nil
 	}
 	way := fmt.Sprintf("run the command once with %s=true to update kubeconfig %s", updateVariable, ui.ShellWord(path))

@@ -11,10 +11,10 @@ import (
 func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := factory.Group(factory.WithoutConfig(&cobra.Command{
 		Use:   "login",
-		Short: "Log in, as a credential plugin of kubectl",
-		Long: `Log in, as a credential plugin of kubectl. These commands are not meant to be run by hand: "pinniped get kubeconfig"
-writes them into a kubeconfig, and kubectl runs them from there.`,
-		Example: `  # in a kubeconfig, as written by "pinniped get kubeconfig"
+		Short: "Log in as kubectl's credential plugin",
+		Long: `Log in as kubectl's credential plugin. "pinniped get kubeconfig" writes these commands into a kubeconfig, and kubectl runs
+them; there is no need to run them by hand.`,
+		Example: `  # In a kubeconfig, as written by "pinniped get kubeconfig"
   pinniped login static --token-env TOKEN`,
 	}))
 	cmd.AddCommand(newOIDC(f), newStatic(f))

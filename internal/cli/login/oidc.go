@@ -58,23 +58,23 @@ func newOIDC(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "oidc",
 		Short: "Log in with an OpenID Connect issuer",
-		Long: `Log in with an OpenID Connect issuer: print an ExecCredential for kubectl. The session is kept in the session cache and
-refreshed, so that a person is asked only now and then. With --enable-concierge the ID token is exchanged for a short-lived
-credential of the cluster, which is kept in the credential cache; otherwise it is passed on as it is.
+		Long: `Log in with an OpenID Connect issuer and print an ExecCredential for kubectl. The session is cached and refreshed, so users
+rarely log in by hand. With --enable-concierge, the ID token is exchanged for a short-lived credential of the cluster, which
+is cached too; otherwise the ID token is the credential.
 
-A person logs in by one of these flows (--upstream-identity-provider-flow, or PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW):
+Users log in with one of these flows (--upstream-identity-provider-flow, or PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW):
 
-  browser_authcode   in a browser on this computer; without one, by opening the printed link and pasting the code
-  device_code        in a browser of any other device, with a short code
-  cli_password       with name and password, asked for here or in PINNIPED_USERNAME and PINNIPED_PASSWORD; at a
-                     Pinniped Supervisor only
+  browser_authcode   in a browser on this computer; without one, open the printed link elsewhere and paste the code
+  device_code        in a browser on another device, with a short code
+  cli_password       with a password, from the terminal or from PINNIPED_USERNAME and PINNIPED_PASSWORD; only at a
+                     Pinniped Supervisor
 
-PINNIPED_SKIP_PRINT_LOGIN_URL=true prints nothing once a browser is open, for programs that own the screen, such as k9s.
-PINNIPED_DEBUG=true prints what is decided.`,
-		Example: `  # in a kubeconfig, as written by "pinniped get kubeconfig"
+With PINNIPED_SKIP_PRINT_LOGIN_URL=true, nothing is printed once a browser is open; use it with full-screen programs such
+as k9s. PINNIPED_DEBUG=true prints decisions.`,
+		Example: `  # In a kubeconfig, as written by "pinniped get kubeconfig"
   pinniped login oidc --issuer https://issuer.example.com --client-id pinniped-cli
 
-  # on a computer without a browser
+  # On a computer without a browser
   PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW=device_code kubectl get pods`,
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -97,9 +97,9 @@ PINNIPED_DEBUG=true prints what is decided.`,
 }
 
 func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
-	flags.StringVar(&o.Issuer, "issuer", "", "OpenID Connect issuer (needed)")
+	flags.StringVar(&o.Issuer, "issuer", "", "OpenID Connect issuer (required)")
 	flags.StringVar(&o.ClientID, "client-id", oidclogin.DefaultClientID, "OpenID Connect client ID")
-	flags.Uint16Var(&o.ListenPort, "listen-port", 0, "port on localhost for the browser's response (0: any free one)")
+	flags.Uint16Var(&o.ListenPort, "listen-port", 0, "port on localhost for the browser's response (0: a free one)")
 	flags.StringSliceVar(&o.Scopes, "scopes", oidclogin.DefaultScopes(), "OpenID Connect scopes to request")
 	flags.BoolVar(&o.SkipBrowser, "skip-browser", false, "do not open a browser, only print the link")
 	flags.BoolVar(
@@ -113,7 +113,7 @@ func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 		&o.SessionCache,
 		"session-cache",
 		DefaultPath(f, SessionsFile),
-		"file in which sessions are kept (empty: none)",
+		"session cache (empty: none)",
 	)
 	o.noPlace = func() error {
 		if o.SessionCache != "" || flags.Changed("session-cache") {
@@ -131,7 +131,7 @@ func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.CABundleData, "ca-bundle-data", nil, "the issuer's CA bundle, base64 of PEM, repeatable")
 	flags.BoolVar(&o.DebugSessions, "debug-session-cache", false, "print what happens in the session cache")
 	flags.Lookup("debug-session-cache").Hidden = true
-	flags.StringVar(&o.RequestAudience, "request-audience", "", "audience to ask for by token exchange")
+	flags.StringVar(&o.RequestAudience, "request-audience", "", "audience to request with a token exchange")
 	flags.StringVar(&o.UpstreamName, "upstream-identity-provider-name", "", "name of the Supervisor's identity provider")
 	flags.StringVar(
 		&o.UpstreamType,
@@ -153,7 +153,7 @@ func (o *OIDCOptions) Complete() error {
 	if o.Issuer == "" {
 		return ui.WithHint(
 			ui.Usage(errors.New(`required flag(s) "issuer" not set`)),
-			"\"pinniped get kubeconfig --oidc-issuer\" makes kubeconfigs that have it",
+			"run \"pinniped get kubeconfig --oidc-issuer\" for a kubeconfig that has it",
 		)
 	}
 	o.Plugin.complete()
@@ -270,7 +270,7 @@ func ReadBundles(read func(path string) ([]byte, error), paths, data []string) (
 		if err != nil {
 			return nil, ui.WithHint(
 				ui.Usage(fmt.Errorf("could not read --ca-bundle-data: %w", err)),
-				"give the base64 of certificates in PEM format",
+				"use base64 of PEM certificates",
 			)
 		}
 		bundles = append(bundles, content)

@@ -67,7 +67,7 @@ func (p *Plugin) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 		&p.CachePath,
 		"credential-cache",
 		DefaultPath(f, CredentialsFile),
-		"file in which credentials of clusters are kept (empty: none)",
+		"credential cache (empty: none)",
 	)
 	p.concierge.addFlags(flags)
 	p.following.addFlags(flags)
@@ -110,7 +110,7 @@ func (p *Plugin) validate() error {
 	}
 	if p.exchange, err = p.concierge.exchange(); err != nil {
 		return ui.WithHint(ui.Usage(fmt.Errorf("invalid Concierge parameters: %w", err)),
-			"ask for a new kubeconfig, as \"pinniped get kubeconfig\" makes it")
+			"create a new kubeconfig with \"pinniped get kubeconfig\"")
 	}
 	p.exchange.now = p.Now
 	p.exchange.kubeconfig = func() string { return p.Origin(p.Args) }
@@ -289,7 +289,7 @@ func (p *Plugin) credential(
 		credential, err = p.exchange.do(ctx, given.raw)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("exchanging the token for a credential of the cluster: %w", err)
+		return nil, fmt.Errorf("exchanging the token for a cluster credential: %w", err)
 	}
 	return credential, nil
 }

@@ -28,9 +28,9 @@ func (p *Plugin) look(
 	if p.Parent == nil || cached == nil || !cache.Asked(key, p.Parent(), cached) {
 		return cached, false
 	}
-	p.debugf("asked for the cached credential a second time: trying whether the cluster still accepts it")
+	p.debugf("the cached credential was requested again: testing it at the cluster")
 	if refused = p.unauthorized(ctx, cached); refused {
-		p.debugf("the cluster does not accept the cached credential: getting a new one")
+		p.debugf("the cluster rejects the cached credential: getting a new one")
 	}
 	return cached, refused
 }
@@ -66,7 +66,7 @@ func (p *Plugin) unauthorized(ctx context.Context, credential *clientauthenticat
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		p.debugf("that could not be found out: %v", err)
+		p.debugf("testing the cached credential: %v", err)
 		return false
 	}
 	defer func() { _ = response.Body.Close() }()

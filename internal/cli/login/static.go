@@ -26,9 +26,9 @@ func newStatic(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "static",
 		Short: "Log in with a static token",
-		Long: `Log in with a static token: print an ExecCredential for kubectl. With --enable-concierge the token is exchanged for a
-short-lived credential of the cluster, which is kept in the credential cache; otherwise it is passed on as it is.`,
-		Example: `  # in a kubeconfig, as written by "pinniped get kubeconfig"
+		Long: `Log in with a static token and print an ExecCredential for kubectl. With --enable-concierge, the token is exchanged for a
+short-lived credential of the cluster, which is cached; otherwise the token is the credential.`,
+		Example: `  # In a kubeconfig, as written by "pinniped get kubeconfig"
   pinniped login static --token-env TOKEN`,
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,7 +48,7 @@ short-lived credential of the cluster, which is kept in the credential cache; ot
 
 func (o *StaticOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 	flags.StringVar(&o.Token, "token", "", "the token")
-	flags.StringVar(&o.TokenEnv, "token-env", "", "environment variable with the token; it wins over --token")
+	flags.StringVar(&o.TokenEnv, "token-env", "", "environment variable with the token; takes precedence over --token")
 	o.Plugin.addFlags(f, flags)
 }
 

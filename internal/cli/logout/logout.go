@@ -59,20 +59,20 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "logout",
-		Short: "Log out: remove cached sessions and credentials, and revoke their tokens",
-		Long: `Log out: remove the sessions and credentials that logins have cached on this computer, and have the issuer
-revoke their tokens, where it offers that (RFC 7009).
+		Short: "Delete cached sessions and credentials, and revoke tokens",
+		Long: `Log out: delete cached sessions and credentials on this computer, and revoke their tokens if the issuer supports it
+(RFC 7009).
 
-Without --issuer or --all it is the login of one cluster: the context of the kubeconfig. Its session at the issuer may be
-that of other clusters, too, and then ends for all of them. With --issuer or --all, the credentials of all clusters are
-forgotten as well: they live for minutes, and it is not known from which session each came.`,
-		Example: `  # from the current cluster
+Without --issuer or --all, log out of one cluster: that of the kubeconfig's context. If other clusters share its session at
+the issuer, it ends for them too. --issuer and --all also delete the cached credentials of all clusters, because the cache
+does not record from which session a credential came.`,
+		Example: `  # From the current cluster
   pinniped logout
 
-  # from everything whose session is at one issuer
+  # From all clusters that use one issuer
   pinniped logout --issuer https://issuer.example.com
 
-  # from everything
+  # From everything
   pinniped logout --all`,
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -92,15 +92,13 @@ forgotten as well: they live for minutes, and it is not known from which session
 		&o.SessionCache,
 		"session-cache",
 		login.DefaultPath(f, login.SessionsFile),
-		"cache file of sessions (ignored when logging out of one cluster: "+
-			"its kubeconfig names the file)",
+		"session cache, with --issuer or --all (one cluster: from the kubeconfig)",
 	)
 	flags.StringVar(
 		&o.CredentialCache,
 		"credential-cache",
 		login.DefaultPath(f, login.CredentialsFile),
-		"cache file of cluster credentials (ignored when logging out of one cluster: "+
-			"its kubeconfig names the file)",
+		"credential cache, with --issuer or --all (one cluster: from the kubeconfig)",
 	)
 	flags.StringSliceVar(
 		&o.CABundlePaths,
@@ -109,7 +107,7 @@ forgotten as well: they live for minutes, and it is not known from which session
 		"PEM file with the issuer's CA bundle, repeatable (default: the one in the kubeconfig, or the system roots)",
 	)
 	flags.StringSliceVar(&o.CABundleData, "ca-bundle-data", nil, "the issuer's CA bundle, base64 of PEM, repeatable")
-	flags.DurationVar(&o.Timeout, "timeout", time.Minute, "how long revoking may take (0: no limit)")
+	flags.DurationVar(&o.Timeout, "timeout", time.Minute, "time limit for revoking (0: none)")
 	factory.Bind(flags, "timeout", factory.KeyTimeout)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"kubeconfig-context": f.CompleteContexts(&o.Cluster)})
 	return cmd
@@ -145,7 +143,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return err
 	}
 	if forgotten > 0 {
-		o.Progress.Done("forgot %d %s of clusters", forgotten, plural(forgotten, "credential"))
+		o.Progress.Done("deleted %d cluster %s", forgotten, plural(forgotten, "credential"))
 	}
 	done := &result.Logout{Credentials: forgotten, Sessions: []result.EndedSession{}}
 	var problems []error
@@ -158,11 +156,11 @@ func (o *Options) Run(ctx context.Context) error {
 		done.Sessions = append(done.Sessions, ended)
 	}
 	if len(endings) == 0 && forgotten == 0 && o.Issuer == "" {
-		o.Progress.Info("there is no session to end")
+		o.Progress.Info("no sessions")
 	}
 	// ui.WithHint leaves nil as it is.
 	err = ui.WithHint(errors.Join(problems...),
-		"the sessions are forgotten here, but a copy of their tokens works until they expire: end them at the issuer, too")
+		"the sessions are deleted here, but copies of their tokens work until they expire: end them at the issuer, too")
 	return result.Print(o.Out, o.Output, done, err, func() ([]byte, error) { return nil, nil }) // stderr has said it all
 }
 
@@ -201,7 +199,7 @@ func (o *Options) forget(ctx context.Context) (endings []ending, credentials int
 		endings = append(endings, ending{sessions, session, bundle})
 	}
 	if len(endings) == 0 && !o.All { // whose credentials those are is not known, but not this issuer's
-		o.Progress.Info("there is no session at issuer %q, only at: %s", o.Issuer, issuersOf(sessions.Sessions()))
+		o.Progress.Info("no session at issuer %q, only at: %s", o.Issuer, issuersOf(sessions.Sessions()))
 		return nil, 0, nil
 	}
 	cache := &credentialcache.Cache{Path: o.CredentialCache, Now: o.Now}
@@ -237,7 +235,7 @@ func (o *Options) end(ctx context.Context, e ending) (result.EndedSession, error
 	case err == nil:
 		defer unlock()
 	case ctx.Err() == nil:
-		o.Progress.Warn("another command is logging in at issuer %s: log out again when it is done", issuer)
+		o.Progress.Warn("another command is logging in at issuer %s: log out again afterwards", issuer)
 	}
 	taken, err := e.cache.Take(ctx, session.Key)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package migrate implements `pinniped migrate`: what stands in the way of taking over from Pinniped, and of going back.
+// Package migrate implements `pinniped migrate`: it finds what blocks the migration from Pinniped, or back.
 //
 // It reads the cluster (gather.go), decides (findings.go and the files about one obstacle each; pure), and prints. It
-// changes nothing: what is to be done are commands for kubectl, which the user reads and runs.
+// changes nothing: it prints kubectl commands, which the user reads and runs.
 package migrate
 
 import (
@@ -42,7 +42,7 @@ type Options struct {
 func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := factory.Group(&cobra.Command{
 		Use:     "migrate",
-		Short:   "Take over from Pinniped, and go back",
+		Short:   "Migrate from Pinniped, and go back",
 		Example: "  pinniped migrate check",
 	})
 	cmd.AddCommand(newCheckCommand(f))
@@ -59,21 +59,21 @@ func newCheckCommand(f *factory.Factory) *cobra.Command {
 	}}
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Say what stands in the way of taking over from Pinniped, or of going back, and how to deal with it",
-		Long: `Say what stands in the way of the next step from Pinniped's Concierge to this agent, and print the commands that deal with
-it. Where Pinniped is installed, these are the preparations for "make install"; where the agent serves, they remove what is
-left of Pinniped. With --back it is the other way round. docs/howto/from-pinniped.md goes through it step by step.
+		Short: "Check what blocks the migration from Pinniped, or back",
+		Long: `Check what blocks the next step of the migration from Pinniped's Concierge to this agent, and print commands that fix it.
+While Pinniped is installed, they prepare "make install"; once the agent serves, they remove the rest of Pinniped. --back
+checks the migration in the other direction. docs/howto/from-pinniped.md describes each step.
 
-Nothing is changed. Whoever works must go on working: the certificate that spec.impersonationProxy.tls names is judged by
-what clients were told until now. Of other Secrets, only names and owners are read. -o commands prints the commands alone, as a script for
-a POSIX shell: read it, then run it with "sh -eu". They need kubectl, and the rights of a cluster administrator.
+The command changes nothing. It checks that existing clients would still verify the certificate in
+spec.impersonationProxy.tls. Of other Secrets, it reads only names and owners. -o commands prints only the commands, as a
+POSIX shell script: read it, then run it with "sh -eu". The script needs kubectl and a cluster administrator's permissions.
 
-Exit codes: 0 nothing stands in the way of the next step, 1 failed, 2 wrong usage, 3 something does, 4 not permitted by the
-cluster, 124 timed out, 130 interrupted.`,
+Exit codes: 0 nothing blocks the next step, 1 failed, 2 wrong usage, 3 something does, 4 not permitted by the cluster, 124 timed
+out, 130 interrupted.`,
 		Example: `  pinniped migrate check
   pinniped migrate check -o commands > prepare.sh
 
-  # The way back
+  # Back to Pinniped
   pinniped migrate check --back`,
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -83,7 +83,7 @@ cluster, 124 timed out, 130 interrupted.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Back, "back", false, "go back to Pinniped")
-	flags.DurationVar(&o.Timeout, "timeout", time.Minute, "how long it may take (0: no limit)")
+	flags.DurationVar(&o.Timeout, "timeout", time.Minute, "time limit (0: none)")
 	o.Cluster.AddFlags(flags)
 	factory.AddOutput(cmd, &o.Output, factory.Formats(outputCommands)...)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
@@ -113,7 +113,7 @@ func (o *Options) Run(ctx context.Context) error {
 		if errors.Is(err, discovery.ErrForbidden) {
 			err = ui.WithExitCode(err, ui.ExitNotPermitted)
 		}
-		return fmt.Errorf("looking at what is installed: %w", err)
+		return fmt.Errorf("reading what is installed: %w", err)
 	}
 	migration, err := decide(seen, o.Back, newKubectl(o.Cluster))
 	if err != nil {
@@ -127,17 +127,17 @@ func (o *Options) Run(ctx context.Context) error {
 	})
 }
 
-// refusal returns the error for findings that are in the way, else nil.
+// refusal returns the error for blocking findings, else nil.
 func refusal(migration *result.Migration) error {
 	if !migration.InTheWay {
 		return nil
 	}
-	todo := "do what is said there, then run this command again"
+	todo := "resolve the findings, then run this command again"
 	if slices.ContainsFunc(migration.Findings, func(f result.MigrationFinding) bool {
 		return f.InTheWay && len(f.Commands) > 0
 	}) {
-		todo = "run the commands that are printed with it, then this one again"
+		todo = "run the printed commands, then this one again"
 	}
-	return ui.WithHint(ui.WithExitCode(errors.New("something stands in the way of the next step"), ui.ExitRefused),
-		"%s; docs/howto/from-pinniped.md tells more", todo)
+	return ui.WithHint(ui.WithExitCode(errors.New("checking the migration: the next step is blocked"), ui.ExitRefused),
+		"%s (docs/howto/from-pinniped.md)", todo)
 }

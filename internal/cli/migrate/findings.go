@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// decide says what is installed, and what stands in the way.
+// decide returns what is installed, and what blocks the next step.
 func decide(s *state, back bool, k kubectl) (*result.Migration, error) {
 	m := &result.Migration{Back: back, Stage: s.stage(), Namespace: namespace, Findings: []result.MigrationFinding{}}
 	if s.deployment == nil {
@@ -57,24 +57,24 @@ func decide(s *state, back bool, k kubectl) (*result.Migration, error) {
 // check looks for one thing, and returns nil where there is nothing to say.
 type check func(k kubectl) (*result.MigrationFinding, error)
 
-// next is the next step when nothing stands in the way.
+// next is the next step if nothing blocks it.
 func next(m *result.Migration) string {
 	left := len(m.Findings) > 0
 	switch {
 	case m.Stage == result.StageNone:
 		return "install the agent: make install"
 	case m.Back && m.Stage == result.StagePinniped && left:
-		return "Pinniped is installed: when it serves, remove what is left of the agent with the commands above"
+		return "once Pinniped serves, remove the rest of the agent with the commands above"
 	case m.Back && m.Stage == result.StagePinniped:
-		return "nothing: Pinniped is installed, and nothing is left of the agent"
+		return "nothing: Pinniped is installed, and the agent is removed"
 	case m.Back:
 		return "install Pinniped: kubectl apply --server-side -f install-pinniped-concierge.yaml"
 	case m.Stage == result.StagePinniped:
 		return "install the agent: make install"
 	case left:
-		return "the agent serves: remove what is left of Pinniped with the commands above"
+		return "remove the rest of Pinniped with the commands above"
 	}
-	return "nothing: the agent serves, and nothing is left of Pinniped"
+	return "nothing: the agent serves, and Pinniped is removed"
 }
 
 // agentProgram is the name of our program in a container's command, and pinnipedProgram that of Pinniped's.
@@ -130,7 +130,7 @@ func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
 	case s.apiNamespace != "" && s.apiNamespace != namespace:
 		return &result.MigrationFinding{
 			Reason: result.MigrationElsewhere, InTheWay: true,
-			Message: fmt.Sprintf("the Concierge APIs lead to namespace %q, and the agent's manifests are for namespace %q: "+
+			Message: fmt.Sprintf("the Concierge APIs are served from namespace %q, and the agent's manifests use namespace %q: "+
 				"both would claim the same APIs. Install the agent from an overlay with that namespace and those names, "+
 				"or reinstall Pinniped under its usual names", s.apiNamespace, namespace),
 		}, nil
@@ -139,7 +139,7 @@ func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
 	}
 	return &result.MigrationFinding{
 		Reason: result.MigrationElsewhere, InTheWay: true, Objects: []string{describe(deployment)},
-		Message: fmt.Sprintf("the Concierge APIs lead to namespace %q, where Deployment %q is neither Pinniped's nor the "+
+		Message: fmt.Sprintf("the Concierge APIs are served from namespace %q, where Deployment %q is neither Pinniped's nor the "+
 			"agent's: Pinniped may have been installed under another name, which the agent's manifests do not replace",
 			namespace, app),
 	}, nil
@@ -148,8 +148,8 @@ func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
 func (s *state) ownedByDeployment(k kubectl) (*result.MigrationFinding, error) {
 	finding := &result.MigrationFinding{
 		Reason: result.MigrationOwnedByDeployment,
-		Message: "these belong to a Deployment, and would be deleted with it: the CAs in every kubeconfig, and the load " +
-			"balancer's address. The agent ends that when it takes over; the commands end it before",
+		Message: "these are owned by a Deployment, and would be deleted with it: the CAs in every kubeconfig, and the load " +
+			"balancer's address. The agent removes the owner when it starts; the commands remove it before",
 	}
 	for _, object := range s.owned {
 		if !slices.ContainsFunc(object.OwnerReferences, ofDeployment) {
@@ -201,7 +201,7 @@ func (s *state) fieldsOwned(k kubectl) (*result.MigrationFinding, error) {
 		}
 		patch, err := handOver(object)
 		if err != nil {
-			return nil, fmt.Errorf("looking at who owns the fields of %s: %w", describe(object.Ref), err)
+			return nil, fmt.Errorf("reading the field managers of %s: %w", describe(object.Ref), err)
 		}
 		line, err := k.patch(object.Ref, patch)
 		if err != nil {
@@ -213,8 +213,8 @@ func (s *state) fieldsOwned(k kubectl) (*result.MigrationFinding, error) {
 	}
 	slices.Sort(managers)
 	finding.Message = fmt.Sprintf(
-		"fields of these belong to %s: \"kubectl apply --server-side\" would end in a conflict, or "+
-			"leave settings of Pinniped behind. The commands make it their owner, and change nothing else",
+		"fields of these are owned by %s: \"kubectl apply --server-side\" would end in a conflict, or "+
+			"leave settings of Pinniped behind. The commands change only the owner",
 		strings.Join(slices.Compact(managers), ", "),
 	)
 	return orNone(finding), nil
@@ -230,7 +230,7 @@ func (s *state) appliedByOthers(kubectl) (*result.MigrationFinding, error) {
 		}
 	}
 	slices.Sort(managers)
-	finding.Message = fmt.Sprintf("these were applied by %s, which would put Pinniped back: have it apply the agent's "+
+	finding.Message = fmt.Sprintf("these were applied by %s, which would restore Pinniped: have it apply the agent's "+
 		"manifests instead, or stop it first and remove its entries from metadata.managedFields",
 		strings.Join(slices.Compact(managers), ", "))
 	return orNone(finding), nil
@@ -245,8 +245,8 @@ const kappApp = kappPrefix + "app"
 func (s *state) managedByKapp(k kubectl) (*result.MigrationFinding, error) {
 	finding := &result.MigrationFinding{
 		Reason: result.MigrationManagedByKapp, InTheWay: true,
-		Message: "kapp takes these for its own: \"kapp delete\" would remove them, the agent with them. The commands take " +
-			"kapp's labels off; what is Pinniped's alone keeps them",
+		Message: "kapp owns these: \"kapp delete\" would remove them, and the agent with them. The commands remove " +
+			"kapp's labels; objects that only Pinniped has keep them",
 	}
 	var objects []found
 	var labels, annotations []string
@@ -296,7 +296,7 @@ func (s *state) rollingOut(k kubectl) (*result.MigrationFinding, error) {
 		Reason:   result.MigrationRollingOut,
 		InTheWay: true,
 		Objects:  []string{describe(deployment)},
-		Message: "the agent's pods do not all serve yet, and pods of Pinniped may still need what is left of it. Wait, or see " +
+		Message: "not all of the agent's pods serve yet, and pods of Pinniped may still need these objects. Wait, or find out " +
 			"why they do not; to go back at once: " + k.line(
 			namespace,
 			"rollout",
@@ -309,7 +309,7 @@ func (s *state) rollingOut(k kubectl) (*result.MigrationFinding, error) {
 func (s *state) leftOfPinniped(k kubectl) (*result.MigrationFinding, error) {
 	return orNone(&result.MigrationFinding{
 		Reason: result.MigrationLeftOver,
-		Message: "these only Pinniped needs. Without them, the way back needs Pinniped's manifests, which make them again: " +
+		Message: "only Pinniped needs these. To go back later, apply Pinniped's manifests, which recreate them: " +
 			"\"kubectl rollout undo\" does not",
 		Objects: names(s.pinnipeds), Commands: k.remove(s.pinnipeds),
 	}), nil
@@ -329,7 +329,7 @@ func (s *state) privileged(k kubectl) (*result.MigrationFinding, error) {
 	}
 	return &result.MigrationFinding{
 		Reason: result.MigrationPrivileged, Objects: []string{describe(s.shared[at].Ref)},
-		Message: fmt.Sprintf("pods in the namespace may do more (%s: %q) than the agent needs: Pinniped's kube-cert-agent "+
+		Message: fmt.Sprintf("the namespace permits pods more (%s: %q) than the agent needs: Pinniped's kube-cert-agent "+
 			"needed it", enforce, s.shared[at].Labels[enforce]),
 		Commands: []string{line},
 	}, nil
@@ -356,7 +356,7 @@ func (k kubectl) restrict(namespace found) (string, error) {
 
 func (s *state) leftOfAgent(k kubectl) (*result.MigrationFinding, error) {
 	return orNone(&result.MigrationFinding{
-		Reason: result.MigrationLeftOver, Message: "these only the agent needs", Objects: names(s.agents),
+		Reason: result.MigrationLeftOver, Message: "only the agent needs these", Objects: names(s.agents),
 		Commands: k.remove(s.agents),
 	}), nil
 }

@@ -116,7 +116,7 @@ func (s *state) settingsOfPinniped(kubectl) (*result.MigrationFinding, error) {
 		return nil, nil
 	}
 	return settingsFinding(
-		"these settings of Pinniped are not taken over: %s. Set what you still need in ConfigMap %q, or "+
+		"these settings of Pinniped are not migrated: %s. Set what you still need in ConfigMap %q, or "+
 			"in the Deployment, after the installation",
 		strings.Join(said, ", "),
 		agentConfig.Name,
@@ -191,7 +191,7 @@ func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
 	}
 	return &result.MigrationFinding{
 		Reason: result.MigrationSettings, Objects: []string{describe(issuer)},
-		Message: "Pinniped does not know these settings, and drops them or does nothing: " + strings.Join(said, ", "),
+		Message: "Pinniped does not support these settings, and drops or ignores them: " + strings.Join(said, ", "),
 	}, nil
 }
 
@@ -207,7 +207,7 @@ func (s *state) renewalWaits(kubectl) (*result.MigrationFinding, error) {
 				Reason:   result.MigrationRenewalWaits,
 				InTheWay: true,
 				Objects:  []string{describe(issuer)},
-				Message: "Pinniped serves the renewed certificate in the Secret at once, and locks out those for whom the agent " +
+				Message: "Pinniped serves the renewed certificate in the Secret at once, and breaks clients for which the agent " +
 					"waits with it: " + finding.Message,
 				Commands: []string{"pinniped ip-tls history"},
 			}, nil
@@ -243,7 +243,7 @@ func (s *state) unknownStrategies(k kubectl) (*result.MigrationFinding, error) {
 		InTheWay: true,
 		Objects:  []string{describe(issuer)},
 		Message: fmt.Sprintf(
-			"the status still tells of %s, which Pinniped's kind does not permit, so that Pinniped cannot write "+
+			"the status still has %s, which Pinniped's CRD does not permit, so Pinniped cannot write "+
 				"its own status",
 			strings.Join(said, ", "),
 		),

@@ -20,7 +20,7 @@ func installed(m *result.Migration) string {
 	case result.StageNone:
 	}
 	if m.Namespace != "" {
-		return fmt.Sprintf("The Concierge APIs lead to namespace %q.", m.Namespace)
+		return fmt.Sprintf("The Concierge APIs are served from namespace %q.", m.Namespace)
 	}
 	return "Neither Pinniped nor the agent is installed."
 }
@@ -31,7 +31,7 @@ func (o *Options) text(m *result.Migration) []byte {
 	for _, finding := range m.Findings {
 		mark := "note"
 		if finding.InTheWay {
-			mark = o.Style.Bad("in the way")
+			mark = o.Style.Bad("blocking")
 		}
 		ui.Fprintf(&out, "\n%s (%s): %s.\n", o.Style.Bold(string(finding.Reason)), mark, finding.Message)
 		for _, object := range finding.Objects {

@@ -98,7 +98,7 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 		Reason: result.MigrationCertificateRefused, InTheWay: true,
 		Objects: []string{describe(secretOf(configured))},
 		Message: fmt.Sprintf("the agent refuses this certificate, which Pinniped serves, and would serve its generated one "+
-			"in its place (%s), which locks clients out: %s. Fix the certificate first; \"pinniped ip-tls check\" tells more",
+			"instead (%s); clients would stop verifying: %s. Fix the certificate first; see \"pinniped ip-tls check\"",
 			serving.Sentence(refusal), serving.Summarize(j)),
 	}, nil
 }
@@ -119,8 +119,8 @@ func (s *state) lockedOutByPinniped(kubectl) (*result.MigrationFinding, error) {
 	}
 	return &result.MigrationFinding{
 		Reason: result.MigrationClientsLockedOut, InTheWay: true, Objects: []string{describe(secretOf(configured))},
-		Message: fmt.Sprintf("Pinniped serves what is in this Secret now, and nothing where it cannot, and that locks out "+
-			"clients who work with what the agent serves: %s. Fix the Secret first; \"pinniped ip-tls status\" and "+
+		Message: fmt.Sprintf("Pinniped would serve this Secret, or nothing, and this would break "+
+			"clients of the agent's certificate: %s. Fix the Secret first; see \"pinniped ip-tls status\" and "+
 			"\"pinniped ip-tls history\" tell more", serving.Summarize(j)),
 	}, nil
 }

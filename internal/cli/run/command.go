@@ -87,27 +87,24 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	o := newOptions(f)
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- PROGRAM [ARGUMENT...]",
-		Short: "Run a client of the cluster, with a credential that is kept fresh",
-		Long: `Run a client of the cluster, with a credential that is kept fresh. It logs in as the kubeconfig's context says, and puts a
-kubeconfig for this run alone into the program's KUBECONFIG. That leads to a proxy on this computer, with a token that is
-good for this run and nothing else. The proxy hands requests on to the cluster with the credential of the moment, and says
-as whom to act where the cluster gives tokens of service accounts. So any client can be used: it needs to know neither
-credential plugins nor the identity to act as, and the connections to the cluster are shared. The kubeconfig can be read by
-its owner only. It is deleted, and the proxy is gone, when the program ends. Contexts that do not log in with "pinniped
-login" are handed on as they are.
+		Short: "Run a program with a credential that is kept fresh",
+		Long: `Run a program with a credential that is kept fresh. The command logs in as the kubeconfig's context says, and sets the
+program's KUBECONFIG to a kubeconfig for this run only. It leads to a proxy on this computer, with a token that works only
+for this run. The proxy forwards requests with the current credential and, for service account tokens, with impersonation
+headers. So every client works, even without support for credential plugins or impersonation. Only you can read the
+kubeconfig; it is deleted when the program ends. Contexts that do not use "pinniped login" are passed on unchanged.
 
-With --direct there is no proxy. The credential is in a file that is renewed while the program runs, and the kubeconfig says
-as whom to act: the program must know "tokenFile" and "as", as all that use client-go do. A client certificate that lives
-for less than 12 minutes is not put into a file, because client-go looks at it every 5 minutes only. The program then runs
-"pinniped login" as its credential plugin.
+--direct uses no proxy: the credential is in a file that is renewed while the program runs, and the program must support
+"tokenFile" and "as", as all clients based on client-go do. Client certificates that live for less than 12 minutes use
+"pinniped login" as a credential plugin instead, because client-go rereads files only every 5 minutes.
 
-Signals are passed on to the program. The exit code is the program's, or 128 and the number of the signal that ended it;
-126 if the program cannot be run, 127 if there is none of that name.`,
+Signals are forwarded to the program. The exit code is the program's, or 128 plus the number of the signal that ended it; 126 if
+the program cannot be run, 127 if it was not found.`,
 		Example: `  pinniped run -- k9s
   pinniped run --kubeconfig user.yaml -- helm list --all-namespaces
   pinniped run -- python3 report.py
 
-  # a shell in which every client is logged in
+  # A shell in which every client is logged in
   pinniped run -- bash`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -127,7 +124,7 @@ Signals are passed on to the program. The exit code is the program's, or 128 and
 		&o.Direct,
 		"direct",
 		o.Direct,
-		"give the program the credential itself, without a proxy on this computer",
+		"pass the credential to the program, without a proxy",
 	)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"kubeconfig-context": f.CompleteContexts(&o.Cluster)})
 	return cmd
@@ -138,10 +135,10 @@ func NewKubectlCommand(f *factory.Factory) *cobra.Command {
 	o := newOptions(f)
 	return &cobra.Command{
 		Use:   "kubectl [ARGUMENT...]",
-		Short: "Run kubectl, with a credential that is kept fresh",
-		Long: `Run kubectl, with a credential that is kept fresh: as "pinniped run -- kubectl" does. All arguments are kubectl's, and it is
-kubectl that explains them: "pinniped kubectl --help" is its help. Its flags --kubeconfig and --context choose the context
-to log in with. "pinniped kubectl config" changes your own kubeconfig, without a login.`,
+		Short: "Run kubectl with a credential that is kept fresh",
+		Long: `Run kubectl with a credential that is kept fresh, like "pinniped run -- kubectl". All arguments are kubectl's, and "pinniped
+kubectl --help" prints kubectl's help. --kubeconfig and --context select the context to log in with. "pinniped kubectl
+config" changes your own kubeconfig, without a login.`,
 		Example: `  pinniped kubectl get pods --all-namespaces
   pinniped kubectl --context staging logs --follow deployment/web`,
 		DisableFlagParsing: true,
@@ -226,7 +223,7 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	files, err := newFiles(base, o.Now)
 	if err != nil {
-		return fmt.Errorf("making a directory for the kubeconfig: %w", err)
+		return fmt.Errorf("creating a directory for the kubeconfig: %w", err)
 	}
 	guard := startWatchdog(files.dir)
 	defer func() { files.remove(); guard.stop() }()

@@ -29,5 +29,5 @@ func checkPrivate(dir string) error {
 		return nil
 	}
 	word := ui.ShellWord(dir)
-	return ui.WithHint(err, "it must be yours alone: \"rm -r %s\", or if it is yours \"chmod 700 %s\"", word, word)
+	return ui.WithHint(err, "run \"rm -r %s\", or if the folder is yours, \"chmod 700 %s\"", word, word)
 }

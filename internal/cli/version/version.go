@@ -26,7 +26,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{IOStreams: f.IOStreams}
 	cmd := factory.WithoutConfig(&cobra.Command{
 		Use:   "version",
-		Short: "Print the version of this program",
+		Short: "Print the version",
 		Example: `  pinniped version
   pinniped version -o json`,
 		Args: factory.NoArgs,

@@ -77,8 +77,8 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "whoami",
 		Short: "Print the user that the cluster sees",
-		Long: `Print the user that the cluster sees behind the credential of a kubeconfig, after logging in if that is needed: name, groups,
-UID and extras; and as text also how the user got in, and how long the credential lives, as far as that is known.`,
+		Long: `Print the name, groups, UID and extras of the user that the cluster sees for a kubeconfig, and log in first if necessary.
+The text output also has the strategy and how long the credential is valid, if known.`,
 		Example: `  pinniped whoami
   pinniped whoami --kubeconfig user.yaml -o json`,
 		Args: factory.NoArgs,
@@ -96,7 +96,7 @@ UID and extras; and as text also how the user got in, and how long the credentia
 		&o.Timeout,
 		"timeout",
 		0,
-		"how long it may take in all, including an interactive login (0: no limit)",
+		"total time limit, including an interactive login (0: none)",
 	)
 	o.Cluster.AddFlags(flags)
 	factory.Bind(flags, "api-group-suffix", factory.KeyAPIGroupSuffix)
@@ -127,11 +127,11 @@ func (o *Options) Run(ctx context.Context) error {
 		if errors.Is(err, discovery.ErrNotInstalled) {
 			err = ui.WithHint(
 				err,
-				"is the WhoAmI API of the agent running and healthy, and is %q its API group suffix?",
+				"check that the agent is running and that its API group suffix is %q",
 				o.Suffix,
 			)
 		}
-		return fmt.Errorf("asking the cluster who we are: %w", err)
+		return fmt.Errorf("asking the cluster for the user: %w", err)
 	}
 	text, err := o.format(ctx, connection, answer)
 	if err != nil {

@@ -45,7 +45,7 @@ func (r *run) askAdmins(ctx context.Context) error {
 			c.Outcome = ClusterAsked
 		case admins[c].Optional:
 			c.Outcome = ClusterUnrelated
-			r.Progress.Info("%s does not say what its cluster advertises, so that its endpoint is asked: %v", c.Server, err)
+			r.Progress.Info("%s has no published CA bundle, so the endpoint is asked: %v", c.Server, err)
 		default:
 			c.Outcome, c.Err = ClusterFailed, err
 		}

@@ -27,7 +27,7 @@ const (
 
 // errNoTrustBundle means that a server responds and has no trust bundle endpoint: a Pinniped, an agent that has this
 // switched off, or no impersonation proxy at all.
-var errNoTrustBundle = errors.New("it has no trust bundle endpoint; use --admin-kubeconfig for it")
+var errNoTrustBundle = errors.New("it has no trust bundle endpoint; use --admin-kubeconfig")
 
 // pauseError is a response with Retry-After.
 type pauseError struct {
@@ -219,6 +219,6 @@ func (a asker) offer(c *Cluster, chain []*x509.Certificate, bundle []byte) (*tru
 		}
 	}
 	return nil, &refusedError{
-		fmt.Errorf("the CA bundle that it advertises does not verify what it presents: %w", first),
+		fmt.Errorf("the published CA bundle does not verify the certificate in service: %w", first),
 	}
 }

@@ -277,10 +277,10 @@ func TestHostileAnswers(t *testing.T) {
 		}), says: "has no trust bundle endpoint"},
 		"a bundle that does not verify it": {handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			answer(w, req, other.CertPEM())
-		}), says: "does not verify what it presents"},
+		}), says: "does not verify the certificate in service"},
 		"no bundle, for system roots that do not verify it": {handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			answer(w, req, nil)
-		}), says: "does not verify what it presents"},
+		}), says: "does not verify the certificate in service"},
 		"another certificate": {handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			answer(w, req, append(ca.CertPEM(), other.CertPEM()...))
 		}), issuer: other, says: "unknown authority"},

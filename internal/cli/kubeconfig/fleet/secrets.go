@@ -128,7 +128,7 @@ func (s *Secrets) item(secret *corev1.Secret, key string) *Item {
 		// Files that the kubeconfig names are those of another machine.
 		if cluster := config.Clusters[trust.Name]; trust.Kind == "cluster" && cluster.CertificateAuthority != "" &&
 			len(cluster.CertificateAuthorityData) == 0 {
-			trust.CABundle, trust.Err = nil, errors.New("its CA bundle is in a file of another machine")
+			trust.CABundle, trust.Err = nil, errors.New("its CA bundle is in a file on another machine")
 		}
 		item.trusts = append(item.trusts, trust)
 	}
