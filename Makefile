@@ -30,11 +30,17 @@ REGISTRY ?= ghcr.io/pinniped-toolkit
 IMAGE ?= $(REGISTRY)/pinniped-agent
 PLATFORMS ?= linux/amd64 linux/arm64
 AGENTS := $(foreach platform,$(PLATFORMS),bin/$(platform)/pinniped-agent)
+# hack/image attaches the SBOM that is next to a program. The same program has the same one.
+SBOM = bin/cyclonedx-gomod bin -json -licenses -std -noserial -notimestamp -version '$(VERSION)'
+
+bin/cyclonedx-gomod: hack/tools/go.mod
+	cd hack/tools && CGO_ENABLED=0 go build -o ../../bin/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
 .PHONY: agents
-agents:
+agents: bin/cyclonedx-gomod
 	@$(foreach platform,$(PLATFORMS),echo "Building the agent for $(platform)" >&2 && \
-	  GOOS=$(word 1,$(subst /, ,$(platform))) GOARCH=$(word 2,$(subst /, ,$(platform))) $(GO_BUILD) -o bin/$(platform)/pinniped-agent ./cmd/agent &&) true
+	  GOOS=$(word 1,$(subst /, ,$(platform))) GOARCH=$(word 2,$(subst /, ,$(platform))) $(GO_BUILD) -o bin/$(platform)/pinniped-agent ./cmd/agent && \
+	  $(SBOM) -output bin/$(platform)/pinniped-agent.cdx.json bin/$(platform)/pinniped-agent &&) true
 
 .PHONY: image
 image: agents ## Make the agent's image without Docker: bin/image (OCI layout) and bin/pinniped-agent.tar (kind, containerd)
@@ -50,9 +56,10 @@ CLI_BASE ?= docker.io/alpine/git:v2.49.1
 CLIS := $(foreach platform,$(PLATFORMS),bin/$(platform)/pinniped)
 
 .PHONY: cli-image-push
-cli-image-push: # Push an image with the CLI, git and a shell, for CI: make cli-image-push REGISTRY=ghcr.io/me
+cli-image-push: bin/cyclonedx-gomod # Push an image with the CLI, git and a shell, for CI: make cli-image-push REGISTRY=ghcr.io/me
 	@$(foreach platform,$(PLATFORMS),echo "Building the CLI for $(platform)" >&2 && \
-	  GOOS=$(word 1,$(subst /, ,$(platform))) GOARCH=$(word 2,$(subst /, ,$(platform))) $(GO_BUILD) -o bin/$(platform)/pinniped ./cmd/pinniped &&) true
+	  GOOS=$(word 1,$(subst /, ,$(platform))) GOARCH=$(word 2,$(subst /, ,$(platform))) $(GO_BUILD) -o bin/$(platform)/pinniped ./cmd/pinniped && \
+	  $(SBOM) -output bin/$(platform)/pinniped.cdx.json bin/$(platform)/pinniped &&) true
 	@go run ./hack/image -name $(CLI_IMAGE) -version '$(VERSION)$(FIPS)' -revision '$(REVISION)' -base $(CLI_BASE) -push $(CLIS) | tee bin/cli-image.name
 
 .PHONY: install
@@ -71,8 +78,7 @@ completions: build
 # Of all that is linked into the CLI, on whichever system.
 .PHONY: licenses
 licenses:
-	@go build -o bin/sbom ./hack/sbom
-	@bin/sbom -licenses bin/THIRD_PARTY_LICENSES linux darwin windows
+	@hack/licenses.sh >bin/THIRD_PARTY_LICENSES
 
 .PHONY: manifests
 manifests: image bin/helm ## Write the manifests of an installation into bin/manifests, and the chart, with the image's digest
@@ -85,7 +91,7 @@ chart-push: # Push the chart of bin/manifests, as an OCI archive: make manifests
 	  sed -n 's/^Digest: */$(subst /,\/,$(REGISTRY))\/charts\/pinniped-concierge@/p' | tee bin/chart.name && test -s bin/chart.name
 
 .PHONY: release
-release: bin/goreleaser man completions manifests licenses ## Make a release in bin/release: archives, chart, manifests, checksums, SPDX, Krew, Homebrew (PUBLISH=1 on a tag: and publish it)
+release: bin/goreleaser bin/cyclonedx-gomod man completions manifests licenses ## Make a release in bin/release: archives, chart, manifests, checksums, SBOM, Krew, Homebrew (PUBLISH=1 on a tag: and publish it)
 	sed "s|MANPAGES|$$(ls bin/man | sed 's,^,man/man1/,' | paste -sd,)|" .goreleaser.yaml >bin/goreleaser.yaml
 	awk '/^## /{n++; next} n==1' CHANGELOG.md >bin/notes.md # the section on top
 	VERSION='$(VERSION)' GO_TAGS='$(GO_TAGS)' GO_GCFLAGS='$(GO_GCFLAGS)' GO_LDFLAGS='$(GO_LDFLAGS)' TAP_TOKEN="$$TAP_TOKEN" bin/goreleaser release --clean --config bin/goreleaser.yaml --release-notes bin/notes.md \

@@ -6,10 +6,12 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
+	"debug/buildinfo"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -21,17 +23,39 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-
-	"github.com/pinniped-toolkit/pinniped/hack/sbom/spdx"
 )
 
 const (
-	user     = "65532:65532" // as deploy/concierge/deployment.yaml
-	spdxJSON = types.MediaType("application/spdx+json")
-	source   = "https://github.com/pinniped-toolkit/pinniped"
+	user      = "65532:65532" // as deploy/concierge/deployment.yaml
+	cycloneDX = types.MediaType("application/vnd.cyclonedx+json")
+	source    = "https://github.com/pinniped-toolkit/pinniped"
 )
 
-// built is an image of one platform, and its list of modules.
+// program is one that Go has built, with what its linker wrote into it. Its SBOM is the file path+".cdx.json".
+type program struct {
+	path, version string
+	info          *debug.BuildInfo
+}
+
+func readProgram(path, version string) (*program, error) {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the build information of %q: %w", path, err)
+	}
+	return &program{path: path, version: version, info: info}, nil
+}
+
+// setting returns a setting of the build, such as GOOS, GOARCH, vcs.revision or vcs.time. An unknown one is empty.
+func (p *program) setting(key string) string {
+	for _, s := range p.info.Settings {
+		if s.Key == key {
+			return s.Value
+		}
+	}
+	return ""
+}
+
+// built is an image of one platform, and its SBOM.
 type built struct {
 	platform v1.Platform
 	image    v1.Image
@@ -63,27 +87,27 @@ func pullBase(ctx context.Context, from string, platform v1.Platform) (*base, er
 	return &base{name: ref.Name(), digest: digest.String(), image: image}, nil
 }
 
-func platformOf(program *spdx.Program) v1.Platform {
-	return v1.Platform{OS: program.Setting("GOOS"), Architecture: program.Setting("GOARCH")}
+func platformOf(p *program) v1.Platform {
+	return v1.Platform{OS: p.setting("GOOS"), Architecture: p.setting("GOARCH")}
 }
 
 // build packs one program into an image from scratch, or onto a base, whose users and shell stay as they are. Equal programs give equal images: the times in an image are those
 // of the commit, and nothing of this machine goes in. The revision is that of a program that does not name its commit.
-func build(program *spdx.Program, revision string, on *base) (*built, error) {
+func build(p *program, revision string, on *base) (*built, error) {
 	created := time.Unix(0, 0).UTC()
-	if at := program.Setting("vcs.time"); at != "" {
+	if at := p.setting("vcs.time"); at != "" {
 		var err error
 		if created, err = time.Parse(time.RFC3339, at); err != nil {
-			return nil, fmt.Errorf("reading the time of the commit in %q: %w", program.Path, err)
+			return nil, fmt.Errorf("reading the time of the commit in %q: %w", p.path, err)
 		}
 	}
-	platform := platformOf(program)
-	title := filepath.Base(program.Path)
+	platform := platformOf(p)
+	title := filepath.Base(p.path)
 	from, as := empty.Image, "/"+title
 	if on != nil {
 		from, as = on.image, "/usr/local/bin/"+title
 	}
-	layer, err := layerOf(program.Path, as, created)
+	layer, err := layerOf(p.path, as, created)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +119,7 @@ func build(program *spdx.Program, revision string, on *base) (*built, error) {
 		},
 	)
 	if err != nil {
-		return nil, fmt.Errorf("adding the layer of %q: %w", program.Path, err)
+		return nil, fmt.Errorf("adding the layer of %q: %w", p.path, err)
 	}
 	config, err := image.ConfigFile()
 	if err != nil {
@@ -106,8 +130,8 @@ func build(program *spdx.Program, revision string, on *base) (*built, error) {
 	config.Created = v1.Time{Time: created}
 	labels := map[string]string{
 		"org.opencontainers.image.title":    title,
-		"org.opencontainers.image.version":  program.Version,
-		"org.opencontainers.image.revision": cmp.Or(program.Setting("vcs.revision"), revision),
+		"org.opencontainers.image.version":  p.version,
+		"org.opencontainers.image.revision": cmp.Or(p.setting("vcs.revision"), revision),
 		"org.opencontainers.image.source":   source,
 		"org.opencontainers.image.licenses": "Apache-2.0",
 	}
@@ -118,15 +142,15 @@ func build(program *spdx.Program, revision string, on *base) (*built, error) {
 		config.Config.Entrypoint, config.Config.Cmd, config.Config.Labels = nil, []string{title, "--help"}, labels
 	}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
-		return nil, fmt.Errorf("writing the configuration of the image of %q: %w", program.Path, err)
+		return nil, fmt.Errorf("writing the configuration of the image of %q: %w", p.path, err)
 	}
-	document, err := program.Document()
+	document, err := os.ReadFile(p.path + ".cdx.json")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading the SBOM of %q: %w", p.path, err)
 	}
 	sbom, err := referrer(image, document)
 	if err != nil {
-		return nil, fmt.Errorf("attaching the SPDX document of %q: %w", program.Path, err)
+		return nil, fmt.Errorf("attaching the SBOM of %q: %w", p.path, err)
 	}
 	return &built{platform: platform, image: image, sbom: sbom}, nil
 }
@@ -162,8 +186,8 @@ func referrer(image v1.Image, document []byte) (v1.Image, error) {
 		return nil, err
 	}
 	artifact, err := mutate.AppendLayers(
-		mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), spdxJSON),
-		static.NewLayer(document, spdxJSON),
+		mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), cycloneDX),
+		static.NewLayer(document, cycloneDX),
 	)
 	if err != nil {
 		return nil, err

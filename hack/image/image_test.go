@@ -3,7 +3,6 @@ package main
 import (
 	"archive/tar"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http/httptest"
@@ -131,8 +130,8 @@ func checkReferrer(t *testing.T, repository name.Repository, image v1.Image) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(manifest.Manifests) != 1 || manifest.Manifests[0].ArtifactType != string(spdxJSON) {
-		t.Fatalf("got referrers %+v, want one SPDX document", manifest.Manifests)
+	if len(manifest.Manifests) != 1 || manifest.Manifests[0].ArtifactType != string(cycloneDX) {
+		t.Fatalf("got referrers %+v, want one SBOM", manifest.Manifests)
 	}
 	artifact, err := remote.Image(repository.Digest(manifest.Manifests[0].Digest.String()))
 	if err != nil {
@@ -147,15 +146,8 @@ func checkReferrer(t *testing.T, repository name.Repository, image v1.Image) {
 		t.Fatal(err)
 	}
 	defer content.Close() //nolint:errcheck // it is read to its end
-	var document struct {
-		SPDXVersion string `json:"spdxVersion"`
-		Packages    []struct{ Name string }
-	}
-	if err := json.NewDecoder(content).Decode(&document); err != nil {
-		t.Fatal(err)
-	}
-	if document.SPDXVersion != "SPDX-2.3" || len(document.Packages) != 2 || document.Packages[1].Name != "stdlib" {
-		t.Errorf("got %+v, want the program and the standard library", document)
+	if document, err := io.ReadAll(content); err != nil || string(document) != sbom {
+		t.Errorf("got %q, %v, want the SBOM", document, err)
 	}
 }
 
@@ -302,13 +294,16 @@ func TestOnABase(t *testing.T) {
 	}
 }
 
-// buildHello builds a program in a new folder.
+const sbom = `{"bomFormat": "CycloneDX"}`
+
+// buildHello builds a program in a new folder, with its SBOM.
 func buildHello(t *testing.T, architecture, says string) string {
 	t.Helper()
 	folder := t.TempDir()
 	for file, content := range map[string]string{
-		"go.mod":  "module example.com/hello\n\ngo 1.26\n",
-		"main.go": "package main\n\nfunc main() { println(\"" + says + "\") }\n",
+		"go.mod":         "module example.com/hello\n\ngo 1.26\n",
+		"main.go":        "package main\n\nfunc main() { println(\"" + says + "\") }\n",
+		"hello.cdx.json": sbom,
 	} {
 		if err := os.WriteFile(filepath.Join(folder, file), []byte(content), 0o600); err != nil {
 			t.Fatal(err)

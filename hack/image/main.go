@@ -4,7 +4,7 @@
 //	image -name REGISTRY/pinniped-agent -version V -push PROGRAM...
 //	image -name REGISTRY/pinniped -version V -base docker.io/alpine/git:v2 -push PROGRAM...
 //
-// Each PROGRAM is for another platform, which stands in the program itself. It prints the image's name with its
+// Each PROGRAM is for another platform, which stands in the program itself. Its SBOM is the file PROGRAM.cdx.json. It prints the image's name with its
 // digest.
 package main
 
@@ -29,8 +29,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
-
-	"github.com/pinniped-toolkit/pinniped/hack/sbom/spdx"
 )
 
 type options struct {
@@ -83,17 +81,17 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	}
 	var images []*built
 	for _, path := range o.programs {
-		program, err := spdx.Read(path, o.version)
+		p, err := readProgram(path, o.version)
 		if err != nil {
 			return err
 		}
 		var on *base
 		if o.base != "" {
-			if on, err = pullBase(ctx, o.base, platformOf(program)); err != nil {
+			if on, err = pullBase(ctx, o.base, platformOf(p)); err != nil {
 				return fmt.Errorf("reading the base %q: %w", o.base, err)
 			}
 		}
-		b, err := build(program, o.revision, on)
+		b, err := build(p, o.revision, on)
 		if err != nil {
 			return err
 		}
@@ -237,7 +235,7 @@ func push(ctx context.Context, tag name.Tag, index v1.ImageIndex, images []*buil
 			return err
 		}
 		if err := remote.Write(tag.Context().Digest(digest.String()), b.sbom, with...); err != nil {
-			return fmt.Errorf("pushing its list of modules: %w", err)
+			return fmt.Errorf("pushing its SBOM: %w", err)
 		}
 	}
 	return nil
