@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
 # Runs the demo, test/integration and the life of the chart on a version of versions.txt, and writes the results there.
-# Usage: KUBERNETES=1.34 hack/controlplane/measure.sh   (make measure builds what it needs before)
+# Usage: KUBERNETES=1.34 hack/controlplane/measure.sh [demo|integration|life...]   (make measure builds what it needs before)
 set -uo pipefail
 cd "$(dirname "$0")/../.."
+[ -x bin/helm ] || {
+	echo "error: looking for bin/helm: there is none" >&2
+	echo "hint: make bin/helm" >&2
+	exit 1
+}
 
 tests() { # ARGUMENT...: of go test; prints a sentence
 	go test -json -count=1 -timeout 90m "$@" | tee -a "bin/measure-$KUBERNETES.json" | awk '
@@ -21,11 +26,20 @@ tests() { # ARGUMENT...: of go test; prints a sentence
 }
 
 : >"bin/measure-$KUBERNETES.json"
-row=$(date -u +%F)
-for arguments in "./hack/demo -run ^TestDemo$" ./test/integration "./hack -run ^TestLife"; do
-	# shellcheck disable=SC2086 # several arguments
-	row+=$'\t'$(tests $arguments)
+[ $# -gt 0 ] || set -- demo integration life
+for what in "$@"; do
+	case $what in
+	demo) column=4 result=$(tests ./hack/demo -run '^TestDemo$') ;;
+	integration) column=5 result=$(tests ./test/integration) ;;
+	life) column=6 result=$(tests ./hack -run '^TestLife') ;;
+	*)
+		echo "error: \"$what\" is neither demo nor integration nor life" >&2
+		exit 2
+		;;
+	esac
+	awk -F '\t' -v OFS='\t' -v minor="$KUBERNETES" -v column="$column" -v result="$result" -v day="$(date -u +%F)" \
+		'$1 "" == minor "" { $3 = day; $column = result } 1' hack/controlplane/versions.txt >bin/versions.txt
+	cp bin/versions.txt hack/controlplane/versions.txt
+	echo "$what: $result" >&2
 done
-awk -F '\t' -v OFS='\t' -v minor="$KUBERNETES" -v row="$row" '$1 "" == minor "" { print $1, $2, row; next } 1' \
-	hack/controlplane/versions.txt >bin/versions.txt && cp bin/versions.txt hack/controlplane/versions.txt
 UPDATE_GOLDEN=1 go test -count=1 -run '^TestVersions$' ./hack
