@@ -195,6 +195,21 @@ func TestOpenSSLCertificates(t *testing.T) {
 	}
 }
 
+// TestWithFIPS checks certificates that are signed with SHA-1 or a weak key in a process that refuses these.
+func TestWithFIPS(t *testing.T) {
+	t.Parallel()
+	withOpenSSL(t) // or skipped
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := exec.CommandContext(t.Context(), program, "-test.run=^TestOpenSSLCertificates$/(SHA-1|RSA|Ed25519|secp)")
+	again.Env = append(os.Environ(), "GODEBUG=fips140=only")
+	if out, err := again.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestOpenSSLWeakAnchors is about weak signatures that clients do not verify, as they trust the very certificate.
 func TestOpenSSLWeakAnchors(t *testing.T) {
 	t.Parallel()
