@@ -70,8 +70,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 --at checks for another time than now. --timeline also tells what will go wrong, and when first, if nothing is renewed.
 --expires-within makes it an error when the certificate expires sooner, or a CA that clients need to verify it.
 
-Exit codes: 0 nothing refuses the certificate, 1 failed, 2 wrong usage, 3 a check found an error, or a warning with
---fail-on warning, 4 not permitted by the cluster, 124 timed out, 130 interrupted.`,
+Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinniped help exit-codes")`,
 		Example: `  # What is configured, and what would be with another Secret
   pinniped ip-tls check
   pinniped ip-tls check --secret proxy-tls-new --ca-bundle old-and-new-ca.pem

@@ -56,8 +56,7 @@ ip-tls history" lists who was told what. An owner who may not look at the Creden
 
 With --dry-run=client and --to, no cluster is asked: -o yaml then prints the objects for "kubectl apply" or GitOps.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not revoked, because it would lock clients out, 4 not permitted by the
-cluster, 124 timed out, 130 interrupted.`,
+Exit codes: 0 done, 3 not revoked, as clients would stop verifying (see "pinniped help exit-codes")`,
 		Example: `  pinniped ip-tls delegate shared/wildcard-tls
   pinniped ip-tls set --secret shared/wildcard-tls --external-endpoint proxy.example.com
 

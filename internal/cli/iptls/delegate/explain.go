@@ -53,8 +53,8 @@ What you may not look at is said to be unknown. Whether the Secret exists is tol
 the agent does not ask before it is permitted. When something is missing, the YAML to ask the owner of the namespace
 for is printed, too.
 
-Exit codes: 0 permitted, 1 failed, 2 wrong usage, 3 not permitted, 4 not everything may be looked at, 124 timed out,
-130 interrupted.`, Example: `  pinniped explain shared/wildcard-tls
+Exit codes: 0 permitted, 3 not permitted, 4 not known (see "pinniped help exit-codes")`,
+		Example: `  pinniped explain shared/wildcard-tls
   pinniped explain shared/wildcard-tls --to pinniped-concierge -o json
 
   # Only the YAML to ask for

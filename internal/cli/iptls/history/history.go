@@ -41,8 +41,7 @@ The agent keeps revisions in a ConfigMap of its namespace, whoever changes the c
 breaks nobody. When no kubeconfig has a revision any more, --retire says so: the revision then has no clients, and a
 certificate that waits for them is served. What is published now cannot be retired.
 
-Exit codes: 0 shown, or retired; 1 failed; 2 wrong usage, also an unknown ID; 3 not retired, because it is published now;
-4 not permitted by the cluster; 124 timed out; 130 interrupted.`,
+Exit codes: 0 listed or retired, 2 unknown ID, 3 published now and not retired (see "pinniped help exit-codes")`,
 		Example: `  pinniped ip-tls history
 
   # All kubeconfigs with the old CA are gone

@@ -79,7 +79,7 @@ A Certificate also has the names that the certificate in service covers, so that
 working. Addresses of a load balancer behind an external endpoint are left out: clients are not told to use them, and a
 public CA would not sign them. When the Secret is the one in service, the command says that it will be overwritten.
 
-Exit codes: 0 printed, 1 failed, 2 wrong usage, 4 not permitted by the cluster, 124 timed out, 130 interrupted.`,
+Exit codes: 0 printed (see "pinniped help exit-codes")`,
 		Example: `  # A certificate by cert-manager
   pinniped ip-tls manifest --issuer ClusterIssuer/company-ca --external-endpoint proxy.example.com | kubectl apply -f -
   pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com

@@ -63,11 +63,8 @@ What may not be read, or does not answer, is listed with the reason; the rest is
 itself cannot be asked, as it does not answer or your own kubeconfig leads through the broken proxy, the endpoint is
 asked alone: the one of --endpoint, or where the kubeconfigs log in. To follow a change, use watch(1).
 
-Exit codes: 0 shown, and what is configured is in effect; 1 failed, or the cluster cannot be asked and only the endpoint
-was; 2 wrong usage; 4 the CredentialIssuer may not be read; 5 shown, but what is configured is not in effect: the
-agent reports something else or does not run, or an address presents something else or does not answer; 8 in effect, but
-users are refused, or kubeconfigs of --kubeconfigs are broken, will break or cannot be read; 124 timed out; 130
-interrupted.`,
+Exit codes: 0 in effect, 1 only the endpoint could be asked, 5 not in effect, 8 clients or kubeconfigs stop verifying
+(see "pinniped help exit-codes")`,
 		Example: `  pinniped ip-tls status
 
   # Which kubeconfigs does it lock out?
