@@ -99,7 +99,7 @@ var servingCertificateExpiry = prometheus.NewDesc(
 var servingCertificateFindings = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_findings",
 	"Findings about the certificate that the CredentialIssuer names: 1 for each code, by severity. An error keeps the "+
-		"last known good certificate in service; a warning does not, except RenewalWaits.",
+		"last known good certificate in service; a warning does not, except TransitionPrepared.",
 	[]string{"code", "severity"},
 	nil,
 )
@@ -132,7 +132,7 @@ func (m servingCertificateMetrics) Collect(to chan<- prometheus.Metric) {
 	if evaluation.Waiting != nil {
 		to <- prometheus.MustNewConstMetric(servingCertificateTransition, prometheus.GaugeValue,
 			float64(evaluation.Waiting.Until.Unix()))
-		severities[configv1alpha1.CodeRenewalWaits] = certs.SeverityWarning.String()
+		severities[configv1alpha1.CodeTransitionPrepared] = certs.SeverityWarning.String()
 	}
 	for _, finding := range evaluation.Further {
 		severities[finding.Code] = certs.SeverityError.String()

@@ -3,7 +3,6 @@ package serving
 import (
 	"crypto/x509"
 	"encoding/pem"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -16,34 +15,20 @@ import (
 type Served struct {
 	// Chain is the certificate with its intermediates.
 	Chain []*x509.Certificate
-	// Issuer is the CA of a certificate that does not exist yet, for Names. It counts where Chain is empty.
-	Issuer *x509.Certificate
-	Names  []string
 	// Off is true where nothing is served.
 	Off bool
 }
 
-func (s *Served) unknown() bool { return len(s.Chain) == 0 && s.Issuer == nil && !s.Off }
+func (s *Served) unknown() bool { return len(s.Chain) == 0 && !s.Off }
 
 // Client is one kind of client.
 type Client struct {
-	// Revision is what was published to it; nil for a client in a file of an administrator.
+	// Revision is what was published to it; nil where that is not known.
 	Revision *Revision
-	// File is that file; empty for a client with a Revision.
-	File string
 	// Name is the DNS name or IP address for which it verifies the certificate.
 	Name string
 	// Bundle is what it verifies the certificate with, PEM. It is empty for the system roots.
 	Bundle []byte
-	// Insecure is true where it verifies nothing.
-	Insecure bool
-}
-
-// Evidence is what an administrator shows of the kubeconfigs that exist. The zero value is nothing.
-type Evidence struct {
-	// Files are clients of kubeconfigs, FilesGiven that these are all there are. Revisions then do not count.
-	Files      []Client
-	FilesGiven bool
 }
 
 // Outcome is whether one kind of client verifies before and after a change. A code is empty where the client verifies,
@@ -51,35 +36,25 @@ type Evidence struct {
 type Outcome struct {
 	Client
 	Before, After certs.Code
-	// Weight is how long the Revision was published.
-	Weight time.Duration
 }
 
 // Broken says whether the client verifies before the change and not after it.
 func (o *Outcome) Broken() bool { return o.Before == "" && o.After != "" }
-
-// Fixed says whether the client verifies after the change and not before it.
-func (o *Outcome) Fixed() bool { return o.Before != "" && o.After == "" }
 
 // SwitchedOff is why no client works while the proxy is switched off.
 const SwitchedOff certs.Code = "SwitchedOff"
 
 // Effect says whether every kind of client verifies what is served now, and whether it would verify next. at is the time
 // at which certificates must be valid.
-func Effect(h History, e Evidence, now, next Served, at time.Time) []Outcome {
+func Effect(h History, now, next Served, at time.Time) []Outcome {
 	was := now
 	if now.Off && !next.Off && len(h.Chain) > 0 {
 		was = Served{Chain: h.Chain}
 	}
 	var all []Outcome
-	for _, client := range e.Files {
-		all = append(all, Outcome{
-			Client: client, Before: client.Meets(was, was.whileValid(at)), After: client.Meets(next, at),
-		})
-	}
 	for i := range h.Revisions {
 		s := &h.Revisions[i]
-		if !s.HasClients() || e.FilesGiven {
+		if !s.HasClients() {
 			continue
 		}
 		trusted := s.Bundle
@@ -91,7 +66,7 @@ func Effect(h History, e Evidence, now, next Served, at time.Time) []Outcome {
 			before = "" // not known
 		}
 		for _, client := range s.Clients() {
-			o := Outcome{Client: client, Before: before, After: after, Weight: s.For(at)}
+			o := Outcome{Client: client, Before: before, After: after}
 			if before == "" {
 				o.Before = was.name(client.Name)
 			}
@@ -150,9 +125,6 @@ func (c *Client) Meets(served Served, at time.Time) certs.Code {
 	if served.Off {
 		return SwitchedOff
 	}
-	if c.Insecure {
-		return ""
-	}
 	if code := served.chain(c.Bundle, at); code != "" {
 		return code
 	}
@@ -161,16 +133,11 @@ func (c *Client) Meets(served Served, at time.Time) certs.Code {
 
 // chain returns why clients with a CA bundle do not trust what is served; "" when they do, or when that is not known.
 func (s *Served) chain(bundle []byte, at time.Time) certs.Code {
-	roots, members := pool(bundle)
+	roots := pool(bundle)
 	switch {
 	case s.Off:
 		return SwitchedOff
 	case s.unknown(), roots == nil && !haveSystemRoots():
-		return ""
-	case len(s.Chain) == 0:
-		if roots == nil || !slices.ContainsFunc(members, s.Issuer.Equal) {
-			return certs.BundleDoesNotVerify
-		}
 		return ""
 	}
 	leaf, intermediates := s.Chain[0], x509.NewCertPool()
@@ -196,14 +163,7 @@ func (s *Served) chain(bundle []byte, at time.Time) certs.Code {
 
 // name returns why clients that use a name refuse what is served; "" when they do not.
 func (s *Served) name(name string) certs.Code {
-	switch {
-	case s.unknown():
-		return ""
-	case len(s.Chain) == 0:
-		if slices.ContainsFunc(s.Names, func(covered string) bool { return sameName(covered, name) }) {
-			return ""
-		}
-	case s.Chain[0].VerifyHostname(name) == nil:
+	if len(s.Chain) == 0 || s.Chain[0].VerifyHostname(name) == nil {
 		return ""
 	}
 	return certs.NameNotCovered
@@ -218,29 +178,19 @@ func (s *Served) whileValid(at time.Time) time.Time {
 	return s.Chain[0].NotAfter
 }
 
-func pool(bundle []byte) (*x509.CertPool, []*x509.Certificate) {
+func pool(bundle []byte) *x509.CertPool {
 	if len(strings.TrimSpace(string(bundle))) == 0 {
-		return nil, nil
+		return nil
 	}
 	members, _ := certs.ParseBundle(bundle)
 	roots := x509.NewCertPool()
 	for _, member := range members {
 		roots.AddCert(member)
 	}
-	return roots, members
+	return roots
 }
 
 func haveSystemRoots() bool {
 	system, err := x509.SystemCertPool()
 	return err == nil && !system.Equal(x509.NewCertPool())
-}
-
-// sameName compares two names as a certificate and a client spell them.
-func sameName(a, b string) bool {
-	x, errX := netip.ParseAddr(a)
-	y, errY := netip.ParseAddr(b)
-	if errX == nil && errY == nil {
-		return x.Unmap() == y.Unmap()
-	}
-	return strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))
 }

@@ -43,6 +43,9 @@ type Evaluation struct {
 	Warnings    []certs.Finding
 	Refusal     *Refusal
 	Further     []certs.Finding // what would refuse it besides Refusal
+	// Report is what the checks have found, Bundle the CA bundle that goes with the certificate.
+	Report certs.Report
+	Bundle []byte
 	// Waiting, if set, is the certificate that was asked for. Certificate is then the one before it.
 	Waiting *Waiting
 
@@ -81,6 +84,22 @@ type ExternalInput struct {
 	Endpoint string
 	Names    []certs.Name
 	Now      time.Time
+
+	// Of the CLI alone: what its flags say, and what the API server's clock reads. See certs.Input.
+	Allow         []certs.Code
+	Sources       certs.Sources
+	ServerTime    time.Time
+	ExpiresWithin time.Duration
+}
+
+// Checks returns the input of the checks. Secret must be there.
+func (in ExternalInput) Checks() (certs.Input, error) {
+	bundle, err := Bundle(in.Spec, in.Secret)
+	return certs.Input{
+		CertPEM: in.Secret.Data[corev1.TLSCertKey], KeyPEM: in.Secret.Data[corev1.TLSPrivateKeyKey],
+		SecretType: string(in.Secret.Type), Bundle: bundle, Endpoint: in.Endpoint, Names: in.Names, Now: in.Now,
+		Allow: in.Allow, Sources: in.Sources, ServerTime: in.ServerTime, ExpiresWithin: in.ExpiresWithin,
+	}, err
 }
 
 // External judges the certificate in a Secret that an admin brought. Every check of pkg/certs runs. A finding that
@@ -93,17 +112,12 @@ func External(in ExternalInput) Evaluation {
 		missing.Pending = true
 		return refuse(missing)
 	}
-	certPEM, keyPEM := in.Secret.Data[corev1.TLSCertKey], in.Secret.Data[corev1.TLSPrivateKeyKey]
-	bundle, err := Bundle(in.Spec, in.Secret)
+	checks, err := in.Checks()
 	if err != nil {
 		return refuse(certs.NewFinding(certs.NotACertificate, err.Error()))
 	}
-
-	report := certs.Check(certs.Input{
-		CertPEM: certPEM, KeyPEM: keyPEM, SecretType: string(in.Secret.Type),
-		Bundle: bundle, Endpoint: in.Endpoint, Names: in.Names, Now: in.Now,
-	})
-	evaluation := Evaluation{Warnings: report.Warnings(), wanted: in.Names}
+	report, bundle := certs.Check(checks), checks.Bundle
+	evaluation := Evaluation{Warnings: report.Warnings(), wanted: in.Names, Report: report, Bundle: bundle}
 	if host, _, err := certs.ParseEndpoint(in.Endpoint); err == nil {
 		evaluation.wanted = append([]certs.Name{{Value: host}}, in.Names...)
 	}
@@ -126,7 +140,7 @@ func External(in ExternalInput) Evaluation {
 	if evaluation.Refusal != nil {
 		return evaluation
 	}
-	certificate, err := keyPair(certPEM, keyPEM)
+	certificate, err := keyPair(checks.CertPEM, checks.KeyPEM)
 	if err != nil {
 		return refuse(certs.NewFinding(certs.KeyMismatch, err.Error()))
 	}
@@ -146,7 +160,7 @@ func published(bundle []byte) []byte {
 	return bundle
 }
 
-// Bundle returns the CA bundle (PEM) that is advertised for an external certificate: the one in the spec, else the
+// Bundle returns the CA bundle (PEM) that is published with an external certificate: the one in the spec, else the
 // Secret's ca.crt, else none. It returns an error when the spec's is not base64.
 func Bundle(spec configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret) ([]byte, error) {
 	if spec.CertificateAuthorityData == "" {
@@ -193,7 +207,7 @@ func outcomeOf(code certs.Code, verification configv1alpha1.TLSVerification, adv
 }
 
 func refuse(finding certs.Finding) Evaluation {
-	return Evaluation{Refusal: &Refusal{Finding: finding}}
+	return Evaluation{Refusal: &Refusal{Finding: finding}, Report: certs.Report{Findings: []certs.Finding{finding}}}
 }
 
 // keyPair parses a certificate for serving. Its Leaf is always set.

@@ -240,7 +240,11 @@ func TestGeneratedCA(t *testing.T) {
 		if got := reasonOf(issuedcert.Inspect(GeneratedCA(), test.secret, test.now)); got != test.want {
 			t.Errorf("it %s: got %q, want %q", test.name, got, test.want)
 		}
-		bundle := GeneratedBundle(test.secret, test.now)
+		would, err := WouldGenerate(test.secret, "a.example.com", configv1alpha1.ImpersonationProxySpec{}, nil, test.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bundle := would.Bundle
 		if known := string(bundle) == string(data["ca.crt"]); known != (test.want == "") {
 			t.Errorf("it %s: the bundle that is advertised is %q", test.name, bundle)
 		}

@@ -1,12 +1,14 @@
 package serving
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -68,12 +70,23 @@ func StillGenerated(secret, caSecret *corev1.Secret) *Certificate {
 	return FromGenerated(state, types.NamespacedName{Namespace: secret.Namespace, Name: secret.Name})
 }
 
-// GeneratedBundle returns the CA bundle that goes with the generated certificates, as PEM. caSecret is the Secret
-// of the generated CA, or nil. The result is nil when the agent is about to make another CA.
-func GeneratedBundle(caSecret *corev1.Secret, now time.Time) []byte {
+// WouldGenerate returns a certificate as the agent would issue it for host, which no replica serves: by the CA in
+// caSecret, or, where that is not known, with an empty Bundle and by a CA that nobody trusts.
+func WouldGenerate(
+	caSecret *corev1.Secret, host string, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service, now time.Time,
+) (*Certificate, error) {
+	certificate := &Certificate{Source: SourceGenerated}
 	state := issuedcert.Inspect(GeneratedCA(), caSecret, now)
-	if state.Verdict() != nil {
-		return nil
+	ca, err := state.CA, error(nil)
+	if state.Verdict() == nil {
+		certificate.Bundle = ca.CertPEM()
+	} else if ca, err = certs.NewCA(generatedCAName, now, GeneratedServingTTL); err != nil {
+		return nil, fmt.Errorf("issuing a certificate to compare with: %w", err)
 	}
-	return state.CA.CertPEM()
+	pair, err := ca.IssueServing(GeneratedNames(host, spec, service), now, GeneratedServingTTL)
+	if err != nil {
+		return nil, fmt.Errorf("issuing a certificate to compare with: %w", err)
+	}
+	certificate.Certificate, err = keyPair(pair.CertPEM, pair.KeyPEM)
+	return certificate, err
 }

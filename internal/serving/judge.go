@@ -10,56 +10,35 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// outweighs is how many times as long the revisions of fixed clients must have been published as those of broken ones,
-// for a change to be a net improvement.
-const outweighs = 10
-
 // Judgement is what follows from the outcomes of a change.
 type Judgement struct {
-	// Broken clients verify before the change and fail after it; Fixed clients are the opposite.
-	Broken, Fixed []Outcome
+	// Broken clients verify before the change and fail after it.
+	Broken []Outcome
 	// Refused says that the change breaks some clients, Everybody that it breaks all that verify before it.
 	Refused, Everybody bool
-	// NetImprovement says that the change fixes more clients than it breaks: all others verify after it, and the revisions
-	// of fixed clients were published at least ten times as long. Clients in files of an administrator are never given up.
-	NetImprovement bool
+	// Lost are the IDs of the revisions with broken clients and none that verify after the change.
+	Lost []string
 }
 
 // Judge refuses a change exactly when a client that verifies before it would fail after it.
 func Judge(all []Outcome) Judgement {
-	var j Judgement
-	othersWork, shown, stay := true, false, false
-	lost, gained := map[*Revision]time.Duration{}, map[*Revision]time.Duration{}
+	j, verify := Judgement{Everybody: true}, map[*Revision]bool{}
 	for _, o := range all {
 		switch {
 		case o.Broken():
 			j.Broken = append(j.Broken, o)
-			shown = shown || o.Revision == nil
-			lost[o.Revision] = o.Weight
-		case o.After != "":
-			othersWork = false
-		case o.Before == "":
-			stay = true
-		case o.Fixed():
-			j.Fixed = append(j.Fixed, o)
-			gained[o.Revision] = o.Weight
+		case o.After == "":
+			verify[o.Revision] = true
+			j.Everybody = j.Everybody && o.Before != ""
 		}
 	}
-	if len(j.Broken) == 0 {
-		return j
-	}
-	j.Everybody = !stay
-	var less, more time.Duration
-	for _, weight := range lost {
-		less += weight
-	}
-	for state, weight := range gained {
-		if _, both := lost[state]; !both {
-			more += weight
+	j.Refused = len(j.Broken) > 0
+	j.Everybody = j.Refused && j.Everybody
+	for _, o := range j.Broken {
+		if o.Revision != nil && !verify[o.Revision] && !slices.Contains(j.Lost, o.Revision.ID) {
+			j.Lost = append(j.Lost, o.Revision.ID)
 		}
 	}
-	j.Refused = true
-	j.NetImprovement = !shown && othersWork && more > 0 && more >= outweighs*less
 	return j
 }
 
@@ -86,9 +65,6 @@ func (j Judgement) Revisions() []string {
 
 // Who says which clients these are: "kubeconfigs made between … and … for proxy.example.com".
 func (c *Client) Who() string {
-	if c.Revision == nil {
-		return fmt.Sprintf("the entries of kubeconfig %q", c.File)
-	}
 	text := strings.TrimSuffix("kubeconfigs made "+c.Revision.When(), " made ")
 	if host := c.Revision.Host(); host != "" {
 		text += " for " + host

@@ -427,8 +427,13 @@ func (s *Revision) identity() string {
 	slices.Sort(names)
 	parts := slices.Concat([]string{s.Endpoint}, s.Fingerprints(), []string{""}, names)
 	if s.Spec != nil {
-		spec, _ := json.Marshal(s.Spec) // it holds only text
-		parts = append(parts, string(spec))
+		spec := *s.Spec
+		if spec.TLS != nil { // how it replaces another one does not matter
+			spec.TLS = spec.TLS.DeepCopy()
+			spec.TLS.CATransition, spec.TLS.ActivateAfter = "", nil
+		}
+		encoded, _ := json.Marshal(spec) // it holds only text
+		parts = append(parts, string(encoded))
 	}
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
 	return hex.EncodeToString(sum[:5])

@@ -71,7 +71,7 @@ func Evaluate(e Evaluation, in Situation) Evaluation {
 	if old.SHA256() == next.SHA256() && certs.SameBundle(old.own(), next.Bundle) {
 		return e
 	}
-	history, known := in.Revisions()
+	history, _ := in.Revisions()
 	if sameSecret {
 		e, next = e.withBundleOf(old, history, in)
 	}
@@ -80,7 +80,7 @@ func Evaluate(e Evaluation, in Situation) Evaluation {
 		return e // the leading replica serves it already
 	}
 	if old.SHA256() != next.SHA256() {
-		e = e.waitIfBroken(history, known, in)
+		e = e.waitIfBroken(in)
 	}
 	return e.refusedIfFull(history, in)
 }
@@ -127,40 +127,48 @@ func (e Evaluation) withBundleOf(old *Certificate, h History, in Situation) (Eva
 }
 
 // waitIfBroken lets the certificate wait if clients in use do not verify it that verify the one in service.
-func (e Evaluation) waitIfBroken(history History, known bool, in Situation) Evaluation {
+func (e Evaluation) waitIfBroken(in Situation) Evaluation {
 	old, next := in.InService, e.Certificate
-	oldChain, nextChain := old.Chain(), next.Chain()
 	during := old.together(next)
 	until := during.transitionEnds(in.Now)
 	if !in.Now.Before(until) || !old.covers(next, e.wanted) {
 		return e
 	}
-	if in.Endpoint != "" { // what is in service counts, also where nothing is known
-		revision := Revision{
-			Since: oldChain[0].NotBefore, Opened: oldChain[0].NotBefore, Endpoint: in.Endpoint, Bundle: old.Bundle,
-			Names: NamesOf(oldChain),
+	if broken := in.Breaks(next); broken.Refused {
+		e.Certificate, e.Waiting = during, &Waiting{Certificate: next, Until: until, Broken: broken}
+	}
+	return e
+}
+
+// Breaks says which clients would stop verifying if next were served now.
+func (in Situation) Breaks(next *Certificate) Judgement {
+	history, known := in.Revisions()
+	now := Served{Chain: history.Chain}
+	if old := in.InService; old != nil {
+		now.Chain = old.Chain()
+		if in.Endpoint != "" { // what is in service counts, also where nothing is known
+			revision := Revision{
+				Since: now.Chain[0].NotBefore, Opened: now.Chain[0].NotBefore, Endpoint: in.Endpoint, Bundle: old.Bundle,
+				Names: NamesOf(now.Chain),
+			}
+			if old.Source == SourceGenerated {
+				revision.Names = []string{revision.Host()} // its other names are addresses that are not published
+			}
+			if len(history.Revisions) == 0 {
+				revision.Bundle = old.own()
+			}
+			if !known { // earlier clients may have no more than what verifies it
+				revision.Bundle = verifying(revision.Bundle, now, in.Now)
+			}
+			history = history.With(revision)
 		}
-		if old.Source == SourceGenerated {
-			revision.Names = []string{revision.Host()} // its other names are addresses that are not published
-		}
-		if len(history.Revisions) == 0 {
-			revision.Bundle = old.own()
-		}
-		if !known { // earlier clients may have no more than what verifies it
-			revision.Bundle = verifying(revision.Bundle, Served{Chain: oldChain}, in.Now)
-		}
-		history = history.With(revision)
 	}
 	if after := in.TLS.ActivateAfter; after != nil {
 		history.Revisions = slices.DeleteFunc(slices.Clone(history.Revisions), func(s Revision) bool {
 			return !s.Until.IsZero() && in.Now.Sub(s.Until) >= after.Duration && in.Now.Sub(s.LastUsed) >= after.Duration
 		})
 	}
-	judged := Judge(Effect(history, Evidence{}, Served{Chain: oldChain}, Served{Chain: nextChain}, in.Now))
-	if judged.Refused {
-		e.Certificate, e.Waiting = during, &Waiting{Certificate: next, Until: until, Broken: judged}
-	}
-	return e
+	return Judge(Effect(history, now, Served{Chain: next.Chain()}, in.Now))
 }
 
 // verifying returns those members of a trust bundle that verify what is served by themselves.

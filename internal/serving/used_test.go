@@ -12,7 +12,7 @@ import (
 
 // refusedBy says whether a change from one chain to another breaks clients of the history.
 func refusedBy(h serving.History, now, next serving.Served) bool {
-	return serving.Judge(serving.Effect(h, serving.Evidence{}, now, next, noon)).Refused
+	return serving.Judge(serving.Effect(h, now, next, noon)).Refused
 }
 
 // TestUnusedRevisions shows that a revision that nobody used has no clients.
@@ -163,7 +163,7 @@ func TestExpiredInBetween(t *testing.T) {
 	late := a[0].NotAfter.Add(time.Hour)
 	b = p.chain("b")
 	judged := serving.Judge(
-		serving.Effect(h, serving.Evidence{}, serving.Served{Chain: a}, serving.Served{Chain: b}, late),
+		serving.Effect(h, serving.Served{Chain: a}, serving.Served{Chain: b}, late),
 	)
 	if !judged.Refused {
 		t.Error("expired: nobody is broken")

@@ -76,7 +76,7 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 	})
 	chain, _ := certs.ParseBundle(issued.Data[corev1.TLSCertKey])
 	waits := w.waitForStatus(t, "Listening", certs.Fingerprint(chain[0].Raw))
-	if len(waits.Findings) != 1 || waits.Findings[0].Code != configv1alpha1.CodeRenewalWaits {
+	if len(waits.Findings) != 1 || waits.Findings[0].Code != configv1alpha1.CodeTransitionPrepared {
 		t.Errorf("the findings are %+v", waits.Findings)
 	}
 	both := certs.UnionBundle(m.pki.CertPEM(), next.CertPEM())

@@ -228,7 +228,7 @@ func (w *crowd) concludes(t *testing.T, secret, sha256 string) {
 		}
 		issuer, strategy := w.issuer(t), w.strategy(t)
 		waits := func(f configv1alpha1.StrategyFinding) bool {
-			return f.Code == configv1alpha1.CodeRenewalWaits && strings.Contains(f.Message, sha256)
+			return f.Code == configv1alpha1.CodeTransitionPrepared && strings.Contains(f.Message, sha256)
 		}
 		if issuer.Status.ServingCertificate.SHA256 == sha256 || slices.ContainsFunc(strategy.Findings, waits) {
 			return nil

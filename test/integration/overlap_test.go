@@ -92,7 +92,7 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	w.putSecret(t, secret, withCA(second, next))
 	advertises(certs.UnionBundle(old.CertPEM(), next.CertPEM()))
 	waits := w.waitForStatus(t, "Listening", "waits (SHA-256 ")
-	if len(waits.Findings) != 1 || waits.Findings[0].Code != configv1alpha1.CodeRenewalWaits {
+	if len(waits.Findings) != 1 || waits.Findings[0].Code != configv1alpha1.CodeTransitionPrepared {
 		t.Errorf("the findings are %+v", waits.Findings)
 	}
 	before.enough(t, 200)
@@ -142,7 +142,7 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	said := w.succeed(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "get", "events", "--namespace=default",
 		`--output=jsonpath={range .items[*]}{.reason}{" "}{.message}{"\n"}{end}`)
 	for _, want := range []string{
-		"RenewalWaits the certificate in Secret " + secret,
+		"TransitionPrepared the certificate in Secret " + secret,
 		"TransitionEnded the transition to the certificate with SHA-256 ",
 	} {
 		if !strings.Contains(said, want) {

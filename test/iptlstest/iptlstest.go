@@ -154,7 +154,7 @@ func (w *World) DualTrust(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		judged := serving.Judge(serving.Effect(history, serving.Evidence{}, serving.Served{Chain: w.published(t).Chain},
+		judged := serving.Judge(serving.Effect(history, serving.Served{Chain: w.published(t).Chain},
 			serving.Served{Chain: chain}, time.Now()))
 		tls := c.Issuer.Spec.ImpersonationProxy.TLS
 		c.Issuer.Status.Transition = nil

@@ -11,7 +11,7 @@ func agentCodes() []certs.Explanation {
 	const status = "pinniped ip-tls status"
 	return []certs.Explanation{
 		{
-			Code:        configv1alpha1.CodeRenewalWaits,
+			Code:        configv1alpha1.CodeTransitionPrepared,
 			Severity:    certs.SeverityWarning,
 			Cause:       "The new certificate is of another CA, or lacks a name, and clients in use would not verify it.",
 			Consequence: "The certificate before it serves on, with both CAs published, until the time that the status names.",

@@ -118,9 +118,7 @@ func TestHintsMend(t *testing.T) {
 		{
 			name: "a renewal waits", fresh: true, hint: "pinniped ip-tls history",
 			world: func(_ *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
-				w.Cluster.Issuer.Status.Strategies[0].Findings = []configv1alpha1.StrategyFinding{
-					{Code: configv1alpha1.CodeRenewalWaits, Severity: configv1alpha1.FindingWarning, Message: "it waits"},
-				}
+				w.Cluster.Issuer.Status.Transition = &configv1alpha1.TransitionStatus{Phase: configv1alpha1.TransitionPrepared}
 			},
 		},
 		{

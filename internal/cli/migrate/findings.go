@@ -34,8 +34,8 @@ func decide(s *state, back bool, k kubectl) (*result.Migration, error) {
 		},
 		true: {
 			result.StagePinniped:   {s.unknownStrategies, s.leftOfAgent},
-			result.StageAgent:      {s.renewalWaits, s.lockedOutByPinniped, s.settingsOfAgent},
-			result.StageRollingOut: {s.renewalWaits, s.lockedOutByPinniped, s.settingsOfAgent},
+			result.StageAgent:      {s.transitionPrepared, s.lockedOutByPinniped, s.settingsOfAgent},
+			result.StageRollingOut: {s.transitionPrepared, s.lockedOutByPinniped, s.settingsOfAgent},
 		},
 	}
 	for _, check := range checks[back][m.Stage] {

@@ -231,9 +231,9 @@ func TestDecide(t *testing.T) {
 			stage: result.StageAgent,
 			state: seen(agentProgram, func(s *state) {
 				s.issuer = issuerWith(t, `{"status": {"strategies": [{"type": "ImpersonationProxy",
-					"findings": [{"code": "RenewalWaits", "severity": "Warning", "message": "until tomorrow"}]}]}}`)
+					"findings": [{"code": "TransitionPrepared", "severity": "Warning", "message": "until tomorrow"}]}]}}`)
 			}),
-			want: []result.MigrationReason{result.MigrationRenewalWaits}, blunt: true,
+			want: []result.MigrationReason{result.MigrationTransitionPrepared}, blunt: true,
 			says: []string{"until tomorrow", "pinniped ip-tls history"},
 		},
 		{

@@ -195,16 +195,16 @@ func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
 	}, nil
 }
 
-// renewalWaits finds a renewed certificate with which the agent waits, as clients would refuse it: Pinniped knows no
+// transitionPrepared finds a renewed certificate with which the agent waits, as clients would refuse it: Pinniped knows no
 // waiting. Who would be locked out is what the agent has concluded with internal/trust.
-func (s *state) renewalWaits(kubectl) (*result.MigrationFinding, error) {
+func (s *state) transitionPrepared(kubectl) (*result.MigrationFinding, error) {
 	for _, strategy := range s.strategies() {
 		for _, finding := range strategy.Findings {
-			if finding.Code != configv1alpha1.CodeRenewalWaits {
+			if finding.Code != configv1alpha1.CodeTransitionPrepared {
 				continue
 			}
 			return &result.MigrationFinding{
-				Reason:   result.MigrationRenewalWaits,
+				Reason:   result.MigrationTransitionPrepared,
 				InTheWay: true,
 				Objects:  []string{describe(issuer)},
 				Message: "Pinniped serves the renewed certificate in the Secret at once, and breaks clients for which the agent " +

@@ -68,8 +68,9 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 		Name: types.NamespacedName{Namespace: namespace, Name: configured.SecretName}, Secret: s.secret, Spec: *configured,
 		Endpoint: typed.Spec.ImpersonationProxy.ExternalEndpoint, Now: s.now,
 	}
-	if info := plan.ProxyInfo(typed); info != nil && in.Endpoint == "" {
-		if at, err := plan.ParseAdvertised(info.Endpoint); err == nil {
+	url, bundle, published := serving.Frontend(serving.Strategy(typed))
+	if published && in.Endpoint == "" {
+		if at, err := plan.ParseEndpoint(url); err == nil {
 			in.Names = []certs.Name{{Value: at.Host}}
 		}
 	}
@@ -84,13 +85,16 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 	default:
 		return nil, nil
 	}
-	generated := serving.Served{Issuer: &x509.Certificate{}} // of a CA that nobody was told next to this certificate
-	now, told := served(s.secret), serving.History{}
-	if info := plan.ProxyInfo(typed); info != nil { // Pinniped records nothing: its clients may use each name
-		bundle, _ := plan.Advertised(typed)
-		told = told.With(serving.Revision{Endpoint: info.Endpoint, Bundle: bundle, Names: serving.NamesOf(now.Chain)})
+	// Its CA is not known to the clients of this certificate.
+	generated, err := serving.WouldGenerate(nil, "impersonation-proxy", *typed.Spec.ImpersonationProxy, nil, s.now)
+	if err != nil {
+		return nil, err
 	}
-	j := serving.Judge(serving.Effect(told, serving.Evidence{}, now, generated, s.now))
+	now, told := served(s.secret), serving.History{}
+	if published { // Pinniped records nothing: its clients may use each name
+		told = told.With(serving.Revision{Endpoint: url, Bundle: bundle, Names: serving.NamesOf(now.Chain)})
+	}
+	j := serving.Judge(serving.Effect(told, now, serving.Served{Chain: generated.Chain()}, s.now))
 	if !j.Refused {
 		return nil, nil
 	}
@@ -111,9 +115,12 @@ func (s *state) lockedOutByPinniped(kubectl) (*result.MigrationFinding, error) {
 	if err != nil || configured == nil || plan.Waits(typed) { // of a renewal that waits, renewalWaits tells
 		return nil, err
 	}
-	history := plan.Remembered(s.history, typed)
-	j := serving.Judge(serving.Effect(history, serving.Evidence{},
-		plan.InService(typed, history, len(s.history.Revisions) > 0, s.secret), served(s.secret), s.now))
+	history := s.history.SinceStatus(typed, s.now, serving.DefaultMemory)
+	now := serving.Served{}
+	if inService := history.InService(typed, s.secret, namespace); inService != nil {
+		now.Chain = inService.Chain()
+	}
+	j := serving.Judge(serving.Effect(history, now, served(s.secret), s.now))
 	if !j.Refused {
 		return nil, nil
 	}

@@ -48,6 +48,24 @@ type Transition struct {
 	Until *time.Time `json:"until,omitempty"`
 	// WaitsFor are the IDs of the revisions whose clients do not verify the new certificate.
 	WaitsFor []string `json:"waitsFor,omitempty"`
+	// SecretName is the Secret of the new certificate; absent for the generated one.
+	SecretName string `json:"secretName,omitempty"`
+}
+
+// Waits says what waits, for whom and until when.
+func (t *Transition) Waits() string {
+	text := "the generated certificate"
+	if t.SecretName != "" {
+		text = "the certificate in Secret " + t.SecretName
+	}
+	text += " waits"
+	if len(t.WaitsFor) > 0 {
+		text += " for clients of " + strings.Join(t.WaitsFor, ", ")
+	}
+	if t.Until != nil {
+		text += ", until " + t.Until.Format(time.RFC3339) + " at the latest"
+	}
+	return text
 }
 
 // TransitionOf returns what the status of a CredentialIssuer says; nil when none is under way.
@@ -55,7 +73,9 @@ func TransitionOf(status *configv1alpha1.TransitionStatus) *Transition {
 	if status == nil {
 		return nil
 	}
-	t := &Transition{Phase: string(status.Phase), Since: status.Since.UTC(), WaitsFor: status.WaitsFor}
+	t := &Transition{
+		Phase: string(status.Phase), Since: status.Since.UTC(), WaitsFor: status.WaitsFor, SecretName: status.SecretName,
+	}
 	if status.Until != nil {
 		until := status.Until.UTC()
 		t.Until = &until
@@ -65,14 +85,7 @@ func TransitionOf(status *configv1alpha1.TransitionStatus) *Transition {
 
 // String tells it in one line.
 func (t *Transition) String() string {
-	text := fmt.Sprintf("%s since %s", t.Phase, t.Since.Format(time.RFC3339))
-	if t.Until != nil {
-		text += ", activated at " + t.Until.Format(time.RFC3339) + " at the latest"
-	}
-	if len(t.WaitsFor) > 0 {
-		text += ", waits for clients of " + strings.Join(t.WaitsFor, ", ")
-	}
-	return text
+	return fmt.Sprintf("%s since %s: %s", t.Phase, t.Since.Format(time.RFC3339), t.Waits())
 }
 
 // FieldChange is one field that changes. A CA bundle is described in it, not shown.

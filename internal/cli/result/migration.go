@@ -75,8 +75,8 @@ const (
 	MigrationLeftOver MigrationReason = "LeftOver"
 	// MigrationPrivileged means that the namespace permits more than is needed.
 	MigrationPrivileged MigrationReason = "Privileged"
-	// MigrationRenewalWaits means that the agent waits with a renewed certificate that Pinniped serves at once.
-	MigrationRenewalWaits MigrationReason = "RenewalWaits"
+	// MigrationTransitionPrepared means that the agent waits with a renewed certificate that Pinniped serves at once.
+	MigrationTransitionPrepared MigrationReason = "TransitionPrepared"
 	// MigrationCertificateRefused means that the agent refuses the certificate that Pinniped serves.
 	MigrationCertificateRefused MigrationReason = "CertificateRefused"
 	// MigrationClientsLockedOut means that clients who work with the agent would not with what Pinniped serves.
@@ -91,7 +91,7 @@ func (MigrationReason) Enum() []string {
 		string(MigrationElsewhere), string(MigrationOwnedByDeployment), string(MigrationFieldsOwned),
 		string(MigrationManagedByKapp), string(MigrationAppliedByOthers), string(MigrationLoginsAtAPIServer),
 		string(MigrationSettings), string(MigrationRollingOut), string(MigrationLeftOver), string(MigrationPrivileged),
-		string(MigrationRenewalWaits), string(MigrationCertificateRefused), string(MigrationClientsLockedOut),
+		string(MigrationTransitionPrepared), string(MigrationCertificateRefused), string(MigrationClientsLockedOut),
 		string(MigrationUnknownStrategy),
 	}
 }

@@ -40,7 +40,7 @@ func TestAdvertisedBundle(t *testing.T) {
 			t.Parallel()
 			issuer := &configv1alpha1.CredentialIssuer{}
 			issuer.Status.Strategies = test.strategies
-			if got, found := advertisedBundle(issuer); string(got) != test.want || found != test.found {
+			if got, found := publishedBundle(issuer); string(got) != test.want || found != test.found {
 				t.Errorf("%q, %v", got, found)
 			}
 		})

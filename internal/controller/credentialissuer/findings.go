@@ -122,7 +122,7 @@ func waits(evaluation serving.Evaluation, namespace string) *configv1alpha1.Stra
 	if evaluation.Waiting == nil {
 		return nil
 	}
-	finding := newFinding(configv1alpha1.CodeRenewalWaits, configv1alpha1.FindingWarning,
+	finding := newFinding(configv1alpha1.CodeTransitionPrepared, configv1alpha1.FindingWarning,
 		evaluation.Waiting.Message(namespace))
 	return &finding
 }

@@ -68,8 +68,8 @@ func TestOverlap(t *testing.T) {
 	leader.putSecret(t, "external", renewed, two.CertPEM())
 	leader.waitForStates(t, "one", "one+two")
 	const waits = messageListening + ", but: the certificate in Secret external waits"
-	leader.waitForCodes(t, "Listening", waits, "RenewalWaits")
-	leader.waitForEvent(t, "Warning RenewalWaits", leafSHA256(t, renewed))
+	leader.waitForCodes(t, "Listening", waits, "TransitionPrepared")
+	leader.waitForEvent(t, "Warning TransitionPrepared", leafSHA256(t, renewed))
 	transition := leader.waitForTransition(t, "external", leafSHA256(t, renewed), "one")
 	if until := transition.Until; until == nil || !until.After(time.Now()) {
 		t.Errorf("it ends at %v", until)
@@ -99,7 +99,7 @@ func TestOverlap(t *testing.T) {
 	leader.waitForTransition(t, "", "")
 	leader.waitForEvent(t, "Normal TransitionEnded", leafSHA256(t, renewed)+" has ended: it is served")
 	for len(leader.events.Events) > 0 {
-		if event := <-leader.events.Events; strings.Contains(event, "RenewalWaits") {
+		if event := <-leader.events.Events; strings.Contains(event, "TransitionPrepared") {
 			t.Errorf("it is told twice: %s", event)
 		}
 	}

@@ -221,7 +221,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return r.withoutIssuer(ctx)
 	}
 	if r.Advertised != nil {
-		r.Advertised(advertisedBundle(issuer))
+		r.Advertised(publishedBundle(issuer))
 	}
 	if r.Usage != nil {
 		r.Usage.publish(issuer)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,31 +29,19 @@ func (r *Reconciler) revisions(ctx context.Context, issuer *configv1alpha1.Crede
 	if err == nil && found {
 		h, err = serving.Read(there.Data)
 	}
-	h, _ = r.restored(h, issuer)
+	h = r.restored(h, issuer)
 	h = r.withUses(h)
 	return h, err == nil || len(h.Revisions) > 0
 }
 
 // restored returns the history with what the status lists and it lacks.
-func (r *Reconciler) restored(h serving.History, issuer *configv1alpha1.CredentialIssuer) (serving.History, bool) {
-	var summary []serving.Revision
-	for _, s := range issuer.Status.Revisions {
-		revision := serving.Revision{
-			ID: s.ID, Since: s.Since.UTC(), Endpoint: s.Endpoint, Lost: s.CABundle, Names: s.Names,
-		}
-		if s.Until != nil {
-			revision.Until = s.Until.UTC()
-		}
-		if s.LastUsed != nil {
-			revision.LastUsed = s.LastUsed.UTC()
-		}
-		summary = append(summary, revision)
-	}
-	_, known, _ := frontendInfo(reportedProxy(issuer))
+func (r *Reconciler) restored(h serving.History, issuer *configv1alpha1.CredentialIssuer) serving.History {
+	var known []byte
 	if current := r.Holder.Current(); current != nil {
-		known = append(append(slices.Clone(known), '\n'), current.Bundle...)
+		known = current.Bundle
 	}
-	return h.Restore(summary, known)
+	h, _ = h.RestoreFrom(issuer, known)
+	return h
 }
 
 // revisionsTimeout bounds how long a report waits for the API server to take the revision history.
@@ -75,7 +62,7 @@ func publishedBy(of report) serving.Published {
 		return serving.Published{}
 	}
 	published := serving.Published{Chain: of.serving.Chain(), Change: changeOf(of)}
-	if endpoint, bundle, found := frontendInfo(of.proxy); found {
+	if endpoint, bundle, found := serving.Frontend(&of.proxy); found {
 		published.Endpoint, published.Bundle = endpoint, bundle
 		if of.serving.Source == serving.SourceGenerated {
 			// The agent puts the load balancer's addresses into it as well, which clients do not use.
@@ -120,51 +107,6 @@ func (r *Reconciler) changedBy(ctx context.Context, issuer *configv1alpha1.Crede
 		return "", time.Time{}
 	}
 	return by.Manager, by.Time.UTC()
-}
-
-// publishedBefore returns what the status of a CredentialIssuer tells clients, and since when.
-func publishedBefore(issuer *configv1alpha1.CredentialIssuer) (published serving.Published, since time.Time) {
-	strategy := reportedProxy(issuer)
-	endpoint, bundle, found := frontendInfo(strategy)
-	if !found {
-		return serving.Published{}, time.Time{} // no client could use it
-	}
-	published = serving.Published{Endpoint: endpoint, Bundle: bundle}
-	if inService := issuer.Status.ServingCertificate; inService != nil &&
-		inService.Source == configv1alpha1.ServingCertificateSecret {
-		published.Names = slices.Concat(inService.DNSNames, inService.IPAddresses)
-	}
-	return published, strategy.LastUpdateTime.Time
-}
-
-// sinceStatus returns the history with what the status of the CredentialIssuer publishes, if that is not its current
-// revision: another program has written the status, or the history is empty.
-func sinceStatus(
-	h serving.History, issuer *configv1alpha1.CredentialIssuer, now time.Time, retention time.Duration,
-) serving.History {
-	published, since := publishedBefore(issuer)
-	open := h.Current()
-	if published.Endpoint == "" || open != nil && open.Endpoint == published.Endpoint &&
-		certs.SameBundle(open.Bundle, published.Bundle) {
-		return h
-	}
-	for _, s := range h.Revisions { // the time of the status may be that of an older entry
-		for _, at := range []time.Time{s.Opened, s.Until} {
-			if at.After(since) {
-				since = at
-			}
-		}
-	}
-	if since.IsZero() || since.After(now) {
-		since = now
-	}
-	chain := h.Chain
-	h, _ = h.Append(published, since, retention) // a history that is full is reported with what is published next
-	h.Chain = chain
-	if current := h.Current(); current != nil {
-		h, _ = h.Used(current.ID, "", now) // the program that published it did not note uses
-	}
-	return h
 }
 
 // appendRevision appends what the report publishes to the history, before the status names it. It returns the history
@@ -219,7 +161,7 @@ func (r *Reconciler) appendOnce(
 		if r.Live.Get(ctx, client.ObjectKeyFromObject(issuer), live) != nil {
 			live = issuer
 		}
-		history = sinceStatus(history, live, now, r.RevisionRetention)
+		history = history.SinceStatus(live, now, r.RevisionRetention)
 	}
 	r.reportBrokenClients(ctx, issuer, history, published.Chain)
 	next, err := r.next(history, issuer, published)
@@ -245,7 +187,7 @@ func (r *Reconciler) appendOnce(
 func (r *Reconciler) next(
 	h serving.History, issuer *configv1alpha1.CredentialIssuer, published serving.Published,
 ) (serving.History, error) {
-	h, _ = r.restored(h, issuer)
+	h = r.restored(h, issuer)
 	h, err := h.Append(published, r.Clock.Now(), r.RevisionRetention)
 	return r.withUses(h), err
 }
@@ -297,7 +239,7 @@ func (r *Reconciler) reportBrokenClients(
 		return
 	}
 	r.ledger.chain = chain
-	judged := serving.Judge(serving.Effect(h, serving.Evidence{}, before, serving.Served{Chain: chain}, r.Clock.Now()))
+	judged := serving.Judge(serving.Effect(h, before, serving.Served{Chain: chain}, r.Clock.Now()))
 	if len(judged.Broken) == 0 {
 		return
 	}

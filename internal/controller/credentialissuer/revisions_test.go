@@ -389,7 +389,7 @@ func TestSinceStatus(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got := sinceStatus(test.before, test.issuer, noon.Add(time.Hour), serving.DefaultMemory)
+			got := test.before.SinceStatus(test.issuer, noon.Add(time.Hour), serving.DefaultMemory)
 			if len(got.Revisions) != test.states || got.Current() == nil || !got.Current().Since.Equal(test.since) ||
 				len(got.Chain) != len(test.before.Chain) {
 				t.Errorf("%d states: %+v", len(got.Revisions), got.Revisions)

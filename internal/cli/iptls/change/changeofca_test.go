@@ -38,20 +38,6 @@ func TestChangeOfCAIsRefused(t *testing.T) {
 				return runUnset(t, w, func(o *UnsetOptions) { o.Allow = allow })
 			},
 		},
-		{
-			name: "by undo", hint: "pinniped kubeconfig rotate",
-			world: func(t *testing.T) *iptlstest.World {
-				t.Helper()
-				w := iptlstest.New(t)
-				w.Obey(t)
-				runSet(t.Context(), w, nil).Check(t, 0)
-				return w
-			},
-			run: func(t *testing.T, w *iptlstest.World, allow []string) *iptlstest.Run {
-				t.Helper()
-				return runUndo(t, w, func(o *UndoOptions) { o.Allow = allow })
-			},
-		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

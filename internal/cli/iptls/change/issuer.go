@@ -22,11 +22,16 @@ import (
 // look gathers and decides. Where the Secret is not fit and an issuer is about to fill it, it waits for that.
 func (o *SetOptions) look(ctx context.Context) (*plan.Snapshot, *plan.Plan, error) {
 	for {
-		st, err := o.Session.Gather(ctx, o.request)
+		issuer, err := o.Session.ReadIssuer(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := session.Fits(o.request, st.Issuer); err != nil {
+		if err := session.Fits(o.request, issuer); err != nil {
+			return nil, nil, err
+		}
+		wanted := o.request.On(issuer.Spec.ImpersonationProxy)
+		st, err := o.Session.Gather(ctx, issuer, o.request.Namespace, wanted)
+		if err != nil {
 			return nil, nil, err
 		}
 		if o.files != nil {
@@ -37,7 +42,8 @@ func (o *SetOptions) look(ctx context.Context) (*plan.Snapshot, *plan.Plan, erro
 			st.Secret = o.files.intended(o.present, o.request.Namespace, o.request.Secret, o.request.SystemRoots)
 		}
 		unfit := plan.FitsSecret(o.request, st.Secret)
-		p := plan.Evaluate(o.request, st)
+		wanted.TLS = st.ForSet(wanted.TLS)
+		p := plan.Evaluate(o.request, st, wanted)
 		if o.files != nil || st.NotPermitted() || unfit == nil && p.Report.OK() {
 			return st, p, unfit
 		}

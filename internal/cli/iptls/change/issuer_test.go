@@ -119,7 +119,7 @@ func TestSetWaitsInVain(t *testing.T) {
 				w.Cluster.CertManager = atWork()
 				w.Cluster.CertManager.Secret = "another"
 			},
-			code: ui.ExitRefused, says: []string{"SecretNotFound", "kubectl create secret tls"}, lacks: "Waiting",
+			code: ui.ExitRefused, says: []string{"SecretNotFound", "kubectl get secrets"}, lacks: "Waiting",
 		},
 		{
 			name: "fails at once, and says what is not known, without the right to list Certificates",

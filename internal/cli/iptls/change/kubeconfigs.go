@@ -10,7 +10,6 @@ import (
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
@@ -24,11 +23,11 @@ import (
 func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, issuer *configv1alpha1.CredentialIssuer) (
 	files []result.File, verify bool, err error,
 ) {
-	info := plan.ProxyInfo(issuer)
-	if info == nil {
+	url, _, _ := serving.Frontend(serving.Strategy(issuer))
+	if url == "" {
 		return nil, false, errors.New("no endpoint is published, so that kubeconfigs cannot be compared with it")
 	}
-	endpoint, missing, err := c.Session.Endpoint(ctx, issuer, p.Plan.Request.Namespace, info.Endpoint)
+	endpoint, missing, err := c.Session.Endpoint(ctx, issuer, p.Plan.Request.Namespace, url)
 	if err != nil {
 		return nil, false, err
 	}
@@ -39,7 +38,7 @@ func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, issuer *con
 	if err != nil {
 		return nil, false, fmt.Errorf("reading --kubeconfigs: %w", err)
 	}
-	next, bad := p.Plan.Next(p.Snapshot), 0
+	next, bad := serving.Served{Chain: p.Plan.Next.Chain()}, 0
 	for _, file := range all {
 		one := evaluateKubeconfig(file, endpoint, next, c.Session.Now())
 		if one.Outcome == result.FileUnrelated {
@@ -52,9 +51,9 @@ func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, issuer *con
 	}
 	switch {
 	case len(files) == 0:
-		c.Session.Progress.Warn("none of --kubeconfigs leads to %s", info.Endpoint)
+		c.Session.Progress.Warn("none of --kubeconfigs leads to %s", url)
 	case bad == 0:
-		c.Session.Progress.Done("All %d kubeconfigs for %s verify the new certificate", len(files), info.Endpoint)
+		c.Session.Progress.Done("All %d kubeconfigs for %s verify the new certificate", len(files), url)
 	}
 	return files, len(files) > 0 && bad == 0, nil
 }
@@ -74,7 +73,7 @@ func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, n
 	}
 	for _, place := range places {
 		entry := result.Entry{Kind: result.EntryKind(place.Kind), Name: place.Name, Outcome: result.FileWorks}
-		client := serving.Client{File: file.File, Name: place.Host, Bundle: place.CABundle, Insecure: place.Insecure}
+		client := serving.Client{Name: place.Host, Bundle: place.CABundle}
 		switch {
 		case place.Uncertain:
 			entry.Outcome, entry.Reason = result.FileNotKnown, fmt.Sprintf(

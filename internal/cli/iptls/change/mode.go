@@ -29,27 +29,15 @@ func (o *SetOptions) evaluateProxy(ctx context.Context, first bool) (*Proposal, 
 	if err != nil {
 		return nil, err
 	}
-	wanted := *issuer.Spec.ImpersonationProxy.DeepCopy()
 	if err := session.Fits(o.request, issuer); err != nil {
 		return nil, err
 	}
-	if o.Mode != "" {
-		wanted.Mode = o.request.Mode
-	}
-	if o.ServiceType != "" {
-		wanted.Service.Type = o.request.ServiceType
-	}
-	if o.request.Endpoint != nil {
-		wanted.ExternalEndpoint = *o.request.Endpoint
-	}
-	if o.request.LoadBalancerIP != nil {
-		wanted.Service.LoadBalancerIP = *o.request.LoadBalancerIP
-	}
-	st, err := o.Session.GatherTarget(ctx, issuer, o.request.Namespace, wanted)
+	wanted := o.request.On(issuer.Spec.ImpersonationProxy)
+	st, err := o.Session.Gather(ctx, issuer, o.request.Namespace, wanted)
 	if err != nil {
 		return nil, err
 	}
-	p := plan.EvaluateTarget(o.request, st, wanted)
+	p := plan.Evaluate(o.request, st, wanted)
 	if o.Mode != "" && wanted.Mode == configv1alpha1.ImpersonationProxyModeDisabled {
 		p.Report.Findings = slices.DeleteFunc(p.Report.Findings, certs.Finding.Refuses)
 	}

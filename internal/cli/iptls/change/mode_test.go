@@ -41,7 +41,7 @@ func TestSetMode(t *testing.T) {
 		w.Cluster.TLSSecret = nil
 		runSet(t.Context(), w, func(o *SetOptions) { to("disabled")(o); o.Flags.Wait = false }).
 			Check(t, ui.ExitSwitchedOff, "switch it on: pinniped ip-tls set --mode enabled")
-		runSet(t.Context(), w, to("enabled")).Check(t, 3, `there is no Secret "proxy-tls"`)
+		runSet(t.Context(), w, to("enabled")).Check(t, 3, "SecretNotFound")
 	})
 	t.Run("not together with what needs a Secret", func(t *testing.T) {
 		t.Parallel()

@@ -72,7 +72,7 @@ func (c *Change) retire(ctx context.Context, p *Proposal, issuer *configv1alpha1
 func (c *Change) prepared(ctx context.Context, p *Proposal, seen observation, done *Result) error {
 	done.Outcome, done.Transition = result.OutcomePrepared, result.TransitionOf(seen.transition)
 	done.Endpoint, done.Addresses = seen.view.At.URL, seen.addresses
-	published, _ := plan.Advertised(seen.issuer)
+	published, _ := plan.Published(seen.issuer)
 	done.CABundle = result.BundleOf(published)
 	var who []string
 	history, _, err := c.Session.Memory(ctx, p.Snapshot.Issuer, p.Plan.Request.Namespace)

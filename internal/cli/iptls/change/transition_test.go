@@ -189,14 +189,6 @@ func TestSetRefusesWhatCannotWait(t *testing.T) {
 			},
 		},
 		{
-			name: "a proxy that is switched off",
-			world: func(_ *testing.T, w *iptlstest.World, _ *certs.CA) {
-				w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
-					iptlstest.FailedReport(configv1alpha1.ReasonDisabled, "switched off"),
-				}
-			},
-		},
-		{
 			name:  "an endpoint that only the new certificate covers",
 			adapt: func(o *SetOptions) { o.Certificate.ExternalEndpoint = "next.example.com" },
 			given: []string{"external-endpoint"},

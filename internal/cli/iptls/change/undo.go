@@ -96,11 +96,11 @@ func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, erro
 		return nil, err
 	}
 	wanted := plan.BackTo(to, issuer.Spec.ImpersonationProxy)
-	st, err := o.Session.GatherTarget(ctx, issuer, o.request.Namespace, wanted)
+	st, err := o.Session.Gather(ctx, issuer, o.request.Namespace, wanted)
 	if err != nil {
 		return nil, err
 	}
-	evaluate := plan.EvaluateTarget
+	evaluate := plan.Evaluate
 	switch {
 	case len(plan.ChangesBetween(*issuer.Spec.ImpersonationProxy, wanted)) == 0:
 	case plan.ServesGenerated(wanted.TLS):

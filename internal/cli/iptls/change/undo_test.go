@@ -71,7 +71,8 @@ func TestUndo(t *testing.T) {
 	t.Run("takes the endpoint back with the certificate", func(t *testing.T) {
 		t.Parallel()
 		w := undoWorld(t)
-		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = ""
+		endpoint := strings.Replace(w.Proxy.Endpoint(), "127.0.0.1", "[::ffff:127.0.0.1]", 1)
+		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = endpoint
 		w.Cluster.Bump()
 		w.Cluster.AfterApply(w.Cluster)
 		runSet(
@@ -81,7 +82,7 @@ func TestUndo(t *testing.T) {
 			"external-endpoint",
 		).Check(t, 0)
 		runUndo(t, w, nil).Check(t, 0, "undone", "externalEndpoint")
-		if got := SpecOf(w); got.ExternalEndpoint != "" || got.TLS != nil {
+		if got := SpecOf(w); got.ExternalEndpoint != endpoint || got.TLS != nil {
 			t.Errorf("the configuration is %+v", got)
 		}
 	})

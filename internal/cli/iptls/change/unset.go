@@ -84,11 +84,13 @@ func (o *UnsetOptions) Evaluate(ctx context.Context, _ bool) (*Proposal, error) 
 	if err != nil {
 		return nil, err
 	}
-	st, err := o.Session.GatherGenerated(ctx, issuer, o.request.Namespace)
+	wanted := *issuer.Spec.ImpersonationProxy.DeepCopy()
+	wanted.TLS = nil
+	st, err := o.Session.Gather(ctx, issuer, o.request.Namespace, wanted)
 	if err != nil {
 		return nil, err
 	}
-	p := plan.EvaluateGenerated(o.request, st, *issuer.Spec.ImpersonationProxy)
+	p := plan.EvaluateGenerated(o.request, st, wanted)
 	Say(o.Session.Progress, st, p)
 	return &Proposal{Snapshot: st, Plan: p}, nil
 }

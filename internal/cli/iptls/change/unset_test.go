@@ -37,7 +37,7 @@ func TestUnset(t *testing.T) {
 		t,
 		w,
 		nil,
-	).Check(t, 0, "credentialissuer/pinniped-concierge-config unset", `OldClientsBreak: every kubeconfig handed out so far stops working`,
+	).Check(t, 0, "credentialissuer/pinniped-concierge-config unset", `OldClientsBreak: every kubeconfig in use stops working`,
 		`trust "Company CA"`, "presents the certificate at 1 of 1 addresses", "tls.secretName", "CA bundle: \""+plan.GeneratedCAName)
 	want := []map[string]any{{
 		"metadata": map[string]any{"resourceVersion": "2"},
@@ -155,16 +155,16 @@ func TestUnsetWaits(t *testing.T) {
 			},
 		},
 		{
-			name: "goes back when the old bundle stays", known: true, code: 5, says: "still advertises another CA bundle",
+			name: "goes back when the old bundle stays", known: true, code: 5, says: "still publishes another CA bundle",
 			agent: func(*testing.T, *iptlstest.World, *iptlstest.Cluster) {},
 		},
 		{
-			name: "goes back when the old bundle stays and no other is known", code: 5, says: "still advertises another CA " +
+			name: "goes back when the old bundle stays and no other is known", code: 5, says: "still publishes another CA " +
 				"bundle",
 			agent: func(*testing.T, *iptlstest.World, *iptlstest.Cluster) {},
 		},
 		{
-			name: "goes back when nothing is advertised that it could verify with", code: 5, says: "does not advertise its " +
+			name: "goes back when nothing is advertised that it could verify with", code: 5, says: "does not publish its " +
 				"own CA yet",
 			agent: func(_ *testing.T, w *iptlstest.World, c *iptlstest.Cluster) { c.Report(w.Proxy.URL(), nil) },
 		},

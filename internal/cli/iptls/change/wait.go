@@ -87,7 +87,7 @@ func (c *Change) abandon(ctx context.Context, p *Proposal, applied *configv1alph
 	if applied == nil || !allowed {
 		return
 	}
-	ids := p.Plan.Abandoned(p.Snapshot)
+	ids := p.Plan.Lost
 	gone, err := c.Session.Retire(ctx, applied, p.Plan.Request.Namespace, ids)
 	switch {
 	case err != nil:
@@ -204,7 +204,7 @@ func (c *Change) followSecret(ctx context.Context, p *Proposal) error {
 		Issuer: p.Snapshot.Issuer, Secret: secret, Service: p.Snapshot.Service,
 		Now: p.Snapshot.Now, ServerTime: p.Snapshot.ServerTime,
 	}
-	again := plan.EvaluateTarget(p.Plan.Request, found, p.Plan.Wanted)
+	again := plan.Evaluate(p.Plan.Request, found, p.Plan.Wanted)
 	if again.Report.SHA256 == p.Plan.Report.SHA256 && certs.SameBundle(again.Bundle, p.Plan.Bundle) {
 		return nil
 	}
@@ -236,7 +236,7 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 	bundle := p.Expected(issuer)
 	seen, sha256 := observation{issuer: issuer, transition: transitionTo(p, issuer)}, p.Report.SHA256
 	if seen.transition != nil {
-		published, _ := plan.Advertised(issuer)
+		published, _ := plan.Published(issuer)
 		if len(bundle) == 0 || certs.SameBundle(certs.UnionBundle(published, bundle), published) {
 			bundle = published
 		}
@@ -252,7 +252,7 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 		seen.view.Problem = "the agent still reports that it is switched off: " + seen.view.Problem
 	}
 	if p.Generated && len(bundle) == 0 && seen.view.Problem == "" {
-		seen.view.Problem = "the agent does not advertise its own CA yet"
+		seen.view.Problem = "the agent does not publish its own CA yet"
 	}
 	if seen.view.Problem != "" {
 		seen.problems = append(seen.problems, seen.view.Problem)

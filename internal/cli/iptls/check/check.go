@@ -20,6 +20,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -218,29 +220,34 @@ func (o *Options) checkCluster(ctx context.Context) (*result.Check, error) {
 	if err := o.Session.Locate(ctx, &req); err != nil {
 		return nil, err
 	}
-	st, err := o.Session.Gather(ctx, req)
+	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := session.Fits(req, st.Issuer); err != nil {
+	if err := session.Fits(req, issuer); err != nil {
+		return nil, err
+	}
+	wanted := req.On(issuer.Spec.ImpersonationProxy)
+	if plan.ServesGenerated(wanted.TLS) {
+		return o.checkGenerated(ctx, issuer)
+	}
+	st, err := o.Session.Gather(ctx, issuer, req.Namespace, wanted)
+	if err != nil {
 		return nil, err
 	}
 	if err := plan.FitsSecret(req, st.Secret); err != nil {
 		return nil, err
 	}
-	req.Secret = st.SecretName
-	if req.Secret == "" {
-		return o.checkGenerated(ctx, st)
-	}
 	if !o.at.IsZero() {
 		st.Now, st.ServerTime = o.at, time.Time{}
 	}
-	p := plan.Evaluate(req, st)
+	wanted.TLS = st.ForSet(wanted.TLS)
+	p := plan.Evaluate(req, st, wanted)
 	checked := o.newResult(result.SourceCluster, p.Bundle)
 	checked.CredentialIssuer = st.Issuer.Name
-	subject := result.CheckedCertificate{Name: fmt.Sprintf("Secret %s", req.SecretName()), Certificate: p.Report}
+	subject := result.CheckedCertificate{Name: fmt.Sprintf("Secret %s", p.Request.SecretName()), Certificate: p.Report}
 	if st.Secret != nil {
-		subject.Timeline = o.timeline(p.Input(st))
+		subject.Timeline = o.timeline(p.Checks)
 	}
 	checked.Subjects = []result.CheckedCertificate{subject}
 	return checked, nil
@@ -258,21 +265,22 @@ func (o *Options) timeline(in certs.Input) []certs.Event {
 }
 
 // checkGenerated checks what the endpoint presents while the agent serves a certificate that it has generated.
-func (o *Options) checkGenerated(ctx context.Context, st *plan.Snapshot) (*result.Check, error) {
-	info := plan.ProxyInfo(st.Issuer)
-	if info == nil {
-		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q names no certificate, and the agent advertises no "+
-			"endpoint at which it would serve its own", st.Issuer.Name),
+func (o *Options) checkGenerated(
+	ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
+) (*result.Check, error) {
+	endpoint, bundle, _ := serving.Frontend(serving.Strategy(issuer))
+	if endpoint == "" {
+		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q names no certificate, and the agent publishes no "+
+			"endpoint at which it would serve its own", issuer.Name),
 			"name the Secret to check with --secret, or see %q", "pinniped ip-tls status")
 	}
-	at, err := plan.ParseAdvertised(info.Endpoint)
+	at, err := plan.ParseEndpoint(endpoint)
 	if err != nil {
 		return nil, err
 	}
-	advertised, _ := plan.Advertised(st.Issuer)
-	checked, err := o.checkAddresses(ctx, at, advertised)
+	checked, err := o.checkAddresses(ctx, at, bundle)
 	if err == nil {
-		checked.CredentialIssuer = st.Issuer.Name
+		checked.CredentialIssuer = issuer.Name
 	}
 	return checked, err
 }

@@ -262,10 +262,10 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 			return nil
 		}
 		var st *plan.Snapshot
-		if st, err = o.Session.GatherGenerated(ctx, issuer, namespace); err == nil {
-			without := issuer.Spec.ImpersonationProxy.DeepCopy()
-			without.TLS = nil
-			p := plan.EvaluateTarget(plan.Request{Namespace: namespace, Allow: o.allow}, st, *without)
+		without := *issuer.Spec.ImpersonationProxy.DeepCopy()
+		without.TLS = nil
+		if st, err = o.Session.Gather(ctx, issuer, namespace, without); err == nil {
+			p := plan.Evaluate(plan.Request{Namespace: namespace, Allow: o.allow}, st, without)
 			o.Session.Progress.Warn("CredentialIssuer %q has this very Secret configured: the agent will serve its generated "+
 				"certificate in its place", issuer.Name)
 			for _, f := range p.Report.Findings {

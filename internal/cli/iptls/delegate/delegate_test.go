@@ -211,7 +211,7 @@ func TestRevokeOfWhatIsServed(t *testing.T) {
 		{
 			name: "is refused, as it locks clients out", change: revoke, code: 3, left: 3,
 			says: []string{
-				"OldClientsBreak", "every kubeconfig handed out so far stops working", "this very Secret", "nothing was changed",
+				"OldClientsBreak", "every kubeconfig in use stops working", "this very Secret", "nothing was changed",
 				"--allow OldClientsBreak", "does not cover proxy.example.com",
 			},
 		},

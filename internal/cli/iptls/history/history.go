@@ -91,9 +91,9 @@ func (o *Options) Run(ctx context.Context) error {
 		return err
 	}
 	if !found {
-		done.NotKnown = append(done.NotKnown, "what clients were told before: "+errNoMemory.Error())
+		done.NotKnown = append(done.NotKnown, "what was published before: "+errNoMemory.Error())
 	}
-	o.look(ctx, issuer, plan.Remembered(history, issuer), done)
+	o.look(ctx, issuer, history, done)
 	return o.Session.Print(done, nil, func() ([]byte, error) { return o.text(done) })
 }
 
@@ -106,10 +106,10 @@ func (o *Options) look(ctx context.Context, issuer *configv1alpha1.CredentialIss
 	if n := len(history.Revisions); n > 0 {
 		url = history.Revisions[n-1].Endpoint
 	}
-	if info := plan.ProxyInfo(issuer); info != nil {
-		url = info.Endpoint
+	if endpoint, _, _ := serving.Frontend(serving.Strategy(issuer)); endpoint != "" {
+		url = endpoint
 	}
-	if at, err := plan.ParseAdvertised(url); err == nil {
+	if at, err := plan.ParseEndpoint(url); err == nil {
 		var skipped []string
 		if met, skipped, err = session.Ask(ctx, o.Session.Network, at); err != nil {
 			done.NotKnown = append(done.NotKnown, fmt.Sprintf("what is presented: resolving %q: %s", at.Host, err))
@@ -123,7 +123,7 @@ func (o *Options) look(ctx context.Context, issuer *configv1alpha1.CredentialIss
 			}
 		}
 	}
-	at, _ := plan.ParseAdvertised(url)
+	at, _ := plan.ParseEndpoint(url)
 	done.Revisions = session.ClientStates(history, met, o.Session.AskElsewhere(ctx, history, at), done.At)
 }
 
@@ -143,7 +143,7 @@ func (o *Options) retire(
 		case errors.Is(err, discovery.ErrNotFound):
 			return "", fmt.Errorf("retiring %q: %w", o.Retire, errNoMemory)
 		case err != nil:
-			return "", session.WithCodes(fmt.Errorf("reading what clients were told until now: %w", err))
+			return "", session.WithCodes(fmt.Errorf("reading the revision history: %w", err))
 		}
 		history, err := serving.Read(kept.Data)
 		if err != nil {

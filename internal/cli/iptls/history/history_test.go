@@ -80,8 +80,8 @@ func TestHistory(t *testing.T) {
 		t.Parallel()
 		w := renewedTwice(t)
 		w.Cluster.RevisionsErr = &discovery.ForbiddenError{Verb: "get"}
-		runHistory(t, w, nil).Check(t, 4, "reading what clients were told")
-		runHistory(t, w, retire("abc")).Check(t, 4, "reading what clients were told")
+		runHistory(t, w, nil).Check(t, 4, "reading the revision history")
+		runHistory(t, w, retire("abc")).Check(t, 4, "reading the revision history")
 	})
 }
 

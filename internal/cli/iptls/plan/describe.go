@@ -19,14 +19,6 @@ func DescribeBundle(data string) string {
 	return serving.Describe(bundle)
 }
 
-// DescribeOrNone is trust.Describe, and empty for an empty bundle.
-func DescribeOrNone(bundle []byte) string {
-	if len(bundle) == 0 {
-		return ""
-	}
-	return serving.Describe(bundle)
-}
-
 // OrNone returns "(none)" for an empty text.
 func OrNone(text string) string {
 	if text == "" {

@@ -17,11 +17,11 @@ type Endpoint struct {
 	Port string
 }
 
-// ParseAdvertised reads an endpoint as the status has it: https://host[:port].
-func ParseAdvertised(text string) (Endpoint, error) {
+// ParseEndpoint reads an endpoint as the status has it: https://host[:port].
+func ParseEndpoint(text string) (Endpoint, error) {
 	parsed, err := url.Parse(text)
 	if err != nil || parsed.Scheme != "https" || parsed.Hostname() == "" {
-		return Endpoint{}, fmt.Errorf("the advertised endpoint %.100q is not an https URL", text)
+		return Endpoint{}, fmt.Errorf("the published endpoint %.100q is not an https URL", text)
 	}
 	port := parsed.Port()
 	if port == "" {
@@ -42,7 +42,7 @@ func wrongEndpoint(at Endpoint, external string) string {
 		port = "443"
 	}
 	if !SameHost(host, at.Host) || port != at.Port {
-		return fmt.Sprintf("the agent still advertises the endpoint %s", at.URL)
+		return fmt.Sprintf("the agent still publishes the endpoint %s", at.URL)
 	}
 	return ""
 }

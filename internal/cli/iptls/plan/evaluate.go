@@ -1,23 +1,24 @@
 // Package plan decides what to do about the certificate in front of the impersonation proxy. It is pure: a Request
-// and a Snapshot of the cluster go in, and a Plan comes out. Evaluate takes what flags ask for; EvaluateTarget takes
-// a whole configuration. The package also compares configurations, makes the patch from one to the next, keeps the
-// record for an undo, and compares the agent's status with a Plan.
+// and a Snapshot of the cluster go in, and a Plan comes out. Evaluate gives the configuration that is wanted to
+// serving.Resolve, serving.External and serving.Evaluate, with which the agent decides, and reads their verdict. The
+// package also compares configurations, makes the patch from one to the next, and compares the agent's status with a
+// Plan.
 package plan
 
 import (
-	"encoding/base64"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // CABundleKey is the key of a Secret under which cert-manager and others put the CA bundle.
-const CABundleKey = "ca.crt"
+const CABundleKey = serving.CACertKey
 
 // GeneratedCAName is the common name of the CA that agents make for themselves, ours and Pinniped's.
 const GeneratedCAName = "Pinniped Impersonation Proxy Serving CA"
@@ -35,172 +36,251 @@ const (
 	fieldLoadBalancerIP = "spec.impersonationProxy.service.loadBalancerIP"
 )
 
-// Plan is what has to change for a request, and what the checks say about it.
+// Plan is what has to change for a request, and what the checks and the agent's own judgement say about it.
 type Plan struct {
 	Request Request
 	Report  certs.Report
 	Wanted  configv1alpha1.ImpersonationProxySpec
-	Bundle  []byte // that will be advertised
+	Bundle  []byte // that is published in the end
 	Changes []FieldChange
 	// Generated is true when the agent is to serve a certificate that it generates. If its CA is not known yet,
-	// Bundle is empty until the agent advertises it.
+	// Bundle is empty until the agent publishes it.
 	Generated bool
+	// Next is the certificate that is served in the end; nil when it is refused, or not there.
+	Next *serving.Certificate
+	// Lost are the IDs of the revisions whose clients break.
+	Lost []string
+	// Checks is the input of the checks of an external certificate.
+	Checks certs.Input
 }
 
-// Expected returns the bundle that must be advertised; empty for a generated CA that is not known yet.
+// Expected returns the bundle that must be published; empty for a generated CA that is not known yet.
 func (p *Plan) Expected(issuer *configv1alpha1.CredentialIssuer) []byte {
 	if p.Generated && len(p.Bundle) == 0 {
-		if now, _ := Advertised(issuer); IsGenerated(now) {
+		if now, _ := Published(issuer); IsGenerated(now) {
 			return now
 		}
 	}
 	return p.Bundle
 }
 
-// Evaluate puts together the configuration that a request leads to, checks the certificate for it, and lists what has
-// to change.
-func Evaluate(req Request, st *Snapshot) *Plan {
+// Evaluate says what comes of the wanted configuration, and lists what has to change.
+func Evaluate(req Request, st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec) *Plan {
 	current := *st.Issuer.Spec.ImpersonationProxy
-	p := &Plan{Request: req, Wanted: current}
-	tls := configv1alpha1.ImpersonationProxyTLSSpec{}
-	if current.TLS != nil {
-		tls = *current.TLS
-	}
-	tls.SecretName = req.Secret
+	p := &Plan{Request: req, Wanted: *wanted.DeepCopy(), Generated: ServesGenerated(wanted.TLS)}
+	p.Report.Findings = []certs.Finding{}
 	switch {
-	case req.BundleGiven:
-		if !SameBase64(tls.CertificateAuthorityData, req.Bundle) {
-			tls.CertificateAuthorityData = base64.StdEncoding.EncodeToString(req.Bundle)
-		}
-	case req.BundleFromSecret, req.SystemRoots:
-		tls.CertificateAuthorityData = ""
+	case !p.Generated:
+		p.Request.Secret = wanted.TLS.SecretName
+	case current.TLS != nil:
+		p.Request.Secret = current.TLS.SecretName
 	}
-	if req.Endpoint != nil {
-		p.Wanted.ExternalEndpoint = *req.Endpoint
+	if st.NotPermitted() {
+		p.Report.Findings = st.Permission
+	} else {
+		p.judge(st)
 	}
-	if req.Mode != "" {
-		p.Wanted.Mode = req.Mode
-	}
-	if req.ServiceType != "" {
-		p.Wanted.Service.Type = req.ServiceType
-	}
-	if req.LoadBalancerIP != nil {
-		p.Wanted.Service.LoadBalancerIP = *req.LoadBalancerIP
-	}
-
-	var undecodable error
-	p.Bundle, undecodable = AdvertisedBundle(tls, st.Secret)
-	p.Report = check(req, st, p, undecodable)
-	switch {
-	case st.WithoutVerification:
-	case letThrough(p.Report, certs.NameNotCovered):
-		// With Enforce, the agent would refuse what the administrator allowed.
-		tls.Verification = configv1alpha1.VerificationWarn
-	default:
-		tls.Verification = configv1alpha1.VerificationEnforce
-	}
-	if req.ActivateAfter != nil && !st.WithoutTransition {
-		tls.ActivateAfter = &metav1.Duration{Duration: *req.ActivateAfter}
-	}
-	p.Wanted.TLS = st.DualTrust(&tls)
 	p.Changes = ChangesBetween(current, p.Wanted)
-	p.judgeClients(st)
-	p.Report.Findings = append(p.Report.Findings, checkAddress(p.Wanted, st)...)
+	host, _, err := certs.ParseEndpoint(p.Wanted.ExternalEndpoint)
+	if ip := p.Wanted.Service.LoadBalancerIP; err == nil && ip != "" {
+		p.Report.Findings = append(p.Report.Findings, certs.CheckLoadBalancerIP(ip, host, st.Resolved)...)
+	}
 	return p
 }
 
-// checkAddress says whether the external endpoint leads to the load balancer's address.
-func checkAddress(wanted configv1alpha1.ImpersonationProxySpec, st *Snapshot) []certs.Finding {
-	host, _, err := certs.ParseEndpoint(wanted.ExternalEndpoint)
-	if err != nil || wanted.Service.LoadBalancerIP == "" {
+// judge has the agent's own code judge the configuration.
+func (p *Plan) judge(st *Snapshot) {
+	issuer, add := st.Issuer.DeepCopy(), func(f ...certs.Finding) { p.Report.Findings = append(p.Report.Findings, f...) }
+	issuer.Spec.ImpersonationProxy = &p.Wanted
+	desired, err := serving.Resolve(issuer, p.Request.Namespace)
+	if err != nil {
+		add(certs.Finding{
+			Code: configv1alpha1.CodeSpecInvalid, Severity: certs.SeverityError, Message: err.Error(),
+		})
+		return
+	}
+	service := st.serviceFor(&p.Wanted)
+	var e serving.Evaluation
+	if p.Generated {
+		e, err = st.generated(desired, service)
+		if err != nil {
+			add(certs.Finding{Code: configv1alpha1.CodeSetupFailed, Severity: certs.SeverityError, Message: err.Error()})
+			return
+		}
+	} else {
+		in := serving.ExternalInput{
+			Name: desired.Secret, Secret: st.Secret, Delegated: desired.Delegated, Spec: *p.Wanted.TLS,
+			Endpoint: desired.ExternalEndpoint, Names: serving.ClientNames(desired.ImpersonationProxySpec, service), Now: st.Now,
+			Allow: p.Request.Allow, Sources: p.Request.Sources, ServerTime: st.ServerTime,
+			ExpiresWithin: p.Request.ExpiresWithin,
+		}
+		if st.Secret != nil {
+			p.Checks, _ = in.Checks() // its error is a finding
+		}
+		e = serving.External(in)
+		p.Report, p.Bundle = e.Report, e.Bundle
+		if f := p.Report.Findings; len(f) > 0 && f[0].Code == certs.SecretNotFound {
+			name := desired.Secret
+			f[0].Message = fmt.Sprintf("there is no Secret %q in namespace %q", name.Name, name.Namespace)
+			f[0].Hint = "list the Secrets: kubectl get secrets --namespace=" + name.Namespace
+		}
+		add(st.Permission...)
+		if slices.ContainsFunc(e.Report.Findings, func(f certs.Finding) bool {
+			return f.Code == certs.NameNotCovered && f.Allowed
+		}) && p.Wanted.TLS.Verification == configv1alpha1.VerificationEnforce {
+			p.Wanted.TLS.Verification = configv1alpha1.VerificationWarn // else the agent would refuse what is allowed
+		}
+	}
+	if e.Certificate == nil {
+		return
+	}
+	endpoint, _, _ := serving.Frontend(serving.Strategy(st.Issuer))
+	situation := serving.Situation{
+		InService: st.InService, Revisions: func() (serving.History, bool) { return st.History, st.Known },
+		Endpoint: endpoint, TLS: desired.Transition, Now: st.Now, Leads: true,
+	}
+	p.Next = e.Certificate
+	verdict := serving.Evaluate(e, situation)
+	switch {
+	case verdict.Refusal != nil:
+		add(verdict.Refusal.Finding)
+		return
+	case verdict.Waiting != nil:
+		p.Next = verdict.Waiting.Certificate
+		p.judgeClients(st, verdict.Waiting.Broken, true)
+	case p.Wanted.Mode != configv1alpha1.ImpersonationProxyModeDisabled:
+		p.Next = verdict.Certificate
+		p.judgeClients(st, situation.Breaks(p.Next), false)
+	}
+	p.Bundle = p.Next.Bundle
+}
+
+// serviceFor is the Service in front of the proxy with the wanted configuration, nil where its addresses will change.
+func (st *Snapshot) serviceFor(wanted *configv1alpha1.ImpersonationProxySpec) *corev1.Service {
+	now := st.Issuer.Spec.ImpersonationProxy
+	if ServiceType(wanted) != ServiceType(now) || ServiceType(wanted) == configv1alpha1.ServiceTypeLoadBalancer &&
+		wanted.Service.LoadBalancerIP != now.Service.LoadBalancerIP {
 		return nil
 	}
-	return certs.CheckLoadBalancerIP(wanted.Service.LoadBalancerIP, host, st.Resolved)
+	return st.Service
 }
 
-// EvaluateTarget checks a configuration that is given as a whole, and lists what has to change.
-func EvaluateTarget(req Request, st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec) *Plan {
-	current := *st.Issuer.Spec.ImpersonationProxy
-	wanted.TLS = wanted.TLS.DeepCopy()
-	p := &Plan{Request: req, Wanted: wanted, Changes: ChangesBetween(current, wanted)}
-	if !ServesGenerated(wanted.TLS) {
-		p.Request.Secret = wanted.TLS.SecretName
-		var undecodable error
-		p.Bundle, undecodable = AdvertisedBundle(*wanted.TLS, st.Secret)
-		p.Report = check(p.Request, st, p, undecodable)
-	} else {
-		p.Bundle, p.Generated, p.Report = st.GeneratedCA, true, certs.Report{Findings: []certs.Finding{}}
-		if current.TLS != nil {
-			p.Request.Secret = current.TLS.SecretName
+// generated is the evaluation of the certificate that the agent would generate.
+func (st *Snapshot) generated(desired serving.Desired, service *corev1.Service) (serving.Evaluation, error) {
+	at, err := desired.Endpoint(service)
+	if err != nil { // it is being assigned
+		endpoint, _, _ := serving.Frontend(serving.Strategy(st.Issuer))
+		published, _ := ParseEndpoint(endpoint)
+		at.Host = published.Host
+	}
+	certificate, err := serving.WouldGenerate(st.CASecret, at.Host, desired.ImpersonationProxySpec, service, st.Now)
+	if err != nil {
+		return serving.Evaluation{}, err
+	}
+	return serving.Generated(
+		certificate, at.Host, serving.ClientNames(desired.ImpersonationProxySpec, service)), nil
+}
+
+// judgeClients adds which clients break. What is wrong with the certificate for everybody is a finding already.
+func (p *Plan) judgeClients(st *Snapshot, j serving.Judgement, waits bool) {
+	var known []certs.Code
+	for _, f := range p.Report.Findings {
+		if f.Severity == certs.SeverityError {
+			known = append(known, f.Code)
 		}
 	}
-	p.judgeClients(st)
-	p.Report.Findings = append(p.Report.Findings, checkAddress(wanted, st)...)
-	return p
+	p.Lost = j.Lost
+	if j = j.Without(known...); len(j.Broken) == 0 {
+		return
+	}
+	f := certs.NewFinding(certs.OldClientsBreak, "these kubeconfigs stop working: "+serving.Summarize(j))
+	if j.Everybody {
+		f.Message = "every kubeconfig in use stops working: " + serving.Summarize(j)
+	}
+	f.Hint = p.brokenHint(j)
+	forOtherReasons := func(o serving.Outcome) bool { // a transition does not help them, whatever CA they trust
+		return o.After != certs.BundleDoesNotVerify || p.lacks(o.Name)
+	}
+	switch {
+	case slices.Contains(p.Request.Allow, f.Code):
+		f.Allowed = true
+		if p.Wanted.TLS != nil && p.Wanted.TLS.CATransition == configv1alpha1.CATransitionDualTrust {
+			p.Wanted.TLS.CATransition = configv1alpha1.CATransitionImmediate
+		}
+	case waits && !slices.ContainsFunc(j.Broken, forOtherReasons):
+		f.Message = "the old certificate is served, with the trust bundles of both, until no client is left that would stop " +
+			"verifying: " + serving.Summarize(j)
+		f.Severity, f.Hint = certs.SeverityInfo, ""
+	case !p.Request.WritesSecret &&
+		!slices.ContainsFunc(ChangesBetween(*st.Issuer.Spec.ImpersonationProxy, p.Wanted), clientsMeet):
+		// The agent is on its way already: nothing is changed now, so there is nothing to refuse.
+		f.Severity, f.Hint = certs.SeverityWarning, "issue new kubeconfigs afterwards: pinniped get kubeconfig"
+	}
+	p.Report.Findings = append(p.Report.Findings, f)
 }
 
-// EvaluateGenerated checks a configuration with the certificate that the agent generates. The agent waits with it where
-// clients would break.
+func (p *Plan) lacks(name string) bool { return p.Next.Certificate.Leaf.VerifyHostname(name) != nil }
+
+// brokenHint is what helps, by why clients break.
+func (p *Plan) brokenHint(j serving.Judgement) string {
+	var lacks []string
+	for _, o := range j.Broken {
+		if p.lacks(o.Name) && !slices.Contains(lacks, o.Name) {
+			lacks = append(lacks, o.Name)
+		}
+	}
+	switch {
+	case len(lacks) > 0 && p.Generated:
+		return fmt.Sprintf("the generated certificate does not cover %s: clients that use it need another name",
+			strings.Join(lacks, ", "))
+	case len(lacks) > 0:
+		return fmt.Sprintf(`have it issued for %s as well ("pinniped ip-tls manifest" prints what to ask cert-manager for)`,
+			strings.Join(lacks, ", "))
+	case p.Generated && len(p.Next.Bundle) == 0:
+		return "the agent's CA is not known here: afterwards, these kubeconfigs need it: \"pinniped get kubeconfig\""
+	}
+	return `afterwards, these kubeconfigs need the new CA: "pinniped kubeconfig rotate", or "pinniped get kubeconfig"`
+}
+
+// EvaluateGenerated says what comes of the certificate that the agent generates. The agent waits with it where clients
+// would break.
 func EvaluateGenerated(req Request, st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec) *Plan {
 	allowed, current := slices.Contains(req.Allow, certs.OldClientsBreak), st.Issuer.Spec.ImpersonationProxy.TLS
 	if wanted.TLS = nil; !allowed && ServesGenerated(current) {
 		wanted.TLS = current
 	}
-	p := EvaluateTarget(req, st, wanted)
+	p := Evaluate(req, st, wanted)
 	if st.WithoutTransition || p.Report.OK() || allowed {
 		return p
 	}
 	wanted.TLS = st.DualTrust(&configv1alpha1.ImpersonationProxyTLSSpec{})
-	if waiting := EvaluateTarget(req, st, wanted); waiting.Report.OK() {
+	if waiting := Evaluate(req, st, wanted); waiting.Report.OK() {
 		return waiting
 	}
 	return p
 }
 
+// DualTrust returns the tls block with which the agent replaces the certificate in service only when no client breaks,
+// where the agent knows the field.
+func (st *Snapshot) DualTrust(tls *configv1alpha1.ImpersonationProxyTLSSpec) *configv1alpha1.ImpersonationProxyTLSSpec {
+	if tls != nil && !st.WithoutTransition {
+		tls.CATransition = configv1alpha1.CATransitionDualTrust
+	}
+	return tls
+}
+
+// ForSet returns the tls block as "ip-tls set" writes it.
+func (st *Snapshot) ForSet(tls *configv1alpha1.ImpersonationProxyTLSSpec) *configv1alpha1.ImpersonationProxyTLSSpec {
+	if !st.WithoutVerification {
+		tls.Verification = configv1alpha1.VerificationEnforce
+	}
+	if st.WithoutTransition {
+		tls.ActivateAfter = nil
+	}
+	return st.DualTrust(tls)
+}
+
 // ServesGenerated says whether the agent serves the certificate that it generates, perhaps after a transition.
 func ServesGenerated(tls *configv1alpha1.ImpersonationProxyTLSSpec) bool {
 	return tls == nil || tls.SecretName == ""
-}
-
-func letThrough(report certs.Report, code certs.Code) bool {
-	return slices.ContainsFunc(report.Findings, func(f certs.Finding) bool { return f.Code == code && f.Allowed })
-}
-
-// check runs the catalogue of checks.
-func check(req Request, st *Snapshot, p *Plan, undecodable error) certs.Report {
-	if st.NotPermitted() {
-		return certs.Report{Findings: st.Permission}
-	}
-	if st.Secret == nil {
-		name := req.SecretName()
-		missing := certs.NewFinding(certs.SecretNotFound,
-			fmt.Sprintf("there is no Secret %q in namespace %q", name.Name, name.Namespace))
-		missing.Hint = fmt.Sprintf("correct its name, or make it: kubectl create secret tls %s --namespace=%s "+
-			"--cert=FILE --key=FILE", name.Name, name.Namespace)
-		return certs.Report{Findings: []certs.Finding{missing}}
-	}
-	if undecodable != nil {
-		return certs.Report{Findings: []certs.Finding{certs.NewFinding(certs.NotACertificate, undecodable.Error())}}
-	}
-	report := certs.Check(p.Input(st))
-	report.Findings = append(report.Findings, st.Permission...)
-	return report
-}
-
-// Input is the input of the catalogue of checks.
-func (p *Plan) Input(st *Snapshot) certs.Input {
-	return certs.Input{
-		CertPEM:    st.Secret.Data[corev1.TLSCertKey],
-		KeyPEM:     st.Secret.Data[corev1.TLSPrivateKeyKey],
-		SecretType: string(st.Secret.Type),
-		Bundle:     p.Bundle,
-		Endpoint:   p.Wanted.ExternalEndpoint,
-		Names:      clientNames(st, p.Wanted),
-		Now:        st.Now,
-		ServerTime: st.ServerTime,
-		Sources:    p.Request.Sources,
-		Allow:      p.Request.Allow,
-
-		ExpiresWithin: p.Request.ExpiresWithin,
-	}
 }

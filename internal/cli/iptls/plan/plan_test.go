@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
@@ -19,14 +20,10 @@ type (
 	tlsSpec     = configv1alpha1.ImpersonationProxyTLSSpec
 )
 
-func issuerWith(
-	spec proxySpec,
-	strategies ...configv1alpha1.CredentialIssuerStrategy,
-) *configv1alpha1.CredentialIssuer {
+func issuerWith(spec proxySpec) *configv1alpha1.CredentialIssuer {
 	return &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: "pinniped-concierge-config", ResourceVersion: "7"},
 		Spec:       configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &spec},
-		Status:     configv1alpha1.CredentialIssuerStatus{Strategies: strategies},
 	}
 }
 
@@ -43,14 +40,12 @@ func TestClientNames(t *testing.T) {
 		Spec:       corev1.ServiceSpec{ClusterIPs: []string{"10.0.0.1", "fd00::1"}},
 	}
 	headless := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{corev1.ClusterIPNone}}}
-	external := iptlstest.ProxyReport("https://old.example.com:8443", []byte("x"))
 	for _, tt := range []struct {
-		name     string
-		spec     proxySpec
-		change   func(*proxySpec)
-		service  *corev1.Service
-		strategy []configv1alpha1.CredentialIssuerStrategy
-		want     []string
+		name    string
+		spec    proxySpec
+		change  func(*proxySpec)
+		service *corev1.Service
+		want    []string
 	}{
 		{
 			name: "takes every ingress of the load balancer", spec: proxySpec{}, service: balancer,
@@ -83,24 +78,6 @@ func TestClientNames(t *testing.T) {
 			name: "takes a load balancer IP whatever the type is",
 			spec: proxySpec{Service: serviceSpec{Type: "None", LoadBalancerIP: "203.0.113.9"}}, want: []string{"203.0.113.9"},
 		},
-		{
-			name: "takes the advertised name", spec: proxySpec{
-				Service: serviceSpec{Type: "None"}, TLS: &tlsSpec{}, ExternalEndpoint: "old.example.com:8443",
-			},
-			strategy: []configv1alpha1.CredentialIssuerStrategy{external}, want: []string{"old.example.com"},
-		},
-		{
-			name: "takes the advertised name also when the endpoint changes", spec: proxySpec{
-				Service: serviceSpec{Type: "None"}, TLS: &tlsSpec{}, ExternalEndpoint: "old.example.com:8443",
-			},
-			change: func(s *proxySpec) { s.ExternalEndpoint = "new.example.com" }, strategy: []configv1alpha1.CredentialIssuerStrategy{external}, want: []string{"old.example.com"},
-		},
-		{
-			name: "leaves it out when its kubeconfigs must be made anew anyway", spec: proxySpec{
-				Service: serviceSpec{Type: "None"}, ExternalEndpoint: "old.example.com:8443",
-			},
-			change: func(s *proxySpec) { s.ExternalEndpoint = "new.example.com" }, strategy: []configv1alpha1.CredentialIssuerStrategy{external},
-		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -109,9 +86,8 @@ func TestClientNames(t *testing.T) {
 				tt.change(&wanted)
 			}
 			var got []string
-			for _, name := range clientNames(
-				&Snapshot{Issuer: issuerWith(tt.spec, tt.strategy...), Service: tt.service}, wanted,
-			) {
+			st := &Snapshot{Issuer: issuerWith(tt.spec), Service: tt.service}
+			for _, name := range serving.ClientNames(wanted, st.serviceFor(&wanted)) {
 				got = append(got, name.Value)
 				if name.Source == "" {
 					t.Errorf("%s has no source", name.Value)
@@ -119,54 +95,6 @@ func TestClientNames(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("names (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestAdvertised(t *testing.T) {
-	t.Parallel()
-	generated, company := iptlstest.NewCA(t, GeneratedCAName).CertPEM(), iptlstest.NewCA(t, "Company CA").CertPEM()
-	broken := iptlstest.ProxyReport("https://a.example.com", company)
-	broken.Frontend.ImpersonationProxyInfo.CertificateAuthorityData = "*"
-	refused := iptlstest.FailedReport(configv1alpha1.ReasonErrorDuringSetup, "refused")
-	refused.Frontend = iptlstest.ProxyReport("https://a.example.com", generated).Frontend
-	for _, tt := range []struct {
-		name     string
-		tls      *tlsSpec
-		strategy *configv1alpha1.CredentialIssuerStrategy
-		want     []byte
-		found    bool
-	}{
-		{name: "knows nothing before the first report"},
-		{name: "knows nothing without a frontend", strategy: ptr(iptlstest.FailedReport(configv1alpha1.ReasonPending, "x"))},
-		{
-			name: "knows the generated certificate", strategy: ptr(iptlstest.ProxyReport("https://a", generated)),
-			want: generated, found: true,
-		},
-		{
-			name: "knows an external one", tls: &tlsSpec{}, strategy: ptr(iptlstest.ProxyReport("https://a", company)),
-			want: company, found: true,
-		},
-		{
-			name: "knows an external one without a bundle", tls: &tlsSpec{},
-			strategy: ptr(iptlstest.ProxyReport("https://a", nil)), want: []byte{}, found: true,
-		},
-		{
-			name: "knows the generated one that stays after a refusal", tls: &tlsSpec{}, strategy: &refused,
-			want: generated, found: true,
-		},
-		{name: "takes no bundle that is not base64", strategy: &broken},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			issuer := issuerWith(proxySpec{TLS: tt.tls})
-			if tt.strategy != nil {
-				issuer.Status.Strategies = append(issuer.Status.Strategies, *tt.strategy)
-			}
-			got, found := Advertised(issuer)
-			if diff := cmp.Diff(tt.want, got); found && diff != "" || found != tt.found {
-				t.Errorf("found: %v (-want +got):\n%s", found, diff)
 			}
 		})
 	}
@@ -218,9 +146,12 @@ func TestDecideBundle(t *testing.T) {
 			if tt.secret != nil {
 				secret.Data["ca.crt"] = tt.secret
 			}
-			p := Evaluate(tt.req, &Snapshot{Issuer: issuerWith(proxySpec{TLS: tt.spec}), Secret: secret, Now: time.Now()})
+			tt.req.Secret = "proxy-tls"
+			issuer := issuerWith(proxySpec{Mode: "enabled", TLS: tt.spec})
+			st := &Snapshot{Issuer: issuer, Secret: secret, Now: time.Now()}
+			p := Evaluate(tt.req, st, tt.req.On(issuer.Spec.ImpersonationProxy))
 			if string(p.Bundle) != string(tt.want) {
-				t.Errorf("advertised: %s", p.Bundle)
+				t.Errorf("published: %s", p.Bundle)
 			}
 			if p.Wanted.TLS.CertificateAuthorityData != tt.stored {
 				t.Errorf("stored: %s", p.Wanted.TLS.CertificateAuthorityData)
@@ -277,12 +208,12 @@ func TestReadStatus(t *testing.T) {
 				iptlstest.ProxyReport("https://a.example.com", bundle),
 			),
 			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}, Problem: "the agent still " +
-				"advertises the endpoint https://a.example.com"},
+				"publishes the endpoint https://a.example.com"},
 		},
 		{
 			name: "wants the bundle", strategy: ptr(iptlstest.ProxyReport("https://a.example.com", nil)),
 			want: AgentView{At: Endpoint{"https://a.example.com", "a.example.com", "443"}, Problem: "the agent still " +
-				"advertises another CA bundle: (none)"},
+				"publishes another CA bundle: (none)"},
 		},
 		{
 			name: "passes findings on", strategy: &warned,
@@ -298,7 +229,7 @@ func TestReadStatus(t *testing.T) {
 		},
 		{
 			name: "refuses what is no URL", strategy: ptr(iptlstest.ProxyReport("a.example.com", bundle)),
-			want: AgentView{Problem: `the advertised endpoint "a.example.com" is not an https URL`},
+			want: AgentView{Problem: `the published endpoint "a.example.com" is not an https URL`},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,10 +1,13 @@
 package plan
 
 import (
+	"cmp"
+	"encoding/base64"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -34,6 +37,37 @@ type Request struct {
 	ActivateAfter *time.Duration
 	// WritesSecret is true when the certificate comes from files and is to be written into the Secret.
 	WritesSecret bool
+}
+
+// On returns the configuration that the request leads to.
+func (r Request) On(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxySpec {
+	wanted := *spec.DeepCopy()
+	if r.Secret != "" {
+		if wanted.TLS == nil {
+			wanted.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{}
+		}
+		wanted.TLS.SecretName = r.Secret
+	}
+	if tls := wanted.TLS; tls != nil {
+		switch {
+		case r.BundleGiven && !SameBase64(tls.CertificateAuthorityData, r.Bundle):
+			tls.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.Bundle)
+		case r.BundleFromSecret, r.SystemRoots:
+			tls.CertificateAuthorityData = ""
+		}
+		if r.ActivateAfter != nil {
+			tls.ActivateAfter = &metav1.Duration{Duration: *r.ActivateAfter}
+		}
+	}
+	if r.Endpoint != nil {
+		wanted.ExternalEndpoint = *r.Endpoint
+	}
+	if r.LoadBalancerIP != nil {
+		wanted.Service.LoadBalancerIP = *r.LoadBalancerIP
+	}
+	wanted.Mode = cmp.Or(r.Mode, wanted.Mode)
+	wanted.Service.Type = cmp.Or(r.ServiceType, wanted.Service.Type)
+	return wanted
 }
 
 // SecretName returns the Secret that the request names. Session.Locate has checked it.

@@ -15,19 +15,16 @@ import (
 // Snapshot is what was found in the cluster.
 type Snapshot struct {
 	Issuer     *configv1alpha1.CredentialIssuer
-	SecretName string          // empty: the agent's generated certificate
 	Secret     *corev1.Secret  // nil when there is none
 	Permission []certs.Finding // about a Secret of another namespace; the Secret is read only if none of them refuses
 	Service    *corev1.Service // in front of the proxy; nil when there is none
 	Resolved   []netip.Addr    // addresses of the external endpoint; only asked for when there is a loadBalancerIP
-	// GeneratedCA is the CA of the agent's generated certificate, as PEM. It is nil when it is not known or not needed.
-	GeneratedCA []byte
-	// History is what clients were told until now. Nil means: what the status advertises.
-	History *serving.History
-	// InService is what clients meet now.
-	InService serving.Served
-	// Evidence is what an administrator shows or says about the kubeconfigs that are there.
-	Evidence serving.Evidence
+	CASecret   *corev1.Secret  // of the CA of generated certificates; nil when it is not known or not needed
+	// History is what was published until now, Known whether it can be relied on.
+	History serving.History
+	Known   bool
+	// InService is what clients get now, or got last; nil where that is not known.
+	InService *serving.Certificate
 	// WithoutVerification is true where CredentialIssuers have no field verification, as Pinniped's have none.
 	WithoutVerification bool
 	// WithoutTransition is true where they have no field caTransition.

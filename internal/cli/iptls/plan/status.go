@@ -1,9 +1,10 @@
 package plan
 
 import (
-	"encoding/base64"
 	"fmt"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -27,7 +28,7 @@ type AgentView struct {
 func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec,
 	bundle []byte,
 ) AgentView {
-	strategy := ProxyStrategy(issuer)
+	strategy := serving.Strategy(issuer)
 	switch {
 	case strategy == nil:
 		return AgentView{Problem: "the agent has not reported anything about the impersonation proxy yet"}
@@ -39,11 +40,11 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 			Refused: finalVerdict(issuer, strategy),
 		}
 	}
-	info := ProxyInfo(issuer)
-	if info == nil {
+	endpoint, published, readable := serving.Frontend(strategy)
+	if endpoint == "" {
 		return AgentView{Problem: "the agent reports success, but no endpoint"}
 	}
-	at, err := ParseAdvertised(info.Endpoint)
+	at, err := ParseEndpoint(endpoint)
 	if err != nil {
 		return AgentView{Problem: err.Error()}
 	}
@@ -56,10 +57,8 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 		view.Problem = problem
 		return view
 	}
-	reported, err := base64.StdEncoding.DecodeString(info.CertificateAuthorityData)
-	if err != nil || !certs.SameBundle(reported, bundle) {
-		view.Problem = fmt.Sprintf("the agent still advertises another CA bundle: %s",
-			OrNone(DescribeOrNone(reported)))
+	if !readable || !certs.SameBundle(published, bundle) {
+		view.Problem = "the agent still publishes another CA bundle: " + OrNone(result.BundleOf(published).String())
 	}
 	return view
 }
@@ -92,17 +91,17 @@ func finalVerdict(issuer *configv1alpha1.CredentialIssuer,
 
 // ReplicaProblem says which replicas do not serve the certificate, as the agent reports it. It is empty when all of
 // them do. With an empty fingerprint, any certificate will do, as long as all replicas serve the same.
-func ReplicaProblem(serving *configv1alpha1.ServingCertificateStatus, sha256 string) string {
+func ReplicaProblem(status *configv1alpha1.ServingCertificateStatus, sha256 string) string {
 	switch {
-	case sha256 != "" && serving.SHA256 != sha256:
-		return fmt.Sprintf("the agent reports that it serves another certificate, SHA-256 %.16s", serving.SHA256)
-	case serving.ServingReplicas >= serving.Replicas:
+	case sha256 != "" && status.SHA256 != sha256:
+		return fmt.Sprintf("the agent reports that it serves another certificate, SHA-256 %.16s", status.SHA256)
+	case status.ServingReplicas >= status.Replicas:
 		return ""
 	}
-	problem := fmt.Sprintf("%d of %d replicas of the agent serve the certificate", serving.ServingReplicas,
-		serving.Replicas)
-	if len(serving.OtherReplicas) > 0 {
-		problem += fmt.Sprintf("; %s does not: %s", serving.OtherReplicas[0].Name, serving.OtherReplicas[0].Message)
+	problem := fmt.Sprintf("%d of %d replicas of the agent serve the certificate", status.ServingReplicas,
+		status.Replicas)
+	if len(status.OtherReplicas) > 0 {
+		problem += fmt.Sprintf("; %s does not: %s", status.OtherReplicas[0].Name, status.OtherReplicas[0].Message)
 	}
 	return problem
 }

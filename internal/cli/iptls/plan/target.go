@@ -27,6 +27,9 @@ func isConfiguration(c FieldChange) bool {
 	return c.Field != fieldTransition && c.Field != fieldActivateAfter
 }
 
+// clientsMeet says whether a field decides what clients meet.
+func clientsMeet(c FieldChange) bool { return isConfiguration(c) && c.Field != fieldVerification }
+
 // BackTo returns spec with the configuration that led to a revision. Its Spec must be known.
 func BackTo(r *serving.Revision, spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxySpec {
 	wanted := *spec.DeepCopy()

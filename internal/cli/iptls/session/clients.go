@@ -28,7 +28,7 @@ func (s *Session) AskElsewhere(ctx context.Context, h serving.History, at plan.E
 	var mu sync.Mutex
 	for i := range h.Revisions {
 		r := &h.Revisions[i]
-		other, err := plan.ParseAdvertised(r.Endpoint)
+		other, err := plan.ParseEndpoint(r.Endpoint)
 		if err != nil || !r.HasClients() || asked[r.Endpoint] || len(asked) == most ||
 			other.Host == at.Host && other.Port == at.Port {
 			continue

@@ -38,29 +38,53 @@ func FindNamespace(ctx context.Context, cluster Cluster, given, issuer string) (
 	return defaultNamespace, nil
 }
 
-// Gather reads the objects that a request is about. Without a Secret's name, it takes the one that is configured.
-func (s *Session) Gather(ctx context.Context, req plan.Request) (*plan.Snapshot, error) {
-	issuer, err := s.ReadIssuer(ctx)
+// Gather reads what decides whether the wanted configuration of a CredentialIssuer can be had. namespace is the agent's.
+func (s *Session) Gather(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
+	wanted configv1alpha1.ImpersonationProxySpec,
+) (*plan.Snapshot, error) {
+	offered := s.offered(ctx)
+	st := &plan.Snapshot{
+		Issuer: issuer, WithoutVerification: !offered.verification, WithoutTransition: !offered.transition,
+	}
+	var err error
+	switch {
+	case plan.ServesGenerated(wanted.TLS):
+		err = s.gatherCA(ctx, st, namespace)
+	case !offered.tls:
+		err = errNoTLS(issuer.Name)
+	default:
+		err = gatherSecret(ctx, s.Cluster, st, namespace, wanted.TLS.SecretName)
+	}
 	if err != nil {
 		return nil, err
 	}
-	wanted := *issuer.Spec.ImpersonationProxy.DeepCopy()
-	switch {
-	case req.Secret != "":
-		wanted.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: req.Secret}
-	case wanted.TLS == nil:
-		wanted.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{}
+	if st.Service, err = s.readService(ctx, issuer, namespace); err != nil {
+		return nil, err
 	}
-	if req.Endpoint != nil {
-		wanted.ExternalEndpoint = *req.Endpoint
+	s.Stamp(st)
+	if host, _, err := certs.ParseEndpoint(wanted.ExternalEndpoint); err == nil && wanted.Service.LoadBalancerIP != "" {
+		st.Resolved, _ = s.Network.Resolve(ctx, host) // that it does not resolve is said while waiting
 	}
-	if req.ServiceType != "" {
-		wanted.Service.Type = req.ServiceType
+	if st.History, st.Known, err = s.Memory(ctx, issuer, namespace); err != nil {
+		return nil, err
 	}
-	if req.LoadBalancerIP != nil {
-		wanted.Service.LoadBalancerIP = *req.LoadBalancerIP
+	st.InService = st.History.InService(issuer, st.Secret, namespace)
+	return st, nil
+}
+
+// gatherCA reads the Secret with the CA of generated certificates, if that is permitted.
+func (s *Session) gatherCA(ctx context.Context, st *plan.Snapshot, namespace string) (err error) {
+	objects, _ := discovery.Objects(st.Issuer, namespace)
+	st.CASecret, err = ReadSecret(ctx, s.Cluster, objects.Namespace, objects.GeneratedCASecret)
+	if errors.Is(err, discovery.ErrForbidden) {
+		s.Progress.Info("Secret %q may not be read, so that the agent's CA is not known before it is published",
+			objects.GeneratedCASecret)
+		return nil
 	}
-	return s.GatherTarget(ctx, issuer, req.Namespace, wanted)
+	if err != nil {
+		return WithCodes(fmt.Errorf("reading the Secret with the agent's CA: %w", err))
+	}
+	return nil
 }
 
 // GatherNames reads what tells the names of the endpoint: the CredentialIssuer and the Service in front of the proxy. It
@@ -82,49 +106,8 @@ func (s *Session) GatherNames(ctx context.Context) (*plan.Snapshot, error) {
 	return st, nil
 }
 
-// GatherTarget reads what decides whether a configuration can be had that is wanted as it is.
-func (s *Session) GatherTarget(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
-	wanted configv1alpha1.ImpersonationProxySpec,
-) (*plan.Snapshot, error) {
-	if plan.ServesGenerated(wanted.TLS) {
-		st, err := s.GatherGenerated(ctx, issuer, namespace)
-		if err == nil {
-			s.resolve(ctx, st, wanted)
-		}
-		return st, err
-	}
-	offered := s.offered(ctx)
-	if !offered.tls {
-		return nil, errNoTLS(issuer.Name)
-	}
-	st := &plan.Snapshot{
-		Issuer: issuer, WithoutVerification: !offered.verification, WithoutTransition: !offered.transition,
-	}
-	if err := gatherSecret(ctx, s.Cluster, st, namespace, wanted.TLS.SecretName); err != nil {
-		return nil, err
-	}
-	var err error
-	if st.Service, err = s.readService(ctx, issuer, namespace); err != nil {
-		return nil, err
-	}
-	s.Stamp(st)
-	s.resolve(ctx, st, wanted)
-	return st, s.remember(ctx, st, namespace)
-}
-
-// resolve asks for the addresses of the external endpoint, where the load balancer's address must be among them.
-func (s *Session) resolve(ctx context.Context, st *plan.Snapshot, wanted configv1alpha1.ImpersonationProxySpec) {
-	if wanted.Service.LoadBalancerIP == "" || wanted.ExternalEndpoint == "" {
-		return
-	}
-	if host, _, err := certs.ParseEndpoint(wanted.ExternalEndpoint); err == nil {
-		st.Resolved, _ = s.Network.Resolve(ctx, host) // that it does not resolve is said while waiting
-	}
-}
-
 // gatherSecret reads the Secret that a spec names, unless it is of another namespace whose owner does not permit that.
 func gatherSecret(ctx context.Context, cluster Cluster, st *plan.Snapshot, namespace, secretName string) error {
-	st.SecretName = secretName
 	name, err := delegation.SecretName(secretName, namespace)
 	if err != nil {
 		return ui.Usage(err)

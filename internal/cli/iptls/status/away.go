@@ -59,7 +59,7 @@ func (o *Options) lookEarly(ctx context.Context) *snapshot {
 // kubeconfigs. It returns nil where that is not known.
 func (o *Options) lookAway(ctx context.Context) *snapshot {
 	url, bundle := o.knownEndpoint()
-	at, err := plan.ParseAdvertised(url)
+	at, err := plan.ParseEndpoint(url)
 	if err != nil {
 		return nil
 	}

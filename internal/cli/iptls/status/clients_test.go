@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
@@ -138,10 +139,11 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				pair := iptlstest.Serving(t, next, iptlstest.Loopback())
 				w.Cluster.TLSSecret.Data = map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": next.CertPEM()}
 				w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), next.CertPEM()...))
-				w.Cluster.Issuer.Status.Strategies[0].Findings = []configv1alpha1.StrategyFinding{{
-					Code: configv1alpha1.CodeRenewalWaits, Severity: configv1alpha1.FindingWarning,
-					Message: "the certificate in Secret proxy-tls was renewed, and waits until 2027-01-02T03:04:05Z; more of that",
-				}}
+				until := metav1.NewTime(time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC))
+				w.Cluster.Issuer.Status.Transition = &configv1alpha1.TransitionStatus{
+					Phase: configv1alpha1.TransitionPrepared, Since: until, Until: &until, SecretName: "proxy-tls",
+					WaitsFor: []string{"1234567890"},
+				}
 				leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
 				w.Cluster.Issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{
 					Source: configv1alpha1.ServingCertificateSecret, SecretName: "proxy-tls", SHA256: certs.Fingerprint(leaf[0].Raw),
@@ -149,7 +151,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				}
 				w.Remember(t, changed)
 			},
-			state: result.UsersNotAffected, says: "; the certificate in Secret proxy-tls was renewed, and waits until 2027-01-02T03:04:05Z",
+			state: result.UsersNotAffected, says: "; the certificate in Secret proxy-tls waits for clients of 1234567890, until 2027-01-02T03:04:05Z at the latest",
 			next: "pinniped ip-tls history",
 		},
 		{
@@ -212,7 +214,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 			name: "are not known where nothing was ever advertised", exit: 5,
 			world: func(_ *testing.T, w *iptlstest.World) {
 				w.Cluster.Revisions.Data = nil
-				w.Cluster.Issuer.Status.Strategies = nil
+				w.Cluster.Issuer.Status.Strategies, w.Cluster.Issuer.Status.Revisions = nil, nil
 			},
 			state: result.UsersNotKnown, says: "not known: nothing is advertised", next: "pinniped ip-tls check",
 		},

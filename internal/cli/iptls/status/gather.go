@@ -177,7 +177,7 @@ func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 
 // readAgent fills in what the agent says of the proxy.
 func (l *snapshot) readAgent() {
-	if strategy := plan.ProxyStrategy(l.issuer); strategy != nil {
+	if strategy := serving.Strategy(l.issuer); strategy != nil {
 		l.Agent = &result.AgentStatus{
 			Status: string(strategy.Status), Reason: string(strategy.Reason),
 			Message: strategy.Message,
@@ -188,14 +188,13 @@ func (l *snapshot) readAgent() {
 
 // reported compares what the agent says with the spec.
 func (l *snapshot) reported() {
-	info := plan.ProxyInfo(l.issuer)
-	if info != nil {
-		l.bundle, _ = plan.Advertised(l.issuer)
-		l.Advertised = &result.AdvertisedStatus{Endpoint: info.Endpoint, CABundle: result.BundleOf(l.bundle)}
+	if endpoint, bundle, _ := serving.Frontend(serving.Strategy(l.issuer)); endpoint != "" {
+		l.bundle = bundle
+		l.Advertised = &result.AdvertisedStatus{Endpoint: endpoint, CABundle: result.BundleOf(bundle)}
 	}
 	expected := l.bundle
 	if l.spec.TLS != nil && !l.waits && (l.secret != nil || l.spec.TLS.CertificateAuthorityData != "") {
-		if bundle, err := plan.AdvertisedBundle(*l.spec.TLS, l.secret); err != nil {
+		if bundle, err := plan.BundleFor(*l.spec.TLS, l.secret); err != nil {
 			l.problem(string(certs.NotACertificate), "%s", err)
 		} else {
 			expected = bundle
@@ -230,8 +229,8 @@ func (l *snapshot) reported() {
 // what the spec names, else what clients were told last.
 func (l *snapshot) endpoint() plan.Endpoint {
 	var urls []string
-	if info := plan.ProxyInfo(l.issuer); info != nil {
-		urls = append(urls, info.Endpoint)
+	if endpoint, _, _ := serving.Frontend(serving.Strategy(l.issuer)); endpoint != "" {
+		urls = append(urls, endpoint)
 	}
 	if host, port, err := certs.ParseEndpoint(l.spec.ExternalEndpoint); err == nil {
 		urls = append(urls, "https://"+net.JoinHostPort(host, cmp.Or(port, "443")))
@@ -240,7 +239,7 @@ func (l *snapshot) endpoint() plan.Endpoint {
 		urls = append(urls, l.history.Revisions[n-1].Endpoint)
 	}
 	for _, url := range urls {
-		if at, err := plan.ParseAdvertised(url); err == nil {
+		if at, err := plan.ParseEndpoint(url); err == nil {
 			return at
 		}
 	}
@@ -254,9 +253,10 @@ func (o *Options) remember(ctx context.Context, l *snapshot) error {
 	case errors.Is(err, discovery.ErrUnreachable), ctx.Err() != nil:
 		return err
 	case err != nil:
-		l.notKnown("what clients were told before: %s", err)
+		l.notKnown("what was published before: %s", err)
+		history = history.SinceStatus(l.issuer, l.At, serving.DefaultMemory)
 	}
-	l.history = plan.Remembered(history, l.issuer)
+	l.history = history
 	return nil
 }
 
@@ -274,8 +274,7 @@ func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool 
 	chain, _ := certs.ParseBundle(secret.Data[corev1.TLSCertKey])
 	next := serving.Served{Chain: chain}
 	return len(chain) > 0 &&
-		serving.Judge(serving.Effect(l.history, serving.Evidence{}, serving.Served{Chain: l.seen[0].Chain}, next,
-			l.At)).Refused
+		serving.Judge(serving.Effect(l.history, serving.Served{Chain: l.seen[0].Chain}, next, l.At)).Refused
 }
 
 // certificate fills in the certificate to show: the configured one, else what is presented, else what the agent

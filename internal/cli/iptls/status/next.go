@@ -73,7 +73,7 @@ func NextCommands(code string, at Place) []string {
 			files = strings.Join(at.Kubeconfigs, " ")
 		}
 		return []string{"pinniped kubeconfig rotate " + files}
-	case configv1alpha1.CodeRenewalWaits:
+	case configv1alpha1.CodeTransitionPrepared:
 		return []string{"pinniped ip-tls history"}
 	case codeGeneratedServes:
 		return []string{at.back()}

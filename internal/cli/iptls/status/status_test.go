@@ -131,7 +131,7 @@ func TestStatus(t *testing.T) {
 			t.Context(),
 			w,
 			nil,
-		).Check(t, 5, "not in effect", "still advertises another CA bundle", "presents another certificate",
+		).Check(t, 5, "not in effect", "still publishes another CA bundle", "presents another certificate",
 			"✗ will break: it trusts", "type: pinniped ip-tls check\n")
 	})
 	t.Run("of an endpoint that does not answer", func(t *testing.T) {

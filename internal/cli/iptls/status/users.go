@@ -68,7 +68,7 @@ func (l *snapshot) concludeUsers() {
 	case l.Users.State != result.UsersNotAffected || len(l.Problems) > 0:
 		l.Users.Next = l.next(mend)
 	case l.waits:
-		l.Users.Next = l.next(configv1alpha1.CodeRenewalWaits)
+		l.Users.Next = l.next(configv1alpha1.CodeTransitionPrepared)
 	}
 }
 
@@ -280,9 +280,8 @@ func (l *snapshot) notAffected() result.Users {
 		what = "the generated certificate is served instead, and is good"
 	}
 	users.Message = fmt.Sprintf("not affected; %s until %s", what, users.Until.Format(time.RFC3339))
-	if f := l.finding(configv1alpha1.CodeRenewalWaits); f != nil {
-		message, _, _ := strings.Cut(f.Message, "; ") // the rest stands below
-		users.Message += "; " + message
+	if t := l.Transition; t != nil {
+		users.Message += "; " + t.Waits()
 	}
 	return users
 }
@@ -302,7 +301,7 @@ func (l *snapshot) brokenContexts() (broken []result.Entry, all int) {
 
 // finding returns the agent's finding with this code, or nil.
 func (l *snapshot) finding(code string) *configv1alpha1.StrategyFinding {
-	if strategy := plan.ProxyStrategy(l.issuer); strategy != nil {
+	if strategy := serving.Strategy(l.issuer); strategy != nil {
 		for i, f := range strategy.Findings {
 			if f.Code == code {
 				return &strategy.Findings[i]
@@ -326,7 +325,7 @@ func (l *snapshot) disabledCode() string {
 
 // agentProblem says what the agent reports, by its findings where it lists some.
 func (l *snapshot) agentProblem() {
-	strategy := plan.ProxyStrategy(l.issuer)
+	strategy := serving.Strategy(l.issuer)
 	if strategy != nil && strategy.Status != configv1alpha1.StrategySuccess {
 		for _, f := range strategy.Findings {
 			if f.Severity == configv1alpha1.FindingError {
@@ -348,7 +347,7 @@ func (l *snapshot) otherCA() {
 		pool := x509.NewCertPool()
 		return pool.AppendCertsFromPEM(bundle) && verify(l.chain, pool, l.At) == nil
 	}
-	wanted, err := plan.AdvertisedBundle(*l.spec.TLS, l.secret)
+	wanted, err := plan.BundleFor(*l.spec.TLS, l.secret)
 	if err != nil || len(wanted) == 0 || l.At.After(l.chain[0].NotAfter) {
 		return
 	}

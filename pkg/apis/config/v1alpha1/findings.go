@@ -35,9 +35,9 @@ const (
 	CodeLastGoodNotKept = "LastGoodNotKept"
 	// CodeRevisionsNotKept: the memory of what clients were told could not be read or written.
 	CodeRevisionsNotKept = "RevisionsNotKept"
-	// CodeRenewalWaits: the certificate in the Secret was renewed, and waits because clients that accept the one in
-	// service would refuse it.
-	CodeRenewalWaits = "RenewalWaits"
+	// CodeTransitionPrepared: a new certificate, of a renewal or of a changed spec, is not served yet, because clients in use
+	// would stop verifying: see status.transition.
+	CodeTransitionPrepared = "TransitionPrepared"
 	// CodeCleanupFailed: an object that is not needed any more could not be removed.
 	CodeCleanupFailed = "CleanupFailed"
 	// CodeProxyNotStarted: the proxy cannot listen.
