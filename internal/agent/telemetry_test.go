@@ -175,9 +175,9 @@ func TestMetricsOfTheAgent(t *testing.T) {
 	a.holder.Note(serving.Evaluation{Waiting: &serving.Waiting{Until: time.Unix(1_800_000_000, 0)}})
 	expect(map[string]float64{
 		"build_info v1.2.3": 1, "leader": 1, "proxy_wanted": 0, "upstream_credential_excess_rules": 2,
-		"serving_certificate_expiry_timestamp_seconds external":  float64(certificate.Leaf.NotAfter.Unix()),
-		"serving_certificate_findings TransitionPrepared warning":      1,
-		"serving_certificate_transition_until_timestamp_seconds": 1_800_000_000,
+		"serving_certificate_expiry_timestamp_seconds external":   float64(certificate.Leaf.NotAfter.Unix()),
+		"serving_certificate_findings TransitionPrepared warning": 1,
+		"serving_certificate_transition_until_timestamp_seconds":  1_800_000_000,
 	})
 	a.holder.Withdraw()
 	a.leader.end()
