@@ -55,6 +55,9 @@ func (o *Options) discoverBearer(ctx context.Context, cluster Discoverer, input 
 	if err := o.checkBearer(); err != nil {
 		return err
 	}
+	if err := o.useBlock(input); err != nil {
+		return err
+	}
 	input.TokenFile = o.TokenFile
 	return o.connection(frontend, input)
 }

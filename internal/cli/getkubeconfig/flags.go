@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
@@ -93,12 +95,12 @@ func (a authenticatorTypeFlag) Type() string { return "type" }
 type loginFlag struct{ login *Login }
 
 func (l loginFlag) Set(text string) error {
-	switch login := Login(strings.ToLower(text)); login {
-	case LoginPlugin, LoginBearer:
-		*l.login = login
-		return nil
+	login := Login(strings.ToLower(text))
+	if len(validation.IsDNS1123Label(string(login))) > 0 {
+		return fmt.Errorf("supported values are %q, %q and names of logins in the CredentialIssuer", LoginPlugin, LoginBearer)
 	}
-	return fmt.Errorf("supported values are %q and %q", LoginPlugin, LoginBearer)
+	*l.login = login
+	return nil
 }
 
 func (l loginFlag) String() string {

@@ -41,9 +41,13 @@ type Options struct {
 	// Connect loads the kubeconfig and returns the chosen context and a client. It contacts nothing.
 	Connect func(factory.ClusterFlags, string) (*kubeconfig.Source, Discoverer, error)
 
-	Login     Login
-	TokenFile string   // for LoginBearer
-	Args      []string // of the process, for a hint
+	// From, if its URL is set, takes the place of Cluster.
+	From       From
+	Login      Login
+	PrintLogin bool              // print the login for the CredentialIssuer, and no kubeconfig
+	Given      func(string) bool // reports whether a flag was given; nil: none was
+	TokenFile  string            // for LoginBearer
+	Args       []string          // of the process, for a hint
 
 	StaticToken    string
 	StaticTokenEnv string
@@ -130,6 +134,10 @@ agent in the cluster lets users in, tries the connection, and prints a kubeconfi
 its credential plugin is "pinniped login". With --login bearer it has no plugin: clients present a token from a file to the
 impersonation proxy, which accepts those of the authenticators in the CredentialIssuer's spec.impersonationProxy.bearerTokens.
 
+Where spec.impersonationProxy.kubeconfig of the CredentialIssuer says how people log in, that is the default of the flags, and anyone
+can fetch the kubeconfig with --from URL: it is the same as an administrator's. The proxy is verified by the system roots, --ca-bundle or
+--ca-fingerprint; on a terminal you are shown the fingerprint of an unknown CA, and asked.
+
 With --merge-into FILE, context, cluster and user go into a kubeconfig that has others: all else in it stays as it is, comments and layout
 included. Entries of these names that this command has not made are refused. The current context changes with --set-current only.
 kubectl's lock is held meanwhile, so that many may merge into one file at once.
@@ -141,7 +149,10 @@ The plugin's command is "pinniped" if that is this very program on the PATH, oth
 --pinniped-cli-path where users have it elsewhere.
 
 Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a difference (--check, --diff), 124 timed out, 130 interrupted.`,
-		Example: `  # users who have a token in the environment variable TOKEN
+		Example: `  # your own kubeconfig, without access to the cluster
+  pinniped get kubeconfig --from https://proxy.example.com --merge-into ~/.kube/config --set-current
+
+  # users who have a token in the environment variable TOKEN
   pinniped get kubeconfig --static-token-env TOKEN -o user.yaml
 
   # into the kubeconfig with all clusters
@@ -155,7 +166,7 @@ Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a diff
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Auto = cmd.Flags().Changed("concierge-mode") && o.Mode == ""
-			o.Args = f.Args
+			o.Args, o.Given = f.Args, cmd.Flags().Changed
 			o.Progress, o.CABundle, o.OIDC.CABundle = f.Progress(), caBundle.pem, oidcCABundle.pem
 			if cmd.Flags().Changed("credential-cache") {
 				o.CredentialCache = &credentialCache
@@ -185,7 +196,26 @@ Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a diff
 	flags.Var(
 		loginFlag{&o.Login},
 		"login",
-		`how clients log in: "plugin" (they run the pinniped CLI) or "bearer" (they present the token in --token-file)`,
+		`how clients log in: "plugin" (they run the pinniped CLI), "bearer" (they present the token in --token-file), or the `+
+			`name of a login in the CredentialIssuer`,
+	)
+	flags.StringVar(
+		&o.From.URL,
+		"from",
+		"",
+		"fetch it from the impersonation proxy at this URL, without a credential, where the CredentialIssuer permits that",
+	)
+	flags.StringSliceVar(
+		&o.From.Fingerprints,
+		"ca-fingerprint",
+		nil,
+		"SHA-256 fingerprint of the CA that must verify the proxy of --from (default: the system roots, or you are asked)",
+	)
+	flags.BoolVar(
+		&o.PrintLogin,
+		"print-login",
+		false,
+		"print this login for spec.impersonationProxy.kubeconfig of the CredentialIssuer, and make no kubeconfig",
 	)
 	flags.StringVar(
 		&o.TokenFile,
@@ -399,7 +429,7 @@ func (o *Options) Validate() error {
 			}
 		}
 	}
-	if err := errors.Join(o.validateLogin(), o.validateFollow(), o.OIDC.validate()); err != nil {
+	if err := errors.Join(o.validateFrom(), o.validateLogin(), o.validateFollow(), o.OIDC.validate()); err != nil {
 		return ui.Usage(err)
 	}
 	return o.Destination.validate()

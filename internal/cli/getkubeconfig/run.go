@@ -23,14 +23,13 @@ func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 
-	source, cluster, err := o.Connect(o.Cluster, o.Suffix)
+	source, cluster, err := o.connect(ctx)
 	if err != nil {
 		return err
 	}
 	input := kubeconfig.Input{Source: source, Suffix: o.NameSuffix, Names: o.Names, Exec: kubeconfig.Exec{
 		Command: o.CLIPath, InstallHint: o.InstallHint, CredentialCache: o.CredentialCache,
 	}}
-	oidc := o.OIDC
 	switch {
 	case o.Login == LoginBearer:
 		err = o.discoverBearer(ctx, cluster, &input)
@@ -43,7 +42,7 @@ func (o *Options) Run(ctx context.Context) error {
 			return err
 		}
 		if authenticator.JWT != nil && !o.static() {
-			if err := oidc.fromAuthenticator(ctx, cluster, authenticator); err != nil {
+			if err := o.OIDC.fromAuthenticator(ctx, cluster, authenticator); err != nil {
 				return err
 			}
 		}
@@ -53,11 +52,14 @@ func (o *Options) Run(ctx context.Context) error {
 	case o.static():
 		input.Exec.Static = &kubeconfig.Static{Token: o.StaticToken, TokenEnv: o.StaticTokenEnv}
 	default:
-		if input.Exec.OIDC, err = oidc.discover(ctx, o.Progress); err != nil {
+		if input.Exec.OIDC, err = o.OIDC.discover(ctx, o.Progress); err != nil {
 			return err
 		}
 	}
 
+	if o.PrintLogin {
+		return o.printLogin(&input)
+	}
 	if err := o.actAsUser(ctx, &input); err != nil {
 		return err
 	}
@@ -83,6 +85,19 @@ func (o *Options) Run(ctx context.Context) error {
 	return o.deliver(ctx, config, &input)
 }
 
+// connect returns what the new kubeconfig is derived from, and what tells how users get in.
+func (o *Options) connect(ctx context.Context) (*kubeconfig.Source, Discoverer, error) {
+	if o.From.URL == "" {
+		return o.Connect(o.Cluster, o.Suffix)
+	}
+	info, err := o.fetch(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	o.Suffix = info.APIGroupSuffix
+	return info.Source(), fetched{info}, nil
+}
+
 func (o *Options) static() bool { return o.StaticToken != "" || o.StaticTokenEnv != "" }
 
 // discoverConcierge finds out where and how users get in, and completes input with it.
@@ -93,6 +108,9 @@ func (o *Options) discoverConcierge(
 ) (*discovery.Authenticator, error) {
 	frontend, err := o.discoverFrontend(ctx, cluster)
 	if err != nil {
+		return nil, err
+	}
+	if err := o.useBlock(input); err != nil {
 		return nil, err
 	}
 	lookup, cancel := context.WithTimeout(ctx, lookupTimeout)
@@ -210,17 +228,18 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 		if err != nil && (issuer == nil || permanent(err)) {
 			return nil, fmt.Errorf("discovering the CredentialIssuer: %w", err)
 		}
-		if issuer == nil {
+		if issuer == nil && o.From.URL == "" {
 			o.Progress.Done("discovered CredentialIssuer %q", latest.Name)
 		}
 		if latest != nil {
 			issuer = latest // otherwise a hiccup while waiting, or the end of it: what was seen last says why
 		}
 		o.issuer = issuer
+		mode := o.wantedMode()
 		longEnough := o.SkipWait || time.Since(started) > o.StatusWait
-		frontend, err := discovery.ChooseStrategy(issuer, o.Mode)
+		frontend, err := discovery.ChooseStrategy(issuer, mode)
 		none, ok := errors.AsType[*discovery.NoStrategyError](err)
-		better := discovery.PendingBefore(issuer, o.Mode)
+		better := discovery.PendingBefore(issuer, mode)
 		switch {
 		case !ok && (err != nil || better == nil):
 			if err == nil && frontend.Trouble != "" {

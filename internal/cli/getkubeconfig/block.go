@@ -1,0 +1,180 @@
+package getkubeconfig
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/logininfo"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+)
+
+const blockField = "spec.impersonationProxy.kubeconfig"
+
+// block is what the CredentialIssuer says about how people log in, nil if it does not.
+func (o *Options) block() *configv1alpha1.KubeconfigSpec {
+	if o.issuer == nil || o.issuer.Spec.ImpersonationProxy == nil {
+		return nil
+	}
+	return o.issuer.Spec.ImpersonationProxy.Kubeconfig
+}
+
+// wantedMode is the mode that the flags say, else the impersonation proxy where people fetch their kubeconfigs from it.
+func (o *Options) wantedMode() discovery.Mode {
+	if o.Mode != "" || o.Auto || o.block() == nil {
+		return o.Mode
+	}
+	for _, strategy := range o.issuer.Status.Strategies {
+		if strategy.Type == configv1alpha1.StrategyImpersonationProxy && strategy.Reason == configv1alpha1.ReasonDisabled {
+			return ""
+		}
+	}
+	return configv1alpha1.FrontendImpersonationProxy
+}
+
+// loginName is the login that --login names, "" if it names none.
+func (o *Options) loginName() string {
+	if o.Login == LoginPlugin || o.Login == LoginBearer {
+		return ""
+	}
+	return string(o.Login)
+}
+
+// useBlock takes what the flags leave open from the CredentialIssuer.
+func (o *Options) useBlock(input *kubeconfig.Input) error {
+	block, name := o.block(), o.loginName()
+	if block == nil {
+		if name != "" && !o.PrintLogin {
+			return ui.WithHint(fmt.Errorf("choosing the login %q: CredentialIssuer %q has no %s", name, o.issuer.Name, blockField),
+				"--print-login prints one")
+		}
+		return nil
+	}
+	var login *configv1alpha1.KubeconfigLogin
+	if o.Login != LoginBearer {
+		var err error
+		if login, err = o.chooseLogin(block.Logins, name); err != nil {
+			return fmt.Errorf("choosing the login: %w", err)
+		}
+	}
+	if !o.given("generated-name-suffix") {
+		chosen := ""
+		if login != nil {
+			chosen = login.Name
+		}
+		names := logininfo.Names(block.ClusterName, chosen)
+		input.Names = kubeconfig.Names{
+			Context: cmp.Or(o.Names.Context, names.Context),
+			Cluster: cmp.Or(o.Names.Cluster, names.Cluster),
+			User:    cmp.Or(o.Names.User, names.User),
+		}
+	}
+	if login == nil {
+		return nil
+	}
+	o.Progress.Done("discovered login %q", login.Name)
+	o.AuthenticatorType, o.AuthenticatorName = discovery.Webhook, login.Authenticator.Name
+	if login.RefreshTrustBundle && !o.given("follow") {
+		o.Follow = kubeconfig.FollowUsual
+	}
+	if login.OIDC == nil {
+		return nil
+	}
+	o.AuthenticatorType = discovery.JWT
+	if !o.given("oidc-client-id") {
+		o.OIDC.ClientID = login.OIDC.ClientID
+	}
+	if !o.given("oidc-scopes") {
+		o.OIDC.Scopes = login.OIDC.Scopes
+	}
+	o.OIDC.UpstreamFlow = cmp.Or(o.OIDC.UpstreamFlow, login.OIDC.Flow)
+	return nil
+}
+
+// chooseLogin returns the login of that name. Without a name it is the only one that fits the flags; nil if none does, as
+// an administrator may choose an authenticator that people do not use.
+func (o *Options) chooseLogin(
+	all []configv1alpha1.KubeconfigLogin,
+	name string,
+) (*configv1alpha1.KubeconfigLogin, error) {
+	describe := func(logins []configv1alpha1.KubeconfigLogin) string {
+		var texts []string
+		for _, login := range logins {
+			texts = append(texts, fmt.Sprintf("%q (%s %s)", login.Name, login.Authenticator.Kind, login.Authenticator.Name))
+		}
+		return strings.Join(texts, ", ")
+	}
+	var fitting []configv1alpha1.KubeconfigLogin
+	for _, login := range all {
+		switch {
+		case name != "" && login.Name != name,
+			o.AuthenticatorName != "" && o.AuthenticatorName != login.Authenticator.Name,
+			o.AuthenticatorType != "" && o.AuthenticatorType.Kind() != string(login.Authenticator.Kind),
+			name == "" && o.static() != (login.OIDC == nil):
+		default:
+			fitting = append(fitting, login)
+		}
+	}
+	switch {
+	case len(fitting) == 1:
+		return &fitting[0], nil
+	case o.PrintLogin:
+		return nil, nil
+	case len(fitting) > 1:
+		return nil, ui.WithHint(ui.Usage(fmt.Errorf("there are several: %s", describe(fitting))), "name one of them with --login")
+	case name != "":
+		return nil, ui.Usage(fmt.Errorf("there is no login %q: there are %s", name, describe(all)))
+	case o.From.URL != "" && len(all) == 1 && !o.static():
+		return nil, ui.WithHint(fmt.Errorf("login %s needs a token", describe(all)),
+			"name the environment variable that holds it with --static-token-env")
+	case o.From.URL != "":
+		return nil, ui.WithHint(ui.Usage(fmt.Errorf("no login fits the flags: there are %s", describe(all))),
+			"name one of them with --login")
+	}
+	return nil, nil
+}
+
+func (o *Options) given(flag string) bool { return o.Given != nil && o.Given(flag) }
+
+// printLogin prints the block of the CredentialIssuer with the login of this kubeconfig in it.
+func (o *Options) printLogin(input *kubeconfig.Input) error {
+	exec := input.Exec.Concierge
+	if exec == nil || o.static() && exec.AuthenticatorType == string(discovery.JWT) {
+		return ui.Usage(errors.New("--print-login is for logins with OpenID Connect, and with a token for a WebhookAuthenticator"))
+	}
+	login := configv1alpha1.KubeconfigLogin{
+		Name: cmp.Or(o.loginName(), exec.AuthenticatorName),
+		Authenticator: configv1alpha1.KubeconfigAuthenticator{
+			Kind: configv1alpha1.AuthenticatorKind(discovery.AuthenticatorType(exec.AuthenticatorType).Kind()),
+			Name: exec.AuthenticatorName,
+		},
+		RefreshTrustBundle: exec.Follow != "",
+	}
+	if oidc := input.Exec.OIDC; oidc != nil {
+		login.OIDC = &configv1alpha1.KubeconfigOIDC{ClientID: oidc.ClientID, Scopes: oidc.Scopes, Flow: oidc.UpstreamFlow}
+	}
+	block := configv1alpha1.KubeconfigSpec{}
+	if there := o.block(); there != nil {
+		block = *there.DeepCopy()
+	}
+	block.ClusterName = cmp.Or(o.Names.Cluster, block.ClusterName, input.Source.ClusterName)
+	block.Logins = append(slices.DeleteFunc(block.Logins, func(l configv1alpha1.KubeconfigLogin) bool {
+		return l.Name == login.Name
+	}), login)
+	text, err := yaml.Marshal(map[string]any{"spec": map[string]any{"impersonationProxy": map[string]any{"kubeconfig": block}}})
+	if err != nil {
+		return fmt.Errorf("encoding the login: %w", err)
+	}
+	if _, err := o.Out.Write(text); err != nil {
+		return fmt.Errorf("writing the login: %w", err)
+	}
+	o.Progress.Info("put it into effect: kubectl patch %s --type merge --patch-file FILE", discovery.KubectlName(o.issuer))
+	return nil
+}

@@ -1,0 +1,283 @@
+package getkubeconfig
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/logininfo"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// From says where to fetch how people log in, in place of a cluster that an administrator's kubeconfig leads to.
+type From struct {
+	URL string
+	// Fingerprints are those of the CAs of which one must verify the proxy: SHA-256. Empty: the system roots or the CA
+	// bundle that was given must, or a person says that the CA is the right one.
+	Fingerprints []string
+	// Roots are the system roots; nil for those of this computer.
+	Roots *x509.CertPool
+}
+
+func (o *Options) validateFrom() error {
+	from := &o.From
+	if from.URL == "" {
+		if len(from.Fingerprints) > 0 {
+			return errors.New("--ca-fingerprint has no meaning without --from")
+		}
+		return nil
+	}
+	for flag, set := range map[string]bool{
+		"no-concierge": o.NoConcierge, "endpoint": o.Endpoint != "", "login bearer": o.Login == LoginBearer,
+		"print-login":    o.PrintLogin,
+		"concierge-mode": o.Mode != "" && o.Mode != configv1alpha1.FrontendImpersonationProxy,
+	} {
+		if set {
+			return fmt.Errorf("--%s has no meaning with --from", flag)
+		}
+	}
+	if len(from.Fingerprints) > 0 && len(o.CABundle) > 0 {
+		return errors.New("--ca-fingerprint and --ca-bundle both say which CA is the right one: give one of them")
+	}
+	if !strings.Contains(from.URL, "://") {
+		from.URL = "https://" + from.URL
+	}
+	from.URL = strings.TrimSuffix(from.URL, "/")
+	at, err := url.Parse(from.URL)
+	if err != nil || at.Scheme != "https" || at.Hostname() == "" || from.URL != "https://"+at.Host {
+		return fmt.Errorf("invalid --from %q: it must be like https://proxy.example.com:8443", from.URL)
+	}
+	if from.Fingerprints, err = trustbundle.ParseExpected(from.Fingerprints); err != nil {
+		return fmt.Errorf("invalid --ca-fingerprint: %w", err)
+	}
+	return nil
+}
+
+// fetch returns what the proxy says, over a connection that was verified.
+func (o *Options) fetch(ctx context.Context) (*logininfo.Info, error) {
+	at, err := url.Parse(o.From.URL)
+	if err != nil {
+		return nil, err
+	}
+	policy := trustbundle.Policy{Now: o.Now, Roots: o.From.Roots}
+	roots := o.From.Roots
+	if len(o.CABundle) > 0 {
+		roots = x509.NewCertPool()
+		roots.AppendCertsFromPEM(o.CABundle)
+	}
+	var info *logininfo.Info
+	var chain []*x509.Certificate
+	pinned := len(o.From.Fingerprints) > 0
+	if !pinned {
+		info, chain, err = o.get(ctx, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
+		var unknown x509.UnknownAuthorityError
+		if pinned = errors.As(err, &unknown) && len(o.CABundle) == 0; err != nil && !pinned {
+			return nil, err
+		}
+	}
+	if pinned {
+		anchor, err := o.chooseCA(ctx, at.Hostname(), policy)
+		if err != nil {
+			return nil, err
+		}
+		roots = x509.NewCertPool()
+		roots.AddCert(anchor)
+		// What was read before the CA was known is not used.
+		if info, chain, err = o.get(ctx, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}); err != nil {
+			return nil, err
+		}
+	}
+	o.Progress.Done("fetched from %s how people log in", o.From.URL)
+	if !sameOrigin(info.Endpoint, o.From.URL) {
+		return nil, ui.WithHint(
+			fmt.Errorf("fetching the kubeconfig from %s: the proxy says that its address is %s", o.From.URL, info.Endpoint),
+			"if that is right, too: pinniped get kubeconfig --from %s", info.Endpoint)
+	}
+	if len(o.CABundle) > 0 {
+		return info, nil
+	}
+	if err := policy.Verifies(chain, at.Hostname(), info.CABundle); err != nil {
+		return nil, ui.WithHint(
+			fmt.Errorf("fetching the kubeconfig from %s: the CA bundle that it publishes does not verify its certificate: %w",
+				o.From.URL, err), "tell the administrators of the cluster; --ca-bundle gives another one")
+	}
+	return info, nil
+}
+
+// chooseCA returns the CA that is to verify the proxy: one that was named by its fingerprint, or that a person says is the
+// right one. It verifies what the proxy presents, and the proxy's name.
+func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.Policy) (*x509.Certificate, error) {
+	// Nothing of this response is used but its CAs, one of which has to be vouched for.
+	info, chain, err := o.get(ctx, &tls.Config{
+		MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, //nolint:gosec // see above
+	})
+	if err != nil {
+		return nil, err
+	}
+	candidates, _ := certs.ParseBundle(info.CABundle)
+	candidates = append(candidates, chain[1:]...)
+	anchors := policy.Anchors(chain, host, candidates)
+	if len(anchors) == 0 {
+		for _, candidate := range append(candidates, chain[0]) { // why not
+			err = cmp.Or(err, policy.Verifies(chain, host, trustbundle.PEM(candidate)))
+		}
+		return nil, discovery.Explain(fmt.Errorf("verifying %s: %w", o.From.URL, err))
+	}
+	if expected := o.From.Fingerprints; len(expected) > 0 {
+		i := slices.IndexFunc(anchors, func(anchor *x509.Certificate) bool {
+			return slices.Contains(expected, certs.Fingerprint(anchor.Raw))
+		})
+		if i < 0 {
+			return nil, ui.WithHint(
+				fmt.Errorf("verifying %s: its CA is %s, which --ca-fingerprint does not name",
+					o.From.URL, trustbundle.Names(anchors)),
+				"ask the administrators of the cluster for the fingerprint; somebody may be between you and the proxy")
+		}
+		return anchors[i], nil
+	}
+	name := trustbundle.Name(anchors[0])
+	unknown := fmt.Errorf("verifying %s: this computer does not know its CA, %s", o.From.URL, name)
+	const hint = "compare the fingerprint with the one that the administrators of the cluster published, and give that with " +
+		"--ca-fingerprint"
+	terminal := &ui.Terminal{In: o.In, Out: o.ErrOut}
+	if !terminal.Interactive() {
+		return nil, ui.WithHint(unknown, hint)
+	}
+	answer, err := terminal.ReadLine(ctx, fmt.Sprintf(
+		"This computer does not know the CA of %s:\n  %s\nDo the administrators of the cluster publish this fingerprint? (yes/no) ",
+		o.From.URL, name))
+	if err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(answer) != "yes" {
+		return nil, ui.WithHint(unknown, hint)
+	}
+	return anchors[0], nil
+}
+
+// get reads the document, and returns the certificates of the connection as well. It follows no redirect.
+func (o *Options) get(ctx context.Context, config *tls.Config) (*logininfo.Info, []*x509.Certificate, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, DisableKeepAlives: true, DisableCompression: true,
+		MaxResponseHeaderBytes: logininfo.MaxSize,
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, o.From.URL+logininfo.Path, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	request.Header.Set("User-Agent", "pinniped")
+	request.Header.Set("Accept", "application/json")
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		err = fmt.Errorf("fetching the kubeconfig from %s: %w", o.From.URL, discovery.WithoutURL(err))
+		if discovery.Permanent(err) {
+			return nil, nil, discovery.Explain(err)
+		}
+		return nil, nil, ui.WithHint(err, "check that this address can be reached from here (DNS, firewall, HTTPS_PROXY)")
+	}
+	defer func() { _ = response.Body.Close() }()
+	switch {
+	case response.StatusCode == http.StatusNotFound:
+		err = ui.WithHint(errors.New("the proxy offers none"),
+			"its administrators can: spec.impersonationProxy.kubeconfig of the CredentialIssuer")
+	case response.StatusCode != http.StatusOK:
+		err = ui.WithHint(fmt.Errorf("it returned %.60q", response.Status),
+			"is it an impersonation proxy of this version of pinniped?")
+	default:
+		var info *logininfo.Info
+		if info, err = logininfo.Decode(response.Body); err == nil {
+			return info, response.TLS.PeerCertificates, nil
+		}
+		err = cmp.Or(factory.Over(ctx), err) // otherwise what came in time looks like all of it
+	}
+	return nil, nil, fmt.Errorf("fetching the kubeconfig from %s: %w", o.From.URL, err)
+}
+
+func sameOrigin(a, b string) bool {
+	host := func(text string) string {
+		at, err := url.Parse(text)
+		if err != nil {
+			return text
+		}
+		return net.JoinHostPort(strings.ToLower(at.Hostname()), cmp.Or(at.Port(), "443"))
+	}
+	return host(a) == host(b)
+}
+
+// fetched is a Discoverer that knows no more than the document. So the kubeconfig is made in the same way as with an
+// administrator's kubeconfig.
+type fetched struct{ *logininfo.Info }
+
+func (f fetched) CredentialIssuer(context.Context, string) (*configv1alpha1.CredentialIssuer, error) {
+	block := &configv1alpha1.KubeconfigSpec{ClusterName: f.ClusterName}
+	for _, login := range f.Logins {
+		one := configv1alpha1.KubeconfigLogin{
+			Name: login.Name, Authenticator: login.Authenticator, RefreshTrustBundle: login.RefreshTrustBundle,
+		}
+		if login.OIDC != nil {
+			one.OIDC = &login.OIDC.KubeconfigOIDC
+		}
+		block.Logins = append(block.Logins, one)
+	}
+	return &configv1alpha1.CredentialIssuer{
+		ObjectMeta: metav1.ObjectMeta{Name: f.ClusterName, UID: types.UID(f.Installation)},
+		Spec: configv1alpha1.CredentialIssuerSpec{
+			ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{Kubeconfig: block},
+		},
+		Status: configv1alpha1.CredentialIssuerStatus{Strategies: []configv1alpha1.CredentialIssuerStrategy{{
+			Type: configv1alpha1.StrategyImpersonationProxy, Status: configv1alpha1.StrategySuccess,
+			Frontend: &configv1alpha1.CredentialIssuerFrontend{
+				Type: configv1alpha1.FrontendImpersonationProxy,
+				ImpersonationProxyInfo: &configv1alpha1.ImpersonationProxyInfo{
+					Endpoint: f.Endpoint, CertificateAuthorityData: base64.StdEncoding.EncodeToString(f.CABundle),
+				},
+			},
+		}}},
+	}, nil
+}
+
+func (f fetched) Authenticator(
+	_ context.Context,
+	kind discovery.AuthenticatorType,
+	name string,
+) (*discovery.Authenticator, error) {
+	for _, login := range f.Logins {
+		found := &discovery.Authenticator{Type: discovery.Webhook, Name: login.Authenticator.Name}
+		if o := login.OIDC; o != nil {
+			found.Type = discovery.JWT
+			found.JWT = &authenticationv1alpha1.JWTAuthenticator{Spec: authenticationv1alpha1.JWTAuthenticatorSpec{
+				Issuer: o.Issuer, Audience: o.Audience, TLS: &authenticationv1alpha1.TLSSpec{
+					CertificateAuthorityData: base64.StdEncoding.EncodeToString(o.CABundle),
+				},
+			}}
+		}
+		if name == found.Name && kind == found.Type {
+			return found, nil
+		}
+	}
+	return nil, discovery.ErrNotFound
+}
+
+func (f fetched) AuthenticatorCABundle(_ context.Context, tls *authenticationv1alpha1.TLSSpec) ([]byte, error) {
+	return base64.StdEncoding.DecodeString(tls.CertificateAuthorityData)
+}
