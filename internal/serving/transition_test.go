@@ -29,6 +29,7 @@ type replica struct {
 	service *Certificate
 	history History
 	forgets bool // history cannot be kept
+	leads   bool
 	waiting *Waiting
 }
 
@@ -78,13 +79,19 @@ func (r *replica) renews(ca string, names ...string) {
 func (r *replica) looks() {
 	r.t.Helper()
 	name := types.NamespacedName{Namespace: r.secret.Namespace, Name: r.secret.Name}
-	judged := External(ExternalInput{Name: name, Secret: r.secret, Spec: r.spec, Endpoint: overlapName, Now: r.now})
+	r.follow(External(ExternalInput{Name: name, Secret: r.secret, Spec: r.spec, Endpoint: overlapName, Now: r.now}))
+}
+
+// follow does what comes of a certificate that is wanted.
+func (r *replica) follow(judged Evaluation) {
+	r.t.Helper()
 	judged = Evaluate(judged, Situation{
 		InService: r.service,
 		Revisions: func() (History, bool) { return r.history, !r.forgets },
 		Endpoint:  "https://" + overlapName,
 		TLS:       r.spec,
 		Now:       r.now,
+		Leads:     r.leads,
 	})
 	if judged.Certificate != nil {
 		r.service = judged.Certificate

@@ -52,6 +52,11 @@ func Do(ctx context.Context, c Change) (*Result, error) {
 			return done, err
 		}
 	}
+	if tls := p.Plan.Wanted.TLS; !c.Flags.Wait && applied != nil && tls != nil &&
+		tls.CATransition == configv1alpha1.CATransitionImmediate {
+		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is Immediate now, so that every later renewal by " +
+			"another CA is served at once: when the certificate is served, run the same command without --allow")
+	}
 	return done, c.switchedOff(p, done)
 }
 

@@ -58,7 +58,7 @@ func (o *Options) lookEarly(ctx context.Context) *snapshot {
 // lookAway looks at the endpoint alone. Where it is, and what clients trust there, is known from --endpoint and from
 // kubeconfigs. It returns nil where that is not known.
 func (o *Options) lookAway(ctx context.Context) *snapshot {
-	url, bundle := o.knownEndpoint()
+	url, bundle, known := o.knownEndpoint()
 	at, err := plan.ParseEndpoint(url)
 	if err != nil {
 		return nil
@@ -81,6 +81,14 @@ func (o *Options) lookAway(ctx context.Context) *snapshot {
 	l.Kubeconfigs, _ = judge.evaluateKubeconfigs(o.kubeconfigs)
 	l.judgeClients()
 	l.Users, _ = l.usersAtEndpoint()
+	if !known && l.Users.Code == string(certs.BundleDoesNotVerify) {
+		l.Users = result.Users{
+			State: result.UsersNotKnown,
+			Message: "not known: no CA bundle is known here to verify the certificate at " + at.String() +
+				" with, and the system roots do not; name one with --ca-bundle, or kubeconfigs for it with --kubeconfigs",
+			Next: []string{"pinniped ip-tls status --endpoint " + at.String() + " --kubeconfigs ~/.kube"},
+		}
+	}
 	return l
 }
 
@@ -124,9 +132,9 @@ func (o *Options) throughEndpoint(url string) bool {
 }
 
 // knownEndpoint returns the endpoint without asking the cluster: that of --endpoint, else the one to which the credential
-// plugin of a kubeconfig goes, else the server of a kubeconfig of --kubeconfigs. The CA bundle is that of the same
-// kubeconfig; it is empty for the system roots.
-func (o *Options) knownEndpoint() (url string, bundle []byte) {
+// plugin of a kubeconfig goes, else the server of a kubeconfig of --kubeconfigs. The CA bundle is that of --ca-bundle, else
+// of the same kubeconfig; it is empty for the system roots, and where it is not known.
+func (o *Options) knownEndpoint() (url string, bundle []byte, known bool) {
 	var found []kubeconfig.Trust
 	for _, kind := range []string{"user", "cluster"} {
 		for _, one := range o.kubeconfigs {
@@ -142,22 +150,25 @@ func (o *Options) knownEndpoint() (url string, bundle []byte) {
 	}
 	if o.Endpoint == "" {
 		if len(found) == 0 {
-			return "", nil
+			return "", nil, false
 		}
-		return found[0].Server, found[0].CABundle
+		return found[0].Server, found[0].CABundle, true
 	}
 	host, port, err := certs.ParseEndpoint(o.Endpoint)
 	if err != nil {
-		return "", nil // Validate has refused it
+		return "", nil, false // Validate has refused it
 	}
 	if port == "" {
 		port = "443"
 	}
 	url = "https://" + net.JoinHostPort(host, port)
+	if len(o.bundle) > 0 {
+		return url, o.bundle, true
+	}
 	for _, place := range found {
 		if kubeconfig.SameEndpoint(place.Server, url) {
-			return url, place.CABundle
+			return url, place.CABundle, true
 		}
 	}
-	return url, nil
+	return url, nil, false
 }

@@ -24,6 +24,7 @@ type Options struct {
 
 	KubeconfigsFrom []string
 	Endpoint        string // HOST or HOST:PORT, for when the cluster does not answer
+	CABundle        string // the path of what clients of it trust
 	Style           ui.Style
 	Terminal        bool // stdout is one
 
@@ -31,6 +32,7 @@ type Options struct {
 	Current func(factory.ClusterFlags) (*factory.Cluster, error)
 
 	kubeconfigs []session.Kubeconfig
+	bundle      []byte // of --ca-bundle
 }
 
 // statusFormats are the values of --output.
@@ -83,6 +85,8 @@ Exit codes: 0 in effect, 1 only the endpoint could be asked, 5 not in effect, 8 
 		"file or folder with kubeconfigs to check (repeatable; default: the current kubeconfig)")
 	flags.StringVar(&o.Endpoint, "endpoint", "",
 		"HOST or HOST:PORT to look at when the cluster does not answer (default: where kubeconfigs log in)")
+	flags.StringVar(&o.CABundle, "ca-bundle", "",
+		"with --endpoint: PEM file with the CA bundle of clients (default: that of kubeconfigs for the endpoint)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"endpoint": cobra.NoFileCompletions,
 	})
@@ -95,6 +99,9 @@ func (o *Options) Validate() error {
 	if err := session.ValidateEndpoint("endpoint", o.Endpoint); err != nil {
 		return err
 	}
+	if o.CABundle != "" && o.Endpoint == "" {
+		return ui.WithHint(ui.Usage(errors.New("--ca-bundle needs --endpoint")), "name the endpoint: --endpoint HOST:PORT")
+	}
 	return o.Session.Validate(statusFormats()...)
 }
 
@@ -102,6 +109,12 @@ func (o *Options) Validate() error {
 func (o *Options) Complete() error {
 	if err := o.Session.Open(); err != nil {
 		return err
+	}
+	if o.CABundle != "" {
+		var err error
+		if o.bundle, err = session.ReadPEMFile("the CA bundle", o.CABundle, o.Session.In); err != nil {
+			return err
+		}
 	}
 	if len(o.KubeconfigsFrom) > 0 {
 		return nil // Run reads them: a big folder takes its time

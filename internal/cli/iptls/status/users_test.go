@@ -137,6 +137,19 @@ func TestUsers(t *testing.T) {
 			adapt: withEndpoint,
 		},
 		{
+			name: "are not known without the cluster where nothing tells what clients trust", exit: 1,
+			world: func(_ *testing.T, w *iptlstest.World) { w.Cluster.NamespaceErr = discovery.ErrUnreachable },
+			adapt: func(o *Options) {
+				withEndpoint(o)
+				named := o.Current
+				o.Current = func(flags factory.ClusterFlags) (*factory.Cluster, error) {
+					_, err := named(flags)
+					return currentOf("https://elsewhere.example.com", "x", nil), err
+				}
+			},
+			state: result.UsersNotKnown, says: "no CA bundle is known here", next: "pinniped ip-tls status --endpoint PROXY --kubeconfigs ~/.kube",
+		},
+		{
 			name: "are looked at when the kubeconfig itself leads through the broken proxy", exit: 1,
 			state: result.UsersAllRefused, code: "Expired", says: "all refused since 20",
 			world: func(t *testing.T, w *iptlstest.World) {
@@ -200,8 +213,9 @@ func TestUsers(t *testing.T) {
 				strings.Join(codes, " ") != strings.Join(tt.problems, " ") {
 				t.Errorf("users %+v, problems %+v", status.Users, status.Problems)
 			}
-			if next := append(status.Users.Next, ""); next[0] != tt.next {
-				t.Errorf("next is %q, want %q", next, tt.next)
+			want := strings.Replace(tt.next, "PROXY", w.Proxy.Endpoint(), 1)
+			if next := append(status.Users.Next, ""); next[0] != want {
+				t.Errorf("next is %q, want %q", next, want)
 			}
 			if tt.exit == 5 && strings.Contains(text.Out.String(), "agent:       Success, Listening: ") {
 				t.Errorf("the agent is shown as if all were well:\n%s", text.Out.String())

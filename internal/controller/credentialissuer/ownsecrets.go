@@ -1,0 +1,227 @@
+package credentialissuer
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+)
+
+// loadSigner adds what loads the CA that signs client certificates, and makes it where needed.
+func (s *seen) loadSigner(d *decision) {
+	read := s.secrets[s.names.SignerSecret]
+	state := inspected{err: read.err, secret: read.secret}
+	if read.err == nil {
+		state.state = issuedcert.Inspect(signerPolicy(), read.secret, s.now)
+	}
+	s.maintain(d, stepSigner, stepRenewSigner, s.names.signer(), state, func(state *issuedcert.State, at step) {
+		use, accepted := chooseSigner(state, s.signing, s.now)
+		d.add(loadSigner{at: at, state: state, use: use, accepted: accepted})
+	})
+}
+
+// inspected is one of the agent's own Secrets and what it holds.
+type inspected struct {
+	secret *corev1.Secret
+	state  *issuedcert.State
+	err    error // that kept it from being read
+}
+
+// faultIs reports whether reason is the most urgent one to change the Secret.
+func (i inspected) faultIs(reason issuedcert.Reason) bool {
+	if i.state == nil {
+		return false
+	}
+	verdict := i.state.Verdict()
+	return verdict != nil && verdict.Reason == reason
+}
+
+func (s *seen) inspectCA() inspected {
+	read := s.secrets[s.names.CASecret]
+	if read.err != nil {
+		return inspected{err: read.err}
+	}
+	return inspected{secret: read.secret, state: issuedcert.Inspect(serving.GeneratedCA(), read.secret, s.now)}
+}
+
+// maintain adds what makes an issued Secret good, and then what uses it: use is called with the state to be used,
+// and the step in which to use it. What is only old is used at once. Its successor is then written in the step
+// renew, whose failure does no harm. It returns the CA of the state in use, or nil when there is none.
+func (s *seen) maintain(d *decision, at, renew step, issued issuedSecret, has inspected,
+	use func(*issuedcert.State, step),
+) *certs.CA {
+	if use == nil {
+		use = func(*issuedcert.State, step) {}
+	}
+	if has.err != nil {
+		d.fail(at, issued.failed(has.err))
+		return nil
+	}
+	verdict := has.state.Verdict()
+	if verdict == nil {
+		d.add(remember{at: at, name: issued.name, state: has.state})
+		use(has.state, at)
+		return has.state.CA
+	}
+	old := verdict.Only(issuedcert.Expiring)
+	if old {
+		d.add(remember{at: at, name: issued.name, state: has.state})
+		use(has.state, at)
+		at = renew
+	}
+	var next *issuedcert.State
+	err := errNotLeader
+	if s.leads {
+		next, err = has.state.Repair(verdict, s.known[issued.name])
+	}
+	switch {
+	case err == nil:
+	case old:
+		return has.state.CA
+	default:
+		d.fail(at, issued.failed(err))
+		return nil
+	}
+	d.add(writeIssued{
+		at: at, issued: issued, next: next, read: has.secret, verdict: *verdict,
+		restored: verdict.Part == issuedcert.PartCA && next.SameCA(s.known[issued.name]),
+	})
+	use(next, at)
+	return next.CA
+}
+
+// relabel adds what gives the agent's own Secrets the labels that are configured, and takes them from a Deployment that
+// owns them. A Secret that the other actions write
+// or remove is left to them, and one that an admin brought to its owner.
+func (s *seen) relabel(spec serving.Desired, d *decision) {
+	if !s.leads {
+		return
+	}
+	touched := map[string]bool{}
+	for _, a := range d.actions {
+		switch a := a.(type) {
+		case writeIssued:
+			touched[a.issued.name] = true
+		case writeCopy:
+			touched[a.name.Name] = true
+		case removeSecret:
+			touched[a.secret.Name] = true
+		}
+	}
+	var wrong []*corev1.Secret
+	for _, name := range slices.Sorted(maps.Keys(s.secrets)) {
+		secret := s.secrets[name].secret
+		if secret != nil && !touched[name] && s.ours(spec, secret) && !issuedcert.HasMetadata(secret, s.labels) &&
+			!issuedcert.Foreign(secret, s.labels) {
+			wrong = append(wrong, secret)
+		}
+	}
+	if len(wrong) > 0 {
+		d.add(relabel{wrong})
+	}
+}
+
+// ours reports whether a Secret with one of our names holds what we put there.
+func (s *seen) ours(spec serving.Desired, secret *corev1.Secret) bool {
+	if s.isNamed(spec, secret.Name) {
+		return false
+	}
+	switch secret.Name {
+	case s.names.TLSSecret:
+		return s.stillGenerated() != nil
+	case s.names.LastGoodSecret:
+		return serving.IsLastGood(secret)
+	}
+	return true
+}
+
+// keepCA adds what lets the generated CA survive a time in which another certificate is served. It makes none.
+func (s *seen) keepCA(d *decision) {
+	issued, has := s.names.generatedCA(), s.inspectCA()
+	if has.err != nil {
+		d.fail(stepTidy, has.err)
+		return
+	}
+	verdict := has.state.Verdict()
+	if verdict == nil {
+		d.add(remember{at: stepTidy, name: issued.name, state: has.state})
+		return
+	}
+	if restored := has.state.Restore(verdict, s.known[issued.name]); restored != nil && s.leads {
+		d.add(writeIssued{at: stepTidy, issued: issued, next: restored, read: has.secret, verdict: *verdict, restored: true})
+	}
+}
+
+// keepGenerated keeps a generated certificate beside a delegated one. When the permission is withdrawn, every replica has
+// to stop serving the delegated one within seconds, and cannot wait for a leader to make another first.
+func (s *seen) keepGenerated(spec serving.Desired, d *decision) {
+	ca := s.inspectCA()
+	if !s.leads && ca.err == nil && ca.state.Verdict() != nil || d.addressErr != nil {
+		s.keepCA(d)
+		return // what the leader makes wakes us
+	}
+	signing := s.maintain(d, stepTidy, stepTidy, s.names.generatedCA(), ca, nil)
+	read := s.secrets[s.names.TLSSecret]
+	if signing == nil || read.err != nil {
+		return // it may be there all the same, and nothing else has changed
+	}
+	names := serving.GeneratedServing(serving.GeneratedNames(d.at.Host, spec.ImpersonationProxySpec, s.service))
+	leaf := inspected{secret: read.secret, state: issuedcert.InspectUnder(signing, names, read.secret, s.now)}
+	if s.leads || leaf.state.Verdict() == nil {
+		s.maintain(d, stepTidy, stepTidy, s.names.generatedServing(), leaf, nil)
+	}
+}
+
+// keepLastGood lets the leader keep a copy of the external certificate in service, for replicas that start while
+// its Secret is bad. When something else is served, or nothing, the copy is removed.
+func (s *seen) keepLastGood(d *decision, inService *serving.Certificate) {
+	name := s.local(s.names.LastGoodSecret)
+	if !s.leads || inService != nil && inService.Secret == name {
+		return // also when an admin named that very Secret
+	}
+	failed := func(err error) { d.fail(stepTidy, coded(configv1alpha1.CodeLastGoodNotKept, err)) }
+	kept := s.secrets[s.names.LastGoodSecret]
+	switch {
+	case kept.err != nil:
+		failed(kept.err)
+		return
+	case !serving.KeepsLastGood(inService):
+		if kept.secret != nil && serving.IsLastGood(kept.secret) {
+			d.add(removeSecret{kept.secret})
+		}
+		return
+	}
+	data, err := serving.LastGoodData(inService)
+	if err != nil {
+		failed(err)
+		return
+	}
+	if !serving.SameData(kept.secret, data) {
+		d.add(writeCopy{name: name, data: data, read: kept.secret, sha256: inService.SHA256()})
+	}
+}
+
+// removeGenerated lets the leader remove the generated serving certificate, which nothing serves any more. Its CA
+// stays: it is in kubeconfigs, and comes back into use when the external certificate goes. A Secret of that name
+// with other content stays as well.
+func (s *seen) removeGenerated(d *decision) {
+	external := s.evaluation.Certificate
+	if !s.leads || external != nil && external.Secret == s.local(s.names.TLSSecret) {
+		return // also when an admin named the generated Secret as the external one
+	}
+	generated, ca := s.secrets[s.names.TLSSecret], s.secrets[s.names.CASecret]
+	if err := errors.Join(generated.err, ca.err); err != nil {
+		d.fail(stepTidy, fmt.Errorf("removing the generated serving certificate: %w", err))
+		return
+	}
+	if s.stillGenerated() != nil {
+		d.add(removeSecret{generated.secret})
+	}
+}
