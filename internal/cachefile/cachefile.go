@@ -101,7 +101,7 @@ func Change[T any, P content[T]](ctx context.Context, f File, change func(*T) bo
 
 // Append adds text to the file at path, which begins again when it has more than limit bytes. No link is followed.
 func Append(path, text string, limit int64) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|asItIs, 0o600)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|atomicfile.NoFollow, 0o600)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (f File) lock(ctx context.Context, path string) (unlock func(), err error) 
 	if err = os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the %s: %w", f.Kind, err)
 	}
-	lock := flock.New(path, flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR|asItIs))
+	lock := flock.New(path, flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR|atomicfile.NoFollow))
 	locked, err := lock.TryLockContext(ctx, lockDelay)
 	if err == nil && !locked {
 		err = errors.New("it is held by another process")

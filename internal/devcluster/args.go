@@ -14,7 +14,7 @@ func loopbackURL(p *port) string { return fmt.Sprintf("https://%s:%d", loopbackA
 
 func (c *Cluster) etcdArgs() []string {
 	client, peer := loopbackURL(c.ports.etcd), loopbackURL(c.ports.etcdPeer)
-	args := []string{
+	return []string{
 		"--name=default",
 		"--data-dir=" + filepath.Join(c.dir, "etcd"),
 		"--listen-client-urls=" + client,
@@ -34,18 +34,15 @@ func (c *Cluster) etcdArgs() []string {
 		"--enable-grpc-gateway=false",
 		// What is lost without it is lost in a power cut only, not when the process is killed.
 		"--unsafe-no-fsync=true",
+		"--socket-reuse-port=true", // see reservePort
 	}
-	if portSharing {
-		args = append(args, "--socket-reuse-port=true")
-	}
-	return args
 }
 
 func (c *Cluster) apiServerArgs() []string {
 	args := []string{
 		"--bind-address=" + loopbackAddress,
 		fmt.Sprintf("--secure-port=%d", c.ports.apiServer.number),
-		fmt.Sprintf("--permit-port-sharing=%t", portSharing),
+		"--permit-port-sharing=true",
 		"--advertise-address=" + loopbackAddress,
 		// Endpoints of the Service "kubernetes" may not lie on loopback.
 		"--endpoint-reconciler-type=none",
@@ -108,7 +105,7 @@ func (c *Cluster) controllerManagerArgs(kubeconfig string) []string {
 	return []string{
 		"--bind-address=" + loopbackAddress,
 		fmt.Sprintf("--secure-port=%d", c.ports.controllerManager.number),
-		fmt.Sprintf("--permit-port-sharing=%t", portSharing),
+		"--permit-port-sharing=true",
 		"--tls-cert-file=" + c.pki.path("apiserver.crt"),
 		"--tls-private-key-file=" + c.pki.path("apiserver.key"),
 		"--kubeconfig=" + kubeconfig,

@@ -1,3 +1,4 @@
+// Package kubeconfig implements `pinniped kubeconfig`: commands about kubeconfigs that users already have.
 package kubeconfig
 
 import (
@@ -24,6 +25,17 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
+
+// NewCommand returns the command.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	cmd := factory.Group(&cobra.Command{
+		Use:     "kubeconfig",
+		Short:   "List kubeconfigs, and update their CA bundles",
+		Example: "  pinniped kubeconfig ls\n  pinniped kubeconfig rotate ~/.kube/config",
+	})
+	cmd.AddCommand(newListCommand(f), newRotateCommand(f))
+	return cmd
+}
 
 // ListOptions is everything `pinniped kubeconfig ls` needs; a test fills it directly.
 type ListOptions struct {

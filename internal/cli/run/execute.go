@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os/exec"
-	"runtime"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
@@ -32,11 +31,6 @@ func execute(o *Options, command, environ []string, guard *watchdog) error {
 	program.Args[0] = command[0]
 	program.Stdin, program.Stdout, program.Stderr = o.In, o.Out, o.ErrOut
 	program.Env = environ
-	if guard != nil {
-		endWithUs(program)
-		runtime.LockOSThread() // the thread lives as long as we do
-		defer runtime.UnlockOSThread()
-	}
 
 	signals := catch() // before the start, so that none is lost
 	defer signals.release()

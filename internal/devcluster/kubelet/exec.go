@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/creack/pty"
@@ -78,7 +79,7 @@ func runInTerminal(command *exec.Cmd, in io.Reader, out io.Writer, resize <-chan
 		_ = terminal.Close()
 	}()
 	command.Stdin, command.Stdout, command.Stderr = slave, slave, slave
-	asSession(command)
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // the terminal is its standard input
 	// The program starts with the size that the client has.
 	select {
 	case size, ok := <-resize:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -116,7 +117,8 @@ func (c *container) command(ctx context.Context, args []string) *exec.Cmd {
 	command.Dir = c.dir
 	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.dir, "TERM=xterm"}
 	command.WaitDelay = outputDelay
-	asGroup(command)
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	return command
 }
 

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package run
-
-import "os/exec"
-
-// endWithUs does nothing here: the watchdog ends the program, where there is one.
-func endWithUs(*exec.Cmd) {}

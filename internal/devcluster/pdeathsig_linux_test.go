@@ -1,3 +1,0 @@
-package devcluster
-
-const pdeathsigMissing = false
