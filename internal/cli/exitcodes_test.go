@@ -17,7 +17,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// TestExitCodesInHelp compares the exit codes that the help of each command names with the one list of them.
+// TestExitCodesInHelp compares the exit codes that the help of each command names with the one list of them. They are in
+// the last line, with where the others are.
 func TestExitCodesInHelp(t *testing.T) {
 	t.Parallel()
 	f, _, _ := newFactory()
@@ -28,11 +29,16 @@ func TestExitCodesInHelp(t *testing.T) {
 	if reasons := result.ErrorReason("").Enum(); len(reasons) != len(ui.ExitCodes()) || slices.Contains(reasons, "") {
 		t.Errorf("the reasons are %q", reasons)
 	}
-	number := regexp.MustCompile(`(?:^|[,;:(] )(\d+) [a-z]`)
+	number := regexp.MustCompile(`(?:^|, )(\d+) [a-z]`)
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		if _, list, found := strings.Cut(cmd.Long, "Exit codes: "); found {
-			for _, match := range number.FindAllStringSubmatch(strings.Join(strings.Fields(list), " "), -1) {
+			list, ended := strings.CutSuffix(strings.Join(strings.Fields(list), " "), ` (see "pinniped help exit-codes")`)
+			codes := number.FindAllStringSubmatch(list, -1)
+			if !ended || len(codes) == 0 {
+				t.Errorf("%s: exit codes %q, want \"0 done, 3 refused (see \"pinniped help exit-codes\")\"", cmd.CommandPath(), list)
+			}
+			for _, match := range codes {
 				if code, err := strconv.Atoi(match[1]); err != nil || !known[code] {
 					t.Errorf("%s: nothing says what exit code %s means", cmd.CommandPath(), match[1])
 				}

@@ -69,22 +69,26 @@ func width(f *factory.Factory) int {
 
 func long(cmd *cobra.Command) string { return strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short+".")) }
 
-// brief is the first paragraph of a description with the list below it, and the last one, if that is about exit codes.
+// brief is the first paragraph of a description with the list below it, and the line of exit codes.
 func brief(cmd *cobra.Command) string {
-	paragraphs := strings.Split(long(cmd), "\n\n")
-	first := 1
-	if strings.HasSuffix(paragraphs[0], ":") {
-		first = min(2, len(paragraphs))
+	shown, rest, more := strings.Cut(long(cmd), "\n\n")
+	if strings.HasSuffix(shown, ":") {
+		var list string
+		list, rest, more = strings.Cut(rest, "\n\n")
+		shown += "\n\n" + list
 	}
-	shown := slices.Clone(paragraphs[:first])
-	if last := paragraphs[len(paragraphs)-1]; len(paragraphs) > first && strings.HasPrefix(last, "Exit codes") {
-		shown = append(shown, last)
+	if !more {
+		return shown
 	}
-	if len(shown) < len(paragraphs) {
+	if codes := strings.Index(rest, "Exit codes: "); codes >= 0 {
+		shown += "\n\n" + rest[codes:]
+		more = codes > 0
+	}
+	if more {
 		name := cmd.Root().Name()
-		shown = append(shown, fmt.Sprintf("More: %q", name+" help"+strings.TrimPrefix(cmd.CommandPath(), name)))
+		shown += fmt.Sprintf("\n\nMore: %q", name+" help"+strings.TrimPrefix(cmd.CommandPath(), name))
 	}
-	return strings.Join(shown, "\n\n")
+	return shown
 }
 
 // usage is how a command is called: its examples, commands below it and flags.

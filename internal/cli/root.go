@@ -36,9 +36,10 @@ func New(f *factory.Factory) *cobra.Command {
 		Long: `pinniped creates kubeconfigs, logs users in as kubectl's credential plugin, and manages the TLS certificate of the
 cluster's impersonation proxy.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 124 timed out, 130 interrupted. "pinniped help exit-codes" has all of them.
 Flags that many commands share can also be set in the environment (PINNIPED_ and the flag's name in upper case, with
-underscores) and in ~/.config/pinniped/config.yaml.`,
+underscores) and in ~/.config/pinniped/config.yaml.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage (see "pinniped help exit-codes")`,
 		Example: `  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml
   pinniped whoami --kubeconfig user.yaml
   pinniped ip-tls set --secret proxy-tls`,

@@ -148,7 +148,7 @@ what is different. Secrets are not printed.
 The plugin's command is "pinniped" if that is this very program on the PATH, otherwise this program's path, which is said. Give
 --pinniped-cli-path where users have it elsewhere.
 
-Exit codes: 0 done, or no difference, 1 failed, 2 wrong usage, 6 there is a difference (--check, --diff), 124 timed out, 130 interrupted.`,
+Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-codes")`,
 		Example: `  # your own kubeconfig, without access to the cluster
   pinniped get kubeconfig --from https://proxy.example.com --merge-into ~/.kube/config --set-current
 

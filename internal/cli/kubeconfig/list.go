@@ -80,7 +80,7 @@ Verdicts, worst first:
 
 The text below the table has the reason and the fix for each.
 
-Exit codes: 0 listed, whatever the verdicts, 1 a file that was named cannot be read, 2 wrong usage, 124 timed out, 130 interrupted.`,
+Exit codes: 0 listed, whatever the verdicts (see "pinniped help exit-codes")`,
 		Example: `  pinniped kubeconfig ls
   pinniped kubeconfig ls kubeconfigs/ --connect
 

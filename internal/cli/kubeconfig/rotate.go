@@ -119,9 +119,7 @@ A FOLDER stands for all kubeconfigs below it; other files are ignored. Symbolic 
 begins with a dot are skipped, except .kube. Files are replaced atomically, under kubectl's lock, and keep permissions and
 owner. Secrets are patched with their resourceVersion. After an interruption, run the command again.
 
-Exit codes: 0 every kubeconfig has the published bundle (or would have, with --dry-run), 1 a kubeconfig or a cluster failed, or an
-entry did not get the bundle, 2 wrong usage, 3 the bundle of the one cluster is refused, 4 not permitted by the cluster, 124 timed
-out, 130 interrupted.`,
+Exit codes: 0 rotated, 1 some could not be rotated, 3 the bundle is refused, 4 not permitted (see "pinniped help exit-codes")`,
 		Example: `  # What would change?
   pinniped kubeconfig rotate ~/.kube/config --dry-run
 

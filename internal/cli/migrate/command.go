@@ -68,8 +68,7 @@ The command changes nothing. It checks that existing clients would still verify 
 spec.impersonationProxy.tls. Of other Secrets, it reads only names and owners. -o commands prints only the commands, as a
 POSIX shell script: read it, then run it with "sh -eu". The script needs kubectl and a cluster administrator's permissions.
 
-Exit codes: 0 nothing blocks the next step, 1 failed, 2 wrong usage, 3 something does, 4 not permitted by the cluster, 124 timed
-out, 130 interrupted.`,
+Exit codes: 0 nothing blocks the next step, 3 something does, 4 not permitted (see "pinniped help exit-codes")`,
 		Example: `  pinniped migrate check
   pinniped migrate check -o commands > prepare.sh
 
