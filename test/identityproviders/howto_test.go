@@ -1,0 +1,367 @@
+// Package identityproviders_test goes through docs/howto/identity-providers.md: an issuer with the shape of each
+// provider's tokens and discovery document logs a person in with our client, and the authenticator of the page's
+// JWTAuthenticator says who that is.
+package identityproviders_test
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/getkubeconfig"
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
+	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
+	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/oidctest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
+)
+
+const page = "docs/howto/identity-providers.md"
+
+var root = filepath.Join("..", "..")
+
+type object = map[string]any
+
+// login is a person at a provider, and what the cluster makes of it.
+type login struct {
+	name, provider string
+	claims         object // of the ID token, besides those of every issuer
+	metadata       object // of the discovery document; SELF is the issuer's address
+	groups         string // an expression of the page, in place of the claim
+	want           string // the user and the groups
+	refused        string // in words of the page
+}
+
+var logins = []login{
+	{
+		name: "Keycloak", provider: "keycloak", want: "ann /dev",
+		claims: object{"preferred_username": "ann", "groups": []string{"/dev"}, "typ": "ID", "azp": oidctest.ClientID},
+	},
+	{
+		name: "Keycloak's roles are nested", provider: "keycloak", want: "ann admin",
+		claims: object{"preferred_username": "ann", "realm_access": object{"roles": []string{"admin"}}},
+		groups: "has(claims.realm_access) ? claims.realm_access.roles : []",
+	},
+	{
+		name: "Keycloak's user has no roles", provider: "keycloak", want: "ann",
+		claims: object{"preferred_username": "ann"},
+		groups: "has(claims.realm_access) ? claims.realm_access.roles : []",
+	},
+	{
+		name: "Okta", provider: "okta", want: "ann@example.com Everyone dev",
+		claims: object{"email": "ann@example.com", "email_verified": true, "groups": []string{"Everyone", "dev"}, "ver": 1},
+	},
+	{
+		name: "Entra ID has object IDs, and no email_verified", provider: "entra",
+		claims: object{
+			"preferred_username": "ann@example.com", "email": "ann@example.com", "ver": "2.0",
+			"groups": []string{"0b1f5a3c-0000-4000-8000-000000000001"},
+		},
+		want: "ann@example.com 0b1f5a3c-0000-4000-8000-000000000001",
+	},
+	{
+		name: "Entra ID's user is in too many groups", provider: "entra",
+		claims: object{
+			"preferred_username": "ann@example.com", "_claim_names": object{"groups": "src1"},
+			"_claim_sources": object{"src1": object{"endpoint": "https://127.0.0.1:1/getMemberObjects"}},
+		},
+		refused: `the issuer left the claim "groups" out of the token (_claim_names)`,
+	},
+	{
+		name: "Entra ID's address for all tenants", provider: "entra", refused: "this address is for all tenants",
+		metadata: object{"issuer": "https://login.microsoftonline.com/{tenantid}/v2.0"},
+	},
+	{
+		name: "Google's service account", provider: "google", want: "ci@PROJECT.iam.gserviceaccount.com",
+		claims: object{"email": "ci@PROJECT.iam.gserviceaccount.com", "email_verified": true, "azp": "1234"},
+	},
+	{
+		name: "Google's other accounts", provider: "google", refused: "only service accounts of PROJECT",
+		claims: object{"email": "mallory@gmail.com", "email_verified": true},
+	},
+	{
+		name: "Google's token without an address", provider: "google", refused: "claim not present", claims: object{},
+	},
+	{
+		name: "GitLab", provider: "gitlab", want: "ann example/dev",
+		claims: object{
+			"nickname": "ann", "groups_direct": []string{"example/dev"}, "email": "ann@example.com", "email_verified": false,
+		},
+	},
+	{
+		name: "Dex", provider: "dex", want: "ann@example.com dev",
+		claims: object{"email": "ann@example.com", "email_verified": true, "groups": []string{"dev"}, "name": "Ann"},
+	},
+	{
+		name: "Dex's connector does not say whether the address is verified", provider: "dex", want: "ann@example.com",
+		claims: object{"email": "ann@example.com"},
+	},
+	{
+		name: "Dex's connector has an address that is not verified", provider: "dex", refused: "email not verified",
+		claims: object{"email": "ann@example.com", "email_verified": false},
+	},
+	{
+		name: "Auth0 has a slash at the end and a namespace", provider: "auth0", want: "ann@example.com dev",
+		claims: object{
+			"iss": "SELF/", "email": "ann@example.com", "email_verified": true,
+			"https://example.com/groups": []string{"dev"},
+		},
+		metadata: object{"issuer": "SELF/"},
+	},
+	{
+		name: "Auth0 without the slash", provider: "auth0", refused: "calls itself", metadata: object{"issuer": "SELF"},
+	},
+	{
+		name: "AD FS has one group, which is no list", provider: "adfs", want: "ann@example.com dev",
+		claims: object{"upn": "ann@example.com", "group": "dev"},
+		metadata: object{
+			"access_token_issuer":      "http://adfs.example.com/adfs/services/trust",
+			"response_modes_supported": []string{"query", "fragment", "form_post"},
+		},
+	},
+	{
+		name: "AD FS has two groups", provider: "adfs", want: "ann@example.com dev ops",
+		claims: object{"upn": "ann@example.com", "group": []string{"dev", "ops"}},
+	},
+	{
+		name: "Cognito", provider: "cognito", want: "ann dev",
+		claims: object{"cognito:username": "ann", "cognito:groups": []string{"dev"}, "token_use": "id"},
+		metadata: object{
+			"device_authorization_endpoint": nil, "scopes_supported": []string{"openid", "email", "phone", "profile"},
+		},
+	},
+	{
+		name: "Cognito's user is in no group", provider: "cognito", want: "ann",
+		claims: object{"cognito:username": "ann", "token_use": "id"},
+	},
+	{
+		name: "GitLab CI", provider: "gitlab-ci", want: "gitlab:example/shop gitlab-group:example",
+		claims: object{"project_path": "example/shop", "namespace_path": "example", "ref_protected": "true"},
+	},
+	{
+		name: "GitLab CI on another branch", provider: "gitlab-ci", refused: "ref_protected",
+		claims: object{"project_path": "example/shop", "namespace_path": "example", "ref_protected": "false"},
+	},
+}
+
+// TestIdentityProviders reads the page: its JWTAuthenticators are valid, its commands have flags that there are, and
+// logins end as it says.
+func TestIdentityProviders(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(root, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	authenticators := read(t)
+	tested := map[string]bool{}
+	for _, test := range logins {
+		tested[test.provider] = true
+		if !strings.Contains(string(text), test.refused) || !strings.Contains(string(text), test.groups) {
+			t.Errorf("%s: the page does not have %q or %q", test.name, test.refused, test.groups)
+		}
+		spec, ok := authenticators[test.provider]
+		if !ok {
+			t.Errorf("the page has no JWTAuthenticator %s", test.provider)
+			continue
+		}
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := test.run(t, spec)
+			if test.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), test.refused) {
+					t.Errorf("want %q, got %q, %v", test.refused, got, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	for name := range authenticators {
+		if !tested[name] {
+			t.Errorf("nobody logs in with JWTAuthenticator %s", name)
+		}
+	}
+}
+
+// read returns the page's JWTAuthenticators by name, after it has checked them and the commands.
+func read(t *testing.T) map[string]authenticationv1alpha1.JWTAuthenticatorSpec {
+	t.Helper()
+	blocks, err := documents.Read(root, page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	valid := validator(t)
+	authenticators := map[string]authenticationv1alpha1.JWTAuthenticatorSpec{}
+	last := ""
+	for _, block := range blocks {
+		if block.Language == "yaml" {
+			var loose object
+			var strict authenticationv1alpha1.JWTAuthenticator
+			if err := errors.Join(
+				yaml.Unmarshal([]byte(block.Text), &loose), yaml.UnmarshalStrict([]byte(block.Text), &strict),
+			); err != nil {
+				t.Fatalf("%s: %v", block, err)
+			}
+			if problems := validation.ValidateCustomResource(nil, loose, valid); len(problems) > 0 {
+				t.Errorf("%s: %v", block, problems.ToAggregate())
+			}
+			last = strict.Name
+			authenticators[last] = strict.Spec
+			continue
+		}
+		words := strings.Fields(strings.ReplaceAll(block.Text, "\\\n", ""))
+		command := getkubeconfig.NewCommand(factory.New(nil))
+		if err := command.ParseFlags(words[3:]); err != nil {
+			t.Errorf("%s: %v", block, err)
+			continue
+		}
+		flags := command.Flags()
+		if name := flags.Lookup("concierge-authenticator-name").Value.String(); name == "" {
+			if flags.Lookup("login").Value.String() != "bearer" {
+				t.Errorf("%s names no authenticator", block)
+			}
+		} else if client := flags.Lookup("oidc-client-id").Value.String(); name != last ||
+			client != authenticators[name].Audience {
+			t.Errorf("%s is for authenticator %s and client %s, and not for those above it", block, name, client)
+		}
+	}
+	return authenticators
+}
+
+// validator checks by the schema of the CRD.
+func validator(t *testing.T) validation.SchemaValidator {
+	t.Helper()
+	text, err := os.ReadFile(
+		filepath.Join(root, "deploy", "crds", "authentication.concierge.pinniped.dev_jwtauthenticators.yaml"),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(text, &crd); err != nil {
+		t.Fatal(err)
+	}
+	var schema apiextensions.JSONSchemaProps
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+		crd.Spec.Versions[0].Schema.OpenAPIV3Schema, &schema, nil,
+	); err != nil {
+		t.Fatal(err)
+	}
+	valid, _, err := validation.NewSchemaValidator(&schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return valid
+}
+
+// run logs in, and returns the user and the groups.
+func (l login) run(t *testing.T, spec authenticationv1alpha1.JWTAuthenticatorSpec) (string, error) {
+	t.Helper()
+	idp, err := oidctest.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(idp.Close)
+	self := func(from object) object {
+		to := object{}
+		for name, value := range from {
+			if text, ok := value.(string); ok {
+				value = strings.ReplaceAll(text, "SELF", idp.URL)
+			}
+			to[name] = value
+		}
+		return to
+	}
+	idp.Claims, idp.Metadata = self(l.claims), self(l.metadata)
+	idp.Claims["username"] = nil // which only a Supervisor has
+	slash := strings.HasSuffix(spec.Issuer, "/")
+	spec.Issuer, spec.Audience = idp.URL, oidctest.ClientID
+	if slash {
+		spec.Issuer += "/"
+	}
+	if l.groups != "" {
+		spec.Claims.Groups, spec.Claims.GroupsExpression = "", l.groups
+	}
+	screen := screen{}
+	client := &oidclogin.Login{
+		Issuer: spec.Issuer, ClientID: oidctest.ClientID, CABundle: idp.CA.CertPEM(),
+		Scopes:   []string{"openid", "offline_access"},
+		Sessions: &sessioncache.Cache{Path: filepath.Join(t.TempDir(), "sessions.yaml"), Now: time.Now},
+		Terminal: screen,
+		OpenBrowser: func(ctx context.Context, address string) error {
+			go func() { _, _ = oidctest.Browse(context.WithoutCancel(ctx), idp.CA.CertPEM(), address) }()
+			return nil
+		},
+	}
+	if authorized, ok := idp.Claims["azp"].(string); ok && authorized != oidctest.ClientID {
+		delete(idp.Claims, "azp") // such tokens come from no login
+	}
+	token, err := client.Token(t.Context())
+	if err != nil {
+		var hinted interface{ Hint() string }
+		if errors.As(err, &hinted) {
+			err = errors.Join(err, errors.New(hinted.Hint()))
+		}
+		return "", err
+	}
+	if token, err = client.Renew(t.Context()); err != nil { // with the refresh token
+		return "", err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(idp.CA.CertPEM())
+	provider := authenticator.NewProvider(
+		authenticator.ProviderOptions{Issuer: spec.Issuer, Roots: roots, Clock: clock.RealClock{}},
+	)
+	t.Cleanup(provider.Close)
+	keys, err := provider.Discover(t.Context())
+	if err != nil {
+		return "", err
+	}
+	provider.UseKeysURL(keys)
+	if err := provider.FetchKeys(t.Context()); err != nil {
+		return "", err
+	}
+	jwt, err := authenticator.NewJWT(&spec, provider)
+	if err != nil {
+		return "", err
+	}
+	t.Cleanup(jwt.Close)
+	info, _, err := jwt.AuthenticateToken(t.Context(), token.Raw)
+	if refusal, ok := errors.AsType[*authenticator.Refusal](err); ok {
+		return "", errors.Join(err, errors.New(refusal.Message()))
+	}
+	if err != nil {
+		return "", err
+	}
+	return strings.Join(slices.Concat([]string{info.GetName()}, info.GetGroups()), " "), nil
+}
+
+// screen is a terminal that nobody looks at.
+type screen struct{}
+
+func (screen) Interactive() bool { return false }
+func (screen) Print(string)      {}
+
+func (screen) ReadLine(context.Context, string) (string, error)   { return "", io.EOF }
+func (screen) ReadSecret(context.Context, string) (string, error) { return "", io.EOF }
