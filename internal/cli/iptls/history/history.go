@@ -15,7 +15,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -23,7 +22,7 @@ import (
 // Options is everything `pinniped ip-tls history` needs; a test fills it directly.
 type Options struct {
 	Session *session.Session
-	Retire  string // the ID of a state, or how it begins; empty: only look
+	Retire  string // the ID of a revision, or how it begins; empty: only look
 	Style   ui.Style
 }
 
@@ -91,7 +90,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return err
 	}
 	if !found {
-		done.NotKnown = append(done.NotKnown, "what was published before: "+errNoMemory.Error())
+		done.NotKnown = append(done.NotKnown, "what was published before: "+errNoHistory.Error())
 	}
 	o.look(ctx, issuer, history, done)
 	return o.Session.Print(done, nil, func() ([]byte, error) { return o.text(done) })
@@ -127,86 +126,52 @@ func (o *Options) look(ctx context.Context, issuer *configv1alpha1.CredentialIss
 	done.Revisions = session.ClientStates(history, met, o.Session.AskElsewhere(ctx, history, at), done.At)
 }
 
-// errNoMemory is the error for an agent that remembers nothing.
-var errNoMemory = errors.New("the agent has no memory of that; it is Pinniped's, or one from before")
+// errNoHistory is the error for an agent that keeps no history.
+var errNoHistory = errors.New("the agent keeps no revision history: it is Pinniped's, or older than that")
 
-// retire notes that nobody has a state any more, and returns its ID.
+// retire notes that nobody has a revision any more, and returns its ID.
 func (o *Options) retire(
-	ctx context.Context,
-	issuer *configv1alpha1.CredentialIssuer,
-	namespace string,
+	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
 ) (string, error) {
-	objects, _ := discovery.Objects(issuer, namespace)
-	for {
-		kept, err := o.Session.Cluster.ConfigMap(ctx, objects.Namespace, objects.RevisionsConfigMap)
-		switch {
-		case errors.Is(err, discovery.ErrNotFound):
-			return "", fmt.Errorf("retiring %q: %w", o.Retire, errNoMemory)
-		case err != nil:
-			return "", session.WithCodes(fmt.Errorf("reading the revision history: %w", err))
-		}
-		history, err := serving.Read(kept.Data)
-		if err != nil {
-			return "", fmt.Errorf("ConfigMap %q: %w", kept.Namespace+"/"+kept.Name, err)
-		}
-		state, err := o.state(history)
-		if err != nil || state.Ended() {
-			if err == nil {
-				o.Session.Progress.Info("State %s is retired already", state.ID)
-				return state.ID, nil
-			}
-			return "", err
-		}
-		at := o.Session.ServerNow()
-		if at.Before(state.Until) {
-			at = state.Until
-		}
-		_, err = o.Session.Cluster.ApplyConfigMap(
-			ctx,
-			kept.Namespace,
-			kept.Name,
-			session.Retired(kept, history, at, state.ID),
-			discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true},
-		)
-		switch {
-		case errors.Is(err, discovery.ErrConflict):
-			continue // the agent has told clients something else meanwhile
-		case err != nil:
-			return "", session.WithCodes(fmt.Errorf("retiring %q: %w", state.ID, err))
-		}
-		o.Session.Progress.Done("Retired state %s: kubeconfigs made %s count for nothing any more", state.ID, state.When())
-		return state.ID, nil
+	h, found, err := o.Session.Memory(ctx, issuer, namespace)
+	if err != nil {
+		return "", err
 	}
-}
-
-// state returns the one that is to be retired.
-func (o *Options) state(history serving.History) (*serving.Revision, error) {
-	state := history.Find(o.Retire)
-	if state == nil {
+	if !found {
+		return "", fmt.Errorf("retiring %q: %w", o.Retire, errNoHistory)
+	}
+	revision := h.Find(o.Retire)
+	switch {
+	case revision == nil:
 		var known []string
-		problem := "is the ID of no state"
-		for i := range history.Revisions {
-			id := history.Revisions[i].ID
-			if strings.HasPrefix(id, o.Retire) {
+		problem := "is the ID of no revision"
+		for i := range h.Revisions {
+			if strings.HasPrefix(h.Revisions[i].ID, o.Retire) {
 				problem = "is how several IDs begin"
 			}
-			known = append(known, id)
+			known = append(known, h.Revisions[i].ID)
 		}
-		return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --retire: that %s", o.Retire, problem)),
+		return "", ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --retire: that %s", o.Retire, problem)),
 			"known are: %s", plan.OrNone(strings.Join(known, ", ")))
+	case revision.Until.IsZero():
+		return "", ui.WithExitCode(ui.WithHint(
+			fmt.Errorf("revision %q is published now, so that it cannot be retired", revision.ID),
+			plan.NothingChanged+"change what is published first"), ui.ExitRefused)
+	case revision.Ended():
+		o.Session.Progress.Info("Revision %s is retired already", revision.ID)
+		return revision.ID, nil
 	}
-	if state.Until.IsZero() {
-		return nil, ui.WithExitCode(ui.WithHint(
-			fmt.Errorf("state %q is advertised now, so that it cannot be retired", state.ID),
-			plan.NothingChanged+"change what is advertised first"), ui.ExitRefused)
+	if _, err := o.Session.Retire(ctx, issuer, namespace, []string{revision.ID}); err != nil {
+		return "", err
 	}
-	return state, nil
+	o.Session.Progress.Done("Retired revision %s: kubeconfigs made %s do not count any more", revision.ID, revision.When())
+	return revision.ID, nil
 }
 
 func (o *Options) text(done *result.History) ([]byte, error) {
 	var out strings.Builder
 	if len(done.Revisions) == 0 {
-		ui.Fprintf(&out, "credentialissuer/%s: clients were told nothing\n", done.CredentialIssuer)
+		ui.Fprintf(&out, "credentialissuer/%s: nothing was published\n", done.CredentialIssuer)
 	} else if err := session.ClientTable(&out, o.Style, done.Revisions); err != nil {
 		return nil, err
 	}

@@ -67,8 +67,8 @@ func TestHistory(t *testing.T) {
 	t.Run("of Pinniped's agent", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.NewExternalWorld(t)
-		runHistory(t, w, nil).Check(t, 0, "✓ work", "not known:", "the agent has no memory")
-		runHistory(t, w, retire("abc")).Check(t, 1, "the agent has no memory")
+		runHistory(t, w, nil).Check(t, 0, "✓ work", "not known:", "the agent keeps no revision history")
+		runHistory(t, w, retire("abc")).Check(t, 1, "the agent keeps no revision history")
 	})
 	t.Run("while nothing answers", func(t *testing.T) {
 		t.Parallel()
@@ -91,7 +91,7 @@ func TestRetire(t *testing.T) {
 	states := listed(t, w)
 	first, second, current := states[0].ID, states[1].ID, states[2].ID
 	for id, says := range map[string]string{
-		"nothing": "that is the ID of no state", current: "is advertised now",
+		"nothing": "that is the ID of no revision", current: "is published now",
 	} {
 		code := 2
 		if id == current {
@@ -111,8 +111,8 @@ func TestRetire(t *testing.T) {
 		c.BeforeApply = nil
 		c.Revisions.ResourceVersion = "other"
 	}
-	runHistory(t, w, retire(first[:6])).Check(t, 0, "Retired state "+first, "• retired")
-	runHistory(t, w, retire(second)).Check(t, 0, "Retired state "+second)
+	runHistory(t, w, retire(first[:6])).Check(t, 0, "Retired revision "+first, "• retired")
+	runHistory(t, w, retire(second)).Check(t, 0, "Retired revision "+second)
 	runHistory(t, w, retire(second)).Check(t, 0, "is retired already")
 	for i, state := range listed(t, w) {
 		if want := i < 2; (state.Outcome == result.ClientsRetired) != want || (state.Retired != nil) != want {
@@ -134,6 +134,7 @@ func TestRetireNeedsMoreOfTheID(t *testing.T) {
 	t.Parallel()
 	w := renewedTwice(t)
 	data := w.Cluster.Revisions.Data
+	w.Cluster.Issuer.Status.Revisions = nil
 	for i, state := range listed(t, w) {
 		data[serving.RevisionsKey] = strings.ReplaceAll(data[serving.RevisionsKey], state.ID, "abc"+string(rune('0'+i)))
 	}

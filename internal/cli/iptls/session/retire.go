@@ -48,7 +48,7 @@ func (s *Session) Retire(ctx context.Context, issuer *configv1alpha1.CredentialI
 		if len(past) == 0 {
 			return nil, nil
 		}
-		_, err = s.Cluster.ApplyConfigMap(ctx, kept.Namespace, kept.Name, Retired(kept, history, at, past...),
+		_, err = s.Cluster.ApplyConfigMap(ctx, kept.Namespace, kept.Name, retired(kept, history, at, past...),
 			discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
 		switch {
 		case errors.Is(err, discovery.ErrConflict):
@@ -60,8 +60,8 @@ func (s *Session) Retire(ctx context.Context, issuer *configv1alpha1.CredentialI
 	}
 }
 
-// Retired are the fields to apply: all retirements of known revisions, as what is left out is removed.
-func Retired(kept *corev1.ConfigMap, history serving.History, at time.Time, ids ...string) map[string]any {
+// retired are the fields to apply: all retirements of known revisions, as what is left out is removed.
+func retired(kept *corev1.ConfigMap, history serving.History, at time.Time, ids ...string) map[string]any {
 	data := map[string]string{}
 	for i := range history.Revisions {
 		key := serving.RetiredPrefix + history.Revisions[i].ID

@@ -144,6 +144,9 @@ func TestUsersOfEverythingTold(t *testing.T) {
 					Phase: configv1alpha1.TransitionPrepared, Since: until, Until: &until, SecretName: "proxy-tls",
 					WaitsFor: []string{"1234567890"},
 				}
+				w.Cluster.TLSSecret.Annotations = map[string]string{
+					"cert-manager.io/certificate-name": "proxy-tls", "cert-manager.io/issuer-name": "wrong",
+				}
 				leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
 				w.Cluster.Issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{
 					Source: configv1alpha1.ServingCertificateSecret, SecretName: "proxy-tls", SHA256: certs.Fingerprint(leaf[0].Raw),
@@ -151,7 +154,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				}
 				w.Remember(t, changed)
 			},
-			state: result.UsersNotAffected, says: "; the certificate in Secret proxy-tls waits for clients of 1234567890, until 2027-01-02T03:04:05Z at the latest",
+			state: result.UsersNotAffected, says: "; the certificate in Secret proxy-tls waits for clients of 1234567890, until 2027-01-02T03:04:05Z at the latest; if Issuer wrong is the wrong issuer, it is enough to correct that in the Certificate",
 			next: "pinniped ip-tls history",
 		},
 		{

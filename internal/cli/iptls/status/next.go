@@ -42,11 +42,7 @@ func NextCommands(code string, at Place) []string {
 	namespace := "--namespace=" + at.Namespace
 	replace := fmt.Sprintf("pinniped ip-tls set --secret %s --cert FILE --key FILE", secret)
 	if at.Renewer != nil && at.Renewer.Kind == result.CertManagerCertificate {
-		of := at.Namespace
-		if other, _, found := strings.Cut(at.Secret, "/"); found {
-			of = other
-		}
-		replace = fmt.Sprintf("kubectl describe certificate %s --namespace=%s", at.Renewer.Name, of)
+		replace = fmt.Sprintf("kubectl describe certificate %s --namespace=%s", at.Renewer.Name, at.secretNamespace())
 	}
 	pods := "kubectl get pods " + namespace
 	switch code {
@@ -74,6 +70,11 @@ func NextCommands(code string, at Place) []string {
 		}
 		return []string{"pinniped kubeconfig rotate " + files}
 	case configv1alpha1.CodeTransitionPrepared:
+		if at.Renewer != nil && at.Renewer.Kind == result.CertManagerCertificate {
+			return []string{
+				"pinniped ip-tls history", "kubectl edit certificates/" + at.Renewer.Name + " --namespace=" + at.secretNamespace(),
+			}
+		}
 		return []string{"pinniped ip-tls history"}
 	case codeGeneratedServes:
 		return []string{at.back()}
@@ -107,6 +108,14 @@ func NextCommands(code string, at Place) []string {
 
 // codeGeneratedServes is the code for a generated certificate that serves although clients were told of another one.
 const codeGeneratedServes = "GeneratedServes"
+
+// secretNamespace is that of Secret.
+func (p Place) secretNamespace() string {
+	if other, _, found := strings.Cut(p.Secret, "/"); found {
+		return other
+	}
+	return p.Namespace
+}
 
 // back is the command that puts the certificate into service again that was before the generated one.
 func (p Place) back() string {

@@ -282,6 +282,10 @@ func (l *snapshot) notAffected() result.Users {
 	users.Message = fmt.Sprintf("not affected; %s until %s", what, users.Until.Format(time.RFC3339))
 	if t := l.Transition; t != nil {
 		users.Message += "; " + t.Waits()
+		if by := l.RenewedBy; by != nil && by.Kind == result.CertManagerCertificate && l.spec.TLS.SecretName == t.SecretName {
+			users.Message += "; if " + cmp.Or(by.Issuer, "its issuer") + " is the wrong issuer, it is enough to correct that " +
+				"in the Certificate"
+		}
 	}
 	return users
 }
