@@ -56,7 +56,6 @@ type documentRevision struct {
 	Since     time.Time `json:"since"`
 	Until     time.Time `json:"until,omitzero"`
 	Opened    time.Time `json:"opened"`
-	Before    int64     `json:"beforeSeconds,omitempty"`
 	FirstUsed time.Time `json:"firstUsed,omitzero"`
 	LastUsed  time.Time `json:"lastUsed,omitzero"`
 	Endpoint  string    `json:"endpoint"`
@@ -93,7 +92,7 @@ func (h History) Encode() []byte {
 	for _, s := range h.Revisions {
 		members, _ := certs.ParseBundle(s.Bundle)
 		doc.Revisions = append(doc.Revisions, documentRevision{
-			ID: s.ID, Since: s.Since, Until: s.Until, Opened: s.Opened, Before: int64(s.Before / time.Second),
+			ID: s.ID, Since: s.Since, Until: s.Until, Opened: s.Opened,
 			FirstUsed: s.FirstUsed, LastUsed: s.LastUsed, Endpoint: s.Endpoint, Bundle: keep(members), Lost: s.Lost,
 			Names: s.Names, UsedNames: s.UsedNames,
 			By: s.By, ChangedAt: s.ChangedAt, Outcome: s.Outcome,
@@ -144,7 +143,7 @@ func Decode(content []byte) (History, error) {
 			bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: doc.Certificates[id]})...)
 		}
 		h.Revisions = append(h.Revisions, Revision{
-			ID: s.ID, Since: s.Since, Until: s.Until, Opened: s.Opened, Before: time.Duration(s.Before) * time.Second,
+			ID: s.ID, Since: s.Since, Until: s.Until, Opened: s.Opened,
 			FirstUsed: s.FirstUsed, LastUsed: s.LastUsed, Endpoint: s.Endpoint, Bundle: bundle, Lost: s.Lost,
 			Names: s.Names, UsedNames: s.UsedNames,
 			Change: Change{

@@ -39,9 +39,8 @@ type Revision struct {
 	ID string
 	// Since is when it was first published, Until when it was last; a zero Until means that it is published now.
 	Since, Until time.Time
-	// Opened is when the last time began in which it was published, Before for how long it was before that.
+	// Opened is when the last time began in which it was published.
 	Opened time.Time
-	Before time.Duration
 	// FirstUsed and LastUsed are when a client used the proxy while it was published, to the hour. Both are zero for a
 	// revision that nobody has used: it has no clients.
 	FirstUsed, LastUsed time.Time
@@ -129,15 +128,6 @@ func (h History) InUse() bool {
 	return slices.ContainsFunc(h.Revisions, func(s Revision) bool { return s.HasClients() })
 }
 
-// For is for how long it was advertised in all. It stands for how many kubeconfigs there are with it.
-func (s *Revision) For(now time.Time) time.Duration {
-	until := s.Until
-	if until.IsZero() {
-		until = now
-	}
-	return s.Before + max(until.Sub(s.Opened), 0)
-}
-
 // Host is the name under which clients with the Revision verify the proxy; empty when the endpoint is no URL.
 func (s *Revision) Host() string {
 	at, err := url.Parse(s.Endpoint)
@@ -183,13 +173,13 @@ func (h History) Append(published Published, now time.Time, retention time.Durat
 			}
 			s.Bundle, s.Lost = published.Bundle, nil
 			if s.Ended() && s.Outcome != OutcomePrepared { // kubeconfigs are made with it again
-				s.Opened, s.Before = laterOf(now, s.Opened.Add(time.Second)), s.For(now)
+				s.Opened = laterOf(now, s.Opened.Add(time.Second))
 				s.FirstUsed, s.LastUsed, s.UsedNames, s.Retired = time.Time{}, time.Time{}, nil, time.Time{}
 			}
 			fresh = s
 			continue
 		case s.ID == id: // it comes back
-			fresh.Since, fresh.Before = s.Since, s.For(now)
+			fresh.Since = s.Since
 			fresh.FirstUsed, fresh.LastUsed, fresh.UsedNames = s.FirstUsed, s.LastUsed, s.UsedNames
 			if s.Ended() {
 				fresh.FirstUsed, fresh.LastUsed, fresh.UsedNames = time.Time{}, time.Time{}, nil

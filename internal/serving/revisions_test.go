@@ -174,8 +174,7 @@ func TestHistory(t *testing.T) {
 	tell("a", a, day)
 	tell("b", b, day)
 	tell("a", a, day)
-	if len(h.Revisions) != 2 || h.Current() == nil || h.Current().For(at.Add(day)) != 3*day ||
-		!h.Current().Since.Equal(noon) {
+	if len(h.Revisions) != 2 || h.Current() == nil || !h.Current().Since.Equal(noon) {
 		t.Fatalf("a state that came back: %+v", h.Revisions)
 	}
 	if len(h.Chain) != 1 || !h.Chain[0].Equal(a[0]) {

@@ -118,7 +118,7 @@ func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan
 	}
 	return false, ui.WithHint(
 		fmt.Errorf("%s, which is to fill Secret %q, has failed: %s", by.name, name, by.failed),
-		"mend what it says, and have cert-manager try at once: cmctl renew %s --namespace %s", by.certificate, name.Namespace)
+		"fix what it says, and have cert-manager try at once: cmctl renew %s --namespace %s", by.certificate, name.Namespace)
 }
 
 // notFilled is the error of a wait that ended before the Secret was filled.
@@ -155,7 +155,7 @@ func (o *SetOptions) sayFiller(p *plan.Plan, name types.NamespacedName, by *fill
 		}
 	}
 	if !said {
-		o.Session.Progress.Info("Secret %q is about to be filled anew by %s", name, by)
+		o.Session.Progress.Info("Secret %q is about to be filled again by %s", name, by)
 	}
 }
 

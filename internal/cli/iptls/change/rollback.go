@@ -34,7 +34,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 		c.Session.Progress.Fail("%s", problem)
 	}
 	failed := fmt.Errorf("the change did not take effect within %s: %s", c.Session.Timeout, cause)
-	mend := "mend the cause, or give more time with --timeout"
+	mend := "fix the cause, or give more time with --timeout"
 	if final {
 		failed = fmt.Errorf("the change does not take effect: %s", cause)
 		mend = fmt.Sprintf("run %q for more", "pinniped explain "+seen.view.Refused.Code)

@@ -65,7 +65,7 @@ with 0 when the new certificate is served. The agent stops waiting when no revis
 
 A Secret that cert-manager is about to fill, because a Certificate names it in spec.secretName, need not be there yet:
 the command says which Certificate it waits for, and what cert-manager says of it. The same holds while cert-manager
-issues anew and the certificate that is there does not fit. With --dry-run or --wait=false it does not wait.
+issues again and the certificate that is there does not fit. With --dry-run or --wait=false it does not wait.
 
 Clients verify the certificate with the CA bundle of --ca-bundle, with ca.crt of the Secret (--ca-from-secret), or
 with the roots of their system (--system-roots). Without any of these, it stays what it is.

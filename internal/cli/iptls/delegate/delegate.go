@@ -51,7 +51,7 @@ server-side apply:
 The agent asks for all of it again and again. As soon as one piece is gone (--revoke removes all of them), it stops to
 serve that certificate, within five seconds, and serves the one that it generates. It never copies the Secret.
 
-Where the CredentialIssuer names this very Secret, --revoke is refused when that locks out clients who work now; "pinniped
+Where the CredentialIssuer names this very Secret, --revoke is refused when that would break clients that verify now; "pinniped
 ip-tls history" lists who was told what. An owner who may not look at the CredentialIssuer is told that this is not known.
 
 With --dry-run=client and --to, no cluster is asked: -o yaml then prints the objects for "kubectl apply" or GitOps.
@@ -252,8 +252,8 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 	return o.print(removed, func(map[string]any) string { return "removed" })
 }
 
-// judge refuses to take the permission back when that locks out clients who work now, because the agent serves this very
-// Secret. An owner who may not look at that is told so, and may take it back all the same.
+// judge refuses to take the permission back when that would break clients that verify now, because the agent serves this very
+// Secret. An owner who may not look at that is told so, and may take it back anyway.
 func (o *Options) judge(ctx context.Context, namespace string) error {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err == nil {
@@ -278,7 +278,7 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 	}
 	switch {
 	case errors.Is(err, discovery.ErrForbidden), errors.Is(err, discovery.ErrNoCredentialIssuer):
-		o.Session.Progress.Warn("Whether the agent serves this very Secret, and whom that locks out, is not known: %v", err)
+		o.Session.Progress.Warn("Whether the agent serves this very Secret, and whom that breaks, is not known: %v", err)
 		return nil
 	}
 	return err

@@ -64,7 +64,7 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 }
 
 // finalVerdict returns the finding by which the agent refuses the spec for good, or nil. What the agent said about an
-// earlier spec does not count, nor does what somebody else may mend in the meantime: an issuer that has not filled the
+// earlier spec does not count, nor does what somebody else may fix in the meantime: an issuer that has not filled the
 // Secret yet, or an owner who is about to permit its use.
 func finalVerdict(issuer *configv1alpha1.CredentialIssuer,
 	strategy *configv1alpha1.CredentialIssuerStrategy,

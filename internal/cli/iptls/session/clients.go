@@ -157,7 +157,7 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-// ClientTable lists what clients were told, and how they fare.
+// ClientTable lists what was published, and how they fare.
 func ClientTable(out io.Writer, style ui.Style, states []result.ClientState) error {
 	rows := make([][]string, 0, len(states))
 	for i := range states {

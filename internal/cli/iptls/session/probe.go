@@ -38,7 +38,7 @@ type Met struct {
 	Status int
 }
 
-// Silent says whether clients that verify the certificate get no answer all the same: the API server behind the proxy
+// Silent says whether clients that verify the certificate get no answer anyway: the API server behind the proxy
 // cannot be reached, for example.
 func (m *Met) Silent() bool {
 	return len(m.Chain) > 0 && (m.Err != nil || m.Status >= http.StatusInternalServerError)

@@ -107,7 +107,7 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 			State: result.UsersNotKnown, Message: "not known: the cluster does not answer, and no endpoint is known to look at",
 			Next: []string{"pinniped ip-tls status --endpoint HOST:PORT"},
 		}}
-		return status, ui.WithHint(cause, "to look at the endpoint all the same, name it with --endpoint, or kubeconfigs of "+
+		return status, ui.WithHint(cause, "to look at the endpoint anyway, name it with --endpoint, or kubeconfigs of "+
 			"users with --kubeconfigs")
 	}
 	l.notKnown("what is configured, and what the agent reports: %s", cause)
@@ -121,7 +121,7 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 	}
 	return l.Status, ui.WithHint(
 		fmt.Errorf("the kubeconfig leads through the impersonation proxy, so only the endpoint was asked: %w", cause),
-		"to see the rest and to mend it, give a kubeconfig past the proxy with --kubeconfig: that of the cluster's "+
+		"to see the rest and to fix it, give a kubeconfig past the proxy with --kubeconfig: that of the cluster's "+
 			"installer or cloud, for example")
 }
 

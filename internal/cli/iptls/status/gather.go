@@ -35,7 +35,7 @@ type snapshot struct {
 	bundle []byte
 	chain  []*x509.Certificate // of the Secret
 	seen   []seen              // at the endpoint
-	// history is what clients were told. waits is true while the agent waits with a renewed certificate.
+	// history is what was published. waits is true while the agent waits with a renewed certificate.
 	history serving.History
 	// elsewhere is what clients find that have another endpoint.
 	elsewhere session.Elsewhere
@@ -225,8 +225,8 @@ func (l *snapshot) reported() {
 	}
 }
 
-// endpoint returns where to look when the agent reports no endpoint that works: what it has advertised all the same, else
-// what the spec names, else what clients were told last.
+// endpoint returns where to look when the agent reports no endpoint that works: what it has advertised anyway, else
+// what the spec names, else what was published last.
 func (l *snapshot) endpoint() plan.Endpoint {
 	var urls []string
 	if endpoint, _, _ := serving.Frontend(serving.Strategy(l.issuer)); endpoint != "" {
@@ -246,7 +246,7 @@ func (l *snapshot) endpoint() plan.Endpoint {
 	return plan.Endpoint{}
 }
 
-// remember reads what clients were told. Only a cluster that is away is an error.
+// remember reads what was published. Only a cluster that is away is an error.
 func (o *Options) remember(ctx context.Context, l *snapshot) error {
 	history, _, err := o.Session.Memory(ctx, l.issuer, l.namespace)
 	switch {

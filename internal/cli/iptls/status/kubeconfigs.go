@@ -152,7 +152,7 @@ func (s *presented) evaluateTrust(one anchor) result.Entry {
 		return found(result.FileNotKnown, "nothing is presented that could be verified")
 	}
 	if difference := differs(one.CABundle, s.bundle); difference != "" {
-		return found(result.FileOutdated, "%s %s: make it anew before the CA changes", one.what, difference)
+		return found(result.FileOutdated, "%s %s: reissue it before the CA changes", one.what, difference)
 	}
 	return result.Entry{Outcome: result.FileWorks}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Place is what commands that mend something have to name.
+// Place is what commands that fix something have to name.
 type Place struct {
 	Namespace string // the agent's
 	Issuer    string // the CredentialIssuer, as kubectl names it

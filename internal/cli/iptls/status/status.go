@@ -49,7 +49,7 @@ configured, what the agent reports and advertises, what each address of the endp
 certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is changed.
 
 How users fare is what clients meet: a TLS handshake and a request without credentials at each address, judged by
-everything that clients were told until now, as the agent remembers it ("pinniped ip-tls history"): each CA bundle and
+everything that was published until now, as the agent records it ("pinniped ip-tls history"): each CA bundle and
 each name. When the API server behind the proxy gives no answer, the line says so.
 
 Kubeconfigs are the current one, or those of --kubeconfigs: files, and folders with all kubeconfigs below them.
@@ -61,7 +61,7 @@ Each context that leads to the endpoint gets a verdict:
   broken       it does not verify what is presented
   not known    nothing is presented right now, or the context logs in with a program that is not known
 
-What may not be read, or does not answer, is listed with the reason; the rest is shown all the same. When the cluster
+What may not be read, or does not answer, is listed with the reason; the rest is shown anyway. When the cluster
 itself cannot be asked, as it does not answer or your own kubeconfig leads through the broken proxy, the endpoint is
 asked alone: the one of --endpoint, or where the kubeconfigs log in. To follow a change, use watch(1).
 

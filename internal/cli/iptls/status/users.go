@@ -29,7 +29,7 @@ type seen struct {
 	refused *certs.Finding // why the client does not accept the certificate; nil when it does
 }
 
-// judgeClients says how the clients fare of everything that clients were told. Where that is not known at all, it is what
+// judgeClients says how the clients fare of everything that was published. Where that is not known at all, it is what
 // is advertised, or would be.
 func (l *snapshot) judgeClients() {
 	history := l.history
@@ -72,7 +72,7 @@ func (l *snapshot) concludeUsers() {
 	}
 }
 
-// usersAtEndpoint also returns the code of what has to be mended, where that is not the code of the users.
+// usersAtEndpoint also returns the code of what has to be fixed, where that is not the code of the users.
 func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
 	var refusing, silent []seen // addresses where nobody works
 	for _, one := range l.seen {
@@ -208,7 +208,7 @@ func (l *snapshot) when(state *result.ClientState) string {
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
-// mends returns the code of what has to be mended when users are refused; empty where the code of the users says it.
+// mends returns the code of what has to be fixed when users are refused; empty where the code of the users says it.
 func (l *snapshot) mends(code string) string {
 	generated := plan.IsGenerated(l.bundle)
 	if inService := l.issuer.Status.ServingCertificate; inService != nil {
