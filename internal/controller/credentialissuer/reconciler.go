@@ -135,6 +135,7 @@ type Reconciler struct {
 	Clock             clock.PassiveClock
 
 	phase          atomic.Int32
+	badLogins      *configv1alpha1.StrategyFinding  // of the spec's kubeconfig; nil for none
 	bearerProblem  *configv1alpha1.StrategyFinding  // of the spec's bearerTokens; nil for none
 	decidedOn      *configv1alpha1.CredentialIssuer // what Reconcile works on; nil while there is none
 	missingSince   time.Time                        // when the CredentialIssuer was first found missing; zero while it is there
@@ -248,6 +249,9 @@ func (r *Reconciler) nextLook(issuer *configv1alpha1.CredentialIssuer) time.Dura
 	if proxy := issuer.Spec.ImpersonationProxy; proxy != nil && proxy.Mode == configv1alpha1.ImpersonationProxyModeAuto {
 		wait = recheckNodes
 	}
+	if r.badLogins != nil {
+		wait = min(wait, 5*time.Second) // no event tells that an authenticator is ready
+	}
 	if inService := r.Holder.Current(); inService != nil {
 		now := r.Clock.Now()
 		times := []time.Time{inService.Certificate.Leaf.NotBefore, inService.Certificate.Leaf.NotAfter}
@@ -326,6 +330,7 @@ func (r *Reconciler) converge(
 	}
 	r.forgetUnused(spec)
 	r.useBearerTokens(ctx, spec.ImpersonationProxySpec)
+	r.badLogins = r.loginProblem(ctx, spec.ImpersonationProxySpec)
 
 	off, unreadable, err := r.turnedOff(ctx, spec.Mode, issuer)
 	if err != nil {
@@ -360,6 +365,7 @@ func (r *Reconciler) converge(
 		classProblem(spec.ImpersonationProxySpec, service),
 		r.warning(),
 		r.bearerProblem,
+		r.badLogins,
 		r.historyProblem.Load(),
 		waits(d.evaluation, r.Namespace),
 	}

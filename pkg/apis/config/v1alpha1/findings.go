@@ -56,6 +56,8 @@ const (
 	CodeKubernetesTooOld = "KubernetesTooOld"
 	// CodeAuthenticatorUnknown: spec.impersonationProxy.bearerTokens names authenticators that do not exist.
 	CodeAuthenticatorUnknown = "AuthenticatorUnknown"
+	// CodeLoginUnavailable: spec.impersonationProxy.kubeconfig has logins whose authenticator is missing or not ready.
+	CodeLoginUnavailable = "LoginUnavailable"
 	// CodeLastGoodCertificateServed: what the spec asks for does not take effect, and the last good certificate stays in
 	// service.
 	CodeLastGoodCertificateServed = "LastGoodCertificateServed"

@@ -1,0 +1,144 @@
+package integration
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/oidctest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+)
+
+// TestKubeconfigFromProxy goes the way of a developer who has no access: an administrator says how people log in, the
+// developer fetches the kubeconfig from the proxy, and the first request logs in.
+func TestKubeconfigFromProxy(t *testing.T) {
+	w := needsCluster(t)
+	w.generatedOnly(t)
+	idp, err := oidctest.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(idp.Close)
+	home := t.TempDir()
+	block := filepath.Join(home, "block.yaml")
+	apply := func(text string) result {
+		if err := os.WriteFile(block, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return w.run(t, w.kubectl, "--kubeconfig="+w.Cluster.AdminKubeconfig(), "patch", "credentialissuer", w.issuer(t).Name,
+			"--type=merge", "--patch-file="+block)
+	}
+	const good = `spec: {impersonationProxy: {kubeconfig: {clusterName: prod-eu, logins: [{name: people,
+  authenticator: {kind: JWTAuthenticator, name: people},
+  oidc: {clientID: ` + oidctest.ClientID + `, scopes: [openid, offline_access, groups]}}]}}}`
+	for _, change := range [][2]string{
+		{"clusterName: prod-eu", "clusterName: ../prod"},
+		{"name: people,", "name: bearer,"},
+		{"kind: JWTAuthenticator", "kind: WebhookAuthenticator"},
+		{"clientID: ", "clientID: --"},
+		{"openid, ", "'a b', "},
+		{"scopes: [", "flow: exec, scopes: ["},
+		{"logins: ", "installHint: {text: x, url: 'http://example.com'}, logins: "},
+	} {
+		if got := apply(strings.Replace(good, change[0], change[1], 1)); got.code == 0 {
+			t.Errorf("the API server accepts %s", change[1])
+		}
+	}
+	if got := apply(good); got.code != 0 {
+		t.Fatal(got.errOut)
+	}
+	finding := func(wanted bool) {
+		t.Helper()
+		testkit.Eventually(t, 20*time.Second, func() error {
+			var codes []string
+			for _, found := range w.issuer(t).Status.Strategies[1].Findings {
+				codes = append(codes, found.Code)
+			}
+			if slices.Contains(codes, configv1alpha1.CodeLoginUnavailable) != wanted {
+				return fmt.Errorf("the findings are %q", codes)
+			}
+			return nil
+		})
+	}
+	finding(true)
+	w.trustFor(t, "people", &issuer.Issuer{URL: idp.URL, CA: idp.CA.CertPEM()}, oidctest.ClientID)
+
+	info := w.issuer(t).Status.Strategies[1].Frontend.ImpersonationProxyInfo
+	endpoint := info.Endpoint
+	offered := filepath.Join(home, "fetched.yaml")
+	link, browser := filepath.Join(home, "link"), filepath.Join(home, "browser")
+	script := "#!/bin/sh\nprintf %s \"$1\" > " + link + ".new && mv " + link + ".new " + link + "\n"
+	if err := os.WriteFile(browser, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	environment := append(os.Environ(), "HOME="+home, "KUBECONFIG="+filepath.Join(home, "none"), "BROWSER="+browser)
+	fetch := func(args ...string) result {
+		return w.runWith(t, environment, nil, w.cli,
+			append([]string{"get", "kubeconfig", "--from", endpoint, "--pinniped-cli-path", w.cli}, args...)...)
+	}
+	testkit.Eventually(t, 20*time.Second, func() error { // the proxy offers it, and its CA is shown, and not trusted
+		if got := fetch("-o", offered); !strings.Contains(got.errOut, "this computer does not know its CA") {
+			return errors.New(got.errOut)
+		}
+		return nil
+	})
+	ca, err := base64.StdEncoding.DecodeString(info.CertificateAuthorityData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	members, _ := certs.ParseBundle(ca)
+	if got := fetch("-o", offered, "--ca-fingerprint", "sha256:"+certs.Fingerprint(members[0].Raw)); got.code != 0 {
+		t.Fatal(got.errOut)
+	}
+	administrators := filepath.Join(home, "administrators.yaml")
+	if got := w.asAdmin(t, "get", "kubeconfig", "--pinniped-cli-path", w.cli, "-o", administrators); got.code != 0 {
+		t.Fatal(got.errOut)
+	}
+	got, _ := os.ReadFile(offered)
+	want, _ := os.ReadFile(administrators)
+	if string(got) != string(want) || len(want) == 0 {
+		t.Errorf("the developer's kubeconfig\n%s\nis not the administrator's\n%s", got, want)
+	}
+
+	opened := make(chan error, 1)
+	go func() {
+		err := os.ErrDeadlineExceeded
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			if address, errRead := os.ReadFile(link); errRead == nil {
+				_, err = oidctest.Browse(t.Context(), idp.CA.CertPEM(), string(address))
+				break
+			}
+		}
+		opened <- err
+	}()
+	who := w.runWith(t, environment, nil, w.kubectl, "--kubeconfig="+offered, "auth", "whoami", "-o",
+		"jsonpath={.status.userInfo.username}")
+	if who.code != 0 || who.out != idp.User {
+		t.Fatalf("want user %q, got %q, %s", idp.User, who.out, who.errOut)
+	}
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	finding(false)
+
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Kubeconfig = nil })
+	bundle := filepath.Join(home, "ca.pem")
+	if err := os.WriteFile(bundle, ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if got := fetch("--ca-bundle", bundle); !strings.Contains(got.errOut, "the proxy offers none") {
+			return errors.New(got.errOut)
+		}
+		return nil
+	})
+}
