@@ -241,95 +241,6 @@ func TestCertificateIsRenewedUnderTheSameCA(t *testing.T) {
 	}
 }
 
-// damage is a change to a good Secret, and what is expected of it. internal/issuedcert tests all kinds of damage.
-type damage struct {
-	name    string
-	damage  func(t *testing.T, secret *corev1.Secret) *corev1.Secret
-	after   time.Duration // how much later the Secret is read
-	want    string        // the part and the reason for a repair; none when empty
-	keepsCA bool
-}
-
-func damages() []damage {
-	same := func(_ *testing.T, secret *corev1.Secret) *corev1.Secret { return secret }
-	set := func(key, value string) func(*testing.T, *corev1.Secret) *corev1.Secret {
-		return func(_ *testing.T, secret *corev1.Secret) *corev1.Secret {
-			secret.Data[key] = []byte(value)
-			return secret
-		}
-	}
-	return []damage{
-		{name: "keeps a good one", damage: same, keepsCA: true},
-		{
-			name: "issues everything again when it is gone", want: "CA Missing",
-			damage: func(*testing.T, *corev1.Secret) *corev1.Secret { return nil },
-		},
-		{name: "replaces a CA that is no PEM", damage: set(caCertificateKey, "hello"), want: "CA Damaged", keepsCA: true},
-		{name: "replaces a CA that expired", damage: same, after: caLife, want: "CA Expired"},
-		{
-			name: "replaces a certificate that is no PEM", damage: set(certificateChainKey, "hello"),
-			want: "certificate Damaged", keepsCA: true,
-		},
-		{
-			name: "replaces an expiring certificate", damage: same,
-			after: 250 * 24 * time.Hour, want: "certificate Expiring", keepsCA: true,
-		},
-		{name: "replaces a certificate with a name too few", damage: func(t *testing.T, s *corev1.Secret) *corev1.Secret {
-			t.Helper()
-			return reissue(t, s, certs.SANs{DNSNames: []string{serviceHost}}, start)
-		}, want: "certificate SANMismatch", keepsCA: true},
-	}
-}
-
-// reissue puts a certificate for names into the Secret, issued by the CA in it.
-func reissue(t *testing.T, secret *corev1.Secret, names certs.SANs, now time.Time) *corev1.Secret {
-	t.Helper()
-	ca, err := certs.LoadCA(secret.Data[caCertificateKey], secret.Data[caPrivateKeyKey])
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(names, now, 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret.Data[certificateChainKey], secret.Data[privateKeyKey] = pair.CertPEM, pair.KeyPEM
-	return secret
-}
-
-func TestCertificateIsRepaired(t *testing.T) {
-	t.Parallel()
-	for _, test := range damages() {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
-			c := newTestCertificate(t, store, clock)
-			reconcile(t, c)
-			bundle := store.read().Data[caCertificateKey]
-			damaged := test.damage(t, store.read())
-			store.put(damaged)
-			writes := store.writes
-			clock.SetTime(start.Add(test.after))
-
-			var reason string
-			if found := issuedcert.Inspect(c.policy, damaged, clock.Now()).Verdict(); found != nil {
-				reason = fmt.Sprintf("%s %s", found.Part, found.Reason)
-			}
-			if reason != test.want {
-				t.Errorf("want reason %q, got %q", test.want, reason)
-			}
-			reconcile(t, c)
-			if repaired := store.writes > writes; repaired != (test.want != "") {
-				t.Errorf("want repaired %v, got %v", test.want != "", repaired)
-			}
-			now := store.read().Data[caCertificateKey]
-			if same := string(now) == string(bundle); same != test.keepsCA {
-				t.Errorf("want the CA kept: %v, got %v", test.keepsCA, same)
-			}
-			served(t, c, now, serviceHost)
-		})
-	}
-}
-
 func TestCertificateStaysWhenTheSecretCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
@@ -349,30 +260,6 @@ func TestCertificateStaysWhenTheSecretCannotBeWritten(t *testing.T) {
 	reconcile(t, c)
 	if got := served(t, c, bundle, serviceHost); got.Equal(first) {
 		t.Error("not renewed when the API server came back")
-	}
-}
-
-// Two replicas that start at once must end with one CA.
-func TestCertificateOfTwoReplicas(t *testing.T) {
-	t.Parallel()
-	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
-	ahead, behind := newTestCertificate(t, store, clock), newTestCertificate(t, store, clock)
-	behind.read = func() *corev1.Secret { return nil } // it has not seen the other's Secret yet
-	reconcile(t, ahead)
-	bundle := store.read().Data[caCertificateKey]
-	if _, err := behind.reconcile(t.Context()); !apierrors.IsAlreadyExists(err) {
-		t.Fatalf("want AlreadyExists, got %v", err)
-	}
-	behind.read = store.read
-	reconcile(t, behind)
-	served(t, behind, bundle, serviceHost)
-
-	stale := store.read()
-	stale.Data[certificateChainKey] = nil
-	behind.read = func() *corev1.Secret { return stale }
-	store.put(store.read()) // somebody wrote meanwhile
-	if _, err := behind.reconcile(t.Context()); !apierrors.IsConflict(err) {
-		t.Errorf("want a conflict, got %v", err)
 	}
 }
 
