@@ -114,11 +114,7 @@ func TestContainers(t *testing.T) {
 		for _, deployment := range deployments(t, folder) {
 			spec := deployment.Spec.Template.Spec
 			if spec.EnableServiceLinks == nil || *spec.EnableServiceLinks {
-				t.Errorf(
-					"%s: Services add variables to the environment of %s",
-					folder,
-					deployment.Name,
-				)
+				t.Errorf("%s: Services add variables to the environment of %s", folder, deployment.Name)
 			}
 			for _, container := range spec.Containers {
 				name := folder + ": " + deployment.Name + "/" + container.Name

@@ -105,9 +105,7 @@ func setUp(env *testscript.Env) error {
 		"SERVER="+server.URL,
 		"ENDPOINT="+strings.TrimPrefix(server.URL, "https://"),
 		"CA_DATA="+server.CAData(),
-		"CA_SHA256="+certs.Fingerprint(
-			server.CA.Certificate().Raw,
-		),
+		"CA_SHA256="+certs.Fingerprint(server.CA.Certificate().Raw),
 		"CA_NOT_BEFORE="+server.CA.Certificate().NotBefore.UTC().Format(time.RFC3339),
 		"CA_NOT_AFTER="+server.CA.Certificate().NotAfter.UTC().Format(time.RFC3339),
 		"OTHER_CA_DATA="+base64.StdEncoding.EncodeToString(other.CertPEM()),

@@ -96,9 +96,7 @@ func (c *Config) validate() error {
 			fmt.Errorf("clusterSigner is %q: use %s or %s", c.ClusterSigner, enabled, disabled),
 		)
 	}
-	if at, err := url.Parse(
-		c.Discovery.URL,
-	); c.Discovery.URL != "" &&
+	if at, err := url.Parse(c.Discovery.URL); c.Discovery.URL != "" &&
 		(err != nil || at.Scheme != "https" || at.Host == "") {
 		problems = append(
 			problems,

@@ -40,9 +40,7 @@ func apiMetrics() []prometheus.Collector {
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1"}, holder: &serving.Holder{}, leader: &leadership{}}
-	registry := a.newRegistry(
-		append(apiMetrics(), proxy.NewMetrics(), &selfCheck{}),
-	)
+	registry := a.newRegistry(append(apiMetrics(), proxy.NewMetrics(), &selfCheck{}))
 	descriptions := make(chan *prometheus.Desc)
 	go func() {
 		defer close(descriptions)
@@ -111,9 +109,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1"}, holder: &serving.Holder{}, leader: &leadership{}}
 	metrics := proxy.NewMetrics()
-	registry := a.newRegistry(
-		append(apiMetrics(), metrics, &selfCheck{}),
-	)
+	registry := a.newRegistry(append(apiMetrics(), metrics, &selfCheck{}))
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil {
 		t.Fatal(err)

@@ -145,11 +145,9 @@ func (c *credentialRequests) exchange(
 	asked := []any{
 		"authenticator",
 		map[string]any{
-			"apiGroup": bounded(
-				ptr.Deref(reference.APIGroup, ""),
-			),
-			"kind": bounded(reference.Kind),
-			"name": bounded(reference.Name),
+			"apiGroup": bounded(ptr.Deref(reference.APIGroup, "")),
+			"kind":     bounded(reference.Kind),
+			"name":     bounded(reference.Name),
 		},
 	}
 

@@ -226,9 +226,7 @@ func TestChoosePlugins(t *testing.T) {
 	if err := ValidateAdmissionPlugins([]string{"NamespaceLifecycle", "MutatingAdmissionPolicy"}); err != nil {
 		t.Error(err)
 	}
-	if err := ValidateAdmissionPlugins(
-		[]string{"AlwaysDeny"},
-	); err == nil ||
+	if err := ValidateAdmissionPlugins([]string{"AlwaysDeny"}); err == nil ||
 		!strings.Contains(err.Error(), `"AlwaysDeny", known are NamespaceLifecycle`) {
 		t.Errorf("got %v", err)
 	}

@@ -50,9 +50,7 @@ func FuzzCache(f *testing.F) {
 		if err := cache.Put(t.Context(), other, want); err != nil {
 			t.Fatal(err)
 		}
-		if got := cache.Get(
-			other,
-		); got == nil || got.Token != want.Token ||
+		if got := cache.Get(other); got == nil || got.Token != want.Token ||
 			!got.ExpirationTimestamp.Equal(want.ExpirationTimestamp) {
 			t.Errorf("want the credential just put, got %v", got)
 		}

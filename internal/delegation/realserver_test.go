@@ -152,11 +152,7 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	if _, err := mine.List(t.Context(), metav1.ListOptions{}); err == nil {
 		t.Error("all Secrets of the namespace can be listed")
 	}
-	if _, err := mine.Get(
-		t.Context(),
-		"other",
-		metav1.GetOptions{},
-	); err == nil ||
+	if _, err := mine.Get(t.Context(), "other", metav1.GetOptions{}); err == nil ||
 		!strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("another Secret: %v", err)
 	}

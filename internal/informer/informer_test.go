@@ -56,9 +56,7 @@ func TestWatcher(t *testing.T) {
 				return err
 			}
 			if got := ""; found {
-				if got = string(
-					secret.Data["a"],
-				); got == want && len(secret.ManagedFields) == 1 &&
+				if got = string(secret.Data["a"]); got == want && len(secret.ManagedFields) == 1 &&
 					secret.ManagedFields[0].FieldsV1 == nil &&
 					!secret.ManagedFields[0].Time.IsZero() {
 					return nil

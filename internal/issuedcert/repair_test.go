@@ -63,10 +63,7 @@ func TestRestore(t *testing.T) {
 			if verdict == nil || verdict.Reason != test.reason || verdict.Part != PartCA {
 				t.Fatalf("the verdict is %+v", verdict)
 			}
-			if restored := state.Restore(
-				verdict,
-				test.seen,
-			); (restored != nil) != test.restored ||
+			if restored := state.Restore(verdict, test.seen); (restored != nil) != test.restored ||
 				test.restored && !restored.SameCA(test.seen) {
 				t.Errorf("it restored %+v", restored)
 			}
@@ -96,10 +93,7 @@ func TestForeignCA(t *testing.T) {
 	if verdict := missing.Verdict(); verdict.Reason != Missing || verdict.Part != PartCertificate {
 		t.Fatalf("the verdict is %+v", verdict)
 	}
-	if next, err := missing.Repair(
-		missing.Verdict(),
-		nil,
-	); err == nil || next != nil ||
+	if next, err := missing.Repair(missing.Verdict(), nil); err == nil || next != nil ||
 		!strings.HasPrefix(err.Error(), "issuing the certificate: ") {
 		t.Errorf("a CA that expired issued %+v, %v", next, err)
 	}

@@ -119,13 +119,7 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if repaired, err := Write(
-		ctx,
-		secrets,
-		target,
-		first,
-		opaque,
-	); err != nil ||
+	if repaired, err := Write(ctx, secrets, target, first, opaque); err != nil ||
 		repaired.Type != corev1.SecretTypeOpaque {
 		t.Errorf("got %+v, %v", repaired, err)
 	}

@@ -234,10 +234,7 @@ func TestWrongSignature(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := found.VerifySignature(
-				t.Context(),
-				test.token,
-			); err == nil ||
+			if _, err := found.VerifySignature(t.Context(), test.token); err == nil ||
 				!strings.Contains(err.Error(), test.says) {
 				t.Errorf("want %q, got %v", test.says, err)
 			}

@@ -241,9 +241,7 @@ func (p *provider) readPasted(ctx context.Context, a *authorization, optional bo
 		if line == "" {
 			continue
 		}
-		if pasted, err := url.Parse(
-			line,
-		); err == nil && (pasted.Scheme == "http" || pasted.Scheme == "https") &&
+		if pasted, err := url.Parse(line); err == nil && (pasted.Scheme == "http" || pasted.Scheme == "https") &&
 			pasted.Query().Has("state") {
 			code, err := p.codeFrom(a, pasted.Query())
 			if errors.Is(err, errNotOurs) {

@@ -43,9 +43,7 @@ func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Token
 		}
 	}
 	text := "Log in by visiting this link, on any device:\n\n    " + device.VerificationURI + "\n\nand enter this " +
-		"code:\n\n    " + printable(
-		device.UserCode,
-	) + "\n\n"
+		"code:\n\n    " + printable(device.UserCode) + "\n\n"
 	if device.VerificationURIComplete != "" {
 		text += "or visit this link, which has the code already:\n\n    " + device.VerificationURIComplete + "\n\n"
 	}

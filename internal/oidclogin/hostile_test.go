@@ -287,9 +287,7 @@ func TestFaults(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(hintOf(err), test.hint) {
 				t.Fatalf("want an error that says %q with hint %q, got %v, %q", test.says, test.hint, err, hintOf(err))
 			}
-			if text := err.Error() + hintOf(
-				err,
-			) + s.person.screen(); strings.ContainsAny(text, "\x1b") ||
+			if text := err.Error() + hintOf(err) + s.person.screen(); strings.ContainsAny(text, "\x1b") ||
 				strings.Contains(text, "secret of") {
 				t.Errorf("unsafe to print: %q", text)
 			}

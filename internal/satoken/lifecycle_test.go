@@ -118,18 +118,12 @@ func (r *real) testTampering(t *testing.T, constrained bool) {
 		t.Context(),
 		name,
 		"application/merge-patch+json",
-		[]byte(
-			`{"metadata":{"annotations":{"concierge.pinniped.dev/username":"boss"}}}`,
-		),
+		[]byte(`{"metadata":{"annotations":{"concierge.pinniped.dev/username":"boss"}}}`),
 		metav1.PatchOptions{},
 	); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.accounts.Issue(
-		t.Context(),
-		user,
-		constrained,
-	); err == nil ||
+	if _, err := r.accounts.Issue(t.Context(), user, constrained); err == nil ||
 		!strings.Contains(err.Error(), "another user's") {
 		t.Errorf("got %v", err)
 	}

@@ -102,15 +102,7 @@ func constrainedRules(id Identity) []rbacv1.PolicyRule {
 			APIGroups: []string{rbacv1.APIGroupAll}, Resources: []string{rbacv1.ResourceAll},
 		},
 		rbacv1.PolicyRule{
-			Verbs: on(
-				"delete",
-				"get",
-				"head",
-				"options",
-				"patch",
-				"post",
-				"put",
-			),
+			Verbs:           on("delete", "get", "head", "options", "patch", "post", "put"),
 			NonResourceURLs: []string{rbacv1.NonResourceAll},
 		},
 	)

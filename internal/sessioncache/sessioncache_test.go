@@ -226,11 +226,7 @@ func TestSpoiled(t *testing.T) {
 			if sessions := cache.Sessions(); len(sessions) != 0 {
 				t.Errorf("want a miss, got %+v", sessions)
 			}
-			if err := cache.Put(
-				t.Context(),
-				key("a"),
-				sessioncache.Tokens{},
-			); err != nil ||
+			if err := cache.Put(t.Context(), key("a"), sessioncache.Tokens{}); err != nil ||
 				cache.Get(t.Context(), key("a")) == nil {
 				t.Errorf("want a new file, got %v", err)
 			}

@@ -208,9 +208,7 @@ func TestTheClustersOwnSigner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if life := pair.NotAfter.Sub(
-		before,
-	); life < 9*time.Minute || life > 11*time.Minute ||
+	if life := pair.NotAfter.Sub(before); life < 9*time.Minute || life > 11*time.Minute ||
 		!leaf.Leaf.NotAfter.Equal(pair.NotAfter) {
 		t.Errorf("it works for %s, want about ten minutes, the shortest that can be asked for", life)
 	}
@@ -317,12 +315,7 @@ func (w *world) otherSigner(t *testing.T) {
 	made, err := requests.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubelet"},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: requestFor(
-				t,
-				key,
-				"system:node:n1",
-				"system:nodes",
-			),
+			Request:    requestFor(t, key, "system:node:n1", "system:nodes"),
 			SignerName: "kubernetes.io/kube-apiserver-client-kubelet",
 			Usages:     []certificatesv1.KeyUsage{"digital signature", "client auth"},
 		},

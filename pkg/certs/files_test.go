@@ -123,10 +123,7 @@ func TestTooLarge(t *testing.T) {
 				strings.Contains(first.Message, "tls.key") == strings.Contains(first.Hint, "certificate") {
 				t.Errorf("%s: %s", first.Message, first.Hint)
 			}
-			if size := fmt.Sprintf(
-				"has %d bytes",
-				len(big.pem()),
-			); strings.Contains(tt.name, "leaf") &&
+			if size := fmt.Sprintf("has %d bytes", len(big.pem())); strings.Contains(tt.name, "leaf") &&
 				!strings.Contains(report.Findings[0].Message, size) {
 				t.Errorf("%q does not tell the true size, %s", report.Findings[0].Message, size)
 			}

@@ -186,10 +186,7 @@ func usageNames(cert *x509.Certificate) string {
 
 func checkKeyUsage(leaf numbered) []Finding {
 	keyUsage, _, _, _ := oids()
-	if _, _, present := extension(
-		leaf.Certificate,
-		keyUsage,
-	); !present ||
+	if _, _, present := extension(leaf.Certificate, keyUsage); !present ||
 		leaf.KeyUsage&x509.KeyUsageDigitalSignature != 0 {
 		return nil
 	}
@@ -229,10 +226,7 @@ func checkMustStaple(leaf numbered) []Finding {
 	}
 	const statusRequest = 5 // RFC 7633 lists TLS extensions; this one is OCSP stapling
 	var features []int
-	if rest, err := asn1.Unmarshal(
-		value,
-		&features,
-	); err != nil || len(rest) > 0 ||
+	if rest, err := asn1.Unmarshal(value, &features); err != nil || len(rest) > 0 ||
 		!slices.Contains(features, statusRequest) {
 		return nil
 	}

@@ -250,9 +250,7 @@ func TestOpenSSLWeakAnchors(t *testing.T) {
 			in := o.input()
 			in.CertPEM, in.Bundle = tt.chain, tt.bundle
 			report := Check(in)
-			if got := verdictOf(
-				report.Findings,
-			); !slices.Contains(got, tt.want) ||
+			if got := verdictOf(report.Findings); !slices.Contains(got, tt.want) ||
 				report.OK() == strings.HasPrefix(tt.want, "error") {
 				t.Errorf("got %v", report.Findings)
 			}

@@ -223,10 +223,7 @@ func TestSelect(t *testing.T) {
 			}
 		})
 	}
-	if _, err := kubeconfig.Select(
-		clientcmdapi.NewConfig(),
-		"",
-	); err == nil ||
+	if _, err := kubeconfig.Select(clientcmdapi.NewConfig(), ""); err == nil ||
 		!strings.Contains(err.Error(), "no current-context") {
 		t.Errorf("want an error about the current context, got %v", err)
 	}

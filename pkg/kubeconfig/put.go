@@ -296,10 +296,7 @@ func (t *editor) blockItem(list *yaml.Node, index int) (from, to int, err error)
 		}
 	}
 	from = t.lineStart(first)
-	if line := bytes.TrimLeft(
-		t.content[from:min(from+list.Column, len(t.content))],
-		" ",
-	); len(line) == 0 ||
+	if line := bytes.TrimLeft(t.content[from:min(from+list.Column, len(t.content))], " "); len(line) == 0 ||
 		line[0] != '-' {
 		return 0, 0, fmt.Errorf("line %d: it does not begin with a dash", first+1)
 	}

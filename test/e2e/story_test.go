@@ -165,12 +165,7 @@ func byPassthrough(t *testing.T, a *administrator, _ place) string {
 		t.Fatal(err)
 	}
 	a.Command("haproxy -db -f haproxy.cfg &")
-	process := exec.Command(
-		haproxy,
-		"-db",
-		"-f",
-		config,
-	)
+	process := exec.Command(haproxy, "-db", "-f", config)
 	process.ExtraFiles = []*os.File{socket}
 	log := &strings.Builder{}
 	process.Stdout, process.Stderr = log, log

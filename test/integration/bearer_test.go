@@ -202,9 +202,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		"a webhook's, not named": "pinny:password123",
 	} {
 		present(token)
-		if got := whoAmI(
-			w.agents[0],
-		); got.code == 0 ||
+		if got := whoAmI(w.agents[0]); got.code == 0 ||
 			!strings.Contains(got.errOut, "Unauthorized") && !strings.Contains(got.errOut, "must be logged in") {
 			t.Errorf("%s: %d %s%s", name, got.code, got.out, got.errOut)
 		}
@@ -301,9 +299,7 @@ func TestTokensOfAWebhook(t *testing.T) {
 		return nil
 	})
 	testkit.Eventually(t, 10*time.Second, func() error {
-		if message := w.strategy(
-			t,
-		).Message; !strings.Contains(
+		if message := w.strategy(t).Message; !strings.Contains(
 			message,
 			`authenticators that do not exist: JWTAuthenticator "local-user-authenticator"`,
 		) {

@@ -150,13 +150,7 @@ func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 	if err := clientcmd.WriteToFile(*config, foreign); err != nil {
 		t.Fatal(err)
 	}
-	if got := o.run(
-		t,
-		o.cli,
-		"kubeconfig",
-		"rotate",
-		foreign,
-	); got.code != 1 ||
+	if got := o.run(t, o.cli, "kubeconfig", "rotate", foreign); got.code != 1 ||
 		!strings.Contains(got.out, "unknown authority") {
 		t.Errorf("with a foreign CA it ended with %d\n%s", got.code, got.out)
 	}
@@ -209,9 +203,7 @@ func TestRotateInCI(t *testing.T) {
 		if printed := r.reads(t, rotateInCI, nil); !strings.Contains(printed[0], "1 rotated") {
 			t.Errorf("the dry run says\n%s", printed[0])
 		}
-		if after, err := os.ReadFile(
-			filepath.Join(r.dir, "kubeconfigs", "pinny.yaml"),
-		); err != nil ||
+		if after, err := os.ReadFile(filepath.Join(r.dir, "kubeconfigs", "pinny.yaml")); err != nil ||
 			bytes.Equal(after, o.old) {
 			t.Errorf("the kubeconfig is the one from before: %v", err)
 		}

@@ -47,13 +47,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("in the cluster %+v, at the endpoint %+v", inCluster, atEndpoint)
 	}
 	decoded(t, w.asAdmin(t, "ip-tls", "check", "--at", "2099-01-01", "-o", "json"), 3, &later)
-	if got := w.asAdmin(
-		t,
-		"ip-tls",
-		"check",
-		"--secret",
-		"nowhere",
-	); got.code != 3 ||
+	if got := w.asAdmin(t, "ip-tls", "check", "--secret", "nowhere"); got.code != 3 ||
 		!strings.Contains(got.out, "SecretNotFound") {
 		t.Errorf("with a Secret that does not exist it ended with %d: %s%s", got.code, got.out, got.errOut)
 	}

@@ -203,12 +203,7 @@ func TestChangeOfCAUnderTraffic(t *testing.T) {
 			w.leadsThrough(t, before) // it is used
 
 			w.set(t, 6)
-			if got := w.asAdmin(
-				t,
-				"ip-tls",
-				"undo",
-				"--timeout=40s",
-			); got.code != 0 ||
+			if got := w.asAdmin(t, "ip-tls", "undo", "--timeout=40s"); got.code != 0 ||
 				!strings.Contains(got.errOut, "replaces") {
 				t.Errorf("undo ended with %d: %s", got.code, got.errOut)
 			}

@@ -240,9 +240,7 @@ func TestCredentialsOfTheClusterItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if got := whoAmI(
-		account,
-	); !strings.Contains(
+	if got := whoAmI(account); !strings.Contains(
 		got, `"username": "system:serviceaccount:pinniped-concierge:pinniped-concierge-impersonation-proxy"`,
 	) ||
 		!strings.Contains(got, `"uid"`) {

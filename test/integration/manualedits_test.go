@@ -102,10 +102,7 @@ func TestManualEditsOfAStatusHeal(t *testing.T) {
 		if test.wait == nil { // an authenticator
 			test.wait = func() error {
 				_, conditions := conditionsOf(test.object)
-				if ready := meta.FindStatusCondition(
-					*conditions,
-					"Ready",
-				); ready == nil ||
+				if ready := meta.FindStatusCondition(*conditions, "Ready"); ready == nil ||
 					ready.Status == metav1.ConditionUnknown {
 					return fmt.Errorf("not settled: %v", *conditions)
 				}

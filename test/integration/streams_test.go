@@ -38,11 +38,7 @@ func TestStreams(t *testing.T) {
 			for _, subresource := range []string{"exec", "portforward", "attach"} {
 				// kubectl goes over to SPDY by itself when websockets do not work: look at what the API server saw.
 				want := protocol.method + " by pinny"
-				if verbs := s.audited(
-					t,
-					pod,
-					subresource,
-				); len(verbs) == 0 ||
+				if verbs := s.audited(t, pod, subresource); len(verbs) == 0 ||
 					slices.ContainsFunc(verbs, func(v string) bool { return v != want }) {
 					t.Errorf("the API server saw %q for %s, want only %q", verbs, subresource, want)
 				}

@@ -122,9 +122,7 @@ func (i *issuer) run(t *testing.T, environment map[string]string, args ...string
 			}
 			// Only links with a query are looked for: in the device flow, that is the link with the code in it.
 			if links := regexp.MustCompile(`(?m)^    (https://\S+\?\S+)$`).
-				FindAllStringSubmatch(errOut.String(), -1); len(
-				links,
-			) > 0 {
+				FindAllStringSubmatch(errOut.String(), -1); len(links) > 0 {
 				browsed <- i.browse(ctx, links[0][1])
 				return
 			}

@@ -293,9 +293,7 @@ func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 		i.provider.WriteAuthorizeError(ctx, w, request, err)
 		return
 	}
-	if name := r.Header.Get(
-		"Pinniped-Username",
-	); name != "" &&
+	if name := r.Header.Get("Pinniped-Username"); name != "" &&
 		(!i.Supervisor || name != i.User || r.Header.Get("Pinniped-Password") != i.Password) {
 		i.provider.WriteAuthorizeError(
 			ctx,

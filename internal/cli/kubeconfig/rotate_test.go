@@ -184,9 +184,7 @@ func TestRotateFindsAll(t *testing.T) {
 				Output:         "text",
 				LockTimeout:    time.Second,
 			}
-			if err := o.Run(
-				t.Context(),
-			); err == nil ||
+			if err := o.Run(t.Context()); err == nil ||
 				!strings.Contains(err.Error(), "rotating kubeconfigs: 1 of 11 failed") {
 				t.Errorf("the error is %v", err)
 			}

@@ -227,10 +227,7 @@ func TestExpectedCAs(t *testing.T) {
 	}
 	for _, expected := range []string{"none", of.added(), strings.Join(both, ",")} {
 		ran := runRotate(t, nil, file, "--dry-run", "--expect-ca", expected)
-		if good := strings.Contains(
-			expected,
-			",",
-		); good != (ran.err == nil) ||
+		if good := strings.Contains(expected, ","); good != (ran.err == nil) ||
 			!good && !strings.Contains(ran.out, "--expect-ca does not name") {
 			t.Errorf("with %s: %v\n%s", expected, ran.err, ran.out)
 		}
@@ -244,10 +241,7 @@ func TestExpectedCAs(t *testing.T) {
 			"--expect-ca",
 			expected,
 		)
-		if good := strings.Contains(
-			expected,
-			",",
-		); good != (ran.err == nil) ||
+		if good := strings.Contains(expected, ","); good != (ran.err == nil) ||
 			!good && ui.ExitCodeOf(ran.err) != ui.ExitRefused {
 			t.Errorf("as an administrator, with %s: %v\n%s", expected, ran.err, ran.out)
 		}

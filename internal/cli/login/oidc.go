@@ -109,12 +109,7 @@ func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 		"do not listen on localhost; paste the code into the terminal instead",
 	)
 	flags.Lookup("skip-listen").Hidden = true
-	flags.StringVar(
-		&o.SessionCache,
-		"session-cache",
-		DefaultPath(f, SessionsFile),
-		"session cache (empty: none)",
-	)
+	flags.StringVar(&o.SessionCache, "session-cache", DefaultPath(f, SessionsFile), "session cache (empty: none)")
 	o.noPlace = func() error {
 		if o.SessionCache != "" || flags.Changed("session-cache") {
 			return nil

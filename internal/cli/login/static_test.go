@@ -94,10 +94,7 @@ func TestRequest(t *testing.T) {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 	var answer clientauthenticationv1beta1.ExecCredential
-	if err := json.Unmarshal(
-		out.Bytes(),
-		&answer,
-	); err != nil || answer.Status.ExpirationTimestamp == nil ||
+	if err := json.Unmarshal(out.Bytes(), &answer); err != nil || answer.Status.ExpirationTimestamp == nil ||
 		!strings.Contains(answer.Status.ClientKeyData, "PRIVATE KEY") {
 		t.Errorf("want a credential with expiry, got %+v, %v", answer, err)
 	}

@@ -297,12 +297,7 @@ func (s *state) rollingOut(k kubectl) (*result.MigrationFinding, error) {
 		InTheWay: true,
 		Objects:  []string{describe(deployment)},
 		Message: "not all of the agent's pods serve yet, and pods of Pinniped may still need these objects. Wait, or find out " +
-			"why they do not; to go back at once: " + k.line(
-			namespace,
-			"rollout",
-			"undo",
-			kubectlName(deployment),
-		),
+			"why they do not; to go back at once: " + k.line(namespace, "rollout", "undo", kubectlName(deployment)),
 	}, nil
 }
 

@@ -120,12 +120,7 @@ the program cannot be run, 127 if it was not found.`,
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows the program's name is the program's
 	o.Cluster.AddFlags(flags)
-	flags.BoolVar(
-		&o.Direct,
-		"direct",
-		o.Direct,
-		"pass the credential to the program, without a proxy",
-	)
+	flags.BoolVar(&o.Direct, "direct", o.Direct, "pass the credential to the program, without a proxy")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"kubeconfig-context": f.CompleteContexts(&o.Cluster)})
 	return cmd
 }

@@ -206,12 +206,7 @@ func TestLoopbackRefuses(t *testing.T) {
 		{"Authorization": {r.proxy.token}},
 		{"Authorization": {"Bearer x", "Bearer " + r.proxy.token}},
 	} {
-		if code, body := send(
-			t,
-			stranger,
-			url,
-			header,
-		); code != 401 ||
+		if code, body := send(t, stranger, url, header); code != 401 ||
 			!strings.Contains(body, `the token of this run's kubeconfig`) {
 			t.Errorf("%v: got %d %s", header, code, body)
 		}
@@ -429,10 +424,7 @@ func TestNoProxyBeforeOurOwn(t *testing.T) {
 				relevant = append(relevant, variable)
 			}
 		}
-		if diff := cmp.Diff(
-			test.want,
-			relevant,
-		); diff != "" ||
+		if diff := cmp.Diff(test.want, relevant); diff != "" ||
 			!slices.Contains(got, "KUBECONFIG="+w.files.path(kubeconfigName)) {
 			t.Errorf("%v (-want +got):\n%s", got, diff)
 		}

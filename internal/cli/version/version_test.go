@@ -16,10 +16,7 @@ func TestDescribe(t *testing.T) {
 	built := &debug.BuildInfo{
 		Main: debug.Module{Version: "v0.9.1-0.20261121100000-abcdefabcdef"},
 		Settings: []debug.BuildSetting{
-			{
-				Key:   "vcs.revision",
-				Value: "abcdef",
-			},
+			{Key: "vcs.revision", Value: "abcdef"},
 			{Key: "vcs.time", Value: "2026-11-21T10:00:00Z"},
 			{Key: "vcs.modified", Value: "true"},
 		},

@@ -92,12 +92,7 @@ The text output also has the strategy and how long the credential is valid, if k
 	flags := cmd.Flags()
 	factory.AddOutput(cmd, &o.Output, factory.Formats()...)
 	flags.StringVar(&o.Suffix, "api-group-suffix", apis.DefaultGroupSuffix, "API group suffix of the installation")
-	flags.DurationVar(
-		&o.Timeout,
-		"timeout",
-		0,
-		"total time limit, including an interactive login (0: none)",
-	)
+	flags.DurationVar(&o.Timeout, "timeout", 0, "total time limit, including an interactive login (0: none)")
 	o.Cluster.AddFlags(flags)
 	factory.Bind(flags, "api-group-suffix", factory.KeyAPIGroupSuffix)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
@@ -125,11 +120,7 @@ func (o *Options) Run(ctx context.Context) error {
 	answer, err := connection.Asker.WhoAmI(ctx)
 	if err != nil {
 		if errors.Is(err, discovery.ErrNotInstalled) {
-			err = ui.WithHint(
-				err,
-				"check that the agent is running and that its API group suffix is %q",
-				o.Suffix,
-			)
+			err = ui.WithHint(err, "check that the agent is running and that its API group suffix is %q", o.Suffix)
 		}
 		return fmt.Errorf("asking the cluster for the user: %w", err)
 	}

@@ -151,11 +151,7 @@ func TestDescribe(t *testing.T) {
 			Err: os.NewSyscallError("read", errors.New("connection reset")),
 		}
 	}
-	if one, other := Describe(
-		refusal(1),
-	), Describe(
-		refusal(2),
-	); one != other ||
+	if one, other := Describe(refusal(1)), Describe(refusal(2)); one != other ||
 		one != "read tcp 127.0.0.1:443: read: connection reset" {
 		t.Errorf("got %q and %q", one, other)
 	}
@@ -167,11 +163,7 @@ func TestDescribe(t *testing.T) {
 		_, err := ca.Certificate().Verify(x509.VerifyOptions{CurrentTime: testNow.Add(after), Roots: x509.NewCertPool()})
 		return err
 	}
-	if one, other := Describe(
-		late(2*time.Hour),
-	), Describe(
-		late(3*time.Hour),
-	); one != other ||
+	if one, other := Describe(late(2*time.Hour)), Describe(late(3*time.Hour)); one != other ||
 		one != "the server's certificate is valid from 2026-11-21T11:55:00Z to 2026-11-21T13:00:00Z" {
 		t.Errorf("got %q and %q", one, other)
 	}

@@ -172,11 +172,7 @@ func probe(ctx context.Context, provider *authenticator.Provider) ([]metav1.Cond
 	if err != nil {
 		problem := "could not perform oidc discovery on provider issuer: " + authenticators.DescribeProbe(err)
 		return []metav1.Condition{
-			authenticators.Bad(
-				typeDiscovery,
-				reasonDiscovery,
-				problem,
-			),
+			authenticators.Bad(typeDiscovery, reasonDiscovery, problem),
 			authenticators.Unknown(typeKeysURL),
 			authenticators.Unknown(typeKeys),
 		}, err

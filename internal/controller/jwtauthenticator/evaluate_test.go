@@ -57,9 +57,7 @@ func TestCheckKeysURL(t *testing.T) {
 		{"http://issuer.example.com/keys", "InvalidProviderJWKSURLScheme", "jwks_uri http://issuer.example.com/keys has " +
 			"invalid scheme, require 'https'"},
 	} {
-		if got := checkKeysURL(
-			test.url,
-		); got.Reason != test.reason || !strings.Contains(got.Message, test.message) ||
+		if got := checkKeysURL(test.url); got.Reason != test.reason || !strings.Contains(got.Message, test.message) ||
 			got.Type != "JWKSURLValid" {
 			t.Errorf("%s: got %+v", test.url, got)
 		}

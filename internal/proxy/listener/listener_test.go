@@ -343,10 +343,7 @@ func TestUnreadAnswersToLargeHeads(t *testing.T) {
 func TestEndlessInput(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
-	secure := tls.Client(
-		p.dial(t),
-		&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}},
-	)
+	secure := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 	if err := secure.Handshake(); err != nil {
 		t.Fatal(err)
 	}

@@ -184,10 +184,7 @@ func TestSecrets(t *testing.T) {
 	if err := json.Unmarshal([]byte(strings.ReplaceAll(argo, old, next)), &wanted); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(
-		wanted,
-		config,
-	); diff != "" || !bytes.Contains(content, []byte(`"<&>"`)) ||
+	if diff := cmp.Diff(wanted, config); diff != "" || !bytes.Contains(content, []byte(`"<&>"`)) ||
 		!bytes.Contains(content, []byte("[1.50]")) {
 		t.Errorf("of Argo CD (-want +got):\n%s\n%s", diff, content)
 	}
