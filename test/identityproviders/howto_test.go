@@ -29,6 +29,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/oidctest"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 )
 
@@ -44,6 +45,7 @@ type login struct {
 	claims         object // of the ID token, besides those of every issuer
 	metadata       object // of the discovery document; SELF is the issuer's address
 	groups         string // an expression of the page, in place of the claim
+	warns          string // when no ID token comes with a refresh, in words of the page
 	want           string // the user and the groups
 	refused        string // in words of the page
 }
@@ -62,6 +64,10 @@ var logins = []login{
 		name: "Keycloak's user has no roles", provider: "keycloak", want: "ann",
 		claims: object{"preferred_username": "ann"},
 		groups: "has(claims.realm_access) ? claims.realm_access.roles : []",
+	},
+	{
+		name: "no ID token comes with a refresh", provider: "keycloak", want: "ann",
+		claims: object{"preferred_username": "ann"}, warns: "gives no ID token when it refreshes a session",
 	},
 	{
 		name: "Okta", provider: "okta", want: "ann@example.com Everyone dev",
@@ -158,6 +164,12 @@ var logins = []login{
 		name: "GitLab CI on another branch", provider: "gitlab-ci", refused: "ref_protected",
 		claims: object{"project_path": "example/shop", "namespace_path": "example", "ref_protected": "false"},
 	},
+	{
+		name: "GitHub Actions", provider: "github-actions", want: "github:example/shop github-org:example",
+		claims: object{
+			"repository": "example/shop", "repository_owner": "example", "ref": "refs/heads/main", "run_id": "1",
+		},
+	},
 }
 
 // TestIdentityProviders reads the page: its JWTAuthenticators are valid, its commands have flags that there are, and
@@ -172,8 +184,10 @@ func TestIdentityProviders(t *testing.T) {
 	tested := map[string]bool{}
 	for _, test := range logins {
 		tested[test.provider] = true
-		if !strings.Contains(string(text), test.refused) || !strings.Contains(string(text), test.groups) {
-			t.Errorf("%s: the page does not have %q or %q", test.name, test.refused, test.groups)
+		for _, words := range []string{test.refused, test.groups, test.warns} {
+			if !strings.Contains(string(text), words) {
+				t.Errorf("%s: the page does not have %q", test.name, words)
+			}
 		}
 		spec, ok := authenticators[test.provider]
 		if !ok {
@@ -211,6 +225,11 @@ func read(t *testing.T) map[string]authenticationv1alpha1.JWTAuthenticatorSpec {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ci, err := documents.Read(root, "docs/howto/ci-without-secrets.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks = append(blocks, ci[0]) // of GitHub Actions
 	valid := validator(t)
 	authenticators := map[string]authenticationv1alpha1.JWTAuthenticatorSpec{}
 	last := ""
@@ -295,6 +314,7 @@ func (l login) run(t *testing.T, spec authenticationv1alpha1.JWTAuthenticatorSpe
 	}
 	idp.Claims, idp.Metadata = self(l.claims), self(l.metadata)
 	idp.Claims["username"] = nil // which only a Supervisor has
+	idp.NoIDAtRefresh = l.warns != ""
 	slash := strings.HasSuffix(spec.Issuer, "/")
 	spec.Issuer, spec.Audience = idp.URL, oidctest.ClientID
 	if slash {
@@ -303,7 +323,7 @@ func (l login) run(t *testing.T, spec authenticationv1alpha1.JWTAuthenticatorSpe
 	if l.groups != "" {
 		spec.Claims.Groups, spec.Claims.GroupsExpression = "", l.groups
 	}
-	screen := screen{}
+	screen := &screen{}
 	client := &oidclogin.Login{
 		Issuer: spec.Issuer, ClientID: oidctest.ClientID, CABundle: idp.CA.CertPEM(),
 		Scopes:   []string{"openid", "offline_access"},
@@ -327,6 +347,9 @@ func (l login) run(t *testing.T, spec authenticationv1alpha1.JWTAuthenticatorSpe
 	}
 	if token, err = client.Renew(t.Context()); err != nil { // with the refresh token
 		return "", err
+	}
+	if l.warns != "" && !strings.Contains(screen.String(), l.warns) {
+		t.Errorf("want a warning, got %q", screen)
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(idp.CA.CertPEM())
@@ -357,11 +380,12 @@ func (l login) run(t *testing.T, spec authenticationv1alpha1.JWTAuthenticatorSpe
 	return strings.Join(slices.Concat([]string{info.GetName()}, info.GetGroups()), " "), nil
 }
 
-// screen is a terminal that nobody looks at.
-type screen struct{}
+// screen is a terminal at which nobody types.
+type screen struct{ testkit.Buffer }
 
-func (screen) Interactive() bool { return false }
-func (screen) Print(string)      {}
+func (*screen) Interactive() bool { return false }
 
-func (screen) ReadLine(context.Context, string) (string, error)   { return "", io.EOF }
-func (screen) ReadSecret(context.Context, string) (string, error) { return "", io.EOF }
+func (s *screen) Print(text string) { _, _ = s.Write([]byte(text)) }
+
+func (*screen) ReadLine(context.Context, string) (string, error)   { return "", io.EOF }
+func (*screen) ReadSecret(context.Context, string) (string, error) { return "", io.EOF }

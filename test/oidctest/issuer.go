@@ -59,6 +59,8 @@ type Issuer struct {
 	Nonce string
 	// Claims replace those of ID tokens; a nil value removes one.
 	Claims map[string]any
+	// NoIDAtRefresh leaves the ID token out when a session is refreshed.
+	NoIDAtRefresh bool
 	// AuthorizedParty, if not empty, is the claim "azp" of ID tokens.
 	AuthorizedParty string
 
@@ -370,6 +372,9 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		response.SetExtra("id_token", token)
+	}
+	if i.NoIDAtRefresh && r.PostForm.Get("grant_type") == "refresh_token" {
+		response.SetExtra("id_token", nil)
 	}
 	i.provider.WriteAccessResponse(ctx, w, request, response)
 }
