@@ -49,7 +49,7 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 		}
 		if problem := err.Error(); problem != logged {
 			logged = problem
-			logs.Warn(ctx, "Could not start the Concierge APIs yet", "problem", problem)
+			logs.Warn(ctx, "Failed to start the Concierge APIs", "problem", problem)
 		}
 		select {
 		case <-ctx.Done():

@@ -189,7 +189,7 @@ func (a *agent) newPermissions(ctx context.Context, changed func(types.Namespace
 			if a.holder.Revoke(secret) {
 				logs.Warn(
 					ctx,
-					"Stopped serving a certificate whose permission was withdrawn, with none to take its place",
+					"Stopped serving a certificate after its permission was revoked; no other is available",
 					"secret",
 					secret,
 				)

@@ -68,7 +68,7 @@ func newLeadership(
 			},
 			OnStoppedLeading: func() {
 				if led := l.end(); led && l.life != nil && l.life.Err() == nil {
-					logs.Warn(l.life, "Stopped leading: the Lease could not be renewed", "lease", klog.KRef(namespace, name))
+					logs.Warn(l.life, "Lost leadership: failed to renew the Lease", "lease", klog.KRef(namespace, name))
 				}
 				changed()
 			},

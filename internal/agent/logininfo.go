@@ -44,7 +44,7 @@ func (o *loginOffer) run(ctx context.Context, publish func(*logininfo.Offer)) {
 		offer, err := o.make(ctx)
 		if err != nil && ctx.Err() == nil && err.Error() != logged {
 			logged = err.Error()
-			logs.Warn(ctx, "Could not offer people their kubeconfigs", "problem", logged)
+			logs.Warn(ctx, "Failed to serve kubeconfigs", "problem", logged)
 		}
 		publish(offer)
 	}, offerInterval)

@@ -60,7 +60,7 @@ func (s *selfCheck) run(ctx context.Context) {
 			next = selfCheckRetry
 			logr.FromContextOrDiscard(ctx).
 				V(2).
-				Info("Could not check what the upstream credential may do", "problem", err.Error())
+				Info("Failed to check the permissions of the upstream credential", "problem", err.Error())
 		}
 		select {
 		case <-ctx.Done():
@@ -88,10 +88,10 @@ func (s *selfCheck) check(ctx context.Context) error {
 	case before != nil && before.String() == report.String():
 		return nil
 	case len(report.Excess) > 0:
-		logs.Warn(ctx, "Found that the upstream credential may do more than impersonate",
+		logs.Warn(ctx, "Found excess permissions of the upstream credential",
 			"rules", len(report.Excess), "excess", report.String())
 	default:
-		logger.Info("Found that the upstream credential may impersonate and nothing else", "listComplete", !report.Incomplete)
+		logger.Info("Checked the permissions of the upstream credential", "listComplete", !report.Incomplete)
 	}
 	if before != nil || len(report.Excess) > 0 {
 		s.changed()
@@ -113,8 +113,7 @@ func (s *selfCheck) warning() *configv1alpha1.StrategyFinding {
 
 var upstreamCredentialExcess = prometheus.NewDesc(
 	"pinniped_agent_upstream_credential_excess_rules",
-	"How many rules let the proxy's own credential do something else than to impersonate: 0 is good. Missing until it "+
-		"is known.",
+	"RBAC rules that let the proxy's credential do more than impersonate; should be 0. Absent until known.",
 	nil,
 	nil,
 )

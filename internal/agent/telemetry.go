@@ -66,16 +66,16 @@ func (a *agent) newRegistry(others []prometheus.Collector) *prometheus.Registry 
 		servingCertificateMetrics{a.holder},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "pinniped_agent_build_info",
-			Help:        "Always 1; the labels say what runs.",
+			Help:        "Always 1; the labels have the versions.",
 			ConstLabels: prometheus.Labels{"version": a.options.Version, "goversion": runtime.Version()},
 		}, func() float64 { return 1 }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "pinniped_agent_leader",
-			Help: "1 when this replica is the one that writes to the cluster, else 0.",
+			Help: "1 if this replica is the leader, else 0.",
 		}, func() float64 { return truth(a.leader.Leading()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "pinniped_agent_proxy_wanted",
-			Help: "1 when the CredentialIssuer, or in mode auto the cluster's nodes, ask for the impersonation proxy, else 0.",
+			Help: "1 if the impersonation proxy is enabled, by the CredentialIssuer or in mode auto by the cluster's nodes, else 0.",
 		}, func() float64 {
 			reconciler := a.issuer.Load()
 			return truth(reconciler != nil && reconciler.Wanted())
@@ -89,24 +89,23 @@ type servingCertificateMetrics struct{ holder *serving.Holder }
 
 var servingCertificateExpiry = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_expiry_timestamp_seconds",
-	"When the serving certificate that this replica presents runs out, in seconds since 1970, by where it comes from: "+
-		"generated or external. "+
-		"Missing while there is none.",
+	"When this replica's serving certificate expires, in seconds since 1970, by source: generated or external. Absent if "+
+		"there is none.",
 	[]string{"source"},
 	nil,
 )
 
 var servingCertificateFindings = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_findings",
-	"Findings about the certificate that the CredentialIssuer names: 1 for each code, by severity. An error keeps the "+
-		"last known good certificate in service; a warning does not, except TransitionPrepared.",
+	"1 for each finding about the configured certificate, by code and severity. With an error, or TransitionPrepared, the "+
+		"last known good certificate stays in service.",
 	[]string{"code", "severity"},
 	nil,
 )
 
 var servingCertificateTransition = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_transition_until_timestamp_seconds",
-	"When the certificate that waits is served in any case, in seconds since 1970. Missing while none waits.",
+	"When the new certificate is served at the latest, in seconds since 1970. Absent outside a transition.",
 	nil,
 	nil,
 )

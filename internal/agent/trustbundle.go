@@ -32,7 +32,7 @@ func (a *publishedBundle) set(bundle []byte, found bool) {
 	if found {
 		var err error
 		if document, err = trustbundle.Encode(bundle); err != nil {
-			klog.Background().Error(err, "Could not publish the CA bundle")
+			klog.Background().Error(err, "Failed to publish the CA bundle")
 		}
 	}
 	a.document.Store(document)

@@ -26,7 +26,7 @@ func (a *agent) serviceAccount(ctx context.Context) string {
 	}
 	review, err := client.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
-		logs.Warn(ctx, "Could not ask as which ServiceAccount the agent runs", "problem", err.Error())
+		logs.Warn(ctx, "Failed to determine the agent's ServiceAccount", "problem", err.Error())
 		return ""
 	}
 	return accountIn(a.options.Namespace, review.Status.UserInfo.Username)
@@ -49,14 +49,14 @@ func (a *agent) oldCluster(ctx context.Context) *configv1alpha1.StrategyFinding 
 	}
 	found, err := client.ServerVersion()
 	if err != nil {
-		logs.Warn(ctx, "Could not read the API server's version", "problem", err.Error())
+		logs.Warn(ctx, "Failed to read the API server's version", "problem", err.Error())
 		return nil
 	}
 	problem := kubeversion.TooOld(found.GitVersion)
 	if problem == "" {
 		return nil
 	}
-	logs.Warn(ctx, "Found an unsupported version of Kubernetes", "problem", problem)
+	logs.Warn(ctx, "Found an unsupported Kubernetes version", "problem", problem)
 	return &configv1alpha1.StrategyFinding{
 		Code: configv1alpha1.CodeKubernetesTooOld, Severity: configv1alpha1.FindingWarning, Message: problem,
 	}

@@ -124,7 +124,7 @@ func addAdmission(
 			mapper.Reset()
 			switch changed, err := current.choose(ctx); {
 			case err != nil:
-				klog.FromContext(ctx).V(2).Info("Could not choose admission plugins again", "problem", err.Error())
+				klog.FromContext(ctx).V(2).Info("Failed to update admission plugins", "problem", err.Error())
 			case changed:
 				shared.Start(hook.Done()) // those of plugins that were not there before
 			}

@@ -63,10 +63,10 @@ func probePaths() []string { return []string{"/healthz", "/livez", "/readyz"} }
 
 var (
 	clientsDesc = prometheus.NewDesc("pinniped_agent_api_connections",
-		"Open connections at the port of the Concierge APIs, by whether the client is authenticated.",
+		"Open connections at the port of the Concierge APIs, by client: authenticated or not.",
 		[]string{"client"}, nil)
 	clientsEvictedDesc = prometheus.NewDesc("pinniped_agent_api_connections_evicted_total",
-		"Connections of unauthenticated clients at the port of the Concierge APIs that were evicted under load.",
+		"Connections of unauthenticated clients that were evicted at the port of the Concierge APIs.",
 		nil, nil)
 )
 

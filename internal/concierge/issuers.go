@@ -76,7 +76,7 @@ func (i issuers) issue(
 		if errors.Is(err, signer.ErrRefused) || ctx.Err() != nil {
 			return nil, "", err
 		}
-		klog.FromContext(ctx).V(2).Info("Got no certificate from the cluster's own signer", "problem", err.Error())
+		klog.FromContext(ctx).V(2).Info("Failed to get a certificate from the cluster's signer", "problem", err.Error())
 		clusterErr = err
 	}
 	pair, err := i.agent.IssueClientCertificate(

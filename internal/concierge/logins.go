@@ -166,10 +166,10 @@ func readBody(w http.ResponseWriter, req *http.Request, what string, most int64)
 
 var (
 	loginsDesc = prometheus.NewDesc("pinniped_agent_logins",
-		"TokenCredentialRequests at the Concierge APIs, by whether they run or wait.",
+		"TokenCredentialRequests at the Concierge APIs, by state: running or waiting.",
 		[]string{"state"}, nil)
 	loginsRefusedDesc = prometheus.NewDesc("pinniped_agent_logins_refused_total",
-		"TokenCredentialRequests that the Concierge APIs refused with 429, because there were too many.", nil, nil)
+		"TokenCredentialRequests that got 429 from the Concierge APIs because of too many logins.", nil, nil)
 	loginsEndedDesc = prometheus.NewDesc("pinniped_agent_logins_ended_total",
 		"TokenCredentialRequests by result: done; refused, because the token, the user or the request is invalid; "+
 			"failed, because an authenticator did not respond or no credential could be issued.",

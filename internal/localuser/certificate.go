@@ -136,6 +136,6 @@ func (c *servingCertificate) reconcile(ctx context.Context) (due time.Time, err 
 	} else if before.Leaf.Equal(state.Certificate.Leaf) {
 		return state.Due(), nil
 	}
-	c.log.Info("Serving with certificate", "notAfter", state.Certificate.Leaf.NotAfter, "sans", state.Names())
+	c.log.Info("Serving certificate changed", "notAfter", state.Certificate.Leaf.NotAfter, "sans", state.Names())
 	return state.Due(), nil
 }

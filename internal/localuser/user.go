@@ -89,7 +89,7 @@ func (d *directory) set(secret *corev1.Secret) {
 	case err != nil:
 		d.log.Error(err, "Refused user", "user", secret.Name)
 	case found != nil && found.groupsErr != nil:
-		d.log.Error(found.groupsErr, "Read user without groups; logins fail", "user", secret.Name)
+		d.log.Error(found.groupsErr, "Read user with invalid groups; logins fail", "user", secret.Name)
 	}
 	if found == nil {
 		d.remove(secret.Name)

@@ -55,7 +55,7 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
-		h.log.V(2).Info("Lost the client before the answer", "reason", err.Error())
+		h.log.V(2).Info("Client disconnected before the response", "reason", err.Error())
 	}
 }
 
@@ -77,7 +77,7 @@ func (h *webhook) review(w http.ResponseWriter, r *http.Request) (*authenticatio
 	case errors.Is(err, errBusy):
 		return nil, &refusal{http.StatusServiceUnavailable, err.Error()}
 	case err != nil:
-		h.log.Error(err, "Could not answer for user", "user", known.name)
+		h.log.Error(err, "Failed to authenticate user", "user", known.name)
 		return nil, &refusal{http.StatusInternalServerError, err.Error()}
 	case known == nil:
 		// The name is not logged: people type passwords where names belong.

@@ -74,7 +74,7 @@ func (s *Server) Run(ctx context.Context) {
 		}
 		if text := err.Error(); text != lastError {
 			lastError = text
-			logger.Error(err, "Could not serve metrics; trying again", "every", listenAgain.String())
+			logger.Error(err, "Failed to serve metrics", "retryAfter", listenAgain.String())
 		}
 		select {
 		case <-ctx.Done():
@@ -105,7 +105,7 @@ func (s *Server) serve(ctx context.Context) error {
 		}
 	})
 	defer stop()
-	logger.Info("Served metrics", "address", listener.Addr().String(), "profiling", string(s.Profiling))
+	logger.Info("Started serving metrics", "address", listener.Addr().String(), "profiling", string(s.Profiling))
 	if s.listening != nil {
 		s.listening(listener.Addr())
 	}

@@ -129,7 +129,7 @@ func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 				request.WriteStatus(w, req, s, request.StatusUndecided(req.Context(), failed.Err,
 					"the API server cannot be reached to authorize the impersonation"))
 			default:
-				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from a panic",
+				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from panic",
 					"method", req.Method, "path", req.URL.Path, "stack", string(debug.Stack()))
 				if request.From(req.Context()).Code != 0 {
 					panic(http.ErrAbortHandler) // otherwise the response would seem complete

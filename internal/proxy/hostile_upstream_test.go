@@ -312,7 +312,7 @@ func TestNothingSecretIsLogged(t *testing.T) {
 	p.api.set(func() { p.api.failing = 500 })
 	_, _, _ = p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\nAuthorization: Bearer other-secret\n\n")
 	log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
-	if !strings.Contains(log, "Forwarded a request") {
+	if !strings.Contains(log, "Forwarded request") {
 		t.Errorf("want a log of all that is logged, got %s", log)
 	}
 	checkNoSecret(t, "the log", log)

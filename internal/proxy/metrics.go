@@ -38,7 +38,7 @@ func NewMetrics() *Metrics {
 	return &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pinniped_proxy_requests_total",
-			Help: `Requests that ended, streams included, by verb and by status code; "none" when the connection ended before a response.`,
+			Help: `Completed requests, streams included, by verb and status code; "none" if the connection ended before a response.`,
 		}, []string{"verb", "code"}),
 		added: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "pinniped_proxy_added_seconds",
@@ -48,13 +48,13 @@ func NewMetrics() *Metrics {
 		}),
 		upstream: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "pinniped_proxy_upstream_seconds",
-			Help: "Time until the API server's response to a forwarded request began; watches, logs and upgraded " +
-				"connections are excluded.",
+			Help: "Time until the API server's response to a forwarded request began, without watches, logs and upgraded " +
+				"connections.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
 		handshakes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pinniped_proxy_tls_handshake_failures_total",
-			Help: "TLS handshakes of clients that failed, by cause: alert_* is an alert of the client's TLS library.",
+			Help: "Failed TLS handshakes of clients, by cause; alert_* is an alert from the client's TLS library.",
 		}, []string{"cause"}),
 		scraped: newScraped(),
 	}

@@ -32,8 +32,8 @@ func newScraped() []scraped {
 	add(gauge, "client_connections", "Open connections of clients.",
 		func(s *Server, emit emit) { emit(int64(s.port.Open())) })
 	add(counter, "upstream_problems_total",
-		"Requests that could not be forwarded or whose response could not be used, by cause. They got 503, "+
-			"429, 431 or 500.",
+		"Requests that got 503, 429, 431 or 500 because they could not be forwarded, or had no usable "+
+			"response, by cause.",
 		func(s *Server, emit emit) {
 			for cause, count := range s.upstream.Problems {
 				emit(count.Load(), cause)
@@ -85,7 +85,7 @@ func newScraped() []scraped {
 			}
 		}, "resource")
 	add(counter, "credentials_refused_total",
-		"Credentials that were presented and not accepted, or could not be checked. Only samples of them are in the log.",
+		"Credentials that were rejected, or could not be checked. The log has only samples of them.",
 		func(s *Server, emit emit) { emit(s.refused.Total()) })
 	return all
 }

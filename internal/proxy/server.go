@@ -95,7 +95,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		port:       listener.New(o.FlowControl),
 		serializer: request.NewSerializer(),
 		refused:    logs.NewSampler("Refused credentials"),
-		failed:     logs.NewSampler("Could not forward a request"),
+		failed:     logs.NewSampler("Failed to forward request"),
 	}
 	if err := errors.Join(s.trust.Refresh(ctx), s.anonymous.Refresh(ctx)); err != nil {
 		up.Close()
@@ -179,7 +179,7 @@ func (s *Server) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	defer s.refused.Stop(logger)
 	defer s.failed.Stop(logger)
-	logger.Info("Served the impersonation proxy", "address", s.Listener.Addr().String())
+	logger.Info("Started the impersonation proxy", "address", s.Listener.Addr().String())
 	select {
 	case err := <-failed:
 		return s.broken(err)
@@ -204,7 +204,7 @@ func (s *Server) followAPIServer(ctx context.Context) {
 		if failed++; err == nil {
 			failed = 0
 		} else if failed%6 == 0 { // a restart of the API server is no error
-			logger.Error(err, "Could not read the cluster's client CAs for a minute, and kept those that were known")
+			logger.Error(err, "Failed to read the cluster's client CAs for a minute; kept the last known ones")
 		}
 		if turn++; turn%6 != 0 {
 			return false, nil

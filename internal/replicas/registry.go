@@ -222,7 +222,7 @@ func (r *Registry) renew(ctx context.Context) {
 	defer cancel()
 	err := r.write(ctx, report)
 	if err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).V(2).Info("Could not renew the Lease of this replica", "lease", r.lease, "problem", err.Error())
+		klog.FromContext(ctx).V(2).Info("Failed to renew this replica's Lease", "lease", r.lease, "problem", err.Error())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -280,7 +280,7 @@ func (r *Registry) leave(ctx context.Context) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		klog.FromContext(ctx).
 			V(2).
-			Info("Could not remove the Lease of this replica", "lease", r.lease, "problem", err.Error())
+			Info("Failed to delete this replica's Lease", "lease", r.lease, "problem", err.Error())
 	}
 }
 
@@ -297,7 +297,7 @@ func (r *Registry) cleanUp(ctx context.Context) {
 			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}},
 		)
 		if err == nil {
-			klog.FromContext(ctx).Info("Removed the Lease of a replica that is gone", "lease", klog.KObj(lease))
+			klog.FromContext(ctx).Info("Deleted the Lease of a stopped replica", "lease", klog.KObj(lease))
 		}
 	}
 }

@@ -155,7 +155,7 @@ func (b *Backend) Run(ctx context.Context) {
 	for {
 		wait := checkInterval
 		if err := b.sync(ctx); err != nil {
-			logr.FromContextOrDiscard(ctx).Info("Could not do all for users' service accounts", "problem", err.Error())
+			logr.FromContextOrDiscard(ctx).Info("Failed to reconcile users' service accounts", "problem", err.Error())
 			wait, retryAfter = retryAfter, min(2*retryAfter, checkInterval)
 		} else {
 			retryAfter = firstRetry

@@ -95,7 +95,7 @@ func TestARestartOfTheAPIServerLogsNoError(t *testing.T) {
 	noErrors(t, lines)
 	t.Cleanup(func() { w.waitForWatches(t) })
 	if !slices.ContainsFunc(lines, func(line string) bool {
-		return strings.Contains(line, "Stopped leading") && strings.Contains(line, `"WARN"`)
+		return strings.Contains(line, "Lost leadership") && strings.Contains(line, `"WARN"`)
 	}) {
 		t.Error("no warning tells that leadership was lost")
 	}

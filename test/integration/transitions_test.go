@@ -190,11 +190,11 @@ func TestTransitions(t *testing.T) {
 		"cleanup of the generated Secret": {"Removed what the configuration no longer needs", generatedSecret},
 		"cleanup of the copy":             {"Removed what the configuration no longer needs", lastGoodSecret},
 		"a Secret that is not there": {
-			"Could not do what the CredentialIssuer asks for", "SecretNotFound", "transition-b",
+			"Failed to reconcile CredentialIssuer", "SecretNotFound", "transition-b",
 		},
-		"a Secret without its keys":    {"Could not do what the CredentialIssuer asks for", "SecretIncomplete"},
-		"a damaged Secret":             {"Could not do what the CredentialIssuer asks for", "NotACertificate"},
-		"a key of another certificate": {"Could not do what the CredentialIssuer asks for", "KeyMismatch"},
+		"a Secret without its keys":    {"Failed to reconcile CredentialIssuer", "SecretIncomplete"},
+		"a damaged Secret":             {"Failed to reconcile CredentialIssuer", "NotACertificate"},
+		"a key of another certificate": {"Failed to reconcile CredentialIssuer", "KeyMismatch"},
 	} {
 		if got := logged(want...); len(got) != 1 {
 			t.Errorf("the log tells of %s %d times, want once: lines %d", what, len(got), got)

@@ -131,7 +131,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, nil //nolint:nilerr // the agent stops; what was broken off is no failure
 	}
 	r.problem.LogRetried(ctx, r.Clock.Now(), slog.LevelError,
-		"Could not look after the certificate of the aggregated APIs", err.Error())
+		"Failed to reconcile the certificate of the aggregated APIs", err.Error())
 	wait := firstRetry << min(r.failures, maxDoublings)
 	r.failures++
 	return ctrl.Result{RequeueAfter: wait}, nil
@@ -187,7 +187,7 @@ func (r *Reconciler) serve(ctx context.Context, state *issuedcert.State) {
 		return
 	}
 	if r.Certificate.set(state.Data()[keyCertificate], state.Data()[keyPrivateKey]) {
-		log.FromContext(ctx).Info("Served another certificate for the aggregated APIs", "secret", r.secretName())
+		log.FromContext(ctx).Info("Replaced the serving certificate of the aggregated APIs", "secret", r.secretName())
 	}
 }
 

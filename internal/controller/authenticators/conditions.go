@@ -121,7 +121,7 @@ func LogProbe(ctx context.Context, err, before error) {
 	if err == nil || before != nil && Describe(before) == Describe(err) {
 		return
 	}
-	logs.Warn(ctx, "Could not reach what the authenticator names", "problem", Describe(err))
+	logs.Warn(ctx, "Failed to reach the authenticator's endpoint", "problem", Describe(err))
 }
 
 // Describe words a failed probe so that the same failure has the same text each time: the status is only written when

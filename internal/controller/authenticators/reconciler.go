@@ -194,7 +194,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	requests, err := r.list(ctx)
 	if err != nil {
-		log.FromContext(ctx).Error(err, "Could not list authenticators", "kind", r.Kind.Name)
+		log.FromContext(ctx).Error(err, "Failed to list authenticators", "kind", r.Kind.Name)
 		return nil
 	}
 	return requests
@@ -226,7 +226,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.follow(request.Name, nil)
 		r.remember(request.Name, nil, verdict{})
 		if r.Cache.Remove(r.Kind.Name, request.Name) {
-			log.FromContext(ctx).Info("Took the authenticator out of use")
+			log.FromContext(ctx).Info("Disabled authenticator")
 		}
 		release(before, nil)
 		return ctrl.Result{}, nil
@@ -277,7 +277,7 @@ func (r *Reconciler) evaluate(ctx context.Context, object client.Object, bundle 
 			continue
 		}
 		if err := r.reportMeanwhile(ctx, object, bundle); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).V(2).Info("Could not report that the authenticator is being checked", "problem", err.Error())
+			log.FromContext(ctx).V(2).Info("Failed to update the authenticator's status", "problem", err.Error())
 		}
 	}
 }
@@ -330,11 +330,11 @@ func (r *Reconciler) publish(
 	switch {
 	case after == nil:
 		if r.Cache.Suspend(r.Kind.Name, name, problem(conditions)) {
-			logs.Warn(ctx, "Took the authenticator out of use", "problem", problem(conditions))
+			logs.Warn(ctx, "Disabled authenticator", "problem", problem(conditions))
 		}
 	case before != after:
 		r.Cache.Put(r.Kind.Name, name, after)
-		log.FromContext(ctx).Info("Put the authenticator into use")
+		log.FromContext(ctx).Info("Enabled authenticator")
 	}
 }
 
@@ -373,7 +373,7 @@ func (r *Reconciler) report(ctx context.Context, object client.Object, condition
 	} else if err != nil {
 		return fmt.Errorf("updating the status of %s %q: %w", r.Kind.Name, object.GetName(), err)
 	}
-	log.FromContext(ctx).Info("Reported on the authenticator", "phase", desired.Phase)
+	log.FromContext(ctx).Info("Updated the authenticator's status", "phase", desired.Phase)
 	return nil
 }
 

@@ -279,7 +279,7 @@ func (r *Reconciler) retryAfter() time.Duration {
 }
 
 // problemMessage goes before each problem in the log.
-const problemMessage = "Could not do what the CredentialIssuer asks for"
+const problemMessage = "Failed to reconcile CredentialIssuer"
 
 // problemLevel is error where users are refused for it.
 func (r *Reconciler) problemLevel() slog.Level {

@@ -90,7 +90,7 @@ func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 		r.lastReportProblem = ""
 	case r.lastReportProblem != err.Error() && ctx.Err() == nil:
 		r.lastReportProblem = err.Error()
-		logs.Warn(ctx, "Could not report on the CredentialIssuer", "problem", err.Error())
+		logs.Warn(ctx, "Failed to update the status of the CredentialIssuer", "problem", err.Error())
 	}
 	return errors.Join(historyErr, err) == nil
 }

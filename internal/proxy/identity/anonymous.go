@@ -83,7 +83,7 @@ func (a *Anonymous) Refresh(ctx context.Context) error {
 		}
 	}
 	if last := a.admits.Swap(&admits); !maps.Equal(*last, admits) {
-		klog.FromContext(ctx).Info("Found out where the API server admits anonymous users", "admits", admits)
+		klog.FromContext(ctx).Info("Read the API server's anonymous authentication policy", "admits", admits)
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func refusal(ctx context.Context, asked authorizer.Attributes, reason string, er
 	case request.IsUnavailable(err):
 		return request.StatusUndecided(ctx, err, "the API server cannot be reached to authorize the request")
 	case err != nil:
-		klog.FromContext(ctx).Error(err, "Refused a request that could not be authorized")
+		klog.FromContext(ctx).Error(err, "Failed to authorize request")
 		return apierrors.NewInternalError(errNotAuthorizable)
 	}
 	audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "forbid", "authorization.k8s.io/reason", reason)

@@ -73,6 +73,6 @@ func (a nestedAuthorizer) Authorize(
 		panic(ReviewPanic{err})
 	}
 	// The filter would show the error to the client, who must not see our own failures.
-	klog.FromContext(ctx).Error(err, "Refused an impersonation that could not be authorized")
+	klog.FromContext(ctx).Error(err, "Failed to authorize impersonation")
 	return verdict, reason, errNotAuthorizable
 }

@@ -74,7 +74,7 @@ func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if logger := klog.FromContext(req.Context()).V(4); logger.Enabled() {
-		logger.Info("Forwarded a request", "method", req.Method, "path", req.URL.Path)
+		logger.Info("Forwarded request", "method", req.Method, "path", req.URL.Path)
 	}
 	info, ok := apirequest.RequestInfoFrom(req.Context())
 	switch {

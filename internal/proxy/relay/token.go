@@ -89,7 +89,7 @@ func (t *ServiceAccountToken) Run(ctx context.Context) {
 			return
 		}
 		if err := t.request(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Could not renew the upstream credential", "again", tokenPause.String())
+			klog.FromContext(ctx).Error(err, "Failed to renew the upstream credential", "retryAfter", tokenPause.String())
 		}
 	}, tokenPause)
 }

@@ -60,7 +60,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 	defer cancel()
 	configMap, err := s.core.ConfigMaps(metav1.NamespaceSystem).Get(ctx, ConfigMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		klog.FromContext(ctx).V(2).Info("Found no client authentication settings of the cluster",
+		klog.FromContext(ctx).V(2).Info("Found no client authentication settings",
 			"configMap", klog.KRef(metav1.NamespaceSystem, ConfigMap))
 		return nil
 	}
@@ -82,7 +82,7 @@ func (s *Store) take(ctx context.Context, data map[string]string) {
 	log := klog.FromContext(ctx).WithValues("configMap", klog.KRef(metav1.NamespaceSystem, ConfigMap))
 	next, err := parseSettings(data)
 	if err != nil {
-		log.Error(err, "Kept the last good client authentication settings of the cluster")
+		log.Error(err, "Kept the last known good client authentication settings")
 		return
 	}
 	s.cluster = next
