@@ -68,7 +68,7 @@ func (o *loginOffer) make(ctx context.Context) (*logininfo.Offer, error) {
 	}
 	spec := issuer.Spec.ImpersonationProxy.Kubeconfig
 	info := logininfo.Info{
-		ClusterName: spec.ClusterName, Endpoint: advertised.Endpoint, APIGroupSuffix: o.suffix, Installation: string(issuer.UID),
+		ClusterName: spec.ClusterName, Endpoint: advertised.Endpoint, APIGroupSuffix: o.suffix,
 	}
 	if info.CABundle, err = base64.StdEncoding.DecodeString(advertised.CertificateAuthorityData); err != nil {
 		return nil, fmt.Errorf("decoding the CA bundle: %w", err)

@@ -45,9 +45,6 @@ type Info struct {
 	CABundle []byte `json:"certificateAuthorityData"`
 	// APIGroupSuffix ends the API groups of the installation.
 	APIGroupSuffix string `json:"apiGroupSuffix"`
-	// Installation is the UID of the CredentialIssuer, by which kubeconfigs of one cluster are known behind several
-	// endpoints.
-	Installation string `json:"installation,omitempty"`
 	// Logins has at least one element.
 	Logins []Login `json:"logins"`
 }
@@ -127,7 +124,6 @@ var (
 	subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 	word      = regexp.MustCompile(`^[A-Za-z0-9_][!-+\--~]{0,255}$`)
 	origin    = regexp.MustCompile(`^https://[][A-Za-z0-9.:-]+$`)
-	uid       = regexp.MustCompile(`^[0-9a-f-]{0,36}$`)
 )
 
 const (
@@ -147,9 +143,6 @@ func (i *Info) validate() error {
 		return err
 	}
 	if err := valid("apiGroupSuffix", i.APIGroupSuffix, subdomain); err != nil {
-		return err
-	}
-	if err := valid("installation", i.Installation, uid); err != nil {
 		return err
 	}
 	if len(i.Logins) == 0 || len(i.Logins) > maxLogins {

@@ -26,7 +26,7 @@ func info(tb testing.TB) logininfo.Info {
 	}
 	return logininfo.Info{
 		ClusterName: "prod-eu", Endpoint: "https://proxy.example.com:8443", CABundle: ca.CertPEM(),
-		APIGroupSuffix: "pinniped.dev", Installation: "3e0cf42a-5a9f-4f0c-8d8f-000000000000",
+		APIGroupSuffix: "pinniped.dev",
 		Logins: []logininfo.Login{
 			{
 				Name: "people", RefreshTrustBundle: true,
@@ -97,7 +97,6 @@ func TestHostileDocuments(t *testing.T) {
 		"endpoint":                               append(urls, "https://proxy.example.com/x", "https://proxy.example.com;id"),
 		"certificateAuthorityData":               bundles,
 		"apiGroupSuffix":                         append(words, "Pinniped.dev", nil),
-		"installation":                           words[1:],
 		"logins":                                 {nil, []any{}, make([]any, 9), "people"},
 		"logins.0":                               {nil, map[string]any{}},
 		"logins.1.name":                          append(words, "people", "a.b", nil), // the first has this name as well

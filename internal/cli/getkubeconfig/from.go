@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -225,7 +224,8 @@ func sameOrigin(a, b string) bool {
 }
 
 // fetched is a Discoverer that knows no more than the document. So the kubeconfig is made in the same way as with an
-// administrator's kubeconfig.
+// administrator's kubeconfig. It says nothing of the installation: a proxy could name that of another cluster, whose
+// entries it would replace in a file into which the kubeconfig is merged.
 type fetched struct{ *logininfo.Info }
 
 func (f fetched) CredentialIssuer(context.Context, string) (*configv1alpha1.CredentialIssuer, error) {
@@ -240,7 +240,7 @@ func (f fetched) CredentialIssuer(context.Context, string) (*configv1alpha1.Cred
 		block.Logins = append(block.Logins, one)
 	}
 	return &configv1alpha1.CredentialIssuer{
-		ObjectMeta: metav1.ObjectMeta{Name: f.ClusterName, UID: types.UID(f.Installation)},
+		ObjectMeta: metav1.ObjectMeta{Name: f.ClusterName},
 		Spec: configv1alpha1.CredentialIssuerSpec{
 			ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{Kubeconfig: block},
 		},

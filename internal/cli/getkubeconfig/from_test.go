@@ -90,7 +90,6 @@ func newLoginProxy(t *testing.T, names certs.SANs, issued time.Time, issuer stri
 	oidc.CABundle = issuerCA
 	p.info = logininfo.Info{
 		ClusterName: block.ClusterName, Endpoint: p.URL, CABundle: ca.CertPEM(), APIGroupSuffix: suffix,
-		Installation: "0b8ac3a8-7a3c-4a5b-8a6e-3a5f6d7e8f90",
 		Logins: []logininfo.Login{{
 			Name: "people", Authenticator: block.Logins[0].Authenticator, OIDC: oidc, RefreshTrustBundle: true,
 		}},
@@ -130,7 +129,6 @@ func TestFromProxy(t *testing.T) {
 		t.Helper()
 		strategy := discoverytest.ProxyStrategy(p.URL, p.ca.CertPEM())
 		credentialIssuer := discoverytest.Issuer(suffix, "issuer", strategy)
-		credentialIssuer.UID = "0b8ac3a8-7a3c-4a5b-8a6e-3a5f6d7e8f90"
 		credentialIssuer.Spec.ImpersonationProxy = &configv1alpha1.ImpersonationProxySpec{Kubeconfig: &block}
 		cluster := &fake{issuers: []any{credentialIssuer}, authenticator: jwtAuthenticator(issuer), bundle: issuerCA}
 		admin, adminOut, _ := options(t, &clientcmdapi.Cluster{Server: "https://10.0.0.1"}, cluster)
@@ -185,6 +183,33 @@ func TestFromProxy(t *testing.T) {
 	got, _ := makeBoth(func(o *Options) { o.InstallHint = kubeconfig.DefaultInstallHint })
 	if page, err := p.info.Kubeconfig(&p.info.Logins[0]); err != nil || string(page) != got {
 		t.Errorf("the download of the page (-) and the user's (+): %v\n%s", err, cmp.Diff(string(page), got))
+	}
+}
+
+// TestNameOfAnotherCluster shows that a proxy cannot take over the entry of another cluster by its name.
+func TestNameOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	issuer, issuerCA := issuerServer(t, "", "")
+	victim := newLoginProxy(t, loopback(), time.Now(), issuer, issuerCA)
+	evil := newLoginProxy(t, loopback(), time.Now(), issuer, issuerCA)
+	file := filepath.Join(t.TempDir(), "config")
+	merge := func(p *loginProxy) error {
+		o, _ := fetching(t, p)
+		o.Destination = Destination{MergeInto: file, LockTimeout: time.Minute}
+		return run(t, o)
+	}
+	if err := merge(victim); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := merge(evil); err == nil || !strings.Contains(ui.HintOf(err), "--cluster-name") {
+		t.Errorf("want a hint about other names, got %v (%s)", err, ui.HintOf(err))
+	}
+	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the file has become\n%s, %v", after, err)
 	}
 }
 
