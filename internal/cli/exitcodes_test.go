@@ -36,7 +36,7 @@ func TestExitCodesInHelp(t *testing.T) {
 			list, ended := strings.CutSuffix(strings.Join(strings.Fields(list), " "), ` (see "pinniped help exit-codes")`)
 			codes := number.FindAllStringSubmatch(list, -1)
 			if !ended || len(codes) == 0 {
-				t.Errorf("%s: exit codes %q, want \"0 done, 3 refused (see \"pinniped help exit-codes\")\"", cmd.CommandPath(), list)
+				t.Errorf(`%s: exit codes %q, want "0 done, 3 refused (see "pinniped help exit-codes")"`, cmd.CommandPath(), list)
 			}
 			for _, match := range codes {
 				if code, err := strconv.Atoi(match[1]); err != nil || !known[code] {

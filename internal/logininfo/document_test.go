@@ -81,7 +81,9 @@ func TestHostileDocuments(t *testing.T) {
 	}
 	words := []any{
 		"", "-x", "--credential-cache=/etc/passwd", "a b", "a\nb", "a\x00b", "a\x1b[2J", "a,b", "ü", strings.Repeat("x", 300),
-		7, []any{}, map[string]any{"a": 1},
+		7,
+		[]any{},
+		map[string]any{"a": 1},
 	}
 	urls := []any{
 		"", "http://proxy.example.com", "https://", "https:///x", "https://u:p@proxy.example.com", "https://proxy.example.com?x",

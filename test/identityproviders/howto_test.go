@@ -337,15 +337,15 @@ func (l login) run(t *testing.T, spec authenticationv1alpha1.JWTAuthenticatorSpe
 	if authorized, ok := idp.Claims["azp"].(string); ok && authorized != oidctest.ClientID {
 		delete(idp.Claims, "azp") // such tokens come from no login
 	}
-	token, err := client.Token(t.Context())
-	if err != nil {
+	if _, err := client.Token(t.Context()); err != nil {
 		var hinted interface{ Hint() string }
 		if errors.As(err, &hinted) {
 			err = errors.Join(err, errors.New(hinted.Hint()))
 		}
 		return "", err
 	}
-	if token, err = client.Renew(t.Context()); err != nil { // with the refresh token
+	token, err := client.Renew(t.Context()) // with the refresh token
+	if err != nil {
 		return "", err
 	}
 	if l.warns != "" && !strings.Contains(screen.String(), l.warns) {

@@ -97,7 +97,7 @@ func TestHintsAreTyped(t *testing.T) {
 			breaks: spec(func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeDisabled }),
 		},
 		{
-			name: "somebody removed spec.tls", code: "BundleDoesNotVerify", hint: "pinniped ip-tls set --secret hints-tls",
+			name: "somebody removed spec.tls", code: "BundleDoesNotVerify", hint: "pinniped ip-tls undo",
 			breaks: spec(func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil }),
 		},
 		{

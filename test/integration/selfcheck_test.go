@@ -176,7 +176,7 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 				return err
 			}
 			if rules := scrape(t, agent)[metric]; rules == 0 ||
-				!strings.Contains(string(log), `"level":"WARN","msg":"Found that the upstream credential may do more`) {
+				!strings.Contains(string(log), `"level":"WARN","msg":"Found excess permissions of the upstream credential"`) {
 				return fmt.Errorf("%v rules, or nothing in the log", rules)
 			}
 			return agent.Ready(t.Context())

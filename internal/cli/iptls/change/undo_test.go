@@ -161,7 +161,7 @@ func TestUndo(t *testing.T) {
 		w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "proxy-tls"}
 		w.Cluster.Issuer.ManagedFields = []metav1.ManagedFieldsEntry{{
 			Manager: "gitops", Operation: metav1.ManagedFieldsOperationApply,
-			FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:impersonationProxy":{"f:tls":{}}}}`)},
+			FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:impersonationProxy":{"f:tls":{}}}}`),
 		}}
 		w.Cluster.Bump()
 		w.Cluster.AfterApply(w.Cluster)
