@@ -86,9 +86,20 @@ func TestHostileDocuments(t *testing.T) {
 		map[string]any{"a": 1},
 	}
 	urls := []any{
-		"", "http://proxy.example.com", "https://", "https:///x", "https://u:p@proxy.example.com", "https://proxy.example.com?x",
-		"https://proxy.example.com#x", "https://proxy.example.com/\x1b", "https://proxy.example.com/ x", "file:///etc/passwd",
-		"https://proxy.example.com/'$(id)'", "https://proxy.example.com/" + strings.Repeat("x", 600), 7, nil,
+		"",
+		"http://proxy.example.com",
+		"https://",
+		"https:///x",
+		"https://u:p@proxy.example.com",
+		"https://proxy.example.com?x",
+		"https://proxy.example.com#x",
+		"https://proxy.example.com/\x1b",
+		"https://proxy.example.com/ x",
+		"file:///etc/passwd",
+		"https://proxy.example.com/'$(id)'",
+		"https://proxy.example.com/" + strings.Repeat("x", 600),
+		7,
+		nil,
 	}
 	bundles := []any{"eA==", "%", base64.StdEncoding.EncodeToString([]byte(
 		"-----BEGIN PRIVATE KEY-----\neA==\n-----END PRIVATE KEY-----\n")), 7}
@@ -228,7 +239,8 @@ func TestPage(t *testing.T) {
 	if strings.Contains(page, "<b>\"") || strings.Contains(page, "x.example.com/\"") {
 		t.Error("the URL is not escaped")
 	}
-	link := regexp.MustCompile(`download="prod-eu.yaml" href="data:application/yaml;base64,([^"]*)"`).FindStringSubmatch(page)
+	link := regexp.MustCompile(`download="prod-eu.yaml" href="data:application/yaml;base64,([^"]*)"`).
+		FindStringSubmatch(page)
 	if link == nil {
 		t.Fatal("no download")
 	}

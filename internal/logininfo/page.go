@@ -92,8 +92,10 @@ func fetchStep(info *Info, fingerprints []string) (string, error) {
 			"<code>kubectl --kubeconfig</code>.</p>\n", html.EscapeString(info.ClusterName), base64.StdEncoding.EncodeToString(content))
 	}
 	if len(fingerprints) > 0 {
-		step.WriteString(`<p class="dim">Compare the fingerprint with the one that your administrators published elsewhere, ` +
-			"such as in a wiki: it protects you from an impostor of this page.</p>\n")
+		step.WriteString(
+			`<p class="dim">Compare the fingerprint with the one that your administrators published elsewhere, ` +
+				"such as in a wiki: it protects you from an impostor of this page.</p>\n",
+		)
 	}
 	return step.String(), nil
 }

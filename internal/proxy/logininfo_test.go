@@ -63,7 +63,10 @@ func TestLoginInfo(t *testing.T) {
 		t.Errorf("%+v", page)
 	}
 	if policy := page.Header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'; ") ||
-		strings.Contains(policy, "unsafe") || page.Header.Get("X-Frame-Options") != "DENY" || page.Header.Get("Vary") != "Accept" {
+		strings.Contains(
+			policy,
+			"unsafe",
+		) || page.Header.Get("X-Frame-Options") != "DENY" || page.Header.Get("Vary") != "Accept" {
 		t.Errorf("the page's headers: %v", page.Header)
 	}
 	for _, accepts := range []string{"", "*/*", "application/json, */*", "text/plain"} {

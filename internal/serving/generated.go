@@ -73,7 +73,11 @@ func StillGenerated(secret, caSecret *corev1.Secret) *Certificate {
 // WouldGenerate returns a certificate as the agent would issue it for host, which no replica serves: by the CA in
 // caSecret, or, where that is not known, with an empty Bundle and by a CA that nobody trusts.
 func WouldGenerate(
-	caSecret *corev1.Secret, host string, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service, now time.Time,
+	caSecret *corev1.Secret,
+	host string,
+	spec configv1alpha1.ImpersonationProxySpec,
+	service *corev1.Service,
+	now time.Time,
 ) (*Certificate, error) {
 	certificate := &Certificate{Source: SourceGenerated}
 	state := issuedcert.Inspect(GeneratedCA(), caSecret, now)

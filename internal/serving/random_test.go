@@ -31,7 +31,10 @@ func (c *crowd) step() string {
 	name, ca := c.pick("theirs", "another"), c.pick("a", "b", "c")
 	switch what := c.pick("set", "set", "unset", "undo", "bundle", "renew", "renew", "time", "restart", "lost", "retire"); what {
 	case "set": // by the CLI, or by kubectl
-		c.spec = configv1alpha1.ImpersonationProxyTLSSpec{SecretName: name, CATransition: configv1alpha1.CATransitionDualTrust}
+		c.spec = configv1alpha1.ImpersonationProxyTLSSpec{
+			SecretName:   name,
+			CATransition: configv1alpha1.CATransitionDualTrust,
+		}
 		return "set " + name
 	case "unset":
 		c.spec = configv1alpha1.ImpersonationProxyTLSSpec{CATransition: configv1alpha1.CATransitionDualTrust}

@@ -89,7 +89,8 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 	before.enough(t, 200)
 	everywhere(nil, first.Raw)
 	status := w.look(t)
-	if status.Users.State != cliresult.UsersNotAffected || !strings.Contains(status.Users.Message, " waits for clients of ") {
+	if status.Users.State != cliresult.UsersNotAffected ||
+		!strings.Contains(status.Users.Message, " waits for clients of ") {
 		t.Errorf("line one is %q", status.Users.Message)
 	}
 	before.stop(t)

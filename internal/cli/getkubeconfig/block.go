@@ -52,8 +52,10 @@ func (o *Options) useBlock(input *kubeconfig.Input) error {
 	block, name := o.block(), o.loginName()
 	if block == nil {
 		if name != "" && !o.PrintLogin {
-			return ui.WithHint(fmt.Errorf("choosing the login %q: CredentialIssuer %q has no %s", name, o.issuer.Name, blockField),
-				"--print-login prints one")
+			return ui.WithHint(
+				fmt.Errorf("choosing the login %q: CredentialIssuer %q has no %s", name, o.issuer.Name, blockField),
+				"--print-login prints one",
+			)
 		}
 		return nil
 	}
@@ -128,7 +130,10 @@ func (o *Options) chooseLogin(
 	case o.PrintLogin:
 		return nil, nil
 	case len(fitting) > 1:
-		return nil, ui.WithHint(ui.Usage(fmt.Errorf("there are several: %s", describe(fitting))), "name one of them with --login")
+		return nil, ui.WithHint(
+			ui.Usage(fmt.Errorf("there are several: %s", describe(fitting))),
+			"name one of them with --login",
+		)
 	case name != "":
 		return nil, ui.Usage(fmt.Errorf("there is no login %q: there are %s", name, describe(all)))
 	case o.From.URL != "" && len(all) == 1 && !o.static():
@@ -147,7 +152,9 @@ func (o *Options) given(flag string) bool { return o.Given != nil && o.Given(fla
 func (o *Options) printLogin(input *kubeconfig.Input) error {
 	exec := input.Exec.Concierge
 	if exec == nil || o.static() && exec.AuthenticatorType == string(discovery.JWT) {
-		return ui.Usage(errors.New("--print-login is for logins with OpenID Connect, and with a token for a WebhookAuthenticator"))
+		return ui.Usage(
+			errors.New("--print-login is for logins with OpenID Connect, and with a token for a WebhookAuthenticator"),
+		)
 	}
 	login := configv1alpha1.KubeconfigLogin{
 		Name: cmp.Or(o.loginName(), exec.AuthenticatorName),
@@ -168,7 +175,9 @@ func (o *Options) printLogin(input *kubeconfig.Input) error {
 	block.Logins = append(slices.DeleteFunc(block.Logins, func(l configv1alpha1.KubeconfigLogin) bool {
 		return l.Name == login.Name
 	}), login)
-	text, err := yaml.Marshal(map[string]any{"spec": map[string]any{"impersonationProxy": map[string]any{"kubeconfig": block}}})
+	text, err := yaml.Marshal(
+		map[string]any{"spec": map[string]any{"impersonationProxy": map[string]any{"kubeconfig": block}}},
+	)
 	if err != nil {
 		return fmt.Errorf("encoding the login: %w", err)
 	}

@@ -162,7 +162,9 @@ func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.
 	}
 	answer, err := terminal.ReadLine(ctx, fmt.Sprintf(
 		"This computer does not know the CA of %s:\n  %s\nDo the administrators of the cluster publish this fingerprint? (yes/no) ",
-		o.From.URL, name))
+		o.From.URL,
+		name,
+	))
 	if err != nil {
 		return nil, err
 	}

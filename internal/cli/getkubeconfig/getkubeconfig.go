@@ -317,7 +317,12 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 		"",
 		`command with which users run the pinniped CLI (default: "pinniped" if that runs this one, else its path)`,
 	)
-	flags.StringVar(&o.InstallHint, "install-hint", kubeconfig.DefaultInstallHint, "what kubectl says when there is no pinniped CLI")
+	flags.StringVar(
+		&o.InstallHint,
+		"install-hint",
+		kubeconfig.DefaultInstallHint,
+		"what kubectl says when there is no pinniped CLI",
+	)
 
 	factory.Bind(flags, "concierge-credential-issuer", factory.KeyCredentialIssuer)
 	factory.Bind(flags, "concierge-api-group-suffix", factory.KeyAPIGroupSuffix)

@@ -138,10 +138,15 @@ func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
 		return nil, nil
 	}
 	return &result.MigrationFinding{
-		Reason: result.MigrationElsewhere, InTheWay: true, Objects: []string{describe(deployment)},
-		Message: fmt.Sprintf("the Concierge APIs are served from namespace %q, where Deployment %q is neither Pinniped's nor the "+
-			"agent's: Pinniped may have been installed under another name, which the agent's manifests do not replace",
-			namespace, app),
+		Reason:   result.MigrationElsewhere,
+		InTheWay: true,
+		Objects:  []string{describe(deployment)},
+		Message: fmt.Sprintf(
+			"the Concierge APIs are served from namespace %q, where Deployment %q is neither Pinniped's nor the "+
+				"agent's: Pinniped may have been installed under another name, which the agent's manifests do not replace",
+			namespace,
+			app,
+		),
 	}, nil
 }
 
@@ -297,7 +302,12 @@ func (s *state) rollingOut(k kubectl) (*result.MigrationFinding, error) {
 		InTheWay: true,
 		Objects:  []string{describe(deployment)},
 		Message: "not all of the agent's pods serve yet, and pods of Pinniped may still need these objects. Wait, or find out " +
-			"why they do not; to go back at once: " + k.line(namespace, "rollout", "undo", kubectlName(deployment)),
+			"why they do not; to go back at once: " + k.line(
+			namespace,
+			"rollout",
+			"undo",
+			kubectlName(deployment),
+		),
 	}, nil
 }
 

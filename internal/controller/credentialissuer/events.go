@@ -87,7 +87,12 @@ func (r *Reconciler) announceTransition(
 	}
 	if sha256 != "" && before != sha256 {
 		r.lastAnnounced.ended = ""
-		r.Events.Event(issuer, corev1.EventTypeWarning, configv1alpha1.CodeTransitionPrepared, clip(waiting.Message(r.Namespace)))
+		r.Events.Event(
+			issuer,
+			corev1.EventTypeWarning,
+			configv1alpha1.CodeTransitionPrepared,
+			clip(waiting.Message(r.Namespace)),
+		)
 	}
 }
 

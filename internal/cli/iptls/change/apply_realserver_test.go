@@ -114,7 +114,12 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 			if !errors.Is(err, discovery.ErrConflict) {
 				t.Errorf("applying to what was read long ago: %v, want a conflict", err)
 			}
-			back := mergeAs(t, client, again, func() (map[string]any, error) { return plan.MergePatch(again, *before.Spec.ImpersonationProxy) })
+			back := mergeAs(
+				t,
+				client,
+				again,
+				func() (map[string]any, error) { return plan.MergePatch(again, *before.Spec.ImpersonationProxy) },
+			)
 			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after putting it back (-want +got):\n%s", diff)
 			}
@@ -202,7 +207,12 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 			) {
 				t.Errorf("removing from what was read long ago: %v, want a conflict", err)
 			}
-			back := mergeAs(t, client, changed, func() (map[string]any, error) { return plan.MergePatch(changed, *before.Spec.ImpersonationProxy) })
+			back := mergeAs(
+				t,
+				client,
+				changed,
+				func() (map[string]any, error) { return plan.MergePatch(changed, *before.Spec.ImpersonationProxy) },
+			)
 			if diff := cmp.Diff(before.Spec.ImpersonationProxy, back.Spec.ImpersonationProxy); diff != "" {
 				t.Errorf("after putting it back (-want +got):\n%s", diff)
 			}

@@ -132,7 +132,10 @@ func (o *UndoOptions) revision(
 	to := plan.Previous(h, spec)
 	switch {
 	case !found:
-		return nil, byHand("there is no revision history to go back in: the agent of CredentialIssuer %q keeps none", issuer.Name)
+		return nil, byHand(
+			"there is no revision history to go back in: the agent of CredentialIssuer %q keeps none",
+			issuer.Name,
+		)
 	case o.ToRevision != "":
 		if to = h.Find(o.ToRevision); to == nil {
 			return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --to-revision: that is the ID of no revision, or "+
@@ -150,8 +153,11 @@ func (o *UndoOptions) revision(
 		return nil, ui.WithHint(fmt.Errorf("there is nothing to undo: no other configuration of CredentialIssuer %q was in "+
 			"effect before", issuer.Name), `change the certificate with "pinniped ip-tls set" or "unset"`)
 	case to.Spec == nil:
-		return nil, byHand("revision %s does not tell which configuration led to it: an older agent has published it, or the "+
-			"history was lost and restored", to.ID)
+		return nil, byHand(
+			"revision %s does not tell which configuration led to it: an older agent has published it, or the "+
+				"history was lost and restored",
+			to.ID,
+		)
 	}
 	return to, nil
 }

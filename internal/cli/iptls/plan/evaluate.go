@@ -209,7 +209,9 @@ func (p *Plan) judgeClients(st *Snapshot, j serving.Judgement, waits bool) {
 		}
 	case waits && !slices.ContainsFunc(j.Broken, forOtherReasons):
 		f.Message = "the old certificate is served, with the trust bundles of both, until no client is left that would stop " +
-			"verifying: " + serving.Summarize(j)
+			"verifying: " + serving.Summarize(
+			j,
+		)
 		f.Severity, f.Hint = certs.SeverityInfo, ""
 	case !p.Request.WritesSecret &&
 		!slices.ContainsFunc(ChangesBetween(*st.Issuer.Spec.ImpersonationProxy, p.Wanted), clientsMeet):

@@ -17,7 +17,15 @@ func TestContexts(t *testing.T) {
 	}
 	big := func(eastBundle, westBundle []byte) string {
 		return "kind: Config\ncontexts:\n- {name: prod/east, context: {cluster: east}}\n- {name: test/west, context: {cluster: west}}\n" +
-			"clusters:\n" + entry("east", east, eastBundle) + entry("west", west, westBundle)
+			"clusters:\n" + entry(
+			"east",
+			east,
+			eastBundle,
+		) + entry(
+			"west",
+			west,
+			westBundle,
+		)
 	}
 	before := big(east.old.CertPEM(), west.old.CertPEM())
 	path := write(t, filepath.Join(t.TempDir(), "big"), before)
