@@ -88,11 +88,6 @@ type Network struct {
 // Resolve returns the addresses.
 func (n Network) Resolve(context.Context, string) ([]netip.Addr, error) { return n.Addresses, nil }
 
-// Presented returns the chain, or the error, of an address.
-func (n Network) Presented(_ context.Context, at, _ string) ([]*x509.Certificate, error) {
-	return n.Chains[at], n.Errs[at]
-}
-
 // Asked returns the chain, or the error, of an address, and the answer of a proxy that works.
 func (n Network) Asked(_ context.Context, at, _ string) ([]*x509.Certificate, int, error) {
 	return n.Chains[at], http.StatusOK, n.Errs[at]

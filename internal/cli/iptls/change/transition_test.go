@@ -43,7 +43,7 @@ func next(t *testing.T, w *iptlstest.World, adapt func(*SetOptions), changed ...
 // verifies says whether clients with a trust bundle verify what is presented now.
 func verifies(t *testing.T, w *iptlstest.World, bundle []byte) bool {
 	t.Helper()
-	chain, err := session.RealNetwork{}.Presented(t.Context(), w.Proxy.Endpoint(), "127.0.0.1")
+	chain, _, err := session.RealNetwork{}.Asked(t.Context(), w.Proxy.Endpoint(), "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}

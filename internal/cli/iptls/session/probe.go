@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -24,10 +23,9 @@ import (
 type Network interface {
 	// Resolve returns the addresses of a host; an IP address is its own.
 	Resolve(ctx context.Context, host string) ([]netip.Addr, error)
-	// Presented returns the certificates that a TLS server presents, leaf first. It verifies nothing.
-	Presented(ctx context.Context, address, serverName string) ([]*x509.Certificate, error)
-	// Asked does the same handshake and sends a request without credentials. It returns the HTTP status of the answer.
-	// With an error there is no answer; the certificates are there when the handshake was done.
+	// Asked sends a request without credentials to an address. It returns the certificates that the server
+	// presents, leaf first and not verified, and the HTTP status of the response. With an error there is no response; the
+	// certificates are there when the TLS handshake was done.
 	Asked(ctx context.Context, address, serverName string) (chain []*x509.Certificate, status int, err error)
 }
 
@@ -44,7 +42,7 @@ func (m *Met) Silent() bool {
 	return len(m.Chain) > 0 && (m.Err != nil || m.Status >= http.StatusInternalServerError)
 }
 
-// RealNetwork dials.
+// RealNetwork connects, through the proxy of HTTPS_PROXY and NO_PROXY when there is one.
 type RealNetwork struct{}
 
 // probeTimeout bounds one attempt at one address.
@@ -67,47 +65,72 @@ func (RealNetwork) Resolve(ctx context.Context, host string) ([]netip.Addr, erro
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
-// Presented does a TLS handshake and ends the connection.
-func (RealNetwork) Presented(ctx context.Context, address, serverName string) ([]*x509.Certificate, error) {
-	conn, err := handshake(ctx, address, serverName)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close() //nolint:errcheck // nothing was sent
-	return conn.ConnectionState().PeerCertificates, nil
+// forwarderTo returns the HTTP proxy that connections to a host go through, nil without one.
+func forwarderTo(host, port string) (*url.URL, error) {
+	return http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}})
 }
 
 // Asked does a TLS handshake and sends one request.
 func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 	chain []*x509.Certificate, status int, err error,
 ) {
-	conn, err := handshake(ctx, address, serverName)
+	host, port := strings.TrimSuffix(serverName, "."), portOf(address)
+	forwarder, err := forwarderTo(host, port)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer conn.Close() //nolint:errcheck // the answer is there or not
-	chain = conn.ConnectionState().PeerCertificates
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	host := url.URL{Scheme: "https", Host: net.JoinHostPort(strings.TrimSuffix(serverName, "."), portOf(address))}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, host.JoinPath(askedPath).String(), nil)
-	if err != nil {
-		return chain, 0, err
+	handshaken := make(chan []*x509.Certificate, 1)
+	transport := &http.Transport{
+		Proxy: http.ProxyURL(forwarder), DisableKeepAlives: true, TLSHandshakeTimeout: probeTimeout,
+		TLSClientConfig: &tls.Config{
+			ServerName: host,
+			MinVersion: tls.VersionTLS12,
+			// What is presented is compared with what must be presented, and verified, by certs.CheckServed. A handshake
+			// that failed would hide which certificate it was.
+			InsecureSkipVerify: true, //nolint:gosec // see above; no credential is sent over this connection
+			VerifyConnection: func(state tls.ConnectionState) error {
+				handshaken <- state.PeerCertificates
+				return nil
+			},
+		},
+		ResponseHeaderTimeout: answerTimeout,
 	}
-	request.Close = true
-	request.Header.Set("User-Agent", "pinniped-ip-tls")
-	if err = request.Write(conn); err == nil {
-		var response *http.Response
-		if response, err = http.ReadResponse(bufio.NewReader(conn), request); err == nil {
-			_ = response.Body.Close()
-			return chain, response.StatusCode, nil
+	dialer := &net.Dialer{Timeout: probeTimeout}
+	if forwarder != nil && forwarder.Scheme == "https" { // its own certificate is verified
+		transport.DialTLSContext = (&tls.Dialer{NetDialer: dialer}).DialContext
+	}
+	transport.DialContext = func(ctx context.Context, network, target string) (net.Conn, error) {
+		if forwarder == nil {
+			target = address
 		}
+		return dialer.DialContext(ctx, network, target)
 	}
-	if ctx.Err() != nil {
-		err = fmt.Errorf("no answer within %s", answerTimeout)
+	endpoint := url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout+answerTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint.JoinPath(askedPath).String(), nil)
+	if err != nil {
+		return nil, 0, err
 	}
-	return chain, 0, fmt.Errorf("a request is not answered: %w", err)
+	request.Header.Set("User-Agent", "pinniped-ip-tls")
+	response, err := transport.RoundTrip(request)
+	select {
+	case chain = <-handshaken:
+	default:
+	}
+	switch {
+	case err == nil:
+		_ = response.Body.Close()
+		return chain, response.StatusCode, nil
+	case chain != nil:
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+			err = fmt.Errorf("no answer within %s", answerTimeout)
+		}
+		return chain, 0, fmt.Errorf("a request is not answered: %w", err)
+	case forwarder != nil:
+		return nil, 0, fmt.Errorf("through the proxy %s of this computer's environment: %w", forwarder.Redacted(), err)
+	}
+	return nil, 0, err
 }
 
 func portOf(address string) string {
@@ -115,56 +138,39 @@ func portOf(address string) string {
 	return port
 }
 
-func handshake(ctx context.Context, address, serverName string) (*tls.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	dialer := tls.Dialer{Config: &tls.Config{
-		ServerName: strings.TrimSuffix(serverName, "."),
-		MinVersion: tls.VersionTLS12,
-		// What is presented is compared with what must be presented, and verified, by certs.CheckServed. A handshake
-		// that failed would hide which certificate it was.
-		InsecureSkipVerify: true, //nolint:gosec // see above; no credential is sent over this connection
-	}}
-	conn, err := dialer.DialContext(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	return conn.(*tls.Conn), nil
-}
-
-// Probe asks every address of the endpoint, all at once, for its certificate. Addresses of a family that this machine
-// has no route to are left out, as long as there are others.
+// Probe is Ask for the certificates alone: a server that presents one and does not respond is no error.
 func Probe(ctx context.Context, network Network, at plan.Endpoint) (seen []certs.Served, skipped []string, err error) {
-	met, skipped, err := atAddresses(ctx, network, at, func(address string) (chain []*x509.Certificate, _ int, err error) {
-		chain, err = network.Presented(ctx, address, at.Host)
-		return chain, 0, err
-	})
+	met, skipped, err := Ask(ctx, network, at)
 	for _, one := range met {
+		if len(one.Chain) > 0 {
+			one.Err = nil
+		}
 		seen = append(seen, one.Served)
 	}
 	return seen, skipped, err
 }
 
-// Ask is Probe with a request to every address.
+// Ask sends a request to every address of the endpoint, all at once. Addresses of a family that this machine has no
+// route to are left out, as long as there are others. An HTTP proxy in between resolves the name, so it counts as one.
 func Ask(ctx context.Context, network Network, at plan.Endpoint) (met []Met, skipped []string, err error) {
-	return atAddresses(ctx, network, at, func(address string) ([]*x509.Certificate, int, error) {
-		return network.Asked(ctx, address, at.Host)
-	})
-}
-
-func atAddresses(ctx context.Context, network Network, at plan.Endpoint,
-	ask func(address string) ([]*x509.Certificate, int, error),
-) (met []Met, skipped []string, err error) {
-	addresses, err := network.Resolve(ctx, at.Host)
+	targets := []string{net.JoinHostPort(at.Host, at.Port)}
+	forwarder, err := forwarderTo(at.Host, at.Port)
+	if err == nil && forwarder == nil {
+		var addresses []netip.Addr
+		addresses, err = network.Resolve(ctx, at.Host)
+		targets = nil
+		for _, address := range addresses {
+			targets = append(targets, net.JoinHostPort(address.Unmap().String(), at.Port))
+		}
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	all := make([]Met, len(addresses))
+	all := make([]Met, len(targets))
 	var group sync.WaitGroup
-	for i, address := range addresses {
+	for i, target := range targets {
 		group.Go(func() {
-			target := net.JoinHostPort(address.Unmap().String(), at.Port)
-			chain, status, err := ask(target)
+			chain, status, err := network.Asked(ctx, target, at.Host)
 			all[i] = Met{Served: certs.Served{Address: target, Chain: chain, Err: err}, Status: status}
 		})
 	}
