@@ -37,7 +37,7 @@ func flagGroups() []flagGroup {
 			"skip-listen session-cache request-audience client-id credential-cache"},
 		{"Flags for names in the kubeconfig", "context-name cluster-name user-name generated-name-suffix " +
 			"install-hint pinniped-cli-path"},
-		{"Flags for many clusters", "admin-kubeconfig from contexts selector expect-ca"},
+		{"Flags for many clusters", "admin-kubeconfig contexts selector expect-ca"},
 		{"Flags for the cluster", "kubeconfig kubeconfig-context credential-issuer namespace api-group-suffix timeout"},
 		{"Flags for the output", "output diff quiet verbosity help"},
 	}

@@ -129,39 +129,37 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Make a kubeconfig with which users log in to a cluster",
-		Long: `Make a kubeconfig with which users log in to a cluster. With the kubeconfig of an administrator, it finds out how the
-agent in the cluster lets users in, tries the connection, and prints a kubeconfig that holds no administrator's credential:
-its credential plugin is "pinniped login". With --login bearer it has no plugin: clients present a token from a file to the
-impersonation proxy, which accepts those of the authenticators in the CredentialIssuer's spec.impersonationProxy.bearerTokens.
+		Long: `Make a kubeconfig with which users log in to a cluster. It holds no credential of yours: its credential plugin is
+"pinniped login". The strategy, endpoint and CA bundle come from the CredentialIssuer, and the connection is tried first.
 
-Where spec.impersonationProxy.kubeconfig of the CredentialIssuer says how people log in, that is the default of the flags, and anyone
-can fetch the kubeconfig with --from URL: it is the same as an administrator's. The proxy is verified by the system roots, --ca-bundle or
---ca-fingerprint; on a terminal you are shown the fingerprint of an unknown CA, and asked.
+With --login bearer there is no plugin: clients send a token from a file to the impersonation proxy, which accepts the tokens of
+the authenticators in spec.impersonationProxy.bearerTokens of the CredentialIssuer.
 
-With --merge-into FILE, context, cluster and user go into a kubeconfig that has others: all else in it stays as it is, comments and layout
-included. Entries of these names that this command has not made are refused. The current context changes with --set-current only.
-kubectl's lock is held meanwhile, so that many may merge into one file at once.
+spec.impersonationProxy.kubeconfig of the CredentialIssuer sets the defaults of the login's flags. Everyone can then fetch the same
+kubeconfig with --from URL, without access to the cluster. The system roots, --ca-bundle or --ca-fingerprint verify the proxy; on a
+terminal, the command shows the fingerprint of an unknown CA and asks.
 
---check compares what would be written with what is in the file (-o or --merge-into), by its meaning, and writes nothing; --diff also prints
-what is different. Secrets are not printed.
+--merge-into FILE adds context, cluster and user to a kubeconfig and keeps everything else, comments and layout included. It
+refuses to replace entries of these names that it has not made. Only --set-current changes the current context. It holds kubectl's
+lock, so many commands may merge into one file at once.
 
-The plugin's command is "pinniped" if that is this very program on the PATH, otherwise this program's path, which is said. Give
+--check compares the result with the file of -o or --merge-into, by meaning, and writes nothing; --diff also prints the differences,
+without secrets.
+
+The plugin's command is "pinniped" if that runs this program, otherwise this program's path, which the command prints. Use
 --pinniped-cli-path where users have it elsewhere.
 
 Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-codes")`,
 		Example: `  # your own kubeconfig, without access to the cluster
   pinniped get kubeconfig --from https://proxy.example.com --merge-into ~/.kube/config --set-current
 
-  # users who have a token in the environment variable TOKEN
-  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml
-
-  # into the kubeconfig with all clusters
+  # into a kubeconfig that has other clusters
   pinniped get kubeconfig --oidc-client-id my-client --context-name dev --merge-into ~/.kube/config --set-current
 
-  # is the kubeconfig that users have still right?
+  # does the kubeconfig that users have still match the cluster?
   pinniped get kubeconfig --static-token-env TOKEN -o user.yaml --diff
 
-  # clients that have a token of an authenticator in a file, such as CI jobs, and no pinniped CLI
+  # CI jobs with a token in a file, and without the pinniped CLI
   pinniped get kubeconfig --login bearer --token-file /var/run/secrets/tokens/cluster -o ci.yaml`,
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -196,32 +194,31 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 	flags.Var(
 		loginFlag{&o.Login},
 		"login",
-		`how clients log in: "plugin" (they run the pinniped CLI), "bearer" (they present the token in --token-file), or the `+
-			`name of a login in the CredentialIssuer`,
+		`"plugin" (the pinniped CLI), "bearer" (the token in --token-file), or a login's name in the CredentialIssuer`,
 	)
 	flags.StringVar(
 		&o.From.URL,
 		"from",
 		"",
-		"fetch it from the impersonation proxy at this URL, without a credential, where the CredentialIssuer permits that",
+		"fetch it from the impersonation proxy at this URL, without access to the cluster",
 	)
 	flags.StringSliceVar(
 		&o.From.Fingerprints,
 		"ca-fingerprint",
 		nil,
-		"SHA-256 fingerprint of the CA that must verify the proxy of --from (default: the system roots, or you are asked)",
+		"SHA-256 fingerprint of the CA of the proxy of --from (default: the system roots)",
 	)
 	flags.BoolVar(
 		&o.PrintLogin,
 		"print-login",
 		false,
-		"print this login for spec.impersonationProxy.kubeconfig of the CredentialIssuer, and make no kubeconfig",
+		"only print this login for spec.impersonationProxy.kubeconfig",
 	)
 	flags.StringVar(
 		&o.TokenFile,
 		"token-file",
 		"",
-		"file on the clients' computers with their token, for --login bearer; a relative path begins at the kubeconfig",
+		"clients' file with their token, for --login bearer; relative to the kubeconfig",
 	)
 
 	flags.BoolVar(
@@ -271,7 +268,7 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 		&o.NoImpersonation,
 		"no-impersonation",
 		false,
-		"mode ServiceAccountToken: make a kubeconfig for all users, who use it with \"pinniped run\", without logging in",
+		"mode ServiceAccountToken: a kubeconfig for \"pinniped run\", without a login",
 	)
 
 	o.addFollowFlag(flags)
@@ -282,7 +279,7 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 	flags.Var(
 		validationFlag{&o.Validation},
 		"validate",
-		`what to try first: "connection", "login" (run the credential plugin, and ask the cluster who that is) or "none"`,
+		`what to try first: "connection", "login" (run the plugin, and whoami) or "none"`,
 	)
 	flags.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long discovery and validation may take (0: no limit)")
 	o.Destination.addFlags(cmd)
@@ -321,7 +318,7 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 		&o.InstallHint,
 		"install-hint",
 		kubeconfig.DefaultInstallHint,
-		"what kubectl says when there is no pinniped CLI",
+		"what kubectl prints when the pinniped CLI is missing",
 	)
 
 	factory.Bind(flags, "concierge-credential-issuer", factory.KeyCredentialIssuer)
