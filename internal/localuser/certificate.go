@@ -5,14 +5,21 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -22,9 +29,7 @@ const (
 	// The CA outlives every installation, because clients embed it in their configuration.
 	caLife          = 100 * 365 * 24 * time.Hour
 	certificateLife = 365 * 24 * time.Hour
-
-	longestWait = time.Hour // in case the clock was set, or the machine slept
-	retryAfter  = 2 * time.Second
+	longestWait     = time.Hour // in case the clock was set, or the machine slept
 )
 
 // The keys of the serving certificate's Secret. Clients read caCertificate for the CA bundle.
@@ -38,24 +43,22 @@ const (
 // servingCertificate is the certificate that the webhook serves: what the Secret holds, after internal/issuedcert has
 // issued or repaired it.
 type servingCertificate struct {
-	namespace string
-	policy    issuedcert.Policy
-	read      func() *corev1.Secret // the Secret as last observed, or nil
-	writer    issuedcert.Writer
-	clock     clock.Clock
-	log       logr.Logger
+	name   types.NamespacedName
+	policy issuedcert.Policy
+	reader client.Reader
+	writer issuedcert.Writer
+	now    func() time.Time
 
-	served  atomic.Pointer[tls.Certificate]
-	last    *issuedcert.State // of the served certificate; only reconcile uses it
-	changed chan struct{}     // holds an item when the Secret may have changed
-	ready   chan struct{}     // closed when there is a certificate to serve
+	served atomic.Pointer[tls.Certificate]
+	last   *issuedcert.State // of the served certificate; only Reconcile uses it
+	ready  chan struct{}     // closed when there is a certificate to serve
 }
 
 func newServingCertificate(
-	o *completed, read func() *corev1.Secret, writer issuedcert.Writer, log logr.Logger,
+	names certs.SANs, namespace string, reader client.Reader, writer issuedcert.Writer,
 ) *servingCertificate {
 	return &servingCertificate{
-		namespace: o.Namespace,
+		name: types.NamespacedName{Namespace: namespace, Name: ServingSecretName},
 		policy: issuedcert.Policy{
 			Name: "serving certificate",
 			CA: &issuedcert.CAPolicy{
@@ -63,13 +66,44 @@ func newServingCertificate(
 				Keys: issuedcert.Keys{Certificate: caCertificateKey, PrivateKey: caPrivateKeyKey},
 			},
 			Certificate: &issuedcert.CertificatePolicy{
-				Names: o.names, Life: certificateLife - certs.Backdate,
+				Names: names, Life: certificateLife - certs.Backdate,
 				Keys: issuedcert.Keys{Certificate: certificateChainKey, PrivateKey: privateKeyKey},
 			},
 		},
-		read: read, writer: writer, clock: o.Clock, log: log,
-		changed: make(chan struct{}, 1), ready: make(chan struct{}),
+		reader: reader, writer: writer, now: time.Now, ready: make(chan struct{}),
 	}
+}
+
+// servingNames returns the names of the Service in namespace, and the extra ones.
+func servingNames(namespace string, extra []string) (certs.SANs, error) {
+	service := Name + "." + namespace + ".svc"
+	names := certs.SANs{DNSNames: []string{service, service + ".cluster.local"}}
+	for _, name := range extra {
+		if ip := net.ParseIP(name); ip != nil {
+			names.IPAddresses = append(names.IPAddresses, ip)
+			continue
+		}
+		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+			return certs.SANs{}, fmt.Errorf("serving name %q is neither an IP address nor a DNS name: %s",
+				name, strings.Join(problems, "; "))
+		}
+		names.DNSNames = append(names.DNSNames, name)
+	}
+	return names, nil
+}
+
+// setUp has Reconcile called now, and whenever the Secret changes.
+func (c *servingCertificate) setUp(m ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(m).
+		For(&corev1.Secret{}).
+		WithEventFilter(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == c.name.Name })).
+		WatchesRawSource(source.Func(
+			func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+				queue.Add(reconcile.Request{NamespacedName: c.name})
+				return nil
+			})).
+		WithOptions(controller.Options{SkipNameValidation: new(true)}).
+		Complete(c)
 }
 
 // get returns the certificate for a new connection.
@@ -80,62 +114,40 @@ func (c *servingCertificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, errors.New("there is no serving certificate yet")
 }
 
-// notify wakes run. It never blocks.
-func (c *servingCertificate) notify() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
+// Reconcile repairs the Secret where needed, serves what it holds, and comes back when the certificate is due. On an
+// error the certificate in service stays.
+func (c *servingCertificate) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	log := ctrl.LoggerFrom(ctx)
+	secret := &corev1.Secret{}
+	if err := c.reader.Get(ctx, c.name, secret); client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("reading the serving certificate: %w", err)
+	} else if err != nil {
+		secret = nil
 	}
-}
-
-// run keeps the certificate up to date until ctx is done.
-func (c *servingCertificate) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		due, err := c.reconcile(ctx)
-		wait := min(max(due.Sub(c.clock.Now()), retryAfter), longestWait)
-		if err != nil {
-			wait = retryAfter
-			if !issuedcert.ChangedMeanwhile(err) { // by another replica
-				c.log.Error(err, "Failed to reconcile serving certificate", "secret", klog.KRef(c.namespace, ServingSecretName))
-			}
-		}
-		timer := c.clock.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-c.changed:
-		case <-timer.C():
-		}
-		timer.Stop()
-	}
-}
-
-// reconcile repairs the Secret where needed, serves what it holds, and returns when the certificate is due. On an error
-// the last good certificate stays in service.
-func (c *servingCertificate) reconcile(ctx context.Context) (due time.Time, err error) {
-	secret := c.read()
-	state := issuedcert.Inspect(c.policy, secret, c.clock.Now())
+	state := issuedcert.Inspect(c.policy, secret, c.now())
 	if verdict := state.Verdict(); verdict != nil {
-		before := state
-		if state, err = state.Repair(verdict, c.last); err != nil {
-			return time.Time{}, err
+		repaired, err := state.Repair(verdict, c.last)
+		if err != nil {
+			return reconcile.Result{}, err
 		}
 		if _, err := issuedcert.Write(ctx, c.writer, issuedcert.Target{
-			Name:   types.NamespacedName{Namespace: c.namespace, Name: ServingSecretName},
-			Type:   corev1.SecretTypeOpaque,
-			Labels: map[string]string{"app": Name}, FieldManager: Name,
-		}, state.Data(), secret); err != nil {
-			return time.Time{}, fmt.Errorf("writing the serving certificate: %w", err)
+			Name: c.name, Type: corev1.SecretTypeOpaque, Labels: map[string]string{"app": Name}, FieldManager: Name,
+		}, repaired.Data(), secret); issuedcert.ChangedMeanwhile(err) { // by another replica, which brings an event
+			return reconcile.Result{RequeueAfter: time.Second}, nil
+		} else if err != nil {
+			return reconcile.Result{}, fmt.Errorf("writing the serving certificate: %w", err)
 		}
-		c.log.Info("Replaced serving certificate", "secret", klog.KRef(c.namespace, ServingSecretName),
-			"part", verdict.Part, "reason", verdict.Reason, "message", verdict.Message,
-			"newCA", !state.SameCA(before) && !state.SameCA(c.last))
+		log.Info("Replaced serving certificate", "part", verdict.Part, "reason", verdict.Reason,
+			"message", verdict.Message, "newCA", !repaired.SameCA(state) && !repaired.SameCA(c.last))
+		state = repaired
 	}
 	c.last = state
-	if before := c.served.Swap(state.Certificate); before == nil {
+	before := c.served.Swap(state.Certificate)
+	if before == nil {
 		close(c.ready)
-	} else if before.Leaf.Equal(state.Certificate.Leaf) {
-		return state.Due(), nil
 	}
-	c.log.Info("Serving certificate changed", "notAfter", state.Certificate.Leaf.NotAfter, "sans", state.Names())
-	return state.Due(), nil
+	if before == nil || !before.Leaf.Equal(state.Certificate.Leaf) {
+		log.Info("Serving certificate changed", "notAfter", state.Certificate.Leaf.NotAfter, "sans", state.Names())
+	}
+	return reconcile.Result{RequeueAfter: min(max(state.Due().Sub(c.now()), time.Second), longestWait)}, nil
 }

@@ -4,25 +4,19 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"fmt"
-	"maps"
-	"strconv"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
-	clocktesting "k8s.io/utils/clock/testing"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -30,103 +24,90 @@ import (
 
 var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// secretStore keeps one Secret as the API server would, with resource versions. read sees every write at once.
-type secretStore struct {
-	mu     sync.Mutex
-	secret *corev1.Secret
-	writes int
-	fail   error
+// writes counts the writes to the API server, and fails them when there is an error.
+type writes struct {
+	issuedcert.Writer
+	count int
+	err   error
 }
 
-func (s *secretStore) read() *corev1.Secret {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.secret.DeepCopy()
-}
-
-func (s *secretStore) put(secret *corev1.Secret) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.store(secret)
-}
-
-func (s *secretStore) store(secret *corev1.Secret) {
-	s.writes++
-	if s.secret = secret.DeepCopy(); s.secret != nil {
-		s.secret.ResourceVersion = strconv.Itoa(s.writes)
-	}
-}
-
-func (s *secretStore) Create(_ context.Context, secret *corev1.Secret, _ metav1.CreateOptions) (*corev1.Secret, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fail != nil {
-		return nil, s.fail
-	}
-	if s.secret != nil {
-		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "secrets"}, secret.Name)
-	}
-	s.store(secret)
-	return s.secret, nil
-}
-
-func (s *secretStore) Patch(
-	_ context.Context,
-	name string,
-	kind types.PatchType,
-	body []byte,
-	options metav1.PatchOptions,
-	_ ...string,
+func (w *writes) Create(
+	ctx context.Context, secret *corev1.Secret, options metav1.CreateOptions,
 ) (*corev1.Secret, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fail != nil {
-		return nil, s.fail
+	if w.count++; w.err != nil {
+		return nil, w.err
 	}
-	var patch struct {
-		Metadata metav1.ObjectMeta
-		Data     map[string][]byte
-	}
-	if err := json.Unmarshal(body, &patch); err != nil {
-		return nil, err
-	}
-	if kind != types.MergePatchType || options.FieldManager != Name || name != ServingSecretName {
-		return nil, fmt.Errorf("not a patch of ours to %q: %s %+v", name, kind, options)
-	}
-	if s.secret == nil || patch.Metadata.ResourceVersion != s.secret.ResourceVersion {
-		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, name, errors.New("changed"))
-	}
-	next := s.secret.DeepCopy()
-	if next.Data == nil {
-		next.Data = map[string][]byte{}
-	}
-	maps.Copy(next.Data, patch.Data)
-	maps.DeleteFunc(next.Data, func(_ string, value []byte) bool { return value == nil })
-	s.store(next)
-	return s.secret, nil
+	return w.Writer.Create(ctx, secret, options)
 }
 
-func newTestCertificate(
-	t *testing.T,
-	store *secretStore,
-	clock *clocktesting.FakeClock,
-	names ...string,
-) *servingCertificate {
+func (w *writes) Patch(
+	ctx context.Context, name string, kind types.PatchType, body []byte, options metav1.PatchOptions, sub ...string,
+) (*corev1.Secret, error) {
+	if w.count++; w.err != nil {
+		return nil, w.err
+	}
+	return w.Writer.Patch(ctx, name, kind, body, options, sub...)
+}
+
+// clock is a time that a test sets.
+type clock struct{ time.Time }
+
+func (c *clock) now() time.Time { return c.Time }
+
+const namespace = DefaultNamespace
+
+type cluster struct {
+	*kubefake.Clientset
+	writes writes
+}
+
+func newCluster() *cluster {
+	c := &cluster{Clientset: kubefake.NewClientset()}
+	c.writes.Writer = c.CoreV1().Secrets(namespace)
+	return c
+}
+
+// Get implements client.Reader for Secrets.
+func (c *cluster) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	found, err := c.CoreV1().Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if err == nil {
+		found.DeepCopyInto(into.(*corev1.Secret))
+	}
+	return err
+}
+
+// List implements client.Reader.
+func (c *cluster) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.ErrUnsupported
+}
+
+func (c *cluster) read(t *testing.T) *corev1.Secret {
 	t.Helper()
-	o, err := (Options{RestConfig: &rest.Config{}, ServingNames: names, Clock: clock}).complete()
+	secret, err := c.CoreV1().Secrets(namespace).Get(t.Context(), ServingSecretName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newServingCertificate(o, store.read, store, logr.Discard())
+	return secret
 }
 
-func reconcile(t *testing.T, c *servingCertificate) (due time.Time) {
+func newTestCertificate(t *testing.T, cluster *cluster, clock *clock, extra ...string) *servingCertificate {
 	t.Helper()
-	due, err := c.reconcile(t.Context())
+	names, err := servingNames(namespace, extra)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return due
+	c := newServingCertificate(names, namespace, cluster, &cluster.writes)
+	c.now = clock.now
+	return c
+}
+
+// reconcileNow reconciles, and returns when the certificate is due.
+func reconcileNow(t *testing.T, c *servingCertificate) (due time.Time) {
+	t.Helper()
+	if _, err := c.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	return c.last.Due()
 }
 
 // served returns the leaf that a client of c would see, after it verified it as that client.
@@ -141,7 +122,7 @@ func served(t *testing.T, c *servingCertificate, bundle []byte, host string) *x5
 		t.Fatalf("no CA bundle in %q", bundle)
 	}
 	if _, err := pair.Leaf.Verify(
-		x509.VerifyOptions{Roots: roots, DNSName: host, CurrentTime: c.clock.Now()},
+		x509.VerifyOptions{Roots: roots, DNSName: host, CurrentTime: c.now()},
 	); err != nil {
 		t.Fatalf("a client refuses the served certificate: %v", err)
 	}
@@ -152,18 +133,18 @@ const serviceHost = "local-user-authenticator.local-user-authenticator.svc"
 
 func TestCertificateIsMade(t *testing.T) {
 	t.Parallel()
-	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
+	store, clock := newCluster(), &clock{start}
 	c := newTestCertificate(t, store, clock, "localhost", "127.0.0.1")
 	if _, err := c.get(nil); err == nil {
 		t.Error("a certificate is served before there is one")
 	}
-	due := reconcile(t, c)
+	due := reconcileNow(t, c)
 	select {
 	case <-c.ready:
 	default:
 		t.Error("not ready with a certificate")
 	}
-	secret := store.read()
+	secret := store.read(t)
 	if diff := cmp.Diff(map[string]string{"app": "local-user-authenticator"}, secret.Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
@@ -191,10 +172,10 @@ func TestCertificateIsMade(t *testing.T) {
 		t.Error(err)
 	}
 	// Once more changes nothing, and so does a second replica.
-	reconcile(t, c)
-	reconcile(t, newTestCertificate(t, store, clock, "localhost", "127.0.0.1"))
-	if store.writes != 1 {
-		t.Errorf("want 1 write, got %d", store.writes)
+	reconcileNow(t, c)
+	reconcileNow(t, newTestCertificate(t, store, clock, "localhost", "127.0.0.1"))
+	if store.writes.count != 1 {
+		t.Errorf("want 1 write, got %d", store.writes.count)
 	}
 }
 
@@ -213,96 +194,61 @@ func parseOne(t *testing.T, certPEM []byte) *x509.Certificate {
 
 func TestCertificateIsRenewedUnderTheSameCA(t *testing.T) {
 	t.Parallel()
-	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
+	store, clock := newCluster(), &clock{start}
 	c := newTestCertificate(t, store, clock)
-	due := reconcile(t, c)
-	bundle := store.read().Data["caCertificate"]
+	due := reconcileNow(t, c)
+	bundle := store.read(t).Data["caCertificate"]
 	first := served(t, c, bundle, serviceHost)
 
-	clock.SetTime(due.Add(-time.Second))
-	reconcile(t, c)
-	if store.writes != 1 {
+	clock.Time = due.Add(-time.Second)
+	reconcileNow(t, c)
+	if store.writes.count != 1 {
 		t.Fatal("renewed too early")
 	}
 	for i := range 10 { // ten renewals are more than six years
-		clock.SetTime(due)
-		due = reconcile(t, c)
+		clock.Time = due
+		due = reconcileNow(t, c)
 		leaf := served(t, c, bundle, serviceHost)
 		if leaf.Equal(first) || !leaf.NotAfter.After(first.NotAfter) {
 			t.Fatalf("renewal %d: the certificate is not newer", i)
 		}
-		if got := parseOne(t, store.read().Data["tlsCertificateChain"]); !got.Equal(leaf) {
+		if got := parseOne(t, store.read(t).Data["tlsCertificateChain"]); !got.Equal(leaf) {
 			t.Fatalf("renewal %d: the Secret holds another certificate than the one served", i)
 		}
 		first = leaf
 	}
-	if diff := cmp.Diff(string(bundle), string(store.read().Data["caCertificate"])); diff != "" {
+	if diff := cmp.Diff(string(bundle), string(store.read(t).Data["caCertificate"])); diff != "" {
 		t.Errorf("the CA changed (-want +got):\n%s", diff)
 	}
 }
 
 func TestCertificateStaysWhenTheSecretCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
+	store, clock := newCluster(), &clock{start}
 	c := newTestCertificate(t, store, clock)
-	due := reconcile(t, c)
-	bundle := store.read().Data[caCertificateKey]
+	due := reconcileNow(t, c)
+	bundle := store.read(t).Data[caCertificateKey]
 	first := served(t, c, bundle, serviceHost)
-	clock.SetTime(due)
-	store.fail = errors.New("the API server is away")
-	if _, err := c.reconcile(t.Context()); !errors.Is(err, store.fail) {
+	clock.Time = due
+	store.writes.err = errors.New("the API server is away")
+	if _, err := c.Reconcile(t.Context(), reconcile.Request{}); !errors.Is(err, store.writes.err) {
 		t.Errorf("want the error of the API server, got %v", err)
 	}
 	if got := served(t, c, bundle, serviceHost); !got.Equal(first) {
 		t.Error("a certificate is served that is not in the Secret")
 	}
-	store.fail = nil
-	reconcile(t, c)
+	store.writes.err = nil
+	reconcileNow(t, c)
 	if got := served(t, c, bundle, serviceHost); got.Equal(first) {
 		t.Error("not renewed when the API server came back")
 	}
 }
 
-func TestCertificateRun(t *testing.T) {
+func TestServingNames(t *testing.T) {
 	t.Parallel()
-	store, clock := &secretStore{}, clocktesting.NewFakeClock(start)
-	store.fail = errors.New("the API server is away")
-	c := newTestCertificate(t, store, clock)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); c.run(ctx) }()
-	waits := func() {
-		t.Helper()
-		eventually(t, "run does not wait", clock.HasWaiters)
-	}
-	waits()
-	store.mu.Lock()
-	store.fail = nil
-	store.mu.Unlock()
-	clock.Step(retryAfter) // it retries
-	<-c.ready
-	waits()
-	bundle := store.read().Data[caCertificateKey]
-	first := served(t, c, bundle, serviceHost)
-	clock.SetTime(issuedcert.RenewAt(first)) // it renews
-	eventually(t, "not renewed", func() bool {
-		pair, err := c.get(nil)
-		return err == nil && !pair.Leaf.Equal(first)
-	})
-	waits()
-	store.put(nil) // it follows changes
-	c.notify()
-	eventually(t, "not issued again", func() bool { return store.read() != nil })
-	cancel()
-	<-done
-}
-
-// eventually polls until condition holds.
-func eventually(t *testing.T, otherwise string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(otherwise)
+	for _, name := range []string{"https://localhost", ""} {
+		if _, err := servingNames(namespace, []string{name}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%q: %v", name, err)
 		}
 	}
 }

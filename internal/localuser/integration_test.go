@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -44,15 +45,18 @@ func run(t *testing.T, cluster *devcluster.Cluster) (address string, stop func()
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	port, err := cluster.ReservePort()
 	if err != nil {
 		t.Fatal(err)
 	}
+	address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- localuser.Run(
-			ctx, localuser.Options{RestConfig: config, Listener: listener, ServingNames: []string{"localhost", "127.0.0.1"}},
+			ctx, localuser.Options{
+				RestConfig: config, Namespace: namespace, Address: address, ServingNames: []string{"localhost", "127.0.0.1"},
+			},
 		)
 	}()
 	stopped := false
@@ -69,7 +73,7 @@ func run(t *testing.T, cluster *devcluster.Cluster) (address string, stop func()
 			t.Errorf("Run: %v", err)
 		}
 	})
-	return listener.Addr().String(), stop
+	return address, stop
 }
 
 // login asks the webhook as a client would that knows the CA bundle.

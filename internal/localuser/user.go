@@ -8,10 +8,8 @@ import (
 	"io"
 	"regexp"
 	"strings"
-	"sync"
 	"unicode"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -19,7 +17,7 @@ const (
 	passwordHashKey = "passwordHash"
 	groupsKey       = "groups"
 
-	// reserved is the prefix of names that only Kubernetes itself assigns, such as system:masters.
+	// reserved is the prefix of groups that only Kubernetes itself assigns, such as system:masters.
 	reserved = "system:"
 )
 
@@ -41,9 +39,6 @@ func parseUser(secret *corev1.Secret) (*user, error) {
 	hash := bytes.TrimSpace(secret.Data[passwordHashKey])
 	if secret.Name == ServingSecretName || len(hash) == 0 {
 		return nil, nil //nolint:nilnil // "no user" is not an error
-	}
-	if strings.HasPrefix(secret.Name, reserved) {
-		return nil, fmt.Errorf("names that begin with %q are reserved for Kubernetes", reserved)
 	}
 	if !bcryptHash.Match(hash) {
 		return nil, fmt.Errorf("%s is not a bcrypt hash", passwordHashKey)
@@ -74,41 +69,4 @@ func parseGroups(list []byte) ([]string, error) {
 		}
 	}
 	return groups, nil
-}
-
-// directory is the users as the Secrets define them now. It is safe for concurrent use.
-type directory struct {
-	log   logr.Logger
-	users sync.Map // name to *user
-}
-
-// set applies a Secret: it adds, replaces or removes a user.
-func (d *directory) set(secret *corev1.Secret) {
-	found, err := parseUser(secret)
-	switch {
-	case err != nil:
-		d.log.Error(err, "Refused user", "user", secret.Name)
-	case found != nil && found.groupsErr != nil:
-		d.log.Error(found.groupsErr, "Read user with invalid groups; logins fail", "user", secret.Name)
-	}
-	if found == nil {
-		d.remove(secret.Name)
-		return
-	}
-	if _, known := d.users.Swap(secret.Name, found); !known {
-		d.log.V(2).Info("Added user", "user", secret.Name)
-	}
-}
-
-func (d *directory) remove(name string) {
-	if _, known := d.users.LoadAndDelete(name); known {
-		d.log.V(2).Info("Removed user", "user", name)
-	}
-}
-
-// lookup returns the user called name, or nil when there is none. The caller must not change it.
-func (d *directory) lookup(name string) *user {
-	found, _ := d.users.Load(name)
-	known, _ := found.(*user)
-	return known
 }

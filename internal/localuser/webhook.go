@@ -1,6 +1,8 @@
 package localuser
 
 import (
+	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,11 +11,16 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/crypto/bcrypt"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	kubejson "sigs.k8s.io/json"
 )
 
@@ -24,10 +31,82 @@ const (
 	maxBody = 64 << 10
 )
 
-// webhook answers TokenReviews.
+const (
+	patience  = 10 * time.Second // how long a login waits for its comparison
+	maxLogins = 100              // that wait or are compared at a time
+)
+
+// errBusy is returned when too many passwords wait to be compared. The client may retry.
+var errBusy = errors.New("too many logins at once")
+
+// webhook answers TokenReviews. It compares a bounded number of passwords at a time: anyone who reaches the port can
+// cause a comparison.
 type webhook struct {
-	verifier *verifier
-	log      logr.Logger
+	users     client.Reader
+	namespace string
+	unknown   []byte // hash of a random password, compared for an unknown username so that it takes as long as a known one
+	logins    chan struct{}
+	seats     chan struct{}
+	log       logr.Logger
+}
+
+func newWebhook(users client.Reader, namespace string, parallel int, log logr.Logger) (*webhook, error) {
+	unknown, err := bcrypt.GenerateFromPassword([]byte(rand.Text()), bcrypt.DefaultCost)
+	if err != nil {
+		return nil, fmt.Errorf("hashing a random password: %w", err)
+	}
+	return &webhook{
+		users: users, namespace: namespace, unknown: unknown,
+		logins: make(chan struct{}, maxLogins), seats: make(chan struct{}, parallel), log: log,
+	}, nil
+}
+
+// lookup returns the user called name, or nil when no valid Secret defines one.
+func (h *webhook) lookup(ctx context.Context, name string) *user {
+	secret := &corev1.Secret{}
+	err := h.users.Get(ctx, client.ObjectKey{Namespace: h.namespace, Name: name}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	var found *user
+	if err == nil {
+		found, err = parseUser(secret)
+	}
+	if err != nil {
+		h.log.Error(err, "Refused user", "secret", secret.Name)
+	}
+	return found
+}
+
+// verify returns the user when the password is theirs, and nil when it is not or there is no such user. It returns
+// errBusy when it had no time for the comparison, and the user with an error when the user's groups cannot be read.
+func (h *webhook) verify(ctx context.Context, name, password string) (*user, error) {
+	// Refused for every username, so that the result does not reveal which users exist.
+	if name == "" || strings.TrimSpace(password) == "" {
+		return nil, nil //nolint:nilnil // "not authenticated" is not an error
+	}
+	select {
+	case h.logins <- struct{}{}:
+		defer func() { <-h.logins }()
+	default:
+		return nil, errBusy
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case h.seats <- struct{}{}:
+		defer func() { <-h.seats }()
+	case <-ctx.Done():
+		return nil, errBusy
+	}
+	found, hash := h.lookup(ctx, name), h.unknown
+	if found != nil {
+		hash = found.hash
+	}
+	if err := bcrypt.CompareHashAndPassword(hash, []byte(password)); found == nil || err != nil {
+		return nil, nil //nolint:nilnil // as above
+	}
+	return found, found.groupsErr
 }
 
 // refusal is an answer that is only a status code, with the reason for our log.
@@ -72,7 +151,7 @@ func (h *webhook) review(w http.ResponseWriter, r *http.Request) (*authenticatio
 		return nil, &refusal{http.StatusBadRequest, "the token is not username:password"}
 	}
 	answer := &authenticationv1.TokenReview{TypeMeta: asked.TypeMeta}
-	known, err := h.verifier.verify(r.Context(), name, password)
+	known, err := h.verify(r.Context(), name, password)
 	switch {
 	case errors.Is(err, errBusy):
 		return nil, &refusal{http.StatusServiceUnavailable, err.Error()}

@@ -2,10 +2,14 @@ package localuser
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -13,6 +17,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
 const (
@@ -37,15 +42,15 @@ func userSecret(t *testing.T, name, password string, cost int, groups *string) *
 	return secret
 }
 
-func newTestVerifier(t *testing.T, log logr.Logger, secrets ...*corev1.Secret) *verifier {
+func newTestWebhook(t *testing.T, log logr.Logger, secrets ...*corev1.Secret) *webhook {
 	t.Helper()
-	users := &directory{log: log}
+	builder := fake.NewClientBuilder()
 	for _, secret := range secrets {
-		users.set(secret)
+		builder.WithObjects(secret.DeepCopy())
 	}
-	return &verifier{
-		users: users, unknown: userSecret(t, "x", "another", bcrypt.MinCost, nil).Data[passwordHashKey],
-		logins: make(chan struct{}, maxLogins), seats: make(chan struct{}, 2),
+	return &webhook{
+		users: builder.Build(), unknown: userSecret(t, "x", "another", bcrypt.MinCost, nil).Data[passwordHashKey],
+		logins: make(chan struct{}, maxLogins), seats: make(chan struct{}, 2), log: log,
 	}
 }
 
@@ -267,7 +272,6 @@ func TestWebhook(t *testing.T) {
 				func(prefix, args string) { logged.WriteString(prefix + args + "\n") },
 				funcr.Options{Verbosity: 10},
 			)
-			v := newTestVerifier(t, log, secrets...)
 			body := test.body
 			if body == "" {
 				body = reviewBody(or(test.version, beta), or(test.kind, "TokenReview"), test.token)
@@ -287,7 +291,7 @@ func TestWebhook(t *testing.T) {
 				request.Header.Del(test.drop)
 			}
 			recorder := httptest.NewRecorder()
-			(&webhook{verifier: v, log: log}).ServeHTTP(recorder, request)
+			newTestWebhook(t, log, secrets...).ServeHTTP(recorder, request)
 			if recorder.Code != test.want {
 				t.Errorf("status: want %d, got %d", test.want, recorder.Code)
 			}
@@ -308,8 +312,8 @@ func TestWebhook(t *testing.T) {
 
 func TestWebhookTellsBusyClientsToComeBack(t *testing.T) {
 	t.Parallel()
-	v := newTestVerifier(t, logr.Discard(), userSecret(t, "pinny", "password123", bcrypt.MinCost, nil))
-	v.logins = nil // as if full
+	h := newTestWebhook(t, logr.Discard(), userSecret(t, "pinny", "password123", bcrypt.MinCost, nil))
+	h.logins = nil // as if full
 	request := httptest.NewRequestWithContext(
 		t.Context(),
 		"POST",
@@ -319,7 +323,7 @@ func TestWebhookTellsBusyClientsToComeBack(t *testing.T) {
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "*/*")
 	recorder := httptest.NewRecorder()
-	(&webhook{verifier: v, log: logr.Discard()}).ServeHTTP(recorder, request)
+	h.ServeHTTP(recorder, request)
 	if recorder.Code != http.StatusServiceUnavailable || recorder.Header().Get("Retry-After") == "" ||
 		recorder.Body.Len() > 0 {
 		t.Errorf(
@@ -336,4 +340,56 @@ func or(value, otherwise string) string {
 		return otherwise
 	}
 	return value
+}
+
+// An unknown username costs a comparison, too: at the default cost, which `htpasswd -C 10` in the how-to has.
+func TestVerifyComparesForUnknownUsers(t *testing.T) {
+	t.Parallel()
+	h, err := newWebhook(fake.NewClientBuilder().Build(), "", 1, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cost, err := bcrypt.Cost(h.unknown); err != nil || cost != bcrypt.DefaultCost {
+		t.Errorf("the hash for unknown users has cost %d, %v", cost, err)
+	}
+	if found, err := h.verify(t.Context(), "nobody", "x"); found != nil || err != nil {
+		t.Errorf("want no user and no error, got %v, %v", found, err)
+	}
+}
+
+func TestVerifyBoundsTheWork(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		logins       int           // that wait already
+		cancel, want time.Duration // when the client leaves, and how long the login waits
+	}{
+		"leaves when the client does":  {cancel: time.Second, want: time.Second},
+		"leaves when its time is over": {cancel: time.Hour, want: patience},
+		"refuses one login too many":   {logins: maxLogins, cancel: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := newTestWebhook(t, logr.Discard(), userSecret(t, "pinny", "password123", bcrypt.MinCost, nil))
+				for range cap(h.seats) {
+					h.seats <- struct{}{}
+				}
+				for range test.logins {
+					h.logins <- struct{}{}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), test.cancel)
+				defer cancel()
+				began := time.Now()
+				if _, err := h.verify(ctx, "pinny", "password123"); !errors.Is(err, errBusy) {
+					t.Errorf("want errBusy, got %v", err)
+				}
+				if got := time.Since(began); got != test.want {
+					t.Errorf("want to wait %v, waited %v", test.want, got)
+				}
+				if got := len(h.logins); got != test.logins {
+					t.Errorf("%d logins are still counted", got)
+				}
+			})
+		})
+	}
 }
