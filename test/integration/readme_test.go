@@ -2,14 +2,18 @@ package integration
 
 import (
 	"encoding/base64"
+	"errors"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
 )
 
@@ -22,11 +26,28 @@ func TestReadme(t *testing.T) {
 	w.removeAfterwards(t, &authenticationv1alpha1.JWTAuthenticator{ObjectMeta: metav1.ObjectMeta{Name: "people"}})
 	idp := issuer.New(t)
 	r := w.reader(t)
+	r.file(t, "company-ca.pem", w.pki.CertPEM())
 	r.places = append(r.places, "issuer: https://login.example.com", "issuer: "+idp.URL+
 		"\n  tls: {certificateAuthorityData: "+base64.StdEncoding.EncodeToString(idp.CA)+"}")
 	r.notFresh()
 	printed := r.reads(t, "README.md", map[string]func(){
 		"ip-tls set": func() { w.issueAsCertManager(t, "proxy-tls") },
+		"get kubeconfig --from": func() { // the agent offers it within seconds
+			testkit.Eventually(t, 20*time.Second, func() error {
+				got := w.run(
+					t,
+					w.cli,
+					"get",
+					"kubeconfig",
+					"--from=https://"+w.endpoint(),
+					"--ca-bundle="+filepath.Join(r.dir, "company-ca.pem"),
+				)
+				if got.code != 0 {
+					return errors.New(got.errOut)
+				}
+				return nil
+			})
+		},
 	})
 	for i, block := range r.blocks(t, "README.md") {
 		if block.Language != "console" {
