@@ -123,6 +123,10 @@ func (a *agent) addCredentialIssuer(
 		Changed: func() { changed(types.NamespacedName{Name: a.config.Names.CredentialIssuer}) },
 	}
 	a.usage.Store(usage)
+	trustBundles, err := a.newClusterTrustBundles(ctx, changed)
+	if err != nil {
+		return nil, err
+	}
 	names, own := a.config.Names, a.config.ownNames()
 	reconciler := &credentialissuer.Reconciler{
 		Client:       manager.GetClient(),
@@ -132,10 +136,13 @@ func (a *agent) addCredentialIssuer(
 		Secrets:      informer.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
 		Services:     informer.New(ctx, core.RESTClient(), "services", &corev1.Service{}, changed),
 		ConfigMaps:   informer.New(ctx, core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
-		Permissions:  permissions,
-		Replicas:     a.replicas,
-		Events:       a.events,
-		Holder:       a.holder, Signer: a.signer, Proxy: proxy,
+
+		ClusterTrustBundles: trustBundles,
+
+		Permissions: permissions,
+		Replicas:    a.replicas,
+		Events:      a.events,
+		Holder:      a.holder, Signer: a.signer, Proxy: proxy,
 		IsLeader: a.leader.Leading, Wake: woken, Warning: warning,
 		Names: credentialissuer.Names{
 			CredentialIssuer:    names.CredentialIssuer,

@@ -37,6 +37,11 @@ type Client struct {
 
 var certManager = schema.GroupVersion{Group: "cert-manager.io", Version: "v1"}
 
+// clusterTrustBundles are the versions of certificates.k8s.io that have ClusterTrustBundles (KEP-3257), the newest first.
+var clusterTrustBundles = []schema.GroupVersion{
+	{Group: "certificates.k8s.io", Version: "v1"}, {Group: "certificates.k8s.io", Version: "v1beta1"},
+}
+
 var apiRegistration = schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"}
 
 // Connect returns a client for the cluster of config and the API groups under suffix. It sends nothing yet.
@@ -68,10 +73,10 @@ func Connect(config *rest.Config, suffix string) (*Client, error) {
 		host:   config.Host,
 		rest:   map[schema.GroupVersion]*rest.RESTClient{},
 	}
-	for _, gv := range []schema.GroupVersion{
+	for _, gv := range append([]schema.GroupVersion{
 		c.groups.Config, c.groups.Authentication, c.groups.Identity, corev1.SchemeGroupVersion, apiRegistration, certManager,
 		rbacGroup, authorizationGroup, delegation.Resource().GroupVersion(), coordination,
-	} {
+	}, clusterTrustBundles...) {
 		if c.rest[gv], err = restClient(shared, gv, httpClient); err != nil {
 			return nil, fmt.Errorf("preparing the client for API group %q: %w", gv.Group, err)
 		}
@@ -297,6 +302,30 @@ func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (*corev1
 		return nil, err
 	}
 	return &configMap, nil
+}
+
+// ClusterTrustBundle returns the PEM of a ClusterTrustBundle, or ErrNotFound, also where the API server serves none.
+func (c *Client) ClusterTrustBundle(ctx context.Context, name string) (pem string, err error) {
+	for _, version := range clusterTrustBundles {
+		op := operation{verb: "get", name: name, resource: version.WithResource("clustertrustbundles")}
+		var raw []byte
+		if raw, err = c.request(op).Do(ctx).Raw(); err != nil {
+			if err = c.explain(ctx, op, err); isNotFound(err) {
+				continue
+			}
+			return "", err
+		}
+		var found struct {
+			Spec struct {
+				TrustBundle string `json:"trustBundle"`
+			} `json:"spec"`
+		}
+		if err := json.Unmarshal(raw, &found); err != nil {
+			return "", fmt.Errorf("decoding ClusterTrustBundle %q: %w", name, err)
+		}
+		return found.Spec.TrustBundle, nil
+	}
+	return "", err
 }
 
 // AgentNamespace returns the namespace in which the agent runs: the one of the Service behind the aggregated login

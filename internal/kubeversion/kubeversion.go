@@ -49,6 +49,7 @@ func Features() []Feature {
 		UIDHeaders,
 		{"`credential-id` of client certificates", "1.32", "audit logs do not name the certificate"},
 		{"anonymous requests to some paths only", "1.32", "anonymous requests are on or off"},
+		{"ClusterTrustBundle (feature gate; by default since 1.37)", "1.33", "finding `BundleNotFound`"},
 		{"constrained impersonation", "1.36", "users' service accounts impersonate without constraints"},
 	}
 }

@@ -3,6 +3,7 @@ package serving
 import (
 	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -80,6 +81,8 @@ type ExternalInput struct {
 	// Delegated is true for a Secret of another namespace. That its use is permitted was found out before it was read.
 	Delegated bool
 	Spec      configv1alpha1.ImpersonationProxyTLSSpec
+	// Source is the object that Spec takes the CA bundle from; nil where it takes it from none.
+	Source *BundleSource
 	// Endpoint is spec.impersonationProxy.externalEndpoint, Names every other name that clients use.
 	Endpoint string
 	Names    []certs.Name
@@ -94,7 +97,7 @@ type ExternalInput struct {
 
 // Checks returns the input of the checks. Secret must be there.
 func (in ExternalInput) Checks() (certs.Input, error) {
-	bundle, err := Bundle(in.Spec, in.Secret)
+	bundle, err := Bundle(in.Spec, in.Secret, in.Source)
 	return certs.Input{
 		CertPEM: in.Secret.Data[corev1.TLSCertKey], KeyPEM: in.Secret.Data[corev1.TLSPrivateKeyKey],
 		SecretType: string(in.Secret.Type), Bundle: bundle, Endpoint: in.Endpoint, Names: in.Names, Now: in.Now,
@@ -113,6 +116,9 @@ func External(in ExternalInput) Evaluation {
 		return refuse(missing)
 	}
 	checks, err := in.Checks()
+	if refusal, ok := errors.AsType[*Refusal](err); ok {
+		return refuse(refusal.Finding)
+	}
 	if err != nil {
 		return refuse(certs.NewFinding(certs.NotACertificate, err.Error()))
 	}
@@ -160,9 +166,79 @@ func published(bundle []byte) []byte {
 	return bundle
 }
 
-// Bundle returns the CA bundle (PEM) that is published with an external certificate: the one in the spec, else the
-// Secret's ca.crt, else none. It returns an error when the spec's is not base64.
-func Bundle(spec configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret) ([]byte, error) {
+// BundleSource is the object of spec.impersonationProxy.tls.certificateAuthorityDataSource, as it was read.
+type BundleSource struct {
+	// Data is its content, that of a ClusterTrustBundle under "". It is nil when there is no such object.
+	Data map[string][]byte
+	// Err says why it could not be read.
+	Err error
+}
+
+// ReadSource returns what a certificateAuthorityDataSource names, or nil when tls has none. Each function returns
+// nil for an object that does not exist.
+func ReadSource(
+	tls *configv1alpha1.ImpersonationProxyTLSSpec,
+	configMap func(name string) (*corev1.ConfigMap, error),
+	secret func(name string) (*corev1.Secret, error),
+	clusterTrustBundle func(name string) (pem *string, err error),
+) *BundleSource {
+	if tls == nil || tls.CertificateAuthorityDataSource == nil {
+		return nil
+	}
+	read, name := &BundleSource{}, tls.CertificateAuthorityDataSource.Name
+	switch tls.CertificateAuthorityDataSource.Kind {
+	case configv1alpha1.SourceConfigMap:
+		var found *corev1.ConfigMap
+		if found, read.Err = configMap(name); found != nil {
+			read.Data = map[string][]byte{}
+			for key, value := range found.Data {
+				read.Data[key] = []byte(value)
+			}
+		}
+	case configv1alpha1.SourceSecret:
+		var found *corev1.Secret
+		if found, read.Err = secret(name); found != nil {
+			read.Data = found.Data
+		}
+	case configv1alpha1.SourceClusterTrustBundle:
+		var found *string
+		if found, read.Err = clusterTrustBundle(name); found != nil {
+			read.Data = map[string][]byte{"": []byte(*found)}
+		}
+	}
+	return read
+}
+
+// bundle returns the CA bundle, or a Refusal that says what is wrong with the object.
+func (s *BundleSource) bundle(from configv1alpha1.CertificateAuthorityDataSourceSpec) ([]byte, error) {
+	problem := ""
+	switch {
+	case s == nil: // the caller may not read it
+		problem = "was not read"
+	case s.Err != nil:
+		problem = fmt.Sprintf("cannot be read: %v", s.Err)
+	case s.Data == nil:
+		problem = "does not exist"
+	case len(strings.TrimSpace(string(s.Data[from.Key]))) == 0:
+		problem = "is empty"
+	default:
+		return s.Data[from.Key], nil
+	}
+	finding := certs.NewFinding(certs.BundleNotFound, fmt.Sprintf(
+		"%s, which spec.impersonationProxy.tls.certificateAuthorityDataSource names, %s", from, problem))
+	finding.Pending = true
+	return nil, &Refusal{Finding: finding}
+}
+
+// Bundle returns the CA bundle (PEM) that is published with an external certificate: the one of the spec's source, else
+// the one in the spec, else the Secret's ca.crt, else none. It returns an error when the spec's is not base64, and a
+// Refusal when the source has none.
+func Bundle(
+	spec configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret, source *BundleSource,
+) ([]byte, error) {
+	if from := spec.CertificateAuthorityDataSource; from != nil {
+		return source.bundle(*from)
+	}
 	if spec.CertificateAuthorityData == "" {
 		return secret.Data[CACertKey], nil
 	}

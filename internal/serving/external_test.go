@@ -58,6 +58,17 @@ func TestExternal(t *testing.T) {
 		spec         string // certificateAuthorityData
 		names        []certs.Name
 		verification configv1alpha1.TLSVerification
+		from         *configv1alpha1.CertificateAuthorityDataSourceSpec
+		source       *BundleSource
+	}
+	configMap := &configv1alpha1.CertificateAuthorityDataSourceSpec{
+		Kind: configv1alpha1.SourceConfigMap, Name: "company-ca", Key: "ca.crt",
+	}
+	clusterTrustBundle := &configv1alpha1.CertificateAuthorityDataSourceSpec{
+		Kind: configv1alpha1.SourceClusterTrustBundle, Name: "company-ca",
+	}
+	holding := func(key string, bundle []byte) *BundleSource {
+		return &BundleSource{Data: map[string][]byte{key: bundle}}
 	}
 	for _, test := range []struct {
 		name    string
@@ -71,6 +82,35 @@ func TestExternal(t *testing.T) {
 		{
 			name: "prefers the spec's bundle",
 			in:   in{ca: stranger.CertPEM(), spec: base64.StdEncoding.EncodeToString(ca.CertPEM())}, bundle: ca.CertPEM(),
+		},
+		{
+			name: "takes the bundle from a ConfigMap",
+			in:   in{ca: stranger.CertPEM(), from: configMap, source: holding("ca.crt", ca.CertPEM())}, bundle: ca.CertPEM(),
+		},
+		{
+			name: "takes the bundle from a ClusterTrustBundle",
+			in:   in{from: clusterTrustBundle, source: holding("", ca.CertPEM())}, bundle: ca.CertPEM(),
+		},
+		{
+			name: "waits for a ConfigMap", in: in{ca: ca.CertPEM(), from: configMap, source: &BundleSource{}},
+			code: certs.BundleNotFound, pending: true,
+		},
+		{
+			name: "waits for a key of a ConfigMap", in: in{ca: ca.CertPEM(), from: configMap, source: holding("x", ca.CertPEM())},
+			code: certs.BundleNotFound, pending: true,
+		},
+		{
+			name: "waits for a ConfigMap that cannot be read",
+			in:   in{ca: ca.CertPEM(), from: configMap, source: &BundleSource{Err: errors.New("forbidden")}},
+			code: certs.BundleNotFound, pending: true,
+		},
+		{
+			name: "refuses a ConfigMap with another CA", in: in{from: configMap, source: holding("ca.crt", stranger.CertPEM())},
+			code: certs.BundleDoesNotVerify,
+		},
+		{
+			name: "refuses a ConfigMap with a private key", in: in{from: configMap, source: holding("ca.crt", good.KeyPEM)},
+			code: certs.NotACertificate,
 		},
 		{name: "serves without any bundle", in: in{}},
 		{name: "serves an Opaque Secret", in: in{kind: corev1.SecretTypeOpaque, ca: ca.CertPEM()}, bundle: ca.CertPEM()},
@@ -123,7 +163,9 @@ func TestExternal(t *testing.T) {
 				Name: name, Secret: secret, Names: test.in.names, Now: noon,
 				Spec: configv1alpha1.ImpersonationProxyTLSSpec{
 					SecretName: name.Name, CertificateAuthorityData: test.in.spec, Verification: test.in.verification,
+					CertificateAuthorityDataSource: test.in.from,
 				},
+				Source: test.in.source,
 			})
 			if test.code != "" {
 				if got.Certificate != nil || got.Refusal == nil {

@@ -86,6 +86,9 @@ func validateProxy(spec configv1alpha1.ImpersonationProxySpec) error {
 	if spec.TLS != nil && spec.TLS.SecretName == "" && spec.TLS.CATransition != configv1alpha1.CATransitionDualTrust {
 		return errors.New(`tls.secretName must be set when tls is set, except with caTransition "DualTrust"`)
 	}
+	if spec.TLS != nil && spec.TLS.CertificateAuthorityData != "" && spec.TLS.CertificateAuthorityDataSource != nil {
+		return errors.New("tls.certificateAuthorityData and tls.certificateAuthorityDataSource exclude each other")
+	}
 	if spec.TLS != nil && spec.TLS.SecretName != "" {
 		if _, err := delegation.SecretName(spec.TLS.SecretName, ""); err != nil {
 			return fmt.Errorf("invalid tls.secretName: %w", err)

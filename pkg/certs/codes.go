@@ -37,6 +37,7 @@ const (
 	IntermediateInvalid  Code = "IntermediateInvalid"
 	BundleDoesNotVerify  Code = "BundleDoesNotVerify"
 	BundleMember         Code = "BundleMember"
+	BundleNotFound       Code = "BundleNotFound"
 	BundleEmpty          Code = "BundleEmpty"
 	OldClientsBreak      Code = "OldClientsBreak"
 	StrictClients        Code = "StrictClients"
@@ -102,7 +103,7 @@ func (c Code) severity() Severity {
 	case SecretNotFound, SecretNotPermitted, SecretIncomplete, TooLarge, NotACertificate, BadSerial, KeyMismatch,
 		KeyEncrypted, KeyUnreadable, KeyIsCAKey, WeakKey, WeakSignature, NoServerAuth, KeyUsage, NotYetValid, Expired,
 		ExpiresSoon, NoNames, EndpointInvalid, NameNotCovered, ChainOrder, ChainIncomplete, IntermediateInvalid,
-		BundleDoesNotVerify, OldClientsBreak, HandshakeFailed, EndpointUnreachable,
+		BundleDoesNotVerify, BundleNotFound, OldClientsBreak, HandshakeFailed, EndpointUnreachable,
 		EndpointServesOther:
 		return SeverityError
 	default:

@@ -225,6 +225,13 @@ func catalogue() []Explanation {
 			Fix:         "remove it, or add the CA's new certificate",
 		},
 		{
+			Code:        BundleNotFound,
+			Cause:       "The object that spec.impersonationProxy.tls.certificateAuthorityDataSource names does not exist, cannot be read, or has nothing under the key.",
+			Consequence: "The certificate and the CA bundle in service stay. Renewals are not served.",
+			Fix:         "create the object, or correct its name and key: kubectl get configmaps --namespace=NAMESPACE",
+			Example:     "kubectl create configmap company-ca --namespace pinniped-concierge --from-file=ca.crt=company-ca.pem",
+		},
+		{
 			Code:        BundleEmpty,
 			Cause:       "No CA bundle is configured, and the Secret has no ca.crt.",
 			Consequence: "Clients verify with their system roots. That works only for a certificate from a public CA.",

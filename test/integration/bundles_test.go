@@ -2,17 +2,23 @@ package integration
 
 import (
 	"bytes"
+	"crypto/x509"
+	"encoding/base64"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
@@ -49,6 +55,91 @@ func TestABundleInAConfigMap(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestTheTrustBundleOfAConfigMap publishes the CA bundle of a ConfigMap, as trust-manager keeps it, and changes and
+// deletes it while clients work.
+func TestTheTrustBundleOfAConfigMap(t *testing.T) {
+	w := needsCluster(t)
+	w.generatedOnly(t)
+	const secret = "trust-manager-tls"
+	next := newCA(t, "Company CA of next year", time.Now())
+	source := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "company-ca"},
+		Data:       map[string]string{"ca-bundle.crt": string(w.pki.CertPEM())},
+	}
+	w.removeAfterwards(t, source)
+	w.putSecret(t, secret, pairData(w.issue(t, "localhost")))
+	set := []string{
+		"ip-tls", "set", "--secret=" + secret, "--ca-bundle-from=configmap/company-ca#ca-bundle.crt",
+		"--allow=OldClientsBreak", "--timeout=30s",
+	}
+	if got := w.asAdmin(
+		t,
+		set...); got.code != 3 ||
+		!strings.Contains(got.errOut, `BundleNotFound: ConfigMap "company-ca"`) {
+		t.Errorf("without the ConfigMap, ip-tls set ended with %d: %s", got.code, got.errOut)
+	}
+	if err := w.admin.Create(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.asAdmin(t, set...); got.code != 0 {
+		t.Fatalf("ip-tls set ended with %d\nstdout: %s\nstderr: %s", got.code, got.out, got.errOut)
+	}
+	w.onlyNow(t)
+	publishes := func(bundle []byte) {
+		t.Helper()
+		testkit.Eventually(t, 20*time.Second, func() error {
+			if got := w.advertised(t); !certs.SameBundle(got, bundle) {
+				return fmt.Errorf("published is %s", got)
+			}
+			return nil
+		})
+	}
+	publishes(w.pki.CertPEM())
+	roots := x509.NewCertPool()
+	roots.AddCert(w.pki.Certificate())
+	load := w.load(t, roots)
+
+	source.Data["ca-bundle.crt"] += string(next.CertPEM())
+	if err := w.admin.Update(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	both := certs.UnionBundle(w.pki.CertPEM(), next.CertPEM())
+	publishes(both)
+	if got := w.asAdmin(
+		t,
+		"ip-tls",
+		"status",
+	); got.code != 0 ||
+		!strings.Contains(got.out, `CA bundle of ConfigMap "company-ca"`) {
+		t.Errorf("ip-tls status ended with %d: %s%s", got.code, got.out, got.errOut)
+	}
+
+	if err := w.admin.Delete(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	w.waitForStatus(t, configv1alpha1.ReasonPending, `BundleNotFound: ConfigMap "company-ca"`)
+	publishes(both)
+	if got := w.asAdmin(t, "ip-tls", "status"); !strings.Contains(got.out, "BundleNotFound") &&
+		!strings.Contains(got.out, `ConfigMap "company-ca"`) {
+		t.Errorf("ip-tls status ended with %d and does not name the ConfigMap: %s%s", got.code, got.out, got.errOut)
+	}
+	load.enough(t, 100)
+	source.ResourceVersion = ""
+	if err := w.admin.Create(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	w.waitForStatus(t, configv1alpha1.ReasonListening, "")
+	load.enough(t, 200)
+	load.stop(t)
+
+	issuer := w.issuer(t)
+	issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData = base64.StdEncoding.EncodeToString(both)
+	if err := w.admin.Update(t.Context(), issuer); !apierrors.IsInvalid(err) ||
+		!strings.Contains(err.Error(), "exclude each other") {
+		t.Errorf("two sources of the CA bundle: %v", err)
+	}
 }
 
 // TestTheWebhookMendsItsCertificate shows that the local-user-authenticator puts its serving certificate right in the

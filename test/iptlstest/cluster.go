@@ -59,8 +59,9 @@ type Cluster struct {
 	Leases []discovery.ReplicaLease
 	// Revisions is the agent's memory; nil for an agent that has none.
 	Revisions    *corev1.ConfigMap
-	RevisionsErr error    // of reading it
-	retired      []string // its keys that we have applied
+	CABundles    map[string][]byte // ConfigMaps that have one under ca.crt
+	RevisionsErr error             // of reading it
+	retired      []string          // its keys that we have applied
 	LeasesErr    error
 	// Fields are those of spec.impersonationProxy.tls; nil means that the API does not tell.
 	Fields []string
@@ -96,17 +97,26 @@ func (c *Cluster) CredentialIssuer(_ context.Context, _ string) (*configv1alpha1
 	return found, nil
 }
 
-// ConfigMap returns the agent's memory.
-func (c *Cluster) ConfigMap(_ context.Context, _, _ string) (*corev1.ConfigMap, error) {
+// ConfigMap returns the agent's history of revisions, or one of the ConfigMaps with CA bundles.
+func (c *Cluster) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
-	switch {
+	switch bundle, ok := c.CABundles[name]; {
+	case ok:
+		return &corev1.ConfigMap{Data: map[string]string{"ca.crt": string(bundle)}}, nil
+	case name != "pinniped-concierge-revisions":
+		return nil, discovery.ErrNotFound
 	case c.RevisionsErr != nil:
 		return nil, c.RevisionsErr
 	case c.Revisions == nil:
 		return nil, discovery.ErrNotFound
 	}
 	return c.Revisions.DeepCopy(), nil
+}
+
+// ClusterTrustBundle returns that there is none.
+func (c *Cluster) ClusterTrustBundle(context.Context, string) (string, error) {
+	return "", discovery.ErrNotFound
 }
 
 // ApplyConfigMap is a server-side apply of data of the agent's memory.

@@ -90,9 +90,11 @@ type ConfiguredStatus struct {
 	Secret       *ObjectRef                     `json:"secret,omitempty"`
 	Verification configv1alpha1.TLSVerification `json:"verification,omitempty"`
 	// CABundle is that of the spec; absent when the Secret's or none is advertised.
-	CABundle         CABundle `json:"caBundle,omitzero"`
-	ExternalEndpoint string   `json:"externalEndpoint,omitempty"`
-	LoadBalancerIP   string   `json:"loadBalancerIP,omitempty"`
+	CABundle CABundle `json:"caBundle,omitzero"`
+	// CABundleSource is the object that the agent takes the CA bundle from; absent when it takes it from none.
+	CABundleSource   string `json:"caBundleSource,omitempty"`
+	ExternalEndpoint string `json:"externalEndpoint,omitempty"`
+	LoadBalancerIP   string `json:"loadBalancerIP,omitempty"`
 }
 
 // AgentStatus is what the agent says about the impersonation proxy; status and reason are as they are in the status of

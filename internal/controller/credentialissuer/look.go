@@ -107,10 +107,24 @@ func (r *Reconciler) evaluate(
 		return serving.Evaluation{}, coded(configv1alpha1.CodeSecretUnreadable, err)
 	}
 	return serving.External(serving.ExternalInput{
-		Name: spec.Secret, Secret: secret, Delegated: spec.Delegated, Spec: *spec.TLS,
+		Name: spec.Secret, Secret: secret, Delegated: spec.Delegated, Spec: *spec.TLS, Source: r.bundleSource(ctx, spec.TLS),
 		Endpoint: spec.ExternalEndpoint, Names: serving.ClientNames(spec.ImpersonationProxySpec, service),
 		Now: r.Clock.Now(),
 	}), nil
+}
+
+// bundleSource reads the object that the spec takes the CA bundle from.
+func (r *Reconciler) bundleSource(
+	ctx context.Context, tls *configv1alpha1.ImpersonationProxyTLSSpec,
+) *serving.BundleSource {
+	return serving.ReadSource(tls,
+		func(name string) (*corev1.ConfigMap, error) {
+			found, _, err := r.ConfigMaps.Get(ctx, r.local(name))
+			return found, err
+		},
+		func(name string) (*corev1.Secret, error) { return r.secretOrNil(ctx, r.local(name)) },
+		func(name string) (*string, error) { return r.TrustBundle(ctx, name) },
+	)
 }
 
 // secretOrNil returns a Secret, or nil when it does not exist.

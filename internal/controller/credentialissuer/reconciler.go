@@ -66,6 +66,14 @@ type Getter[T client.Object] interface {
 	Forget(keep func(types.NamespacedName) bool)
 }
 
+// ClusterTrustBundles reads ClusterTrustBundles by name, from memory once they are known.
+type ClusterTrustBundles interface {
+	// TrustBundle returns the PEM of a ClusterTrustBundle, or nil when there is none, or no such API.
+	TrustBundle(ctx context.Context, name string) (pem *string, err error)
+	// ForgetTrustBundles stops watching all but the one with this name.
+	ForgetTrustBundles(except string)
+}
+
 // Proxy is the impersonation proxy of this replica.
 type Proxy interface {
 	// Start makes it listen, unless it does already. It returns an error when it cannot, or when it ended by itself.
@@ -88,6 +96,7 @@ type Reconciler struct {
 	Secrets      Getter[*corev1.Secret]
 	Services     Getter[*corev1.Service]
 	ConfigMaps   Getter[*corev1.ConfigMap]
+	ClusterTrustBundles
 	// Permissions is asked before a Secret of another namespace is read.
 	Permissions Permissions
 
@@ -437,8 +446,21 @@ func (r *Reconciler) warning() *configv1alpha1.StrategyFinding {
 	return r.Warning()
 }
 
-// forgetUnused stops watching Secrets that no configuration names any more.
+// forgetUnused stops watching objects that no configuration names any more.
 func (r *Reconciler) forgetUnused(spec serving.Desired) {
+	var from configv1alpha1.CertificateAuthorityDataSourceSpec
+	if spec.TLS != nil && spec.TLS.CertificateAuthorityDataSource != nil {
+		from = *spec.TLS.CertificateAuthorityDataSource
+	}
+	r.ConfigMaps.Forget(func(name types.NamespacedName) bool {
+		return name.Name == r.Names.RevisionsConfigMap ||
+			from.Kind == configv1alpha1.SourceConfigMap && name.Name == from.Name
+	})
+	if from.Kind == configv1alpha1.SourceClusterTrustBundle {
+		r.ForgetTrustBundles(from.Name)
+	} else {
+		r.ForgetTrustBundles("")
+	}
 	r.Secrets.Forget(func(name types.NamespacedName) bool {
 		switch name.Name {
 		case r.Names.TLSSecret, r.Names.CASecret, r.Names.SignerSecret, r.Names.LastGoodSecret:
@@ -446,7 +468,7 @@ func (r *Reconciler) forgetUnused(spec serving.Desired) {
 				return true
 			}
 		}
-		return name == spec.Secret
+		return name == spec.Secret || from.Kind == configv1alpha1.SourceSecret && name == r.local(from.Name)
 	})
 	r.forgetPermissions(spec.Secret)
 }

@@ -168,6 +168,8 @@ func startReplicaWith(
 		Secrets:    informer.New(t.Context(), core.RESTClient(), "secrets", &corev1.Secret{}, changed),
 		Services:   informer.New(t.Context(), core.RESTClient(), "services", &corev1.Service{}, changed),
 		ConfigMaps: informer.New(t.Context(), core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
+
+		ClusterTrustBundles: noTrustBundles{},
 		Permissions: delegation.NewPoller(t.Context(), delegation.PollerOptions{
 			Client: core.RESTClient(), Namespace: namespace, Changed: changed, Clock: clock.RealClock{},
 			Revoke: func(secret types.NamespacedName) { r.Holder.Revoke(secret) },
@@ -196,6 +198,12 @@ func startReplicaWith(
 	})
 	return r
 }
+
+// noTrustBundles is a cluster without ClusterTrustBundles.
+type noTrustBundles struct{}
+
+func (noTrustBundles) TrustBundle(context.Context, string) (*string, error) { return nil, nil }
+func (noTrustBundles) ForgetTrustBundles(string)                            {}
 
 func (r *replica) notify() {
 	select {

@@ -14,7 +14,7 @@ import (
 // withoutCertificate says whether the flags name a mode or the Service's type, and nothing that goes with a certificate:
 // that stays what it is. The endpoint belongs to the Service's type.
 func (o *SetOptions) withoutCertificate() bool {
-	others := []string{"ca-bundle", "ca-from-secret", "system-roots"}
+	others := []string{"ca-bundle", "ca-bundle-from", "ca-from-secret", "system-roots"}
 	if o.ServiceType == "" {
 		others = append(others, "external-endpoint", "load-balancer-ip")
 	}

@@ -67,8 +67,9 @@ A Secret that cert-manager is about to fill, because a Certificate names it in s
 the command says which Certificate it waits for, and what cert-manager says of it. The same holds while cert-manager
 issues again and the certificate that is there does not fit. With --dry-run or --wait=false it does not wait.
 
-Clients verify the certificate with the CA bundle of --ca-bundle, with ca.crt of the Secret (--ca-from-secret), or
-with the roots of their system (--system-roots). Without any of these, it stays what it is.
+Clients verify the certificate with the CA bundle of --ca-bundle, of a ConfigMap that the agent watches (--ca-bundle-from),
+or of ca.crt of the Secret (--ca-from-secret), or with the roots of their system (--system-roots). Without any of these, it
+stays what it is.
 
 Then the CredentialIssuer is changed (by server-side apply, as field manager "pinniped-cli"), and the command waits
 until the agent reports the CA bundle and every address of the endpoint presents this very certificate. If that does

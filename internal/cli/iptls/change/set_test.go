@@ -537,6 +537,42 @@ func TestValidate(t *testing.T) {
 			name: "refuses two sources of the bundle", change: func(o *SetOptions) { o.Certificate.CAFromSecret = true },
 			changed: []string{"ca-bundle"}, says: "exclude each other",
 		},
+		{
+			name: "refuses the source company-ca", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "company-ca" },
+			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
+		},
+		{
+			name: "refuses the source pod/company-ca", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "pod/company-ca" },
+			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
+		},
+		{
+			name: "refuses the source configmap/", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "configmap/" },
+			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
+		},
+		{
+			name: "refuses the source configmap/a/b", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "configmap/a/b" },
+			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
+		},
+		{
+			name: "refuses the source configmap/company-ca#", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "configmap/company-ca#" },
+			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
+		},
+		{
+			name: "refuses the source clustertrustbundle/a#b", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "clustertrustbundle/a#b" },
+			changed: []string{"ca-bundle-from"}, says: "--ca-bundle-from",
+		},
+		{
+			name: "takes the source configmap/company-ca", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "configmap/company-ca" },
+			changed: []string{"ca-bundle-from"},
+		},
+		{
+			name: "takes the source Secret/company-ca#tls.crt", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "Secret/company-ca#tls.crt" },
+			changed: []string{"ca-bundle-from"},
+		},
+		{
+			name: "takes the source clustertrustbundle/company-ca", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "clustertrustbundle/company-ca" },
+			changed: []string{"ca-bundle-from"},
+		},
 		{name: "refuses a bad suffix", change: func(o *SetOptions) { o.Session.Suffix = "x" }, says: "invalid API group " +
 			"suffix"},
 		{

@@ -32,6 +32,7 @@ func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChang
 			To: DescribeBundle(after.CertificateAuthorityData),
 		})
 	}
+	add(FieldSource, sourceText(before), sourceText(after))
 	add(fieldVerification, string(before.Verification), string(after.Verification))
 	add(fieldTransition, string(before.CATransition), string(after.CATransition))
 	add(fieldActivateAfter, duration(before.ActivateAfter), duration(after.ActivateAfter))
@@ -40,6 +41,13 @@ func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChang
 	add(fieldServiceType, string(ServiceType(&from)), string(ServiceType(&to)))
 	add(fieldLoadBalancerIP, from.Service.LoadBalancerIP, to.Service.LoadBalancerIP)
 	return changes
+}
+
+func sourceText(tls configv1alpha1.ImpersonationProxyTLSSpec) string {
+	if tls.CertificateAuthorityDataSource == nil {
+		return ""
+	}
+	return tls.CertificateAuthorityDataSource.String()
 }
 
 func duration(d *metav1.Duration) string {

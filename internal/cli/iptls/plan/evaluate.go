@@ -27,6 +27,7 @@ const GeneratedCAName = "Pinniped Impersonation Proxy Serving CA"
 const (
 	FieldSecret         = "spec.impersonationProxy.tls.secretName"
 	FieldBundle         = "spec.impersonationProxy.tls.certificateAuthorityData"
+	FieldSource         = "spec.impersonationProxy.tls.certificateAuthorityDataSource"
 	fieldVerification   = "spec.impersonationProxy.tls.verification"
 	fieldTransition     = "spec.impersonationProxy.tls.caTransition"
 	fieldActivateAfter  = "spec.impersonationProxy.tls.activateAfter"
@@ -109,7 +110,7 @@ func (p *Plan) judge(st *Snapshot) {
 		}
 	} else {
 		in := serving.ExternalInput{
-			Name: desired.Secret, Secret: st.Secret, Delegated: desired.Delegated, Spec: *p.Wanted.TLS,
+			Name: desired.Secret, Secret: st.Secret, Delegated: desired.Delegated, Spec: *p.Wanted.TLS, Source: st.Source,
 			Endpoint: desired.ExternalEndpoint, Names: serving.ClientNames(desired.ImpersonationProxySpec, service), Now: st.Now,
 			Allow: p.Request.Allow, Sources: p.Request.Sources, ServerTime: st.ServerTime,
 			ExpiresWithin: p.Request.ExpiresWithin,

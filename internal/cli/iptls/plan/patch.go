@@ -36,6 +36,13 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 			current.TLS.CertificateAuthorityData != "" {
 			tls["certificateAuthorityData"] = data
 		}
+		if from := wanted.TLS.CertificateAuthorityDataSource; from != nil {
+			source := map[string]any{"kind": string(from.Kind), "name": from.Name}
+			if from.Key != "" {
+				source["key"] = from.Key
+			}
+			tls["certificateAuthorityDataSource"] = source
+		}
 		if wanted.TLS.CATransition != "" {
 			tls["caTransition"] = string(wanted.TLS.CATransition)
 		}

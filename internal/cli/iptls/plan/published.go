@@ -20,12 +20,14 @@ func SameBase64(data string, bundle []byte) bool {
 	return err == nil && certs.SameBundle(decoded, bundle)
 }
 
-// BundleFor returns the trust bundle for the certificate in a Secret, which may be nil.
-func BundleFor(tls configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret) ([]byte, error) {
+// BundleFor returns the trust bundle for the certificate in a Secret, which may be nil. source is what tls takes it from.
+func BundleFor(
+	tls configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret, source *serving.BundleSource,
+) ([]byte, error) {
 	if secret == nil {
 		secret = &corev1.Secret{}
 	}
-	return serving.Bundle(tls, secret)
+	return serving.Bundle(tls, secret, source)
 }
 
 // Published returns the trust bundle that clients are to verify the proxy with; empty for their system roots. found is

@@ -18,10 +18,12 @@ import (
 
 // Request is what the flags ask for.
 type Request struct {
-	Namespace        string                                // the agent's
-	Secret           string                                // NAME, or NAMESPACE/NAME of another namespace, as the spec has it
-	Bundle           []byte                                // of --ca-bundle
-	BundleGiven      bool                                  // --ca-bundle
+	Namespace   string // the agent's
+	Secret      string // NAME, or NAMESPACE/NAME of another namespace, as the spec has it
+	Bundle      []byte // of --ca-bundle
+	BundleGiven bool   // --ca-bundle
+	// Source is --ca-bundle-from; nil: as it is.
+	Source           *configv1alpha1.CertificateAuthorityDataSourceSpec
 	BundleFromSecret bool                                  // --ca-from-secret
 	SystemRoots      bool                                  // --system-roots
 	Endpoint         *string                               // --external-endpoint
@@ -49,7 +51,12 @@ func (r Request) On(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.
 		wanted.TLS.SecretName = r.Secret
 	}
 	if tls := wanted.TLS; tls != nil {
+		if r.Source != nil || r.BundleGiven || r.BundleFromSecret || r.SystemRoots {
+			tls.CertificateAuthorityDataSource = r.Source
+		}
 		switch {
+		case r.Source != nil:
+			tls.CertificateAuthorityData = ""
 		case r.BundleGiven && !SameBase64(tls.CertificateAuthorityData, r.Bundle):
 			tls.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.Bundle)
 		case r.BundleFromSecret, r.SystemRoots:

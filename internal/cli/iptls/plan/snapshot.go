@@ -15,11 +15,12 @@ import (
 // Snapshot is what was found in the cluster.
 type Snapshot struct {
 	Issuer     *configv1alpha1.CredentialIssuer
-	Secret     *corev1.Secret  // nil when there is none
-	Permission []certs.Finding // about a Secret of another namespace; the Secret is read only if none of them refuses
-	Service    *corev1.Service // in front of the proxy; nil when there is none
-	Resolved   []netip.Addr    // addresses of the external endpoint; only asked for when there is a loadBalancerIP
-	CASecret   *corev1.Secret  // of the CA of generated certificates; nil when it is not known or not needed
+	Secret     *corev1.Secret        // nil when there is none
+	Source     *serving.BundleSource // that the wanted configuration takes the CA bundle from
+	Permission []certs.Finding       // about a Secret of another namespace; the Secret is read only if none of them refuses
+	Service    *corev1.Service       // in front of the proxy; nil when there is none
+	Resolved   []netip.Addr          // addresses of the external endpoint; only asked for when there is a loadBalancerIP
+	CASecret   *corev1.Secret        // of the CA of generated certificates; nil when it is not known or not needed
 	// History is what was published until now, Known whether it can be relied on.
 	History serving.History
 	Known   bool

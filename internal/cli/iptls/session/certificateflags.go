@@ -13,6 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -21,6 +22,7 @@ import (
 type CertificateFlags struct {
 	Secret           string
 	CABundle         string // a path, or "-" for stdin
+	CABundleFrom     string // KIND/NAME or KIND/NAME#KEY
 	CAFromSecret     bool
 	SystemRoots      bool
 	ExternalEndpoint string
@@ -36,6 +38,8 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 	flags := cmd.Flags()
 	flags.StringVar(&c.Secret, "secret", "", secretUsage)
 	flags.StringVar(&c.CABundle, "ca-bundle", "", bundleUsage)
+	flags.StringVar(&c.CABundleFrom, "ca-bundle-from", "", "object that the agent takes the CA bundle from, and watches: "+
+		"configmap/NAME[#KEY] or secret/NAME[#KEY] in its namespace (default key: ca.crt), or clustertrustbundle/NAME")
 	flags.BoolVar(&c.CAFromSecret, "ca-from-secret", false, "advertise ca.crt of the Secret, even when the "+
 		"CredentialIssuer has a CA bundle")
 	flags.BoolVar(&c.SystemRoots, "system-roots", false, "advertise no CA bundle: clients verify with their system "+
@@ -46,6 +50,7 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 		"IP address that the Service of type LoadBalancer asks for (default: as it is)")
 	AddAllowFlag(cmd, &c.Allow, "NameNotCovered")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"ca-bundle-from":    cobra.NoFileCompletions,
 		"external-endpoint": cobra.NoFileCompletions,
 		"load-balancer-ip":  cobra.NoFileCompletions,
 	})
@@ -54,6 +59,9 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 // Validate checks them before anything is read.
 func (c *CertificateFlags) Validate() error {
 	if err := c.validateBundleSource(); err != nil {
+		return err
+	}
+	if _, err := c.bundleSource(); err != nil {
 		return err
 	}
 	if err := validateSecretName(c.Secret); err != nil {
@@ -95,6 +103,7 @@ func (c *CertificateFlags) validateBundleSource() error {
 		given bool
 	}{
 		{"--ca-bundle", c.Changed("ca-bundle")},
+		{"--ca-bundle-from", c.Changed("ca-bundle-from")},
 		{"--ca-from-secret", c.CAFromSecret},
 		{"--system-roots", c.SystemRoots},
 	} {
@@ -106,13 +115,45 @@ func (c *CertificateFlags) validateBundleSource() error {
 		return nil
 	}
 	return ui.WithHint(ui.Usage(fmt.Errorf("%s and %s exclude each other", given[0], given[1])),
-		"clients verify with one of: a file (--ca-bundle), ca.crt of the Secret (--ca-from-secret), their system "+
-			"roots (--system-roots)")
+		"clients verify with one of: a file (--ca-bundle), another object (--ca-bundle-from), ca.crt of the Secret "+
+			"(--ca-from-secret), their system roots (--system-roots)")
+}
+
+// bundleSource reads --ca-bundle-from; nil without it.
+func (c *CertificateFlags) bundleSource() (*configv1alpha1.CertificateAuthorityDataSourceSpec, error) {
+	if !c.Changed("ca-bundle-from") {
+		return nil, nil //nolint:nilnil // the flag is optional
+	}
+	object, key, hasKey := strings.Cut(c.CABundleFrom, "#")
+	kind, name, _ := strings.Cut(object, "/")
+	from := &configv1alpha1.CertificateAuthorityDataSourceSpec{Name: name, Key: key}
+	switch strings.ToLower(kind) {
+	case "configmap", "cm":
+		from.Kind = configv1alpha1.SourceConfigMap
+	case "secret":
+		from.Kind = configv1alpha1.SourceSecret
+	case "clustertrustbundle":
+		from.Kind = configv1alpha1.SourceClusterTrustBundle
+	}
+	clusterWide := from.Kind == configv1alpha1.SourceClusterTrustBundle
+	if !clusterWide && !hasKey {
+		from.Key = plan.CABundleKey
+	}
+	if from.Kind == "" || name == "" || strings.Contains(name, "/") || clusterWide != (from.Key == "") {
+		return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --ca-bundle-from", c.CABundleFrom)),
+			"write configmap/NAME, configmap/NAME#KEY, secret/NAME, secret/NAME#KEY or clustertrustbundle/NAME: "+
+				"--ca-bundle-from configmap/company-ca")
+	}
+	return from, nil
 }
 
 // Request turns the flags into a request: it reads the CA bundle.
 func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
-	req := plan.Request{Secret: c.Secret, BundleFromSecret: c.CAFromSecret, SystemRoots: c.SystemRoots}
+	source, err := c.bundleSource()
+	if err != nil {
+		return plan.Request{}, err
+	}
+	req := plan.Request{Secret: c.Secret, Source: source, BundleFromSecret: c.CAFromSecret, SystemRoots: c.SystemRoots}
 	for _, code := range c.Allow {
 		req.Allow = append(req.Allow, certs.Code(code))
 	}

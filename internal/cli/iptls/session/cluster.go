@@ -26,6 +26,7 @@ type Cluster interface {
 	Certificates(ctx context.Context, namespace string) ([]discovery.Certificate, error)
 	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
+	ClusterTrustBundle(ctx context.Context, name string) (pem string, err error)
 	ApplyConfigMap(ctx context.Context, namespace, name string, object any, opts discovery.ApplyOptions) (
 		*corev1.ConfigMap, error)
 	AgentNamespace(ctx context.Context) (string, error)

@@ -11,6 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -56,6 +57,12 @@ func (s *Session) Gather(ctx context.Context, issuer *configv1alpha1.CredentialI
 		err = gatherSecret(ctx, s.Cluster, st, namespace, wanted.TLS.SecretName)
 	}
 	if err != nil {
+		return nil, err
+	}
+	if from := wanted.TLS; from != nil && from.CertificateAuthorityDataSource != nil && !offered.source {
+		return nil, errNoSource(issuer.Name)
+	}
+	if st.Source, err = BundleSource(ctx, s.Cluster, namespace, wanted.TLS); err != nil {
 		return nil, err
 	}
 	if st.Service, err = s.readService(ctx, issuer, namespace); err != nil {
@@ -166,6 +173,38 @@ func ReadSecret(ctx context.Context, cluster Cluster, namespace, name string) (*
 		return nil, nil
 	}
 	return secret, err
+}
+
+// BundleSource reads the object that a spec takes the CA bundle from; nil where it takes it from none. That it does not
+// exist, or that the user may not read it, is part of the result.
+func BundleSource(
+	ctx context.Context, cluster Cluster, namespace string, tls *configv1alpha1.ImpersonationProxyTLSSpec,
+) (*serving.BundleSource, error) {
+	source := serving.ReadSource(tls,
+		func(name string) (*corev1.ConfigMap, error) {
+			found, err := cluster.ConfigMap(ctx, namespace, name)
+			return found, withoutNotFound(err)
+		},
+		func(name string) (*corev1.Secret, error) { return ReadSecret(ctx, cluster, namespace, name) },
+		func(name string) (*string, error) {
+			pem, err := cluster.ClusterTrustBundle(ctx, name)
+			if err != nil {
+				return nil, withoutNotFound(err)
+			}
+			return &pem, nil
+		},
+	)
+	if source != nil && (errors.Is(source.Err, discovery.ErrUnreachable) || ctx.Err() != nil) {
+		return nil, WithCodes(fmt.Errorf("reading %s: %w", tls.CertificateAuthorityDataSource, source.Err))
+	}
+	return source, nil
+}
+
+func withoutNotFound(err error) error {
+	if errors.Is(err, discovery.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // readService reads the Service that the agent makes for the configured type; it is nil when there is none, which is

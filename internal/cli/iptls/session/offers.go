@@ -16,16 +16,18 @@ type offers struct {
 	tls          bool // spec.impersonationProxy.tls
 	verification bool // spec.impersonationProxy.tls.verification, which Pinniped's do not have
 	transition   bool // spec.impersonationProxy.tls.caTransition
+	source       bool // spec.impersonationProxy.tls.certificateAuthorityDataSource
 }
 
 // offered asks the API once. A cluster that does not tell is taken to be one of ours.
 func (s *Session) offered(ctx context.Context) offers {
 	if s.offers == nil {
-		all := offers{tls: true, verification: true, transition: true}
+		all := offers{tls: true, verification: true, transition: true, source: true}
 		if fields, err := s.Cluster.TLSFields(ctx); err == nil {
 			all = offers{
 				tls: len(fields) > 0, verification: slices.Contains(fields, "verification"),
 				transition: slices.Contains(fields, "caTransition"),
+				source:     slices.Contains(fields, "certificateAuthorityDataSource"),
 			}
 		}
 		s.offers = &all
@@ -40,6 +42,14 @@ func errNoTLS(issuer string) error {
 			"spec.impersonationProxy.tls", issuer),
 		"it is a Pinniped from before version 0.23, or its CustomResourceDefinitions are older than the agent: apply "+
 			"those of the agent's version"), ui.ExitRefused)
+}
+
+// errNoSource refuses an agent that takes the CA bundle from no object but the certificate's Secret, as Pinniped's.
+func errNoSource(issuer string) error {
+	return ui.WithExitCode(ui.WithHint(
+		fmt.Errorf("the agent of CredentialIssuer %q takes the CA bundle from no other object: its API has no field "+
+			"spec.impersonationProxy.tls.certificateAuthorityDataSource", issuer),
+		"give the CA bundle as a file: --ca-bundle FILE"), ui.ExitRefused)
 }
 
 // ownNamespaceOnly refuses a Secret of another namespace to an agent that takes only those of its own, as Pinniped's.

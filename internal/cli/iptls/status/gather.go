@@ -30,6 +30,7 @@ type snapshot struct {
 	issuer *configv1alpha1.CredentialIssuer
 	spec   configv1alpha1.ImpersonationProxySpec
 	secret *corev1.Secret
+	source *serving.BundleSource // of the CA bundle
 	view   plan.AgentView
 	// bundle is what clients verify with: what is advertised.
 	bundle []byte
@@ -66,6 +67,9 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	l.configured(namespace)
 	l.Transition = result.TransitionOf(l.issuer.Status.Transition)
 	if err := o.readSecret(ctx, l); err != nil {
+		return nil, err
+	}
+	if l.source, err = session.BundleSource(ctx, o.Session.Cluster, namespace, l.spec.TLS); err != nil {
 		return nil, err
 	}
 	l.readAgent()
@@ -123,6 +127,9 @@ func (l *snapshot) configured(namespace string) {
 	}
 	l.Configured.Source, l.Configured.Secret = result.SourceSecret, &ref
 	l.Configured.Verification = tls.Verification
+	if from := tls.CertificateAuthorityDataSource; from != nil {
+		l.Configured.CABundleSource = from.String()
+	}
 	if tls.CertificateAuthorityData != "" {
 		bundle, _ := base64.StdEncoding.DecodeString(tls.CertificateAuthorityData) // what cannot be read is a problem below
 		l.Configured.CABundle = result.BundleOf(bundle)
@@ -193,8 +200,12 @@ func (l *snapshot) reported() {
 		l.Advertised = &result.AdvertisedStatus{Endpoint: endpoint, CABundle: result.BundleOf(bundle)}
 	}
 	expected := l.bundle
-	if l.spec.TLS != nil && !l.waits && (l.secret != nil || l.spec.TLS.CertificateAuthorityData != "") {
-		if bundle, err := plan.BundleFor(*l.spec.TLS, l.secret); err != nil {
+	if tls := l.spec.TLS; tls != nil && !l.waits &&
+		(l.secret != nil || tls.CertificateAuthorityData != "" || tls.CertificateAuthorityDataSource != nil) {
+		bundle, err := plan.BundleFor(*tls, l.secret, l.source)
+		if refusal, ok := errors.AsType[*serving.Refusal](err); ok {
+			l.problem(string(refusal.Finding.Code), "%s", refusal.Finding.Message)
+		} else if err != nil {
 			l.problem(string(certs.NotACertificate), "%s", err)
 		} else {
 			expected = bundle

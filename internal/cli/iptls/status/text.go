@@ -182,6 +182,9 @@ func configuredText(c result.ConfiguredStatus) string {
 	if c.Verification != "" {
 		text += ", verification " + string(c.Verification)
 	}
+	if c.CABundleSource != "" {
+		text += ", CA bundle of " + c.CABundleSource
+	}
 	return text + fmt.Sprintf(" (mode %s)", c.Mode)
 }
 

@@ -351,7 +351,7 @@ func (l *snapshot) otherCA() {
 		pool := x509.NewCertPool()
 		return pool.AppendCertsFromPEM(bundle) && verify(l.chain, pool, l.At) == nil
 	}
-	wanted, err := plan.BundleFor(*l.spec.TLS, l.secret)
+	wanted, err := plan.BundleFor(*l.spec.TLS, l.secret, l.source)
 	if err != nil || len(wanted) == 0 || l.At.After(l.chain[0].NotAfter) {
 		return
 	}

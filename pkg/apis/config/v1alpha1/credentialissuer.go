@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // ImpersonationProxyMode says when the impersonation proxy runs.
 // +kubebuilder:validation:Enum=auto;enabled;disabled
@@ -261,7 +265,50 @@ type ImpersonationProxyServiceSpec struct {
 	IPFamilyPolicy string `json:"ipFamilyPolicy,omitempty"`
 }
 
+// CertificateAuthorityDataSourceKind is the kind of object that holds a CA bundle.
+//
+// +kubebuilder:validation:Enum=ConfigMap;Secret;ClusterTrustBundle
+type CertificateAuthorityDataSourceKind string
+
+// The kinds of object that may hold a CA bundle.
+const (
+	SourceConfigMap          CertificateAuthorityDataSourceKind = "ConfigMap"
+	SourceSecret             CertificateAuthorityDataSourceKind = "Secret"
+	SourceClusterTrustBundle CertificateAuthorityDataSourceKind = "ClusterTrustBundle"
+)
+
+// CertificateAuthorityDataSourceSpec names the object that holds a CA bundle.
+//
+// +kubebuilder:validation:XValidation:rule="(self.kind == 'ClusterTrustBundle') != has(self.key)",message="key is required with a ConfigMap or a Secret, and has no meaning with a ClusterTrustBundle"
+type CertificateAuthorityDataSourceSpec struct {
+	// kind is "ConfigMap" or "Secret", for one of the agent's namespace, or "ClusterTrustBundle", where the API server
+	// serves certificates.k8s.io/v1 or v1beta1 with it.
+	Kind CertificateAuthorityDataSourceKind `json:"kind"`
+
+	// name of the object.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+
+	// key under which the ConfigMap or the Secret holds the CA bundle, as PEM.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +optional
+	Key string `json:"key,omitempty"`
+}
+
+// String returns the kind and name, and the key, if there is one.
+func (s CertificateAuthorityDataSourceSpec) String() string {
+	text := fmt.Sprintf("%s %q", s.Kind, s.Name)
+	if s.Key != "" {
+		text += fmt.Sprintf(", key %q", s.Key)
+	}
+	return text
+}
+
 // ImpersonationProxyTLSSpec says which certificate the impersonation proxy serves and which CA bundle is advertised.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.certificateAuthorityDataSource) || !has(self.certificateAuthorityData) || size(self.certificateAuthorityData) == 0",message="certificateAuthorityData and certificateAuthorityDataSource exclude each other"
 type ImpersonationProxyTLSSpec struct {
 	// certificateAuthorityData is the CA bundle to advertise to clients: PEM, encoded as base64. The impersonation
 	// proxy itself does not use it to serve. Several CA certificates help to change the CA without an outage.
@@ -270,6 +317,13 @@ type ImpersonationProxyTLSSpec struct {
 	//
 	// +optional
 	CertificateAuthorityData string `json:"certificateAuthorityData,omitempty"`
+
+	// certificateAuthorityDataSource names the object that holds the CA bundle to publish, in place of
+	// certificateAuthorityData. The agent watches it: a change is a CA transition, as one of certificateAuthorityData is.
+	// While the object holds no usable CA bundle, the certificate and the CA bundle in service stay.
+	//
+	// +optional
+	CertificateAuthorityDataSource *CertificateAuthorityDataSourceSpec `json:"certificateAuthorityDataSource,omitempty"`
 
 	// secretName names the Secret that holds the certificate chain (key "tls.crt"), its private key (key "tls.key") and
 	// perhaps the CA bundle (key "ca.crt"), of type kubernetes.io/tls or Opaque: NAME in the agent's own namespace, or
