@@ -73,7 +73,7 @@ func fetchStep(info *Info, fingerprints []string) (string, error) {
 	for i := range info.Logins {
 		login, command := &info.Logins[i], command
 		if len(info.Logins) > 1 {
-			fmt.Fprintf(&step, "<p>As one of <b>%s</b>:</p>\n", html.EscapeString(login.Name))
+			fmt.Fprintf(&step, "<p>For <b>%s</b>:</p>\n", html.EscapeString(login.Name))
 			command += " --login " + login.Name
 		}
 		if login.OIDC == nil {
