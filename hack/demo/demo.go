@@ -60,7 +60,7 @@ func (d *demo) tell(ctx context.Context, limit time.Duration) error {
 	defer cancel()
 	steps := []func(context.Context) error{
 		d.applyManifests, d.startPrograms, d.makeCertificate, d.setCertificate, d.addUser, d.makeKubeconfig,
-		d.useKubeconfig, d.compareCAs, d.renewCertificate,
+		d.useKubeconfig, d.compareCAs, d.fetchKubeconfig, d.renewCertificate,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -125,6 +125,8 @@ func (d *demo) explainKeep() {
 	d.Command(strings.Join(d.exports(), "\n"))
 	d.Say("You are then the administrator. As pinny, add the kubeconfig that pinniped made:")
 	d.Command("kubectl get pods -A --kubeconfig " + userKubeconfig + "\npinniped whoami --kubeconfig " + userKubeconfig)
+	d.Say("In a browser, https://" + d.endpoint() + " shows users how to get their kubeconfig. " +
+		"The browser does not know the demo's CA, and warns.")
 	d.Say("The agent's log is " + d.agent.Log() + " and that of the local-user-authenticator is " + d.users.Log() + ".")
 }
 

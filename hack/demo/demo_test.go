@@ -53,6 +53,7 @@ func TestDemo(t *testing.T) {
 		"   ✓ pinny is permitted to do it now",
 		"   Username: pinny",
 		"   ✓ all three are the same",
+		"   ✓ the fetched kubeconfig logs in; in a browser, https://" + d.endpoint() + " shows these steps",
 		"   ✓ the watch went on, on the connection it had",
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {

@@ -123,6 +123,34 @@ func (d *demo) useKubeconfig(ctx context.Context) error {
 // hello makes a pod. It asks for no service account, as no controller makes them here.
 const hello = `kubectl run hello --image=hello --restart=Never --overrides='{"spec": {"automountServiceAccountToken": false}}'`
 
+// fetchKubeconfig has the user make the kubeconfig without an administrator.
+func (d *demo) fetchKubeconfig(ctx context.Context) error {
+	d.Title("Let users fetch their kubeconfig")
+	d.Say("The administrator says once how users log in. The proxy then tells everyone, so nobody mails kubeconfigs.")
+	if _, err := d.shell.Run(ctx, `kubectl patch credentialissuer pinniped-concierge-config --type merge --patch '
+spec: {impersonationProxy: {kubeconfig: {clusterName: demo, logins: [
+  {name: people, authenticator: {kind: WebhookAuthenticator, name: local-user-authenticator}}]}}}'`); err != nil {
+		return err
+	}
+	if _, err := d.shell.Soon(
+		ctx,
+		`pinniped get kubeconfig --from https://`+d.endpoint()+` --ca-bundle `+scenario.CAFile+` \
+    --static-token pinny:`+scenario.Password+` --output fetched.yaml`,
+		time.Minute,
+	); err != nil {
+		return err
+	}
+	text, err := d.shell.Run(ctx, "kubectl auth whoami --kubeconfig fetched.yaml")
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(text, "pinny") {
+		return fmt.Errorf("the fetched kubeconfig does not log in as pinny")
+	}
+	d.Checked("the fetched kubeconfig logs in; in a browser, https://%s shows these steps", d.endpoint())
+	return nil
+}
+
 // compareCAs shows that what clients trust is what the PKI issued.
 func (d *demo) compareCAs(ctx context.Context) error {
 	d.Title("Compare the CA bundles")
