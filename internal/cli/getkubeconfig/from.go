@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -165,7 +166,7 @@ func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.
 		o.From.URL,
 		name,
 	))
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) { // Ctrl-D says no
 		return nil, err
 	}
 	if strings.TrimSpace(answer) != "yes" {
