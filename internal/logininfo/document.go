@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
 	"regexp"
 	"slices"
@@ -198,6 +199,9 @@ func (o *OIDC) validate() error {
 	if !slices.Contains([]string{"", "browser_authcode", "cli_password", "device_code"}, o.Flow) {
 		return fmt.Errorf("oidc.flow %.80q is not known", o.Flow)
 	}
+	if o.ListenPort < 0 || o.ListenPort > math.MaxUint16 {
+		return fmt.Errorf("oidc.listenPort %d is not valid", o.ListenPort)
+	}
 	return checkBundle("oidc.certificateAuthorityData", o.CABundle)
 }
 
@@ -257,7 +261,7 @@ func (i *Info) Kubeconfig(login *Login) ([]byte, error) {
 			},
 			OIDC: &kubeconfig.OIDC{
 				Issuer: o.Issuer, ClientID: o.ClientID, Scopes: o.Scopes, CABundle: o.CABundle, RequestAudience: o.Audience,
-				UpstreamFlow: o.Flow,
+				UpstreamFlow: o.Flow, ListenPort: uint16(o.ListenPort), //nolint:gosec // validated
 			},
 		},
 	}

@@ -121,6 +121,7 @@ func TestHostileDocuments(t *testing.T) {
 		"logins.0.oidc.clientID":                 append(words, nil),
 		"logins.0.oidc.audience":                 append(words, nil),
 		"logins.0.oidc.flow":                     append(words[1:], "exec"),
+		"logins.0.oidc.listenPort":               {-1, 65536, 1.5, "18000"},
 		"logins.0.oidc.scopes":                   {nil, []any{}, make([]any, 40), "openid"},
 		"logins.0.oidc.scopes.1":                 append(words, nil),
 		"logins.0.oidc.certificateAuthorityData": bundles,

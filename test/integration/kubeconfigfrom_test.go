@@ -47,6 +47,7 @@ func TestKubeconfigFromProxy(t *testing.T) {
 		{"clientID: ", "clientID: --"},
 		{"openid, ", "'a b', "},
 		{"scopes: [", "flow: exec, scopes: ["},
+		{"scopes: [", "listenPort: 65536, scopes: ["},
 		{"logins: ", "installHint: {text: x, url: 'http://example.com'}, logins: "},
 	} {
 		if got := apply(strings.Replace(good, change[0], change[1], 1)); got.code == 0 {

@@ -96,6 +96,9 @@ func (o *Options) useBlock(input *kubeconfig.Input) error {
 	if !o.given("oidc-scopes") {
 		o.OIDC.Scopes = login.OIDC.Scopes
 	}
+	if !o.given("oidc-listen-port") {
+		o.OIDC.ListenPort = uint16(login.OIDC.ListenPort) //nolint:gosec // validated by the API server, or as a document
+	}
 	o.OIDC.UpstreamFlow = cmp.Or(o.OIDC.UpstreamFlow, login.OIDC.Flow)
 	return nil
 }
@@ -165,7 +168,9 @@ func (o *Options) printLogin(input *kubeconfig.Input) error {
 		RefreshTrustBundle: exec.Follow != "",
 	}
 	if oidc := input.Exec.OIDC; oidc != nil {
-		login.OIDC = &configv1alpha1.KubeconfigOIDC{ClientID: oidc.ClientID, Scopes: oidc.Scopes, Flow: oidc.UpstreamFlow}
+		login.OIDC = &configv1alpha1.KubeconfigOIDC{
+			ClientID: oidc.ClientID, Scopes: oidc.Scopes, Flow: oidc.UpstreamFlow, ListenPort: int32(oidc.ListenPort),
+		}
 	}
 	block := configv1alpha1.KubeconfigSpec{}
 	if there := o.block(); there != nil {

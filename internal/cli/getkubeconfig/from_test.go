@@ -37,7 +37,12 @@ type loginProxy struct {
 }
 
 func people(issuer string) (configv1alpha1.KubeconfigSpec, *logininfo.OIDC) {
-	oidc := configv1alpha1.KubeconfigOIDC{ClientID: "my-client", Scopes: []string{"openid", "email"}, Flow: "device_code"}
+	oidc := configv1alpha1.KubeconfigOIDC{
+		ClientID:   "my-client",
+		Scopes:     []string{"openid", "email"},
+		Flow:       "device_code",
+		ListenPort: 18000,
+	}
 	return configv1alpha1.KubeconfigSpec{ClusterName: "prod-eu", Logins: []configv1alpha1.KubeconfigLogin{{
 		Name: "people", RefreshTrustBundle: true, OIDC: &oidc,
 		Authenticator: configv1alpha1.KubeconfigAuthenticator{Kind: configv1alpha1.AuthenticatorKindJWT, Name: "corp"},
@@ -372,7 +377,7 @@ func TestPrintLogin(t *testing.T) {
 	cluster.bundle = issuerCA
 	o, out, errOut := options(t, &clientcmdapi.Cluster{Server: "https://10.0.0.1"}, cluster)
 	o.StaticTokenEnv, o.PrintLogin, o.Login, o.Names.Cluster = "", true, "people", "prod-eu"
-	o.OIDC.ClientID, o.OIDC.Scopes = "my-client", []string{"openid", "email"}
+	o.OIDC.ClientID, o.OIDC.Scopes, o.OIDC.ListenPort = "my-client", []string{"openid", "email"}, 18000
 	if err := run(t, o); err != nil {
 		t.Fatal(err)
 	}
@@ -387,6 +392,7 @@ func TestPrintLogin(t *testing.T) {
         name: people
         oidc:
           clientID: my-client
+          listenPort: 18000
           scopes:
           - openid
           - email

@@ -81,6 +81,14 @@ type KubeconfigOIDC struct {
 	// +kubebuilder:validation:Enum=browser_authcode;cli_password;device_code
 	// +optional
 	Flow string `json:"flow,omitempty"`
+
+	// listenPort is the port on localhost for the browser's response, for issuers that compare it with the registered
+	// redirect URL. If it is absent, it is any free one.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	// +optional
+	ListenPort int32 `json:"listenPort,omitempty"`
 }
 
 // InstallHint says where people get the pinniped CLI.
