@@ -12,7 +12,7 @@ func newLocalUserAuthenticator() *cobra.Command {
 	var options agent.LocalUserOptions
 	command := &cobra.Command{
 		Use:   "local-user-authenticator",
-		Short: "Run a TokenReview webhook whose users are Secrets; for trying things out, not for production",
+		Short: "Run a TokenReview webhook for trials; its users are Secrets",
 		Example: `  # In a pod
   pinniped-agent local-user-authenticator
 

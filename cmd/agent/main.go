@@ -54,7 +54,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pinniped-agent",
 		Short: "Puts a Kubernetes API behind your own certificate",
-		Long: "pinniped-agent runs in a cluster, or beside it. It authenticates people and forwards their requests to the " +
+		Long: "pinniped-agent runs inside a cluster or outside it. It authenticates people and forwards their requests to the " +
 			"API server by " +
 			"impersonation, behind the certificate that the CredentialIssuer names.",
 		SilenceErrors: true,
@@ -90,7 +90,7 @@ func newConcierge() *cobra.Command {
 	var printConfig bool
 	command := &cobra.Command{
 		Use:   "concierge",
-		Short: "Run the impersonation proxy, the Concierge APIs and their controllers",
+		Short: "Run the impersonation proxy and the Concierge APIs",
 		Example: `  # In a pod, with the configuration of the ConfigMap mounted
   pinniped-agent concierge --config=/etc/config/pinniped.yaml
 

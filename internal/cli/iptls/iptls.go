@@ -20,8 +20,8 @@ import (
 func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := factory.Group(&cobra.Command{
 		Use:   "ip-tls",
-		Short: "Look after the certificate in front of the impersonation proxy",
-		Long: `Look after the certificate that the impersonation proxy presents to clients: an administrator's own,
+		Short: "Manage the impersonation proxy's serving certificate",
+		Long: `Manage the certificate that the impersonation proxy presents to clients: an administrator's own,
 from a Secret of the agent's namespace, or of another one whose owner permits that.`,
 		Example: `  pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com --ca-bundle ca.pem
   pinniped ip-tls check --timeline`,

@@ -44,7 +44,7 @@ func NewSetCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		SuggestFor: []string{"rotate"},
 		Use:        "set --secret [NAMESPACE/]NAME | --mode MODE | --service-type TYPE",
-		Short:      "Put the certificate in a Secret in front of the impersonation proxy",
+		Short:      "Serve the certificate in a Secret",
 		Long: `Put the certificate in a Secret in front of the impersonation proxy. NAME is a Secret of the agent's
 namespace; one of another namespace is NAMESPACE/NAME, and its owner must permit that ("pinniped ip-tls delegate").
 

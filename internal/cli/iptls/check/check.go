@@ -58,7 +58,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f)}
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check the certificate in front of the impersonation proxy, and change nothing",
+		Short: "Check the serving certificate without changing anything",
 		Long: `Check a certificate as "pinniped ip-tls set" does, and change nothing. Which one:
 
   - without flags, the one that is configured in the cluster. --secret, --ca-bundle, --external-endpoint and the like
@@ -388,7 +388,7 @@ func (o *Options) checkFiles() (*result.Check, error) {
 		checked.NotChecked = append(checked.NotChecked, "the names under which clients connect: give each with --name")
 	}
 	checked.NotChecked = append(checked.NotChecked,
-		"kubeconfigs handed out so far: only the cluster knows their CA bundle")
+		"existing kubeconfigs: only the cluster knows their CA bundle")
 	for i, path := range o.Cert {
 		key := ""
 		if len(o.Key) > 0 {

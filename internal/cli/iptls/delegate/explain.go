@@ -42,7 +42,7 @@ func NewExplainCommand(f *factory.Factory) *cobra.Command {
 	o := &ExplainOptions{Session: session.New(f)}
 	cmd := &cobra.Command{
 		Use:   "explain NAMESPACE/NAME",
-		Short: "Explain why the agent may or may not use a Secret of another namespace",
+		Short: "Explain if the agent may use another namespace's Secret",
 		Long: `Explain why the agent may or may not serve the certificate in a Secret of another namespace:
 
   - whether a TLSCertificateDelegation in that namespace names the Secret and the agent's namespace, and which

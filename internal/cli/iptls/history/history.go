@@ -31,7 +31,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f)}
 	cmd := &cobra.Command{
 		Use:   "history",
-		Short: "List revisions, and whether their clients still verify the certificate",
+		Short: "List revisions and whether their clients still verify",
 		Long: `List what was published about the impersonation proxy, the newest last: each endpoint, trust bundle and set of names,
 from when until when, by whom it was changed, and whether clients that have it verify the certificate that is presented
 now. A change that breaks clients in use waits for them, or is refused ("ip-tls set --help").

@@ -65,7 +65,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	targets := []string{forCertManager, forContour, forGatewayAPI, forIngressNginx}
 	cmd := &cobra.Command{
 		Use:   "manifest",
-		Short: "Print a manifest that fits the CredentialIssuer: a Certificate, or a route through an ingress",
+		Short: "Print a Certificate or ingress route for the proxy",
 		Long: `Print a manifest that fits the CredentialIssuer, for "kubectl apply" or GitOps. Nothing is changed. --for says
 which one:
 
@@ -76,7 +76,7 @@ which one:
     makes when spec.impersonationProxy.service.type is ClusterIP
 
 A Certificate also has the names that the certificate in service covers, so that kubeconfigs which use them go on
-working. Addresses of a load balancer behind an external endpoint are left out: clients are not told to use them, and a
+working. Addresses of a load balancer behind an external endpoint are left out: kubeconfigs do not get them, and a
 public CA would not sign them. When the Secret is the one in service, the command says that it will be overwritten.
 
 Exit codes: 0 printed (see "pinniped help exit-codes")`,
@@ -227,7 +227,7 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any,
 			"say which one it will be: --external-endpoint proxy.example.com")
 	}
 	for _, name := range left {
-		o.Session.Progress.Info("Left out %s (%s): clients are told to use %s", name.Value, name.Source,
+		o.Session.Progress.Info("Left out %s (%s): kubeconfigs get %s", name.Value, name.Source,
 			cmp.Or(o.ExternalEndpoint, spec.ExternalEndpoint))
 	}
 	known, _ := required(used)

@@ -40,9 +40,9 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 	flags.StringVar(&c.CABundle, "ca-bundle", "", bundleUsage)
 	flags.StringVar(&c.CABundleFrom, "ca-bundle-from", "", "object that the agent takes the CA bundle from, and watches: "+
 		"configmap/NAME[#KEY] or secret/NAME[#KEY] in its namespace (default key: ca.crt), or clustertrustbundle/NAME")
-	flags.BoolVar(&c.CAFromSecret, "ca-from-secret", false, "advertise ca.crt of the Secret, even when the "+
+	flags.BoolVar(&c.CAFromSecret, "ca-from-secret", false, "publish ca.crt of the Secret, even when the "+
 		"CredentialIssuer has a CA bundle")
-	flags.BoolVar(&c.SystemRoots, "system-roots", false, "advertise no CA bundle: clients verify with their system "+
+	flags.BoolVar(&c.SystemRoots, "system-roots", false, "publish no CA bundle: clients verify with their system "+
 		"roots, as for a certificate of a public CA")
 	flags.StringVar(&c.ExternalEndpoint, "external-endpoint", "",
 		`where clients reach the impersonation proxy: HOST or HOST:PORT (default: as it is)`)

@@ -173,7 +173,7 @@ func differs(bundle, advertised []byte) string {
 	lacks, extra := without(theirs, mine), without(mine, theirs)
 	switch {
 	case len(theirs) == 0 && len(mine) > 0:
-		return "has " + serving.Describe(bundle) + ", but the system roots are what clients are told to use now"
+		return "has " + serving.Describe(bundle) + ", but no CA bundle is published now: clients use their system roots"
 	case len(mine) == 0 && len(theirs) > 0:
 		return "is empty, but " + serving.Describe(advertised) + " is advertised now"
 	case len(lacks) > 0:

@@ -43,7 +43,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f), Current: f.Cluster}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the certificate in front of the impersonation proxy, and which kubeconfigs trust it",
+		Short: "Show the serving certificate and which kubeconfigs trust it",
 		Long: `Show first how the users fare (USERS: not affected, or refused since when and why) and what to type; then what is
 configured, what the agent reports and advertises, what each address of the endpoint presents right now, how long the
 certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is changed.

@@ -91,7 +91,7 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
 		}, ""
 	case l.view.At.Host == "":
 		return result.Users{
-			State: result.UsersNotKnown, Message: "not known: no endpoint is advertised at which to look",
+			State: result.UsersNotKnown, Message: "not known: no endpoint is published yet",
 		}, ""
 	case len(l.seen) == 0 && len(l.Addresses) > 0:
 		return result.Users{

@@ -27,7 +27,7 @@ func inService(t *testing.T, w *iptlstest.World) {
 func lastGood(w *iptlstest.World, code, message string) {
 	strategy := &w.Cluster.Issuer.Status.Strategies[0]
 	strategy.Status, strategy.Reason = configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup
-	strategy.Message = message + "; the certificate stays in service until this is mended"
+	strategy.Message = message + "; the certificate stays in service until this is fixed"
 	strategy.Findings = []configv1alpha1.StrategyFinding{
 		{Code: code, Severity: configv1alpha1.FindingError, Message: message},
 		{Code: configv1alpha1.CodeLastGoodCertificateServed, Severity: configv1alpha1.FindingInfo, Message: "it stays"},
