@@ -363,7 +363,7 @@ func (l *Login) alone(ctx context.Context) (unlock func()) {
 	defer waiting.Stop()
 	unlock, err := l.Sessions.Alone(ctx, l.Key())
 	if err != nil {
-		l.debugf("logging in beside other processes: %v", err)
+		l.debugf("logging in without the lock that other processes share: %v", err)
 		return func() {}
 	}
 	return unlock

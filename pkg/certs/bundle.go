@@ -72,7 +72,7 @@ func (r *run) bundleEmpty() Finding {
 	f := finding(
 		BundleEmpty,
 		"if clients are to verify with another CA, give --ca-bundle FILE or put ca.crt into the Secret",
-		"no CA bundle will be advertised: clients verify the certificate with their system roots",
+		"no CA bundle will be published: clients verify the certificate with their system roots",
 	)
 	if r.anchor.unknown {
 		f.Message += "; this was not tried, as there are no system roots here"
@@ -166,6 +166,6 @@ func (r *run) endsEarly(v verdict) []Finding {
 		)
 		return []Finding{f.withSeverity(SeverityInfo)}
 	}
-	return []Finding{finding(BundleMember, "advertise the CA's new certificate beside it in good time",
+	return []Finding{finding(BundleMember, "publish the CA's new certificate next to it before then",
 		"expires before the serving certificate does (%s): %s", date(leaf.NotAfter), joined(early))}
 }

@@ -239,7 +239,7 @@ func checkName(leaf *x509.Certificate, name Name) []Finding {
 		return []Finding{finding(
 			NameNotCovered,
 			"that is fine as long as nobody connects to it by this name",
-			"the serving certificate is not valid for %s, which clients are not told to use: %s",
+			"the serving certificate is not valid for %s, which is not the endpoint that kubeconfigs get: %s",
 			where,
 			whyNotCovered(leaf, name.Value),
 		).withSeverity(SeverityInfo)}

@@ -182,7 +182,7 @@ func (s *state) gatherTrust(ctx context.Context, cluster *discovery.Client) erro
 			s.history, err = serving.Read(kept.Data)
 		}
 		if err != nil && !errors.Is(err, discovery.ErrNotFound) {
-			return fmt.Errorf("reading what clients were told until now: %w", err)
+			return fmt.Errorf("reading the published revisions: %w", err)
 		}
 	}
 	return nil

@@ -300,7 +300,7 @@ func schema_pkg_apis_login_v1alpha1_ClusterCredential(ref common.ReferenceCallba
 					},
 					"requestHeaders": {
 						SchemaProps: spec.SchemaProps{
-							Description: "requestHeaders are headers that a client sends with every request beside the credential, such as Impersonate-User. They are absent for credentials that say themselves who the user is.",
+							Description: "requestHeaders are headers that a client sends with every request next to the credential, such as Impersonate-User. They are absent for credentials that say themselves who the user is.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,

@@ -130,7 +130,7 @@ func errorStrategy(err error) configv1alpha1.CredentialIssuerStrategy {
 }
 
 // brokenButServing reports an error. While a certificate is still in service at a known address, clients are told
-// where, although somebody has to mend the strategy.
+// where, although somebody has to fix the strategy.
 func (r *result) brokenButServing(err error) configv1alpha1.CredentialIssuerStrategy {
 	strategy := errorStrategy(err)
 	if r.serving == nil || r.addressErr != nil || !r.listens || errors.Is(err, errRevoked) {
@@ -138,12 +138,12 @@ func (r *result) brokenButServing(err error) configv1alpha1.CredentialIssuerStra
 	}
 	strategy.Frontend = frontend(r.at, r.serving.Bundle)
 	code, what := configv1alpha1.CodeLastGoodCertificateServed,
-		"the certificate of Secret %s (SHA-256 %s) stays in service until this is mended"
+		"the certificate of Secret %s (SHA-256 %s) stays in service until this is fixed"
 	var refusal *serving.Refusal
 	if errors.As(err, &refusal) && refusal.Finding.Code == certs.SecretNotPermitted &&
 		r.serving.Source == serving.SourceGenerated {
 		code = configv1alpha1.CodeGeneratedCertificateServed
-		what = "the generated certificate of Secret %s (SHA-256 %s) is served instead until this is mended"
+		what = "the generated certificate of Secret %s (SHA-256 %s) is served instead until this is fixed"
 	}
 	what = fmt.Sprintf(what, r.serving.Secret, r.serving.SHA256())
 	strategy.Message += "; " + what

@@ -244,8 +244,8 @@ func (r *Reconciler) reportBrokenClients(
 		return
 	}
 	problem := string(certs.OldClientsBreak) + ": " + serving.Summarize(judged) +
-		" (\"pinniped kubeconfig rotate\" puts the CA bundle that is advertised now into kubeconfigs)"
-	logs.Warn(ctx, "Put a certificate into service that kubeconfigs handed out before do not accept",
+		" (\"pinniped kubeconfig rotate\" writes the published CA bundle into kubeconfigs)"
+	logs.Warn(ctx, "Activated a certificate that existing kubeconfigs do not verify",
 		"sha256", certs.Fingerprint(chain[0].Raw), "problem", problem)
 	r.Events.Event(issuer, corev1.EventTypeWarning, string(certs.OldClientsBreak), clip(problem))
 }

@@ -298,8 +298,8 @@ func classProblem(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Se
 		Severity: configv1alpha1.FindingWarning,
 		Message: fmt.Sprintf(
 			"Service %q has loadBalancerClass %q instead of %q, and Kubernetes does not let it change (delete the Service: "+
-				"the agent makes it "+
-				"anew with the new class, perhaps at another address)",
+				"the agent recreates it with "+
+				"the new class, perhaps at another address)",
 			service.Namespace+"/"+service.Name,
 			has,
 			wanted,

@@ -33,7 +33,7 @@ const (
 	CodeGeneratedCertificateUnavailable = "GeneratedCertificateUnavailable"
 	// CodeLastGoodNotKept: the copy of the certificate in service could not be read, written or removed.
 	CodeLastGoodNotKept = "LastGoodNotKept"
-	// CodeRevisionsNotKept: the memory of what clients were told could not be read or written.
+	// CodeRevisionsNotKept: the published revisions could not be read or written.
 	CodeRevisionsNotKept = "RevisionsNotKept"
 	// CodeTransitionPrepared: a new certificate, of a renewal or of a changed spec, is not served yet, because clients in use
 	// would stop verifying: see status.transition.

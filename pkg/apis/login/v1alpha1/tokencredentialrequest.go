@@ -73,7 +73,7 @@ type ClusterCredential struct {
 	// clientKeyData is the client certificate's private key: PEM.
 	ClientKeyData string `json:"clientKeyData,omitempty"`
 
-	// requestHeaders are headers that a client sends with every request beside the credential, such as
+	// requestHeaders are headers that a client sends with every request next to the credential, such as
 	// Impersonate-User. They are absent for credentials that say themselves who the user is.
 	// +optional
 	RequestHeaders map[string][]string `json:"requestHeaders,omitempty"`
