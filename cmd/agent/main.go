@@ -54,7 +54,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pinniped-agent",
 		Short: "Puts a Kubernetes API behind your own certificate",
-		Long: "pinniped-agent runs inside a cluster or outside it. It authenticates people and forwards their requests to the " +
+		Long: "pinniped-agent runs in or outside a cluster. It authenticates people and forwards their requests to the " +
 			"API server by " +
 			"impersonation, behind the certificate that the CredentialIssuer names.",
 		SilenceErrors: true,

@@ -3,7 +3,7 @@ package v1alpha1
 // The codes of findings that are not about a certificate. Those about certificates are in the catalogue that
 // `pinniped explain` prints.
 const (
-	// CodeSpecInvalid: the spec contradicts itself, or has a value that cannot be meant.
+	// CodeSpecInvalid: the spec contradicts itself, or has a value that makes no sense.
 	CodeSpecInvalid = "SpecInvalid"
 	// CodeNodesUnreadable: in mode auto the nodes decide whether the proxy runs, and they could not be read.
 	CodeNodesUnreadable = "NodesUnreadable"
@@ -11,7 +11,7 @@ const (
 	CodeDisabledBySpec = "DisabledBySpec"
 	// CodeDisabledByNodes: the proxy is off because the mode is auto and the cluster shows control-plane nodes.
 	CodeDisabledByNodes = "DisabledByNodes"
-	// CodeServiceNotApplied: the Service in front of the proxy could not be made or changed.
+	// CodeServiceNotApplied: the Service in front of the proxy could not be created or updated.
 	CodeServiceNotApplied = "ServiceNotApplied"
 	// CodeServiceClassDiffers: the Service has another loadBalancerClass than the spec asks for, and Kubernetes does not
 	// let it change.
@@ -20,7 +20,7 @@ const (
 	CodeServiceAddressPending = "ServiceAddressPending"
 	// CodeServiceAddressInvalid: the Service has addresses, and none of them can be used.
 	CodeServiceAddressInvalid = "ServiceAddressInvalid"
-	// CodeSignerUnavailable: the CA that signs client certificates could not be loaded or made.
+	// CodeSignerUnavailable: the CA that signs client certificates could not be loaded or created.
 	CodeSignerUnavailable = "SignerUnavailable"
 	// CodeSecretUnreadable: the Secret that the spec names could not be read.
 	CodeSecretUnreadable = "SecretUnreadable"
@@ -42,7 +42,7 @@ const (
 	CodeCleanupFailed = "CleanupFailed"
 	// CodeProxyNotStarted: the proxy cannot listen.
 	CodeProxyNotStarted = "ProxyNotStarted"
-	// CodeProxyNotStopped: the proxy could not end in order.
+	// CodeProxyNotStopped: the proxy did not shut down cleanly.
 	CodeProxyNotStopped = "ProxyNotStopped"
 	// CodeWaitingForLeader: another replica is about to write what this one needs.
 	CodeWaitingForLeader = "WaitingForLeader"
@@ -50,7 +50,7 @@ const (
 	CodeWriteConflict = "WriteConflict"
 	// CodeSetupFailed: something else went wrong; the message says what.
 	CodeSetupFailed = "SetupFailed"
-	// CodeUpstreamCredentialExcess: the proxy's own credential may do more than impersonate.
+	// CodeUpstreamCredentialExcess: the proxy's own credential has more permissions than impersonation needs.
 	CodeUpstreamCredentialExcess = "UpstreamCredentialExcess"
 	// CodeKubernetesTooOld: the version of Kubernetes is not supported.
 	CodeKubernetesTooOld = "KubernetesTooOld"
