@@ -1,4 +1,4 @@
-// Package deploy tests the manifests beside it as what they become: the objects that kustomize makes of them.
+// Package deploy tests the manifests next to it as what they become: the objects that kustomize makes of them.
 package deploy
 
 import (
@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// folders returns the folders beside this file that hold a kustomization of one of the kinds.
+// folders returns the folders next to this file that hold a kustomization of one of the kinds.
 func folders(t *testing.T, kind string) []string {
 	t.Helper()
 	all, err := filepath.Glob("*/kustomization.yaml")
@@ -164,7 +164,7 @@ func TestStartingIsGivenTime(t *testing.T) {
 	}
 }
 
-// TestNetworkPolicy checks that the policy beside each Deployment opens every port that its container listens on, and
+// TestNetworkPolicy checks that the policy next to each Deployment opens every port that its container listens on, and
 // no other.
 func TestNetworkPolicy(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ func newLocalUserAuthenticator() *cobra.Command {
 		Example: `  # In a pod
   pinniped-agent local-user-authenticator
 
-  # Beside a cluster, reachable as localhost
+  # Next to a cluster, reachable as localhost
   pinniped-agent local-user-authenticator --kubeconfig=webhook.kubeconfig --listen-address=127.0.0.1:8443 --serving-name=localhost
 
   # A user "pinny" of group "developers" with the token "pinny:password123"

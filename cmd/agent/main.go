@@ -94,7 +94,7 @@ func newConcierge() *cobra.Command {
 		Example: `  # In a pod, with the configuration of the ConfigMap mounted
   pinniped-agent concierge --config=/etc/config/pinniped.yaml
 
-  # Beside a cluster, listening on this machine only
+  # Next to a cluster, listening on this machine only
   pinniped-agent concierge --kubeconfig=agent.kubeconfig --bind-address=127.0.0.1
 
   # What is configured, with all defaults

@@ -155,7 +155,7 @@ func (a *agent) addCredentialIssuer(
 			RevisionsConfigMap:  own.revisionsConfigMap,
 		},
 		BearerTokens:      a.bearer.Use,
-		Advertised:        a.bundle.set,
+		Published:         a.bundle.set,
 		Usage:             usage,
 		FirstSpec:         a.config.CredentialIssuerSpec,
 		Namespace:         a.options.Namespace,

@@ -50,27 +50,27 @@ func (o *loginOffer) run(ctx context.Context, publish func(*logininfo.Offer)) {
 	}, offerInterval)
 }
 
-// make returns the offer, nil when the spec has none or the proxy is not advertised.
+// make returns the offer, nil when the spec has none or the proxy is not published.
 func (o *loginOffer) make(ctx context.Context) (*logininfo.Offer, error) {
 	issuer, found, err := o.issuer(ctx)
 	if err != nil || !found || issuer.Spec.ImpersonationProxy == nil ||
 		issuer.Spec.ImpersonationProxy.Kubeconfig == nil {
 		return nil, err
 	}
-	var advertised *configv1alpha1.ImpersonationProxyInfo
+	var published *configv1alpha1.ImpersonationProxyInfo
 	for _, strategy := range issuer.Status.Strategies {
 		if strategy.Type == configv1alpha1.StrategyImpersonationProxy && strategy.Frontend != nil {
-			advertised = strategy.Frontend.ImpersonationProxyInfo
+			published = strategy.Frontend.ImpersonationProxyInfo
 		}
 	}
-	if advertised == nil {
+	if published == nil {
 		return nil, nil
 	}
 	spec := issuer.Spec.ImpersonationProxy.Kubeconfig
 	info := logininfo.Info{
-		ClusterName: spec.ClusterName, Endpoint: advertised.Endpoint, APIGroupSuffix: o.suffix,
+		ClusterName: spec.ClusterName, Endpoint: published.Endpoint, APIGroupSuffix: o.suffix,
 	}
-	if info.CABundle, err = base64.StdEncoding.DecodeString(advertised.CertificateAuthorityData); err != nil {
+	if info.CABundle, err = base64.StdEncoding.DecodeString(published.CertificateAuthorityData); err != nil {
 		return nil, fmt.Errorf("decoding the CA bundle: %w", err)
 	}
 	for _, login := range spec.Logins {

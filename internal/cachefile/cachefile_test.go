@@ -132,7 +132,7 @@ func TestALinkLeadsNowhere(t *testing.T) {
 	}
 }
 
-// TestNotesLeadNowhere has a link in place of the notes beside a cache.
+// TestNotesLeadNowhere has a link in place of the notes next to a cache.
 func TestNotesLeadNowhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,9 +13,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// TestStrangersMayProbe shows what a client other than the front proxy may send: the kubelet's probes, one at a time.
+// TestUnauthenticatedClientsMayProbe shows what a client other than the front proxy may send: the kubelet's probes, one at a time.
 // The connection ends with the response.
-func TestStrangersMayProbe(t *testing.T) {
+func TestUnauthenticatedClientsMayProbe(t *testing.T) {
 	t.Parallel()
 	ca, err := certs.NewCA("front proxy CA", time.Now(), time.Hour)
 	if err != nil {

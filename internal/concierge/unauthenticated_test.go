@@ -17,9 +17,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestStrangersAtTheAPIsPort has a pod of the cluster open many connections and send large headers without an end. The
+// TestUnauthenticatedClientsAtTheAPIsPort has a pod of the cluster open many connections and send large headers without an end. The
 // kubelet's probes and users are served, and few of these connections stay open.
-func TestStrangersAtTheAPIsPort(t *testing.T) {
+func TestUnauthenticatedClientsAtTheAPIsPort(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	a := startAgent(t, cluster)

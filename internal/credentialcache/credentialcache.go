@@ -22,7 +22,7 @@ import (
 const (
 	// maxAge is how long an entry is used, whatever its expiry says.
 	maxAge = time.Hour
-	// maxMargin is how long before its expiry a credential is no longer handed out, so that it does not expire in the
+	// maxMargin is how long before its expiry a credential is no longer issued, so that it does not expire in the
 	// middle of a command. Credentials with a short life have a tenth of it as margin.
 	maxMargin = 30 * time.Second
 )

@@ -280,7 +280,7 @@ func TestNeverInTheWay(t *testing.T) {
 		"not YAML":      "{[",
 		"binary":        "\x00\x01",
 	} {
-		t.Run("starts anew after "+name, func(t *testing.T) {
+		t.Run("starts again after "+name, func(t *testing.T) {
 			t.Parallel()
 			cache := &credentialcache.Cache{Path: filepath.Join(t.TempDir(), "c.yaml"), Now: clock}
 			if err := os.WriteFile(cache.Path, []byte(content), 0o600); err != nil {

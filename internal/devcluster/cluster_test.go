@@ -85,9 +85,9 @@ func TestTwoClustersAtOnce(t *testing.T) {
 	}
 
 	// A client certificate of the other cluster is refused: the clusters do not share a CA.
-	stranger := one.AdminConfig()
-	stranger.Host, stranger.CAData = other.URL(), other.CABundle()
-	if _, err := getConfigMap(t, stranger, "only-here"); !apierrors.IsUnauthorized(err) {
+	unrelated := one.AdminConfig()
+	unrelated.Host, unrelated.CAData = other.URL(), other.CABundle()
+	if _, err := getConfigMap(t, unrelated, "only-here"); !apierrors.IsUnauthorized(err) {
 		t.Errorf("want 401 for the other cluster's admin, got %v", err)
 	}
 

@@ -1,5 +1,5 @@
 // Package devinstall installs the product on a local control plane. It applies the shipped manifests. That cluster
-// has no node to run pods on, so the agent and the local-user-authenticator run as processes beside it, each with the
+// has no node to run pods on, so the agent and the local-user-authenticator run as processes next to it, each with the
 // identity of its own service account. So the demo and the tests have exactly the permissions of the shipped
 // manifests.
 package devinstall

@@ -331,7 +331,7 @@ func TestApplyCredentialIssuer(t *testing.T) {
 	)
 	if err != nil || applied.Spec.ImpersonationProxy.Mode != configv1alpha1.ImpersonationProxyModeEnabled ||
 		applied.Spec.ImpersonationProxy.TLS.SecretName != "mine" {
-		t.Fatalf("want the field applied beside the others, got %+v, %v", applied, err)
+		t.Fatalf("want the field applied next to the others, got %+v, %v", applied, err)
 	}
 	var patches []discoverytest.Request
 	for _, r := range server.Requests() {
@@ -405,7 +405,7 @@ func TestWhoAmI(t *testing.T) {
 // testCA returns the certificate of a CA that has issued nothing.
 func testCA(t *testing.T) []byte {
 	t.Helper()
-	ca, err := certs.NewCA("stranger", time.Now(), time.Hour)
+	ca, err := certs.NewCA("unrelated", time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

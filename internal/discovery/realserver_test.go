@@ -139,9 +139,9 @@ func TestOnARealAPIServer(t *testing.T) {
 		"not permitted to patch credentialissuers.config.concierge.pinniped.dev",
 	)
 
-	stranger := rest.AnonymousClientConfig(cluster.AdminConfig())
-	stranger.BearerToken = "not-a-token"
-	_, err = connectAs(stranger).CredentialIssuer(ctx, "")
+	unrelated := rest.AnonymousClientConfig(cluster.AdminConfig())
+	unrelated.BearerToken = "not-a-token"
+	_, err = connectAs(unrelated).CredentialIssuer(ctx, "")
 	check("a token that is none", err, discovery.ErrUnauthorized, "")
 
 	distrustful := rest.CopyConfig(cluster.AdminConfig())

@@ -46,12 +46,12 @@ type Frontend struct {
 	Mode     Mode
 	Endpoint string // https://host[:port]
 	CABundle []byte // PEM; empty means the system roots
-	// Trouble says why the configuration is not in effect, while the last good certificate serves. It is empty when all
+	// Trouble says why the configuration is not in effect, while the last known good certificate serves. It is empty when all
 	// is well.
 	Trouble string
 }
 
-// usable says whether clients can use the frontend of a strategy: it works, or the agent says that the last good
+// usable says whether clients can use the frontend of a strategy: it works, or the agent says that the last known good
 // certificate, or its own, stays in service until the configuration is fixed.
 func usable(strategy *configv1alpha1.CredentialIssuerStrategy) bool {
 	return strategy.Frontend != nil && (strategy.Status == configv1alpha1.StrategySuccess ||
@@ -62,7 +62,7 @@ func usable(strategy *configv1alpha1.CredentialIssuerStrategy) bool {
 }
 
 // ChooseStrategy returns the frontend of the first usable strategy of issuer that has one for mode: strategies stand in
-// the order in which clients should try them. Otherwise it returns a *NoStrategyError. An advertised CA bundle that is
+// the order in which clients should try them. Otherwise it returns a *NoStrategyError. A published CA bundle that is
 // not base64 is an error of its own, as no other strategy was meant.
 func ChooseStrategy(issuer *configv1alpha1.CredentialIssuer, mode Mode) (*Frontend, error) {
 	for i := range issuer.Status.Strategies {
@@ -95,7 +95,7 @@ func newFrontend(
 ) (*Frontend, error) {
 	bundle, err := base64.StdEncoding.DecodeString(caData)
 	if err != nil {
-		return nil, fmt.Errorf("decoding the CA bundle that strategy %s advertises: %w", strategy.Frontend.Type, err)
+		return nil, fmt.Errorf("decoding the CA bundle that strategy %s publishes: %w", strategy.Frontend.Type, err)
 	}
 	return &Frontend{Strategy: strategy.Type, Mode: strategy.Frontend.Type, Endpoint: endpoint, CABundle: bundle}, nil
 }

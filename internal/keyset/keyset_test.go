@@ -209,7 +209,7 @@ func TestWrongSignature(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger, err := rsa.GenerateKey(rand.Reader, 2048)
+	unrelated, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,10 +222,10 @@ func TestWrongSignature(t *testing.T) {
 	}
 	parts := strings.Split(sign(t, jose.RS256, good, "good"), ".")
 	for name, test := range map[string]struct{ token, says string }{
-		"another key with the ID":     {sign(t, jose.RS256, stranger, "good"), "no key of the issuer"},
+		"another key with the ID":     {sign(t, jose.RS256, unrelated, "good"), "no key of the issuer"},
 		"an ID that is not there":     {sign(t, jose.RS256, good, "other"), "no key of the issuer"},
-		"the ID of a skipped key":     {sign(t, jose.RS256, stranger, "skipped"), `key "skipped": its curve`},
-		"no ID, and no key fits":      {sign(t, jose.RS256, stranger, ""), `key "skipped": its curve`},
+		"the ID of a skipped key":     {sign(t, jose.RS256, unrelated, "skipped"), `key "skipped": its curve`},
+		"no ID, and no key fits":      {sign(t, jose.RS256, unrelated, ""), `key "skipped": its curve`},
 		"a secret, which is the key":  {sign(t, jose.HS256, good.N.Bytes(), "good"), "malformed"},
 		"no signature":                {parts[0] + "." + parts[1] + ".", "no key of the issuer"},
 		"no algorithm":                {"eyJhbGciOiJub25lIn0." + parts[1] + ".", "malformed"},

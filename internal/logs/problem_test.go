@@ -27,12 +27,12 @@ func TestProblem(t *testing.T) {
 	retry(8*time.Second, "a conflict")
 	p.Clear()
 	retry(9*time.Second, "a conflict")
-	p.Log(ctx, slog.LevelError, "Failed: for others to mend", "for others to mend")
-	p.Log(ctx, slog.LevelError, "Failed: for others to mend", "for others to mend")
+	p.Log(ctx, slog.LevelError, "Failed: for others to fix", "for others to fix")
+	p.Log(ctx, slog.LevelError, "Failed: for others to fix", "for others to fix")
 	want := []string{
 		"WARN Failed: a conflict", "WARN Failed: forbidden",
 		"ERROR Failed: forbidden", "ERROR Failed: a conflict",
-		"WARN Failed: a conflict", "ERROR Failed: for others to mend",
+		"WARN Failed: a conflict", "ERROR Failed: for others to fix",
 	}
 	if diff := cmp.Diff(want, lines()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

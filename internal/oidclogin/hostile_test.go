@@ -254,7 +254,7 @@ func TestFaults(t *testing.T) {
 		}, says: "it returned 307"},
 		{name: "an unknown client", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
-			s.login.ClientID = "stranger"
+			s.login.ClientID = "unrelated"
 			device(http.StatusUnauthorized, `{"error":"invalid_client","error_description":"who\u001b[2J?"}`)(t, s)
 		}, says: "invalid_client: who[2J?", hint: "register the client"},
 		{name: "a device code that expires", prepare: device(http.StatusOK, `{"device_code":"unknown","user_code":"x",`+
@@ -519,8 +519,8 @@ func TestLargeResponses(t *testing.T) {
 	}
 }
 
-// TestStrangers has other pages and programs on this computer that send requests to the listener.
-func TestStrangers(t *testing.T) {
+// TestUnauthenticatedClients has other pages and programs on this computer that send requests to the listener.
+func TestUnauthenticatedClients(t *testing.T) {
 	t.Parallel()
 	s := setUp(t)
 	s.Metadata = map[string]any{"authorization_response_iss_parameter_supported": false}
@@ -531,7 +531,7 @@ func TestStrangers(t *testing.T) {
 			return err
 		}
 		callback, state := link.Query().Get("redirect_uri"), link.Query().Get("state")
-		for _, stranger := range []struct {
+		for _, unrelated := range []struct {
 			method, host, query string
 			header              http.Header
 			status              int
@@ -550,29 +550,29 @@ func TestStrangers(t *testing.T) {
 				status: http.StatusNoContent,
 			},
 		} {
-			request, err := http.NewRequestWithContext(ctx, stranger.method, callback+stranger.query, nil)
+			request, err := http.NewRequestWithContext(ctx, unrelated.method, callback+unrelated.query, nil)
 			if err != nil {
 				return err
 			}
-			request.Host, request.Header = stranger.host, stranger.header
+			request.Host, request.Header = unrelated.host, unrelated.header
 			response, err := http.DefaultClient.Do(request)
 			if err != nil {
 				t.Error(err)
 				continue
 			}
 			_ = response.Body.Close()
-			if response.StatusCode != stranger.status {
-				t.Errorf("%+v: want status %d, got %d", stranger, stranger.status, response.StatusCode)
+			if response.StatusCode != unrelated.status {
+				t.Errorf("%+v: want status %d, got %d", unrelated, unrelated.status, response.StatusCode)
 			}
 			if origin := response.Header.Get(
 				"Access-Control-Allow-Origin",
-			); stranger.method == http.MethodOptions && stranger.header != nil &&
+			); unrelated.method == http.MethodOptions && unrelated.header != nil &&
 				origin != s.URL {
 				t.Errorf("want only the issuer's pages to post, got %q", origin)
 			}
 			if policy := response.Header.Get(
 				"Content-Security-Policy",
-			); stranger.method == http.MethodGet && stranger.host == "" &&
+			); unrelated.method == http.MethodGet && unrelated.host == "" &&
 				!strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") {
 				t.Errorf("policy %q", policy)
 			}

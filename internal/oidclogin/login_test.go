@@ -262,16 +262,16 @@ func TestRenewal(t *testing.T) {
 			name: "refreshes what soon expires", codes: 1, refreshes: 1,
 			prepare: func(t *testing.T, s *situation) { t.Helper(); s.change(t, stale) },
 		},
-		{name: "logs in anew without a refresh token", codes: 2, prepare: func(t *testing.T, s *situation) {
+		{name: "logs in again without a refresh token", codes: 2, prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			s.change(t, func(tokens *sessioncache.Tokens) { stale(tokens); tokens.Refresh = nil })
 		}},
-		{name: "logs in anew when the session was revoked", codes: 2, refreshes: 1, prepare: func(t *testing.T, s *situation) {
+		{name: "logs in again when the session was revoked", codes: 2, refreshes: 1, prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			s.change(t, stale)
 			s.EndSessions()
 		}},
-		{name: "logs in anew when the refresh gives another user", codes: 2, refreshes: 1, prepare: func(t *testing.T, s *situation) {
+		{name: "logs in again when the refresh gives another user", codes: 2, refreshes: 1, prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			s.change(t, func(tokens *sessioncache.Tokens) { stale(tokens); tokens.ID.Claims["sub"] = "somebody else" })
 		}},
@@ -285,7 +285,7 @@ func TestRenewal(t *testing.T) {
 			s.change(t, func(tokens *sessioncache.Tokens) { tokens.Access.Token = "revoked" })
 		}},
 		{
-			name: "logs in anew when all was revoked", audience: "cluster", codes: 2, refreshes: 1,
+			name: "logs in again when all was revoked", audience: "cluster", codes: 2, refreshes: 1,
 			prepare: func(t *testing.T, s *situation) { t.Helper(); s.EndSessions() },
 		},
 	} {

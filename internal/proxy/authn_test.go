@@ -300,7 +300,7 @@ func TestWebsocketToken(t *testing.T) {
 	}
 }
 
-func TestWebsocketTokenOfAStrangerStaysHere(t *testing.T) {
+func TestWebsocketTokenOfAnUnauthenticatedClientStaysHere(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	p.api.tokens["other"] = authenticationv1.UserInfo{Username: "joe"}

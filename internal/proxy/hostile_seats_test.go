@@ -186,7 +186,7 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 const responseWindow = 256 << 10
 
 // TestSlowReadersHoldNothingAtTheAPIServer asks for responses larger than any window and reads nothing. The API server
-// is done with them all the same, as far as the client's share of bytes goes, and the responses are there when the
+// is done with them anyway, as far as the client's share of bytes goes, and the responses are there when the
 // client begins to read.
 func TestSlowReadersHoldNothingAtTheAPIServer(t *testing.T) {
 	t.Parallel()

@@ -41,7 +41,7 @@ func (p *proxy) serveLogins(release <-chan struct{}) (waiting *atomic.Int64) {
 }
 
 // TestGoodLoginsDoNotWait has unauthenticated clients' logins take all turns that they may have. Who logged in before
-// has a turn all the same, at once.
+// has a turn anyway, at once.
 func TestGoodLoginsDoNotWait(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

@@ -222,7 +222,7 @@ func deniesName(name string) func(authorizationv1.SubjectAccessReviewSpec) (bool
 	}
 }
 
-// TestAuthorizerThatDeniesNames has an authorizer say that all is allowed, and deny one name all the same. The request
+// TestAuthorizerThatDeniesNames has an authorizer say that all is allowed, and deny one name anyway. The request
 // about that name is refused by the API server itself, to which it comes as that user's and with nothing else.
 func TestAuthorizerThatDeniesNames(t *testing.T) {
 	t.Parallel()

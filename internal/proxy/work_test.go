@@ -253,9 +253,9 @@ func TestReviewsAreNotRepeated(t *testing.T) {
 	}
 }
 
-// TestTokensOfStrangers floods the proxy with bearer tokens whose reviews take long. A connection waits for a bounded
+// TestTokensOfUnauthenticatedClients floods the proxy with bearer tokens whose reviews take long. A connection waits for a bounded
 // number of them; neither known users nor another connection's good token are delayed.
-func TestTokensOfStrangers(t *testing.T) {
+func TestTokensOfUnauthenticatedClients(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	p.api.set(func() { p.api.tokens["good"] = authenticationv1.UserInfo{Username: "jane", Groups: []string{"g"}} })

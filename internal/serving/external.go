@@ -260,7 +260,7 @@ const (
 )
 
 // outcomeOf returns the outcome of an error in the list of checks. Nearly all of them refuse.
-func outcomeOf(code certs.Code, verification configv1alpha1.TLSVerification, advertised bool) outcome {
+func outcomeOf(code certs.Code, verification configv1alpha1.TLSVerification, published bool) outcome {
 	switch code { //nolint:exhaustive // all others refuse
 	case certs.ExpiresSoon:
 		// The previous certificate probably expires no later, and the owner of this one will renew it.
@@ -275,7 +275,7 @@ func outcomeOf(code certs.Code, verification configv1alpha1.TLSVerification, adv
 		}
 	case certs.BundleDoesNotVerify, certs.ChainIncomplete:
 		// Without a bundle the clients' system roots count, and the agent's image has none.
-		if !advertised {
+		if !published {
 			return passed
 		}
 	}

@@ -44,7 +44,7 @@ func issue(t *testing.T, ca *certs.CA, at time.Time, ttl time.Duration) *certs.K
 
 func TestExternal(t *testing.T) {
 	t.Parallel()
-	ca, stranger := newCA(t), newCA(t)
+	ca, unrelated := newCA(t), newCA(t)
 	good := issue(t, ca, noon, 90*day)
 	other := issue(t, ca, noon, 90*day)
 	endpoint := []certs.Name{{Value: "proxy.example.com", Source: "spec"}}
@@ -81,11 +81,11 @@ func TestExternal(t *testing.T) {
 		{name: "serves a good one with the bundle of ca.crt", in: in{ca: ca.CertPEM()}, bundle: ca.CertPEM()},
 		{
 			name: "prefers the spec's bundle",
-			in:   in{ca: stranger.CertPEM(), spec: base64.StdEncoding.EncodeToString(ca.CertPEM())}, bundle: ca.CertPEM(),
+			in:   in{ca: unrelated.CertPEM(), spec: base64.StdEncoding.EncodeToString(ca.CertPEM())}, bundle: ca.CertPEM(),
 		},
 		{
 			name: "takes the bundle from a ConfigMap",
-			in:   in{ca: stranger.CertPEM(), from: configMap, source: holding("ca.crt", ca.CertPEM())}, bundle: ca.CertPEM(),
+			in:   in{ca: unrelated.CertPEM(), from: configMap, source: holding("ca.crt", ca.CertPEM())}, bundle: ca.CertPEM(),
 		},
 		{
 			name: "takes the bundle from a ClusterTrustBundle",
@@ -105,7 +105,7 @@ func TestExternal(t *testing.T) {
 			code: certs.BundleNotFound, pending: true,
 		},
 		{
-			name: "refuses a ConfigMap with another CA", in: in{from: configMap, source: holding("ca.crt", stranger.CertPEM())},
+			name: "refuses a ConfigMap with another CA", in: in{from: configMap, source: holding("ca.crt", unrelated.CertPEM())},
 			code: certs.BundleDoesNotVerify,
 		},
 		{
@@ -118,7 +118,7 @@ func TestExternal(t *testing.T) {
 		{name: "waits for a missing key", in: in{key: []byte{}}, code: certs.SecretIncomplete, pending: true},
 		{name: "refuses other types", in: in{kind: corev1.SecretTypeBasicAuth}, code: certs.SecretIncomplete},
 		{name: "refuses another certificate's key", in: in{key: other.KeyPEM}, code: certs.KeyMismatch},
-		{name: "refuses a bundle that does not verify it", in: in{ca: stranger.CertPEM()}, code: certs.BundleDoesNotVerify},
+		{name: "refuses a bundle that does not verify it", in: in{ca: unrelated.CertPEM()}, code: certs.BundleDoesNotVerify},
 		{name: "refuses a bundle that is not base64", in: in{spec: "%%%"}, code: certs.NotACertificate},
 		{
 			name: "refuses a bundle with a private key", in: in{ca: append(ca.CertPEM(), good.KeyPEM...)},
@@ -288,7 +288,7 @@ func TestGeneratedCA(t *testing.T) {
 		}
 		bundle := would.Bundle
 		if known := string(bundle) == string(data["ca.crt"]); known != (test.want == "") {
-			t.Errorf("it %s: the bundle that is advertised is %q", test.name, bundle)
+			t.Errorf("it %s: the bundle that is published is %q", test.name, bundle)
 		}
 	}
 }
@@ -422,11 +422,11 @@ func TestHolder(t *testing.T) {
 // are told as well.
 func TestExternalTellsAll(t *testing.T) {
 	t.Parallel()
-	ca, stranger := newCA(t), newCA(t)
+	ca, unrelated := newCA(t), newCA(t)
 	pair, other := issue(t, ca, noon, 10*day), issue(t, ca, noon, 10*day)
 	got := External(ExternalInput{
 		Secret: &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{
-			"tls.crt": pair.CertPEM, "tls.key": other.KeyPEM, "ca.crt": stranger.CertPEM(),
+			"tls.crt": pair.CertPEM, "tls.key": other.KeyPEM, "ca.crt": unrelated.CertPEM(),
 		}},
 		Names: []certs.Name{{Value: "other.example.com", Source: "spec"}}, Now: noon,
 	})

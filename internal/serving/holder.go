@@ -20,12 +20,12 @@ const (
 	SourceExternal  Source = "external"
 )
 
-// Certificate is a certificate for serving, with everything that is advertised about it. It is immutable.
+// Certificate is a certificate for serving, with everything that is published about it. It is immutable.
 type Certificate struct {
 	Certificate tls.Certificate // with its Leaf
 	Source      Source
 	Secret      types.NamespacedName
-	Bundle      []byte // CA bundle (PEM) to advertise; empty when clients are to use their system roots
+	Bundle      []byte // CA bundle (PEM) to publish; empty when clients are to use their system roots
 	// Own is the CA bundle that came with it, where Bundle has that of its successor as well: see Evaluate. Else nil.
 	Own []byte
 	// Delegated is true when Secret lies in another namespace, whose owner permits its use and can withdraw that.

@@ -14,7 +14,7 @@ import (
 // lastGoodOwnKey is where it has the CA bundle that came with the certificate, if ca.crt has that of a successor as well.
 const lastGoodOwnKey = "own-ca.crt"
 
-// lastGoodNameKey is where the last good certificate's Secret says from which Secret the certificate came.
+// lastGoodNameKey is where the last known good certificate's Secret says from which Secret the certificate came.
 const lastGoodNameKey = "secret-name"
 
 // KeepsLastGood says whether m is to be kept for replicas that start while its Secret is bad: a certificate that an
@@ -28,12 +28,12 @@ func KeepsLastGood(m *Certificate) bool {
 func LastGoodData(m *Certificate) (map[string][]byte, error) {
 	key, err := x509.MarshalPKCS8PrivateKey(m.Certificate.PrivateKey)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the private key of the last good certificate: %w", err)
+		return nil, fmt.Errorf("encoding the private key of the last known good certificate: %w", err)
 	}
 	var chain bytes.Buffer
 	for _, der := range m.Certificate.Certificate {
 		if err := pem.Encode(&chain, &pem.Block{Type: "CERTIFICATE", Bytes: der}); err != nil {
-			return nil, fmt.Errorf("encoding the last good certificate: %w", err)
+			return nil, fmt.Errorf("encoding the last known good certificate: %w", err)
 		}
 	}
 	data := map[string][]byte{
@@ -55,7 +55,7 @@ func LastGoodData(m *Certificate) (map[string][]byte, error) {
 // as its age, is no reason to serve nothing.
 func LastGood(secret *corev1.Secret) (*Certificate, error) {
 	if !IsLastGood(secret) {
-		return nil, fmt.Errorf("there is no last good certificate in Secret %q", secret.Namespace+"/"+secret.Name)
+		return nil, fmt.Errorf("there is no last known good certificate in Secret %q", secret.Namespace+"/"+secret.Name)
 	}
 	certificate, err := keyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {

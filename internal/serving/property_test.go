@@ -19,7 +19,7 @@ type certificate struct{ ca, names string }
 // told is what one kind of client got, in letters: which CAs it trusts, and which name it uses.
 type client struct {
 	cas, name string
-	at        time.Time     // when it was last handed out
+	at        time.Time     // when it was last issued
 	of        time.Duration // for how long in all
 }
 
@@ -27,7 +27,7 @@ func (c client) works(with certificate) bool {
 	return strings.Contains(c.cas, with.ca) && strings.Contains(with.names, c.name)
 }
 
-// world is an agent and its clients, in letters, beside the History that the agent keeps. What trust concludes from
+// world is an agent and its clients, in letters, next to the History that the agent keeps. What trust concludes from
 // certificates is held against what the letters say.
 type world struct {
 	t       *testing.T
@@ -52,7 +52,7 @@ func (w *world) chain(of certificate) []*x509.Certificate {
 	return w.chains[of]
 }
 
-// serve makes the agent serve and advertise something, from now on for some time, in which clients get kubeconfigs.
+// serve makes the agent serve and publish something, from now on for some time, in which clients get kubeconfigs.
 func (w *world) serve(of certificate, bundle string, lasts time.Duration) {
 	w.t.Helper()
 	w.serving, w.bundle = of, bundle
@@ -134,7 +134,7 @@ func TestNobodyIsLockedOut(t *testing.T) {
 				w.now = w.now.Add(lasts())
 				continue
 			case len(lost) > 0:
-				t.Fatalf("%s: %+v are locked out", strings.Join(steps, ", "), lost)
+				t.Fatalf("%s: %+v are broken", strings.Join(steps, ", "), lost)
 			}
 			accepted++
 			w.serve(next, bundle, lasts())
@@ -152,7 +152,7 @@ func union(a, b string) string {
 	return strings.Join(slices.Compact(all), "")
 }
 
-// TestRetired shows that what an administrator has retired counts no more, until it is advertised again.
+// TestRetired shows that what an administrator has retired counts no more, until it is published again.
 func TestRetired(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -189,6 +189,6 @@ func TestRetired(t *testing.T) {
 		}
 	}
 	if !refused() {
-		t.Error("what was advertised again after it was retired does not count")
+		t.Error("what was published again after it was retired does not count")
 	}
 }

@@ -56,7 +56,7 @@ type Revision struct {
 	// UsedNames are names under a wildcard of Names that clients used.
 	UsedNames []string
 	// Retired is when an administrator said that no kubeconfig has it any more; zero if nobody did since it was last
-	// published anew. It is for people: no decision depends on the clock that it comes from.
+	// published again. It is for people: no decision depends on the clock that it comes from.
 	Retired time.Time
 	Change
 }
@@ -383,7 +383,7 @@ func assumed(since time.Time) time.Time {
 	return since
 }
 
-// Current returns the Revision that is advertised now, or nil.
+// Current returns the Revision that is published now, or nil.
 func (h History) Current() *Revision {
 	for i := range h.Revisions {
 		if h.Revisions[i].Until.IsZero() {

@@ -183,7 +183,7 @@ func TestHistory(t *testing.T) {
 	at = at.Add(serving.DefaultMemory)
 	h, _ = h.Append(serving.Published{}, at, serving.DefaultMemory)
 	if len(h.Revisions) != 1 || h.Current() != nil {
-		t.Errorf("a year later, with nothing advertised: %+v", h.Revisions)
+		t.Errorf("a year later, with nothing published: %+v", h.Revisions)
 	}
 	for i := range 3 * serving.MaxRevisions { // nobody uses them
 		at = at.Add(time.Minute)

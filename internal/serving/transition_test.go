@@ -125,7 +125,7 @@ func (r *replica) restarts() {
 	r.waiting = nil
 }
 
-// serves returns the CA of the certificate in service, and those that are advertised.
+// serves returns the CA of the certificate in service, and those that are published.
 func (r *replica) serves() string {
 	r.t.Helper()
 	members, _ := certs.ParseBundle(r.service.Bundle)
@@ -142,7 +142,7 @@ func TestOverlap(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		do   func(r *replica)
-		want string // the CA of the certificate in service, and the CAs that are advertised
+		want string // the CA of the certificate in service, and the CAs that are published
 		wait bool
 	}{
 		{name: "waits with another Secret with DualTrust", do: func(r *replica) {
@@ -159,7 +159,7 @@ func TestOverlap(t *testing.T) {
 			r.renews("b", overlapName, overlapOther)
 		}, want: "a:ab", wait: true},
 		{name: "serves a renewal by the same CA", do: func(r *replica) { r.renews("a", overlapName, overlapOther) }, want: "a:a"},
-		{name: "waits with one of another CA, and advertises both", do: func(r *replica) { r.renews("b", overlapName, overlapOther) }, want: "a:ab", wait: true},
+		{name: "waits with one of another CA, and publishes both", do: func(r *replica) { r.renews("b", overlapName, overlapOther) }, want: "a:ab", wait: true},
 		{name: "waits with one that lacks a name", do: func(r *replica) { r.renews("a", overlapName) }, want: "a:a", wait: true},
 		{
 			name: "serves it where the spec says so",
@@ -293,7 +293,7 @@ func TestOverlap(t *testing.T) {
 			}, want: "b:b",
 		},
 		{
-			name: "advertises what the spec says", do: func(r *replica) {
+			name: "publishes what the spec says", do: func(r *replica) {
 				r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("abx"))
 				r.renews("b", overlapName, overlapOther)
 			}, want: "a:abx", wait: true,

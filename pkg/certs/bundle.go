@@ -89,7 +89,7 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 	root := isCA(member.Certificate)
 	switch {
 	case !root && member.Equal(leaf):
-		hint := "advertise the certificate of the CA that issued it instead"
+		hint := "publish the certificate of the CA that issued it instead"
 		if !selfIssued(leaf) {
 			return warn(
 				hint,

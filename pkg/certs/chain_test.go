@@ -20,7 +20,7 @@ func TestChain(t *testing.T) {
 	p := newPKI(t)
 	inter2 := p.inter.newCA(t, "Intermediate 2")
 	deep := inter2.newLeaf(t)
-	stranger := newRoot(t, "Stranger")
+	unrelated := newRoot(t, "Stranger")
 	other := newRoot(t, "Root") // of the same name
 	for _, tt := range []struct {
 		name    string
@@ -52,11 +52,11 @@ func TestChain(t *testing.T) {
 			want: []string{"warning ChainExtra"}, message: "is a root",
 		},
 		{
-			name: "warns of a stranger in the middle", leaf: p.leaf, cert: chainOf(p.leaf, stranger, p.inter),
+			name: "warns of an unauthenticated client in the middle", leaf: p.leaf, cert: chainOf(p.leaf, unrelated, p.inter),
 			want: []string{"warning ChainExtra"}, message: "has signed none",
 		},
 		{
-			name: "warns of a stranger", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, stranger),
+			name: "warns of an unauthenticated client", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, unrelated),
 			want: []string{"warning ChainExtra"}, message: "has signed none",
 		},
 		{
@@ -306,7 +306,7 @@ func TestBundle(t *testing.T) {
 			{chainOf(twin(p.root), p.root), "warning BundleMember", "leave it out"},
 			{chainOf(p.root, twin(p.root)), "warning BundleMember", "leave it out"},
 			{chainOf(twin(next), p.root), "warning BundleMember", "leave it out"},
-			{twin(p.root).pem(), "error BundleDoesNotVerify", "advertise the CA's renewed certificate in its place"},
+			{twin(p.root).pem(), "error BundleDoesNotVerify", "publish the CA's renewed certificate in its place"},
 		} {
 			in := p.input(t)
 			in.Bundle = test.bundle
@@ -403,7 +403,7 @@ func TestBundleEmpty(t *testing.T) {
 
 func TestMustStayGreen(t *testing.T) {
 	t.Parallel()
-	t.Run("an old root in its last tenth beside the new one", func(t *testing.T) {
+	t.Run("an old root in its last tenth next to the new one", func(t *testing.T) {
 		t.Parallel()
 		root := newRoot(t, "New Root")
 		old := newRoot(t, "Old Root", validity(-3000*day, 30*day))

@@ -98,7 +98,7 @@ type Input struct {
 	NoKey bool
 	// SecretType is the type of the Secret that they come from; empty means: not from a Secret.
 	SecretType string
-	// Bundle is the CA bundle that will be advertised. When it is empty, clients use their system roots.
+	// Bundle is the CA bundle that will be published. When it is empty, clients use their system roots.
 	Bundle []byte
 	// Endpoint is spec.impersonationProxy.externalEndpoint: HOST or HOST:PORT. Its host counts as one of Names.
 	Endpoint string

@@ -143,7 +143,7 @@ func (r *run) partialChain(v verdict) *Finding {
 	}
 	f := finding(
 		StrictClients,
-		"advertise the root CA as well",
+		"publish the root CA as well",
 		"the CA bundle verifies the certificate by an intermediate CA only: programs built on OpenSSL, such as curl and "+
 			"Python, want the root too",
 	)

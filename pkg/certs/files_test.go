@@ -501,7 +501,7 @@ func TestHintsOfFiles(t *testing.T) {
 		{"tells files that were exchanged", p.leaf.keyPEM(t), p.leaf.pem(), "is a private key; only certificates belong " +
 			"there: tls.crt and tls.key hold each other's content"},
 		{
-			"alarms about a key beside the certificate", concat(p.leaf.keyPEM(t), p.leaf.pem()), p.leaf.keyPEM(t),
+			"alarms about a key next to the certificate", concat(p.leaf.keyPEM(t), p.leaf.pem()), p.leaf.keyPEM(t),
 			"remove the key from there at once",
 		},
 	} {

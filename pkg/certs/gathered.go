@@ -26,7 +26,7 @@ type Expected struct {
 	SHA256 string
 	// Host is the name or IP address that clients verify.
 	Host string
-	// Bundle is the advertised CA bundle; when it is empty, the system roots count.
+	// Bundle is the published CA bundle; when it is empty, the system roots count.
 	Bundle []byte
 	// Roots stand for the system roots; nil means: those of this machine.
 	Roots *x509.CertPool
@@ -112,7 +112,7 @@ func refusalOf(leaf *x509.Certificate, now time.Time, presents string, err error
 		return NotYetValid, fmt.Sprintf("%s, which is not valid before %s", presents, date(leaf.NotBefore)),
 			"wait until then, or check the clocks"
 	}
-	return BundleDoesNotVerify, presents + ", but the advertised CA bundle does not verify it: " +
+	return BundleDoesNotVerify, presents + ", but the published CA bundle does not verify it: " +
 		quote(strings.TrimPrefix(err.Error(), "x509: ")), "see which intermediates it sends along"
 }
 

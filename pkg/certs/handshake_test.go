@@ -119,7 +119,7 @@ func TestCheckServed(t *testing.T) {
 		},
 		{
 			name: "takes none that they cannot verify", want: with(func(e *Expected) { e.SHA256 = "" }), number: 1, code: BundleDoesNotVerify,
-			message: "presents a certificate, but the advertised CA bundle does not verify it",
+			message: "presents a certificate, but the published CA bundle does not verify it",
 			seen:    []Served{{Address: "203.0.113.7:443", Chain: []*x509.Certificate{other.leaf.Certificate}}},
 		},
 		{

@@ -28,7 +28,7 @@ func TestLeaf(t *testing.T) {
 		change change
 		want   []string
 	}{
-		{"takes serverAuth beside clientAuth", usages(x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth), nil},
+		{"takes serverAuth next to clientAuth", usages(x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth), nil},
 		{"warns without extended key usage", usages(), []string{"warning NoServerAuth"}},
 		{"warns of any extended key usage alone", usages(x509.ExtKeyUsageAny), []string{"warning NoServerAuth"}},
 		{"refuses a client certificate", usages(x509.ExtKeyUsageClientAuth), []string{"error NoServerAuth"}},

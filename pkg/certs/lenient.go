@@ -29,7 +29,7 @@ func lenientRemarks(chain []*x509.Certificate, i int) []remark {
 		!slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
 		found = append(found, remark{
 			"has the extended key usage anyExtendedKeyUsage without serverAuth: OpenSSL refuses it",
-			"advertise a root without extended key usage, or with serverAuth",
+			"publish a root without extended key usage, or with serverAuth",
 		})
 	}
 	found = append(found, issuerRemarks(chain, i)...)

@@ -217,7 +217,7 @@ func TestLenient(t *testing.T) {
 			message: "damaged extension (2.5.29.17)",
 		},
 		{
-			name: "takes a registered ID beside the DNS name",
+			name: "takes a registered ID next to the DNS name",
 			in:   leafWith(with(altNames, false, marshal(t, []asn1.RawValue{tagged(8, false, []byte{42, 3}), dns}))),
 		},
 		{
@@ -270,7 +270,7 @@ func TestLenient(t *testing.T) {
 			in:      addresses(through(within("example.com"), sans("203.0.113.7"))),
 			message: `may not issue for "proxy", the common name`,
 		},
-		{name: "takes a common name beside a DNS name", in: through(within("example.com"), named("proxy.example.org"))},
+		{name: "takes a common name next to a DNS name", in: through(within("example.com"), named("proxy.example.org"))},
 		{
 			name: "takes an e-mail address in the subject that is permitted",
 			in:   through(mailOf("example.com"), subjectMailOf("a@example.com")),

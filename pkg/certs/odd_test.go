@@ -144,7 +144,7 @@ func TestCanBeAllowed(t *testing.T) {
 		{"says no where TLS libraries would refuse to serve it, whatever the code", leafSecond, false},
 		{"says no where the agent would refuse it", expired, false},
 		{"says yes where the agent can be told to serve it", wrongName, true},
-		{"says no of an advertised bundle, as the agent judges by it", wrongBundle, false},
+		{"says no of a published bundle, as the agent judges by it", wrongBundle, false},
 		{"says yes of system roots, which the agent does not know", system, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

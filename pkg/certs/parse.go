@@ -83,7 +83,7 @@ func parseBundle(data []byte, limits Limits, name string) ([]numbered, []Finding
 		return nil, []Finding{tooLarge(name, len(data), limits.BundleBytes, bundleSize)}
 	}
 	parsed, list := parseCertificates(data, partBundle, name, limits.BundleCertificates)
-	// A key pasted into the bundle would be advertised to everybody: never acceptable, whatever is allowed.
+	// A key pasted into the bundle would be published to everybody: never acceptable, whatever is allowed.
 	return parsed, list
 }
 

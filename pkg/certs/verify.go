@@ -28,7 +28,7 @@ func (a anchors) does() string {
 }
 
 func (r *run) anchors() anchors {
-	return r.anchorsOf(r.Bundle, r.bundle, "the CA bundle that will be advertised")
+	return r.anchorsOf(r.Bundle, r.bundle, "the CA bundle that will be published")
 }
 
 // anchorsOf makes what clients trust out of a bundle; an empty one stands for the system roots.
@@ -146,7 +146,7 @@ func (r *run) checkIncomplete(v verdict) []Finding {
 		top.where(), issuer(top.Certificate), r.Sources.Certificate, r.anchor.name))}
 }
 
-// ofAnchor makes a finding about an advertised CA bundle final. About system roots, an administrator may know better:
+// ofAnchor makes a finding about a published CA bundle final. About system roots, an administrator may know better:
 // clients have others than this machine.
 func (r *run) ofAnchor(f Finding) Finding {
 	if r.anchor.system {
@@ -251,17 +251,17 @@ func (r *run) outdated(v verdict) bool {
 // whyNot finds the true cause behind x509's response.
 func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 	top := r.top()
-	hint = "advertise the certificate of the CA that issued it"
+	hint = "publish the certificate of the CA that issued it"
 	var invalid x509.CertificateInvalidError
 	if errors.As(v.err, &invalid) && invalid.Cert != nil {
 		where := subject(invalid.Cert)
 		switch {
 		case invalid.Reason == x509.Expired && v.at.After(invalid.Cert.NotAfter):
 			return where + " expired on " + date(invalid.Cert.NotAfter),
-				"advertise the CA's renewed certificate in its place, or have the certificate issued by another CA"
+				"publish the CA's renewed certificate in its place, or have the certificate issued by another CA"
 		case invalid.Reason == x509.Expired:
 			return where + " is not valid before " + date(invalid.Cert.NotBefore),
-				"wait until then, or advertise a CA certificate that is valid now"
+				"wait until then, or publish a CA certificate that is valid now"
 		case invalid.Reason == x509.IncompatibleUsage:
 			return where + " may not stand for TLS servers (extended key usage)",
 				"use a CA that may issue certificates for servers"
@@ -293,7 +293,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 		}
 	}
 	if a.system {
-		hint = "advertise the CA bundle of the CA that issued it: --ca-bundle FILE, or ca.crt in the Secret"
+		hint = "publish the CA bundle of the CA that issued it: --ca-bundle FILE, or ca.crt in the Secret"
 		return fmt.Sprintf("they do not know %s", issuer(top.Certificate)), hint
 	}
 	if member := named(a.members, top.RawIssuer); member != nil {
@@ -306,7 +306,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 				"again with keyCertSign"
 		case !signedBy(top.Certificate, member.Certificate):
 			return fmt.Sprintf("%s has the name of the issuer, but another key: it did not sign %s", where, top.where()),
-				"advertise the CA certificate that signed it; the CA may have been recreated under the same name"
+				"publish the CA certificate that signed it; the CA may have been recreated under the same name"
 		}
 	}
 	if member := encodedDifferently(a.members, top.Certificate); member != nil {

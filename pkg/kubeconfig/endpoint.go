@@ -10,7 +10,7 @@ import (
 
 // Endpoint is a server under all of its names.
 type Endpoint struct {
-	URL string // https://host[:port], as it is advertised
+	URL string // https://host[:port], as it is published
 	// Names are further names and addresses of the same server, each HOST or HOST:PORT. Without a port, the port of URL
 	// counts. A wildcard such as *.example.com, from a certificate, stands for names that may also be those of other
 	// servers.

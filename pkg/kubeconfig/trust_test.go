@@ -74,7 +74,7 @@ func TestTrusts(t *testing.T) {
 }
 
 // TestTwoArguments rotates a kubeconfig whose credential plugins have their flags as two arguments each: in such a
-// file the plugin's CA bundle must not stay behind the cluster's, or its user is locked out when the old CA goes.
+// file the plugin's CA bundle must not stay behind the cluster's, or its user is broken when the old CA goes.
 func TestTwoArguments(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(filepath.Join("testdata", "two-arguments.yaml"))

@@ -25,7 +25,7 @@ func Issuer(
 	}
 }
 
-// ProxyStrategy returns a successful impersonation proxy at endpoint, with the CA bundle (PEM) advertised.
+// ProxyStrategy returns a successful impersonation proxy at endpoint, with the CA bundle (PEM) published.
 func ProxyStrategy(endpoint string, caBundle []byte) configv1alpha1.CredentialIssuerStrategy {
 	return configv1alpha1.CredentialIssuerStrategy{
 		Type:    configv1alpha1.StrategyImpersonationProxy,

@@ -50,7 +50,7 @@ func (c *cluster) startUsers(t *testing.T, a *administrator) string {
 
 func (c *cluster) balance(*testing.T, *administrator, string) error { return nil }
 
-// controlPlane is a cluster of this test's own. It runs no pods, so the programs run as processes beside it, with the
+// controlPlane is a cluster of this test's own. It runs no pods, so the programs run as processes next to it, with the
 // identities of their service accounts. A pod of a stand-in for a node leads to the agent.
 type controlPlane struct {
 	cluster *devcluster.Cluster

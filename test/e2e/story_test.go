@@ -253,7 +253,7 @@ func (a *administrator) isPinny(t *testing.T, endpoint string) {
 	}
 }
 
-// renew replaces the certificate while pinny asks and asks. Each question connects anew.
+// renew replaces the certificate while pinny asks and asks. Each question connects again.
 func (a *administrator) renew(t *testing.T, pki *scenario.PKI, endpoint, question string) {
 	t.Helper()
 	renewed, err := pki.Issue("renewed", host(endpoint))

@@ -90,7 +90,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	publishes := func(bundle []byte) {
 		t.Helper()
 		testkit.Eventually(t, 20*time.Second, func() error {
-			if got := w.advertised(t); !certs.SameBundle(got, bundle) {
+			if got := w.publishedBundle(t); !certs.SameBundle(got, bundle) {
 				return fmt.Errorf("published is %s", got)
 			}
 			return nil

@@ -21,7 +21,7 @@ import (
 )
 
 // TestCertManagerRenewsTheCA gives cert-manager's Issuer another CA, with another key, and has cert-manager issue the
-// certificate in service anew, under load. Clients that trust the old CA alone are not refused, and when none of them is
+// certificate in service again, under load. Clients that trust the old CA alone are not refused, and when none of them is
 // left, the new certificate takes over by itself, under the load of those that have followed.
 func TestCertManagerRenewsTheCA(t *testing.T) {
 	w := needsCluster(t)
@@ -81,8 +81,8 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 	}
 	both := certs.UnionBundle(m.pki.CertPEM(), next.CertPEM())
 	testkit.Eventually(t, 20*time.Second, func() error {
-		if got := w.advertised(t); !certs.SameBundle(got, both) {
-			return fmt.Errorf("advertised is %s", got)
+		if got := w.publishedBundle(t); !certs.SameBundle(got, both) {
+			return fmt.Errorf("published is %s", got)
 		}
 		return nil
 	})
@@ -96,7 +96,7 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 	before.stop(t)
 
 	// Those who have followed go on while the states end that lack the new CA, and the new certificate takes over.
-	after := w.load(t, trusting(w.advertised(t)))
+	after := w.load(t, trusting(w.publishedBundle(t)))
 	after.enough(t, 100)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		left := 0
@@ -117,8 +117,8 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 	after.enough(t, 200)
 	after.stop(t)
 	testkit.Eventually(t, 20*time.Second, func() error {
-		if got := w.advertised(t); !bytes.Equal(bytes.TrimSpace(got), bytes.TrimSpace(next.CertPEM())) {
-			return fmt.Errorf("advertised is %s", got)
+		if got := w.publishedBundle(t); !bytes.Equal(bytes.TrimSpace(got), bytes.TrimSpace(next.CertPEM())) {
+			return fmt.Errorf("published is %s", got)
 		}
 		return nil
 	})

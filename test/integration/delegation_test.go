@@ -43,7 +43,7 @@ func TestDelegation(t *testing.T) {
 	w.generatedOnly(t)
 	roots := x509.NewCertPool() // the CA of the shared certificate, and the one that is generated
 	roots.AddCert(w.pki.Certificate())
-	roots.AppendCertsFromPEM(w.advertised(t))
+	roots.AppendCertsFromPEM(w.publishedBundle(t))
 	err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: owners}})
 	if client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)

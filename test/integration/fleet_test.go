@@ -25,7 +25,7 @@ import (
 )
 
 // overlap is a world in the middle of a rotation: the corporate CA's certificate is in service, and the next CA is
-// advertised beside it.
+// published next to it.
 type overlap struct {
 	*world
 	both []byte
@@ -128,7 +128,7 @@ func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 		t.Fatalf("it ended with %d\n%s\n%s", got.code, got.out, got.errOut)
 	}
 	if !bytes.Equal(trusted(t, path), o.both) {
-		t.Error("the kubeconfig has another CA bundle than the one that is advertised")
+		t.Error("the kubeconfig has another CA bundle than the one that is published")
 	}
 	if who := o.run(t, o.cli, "whoami", "--kubeconfig="+path); who.code != 0 || !strings.Contains(who.out, "pinny") {
 		t.Errorf("whoami: %+v", who)
@@ -235,7 +235,7 @@ func (o *overlap) twice(t *testing.T, work, remote string, job func()) {
 		}
 	}
 	if !bytes.Equal(trusted(t, filepath.Join(work, "kubeconfigs", "pinny.yaml")), o.both) {
-		t.Error("the kubeconfig has another CA bundle than the one that is advertised")
+		t.Error("the kubeconfig has another CA bundle than the one that is published")
 	}
 }
 
@@ -298,7 +298,7 @@ func (o *overlap) cronJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(trusted(t, after), o.both) {
-		t.Error("the Secret has another CA bundle than the one that is advertised")
+		t.Error("the Secret has another CA bundle than the one that is published")
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // TestReviewsHaveAQueueOfTheirOwn has the API server say in which queue it puts the agent's requests: reviews, which
-// strangers cause, apart from Leases and tokens, and both apart from other service accounts.
+// unauthenticated clients cause, apart from Leases and tokens, and both apart from other service accounts.
 func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 	w := needsCluster(t)
 	schemas, levels := map[string]string{}, map[string]string{}

@@ -11,7 +11,7 @@ import (
 )
 
 // TestKubeconfigFollows changes the CA of the real proxy under kubectl, which goes on with its kubeconfig: first both
-// CAs are advertised, then a certificate of the new one serves. Nothing else in the file changes.
+// CAs are published, then a certificate of the new one serves. Nothing else in the file changes.
 func TestKubeconfigFollows(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "old-tls", pairData(w.issue(t, "localhost")))
@@ -63,7 +63,7 @@ func TestKubeconfigFollows(t *testing.T) {
 		bundle []byte
 	}{
 		{"before", func() {}, w.pki.CertPEM()},
-		{"both CAs are advertised", set("old-tls", both), both},
+		{"both CAs are published", set("old-tls", both), both},
 		{"the new CA serves", set("next-tls", next.CertPEM()), next.CertPEM()},
 	} {
 		step.change()

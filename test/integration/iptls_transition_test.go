@@ -70,8 +70,8 @@ func (w *turn) set(t *testing.T, code int, flags ...string) result {
 	return got
 }
 
-// advertised is the CA bundle in the status.
-func (w *world) advertised(t *testing.T) []byte {
+// published is the CA bundle in the status.
+func (w *world) publishedBundle(t *testing.T) []byte {
 	t.Helper()
 	bundle, err := base64.StdEncoding.DecodeString(w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
 	if err != nil {
@@ -197,7 +197,7 @@ func TestChangeOfCAUnderTraffic(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			w := newTurn(t, generated)
-			oldBundle := w.advertised(t)
+			oldBundle := w.publishedBundle(t)
 			before := w.client(t, "before")
 			before.works(t)
 			w.leadsThrough(t, before) // it is used
@@ -209,7 +209,7 @@ func TestChangeOfCAUnderTraffic(t *testing.T) {
 			}
 			before.works(t)
 			w.set(t, 6, "--activate-after=1h")
-			if got := w.advertised(t); !certs.SameBundle(got, certs.UnionBundle(oldBundle, w.newCA.CertPEM())) {
+			if got := w.publishedBundle(t); !certs.SameBundle(got, certs.UnionBundle(oldBundle, w.newCA.CertPEM())) {
 				t.Errorf("while the agent waits, %s is published", got)
 			}
 			during := w.client(t, "during")

@@ -20,8 +20,8 @@ import (
 
 const lastGoodSecret = "pinniped-concierge-impersonation-proxy-last-good-certificate"
 
-// TestARestartWhileTheSecretIsBad kills replicas while the Secret is bad. What starts serves the last good
-// certificate; with nothing good to serve it is not ready, and when the Secret is mended, all is well without a hand.
+// TestARestartWhileTheSecretIsBad kills replicas while the Secret is bad. What starts serves the last known good
+// certificate; with nothing good to serve it is not ready, and when the Secret is fixed, all is well without a hand.
 func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")

@@ -393,7 +393,7 @@ func TestTokenCredentialRequestThroughTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestPublicCertificate serves a certificate whose CA is not advertised: nothing else may stop working.
+// TestPublicCertificate serves a certificate whose CA is not published: nothing else may stop working.
 func TestPublicCertificate(t *testing.T) {
 	w := needsCluster(t)
 	pair := w.issue(t, "localhost")

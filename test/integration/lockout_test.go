@@ -18,7 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// secondName is a name that some certificates cover beside localhost.
+// secondName is a name that some certificates cover next to localhost.
 const secondName = "second.example.com"
 
 // oldClient is a client with what it was told at some time.
@@ -78,19 +78,19 @@ func (w *crowd) ipTLS(t *testing.T, args ...string) result {
 	return w.asAdmin(t, append([]string{"ip-tls", "--timeout=60s"}, args...)...)
 }
 
-// tell makes clients of what is advertised now, one for each name that the certificate in service covers.
+// tell makes clients of what is published now, one for each name that the certificate in service covers.
 func (w *crowd) tell(t *testing.T) {
 	t.Helper()
 	var leaf *x509.Certificate
 	testkit.Eventually(t, 20*time.Second, func() (err error) {
 		if front := w.strategy(t).Frontend; front == nil || front.ImpersonationProxyInfo == nil {
-			return errors.New("nothing is advertised")
+			return errors.New("nothing is published")
 		}
 		leaf, err = presented(w.agents[0].ProxyAddress())
 		return err
 	})
 	w.use(t)
-	bundle := w.advertised(t)
+	bundle := w.publishedBundle(t)
 	for _, name := range leaf.DNSNames {
 		known := slices.ContainsFunc(w.clients, func(c *oldClient) bool {
 			return c.name == name && certs.SameBundle(c.bundle, bundle)
@@ -207,7 +207,7 @@ func TestAWiderBundleSavesNobody(t *testing.T) {
 		"--kubeconfigs="+old)
 	refuses(6, "waits for", "set", "--secret=lock-b", "--ca-bundle="+w.bundles["b"], "--activate-after=168h")
 
-	// With consent, and back: those who were locked out work again, so nothing refuses the way back.
+	// With consent, and back: those who were broken work again, so nothing refuses the way back.
 	if got := w.ipTLS(t, "set", "--secret=lock-b", "--allow=OldClientsBreak"); got.code != 0 {
 		t.Fatalf("with consent: %+v", got)
 	}

@@ -180,7 +180,7 @@ func TestOtherNames(t *testing.T) {
 	}
 	w.putSecret(t, "corporate", pairData(w.issue(t, "localhost")))
 	var status result
-	testkit.Eventually(t, 20*time.Second, func() error { // the certificate is generated anew for the load balancer's name
+	testkit.Eventually(t, 20*time.Second, func() error { // the certificate is generated again for the load balancer's name
 		if status = w.asAdmin(t, "ip-tls", "status"); status.code != 0 {
 			return errors.New(status.out + status.errOut)
 		}

@@ -62,11 +62,11 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
 		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: secret}
 	})
-	advertises := func(bundle []byte) {
+	publishes := func(bundle []byte) {
 		t.Helper()
 		testkit.Eventually(t, 20*time.Second, func() error {
-			if got := w.advertised(t); !certs.SameBundle(got, bundle) {
-				return fmt.Errorf("another CA bundle is advertised:\n%s", got)
+			if got := w.publishedBundle(t); !certs.SameBundle(got, bundle) {
+				return fmt.Errorf("another CA bundle is published:\n%s", got)
 			}
 			return nil
 		})
@@ -84,13 +84,13 @@ func TestARenewalByAnotherCA(t *testing.T) {
 		roots.AppendCertsFromPEM(bundle)
 		return roots
 	}
-	advertises(old.CertPEM())
+	publishes(old.CertPEM())
 	served(first)
 	w.waitForServed(t, 20*time.Second, first, 2, 2)
 
 	before := w.load(t, trusting(old.CertPEM()))
 	w.putSecret(t, secret, withCA(second, next))
-	advertises(certs.UnionBundle(old.CertPEM(), next.CertPEM()))
+	publishes(certs.UnionBundle(old.CertPEM(), next.CertPEM()))
 	waits := w.waitForStatus(t, "Listening", "waits (SHA-256 ")
 	if len(waits.Findings) != 1 || waits.Findings[0].Code != configv1alpha1.CodeTransitionPrepared {
 		t.Errorf("the findings are %+v", waits.Findings)
@@ -131,11 +131,11 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	w.waitForStatus(t, "Listening", "waits (SHA-256 ")
 
 	// It is served, under the load of clients that were made meanwhile.
-	after := w.load(t, trusting(w.advertised(t)))
+	after := w.load(t, trusting(w.publishedBundle(t)))
 	after.enough(t, 100)
 	w.onlyNow(t) // an administrator says that no kubeconfig has the first CA alone
 	served(second)
-	advertises(next.CertPEM())
+	publishes(next.CertPEM())
 	after.enough(t, 200)
 	after.stop(t)
 	w.waitForStatus(t, "Listening", "ready to accept client connections")

@@ -96,7 +96,7 @@ func TestTheCLIRefuses(t *testing.T) {
 }
 
 // TestTheAgentKeepsTheLastGoodOne replaces a good Secret by every bad one in turn: what is served stays, and the
-// status says why. Then the Secret is mended, and everything is as before, without a hand.
+// status says why. Then the Secret is fixed, and everything is as before, without a hand.
 func TestTheAgentKeepsTheLastGoodOne(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")
@@ -106,7 +106,7 @@ func TestTheAgentKeepsTheLastGoodOne(t *testing.T) {
 			continue // the bundle is in the CredentialIssuer here, not in the Secret
 		}
 		if bad.name == "expired" {
-			// Its own CA is not the advertised one, which is refused first; expired certificates of the right CA:
+			// Its own CA is not the published one, which is refused first; expired certificates of the right CA:
 			bad.data = pairData(issueAt(t, w.pki, time.Now().Add(-20*time.Minute), 10*time.Minute, "localhost"))
 		}
 		t.Run(bad.name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestTheGeneratedCertificateComesBack(t *testing.T) {
 	w.generatedOnly(t)
 	testkit.Eventually(t, 10*time.Second, func() error {
 		if got := w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != oldCA {
-			return fmt.Errorf("another CA is advertised")
+			return fmt.Errorf("another CA is published")
 		}
 		if got := w.run(t, w.cli, "whoami", "--kubeconfig="+old); got.code != 0 {
 			return fmt.Errorf("whoami: %s", got.errOut)

@@ -158,7 +158,7 @@ func rareRights() map[right]string {
 }
 
 // covers says whether the right is what other needs. An informer lists and watches by one request to an API server
-// that streams lists, and by two to an older one, so whoever watches needs to list.
+// that streams lists, and by two to an older one, so anyone who watches needs to list.
 func (r right) covers(other right) bool {
 	return r.account == other.account && r.group == other.group &&
 		(r.resource == other.resource || r.resource == "*") &&

@@ -39,7 +39,7 @@ const generatedSecret = "pinniped-concierge-impersonation-proxy-tls-serving-cert
 func TestTransitions(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
-	generatedBundle := w.advertised(t)
+	generatedBundle := w.publishedBundle(t)
 	other := newCA(t, "Another CA", time.Now())
 	roots := x509.NewCertPool()
 	for _, bundle := range [][]byte{generatedBundle, w.pki.CertPEM(), other.CertPEM()} {
@@ -70,8 +70,8 @@ func TestTransitions(t *testing.T) {
 		t.Helper()
 		w.waitForServed(t, 30*time.Second, pair, 2, 2)
 		w.waitForStatus(t, "Listening", "ready to accept")
-		if got := w.advertised(t); !bytes.Equal(got, bundle) {
-			t.Errorf("another CA bundle is advertised:\n%s", got)
+		if got := w.publishedBundle(t); !bytes.Equal(got, bundle) {
+			t.Errorf("another CA bundle is published:\n%s", got)
 		}
 		for _, agent := range w.agents {
 			if err := presents(agent.ProxyAddress(), pair); err != nil {
@@ -115,7 +115,7 @@ func TestTransitions(t *testing.T) {
 		w.putSecret(t, "transition-b", withCA(b, other.CertPEM()))
 		served(b, other.CertPEM())
 	})
-	step("the Secret is corrupted, and mended", func() {
+	step("the Secret is corrupted, and fixed", func() {
 		w.putSecret(
 			t,
 			"transition-b",
@@ -173,8 +173,8 @@ func TestTransitions(t *testing.T) {
 			})
 		}
 		testkit.Eventually(t, 20*time.Second, func() error {
-			if w.strategy(t).Reason != configv1alpha1.ReasonListening || !bytes.Equal(w.advertised(t), generatedBundle) {
-				return errors.New("another CA than before is advertised")
+			if w.strategy(t).Reason != configv1alpha1.ReasonListening || !bytes.Equal(w.publishedBundle(t), generatedBundle) {
+				return errors.New("another CA than before is published")
 			}
 			return nil
 		})

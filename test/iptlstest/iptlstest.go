@@ -184,7 +184,7 @@ func (w *World) DualTrust(t *testing.T) {
 	c.AfterRevisions = c.AfterApply
 }
 
-// Remember makes the agent keep a memory: what is advertised and presented now is what clients are told since that time,
+// Remember makes the agent keep a memory: what is published and presented now is what clients are told since that time,
 // and each call adds what they are told from then on.
 func (w *World) Remember(t *testing.T, since time.Time) {
 	t.Helper()

@@ -41,7 +41,7 @@ type Issuer struct {
 
 	// Supervisor makes it a Pinniped Supervisor, with an identity provider "corporate" of type ldap.
 	Supervisor bool
-	// FormPost advertises that response mode.
+	// FormPost publishes that response mode.
 	FormPost bool
 	// Password is what Supervisor accepts for the user.
 	Password string

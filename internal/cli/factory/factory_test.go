@@ -162,7 +162,7 @@ func TestCluster(t *testing.T) {
 		says   string
 	}{
 		{
-			name: "reads a list in KUBECONFIG, with files beside them", env: list, server: "https://a.example.com",
+			name: "reads a list in KUBECONFIG, with files next to them", env: list, server: "https://a.example.com",
 			bundle: "the CA",
 		},
 		{name: "takes the context", env: list, flags: factory.ClusterFlags{Context: "b"}, server: "https://b.example.com"},

@@ -54,7 +54,7 @@ func TestCertainFailures(t *testing.T) {
 	loopback := certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	now := time.Now()
 	good := serve(t, loopback, now, time.Hour)
-	stranger, err := certs.NewCA("stranger", now, time.Hour)
+	unrelated, err := certs.NewCA("unrelated", now, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestCertainFailures(t *testing.T) {
 		says, hint string
 	}{
 		{
-			name: "names a CA bundle that does not verify", server: good.URL, bundle: stranger.CertPEM(),
+			name: "names a CA bundle that does not verify", server: good.URL, bundle: unrelated.CertPEM(),
 			says: "unknown authority", hint: "CA bundle does not verify",
 		},
 		{name: "names missing system roots", server: good.URL, says: "unknown authority", hint: "CA bundle does not verify"},

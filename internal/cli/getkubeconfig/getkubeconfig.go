@@ -256,9 +256,9 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 	flags.Var(
 		&caBundle,
 		"concierge-ca-bundle",
-		"PEM file with the endpoint's CA bundle, repeatable (default: advertised)",
+		"PEM file with the endpoint's CA bundle, repeatable (default: published)",
 	)
-	flags.StringVar(&o.Endpoint, "concierge-endpoint", "", "address of the endpoint (default: the advertised one)")
+	flags.StringVar(&o.Endpoint, "concierge-endpoint", "", "address of the endpoint (default: the published one)")
 	flags.Var(
 		modeFlag{&o.Mode},
 		"concierge-mode",

@@ -173,7 +173,7 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 			// Tokens are only ever sent over verified connections.
 			forLogin = frontend.CABundle
 			o.Progress.Warn(
-				"the kubeconfig skips TLS verification; so will kubectl, but logins are verified with the advertised CA bundle",
+				"the kubeconfig skips TLS verification; so will kubectl, but logins are verified with the published CA bundle",
 			)
 		}
 	case configv1alpha1.FrontendImpersonationProxy:

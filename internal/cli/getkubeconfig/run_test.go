@@ -189,7 +189,7 @@ func TestConnections(t *testing.T) {
 			strategy: discoverytest.TokenStrategy(kube, kubeCA), says: `does not begin with "https://"`,
 		},
 		{
-			name: "refuses an advertised bundle that is none", cluster: clientcmdapi.Cluster{Server: kube},
+			name: "refuses a published bundle that is none", cluster: clientcmdapi.Cluster{Server: kube},
 			strategy: discoverytest.ProxyStrategy(proxy, []byte("hello")), says: "checking the CA bundle of the endpoint: no " +
 				"PEM certificates found",
 		},

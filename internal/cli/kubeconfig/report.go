@@ -62,7 +62,7 @@ func resultOf(done *fleet.Result) *result.KubeconfigRotation {
 	return all
 }
 
-// withoutTrust counts the kubeconfigs in which an entry did not get what its cluster advertises.
+// withoutTrust counts the kubeconfigs in which an entry did not get what its cluster publishes.
 func withoutTrust(done *fleet.Result) int {
 	count := 0
 	for _, item := range done.Items {

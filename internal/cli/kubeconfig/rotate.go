@@ -52,8 +52,8 @@ type RotateOptions struct {
 	Contexts []string
 	Admins   []string // files and folders
 
-	Endpoint       string // replaces the advertised one
-	CABundle       string // file that replaces the advertised one; "-" is In
+	Endpoint       string // replaces the published one
+	CABundle       string // file that replaces the published one; "-" is In
 	ExpectedCAs    []string
 	SkipValidation bool
 	DryRun         bool
@@ -354,7 +354,7 @@ func (o *RotateOptions) one() ([]fleet.Admin, error) {
 	}, nil
 }
 
-// target returns what a cluster advertises; nothing without a client. --endpoint replaces all names of the proxy.
+// target returns what a cluster publishes; nothing without a client. --endpoint replaces all names of the proxy.
 func (o *RotateOptions) target(ctx context.Context, client Discoverer) (target kubeconfig.Target, err error) {
 	if client != nil {
 		var warnings []string

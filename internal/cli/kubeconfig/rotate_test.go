@@ -23,11 +23,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// cluster advertises the proxy at localhost, with a certificate that covers more names.
+// cluster publishes the proxy at localhost, with a certificate that covers more names.
 type cluster struct {
 	bundle     []byte
 	serviceErr error
-	trouble    string // while the last good certificate serves
+	trouble    string // while the last known good certificate serves
 }
 
 func (c cluster) CredentialIssuer(context.Context, string) (*configv1alpha1.CredentialIssuer, error) {
@@ -114,7 +114,7 @@ func TestRotateFindsAll(t *testing.T) {
 		return "kind: Config\nclusters:\n- name: a\n  cluster: {server: '" + server + "', certificate-authority-data: T0xE}\n"
 	}
 	for name, server := range map[string]string{
-		"advertised": "https://localhost:8443", "covered": "https://127.0.0.1:8443", "service": "https://192.0.2.7", "elsewhere": "https://127.0.0.1:6443",
+		"published": "https://localhost:8443", "covered": "https://127.0.0.1:8443", "service": "https://192.0.2.7", "elsewhere": "https://127.0.0.1:6443",
 		"wildcard": "https://alias.example.com:8443", "another": "https://other.example.com:8443", "unknown": "https://gone.example.com:8443",
 		".kube/home": "https://localhost:8443", "../behind/linked": "https://localhost:8443", ".cache/hidden": "https://localhost:8443",
 	} {
@@ -122,7 +122,7 @@ func TestRotateFindsAll(t *testing.T) {
 	}
 	write("damaged", "<<<<<<< HEAD\n"+to("https://localhost:8443")+"users: []\n")
 	write("notes", "Nothing.\n")
-	for link, target := range map[string]string{"link": "../behind", "twice": "advertised", "dangling": "nowhere"} {
+	for link, target := range map[string]string{"link": "../behind", "twice": "published", "dangling": "nowhere"} {
 		if err := os.Symlink(target, filepath.Join(folder, "fleet", link)); err != nil {
 			t.Fatal(err)
 		}
@@ -137,16 +137,16 @@ func TestRotateFindsAll(t *testing.T) {
 		{
 			name: "by all names", cluster: cluster{bundle: ca.CertPEM()}, stderr: ".cache",
 			want: map[string]string{
-				"advertised": "rotated", "covered": "rotated", "service": "rotated", "wildcard": "rotated", ".kube/home": "rotated", "link/linked": "rotated",
+				"published": "rotated", "covered": "rotated", "service": "rotated", "wildcard": "rotated", ".kube/home": "rotated", "link/linked": "rotated",
 				"unknown": "skipped", "damaged": "failed", "dangling": "skipped",
 			},
 		},
 		{
-			name: "while the last good certificate serves, and says so", cluster: cluster{
+			name: "while the last known good certificate serves, and says so", cluster: cluster{
 				bundle: ca.CertPEM(), trouble: "Expired: the new one has expired",
 			}, stderr: "is not in effect; this is about what serves now: Expired: the new one has expired",
 			want: map[string]string{
-				"advertised": "rotated", "covered": "rotated", "service": "rotated", "wildcard": "rotated", ".kube/home": "rotated", "link/linked": "rotated",
+				"published": "rotated", "covered": "rotated", "service": "rotated", "wildcard": "rotated", ".kube/home": "rotated", "link/linked": "rotated",
 				"unknown": "skipped", "damaged": "failed", "dangling": "skipped",
 			},
 		},
@@ -155,7 +155,7 @@ func TestRotateFindsAll(t *testing.T) {
 				bundle: ca.CertPEM(), serviceErr: discovery.ErrForbidden,
 			}, stderr: "kubeconfigs that use one of its addresses are not found",
 			want: map[string]string{
-				"advertised": "rotated", "covered": "rotated", "wildcard": "rotated", ".kube/home": "rotated", "link/linked": "rotated",
+				"published": "rotated", "covered": "rotated", "wildcard": "rotated", ".kube/home": "rotated", "link/linked": "rotated",
 				"unknown": "skipped", "damaged": "failed", "dangling": "skipped",
 			},
 		},

@@ -29,7 +29,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/resulttest"
 )
 
-// handing is a proxy that serves a certificate of the old CA and advertises both CAs.
+// handing is a proxy that serves a certificate of the old CA and publishes both CAs.
 type handing struct {
 	*httptest.Server
 	old, both []byte

@@ -114,7 +114,7 @@ func (l *look) fetch(ctx context.Context, client *http.Client) {
 		return
 	}
 	request.Header.Set("User-Agent", "pinniped")
-	request.Header.Set("Accept-Encoding", "identity") // nothing from a stranger is unpacked
+	request.Header.Set("Accept-Encoding", "identity") // nothing from an unauthenticated client is unpacked
 	response, err := client.Do(request)
 	if err != nil {
 		l.debugf("reading the cluster's CA bundle: %v", err)

@@ -49,7 +49,7 @@ func newHandingProxy(t *testing.T) *handingProxy {
 	if p.new, err = certs.NewCA("new", time.Now(), 200*time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	p.advertise(p.both())
+	p.publish(p.both())
 	pair, err := p.old.IssueServing(
 		certs.SANs{DNSNames: []string{"proxy.example.com"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}},
 		time.Now(), 100*time.Hour,
@@ -78,8 +78,8 @@ func newHandingProxy(t *testing.T) *handingProxy {
 
 func (p *handingProxy) both() []byte { return append(p.old.CertPEM(), p.new.CertPEM()...) }
 
-// advertise has the proxy publish a CA bundle.
-func (p *handingProxy) advertise(bundle []byte) {
+// publish has the proxy publish a CA bundle.
+func (p *handingProxy) publish(bundle []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.document = func(w http.ResponseWriter) {
@@ -254,10 +254,10 @@ func (f *follower) wants(what string, bundle []byte, connections, looks int) {
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	f := newFollower(t, "--follow")
-	f.advertise(f.old.CertPEM())
+	f.publish(f.old.CertPEM())
 	f.login(f.old.CertPEM())
 	f.wants("nothing to follow", f.old.CertPEM(), 1, 1)
-	f.advertise(f.both())
+	f.publish(f.both())
 	f.now = f.now.Add(59 * time.Minute)
 	f.login(f.old.CertPEM())
 	f.wants("within the hour", f.old.CertPEM(), 1, 0)
@@ -272,7 +272,7 @@ func TestFollow(t *testing.T) {
 
 	f.lifetime = time.Hour
 	f.now = time.Now().Add(3 * time.Hour)
-	f.advertise(f.old.CertPEM())
+	f.publish(f.old.CertPEM())
 	f.login(f.both())
 	f.wants("an older bundle", f.both(), 1, 1)
 }
@@ -282,10 +282,10 @@ func TestFollowContactsNothing(t *testing.T) {
 	t.Parallel()
 	f := newFollower(t, "--follow")
 	f.lifetime = time.Hour
-	f.advertise(f.old.CertPEM())
+	f.publish(f.old.CertPEM())
 	f.login(f.old.CertPEM())
 	f.seen()
-	f.advertise(f.both())
+	f.publish(f.both())
 	for _, notes := range []string{".followed", ".asked"} { // another kubectl, a long time later
 		if err := os.Remove(f.cache + notes); err != nil {
 			t.Fatal(err)
@@ -303,8 +303,8 @@ func TestDoesNotFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, prepare := range map[string]func(*follower){
-		"which does not verify the proxy": func(f *follower) { f.advertise(f.new.CertPEM()) },
-		"with an expired CA":              func(f *follower) { f.advertise(append(f.both(), expired.CertPEM()...)) },
+		"which does not verify the proxy": func(f *follower) { f.publish(f.new.CertPEM()) },
+		"with an expired CA":              func(f *follower) { f.publish(append(f.both(), expired.CertPEM()...)) },
 		"that is not expected": func(f *follower) {
 			f.env["PINNIPED_EXPECT_CA"] = strings.Repeat("0", 64)
 		},

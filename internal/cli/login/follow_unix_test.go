@@ -72,7 +72,7 @@ func TestTellsOfANewCA(t *testing.T) {
 	if text := shown(); !strings.Contains(text, "is about to use") {
 		t.Errorf("the next day: %q", text)
 	}
-	f.advertise(f.both())
+	f.publish(f.both())
 	f.login(f.both())
 	if text := shown(); text != "" {
 		t.Errorf("to a user whose kubeconfig is up to date: %q", text)

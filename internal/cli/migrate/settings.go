@@ -196,7 +196,7 @@ func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
 }
 
 // transitionPrepared finds a renewed certificate with which the agent waits, as clients would refuse it: Pinniped knows no
-// waiting. Who would be locked out is what the agent has concluded with internal/trust.
+// waiting. Who would be broken is what the agent has concluded with internal/trust.
 func (s *state) transitionPrepared(kubectl) (*result.MigrationFinding, error) {
 	for _, strategy := range s.strategies() {
 		for _, finding := range strategy.Findings {

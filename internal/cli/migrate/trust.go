@@ -57,7 +57,7 @@ func secretOf(configured *configv1alpha1.ImpersonationProxyTLSSpec) discovery.Re
 }
 
 // refusedByAgent finds a certificate that Pinniped serves, and that the agent would refuse, with clients who would be
-// locked out by the agent's generated certificate.
+// broken by the agent's generated certificate.
 func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 	typed, err := s.typedIssuer()
 	configured := external(typed)

@@ -51,7 +51,7 @@ func TestTrust(t *testing.T) {
 	}
 	remembered, _ := serving.History{}.Append(chain(good), now.Add(-24*time.Hour), serving.DefaultMemory)
 	remembered, _ = remembered.Used(remembered.Current().ID, "", now)
-	advertises := func(secretName string) map[string]any {
+	publishes := func(secretName string) map[string]any {
 		leaf := chain(good).Chain[0]
 		var object map[string]any
 		text := fmt.Sprintf(`{"spec": {"impersonationProxy": {"mode": "enabled", "service": {"type": "None"},
@@ -111,9 +111,9 @@ func TestTrust(t *testing.T) {
 				program = agentProgram
 			}
 			s := seen(program, func(s *state) {
-				s.secret, s.now, s.issuer = tt.secret, now, advertises("proxy-tls")
+				s.secret, s.now, s.issuer = tt.secret, now, publishes("proxy-tls")
 				if tt.of != "" {
-					s.issuer = advertises(tt.of)
+					s.issuer = publishes(tt.of)
 				}
 				if tt.back {
 					s.history = remembered

@@ -22,7 +22,7 @@ type History struct {
 // ClientState is what clients were told for some time, and how kubeconfigs fare that have it.
 type ClientState struct {
 	ID string `json:"id"`
-	// Since is when it was advertised first; absent when that is not known. Until is when it was advertised last; absent
+	// Since is when it was published first; absent when that is not known. Until is when it was published last; absent
 	// while it is.
 	Since *time.Time `json:"since,omitempty"`
 	Until *time.Time `json:"until,omitempty"`

@@ -34,7 +34,7 @@ type RotatedCluster struct {
 	Outcome ClusterOutcome `json:"outcome"`
 	// Source says who told the CA bundle.
 	Source BundleSource `json:"source,omitempty"`
-	// CABundle is what the cluster advertises; absent if that is not known.
+	// CABundle is what the cluster publishes; absent if that is not known.
 	CABundle CABundle `json:"caBundle,omitempty"`
 	// Reason says why the cluster has failed.
 	Reason string `json:"reason,omitempty"`

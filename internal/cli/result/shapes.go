@@ -181,7 +181,7 @@ const (
 	FileFailed    FileOutcome = "failed"    // it could not be read or written
 	FileNotDone   FileOutcome = "notDone"   // the command ended before its turn
 	FileWorks     FileOutcome = "works"     // it verifies what is presented
-	FileOutdated  FileOutcome = "outdated"  // it works, with another CA bundle than the one that is advertised
+	FileOutdated  FileOutcome = "outdated"  // it works, with another CA bundle than the one that is published
 	FileWillBreak FileOutcome = "willBreak" // it does not verify what is configured and not yet presented
 	FileBroken    FileOutcome = "broken"    // it does not verify what is presented
 	FileNotKnown  FileOutcome = "notKnown"  // it cannot be known

@@ -22,7 +22,7 @@ type Status struct {
 	// Configured is absent when the cluster could not be asked.
 	Configured *ConfiguredStatus `json:"configured,omitempty"`
 	Agent      *AgentStatus      `json:"agent,omitempty"`
-	Advertised *AdvertisedStatus `json:"advertised,omitempty"`
+	Published  *PublishedStatus  `json:"published,omitempty"`
 	// Transition is a change of the certificate that is under way.
 	Transition *Transition `json:"transition,omitempty"`
 	// Certificate is the configured one as far as it can be read, else the one that is presented.
@@ -89,7 +89,7 @@ type ConfiguredStatus struct {
 	Source       Source                         `json:"source"`
 	Secret       *ObjectRef                     `json:"secret,omitempty"`
 	Verification configv1alpha1.TLSVerification `json:"verification,omitempty"`
-	// CABundle is that of the spec; absent when the Secret's or none is advertised.
+	// CABundle is that of the spec; absent when the Secret's or none is published.
 	CABundle CABundle `json:"caBundle,omitzero"`
 	// CABundleSource is the object that the agent takes the CA bundle from; absent when it takes it from none.
 	CABundleSource   string `json:"caBundleSource,omitempty"`
@@ -109,8 +109,8 @@ type AgentStatus struct {
 	LastSeen *time.Time `json:"lastSeen,omitempty"`
 }
 
-// AdvertisedStatus is what clients are told.
-type AdvertisedStatus struct {
+// PublishedStatus is what clients are told.
+type PublishedStatus struct {
 	Endpoint string   `json:"endpoint"`
 	CABundle CABundle `json:"caBundle"`
 }

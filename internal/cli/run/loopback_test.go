@@ -196,7 +196,7 @@ func TestLoopbackRefuses(t *testing.T) {
 	r := newTestRun(t, "")
 	r.use(t, account("secret"))
 	client, url := r.client(t)
-	stranger := &http.Client{
+	unrelated := &http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 	}
 	for _, header := range []http.Header{
@@ -206,7 +206,7 @@ func TestLoopbackRefuses(t *testing.T) {
 		{"Authorization": {r.proxy.token}},
 		{"Authorization": {"Bearer x", "Bearer " + r.proxy.token}},
 	} {
-		if code, body := send(t, stranger, url, header); code != 401 ||
+		if code, body := send(t, unrelated, url, header); code != 401 ||
 			!strings.Contains(body, `the token of this run's kubeconfig`) {
 			t.Errorf("%v: got %d %s", header, code, body)
 		}
@@ -231,7 +231,7 @@ func TestLoopbackRefuses(t *testing.T) {
 		t.Errorf("a cluster that is away: %d %s", code, body)
 	}
 	r.proxy.close()
-	if _, err := stranger.Get(url); err == nil { //nolint:bodyclose // refused
+	if _, err := unrelated.Get(url); err == nil { //nolint:bodyclose // refused
 		t.Error("it answers after the end of the run")
 	}
 }

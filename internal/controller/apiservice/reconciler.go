@@ -176,7 +176,7 @@ func (r *Reconciler) policy() issuedcert.Policy {
 	return policy(r.dnsNames(), life)
 }
 
-// serve puts the certificate into service. While it cannot be read, the last good one stays.
+// serve puts the certificate into service. While it cannot be read, the last known good one stays.
 func (r *Reconciler) serve(ctx context.Context, state *issuedcert.State) {
 	if state.Certificate == nil {
 		log.FromContext(ctx).

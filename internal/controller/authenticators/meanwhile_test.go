@@ -83,7 +83,7 @@ func TestStatusWhileBeingChecked(t *testing.T) {
 			t.Errorf("phase %q, error %v", f.phase(t, "a"), err)
 		}
 	})
-	t.Run("mends what somebody else wrote while it is checked again", func(t *testing.T) {
+	t.Run("fixes what somebody else wrote while it is checked again", func(t *testing.T) {
 		t.Parallel()
 		f, finish := slowFixture(t)
 		ended := start(t, f)

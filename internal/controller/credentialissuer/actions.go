@@ -164,7 +164,14 @@ func (a serve) String() string {
 func (a serve) do(ctx context.Context, r *Reconciler) error {
 	logger := log.FromContext(ctx)
 	if a.keptIn != "" {
-		logs.Warn(ctx, "Went back to the last good certificate", "secret", a.certificate.Secret, "keptIn", r.local(a.keptIn))
+		logs.Warn(
+			ctx,
+			"Went back to the last known good certificate",
+			"secret",
+			a.certificate.Secret,
+			"keptIn",
+			r.local(a.keptIn),
+		)
 	}
 	if before := r.Holder.Serve(a.certificate); !sameCertificate(before, a.certificate) {
 		logger.Info("Put serving certificate into service", "source", a.certificate.Source, "secret", a.certificate.Secret,
@@ -177,17 +184,19 @@ func (a serve) do(ctx context.Context, r *Reconciler) error {
 	return nil
 }
 
-// tellUnusableCopy logs why the copy of the last good certificate is not served.
+// tellUnusableCopy logs why the copy of the last known good certificate is not served.
 type tellUnusableCopy struct {
 	name types.NamespacedName
 	err  error
 }
 
-func (tellUnusableCopy) step() step     { return stepLoad }
-func (tellUnusableCopy) String() string { return "tell that the last good certificate cannot be used" }
+func (tellUnusableCopy) step() step { return stepLoad }
+func (tellUnusableCopy) String() string {
+	return "tell that the last known good certificate cannot be used"
+}
 
 func (a tellUnusableCopy) do(ctx context.Context, _ *Reconciler) error {
-	logs.Warn(ctx, "Could not use the last good certificate", "secret", a.name, "problem", a.err.Error())
+	logs.Warn(ctx, "Could not use the last known good certificate", "secret", a.name, "problem", a.err.Error())
 	return nil
 }
 

@@ -139,7 +139,7 @@ func (s *seen) met() *serving.Certificate {
 	return s.stillGenerated()
 }
 
-// lastGood returns the last good certificate, of which there is a copy, or nil.
+// lastGood returns the last known good certificate, of which there is a copy, or nil.
 func (s *seen) lastGood() *serving.Certificate {
 	kept := s.secrets[s.names.LastGoodSecret]
 	if kept.secret == nil {
@@ -257,7 +257,7 @@ func (s *seen) serveGenerated(spec serving.Desired, d *decision) *serving.Certif
 }
 
 // serveLastGood adds what a replica does that has just started while the external certificate is refused: it serves
-// what the other replicas still serve. That is the last good certificate, else the generated one that it is to
+// what the other replicas still serve. That is the last known good certificate, else the generated one that it is to
 // replace.
 func (s *seen) serveLastGood(d *decision) *serving.Certificate {
 	kept := s.secrets[s.names.LastGoodSecret]

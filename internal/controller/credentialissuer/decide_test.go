@@ -227,7 +227,7 @@ func TestDecide(t *testing.T) {
 			want: lines(signer, serveExternal, "start proxy", "remember generated-ca"),
 		},
 		{
-			name: "puts the generated CA back beside it, and makes none", spec: spec{ExternalEndpoint: named, TLS: tls},
+			name: "puts the generated CA back next to it, and makes none", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see: func(s *seen) {
 				s.evaluation.Certificate, s.serving = w.external, w.external
 				s.put(testNames.LastGoodSecret, copyOf)
@@ -237,7 +237,7 @@ func TestDecide(t *testing.T) {
 			want: lines(signer, "start proxy", "restore generated-ca (CA Missing)"),
 		},
 		{
-			name: "generates nothing beside it", spec: spec{ExternalEndpoint: named, TLS: tls},
+			name: "generates nothing next to it", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see: func(s *seen) {
 				s.evaluation.Certificate, s.serving = w.external, w.external
 				s.put(testNames.LastGoodSecret, copyOf)
@@ -274,7 +274,7 @@ func TestDecide(t *testing.T) {
 			want: lines(signer, "start proxy"), errs: map[step]string{stepLoad: unreadable.Error()},
 		},
 		{
-			name: "starts with the last good one", spec: spec{ExternalEndpoint: named, TLS: tls},
+			name: "starts with the last known good one", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see: func(s *seen) {
 				s.evaluation = refusal(certs.KeyMismatch)
 				s.put(testNames.LastGoodSecret, copyOf)
@@ -282,7 +282,7 @@ func TestDecide(t *testing.T) {
 			want: lines(signer, serveExternal+" kept in last-good", "start proxy"),
 		},
 		{
-			name: "starts with the generated one where there is no last good one", spec: spec{ExternalEndpoint: named, TLS: tls},
+			name: "starts with the generated one where there is no last known good one", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see:  func(s *seen) { s.evaluation = refusal(certs.SecretNotFound) },
 			want: lines(signer, serveGenerated, "start proxy"),
 		},
@@ -293,7 +293,7 @@ func TestDecide(t *testing.T) {
 				delete(s.secrets, testNames.TLSSecret)
 				s.put(testNames.LastGoodSecret, map[string][]byte{"a": nil})
 			},
-			want: lines(signer, "tell that the last good certificate cannot be used"),
+			want: lines(signer, "tell that the last known good certificate cannot be used"),
 		},
 
 		// A certificate of another namespace.
@@ -436,7 +436,7 @@ func TestJudge(t *testing.T) {
 		{"serves it where there is nothing else", nothing, false},
 		{"keeps the one in service", func(s *seen) { nothing(s); s.serving = w.external }, true},
 		{"keeps the generated one in service", func(s *seen) { nothing(s); s.serving = w.generated }, true},
-		{"serves the last good one after a restart", func(s *seen) { nothing(s); s.put(testNames.LastGoodSecret, copyOf) }, true},
+		{"serves the last known good one after a restart", func(s *seen) { nothing(s); s.put(testNames.LastGoodSecret, copyOf) }, true},
 		{"serves the generated one after a restart", func(*seen) {}, true},
 		{"serves it in the place of one that has to go", func(s *seen) {
 			s.serving, s.withdrawn = w.external, refusal(certs.SecretNotPermitted).Refusal
@@ -571,7 +571,7 @@ func TestStrategy(t *testing.T) {
 			reason: "ErrorDuringSetup", message: "KeyMismatch: m", frontend: true,
 		},
 		{
-			name: "advertises nothing whose permission is gone", spec: tls, serving: &delegated, failed: map[step]error{stepLoad: failure},
+			name: "publishes nothing whose permission is gone", spec: tls, serving: &delegated, failed: map[step]error{stepLoad: failure},
 			see: func(s *seen) {
 				s.evaluation, s.serving, s.withdrawn = refusal(certs.SecretNotPermitted), &delegated, refusal(certs.SecretNotPermitted).Refusal
 			},

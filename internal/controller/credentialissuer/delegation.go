@@ -17,7 +17,7 @@ import (
 const delegatedTimeout = 3 * time.Second
 
 // errRevoked is wrapped by the error that a delegated certificate could not be replaced although its use is no
-// longer permitted. The certificate leaves service all the same, a moment later.
+// longer permitted. The certificate leaves service anyway, a moment later.
 var errRevoked = errors.New("its use is no longer permitted")
 
 // Permissions says whether Secrets of other namespaces may be used.

@@ -174,7 +174,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	if got := listening.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(
 		leader.pki.CertPEM(),
 	) {
-		t.Error("the bundle of ca.crt is not advertised")
+		t.Error("the bundle of ca.crt is not published")
 	}
 	// The generated one stays, to take its place. It is made again when somebody deletes it.
 	kept, there := leader.secret(t, testNames.TLSSecret)
@@ -248,7 +248,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	if got := withdrawn.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(
 		generated.Bundle,
 	) {
-		t.Error("the generated CA is not advertised")
+		t.Error("the generated CA is not published")
 	}
 	leader.waitForEvent(t, "Warning OldClientsBreak", `trust "corporate"`)
 
@@ -283,7 +283,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	}
 }
 
-// TestWithdrawnWhileItIsTheLastGood shows that a delegated certificate which is only the last good one is given up,
+// TestWithdrawnWhileItIsTheLastGood shows that a delegated certificate which is only the last known good one is given up,
 // too.
 func TestWithdrawnWhileItIsTheLastGood(t *testing.T) {
 	t.Parallel()

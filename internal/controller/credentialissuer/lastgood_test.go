@@ -47,10 +47,10 @@ func TestLastGood(t *testing.T) {
 		t.Error("it is ready without a certificate")
 	}
 	if strategy, err := leader.strategy(ctx); err != nil || strategy.Frontend != nil {
-		t.Errorf("it advertises what it does not serve: %+v (%v)", strategy.Frontend, err)
+		t.Errorf("it publishes what it does not serve: %+v (%v)", strategy.Frontend, err)
 	}
 
-	// Good, then bad again: who starts now serves the last good one, with its bundle.
+	// Good, then bad again: who starts now serves the last known good one, with its bundle.
 	leader.putSecret(t, "external", good, pki.CertPEM())
 	leader.waitFor(t, "Listening", messageListening)
 	testkit.Eventually(t, waitLimit, func() error {

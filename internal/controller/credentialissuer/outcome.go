@@ -57,7 +57,7 @@ func (r *result) loadErr() error {
 		fmt.Errorf("replacing the certificate of Secret %q: %w: %w", r.replaces.Secret, errRevoked, err))
 }
 
-// strategy returns what to report of a proxy that is to run. The error, if any, is one that a later try may mend.
+// strategy returns what to report of a proxy that is to run. The error, if any, is one that a later try may fix.
 func (r *result) strategy() (configv1alpha1.CredentialIssuerStrategy, error) {
 	// What is wrong with the Service or the signer keeps no replica from serving. It is told if there is nothing worse.
 	problem := r.serviceErr

@@ -159,7 +159,7 @@ func (s *seen) keepCA(d *decision) {
 	}
 }
 
-// keepGenerated keeps a generated certificate beside a delegated one. When the permission is withdrawn, every replica has
+// keepGenerated keeps a generated certificate next to a delegated one. When the permission is withdrawn, every replica has
 // to stop serving the delegated one within seconds, and cannot wait for a leader to make another first.
 func (s *seen) keepGenerated(spec serving.Desired, d *decision) {
 	ca := s.inspectCA()
@@ -170,7 +170,7 @@ func (s *seen) keepGenerated(spec serving.Desired, d *decision) {
 	signing := s.maintain(d, stepTidy, stepTidy, s.names.generatedCA(), ca, nil)
 	read := s.secrets[s.names.TLSSecret]
 	if signing == nil || read.err != nil {
-		return // it may be there all the same, and nothing else has changed
+		return // it may be there anyway, and nothing else has changed
 	}
 	names := serving.GeneratedServing(serving.GeneratedNames(d.at.Host, spec.ImpersonationProxySpec, s.service))
 	leaf := inspected{secret: read.secret, state: issuedcert.InspectUnder(signing, names, read.secret, s.now)}

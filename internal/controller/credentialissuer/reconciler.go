@@ -1,5 +1,5 @@
 // Package credentialissuer makes the impersonation proxy what a CredentialIssuer says, and reports in its status
-// how clients get in.
+// the strategies.
 //
 // Every replica runs the reconciler. Each follows the configuration, loads the certificate and the signer, and
 // starts or stops its own proxy. Only the leader writes to the cluster: Services, Secrets, the status.
@@ -115,7 +115,7 @@ type Reconciler struct {
 	// OldCluster says that the version of Kubernetes is not supported; nil when it is.
 	OldCluster *configv1alpha1.StrategyFinding
 
-	// OtherStrategies are the ways in beside the proxy, in any order.
+	// OtherStrategies are the ways in next to the proxy, in any order.
 	OtherStrategies []OtherStrategy
 	// UserTokens, if set, is told whether the strategy ServiceAccountToken is on.
 	UserTokens UserTokens
@@ -126,9 +126,9 @@ type Reconciler struct {
 	// Usage, if set, notes that clients use the proxy of this replica.
 	Usage *Usage
 
-	// Advertised, if set, is told the CA bundle that the status advertises, whichever replica wrote that; found is false
-	// while none is advertised.
-	Advertised func(bundle []byte, found bool)
+	// Published, if set, is told the CA bundle that the status publishes, whichever replica wrote that; found is false
+	// while none is published.
+	Published func(bundle []byte, found bool)
 
 	// FirstSpec is the spec of the CredentialIssuer that the leader of a new installation makes, or nil for none.
 	FirstSpec *configv1alpha1.CredentialIssuerSpec
@@ -140,7 +140,7 @@ type Reconciler struct {
 	Labels            map[string]string // of everything that is made
 	AppLabel          string            // value of the label "app" on the agent's pods
 	ProxyPort         int32
-	RevisionRetention time.Duration // for how long clients are expected that have what is not advertised any more
+	RevisionRetention time.Duration // for how long clients are expected that have what is not published any more
 	Clock             clock.PassiveClock
 
 	phase          atomic.Int32
@@ -155,7 +155,7 @@ type Reconciler struct {
 	known          map[string]*issuedcert.State // what own Secrets held when there was last nothing wrong with them
 	signing        *certs.CA                    // the CA that signs client certificates
 
-	reporting // beside Reconcile: see reports.go
+	reporting // next to Reconcile: see reports.go
 }
 
 // The phases, for readiness.
@@ -230,8 +230,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.decidedOn = nil
 		return r.withoutIssuer(ctx)
 	}
-	if r.Advertised != nil {
-		r.Advertised(publishedBundle(issuer))
+	if r.Published != nil {
+		r.Published(publishedBundle(issuer))
 	}
 	if r.Usage != nil {
 		r.Usage.publish(issuer)
@@ -299,7 +299,7 @@ func (r *Reconciler) problemLevel() slog.Level {
 	return slog.LevelWarn
 }
 
-// logProblem logs what somebody has to mend.
+// logProblem logs what somebody has to fix.
 func (r *Reconciler) logProblem(ctx context.Context, problem string) {
 	r.problem.Log(ctx, r.problemLevel(), problemMessage, problem)
 }
@@ -325,7 +325,7 @@ func (r *Reconciler) logStrategy(ctx context.Context, strategy configv1alpha1.Cr
 }
 
 // converge does what the spec says and returns the strategy to report. The error, if any, is one that a later try
-// may mend. It stands in the strategy as well.
+// may fix. It stands in the strategy as well.
 func (r *Reconciler) converge(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
 ) (configv1alpha1.CredentialIssuerStrategy, error) {
@@ -334,7 +334,7 @@ func (r *Reconciler) converge(
 		err = r.refuseOwnCopy(spec)
 	}
 	if err != nil {
-		// only a change of the spec can mend it, and that wakes us
+		// only a change of the spec can fix it, and that wakes us
 		return errorStrategy(coded(configv1alpha1.CodeSpecInvalid, err)), nil
 	}
 	r.forgetUnused(spec)

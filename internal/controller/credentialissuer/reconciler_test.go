@@ -541,14 +541,14 @@ func TestReconciler(t *testing.T) {
 		2,
 	); got.SecretName != testNames.TLSSecret ||
 		!got.ServedSince.Equal(&served.ServedSince) {
-		t.Errorf("the last good one is told as %+v", got)
+		t.Errorf("the last known good one is told as %+v", got)
 	}
 	leader.putSecret(t, "external", good, pki.CertPEM())
 	external := leader.waitFor(t, "Listening", messageListening)
 	if got := external.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(
 		pki.CertPEM(),
 	) {
-		t.Error("the bundle of ca.crt is not advertised")
+		t.Error("the bundle of ca.crt is not published")
 	}
 	testkit.Eventually(t, waitLimit, func() error {
 		if _, there := leader.secret(t, testNames.TLSSecret); there {

@@ -137,7 +137,7 @@ func TestTheYearsGoBy(t *testing.T) {
 				return errors.New("the signer did not rotate, or forgot what it signed")
 			}
 			if !bytes.Equal(current.Bundle, ca) {
-				t.Fatal("another CA is advertised")
+				t.Fatal("another CA is published")
 			}
 			return nil
 		})

@@ -155,7 +155,7 @@ func TestHandedOut(t *testing.T) {
 	pinniped, one, two := newCA("pinniped"), newCA("one"), newCA("two")
 	const name, other = "proxy.example.com", "other.example.com"
 
-	// Pinniped has advertised a CA of its own for an hour.
+	// Pinniped has published a CA of its own for an hour.
 	observer := startNamedReplica(t, cluster, "default", "first", false)
 	observer.putSecret(t, "first", issue(one, name, other), one.CertPEM())
 	observer.create(t, spec{
@@ -225,7 +225,7 @@ func TestHandedOut(t *testing.T) {
 		t.Error("it is not retired any more")
 	}
 
-	// The generated certificate, because somebody has removed the block tls: everybody is locked out, and it is told.
+	// The generated certificate, because somebody has removed the block tls: everybody is broken, and it is told.
 	leader.configure(t, func(s *spec) { s.TLS = nil })
 	history = leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA")
 	event := leader.waitForEvent(t, "Warning OldClientsBreak", `trust "one"`)
@@ -243,7 +243,7 @@ func TestHandedOut(t *testing.T) {
 	leader.waitFor(t, "Listening", messageListening)
 	if again := leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA"); !again.
 		Current().Since.Equal(history.Current().Since) {
-		t.Errorf("it began anew: %+v", again.Current())
+		t.Errorf("it began again: %+v", again.Current())
 	}
 	there, _, err := leader.remembered(t)
 	if err != nil {
@@ -261,7 +261,7 @@ func TestHandedOut(t *testing.T) {
 	leads(observer)
 	leader.waitForStates(t, "one", "pinniped", "Pinniped Impersonation Proxy Serving CA")
 
-	// Off: nothing is advertised. Then another certificate: those who trust its CA come back, and a name is dropped.
+	// Off: nothing is published. Then another certificate: those who trust its CA come back, and a name is dropped.
 	leader.configure(t, func(s *spec) { s.Mode = "disabled" })
 	testkit.Eventually(t, waitLimit, func() error {
 		if _, h, err := leader.remembered(t); err != nil || h.Current() != nil {
@@ -295,7 +295,7 @@ func (f *forgetful) Apply(
 	return f.Client.Apply(ctx, object, options...)
 }
 
-// TestWithoutMemory keeps the agent from remembering: clients are told all the same, and so is the administrator. What
+// TestWithoutMemory keeps the agent from remembering: clients are told anyway, and so is the administrator. What
 // was told meanwhile is remembered as soon as that is possible.
 func TestWithoutMemory(t *testing.T) {
 	t.Parallel()
@@ -364,11 +364,11 @@ func TestSinceStatus(t *testing.T) {
 		before serving.History
 		issuer *configv1alpha1.CredentialIssuer
 		states int
-		since  time.Time // of the one that is advertised
+		since  time.Time // of the one that is published
 	}{
 		{name: "remembers it where nothing is remembered", issuer: issuer(bundle, noon), states: 1, since: noon},
 		{
-			name: "closes what was advertised before", before: open, issuer: issuer(bundle, noon.Add(time.Minute)),
+			name: "closes what was published before", before: open, issuer: issuer(bundle, noon.Add(time.Minute)),
 			states: 2, since: noon.Add(time.Minute),
 		},
 		{
@@ -385,7 +385,7 @@ func TestSinceStatus(t *testing.T) {
 		},
 		{name: "knows no time for what has none", issuer: issuer(bundle, time.Time{}), states: 1, since: noon.Add(time.Hour)},
 		{name: "reads no bundle that is none", before: open, issuer: issuer("?", noon), states: 1, since: noon},
-		{name: "goes on where nothing is advertised", before: open, issuer: &configv1alpha1.CredentialIssuer{}, states: 1, since: noon},
+		{name: "goes on where nothing is published", before: open, issuer: &configv1alpha1.CredentialIssuer{}, states: 1, since: noon},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -281,7 +281,7 @@ func classToApply(wanted string, present *corev1.Service) *string {
 }
 
 // classProblem returns a finding when the Service has another loadBalancerClass than the spec asks for, else nil.
-// The agent does not delete the Service by itself to mend that: the load balancer's address, under which clients
+// The agent does not delete the Service by itself to fix that: the load balancer's address, under which clients
 // come in, would be lost. A class that the cluster gave to a Service for which none was asked is no problem.
 func classProblem(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) *configv1alpha1.StrategyFinding {
 	wanted := spec.Service.LoadBalancerClass

@@ -161,7 +161,7 @@ func TestServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after.UID != before.UID || !slices.Equal(after.Spec.LoadBalancerSourceRanges, []string{"203.0.113.0/24"}) {
-		t.Errorf("the Service was made anew, or not changed: %+v", after.Spec)
+		t.Errorf("the Service was made again, or not changed: %+v", after.Spec)
 	}
 	// When an administrator deletes the Service, it is created again with the new class.
 	if err := r.live.Delete(ctx, after); err != nil {
@@ -423,7 +423,7 @@ func TestDecideServices(t *testing.T) {
 			kept: ownService{service: asDesired(func(*corev1.Service) {})}, want: "apply",
 		},
 		{
-			name: "mends one that somebody has changed", keep: testNames.ClusterIPService, applied: desired,
+			name: "fixes one that somebody has changed", keep: testNames.ClusterIPService, applied: desired,
 			kept: ownService{service: asDesired(func(s *corev1.Service) { s.Spec.Type = "NodePort" })}, want: "apply",
 		},
 		{
@@ -435,7 +435,7 @@ func TestDecideServices(t *testing.T) {
 			kept: ownService{service: asDesired(func(*corev1.Service) {})}, want: "remove",
 		},
 		{
-			name: "does not write one that could not be read, and removes the other one all the same",
+			name: "does not write one that could not be read, and removes the other one anyway",
 			keep: testNames.ClusterIPService, kept: ownService{err: errors.New("away")}, old: old, want: "remove",
 		},
 		{

@@ -35,7 +35,7 @@ func signerPolicy() issuedcert.Policy {
 
 // chooseSigner returns the CA with which this replica signs, and the PEM certificates of all other CAs whose
 // signatures it accepts. signing is the CA that it signed with so far, or nil. That one goes on for signerOverlap
-// beside its successor in state: until then, every replica has surely read of the successor, and accepts what it
+// next to its successor in state: until then, every replica has surely read of the successor, and accepts what it
 // signs.
 func chooseSigner(state *issuedcert.State, signing *certs.CA, now time.Time) (use *certs.CA, accepted []byte) {
 	made := state.CA.Certificate().NotBefore.Add(certs.Backdate)

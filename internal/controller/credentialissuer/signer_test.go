@@ -140,7 +140,7 @@ func TestChooseSigner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger := newSigner(t, noon).CA
+	unrelated := newSigner(t, noon).CA
 	for _, test := range []struct {
 		name    string
 		signing *certs.CA
@@ -154,7 +154,7 @@ func TestChooseSigner(t *testing.T) {
 			[]*issuedcert.State{second, first},
 		},
 		{"then uses the new one", first.CA, rotated.Add(2 * time.Minute), second, []*issuedcert.State{first}},
-		{"leaves a CA at once that the Secret does not know", stranger, rotated, second, []*issuedcert.State{first}},
+		{"leaves a CA at once that the Secret does not know", unrelated, rotated, second, []*issuedcert.State{first}},
 		{"forgets a CA that expired", second.CA, noon.Add(366 * day), second, nil},
 	} {
 		state := inspectSigner(&corev1.Secret{Data: second.Data()}, test.at)

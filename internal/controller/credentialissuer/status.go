@@ -58,7 +58,7 @@ func proxyStrategy(
 	}
 }
 
-// frontend says how clients reach the proxy. An empty bundle is advertised as such: system roots.
+// frontend says how clients reach the proxy. An empty bundle is published as such: system roots.
 func frontend(at serving.Endpoint, bundle []byte) *configv1alpha1.CredentialIssuerFrontend {
 	return &configv1alpha1.CredentialIssuerFrontend{
 		Type: configv1alpha1.FrontendImpersonationProxy,
@@ -183,7 +183,7 @@ func (r *Reconciler) announce(
 		return
 	}
 	r.tell(of.issuer, &of.proxy, served)
-	log.FromContext(ctx).Info("Reported how clients get in",
+	log.FromContext(ctx).Info("Updated status.strategies",
 		"status", of.proxy.Status, "reason", of.proxy.Reason, "message", of.proxy.Message)
 }
 

@@ -9,7 +9,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// OtherStrategy is a way into the cluster beside the impersonation proxy.
+// OtherStrategy is a way into the cluster next to the impersonation proxy.
 type OtherStrategy interface {
 	// Type is always the same.
 	Type() configv1alpha1.StrategyType
@@ -51,7 +51,7 @@ func (r *Reconciler) strategies(
 	return all
 }
 
-// tellOthers makes one event of each strategy beside the proxy whose state has changed. The leader calls it after it
+// tellOthers makes one event of each strategy next to the proxy whose state has changed. The leader calls it after it
 // has written the status. What is Pending is about to be decided, and not worth an event.
 func (r *Reconciler) tellOthers(
 	issuer *configv1alpha1.CredentialIssuer,

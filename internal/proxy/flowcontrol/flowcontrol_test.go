@@ -42,8 +42,8 @@ func fill(a *flowcontrol.Controller, who flowcontrol.Flow, resource flowcontrol.
 	}
 }
 
-// TestStrangersTakeNothingFromUsers fills what unauthenticated clients may have, from many addresses.
-func TestStrangersTakeNothingFromUsers(t *testing.T) {
+// TestUnauthenticatedClientsTakeNothingFromUsers fills what unauthenticated clients may have, from many addresses.
+func TestUnauthenticatedClientsTakeNothingFromUsers(t *testing.T) {
 	t.Parallel()
 	a := standard()
 	var sum int64

@@ -58,9 +58,9 @@ func TestPossessionComesFirst(t *testing.T) {
 	}
 }
 
-// TestStrangersAreComputedInTurn has more unauthenticated clients in a handshake than half of the processors. One waits
+// TestUnauthenticatedClientsAreComputedInTurn has more unauthenticated clients in a handshake than half of the processors. One waits
 // until what was computed for the other is written, or the other is gone.
-func TestStrangersAreComputedInTurn(t *testing.T) {
+func TestUnauthenticatedClientsAreComputedInTurn(t *testing.T) {
 	t.Parallel()
 	e := newPort()
 	begin := func() (*listener.Conn, <-chan error) {

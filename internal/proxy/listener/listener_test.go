@@ -28,7 +28,7 @@ import (
 // memory is so small that unauthenticated clients have room for some 25 handshakes.
 const memory = 16 << 20
 
-// port is a server with an edge. Whoever says "user" in the header of a request is that user.
+// port is a server with an edge. Anyone who says "user" in the header of a request is that user.
 type port struct {
 	*httptest.Server
 	port      *listener.Port
@@ -360,8 +360,8 @@ func TestEndlessInput(t *testing.T) {
 	}
 }
 
-// TestUsersAreNoStrangers fills the places of unauthenticated clients after a user has come, whose connection stays.
-func TestUsersAreNoStrangers(t *testing.T) {
+// TestUsersAreNotUnauthenticated fills the places of unauthenticated clients after a user has come, whose connection stays.
+func TestUsersAreNotUnauthenticated(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	p := serve(t, func(w http.ResponseWriter, _ *http.Request) {

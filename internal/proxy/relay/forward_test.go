@@ -30,7 +30,7 @@ func TestUpstreamStatus(t *testing.T) {
 		{"GOAWAY with the body gone is for the client to try again", "PUT", errors.New("http2: Transport: cannot retry err " +
 			"[x] after Request.Body was written"), 429, 1, problemRefusedStream},
 		{"an identity too large is nobody's outage", "GET", errors.New("http2: request header list larger than peer's " +
-			"advertised limit"), 431, 0, problemTooLarge},
+			"published limit"), 431, 0, problemTooLarge},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

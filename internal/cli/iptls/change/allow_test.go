@@ -68,9 +68,9 @@ func TestAllowIsOfferedWhereItWorks(t *testing.T) {
 	}
 }
 
-// TestAllowIsNotOfferedForAnAdvertisedBundle has a CA bundle that does not verify the certificate: the agent judges by
+// TestAllowIsNotOfferedForAPublishedBundle has a CA bundle that does not verify the certificate: the agent judges by
 // it as well.
-func TestAllowIsNotOfferedForAnAdvertisedBundle(t *testing.T) {
+func TestAllowIsNotOfferedForAPublishedBundle(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
 	w.Cluster.TLSSecret.Data["ca.crt"] = iptlstest.NewCA(t, "Other CA").CertPEM()
@@ -82,7 +82,7 @@ func TestAllowIsNotOfferedForAnAdvertisedBundle(t *testing.T) {
 }
 
 // TestFinalVerdictEndsTheWait has an agent that refuses what the CLI let through: it is believed at once, unless what it
-// says is about an earlier configuration, or may mend itself.
+// says is about an earlier configuration, or may fix itself.
 func TestFinalVerdictEndsTheWait(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -141,7 +141,7 @@ func TestBadInput(t *testing.T) {
 		runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.CABundle = path }, "ca-bundle").Check(t, 0, "configured")
 		decoded, err := base64.StdEncoding.DecodeString(w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData)
 		if err != nil || !x509.NewCertPool().AppendCertsFromPEM(decoded) {
-			t.Errorf("what is advertised cannot be read: %v", err)
+			t.Errorf("what is published cannot be read: %v", err)
 		}
 	})
 	t.Run("a refusal that no --allow lets through does not offer it", func(t *testing.T) {

@@ -124,7 +124,7 @@ func TestSetFromFiles(t *testing.T) {
 		).Check(t, 0, "configured")
 		w.SecretHas(t, w.Pair)
 	})
-	t.Run("advertises nothing with the system roots, although the Secret had a CA", func(t *testing.T) {
+	t.Run("publishes nothing with the system roots, although the Secret had a CA", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		cert, key := pemFiles(t, w.Pair)

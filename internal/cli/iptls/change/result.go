@@ -20,7 +20,7 @@ func (c *Change) newResult(proposal *Proposal) *Result {
 		Outcome:          result.OutcomeConfigured,
 		CredentialIssuer: st.Issuer.Name,
 		Certificate:      p.Report,
-		CABundle:         advertised(p),
+		CABundle:         expectedBundle(p),
 		Changes:          p.Changes,
 	}
 	if secret := p.Request.SecretName(); secret.Name != "" {
@@ -42,8 +42,8 @@ func (c *Change) newResult(proposal *Proposal) *Result {
 	return done
 }
 
-// advertised returns the CA bundle that clients get; nil when the agent has yet to make a CA.
-func advertised(p *plan.Plan) result.CABundle {
+// published returns the CA bundle that clients get; nil when the agent has yet to make a CA.
+func expectedBundle(p *plan.Plan) result.CABundle {
 	if p.Generated && len(p.Bundle) == 0 {
 		return nil
 	}

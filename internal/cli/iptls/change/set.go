@@ -140,7 +140,7 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 	})
 	o.Certificate.AddFlags(cmd, "Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
 		"(required)",
-		`CA bundle to advertise to clients: a PEM file, or "-" for stdin (default: what the CredentialIssuer has, `+
+		`CA bundle to publish to clients: a PEM file, or "-" for stdin (default: what the CredentialIssuer has, `+
 			`else ca.crt of the Secret, else none)`)
 	o.Flags.AddFlags(cmd, f, o.Session)
 	o.Session.CompleteSecrets(cmd, f)
@@ -293,7 +293,7 @@ func (o *SetOptions) applySecret(ctx context.Context, p *Proposal) error {
 	return nil
 }
 
-// mayNotCreate says who makes a Secret that this user may fill but not make: whoever can make Secrets in the agent's
+// mayNotCreate says who makes a Secret that this user may fill but not make: anyone who can make Secrets in the agent's
 // namespace is as good as an administrator, so no Role for this command permits it.
 func mayNotCreate(secret *corev1.Secret, err error) error {
 	return ui.WithHint(session.WithCodes(err),

@@ -344,7 +344,7 @@ func TestSetNotConverged(t *testing.T) {
 				}
 			}
 		}, "the agent reports ErrorDuringSetup: disk full"},
-		{"says that another bundle is advertised", func(*testing.T, *iptlstest.World) func(*iptlstest.Cluster) {
+		{"says that another bundle is published", func(*testing.T, *iptlstest.World) func(*iptlstest.Cluster) {
 			return func(*iptlstest.Cluster) {}
 		}, "still publishes another CA bundle"},
 		{"says that another certificate is presented", func(_ *testing.T, w *iptlstest.World) func(*iptlstest.Cluster) {

@@ -34,7 +34,7 @@ func NewUndoCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo",
 		Short: "Go back to the last configuration that was in effect",
-		Long: `Go back to the configuration of the newest revision before this one that was in effect, whoever changed it: an
+		Long: `Go back to the configuration of the newest revision before this one that was in effect, no matter who changed it: an
 undo of an undo does the change again. --to-revision goes back to another one. "pinniped ip-tls history" lists them.
 
 The agent keeps with each revision the configuration that led to it: the tls block, the external endpoint, the Service's

@@ -78,7 +78,7 @@ func (o *UnsetOptions) Run(ctx context.Context) error {
 	return doAndPrint(ctx, &o.request, Change{Session: o.Session, Flags: o.Flags, Verb: o})
 }
 
-// Evaluate reads the configuration and the CA that will be advertised.
+// Evaluate reads the configuration and the CA that will be published.
 func (o *UnsetOptions) Evaluate(ctx context.Context, _ bool) (*Proposal, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {

@@ -82,20 +82,20 @@ func TestUnsetOldClients(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*iptlstest.World)
-		says   string // empty: nobody is locked out
+		says   string // empty: nobody is broken
 	}{
 		{
-			name: "names the CA that is no longer advertised", change: func(*iptlstest.World) {},
+			name: "names the CA that is no longer published", change: func(*iptlstest.World) {},
 			says: `trust "Company CA"`,
 		},
-		{name: "is silent when the agent's CA was advertised as well", change: func(w *iptlstest.World) {
+		{name: "is silent when the agent's CA was published as well", change: func(w *iptlstest.World) {
 			w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), w.Generated.CertPEM()...))
 		}},
 		{name: "is silent when the agent's own was served all the time", change: func(w *iptlstest.World) {
 			w.Cluster.Report(w.Proxy.URL(), w.Generated.CertPEM())
 		}},
 		{
-			name:   "is silent when nothing was advertised",
+			name:   "is silent when nothing was published",
 			change: func(w *iptlstest.World) { w.Cluster.Issuer.Status.Strategies = nil },
 		},
 		{
@@ -127,7 +127,7 @@ func TestUnsetOldClients(t *testing.T) {
 				tt.says,
 			)
 			if tt.says == "" && strings.Contains(r.ErrOut.String(), "OldClientsBreak") {
-				t.Errorf("somebody is said to be locked out: %s", r.ErrOut.String())
+				t.Errorf("somebody is said to be broken: %s", r.ErrOut.String())
 			}
 			if len(w.Cluster.Options) > 0 {
 				t.Error("the API server was asked to change something")
@@ -164,13 +164,13 @@ func TestUnsetWaits(t *testing.T) {
 			agent: func(*testing.T, *iptlstest.World, *iptlstest.Cluster) {},
 		},
 		{
-			name: "goes back when nothing is advertised that it could verify with", code: 5, says: "does not publish its " +
+			name: "goes back when nothing is published that it could verify with", code: 5, says: "does not publish its " +
 				"own CA yet",
 			agent: func(_ *testing.T, w *iptlstest.World, c *iptlstest.Cluster) { c.Report(w.Proxy.URL(), nil) },
 		},
 		{
 			name: "goes back when the old certificate is still presented", known: true, code: 5, says: "presents a " +
-				"certificate, but the advertised CA bundle does not verify it",
+				"certificate, but the published CA bundle does not verify it",
 			agent: func(_ *testing.T, w *iptlstest.World, c *iptlstest.Cluster) {
 				c.Report(w.Proxy.URL(), w.Generated.CertPEM())
 			},

@@ -39,7 +39,7 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 	started := c.Session.Now()
 	seen, err := c.await(ctx, p, task, done)
 	// Not set before the wait: the Secret may have been renewed during it.
-	done.Certificate, done.CABundle = p.Plan.Report, advertised(p.Plan)
+	done.Certificate, done.CABundle = p.Plan.Report, expectedBundle(p.Plan)
 	if err == nil && seen.transition != nil {
 		task.Done("%s presents the old certificate, and the trust bundles of both are published", seen.view.At.URL)
 		return c.prepared(ctx, p, seen, done)
@@ -99,7 +99,7 @@ func (c *Change) abandon(ctx context.Context, p *Proposal, applied *configv1alph
 	}
 }
 
-// sayFindings tells what the agent reports beside its success.
+// sayFindings tells what the agent reports next to its success.
 func (c *Change) sayFindings(view plan.AgentView) {
 	for _, finding := range view.Findings {
 		say := c.Session.Progress.Warn

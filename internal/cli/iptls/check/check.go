@@ -31,7 +31,7 @@ type Options struct {
 	Certificate session.CertificateFlags
 
 	Cert, Key []string // paths; each key is that of the certificate in the same place
-	Names     []string // beside --cert: names under which clients connect
+	Names     []string // next to --cert: names under which clients connect
 	Endpoint  string   // HOST or HOST:PORT to look at
 	At        string
 	Timeline  bool

@@ -83,7 +83,7 @@ func TestCheckCluster(t *testing.T) {
 		},
 		{name: "looks at the endpoint while the agent's own is served", says: `"name": "127.0.0.1:`, source: "endpoint"},
 		{
-			name: "cannot look where nothing is advertised", world: func(w *iptlstest.World) { w.Cluster.Issuer.Status.Strategies = nil },
+			name: "cannot look where nothing is published", world: func(w *iptlstest.World) { w.Cluster.Issuer.Status.Strategies = nil },
 			code: 1, says: "names no certificate",
 		},
 		{name: "refuses a load balancer address without a load balancer", code: 2, says: "type None", change: func(o *Options) {

@@ -36,7 +36,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 from when until when, by whom it was changed, and whether clients that have it verify the certificate that is presented
 now. A change that breaks clients in use waits for them, or is refused ("ip-tls set --help").
 
-The agent keeps revisions in a ConfigMap of its namespace, whoever changes the configuration. One that no client has used
+The agent keeps revisions in a ConfigMap of its namespace, no matter who changes the configuration. One that no client has used
 breaks nobody. When no kubeconfig has a revision any more, --retire says so: the revision then has no clients, and a
 certificate that waits for them is served. What is published now cannot be retired.
 

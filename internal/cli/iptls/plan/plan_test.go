@@ -52,7 +52,7 @@ func TestClientNames(t *testing.T) {
 			want: []string{"203.0.113.1", "lb.example.com", "203.0.113.2"},
 		},
 		{
-			name: "takes the ingress also beside an external endpoint", spec: proxySpec{
+			name: "takes the ingress also next to an external endpoint", spec: proxySpec{
 				ExternalEndpoint: "a.example.com",
 			}, service: balancer,
 			want: []string{"203.0.113.1", "lb.example.com", "203.0.113.2"},
@@ -70,7 +70,7 @@ func TestClientNames(t *testing.T) {
 			want: []string{"10.0.0.1", "fd00::1"},
 		},
 		{
-			name: "leaves out cluster IPs beside an external endpoint",
+			name: "leaves out cluster IPs next to an external endpoint",
 			spec: proxySpec{ExternalEndpoint: "a.example.com", Service: serviceSpec{Type: "ClusterIP"}}, service: cluster,
 		},
 		{name: "knows headless Services", spec: proxySpec{Service: serviceSpec{Type: "ClusterIP"}}, service: headless},

@@ -93,12 +93,12 @@ func FitsSecret(r Request, secret *corev1.Secret) error {
 	switch {
 	case r.BundleFromSecret && !has:
 		return ui.WithExitCode(ui.WithHint(
-			fmt.Errorf("the Secret %q has no ca.crt that could be advertised", name),
+			fmt.Errorf("the Secret %q has no ca.crt that could be published", name),
 			"give the CA bundle as a file with --ca-bundle, or --system-roots if the certificate is of a public CA",
 		), ui.ExitRefused)
 	case r.SystemRoots && has:
 		return ui.WithExitCode(ui.WithHint(
-			fmt.Errorf("the Secret %q has a ca.crt, which the agent advertises to "+
+			fmt.Errorf("the Secret %q has a ca.crt, which the agent publishes to "+
 				"clients in place of their system roots", name),
 			`remove it: kubectl patch secret %s --namespace %s --type=json -p='[{"op":"remove","path":"/data/ca.crt"}]'`,
 			secret.Name,

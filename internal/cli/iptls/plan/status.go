@@ -14,7 +14,7 @@ type AgentView struct {
 	At       Endpoint
 	Problem  string // why the configuration is not in effect; empty when the status says that it is
 	Disabled bool   // the proxy is switched off: nothing will be served
-	// Findings are what the agent reports beside its success.
+	// Findings are what the agent reports next to its success.
 	Findings []configv1alpha1.StrategyFinding
 	// Refused is the finding by which the agent refuses this very configuration for good: waiting does not help. It is
 	// nil otherwise.

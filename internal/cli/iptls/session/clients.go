@@ -128,7 +128,7 @@ func meet(state *result.ClientState, s *serving.Revision, met []Met, now time.Ti
 	}
 }
 
-// refusedSince is when the clients of s began to be refused: when something else was advertised for the first time after
+// refusedSince is when the clients of s began to be refused: when something else was published for the first time after
 // s that shares no CA with it, or lacks the names. It is zero when the history does not tell.
 func refusedSince(h serving.History, s *serving.Revision, code certs.Code, names []string) time.Time {
 	var since time.Time

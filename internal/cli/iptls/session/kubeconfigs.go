@@ -49,7 +49,7 @@ func (s *Session) ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeco
 	return all, nil
 }
 
-// Endpoint returns the advertised endpoint under all of its names, by which kubeconfigs are known to lead there.
+// Endpoint returns the published endpoint under all of its names, by which kubeconfigs are known to lead there.
 // missing says which names could not be found out; it is empty otherwise.
 func (s *Session) Endpoint(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace, url string) (
 	all kubeconfig.Endpoint, missing string, err error,

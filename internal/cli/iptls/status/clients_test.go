@@ -214,12 +214,12 @@ func TestUsersOfEverythingTold(t *testing.T) {
 			state: result.UsersNotAffected, says: "not affected; ", next: "pinniped ip-tls check",
 		},
 		{
-			name: "are not known where nothing was ever advertised", exit: 5,
+			name: "are not known where nothing was ever published", exit: 5,
 			world: func(_ *testing.T, w *iptlstest.World) {
 				w.Cluster.Revisions.Data = nil
 				w.Cluster.Issuer.Status.Strategies, w.Cluster.Issuer.Status.Revisions = nil, nil
 			},
-			state: result.UsersNotKnown, says: "not known: nothing is advertised", next: "pinniped ip-tls check",
+			state: result.UsersNotKnown, says: "not known: nothing is published", next: "pinniped ip-tls check",
 		},
 		{
 			name: "count no state that is retired",

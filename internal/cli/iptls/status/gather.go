@@ -32,7 +32,7 @@ type snapshot struct {
 	secret *corev1.Secret
 	source *serving.BundleSource // of the CA bundle
 	view   plan.AgentView
-	// bundle is what clients verify with: what is advertised.
+	// bundle is what clients verify with: what is published.
 	bundle []byte
 	chain  []*x509.Certificate // of the Secret
 	seen   []seen              // at the endpoint
@@ -197,7 +197,7 @@ func (l *snapshot) readAgent() {
 func (l *snapshot) reported() {
 	if endpoint, bundle, _ := serving.Frontend(serving.Strategy(l.issuer)); endpoint != "" {
 		l.bundle = bundle
-		l.Advertised = &result.AdvertisedStatus{Endpoint: endpoint, CABundle: result.BundleOf(bundle)}
+		l.Published = &result.PublishedStatus{Endpoint: endpoint, CABundle: result.BundleOf(bundle)}
 	}
 	expected := l.bundle
 	if tls := l.spec.TLS; tls != nil && !l.waits &&
@@ -236,7 +236,7 @@ func (l *snapshot) reported() {
 	}
 }
 
-// endpoint returns where to look when the agent reports no endpoint that works: what it has advertised anyway, else
+// endpoint returns where to look when the agent reports no endpoint that works: what it has published anyway, else
 // what the spec names, else what was published last.
 func (l *snapshot) endpoint() plan.Endpoint {
 	var urls []string

@@ -25,7 +25,7 @@ type presented struct {
 	at         kubeconfig.Endpoint
 	chains     [][]*x509.Certificate // presented now
 	configured []*x509.Certificate   // that will be; nil when it is not known
-	bundle     []byte                // advertised
+	bundle     []byte                // published
 	now        time.Time
 	roots      *x509.CertPool // nil for the system roots
 }
@@ -157,10 +157,10 @@ func (s *presented) evaluateTrust(one anchor) result.Entry {
 	return result.Entry{Outcome: result.FileWorks}
 }
 
-// differs says how a bundle differs from the advertised one; empty when it does not.
-func differs(bundle, advertised []byte) string {
+// differs says how a bundle differs from the published one; empty when it does not.
+func differs(bundle, published []byte) string {
 	mine, _ := certs.ParseBundle(bundle)
-	theirs, _ := certs.ParseBundle(advertised)
+	theirs, _ := certs.ParseBundle(published)
 	without := func(some, others []*x509.Certificate) []byte {
 		var left []byte
 		for _, one := range some {
@@ -175,11 +175,11 @@ func differs(bundle, advertised []byte) string {
 	case len(theirs) == 0 && len(mine) > 0:
 		return "has " + serving.Describe(bundle) + ", but no CA bundle is published now: clients use their system roots"
 	case len(mine) == 0 && len(theirs) > 0:
-		return "is empty, but " + serving.Describe(advertised) + " is advertised now"
+		return "is empty, but " + serving.Describe(published) + " is published now"
 	case len(lacks) > 0:
-		return "lacks " + serving.Describe(lacks) + ", which is advertised now"
+		return "lacks " + serving.Describe(lacks) + ", which is published now"
 	case len(extra) > 0:
-		return "has " + serving.Describe(extra) + ", which is not advertised any more"
+		return "has " + serving.Describe(extra) + ", which is not published any more"
 	}
 	return ""
 }

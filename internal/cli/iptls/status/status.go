@@ -45,7 +45,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Use:   "status",
 		Short: "Show the serving certificate and which kubeconfigs trust it",
 		Long: `Show first how the users fare (USERS: not affected, or refused since when and why) and what to type; then what is
-configured, what the agent reports and advertises, what each address of the endpoint presents right now, how long the
+configured, what the agent reports and publishes, what each address of the endpoint presents right now, how long the
 certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is changed.
 
 How users fare is what clients meet: a TLS handshake and a request without credentials at each address, judged by
@@ -55,8 +55,8 @@ each name. When the API server behind the proxy gives no answer, the line says s
 Kubeconfigs are the current one, or those of --kubeconfigs: files, and folders with all kubeconfigs below them.
 Each context that leads to the endpoint gets a verdict:
 
-  works        it verifies what is presented, with the CA bundle that is advertised
-  outdated     it works, but with another CA bundle than the one that is advertised now
+  works        it verifies what is presented, with the CA bundle that is published
+  outdated     it works, but with another CA bundle than the one that is published now
   will break   it does not verify the certificate that is configured and not yet presented
   broken       it does not verify what is presented
   not known    nothing is presented right now, or the context logs in with a program that is not known

@@ -183,7 +183,7 @@ func TestStatus(t *testing.T) {
 			nil,
 		).Check(t, 5, "2 of 3 replicas", "replicas:    2 of 3 serve it", "✗ agent-x: KeyMismatch: no")
 	})
-	t.Run("of replicas that serve the last good certificate", func(t *testing.T) {
+	t.Run("of replicas that serve the last known good certificate", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		w.Obey(t)

@@ -39,9 +39,9 @@ func (o *Options) text(r *result.Status) ([]byte, error) {
 	if r.Agent != nil {
 		line("agent", agentText(r))
 	}
-	if r.Advertised != nil {
-		line("endpoint", r.Advertised.Endpoint)
-		line("CA bundle", bundleText(r.Advertised.CABundle))
+	if r.Published != nil {
+		line("endpoint", r.Published.Endpoint)
+		line("CA bundle", bundleText(r.Published.CABundle))
 	}
 	if r.Transition != nil {
 		line("transition", o.Style.Caution(r.Transition.String()))

@@ -23,17 +23,17 @@ const (
 	codeEndpointMoved   = "EndpointMoved"   // clients have an endpoint that does not respond any more
 )
 
-// seen is one address of the endpoint, as a client with the advertised CA bundle finds it.
+// seen is one address of the endpoint, as a client with the published CA bundle finds it.
 type seen struct {
 	session.Met
 	refused *certs.Finding // why the client does not accept the certificate; nil when it does
 }
 
 // judgeClients says how the clients fare of everything that was published. Where that is not known at all, it is what
-// is advertised, or would be.
+// is published, or would be.
 func (l *snapshot) judgeClients() {
 	history := l.history
-	if len(history.Revisions) == 0 && (len(l.bundle) > 0 || l.Advertised != nil || l.Configured == nil) {
+	if len(history.Revisions) == 0 && (len(l.bundle) > 0 || l.Published != nil || l.Configured == nil) {
 		history = serving.History{}.With(
 			serving.Revision{Endpoint: l.view.At.URL, Bundle: l.bundle, Names: []string{l.view.At.Host}},
 		)
@@ -56,7 +56,7 @@ func (l *snapshot) concludeUsers() {
 			why, l.Users.Code = "use a name that the certificate in service does not cover", string(certs.NameNotCovered)
 		}
 		l.Users.Message = fmt.Sprintf("refused with %d of the %d contexts below, which %s; not affected with what is "+
-			"advertised", len(entries), all, why)
+			"published", len(entries), all, why)
 	}
 	if mend == "" {
 		mend = l.Users.Code
@@ -103,7 +103,7 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
 			Message: fmt.Sprintf("not known: %s resolves to no address here", l.view.At.Host),
 		}, ""
 	case len(l.Clients) == 0 && out == 0:
-		return result.Users{State: result.UsersNotKnown, Message: "not known: nothing is advertised with which users could " +
+		return result.Users{State: result.UsersNotKnown, Message: "not known: nothing is published with which users could " +
 			"verify the certificate in service"}, ""
 	case out > 0:
 		one := slices.Concat(refusing, silent)[0]
@@ -208,7 +208,7 @@ func (l *snapshot) when(state *result.ClientState) string {
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
-// mends returns the code of what has to be fixed when users are refused; empty where the code of the users says it.
+// fixes returns the code of what has to be fixed when users are refused; empty where the code of the users says it.
 func (l *snapshot) mends(code string) string {
 	generated := plan.IsGenerated(l.bundle)
 	if inService := l.issuer.Status.ServingCertificate; inService != nil {
@@ -248,9 +248,9 @@ func (l *snapshot) cause(one seen) result.Users {
 	case certs.NameNotCovered:
 		why = fmt.Sprintf("the certificate in service does not cover %s", l.view.At.Host)
 	case certs.BundleDoesNotVerify:
-		why = "the advertised CA bundle does not verify the certificate in service"
-		if n := len(l.Clients); l.Advertised == nil && n > 0 && l.Configured != nil {
-			why = l.Clients[n-1].Message // nothing is advertised
+		why = "the published CA bundle does not verify the certificate in service"
+		if n := len(l.Clients); l.Published == nil && n > 0 && l.Configured != nil {
+			why = l.Clients[n-1].Message // nothing is published
 		}
 	default:
 		why = one.Address + " does not answer"
@@ -275,7 +275,7 @@ func (l *snapshot) notAffected() result.Users {
 	what := "the certificate in service is good"
 	switch {
 	case l.agentFinds(configv1alpha1.CodeLastGoodCertificateServed):
-		what = "the last good certificate serves"
+		what = "the last known good certificate serves"
 	case l.agentFinds(configv1alpha1.CodeGeneratedCertificateServed):
 		what = "the generated certificate is served instead, and is good"
 	}

@@ -23,7 +23,7 @@ func inService(t *testing.T, w *iptlstest.World) {
 	runSet(t.Context(), w, nil).Check(t, 0)
 }
 
-// lastGood makes the agent report that it refuses what is configured and serves the last good certificate.
+// lastGood makes the agent report that it refuses what is configured and serves the last known good certificate.
 func lastGood(w *iptlstest.World, code, message string) {
 	strategy := &w.Cluster.Issuer.Status.Strategies[0]
 	strategy.Status, strategy.Reason = configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup
@@ -111,7 +111,7 @@ func TestUsers(t *testing.T) {
 					Replicas: 1, ServingReplicas: 1,
 				}
 			},
-			state: result.UsersNotAffected, says: "not affected; the last good certificate serves until ",
+			state: result.UsersNotAffected, says: "not affected; the last known good certificate serves until ",
 			next:     "pinniped ip-tls set --secret proxy-tls --cert FILE --key FILE",
 			problems: []string{"BundleDoesNotVerify"},
 		},

@@ -84,7 +84,7 @@ func (r *run) askAdmin(ctx context.Context, asker asker, admin Admin, c *Cluster
 	return nil
 }
 
-// UnexpectedError means that a cluster advertises a certificate which is not among Options.ExpectedCAs.
+// UnexpectedError means that a cluster publishes a certificate which is not among Options.ExpectedCAs.
 type UnexpectedError struct {
 	URL string
 	Err error

@@ -45,7 +45,7 @@ type asker struct {
 	sleep    func(context.Context, time.Duration)
 }
 
-// ask finds out what the cluster advertises, and fills in the rest of it.
+// ask finds out what the cluster publishes, and fills in the rest of it.
 func (a asker) ask(ctx context.Context, c *Cluster) {
 	c.Source = SourceEndpoint
 	var bundle *trustbundle.Received

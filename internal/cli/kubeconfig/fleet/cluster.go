@@ -10,7 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Source says who told which CA bundle a cluster advertises.
+// Source says who told which CA bundle a cluster publishes.
 type Source string
 
 // The sources.
@@ -35,7 +35,7 @@ type Cluster struct {
 	Server   string // as a kubeconfig has it
 	Source   Source
 	Outcome  ClusterOutcome
-	CABundle []byte // that it advertises, PEM
+	CABundle []byte // that it publishes, PEM
 	Err      error
 	Tries    int
 	Took     time.Duration

@@ -1,5 +1,5 @@
 // Package fleet puts new CA bundles into the kubeconfigs of many clusters: it finds out which clusters they lead to,
-// asks each of them once what it advertises, and changes the kubeconfigs where a fleet keeps them.
+// asks each of them once what it publishes, and changes the kubeconfigs where a fleet keeps them.
 //
 // Every place that has kubeconfigs is a Place, one file each: files, contexts of one big kubeconfig, and Secrets of
 // Cluster API, Argo CD and Flux. A cluster is asked at its own endpoint, verified by the CA bundle that a kubeconfig
@@ -122,7 +122,7 @@ func (r *run) run(ctx context.Context) error {
 	return r.changeAll(ctx, r.targets())
 }
 
-// askAll finds out what the clusters advertise: first by the administrators' kubeconfigs, then, what is left, at their
+// askAll finds out what the clusters publish: first by the administrators' kubeconfigs, then, what is left, at their
 // endpoints.
 func (r *run) askAll(ctx context.Context) error {
 	if err := r.askAdmins(ctx); err != nil {

@@ -67,7 +67,7 @@ func servingCertificate(t *testing.T, ca *certs.CA) tls.Certificate {
 	return certificate
 }
 
-// newProxy serves with the old CA and advertises both, as in the first step of a rotation.
+// newProxy serves with the old CA and publishes both, as in the first step of a rotation.
 func newProxy(t *testing.T) *proxy {
 	t.Helper()
 	p := &proxy{old: newCA(t, "old", time.Now().Add(-time.Hour)), new: newCA(t, "new", time.Now())}

@@ -57,7 +57,7 @@ func TestTrustChangesOnlyWhenSomethingChanged(t *testing.T) {
 	}
 	store.take(t.Context(), map[string]string{"client-ca-file": "broken"})
 	if store.Current() != second {
-		t.Error("want the last good CA bundle kept")
+		t.Error("want the last known good CA bundle kept")
 	}
 	store.take(t.Context(), map[string]string{})
 	if store.Current() == second {

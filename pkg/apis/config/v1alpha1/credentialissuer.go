@@ -40,7 +40,7 @@ type TLSVerification string
 
 // The kinds of verification.
 const (
-	// VerificationEnforce refuses such a certificate: the last good one stays in service.
+	// VerificationEnforce refuses such a certificate: the last known good one stays in service.
 	VerificationEnforce TLSVerification = "Enforce"
 	// VerificationWarn serves it and says so in the strategy's message.
 	VerificationWarn TLSVerification = "Warn"
@@ -149,7 +149,7 @@ type ImpersonationProxySpec struct {
 	Service ImpersonationProxyServiceSpec `json:"service"`
 
 	// externalEndpoint is where clients reach the impersonation proxy, as HOST or HOST:PORT; it is not a URL.
-	// If it is empty, the address of the Service is advertised. It is required when service.type is "None".
+	// If it is empty, the address of the Service is published. It is required when service.type is "None".
 	//
 	// +optional
 	ExternalEndpoint string `json:"externalEndpoint,omitempty"`
@@ -174,7 +174,7 @@ type ImpersonationProxySpec struct {
 	Kubeconfig *KubeconfigSpec `json:"kubeconfig,omitempty"`
 }
 
-// BearerTokensSpec says which tokens clients may present to the impersonation proxy as bearer tokens, beside those of
+// BearerTokensSpec says which tokens clients may present to the impersonation proxy as bearer tokens, next to those of
 // the cluster itself.
 type BearerTokensSpec struct {
 	// authenticators lists the authenticators. A token of a JWTAuthenticator's issuer and audience is verified by that
@@ -306,14 +306,14 @@ func (s CertificateAuthorityDataSourceSpec) String() string {
 	return text
 }
 
-// ImpersonationProxyTLSSpec says which certificate the impersonation proxy serves and which CA bundle is advertised.
+// ImpersonationProxyTLSSpec says which certificate the impersonation proxy serves and which CA bundle is published.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.certificateAuthorityDataSource) || !has(self.certificateAuthorityData) || size(self.certificateAuthorityData) == 0",message="certificateAuthorityData and certificateAuthorityDataSource exclude each other"
 type ImpersonationProxyTLSSpec struct {
-	// certificateAuthorityData is the CA bundle to advertise to clients: PEM, encoded as base64. The impersonation
+	// certificateAuthorityData is the CA bundle to publish to clients: PEM, encoded as base64. The impersonation
 	// proxy itself does not use it to serve. Several CA certificates help to change the CA without an outage.
-	// If it is empty, the key "ca.crt" of the Secret named by secretName is advertised. If there is none either,
-	// no CA bundle is advertised, and clients verify the certificate with their system roots.
+	// If it is empty, the key "ca.crt" of the Secret named by secretName is published. If there is none either,
+	// no CA bundle is published, and clients verify the certificate with their system roots.
 	//
 	// +optional
 	CertificateAuthorityData string `json:"certificateAuthorityData,omitempty"`
@@ -336,7 +336,7 @@ type ImpersonationProxyTLSSpec struct {
 	SecretName string `json:"secretName,omitempty"`
 
 	// verification says what happens when the certificate does not cover a name that clients use: "Enforce" refuses it,
-	// and the last good certificate stays in service; "Warn" serves it and says so in the status. If it is absent, such
+	// and the last known good certificate stays in service; "Warn" serves it and says so in the status. If it is absent, such
 	// a certificate is refused while another is in service that is valid and covers all those names, and served with a
 	// warning where there is no better one.
 	//

@@ -238,7 +238,7 @@ const (
 )
 
 // ServingCertificateStatus says which certificate the leading replica serves, and which replicas serve the same one.
-// While what the spec asks for is refused, this is the last good certificate, which stays in service; the strategy's
+// While what the spec asks for is refused, this is the last known good certificate, which stays in service; the strategy's
 // message says what is wrong.
 type ServingCertificateStatus struct {
 	// source is "Generated" or "Secret".
@@ -358,7 +358,7 @@ const (
 
 // StrategyFinding is one thing that is wrong with a strategy, or worth knowing about it.
 type StrategyFinding struct {
-	// code is a stable CamelCase word. `pinniped explain CODE` tells cause, consequence and mending of those about
+	// code is a stable CamelCase word. `pinniped explain CODE` tells cause, consequence and fixing of those about
 	// certificates.
 	//
 	// +kubebuilder:validation:MinLength=1

@@ -58,7 +58,7 @@ const (
 	CodeAuthenticatorUnknown = "AuthenticatorUnknown"
 	// CodeLoginUnavailable: spec.impersonationProxy.kubeconfig has logins whose authenticator is missing or not ready.
 	CodeLoginUnavailable = "LoginUnavailable"
-	// CodeLastGoodCertificateServed: what the spec asks for does not take effect, and the last good certificate stays in
+	// CodeLastGoodCertificateServed: what the spec asks for does not take effect, and the last known good certificate stays in
 	// service.
 	CodeLastGoodCertificateServed = "LastGoodCertificateServed"
 	// CodeGeneratedCertificateServed: the generated certificate is served instead of one that may not be used.

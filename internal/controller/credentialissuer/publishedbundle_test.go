@@ -7,7 +7,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-func TestAdvertisedBundle(t *testing.T) {
+func TestPublishedBundle(t *testing.T) {
 	t.Parallel()
 	at := serving.Endpoint{Host: "proxy.example.com"}
 	for _, test := range []struct {
@@ -26,13 +26,13 @@ func TestAdvertisedBundle(t *testing.T) {
 		{
 			name: "finds the bundle",
 			strategies: []configv1alpha1.CredentialIssuerStrategy{
-				advertising(at, []byte("PEM")),
+				publishing(at, []byte("PEM")),
 			},
 			want: "PEM", found: true,
 		},
 		{
 			name:       "finds that there is none to use",
-			strategies: []configv1alpha1.CredentialIssuerStrategy{advertising(at, nil)},
+			strategies: []configv1alpha1.CredentialIssuerStrategy{publishing(at, nil)},
 			found:      true,
 		},
 	} {
@@ -47,7 +47,7 @@ func TestAdvertisedBundle(t *testing.T) {
 	}
 }
 
-func advertising(at serving.Endpoint, bundle []byte) configv1alpha1.CredentialIssuerStrategy {
+func publishing(at serving.Endpoint, bundle []byte) configv1alpha1.CredentialIssuerStrategy {
 	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening, messageListening)
 	strategy.Frontend = frontend(at, bundle)
 	return strategy
