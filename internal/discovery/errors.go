@@ -205,7 +205,7 @@ func (e *failure) Hint() string {
 	case errors.Is(e.kind, ErrNotFound) && e.look != "":
 		return "see which there are: " + e.look
 	case errors.Is(e.kind, ErrConflict):
-		return "somebody else changed or manages this object: look at it, then run the command again"
+		return "another client changed or manages this object: check it, then run the command again"
 	}
 	return ""
 }

@@ -329,7 +329,7 @@ func checkComplete(in Input) []Finding {
 	case !noCert:
 		return list
 	}
-	hint := "wait until the issuer has filled the Secret; if nobody does, put the PEM data there yourself"
+	hint := "wait until the issuer has filled the Secret; if none does, write the PEM data yourself"
 	if in.SecretType == "Opaque" {
 		// An issuer at work leaves a Secret of type kubernetes.io/tls, with empty keys. This one a person has made.
 		hint = fmt.Sprintf("put the PEM data there, under the keys %s and %s", in.Sources.Certificate, in.Sources.Key)

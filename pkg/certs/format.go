@@ -296,7 +296,7 @@ func pathOf(value any, key string, p part) (path string, encoded, ok bool) {
 // blockHint is the hint for a PEM block that is written badly.
 func blockHint(problem, before string, data []byte) string {
 	switch {
-	case strings.HasPrefix(problem, "a byte order mark") && bytes.HasPrefix(data, []byte(utf8BOM)):
+	case strings.HasPrefix(problem, "it begins with a byte order mark") && bytes.HasPrefix(data, []byte(utf8BOM)):
 		return "remove it: tail -c +4 FILE > new.pem"
 	case before != "" && strings.TrimSpace(before) == "":
 		return "remove the spaces: sed 's/^[[:space:]]*//' FILE > new.pem"

@@ -85,7 +85,7 @@ func servedProblem(want Expected, pool *x509.CertPool, served Served) (
 				date(leaf.NotAfter),
 			),
 			"wait until every replica has taken it over; if that lasts, something in front of the agent ends TLS itself, or " +
-				"the address is somebody else's"
+				"the address belongs to another server"
 	}
 	intermediates := x509.NewCertPool()
 	for _, cert := range served.Chain[1:] {

@@ -159,11 +159,11 @@ func misplaced(before string) string {
 	case before == "":
 		return ""
 	case strings.HasPrefix(before, utf8BOM) && strings.TrimSpace(before[len(utf8BOM):]) == "":
-		return "a byte order mark (BOM) stands in front of it"
+		return "it begins with a byte order mark (BOM)"
 	case strings.TrimSpace(before) == "":
 		return "it is indented: BEGIN must stand at the beginning of the line"
 	default:
-		return "text stands in front of BEGIN on the same line"
+		return "there is text before BEGIN on the same line"
 	}
 }
 

@@ -90,7 +90,7 @@ func (r *run) verifyAt(roots, intermediates *x509.CertPool, at time.Time) verdic
 	}
 	leaf := r.chain[0].Certificate
 	if tooCostly(leaf) {
-		return verdict{err: errors.New("its key is too large to be looked at"), at: at}
+		return verdict{err: errors.New("its key is too large to be checked"), at: at}
 	}
 	chains, err := leaf.Verify(x509.VerifyOptions{
 		Roots:         roots,

@@ -50,7 +50,7 @@ func agentCodes() []certs.Explanation {
 		{
 			Code: "AgentNotRunning", Severity: certs.SeverityError,
 			Cause:       "No replica of the agent has reported for more than a minute.",
-			Consequence: "The proxy answers nobody, and changes have no effect.",
+			Consequence: "The proxy does not respond, and changes have no effect.",
 			Fix:         "find out why its pods do not run",
 			Example:     "kubectl get pods,events --namespace=pinniped-concierge",
 		},
@@ -58,7 +58,7 @@ func agentCodes() []certs.Explanation {
 			Code: "NoAnswer", Severity: certs.SeverityError,
 			Cause:       "The proxy presents a good certificate, and its requests get no answer.",
 			Consequence: "Users cannot work, whatever their kubeconfig is.",
-			Fix:         "look at the API server behind the proxy, and at the agent's logs",
+			Fix:         "check the API server behind the proxy, and the agent's logs",
 			Example:     "kubectl get --raw=/readyz",
 		},
 		{
@@ -86,14 +86,14 @@ func agentCodes() []certs.Explanation {
 		{
 			Code: configv1alpha1.CodeDisabledBySpec, Severity: certs.SeverityInfo,
 			Cause:       "spec.impersonationProxy.mode is disabled.",
-			Consequence: "The proxy serves nobody.",
+			Consequence: "No client can connect to the proxy.",
 			Fix:         "switch it on",
 			Example:     "pinniped ip-tls set --mode enabled",
 		},
 		{
 			Code: configv1alpha1.CodeDisabledByNodes, Severity: certs.SeverityInfo,
 			Cause:       "The mode is auto, and the cluster shows control-plane nodes, where the proxy is not needed.",
-			Consequence: "The proxy serves nobody.",
+			Consequence: "No client can connect to the proxy.",
 			Fix:         "switch it on, if you want its certificate anyway",
 			Example:     "pinniped ip-tls set --mode enabled",
 		},

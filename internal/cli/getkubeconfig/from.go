@@ -149,7 +149,7 @@ func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.
 			return nil, ui.WithHint(
 				fmt.Errorf("verifying %s: its CA is %s, which --ca-fingerprint does not name",
 					o.From.URL, trustbundle.Names(anchors)),
-				"ask the administrators of the cluster for the fingerprint; somebody may be between you and the proxy")
+				"ask the administrators of the cluster for the fingerprint; another server may be between you and the proxy")
 		}
 		return anchors[i], nil
 	}

@@ -71,7 +71,7 @@ func (c *Change) switchedOff(p *Proposal, done *Result) error {
 	if mode == configv1alpha1.ImpersonationProxyModeAuto {
 		cause = "mode \"auto\" turns it off in this cluster, which shows control-plane nodes"
 	}
-	err := fmt.Errorf("the impersonation proxy of CredentialIssuer %q is switched off, and serves nobody: %s",
+	err := fmt.Errorf("the impersonation proxy of CredentialIssuer %q is off, and no client can connect: %s",
 		p.Snapshot.Issuer.Name, cause)
 	return ui.WithExitCode(ui.WithHint(err, "switch it on: pinniped ip-tls set --mode enabled"), ui.ExitSwitchedOff)
 }
@@ -172,6 +172,6 @@ func overwrites(before *Proposal, now *configv1alpha1.CredentialIssuer) error {
 		return nil
 	}
 	return ui.WithExitCode(ui.WithHint(
-		fmt.Errorf("somebody else has changed CredentialIssuer %q meanwhile: %s", now.Name, strings.Join(theirs, ", ")),
+		fmt.Errorf("CredentialIssuer %q was changed meanwhile: %s", now.Name, strings.Join(theirs, ", ")),
 		"%sthe same command again replaces that change", plan.NothingChanged), ui.ExitRefused)
 }

@@ -338,7 +338,7 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 			w,
 			iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
 			func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort },
-		).Check(t, 5, "somebody else has changed it meanwhile")
+		).Check(t, 5, "it was changed meanwhile")
 		w.SecretHas(t, theirs)
 	})
 }

@@ -48,7 +48,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	default:
 		if err := c.rollBack(ctx, p, applied); err != nil {
 			failed = fmt.Errorf("%w; %w", failed, err)
-			hint = "look at the CredentialIssuer: kubectl get " + discovery.KubectlName(p.Snapshot.Issuer) + " -o yaml"
+			hint = "check the CredentialIssuer: kubectl get " + discovery.KubectlName(p.Snapshot.Issuer) + " -o yaml"
 		} else {
 			done.RolledBack = true
 			hint = "the previous configuration was put back; " + mend
@@ -70,7 +70,7 @@ func (c *Change) rollBack(ctx context.Context, p *Proposal, applied *configv1alp
 			return fmt.Errorf("putting the previous configuration back: %w", err)
 		}
 		if spec := current.Spec.ImpersonationProxy; spec == nil || len(plan.ChangesBetween(*spec, p.Plan.Wanted)) > 0 {
-			return errors.New("somebody else has changed the configuration meanwhile, so it was left as it is")
+			return errors.New("the configuration was changed meanwhile, so it was left as it is")
 		}
 		patch, err := plan.MergePatch(current, *p.Snapshot.Issuer.Spec.ImpersonationProxy)
 		if err != nil {

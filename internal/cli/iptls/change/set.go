@@ -48,40 +48,36 @@ func NewSetCommand(f *factory.Factory) *cobra.Command {
 		Long: `Put the certificate in a Secret in front of the impersonation proxy. NAME is a Secret of the agent's
 namespace; one of another namespace is NAMESPACE/NAME, and its owner must permit that ("pinniped ip-tls delegate").
 
-The Secret has the keys tls.crt (the certificate, then its intermediates) and tls.key, and perhaps ca.crt. With
---cert and --key, the certificate in these files is written into the Secret, which is made if there is none. Before
-anything is changed, the certificate is checked: key, dates, names under which clients connect, chain to the CA bundle
-that clients will be given, clients of the certificate in service, and more ("pinniped explain CODE" tells about each).
-A certificate that does not fit is refused, and nothing is changed. --allow lets one kind of error through.
+The Secret has the keys tls.crt (the certificate, then its intermediates), tls.key, and optionally ca.crt. With --cert and --key,
+the command writes these files into the Secret, and creates it if necessary. Before it changes anything, it checks the
+certificate: key, dates, names, chain to the CA bundle, clients in use, and more ("pinniped explain CODE" describes each
+check). If a check fails, nothing changes. --allow accepts one kind of error.
 
-A certificate of another CA is served once no client breaks (spec.impersonationProxy.tls.caTransition: DualTrust). Until
-then the agent serves the old one and publishes the trust bundles of both, so that new kubeconfigs work with either. The
-command ends with exit code 6 and says for which clients the agent waits. The same command, run again, reports; it ends
-with 0 when the new certificate is served. The agent stops waiting when no revision in use lacks the new CA, and:
+A certificate of another CA is served once no client breaks (spec.impersonationProxy.tls.caTransition: DualTrust). Until then,
+the agent serves the old certificate and publishes the trust bundles of both, so that new kubeconfigs work with either. The
+command exits with 6 and lists the clients that the agent waits for. Run it again to see the progress; it exits with 0 when the
+new certificate is served. The agent stops waiting when no revision in use lacks the new CA, or:
 
   --activate-after 168h      when no such revision was used or published for this long
   --kubeconfigs PATH         when every kubeconfig for this endpoint in the files or directories verifies the new one
   --allow OldClientsBreak    at once; these clients break
 
-A Secret that cert-manager is about to fill, because a Certificate names it in spec.secretName, need not be there yet:
-the command says which Certificate it waits for, and what cert-manager says of it. The same holds while cert-manager
-issues again and the certificate that is there does not fit. With --dry-run or --wait=false it does not wait.
+If cert-manager is about to fill the Secret, because a Certificate names it in spec.secretName, the command waits and shows what
+cert-manager says. So it does if cert-manager is reissuing a certificate that does not fit. With --dry-run or --wait=false it does
+not wait.
 
-Clients verify the certificate with the CA bundle of --ca-bundle, of a ConfigMap that the agent watches (--ca-bundle-from),
-or of ca.crt of the Secret (--ca-from-secret), or with the roots of their system (--system-roots). Without any of these, it
-stays what it is.
+Clients verify the certificate with the CA bundle of --ca-bundle, of another object that the agent watches (--ca-bundle-from), of
+ca.crt of the Secret (--ca-from-secret), or with the system roots (--system-roots). Without these flags, it stays what it is.
 
-Then the CredentialIssuer is changed (by server-side apply, as field manager "pinniped-cli"), and the command waits
-until the agent reports the CA bundle and every address of the endpoint presents this very certificate. If that does
-not happen in time, the previous configuration is put back, and so is what was in the Secret. While no agent runs, nothing
-is changed, unless --wait=false.
+The command then changes the CredentialIssuer by server-side apply (field manager "pinniped-cli"), and waits until the agent
+reports the CA bundle and every address of the endpoint presents this certificate. If that takes too long, it restores the
+previous configuration, and the previous content of the Secret. If no agent runs, it changes nothing, unless --wait=false.
 
-A proxy that is switched off ("mode: disabled", or "auto" in a cluster that shows control-plane nodes) serves nobody:
-the change is made, and the command ends with exit code 7. "ip-tls set --mode enabled" switches it on with the certificate
-that is configured.
+If the proxy is off ("mode: disabled", or "auto" in a cluster that shows control-plane nodes), the command changes the
+configuration and exits with 7. "ip-tls set --mode enabled" turns the proxy on with the configured certificate.
 
---service-type says how clients reach the proxy: through a load balancer of the cloud, inside the cluster, or, with None, in
-a way that the agent does not know; then --external-endpoint names the address.
+--service-type sets how clients reach the proxy: through a cloud's load balancer, inside the cluster, or, with None, in a way that
+the agent does not know; then --external-endpoint names the address.
 
 Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in transition, 7 the proxy is switched off
 (see "pinniped help exit-codes")`,
@@ -105,7 +101,7 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
   # The cluster has no load balancer: an ingress passes TLS through to the Service
   pinniped ip-tls set --service-type ClusterIP
 
-  # Only look at what would happen
+  # Only show what would happen
   pinniped ip-tls set --secret proxy-tls --ca-bundle company-ca.pem --dry-run --diff
 
   # In a script

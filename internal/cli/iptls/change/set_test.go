@@ -323,7 +323,7 @@ func TestSetNoticesChanges(t *testing.T) {
 			c.Issuer.Spec.ImpersonationProxy.TLS.SecretName = "theirs"
 			c.Bump()
 		}
-		runSet(t.Context(), w, nil).Check(t, 1, "changed by somebody else")
+		runSet(t.Context(), w, nil).Check(t, 1, "changed by another client")
 		if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.SecretName; got != "theirs" {
 			t.Errorf("their change was overwritten: %q", got)
 		}
@@ -415,7 +415,7 @@ func TestSetNotConverged(t *testing.T) {
 		}
 		w.Cluster.Issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeAuto
 		r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output = "json" })
-		r.Check(t, ui.ExitSwitchedOff, "nothing to wait for: switched off", "serves nobody", `"switchedOff": true`,
+		r.Check(t, ui.ExitSwitchedOff, "nothing to wait for: switched off", "no client can connect", `"switchedOff": true`,
 			`mode "auto" turns it off`, "pinniped ip-tls set --mode enabled")
 		if SpecOf(w).TLS == nil {
 			t.Error("it was not configured")

@@ -212,7 +212,7 @@ func TestUnsetNoticesChanges(t *testing.T) {
 			c.Bump()
 		}
 	}
-	runUnset(t, w, nil).Check(t, 3, "somebody else has changed", "tls.secretName from proxy-tls to theirs",
+	runUnset(t, w, nil).Check(t, 3, "was changed meanwhile", "tls.secretName from proxy-tls to theirs",
 		"the same command again replaces that change")
 	if SpecOf(w).TLS == nil {
 		t.Error("their change was overwritten")

@@ -57,7 +57,7 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 				c.Session.Now().Sub(started).Round(100*time.Millisecond))
 		}
 		for _, address := range seen.skipped {
-			c.Session.Progress.Warn("%s was not looked at: there is no route to it from here", address)
+			c.Session.Progress.Warn("%s was not checked: there is no route to it from here", address)
 		}
 		c.sayFindings(seen.view)
 		done.Endpoint, done.Addresses = seen.view.At.URL, seen.addresses
@@ -228,7 +228,7 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 		return observation{problems: []string{err.Error()}}, nil
 	}
 	if spec := issuer.Spec.ImpersonationProxy; spec == nil || len(plan.ChangesBetween(*spec, p.Wanted)) > 0 {
-		return observation{}, ui.WithHint(fmt.Errorf("CredentialIssuer %q was changed by somebody else while waiting",
+		return observation{}, ui.WithHint(fmt.Errorf("CredentialIssuer %q was changed by another client while waiting",
 			issuerName),
 			"see who it was: kubectl get %s -o yaml --show-managed-fields",
 			discovery.KubectlName(issuer))

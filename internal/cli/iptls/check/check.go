@@ -61,16 +61,15 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Short: "Check the serving certificate without changing anything",
 		Long: `Check a certificate as "pinniped ip-tls set" does, and change nothing. Which one:
 
-  - without flags, the one that is configured in the cluster. --secret, --ca-bundle, --external-endpoint and the like
-    say what would be if these were given to "ip-tls set".
-  - with --cert, the one in a file. No cluster is asked. Without --key or --name, what needs these is left out, and
-    the result says so. Several files are checked with several --cert; then there is either no --key, or one for each
-    --cert, in the same order.
-  - with --endpoint, the one that each address of a host presents right now. No cluster is asked. It is verified with
-    --ca-bundle, else with the system roots of this machine.
+  - without flags, the configured one. With --secret, --ca-bundle, --external-endpoint and so on, what "ip-tls set" with
+    these flags would configure.
+  - with --cert, the one in a file; no cluster is asked. Checks that need --key or --name are left out without these, and
+    the output says so. Repeat --cert for several files; then give no --key, or one for each --cert, in the same order.
+  - with --endpoint, the one that each address of a host presents now; no cluster is asked. It is verified with --ca-bundle,
+    else with the system roots.
 
---at checks for another time than now. --timeline also tells what will go wrong, and when first, if nothing is renewed.
---expires-within makes it an error when the certificate expires sooner, or a CA that clients need to verify it.
+--at checks for another time. --timeline also lists what fails when, if nothing is renewed.
+--expires-within makes it an error if the certificate, or a CA that clients need, expires sooner.
 
 Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinniped help exit-codes")`,
 		Example: `  # What is configured, and what would be with another Secret

@@ -45,13 +45,11 @@ func NewExplainCommand(f *factory.Factory) *cobra.Command {
 		Short: "Explain if the agent may use another namespace's Secret",
 		Long: `Explain why the agent may or may not serve the certificate in a Secret of another namespace:
 
-  - whether a TLSCertificateDelegation in that namespace names the Secret and the agent's namespace, and which
-    delegations look as if they were meant to
-  - whether RBAC lets the agent's service account read that one Secret
+  - whether a TLSCertificateDelegation in that namespace names the Secret and the agent's namespace, and which ones almost do
+  - whether RBAC lets the agent's service account read that Secret
 
-What you may not look at is said to be unknown. Whether the Secret exists is told only if you may read it yourself;
-the agent does not ask before it is permitted. When something is missing, the YAML to ask the owner of the namespace
-for is printed, too.
+What you may not read is reported as unknown. Whether the Secret exists is reported only if you may read it; the agent does
+not read it before it is permitted. If something is missing, the command prints the YAML for the owner of the namespace.
 
 Exit codes: 0 permitted, 3 not permitted, 4 not known (see "pinniped help exit-codes")`,
 		Example: `  pinniped explain shared/wildcard-tls

@@ -36,9 +36,9 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 from when until when, by whom it was changed, and whether clients that have it verify the certificate that is presented
 now. A change that breaks clients in use waits for them, or is refused ("ip-tls set --help").
 
-The agent keeps revisions in a ConfigMap of its namespace, no matter who changes the configuration. One that no client has used
-breaks nobody. When no kubeconfig has a revision any more, --retire says so: the revision then has no clients, and a
-certificate that waits for them is served. What is published now cannot be retired.
+The agent records every change in a ConfigMap of its namespace. A revision that no client has used has no clients. If no
+kubeconfig contains a revision any more, retire it with --retire; a certificate that waits only for its clients is then served.
+The current revision cannot be retired.
 
 Exit codes: 0 listed or retired, 2 unknown ID, 3 published now and not retired (see "pinniped help exit-codes")`,
 		Example: `  pinniped ip-tls history

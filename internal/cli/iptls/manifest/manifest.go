@@ -69,11 +69,10 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Long: `Print a manifest that fits the CredentialIssuer, for "kubectl apply" or GitOps. Nothing is changed. --for says
 which one:
 
-  - cert-manager: a Certificate with every name that clients use, for the issuer of --issuer. Its Secret is that of
-    --secret, else one that is not in service, so that nothing changes for clients before "pinniped ip-tls set"
-  - contour: an HTTPProxy, gateway-api: a TLSRoute, ingress-nginx: an Ingress, each of which passes TLS through to the
-    impersonation proxy, so that client certificates reach it. They lead to the Service of type ClusterIP that the agent
-    makes when spec.impersonationProxy.service.type is ClusterIP
+  - cert-manager: a Certificate with every name that clients use, for the issuer of --issuer. Its Secret is that of --secret,
+    else one that is not in service, so that nothing changes for clients before "pinniped ip-tls set"
+  - contour: an HTTPProxy, gateway-api: a TLSRoute, ingress-nginx: an Ingress. Each passes TLS through to the impersonation
+    proxy, so that client certificates reach it. They need spec.impersonationProxy.service.type ClusterIP
 
 A Certificate also has the names that the certificate in service covers, so that kubeconfigs which use them go on
 working. Addresses of a load balancer behind an external endpoint are left out: kubeconfigs do not get them, and a

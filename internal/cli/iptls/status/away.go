@@ -104,10 +104,10 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 		return nil, cause // it is another plugin, which knows better what is wrong
 	default:
 		status := &result.Status{At: o.Session.Now().UTC(), Users: result.Users{
-			State: result.UsersNotKnown, Message: "not known: the cluster does not answer, and no endpoint is known to look at",
+			State: result.UsersNotKnown, Message: "not known: the cluster does not answer, and no endpoint is known",
 			Next: []string{"pinniped ip-tls status --endpoint HOST:PORT"},
 		}}
-		return status, ui.WithHint(cause, "to look at the endpoint anyway, name it with --endpoint, or kubeconfigs of "+
+		return status, ui.WithHint(cause, "to check the endpoint anyway, name it with --endpoint, or kubeconfigs of "+
 			"users with --kubeconfigs")
 	}
 	l.notKnown("what is configured, and what the agent reports: %s", cause)

@@ -48,28 +48,27 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 configured, what the agent reports and publishes, what each address of the endpoint presents right now, how long the
 certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is changed.
 
-How users fare is what clients meet: a TLS handshake and a request without credentials at each address, judged by
-everything that was published until now, as the agent records it ("pinniped ip-tls history"): each CA bundle and
-each name. When the API server behind the proxy gives no answer, the line says so.
+The line USERS is the result of a TLS handshake and a request without credentials at each address, compared with every
+revision that clients may have ("pinniped ip-tls history"): its CA bundle and its names.
 
 Kubeconfigs are the current one, or those of --kubeconfigs: files, and folders with all kubeconfigs below them.
-Each context that leads to the endpoint gets a verdict:
+Each context for this endpoint gets a verdict:
 
   works        it verifies what is presented, with the CA bundle that is published
-  outdated     it works, but with another CA bundle than the one that is published now
-  will break   it does not verify the certificate that is configured and not yet presented
+  outdated     it works, but with another CA bundle than the published one
+  will break   it does not verify the configured certificate, which is not presented yet
   broken       it does not verify what is presented
-  not known    nothing is presented right now, or the context logs in with a program that is not known
+  not known    nothing is presented, or the context uses another credential plugin
 
-What may not be read, or does not answer, is listed with the reason; the rest is shown anyway. When the cluster
-itself cannot be asked, as it does not answer or your own kubeconfig leads through the broken proxy, the endpoint is
-asked alone: the one of --endpoint, or where the kubeconfigs log in. To follow a change, use watch(1).
+If you may not read something, or it does not respond, the output says so and shows the rest. If the cluster does not
+respond, or your kubeconfig goes through the broken proxy, only the endpoint is asked: that of --endpoint, or the one that
+your kubeconfigs use. To follow a change, use watch(1).
 
 Exit codes: 0 in effect, 1 only the endpoint could be asked, 5 not in effect, 8 clients or kubeconfigs stop verifying
 (see "pinniped help exit-codes")`,
 		Example: `  pinniped ip-tls status
 
-  # Which kubeconfigs does it lock out?
+  # Which kubeconfigs break?
   pinniped ip-tls status --kubeconfigs ~/.kube --kubeconfigs team.yaml
 
   # In a script
@@ -84,7 +83,7 @@ Exit codes: 0 in effect, 1 only the endpoint could be asked, 5 not in effect, 8 
 	flags.StringArrayVar(&o.KubeconfigsFrom, "kubeconfigs", nil,
 		"file or folder with kubeconfigs to check (repeatable; default: the current kubeconfig)")
 	flags.StringVar(&o.Endpoint, "endpoint", "",
-		"HOST or HOST:PORT to look at when the cluster does not answer (default: where kubeconfigs log in)")
+		"HOST or HOST:PORT to check when the cluster does not respond (default: where kubeconfigs log in)")
 	flags.StringVar(&o.CABundle, "ca-bundle", "",
 		"with --endpoint: PEM file with the CA bundle of clients (default: that of kubeconfigs for the endpoint)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{

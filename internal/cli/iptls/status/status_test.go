@@ -121,7 +121,7 @@ func TestStatus(t *testing.T) {
 		w.Cluster.CertManager = nil
 		runStatus(t.Context(), w, nil).Check(t, 8, "there is no such Certificate any more")
 		w.Cluster.TLSSecret.Annotations = nil
-		runStatus(t.Context(), w, nil).Check(t, 8, "nobody is known to")
+		runStatus(t.Context(), w, nil).Check(t, 8, "unknown: before it expires")
 	})
 	t.Run("of a change that is not in effect yet, and of kubeconfigs that it will break", func(t *testing.T) {
 		t.Parallel()

@@ -58,7 +58,7 @@ func (o *Options) text(r *result.Status) ([]byte, error) {
 		line("renewed by", o.renewerText(r.RenewedBy))
 	} else if r.Configured != nil && r.Configured.Source == result.SourceSecret && r.Certificate != nil &&
 		r.Certificate.Source == result.SourceSecret {
-		line("renewed by", o.Style.Caution("nobody is known to: somebody has to put the next certificate "+
+		line("renewed by", o.Style.Caution("unknown: before it expires, write the next certificate "+
 			"into the Secret"))
 	}
 	if r.Replicas != nil {

@@ -87,7 +87,7 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
 	case l.view.Disabled:
 		return result.Users{
 			State: result.UsersSwitchedOff, Code: l.disabledCode(),
-			Message: "nobody gets in this way: the impersonation proxy is switched off",
+			Message: "no user can connect: the impersonation proxy is off",
 		}, ""
 	case l.view.At.Host == "":
 		return result.Users{
