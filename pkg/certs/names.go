@@ -238,7 +238,7 @@ func checkName(leaf *x509.Certificate, name Name) []Finding {
 	if !covers(leaf, name.Value) && name.Advisory {
 		return []Finding{finding(
 			NameNotCovered,
-			"that is fine as long as nobody connects to it by this name",
+			"that is fine as long as no client connects by this name",
 			"the serving certificate is not valid for %s, which is not the endpoint that kubeconfigs get: %s",
 			where,
 			whyNotCovered(leaf, name.Value),

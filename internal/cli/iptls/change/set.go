@@ -45,8 +45,8 @@ func NewSetCommand(f *factory.Factory) *cobra.Command {
 		SuggestFor: []string{"rotate"},
 		Use:        "set --secret [NAMESPACE/]NAME | --mode MODE | --service-type TYPE",
 		Short:      "Serve the certificate in a Secret",
-		Long: `Put the certificate in a Secret in front of the impersonation proxy. NAME is a Secret of the agent's
-namespace; one of another namespace is NAMESPACE/NAME, and its owner must permit that ("pinniped ip-tls delegate").
+		Long: `Serve the certificate in a Secret at the impersonation proxy. NAME is a Secret of the agent's namespace; NAMESPACE/NAME is one of
+another namespace, whose owner must permit that ("pinniped ip-tls delegate").
 
 The Secret has the keys tls.crt (the certificate, then its intermediates), tls.key, and optionally ca.crt. With --cert and --key,
 the command writes these files into the Secret, and creates it if necessary. Before it changes anything, it checks the

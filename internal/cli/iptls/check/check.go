@@ -59,7 +59,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the serving certificate without changing anything",
-		Long: `Check a certificate as "pinniped ip-tls set" does, and change nothing. Which one:
+		Long: `Check a certificate as "pinniped ip-tls set" does, without changing anything. Which certificate:
 
   - without flags, the configured one. With --secret, --ca-bundle, --external-endpoint and so on, what "ip-tls set" with
     these flags would configure.

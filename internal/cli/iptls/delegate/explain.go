@@ -43,7 +43,7 @@ func NewExplainCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain NAMESPACE/NAME",
 		Short: "Explain if the agent may use another namespace's Secret",
-		Long: `Explain why the agent may or may not serve the certificate in a Secret of another namespace:
+		Long: `Explain whether the agent may serve the certificate in a Secret of another namespace, and why not:
 
   - whether a TLSCertificateDelegation in that namespace names the Secret and the agent's namespace, and which ones almost do
   - whether RBAC lets the agent's service account read that Secret

@@ -32,9 +32,9 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "List revisions and whether their clients still verify",
-		Long: `List what was published about the impersonation proxy, the newest last: each endpoint, trust bundle and set of names,
-from when until when, by whom it was changed, and whether clients that have it verify the certificate that is presented
-now. A change that breaks clients in use waits for them, or is refused ("ip-tls set --help").
+		Long: `List the revisions of what the agent published, the newest last: endpoint, trust bundle and names, from when until when, who
+made the change, and whether clients with that revision verify the certificate that is presented now. A change that breaks
+clients in use waits for them, or is refused ("ip-tls set --help").
 
 The agent records every change in a ConfigMap of its namespace. A revision that no client has used has no clients. If no
 kubeconfig contains a revision any more, retire it with --retire; a certificate that waits only for its clients is then served.

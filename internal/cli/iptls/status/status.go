@@ -44,9 +44,8 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the serving certificate and which kubeconfigs trust it",
-		Long: `Show first how the users fare (USERS: not affected, or refused since when and why) and what to type; then what is
-configured, what the agent reports and publishes, what each address of the endpoint presents right now, how long the
-certificate lasts, who renews it, and which kubeconfigs work with it. Nothing is changed.
+		Long: `Show whether users can connect, and what to do if not; then what is configured, what the agent reports and publishes,
+what each address of the endpoint presents now, when the certificate expires, who renews it, and which kubeconfigs work.
 
 The line USERS is the result of a TLS handshake and a request without credentials at each address, compared with every
 revision that clients may have ("pinniped ip-tls history"): its CA bundle and its names.
