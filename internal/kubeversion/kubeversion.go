@@ -30,9 +30,10 @@ func (f Feature) In(v *version.Version) bool { return v.AtLeast(version.MustPars
 
 // The features that code and tests ask for.
 var (
-	WebsocketPortForward = Feature{"`port-forward` over websockets", "1.31", "SPDY"}
-	IPRules              = Feature{"CEL's `isIP` in CRDs, as of Gateway API", "1.31", "Gateway API's CRDs are rejected"}
-	UIDHeaders           = Feature{"UIDs of users at aggregated APIs", "1.32", "`pinniped whoami` shows no UID"}
+	UIDHeaders               = Feature{"UIDs of users at aggregated APIs", "1.32", "`pinniped whoami` shows no UID"}
+	ConstrainedImpersonation = Feature{
+		"constrained impersonation", "1.36", "users' service accounts impersonate without constraints",
+	}
 )
 
 // Features returns all of them, the oldest first.
@@ -44,13 +45,13 @@ func Features() []Feature {
 		{"`flowcontrol.apiserver.k8s.io/v1`", "1.29", "the manifests need one more component"},
 		{"ValidatingAdmissionPolicy", "1.30", "the manifests need a patch, the chart does not"},
 		{"`exec` and `attach` over websockets", "1.30", "SPDY"},
-		WebsocketPortForward,
-		IPRules,
+		{"`port-forward` over websockets", "1.31", "SPDY"},
+		{"CEL's `isIP` in CRDs, as of Gateway API", "1.31", "Gateway API's CRDs are rejected"},
 		UIDHeaders,
 		{"`credential-id` of client certificates", "1.32", "audit logs do not name the certificate"},
 		{"anonymous requests to some paths only", "1.32", "anonymous requests are on or off"},
 		{"ClusterTrustBundle (feature gate; by default since 1.37)", "1.33", "finding `BundleNotFound`"},
-		{"constrained impersonation", "1.36", "users' service accounts impersonate without constraints"},
+		ConstrainedImpersonation,
 	}
 }
 

@@ -60,6 +60,11 @@ func TestExcessive(t *testing.T) {
 			rule("create", "authorization.k8s.io", "selfsubjectaccessreviews,subjectaccessreviews"), true,
 		},
 		{"finds everything", rule("*", "*", "*"), true},
+		{
+			"lets what every service account may read pass",
+			rule("get,list,watch", "certificates.k8s.io", "clustertrustbundles"), false,
+		},
+		{"finds writes to trust bundles", rule("get,update", "certificates.k8s.io", "clustertrustbundles"), true},
 		{"finds secrets", rule("get", "", "secrets"), true},
 		{"finds to watch logins", rule("create,list,watch", "login.concierge.pinniped.dev", "tokencredentialrequests"), true},
 	} {

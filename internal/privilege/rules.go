@@ -25,6 +25,11 @@ func (c *Checker) excessive(rule authorizationv1.ResourceRule) bool {
 		every(rule.APIGroups, is("authentication.k8s.io", "authorization.k8s.io")) {
 		return false
 	}
+	// Every service account may read these since Kubernetes 1.37 (KEP-3257).
+	if every(rule.Verbs, is("get", "list", "watch")) && every(rule.Resources, is("clustertrustbundles")) &&
+		every(rule.APIGroups, is("certificates.k8s.io")) {
+		return false
+	}
 	login := every(rule.Verbs, is("create", "list")) &&
 		every(rule.Resources, is("tokencredentialrequests", "whoamirequests")) &&
 		every(rule.APIGroups, is(c.OpenGroups...))
