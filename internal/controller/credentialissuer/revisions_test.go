@@ -81,8 +81,9 @@ func (r *replica) use(t *testing.T, name string) serving.History {
 	var history serving.History
 	testkit.Eventually(t, waitLimit, func() error {
 		var leaf *x509.Certificate
+		var bundle []byte
 		if current := r.Holder.Current(); current != nil {
-			leaf = current.Certificate.Leaf
+			leaf, bundle = current.Certificate.Leaf, current.Bundle
 		}
 		r.Usage.Note(name, leaf)
 		var issuer configv1alpha1.CredentialIssuer
@@ -93,7 +94,9 @@ func (r *replica) use(t *testing.T, name string) serving.History {
 		if _, history, err = r.remembered(t); err != nil {
 			return err
 		}
+		// What has just been put into service is published a moment later.
 		if current := history.Current(); current == nil || current.LastUsed.IsZero() ||
+			!certs.SameBundle(current.Bundle, bundle) ||
 			issuer.Status.Revisions[len(issuer.Status.Revisions)-1].LastUsed == nil {
 			return fmt.Errorf("the use is not known: %+v, %+v", current, issuer.Status.Revisions)
 		}
