@@ -126,7 +126,7 @@ const hello = `kubectl run hello --image=hello --restart=Never --overrides='{"sp
 // fetchKubeconfig has the user make the kubeconfig without an administrator.
 func (d *demo) fetchKubeconfig(ctx context.Context) error {
 	d.Title("Let users fetch their kubeconfig")
-	d.Say("The administrator says once how users log in. The proxy then tells everyone, so nobody mails kubeconfigs.")
+	d.Say("The administrator says once how users log in. The proxy then offers the kubeconfig to everyone.")
 	if _, err := d.shell.Run(ctx, `kubectl patch credentialissuer pinniped-concierge-config --type merge --patch '
 spec: {impersonationProxy: {kubeconfig: {clusterName: demo, logins: [
   {name: people, authenticator: {kind: WebhookAuthenticator, name: local-user-authenticator}}]}}}'`); err != nil {

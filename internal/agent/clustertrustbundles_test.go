@@ -78,6 +78,6 @@ func TestClusterTrustBundle(t *testing.T) {
 	}
 	bundles.ForgetTrustBundles("")
 	if len(changed) == 0 {
-		t.Error("nobody was told of the changes")
+		t.Error("no change was reported")
 	}
 }

@@ -25,7 +25,10 @@ func TestRun(t *testing.T) {
 			"NameNotCovered accepts it)"},
 		{name: "lists all", output: "text", want: "HandshakeFailed"},
 		{name: "writes YAML", code: "Expired", output: "yaml", want: "code: Expired"},
-		{name: "explains a code of the agent", code: "transitionprepared", output: "text", want: "TransitionPrepared (warning)"},
+		{
+			name: "explains a code of the agent", code: "transitionprepared", output: "text",
+			want: "TransitionPrepared (warning)",
+		},
 		{name: "explains a code of ip-tls status", code: "NoAnswer", output: "text", want: "kubectl get --raw=/readyz"},
 		{name: "refuses unknown codes", code: "x", output: "text", fails: true},
 		{name: "refuses unknown formats", code: "Expired", output: "x", fails: true},

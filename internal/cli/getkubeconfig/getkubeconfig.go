@@ -129,25 +129,26 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Make a kubeconfig with which users log in to a cluster",
-		Long: `Make a kubeconfig with which users log in to a cluster. It holds no credential of yours: its credential plugin is
-"pinniped login". The strategy, endpoint and CA bundle come from the CredentialIssuer, and the connection is tried first.
+		Long: `Make a kubeconfig with which users log in to a cluster. It holds no credential of yours: its credential plugin
+is "pinniped login". The strategy, endpoint and CA bundle come from the CredentialIssuer, and the connection is tried
+first.
 
-With --login bearer there is no plugin: clients send a token from a file to the impersonation proxy, which accepts the tokens of
-the authenticators in spec.impersonationProxy.bearerTokens of the CredentialIssuer.
+With --login bearer there is no plugin: clients send a token from a file to the impersonation proxy, which accepts the
+tokens of the authenticators in spec.impersonationProxy.bearerTokens of the CredentialIssuer.
 
-spec.impersonationProxy.kubeconfig of the CredentialIssuer sets the defaults of the login's flags. Everyone can then fetch the same
-kubeconfig with --from URL, without access to the cluster. The system roots, --ca-bundle or --ca-fingerprint verify the proxy; on a
-terminal, the command shows the fingerprint of an unknown CA and asks.
+spec.impersonationProxy.kubeconfig of the CredentialIssuer sets the defaults of the login's flags. Everyone can then
+fetch the same kubeconfig with --from URL, without access to the cluster. The system roots, --ca-bundle or
+--ca-fingerprint verify the proxy; on a terminal, the command shows the fingerprint of an unknown CA and asks.
 
---merge-into FILE adds context, cluster and user to a kubeconfig and keeps everything else, comments and layout included. It
-refuses to replace entries of these names that it has not made. Only --set-current changes the current context. It holds kubectl's
-lock, so many commands may merge into one file at once.
+--merge-into FILE adds context, cluster and user to a kubeconfig and keeps everything else, comments and layout
+included. It refuses to replace entries of these names that it has not made. Only --set-current changes the current
+context. It holds kubectl's lock, so many commands may merge into one file at once.
 
---check compares the result with the file of -o or --merge-into, by meaning, and writes nothing; --diff also prints the differences,
-without secrets.
+--check compares the result with the file of -o or --merge-into, by meaning, and writes nothing; --diff also prints the
+differences, without secrets.
 
-The plugin's command is "pinniped" if that runs this program, otherwise this program's path, which the command prints. Use
---pinniped-cli-path where users have it elsewhere.
+The plugin's command is "pinniped" if that runs this program, otherwise this program's path, which the command prints.
+Use --pinniped-cli-path where users have it elsewhere.
 
 Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-codes")`,
 		Example: `  # your own kubeconfig, without access to the cluster

@@ -45,39 +45,42 @@ func NewSetCommand(f *factory.Factory) *cobra.Command {
 		SuggestFor: []string{"rotate"},
 		Use:        "set --secret [NAMESPACE/]NAME | --mode MODE | --service-type TYPE",
 		Short:      "Serve the certificate in a Secret",
-		Long: `Serve the certificate in a Secret at the impersonation proxy. NAME is a Secret of the agent's namespace; NAMESPACE/NAME is one of
-another namespace, whose owner must permit that ("pinniped ip-tls delegate").
+		Long: `Serve the certificate in a Secret at the impersonation proxy. NAME is a Secret of the agent's namespace;
+NAMESPACE/NAME is one of another namespace, whose owner must permit that ("pinniped ip-tls delegate").
 
-The Secret has the keys tls.crt (the certificate, then its intermediates), tls.key, and optionally ca.crt. With --cert and --key,
-the command writes these files into the Secret, and creates it if necessary. Before it changes anything, it checks the
-certificate: key, dates, names, chain to the CA bundle, clients in use, and more ("pinniped explain CODE" describes each
-check). If a check fails, nothing changes. --allow accepts one kind of error.
+The Secret has the keys tls.crt (the certificate, then its intermediates), tls.key, and optionally ca.crt. With --cert
+and --key, the command writes these files into the Secret, and creates it if necessary. Before it changes anything, it
+checks the certificate: key, dates, names, chain to the CA bundle, clients in use, and more ("pinniped explain CODE"
+describes each check). If a check fails, nothing changes. --allow accepts one kind of error.
 
-A certificate of another CA is served once no client breaks (spec.impersonationProxy.tls.caTransition: DualTrust). Until then,
-the agent serves the old certificate and publishes the trust bundles of both, so that new kubeconfigs work with either. The
-command exits with 6 and lists the clients that the agent waits for. Run it again to see the progress; it exits with 0 when the
-new certificate is served. The agent stops waiting when no revision in use lacks the new CA, or:
+A certificate of another CA is served once no client breaks (spec.impersonationProxy.tls.caTransition: DualTrust).
+Until then, the agent serves the old certificate and publishes the trust bundles of both, so that new kubeconfigs work
+with either. The command exits with 6 and lists the clients that the agent waits for. Run it again to see the progress;
+it exits with 0 when the new certificate is served. The agent stops waiting when no revision in use lacks the new CA,
+or:
 
   --activate-after 168h      when no such revision was used or published for this long
   --kubeconfigs PATH         when every kubeconfig for this endpoint in the files or directories verifies the new one
   --allow OldClientsBreak    at once; these clients break
 
-If cert-manager is about to fill the Secret, because a Certificate names it in spec.secretName, the command waits and shows what
-cert-manager says. So it does if cert-manager is reissuing a certificate that does not fit. With --dry-run or --wait=false it does
-not wait.
+If cert-manager is about to fill the Secret, because a Certificate names it in spec.secretName, the command waits and
+shows what cert-manager says. So it does if cert-manager is reissuing a certificate that does not fit. With --dry-run
+or --wait=false it does not wait.
 
-Clients verify the certificate with the CA bundle of --ca-bundle, of another object that the agent watches (--ca-bundle-from), of
-ca.crt of the Secret (--ca-from-secret), or with the system roots (--system-roots). Without these flags, it stays what it is.
+Clients verify the certificate with the CA bundle of --ca-bundle, of another object that the agent watches
+(--ca-bundle-from), of ca.crt of the Secret (--ca-from-secret), or with the system roots (--system-roots). Without
+these flags, it stays what it is.
 
-The command then changes the CredentialIssuer by server-side apply (field manager "pinniped-cli"), and waits until the agent
-reports the CA bundle and every address of the endpoint presents this certificate. If that takes too long, it restores the
-previous configuration, and the previous content of the Secret. If no agent runs, it changes nothing, unless --wait=false.
+The command then changes the CredentialIssuer by server-side apply (field manager "pinniped-cli"), and waits until the
+agent reports the CA bundle and every address of the endpoint presents this certificate. If that takes too long, it
+restores the previous configuration, and the previous content of the Secret. If no agent runs, it changes nothing,
+unless --wait=false.
 
 If the proxy is off ("mode: disabled", or "auto" in a cluster that shows control-plane nodes), the command changes the
 configuration and exits with 7. "ip-tls set --mode enabled" turns the proxy on with the configured certificate.
 
---service-type sets how clients reach the proxy: through a cloud's load balancer, inside the cluster, or, with None, in a way that
-the agent does not know; then --external-endpoint names the address.
+--service-type sets how clients reach the proxy: through a cloud's load balancer, inside the cluster, or, with None, in
+a way that the agent does not know; then --external-endpoint names the address.
 
 Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in transition, 7 the proxy is switched off
 (see "pinniped help exit-codes")`,

@@ -34,13 +34,14 @@ func NewUndoCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo",
 		Short: "Go back to the last configuration that was in effect",
-		Long: `Restore the configuration of the newest revision before this one that was in effect, no matter who changed it since: a second
-undo reverts the first. --to-revision restores another one; "pinniped ip-tls history" lists them.
+		Long: `Restore the configuration of the newest revision before this one that was in effect, no matter who changed it
+since: a second undo reverts the first. --to-revision restores another one; "pinniped ip-tls history" lists them.
 
-A revision contains the configuration that led to it: the tls block, the external endpoint, the type of the Service and the
-address of the load balancer. The command makes the same checks as "ip-tls set", waits until the endpoint presents the
-certificate, and goes back if that takes too long. If clients in use would break, the certificate in service stays until they
-do not ("pinniped ip-tls set --help"). Secrets stay as they are: what "ip-tls set --cert" has replaced does not come back.
+A revision contains the configuration that led to it: the tls block, the external endpoint, the type of the Service and
+the address of the load balancer. The command makes the same checks as "ip-tls set", waits until the endpoint presents
+the certificate, and goes back if that takes too long. If clients in use would break, the certificate in service stays
+until they do not ("pinniped ip-tls set --help"). Secrets stay as they are: what "ip-tls set --cert" has replaced does
+not come back.
 
 Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in transition (see "pinniped help exit-codes")`,
 		Example: `  # What would change?

@@ -63,13 +63,14 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 
   - without flags, the configured one. With --secret, --ca-bundle, --external-endpoint and so on, what "ip-tls set" with
     these flags would configure.
-  - with --cert, the one in a file; no cluster is asked. Checks that need --key or --name are left out without these, and
-    the output says so. Repeat --cert for several files; then give no --key, or one for each --cert, in the same order.
-  - with --endpoint, the one that each address of a host presents now; no cluster is asked. It is verified with --ca-bundle,
-    else with the system roots.
+  - with --cert, the one in a file; no cluster is asked. Checks that need --key or --name are left out without these,
+    and the output says so. Repeat --cert for several files; then give no --key, or one for each --cert, in the same
+    order.
+  - with --endpoint, the one that each address of a host presents now; no cluster is asked. It is verified with
+    --ca-bundle, else with the system roots.
 
---at checks for another time. --timeline also lists what fails when, if nothing is renewed.
---expires-within makes it an error if the certificate, or a CA that clients need, expires sooner.
+--at checks for another time. --timeline also lists what fails when, if nothing is renewed. --expires-within makes it
+an error if the certificate, or a CA that clients need, expires sooner.
 
 Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinniped help exit-codes")`,
 		Example: `  # What is configured, and what would be with another Secret

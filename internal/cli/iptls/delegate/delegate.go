@@ -40,18 +40,18 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delegate NAMESPACE/NAME",
 		Short: "Permit the agent to use a Secret of another namespace",
-		Long: `Permit the agent to serve the certificate in a Secret of another namespace, such as a wildcard certificate that several
-teams share. The owner of that namespace runs this command. By server-side apply, it creates there:
+		Long: `Permit the agent to serve the certificate in a Secret of another namespace, such as a wildcard certificate
+that several teams share. The owner of that namespace runs this command. By server-side apply, it creates there:
 
   - a Role that permits to get, list and watch this Secret, and nothing else
   - a RoleBinding of that Role to the agent's service account
   - a TLSCertificateDelegation that names the Secret and the agent's namespace
 
-The agent checks these continuously. If one of them is gone (--revoke removes all), the agent stops serving that certificate
-within five seconds and serves the generated one. It never copies the Secret.
+The agent checks these continuously. If one of them is gone (--revoke removes all), the agent stops serving that
+certificate within five seconds and serves the generated one. It never copies the Secret.
 
-If the CredentialIssuer names this Secret, --revoke is refused while that would break clients; "pinniped ip-tls history" lists
-them. If you may not read the CredentialIssuer, the output says that this is not known.
+If the CredentialIssuer names this Secret, --revoke is refused while that would break clients; "pinniped ip-tls
+history" lists them. If you may not read the CredentialIssuer, the output says that this is not known.
 
 With --dry-run=client and --to, no cluster is asked; -o yaml then prints the objects for "kubectl apply" or GitOps.
 

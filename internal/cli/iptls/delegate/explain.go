@@ -45,11 +45,13 @@ func NewExplainCommand(f *factory.Factory) *cobra.Command {
 		Short: "Explain if the agent may use another namespace's Secret",
 		Long: `Explain whether the agent may serve the certificate in a Secret of another namespace, and why not:
 
-  - whether a TLSCertificateDelegation in that namespace names the Secret and the agent's namespace, and which ones almost do
+  - whether a TLSCertificateDelegation in that namespace names the Secret and the agent's namespace, and
+    which ones almost do
   - whether RBAC lets the agent's service account read that Secret
 
-What you may not read is reported as unknown. Whether the Secret exists is reported only if you may read it; the agent does
-not read it before it is permitted. If something is missing, the command prints the YAML for the owner of the namespace.
+What you may not read is reported as unknown. Whether the Secret exists is reported only if you may read it; the agent
+does not read it before it is permitted. If something is missing, the command prints the YAML for the owner of the
+namespace.
 
 Exit codes: 0 permitted, 3 not permitted, 4 not known (see "pinniped help exit-codes")`,
 		Example: `  pinniped explain shared/wildcard-tls

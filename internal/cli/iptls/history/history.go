@@ -32,13 +32,13 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "List revisions and whether their clients still verify",
-		Long: `List the revisions of what the agent published, the newest last: endpoint, trust bundle and names, from when until when, who
-made the change, and whether clients with that revision verify the certificate that is presented now. A change that breaks
-clients in use waits for them, or is refused ("ip-tls set --help").
+		Long: `List the revisions of what the agent published, the newest last: endpoint, trust bundle and names, from when
+until when, who made the change, and whether clients with that revision verify the certificate that is presented now. A
+change that breaks clients in use waits for them, or is refused ("ip-tls set --help").
 
-The agent records every change in a ConfigMap of its namespace. A revision that no client has used has no clients. If no
-kubeconfig contains a revision any more, retire it with --retire; a certificate that waits only for its clients is then served.
-The current revision cannot be retired.
+The agent records every change in a ConfigMap of its namespace. A revision that no client has used has no clients. If
+no kubeconfig contains a revision any more, retire it with --retire; a certificate that waits only for its clients is
+then served. The current revision cannot be retired.
 
 Exit codes: 0 listed or retired, 2 unknown ID, 3 published now and not retired (see "pinniped help exit-codes")`,
 		Example: `  pinniped ip-tls history

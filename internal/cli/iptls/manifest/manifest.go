@@ -66,16 +66,17 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifest",
 		Short: "Print a Certificate or ingress route for the proxy",
-		Long: `Print a manifest that fits the CredentialIssuer, for "kubectl apply" or GitOps. Nothing is changed. --for selects the kind:
+		Long: `Print a manifest that fits the CredentialIssuer, for "kubectl apply" or GitOps. Nothing is changed. --for
+selects the kind:
 
-  - cert-manager: a Certificate with every name that clients use, for the issuer of --issuer. Its Secret is that of --secret,
-    else one that is not in service, so that nothing changes for clients before "pinniped ip-tls set"
-  - contour: an HTTPProxy, gateway-api: a TLSRoute, ingress-nginx: an Ingress. Each passes TLS through to the impersonation
-    proxy, so that client certificates reach it. They need spec.impersonationProxy.service.type ClusterIP
+  - cert-manager: a Certificate with every name that clients use, for the issuer of --issuer. Its Secret is that of
+    --secret, else one that is not in service, so that nothing changes for clients before "pinniped ip-tls set"
+  - contour: an HTTPProxy, gateway-api: a TLSRoute, ingress-nginx: an Ingress. Each passes TLS through to the
+    impersonation proxy, so that client certificates reach it. They need spec.impersonationProxy.service.type ClusterIP
 
-A Certificate also has the names of the certificate in service, so that existing kubeconfigs go on working. The addresses of a
-load balancer behind an external endpoint are left out: clients do not use them, and a public CA does not sign them. If the
-Secret is the one in service, the command says that it will be overwritten.
+A Certificate also has the names of the certificate in service, so that existing kubeconfigs go on working. The
+addresses of a load balancer behind an external endpoint are left out: clients do not use them, and a public CA does
+not sign them. If the Secret is the one in service, the command says that it will be overwritten.
 
 Exit codes: 0 printed (see "pinniped help exit-codes")`,
 		Example: `  # A certificate by cert-manager

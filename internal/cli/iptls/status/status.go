@@ -44,14 +44,15 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the serving certificate and which kubeconfigs trust it",
-		Long: `Show whether users can connect, and what to do if not; then what is configured, what the agent reports and publishes,
-what each address of the endpoint presents now, when the certificate expires, who renews it, and which kubeconfigs work.
+		Long: `Show whether users can connect, and what to do if not; then what is configured, what the agent reports and
+publishes, what each address of the endpoint presents now, when the certificate expires, who renews it, and which
+kubeconfigs work.
 
 The line USERS is the result of a TLS handshake and a request without credentials at each address, compared with every
 revision that clients may have ("pinniped ip-tls history"): its CA bundle and its names.
 
-Kubeconfigs are the current one, or those of --kubeconfigs: files, and folders with all kubeconfigs below them.
-Each context for this endpoint gets a verdict:
+Kubeconfigs are the current one, or those of --kubeconfigs: files, and folders with all kubeconfigs below them. Each
+context for this endpoint gets a verdict:
 
   works        it verifies what is presented, with the CA bundle that is published
   outdated     it works, but with another CA bundle than the published one
@@ -60,8 +61,8 @@ Each context for this endpoint gets a verdict:
   not known    nothing is presented, or the context uses another credential plugin
 
 If you may not read something, or it does not respond, the output says so and shows the rest. If the cluster does not
-respond, or your kubeconfig goes through the broken proxy, only the endpoint is asked: that of --endpoint, or the one that
-your kubeconfigs use. To follow a change, use watch(1).
+respond, or your kubeconfig goes through the broken proxy, only the endpoint is asked: that of --endpoint, or the one
+that your kubeconfigs use. To follow a change, use watch(1).
 
 Exit codes: 0 in effect, 1 only the endpoint could be asked, 5 not in effect, 8 clients or kubeconfigs stop verifying
 (see "pinniped help exit-codes")`,
