@@ -16,9 +16,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
@@ -28,6 +25,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/oidctest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
@@ -172,8 +170,8 @@ var logins = []login{
 	},
 }
 
-// TestIdentityProviders reads the page: its JWTAuthenticators are valid, its commands have flags that there are, and
-// logins end as it says.
+// TestIdentityProviders reads the page: its commands have flags that there are, and logins end as it says. The API
+// server validates the files in TestIdentityProviderManifests.
 func TestIdentityProviders(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, page))
@@ -218,7 +216,7 @@ func TestIdentityProviders(t *testing.T) {
 	}
 }
 
-// read returns the page's JWTAuthenticators by name, after it has checked them and the commands.
+// read returns the page's JWTAuthenticators by name, after it has checked the logins and the commands.
 func read(t *testing.T) map[string]authenticationv1alpha1.JWTAuthenticatorSpec {
 	t.Helper()
 	blocks, err := documents.Read(root, page)
@@ -230,68 +228,42 @@ func read(t *testing.T) map[string]authenticationv1alpha1.JWTAuthenticatorSpec {
 		t.Fatal(err)
 	}
 	blocks = append(blocks, ci[0]) // of GitHub Actions
-	valid := validator(t)
 	authenticators := map[string]authenticationv1alpha1.JWTAuthenticatorSpec{}
-	last := ""
 	for _, block := range blocks {
 		if block.Language == "yaml" {
-			var loose object
+			manifest, credentialIssuer, _ := strings.Cut(block.Text, "\n---\n")
 			var strict authenticationv1alpha1.JWTAuthenticator
+			var logins configv1alpha1.CredentialIssuer
 			if err := errors.Join(
-				yaml.Unmarshal([]byte(block.Text), &loose), yaml.UnmarshalStrict([]byte(block.Text), &strict),
+				yaml.UnmarshalStrict([]byte(manifest), &strict),
+				yaml.UnmarshalStrict([]byte(credentialIssuer), &logins),
 			); err != nil {
 				t.Fatalf("%s: %v", block, err)
 			}
-			if problems := validation.ValidateCustomResource(nil, loose, valid); len(problems) > 0 {
-				t.Errorf("%s: %v", block, problems.ToAggregate())
+			authenticators[strict.Name] = strict.Spec
+			if credentialIssuer == "" {
+				continue
 			}
-			last = strict.Name
-			authenticators[last] = strict.Spec
+			login := logins.Spec.ImpersonationProxy.Kubeconfig.Logins[0]
+			if login.Authenticator.Name != strict.Name || login.OIDC.ClientID != strict.Spec.Audience {
+				t.Errorf(
+					"%s: people log in for authenticator %s and client %s",
+					block,
+					login.Authenticator.Name,
+					login.OIDC.ClientID,
+				)
+			}
+			continue
+		}
+		if block.NotRun != "" {
 			continue
 		}
 		words := strings.Fields(strings.ReplaceAll(block.Text, "\\\n", ""))
-		command := getkubeconfig.NewCommand(factory.New(nil))
-		if err := command.ParseFlags(words[3:]); err != nil {
+		if err := getkubeconfig.NewCommand(factory.New(nil)).ParseFlags(words[3:]); err != nil {
 			t.Errorf("%s: %v", block, err)
-			continue
-		}
-		flags := command.Flags()
-		if name := flags.Lookup("concierge-authenticator-name").Value.String(); name == "" {
-			if flags.Lookup("login").Value.String() != "bearer" {
-				t.Errorf("%s names no authenticator", block)
-			}
-		} else if client := flags.Lookup("oidc-client-id").Value.String(); name != last ||
-			client != authenticators[name].Audience {
-			t.Errorf("%s is for authenticator %s and client %s, and not for those above it", block, name, client)
 		}
 	}
 	return authenticators
-}
-
-// validator checks by the schema of the CRD.
-func validator(t *testing.T) validation.SchemaValidator {
-	t.Helper()
-	text, err := os.ReadFile(
-		filepath.Join(root, "deploy", "crds", "authentication.concierge.pinniped.dev_jwtauthenticators.yaml"),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var crd apiextensionsv1.CustomResourceDefinition
-	if err := yaml.UnmarshalStrict(text, &crd); err != nil {
-		t.Fatal(err)
-	}
-	var schema apiextensions.JSONSchemaProps
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
-		crd.Spec.Versions[0].Schema.OpenAPIV3Schema, &schema, nil,
-	); err != nil {
-		t.Fatal(err)
-	}
-	valid, _, err := validation.NewSchemaValidator(&schema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return valid
 }
 
 // run logs in, and returns the user and the groups.

@@ -22,6 +22,7 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 )
 
 // administrator is a reader in a folder with a certificate of the company's CA, and a user's kubeconfig.
@@ -272,4 +273,34 @@ func (w *world) reachWebhook(t *testing.T, authenticator *authenticationv1alpha1
 		}
 		return nil
 	})
+}
+
+// TestIdentityProviderManifests has the API server validate each file of the page of identity providers.
+func TestIdentityProviderManifests(t *testing.T) {
+	w := needsCluster(t)
+	blocks, err := documents.Read(filepath.Join("..", ".."), "docs/howto/identity-providers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := filepath.Join(t.TempDir(), "files")
+	for _, block := range blocks {
+		if block.Language != "yaml" {
+			continue
+		}
+		if err := os.WriteFile(files, []byte(block.Text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.run(
+			t,
+			w.kubectl,
+			"--kubeconfig="+w.Cluster.AdminKubeconfig(),
+			"apply",
+			"--server-side",
+			"--dry-run=server",
+			"-f",
+			files,
+		); got.code != 0 {
+			t.Errorf("%s: %s", block, got.errOut)
+		}
+	}
 }

@@ -4,8 +4,10 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"html"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/oidctest"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
 )
 
@@ -97,7 +100,18 @@ func TestKubeconfigFromProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	members, _ := certs.ParseBundle(ca)
-	if got := fetch("-o", offered, "--ca-fingerprint", "sha256:"+certs.Fingerprint(members[0].Raw)); got.code != 0 {
+	fingerprint := "sha256:" + certs.Fingerprint(members[0].Raw)
+	shown, log := testkit.Chromium(t, endpoint, "--dump-dom", "--ignore-certificate-errors", "--virtual-time-budget=10000")
+	var steps []string
+	for _, found := range regexp.MustCompile(`<pre>(.*?)</pre><button>Copy</button>`).FindAllStringSubmatch(shown, -1) {
+		steps = append(steps, html.UnescapeString(found[1]))
+	}
+	wanted := []string{"pinniped get kubeconfig --from " + endpoint + " --ca-fingerprint " + fingerprint +
+		" --merge-into ~/.kube/config --set-current", "kubectl get namespaces"}
+	if !slices.Equal(steps, wanted) || strings.Contains(log, "Content Security Policy") {
+		t.Fatalf("the page has the steps %q, want %q:\n%s\n%s", steps, wanted, shown, log)
+	}
+	if got := fetch("-o", offered, "--ca-fingerprint", fingerprint); got.code != 0 {
 		t.Fatal(got.errOut)
 	}
 	administrators := filepath.Join(home, "administrators.yaml")
@@ -121,10 +135,12 @@ func TestKubeconfigFromProxy(t *testing.T) {
 		}
 		opened <- err
 	}()
-	who := w.runWith(t, environment, nil, w.kubectl, "--kubeconfig="+offered, "auth", "whoami", "-o",
-		"jsonpath={.status.userInfo.username}")
-	if who.code != 0 || who.out != idp.User {
-		t.Fatalf("want user %q, got %q, %s", idp.User, who.out, who.errOut)
+	typed := w.reader(t)
+	typed.environment = append(typed.environment, "BROWSER="+browser, "KUBECONFIG=")
+	typed.types(t, documents.Block{Text: steps[0] + "\n"})
+	who := typed.types(t, documents.Block{Text: "kubectl auth whoami -o 'jsonpath={.status.userInfo.username}'\n"})
+	if !strings.HasSuffix(who, idp.User) {
+		t.Fatalf("want user %q, got %q", idp.User, who)
 	}
 	if err := <-opened; err != nil {
 		t.Fatal(err)
