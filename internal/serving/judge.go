@@ -16,30 +16,38 @@ type Judgement struct {
 	Broken []Outcome
 	// Refused says that the change breaks some clients, Everybody that it breaks all that verify before it.
 	Refused, Everybody bool
-	// Lost are the IDs of the revisions with broken clients and none that verify after the change.
-	Lost []string
 }
 
 // Judge refuses a change exactly when a client that verifies before it would fail after it.
 func Judge(all []Outcome) Judgement {
-	j, verify := Judgement{Everybody: true}, map[*Revision]bool{}
+	j := Judgement{Everybody: true}
 	for _, o := range all {
 		switch {
 		case o.Broken():
 			j.Broken = append(j.Broken, o)
 		case o.After == "":
-			verify[o.Revision] = true
 			j.Everybody = j.Everybody && o.Before != ""
 		}
 	}
 	j.Refused = len(j.Broken) > 0
 	j.Everybody = j.Refused && j.Everybody
-	for _, o := range j.Broken {
-		if o.Revision != nil && !verify[o.Revision] && !slices.Contains(j.Lost, o.Revision.ID) {
-			j.Lost = append(j.Lost, o.Revision.ID)
+	return j
+}
+
+// Refused returns the IDs of the revisions with clients none of which verifies what is served, while it is valid.
+func (h History) Refused(served Served, at time.Time) []string {
+	verify := map[*Revision]bool{}
+	outcomes := Effect(h, served, served, served.whileValid(at))
+	for _, o := range outcomes {
+		verify[o.Revision] = verify[o.Revision] || o.After == ""
+	}
+	var all []string
+	for _, o := range outcomes {
+		if !verify[o.Revision] && !slices.Contains(all, o.Revision.ID) {
+			all = append(all, o.Revision.ID)
 		}
 	}
-	return j
+	return all
 }
 
 // Without leaves out the clients that are broken for reasons that an administrator has accepted already.

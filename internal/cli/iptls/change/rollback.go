@@ -46,7 +46,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	case c.Flags.NoRollback:
 		hint = "the new configuration is in place, as --no-rollback asks"
 	default:
-		if err := c.rollBack(ctx, p, applied); err != nil {
+		if err := c.rollBack(ctx, p); err != nil {
 			failed = fmt.Errorf("%w; %w", failed, err)
 			hint = "check the CredentialIssuer: kubectl get " + discovery.KubectlName(p.Snapshot.Issuer) + " -o yaml"
 		} else {
@@ -61,33 +61,43 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 }
 
 // rollBack puts the previous configuration back, unless it was changed again meanwhile.
-func (c *Change) rollBack(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer) error {
+func (c *Change) rollBack(ctx context.Context, p *Proposal) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
+	switch err := c.replace(ctx, p, *p.Snapshot.Issuer.Spec.ImpersonationProxy); {
+	case errors.Is(err, errMeanwhile):
+		return err
+	case err != nil:
+		return fmt.Errorf("putting the previous configuration back: %w", err)
+	}
+	c.Session.Progress.Done("Put the previous configuration back")
+	if p.PutBack != nil {
+		return p.PutBack(ctx)
+	}
+	return nil
+}
+
+var errMeanwhile = errors.New("the configuration was changed meanwhile, so it was left as it is")
+
+// replace puts another configuration in the place of the planned one. errMeanwhile means that somebody else has changed
+// that.
+func (c *Change) replace(ctx context.Context, p *Proposal, with configv1alpha1.ImpersonationProxySpec) error {
 	for attempt := 1; ; attempt++ {
-		current, err := c.Session.Cluster.CredentialIssuer(ctx, applied.Name)
+		current, err := c.Session.Cluster.CredentialIssuer(ctx, p.Snapshot.Issuer.Name)
 		if err != nil {
-			return fmt.Errorf("putting the previous configuration back: %w", err)
+			return err
 		}
 		if spec := current.Spec.ImpersonationProxy; spec == nil || len(plan.ChangesBetween(*spec, p.Plan.Wanted)) > 0 {
-			return errors.New("the configuration was changed meanwhile, so it was left as it is")
+			return errMeanwhile
 		}
-		patch, err := plan.MergePatch(current, *p.Snapshot.Issuer.Spec.ImpersonationProxy)
+		patch, err := plan.MergePatch(current, with)
 		if err != nil {
-			return fmt.Errorf("putting the previous configuration back: %w", err)
+			return err
 		}
 		_, err = c.Session.Cluster.MergeCredentialIssuer(ctx, current.Name, patch,
 			discovery.ApplyOptions{FieldManager: plan.FieldManager})
-		switch {
-		case err == nil:
-			c.Session.Progress.Done("Put the previous configuration back")
-			if p.PutBack != nil {
-				return p.PutBack(ctx)
-			}
-			return nil
-		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
-		default:
-			return fmt.Errorf("putting the previous configuration back: %w", err)
+		if !errors.Is(err, discovery.ErrConflict) || attempt == Attempts {
+			return err
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -96,42 +95,32 @@ func (c *Change) prepared(ctx context.Context, p *Proposal, seen observation, do
 	)
 }
 
-// settle lets later certificates wait again after one that was served at once.
-func (c *Change) settle(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
-	done *Result,
-) {
-	allowed := slices.ContainsFunc(p.Plan.Report.Findings, func(f certs.Finding) bool {
-		return f.Code == certs.OldClientsBreak && f.Allowed
-	})
-	tls := p.Plan.Wanted.TLS
-	if applied == nil || !allowed || tls == nil || tls.CATransition != configv1alpha1.CATransitionImmediate {
+// settle ends a change that breaks clients, as it is allowed: the revisions whose clients break do not count any more,
+// and later certificates wait again. It does what an earlier run has left undone, too.
+func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
+	if !p.mayBreak() {
+		return
+	}
+	gone, err := c.Session.Retire(ctx, p.Snapshot.Issuer, p.Plan.Request.Namespace, p.Plan.Lost)
+	switch {
+	case err != nil:
+		c.Session.Progress.Warn("the revisions whose clients break still count (%v); retire them: pinniped ip-tls history "+
+			"--retire %s", err, strings.Join(p.Plan.Lost, ", "))
+	case len(gone) > 0:
+		c.Session.Progress.Done("Retired %s, as --allow OldClientsBreak says: clients of the old certificate do not count "+
+			"any more", named("revision", gone))
+	}
+	if !p.Plan.AtOnce {
 		return
 	}
 	settled := *p.Plan.Wanted.DeepCopy()
 	settled.TLS.CATransition = configv1alpha1.CATransitionDualTrust
-	for attempt := 1; ; attempt++ {
-		issuer, err := c.Session.Cluster.CredentialIssuer(ctx, applied.Name)
-		if err == nil && len(plan.ChangesBetween(*issuer.Spec.ImpersonationProxy, p.Plan.Wanted)) > 0 {
-			return // somebody else has changed it meanwhile
-		}
-		var patch map[string]any
-		if err == nil {
-			patch, err = plan.MergePatch(issuer, settled)
-		}
-		if err == nil {
-			_, err = c.Session.Cluster.MergeCredentialIssuer(ctx, issuer.Name, patch,
-				discovery.ApplyOptions{FieldManager: plan.FieldManager})
-		}
-		switch {
-		case err == nil:
-			ofSecret := slices.DeleteFunc(done.Changes, func(f plan.FieldChange) bool { return !f.OfSecret() })
-			done.Changes = append(ofSecret, plan.ChangesBetween(*p.Snapshot.Issuer.Spec.ImpersonationProxy, settled)...)
-			return
-		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
-		default:
-			c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is still Immediate, so that a renewal by "+
-				"another CA is served at once (%v): run the same command again without --allow", err)
-			return
-		}
+	switch err := c.replace(ctx, p, settled); {
+	case err == nil:
+		ofSecret := slices.DeleteFunc(done.Changes, func(f plan.FieldChange) bool { return !f.OfSecret() })
+		done.Changes = append(ofSecret, plan.ChangesBetween(*p.Snapshot.Issuer.Spec.ImpersonationProxy, settled)...)
+	case !errors.Is(err, errMeanwhile):
+		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is still Immediate, so that a renewal by another "+
+			"CA is served at once (%v): run the same command again without --allow", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
@@ -62,8 +61,7 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 		c.sayFindings(seen.view)
 		done.Endpoint, done.Addresses = seen.view.At.URL, seen.addresses
 		if !seen.view.Disabled {
-			c.abandon(ctx, p, applied)
-			c.settle(ctx, p, applied, done)
+			c.settle(ctx, p, done)
 		}
 		return nil
 	}
@@ -76,27 +74,6 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 		return err
 	}
 	return c.notConverged(ctx, p, applied, done, seen, errors.Is(err, errFinal))
-}
-
-// abandon retires the revisions that an administrator has allowed to break, so that neither the status nor a later change
-// counts their clients.
-func (c *Change) abandon(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer) {
-	allowed := slices.ContainsFunc(p.Plan.Report.Findings, func(f certs.Finding) bool {
-		return f.Code == certs.OldClientsBreak && f.Allowed
-	})
-	if applied == nil || !allowed {
-		return
-	}
-	ids := p.Plan.Lost
-	gone, err := c.Session.Retire(ctx, applied, p.Plan.Request.Namespace, ids)
-	switch {
-	case err != nil:
-		c.Session.Progress.Warn("the revisions whose clients break still count (%v); retire them: pinniped ip-tls history "+
-			"--retire %s", err, strings.Join(ids, ", "))
-	case len(gone) > 0:
-		c.Session.Progress.Done("Retired %s, as --allow OldClientsBreak says: clients of the old certificate do not count "+
-			"any more", named("revision", gone))
-	}
 }
 
 // sayFindings tells what the agent reports next to its success.

@@ -49,8 +49,10 @@ type Plan struct {
 	Generated bool
 	// Next is the certificate that is served in the end; nil when it is refused, or not there.
 	Next *serving.Certificate
-	// Lost are the IDs of the revisions whose clients break.
+	// Lost are the IDs of the revisions whose clients do not verify Next.
 	Lost []string
+	// AtOnce says that caTransition is Immediate for this change only.
+	AtOnce bool
 	// Checks is the input of the checks of an external certificate.
 	Checks certs.Input
 }
@@ -153,7 +155,7 @@ func (p *Plan) judge(st *Snapshot) {
 		p.Next = verdict.Certificate
 		p.judgeClients(st, situation.Breaks(p.Next), false)
 	}
-	p.Bundle = p.Next.Bundle
+	p.Bundle, p.Lost = p.Next.Bundle, st.History.Refused(serving.Served{Chain: p.Next.Chain()}, st.Now)
 }
 
 // serviceFor is the Service in front of the proxy with the wanted configuration, nil where its addresses will change.
@@ -190,7 +192,6 @@ func (p *Plan) judgeClients(st *Snapshot, j serving.Judgement, waits bool) {
 			known = append(known, f.Code)
 		}
 	}
-	p.Lost = j.Lost
 	if j = j.Without(known...); len(j.Broken) == 0 {
 		return
 	}
@@ -206,7 +207,7 @@ func (p *Plan) judgeClients(st *Snapshot, j serving.Judgement, waits bool) {
 	case slices.Contains(p.Request.Allow, f.Code):
 		f.Allowed = true
 		if p.Wanted.TLS != nil && p.Wanted.TLS.CATransition == configv1alpha1.CATransitionDualTrust {
-			p.Wanted.TLS.CATransition = configv1alpha1.CATransitionImmediate
+			p.Wanted.TLS.CATransition, p.AtOnce = configv1alpha1.CATransitionImmediate, true
 		}
 	case waits && !slices.ContainsFunc(j.Broken, forOtherReasons):
 		f.Message = "the old certificate is served, with the trust bundles of both, until no client is left that would stop " +

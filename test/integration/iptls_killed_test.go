@@ -1,0 +1,96 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
+)
+
+// TestSetIsKilled kills "ip-tls set" in each phase of a change that breaks clients, as it is allowed. The same command
+// again ends the change, and leaves nothing of the attempt before.
+func TestSetIsKilled(t *testing.T) {
+	w := newTurn(t, false)
+	allowed := []string{
+		"ip-tls", "set", "--secret=rotate-new", "--ca-bundle=" + w.newBundle, "--timeout=40s", "--allow=OldClientsBreak",
+	}
+	status := func() *configv1alpha1.CredentialIssuerStatus { return &w.issuer(t).Status }
+	for phase, reached := range map[string]func() bool{
+		"nothing is changed": func() bool { return true },
+		"the spec is changed": func() bool {
+			return w.issuer(t).Spec.ImpersonationProxy.TLS.SecretName == "rotate-new"
+		},
+		"the certificate is in service": func() bool {
+			return status().ServingCertificate.SHA256 == fingerprint(t, w.newPair)
+		},
+		"the CA bundle is published": func() bool {
+			return string(w.publishedBundle(t)) == string(w.newCA.CertPEM())
+		},
+		"the revision is retired": nil,
+	} {
+		t.Run(phase, func(t *testing.T) {
+			w.external(t, "rotate-old", pairData(w.oldPair))
+			before := w.client(t, "before")
+			before.works(t)
+			w.leadsThrough(t, before) // it is used
+			if known := w.retirements(t); reached == nil {
+				reached = func() bool { return !maps.Equal(w.retirements(t), known) }
+			}
+			w.kill(t, allowed, reached)
+			if got := w.asAdmin(t, allowed...); got.code != 0 {
+				t.Fatalf("the same command again ended with %d: %s%s", got.code, got.out, got.errOut)
+			}
+			before.locksOut(t)
+			if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls.CATransition != configv1alpha1.CATransitionDualTrust {
+				t.Errorf("caTransition is %q", tls.CATransition)
+			}
+			if got := w.asAdmin(t, "ip-tls", "status"); got.code != 0 {
+				t.Errorf("status ended with %d: %s%s", got.code, got.out, got.errOut)
+			}
+		})
+	}
+}
+
+// kill starts the CLI as the administrator, and kills it as soon as reached.
+func (w *world) kill(t *testing.T, args []string, reached func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	command := exec.CommandContext(ctx, w.cli, append(args, "--kubeconfig="+w.Cluster.AdminKubeconfig())...)
+	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 40*time.Second, func() error {
+		if !reached() {
+			return errors.New("it is not as far")
+		}
+		return nil
+	})
+	_ = command.Process.Kill()
+	_ = command.Wait()
+}
+
+// retirements returns when which revision was retired.
+func (w *world) retirements(t *testing.T) map[string]string {
+	t.Helper()
+	var kept corev1.ConfigMap
+	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: "pinniped-concierge-revisions"}
+	if err := w.admin.Get(t.Context(), name, &kept); err != nil {
+		t.Fatal(err)
+	}
+	maps.DeleteFunc(kept.Data, func(key, _ string) bool { return !strings.HasPrefix(key, serving.RetiredPrefix) })
+	return kept.Data
+}
