@@ -111,7 +111,7 @@ demo-program: # built as the other programs are, so that no package is compiled 
 	@$(MAKE) --no-print-directory build && $(GO_BUILD) -o bin/demo ./hack/demo && echo "Built our programs in $$SECONDS s" >&2
 
 .PHONY: test
-test: controlplane build node-modules bin/certmanager bin/helm ## Run every test, those on a real API server included
+test: controlplane build node-modules bin/certmanager bin/trustmanager bin/helm ## Run every test, those on a real API server included
 	hack/summary.sh $(MAKE) --no-print-directory -j2 test-waiting test-computing
 
 # test/integration mostly waits for what a cluster does, within times that users are promised. So it runs beside the others, which mostly compute, and goes
@@ -127,8 +127,8 @@ test-computing:
 	nice $(GO_TEST) $(TESTFLAGS) -cpu 1 -run 'Honest|Floods|Resets|SlowReaders|OfAUser|BeforeTheNext' ./internal/proxy/... # as the pod is shipped
 
 # Built as the tests are, so that they share the packages of Kubernetes in Go's build cache.
-bin/certmanager: hack/cluster/go.mod hack/cluster/certmanager/main.go
-	cd hack/cluster && go build -ldflags '-s -w' -o ../../bin/certmanager ./certmanager
+bin/certmanager bin/trustmanager: bin/%: hack/cluster/go.mod hack/cluster/%/main.go
+	cd hack/cluster && go build -ldflags '-s -w' -o ../../$@ ./$*
 
 # The release of helm that hack/cluster/go.mod names: it renders the chart into deploy/concierge, and the chart is tested with it.
 bin/helm: hack/cluster/go.mod
@@ -155,7 +155,7 @@ test-cli: # Run the tests of the CLI that need no API server, on any system
 	go test -short ./cmd/pinniped/... ./internal/cli/... ./pkg/...
 
 .PHONY: test-race
-test-race: controlplane node-modules bin/certmanager bin/helm # Run every test with the race detector
+test-race: controlplane node-modules bin/certmanager bin/trustmanager bin/helm # Run every test with the race detector
 	hack/summary.sh $(MAKE) --no-print-directory -j2 TESTFLAGS='-race -timeout 60m' test-waiting test-computing
 
 .PHONY: bench

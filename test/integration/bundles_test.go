@@ -142,6 +142,43 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	}
 }
 
+// TestTrustManager goes through docs/howto/trust-bundle.md with trust-manager's own controller: the CA bundle that it
+// keeps is published, also when its source changes.
+func TestTrustManager(t *testing.T) {
+	w := needsCluster(t)
+	w.needsController(t, "trustmanager")
+	w.generatedOnly(t)
+	for _, file := range []string{"trust.cert-manager.io_bundles.yaml", "trust-manager.io_clusterbundles.yaml"} {
+		w.installCRD(t, "github.com/cert-manager/trust-manager", file)
+	}
+	key, err := w.pki.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := map[string][]byte{"tls.crt": w.pki.CertPEM(), "tls.key": key}
+	w.putSecret(t, "company-ca", source)
+	w.putSecret(t, "proxy-tls", pairData(w.issue(t, "localhost")))
+	w.startController(t, "trustmanager", "--trust-namespace="+devinstall.Namespace)
+	written := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "company-ca"}}
+	w.removeAfterwards(t, written)
+	r := w.reader(t)
+	r.notFresh()
+	r.reads(t, "docs/howto/trust-bundle.md", map[string]func(){"ip-tls set": func() {
+		testkit.Eventually(t, 20*time.Second, func() error {
+			return w.admin.Get(t.Context(), client.ObjectKeyFromObject(written), written)
+		})
+	}})
+	both := certs.UnionBundle(w.pki.CertPEM(), newCA(t, "Company CA of next year", time.Now()).CertPEM())
+	source["tls.crt"] = both
+	w.putSecret(t, "company-ca", source)
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if got := w.publishedBundle(t); !certs.SameBundle(got, both) {
+			return fmt.Errorf("published is %s", got)
+		}
+		return nil
+	})
+}
+
 // TestTheWebhookMendsItsCertificate shows that the local-user-authenticator puts its serving certificate right in the
 // Secret that is there, so that the CA in WebhookAuthenticators stays good.
 func TestTheWebhookMendsItsCertificate(t *testing.T) {

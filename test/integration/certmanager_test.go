@@ -30,49 +30,16 @@ spec: {ca: {secretName: company-ca}}
 `
 
 // certManager is cert-manager on the cluster of the tests: its API now, and its controllers when they are started.
-type certManager struct {
-	*world
-	program string
-}
+type certManager struct{ *world }
 
 // installCertManager installs cert-manager's API until the end of the test.
 func (w *world) installCertManager(t *testing.T) *certManager {
 	t.Helper()
-	program, err := filepath.Abs("../../bin/certmanager")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
-		t.Skip("there is no bin/certmanager: run make bin/certmanager")
-	}
-	command := exec.CommandContext(
-		t.Context(),
-		"go",
-		"list",
-		"-m",
-		"-f",
-		"{{.Dir}}",
-		"github.com/cert-manager/cert-manager",
-	)
-	command.Dir = "../../hack/cluster"
-	folder, err := command.Output()
-	if err != nil {
-		t.Fatalf("finding cert-manager's module: %v", err)
-	}
+	w.needsController(t, "certmanager")
 	for _, kind := range []string{"certificates", "certificaterequests", "issuers", "clusterissuers"} {
-		crd := filepath.Join(strings.TrimSpace(string(folder)), "deploy", "crds", "cert-manager.io_"+kind+".yaml")
-		if err := w.Cluster.Install(t.Context(), crd); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			remove := exec.CommandContext(context.WithoutCancel(t.Context()), w.kubectl,
-				"--kubeconfig="+w.Cluster.AdminKubeconfig(), "delete", "-f", crd)
-			if output, err := remove.CombinedOutput(); err != nil {
-				t.Errorf("%v: %s", err, output)
-			}
-		})
+		w.installCRD(t, "github.com/cert-manager/cert-manager", "cert-manager.io_"+kind+".yaml")
 	}
-	return &certManager{world: w, program: program}
+	return &certManager{w}
 }
 
 // start starts cert-manager's controllers, with an Issuer of the corporate CA.
@@ -84,8 +51,27 @@ func (m *certManager) start(t *testing.T) {
 	}
 	m.putSecret(t, "company-ca", map[string][]byte{"tls.crt": m.pki.CertPEM(), "tls.key": key})
 	m.apply(t, certManagerIssuer)
-	controllers, err := m.Cluster.StartProgram(t.Context(), devcluster.ProgramOptions{
-		Name: "cert-manager", Path: m.program, Args: []string{"--kubeconfig=" + m.Cluster.AdminKubeconfig()},
+	m.startController(t, "certmanager")
+}
+
+// needsController skips the test where a program of hack/cluster is not built, and returns its path.
+func (*world) needsController(t *testing.T, name string) string {
+	t.Helper()
+	program, err := filepath.Abs("../../bin/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
+		t.Skipf("there is no bin/%s: run make bin/%s", name, name)
+	}
+	return program
+}
+
+// startController runs a program of hack/cluster until the end of the test.
+func (w *world) startController(t *testing.T, name string, args ...string) {
+	t.Helper()
+	controllers, err := w.Cluster.StartProgram(t.Context(), devcluster.ProgramOptions{
+		Name: name, Path: w.needsController(t, name), Args: append(args, "--kubeconfig="+w.Cluster.AdminKubeconfig()),
 		Ready: func(context.Context) error { return nil },
 	})
 	if err != nil {
@@ -97,6 +83,28 @@ func (m *certManager) start(t *testing.T) {
 		}
 		if err := controllers.Stop(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// installCRD installs a CRD of a module of hack/cluster until the end of the test.
+func (w *world) installCRD(t *testing.T, module, file string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module)
+	command.Dir = "../../hack/cluster"
+	folder, err := command.Output()
+	if err != nil {
+		t.Fatalf("finding module %s: %v", module, err)
+	}
+	crd := filepath.Join(strings.TrimSpace(string(folder)), "deploy", "crds", file)
+	if err := w.Cluster.Install(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		remove := exec.CommandContext(context.WithoutCancel(t.Context()), w.kubectl,
+			"--kubeconfig="+w.Cluster.AdminKubeconfig(), "delete", "-f", crd)
+		if output, err := remove.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, output)
 		}
 	})
 }
