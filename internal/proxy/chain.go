@@ -105,12 +105,22 @@ func keepOpen(next http.Handler) http.Handler {
 func setUp(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		header := w.Header()
+		growStack(len(header))
 		for name, values := range request.SecurityHeaders {
 			header[name] = values
 		}
 		state := &request.State{Header: header, Holds: listener.From(req.Context())}
 		next.ServeHTTP(w, req.WithContext(request.With(req.Context(), state)))
 	})
+}
+
+// growStack makes room on the goroutine's stack for all filters at once, while there is little to copy. Otherwise the
+// stack of every request grows in steps, and all filters on it are copied: 7 % of the CPU of a get.
+//
+//go:noinline
+func growStack(i int) byte {
+	var room [9 << 10]byte
+	return room[i%len(room)]
 }
 
 // recoverPanics responds with 500 when a handler panics, or breaks off a response that has begun. Two panics are no
