@@ -124,15 +124,15 @@ func TestThroughAnHTTPProxy(t *testing.T) {
 	}
 }
 
-// TestIPv6Endpoint has users who know the cluster by an IPv6 address alone.
-func TestIPv6Endpoint(t *testing.T) {
-	w := needsCluster(t)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp6", "[::1]:0")
+// loadBalancer starts a load balancer on an address of this computer, which ends with the test.
+func (w *world) loadBalancer(t *testing.T, address string) net.Listener {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
 	if err != nil {
-		t.Skipf("this computer has no IPv6: %v", err)
+		t.Skipf("this computer cannot listen on %s: %v", address, err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	go func() { // a load balancer
+	go func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
@@ -152,7 +152,13 @@ func TestIPv6Endpoint(t *testing.T) {
 			}()
 		}
 	}()
-	endpoint := listener.Addr().String()
+	return listener
+}
+
+// TestIPv6Endpoint has users who know the cluster by an IPv6 address alone.
+func TestIPv6Endpoint(t *testing.T) {
+	w := needsCluster(t)
+	endpoint := w.loadBalancer(t, "[::1]:0").Addr().String()
 	sans := certs.SANs{DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv6loopback}}
 	pair, err := w.pki.IssueServing(sans, time.Now(), 90*24*time.Hour)
 	if err != nil {

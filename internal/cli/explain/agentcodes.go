@@ -34,11 +34,13 @@ func agentCodes() []certs.Explanation {
 			Example:     status,
 		},
 		{
-			Code: "EndpointMoved", Severity: certs.SeverityError,
-			Cause:       "Clients in use have an endpoint that does not respond any more.",
-			Consequence: "They get no response. Clients of the current endpoint work.",
-			Fix:         "issue new kubeconfigs, or go back to the endpoint before",
-			Example:     "pinniped get kubeconfig\npinniped ip-tls undo",
+			Code:        "EndpointMoved",
+			Severity:    certs.SeverityError,
+			Cause:       "The endpoint has changed, and the one in users' kubeconfigs does not lead to the proxy any more.",
+			Consequence: "Users with the old endpoint cannot connect. Clients of the current endpoint work.",
+			Fix: "issue new kubeconfigs. Where the Service's type or spec.impersonationProxy.service.loadBalancerIP was changed, " +
+				"go back with \"ip-tls undo\". A DNS name in externalEndpoint avoids this",
+			Example: "pinniped get kubeconfig",
 		},
 		{
 			Code: "GeneratedServes", Severity: certs.SeverityError,

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -21,13 +19,13 @@ type Place struct {
 	Secret    string // as the spec names it: NAME or NAMESPACE/NAME
 	Service   string
 	Endpoint  string // HOST:PORT
-	// Undo is true where "ip-tls undo" leads back to a Secret, LosesSome where that would break clients that work now.
+	// Undo is true where "ip-tls undo" helps, LosesSome where that would break clients that work now.
 	Undo, LosesSome bool
 	// Renewer is the controller that fills the Secret; nil when none is known.
 	Renewer *result.Renewer
-	// OnlyBundle is true where the certificate in service is still the one in the Secret, and ca.crt next to it is another
-	// bundle than the spec's.
-	OnlyBundle bool
+	// OnlyBundle is true where the certificate in service is still the one in the Secret, OwnBundle where ca.crt next to it
+	// is another bundle than the spec's.
+	OnlyBundle, OwnBundle bool
 	// Kubeconfigs are the files and folders that were looked at.
 	Kubeconfigs []string
 }
@@ -53,12 +51,20 @@ func NextCommands(code string, at Place) []string {
 	case string(certs.EndpointUnreachable):
 		return []string{pods, "kubectl get service,endpointslice " + namespace}
 	case codeEndpointMoved:
-		return []string{"pinniped get kubeconfig", "pinniped ip-tls undo"}
+		if at.Undo {
+			return []string{"pinniped ip-tls undo"}
+		}
+		return []string{"pinniped get kubeconfig"}
 	case string(certs.EndpointServesOther):
 		return []string{"pinniped ip-tls check --endpoint " + at.Endpoint}
 	case string(certs.BundleDoesNotVerify):
-		if at.OnlyBundle {
+		switch {
+		case at.OnlyBundle && at.OwnBundle:
 			return []string{fmt.Sprintf("pinniped ip-tls set --secret %s --ca-from-secret", secret)}
+		case at.OnlyBundle && at.Undo:
+			return []string{"pinniped ip-tls undo"}
+		case at.OnlyBundle:
+			return []string{fmt.Sprintf("pinniped ip-tls set --secret %s --ca-bundle FILE", secret)}
 		}
 		return []string{replace}
 	case string(certs.Expired), string(certs.ExpiresSoon), string(certs.SecretNotFound):
@@ -75,7 +81,7 @@ func NextCommands(code string, at Place) []string {
 				"pinniped ip-tls history", "kubectl edit certificates/" + at.Renewer.Name + " --namespace=" + at.secretNamespace(),
 			}
 		}
-		return []string{"pinniped ip-tls history"}
+		return []string{"pinniped ip-tls history", replace + " --ca-bundle FILE"}
 	case codeGeneratedServes:
 		return []string{at.back()}
 	case codeNoAnswer:
@@ -137,11 +143,16 @@ func (l *snapshot) next(code string) []string {
 	if l.spec.TLS != nil {
 		at.Secret = l.spec.TLS.SecretName
 	}
-	at.OnlyBundle = l.onlyBundle()
-	if code == codeGeneratedServes {
-		if to := plan.Previous(l.history, &l.spec); to != nil && !plan.ServesGenerated(to.Spec.TLS) {
-			at.Undo, at.LosesSome = true, l.losesSome(to.Spec.TLS.SecretName)
-		}
+	at.OnlyBundle, at.OwnBundle = l.onlyBundle()
+	switch to := plan.Previous(l.history, &l.spec); {
+	case to == nil:
+	case code == codeGeneratedServes && !plan.ServesGenerated(to.Spec.TLS):
+		at.Undo, at.LosesSome = true, l.losesSome(to.Spec.TLS.SecretName)
+	case code == codeEndpointMoved: // what a cloud has changed stays changed
+		at.Undo = slices.ContainsFunc(l.Clients, func(s result.ClientState) bool { return s.ID == to.ID && s.Refused() }) &&
+			(to.Spec.LoadBalancerIP != l.spec.Service.LoadBalancerIP || to.Spec.ServiceType != l.spec.Service.Type)
+	case code == string(certs.BundleDoesNotVerify):
+		at.Undo = true
 	}
 	if objects := l.issuer.Status.Objects; objects != nil {
 		at.Service = objects.LoadBalancerService
@@ -157,15 +168,14 @@ func (l *snapshot) next(code string) []string {
 	return commands
 }
 
-// onlyBundle says whether nothing but the CA bundle in the spec is wrong: the Secret's certificate is the one in service,
-// and the Secret has the bundle for it.
-func (l *snapshot) onlyBundle() bool {
+// onlyBundle says whether nothing but the CA bundle in the spec is wrong, because the Secret's certificate is the one in
+// service, and whether the Secret has another bundle.
+func (l *snapshot) onlyBundle() (only, own bool) {
 	inService := l.issuer.Status.ServingCertificate
-	if l.secret == nil || inService == nil || l.spec.TLS == nil {
-		return false
+	if len(l.chain) == 0 || inService == nil || l.spec.TLS == nil {
+		return false, false
 	}
-	chain, _ := certs.ParseBundle(l.secret.Data[corev1.TLSCertKey])
-	own := l.secret.Data[plan.CABundleKey]
-	return len(chain) > 0 && len(own) > 0 && !plan.SameBase64(l.spec.TLS.CertificateAuthorityData, own) &&
-		strings.EqualFold(certs.Fingerprint(chain[0].Raw), inService.SHA256)
+	bundle := l.secret.Data[plan.CABundleKey]
+	return strings.EqualFold(certs.Fingerprint(l.chain[0].Raw), inService.SHA256),
+		len(bundle) > 0 && !plan.SameBase64(l.spec.TLS.CertificateAuthorityData, bundle)
 }

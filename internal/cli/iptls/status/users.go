@@ -20,7 +20,7 @@ import (
 const (
 	codeAgentNotRunning = "AgentNotRunning" // no replica of the agent lives
 	codeNoAnswer        = "NoAnswer"        // the certificate is good, and requests get no answer
-	codeEndpointMoved   = "EndpointMoved"   // clients have an endpoint that does not respond any more
+	codeEndpointMoved   = "EndpointMoved"   // clients in use have another endpoint, which fails them
 )
 
 // seen is one address of the endpoint, as a client with the published CA bundle finds it.
@@ -215,10 +215,10 @@ func (l *snapshot) mends(code string) string {
 		generated = inService.Source == configv1alpha1.ServingCertificateGenerated
 	}
 	switch {
+	case l.moved(code):
+		return codeEndpointMoved
 	case code == string(certs.NameNotCovered), code == codeNoAnswer:
 		return ""
-	case code == string(certs.EndpointUnreachable) && len(l.seen) > 0 && len(l.seen[0].Chain) > 0:
-		return codeEndpointMoved
 	case generated && l.Configured != nil && plan.ServesGenerated(l.spec.TLS) && len(l.Clients) > 1:
 		return codeGeneratedServes
 	case len(l.Problems) > 0 && l.Problems[0].Code != "": // which is why
@@ -227,6 +227,23 @@ func (l *snapshot) mends(code string) string {
 		return string(certs.OldClientsBreak)
 	}
 	return ""
+}
+
+// moved says whether those who are refused with a code, and nobody else, have another endpoint than the published one.
+func (l *snapshot) moved(code string) bool {
+	some := false
+	for i := range l.Clients {
+		state := &l.Clients[i]
+		if !state.Refused() || string(state.Code) != code {
+			continue
+		}
+		if other, err := plan.ParseEndpoint(state.Endpoint); err != nil || other == l.view.At {
+			return false
+		}
+		some = true
+	}
+	return some && len(l.seen) > 0 && len(l.seen[0].Chain) > 0 &&
+		(code == string(certs.EndpointUnreachable) || code == string(certs.NameNotCovered))
 }
 
 // cause fills in the code, the time and the end of the sentence for users who are refused.
@@ -341,8 +358,8 @@ func (l *snapshot) agentProblem() {
 	l.problem("", "%s", l.view.Problem)
 }
 
-// otherCA says what is wrong when the Secret was renewed from another CA, which clients do not trust. This one cause has
-// many consequences, so it is told first.
+// otherCA says what is wrong when the Secret was renewed by another CA, or another CA bundle is configured. This one cause
+// has many consequences, so it comes first.
 func (l *snapshot) otherCA() {
 	if l.secret == nil || len(l.chain) == 0 || l.spec.TLS == nil || l.waits {
 		return
@@ -359,11 +376,11 @@ func (l *snapshot) otherCA() {
 	switch own := l.secret.Data[plan.CABundleKey]; {
 	case verifies(wanted):
 	case l.spec.TLS.CertificateAuthorityData != "" && verifies(own):
-		l.problem(string(certs.BundleDoesNotVerify), "Secret %q has a certificate of another CA, and the old bundle of the "+
-			"CredentialIssuer was used: it does not verify that certificate, ca.crt of the Secret does", name)
+		l.problem(string(certs.BundleDoesNotVerify), "the CA bundle of the CredentialIssuer (%s) does not verify the "+
+			"certificate in Secret %q; ca.crt of the Secret does", serving.Describe(wanted), name)
 	default:
-		l.problem(string(certs.BundleDoesNotVerify), "Secret %q has a certificate of another CA (%s), which the CA bundle "+
-			"for clients does not verify", name, l.chain[0].Issuer)
+		l.problem(string(certs.BundleDoesNotVerify), "the CA bundle for clients (%s) does not verify the certificate in "+
+			"Secret %q, which %q issued", serving.Describe(wanted), name, l.chain[0].Issuer)
 	}
 }
 

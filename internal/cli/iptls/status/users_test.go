@@ -240,29 +240,3 @@ func withoutKubeconfig(o *Options) {
 		return currentOf("https://elsewhere.example.com", "x", nil), nil
 	}
 }
-
-// TestWrongBundleInSpec has a GitOps tool that put another CA's bundle into the spec, while the certificate is the one in
-// service and the Secret has the right bundle: one command repairs that.
-func TestWrongBundleInSpec(t *testing.T) {
-	t.Parallel()
-	w := iptlstest.NewExternalWorld(t)
-	leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
-	issuer := w.Cluster.Issuer
-	issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{SHA256: certs.Fingerprint(leaf[0].Raw)}
-	l := &snapshot{
-		Status: &result.Status{},
-		issuer: issuer,
-		spec:   *issuer.Spec.ImpersonationProxy,
-		secret: w.Cluster.TLSSecret,
-	}
-	l.secret.Data["ca.crt"] = w.CA.CertPEM()
-	for bundle, want := range map[string]string{
-		string(iptlstest.NewCA(t, "Wrong CA").CertPEM()): "pinniped ip-tls set --secret proxy-tls --ca-from-secret",
-		string(w.CA.CertPEM()):                           "pinniped ip-tls set --secret proxy-tls --cert FILE --key FILE",
-	} {
-		l.spec.TLS.CertificateAuthorityData = base64.StdEncoding.EncodeToString([]byte(bundle))
-		if next := l.next(string(certs.BundleDoesNotVerify)); len(next) != 1 || next[0] != want {
-			t.Errorf("got %q, want %q", next, want)
-		}
-	}
-}
