@@ -14,12 +14,17 @@ import (
 // withoutCertificate says whether the flags name a mode or the Service's type, and nothing that goes with a certificate:
 // that stays what it is. The endpoint belongs to the Service's type.
 func (o *SetOptions) withoutCertificate() bool {
-	others := []string{"ca-bundle", "ca-bundle-from", "ca-from-secret", "system-roots"}
-	if o.ServiceType == "" {
-		others = append(others, "external-endpoint", "load-balancer-ip")
-	}
 	return (o.Mode != "" || o.ServiceType != "") && o.Certificate.Secret == "" && o.Cert == "" && o.Key == "" &&
-		!slices.ContainsFunc(others, o.Certificate.Changed)
+		!o.changesCertificate()
+}
+
+// changesCertificate says whether a flag changes what goes with the configured Secret.
+func (o *SetOptions) changesCertificate() bool {
+	flags := []string{"ca-bundle", "ca-bundle-from", "ca-from-secret", "system-roots", "activate-after"}
+	if o.ServiceType == "" {
+		flags = append(flags, "external-endpoint", "load-balancer-ip")
+	}
+	return slices.ContainsFunc(flags, o.Certificate.Changed)
 }
 
 // evaluateProxy evaluates the configuration as it is with another mode, Service or endpoint. To switch the proxy off, the certificate need not

@@ -2,8 +2,10 @@ package change
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
@@ -45,6 +47,24 @@ func TestSetMode(t *testing.T) {
 	})
 	t.Run("not together with what needs a Secret", func(t *testing.T) {
 		t.Parallel()
-		runSet(t.Context(), iptlstest.New(t), to("enabled"), "ca-bundle").Check(t, 2, "--secret is missing")
+		runSet(t.Context(), iptlstest.New(t), func(o *SetOptions) { to("enabled")(o); o.Certificate.SystemRoots = true },
+			"system-roots").Check(t, 2, `--secret is missing, and CredentialIssuer "pinniped-concierge-config" has none`)
 	})
+}
+
+// TestSetWithTheConfiguredSecret changes what goes with the configured Secret, without naming that.
+func TestSetWithTheConfiguredSecret(t *testing.T) {
+	t.Parallel()
+	w := iptlstest.NewExternalWorld(t)
+	w.Obey(t)
+	wanted := SpecOf(w)
+	wanted.TLS.ActivateAfter, wanted.TLS.CertificateAuthorityData = &metav1.Duration{Duration: time.Hour}, ""
+	wanted.TLS.Verification = configv1alpha1.VerificationEnforce
+	w.Cluster.TLSSecret.Data["ca.crt"] = w.CA.CertPEM()
+	runSet(t.Context(), w, func(o *SetOptions) {
+		o.Certificate.Secret, o.Certificate.CAFromSecret, o.ActivateAfter = "", true, time.Hour
+	}, "ca-from-secret", "activate-after").Check(t, 0, "presents the certificate")
+	if diff := cmp.Diff(wanted, SpecOf(w)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
 }

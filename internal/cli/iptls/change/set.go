@@ -138,7 +138,7 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 		"mode":           factory.CompleteValues(modes()...), "service-type": factory.CompleteValues(serviceTypes()...),
 	})
 	o.Certificate.AddFlags(cmd, "Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
-		"(required)",
+		"(default: the configured one)",
 		`CA bundle to publish to clients: a PEM file, or "-" for stdin (default: what the CredentialIssuer has, `+
 			`else ca.crt of the Secret, else none)`)
 	o.Flags.AddFlags(cmd, f, o.Session)
@@ -164,12 +164,12 @@ func serviceTypes() []string {
 
 // Validate checks the flags before anything is read.
 func (o *SetOptions) Validate() error {
-	if o.Certificate.Secret == "" && !o.withoutCertificate() {
-		hint := "name the Secret with the certificate: --secret proxy-tls"
+	if o.Certificate.Secret == "" && (o.Cert != "" || !o.withoutCertificate() && !o.changesCertificate()) {
+		hint := hintSecret
 		if o.Cert != "" {
 			hint = "name the Secret to write the certificate into, a new one or one that is there: --secret proxy-tls"
 		}
-		return ui.WithHint(ui.Usage(errors.New("--secret is missing")), "%s", hint)
+		return ui.WithHint(ui.Usage(errNoSecret), "%s", hint)
 	}
 	switch {
 	case o.Cert != "" && o.Key == "":
@@ -222,9 +222,35 @@ func (o *SetOptions) Complete() error {
 	return o.Session.Open()
 }
 
+var errNoSecret = errors.New("--secret is missing")
+
+const hintSecret = "name the Secret with the certificate: --secret proxy-tls"
+
+// useConfigured has the Secret stay the one that is configured, where --secret names none.
+func (o *SetOptions) useConfigured(ctx context.Context) error {
+	if o.request.Secret != "" || o.withoutCertificate() {
+		return nil
+	}
+	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
+	defer cancel()
+	issuer, err := o.Session.ReadIssuer(ctx)
+	if err != nil {
+		return err
+	}
+	tls := issuer.Spec.ImpersonationProxy.TLS
+	if plan.ServesGenerated(tls) {
+		return ui.WithHint(ui.Usage(fmt.Errorf("%w, and CredentialIssuer %q has none", errNoSecret, issuer.Name)), hintSecret)
+	}
+	o.request.Secret = tls.SecretName
+	return nil
+}
+
 // Run checks, applies, waits and prints.
 func (o *SetOptions) Run(ctx context.Context) error {
 	if err := o.refuseFiles(); err != nil {
+		return err
+	}
+	if err := o.useConfigured(ctx); err != nil {
 		return err
 	}
 	err := doAndPrint(ctx, &o.request, Change{Session: o.Session, Flags: o.Flags, Verb: o})
