@@ -45,14 +45,14 @@ func TestSite(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(out, "howto", "rotate-ca.html"))
 	for _, part := range []string{
 		`rel="prev" href="../howto/external-certificate.html"`, `rel="next" href="../howto/certificate-trouble.html"`,
-		`<a href="#do-it">Do it</a>`, `<td data-column="served">`,
+		`<a href="#2-update-kubeconfigs">2. Update kubeconfigs</a>`, `<td data-column="certificate in service">`,
 	} {
 		if !strings.Contains(string(page), part) {
 			t.Errorf("rotate-ca.html has no %s: %v", part, err)
 		}
 	}
 	index, err := os.ReadFile(filepath.Join(out, "search-index.js"))
-	if err != nil || !strings.Contains(string(index), `"a":"howto/rotate-ca.html#do-it"`) {
+	if err != nil || !strings.Contains(string(index), `"a":"howto/rotate-ca.html#2-update-kubeconfigs"`) {
 		t.Errorf("the search does not know a heading: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ func RotateFile(ctx context.Context, path string, to Target, dryRun bool) (*Rota
 		if err != nil {
 			return nil, err
 		}
-		return rotation, LookIntoCAFiles(path, content, rotation, to)
+		return rotation, CheckCAFiles(path, content, rotation, to)
 	}})
 }
 
@@ -82,9 +82,9 @@ func readAndChange(path string, change func([]byte) (*Rotation, error)) (*Rotati
 	return rotation, file, nil
 }
 
-// LookIntoCAFiles makes entries of a rotation of the file at path, with content, current whose CA file, which Rotate does not read,
+// CheckCAFiles makes entries of a rotation of the file at path, with content, current whose CA file, which Rotate does not read,
 // has all of a target's CA bundle already.
-func LookIntoCAFiles(path string, content []byte, rotation *Rotation, to ...Target) error {
+func CheckCAFiles(path string, content []byte, rotation *Rotation, to ...Target) error {
 	if !slices.ContainsFunc(rotation.Entries, func(e Entry) bool { return e.Code == SkipCAFile }) {
 		return nil
 	}
@@ -97,13 +97,13 @@ func LookIntoCAFiles(path string, content []byte, rotation *Rotation, to ...Targ
 	}
 	for _, target := range to {
 		if len(target.CABundle) > 0 {
-			lookIntoCAFiles(config, rotation, target)
+			checkCAFiles(config, rotation, target)
 		}
 	}
 	return nil
 }
 
-func lookIntoCAFiles(config *clientcmdapi.Config, rotation *Rotation, to Target) {
+func checkCAFiles(config *clientcmdapi.Config, rotation *Rotation, to Target) {
 	for _, trust := range Trusts(config, to.Endpoint) {
 		at := slices.IndexFunc(
 			rotation.Entries,

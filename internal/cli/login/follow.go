@@ -69,32 +69,32 @@ func (o *following) validate() error {
 	return nil
 }
 
-// look is one check of the CA bundle that the cluster publishes, after a login.
-type look struct {
+// bundleCheck is one check of the CA bundle that the cluster publishes, after a login.
+type bundleCheck struct {
 	*Plugin
 	key    string
 	notes  *notes
 	bundle *trustbundle.Received // nil when none was read
 }
 
-// newLook has an exchange look at the CA bundle, on the connection that it has anyway. A login that is answered from
+// newBundleCheck has an exchange look at the CA bundle, on the connection that it has anyway. A login that is answered from
 // the cache exchanges nothing, and so does not look.
-func (p *Plugin) newLook(key string) *look {
-	l := &look{Plugin: p, key: key[:16]}
+func (p *Plugin) newBundleCheck(key string) *bundleCheck {
+	l := &bundleCheck{Plugin: p, key: key[:16]}
 	if p.exchange != nil {
 		p.exchange.used = l.fetch
 	}
 	return l
 }
 
-// tells says whether there is a person to tell. A program that has the screen, such as k9s, is not written over.
-func (l *look) tells() bool {
+// mayPrint says whether there is a person to tell. A program that has the screen, such as k9s, is not written over.
+func (l *bundleCheck) mayPrint() bool {
 	return !l.Quiet && l.info.Spec.Interactive && ui.IsTerminal(l.ErrOut) && ui.LineMode(l.In)
 }
 
 // fetch reads the trust bundle endpoint when that is due. It never fails the login.
-func (l *look) fetch(ctx context.Context, client *http.Client) {
-	if l.Follow == "" && !l.tells() {
+func (l *bundleCheck) fetch(ctx context.Context, client *http.Client) {
+	if l.Follow == "" && !l.mayPrint() {
 		return
 	}
 	notes := readNotes(l.CachePath, l.Now)
@@ -135,7 +135,7 @@ func (l *look) fetch(ctx context.Context, client *http.Client) {
 }
 
 // finish follows, or tells the user about a new CA. It comes after the response to kubectl, and never fails a login.
-func (l *look) finish(ctx context.Context) {
+func (l *bundleCheck) finish(ctx context.Context) {
 	if l.notes == nil {
 		return
 	}
@@ -155,34 +155,40 @@ func (l *look) finish(ctx context.Context) {
 			err = l.rotate(ctx, added)
 		}
 		if err != nil {
-			l.tell(noted, "this kubeconfig does not follow the CA bundle of %s: %v", l.exchange.endpoint, err)
+			l.print(noted, "this kubeconfig does not follow the CA bundle of %s: %v", l.exchange.endpoint, err)
 		}
 	case err != nil:
 		l.debugf("the published CA bundle: %v", err)
 	case added != "":
-		l.tell(noted, "%s is about to use CA %s, which your kubeconfig does not trust yet: run \"pinniped kubeconfig rotate "+
-			"%s\", or get a new one", l.exchange.endpoint, added, l.Origin(l.Args))
+		l.print(
+			noted,
+			"%s is about to use CA %s, which your kubeconfig does not trust yet: run \"pinniped kubeconfig rotate "+
+				"%s\", or get a new one",
+			l.exchange.endpoint,
+			added,
+			l.Origin(l.Args),
+		)
 	}
 }
 
 // changed says whether the cluster publishes another CA bundle than the login, or kubectl itself, trusts.
-func (l *look) changed() bool {
+func (l *bundleCheck) changed() bool {
 	told := l.exchange.cluster
 	return !certs.SameBundle(l.exchange.caBundle, l.bundle.PEM) ||
 		told != nil && !told.InsecureSkipTLSVerify && !certs.SameBundle(told.CertificateAuthorityData, l.bundle.PEM)
 }
 
-// tell shows a person text, once a day.
-func (l *look) tell(noted bool, format string, args ...any) {
+// print shows a person text, once a day.
+func (l *bundleCheck) print(noted bool, format string, args ...any) {
 	l.debugf(format, args...)
-	if l.tells() && noted && !l.notes.fresh(l.key+" told") && l.notes.note(l.key+" told", tellInterval) {
+	if l.mayPrint() && noted && !l.notes.fresh(l.key+" told") && l.notes.note(l.key+" told", tellInterval) {
 		l.say(format, args...)
 	}
 }
 
 // rotate puts the CA bundle into the kubeconfig: into the user that this login belongs to, and into the clusters of
 // this user's contexts. Each is decided by its own old CA bundle.
-func (l *look) rotate(ctx context.Context, added string) error {
+func (l *bundleCheck) rotate(ctx context.Context, added string) error {
 	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
 	defer cancel()
 	files, err := l.entries()
@@ -211,7 +217,7 @@ func (l *look) rotate(ctx context.Context, added string) error {
 		if err != nil {
 			return err
 		}
-		if rotation.Changed() && l.tells() && added != "" {
+		if rotation.Changed() && l.mayPrint() && added != "" {
 			l.say("kubeconfig %q trusts CA %s of %s now", path, added, l.exchange.endpoint)
 		}
 		for _, entry := range rotation.Entries {
@@ -225,7 +231,7 @@ func (l *look) rotate(ctx context.Context, added string) error {
 
 // entries returns, by file, the users that run this very login, and the clusters of their contexts, as kubectl merges
 // its files.
-func (l *look) entries() (map[string]map[string]bool, error) {
+func (l *bundleCheck) entries() (map[string]map[string]bool, error) {
 	paths := []string{l.Follow}
 	if l.Follow == kubeconfig.FollowUsual {
 		paths = l.Usual()

@@ -139,7 +139,7 @@ func (p *Plugin) run(ctx context.Context, staticToken string, from source) error
 	if err != nil {
 		return err
 	}
-	cached, refused := p.look(ctx, cache, key)
+	cached, refused := p.fromCache(ctx, cache, key)
 	want := wanted{}
 	if refused {
 		want.not = cached
@@ -149,7 +149,7 @@ func (p *Plugin) run(ctx context.Context, staticToken string, from source) error
 			return ui.WithHint(errors.New(why.Message), "%s", why.Hint)
 		}
 	}
-	look := p.newLook(key)
+	look := p.newBundleCheck(key)
 	credential, keep, err := p.obtain(ctx, staticToken, from, want)
 	if err != nil {
 		if p.Parent != nil && oidclogin.IsRefusal(err) {

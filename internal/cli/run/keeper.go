@@ -63,7 +63,7 @@ func (k *keeper) run(ctx context.Context, credential *login.Credential) {
 			if failing {
 				k.warn("the login is renewed")
 			}
-			k.tell(credential, renewed)
+			k.warnOfChange(credential, renewed)
 			failing, credential = false, renewed
 		}
 	}
@@ -96,8 +96,8 @@ func (k *keeper) wait(ctx context.Context, until time.Duration) bool {
 	return true
 }
 
-// tell says when the user is another one than before: programs that have read the kubeconfig act as before.
-func (k *keeper) tell(before, now *login.Credential) {
+// warnOfChange says when the user is another one than before: programs that have read the kubeconfig act as before.
+func (k *keeper) warnOfChange(before, now *login.Credential) {
 	if before.Impersonate == nil || now.Impersonate == nil || k.writer.proxy != nil {
 		return
 	}

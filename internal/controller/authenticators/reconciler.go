@@ -224,7 +224,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	} else if err != nil || object.GetDeletionTimestamp() != nil {
 		before := r.recall(request.Name)
 		r.follow(request.Name, nil)
-		r.remember(request.Name, nil, verdict{})
+		r.keep(request.Name, nil, verdict{})
 		if r.Cache.Remove(r.Kind.Name, request.Name) {
 			log.FromContext(ctx).Info("Disabled authenticator")
 		}
@@ -252,7 +252,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	conditions := summed(r.Kind.Name, found.Conditions)
 	r.publish(ctx, request.Name, inUse(before), inUse(found.Known), conditions)
-	r.remember(request.Name, found.Known, verdict{object.GetGeneration(), conditions}) // after it is in use: see Loaded
+	r.keep(request.Name, found.Known, verdict{object.GetGeneration(), conditions}) // after it is in use: see Loaded
 	release(before, found.Known)
 	if r.IsLeader() {
 		if err := r.report(ctx, object, conditions); err != nil {
@@ -400,8 +400,8 @@ func (r *Reconciler) recall(name string) Known {
 	return r.known[name]
 }
 
-// remember keeps what an evaluation has found. An empty verdict is that of an object which was deleted.
-func (r *Reconciler) remember(name string, k Known, v verdict) {
+// keep keeps what an evaluation has found. An empty verdict is that of an object which was deleted.
+func (r *Reconciler) keep(name string, k Known, v verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.known == nil {

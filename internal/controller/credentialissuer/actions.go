@@ -85,7 +85,7 @@ func (a writeIssued) do(ctx context.Context, r *Reconciler) error {
 	if err := r.writeSecret(ctx, name, a.issued.kind, a.next.Data(), a.read); err != nil {
 		return a.issued.failed(err)
 	}
-	r.remember(a.issued.name, a.next)
+	r.keepState(a.issued.name, a.next)
 	message := a.issued.made
 	if a.restored {
 		message = a.issued.restored
@@ -95,22 +95,22 @@ func (a writeIssued) do(ctx context.Context, r *Reconciler) error {
 	return nil
 }
 
-// remember keeps what a Secret holds, to be put back if it is damaged.
-type remember struct {
+// keepState keeps the content of a Secret, to restore it if it is damaged.
+type keepState struct {
 	at    step
 	name  string
 	state *issuedcert.State
 }
 
-func (a remember) step() step     { return a.at }
-func (a remember) String() string { return "remember " + a.name }
+func (a keepState) step() step     { return a.at }
+func (a keepState) String() string { return "keep " + a.name }
 
-func (a remember) do(_ context.Context, r *Reconciler) error {
-	r.remember(a.name, a.state)
+func (a keepState) do(_ context.Context, r *Reconciler) error {
+	r.keepState(a.name, a.state)
 	return nil
 }
 
-func (r *Reconciler) remember(name string, state *issuedcert.State) {
+func (r *Reconciler) keepState(name string, state *issuedcert.State) {
 	if r.known == nil {
 		r.known = map[string]*issuedcert.State{}
 	}
@@ -184,18 +184,18 @@ func (a serve) do(ctx context.Context, r *Reconciler) error {
 	return nil
 }
 
-// tellUnusableCopy logs why the copy of the last known good certificate is not served.
-type tellUnusableCopy struct {
+// reportUnusableCopy logs why the copy of the last known good certificate is not served.
+type reportUnusableCopy struct {
 	name types.NamespacedName
 	err  error
 }
 
-func (tellUnusableCopy) step() step { return stepLoad }
-func (tellUnusableCopy) String() string {
-	return "tell that the last known good certificate cannot be used"
+func (reportUnusableCopy) step() step { return stepLoad }
+func (reportUnusableCopy) String() string {
+	return "report that the last known good certificate cannot be used"
 }
 
-func (a tellUnusableCopy) do(ctx context.Context, _ *Reconciler) error {
+func (a reportUnusableCopy) do(ctx context.Context, _ *Reconciler) error {
 	logs.Warn(ctx, "Could not use the last known good certificate", "secret", a.name, "problem", a.err.Error())
 	return nil
 }

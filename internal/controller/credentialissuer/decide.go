@@ -43,7 +43,7 @@ func (d *decision) writes() []string {
 
 // decideOff says what is to be done so that the proxy runs no more. The two CAs stay in their Secrets, and so does the
 // Secret that the spec names, whatever it holds.
-func decideOff(spec serving.Desired, s seen) decision {
+func decideOff(spec serving.Desired, s observed) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOff}
 	d.add(stopProxy{})
 	if h, known := s.revisions(); known && !h.InUse() { // else its clients count when the proxy is switched on again
@@ -59,12 +59,12 @@ func decideOff(spec serving.Desired, s seen) decision {
 }
 
 // isNamed reports whether the spec names one of the agent's own Secrets.
-func (s *seen) isNamed(spec serving.Desired, name string) bool {
+func (s *observed) isNamed(spec serving.Desired, name string) bool {
 	return spec.Secret == s.local(name)
 }
 
 // decide says what is to be done so that the proxy runs as the spec asks for.
-func decide(spec serving.Desired, s seen) decision {
+func decide(spec serving.Desired, s observed) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOn}
 	if d.at, d.addressErr = spec.Endpoint(s.service); !errors.Is(d.addressErr, serving.ErrPending) {
 		d.addressErr = coded(configv1alpha1.CodeServiceAddressInvalid, d.addressErr)
@@ -100,7 +100,7 @@ func decide(spec serving.Desired, s seen) decision {
 
 // decideWithoutSpec says what is to be done while nothing says what is wanted: a replica goes on, or, when it has just
 // started, serves what was served last.
-func decideWithoutSpec(s seen) decision {
+func decideWithoutSpec(s observed) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOn}
 	inService := s.serving
 	if inService == nil {
@@ -116,7 +116,7 @@ func decideWithoutSpec(s seen) decision {
 }
 
 // situation is that in which a certificate is to be put into service.
-func (s *seen) situation(spec serving.Desired, d *decision) serving.Situation {
+func (s *observed) situation(spec serving.Desired, d *decision) serving.Situation {
 	in := serving.Situation{InService: s.met(), Revisions: s.revisions, TLS: spec.Transition, Now: s.now, Leads: s.leads}
 	if d.addressErr == nil {
 		in.Endpoint = d.at.URL()
@@ -126,7 +126,7 @@ func (s *seen) situation(spec serving.Desired, d *decision) serving.Situation {
 
 // met returns the certificate that clients get, or nil: what is in service and need not leave it, and on a replica that
 // has just started what the others serve.
-func (s *seen) met() *serving.Certificate {
+func (s *observed) met() *serving.Certificate {
 	switch {
 	case s.serving != nil && s.withdrawn != nil:
 		return nil
@@ -140,7 +140,7 @@ func (s *seen) met() *serving.Certificate {
 }
 
 // lastGood returns the last known good certificate, of which there is a copy, or nil.
-func (s *seen) lastGood() *serving.Certificate {
+func (s *observed) lastGood() *serving.Certificate {
 	kept := s.secrets[s.names.LastGoodSecret]
 	if kept.secret == nil {
 		return nil
@@ -153,7 +153,7 @@ func (s *seen) lastGood() *serving.Certificate {
 }
 
 // stillGenerated returns the generated certificate as it is, or nil.
-func (s *seen) stillGenerated() *serving.Certificate {
+func (s *observed) stillGenerated() *serving.Certificate {
 	generated, ca := s.secrets[s.names.TLSSecret], s.secrets[s.names.CASecret]
 	if generated.secret == nil || ca.secret == nil {
 		return nil
@@ -163,7 +163,7 @@ func (s *seen) stillGenerated() *serving.Certificate {
 
 // chooseCertificate adds the actions that put the right certificate into service, and returns the certificate that
 // is in service when they succeed, or nil.
-func (s *seen) chooseCertificate(
+func (s *observed) chooseCertificate(
 	spec serving.Desired,
 	d *decision,
 ) *serving.Certificate {
@@ -191,7 +191,7 @@ func (s *seen) chooseCertificate(
 // needsFallback reports whether the generated certificate is to be served where a delegated one must not be: in
 // place of one whose permission is gone, and for one that is not permitted while only a generated one or none is
 // there to be served. Any other external certificate stays.
-func (s *seen) needsFallback(d *decision, inService *serving.Certificate) bool {
+func (s *observed) needsFallback(d *decision, inService *serving.Certificate) bool {
 	if inService == nil || inService.Source == serving.SourceGenerated {
 		refusal := s.evaluation.Refusal
 		return refusal != nil && refusal.Finding.Code == certs.SecretNotPermitted
@@ -207,7 +207,7 @@ func (s *seen) needsFallback(d *decision, inService *serving.Certificate) bool {
 }
 
 // serveGenerated adds what puts the generated certificate into service. It returns what is then in service.
-func (s *seen) serveGenerated(spec serving.Desired, d *decision) *serving.Certificate {
+func (s *observed) serveGenerated(spec serving.Desired, d *decision) *serving.Certificate {
 	names := serving.GeneratedNames(d.at.Host, spec.ImpersonationProxySpec, s.service)
 	ca := s.maintain(d, stepLoad, stepLoad, s.names.generatedCA(), s.inspectCA(), nil)
 	if ca == nil {
@@ -259,7 +259,7 @@ func (s *seen) serveGenerated(spec serving.Desired, d *decision) *serving.Certif
 // serveLastGood adds what a replica does that has just started while the external certificate is refused: it serves
 // what the other replicas still serve. That is the last known good certificate, else the generated one that it is to
 // replace.
-func (s *seen) serveLastGood(d *decision) *serving.Certificate {
+func (s *observed) serveLastGood(d *decision) *serving.Certificate {
 	kept := s.secrets[s.names.LastGoodSecret]
 	d.fail(stepLoad, kept.err)
 	if kept.err != nil {
@@ -271,7 +271,7 @@ func (s *seen) serveLastGood(d *decision) *serving.Certificate {
 			s.serve(d, stepLoad, serve{certificate: certificate, keptIn: s.names.LastGoodSecret})
 			return certificate
 		}
-		d.add(tellUnusableCopy{s.local(s.names.LastGoodSecret), err})
+		d.add(reportUnusableCopy{s.local(s.names.LastGoodSecret), err})
 	}
 	generated, ca := s.secrets[s.names.TLSSecret], s.secrets[s.names.CASecret]
 	if err := errors.Join(generated.err, ca.err); err != nil {
@@ -286,7 +286,7 @@ func (s *seen) serveLastGood(d *decision) *serving.Certificate {
 }
 
 // serve adds the action unless the certificate is in service already.
-func (s *seen) serve(d *decision, at step, action serve) {
+func (s *observed) serve(d *decision, at step, action serve) {
 	if at != stepLoad || !sameCertificate(s.serving, action.certificate) {
 		action.at = at
 		d.add(action)

@@ -51,8 +51,8 @@ func newWorld(t *testing.T) world {
 }
 
 // everything returns what a leader sees where all of the agent's Secrets are in order, and nothing is served yet.
-func (w world) everything() seen {
-	s := seen{
+func (w world) everything() observed {
+	s := observed{
 		namespace: "ns", names: testNames, leads: true, now: decideNoon.Add(decideDay),
 		secrets: map[string]ownSecret{}, known: map[string]*issuedcert.State{},
 		revisions: func() (serving.History, bool) { return serving.History{}, true },
@@ -63,7 +63,7 @@ func (w world) everything() seen {
 	return s
 }
 
-func (s *seen) put(name string, data map[string][]byte) {
+func (s *observed) put(name string, data map[string][]byte) {
 	s.secrets[name] = ownSecret{
 		secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}, Data: data},
 	}
@@ -100,8 +100,8 @@ func TestDecide(t *testing.T) {
 		t.Fatal(err)
 	}
 	unreadable := errors.New("the API server is away")
-	signer := []string{"remember signer", "load signer"}
-	renewed := []string{"remember generated-ca", "remember generated-tls"}
+	signer := []string{"keep signer", "load signer"}
+	renewed := []string{"keep generated-ca", "keep generated-tls"}
 	lines := func(parts ...any) (all []string) {
 		for _, part := range parts {
 			switch part := part.(type) {
@@ -117,14 +117,14 @@ func TestDecide(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		spec spec
-		see  func(s *seen)
+		see  func(s *observed)
 		want []string
 		errs map[step]string
 		idle bool
 	}{
 		{
 			name: "makes everything on a fresh install", spec: spec{ExternalEndpoint: named},
-			see: func(s *seen) { s.secrets = nil },
+			see: func(s *observed) { s.secrets = nil },
 			want: []string{
 				"write signer (CA Missing)", "load signer", "write generated-ca (CA Missing)",
 				"write generated-tls (certificate Missing)", serveGenerated, "start proxy",
@@ -132,103 +132,103 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "serves a certificate with other names until the leader has made another", spec: spec{ExternalEndpoint: "new.example.com"},
-			see:  func(s *seen) { s.leads = false },
-			want: lines(signer, "remember generated-ca", serveGenerated, "start proxy"),
+			see:  func(s *observed) { s.leads = false },
+			want: lines(signer, "keep generated-ca", serveGenerated, "start proxy"),
 			errs: map[step]string{stepLoad: errNotLeader.Error()},
 		},
 		{
 			name: "serves it until it has made another itself", spec: spec{ExternalEndpoint: "new.example.com"},
-			want: lines(signer, "remember generated-ca", serveGenerated, "write generated-tls (certificate SANMismatch)",
+			want: lines(signer, "keep generated-ca", serveGenerated, "write generated-tls (certificate SANMismatch)",
 				serveGenerated, "start proxy"),
 		},
 		{
 			name: "waits for the leader on a fresh install", spec: spec{ExternalEndpoint: named},
-			see:  func(s *seen) { s.secrets, s.leads = nil, false },
+			see:  func(s *observed) { s.secrets, s.leads = nil, false },
 			errs: map[step]string{stepSigner: errNotLeader.Error(), stepLoad: errNotLeader.Error()},
 		},
 		{
-			name: "serves what is there", spec: spec{ExternalEndpoint: named}, see: func(s *seen) { s.leads = false },
+			name: "serves what is there", spec: spec{ExternalEndpoint: named}, see: func(s *observed) { s.leads = false },
 			want: lines(signer, renewed, serveGenerated, "start proxy"),
 		},
 		{
-			name: "changes nothing that is in order", spec: spec{ExternalEndpoint: named}, see: func(s *seen) { s.serving = w.generated },
+			name: "changes nothing that is in order", spec: spec{ExternalEndpoint: named}, see: func(s *observed) { s.serving = w.generated },
 			want: lines(signer, renewed, "start proxy"),
 		},
 		{
 			name: "renews an old certificate and signer, and uses the old ones until then", spec: spec{ExternalEndpoint: named},
-			see: func(s *seen) { s.now = decideNoon.Add(250 * decideDay) },
+			see: func(s *observed) { s.now = decideNoon.Add(250 * decideDay) },
 			want: lines(signer, "write signer (CA Expiring)", "load signer", renewed, serveGenerated,
 				"write generated-tls (certificate Expiring)", serveGenerated, "start proxy"),
 		},
 		{
 			name: "leaves renewing to the leader", spec: spec{ExternalEndpoint: named},
-			see:  func(s *seen) { s.now, s.leads, s.serving = decideNoon.Add(250*decideDay), false, w.generated },
+			see:  func(s *observed) { s.now, s.leads, s.serving = decideNoon.Add(250*decideDay), false, w.generated },
 			want: lines(signer, renewed, "start proxy"),
 		},
 		{
 			name: "makes a certificate for another name", spec: spec{ExternalEndpoint: "other.example.com"},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.serving = w.generated
 				s.known = map[string]*issuedcert.State{testNames.CASecret: w.ca, testNames.TLSSecret: w.leaf}
 			},
-			want: lines(signer, "remember generated-ca", "write generated-tls (certificate SANMismatch)", serveGenerated,
+			want: lines(signer, "keep generated-ca", "write generated-tls (certificate SANMismatch)", serveGenerated,
 				"start proxy"),
 		},
 		{
 			name: "puts a damaged CA back", spec: spec{ExternalEndpoint: named},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.put(testNames.CASecret, nil)
 				s.known[testNames.CASecret] = w.ca
 			},
-			want: lines(signer, "restore generated-ca (CA Damaged)", "remember generated-tls", serveGenerated, "start proxy"),
+			want: lines(signer, "restore generated-ca (CA Damaged)", "keep generated-tls", serveGenerated, "start proxy"),
 		},
 		{
 			name: "waits for an address", spec: spec{Service: svc{Type: "LoadBalancer"}}, want: signer, idle: true,
 		},
 		{
 			name: "goes on serving when the address is lost", spec: spec{Service: svc{Type: "LoadBalancer"}},
-			see: func(s *seen) { s.serving = w.generated }, want: lines(signer, "start proxy"),
+			see: func(s *observed) { s.serving = w.generated }, want: lines(signer, "start proxy"),
 		},
 		{
 			name: "serves while the signer cannot be read", spec: spec{ExternalEndpoint: named},
-			see:  func(s *seen) { s.secrets[testNames.SignerSecret] = ownSecret{err: unreadable} },
+			see:  func(s *observed) { s.secrets[testNames.SignerSecret] = ownSecret{err: unreadable} },
 			want: lines(renewed, serveGenerated, "start proxy"), errs: map[step]string{stepSigner: unreadable.Error()},
 		},
 		{
 			name: "goes on serving while the CA cannot be read", spec: spec{ExternalEndpoint: named},
-			see:  func(s *seen) { s.secrets[testNames.CASecret], s.serving = ownSecret{err: unreadable}, w.generated },
+			see:  func(s *observed) { s.secrets[testNames.CASecret], s.serving = ownSecret{err: unreadable}, w.generated },
 			want: lines(signer, "start proxy"), errs: map[step]string{stepLoad: unreadable.Error()},
 		},
 		{
 			name: "removes the copy of an external certificate that is served no more", spec: spec{ExternalEndpoint: named},
-			see:  func(s *seen) { s.put(testNames.LastGoodSecret, copyOf) },
+			see:  func(s *observed) { s.put(testNames.LastGoodSecret, copyOf) },
 			want: lines(signer, renewed, serveGenerated, "start proxy", "remove last-good"),
 		},
 
 		// An external certificate.
 		{
 			name: "serves it, then keeps a copy and removes the generated one", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) { s.evaluation.Certificate, s.serving = w.external, w.generated },
-			want: lines(signer, serveExternal, "start proxy", "copy to last-good", "remember generated-ca",
+			see: func(s *observed) { s.evaluation.Certificate, s.serving = w.external, w.generated },
+			want: lines(signer, serveExternal, "start proxy", "copy to last-good", "keep generated-ca",
 				"remove generated-tls"),
 		},
 		{
 			name: "leaves writing to the leader", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see:  func(s *seen) { s.evaluation.Certificate, s.leads = w.external, false },
-			want: lines(signer, serveExternal, "start proxy", "remember generated-ca"),
+			see:  func(s *observed) { s.evaluation.Certificate, s.leads = w.external, false },
+			want: lines(signer, serveExternal, "start proxy", "keep generated-ca"),
 		},
 		{
 			name: "serves it without an address", spec: spec{Service: svc{Type: "LoadBalancer"}, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.evaluation.Certificate = w.external
 				s.put(testNames.LastGoodSecret, copyOf)
 				delete(s.secrets, testNames.TLSSecret)
 			},
-			want: lines(signer, serveExternal, "start proxy", "remember generated-ca"),
+			want: lines(signer, serveExternal, "start proxy", "keep generated-ca"),
 		},
 		{
 			name: "puts the generated CA back next to it, and makes none", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.evaluation.Certificate, s.serving = w.external, w.external
 				s.put(testNames.LastGoodSecret, copyOf)
 				delete(s.secrets, testNames.CASecret)
@@ -238,7 +238,7 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "generates nothing next to it", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.evaluation.Certificate, s.serving = w.external, w.external
 				s.put(testNames.LastGoodSecret, copyOf)
 				delete(s.secrets, testNames.CASecret)
@@ -248,34 +248,34 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "removes nothing while the copy cannot be kept", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.evaluation.Certificate, s.secrets[testNames.LastGoodSecret] = w.external, ownSecret{err: unreadable}
 			},
 			want: lines(signer, serveExternal, "start proxy"), errs: map[step]string{stepTidy: unreadable.Error()},
 		},
 		{
 			name: "does not remove the generated Secret that an admin named", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.put(testNames.LastGoodSecret, copyOf)
 				own := *w.external
 				own.Secret = w.generated.Secret
 				s.evaluation.Certificate = &own
 			},
-			want: lines(signer, "serve external ns/generated-tls", "start proxy", "copy to last-good", "remember generated-ca"),
+			want: lines(signer, "serve external ns/generated-tls", "start proxy", "copy to last-good", "keep generated-ca"),
 		},
 		{
 			name: "keeps what is in service when it is refused", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see:  func(s *seen) { s.evaluation, s.serving = refusal(certs.KeyMismatch), w.generated },
+			see:  func(s *observed) { s.evaluation, s.serving = refusal(certs.KeyMismatch), w.generated },
 			want: lines(signer, "start proxy"),
 		},
 		{
 			name: "keeps what is in service while it cannot be read", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see:  func(s *seen) { s.evaluationErr, s.serving = unreadable, w.external },
+			see:  func(s *observed) { s.evaluationErr, s.serving = unreadable, w.external },
 			want: lines(signer, "start proxy"), errs: map[step]string{stepLoad: unreadable.Error()},
 		},
 		{
 			name: "starts with the last known good one", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.evaluation = refusal(certs.KeyMismatch)
 				s.put(testNames.LastGoodSecret, copyOf)
 			},
@@ -283,44 +283,44 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "starts with the generated one where there is no last known good one", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see:  func(s *seen) { s.evaluation = refusal(certs.SecretNotFound) },
+			see:  func(s *observed) { s.evaluation = refusal(certs.SecretNotFound) },
 			want: lines(signer, serveGenerated, "start proxy"),
 		},
 		{
 			name: "starts with nothing where nothing good was ever there", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.evaluation = refusal(certs.SecretNotFound)
 				delete(s.secrets, testNames.TLSSecret)
 				s.put(testNames.LastGoodSecret, map[string][]byte{"a": nil})
 			},
-			want: lines(signer, "tell that the last known good certificate cannot be used"),
+			want: lines(signer, "report that the last known good certificate cannot be used"),
 		},
 
 		// A certificate of another namespace.
 		{
 			name: "keeps no copy of it", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see:  func(s *seen) { s.evaluation.Certificate = &delegated },
+			see:  func(s *observed) { s.evaluation.Certificate = &delegated },
 			want: lines(signer, "serve external shared/external", "start proxy", renewed),
 		},
 		{
 			name: "makes the certificate that is to take its place", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.evaluation.Certificate, s.serving = &delegated, &delegated
 				delete(s.secrets, testNames.TLSSecret)
 			},
-			want: lines(signer, "start proxy", "remember generated-ca", "write generated-tls (certificate Missing)"),
+			want: lines(signer, "start proxy", "keep generated-ca", "write generated-tls (certificate Missing)"),
 		},
 		{
 			name: "leaves that to the leader", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.leads, s.evaluation.Certificate, s.serving = false, &delegated, &delegated
 				delete(s.secrets, testNames.TLSSecret)
 			},
-			want: lines(signer, "start proxy", "remember generated-ca"),
+			want: lines(signer, "start proxy", "keep generated-ca"),
 		},
 		{
 			name: "serves the generated one while it is not permitted", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.evaluation = refusal(certs.SecretNotPermitted)
 				s.secrets = map[string]ownSecret{testNames.SignerSecret: s.secrets[testNames.SignerSecret]}
 			},
@@ -333,7 +333,7 @@ func TestDecide(t *testing.T) {
 			name: "leaves another external one in service while it is not permitted", spec: spec{
 				ExternalEndpoint: named, TLS: tls,
 			},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.evaluation, s.serving = refusal(certs.SecretNotPermitted), w.external
 				s.put(testNames.LastGoodSecret, copyOf)
 			},
@@ -341,7 +341,7 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "takes it out of service when its permission is gone", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.evaluation, s.serving = refusal(certs.SecretNotPermitted), &delegated
 				s.withdrawn = s.evaluation.Refusal
 			},
@@ -349,7 +349,7 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "needs no leader for that", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.leads, s.evaluation, s.serving = false, refusal(certs.SecretNotPermitted), &delegated
 				s.withdrawn = s.evaluation.Refusal
 			},
@@ -357,14 +357,14 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "keeps it while its permission is not known", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.evaluation, s.serving, s.withdrawnErr = refusal(certs.SecretNotFound), &delegated, unreadable
 			},
 			want: lines(signer, "start proxy"), errs: map[step]string{stepLoad: unreadable.Error()},
 		},
 		{
 			name: "puts another one in its place whose permission is known", spec: spec{ExternalEndpoint: named, TLS: tls},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				another := delegated
 				another.Secret.Name = "another"
 				s.evaluation.Certificate, s.serving, s.withdrawn = &another, &delegated, refusal(certs.SecretNotPermitted).Refusal
@@ -427,18 +427,18 @@ func TestJudge(t *testing.T) {
 	asked := desired(t, spec{
 		ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
 	})
-	nothing := func(s *seen) { s.secrets = map[string]ownSecret{} }
+	nothing := func(s *observed) { s.secrets = map[string]ownSecret{} }
 	for _, test := range []struct {
 		name    string
-		see     func(s *seen)
+		see     func(s *observed)
 		refused bool
 	}{
 		{"serves it where there is nothing else", nothing, false},
-		{"keeps the one in service", func(s *seen) { nothing(s); s.serving = w.external }, true},
-		{"keeps the generated one in service", func(s *seen) { nothing(s); s.serving = w.generated }, true},
-		{"serves the last known good one after a restart", func(s *seen) { nothing(s); s.put(testNames.LastGoodSecret, copyOf) }, true},
-		{"serves the generated one after a restart", func(*seen) {}, true},
-		{"serves it in the place of one that has to go", func(s *seen) {
+		{"keeps the one in service", func(s *observed) { nothing(s); s.serving = w.external }, true},
+		{"keeps the generated one in service", func(s *observed) { nothing(s); s.serving = w.generated }, true},
+		{"serves the last known good one after a restart", func(s *observed) { nothing(s); s.put(testNames.LastGoodSecret, copyOf) }, true},
+		{"serves the generated one after a restart", func(*observed) {}, true},
+		{"serves it in the place of one that has to go", func(s *observed) {
 			s.serving, s.withdrawn = w.external, refusal(certs.SecretNotPermitted).Refusal
 		}, false},
 	} {
@@ -460,30 +460,30 @@ func TestDecideOff(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name  string
-		see   func(s *seen)
+		see   func(s *observed)
 		named string // by spec.tls
 		want  []string
 	}{
-		{"removes the generated certificate", func(*seen) {}, "", []string{"stop proxy", "remove generated-tls"}},
+		{"removes the generated certificate", func(*observed) {}, "", []string{"stop proxy", "remove generated-tls"}},
 		{
-			"removes the copy", func(s *seen) { s.put(testNames.LastGoodSecret, copyOf) }, "",
+			"removes the copy", func(s *observed) { s.put(testNames.LastGoodSecret, copyOf) }, "",
 			[]string{"stop proxy", "remove generated-tls", "remove last-good"},
 		},
-		{"removes nothing that it did not make", func(s *seen) {
+		{"removes nothing that it did not make", func(s *observed) {
 			s.put(testNames.TLSSecret, copyOf)
 			s.put(testNames.LastGoodSecret, w.leaf.Data())
 		}, "", []string{"stop proxy"}},
-		{"leaves writing to the leader", func(s *seen) { s.leads = false }, "", []string{"stop proxy"}},
-		{"keeps what clients verify, for the time when it is switched on again", func(s *seen) {
+		{"leaves writing to the leader", func(s *observed) { s.leads = false }, "", []string{"stop proxy"}},
+		{"keeps what clients verify, for the time when it is switched on again", func(s *observed) {
 			s.put(testNames.LastGoodSecret, copyOf)
 			used := serving.Revision{ID: "x", LastUsed: decideNoon}
 			s.revisions = func() (serving.History, bool) {
 				return serving.History{Revisions: []serving.Revision{used}}, true
 			}
 		}, "", []string{"stop proxy"}},
-		{"keeps the generated certificate that the spec names", func(*seen) {}, testNames.TLSSecret, []string{"stop proxy"}},
+		{"keeps the generated certificate that the spec names", func(*observed) {}, testNames.TLSSecret, []string{"stop proxy"}},
 		{
-			"keeps the copy that the spec names", func(s *seen) { s.put(testNames.LastGoodSecret, copyOf) },
+			"keeps the copy that the spec names", func(s *observed) { s.put(testNames.LastGoodSecret, copyOf) },
 			testNames.LastGoodSecret,
 			[]string{"stop proxy", "remove generated-tls"},
 		},
@@ -520,7 +520,7 @@ func TestStrategy(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		spec       spec
-		see        func(s *seen)
+		see        func(s *observed)
 		serviceErr error
 		failed     map[step]error
 		serving    *serving.Certificate
@@ -567,19 +567,19 @@ func TestStrategy(t *testing.T) {
 			message: serving.ErrPending.Error(),
 		},
 		{
-			name: "tells that a certificate is refused", spec: tls, serving: w.generated, see: func(s *seen) { s.evaluation = refusal(certs.KeyMismatch) },
+			name: "tells that a certificate is refused", spec: tls, serving: w.generated, see: func(s *observed) { s.evaluation = refusal(certs.KeyMismatch) },
 			reason: "ErrorDuringSetup", message: "KeyMismatch: m", frontend: true,
 		},
 		{
 			name: "publishes nothing whose permission is gone", spec: tls, serving: &delegated, failed: map[step]error{stepLoad: failure},
-			see: func(s *seen) {
+			see: func(s *observed) {
 				s.evaluation, s.serving, s.withdrawn = refusal(certs.SecretNotPermitted), &delegated, refusal(certs.SecretNotPermitted).Refusal
 			},
 			reason: "ErrorDuringSetup", message: `replacing the certificate of Secret "ns/external": its use is no longer permitted: it failed`, retries: true,
 		},
 		{
 			name: "does not claim to listen with a certificate that was withdrawn just now", spec: tls,
-			see:    func(s *seen) { s.evaluation.Certificate = &delegated },
+			see:    func(s *observed) { s.evaluation.Certificate = &delegated },
 			reason: "ErrorDuringSetup", message: serving.ErrNoCertificate.Error(),
 		},
 	} {

@@ -30,7 +30,7 @@ var errNoIssuer = errors.New("there is no CredentialIssuer")
 
 // isNew reports whether the agent has served nothing in its namespace yet: a CredentialIssuer with a certificate, a CA or
 // a signer was there before, and what it said cannot be known.
-func (s *seen) isNew() bool {
+func (s *observed) isNew() bool {
 	for _, read := range s.secrets {
 		if read.err != nil || read.secret != nil {
 			return false
@@ -111,7 +111,7 @@ func (r *Reconciler) withoutIssuer(ctx context.Context) (ctrl.Result, error) {
 	if r.missingSince.IsZero() {
 		r.missingSince = r.Clock.Now()
 	}
-	s := r.look(ctx, &configv1alpha1.CredentialIssuer{}, serving.Desired{}, nil, false)
+	s := r.observe(ctx, &configv1alpha1.CredentialIssuer{}, serving.Desired{}, nil, false)
 	if r.FirstSpec != nil && s.isNew() {
 		return r.first(ctx)
 	}

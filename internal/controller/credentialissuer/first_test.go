@@ -63,13 +63,13 @@ func TestIsNew(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
-		seen seen
+		seen observed
 		want bool
 	}{
-		{"is so when nothing is there", seen{secrets: map[string]ownSecret{"signer": {}}}, true},
-		{"is not when a CA is left", seen{secrets: map[string]ownSecret{"ca": {secret: &corev1.Secret{}}}}, false},
-		{"is not when that is unknown", seen{secrets: map[string]ownSecret{"ca": {err: errors.New("no answer")}}}, false},
-		{"is not while something is served", seen{serving: &serving.Certificate{}}, false},
+		{"is so when nothing is there", observed{secrets: map[string]ownSecret{"signer": {}}}, true},
+		{"is not when a CA is left", observed{secrets: map[string]ownSecret{"ca": {secret: &corev1.Secret{}}}}, false},
+		{"is not when that is unknown", observed{secrets: map[string]ownSecret{"ca": {err: errors.New("no answer")}}}, false},
+		{"is not while something is served", observed{serving: &serving.Certificate{}}, false},
 	} {
 		if got := test.seen.isNew(); got != test.want {
 			t.Errorf("it %s: got %v", test.name, got)

@@ -75,25 +75,25 @@ func TestDecideLabels(t *testing.T) {
 	w := newWorld(t)
 	for _, test := range []struct {
 		name string
-		see  func(s *seen)
+		see  func(s *observed)
 		spec spec
 		want string
 	}{
-		{"relabels what is there", func(*seen) {}, spec{ExternalEndpoint: "proxy.example.com"}, "relabel generated-ca generated-tls signer"},
-		{"leaves it to the leader", func(s *seen) { s.leads = false }, spec{ExternalEndpoint: "proxy.example.com"}, ""},
+		{"relabels what is there", func(*observed) {}, spec{ExternalEndpoint: "proxy.example.com"}, "relabel generated-ca generated-tls signer"},
+		{"leaves it to the leader", func(s *observed) { s.leads = false }, spec{ExternalEndpoint: "proxy.example.com"}, ""},
 		{
-			"leaves alone what an admin named", func(s *seen) { s.evaluation, s.serving = refusal("X"), w.external },
+			"leaves alone what an admin named", func(s *observed) { s.evaluation, s.serving = refusal("X"), w.external },
 			spec{ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "generated-tls"}},
 			"relabel generated-ca signer",
 		},
 		{
-			"leaves alone what it did not make", func(s *seen) { s.put(testNames.LastGoodSecret, w.leaf.Data()) },
+			"leaves alone what it did not make", func(s *observed) { s.put(testNames.LastGoodSecret, w.leaf.Data()) },
 			spec{ExternalEndpoint: "proxy.example.com"},
 			"relabel generated-ca generated-tls signer",
 		},
 		{
 			"leaves alone what holds a user's content",
-			func(s *seen) { s.secrets[testNames.SignerSecret].secret.Annotations = nil },
+			func(s *observed) { s.secrets[testNames.SignerSecret].secret.Annotations = nil },
 			spec{ExternalEndpoint: "proxy.example.com"},
 			"relabel generated-ca generated-tls",
 		},

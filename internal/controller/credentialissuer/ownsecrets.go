@@ -15,7 +15,7 @@ import (
 )
 
 // loadSigner adds what loads the CA that signs client certificates, and makes it where needed.
-func (s *seen) loadSigner(d *decision) {
+func (s *observed) loadSigner(d *decision) {
 	read := s.secrets[s.names.SignerSecret]
 	state := inspected{err: read.err, secret: read.secret}
 	if read.err == nil {
@@ -43,7 +43,7 @@ func (i inspected) faultIs(reason issuedcert.Reason) bool {
 	return verdict != nil && verdict.Reason == reason
 }
 
-func (s *seen) inspectCA() inspected {
+func (s *observed) inspectCA() inspected {
 	read := s.secrets[s.names.CASecret]
 	if read.err != nil {
 		return inspected{err: read.err}
@@ -54,7 +54,7 @@ func (s *seen) inspectCA() inspected {
 // maintain adds what makes an issued Secret good, and then what uses it: use is called with the state to be used,
 // and the step in which to use it. What is only old is used at once. Its successor is then written in the step
 // renew, whose failure does no harm. It returns the CA of the state in use, or nil when there is none.
-func (s *seen) maintain(d *decision, at, renew step, issued issuedSecret, has inspected,
+func (s *observed) maintain(d *decision, at, renew step, issued issuedSecret, has inspected,
 	use func(*issuedcert.State, step),
 ) *certs.CA {
 	if use == nil {
@@ -66,13 +66,13 @@ func (s *seen) maintain(d *decision, at, renew step, issued issuedSecret, has in
 	}
 	verdict := has.state.Verdict()
 	if verdict == nil {
-		d.add(remember{at: at, name: issued.name, state: has.state})
+		d.add(keepState{at: at, name: issued.name, state: has.state})
 		use(has.state, at)
 		return has.state.CA
 	}
 	old := verdict.Only(issuedcert.Expiring)
 	if old {
-		d.add(remember{at: at, name: issued.name, state: has.state})
+		d.add(keepState{at: at, name: issued.name, state: has.state})
 		use(has.state, at)
 		at = renew
 	}
@@ -100,7 +100,7 @@ func (s *seen) maintain(d *decision, at, renew step, issued issuedSecret, has in
 // relabel adds what gives the agent's own Secrets the labels that are configured, and takes them from a Deployment that
 // owns them. A Secret that the other actions write
 // or remove is left to them, and one that an admin brought to its owner.
-func (s *seen) relabel(spec serving.Desired, d *decision) {
+func (s *observed) relabel(spec serving.Desired, d *decision) {
 	if !s.leads {
 		return
 	}
@@ -129,7 +129,7 @@ func (s *seen) relabel(spec serving.Desired, d *decision) {
 }
 
 // ours reports whether a Secret with one of our names holds what we put there.
-func (s *seen) ours(spec serving.Desired, secret *corev1.Secret) bool {
+func (s *observed) ours(spec serving.Desired, secret *corev1.Secret) bool {
 	if s.isNamed(spec, secret.Name) {
 		return false
 	}
@@ -143,7 +143,7 @@ func (s *seen) ours(spec serving.Desired, secret *corev1.Secret) bool {
 }
 
 // keepCA adds what lets the generated CA survive a time in which another certificate is served. It makes none.
-func (s *seen) keepCA(d *decision) {
+func (s *observed) keepCA(d *decision) {
 	issued, has := s.names.generatedCA(), s.inspectCA()
 	if has.err != nil {
 		d.fail(stepTidy, has.err)
@@ -151,7 +151,7 @@ func (s *seen) keepCA(d *decision) {
 	}
 	verdict := has.state.Verdict()
 	if verdict == nil {
-		d.add(remember{at: stepTidy, name: issued.name, state: has.state})
+		d.add(keepState{at: stepTidy, name: issued.name, state: has.state})
 		return
 	}
 	if restored := has.state.Restore(verdict, s.known[issued.name]); restored != nil && s.leads {
@@ -161,7 +161,7 @@ func (s *seen) keepCA(d *decision) {
 
 // keepGenerated keeps a generated certificate next to a delegated one. When the permission is withdrawn, every replica has
 // to stop serving the delegated one within seconds, and cannot wait for a leader to make another first.
-func (s *seen) keepGenerated(spec serving.Desired, d *decision) {
+func (s *observed) keepGenerated(spec serving.Desired, d *decision) {
 	ca := s.inspectCA()
 	if !s.leads && ca.err == nil && ca.state.Verdict() != nil || d.addressErr != nil {
 		s.keepCA(d)
@@ -181,7 +181,7 @@ func (s *seen) keepGenerated(spec serving.Desired, d *decision) {
 
 // keepLastGood lets the leader keep a copy of the external certificate in service, for replicas that start while
 // its Secret is bad. When something else is served, or nothing, the copy is removed.
-func (s *seen) keepLastGood(d *decision, inService *serving.Certificate) {
+func (s *observed) keepLastGood(d *decision, inService *serving.Certificate) {
 	name := s.local(s.names.LastGoodSecret)
 	if !s.leads || inService != nil && inService.Secret == name {
 		return // also when an admin named that very Secret
@@ -211,7 +211,7 @@ func (s *seen) keepLastGood(d *decision, inService *serving.Certificate) {
 // removeGenerated lets the leader remove the generated serving certificate, which nothing serves any more. Its CA
 // stays: it is in kubeconfigs, and comes back into use when the external certificate goes. A Secret of that name
 // with other content stays as well.
-func (s *seen) removeGenerated(d *decision) {
+func (s *observed) removeGenerated(d *decision) {
 	external := s.evaluation.Certificate
 	if !s.leads || external != nil && external.Secret == s.local(s.names.TLSSecret) {
 		return // also when an admin named the generated Secret as the external one

@@ -4,7 +4,7 @@
 // Every replica runs the reconciler. Each follows the configuration, loads the certificate and the signer, and
 // starts or stops its own proxy. Only the leader writes to the cluster: Services, Secrets, the status.
 //
-// One pass looks, decides, applies and reports. look.go reads the cluster. decide.go returns the actions that
+// One pass observes, decides, applies and reports. observe.go reads the cluster. decide.go returns the actions that
 // follow, in order, without a cluster. actions.go carries them out. outcome.go says what the status tells about the
 // result, again without a cluster. The Services in front of the proxy come first, in services.go.
 package credentialissuer
@@ -346,7 +346,7 @@ func (r *Reconciler) converge(
 		return errorStrategy(err), err
 	}
 	service, serviceErr := r.reconcileServices(ctx, spec.ImpersonationProxySpec, off == nil)
-	s := r.look(ctx, issuer, spec, service, off == nil)
+	s := r.observe(ctx, issuer, spec, service, off == nil)
 	if off != nil {
 		d := decideOff(spec, s)
 		r.phase.Store(d.phase)
@@ -361,7 +361,7 @@ func (r *Reconciler) converge(
 	}
 	d := decide(spec, s)
 	if writes := d.writes(); len(writes) > 0 {
-		r.lookAgain(ctx, &s, writes)
+		r.observeLive(ctx, &s, writes)
 		d = decide(spec, s)
 	}
 	r.phase.Store(d.phase)

@@ -83,7 +83,7 @@ func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 	// The revision is appended before it is published.
 	var historyErr error
 	of.history, historyErr = r.appendRevision(ctx, of)
-	r.tellOf(ctx, of.issuer, &r.historyProblem, findingOf(configv1alpha1.CodeRevisionsNotKept, historyErr))
+	r.reportProblem(ctx, of.issuer, &r.historyProblem, findingOf(configv1alpha1.CodeRevisionsNotKept, historyErr))
 	err := client.IgnoreNotFound(r.writeStatus(ctx, of)) // what is made again wakes Reconcile
 	switch {
 	case err == nil:
@@ -95,8 +95,8 @@ func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 	return errors.Join(historyErr, err) == nil
 }
 
-// tellOf logs a problem and has the status tell of it, or that it is gone.
-func (r *Reconciler) tellOf(
+// reportProblem logs a problem and adds it to the status, or removes it when it is over.
+func (r *Reconciler) reportProblem(
 	ctx context.Context,
 	issuer *configv1alpha1.CredentialIssuer,
 	last *atomic.Pointer[configv1alpha1.StrategyFinding],

@@ -226,8 +226,8 @@ func samePublished(a, b serving.Published) bool {
 	return true
 }
 
-// tellOldClients tells, by an event and in the log, whom the certificate that is in service now locks out. The agent
-// does not refuse such a certificate where somebody has decided for it.
+// reportBrokenClients records an event and a log line about the clients that stop verifying, when a certificate is put
+// into service that breaks them. The agent serves such a certificate only if an administrator has chosen so.
 func (r *Reconciler) reportBrokenClients(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, h serving.History, chain []*x509.Certificate,
 ) {

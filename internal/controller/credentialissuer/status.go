@@ -155,7 +155,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, of report) error {
 		}
 		r.learnSchema(ctx, schema)
 		r.announce(ctx, of, status.ServingCertificate, changed)
-		r.tellOthers(of.issuer, status.Strategies)
+		r.recordOtherChanges(of.issuer, status.Strategies)
 		return nil
 	}
 	return refused
@@ -179,10 +179,10 @@ func (r *Reconciler) announce(
 ) {
 	r.announceTransition(of.issuer, of.waiting, served)
 	if !changed {
-		r.tell(of.issuer, nil, served)
+		r.recordChanges(of.issuer, nil, served)
 		return
 	}
-	r.tell(of.issuer, &of.proxy, served)
+	r.recordChanges(of.issuer, &of.proxy, served)
 	log.FromContext(ctx).Info("Updated status.strategies",
 		"status", of.proxy.Status, "reason", of.proxy.Reason, "message", of.proxy.Message)
 }

@@ -51,9 +51,9 @@ func (r *Reconciler) strategies(
 	return all
 }
 
-// tellOthers makes one event of each strategy next to the proxy whose state has changed. The leader calls it after it
+// recordOtherChanges records one event for each strategy next to the proxy whose state has changed. The leader calls it after it
 // has written the status. What is Pending is about to be decided, and not worth an event.
-func (r *Reconciler) tellOthers(
+func (r *Reconciler) recordOtherChanges(
 	issuer *configv1alpha1.CredentialIssuer,
 	written []configv1alpha1.CredentialIssuerStrategy,
 ) {

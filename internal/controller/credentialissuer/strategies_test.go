@@ -87,7 +87,9 @@ func TestEventsOfOtherStrategies(t *testing.T) {
 	strategy := clusterSays(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, "testing")
 	r := &Reconciler{Events: events, OtherStrategies: []OtherStrategy{strategy}}
 	issuer := &configv1alpha1.CredentialIssuer{}
-	tell := func() { r.tellOthers(issuer, r.strategies(t.Context(), proxyStrategy("Success", "Listening", "m"))) }
+	tell := func() {
+		r.recordOtherChanges(issuer, r.strategies(t.Context(), proxyStrategy("Success", "Listening", "m")))
+	}
 	next := func() string {
 		select {
 		case text := <-events.Events:

@@ -19,8 +19,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// look gathers and decides. Where the Secret is not fit and an issuer is about to fill it, it waits for that.
-func (o *SetOptions) look(ctx context.Context) (*plan.Snapshot, *plan.Plan, error) {
+// gatherAndEvaluate gathers and decides. Where the Secret is not fit and an issuer is about to fill it, it waits for that.
+func (o *SetOptions) gatherAndEvaluate(ctx context.Context) (*plan.Snapshot, *plan.Plan, error) {
 	for {
 		issuer, err := o.Session.ReadIssuer(ctx)
 		if err != nil {

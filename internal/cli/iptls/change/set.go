@@ -355,7 +355,7 @@ func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error
 			name)),
 			"let its owner write it, or name a Secret of namespace %q", o.request.Namespace)
 	}
-	st, p, err := o.look(ctx)
+	st, p, err := o.gatherAndEvaluate(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -92,12 +92,12 @@ func (o *Options) Run(ctx context.Context) error {
 	if !found {
 		done.NotKnown = append(done.NotKnown, "what was published before: "+errNoHistory.Error())
 	}
-	o.look(ctx, issuer, history, done)
+	o.evaluateClients(ctx, issuer, history, done)
 	return o.Session.Print(done, nil, func() ([]byte, error) { return o.text(done) })
 }
 
-// look fills in how the clients fare.
-func (o *Options) look(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, history serving.History,
+// evaluateClients fills in how the clients fare.
+func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, history serving.History,
 	done *result.History,
 ) {
 	var met []session.Met

@@ -32,9 +32,9 @@ const (
 	clusterPatience = 2200 * time.Millisecond
 )
 
-// lookEarly looks at the endpoint while the cluster takes its time to answer. When the proxy presents its certificate and
-// answers no request, the API server gives no answer to anybody. Then lookEarly returns what it has seen, else nil.
-func (o *Options) lookEarly(ctx context.Context) *snapshot {
+// probeEarly looks at the endpoint while the cluster takes its time to answer. When the proxy presents its certificate and
+// answers no request, the API server gives no answer to anybody. Then probeEarly returns what it has seen, else nil.
+func (o *Options) probeEarly(ctx context.Context) *snapshot {
 	enough := time.NewTimer(clusterPatience)
 	defer enough.Stop()
 	select {
@@ -42,9 +42,9 @@ func (o *Options) lookEarly(ctx context.Context) *snapshot {
 		return nil
 	case <-time.After(patience):
 	}
-	l := o.lookAway(ctx)
-	if l == nil || ctx.Err() != nil || len(l.seen) == 0 ||
-		slices.ContainsFunc(l.seen, func(one seen) bool { return !one.Silent() }) {
+	l := o.probeEndpointOnly(ctx)
+	if l == nil || ctx.Err() != nil || len(l.probed) == 0 ||
+		slices.ContainsFunc(l.probed, func(one probed) bool { return !one.Silent() }) {
 		return nil
 	}
 	select {
@@ -55,9 +55,9 @@ func (o *Options) lookEarly(ctx context.Context) *snapshot {
 	}
 }
 
-// lookAway looks at the endpoint alone. Where it is, and what clients trust there, is known from --endpoint and from
+// probeEndpointOnly looks at the endpoint alone. Where it is, and what clients trust there, is known from --endpoint and from
 // kubeconfigs. It returns nil where that is not known.
-func (o *Options) lookAway(ctx context.Context) *snapshot {
+func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	url, bundle, known := o.knownEndpoint()
 	at, err := plan.ParseEndpoint(url)
 	if err != nil {
@@ -68,12 +68,12 @@ func (o *Options) lookAway(ctx context.Context) *snapshot {
 		issuer: &configv1alpha1.CredentialIssuer{}, bundle: bundle, paths: o.KubeconfigsFrom,
 		view: plan.AgentView{At: at},
 	}
-	o.lookAtEndpoint(ctx, l)
+	o.probeEndpoint(ctx, l)
 	l.certificate()
 	judge := &presented{
 		at: kubeconfig.Endpoint{URL: "https://" + net.JoinHostPort(at.Host, at.Port)}, bundle: bundle, now: l.At,
 	}
-	for _, one := range l.seen {
+	for _, one := range l.probed {
 		if len(one.Chain) > 0 {
 			judge.chains = append(judge.chains, one.Chain)
 		}
@@ -96,7 +96,7 @@ func (o *Options) lookAway(ctx context.Context) *snapshot {
 // that look; nil if it has not been done yet.
 func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*result.Status, error) {
 	if l == nil {
-		l = o.lookAway(ctx)
+		l = o.probeEndpointOnly(ctx)
 	}
 	switch {
 	case l != nil:
@@ -112,8 +112,8 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 	}
 	l.notKnown("what is configured, and what the agent reports: %s", cause)
 	if !o.throughEndpoint(l.view.At.URL) {
-		if l.Users.State == result.UsersNotAffected && slices.ContainsFunc(l.seen,
-			func(one seen) bool { return one.Status == http.StatusUnauthorized }) { // the proxy alone has answered
+		if l.Users.State == result.UsersNotAffected && slices.ContainsFunc(l.probed,
+			func(one probed) bool { return one.Status == http.StatusUnauthorized }) { // the proxy alone has answered
 			l.Users.State, l.Users.Message = result.UsersNotKnown, "not known: the certificate in service is good, but the "+
 				"API server does not answer here, and the proxy does not ask it without credentials"
 		}

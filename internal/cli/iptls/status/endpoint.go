@@ -25,8 +25,8 @@ func (l *snapshot) expectedSHA256() string {
 	}
 }
 
-// lookAtEndpoint asks each address what it presents.
-func (o *Options) lookAtEndpoint(ctx context.Context, l *snapshot) {
+// probeEndpoint asks each address what it presents.
+func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
 	at := l.view.At
 	if at.Host == "" || l.view.Disabled {
 		return
@@ -47,11 +47,11 @@ func (o *Options) lookAtEndpoint(ctx context.Context, l *snapshot) {
 		if one.Silent() {
 			served.Err = nil // the certificate is there, so it is judged first
 		}
-		found := seen{Met: one}
+		found := probed{Met: one}
 		if problems := certs.CheckServed(any, []certs.Served{served}); len(problems) > 0 {
 			found.refused = &problems[0]
 		}
-		l.seen = append(l.seen, found)
+		l.probed = append(l.probed, found)
 		address := result.Address{Address: one.Address}
 		if len(one.Chain) > 0 {
 			until := one.Chain[0].NotAfter.UTC()

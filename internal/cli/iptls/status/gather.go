@@ -35,7 +35,7 @@ type snapshot struct {
 	// bundle is what clients verify with: what is published.
 	bundle []byte
 	chain  []*x509.Certificate // of the Secret
-	seen   []seen              // at the endpoint
+	probed []probed            // at the endpoint
 	// history is what was published. waits is true while the agent waits with a renewed certificate.
 	history serving.History
 	// elsewhere is what clients find that have another endpoint.
@@ -76,11 +76,11 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	if err := o.readLife(ctx, namespace, l); err != nil {
 		return nil, err
 	}
-	if err := o.remember(ctx, l); err != nil {
+	if err := o.readHistory(ctx, l); err != nil {
 		return nil, err
 	}
 	l.reported()
-	o.lookAtEndpoint(ctx, l)
+	o.probeEndpoint(ctx, l)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("looking at the endpoint: %w", ctx.Err())
 	}
@@ -257,8 +257,8 @@ func (l *snapshot) endpoint() plan.Endpoint {
 	return plan.Endpoint{}
 }
 
-// remember reads what was published. Only a cluster that is away is an error.
-func (o *Options) remember(ctx context.Context, l *snapshot) error {
+// readHistory reads what was published. Only a cluster that is away is an error.
+func (o *Options) readHistory(ctx context.Context, l *snapshot) error {
 	history, _, err := o.Session.Memory(ctx, l.issuer, l.namespace)
 	switch {
 	case errors.Is(err, discovery.ErrUnreachable), ctx.Err() != nil:
@@ -279,13 +279,13 @@ func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool 
 		return false
 	}
 	secret, err := session.ReadSecret(ctx, o.Session.Cluster, at.Namespace, at.Name)
-	if err != nil || secret == nil || len(l.seen) == 0 {
+	if err != nil || secret == nil || len(l.probed) == 0 {
 		return false
 	}
 	chain, _ := certs.ParseBundle(secret.Data[corev1.TLSCertKey])
 	next := serving.Served{Chain: chain}
 	return len(chain) > 0 &&
-		serving.Judge(serving.Effect(l.history, serving.Served{Chain: l.seen[0].Chain}, next, l.At)).Refused
+		serving.Judge(serving.Effect(l.history, serving.Served{Chain: l.probed[0].Chain}, next, l.At)).Refused
 }
 
 // certificate fills in the certificate to show: the configured one, else what is presented, else what the agent
@@ -295,7 +295,7 @@ func (l *snapshot) certificate() {
 	if len(l.chain) > 0 {
 		leaf = l.chain[0]
 	}
-	for _, one := range l.seen {
+	for _, one := range l.probed {
 		if leaf == nil && len(one.Chain) > 0 {
 			from, leaf = result.SourceEndpoint, one.Chain[0]
 		}
@@ -346,7 +346,7 @@ func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *
 		l.notKnown("%s", missing)
 	}
 	now := &presented{at: at, configured: l.chain, bundle: l.bundle, now: l.At}
-	for _, one := range l.seen {
+	for _, one := range l.probed {
 		now.at.Names = append(now.at.Names, one.Address)
 		if len(one.Chain) > 0 && !slices.ContainsFunc(now.chains,
 			func(c []*x509.Certificate) bool { return bytes.Equal(c[0].Raw, one.Chain[0].Raw) }) {

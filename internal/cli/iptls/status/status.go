@@ -213,7 +213,7 @@ func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 		status, err := o.gatherStatus(asking)
 		asked <- answer{status, err}
 	}()
-	go func() { early <- o.lookEarly(asking) }()
+	go func() { early <- o.probeEarly(asking) }()
 	for {
 		select {
 		case got := <-asked:

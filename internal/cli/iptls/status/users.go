@@ -23,8 +23,8 @@ const (
 	codeEndpointMoved   = "EndpointMoved"   // clients in use have another endpoint, which fails them
 )
 
-// seen is one address of the endpoint, as a client with the published CA bundle finds it.
-type seen struct {
+// probed is one address of the endpoint, as a client with the published CA bundle finds it.
+type probed struct {
 	session.Met
 	refused *certs.Finding // why the client does not accept the certificate; nil when it does
 }
@@ -38,8 +38,8 @@ func (l *snapshot) judgeClients() {
 			serving.Revision{Endpoint: l.view.At.URL, Bundle: l.bundle, Names: []string{l.view.At.Host}},
 		)
 	}
-	met := make([]session.Met, 0, len(l.seen))
-	for _, one := range l.seen {
+	met := make([]session.Met, 0, len(l.probed))
+	for _, one := range l.probed {
 		met = append(met, one.Met)
 	}
 	l.history, l.Clients = history, session.ClientStates(history, met, l.elsewhere, l.At)
@@ -74,8 +74,8 @@ func (l *snapshot) concludeUsers() {
 
 // usersAtEndpoint also returns the code of what has to be fixed, where that is not the code of the users.
 func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
-	var refusing, silent []seen // addresses where nobody works
-	for _, one := range l.seen {
+	var refusing, silent []probed // addresses where nobody works
+	for _, one := range l.probed {
 		switch {
 		case len(one.Chain) == 0 || l.nobodyAccepts(one):
 			refusing = append(refusing, one)
@@ -93,11 +93,11 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
 		return result.Users{
 			State: result.UsersNotKnown, Message: "not known: no endpoint is published yet",
 		}, ""
-	case len(l.seen) == 0 && len(l.Addresses) > 0:
+	case len(l.probed) == 0 && len(l.Addresses) > 0:
 		return result.Users{
 			State: result.UsersNotKnown, Message: "not known: there is no route from here to any address of the endpoint",
 		}, ""
-	case len(l.seen) == 0:
+	case len(l.probed) == 0:
 		return result.Users{
 			State: result.UsersNotKnown, Code: string(certs.EndpointUnreachable),
 			Message: fmt.Sprintf("not known: %s resolves to no address here", l.view.At.Host),
@@ -108,7 +108,7 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
 	case out > 0:
 		one := slices.Concat(refusing, silent)[0]
 		users = l.cause(one)
-		if out == len(l.seen) {
+		if out == len(l.probed) {
 			users.State, users.Message = result.UsersAllRefused, "all refused"+users.Message
 			if len(refusing) == 0 {
 				users.Message = "all without an answer" + strings.TrimPrefix(users.Message, "all refused")
@@ -116,7 +116,7 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
 			return users, l.mends(users.Code)
 		}
 		users.State = result.UsersSomeRefused
-		users.Message = fmt.Sprintf("refused at %d of %d addresses", out, len(l.seen)) + users.Message
+		users.Message = fmt.Sprintf("refused at %d of %d addresses", out, len(l.probed)) + users.Message
 		return users, ""
 	}
 	if users, some := l.someStates(); some {
@@ -126,7 +126,7 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
 }
 
 // nobodyAccepts says whether no client that is to be expected accepts what an address presents.
-func (l *snapshot) nobodyAccepts(one seen) bool {
+func (l *snapshot) nobodyAccepts(one probed) bool {
 	if one.refused == nil || len(l.Clients) == 0 {
 		return false
 	}
@@ -242,12 +242,12 @@ func (l *snapshot) moved(code string) bool {
 		}
 		some = true
 	}
-	return some && len(l.seen) > 0 && len(l.seen[0].Chain) > 0 &&
+	return some && len(l.probed) > 0 && len(l.probed[0].Chain) > 0 &&
 		(code == string(certs.EndpointUnreachable) || code == string(certs.NameNotCovered))
 }
 
 // cause fills in the code, the time and the end of the sentence for users who are refused.
-func (l *snapshot) cause(one seen) result.Users {
+func (l *snapshot) cause(one probed) result.Users {
 	if one.refused == nil {
 		return result.Users{
 			Code: codeNoAnswer, Message: fmt.Sprintf(" (%s %s)", one.Address, silence(one.Met)),
@@ -284,7 +284,7 @@ func (l *snapshot) cause(one seen) result.Users {
 
 func (l *snapshot) notAffected() result.Users {
 	users := result.Users{State: result.UsersNotAffected}
-	for _, one := range l.seen {
+	for _, one := range l.probed {
 		if until := one.Chain[0].NotAfter.UTC(); users.Until == nil || until.Before(*users.Until) {
 			users.Until = &until
 		}

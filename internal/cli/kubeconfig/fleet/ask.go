@@ -85,22 +85,22 @@ func (a asker) again(ctx context.Context, tries *int, try func(context.Context) 
 		err := try(once)
 		done()
 		if err == nil || *tries > a.retries || ctx.Err() != nil || discovery.Permanent(err) || permanent(err) {
-			return a.tell(ctx, err)
+			return a.withDeadline(ctx, err)
 		}
 		wait := pause/2 + rand.N(pause) //nolint:gosec // so that many do not come back at the same moment
 		if asked := (*pauseError)(nil); errors.As(err, &asked) {
 			wait = max(wait, asked.after)
 		}
 		if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
-			return a.tell(ctx, err)
+			return a.withDeadline(ctx, err)
 		}
 		a.sleep(ctx, wait)
 		pause *= 2
 	}
 }
 
-// tell says what the deadline was when that is why a try has failed.
-func (a asker) tell(ctx context.Context, err error) error {
+// withDeadline says what the deadline was when that is why a try has failed.
+func (a asker) withDeadline(ctx context.Context, err error) error {
 	if err != nil && errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("no response in time")
 		if ctx.Err() != nil {

@@ -261,7 +261,7 @@ func (r *run) change(ctx context.Context, item *Item, targets []kubeconfig.Targe
 			if err != nil || item.Kind != kindFile {
 				return rotation, err
 			}
-			return rotation, kubeconfig.LookIntoCAFiles(item.ID, content, rotation, targets...)
+			return rotation, kubeconfig.CheckCAFiles(item.ID, content, rotation, targets...)
 		},
 	})
 	if err != nil {

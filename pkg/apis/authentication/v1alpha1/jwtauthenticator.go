@@ -15,7 +15,7 @@ type JWTAuthenticator struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec names an issuer, and says which of its tokens are accepted.
+	// spec is the issuer, and the conditions under which its tokens are accepted.
 	Spec JWTAuthenticatorSpec `json:"spec"`
 
 	// status is what the agent reports.
@@ -33,30 +33,30 @@ type JWTAuthenticatorList struct {
 	Items []JWTAuthenticator `json:"items"`
 }
 
-// JWTAuthenticatorSpec names an issuer, and says which of its tokens are accepted.
+// JWTAuthenticatorSpec is the issuer, and the conditions under which its tokens are accepted.
 type JWTAuthenticatorSpec struct {
-	// issuer is the OpenID Connect issuer's URL, which also stands in the tokens' "iss" claim.
+	// issuer is the OpenID Connect issuer's URL, as in the tokens' "iss" claim.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:Pattern=`^https://`
 	Issuer string `json:"issuer"`
 
-	// audience must stand in the tokens' "aud" claim.
+	// audience is required in the tokens' "aud" claim.
 	//
 	// +kubebuilder:validation:MinLength=1
 	Audience string `json:"audience"`
 
-	// claims says which claims become the username, the groups and the extras.
+	// claims selects the claims for the username, the groups and the extras.
 	//
 	// +optional
 	Claims JWTTokenClaims `json:"claims,omitempty"`
 
-	// claimValidationRules are checked on the token's claims; each must hold.
+	// claimValidationRules are conditions on the token's claims; all must be true.
 	//
 	// +optional
 	ClaimValidationRules []ClaimValidationRule `json:"claimValidationRules,omitempty"`
 
-	// userValidationRules are checked on the resulting user; each must hold.
+	// userValidationRules are conditions on the resulting user; all must be true.
 	//
 	// +optional
 	UserValidationRules []UserValidationRule `json:"userValidationRules,omitempty"`
@@ -69,22 +69,22 @@ type JWTAuthenticatorSpec struct {
 
 // JWTTokenClaims says which claims become the user.
 type JWTTokenClaims struct {
-	// username is the claim that holds the username. With neither username nor usernameExpression it is "username".
+	// username is the claim with the username. Without username and usernameExpression, it is "username".
 	//
 	// +optional
 	Username string `json:"username,omitempty"`
 
-	// usernameExpression is a CEL expression over "claims" that yields the username. It excludes username.
+	// usernameExpression is a CEL expression over "claims" that returns the username, instead of username.
 	//
 	// +optional
 	UsernameExpression string `json:"usernameExpression,omitempty"`
 
-	// groups is the claim that holds the groups. With neither groups nor groupsExpression it is "groups".
+	// groups is the claim with the groups. Without groups and groupsExpression, it is "groups".
 	//
 	// +optional
 	Groups string `json:"groups,omitempty"`
 
-	// groupsExpression is a CEL expression over "claims" that yields the groups. It excludes groups.
+	// groupsExpression is a CEL expression over "claims" that returns the groups, instead of groups.
 	//
 	// +optional
 	GroupsExpression string `json:"groupsExpression,omitempty"`
@@ -100,28 +100,28 @@ type ExtraMapping struct {
 	// key of the attribute: a lower-case path with a domain prefix, such as "example.com/tenant".
 	Key string `json:"key"`
 
-	// valueExpression is a CEL expression over "claims" that yields a string or a list of strings.
+	// valueExpression is a CEL expression over "claims" that returns a string or a list of strings.
 	ValueExpression string `json:"valueExpression"`
 }
 
 // ClaimValidationRule is one condition on a token's claims.
 type ClaimValidationRule struct {
-	// claim must equal requiredValue. It excludes expression.
+	// claim is a claim that must equal requiredValue, instead of expression.
 	//
 	// +optional
 	Claim string `json:"claim,omitempty"`
 
-	// requiredValue is what claim must be.
+	// requiredValue is the required value of claim.
 	//
 	// +optional
 	RequiredValue string `json:"requiredValue,omitempty"`
 
-	// expression is a CEL expression over "claims" that must yield true.
+	// expression is a CEL expression over "claims" that must return true.
 	//
 	// +optional
 	Expression string `json:"expression,omitempty"`
 
-	// message is reported when expression does not yield true.
+	// message is the error if expression does not return true.
 	//
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -129,10 +129,10 @@ type ClaimValidationRule struct {
 
 // UserValidationRule is one condition on the resulting user.
 type UserValidationRule struct {
-	// expression is a CEL expression over "user" that must yield true.
+	// expression is a CEL expression over "user" that must return true.
 	Expression string `json:"expression"`
 
-	// message is reported when expression does not yield true.
+	// message is the error if expression does not return true.
 	//
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -140,7 +140,7 @@ type UserValidationRule struct {
 
 // JWTAuthenticatorStatus is what the agent reports about an issuer.
 type JWTAuthenticatorStatus struct {
-	// conditions say what was checked and what came out.
+	// conditions are the results of the checks.
 	//
 	// +patchMergeKey=type
 	// +patchStrategy=merge
@@ -148,7 +148,7 @@ type JWTAuthenticatorStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 
-	// phase sums up the conditions.
+	// phase summarizes the conditions.
 	//
 	// +kubebuilder:default=Pending
 	Phase AuthenticatorPhase `json:"phase,omitempty"`

@@ -8,8 +8,8 @@ type TLSSpec struct {
 	// +optional
 	CertificateAuthorityData string `json:"certificateAuthorityData,omitempty"`
 
-	// certificateAuthorityDataSource names a Secret or ConfigMap in the agent's namespace that holds the CA bundle
-	// as PEM. Changes to it are followed.
+	// certificateAuthorityDataSource is a Secret or ConfigMap in the agent's namespace with the CA bundle as PEM. The
+	// agent watches it.
 	//
 	// +optional
 	CertificateAuthorityDataSource *CertificateAuthorityDataSourceSpec `json:"certificateAuthorityDataSource,omitempty"`
@@ -35,7 +35,7 @@ type CertificateAuthorityDataSourceSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// key under which the CA bundle stands.
+	// key with the CA bundle.
 	//
 	// +kubebuilder:validation:MinLength=1
 	Key string `json:"key"`

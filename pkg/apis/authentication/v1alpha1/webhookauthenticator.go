@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AuthenticatorPhase sums up an authenticator's conditions.
+// AuthenticatorPhase summarizes an authenticator's conditions.
 // +kubebuilder:validation:Enum=Pending;Ready;Error
 type AuthenticatorPhase string
 
@@ -59,7 +59,7 @@ type WebhookAuthenticatorSpec struct {
 
 // WebhookAuthenticatorStatus is what the agent reports about a webhook.
 type WebhookAuthenticatorStatus struct {
-	// conditions say what was checked and what came out.
+	// conditions are the results of the checks.
 	//
 	// +patchMergeKey=type
 	// +patchStrategy=merge
@@ -67,7 +67,7 @@ type WebhookAuthenticatorStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 
-	// phase sums up the conditions.
+	// phase summarizes the conditions.
 	//
 	// +kubebuilder:default=Pending
 	Phase AuthenticatorPhase `json:"phase,omitempty"`

@@ -20,17 +20,17 @@ const (
 	ImpersonationProxyModeDisabled ImpersonationProxyMode = "disabled"
 )
 
-// ImpersonationProxyServiceType says which Service the agent makes in front of the proxy.
+// ImpersonationProxyServiceType says which Service the agent creates in front of the proxy.
 // +kubebuilder:validation:Enum=LoadBalancer;ClusterIP;None
 type ImpersonationProxyServiceType string
 
 // The Service types.
 const (
-	// ServiceTypeLoadBalancer makes a Service of type LoadBalancer.
+	// ServiceTypeLoadBalancer creates a Service of type LoadBalancer.
 	ServiceTypeLoadBalancer ImpersonationProxyServiceType = "LoadBalancer"
-	// ServiceTypeClusterIP makes a Service of type ClusterIP, for example behind an ingress with TLS passthrough.
+	// ServiceTypeClusterIP creates a Service of type ClusterIP, for example behind an ingress with TLS passthrough.
 	ServiceTypeClusterIP ImpersonationProxyServiceType = "ClusterIP"
-	// ServiceTypeNone makes no Service; spec.impersonationProxy.externalEndpoint is then required.
+	// ServiceTypeNone creates no Service; spec.impersonationProxy.externalEndpoint is then required.
 	ServiceTypeNone ImpersonationProxyServiceType = "None"
 )
 
@@ -58,7 +58,7 @@ const (
 	CATransitionImmediate CATransition = "Immediate"
 )
 
-// CredentialIssuer configures the agent and reports how clients can get access to this cluster.
+// CredentialIssuer configures the agent, and reports how clients log in to this cluster.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:categories=pinniped,scope=Cluster
@@ -97,9 +97,8 @@ type CredentialIssuerSpec struct {
 	// impersonationProxy configures the impersonation proxy.
 	ImpersonationProxy *ImpersonationProxySpec `json:"impersonationProxy"`
 
-	// serviceAccountTokens lets users in with tokens of service accounts, at the cluster's own API server, without an
-	// impersonation proxy and without a signer. It is for clusters that have no load balancer. If it is absent, it is
-	// off.
+	// serviceAccountTokens lets users log in at the cluster's API server with service account tokens, without an
+	// impersonation proxy or a signer: for clusters without a load balancer. If it is absent, this is disabled.
 	//
 	// +optional
 	ServiceAccountTokens *ServiceAccountTokensSpec `json:"serviceAccountTokens,omitempty"`
@@ -111,24 +110,24 @@ type ServiceAccountTokensMode string
 
 // The modes.
 const (
-	// ServiceAccountTokensModeEnabled gives tokens of service accounts to users who ask for them, and to all users while
-	// no other strategy works.
+	// ServiceAccountTokensModeEnabled issues service account tokens to users who request them, and to all users while no
+	// other strategy works.
 	ServiceAccountTokensModeEnabled ServiceAccountTokensMode = "enabled"
-	// ServiceAccountTokensModeDisabled gives none, and deletes the service accounts that were made.
+	// ServiceAccountTokensModeDisabled issues none, and deletes the existing service accounts of users.
 	ServiceAccountTokensModeDisabled ServiceAccountTokensMode = "disabled"
 )
 
 // ServiceAccountTokensSpec configures the strategy ServiceAccountToken.
 type ServiceAccountTokensSpec struct {
-	// mode is "enabled" or "disabled". The agent needs the rights in deploy/serviceaccounttokens for it.
+	// mode is "enabled" or "disabled". It needs the permissions in deploy/serviceaccounttokens.
 	//
 	// +kubebuilder:default=disabled
 	// +optional
 	Mode ServiceAccountTokensMode `json:"mode,omitempty"`
 
-	// maxUsers is how many service accounts of users there may be at a time; a user has one for each authenticator and
-	// set of groups. It is deleted an hour or two after its last login. Each is a ClusterRoleBinding, which the API
-	// server looks at for every request.
+	// maxUsers limits the number of users' service accounts. A user has one for each authenticator and set of groups; it
+	// is deleted one to two hours after its last login. Each needs a ClusterRoleBinding, which the API server evaluates
+	// for every request.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
@@ -143,7 +142,7 @@ type ImpersonationProxySpec struct {
 	// managed clusters are), "enabled" or "disabled".
 	Mode ImpersonationProxyMode `json:"mode"`
 
-	// service configures the Service that the agent makes in front of the impersonation proxy.
+	// service configures the Service that the agent creates in front of the impersonation proxy.
 	//
 	// +kubebuilder:default:={"type": "LoadBalancer"}
 	Service ImpersonationProxyServiceSpec `json:"service"`
@@ -154,21 +153,20 @@ type ImpersonationProxySpec struct {
 	// +optional
 	ExternalEndpoint string `json:"externalEndpoint,omitempty"`
 
-	// tls makes the impersonation proxy serve a certificate that you bring. If it is absent, the agent generates a
-	// CA and a serving certificate of its own.
+	// tls configures an external serving certificate for the impersonation proxy. If it is absent, the agent generates a
+	// CA and a serving certificate.
 	//
 	// +optional
 	TLS *ImpersonationProxyTLSSpec `json:"tls,omitempty"`
 
-	// bearerTokens lets clients present tokens of authenticators straight to the impersonation proxy, as bearer tokens,
-	// without a plugin that exchanges them for a certificate. If it is absent, only the cluster's own bearer tokens are
-	// accepted.
+	// bearerTokens lets clients present tokens of authenticators directly to the impersonation proxy, without a plugin
+	// that exchanges them for a certificate. If it is absent, only the cluster's own bearer tokens are accepted.
 	//
 	// +optional
 	BearerTokens *BearerTokensSpec `json:"bearerTokens,omitempty"`
 
-	// kubeconfig lets people fetch their kubeconfig from the impersonation proxy, without a credential, and is what
-	// `pinniped get kubeconfig` takes its defaults from. If it is absent, the proxy offers none.
+	// kubeconfig describes how users log in. `pinniped get kubeconfig` takes its defaults from it, and the impersonation
+	// proxy publishes it to unauthenticated clients. If it is absent, the proxy publishes nothing.
 	//
 	// +optional
 	Kubeconfig *KubeconfigSpec `json:"kubeconfig,omitempty"`
@@ -177,9 +175,9 @@ type ImpersonationProxySpec struct {
 // BearerTokensSpec says which tokens clients may present to the impersonation proxy as bearer tokens, next to those of
 // the cluster itself.
 type BearerTokensSpec struct {
-	// authenticators lists the authenticators. A token of a JWTAuthenticator's issuer and audience is verified by that
-	// one alone. Any other is shown to the cluster, and if the cluster refuses it, to the WebhookAuthenticators, in this
-	// order. JSON web tokens are shown to no webhook: see unknownIssuers.
+	// authenticators lists the authenticators. A token with a JWTAuthenticator's issuer and audience is verified by that
+	// authenticator only. Any other token is sent to the cluster, and if the cluster rejects it, to the
+	// WebhookAuthenticators in this order. No webhook receives JSON web tokens by default: see unknownIssuers.
 	//
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
@@ -212,8 +210,8 @@ type BearerTokenAuthenticator struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// unknownIssuers, of a WebhookAuthenticator, shows it JSON web tokens as well: those of issuers that no
-	// JWTAuthenticator of the cluster has. The webhook could use elsewhere what it is shown.
+	// unknownIssuers also sends a WebhookAuthenticator JSON web tokens of issuers for which the cluster has no
+	// JWTAuthenticator. The webhook could use these tokens elsewhere.
 	//
 	// +optional
 	UnknownIssuers bool `json:"unknownIssuers,omitempty"`
@@ -226,8 +224,7 @@ type ImpersonationProxyServiceSpec struct {
 	// +kubebuilder:default=LoadBalancer
 	Type ImpersonationProxyServiceType `json:"type,omitempty"`
 
-	// loadBalancerIP is the IP address that the Service of type LoadBalancer asks its cloud for. Not every cloud
-	// supports it.
+	// loadBalancerIP is the IP address that the Service of type LoadBalancer requests. Not every cloud supports it.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
@@ -239,7 +236,7 @@ type ImpersonationProxyServiceSpec struct {
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
 
-	// loadBalancerSourceRanges are the networks from which the Service of type LoadBalancer lets clients in, each as a
+	// loadBalancerSourceRanges are the networks from which the Service of type LoadBalancer accepts clients, each as a
 	// CIDR such as "192.0.2.0/24" or "2001:db8::/32". Empty means everywhere. Not every cloud supports it.
 	//
 	// +kubebuilder:validation:MaxItems=1000
@@ -249,16 +246,15 @@ type ImpersonationProxyServiceSpec struct {
 	// +optional
 	LoadBalancerSourceRanges []string `json:"loadBalancerSourceRanges,omitempty"`
 
-	// loadBalancerClass says which load balancer implementation takes care of the Service of type LoadBalancer. Empty
-	// means the cluster's default. Kubernetes does not let it change while the Service exists: a change here is
-	// reported, and takes effect when the Service is deleted: the agent then creates it again.
+	// loadBalancerClass selects the load balancer implementation for the Service of type LoadBalancer. Empty means the
+	// cluster's default. It is immutable in Kubernetes: a change is reported, and takes effect when you delete the
+	// Service and the agent recreates it.
 	//
 	// +kubebuilder:validation:MaxLength=317
 	// +optional
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
 
-	// ipFamilyPolicy asks for IPv4 and IPv6 on the Service, of either type, as spec.ipFamilyPolicy of a Service does.
-	// Empty leaves it to the cluster, and to other clients that set it on the Service.
+	// ipFamilyPolicy is spec.ipFamilyPolicy of the Service. If it is empty, the cluster and other clients decide.
 	//
 	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
 	// +optional
@@ -281,8 +277,8 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="(self.kind == 'ClusterTrustBundle') != has(self.key)",message="key is required with a ConfigMap or a Secret, and has no meaning with a ClusterTrustBundle"
 type CertificateAuthorityDataSourceSpec struct {
-	// kind is "ConfigMap" or "Secret", for one of the agent's namespace, or "ClusterTrustBundle", where the API server
-	// serves certificates.k8s.io/v1 or v1beta1 with it.
+	// kind is "ConfigMap" or "Secret", in the agent's namespace, or "ClusterTrustBundle", if the API server serves it
+	// (certificates.k8s.io/v1 or v1beta1).
 	Kind CertificateAuthorityDataSourceKind `json:"kind"`
 
 	// name of the object.
@@ -290,7 +286,7 @@ type CertificateAuthorityDataSourceSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// key under which the ConfigMap or the Secret holds the CA bundle, as PEM.
+	// key of the ConfigMap or Secret with the CA bundle, as PEM.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -310,52 +306,50 @@ func (s CertificateAuthorityDataSourceSpec) String() string {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.certificateAuthorityDataSource) || !has(self.certificateAuthorityData) || size(self.certificateAuthorityData) == 0",message="certificateAuthorityData and certificateAuthorityDataSource exclude each other"
 type ImpersonationProxyTLSSpec struct {
-	// certificateAuthorityData is the CA bundle to publish to clients: PEM, encoded as base64. The impersonation
-	// proxy itself does not use it to serve. Several CA certificates help to change the CA without an outage.
-	// If it is empty, the key "ca.crt" of the Secret named by secretName is published. If there is none either,
-	// no CA bundle is published, and clients verify the certificate with their system roots.
+	// certificateAuthorityData is the CA bundle to publish to clients: PEM, encoded as base64. It may contain several CA
+	// certificates. If it is empty, the key "ca.crt" of the Secret in secretName is published. If that is missing too, no
+	// CA bundle is published, and clients verify the certificate with their system roots.
 	//
 	// +optional
 	CertificateAuthorityData string `json:"certificateAuthorityData,omitempty"`
 
-	// certificateAuthorityDataSource names the object that holds the CA bundle to publish, in place of
-	// certificateAuthorityData. The agent watches it: a change is a CA transition, as one of certificateAuthorityData is.
-	// While the object holds no usable CA bundle, the certificate and the CA bundle in service stay.
+	// certificateAuthorityDataSource names an object with the CA bundle to publish, instead of certificateAuthorityData.
+	// The agent watches the object; a change of its CA bundle is a CA transition. While the object has no usable CA
+	// bundle, the certificate and the CA bundle in service stay.
 	//
 	// +optional
 	CertificateAuthorityDataSource *CertificateAuthorityDataSourceSpec `json:"certificateAuthorityDataSource,omitempty"`
 
-	// secretName names the Secret that holds the certificate chain (key "tls.crt"), its private key (key "tls.key") and
-	// perhaps the CA bundle (key "ca.crt"), of type kubernetes.io/tls or Opaque: NAME in the agent's own namespace, or
-	// NAMESPACE/NAME. One of another namespace is used only while a TLSCertificateDelegation (projectcontour.io/v1) of
-	// that namespace names it and the agent's namespace, and RBAC lets the agent read it. When that is withdrawn, the
-	// agent goes back to the certificate that it generates. If it is absent, and caTransition is "DualTrust", the agent
-	// serves the certificate that it generates, after a transition from the one in service.
+	// secretName is the Secret with the certificate chain (key "tls.crt"), its private key (key "tls.key") and, optionally,
+	// the CA bundle (key "ca.crt"): NAME in the agent's namespace, or NAMESPACE/NAME. Its type is kubernetes.io/tls or
+	// Opaque. A Secret of another namespace is used only while a TLSCertificateDelegation (projectcontour.io/v1) of that
+	// namespace names it and the agent's namespace, and RBAC lets the agent read it. When that permission is withdrawn,
+	// the agent returns to its generated certificate. If secretName is absent and caTransition is "DualTrust", the agent
+	// serves its generated certificate, after a transition from the one in service.
 	//
 	// +kubebuilder:validation:MinLength=1
 	SecretName string `json:"secretName,omitempty"`
 
-	// verification says what happens when the certificate does not cover a name that clients use: "Enforce" refuses it,
-	// and the last known good certificate stays in service; "Warn" serves it and says so in the status. If it is absent, such
-	// a certificate is refused while another is in service that is valid and covers all those names, and served with a
-	// warning where there is no better one.
+	// verification says what happens if the certificate does not cover a name that clients use. "Enforce" refuses it, and
+	// the last known good certificate stays in service. "Warn" serves it, with a warning in the status. If verification is
+	// absent, the certificate is refused if the one in service is valid and covers all these names, and otherwise served
+	// with a warning.
 	//
 	// +optional
 	Verification TLSVerification `json:"verification,omitempty"`
 
-	// caTransition says how the certificate in service is replaced by one that clients in use do not verify: because it
-	// comes from a CA that they do not trust, or lacks a name that they use. "DualTrust" publishes the trust bundles of
-	// both and serves the old certificate until no used revision lacks the new CA, for activateAfter, or until the old
-	// certificate is about to end; then it serves the new one and publishes its trust bundle alone. "Immediate" serves
-	// the new one at once. If it is absent, a certificate that is renewed in the same Secret is DualTrust, and a changed
-	// spec takes effect at once.
+	// caTransition says how the certificate in service is replaced by one that clients in use do not verify, because they
+	// do not trust its CA or because it lacks a name that they use. "DualTrust" publishes both trust bundles and serves
+	// the old certificate until no revision in use lacks the new CA, until activateAfter, or until shortly before the old
+	// certificate expires; then it serves the new certificate and publishes only its trust bundle. "Immediate" serves the
+	// new certificate at once. If caTransition is absent, a renewal in the same Secret uses dual trust, and a changed spec
+	// takes effect at once.
 	//
 	// +optional
 	CATransition CATransition `json:"caTransition,omitempty"`
 
-	// activateAfter bounds the time in which both are published: the new certificate is served once no revision that it
-	// breaks has been used or published for this long. If it is absent, such revisions are waited for until the old
-	// certificate is about to end.
+	// activateAfter limits the time of dual trust: the new certificate is served when no revision that it breaks has been
+	// used or published for this long. If it is absent, the agent waits until shortly before the old certificate expires.
 	//
 	// +optional
 	ActivateAfter *metav1.Duration `json:"activateAfter,omitempty"`

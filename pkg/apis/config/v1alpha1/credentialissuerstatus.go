@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// StrategyType names one way in which the agent tries to give clients access to the cluster.
+// StrategyType is one way in which clients log in to the cluster.
 // +kubebuilder:validation:Enum=KubeClusterSigningCertificate;ImpersonationProxy;ServiceAccountToken
 type StrategyType string
 
@@ -59,41 +59,38 @@ const (
 
 // CredentialIssuerStatus is what the agent reports.
 type CredentialIssuerStatus struct {
-	// strategies says of each strategy whether it works, and how clients use it.
+	// strategies lists, for each strategy, whether it works and how clients use it.
 	//
 	// +listType=map
 	// +listMapKey=type
 	Strategies []CredentialIssuerStrategy `json:"strategies"`
 
-	// servingCertificate says which certificate the impersonation proxy serves, and which replicas of the agent do. It
-	// is absent while the proxy is off or has no certificate, and in a CredentialIssuer that another program than this
-	// agent reports to.
+	// servingCertificate is the certificate that the impersonation proxy serves, and the number of replicas that serve it.
+	// It is absent while the proxy is disabled or has no certificate. Pinniped's agent does not write it.
 	//
 	// +optional
 	ServingCertificate *ServingCertificateStatus `json:"servingCertificate,omitempty"`
 
-	// transition says which certificate waits to replace the one in service, and for whom. It is absent while none does,
-	// and in a CredentialIssuer that another program than this agent reports to.
+	// transition is the certificate that will replace the one in service, and the revisions that it waits for. It is
+	// absent if there is none. Pinniped's agent does not write it.
 	//
 	// +optional
 	Transition *TransitionStatus `json:"transition,omitempty"`
 
-	// objects names the objects that the agent makes and reads, as its configuration names them, so that clients need
-	// not guess. It is absent in a CredentialIssuer that another program than this agent reports to.
+	// objects has the names of the objects that the agent creates and reads, from its configuration. Pinniped's agent
+	// does not write it.
 	//
 	// +optional
 	Objects *ObjectNames `json:"objects,omitempty"`
 
-	// observedGeneration is the metadata.generation of the spec that strategies tell about. While it is smaller than
-	// the current one, the agent has not looked at the spec yet. It is absent in a CredentialIssuer that another program
-	// than this agent reports to.
+	// observedGeneration is the metadata.generation of the spec that the strategies describe. While it is lower than the
+	// current one, the agent has not processed the spec yet. Pinniped's agent does not write it.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// revisions summarizes the revision history: what was published to clients, the latest last. The ConfigMap
-	// objects.revisionsConfigMap has the trust bundles themselves. It is absent in a CredentialIssuer that another
-	// program than this agent reports to.
+	// objects.revisionsConfigMap also has the trust bundles. Pinniped's agent does not write it.
 	//
 	// +listType=atomic
 	// +optional
@@ -135,7 +132,7 @@ type TransitionStatus struct {
 	// +optional
 	WaitsFor []string `json:"waitsFor,omitempty"`
 
-	// until is when the new certificate is served in any case.
+	// until is when the new certificate is served at the latest.
 	//
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
@@ -143,7 +140,7 @@ type TransitionStatus struct {
 
 // RevisionStatus is what was published to clients for some time.
 type RevisionStatus struct {
-	// id tells this revision from the others.
+	// id identifies the revision.
 	//
 	// +kubebuilder:validation:MinLength=1
 	ID string `json:"id"`
@@ -165,8 +162,8 @@ type RevisionStatus struct {
 	// endpoint is the URL of the proxy.
 	Endpoint string `json:"endpoint"`
 
-	// caBundle has the SHA-256 fingerprints of the CA certificates that they verify the proxy with, in lower-case hex. It
-	// is absent where they use their system roots.
+	// caBundle has the SHA-256 fingerprints of the published CA certificates, in lower-case hex. It is absent if clients
+	// use their system roots.
 	//
 	// +listType=atomic
 	// +optional
@@ -179,8 +176,7 @@ type RevisionStatus struct {
 	Names []string `json:"names,omitempty"`
 }
 
-// ObjectNames names the agent's objects. All of them are in one namespace, and each may be missing while it is not
-// needed.
+// ObjectNames has the names of the agent's objects. All are in one namespace, and exist only while they are needed.
 type ObjectNames struct {
 	// namespace is the namespace of the agent and of its objects.
 	//
@@ -212,8 +208,8 @@ type ObjectNames struct {
 	// +kubebuilder:validation:MinLength=1
 	LastGoodCertificateSecret string `json:"lastGoodCertificateSecret"`
 
-	// serviceAccount is as which ServiceAccount of that namespace the agent reads Secrets. It is absent when the agent
-	// runs as somebody else.
+	// serviceAccount is the ServiceAccount with which the agent reads Secrets. It is absent if the agent uses another
+	// identity.
 	//
 	// +optional
 	ServiceAccount string `json:"serviceAccount,omitempty"`
@@ -230,16 +226,14 @@ type ServingCertificateSource string
 
 // The sources of serving certificates.
 const (
-	// ServingCertificateGenerated is the agent's own certificate, of its own CA.
+	// ServingCertificateGenerated is a certificate of the agent's own CA.
 	ServingCertificateGenerated ServingCertificateSource = "Generated"
-	// ServingCertificateSecret is a certificate that an admin brought, in the Secret that
-	// spec.impersonationProxy.tls.secretName named.
+	// ServingCertificateSecret is an external certificate, from the Secret in spec.impersonationProxy.tls.secretName.
 	ServingCertificateSecret ServingCertificateSource = "Secret"
 )
 
-// ServingCertificateStatus says which certificate the leading replica serves, and which replicas serve the same one.
-// While what the spec asks for is refused, this is the last known good certificate, which stays in service; the strategy's
-// message says what is wrong.
+// ServingCertificateStatus is the certificate that the leading replica serves, and the number of replicas that serve it.
+// While the configured certificate is refused, it is the last known good one; the strategy's message has the reason.
 type ServingCertificateStatus struct {
 	// source is "Generated" or "Secret".
 	Source ServingCertificateSource `json:"source"`
@@ -276,13 +270,13 @@ type ServingCertificateStatus struct {
 	// servedSince is when the leading replica put the certificate into service.
 	ServedSince metav1.Time `json:"servedSince"`
 
-	// replicas is how many replicas of the agent run, as far as they have reported within the last minute.
+	// replicas is the number of replicas of the agent that have reported within the last minute.
 	Replicas int32 `json:"replicas"`
 
-	// servingReplicas is how many of them serve exactly this certificate. All is well when it equals replicas.
+	// servingReplicas is the number of replicas that serve this certificate. It should equal replicas.
 	ServingReplicas int32 `json:"servingReplicas"`
 
-	// otherReplicas are those that do not, each with the reason; at most 20 are listed.
+	// otherReplicas are the replicas that do not serve it, each with the reason; at most 20 are listed.
 	//
 	// +listType=map
 	// +listMapKey=name
@@ -303,7 +297,7 @@ type OtherReplica struct {
 	// +optional
 	SHA256 string `json:"sha256,omitempty"`
 
-	// message says why, for people. It begins with a code that `pinniped explain` knows when a certificate was refused.
+	// message is the reason in a sentence. If a certificate was refused, it begins with a code for `pinniped explain`.
 	//
 	// +kubebuilder:validation:MinLength=1
 	Message string `json:"message"`
@@ -311,22 +305,21 @@ type OtherReplica struct {
 
 // CredentialIssuerStrategy says whether one strategy works, and how clients use it.
 type CredentialIssuerStrategy struct {
-	// type is the strategy that was tried.
+	// type is the strategy.
 	Type StrategyType `json:"type"`
 
 	// status is "Success" or "Error".
 	Status StrategyStatus `json:"status"`
 
-	// reason says in one word why.
+	// reason is the reason for the status, in one word.
 	Reason StrategyReason `json:"reason"`
 
-	// message says why in a sentence, for people.
+	// message is the reason for the status, in a sentence.
 	//
 	// +kubebuilder:validation:MinLength=1
 	Message string `json:"message"`
 
-	// findings are what is wrong or worth knowing, the most severe first. message tells people the same; programs read
-	// the codes here.
+	// findings has the content of message for programs: the most severe finding first.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
@@ -348,18 +341,18 @@ type FindingSeverity string
 
 // The severities.
 const (
-	// FindingError means that what the spec asks for does not take effect.
+	// FindingError means that the spec does not take effect.
 	FindingError FindingSeverity = "Error"
-	// FindingWarning means that it does, and that some clients are hurt, or will be.
+	// FindingWarning means that the spec takes effect, and that some clients are affected, or will be.
 	FindingWarning FindingSeverity = "Warning"
-	// FindingInfo means that the finding asks for no action.
+	// FindingInfo means that no action is needed.
 	FindingInfo FindingSeverity = "Info"
 )
 
 // StrategyFinding is one thing that is wrong with a strategy, or worth knowing about it.
 type StrategyFinding struct {
-	// code is a stable CamelCase word. `pinniped explain CODE` tells cause, consequence and fixing of those about
-	// certificates.
+	// code is a stable CamelCase word. For certificates, `pinniped explain CODE` describes the cause, the consequence and
+	// the fix.
 	//
 	// +kubebuilder:validation:MinLength=1
 	Code string `json:"code"`
@@ -367,7 +360,7 @@ type StrategyFinding struct {
 	// severity is "Error", "Warning" or "Info".
 	Severity FindingSeverity `json:"severity"`
 
-	// message says it in a sentence, for people.
+	// message is the finding in a sentence.
 	//
 	// +kubebuilder:validation:MinLength=1
 	Message string `json:"message"`

@@ -2,13 +2,13 @@ package v1alpha1
 
 // KubeconfigSpec says how people log in, so that they can make their own kubeconfig.
 type KubeconfigSpec struct {
-	// clusterName is the name of the context and of the cluster in people's kubeconfigs.
+	// clusterName is the name of the context and of the cluster in users' kubeconfigs.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	ClusterName string `json:"clusterName"`
 
-	// logins are the ways to log in. Where there are several, people choose by name.
+	// logins are the ways to log in. If there are several, users choose one by name.
 	//
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
@@ -16,7 +16,7 @@ type KubeconfigSpec struct {
 	// +listMapKey=name
 	Logins []KubeconfigLogin `json:"logins"`
 
-	// installHint says on the page for people where they get the pinniped CLI.
+	// installHint tells users, on the page of the proxy, how to install the pinniped CLI.
 	//
 	// +optional
 	InstallHint *InstallHint `json:"installHint,omitempty"`
@@ -27,7 +27,7 @@ type KubeconfigSpec struct {
 // +kubebuilder:validation:XValidation:rule="(self.authenticator.kind == 'JWTAuthenticator') == has(self.oidc)",message="oidc is required with a JWTAuthenticator, and has no meaning with another authenticator"
 // +kubebuilder:validation:XValidation:rule="!(self.name in ['plugin', 'bearer'])",message="the names \"plugin\" and \"bearer\" have another meaning for --login"
 type KubeconfigLogin struct {
-	// name is what people choose by, with `pinniped get kubeconfig --login NAME`.
+	// name of the login, for `pinniped get kubeconfig --login NAME`.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
@@ -36,12 +36,12 @@ type KubeconfigLogin struct {
 	// authenticator verifies the logins.
 	Authenticator KubeconfigAuthenticator `json:"authenticator"`
 
-	// oidc is how people get a token of the issuer of the JWTAuthenticator.
+	// oidc is how users get a token from the JWTAuthenticator's issuer.
 	//
 	// +optional
 	OIDC *KubeconfigOIDC `json:"oidc,omitempty"`
 
-	// refreshTrustBundle makes logins put a new CA bundle of the proxy into the kubeconfig, as --follow does.
+	// refreshTrustBundle makes logins refresh the trust bundle in the kubeconfig, as --follow does.
 	//
 	// +optional
 	RefreshTrustBundle bool `json:"refreshTrustBundle,omitempty"`
@@ -59,7 +59,7 @@ type KubeconfigAuthenticator struct {
 	Name string `json:"name"`
 }
 
-// KubeconfigOIDC is how people get a token of an OpenID Connect issuer.
+// KubeconfigOIDC is how users get a token from an OpenID Connect issuer.
 type KubeconfigOIDC struct {
 	// clientID is the ID of a public client at the issuer.
 	//
@@ -76,14 +76,14 @@ type KubeconfigOIDC struct {
 	// +listType=atomic
 	Scopes []string `json:"scopes"`
 
-	// flow is how people log in: "browser_authcode" (if it is absent), "cli_password" or "device_code".
+	// flow is how users log in: "browser_authcode" (the default), "cli_password" or "device_code".
 	//
 	// +kubebuilder:validation:Enum=browser_authcode;cli_password;device_code
 	// +optional
 	Flow string `json:"flow,omitempty"`
 
 	// listenPort is the port on localhost for the browser's response, for issuers that compare it with the registered
-	// redirect URL. If it is absent, it is any free one.
+	// redirect URL. If it is absent, any free port is used.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
@@ -91,7 +91,7 @@ type KubeconfigOIDC struct {
 	ListenPort int32 `json:"listenPort,omitempty"`
 }
 
-// InstallHint says where people get the pinniped CLI.
+// InstallHint says how to install the pinniped CLI.
 type InstallHint struct {
 	// text is shown to people.
 	//

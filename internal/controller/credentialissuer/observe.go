@@ -16,11 +16,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// seen is what decide knows of the cluster and of this replica. It is a picture of one moment.
-type seen struct {
+// observed is the input of decide: the state of the cluster and of this replica at one moment.
+type observed struct {
 	namespace string
 	names     Names
-	labels    map[string]string // of everything that the agent makes
+	labels    map[string]string // of everything that the agent creates
 	leads     bool
 	now       time.Time
 
@@ -49,12 +49,12 @@ type ownSecret struct {
 	err    error
 }
 
-// look reads everything that decide needs. Nearly all of it is in memory already. on says whether the proxy is to run.
-func (r *Reconciler) look(
+// observe reads everything that decide needs. Nearly all of it is in memory already. on says whether the proxy is to run.
+func (r *Reconciler) observe(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, spec serving.Desired,
 	service *corev1.Service, on bool,
-) seen {
-	s := seen{
+) observed {
+	s := observed{
 		namespace: r.Namespace, names: r.Names, labels: r.Labels, leads: r.IsLeader(), now: r.Clock.Now(), service: service,
 		secrets: map[string]ownSecret{}, known: maps.Clone(r.known), signing: r.signing, serving: r.Holder.Current(),
 	}
@@ -74,9 +74,9 @@ func (r *Reconciler) look(
 	return s
 }
 
-// lookAgain asks the API server for Secrets that are about to be written: the watch may not have shown our last
-// write yet. When there is no answer, what was seen stays. The write then fails if the Secret has changed since.
-func (r *Reconciler) lookAgain(ctx context.Context, s *seen, names []string) {
+// observeLive reads Secrets that are about to be written from the API server, because the watch may not have delivered our
+// last write yet. Without a response, what was observed stays; the write then fails if the Secret has changed since.
+func (r *Reconciler) observeLive(ctx context.Context, s *observed, names []string) {
 	for _, name := range names {
 		live := &corev1.Secret{}
 		switch err := r.Live.Get(ctx, r.local(name), live); {
@@ -136,7 +136,7 @@ func (r *Reconciler) secretOrNil(ctx context.Context, name types.NamespacedName)
 	return secret, nil
 }
 
-func (s *seen) local(name string) types.NamespacedName {
+func (s *observed) local(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: s.namespace, Name: name}
 }
 
