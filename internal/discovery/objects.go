@@ -90,9 +90,9 @@ func Endpoint(issuer *configv1alpha1.CredentialIssuer, service *corev1.Service, 
 	for _, address := range addressesOf(service) {
 		names = append(names, withPort(address))
 	}
-	for _, told := range issuer.Status.Revisions { // also names that are not covered any more
-		names = append(names, told.Names...)
-		if u, err := url.Parse(told.Endpoint); err == nil && u.Host != "" {
+	for _, revision := range issuer.Status.Revisions { // also names that are not covered any more
+		names = append(names, revision.Names...)
+		if u, err := url.Parse(revision.Endpoint); err == nil && u.Host != "" {
 			names = append(names, withPort(u.Host))
 		}
 	}

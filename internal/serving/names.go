@@ -17,7 +17,7 @@ import (
 // where it comes from. service is the one in front of the proxy, or nil. loadBalancerIP counts whatever the type of
 // the Service is.
 //
-// When there is an external endpoint, clients are told to use that. The addresses of the load balancer behind it,
+// When there is an external endpoint, clients use that. The addresses of the load balancer behind it,
 // and loadBalancerIP, are then advisory: a public CA would never put them into a certificate. A generated certificate
 // covers them as well: see GeneratedNames.
 func ClientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) []certs.Name {
@@ -59,7 +59,7 @@ func ClientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Ser
 	return names
 }
 
-// GeneratedNames returns the names of the generated certificate: host, where clients are told to connect, and all the
+// GeneratedNames returns the names of the generated certificate: host, where clients connect, and all the
 // names that an external certificate is judged against.
 func GeneratedNames(
 	host string, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service,

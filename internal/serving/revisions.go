@@ -107,7 +107,7 @@ type Published struct {
 	Change Change
 }
 
-// History is what clients were told, the latest Revision last.
+// History is what was published, the latest Revision last.
 type History struct {
 	Revisions []Revision
 	// Chain is the certificate that is or was last in service, leaf first. It is empty when it is not known.

@@ -27,7 +27,7 @@ type Name struct {
 	Value string `json:"value"`
 	// Source is for messages: "spec.impersonationProxy.externalEndpoint".
 	Source string `json:"source"`
-	// Advisory is true for a name that the endpoint has but that clients are not told to use, such as the address of a
+	// Advisory is true for a name that the endpoint has but that clients do not use, such as the address of a
 	// load balancer behind an external endpoint. That it is not covered is information.
 	Advisory bool `json:"advisory,omitempty"`
 }

@@ -81,7 +81,7 @@ func Codes() []Code {
 }
 
 // Allowable says whether an error with this code can be let through by name: it is one that the agent does not refuse, or
-// does not when it is told so. Anything else the agent keeps out of service whatever an administrator wants, so there is
+// does not if it is configured so. Anything else the agent keeps out of service whatever an administrator wants, so there is
 // nothing to allow. A single finding may still not be allowed: what a published CA bundle does not verify, the agent
 // refuses.
 func Allowable(code Code) bool {

@@ -9,10 +9,10 @@ import (
 // less of its lifetime is left than usual is not said next to it.
 func (r *run) sooner(list []Finding) []Finding {
 	leaf := r.chain[0].Certificate
-	told := slices.ContainsFunc(list, func(f Finding) bool {
+	reported := slices.ContainsFunc(list, func(f Finding) bool {
 		return f.Code != ClocksDiffer && f.Severity == SeverityError
 	})
-	if told || !r.endsSooner(leaf) {
+	if reported || !r.endsSooner(leaf) {
 		return list
 	}
 	list = slices.DeleteFunc(list, func(f Finding) bool { return f.Code == ExpiresSoon })

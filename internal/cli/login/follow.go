@@ -173,9 +173,9 @@ func (l *bundleCheck) finish(ctx context.Context) {
 
 // changed says whether the cluster publishes another CA bundle than the login, or kubectl itself, trusts.
 func (l *bundleCheck) changed() bool {
-	told := l.exchange.cluster
+	cluster := l.exchange.cluster
 	return !certs.SameBundle(l.exchange.caBundle, l.bundle.PEM) ||
-		told != nil && !told.InsecureSkipTLSVerify && !certs.SameBundle(told.CertificateAuthorityData, l.bundle.PEM)
+		cluster != nil && !cluster.InsecureSkipTLSVerify && !certs.SameBundle(cluster.CertificateAuthorityData, l.bundle.PEM)
 }
 
 // print shows a person text, once a day.

@@ -76,15 +76,15 @@ func (p *Plugin) unauthorized(ctx context.Context, credential *clientauthenticat
 
 // cluster returns where kubectl sends the credential: nil if that is not known, or not verified.
 func (p *Plugin) cluster() *exchange {
-	told := p.info.Spec.Cluster
-	if told == nil {
+	cluster := p.info.Spec.Cluster
+	if cluster == nil {
 		return p.exchange
 	}
-	endpoint, err := url.Parse(told.Server)
-	if err != nil || endpoint.Scheme != "https" || told.InsecureSkipTLSVerify {
+	endpoint, err := url.Parse(cluster.Server)
+	if err != nil || endpoint.Scheme != "https" || cluster.InsecureSkipTLSVerify {
 		return nil
 	}
-	return &exchange{endpoint: endpoint, caBundle: told.CertificateAuthorityData, cluster: told}
+	return &exchange{endpoint: endpoint, caBundle: cluster.CertificateAuthorityData, cluster: cluster}
 }
 
 // sameCredential reports whether a and b are the same.

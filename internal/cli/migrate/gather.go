@@ -66,7 +66,7 @@ type state struct {
 	authenticators []found
 	// secret is the one with the external certificate; nil when there is none in the namespace, or none is configured.
 	secret *corev1.Secret
-	// history is what the agent records of what clients were told.
+	// history is the agent's revision history.
 	history serving.History
 	now     time.Time
 	// owned are Secrets and Services of the namespace that have an owner.
@@ -160,7 +160,7 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 	return s, s.gatherTrust(ctx, cluster)
 }
 
-// gatherTrust reads the external certificate that is configured, and what clients were told.
+// gatherTrust reads the external certificate that is configured, and the revision history.
 func (s *state) gatherTrust(ctx context.Context, cluster *discovery.Client) error {
 	typed, err := s.typedIssuer()
 	if err != nil || typed == nil {

@@ -90,11 +90,11 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, told := served(s.secret), serving.History{}
+	now, history := served(s.secret), serving.History{}
 	if published { // Pinniped records nothing: its clients may use each name
-		told = told.With(serving.Revision{Endpoint: url, Bundle: bundle, Names: serving.NamesOf(now.Chain)})
+		history = history.With(serving.Revision{Endpoint: url, Bundle: bundle, Names: serving.NamesOf(now.Chain)})
 	}
-	j := serving.Judge(serving.Effect(told, now, serving.Served{Chain: generated.Chain()}, s.now))
+	j := serving.Judge(serving.Effect(history, now, serving.Served{Chain: generated.Chain()}, s.now))
 	if !j.Refused {
 		return nil, nil
 	}

@@ -19,7 +19,7 @@ type History struct {
 	NotKnown []string `json:"notKnown,omitempty"`
 }
 
-// ClientState is what clients were told for some time, and how kubeconfigs fare that have it.
+// ClientState is a revision, and whether its clients verify the certificate in service.
 type ClientState struct {
 	ID string `json:"id"`
 	// Since is when it was published first; absent when that is not known. Until is when it was published last; absent

@@ -32,7 +32,7 @@ type RotatedCluster struct {
 	// Server is its URL as a kubeconfig has it, or, of an administrator's kubeconfig that failed, its file and context.
 	Server  string         `json:"server"`
 	Outcome ClusterOutcome `json:"outcome"`
-	// Source says who told the CA bundle.
+	// Source says where the CA bundle comes from.
 	Source BundleSource `json:"source,omitempty"`
 	// CABundle is what the cluster publishes; absent if that is not known.
 	CABundle CABundle `json:"caBundle,omitempty"`
@@ -65,7 +65,7 @@ func (ClusterOutcome) Enum() []string {
 	return []string{"asked", "failed", "unrelated", "notAsked"}
 }
 
-// BundleSource says who told a CA bundle: the endpoint, or an administrator's kubeconfig.
+// BundleSource says where a CA bundle comes from: the endpoint, or an administrator's kubeconfig.
 type BundleSource string
 
 // Enum lists the sources.

@@ -31,7 +31,7 @@ type Status struct {
 	Replicas    *ReplicaStatus     `json:"replicas,omitempty"`
 	// Addresses are what each address of the endpoint presents right now.
 	Addresses []Address `json:"addresses,omitempty"`
-	// Clients are what clients were told, now and before, and how those fare that have it, the latest last.
+	// Clients are the revisions, the latest last, and whether their clients verify the certificate in service.
 	Clients []ClientState `json:"clients,omitempty"`
 	// Kubeconfigs are those with contexts that lead to the endpoint; the entries are these contexts.
 	Kubeconfigs []File `json:"kubeconfigs,omitempty"`
@@ -109,7 +109,7 @@ type AgentStatus struct {
 	LastSeen *time.Time `json:"lastSeen,omitempty"`
 }
 
-// PublishedStatus is what clients are told.
+// PublishedStatus is what is published to clients.
 type PublishedStatus struct {
 	Endpoint string   `json:"endpoint"`
 	CABundle CABundle `json:"caBundle"`
@@ -117,7 +117,7 @@ type PublishedStatus struct {
 
 // CertificateStatus is one serving certificate.
 type CertificateStatus struct {
-	// Source is "secret", "endpoint" or "agent": who has told.
+	// Source is "secret", "endpoint" or "agent": what it is from.
 	Source      Source    `json:"source"`
 	SHA256      string    `json:"sha256"`
 	DNSNames    []string  `json:"dnsNames,omitempty"`

@@ -59,7 +59,7 @@ func (r *result) loadErr() error {
 
 // strategy returns what to report of a proxy that is to run. The error, if any, is one that a later try may fix.
 func (r *result) strategy() (configv1alpha1.CredentialIssuerStrategy, error) {
-	// What is wrong with the Service or the signer keeps no replica from serving. It is told if there is nothing worse.
+	// What is wrong with the Service or the signer keeps no replica from serving. It is reported if there is nothing worse.
 	problem := r.serviceErr
 	if problem == nil {
 		problem = r.errorOf(stepSigner)
@@ -103,19 +103,19 @@ func (r *result) running(evaluation serving.Evaluation, problem error) configv1a
 
 // listening returns the message of a proxy that serves. It tells the warnings, and what else is wrong; nil is nothing.
 func listening(warnings []certs.Finding, others ...*configv1alpha1.StrategyFinding) string {
-	var told []string
+	var sentences []string
 	for _, warning := range warnings {
-		told = append(told, serving.Sentence(warning))
+		sentences = append(sentences, serving.Sentence(warning))
 	}
 	for _, other := range others {
 		if other != nil {
-			told = append(told, other.Message)
+			sentences = append(sentences, other.Message)
 		}
 	}
-	if len(told) == 0 {
+	if len(sentences) == 0 {
 		return messageListening
 	}
-	return messageListening + ", but: " + strings.Join(told, "; ")
+	return messageListening + ", but: " + strings.Join(sentences, "; ")
 }
 
 // errorStrategy reports an error.

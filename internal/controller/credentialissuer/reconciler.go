@@ -57,7 +57,7 @@ type Names struct {
 	CASecret            string // generated serving CA
 	SignerSecret        string // CA of client certificates
 	LastGoodSecret      string // copy of the external certificate in service
-	RevisionsConfigMap  string // what clients were told
+	RevisionsConfigMap  string // the revision history
 }
 
 // Getter reads single objects by name, from memory once they are known.
@@ -115,18 +115,18 @@ type Reconciler struct {
 	// OldCluster says that the version of Kubernetes is not supported; nil when it is.
 	OldCluster *configv1alpha1.StrategyFinding
 
-	// OtherStrategies are the ways in next to the proxy, in any order.
+	// OtherStrategies are the strategies other than the proxy, in any order.
 	OtherStrategies []OtherStrategy
-	// UserTokens, if set, is told whether the strategy ServiceAccountToken is on.
+	// UserTokens, if set, is called with whether the strategy ServiceAccountToken is on.
 	UserTokens UserTokens
 
-	// BearerTokens, if set, is told which authenticators' tokens the proxy accepts as bearer tokens.
+	// BearerTokens, if set, is called with the authenticators whose tokens the proxy accepts as bearer tokens.
 	BearerTokens func(configv1alpha1.BearerTokensSpec)
 
 	// Usage, if set, notes that clients use the proxy of this replica.
 	Usage *Usage
 
-	// Published, if set, is told the CA bundle that the status publishes, whichever replica wrote that; found is false
+	// Published, if set, is called with the CA bundle that the status publishes, whichever replica wrote that; found is false
 	// while none is published.
 	Published func(bundle []byte, found bool)
 

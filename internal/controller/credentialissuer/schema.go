@@ -61,7 +61,7 @@ func (r *Reconciler) knownSchema() statusSchema {
 	return r.schema
 }
 
-// learnSchema remembers with which schema the status was written, or needed no writing.
+// learnSchema keeps with which schema the status was written, or needed no writing.
 func (r *Reconciler) learnSchema(ctx context.Context, schema statusSchema) {
 	if schema != r.schema {
 		log.FromContext(ctx).Info("Found which CRD of CredentialIssuer is installed", "pinniped", schema == schemaPinniped)

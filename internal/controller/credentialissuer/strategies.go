@@ -63,14 +63,14 @@ func (r *Reconciler) recordOtherChanges(
 				continue
 			}
 			key := strategyState{now.Status, now.Reason, now.Message}
-			before, told := r.toldOthers[now.Type]
-			if !told {
+			before, recorded := r.recordedOthers[now.Type]
+			if !recorded {
 				before = stateOf(issuer.Status.Strategies, now.Type)
 			}
-			if r.toldOthers == nil {
-				r.toldOthers = map[configv1alpha1.StrategyType]strategyState{}
+			if r.recordedOthers == nil {
+				r.recordedOthers = map[configv1alpha1.StrategyType]strategyState{}
 			}
-			r.toldOthers[now.Type] = key
+			r.recordedOthers[now.Type] = key
 			if before == key || now.Reason == configv1alpha1.ReasonPending {
 				continue
 			}

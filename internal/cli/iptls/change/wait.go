@@ -224,7 +224,7 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 	}
 	seen.view = plan.ReadStatus(issuer, p.Wanted, bundle)
 	if seen.view.Disabled && p.Wanted.Mode == configv1alpha1.ImpersonationProxyModeEnabled {
-		// The report is older than the mode. In mode auto that cannot be told.
+		// The report is older than the mode. In mode auto, there is no way to know.
 		seen.view.Disabled = false
 		seen.view.Problem = "the agent still reports that it is switched off: " + seen.view.Problem
 	}

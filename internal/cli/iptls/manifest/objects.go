@@ -132,7 +132,7 @@ func object(apiVersion, kind string, name types.NamespacedName, spec map[string]
 	}
 }
 
-// required leaves out the names that clients are not told to use, and names that come twice.
+// required leaves out the names that clients do not use, and names that come twice.
 func required(names []certs.Name) (kept, left []certs.Name) {
 	for _, name := range names {
 		same := func(n certs.Name) bool { return strings.EqualFold(n.Value, name.Value) }

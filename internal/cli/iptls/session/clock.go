@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// serverClock remembers what the API server's clock reads, from the Date header of its answers.
+// serverClock keeps what the API server's clock reads, from the Date header of its answers.
 type serverClock struct {
 	now func() time.Time
 

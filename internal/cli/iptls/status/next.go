@@ -112,7 +112,7 @@ func NextCommands(code string, at Place) []string {
 	return []string{pods, "kubectl get events " + namespace}
 }
 
-// codeGeneratedServes is the code for a generated certificate that serves although clients were told of another one.
+// codeGeneratedServes is the code for a generated certificate in service although revisions in use have another one.
 const codeGeneratedServes = "GeneratedServes"
 
 // secretNamespace is that of Secret.

@@ -10,7 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Source says who told which CA bundle a cluster publishes.
+// Source says where the CA bundle of a cluster comes from.
 type Source string
 
 // The sources.

@@ -150,7 +150,7 @@ func (r *run) askAll(ctx context.Context) error {
 	return over(ctx)
 }
 
-// claimed takes over what an administrator's kubeconfig told about a cluster.
+// claimed takes over what an administrator's kubeconfig says about a cluster.
 func (r *run) claimed(cluster *Cluster) bool {
 	for _, admin := range r.admins {
 		if admin.Outcome != ClusterAsked {
