@@ -39,9 +39,9 @@ func newLocalUserAuthenticator() *cobra.Command {
 		&options.Namespace,
 		"namespace",
 		os.Getenv("PINNIPED_AGENT_NAMESPACE"),
-		"namespace whose Secrets are the users; without it the pod's",
+		"namespace whose Secrets are the users (default: the pod's)",
 	)
-	flags.StringVar(&options.Address, "listen-address", "", "address to listen on; without it :8443")
+	flags.StringVar(&options.Address, "listen-address", "", "address to listen on (default: :8443)")
 	flags.StringSliceVar(
 		&options.ServingNames,
 		"serving-name",

@@ -53,7 +53,7 @@ func newRoot() *cobra.Command {
 	var tellVersion bool
 	root := &cobra.Command{
 		Use:   "pinniped-agent",
-		Short: "Puts a Kubernetes API behind your own certificate",
+		Short: "Put a Kubernetes API behind your own certificate",
 		Long: "pinniped-agent runs in or outside a cluster. It authenticates people and forwards their requests to the " +
 			"API server by " +
 			"impersonation, behind the certificate that the CredentialIssuer names.",
@@ -113,7 +113,7 @@ func newConcierge() *cobra.Command {
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&options.ConfigFile, "config", "", "configuration file; without it the defaults hold")
+	flags.StringVar(&options.ConfigFile, "config", "", "configuration file (default: none)")
 	flags.StringVar(
 		&options.Kubeconfig,
 		"kubeconfig",
@@ -129,8 +129,8 @@ func newConcierge() *cobra.Command {
 	)
 	flags.StringVar(&options.PodName, "pod-name", os.Getenv("PINNIPED_AGENT_POD_NAME"),
 		"name of this replica; without it the host's (PINNIPED_AGENT_POD_NAME in the environment)")
-	flags.StringVar(&options.BindAddress, "bind-address", "", "IP address to listen on; without it all")
-	flags.BoolVar(&printConfig, "print-config", false, "print the configuration in force as YAML, and end")
+	flags.StringVar(&options.BindAddress, "bind-address", "", "IP address to listen on (default: all)")
+	flags.BoolVar(&printConfig, "print-config", false, "print the configuration in effect as YAML, and exit")
 	return command
 }
 

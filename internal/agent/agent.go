@@ -265,7 +265,7 @@ func (a *agent) address(port int32) string {
 func (a *agent) waitForAPI(ctx context.Context) error {
 	live, err := client.New(a.rest, client.Options{Scheme: a.scheme})
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return fmt.Errorf("creating a client: %w", err)
 	}
 	logged := ""
 	// The only error of the poll is that ctx has ended.

@@ -56,7 +56,7 @@ func (a *agent) addControllers(
 ) (ready func() error, err error) {
 	core, err := corev1client.NewForConfig(a.rest)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	if err := a.addAPIService(ctx, manager, core); err != nil {
 		return nil, fmt.Errorf("setting up the APIService controller: %w", err)
@@ -188,7 +188,7 @@ func (a *agent) addCredentialIssuer(
 func (a *agent) newPermissions(ctx context.Context, changed func(types.NamespacedName)) (*delegation.Poller, error) {
 	client, err := corev1client.NewForConfig(a.rest)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return delegation.NewPoller(ctx, delegation.PollerOptions{
 		Client: client.RESTClient(), Namespace: a.options.Namespace, Changed: changed, Clock: clock.RealClock{},
@@ -271,7 +271,7 @@ func (a *agent) groupClient(group schema.GroupVersion, scheme *runtime.Scheme) (
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of API group %q: %w", group.Group, err)
+		return nil, fmt.Errorf("creating a client of API group %q: %w", group.Group, err)
 	}
 	return client, nil
 }

@@ -44,7 +44,7 @@ func newLeadership(
 ) (*leadership, error) {
 	client, err := coordinationv1client.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for Leases: %w", err)
+		return nil, fmt.Errorf("creating a client for Leases: %w", err)
 	}
 	l := &leadership{}
 	l.elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

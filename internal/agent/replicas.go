@@ -21,11 +21,11 @@ import (
 func (a *agent) addReplicas(ctx context.Context, changed func(types.NamespacedName)) error {
 	leases, err := coordinationv1client.NewForConfig(a.rest)
 	if err != nil {
-		return fmt.Errorf("making a client for Leases: %w", err)
+		return fmt.Errorf("creating a client for Leases: %w", err)
 	}
 	events, err := corev1client.NewForConfig(a.rest)
 	if err != nil {
-		return fmt.Errorf("making a client for events: %w", err)
+		return fmt.Errorf("creating a client for events: %w", err)
 	}
 	a.replicas = replicas.New(replicas.Options{
 		Leases:   leases.Leases(a.options.Namespace),

@@ -38,7 +38,7 @@ type selfCheck struct {
 func (a *agent) newSelfCheck(token relay.TokenSource) (*selfCheck, error) {
 	reviews, err := authorizationv1client.NewForConfig(a.rest)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for access reviews: %w", err)
+		return nil, fmt.Errorf("creating a client for access reviews: %w", err)
 	}
 	return &selfCheck{
 		config: rest.AnonymousClientConfig(a.rest),

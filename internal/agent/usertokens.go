@@ -23,7 +23,7 @@ func (a *agent) newUserTokens() (*satoken.Backend, error) {
 	}
 	reviewer, err := kubernetes.NewForConfig(a.rest)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for access reviews: %w", err)
+		return nil, fmt.Errorf("creating a client for access reviews: %w", err)
 	}
 	issuers, err := a.groupClient(a.groups.Config, a.scheme)
 	if err != nil {

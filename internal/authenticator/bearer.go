@@ -234,7 +234,7 @@ func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key strin
 			defer func() { <-b.asked }()
 		default:
 			return &verdict{
-				err: &unavailableError{errors.New("the webhooks are being asked about as many tokens as they may be")},
+				err: &unavailableError{errors.New("the webhooks are verifying the maximum number of tokens")},
 			}, nil
 		}
 		asking := context.WithoutCancel(ctx) // a webhook has a time limit of its own
@@ -274,14 +274,14 @@ func (b *Bearer) ask(ctx context.Context, by bearerAuthenticator, token string) 
 	case err != nil && (!errors.As(err, &refusal) || refusal.Reason == ReasonIssuerAway):
 		return &verdict{by: by, err: &unavailableError{fmt.Errorf("asking %s %q: %w", by.kind, by.name, err)}}
 	case err != nil:
-		return &verdict{by: by, err: fmt.Errorf("%s %q refuses the token: %w", by.kind, by.name, err)}
+		return &verdict{by: by, err: fmt.Errorf("%s %q rejects the token: %w", by.kind, by.name, err)}
 	case !ok || info == nil:
-		return &verdict{by: by, err: fmt.Errorf("%s %q refuses the token", by.kind, by.name)}
+		return &verdict{by: by, err: fmt.Errorf("%s %q rejects the token", by.kind, by.name)}
 	}
 	if err := CheckUser(info); err != nil {
 		return &verdict{
 			by:  by,
-			err: fmt.Errorf("%s %q vouches for a user that it may not vouch for: %w", by.kind, by.name, err),
+			err: fmt.Errorf("%s %q asserts a user that it may not assert: %w", by.kind, by.name, err),
 		}
 	}
 	vouched := &user.DefaultInfo{

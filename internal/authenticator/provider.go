@@ -73,7 +73,7 @@ func NewProvider(options ProviderOptions) *Provider {
 			CheckRedirect: func(request *http.Request, via []*http.Request) error {
 				switch {
 				case request.URL.Scheme != "https":
-					return errors.New("it leads away from https")
+					return errors.New("it redirects away from https")
 				case len(via) >= 10:
 					return errors.New("stopped after 10 redirects")
 				}
@@ -120,7 +120,7 @@ func (p *Provider) Ready() bool { return p.keys.Load() != nil }
 func (p *Provider) FetchKeys(ctx context.Context) error {
 	from := p.keysURL.Load()
 	if from == nil {
-		return errors.New("it is not known where the keys are")
+		return errors.New("the URL of the keys is unknown")
 	}
 	p.mu.Lock()
 	p.fetched = p.clock.Now()
@@ -204,7 +204,7 @@ func unusable(ctx context.Context, err error) error {
 func (p *Provider) verify(ctx context.Context, token string) ([]byte, error) {
 	keys := p.keys.Load()
 	if keys == nil {
-		return nil, errors.New("there are no keys of the issuer")
+		return nil, errors.New("the issuer has no keys")
 	}
 	return keys.VerifySignature(ctx, token)
 }

@@ -14,7 +14,7 @@ const (
 	ReasonIssuerAway Reason = "IssuerUnavailable" // so that its keys could not be fetched
 )
 
-const refused = "the authenticator refuses the token"
+const refused = "the authenticator rejects the token"
 
 // Refusal is why a token was refused. Error has the full reason, for a log; Message has what the bearer of the token
 // may know.

@@ -84,7 +84,7 @@ func Change[T any, P content[T]](ctx context.Context, f File, change func(*T) bo
 	defer file.Close()
 	decoded, understood := decode[T, P](f, file.Content)
 	if file.Linked && !understood && len(file.Content) > 0 {
-		return fmt.Errorf("the link %q leads to a file that is no %s; nothing was written", f.Path, f.Kind)
+		return fmt.Errorf("the link %q points to a file that is not a %s; nothing was written", f.Path, f.Kind)
 	}
 	if !change(decoded) {
 		return nil

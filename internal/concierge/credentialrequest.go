@@ -173,7 +173,7 @@ func (c *credentialRequests) exchange(
 			ctx,
 			"TokenCredentialRequest Authentication Failed",
 			append(asked, "reason", "auth rejected by authenticator")...)
-		return c.failed(ctx, loginRefused, "the authenticator refuses the token")
+		return c.failed(ctx, loginRefused, "the authenticator rejects the token")
 	}
 	if wantsToken(spec.Strategy) {
 		return c.exchangeForToken(ctx, claimed, reference, asked)
@@ -244,7 +244,7 @@ func whyNot(err error, reference corev1.TypedLocalObjectReference) string {
 
 // unsuitableUser says why a user whom an authenticator vouches for may not log in. The error does not hold the name.
 func unsuitableUser(err error) string {
-	return "the authenticator vouches for a user who may not log in here: " + err.Error()
+	return "the authenticator asserts a user who may not log in: " + err.Error()
 }
 
 // failed is the response to a failed login. Clients show the warning to the user.

@@ -338,7 +338,7 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 			`the token is for audience "that", which is another one`, "WrongAudience",
 		},
 		{
-			"jwt", "JWTAuthenticator", issuer.New(t).Token(t, idp.Claims("this", nil)), "the authenticator refuses the token",
+			"jwt", "JWTAuthenticator", issuer.New(t).Token(t, idp.Claims("this", nil)), "the authenticator rejects the token",
 			"no key of the issuer verifies",
 		},
 		{

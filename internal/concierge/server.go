@@ -208,13 +208,13 @@ func clients(agent *rest.Config) (kubernetes.Interface, dynamic.Interface, error
 	config.QPS, config.Burst = 200, 400 // each request may need a review; the API server protects itself
 	dynamicClient, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a client for the API server: %w", err)
+		return nil, nil, fmt.Errorf("creating a client for the API server: %w", err)
 	}
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a client for the API server: %w", err)
+		return nil, nil, fmt.Errorf("creating a client for the API server: %w", err)
 	}
 	return client, dynamicClient, nil
 }

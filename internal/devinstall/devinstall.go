@@ -180,7 +180,7 @@ func (i *Installation) PointAt(ctx context.Context, agent *Agent) error {
 func (i *Installation) WaitAvailable(ctx context.Context) error {
 	client, err := dynamic.NewForConfig(i.Cluster.AdminConfig())
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return fmt.Errorf("creating a client: %w", err)
 	}
 	services := client.Resource(
 		schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"},

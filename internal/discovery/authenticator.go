@@ -141,7 +141,7 @@ type missing struct{ what string }
 func (e *missing) Error() string        { return fmt.Sprintf("no %s in the cluster", e.what) }
 func (e *missing) Is(target error) bool { return target == ErrNotFound }
 func (e *missing) Hint() string {
-	return "make a WebhookAuthenticator or a JWTAuthenticator first, so that the agent knows who may log in"
+	return "create a WebhookAuthenticator or a JWTAuthenticator first"
 }
 
 // authenticators returns the authenticators of one kind: all, or the one called name.

@@ -19,8 +19,8 @@ var (
 	// ErrNoCredentialIssuer means that the API is installed, but has no object.
 	ErrNoCredentialIssuer error = hinted{
 		"no CredentialIssuer in the cluster",
-		"the agent makes one that was deleted again within half a minute: see whether its pods are running, and what their " +
-			"log says; docs/howto/certificate-trouble.md tells how to make it by hand",
+		"the agent creates one when it first starts: check whether its pods are running; one that was deleted has " +
+			"to be applied again: kubectl apply --server-side -f deploy/concierge/credentialissuer.yaml",
 	}
 	// ErrNotFound means that an object which was asked for by name does not exist.
 	ErrNotFound = errors.New("not found")
@@ -29,7 +29,7 @@ var (
 	// ErrUnauthorized means that the cluster does not accept the credential in the kubeconfig.
 	ErrUnauthorized = errors.New("unauthorized")
 	// ErrPluginFailed means that the credential plugin in the kubeconfig gave no credential. It is an ErrUnauthorized.
-	ErrPluginFailed = fmt.Errorf("%w: the credential plugin gave no credential", ErrUnauthorized)
+	ErrPluginFailed = fmt.Errorf("%w: the credential plugin returned no credential", ErrUnauthorized)
 	// ErrUnreachable means that no response came from the API server at all.
 	ErrUnreachable = errors.New("the cluster cannot be reached")
 	// ErrConflict means that another manager owns a field, or that the object changed in the meantime.
@@ -169,7 +169,7 @@ func (e *UnreachableError) Hint() string {
 			dns.Name,
 		)
 	}
-	return "check the kubeconfig's server and CA bundle, and whether the network lets you through (VPN, proxy)"
+	return "check the kubeconfig's server and CA bundle, and whether you need a VPN or an HTTP proxy"
 }
 
 // pluginFailed begins what client-go says when an exec credential plugin has failed; the error has no type of its own.
@@ -199,11 +199,11 @@ func (e *failure) Unwrap() error { return e.cause }
 func (e *failure) Hint() string {
 	switch {
 	case errors.Is(e.kind, ErrPluginFailed):
-		return "the credential plugin in the kubeconfig gave no credential; what it says about the reason stands above"
+		return "the credential plugin in the kubeconfig returned no credential; its output is above"
 	case errors.Is(e.kind, ErrUnauthorized):
 		return "the credential in the kubeconfig does not work: it may have expired"
 	case errors.Is(e.kind, ErrNotFound) && e.look != "":
-		return "see which there are: " + e.look
+		return "list them: " + e.look
 	case errors.Is(e.kind, ErrConflict):
 		return "another client changed or manages this object: check it, then run the command again"
 	}

@@ -144,7 +144,7 @@ func (e *NoStrategyError) Hint() string {
 	}
 	switch {
 	case len(e.Strategies) == 0:
-		return "see whether the agent's pods are running"
+		return "check whether the agent's pods are running"
 	case len(available) > 0:
 		return "this cluster offers --concierge-mode " + strings.Join(available, " or ")
 	}

@@ -101,7 +101,7 @@ func caExpired(s *State) string {
 	case !s.now.Before(end):
 		return "the CA expired at " + timeText(end)
 	case !s.now.Before(end.Add(-s.policy.CA.margin())):
-		return fmt.Sprintf("the CA ends at %s, too soon to announce the next one", timeText(end))
+		return fmt.Sprintf("the CA expires at %s, too soon to publish the next one", timeText(end))
 	}
 	return ""
 }
@@ -157,7 +157,11 @@ func certificateExpiring(s *State) string {
 	if s.now.Before(RenewAt(leaf)) || !leaf.NotAfter.Before(s.CA.Certificate().NotAfter) {
 		return ""
 	}
-	return fmt.Sprintf("two thirds of the life of the %s are over; it ends at %s", s.policy.Name, timeText(leaf.NotAfter))
+	return fmt.Sprintf(
+		"two thirds of the lifetime of the %s have passed; it expires at %s",
+		s.policy.Name,
+		timeText(leaf.NotAfter),
+	)
 }
 
 func nextAnnounced(s *State) string {
@@ -172,7 +176,7 @@ func caExpiring(s *State) string {
 	if s.policy.CA.Succession == nil || s.next != nil || s.now.Before(RenewAt(cert)) {
 		return ""
 	}
-	return "two thirds of the CA's life are over; it ends at " + timeText(cert.NotAfter)
+	return "two thirds of the CA's lifetime have passed; it expires at " + timeText(cert.NotAfter)
 }
 
 func sortedNames(names certs.SANs) []string {

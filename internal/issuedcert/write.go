@@ -31,7 +31,7 @@ type Target struct {
 }
 
 // ErrForeign means that a Secret with one of our names has content that we did not write.
-var ErrForeign = errors.New("its content is not the agent's and stays as it is; rename or delete it")
+var ErrForeign = errors.New("the agent did not create it, and leaves it unchanged; rename or delete it")
 
 // Foreign reports whether a Secret has content, and nothing that says that it is ours: the annotation that we set, the
 // labels that are configured, or a Deployment as its owner, as Pinniped's agent sets it.

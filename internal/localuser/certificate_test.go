@@ -163,7 +163,7 @@ func TestCertificateIsMade(t *testing.T) {
 		t.Errorf("CA is called %q", got)
 	}
 	if ca.NotAfter.Before(start.AddDate(99, 0, 0)) {
-		t.Errorf("the CA ends at %v already", ca.NotAfter)
+		t.Errorf("the CA expires at %v already", ca.NotAfter)
 	}
 	if _, err := certs.LoadCA(secret.Data["caCertificate"], secret.Data["caCertificatePrivateKey"]); err != nil {
 		t.Error(err)

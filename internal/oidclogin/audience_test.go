@@ -63,7 +63,7 @@ func TestHints(t *testing.T) {
 		"a code that was used":              {l.explain(&refusal{code: "invalid_grant"}), "run the command again"},
 		"an issuer with a problem":          {l.explain(&refusal{code: "server_error"}), "try again later"},
 		"something that wants a browser":    {l.explain(&refusal{code: "interaction_required"}), "--skip-browser"},
-		"an issuer of another name":         {l.explainDiscovery(&oidc.IssuerMismatchError{Discovered: "https://x/"}), "a slash at the end"},
+		"an issuer of another name":         {l.explainDiscovery(&oidc.IssuerMismatchError{Discovered: "https://x/"}), "a trailing slash"},
 		"a certificate of another CA": {
 			l.explain(&url.Error{Err: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}}), "--ca-bundle",
 		},

@@ -28,7 +28,7 @@ func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Token
 	if device.DeviceCode == "" || device.UserCode == "" || device.VerificationURI == "" {
 		return nil, withHint(
 			fmt.Errorf("asking issuer %q for a device code: its response has none", l.Issuer),
-			"tell the issuer's administrator",
+			"contact the issuer's administrator",
 		)
 	}
 	if device.Interval < 1 {
@@ -37,8 +37,8 @@ func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Token
 	for _, link := range []string{device.VerificationURI, device.VerificationURIComplete} {
 		if link != "" && (!isHTTPS(link) || printable(link) != link) {
 			return nil, withHint(
-				fmt.Errorf("issuer %q sends people to %q, which is not an https URL", l.Issuer, printable(link)),
-				"tell the issuer's administrator",
+				fmt.Errorf("issuer %q sends users to %q, which is not an https URL", l.Issuer, printable(link)),
+				"contact the issuer's administrator",
 			)
 		}
 	}

@@ -49,29 +49,29 @@ func (r *refusal) Error() string {
 // Hint says what the usual refusals need.
 func (r *refusal) Hint() string {
 	if strings.Contains(r.description, "client_secret") {
-		return "the issuer wants a client secret, which a program on people's computers cannot keep: its administrator can " +
-			"register a public client, or put an issuer in front that has them, such as a Pinniped Supervisor, Dex or Keycloak"
+		return "the issuer wants a client secret, which a program on users' computers cannot keep secret: its " +
+			"administrator can register a public client, or use an issuer that supports them, such as a Pinniped " +
+			"Supervisor, Dex or Keycloak"
 	}
 	switch r.code {
 	case "invalid_client", "unauthorized_client":
-		return "the issuer does not permit this client to log in like this: ask its administrator to register the client " +
-			"of --client-id for it, as a public one"
+		return "the issuer does not allow this login for the client: ask its administrator to register the client " +
+			"of --client-id as a public client"
 	case "invalid_scope":
-		return "the issuer does not give one of the scopes: choose others with --scopes (\"pinniped get kubeconfig " +
+		return "the issuer does not have one of the scopes: choose others with --scopes (\"pinniped get kubeconfig " +
 			"--oidc-scopes\")"
 	case "access_denied":
 		return "the login was cancelled, or the issuer does not let this user in: run the command again to try once more"
 	case "expired_token":
 		return "the code was not entered in time: run the command again for a new one"
 	case "login_required", "interaction_required", "consent_required":
-		return "the issuer wants to ask something in the browser: run the command again without --skip-browser, or open " +
-			"the printed link"
+		return "the issuer needs the browser: run the command again without --skip-browser, or open the printed link"
 	case "invalid_grant":
 		return "the login took too long, or was used before: run the command again"
 	case "server_error", "temporarily_unavailable":
-		return "the issuer has a problem: try again later, or tell its administrator"
+		return "the issuer has a problem: try again later, or contact its administrator"
 	}
-	return "tell the issuer's administrator, or ask for a new kubeconfig"
+	return "contact the issuer's administrator, or ask for a new kubeconfig"
 }
 
 // IsRefusal reports whether the issuer, or the person there, does not want this login. To try again at once asks the same
@@ -130,7 +130,7 @@ func (l *Login) explain(err error) error {
 		if status >= 300 && status < 400 {
 			return withHint(text, "something in front of the issuer redirects requests; secrets are not sent along")
 		}
-		return withHint(text, "the issuer has a problem: try again later, or tell its administrator")
+		return withHint(text, "the issuer has a problem: try again later, or contact its administrator")
 	}
 	if urlErr, ok := errors.AsType[*url.Error](err); ok {
 		err = urlErr.Err
@@ -156,7 +156,8 @@ func CertificateHint(err error, otherCA string) string {
 		)
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
-		return "the issuer's certificate is expired or not yet valid: tell its administrator, unless this computer's clock is wrong"
+		return "the issuer's certificate is expired or not yet valid: contact its administrator, unless this " +
+			"computer's clock is wrong"
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return "the issuer's certificate is of a CA that is not trusted here: " + otherCA

@@ -104,7 +104,8 @@ func (p *provider) do(request *http.Request, into any) error {
 		if status := response.StatusCode; status >= 400 && status < 500 && status != http.StatusTooManyRequests {
 			return refused
 		}
-		return withHint(errors.New(refused.Error()), "the issuer has a problem: try again later, or tell its administrator")
+		return withHint(errors.New(refused.Error()), "the issuer has a problem: try again later, or contact its "+
+			"administrator")
 	}
 	if into == nil {
 		return nil

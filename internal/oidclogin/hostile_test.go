@@ -183,7 +183,7 @@ func TestFaults(t *testing.T) {
 			"is not the one of this login", hint: "run the command again"},
 		{
 			name: "a token for another client", prepare: func(_ *testing.T, s *situation) { s.AuthorizedParty = "dashboard" },
-			says: `it was issued to another client, "dashboard"`, hint: "tell its administrator",
+			says: `it was issued to another client, "dashboard"`, hint: "contact its administrator",
 		},
 		{name: "slow", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
@@ -200,7 +200,7 @@ func TestFaults(t *testing.T) {
 				}
 				return false
 			}
-		}, says: "verifying the ID token: failed to verify signature", hint: "tell its administrator"},
+		}, says: "verifying the ID token: failed to verify signature", hint: "contact its administrator"},
 		{name: "a signing key that cannot be used", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			s.withKeys(t, func(signing map[string]any) []any { signing["use"] = "enc"; return []any{signing} })

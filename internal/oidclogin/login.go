@@ -62,7 +62,7 @@ func DefaultScopes() []string {
 func UpstreamTypes() []string { return []string{"oidc", "ldap", "activedirectory", "github"} }
 
 // ErrPersonNeeded means that the session at the issuer is over, and that a person has to log in again.
-var ErrPersonNeeded = errors.New("the session is over: a person has to log in again")
+var ErrPersonNeeded = errors.New("the session is over: the user has to log in again")
 
 // Terminal is how a Login talks to a person.
 type Terminal interface {

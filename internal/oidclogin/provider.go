@@ -83,7 +83,7 @@ func (l *Login) discover(ctx context.Context) (*provider, error) {
 		if !isHTTPS(endpoint) {
 			return nil, withHint(
 				fmt.Errorf("the %s of issuer %q is %q, which is not an https URL", name, l.Issuer, printable(endpoint)),
-				"tell the issuer's administrator: secrets are only sent over TLS",
+				"contact the issuer's administrator: secrets are only sent over TLS",
 			)
 		}
 	}
@@ -108,8 +108,8 @@ func (l *Login) explainDiscovery(err error) error {
 		}
 		return withHint(
 			problem,
-			"make a kubeconfig with the issuer's own name for itself, a slash at the end included (\"pinniped get kubeconfig "+
-				"--oidc-issuer\")",
+			"recreate the kubeconfig with the issuer's exact URL, including a trailing slash (\"pinniped get "+
+				"kubeconfig --oidc-issuer\")",
 		)
 	}
 	if _, ok := errors.AsType[*url.Error](err); ok {
@@ -217,7 +217,7 @@ func (p *provider) verify(ctx context.Context, raw, audience string) (*sessionca
 	default:
 		return nil, nil, withHint(
 			fmt.Errorf("verifying the ID token: %s", printable(strings.TrimPrefix(err.Error(), "oidc: "))),
-			"the issuer gave a token that does not fit: tell its administrator",
+			"the issuer returned an invalid token: contact its administrator",
 		)
 	}
 	var claims map[string]any
@@ -228,7 +228,7 @@ func (p *provider) verify(ctx context.Context, raw, audience string) (*sessionca
 	if azp, ok := claims["azp"]; ok && azp != audience && azp != p.login.ClientID {
 		return nil, nil, withHint(
 			fmt.Errorf("verifying the ID token: it was issued to another client, %q", printable(fmt.Sprint(azp))),
-			"the issuer gave a token that does not fit: tell its administrator",
+			"the issuer returned an invalid token: contact its administrator",
 		)
 	}
 	if expired := p.login.now().Sub(verified.Expiry); expired > clockLeeway {
@@ -269,7 +269,7 @@ func (p *provider) keys(ctx context.Context) (*keyset.Set, error) {
 		return nil, withHint(err, hintOtherKey)
 	}
 	if err != nil {
-		return nil, withHint(err, "tell the issuer's administrator what is at %s", p.metadata.JWKSURI)
+		return nil, withHint(err, "contact the issuer's administrator what is at %s", p.metadata.JWKSURI)
 	}
 	for _, skipped := range keys.Skipped {
 		p.login.debugf("not using %s", skipped)
@@ -282,11 +282,11 @@ func (p *provider) clockHint(err error) error {
 	skew := time.Duration(p.skew.Load()).Round(time.Second)
 	switch {
 	case skew > time.Minute:
-		return withHint(err, "this computer's clock is %s ahead of the issuer's: set it right", skew)
+		return withHint(err, "this computer's clock is %s ahead of the issuer's: correct it", skew)
 	case skew < -time.Minute:
-		return withHint(err, "this computer's clock is %s behind the issuer's: set it right", -skew)
+		return withHint(err, "this computer's clock is %s behind the issuer's: correct it", -skew)
 	}
-	return withHint(err, "the issuer gave a token that is not valid now: tell its administrator")
+	return withHint(err, "the issuer gave a token that is not valid now: contact its administrator")
 }
 
 // accept turns the response of the token endpoint into tokens for the cache. nonce is empty where the flow has none;
@@ -330,7 +330,7 @@ func (p *provider) accept(
 	}
 	if verified.AccessTokenHash != "" && token.AccessToken != "" {
 		if err := verified.VerifyAccessToken(token.AccessToken); err != nil {
-			return nil, errors.New("verifying the ID token: its at_hash does not fit the access token")
+			return nil, errors.New("verifying the ID token: its at_hash does not match the access token")
 		}
 	}
 	if before != nil && before.ID != nil {

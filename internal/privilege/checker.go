@@ -86,7 +86,7 @@ func (r Report) String() string {
 func (c *Checker) Check(ctx context.Context, config *rest.Config) (Report, error) {
 	client, err := authorizationv1client.NewForConfig(config)
 	if err != nil {
-		return Report{}, fmt.Errorf("making a client for access reviews: %w", err)
+		return Report{}, fmt.Errorf("creating a client for access reviews: %w", err)
 	}
 	check := &check{Checker: c, client: client}
 	for _, namespace := range c.Namespaces {

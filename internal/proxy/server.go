@@ -127,7 +127,7 @@ func newAgentClient(agent *rest.Config) (*kubernetes.Clientset, error) {
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for the agent: %w", err)
+		return nil, fmt.Errorf("creating a client for the agent: %w", err)
 	}
 	return client, nil
 }

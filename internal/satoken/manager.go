@@ -22,7 +22,7 @@ const managerTimeout = 10 * time.Second
 func ManagerClient(agent *rest.Config, namespace, name string) (kubernetes.Interface, error) {
 	core, err := corev1client.NewForConfig(agent)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for service account tokens: %w", err)
+		return nil, fmt.Errorf("creating a client for service account tokens: %w", err)
 	}
 	config := rest.AnonymousClientConfig(agent)
 	config.UserAgent = agent.UserAgent
@@ -31,7 +31,7 @@ func ManagerClient(agent *rest.Config, namespace, name string) (kubernetes.Inter
 	config.Wrap(transport.ResettableTokenSourceWrapTransport(source))
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for users' service accounts: %w", err)
+		return nil, fmt.Errorf("creating a client for users' service accounts: %w", err)
 	}
 	return client, nil
 }

@@ -98,11 +98,11 @@ func NewCluster(options ClusterOptions) (*Cluster, error) {
 	config.QPS = -1 // the slots bound how much is asked for
 	client, err := certificatesv1client.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for CertificateSigningRequests: %w", err)
+		return nil, fmt.Errorf("creating a client for CertificateSigningRequests: %w", err)
 	}
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for ConfigMaps: %w", err)
+		return nil, fmt.Errorf("creating a client for ConfigMaps: %w", err)
 	}
 	c := &Cluster{
 		options:  options,

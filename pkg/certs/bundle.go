@@ -102,7 +102,7 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 		return warn("leave it out", "is not a CA certificate: it verifies nothing")
 	case hasUsage && member.KeyUsage&x509.KeyUsageCertSign == 0:
 		return warn(
-			"leave it out, or have it issued again with keyCertSign",
+			"leave it out, or have it reissued with keyCertSign",
 			"may not sign certificates: its key usage lacks keyCertSign",
 		)
 	case r.outdatedCA != nil && member.Equal(r.outdatedCA):

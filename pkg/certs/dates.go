@@ -41,7 +41,7 @@ func checkDates(leaf *x509.Certificate, now, server time.Time, skew time.Duratio
 }
 
 func dateFindings(leaf *x509.Certificate, now time.Time, skew time.Duration, clock string) []Finding {
-	const reissue = "have the certificate issued again"
+	const reissue = "have the certificate reissued"
 	if leaf.NotAfter.Before(leaf.NotBefore) {
 		return []Finding{
 			finding(Expired, reissue, "the serving certificate is never valid: it ends (%s) before it begins (%s)",

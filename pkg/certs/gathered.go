@@ -107,7 +107,7 @@ func servedProblem(want Expected, pool *x509.CertPool, served Served) (
 func refusalOf(leaf *x509.Certificate, now time.Time, presents string, err error) (code Code, problem, hint string) {
 	switch {
 	case now.After(leaf.NotAfter):
-		return Expired, fmt.Sprintf("%s, which expired on %s", presents, date(leaf.NotAfter)), "have it issued again"
+		return Expired, fmt.Sprintf("%s, which expired on %s", presents, date(leaf.NotAfter)), "have it reissued"
 	case now.Before(leaf.NotBefore):
 		return NotYetValid, fmt.Sprintf("%s, which is not valid before %s", presents, date(leaf.NotBefore)),
 			"wait until then, or check the clocks"

@@ -94,7 +94,7 @@ func TestCheckServed(t *testing.T) {
 			},
 		},
 		{
-			name: "names the address that does not answer", want: want, number: 1, code: EndpointUnreachable, message: "connection refused",
+			name: "names the address that does not respond", want: want, number: 1, code: EndpointUnreachable, message: "connection refused",
 			seen: []Served{{Address: "203.0.113.7:443", Err: errors.New("connection refused")}},
 		},
 		{

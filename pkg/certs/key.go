@@ -332,7 +332,7 @@ func tooLong(public crypto.PublicKey) bool {
 	return ok && key.N.BitLen() > maxRSABits
 }
 
-const keyFix = "have it issued again for a key of ECDSA P-256, P-384, P-521, Ed25519 or RSA from 2048 to 8192 bits"
+const keyFix = "have it reissued for a key of ECDSA P-256, P-384, P-521, Ed25519 or RSA from 2048 to 8192 bits"
 
 func checkWeakKey(cert numbered) []Finding {
 	if problem := weakKey(cert.PublicKey); problem != "" {

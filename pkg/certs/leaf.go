@@ -76,7 +76,7 @@ func (r *run) checkWeakSignature(cert numbered) []Finding {
 	if selfIssued(cert.Certificate) && !cert.Equal(r.chain[0].Certificate) {
 		return nil
 	}
-	const fix = "have it issued again with a signature over SHA-256, SHA-384 or SHA-512, or Ed25519"
+	const fix = "have it reissued with a signature over SHA-256, SHA-384 or SHA-512, or Ed25519"
 	what := ""
 	switch cert.SignatureAlgorithm {
 	case x509.MD2WithRSA, x509.MD5WithRSA, x509.SHA1WithRSA, x509.DSAWithSHA1, x509.DSAWithSHA256, x509.ECDSAWithSHA1:

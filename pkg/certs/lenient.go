@@ -15,7 +15,7 @@ import (
 type remark struct{ what, hint string }
 
 const (
-	reissueFix = "have it issued again by a CA that follows RFC 5280"
+	reissueFix = "have it reissued by a CA that follows RFC 5280"
 	// gnuTLSMost is how many certificates GnuTLS takes from a server. Programs may set another limit, and hardly any does.
 	gnuTLSMost = 16
 )
@@ -56,20 +56,20 @@ func issuerRemarks(chain []*x509.Certificate, i int) []remark {
 	):
 		return []remark{{
 			"names another key of its issuer (authority key identifier) " + consequence,
-			"have it issued again with the identifier of its issuer's key",
+			"have it reissued with the identifier of its issuer's key",
 		}}
 	case serial != nil && serial.Cmp(parent.SerialNumber) != 0 || issuer != nil && !bytes.Equal(issuer, parent.RawIssuer):
 		return []remark{
 			{
 				"names another issuer and serial number of its issuer's certificate (authority key identifier) " + consequence,
-				"the CA's certificate was probably renewed: have it issued again with that one, or without issuer and serial " +
+				"the CA's certificate was probably renewed: have it reissued with that one, or without issuer and serial " +
 					"number in the authority key identifier",
 			},
 		}
 	case cert != parent && selfIssued(cert) && !bytes.Equal(cert.RawSubjectPublicKeyInfo, parent.RawSubjectPublicKeyInfo):
 		return []remark{{
 			"has the name of its issuer, and lacks key identifiers that tell them apart: OpenSSL takes it for self-signed",
-			"have it issued again with a name of its own",
+			"have it reissued with a name of its own",
 		}}
 	}
 	return nil
@@ -173,7 +173,7 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 		case "2.5.29.17":
 			if kind := oddName(content.Bytes); kind != "" {
 				note(
-					"have it issued again with DNS names and IP addresses only",
+					"have it reissued with DNS names and IP addresses only",
 					"has %s among its alternative names: GnuTLS cannot read it",
 					kind,
 				)
@@ -181,7 +181,7 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 		case "2.5.29.18":
 			if kind := oddName(content.Bytes); kind != "" {
 				note(
-					"have it issued again without the alternative names of its issuer",
+					"have it reissued without the alternative names of its issuer",
 					"has %s among the alternative names of its issuer: GnuTLS cannot read it",
 					kind,
 				)
@@ -192,12 +192,12 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 			}
 		case "2.5.29.33", "2.5.29.36":
 			if e.Critical {
-				note("have it issued again without the extension, or with it not marked critical",
+				note("have it reissued without the extension, or with it not marked critical",
 					"has a critical extension about certificate policies (%s), which GnuTLS does not know, so that it refuses it", id)
 			}
 		case "1.3.6.1.5.5.7.1.14":
 			note(
-				"have it issued again without that extension",
+				"have it reissued without that extension",
 				"says that it is a proxy certificate (proxyCertInfo): OpenSSL refuses it",
 			)
 		case "1.3.6.1.5.5.7.1.24":
@@ -213,7 +213,7 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 			var types asn1.BitString
 			if _, err := asn1.Unmarshal(e.Value, &types); !isIssuer && (err != nil || types.At(sslServer) == 0) {
 				note(
-					"have it issued again without that extension",
+					"have it reissued without that extension",
 					"has a Netscape certificate type that is not that of a TLS server: OpenSSL refuses it",
 				)
 			}

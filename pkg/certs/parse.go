@@ -237,7 +237,7 @@ func serialProblem(serial *big.Int) string {
 // copyAgain is the hint for what no command can convert.
 const copyAgain = "copy the file again from where it came from; what is missing cannot be made up"
 
-const serialFix = "have the certificate issued again by a CA that follows RFC 5280"
+const serialFix = "have the certificate reissued by a CA that follows RFC 5280"
 
 func checkSerial(cert numbered) []Finding {
 	if problem := serialProblem(cert.SerialNumber); problem != "" {

@@ -289,7 +289,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 		if problem := unhandled(certificate.Certificate); problem != "" {
 			return subject(
 				certificate.Certificate,
-			) + " " + problem, "have it issued again without the extension, or with it not marked critical"
+			) + " " + problem, "have it reissued without the extension, or with it not marked critical"
 		}
 	}
 	if a.system {
@@ -314,7 +314,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 				"%s has the issuer's name in another encoding, which Go programs such as kubectl do not match",
 				member.where(),
 			),
-			"have the certificate issued again, with the issuer's name copied byte by byte"
+			"have the certificate reissued, with the issuer's name copied byte by byte"
 	}
 	if len(r.path) == 1 && !selfIssued(top.Certificate) {
 		return fmt.Sprintf(

@@ -52,8 +52,8 @@ func entryChange(content []byte, lines []int, root *yaml.Node, entry *planned) (
 		_, args := field(exec, "args")
 		if args == nil || entry.argument >= len(args.Content) {
 			return change{}, errors.New(
-				"finding the arguments of its credential plugin in the file: they are a YAML alias; write them out, or make the " +
-					"kubeconfig again",
+				"finding the arguments of its credential plugin in the file: they are a YAML alias; write them out, or " +
+					"recreate the kubeconfig",
 			)
 		}
 		return replace(content, lines, args.Content[entry.argument], entry.prefix+encoded)
@@ -140,8 +140,8 @@ func replace(content []byte, lines []int, scalar *yaml.Node, value string) (chan
 	old := quote + scalar.Value + quote
 	if !bytes.HasPrefix(content[at:], []byte(old)) {
 		return change{}, fmt.Errorf(
-			"line %d: the value has a YAML anchor or is spread over several lines; write it out on one, or make the "+
-				"kubeconfig again",
+			"line %d: the value has a YAML anchor or is spread over several lines; write it out on one, or recreate "+
+				"the kubeconfig",
 			scalar.Line,
 		)
 	}

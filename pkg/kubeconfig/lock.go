@@ -29,15 +29,16 @@ type lockedError struct {
 func (e *lockedError) Error() string {
 	if e.cause == nil {
 		return fmt.Sprintf(
-			"locking kubeconfig %q: %q exists for %s, and programs hold such a lock for a moment only: the one that made it was killed",
+			"locking kubeconfig %q: %q exists for %s, and programs hold such a lock only briefly: the program that "+
+				"created it was killed",
 			e.path,
 			e.lock,
 			e.age.Round(time.Second),
 		)
 	}
 	return fmt.Sprintf(
-		"locking kubeconfig %q: %q exists: another program is changing the kubeconfig; if none is, one was killed while it "+
-			"did: remove that file",
+		"locking kubeconfig %q: %q exists: another program is changing the kubeconfig; if none is running, a killed "+
+			"program left it: remove that file",
 		e.path,
 		e.lock,
 	)
@@ -94,15 +95,15 @@ type folderError struct {
 }
 
 func (e *folderError) Error() string {
-	return fmt.Sprintf("locking kubeconfig %q: making a file in %q: %v", e.path, e.folder, rootCause(e.err))
+	return fmt.Sprintf("locking kubeconfig %q: creating a file in %q: %v", e.path, e.folder, rootCause(e.err))
 }
 
 func (e *folderError) Unwrap() error { return e.err }
 
 // Hint says how to go on.
 func (e *folderError) Hint() string {
-	return fmt.Sprintf("the folder %q must be writable: kubectl and this program make a lock there while they change "+
-		"the kubeconfig", e.folder)
+	return fmt.Sprintf("the folder %q must be writable: kubectl and this program create a lock there while they "+
+		"change the kubeconfig", e.folder)
 }
 
 func rootCause(err error) error {

@@ -43,7 +43,7 @@ type ForeignEntryError struct {
 }
 
 func (e *ForeignEntryError) Error() string {
-	return fmt.Sprintf("the %s %q there is another one, and is left alone: %s", e.Kind, e.Name, e.Reason)
+	return fmt.Sprintf("the %s %q there is another one, and stays unchanged: %s", e.Kind, e.Name, e.Reason)
 }
 
 // Merge puts the clusters, users and contexts of made into a kubeconfig, each under its name. Everything else stays as it

@@ -168,8 +168,8 @@ func hiddenPlaces(plugin *clientcmdapi.ExecConfig) []place {
 		words := strings.FieldsFunc(rest, func(r rune) bool { return strings.ContainsRune(" \t\n='\";&|", r) })
 		if len(words) > 0 {
 			found = append(found, place{
-				server: words[0], argument: -1, err: errors.New("its flags stand within one argument of another program"),
-				fixed: "the flags of its credential plugin stand within one argument of another program; change that by hand",
+				server: words[0], argument: -1, err: errors.New("its flags are in one argument of another program"),
+				fixed: "the flags of its credential plugin are in one argument of another program; change that by hand",
 			})
 		}
 	}

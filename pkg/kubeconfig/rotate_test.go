@@ -238,8 +238,8 @@ func TestRotate(t *testing.T) {
 			),
 			want: plugin(`[-c, "exec pinniped login static --concierge-endpoint='https://proxy.example.com' --token x"]`),
 			entries: []kubeconfig.Entry{{
-				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipPlugin, Reason: "the flags of its " +
-					"credential plugin stand within one argument of another program; change that by hand",
+				Kind: "user", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipPlugin, Reason: "the flags of " +
+					"its credential plugin are in one argument of another program; change that by hand",
 			}},
 		},
 		{
@@ -383,7 +383,7 @@ func TestRotateFile(t *testing.T) {
 			t.Helper()
 			write(t, path+".lock", "")
 		}},
-		{name: "leaves a file alone that kubectl is changing", want: before, err: "one was killed while it did: remove " +
+		{name: "leaves a file alone that kubectl is changing", want: before, err: "a killed program left it: remove " +
 			"that file", prepare: func(t *testing.T, path string) {
 			t.Helper()
 			write(t, path+".lock", "")

@@ -25,7 +25,7 @@ type client struct {
 func newClient(config *rest.Config, connections int, keepAlive bool) (*client, error) {
 	settings, err := rest.TLSConfigFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	settings.NextProtos = nil
 	c := &client{url: config.Host}

@@ -11,26 +11,27 @@ func agentCodes() []certs.Explanation {
 	const status = "pinniped ip-tls status"
 	return []certs.Explanation{
 		{
-			Code:        configv1alpha1.CodeTransitionPrepared,
-			Severity:    certs.SeverityWarning,
-			Cause:       "The new certificate is of another CA, or lacks a name, and clients in use would not verify it.",
-			Consequence: "The certificate before it serves on, with both CAs published, until the time that the status names.",
-			Fix: "let clients refresh their kubeconfigs; or have the certificate issued by the same CA, for the same names; or " +
-				"serve it now, and let those clients break",
+			Code:     configv1alpha1.CodeTransitionPrepared,
+			Severity: certs.SeverityWarning,
+			Cause:    "The new certificate is of another CA, or lacks a name, and clients in use would not verify it.",
+			Consequence: "The previous certificate stays in service, and both CAs are published, until the time in the " +
+				"status.",
+			Fix: "refresh kubeconfigs; or have the certificate issued by the same CA for the same names; or serve it " +
+				"now, which breaks these clients",
 			Example: "pinniped ip-tls history\npinniped kubeconfig rotate ~/.kube/config",
 		},
 		{
 			Code: configv1alpha1.CodeLastGoodCertificateServed, Severity: certs.SeverityWarning,
-			Cause:       "What is configured cannot be served: another finding says why.",
-			Consequence: "The last known good certificate serves on. Nothing changes for clients until it expires.",
-			Fix:         "fix what the other finding names, or go back to the configuration before",
+			Cause:       "The configured certificate cannot be served: another finding has the reason.",
+			Consequence: "The last known good certificate stays in service. Nothing changes for clients until it expires.",
+			Fix:         "fix the cause in the other finding, or restore the previous configuration",
 			Example:     status + "\npinniped ip-tls undo",
 		},
 		{
 			Code: configv1alpha1.CodeGeneratedCertificateServed, Severity: certs.SeverityWarning,
-			Cause:       "What is configured cannot be served, and there is no last known good certificate.",
+			Cause:       "The configured certificate cannot be served, and there is no last known good one.",
 			Consequence: "The agent serves a certificate of its own CA. Kubeconfigs that trust another CA are refused.",
-			Fix:         "fix what the other finding names",
+			Fix:         "fix the cause in the other finding",
 			Example:     status,
 		},
 		{
@@ -44,9 +45,9 @@ func agentCodes() []certs.Explanation {
 		},
 		{
 			Code: "GeneratedServes", Severity: certs.SeverityError,
-			Cause:       "No certificate is configured any more, and the agent's generated one serves.",
-			Consequence: "Kubeconfigs that trust the CA of the certificate before are refused.",
-			Fix:         "go back to the certificate before, or issue new kubeconfigs",
+			Cause:       "No certificate is configured any more, so the agent serves its generated one.",
+			Consequence: "Kubeconfigs that trust only the previous CA are refused.",
+			Fix:         "restore the previous certificate, or issue new kubeconfigs",
 			Example:     "pinniped ip-tls undo",
 		},
 		{
@@ -58,17 +59,18 @@ func agentCodes() []certs.Explanation {
 		},
 		{
 			Code: "NoAnswer", Severity: certs.SeverityError,
-			Cause:       "The proxy presents a good certificate, and its requests get no answer.",
-			Consequence: "Users cannot work, whatever their kubeconfig is.",
+			Cause:       "The proxy presents a good certificate, but requests get no response.",
+			Consequence: "No user can work.",
 			Fix:         "check the API server behind the proxy, and the agent's logs",
 			Example:     "kubectl get --raw=/readyz",
 		},
 		{
 			Code: configv1alpha1.CodeRevisionsNotKept, Severity: certs.SeverityWarning,
-			Cause:       "The agent cannot write the revision history.",
-			Consequence: "Which clients would break is not known, so that changes which could break some are refused.",
-			Fix:         "let the agent write its ConfigMap: apply the manifests in deploy/ again",
-			Example:     status,
+			Cause: "The agent cannot write the revision history.",
+			Consequence: "The agent does not know which clients a change would break, and refuses changes that could " +
+				"break some.",
+			Fix:     "let the agent write its ConfigMap: apply the manifests in deploy/ again",
+			Example: status,
 		},
 		{
 			Code: configv1alpha1.CodePermissionWithdrawn, Severity: certs.SeverityError,
@@ -81,7 +83,7 @@ func agentCodes() []certs.Explanation {
 			Code: configv1alpha1.CodeServiceAddressPending, Severity: certs.SeverityWarning,
 			Cause:       "The Service of type LoadBalancer has no address.",
 			Consequence: "There is no endpoint that clients could use.",
-			Fix:         "find out what the cloud says of the Service, or choose another type",
+			Fix:         "check the events of the Service, or choose another type",
 			Example: "kubectl describe service --namespace=pinniped-concierge\n" +
 				"pinniped ip-tls set --service-type ClusterIP",
 		},
@@ -96,7 +98,7 @@ func agentCodes() []certs.Explanation {
 			Code: configv1alpha1.CodeDisabledByNodes, Severity: certs.SeverityInfo,
 			Cause:       "The mode is auto, and the cluster shows control-plane nodes, where the proxy is not needed.",
 			Consequence: "No client can connect to the proxy.",
-			Fix:         "switch it on, if you want its certificate anyway",
+			Fix:         "enable the proxy if you want it anyway",
 			Example:     "pinniped ip-tls set --mode enabled",
 		},
 	}

@@ -25,7 +25,7 @@ const (
 func (o *Options) validateLogin() error {
 	if o.Login != LoginBearer {
 		if o.TokenFile != "" {
-			return errors.New("--token-file has no meaning without --login bearer")
+			return errors.New("--token-file requires --login bearer")
 		}
 		return nil
 	}
@@ -36,7 +36,7 @@ func (o *Options) validateLogin() error {
 		"static-token": o.StaticToken != "", "static-token-env": o.StaticTokenEnv != "", "no-concierge": o.NoConcierge, "oidc-issuer": o.OIDC.Issuer != "",
 	} {
 		if set {
-			return fmt.Errorf("--%s has no meaning with --login bearer", flag)
+			return fmt.Errorf("--%s cannot be combined with --login bearer", flag)
 		}
 	}
 	if o.Mode == configv1alpha1.FrontendTokenCredentialRequestAPI || o.Mode == discovery.ServiceAccountToken {

@@ -37,13 +37,14 @@ type Destination struct {
 const formSummary = "summary"
 
 func (d *Destination) addFlags(cmd *cobra.Command) {
-	factory.AddFileOutput(cmd, &d.Output, `file for the kubeconfig, replaced as a whole or not at all (default: stdout); `+
-		`"json" and "yaml" print it in that format, "summary" prints a summary instead`)
+	factory.AddFileOutput(cmd, &d.Output, "file for the kubeconfig, written atomically (default: stdout); "+
+		"\"json\" and \"yaml\" print it in that format, \"summary\" prints a summary instead")
 	flags := cmd.Flags()
-	flags.StringVar(&d.MergeInto, "merge-into", "", "file into which context, cluster and user go; all else in it stays")
-	flags.BoolVar(&d.SetCurrent, "set-current", false, "make the context the current one of the file of --merge-into")
+	flags.StringVar(&d.MergeInto, "merge-into", "", "add context, cluster and user to this file, and keep its "+
+		"other content")
+	flags.BoolVar(&d.SetCurrent, "set-current", false, "with --merge-into: make the context the current one")
 	flags.BoolVar(&d.Check, "check", false, "only compare with the file of --output or --merge-into: exit code 0 or 6")
-	flags.BoolVar(&d.Diff, "diff", false, "as --check, and print what is different")
+	flags.BoolVar(&d.Diff, "diff", false, "like --check, and print the differences")
 }
 
 func (d *Destination) compares() bool { return d.Check || d.Diff }
@@ -64,9 +65,9 @@ func (d *Destination) validate() error {
 	file := d.file()
 	switch {
 	case d.MergeInto != "" && !slices.Contains([]string{"", formSummary}, d.Output):
-		return ui.Usage(errors.New("--merge-into and --output name two places for the kubeconfig: give one of them"))
+		return ui.Usage(errors.New("--merge-into and --output exclude each other"))
 	case d.SetCurrent && d.MergeInto == "":
-		return ui.Usage(errors.New("--set-current has no meaning without --merge-into"))
+		return ui.Usage(errors.New("--set-current requires --merge-into"))
 	case d.compares() && file == "":
 		return ui.WithHint(
 			ui.Usage(errors.New("--check and --diff need a file to compare with")),

@@ -26,7 +26,7 @@ func (o *Options) validateFollow() error {
 	switch {
 	case o.Follow == "":
 	case o.NoConcierge, o.Login == LoginBearer:
-		return errors.New("--follow has no meaning for a kubeconfig whose logins do not go through the impersonation proxy")
+		return errors.New("--follow does not apply to a kubeconfig whose logins do not go through the impersonation proxy")
 	case o.Follow != kubeconfig.FollowUsual && !filepath.IsAbs(o.Follow):
 		return fmt.Errorf("invalid --follow=%s: it must be the absolute path that the kubeconfig will have", o.Follow)
 	}
@@ -36,7 +36,8 @@ func (o *Options) validateFollow() error {
 // follow returns what the credential plugin does when the CA changes.
 func (o *Options) follow() string {
 	if o.Follow != "" && o.mode != configv1alpha1.FrontendImpersonationProxy {
-		o.Progress.Warn("the kubeconfig does not follow: only the impersonation proxy has a trust bundle endpoint")
+		o.Progress.Warn("the kubeconfig does not refresh its trust bundle: only the impersonation proxy has a trust " +
+			"bundle endpoint")
 		return ""
 	}
 	return o.Follow

@@ -41,7 +41,7 @@ func (o *Options) validateFrom() error {
 	from := &o.From
 	if from.URL == "" {
 		if len(from.Fingerprints) > 0 {
-			return errors.New("--ca-fingerprint has no meaning without --from")
+			return errors.New("--ca-fingerprint requires --from")
 		}
 		return nil
 	}
@@ -51,11 +51,11 @@ func (o *Options) validateFrom() error {
 		"concierge-mode": o.Mode != "" && o.Mode != configv1alpha1.FrontendImpersonationProxy,
 	} {
 		if set {
-			return fmt.Errorf("--%s has no meaning with --from", flag)
+			return fmt.Errorf("--%s cannot be combined with --from", flag)
 		}
 	}
 	if len(from.Fingerprints) > 0 && len(o.CABundle) > 0 {
-		return errors.New("--ca-fingerprint and --ca-bundle both say which CA is the right one: give one of them")
+		return errors.New("--ca-fingerprint and --ca-bundle exclude each other")
 	}
 	if !strings.Contains(from.URL, "://") {
 		from.URL = "https://" + from.URL
@@ -195,7 +195,7 @@ func (o *Options) get(ctx context.Context, config *tls.Config) (*logininfo.Info,
 		if discovery.Permanent(err) {
 			return nil, nil, discovery.Explain(err)
 		}
-		return nil, nil, ui.WithHint(err, "check that this address can be reached from here (DNS, firewall, HTTPS_PROXY)")
+		return nil, nil, ui.WithHint(err, "check whether this address is reachable from here (DNS, firewall, HTTPS_PROXY)")
 	}
 	defer func() { _ = response.Body.Close() }()
 	switch {

@@ -128,8 +128,8 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	var skipValidation bool
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
-		Short: "Make a kubeconfig with which users log in to a cluster",
-		Long: `Make a kubeconfig with which users log in to a cluster. It holds no credential of yours: its credential plugin
+		Short: "Create a kubeconfig with which users log in to a cluster",
+		Long: `Create a kubeconfig with which users log in to a cluster. It holds no credential of yours: its credential plugin
 is "pinniped login". The strategy, endpoint and CA bundle come from the CredentialIssuer, and the connection is tried
 first.
 
@@ -174,7 +174,7 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 				return err
 			}
 			if skipValidation && cmd.Flags().Changed("validate") && o.Validation != ValidateNothing {
-				return ui.Usage(errors.New("--skip-validation and --validate say different things: give one of them"))
+				return ui.Usage(errors.New("--skip-validation and --validate exclude each other"))
 			}
 			if skipValidation {
 				o.Validation = ValidateNothing
@@ -428,7 +428,7 @@ func (o *Options) Validate() error {
 			"concierge-endpoint": o.Endpoint != "", "concierge-ca-bundle": len(o.CABundle) > 0, "concierge-mode": o.Mode != "",
 		} {
 			if set {
-				return ui.Usage(fmt.Errorf("--%s has no meaning with --no-concierge", flag))
+				return ui.Usage(fmt.Errorf("--%s cannot be combined with --no-concierge", flag))
 			}
 		}
 	}

@@ -21,7 +21,7 @@ func (o *Options) useStrategy(frontend *discovery.Frontend, input *kubeconfig.In
 	}
 	if frontend.Strategy == configv1alpha1.StrategyServiceAccountToken {
 		input.Exec.Concierge.Strategy = string(frontend.Strategy)
-		o.Progress.Done("discovered that users get tokens of service accounts, and act as themselves by impersonation")
+		o.Progress.Done("discovered that users get service account tokens, and impersonate themselves")
 	}
 }
 
@@ -42,13 +42,13 @@ func (o *Options) actAsUser(ctx context.Context, input *kubeconfig.Input) error 
 	concierge := input.Exec.Concierge
 	if concierge == nil || concierge.Strategy == "" {
 		if o.NoImpersonation {
-			return ui.Usage(errors.New("--no-impersonation has no meaning for a credential that says who the user is"))
+			return ui.Usage(errors.New("--no-impersonation does not apply to a credential that identifies the user"))
 		}
 		return nil
 	}
 	if o.NoImpersonation {
 		o.Progress.Warn(
-			"the kubeconfig is for no user in particular: it works with \"pinniped run\" and \"pinniped kubectl\" only",
+			`the kubeconfig is not for a specific user: it works with "pinniped run" and "pinniped kubectl" only`,
 		)
 		return nil
 	}
@@ -67,14 +67,14 @@ func (o *Options) actAsUser(ctx context.Context, input *kubeconfig.Input) error 
 		"\"pinniped run\" only"
 	credential, err := o.LogIn(ctx, connection)
 	if err != nil {
-		return ui.WithHint(fmt.Errorf("logging in, to know as whom the kubeconfig has to act: %w", err), hint)
+		return ui.WithHint(fmt.Errorf("logging in, to determine the user of the kubeconfig: %w", err), hint)
 	}
 	if credential.Impersonate == nil {
-		return ui.WithHint(errors.New("the cluster does not say as whom the kubeconfig has to act"), hint)
+		return ui.WithHint(errors.New("the cluster does not report the user for the kubeconfig"), hint)
 	}
 	input.Impersonate = credential.Impersonate
 	concierge.Identity = credential.Impersonate.Digest()
-	o.Progress.Done("logged in: the kubeconfig acts as %q, with %d %s", credential.Impersonate.User,
+	o.Progress.Done("logged in: the kubeconfig impersonates %q, with %d %s", credential.Impersonate.User,
 		len(credential.Impersonate.Groups), plural(len(credential.Impersonate.Groups), "group"))
 	return nil
 }

@@ -296,7 +296,7 @@ func issuerHint(err error) string {
 	case errors.As(err, &status) && status < http.StatusInternalServerError:
 		return "check --oidc-issuer: its discovery document must be below it, at .well-known/openid-configuration"
 	case errors.As(err, &status):
-		return "the issuer has a problem: try again later, or tell its administrator"
+		return "the issuer has a problem: try again later, or contact its administrator"
 	case errors.As(err, &tooLarge):
 		return "check --oidc-issuer: a discovery document is far smaller"
 	case errors.Is(err, errNotJSON):

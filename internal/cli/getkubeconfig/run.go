@@ -255,7 +255,7 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 			}
 			return frontend, err
 		case !ok && longEnough:
-			o.Progress.Warn("strategy %s, which the cluster prefers, is not finished (%s): it is passed over",
+			o.Progress.Warn("strategy %s, which the cluster prefers, is pending (%s): skipping it",
 				better.Type, better.Message)
 			return frontend, nil
 		case ok && (o.SkipWait || !none.Pending() || len(none.Strategies) == 0 && longEnough):

@@ -305,8 +305,8 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 			if discoverer.looks != test.looks {
 				t.Errorf("want %d looks, got %d", test.looks, discoverer.looks)
 			}
-			if test.short && !strings.Contains(errOut.String(), "it is passed over") {
-				t.Errorf("want a line that says what is passed over, got:\n%s", errOut)
+			if test.short && !strings.Contains(errOut.String(), "skipping it") {
+				t.Errorf("want a line that says what is skipped, got:\n%s", errOut)
 			}
 			if test.looks > 1 &&
 				!strings.Contains(errOut.String(), "waiting for CredentialIssuer pending strategies to finish") {
@@ -430,14 +430,13 @@ func TestBearer(t *testing.T) {
 			err:    `no tokens of WebhookAuthenticator "ci", only of JWTAuthenticator ci`,
 		},
 		{name: "needs a file", change: func(o *Options) { o.TokenFile = "" }, err: "--login bearer needs --token-file"},
-		{name: "has no use for a static token", change: func(o *Options) { o.StaticToken = "x" }, err: "--static-token has " +
-			"no meaning with --login bearer"},
+		{name: "has no use for a static token", change: func(o *Options) { o.StaticToken = "x" }, err: "--static-token " +
+			"cannot be combined with --login bearer"},
 		{
 			name: "needs the proxy", change: func(o *Options) { o.Mode = configv1alpha1.FrontendTokenCredentialRequestAPI },
 			err: "needs the impersonation proxy",
 		},
-		{name: "is what the file is for", change: func(o *Options) { o.Login = LoginPlugin }, err: "--token-file has no " +
-			"meaning without"},
+		{name: "is what the file is for", change: func(o *Options) { o.Login = LoginPlugin }, err: "--token-file requires"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -90,11 +90,11 @@ func (o *Options) whoAmI(ctx context.Context, connection *rest.Config) (string, 
 	case errors.Is(err, discovery.ErrUnauthorized):
 		return "", ui.WithHint(
 			fmt.Errorf("logging in: %s does not accept the credential: %w", connection.Host, err),
-			"the login itself went well, so that the API server or the proxy at this address does not trust what the agent signs: "+
-				"the agent's log says more; --validate=connection makes the kubeconfig anyway",
+			"the login itself went well, so that the API server or the proxy at this address does not trust what the "+
+				"agent signs: the agent's log has the reason; --validate=connection creates the kubeconfig anyway",
 		)
 	case errors.Is(err, discovery.ErrNotInstalled), errors.Is(err, discovery.ErrForbidden):
-		return "a user whom the cluster does not name (it has no WhoAmI API)", nil
+		return "an unknown user (the cluster has no WhoAmI API)", nil
 	case err != nil:
 		return "", fmt.Errorf("asking the cluster for the user: %w", err)
 	}
@@ -139,7 +139,7 @@ func (o *Options) runPlugin(
 		}
 		return nil, ui.WithHint(
 			fmt.Errorf("logging in with the new kubeconfig, which was not written: its credential plugin failed: %w", err),
-			"what it says stands above; --validate=connection makes the kubeconfig without logging in",
+			"its output is above; --validate=connection creates the kubeconfig without logging in",
 		)
 	}
 	var response clientauthenticationv1beta1.ExecCredential

@@ -217,7 +217,7 @@ func fillsASecretThatAnAdministratorMakes(t *testing.T, cluster *devcluster.Clus
 	if code != ui.ExitNotPermitted || !strings.Contains(said, `User "operator" cannot create resource "secrets"`) {
 		t.Errorf("without the Secret: exit code %d, %s", code, said)
 	}
-	_, command, found := strings.Cut(said, "make it once, empty: ")
+	_, command, found := strings.Cut(said, "create it once, empty: ")
 	if !found {
 		t.Fatalf("no hint with a command in %s", said)
 	}

@@ -41,7 +41,7 @@ func (o *ListOptions) describe(config *clientcmdapi.Config, name string) result.
 
 func (o *ListOptions) judgeCluster(row *result.KubeconfigContext, cluster *clientcmdapi.Cluster) {
 	if cluster.InsecureSkipTLSVerify {
-		blame(row, result.VerdictInsecure, "it has insecure-skip-tls-verify: anybody on the way can read along")
+		blame(row, result.VerdictInsecure, "it has insecure-skip-tls-verify: an on-path attacker can read everything")
 		return
 	}
 	bundle, err := bundleOf(cluster)

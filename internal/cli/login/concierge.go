@@ -53,13 +53,13 @@ func (c *concierge) addFlags(flags *pflag.FlagSet) {
 		&c.Strategy,
 		"concierge-strategy",
 		"",
-		`"ServiceAccountToken" asks for the token of a service account (default: what the cluster prefers)`,
+		`"ServiceAccountToken" requests a service account token (default: the cluster's preference)`,
 	)
 	flags.StringVar(
 		&c.Identity,
 		"concierge-identity",
 		"",
-		"digest of the user and the groups that the kubeconfig acts as, by which a change of them is noticed",
+		"digest of the user and groups that the kubeconfig impersonates, to detect changes",
 	)
 	flags.BoolVar(
 		&c.UpdateKubeconfig,

@@ -155,7 +155,7 @@ func (l *bundleCheck) finish(ctx context.Context) {
 			err = l.rotate(ctx, added)
 		}
 		if err != nil {
-			l.print(noted, "this kubeconfig does not follow the CA bundle of %s: %v", l.exchange.endpoint, err)
+			l.print(noted, "this kubeconfig does not refresh the trust bundle of %s: %v", l.exchange.endpoint, err)
 		}
 	case err != nil:
 		l.debugf("the published CA bundle: %v", err)
@@ -222,7 +222,7 @@ func (l *bundleCheck) rotate(ctx context.Context, added string) error {
 		}
 		for _, entry := range rotation.Entries {
 			if entry.Outcome == kubeconfig.Skipped && entry.Code != kubeconfig.SkipInsecure {
-				return fmt.Errorf("in %q, %s %q is left alone: %s", path, entry.Kind, entry.Name, entry.Reason)
+				return fmt.Errorf("in %q, %s %q stays unchanged: %s", path, entry.Kind, entry.Name, entry.Reason)
 			}
 		}
 	}

@@ -113,7 +113,7 @@ func TestTellsOfFollowing(t *testing.T) {
 	_, shown := f.person()
 	f.env["KUBECONFIG"] = filepath.Join(t.TempDir(), "another")
 	f.login(f.old.CertPEM())
-	if text := shown(); !strings.Contains(text, "does not follow") || !strings.Contains(text, "--follow=FILE") {
+	if text := shown(); !strings.Contains(text, "does not refresh") || !strings.Contains(text, "--follow=FILE") {
 		t.Errorf("of a file that is not found: %q", text)
 	}
 	f.now = f.now.Add(2 * time.Hour)

@@ -102,7 +102,7 @@ func (k *keeper) warnOfChange(before, now *login.Credential) {
 		return
 	}
 	if what, _ := before.Impersonate.Changed(now.Impersonate); what != "" {
-		k.warn("%s: start the program again, so that it acts so", what)
+		k.warn("%s: restart the program to use that identity", what)
 	}
 }
 

@@ -210,7 +210,7 @@ func (l *loopback) proxy() http.Handler {
 		way := l.current(req.Context())
 		if way.acts && impersonates(req.Header) {
 			// Its headers would be lost, or be mixed with those of the login.
-			const why = "pinniped run: this login acts as its own user by impersonation, and as no other user: leave out --as"
+			const why = "pinniped run: this login uses impersonation itself, and cannot impersonate another user: omit --as"
 			http.Error(w, why, http.StatusForbidden)
 			return
 		}

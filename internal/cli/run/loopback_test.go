@@ -213,7 +213,7 @@ func TestLoopbackRefuses(t *testing.T) {
 	}
 	for _, name := range []string{"Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-A"} {
 		code, body := send(t, client, url, http.Header{name: {"bob"}})
-		if code != 403 || !strings.Contains(body, "as no other user") {
+		if code != 403 || !strings.Contains(body, "cannot impersonate another user") {
 			t.Errorf("%s: got %d %s", name, code, body)
 		}
 	}

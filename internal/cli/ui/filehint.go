@@ -14,7 +14,7 @@ func WithFileHint(err error, holds string) error {
 	case err == nil || HintOf(err) != "":
 		return err
 	case errors.Is(err, fs.ErrNotExist):
-		return WithHint(err, "check the path; a relative one begins in the current folder")
+		return WithHint(err, "check the path; a relative path starts in the current folder")
 	case errors.Is(err, fs.ErrPermission) && path != nil:
 		return WithHint(err, "you may not read it: \"ls -l %s\" shows who may", ShellWord(path.Path))
 	case errors.Is(err, atomicfile.ErrTooLarge):

@@ -157,7 +157,7 @@ func (r *Reconciler) converge(ctx context.Context) (ctrl.Result, error) {
 		}
 	}
 	if err := r.relabel(ctx); err != nil {
-		logs.Warn(ctx, "Could not change the labels of a Secret", "secret", r.secretName(), "problem", err.Error())
+		logs.Warn(ctx, "Failed to change the labels of a Secret", "secret", r.secretName(), "problem", err.Error())
 	}
 	// First trusted, then served.
 	err = r.trust(ctx, state.Bundle())

@@ -62,7 +62,8 @@ func Unknown(kind string) metav1.Condition {
 // Checking returns a condition that is being checked at this moment.
 func Checking(kind string) metav1.Condition {
 	return metav1.Condition{
-		Type: kind, Status: metav1.ConditionUnknown, Reason: reasonChecking, Message: "being checked: there is no answer yet",
+		Type: kind, Status: metav1.ConditionUnknown, Reason: reasonChecking, Message: "being checked: there is no " +
+			"response yet",
 	}
 }
 
@@ -113,7 +114,7 @@ func DescribeProbe(err error) string {
 	if ofCertificate || ofIssuer || ofKeys {
 		return Describe(err)
 	}
-	return "there is no usable answer; the agent's log says why"
+	return "there is no usable response; the agent's log has the reason"
 }
 
 // LogProbe logs a failed probe that the status tells less about, unless before is the same.

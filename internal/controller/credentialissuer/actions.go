@@ -50,11 +50,11 @@ func (r *Reconciler) apply(ctx context.Context, d decision) map[step]error {
 		}
 	}
 	if err := failed[stepLabels]; err != nil {
-		logs.Warn(ctx, "Could not change the labels of a Secret", "problem", err.Error())
+		logs.Warn(ctx, "Failed to change the labels of a Secret", "problem", err.Error())
 	}
 	for _, at := range []step{stepRenewSigner, stepRenewCertificate} {
 		if err := failed[at]; err != nil {
-			logs.Warn(ctx, "Could not renew what is still good; it stays in use", "problem", err.Error())
+			logs.Warn(ctx, "Failed to renew a certificate that is still valid", "problem", err.Error())
 		}
 	}
 	return failed
@@ -166,7 +166,7 @@ func (a serve) do(ctx context.Context, r *Reconciler) error {
 	if a.keptIn != "" {
 		logs.Warn(
 			ctx,
-			"Went back to the last known good certificate",
+			"Returned to the last known good certificate",
 			"secret",
 			a.certificate.Secret,
 			"keptIn",
@@ -196,7 +196,7 @@ func (reportUnusableCopy) String() string {
 }
 
 func (a reportUnusableCopy) do(ctx context.Context, _ *Reconciler) error {
-	logs.Warn(ctx, "Could not use the last known good certificate", "secret", a.name, "problem", a.err.Error())
+	logs.Warn(ctx, "Failed to use the last known good certificate", "secret", a.name, "problem", a.err.Error())
 	return nil
 }
 
@@ -291,7 +291,7 @@ func (a relabel) do(ctx context.Context, r *Reconciler) error {
 		case err != nil:
 			all = errors.Join(all, err)
 		default:
-			log.FromContext(ctx).Info("Changed the labels and owners of a Secret to what they should be", "secret", target.Name)
+			log.FromContext(ctx).Info("Corrected the labels and owners of a Secret", "secret", target.Name)
 		}
 	}
 	return all

@@ -77,9 +77,9 @@ func (r *Reconciler) announceTransition(
 	}
 	r.lastAnnounced.waits = sha256
 	if before != "" && before != sha256 {
-		outcome := "it is not wanted any more"
+		outcome := "it is no longer configured"
 		if served != nil && served.SHA256 == before {
-			outcome = "it is served, and its trust bundle alone is published"
+			outcome = "it is served, and only its trust bundle is published"
 		}
 		r.lastAnnounced.ended = before
 		r.Events.Event(issuer, corev1.EventTypeNormal, reasonTransitionEnded,

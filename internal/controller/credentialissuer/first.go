@@ -101,7 +101,7 @@ func (r *Reconciler) setOwners(
 	made.ManagedFields = owners
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, made, patch, client.FieldOwner(FieldManager)); err != nil {
-		logs.Warn(ctx, "Could not give the fields of the CredentialIssuer to the tools that own them", "problem", err.Error())
+		logs.Warn(ctx, "Failed to release the fields of the CredentialIssuer", "problem", err.Error())
 	}
 }
 

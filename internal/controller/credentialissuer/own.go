@@ -13,7 +13,7 @@ import (
 
 // errNotLeader is returned where something has to be written first and another replica will do it. The watch wakes
 // us then.
-var errNotLeader = errors.New("waiting for the leading replica to make it")
+var errNotLeader = errors.New("waiting for the leading replica to create it")
 
 // issuedSecret is a Secret whose content the agent issues itself.
 type issuedSecret struct {

@@ -38,7 +38,7 @@ type reporting struct {
 
 	lastReportProblem string
 	lastAnnounced     announced
-	recordedOthers        map[configv1alpha1.StrategyType]strategyState // what the latest events said
+	recordedOthers    map[configv1alpha1.StrategyType]strategyState // what the latest events said
 	schema            statusSchema                                  // of the CRD, as far as it is known
 	schemaSeen        time.Time
 }

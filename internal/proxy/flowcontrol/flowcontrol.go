@@ -51,9 +51,9 @@ type Full struct {
 // Error implements error.
 func (e *Full) Error() string {
 	if e.Own {
-		return fmt.Sprintf("too many %s at a time: this client has its share", e.Resource)
+		return fmt.Sprintf("too many %s at a time: this client is at its limit", e.Resource)
 	}
-	return fmt.Sprintf("too many %s at a time: there is no memory for more", e.Resource)
+	return fmt.Sprintf("too many %s at a time: no memory is left", e.Resource)
 }
 
 // Unavailable marks the error for other packages: nothing was decided.

@@ -163,7 +163,7 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 		case strings.HasPrefix(folded, "x-remote-"):
 			delete(req.Header, name)
 		case request.IsIdentityHeader(folded):
-			return nil, apierrors.NewInternalError(fmt.Errorf("header %q came too far", request.Shown(name)))
+			return nil, apierrors.NewInternalError(fmt.Errorf("header %q was not consumed", request.Shown(name)))
 		}
 	}
 	dropTokenProtocols(req.Header)

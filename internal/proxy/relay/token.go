@@ -52,7 +52,7 @@ type ServiceAccountToken struct {
 func NewServiceAccountToken(agent *rest.Config, namespace, name string) (*ServiceAccountToken, error) {
 	client, err := corev1client.NewForConfig(agent)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for service account tokens: %w", err)
+		return nil, fmt.Errorf("creating a client for service account tokens: %w", err)
 	}
 	return &ServiceAccountToken{serviceAccounts: client.ServiceAccounts(namespace), name: name}, nil
 }

@@ -53,7 +53,7 @@ func TestAllowIsOfferedWhereItWorks(t *testing.T) {
 			prepare, offered := worlds[code]
 			if !offered {
 				runSet(t.Context(), w, func(o *SetOptions) { o.Certificate.Allow = []string{string(code)} }).
-					Check(t, 2, "this cannot be let through")
+					Check(t, 2, "this error cannot be accepted")
 				return
 			}
 			prepare(t, w)
@@ -117,7 +117,7 @@ func TestFinalVerdictEndsTheWait(t *testing.T) {
 				timeout, says = time.Minute, "pinniped explain "+tt.code
 			}
 			r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Timeout = timeout })
-			r.Check(t, 5, says, "the previous configuration was put back")
+			r.Check(t, 5, says, "the previous configuration was restored")
 			if SpecOf(w).TLS != nil {
 				t.Errorf("the configuration is %+v", SpecOf(w))
 			}

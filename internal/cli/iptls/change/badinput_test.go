@@ -194,7 +194,7 @@ func TestBadEndpoint(t *testing.T) {
 			r := runSet(t.Context(), w, func(o *SetOptions) {
 				o.Certificate.ExternalEndpoint, o.Session.Timeout, o.Session.Network = at, iptlstest.TooShort, tt.network(t, w)
 			}, "external-endpoint")
-			r.Check(t, 5, append(tt.says, "the previous configuration was put back")...)
+			r.Check(t, 5, append(tt.says, "the previous configuration was restored")...)
 			if got := w.Cluster.Issuer.Spec.ImpersonationProxy; got.TLS != nil || got.ExternalEndpoint != w.Proxy.Endpoint() {
 				t.Errorf("it was not put back: %+v", got)
 			}

@@ -69,7 +69,7 @@ func (c *Change) switchedOff(p *Proposal, done *Result) error {
 	done.SwitchedOff = true
 	cause := fmt.Sprintf("mode is %q", mode)
 	if mode == configv1alpha1.ImpersonationProxyModeAuto {
-		cause = "mode \"auto\" turns it off in this cluster, which shows control-plane nodes"
+		cause = `mode "auto" disables it in this cluster, because control-plane nodes are visible`
 	}
 	err := fmt.Errorf("the impersonation proxy of CredentialIssuer %q is off, and no client can connect: %s",
 		p.Snapshot.Issuer.Name, cause)
@@ -101,7 +101,7 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 		}
 		issuer := p.Snapshot.Issuer
 		if len(p.Plan.Changes) == 0 {
-			c.Session.Progress.Done("CredentialIssuer %q is configured like this already", issuer.Name)
+			c.Session.Progress.Done("CredentialIssuer %q already has this configuration", issuer.Name)
 			return p, nil, nil
 		}
 		if attempt == 1 {
@@ -119,7 +119,7 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 			}
 			return p, applied, nil
 		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
-			c.Session.Progress.Info("%s has changed meanwhile: looking again", culprit(err, issuer))
+			c.Session.Progress.Info("%s has changed in the meantime: checking again", culprit(err, issuer))
 		default:
 			return nil, nil, session.WithCodes(fmt.Errorf("changing %s: %w", culprit(err, issuer), err))
 		}
@@ -137,7 +137,7 @@ func (c *Change) agentRuns(ctx context.Context, p *Proposal) error {
 		return nil // what cannot be known is seen during the wait
 	}
 	hint := "find out why: kubectl get pods --namespace=" + namespace +
-		"; with --wait=false the change is made anyway, and the agent carries it out when it runs again"
+		"; --wait=false makes the change anyway; it takes effect when the agent runs again"
 	err = fmt.Errorf("the agent does not run: %s; nothing was changed", life.Gone())
 	return ui.WithExitCode(ui.WithHint(err, "%s", hint), ui.ExitRefused)
 }
@@ -172,6 +172,6 @@ func overwrites(before *Proposal, now *configv1alpha1.CredentialIssuer) error {
 		return nil
 	}
 	return ui.WithExitCode(ui.WithHint(
-		fmt.Errorf("CredentialIssuer %q was changed meanwhile: %s", now.Name, strings.Join(theirs, ", ")),
-		"%sthe same command again replaces that change", plan.NothingChanged), ui.ExitRefused)
+		fmt.Errorf("CredentialIssuer %q was changed in the meantime: %s", now.Name, strings.Join(theirs, ", ")),
+		"%srun the same command again to overwrite that change", plan.NothingChanged), ui.ExitRefused)
 }

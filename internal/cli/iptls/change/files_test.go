@@ -283,7 +283,7 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 				iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
 				func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort },
 			)
-			r.Check(t, 5, "did not take effect", "Put the previous configuration back")
+			r.Check(t, 5, "did not take effect", "Restored the previous configuration")
 			if w.Cluster.Issuer.Spec.ImpersonationProxy.TLS != nil {
 				t.Error("the CredentialIssuer was not put back")
 			}
@@ -338,7 +338,7 @@ func TestSetFromFilesPutsTheSecretBack(t *testing.T) {
 			w,
 			iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
 			func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort },
-		).Check(t, 5, "it was changed meanwhile")
+		).Check(t, 5, "it was changed in the meantime")
 		w.SecretHas(t, theirs)
 	})
 }
@@ -362,7 +362,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 			w,
 			iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
 			nil,
-		).Check(t, 3, `Secret "pinniped-concierge/proxy-tls" has changed meanwhile`, "cert-manager")
+		).Check(t, 3, `Secret "pinniped-concierge/proxy-tls" has changed in the meantime`, "cert-manager")
 		w.SecretHas(t, w.Pair)
 	})
 	t.Run("a Secret that somebody makes while it is being made", func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 			w,
 			iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
 			nil,
-		).Check(t, 3, "has changed meanwhile", "example.com/other")
+		).Check(t, 3, "has changed in the meantime", "example.com/other")
 		w.SecretHas(t, w.Pair)
 	})
 	t.Run(
@@ -399,7 +399,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 				w,
 				iptlstest.Serving(t, w.CA, iptlstest.Loopback()),
 				nil,
-			).Check(t, 3, "NameNotCovered", `Put Secret "proxy-tls" back`)
+			).Check(t, 3, "NameNotCovered", `Restored Secret "proxy-tls"`)
 			w.SecretHas(t, w.Pair)
 		},
 	)

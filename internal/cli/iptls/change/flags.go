@@ -26,18 +26,18 @@ type Flags struct {
 func (c *Flags) AddFlags(cmd *cobra.Command, f *factory.Factory, s *session.Session) {
 	flags := cmd.Flags()
 	flags.StringVar(&c.DryRun, "dry-run", session.DryRunNone,
-		`change nothing: "client" only looks and checks, "server" also lets the API server validate`)
+		`change nothing: "client" only checks, "server" also has the API server validate the change`)
 	flags.Lookup("dry-run").NoOptDefVal = session.DryRunClient
 	flags.BoolVar(&c.Diff, "diff", false, "show the fields that change, before and after")
 	flags.BoolVar(&c.Wait, "wait", true, "wait until the endpoint presents the certificate")
-	flags.BoolVar(&c.NoRollback, "no-rollback", false, "leave the new configuration in place when it does not take "+
+	flags.BoolVar(&c.NoRollback, "no-rollback", false, "keep the new configuration even if it does not take "+
 		"effect in time")
 	flags.StringArrayVar(
 		&c.Kubeconfigs,
 		"kubeconfigs",
 		nil,
-		"serve the new certificate as soon as every kubeconfig in this "+
-			"file or directory verifies it: all that there are (repeatable)",
+		"serve the new certificate as soon as every kubeconfig in this file or directory verifies it; pass all that "+
+			"exist (repeatable)",
 	)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),

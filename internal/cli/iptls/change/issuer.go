@@ -87,11 +87,11 @@ func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan
 		o.sayFiller(p, name, by)
 		return false, nil
 	}
-	task := o.Session.Progress.Start("Waiting for Secret %q, which is filled by %s", name, by)
+	task := o.Session.Progress.Start("Waiting for Secret %q, to be filled by %s", name, by)
 	defer task.Stop()
 	started := o.Session.Now()
 	for by != nil && by.failed == "" {
-		task.Update("Waiting for Secret %q, which is filled by %s", name, by)
+		task.Update("Waiting for Secret %q, to be filled by %s", name, by)
 		if err := o.pause(ctx, issuerPolls*o.Session.Poll); err != nil {
 			return false, notFilled(name, by, err)
 		}
@@ -118,17 +118,17 @@ func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan
 	}
 	return false, ui.WithHint(
 		fmt.Errorf("%s, which is to fill Secret %q, has failed: %s", by.name, name, by.failed),
-		"fix what it says, and have cert-manager try at once: cmctl renew %s --namespace %s", by.certificate, name.Namespace)
+		"fix the cause, then have cert-manager retry at once: cmctl renew %s --namespace %s", by.certificate, name.Namespace)
 }
 
 // notFilled is the error of a wait that ended before the Secret was filled.
 func notFilled(name types.NamespacedName, by *filler, cause error) error {
-	err := fmt.Errorf("waiting for Secret %q, which is filled by %s: %w", name, by, cause)
+	err := fmt.Errorf("waiting for Secret %q, to be filled by %s: %w", name, by, cause)
 	if by.certificate == "" || errors.Is(cause, context.Canceled) {
 		return ui.WithHint(err, "nothing was changed")
 	}
-	return ui.WithHint(err, "nothing was changed; see what keeps it: kubectl describe certificates,certificaterequests "+
-		"--namespace %s; or give it more time with --timeout", name.Namespace)
+	return ui.WithHint(err, "nothing was changed; find the cause: kubectl describe "+
+		"certificates,certificaterequests --namespace %s; or raise --timeout", name.Namespace)
 }
 
 func (o *SetOptions) pause(ctx context.Context, lasts time.Duration) error {

@@ -36,8 +36,8 @@ func issues(w *iptlstest.World, looks int) {
 
 func TestSetWaitsForTheIssuer(t *testing.T) {
 	t.Parallel()
-	const waits = `Waiting for Secret "pinniped-concierge/proxy-tls", which is filled by cert-manager's Certificate "proxy" ` +
-		`(DoesNotExist: Issuing certificate as Secret does not exist)`
+	const waits = "Waiting for Secret \"pinniped-concierge/proxy-tls\", to be filled by cert-manager's " +
+		"Certificate \"proxy\" (DoesNotExist: Issuing certificate as Secret does not exist)"
 	for _, tt := range []struct {
 		name  string
 		setup func(*testing.T, *iptlstest.World)

@@ -25,7 +25,7 @@ func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, issuer *con
 ) {
 	url, _, _ := serving.Frontend(serving.Strategy(issuer))
 	if url == "" {
-		return nil, false, errors.New("no endpoint is published, so that kubeconfigs cannot be compared with it")
+		return nil, false, errors.New("no endpoint is published, so kubeconfigs cannot be compared with it")
 	}
 	endpoint, missing, err := c.Session.Endpoint(ctx, issuer, p.Plan.Request.Namespace, url)
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, issuer *con
 	}
 	switch {
 	case len(files) == 0:
-		c.Session.Progress.Warn("none of --kubeconfigs leads to %s", url)
+		c.Session.Progress.Warn("no kubeconfig of --kubeconfigs uses %s", url)
 	case bad == 0:
 		c.Session.Progress.Done("All %d kubeconfigs for %s verify the new certificate", len(files), url)
 	}

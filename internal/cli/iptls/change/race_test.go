@@ -32,7 +32,7 @@ func TestOvertaken(t *testing.T) {
 		t.Context(),
 		w,
 		nil,
-	).Check(t, 3, "was changed meanwhile", "tls.secretName from (none) to theirs",
+	).Check(t, 3, "was changed in the meantime", "tls.secretName from (none) to theirs",
 		"nothing was changed")
 	if got := SpecOf(w).TLS.SecretName; got != "theirs" {
 		t.Errorf("it is %s", got)

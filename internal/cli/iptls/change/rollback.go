@@ -19,7 +19,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	done *Result, seen observation, final bool,
 ) error {
 	if final {
-		c.Session.Progress.Fail("The agent refuses the new configuration: waiting does not help")
+		c.Session.Progress.Fail("The agent rejects the new configuration")
 	} else {
 		c.Session.Progress.Fail("The certificate was not seen at the endpoint within %s", c.Session.Timeout)
 	}
@@ -34,7 +34,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 		c.Session.Progress.Fail("%s", problem)
 	}
 	failed := fmt.Errorf("the change did not take effect within %s: %s", c.Session.Timeout, cause)
-	mend := "fix the cause, or give more time with --timeout"
+	mend := "fix the cause, or raise --timeout"
 	if final {
 		failed = fmt.Errorf("the change does not take effect: %s", cause)
 		mend = fmt.Sprintf("run %q for more", "pinniped explain "+seen.view.Refused.Code)
@@ -42,7 +42,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	hint := ""
 	switch {
 	case applied == nil:
-		hint = "nothing was changed: the CredentialIssuer was configured like this already"
+		hint = "nothing was changed: the CredentialIssuer already had this configuration"
 	case c.Flags.NoRollback:
 		hint = "the new configuration is in place, as --no-rollback asks"
 	default:
@@ -51,7 +51,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 			hint = "check the CredentialIssuer: kubectl get " + discovery.KubectlName(p.Snapshot.Issuer) + " -o yaml"
 		} else {
 			done.RolledBack = true
-			hint = "the previous configuration was put back; " + mend
+			hint = "the previous configuration was restored; " + mend
 		}
 	}
 	if seen.hint != "" {
@@ -68,16 +68,16 @@ func (c *Change) rollBack(ctx context.Context, p *Proposal) error {
 	case errors.Is(err, errMeanwhile):
 		return err
 	case err != nil:
-		return fmt.Errorf("putting the previous configuration back: %w", err)
+		return fmt.Errorf("restoring the previous configuration: %w", err)
 	}
-	c.Session.Progress.Done("Put the previous configuration back")
+	c.Session.Progress.Done("Restored the previous configuration")
 	if p.PutBack != nil {
 		return p.PutBack(ctx)
 	}
 	return nil
 }
 
-var errMeanwhile = errors.New("the configuration was changed meanwhile, so it was left as it is")
+var errMeanwhile = errors.New("the configuration was changed in the meantime, so it was left as it is")
 
 // replace puts another configuration in the place of the planned one. errMeanwhile means that somebody else has changed
 // that.

@@ -43,8 +43,8 @@ func Say(progress *ui.Progress, st *plan.Snapshot, p *plan.Plan) {
 			progress.Done("Checked the certificate")
 		}
 		for _, manager := range plan.OtherManagers(st.Issuer, p.Changes) {
-			progress.Warn("%q manages fields that change, too: if it is a tool that applies manifests, change them "+
-				"there as well, or it will put them back", manager)
+			progress.Warn("%q manages fields that change, too: if it applies manifests, change them there too, or it "+
+				"will revert this change", manager)
 		}
 	}
 }

@@ -102,14 +102,14 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 		return nil
 	}
 	if owner := session.IssuedBy(secret); owner != nil {
-		return refuse(another+"; or, if its owner is to lose it, give --overwrite-secret",
-			"%s, which would put its own certificate back", owner)
+		return refuse(another+"; or overwrite it anyway with --overwrite-secret",
+			"%s, which would restore its own certificate", owner)
 	}
 	for _, entry := range secret.ManagedFields {
 		if entry.Operation == metav1.ManagedFieldsOperationApply && entry.Manager != plan.FieldManager &&
 			entry.Manager != "kubectl" && ownsData(entry) {
-			return refuse(another+"; or, if nothing applies it any more, give --overwrite-secret",
-				"%q applies it, and would put its own certificate back", entry.Manager)
+			return refuse(another+"; or, if nothing applies it any more, overwrite it with --overwrite-secret",
+				"%q applies it, and would restore its own certificate", entry.Manager)
 		}
 	}
 	return nil

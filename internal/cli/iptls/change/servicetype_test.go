@@ -55,7 +55,7 @@ func TestSetServiceType(t *testing.T) {
 		runSet(t.Context(), w, func(o *SetOptions) {
 			to("ClusterIP")(o)
 			o.Session.Timeout = iptlstest.TooShort
-		}).Check(t, ui.ExitNotConverged, "the previous configuration was put back")
+		}).Check(t, ui.ExitNotConverged, "the previous configuration was restored")
 		if got := kind(w); got != before {
 			t.Errorf("the type is %q", got)
 		}

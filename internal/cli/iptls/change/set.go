@@ -126,13 +126,13 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 		`the Secret ("-" for stdin)`)
 	flags.StringVar(&o.Key, "key", "", `file with the private key of --cert, in PEM ("-" for stdin)`)
 	flags.BoolVar(&o.OverwriteSecret, "overwrite-secret", false,
-		"with --cert, also overwrite a Secret that cert-manager or another program looks after")
-	flags.StringVar(&o.Mode, "mode", "", `when the impersonation proxy runs: "enabled", "auto" or "disabled" `+
-		`(default: as it is)`)
-	flags.StringVar(&o.ServiceType, "service-type", "", `Service in front of the impersonation proxy: "LoadBalancer", `+
-		`"ClusterIP" or "None" (default: as it is)`)
-	flags.DurationVar(&o.ActivateAfter, "activate-after", 0, "serve the new certificate once no revision whose clients "+
-		"would break has been used or published for so long, for example 168h (default: as it is)")
+		"with --cert, also overwrite a Secret that cert-manager or another program manages")
+	flags.StringVar(&o.Mode, "mode", "", "when the impersonation proxy runs: \"enabled\", \"auto\" or "+
+		"\"disabled\" (default: unchanged)")
+	flags.StringVar(&o.ServiceType, "service-type", "", "Service in front of the impersonation proxy: "+
+		"\"LoadBalancer\", \"ClusterIP\" or \"None\" (default: unchanged)")
+	flags.DurationVar(&o.ActivateAfter, "activate-after", 0, "serve the new certificate once no revision whose "+
+		"clients would break has been used or published for this long, such as 168h (default: unchanged)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"activate-after": cobra.NoFileCompletions,
 		"mode":           factory.CompleteValues(modes()...), "service-type": factory.CompleteValues(serviceTypes()...),
@@ -322,7 +322,7 @@ func (o *SetOptions) applySecret(ctx context.Context, p *Proposal) error {
 // namespace is as good as an administrator, so no Role for this command permits it.
 func mayNotCreate(secret *corev1.Secret, err error) error {
 	return ui.WithHint(session.WithCodes(err),
-		"have an administrator make it once, empty: kubectl create secret generic %s --namespace=%s --type=%s "+
+		"have an administrator create it once, empty: kubectl create secret generic %s --namespace=%s --type=%s "+
 			"--from-literal=tls.crt= --from-literal=tls.key=", secret.Name, secret.Namespace, corev1.SecretTypeTLS)
 }
 
@@ -367,8 +367,10 @@ func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error
 		ofSecret := changesOfSecret(before, st.Secret)
 		p.Changes = append(ofSecret, p.Changes...)
 		if before != nil && len(ofSecret) > 0 && first && o.Flags.DryRun == session.DryRunNone {
-			o.Session.Progress.Warn("what is in Secret %q now is replaced, and not kept: \"pinniped ip-tls undo\" will not "+
-				"bring it back", o.request.Secret)
+			o.Session.Progress.Warn(
+				`the content of Secret %q is overwritten, and "pinniped ip-tls undo" does not restore it`,
+				o.request.Secret,
+			)
 		}
 	}
 	if first && !st.NotPermitted() {

@@ -280,7 +280,7 @@ func TestSetNoticesChanges(t *testing.T) {
 				c.Bump()
 			}
 		}
-		runSet(t.Context(), w, nil).Check(t, 3, "has changed meanwhile", "NameNotCovered", "elsewhere.example.com")
+		runSet(t.Context(), w, nil).Check(t, 3, "has changed in the meantime", "NameNotCovered", "elsewhere.example.com")
 	})
 	t.Run("goes on when only the status has changed", func(t *testing.T) {
 		t.Parallel()
@@ -314,7 +314,7 @@ func TestSetNoticesChanges(t *testing.T) {
 			t.Context(),
 			w,
 			nil,
-		).Check(t, 0, "has changed meanwhile", "certificate: SHA-256 "+certs.Fingerprint(leaf[0].Raw))
+		).Check(t, 0, "has changed in the meantime", "certificate: SHA-256 "+certs.Fingerprint(leaf[0].Raw))
 	})
 	t.Run("stops when somebody changes the configuration while waiting", func(t *testing.T) {
 		t.Parallel()
@@ -361,7 +361,7 @@ func TestSetNotConverged(t *testing.T) {
 				}
 			}
 			r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort })
-			r.Check(t, 5, tt.says, "did not take effect", "was put back")
+			r.Check(t, 5, tt.says, "did not take effect", "was restored")
 			if got := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS; got != nil {
 				t.Errorf("the previous configuration was not put back: %+v", got)
 			}
@@ -416,7 +416,7 @@ func TestSetNotConverged(t *testing.T) {
 		w.Cluster.Issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeAuto
 		r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Output = "json" })
 		r.Check(t, ui.ExitSwitchedOff, "nothing to wait for: switched off", "no client can connect", `"switchedOff": true`,
-			`mode "auto" turns it off`, "pinniped ip-tls set --mode enabled")
+			`mode "auto" disables it`, "pinniped ip-tls set --mode enabled")
 		if SpecOf(w).TLS == nil {
 			t.Error("it was not configured")
 		}
@@ -523,7 +523,7 @@ func TestValidate(t *testing.T) {
 		},
 		{
 			name:   "refuses codes that cannot be allowed",
-			change: func(o *SetOptions) { o.Certificate.Allow = []string{"KeyMismatch"} }, says: "cannot be let through",
+			change: func(o *SetOptions) { o.Certificate.Allow = []string{"KeyMismatch"} }, says: "this error cannot be accepted",
 		},
 		{
 			name: "refuses a URL", change: func(o *SetOptions) { o.Certificate.ExternalEndpoint = "https://x" },

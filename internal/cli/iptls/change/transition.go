@@ -107,8 +107,8 @@ func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
 		c.Session.Progress.Warn("the revisions whose clients break still count (%v); retire them: pinniped ip-tls history "+
 			"--retire %s", err, strings.Join(p.Plan.Lost, ", "))
 	case len(gone) > 0:
-		c.Session.Progress.Done("Retired %s, as --allow OldClientsBreak says: clients of the old certificate do not count "+
-			"any more", named("revision", gone))
+		c.Session.Progress.Done("Retired %s, as --allow OldClientsBreak says: clients of the old certificate no "+
+			"longer count", named("revision", gone))
 	}
 	if !p.Plan.AtOnce {
 		return

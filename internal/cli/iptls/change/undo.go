@@ -55,7 +55,7 @@ Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 		},
 	}
 	cmd.Flags().StringVar(&o.ToRevision, "to-revision", "",
-		"ID of the revision to go back to, or how the ID begins (default: the newest one before this that was in effect)")
+		"ID of the revision to go back to, or its beginning (default: the newest one before this that was in effect)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"to-revision": cobra.NoFileCompletions})
 	session.AddAllowFlag(cmd, &o.Allow, "OldClientsBreak")
 	o.Flags.AddFlags(cmd, f, o.Session)
@@ -126,20 +126,20 @@ func (o *UndoOptions) revision(
 	}
 	spec := issuer.Spec.ImpersonationProxy
 	byHand := func(format string, args ...any) error {
-		return ui.WithHint(fmt.Errorf(format, args...), "put the configuration back by hand: kubectl edit %s",
+		return ui.WithHint(fmt.Errorf(format, args...), "restore the configuration manually: kubectl edit %s",
 			discovery.KubectlName(issuer))
 	}
 	to := plan.Previous(h, spec)
 	switch {
 	case !found:
 		return nil, byHand(
-			"there is no revision history to go back in: the agent of CredentialIssuer %q keeps none",
+			"there is no revision history: the agent of CredentialIssuer %q keeps none",
 			issuer.Name,
 		)
 	case o.ToRevision != "":
 		if to = h.Find(o.ToRevision); to == nil {
-			return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --to-revision: that is the ID of no revision, or "+
-				"how several begin", o.ToRevision)), "list the revisions: pinniped ip-tls history")
+			return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --to-revision: that matches no revision, "+
+				"or several", o.ToRevision)), "list the revisions: pinniped ip-tls history")
 		}
 	case to == nil:
 		for i := range h.Revisions {
@@ -154,8 +154,7 @@ func (o *UndoOptions) revision(
 			"effect before", issuer.Name), `change the certificate with "pinniped ip-tls set" or "unset"`)
 	case to.Spec == nil:
 		return nil, byHand(
-			"revision %s does not tell which configuration led to it: an older agent has published it, or the "+
-				"history was lost and restored",
+			"revision %s has no configuration: an older agent published it, or the history was lost and restored",
 			to.ID,
 		)
 	}

@@ -118,7 +118,7 @@ func TestUndo(t *testing.T) {
 		runSet(t.Context(), w, nil).Check(t, 0)
 		after := SpecOf(w)
 		w.Cluster.AfterApply = nil
-		runUndo(t, w, func(o *UndoOptions) { o.Session.Timeout = iptlstest.TooShort }).Check(t, 5, "was put back")
+		runUndo(t, w, func(o *UndoOptions) { o.Session.Timeout = iptlstest.TooShort }).Check(t, 5, "was restored")
 		if diff := cmp.Diff(after, SpecOf(w)); diff != "" {
 			t.Errorf("after going back (-want +got):\n%s", diff)
 		}
@@ -192,7 +192,7 @@ func TestUndoRefuses(t *testing.T) {
 		}
 		history.Revisions[0].Spec, history.Revisions[0].Until = nil, time.Now()
 		w.Cluster.Revisions.Data[serving.RevisionsKey] = string(history.Encode())
-		runUndo(t, w, nil).Check(t, 1, "does not tell which configuration led to it", "kubectl edit")
+		runUndo(t, w, nil).Check(t, 1, "has no configuration", "kubectl edit")
 	})
 	t.Run("wrong usage", func(t *testing.T) {
 		t.Parallel()
@@ -209,7 +209,7 @@ func TestUndoOfFiles(t *testing.T) {
 	w := undoWorld(t)
 	w.Cluster.AfterSecret = w.Cluster.AfterApply
 	renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
-	setFromFiles(t, w, renewed, nil).Check(t, 0, "configured", `what is in Secret "proxy-tls" now is replaced`)
+	setFromFiles(t, w, renewed, nil).Check(t, 0, "configured", `the content of Secret "proxy-tls" is overwritten`)
 	runUndo(t, w, nil).Check(t, 0, "undone")
 	w.SecretHas(t, renewed)
 	if content := w.Cluster.Revisions.Data[serving.RevisionsKey]; strings.Contains(content, "PRIVATE") {

@@ -17,7 +17,7 @@ import (
 // undo puts back what was there before, unless it was changed again meanwhile.
 func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progress *ui.Progress) error {
 	fail := func(err error) error {
-		return fmt.Errorf("putting Secret %q back as it was: %w", c.after.Namespace+"/"+c.after.Name, err)
+		return fmt.Errorf("restoring Secret %q: %w", c.after.Namespace+"/"+c.after.Name, err)
 	}
 	for attempt := 1; ; attempt++ {
 		current, err := cluster.Secret(ctx, c.after.Namespace, c.after.Name)
@@ -25,7 +25,7 @@ func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progre
 			return fail(err)
 		}
 		if len(writtenKeys(current, c.after)) > 0 {
-			return fail(errors.New("it was changed meanwhile, so it was left as it is"))
+			return fail(errors.New("it was changed in the meantime, so it was left as it is"))
 		}
 		if c.before == nil {
 			err = cluster.DeleteSecret(ctx, current)
@@ -46,7 +46,7 @@ func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progre
 			progress.Done("Removed Secret %q again", c.after.Name)
 			return nil
 		case err == nil:
-			progress.Done("Put Secret %q back as it was", c.after.Name)
+			progress.Done("Restored Secret %q", c.after.Name)
 			return nil
 		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
 		default:

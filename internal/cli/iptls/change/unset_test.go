@@ -212,8 +212,8 @@ func TestUnsetNoticesChanges(t *testing.T) {
 			c.Bump()
 		}
 	}
-	runUnset(t, w, nil).Check(t, 3, "was changed meanwhile", "tls.secretName from proxy-tls to theirs",
-		"the same command again replaces that change")
+	runUnset(t, w, nil).Check(t, 3, "was changed in the meantime", "tls.secretName from proxy-tls to theirs",
+		"run the same command again to overwrite that change")
 	if SpecOf(w).TLS == nil {
 		t.Error("their change was overwritten")
 	}

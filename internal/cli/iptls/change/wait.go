@@ -185,7 +185,7 @@ func (c *Change) followSecret(ctx context.Context, p *Proposal) error {
 	if again.Report.SHA256 == p.Plan.Report.SHA256 && certs.SameBundle(again.Bundle, p.Plan.Bundle) {
 		return nil
 	}
-	c.Session.Progress.Info("Secret %q has changed meanwhile: checking it again", p.Plan.Request.Secret)
+	c.Session.Progress.Info("Secret %q has changed in the meantime: checking it again", p.Plan.Request.Secret)
 	Say(c.Session.Progress, p.Snapshot, again)
 	if err := plan.Refusal(again.Report, "the CredentialIssuer is left as it is now; "); err != nil {
 		return err

@@ -103,14 +103,13 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 	flags.StringArrayVar(&o.Cert, "cert", nil,
 		`file with the certificate, then its intermediates, in PEM ("-" for stdin; repeatable)`)
 	flags.StringArrayVar(&o.Key, "key", nil, `file with the private key, in PEM (one for each --cert, in the same order)`)
-	flags.StringArrayVar(&o.Names, "name", nil, "with --cert: DNS name or IP address under which clients connect "+
-		"(repeatable)")
+	flags.StringArrayVar(&o.Names, "name", nil, "with --cert: DNS name or IP address that clients use (repeatable)")
 	flags.StringVar(&o.Endpoint, "endpoint", "", "HOST or HOST:PORT: check what each of its addresses presents")
 	flags.StringVar(&o.At, "at", "", "check for this time: 2027-01-31 or 2027-01-31T08:00:00Z (default: now)")
-	flags.BoolVar(&o.Timeline, "timeline", false, "also tell what will go wrong, and when first, if nothing is renewed")
-	flags.StringVar(&o.FailOn, "fail-on", failOnError, "what ends with exit code 3: error or warning (and error)")
-	flags.StringVar(&o.Within, "expires-within", "", "make it an error when the certificate, or a CA that clients need, "+
-		"expires sooner: 30d, or 720h")
+	flags.BoolVar(&o.Timeline, "timeline", false, "also list what will fail, and when, if nothing is renewed")
+	flags.StringVar(&o.FailOn, "fail-on", failOnError, "what causes exit code 3: error, or warning (and error)")
+	flags.StringVar(&o.Within, "expires-within", "", "report an error if the certificate, or a CA that clients "+
+		"need, expires sooner, such as 30d or 720h")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"fail-on":        factory.CompleteValues(failOnError, failOnWarning),
 		"expires-within": cobra.NoFileCompletions,
@@ -385,7 +384,7 @@ func (o *Options) checkFiles() (*result.Check, error) {
 		checked.NotChecked = append(checked.NotChecked, "the private key, and a handshake with it: give it with --key")
 	}
 	if len(o.Names) == 0 && o.Certificate.ExternalEndpoint == "" {
-		checked.NotChecked = append(checked.NotChecked, "the names under which clients connect: give each with --name")
+		checked.NotChecked = append(checked.NotChecked, "the names that clients use: give each with --name")
 	}
 	checked.NotChecked = append(checked.NotChecked,
 		"existing kubeconfigs: only the cluster knows their CA bundle")

@@ -221,7 +221,7 @@ func TestCheckEndpoint(t *testing.T) {
 			},
 		},
 		{
-			name: "refuses where one does not answer", subjects: 2, finds: certs.EndpointUnreachable, code: 1,
+			name: "refuses where one does not respond", subjects: 2, finds: certs.EndpointUnreachable, code: 1,
 			network: iptlstest.Network{
 				Addresses: addresses, Chains: map[string][]*x509.Certificate{"203.0.113.7:8443": one},
 				Errs: map[string]error{"203.0.113.8:8443": os.ErrDeadlineExceeded},

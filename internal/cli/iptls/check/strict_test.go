@@ -98,7 +98,7 @@ func TestStrictness(t *testing.T) {
 			change: func(o *Options) { o.Cert, o.Within = []string{files.good}, "106752d" },
 		},
 		{
-			name: "wants a time span of some length", code: 2, says: "longer than nothing",
+			name: "wants a time span of some length", code: 2, says: "not a positive duration",
 			change: func(o *Options) { o.Cert, o.Within = []string{files.good}, "-1h" },
 		},
 		{

@@ -86,7 +86,7 @@ func parseSpan(text string) (time.Duration, error) {
 		return 0, errors.New("not a time span")
 	}
 	if span <= 0 {
-		return 0, errors.New("not a time span that is longer than nothing")
+		return 0, errors.New("not a positive duration")
 	}
 	return span, nil
 }

@@ -72,10 +72,10 @@ Exit codes: 0 done, 3 not revoked, as clients would stop verifying (see "pinnipe
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&o.Revoke, "revoke", false, "take the permission back: remove the objects that this command has made")
+	flags.BoolVar(&o.Revoke, "revoke", false, "revoke the permission: delete the objects that this command created")
 	session.AddAllowFlag(cmd, &o.Allow, string(certs.OldClientsBreak))
 	flags.StringVar(&o.DryRun, "dry-run", session.DryRunNone,
-		`change nothing: "client" only tells what would be done, "server" also lets the API server validate`)
+		`change nothing: "client" only prints the changes, "server" also has the API server validate them`)
 	flags.Lookup("dry-run").NoOptDefVal = session.DryRunClient
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),
@@ -205,7 +205,7 @@ func (o *Options) kindIsThere(ctx context.Context) error {
 	_, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
 	switch {
 	case errors.Is(err, discovery.ErrNotFound):
-		return ui.WithHint(fmt.Errorf("the cluster has no %ss (%s/%s), so that nothing can be delegated",
+		return ui.WithHint(fmt.Errorf("the cluster has no %ss (%s/%s), so nothing can be delegated",
 			delegation.Kind, delegation.Group, delegation.Version), kindHint)
 	case errors.Is(err, discovery.ErrForbidden):
 		return nil // a user who may make them need not be permitted to list them
@@ -226,7 +226,7 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 			return o.denied(fmt.Errorf("looking for %s: %w", describe(object), err))
 		}
 		if !ours(found) {
-			o.Session.Progress.Warn("%s is not of this command, and is left as it is", describe(object))
+			o.Session.Progress.Warn("%s was not created by this command, and stays unchanged", describe(object))
 			continue
 		}
 		there, removed = append(there, found), append(removed, object)

@@ -243,7 +243,7 @@ func (o *ExplainOptions) addSecret(ctx context.Context, e *explanation) error {
 	secret, err := o.Session.Cluster.Secret(ctx, o.Grant.secret.Namespace, o.Grant.secret.Name)
 	switch {
 	case errors.Is(err, discovery.ErrForbidden):
-		e.add(checkSecret, result.AnswerUnknown, "you may not read it yourself, so that nothing is said about it")
+		e.add(checkSecret, result.AnswerUnknown, "you may not read it, so nothing more is known")
 	case errors.Is(err, discovery.ErrNotFound):
 		e.add(checkSecret, result.AnswerNo, "it does not exist")
 	case err != nil:

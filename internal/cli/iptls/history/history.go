@@ -55,7 +55,7 @@ Exit codes: 0 listed or retired, 2 unknown ID, 3 published now and not retired (
 		},
 	}
 	cmd.Flags().
-		StringVar(&o.Retire, "retire", "", "ID of a revision that no kubeconfig has any more, or how the ID begins")
+		StringVar(&o.Retire, "retire", "", "ID of a revision that no kubeconfig has any more, or its beginning")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"retire": cobra.NoFileCompletions})
 	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	return cmd
@@ -144,10 +144,10 @@ func (o *Options) retire(
 	switch {
 	case revision == nil:
 		var known []string
-		problem := "is the ID of no revision"
+		problem := "matches no revision"
 		for i := range h.Revisions {
 			if strings.HasPrefix(h.Revisions[i].ID, o.Retire) {
-				problem = "is how several IDs begin"
+				problem = "matches several revisions"
 			}
 			known = append(known, h.Revisions[i].ID)
 		}
@@ -155,7 +155,7 @@ func (o *Options) retire(
 			"known are: %s", plan.OrNone(strings.Join(known, ", ")))
 	case revision.Until.IsZero():
 		return "", ui.WithExitCode(ui.WithHint(
-			fmt.Errorf("revision %q is published now, so that it cannot be retired", revision.ID),
+			fmt.Errorf("revision %q is published now, so it cannot be retired", revision.ID),
 			plan.NothingChanged+"change what is published first"), ui.ExitRefused)
 	case revision.Ended():
 		o.Session.Progress.Info("Revision %s is retired already", revision.ID)
@@ -164,7 +164,7 @@ func (o *Options) retire(
 	if _, err := o.Session.Retire(ctx, issuer, namespace, []string{revision.ID}); err != nil {
 		return "", err
 	}
-	o.Session.Progress.Done("Retired revision %s: kubeconfigs made %s do not count any more", revision.ID, revision.When())
+	o.Session.Progress.Done("Retired revision %s: kubeconfigs made %s no longer count", revision.ID, revision.When())
 	return revision.ID, nil
 }
 

@@ -91,7 +91,7 @@ func TestRetire(t *testing.T) {
 	states := listed(t, w)
 	first, second, current := states[0].ID, states[1].ID, states[2].ID
 	for id, says := range map[string]string{
-		"nothing": "that is the ID of no revision", current: "is published now",
+		"nothing": "that matches no revision", current: "is published now",
 	} {
 		code := 2
 		if id == current {
@@ -138,5 +138,5 @@ func TestRetireNeedsMoreOfTheID(t *testing.T) {
 	for i, state := range listed(t, w) {
 		data[serving.RevisionsKey] = strings.ReplaceAll(data[serving.RevisionsKey], state.ID, "abc"+string(rune('0'+i)))
 	}
-	runHistory(t, w, retire("abc")).Check(t, 2, "that is how several IDs begin", "abc0, abc1, abc2")
+	runHistory(t, w, retire("abc")).Check(t, 2, "that matches several revisions", "abc0, abc1, abc2")
 }

@@ -210,8 +210,8 @@ func (p *Plan) judgeClients(st *Snapshot, j serving.Judgement, waits bool) {
 			p.Wanted.TLS.CATransition, p.AtOnce = configv1alpha1.CATransitionImmediate, true
 		}
 	case waits && !slices.ContainsFunc(j.Broken, forOtherReasons):
-		f.Message = "the old certificate is served, with the trust bundles of both, until no client is left that would stop " +
-			"verifying: " + serving.Summarize(
+		f.Message = "the old certificate is served, and both trust bundles are published, until no client would " +
+			"stop verifying: " + serving.Summarize(
 			j,
 		)
 		f.Severity, f.Hint = certs.SeverityInfo, ""

@@ -15,7 +15,7 @@ import (
 // AddAllowFlag adds --allow to a command. example is a code that its help names.
 func AddAllowFlag(cmd *cobra.Command, into *[]string, example string) {
 	cmd.Flags().StringArrayVar(into, "allow", nil,
-		"let through what the check with this code refuses (repeatable), for example "+example)
+		"accept the error with this code (repeatable), for example "+example)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"allow": factory.CompleteValues(Explained(Allowable())...),
 	})
@@ -62,7 +62,7 @@ func ValidateAllow(text string) error {
 	case certs.Allowable(code):
 		return nil
 	case slices.Contains(certs.Codes(), code):
-		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: this cannot be let through", text)),
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: this error cannot be accepted", text)),
 			"run %q", "pinniped explain "+text)
 	default:
 		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: there is no such code", text)), "%s",

@@ -45,9 +45,9 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 	flags.BoolVar(&c.SystemRoots, "system-roots", false, "publish no CA bundle: clients verify with their system "+
 		"roots, as for a certificate of a public CA")
 	flags.StringVar(&c.ExternalEndpoint, "external-endpoint", "",
-		`where clients reach the impersonation proxy: HOST or HOST:PORT (default: as it is)`)
+		`where clients reach the impersonation proxy: HOST or HOST:PORT (default: unchanged)`)
 	flags.StringVar(&c.LoadBalancerIP, "load-balancer-ip", "",
-		"IP address that the Service of type LoadBalancer asks for (default: as it is)")
+		"IP address that the Service of type LoadBalancer requests (default: unchanged)")
 	AddAllowFlag(cmd, &c.Allow, "NameNotCovered")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"ca-bundle-from":    cobra.NoFileCompletions,

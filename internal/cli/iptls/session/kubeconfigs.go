@@ -30,7 +30,7 @@ func (s *Session) ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeco
 	var all []Kubeconfig
 	for _, file := range files {
 		if file.Hidden {
-			s.Progress.Info("Did not look into %q, whose name begins with a dot: name it if kubeconfigs are there",
+			s.Progress.Info("Skipped hidden folder %q: pass its path if it has kubeconfigs",
 				file.Path)
 			continue
 		}

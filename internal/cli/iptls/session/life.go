@@ -37,7 +37,7 @@ func (s *Session) Life(ctx context.Context, namespace string, issuer *configv1al
 // Gone says when an agent that does not run was seen last.
 func (l Life) Gone() string {
 	if l.LastSeen == nil {
-		return "none has left a sign of life"
+		return "none has reported"
 	}
-	return "the last sign of life is of " + l.LastSeen.Format(time.RFC3339)
+	return "the last report is from " + l.LastSeen.Format(time.RFC3339)
 }

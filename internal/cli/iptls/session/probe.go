@@ -124,9 +124,9 @@ func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 		return chain, response.StatusCode, nil
 	case chain != nil:
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-			err = fmt.Errorf("no answer within %s", answerTimeout)
+			err = fmt.Errorf("no response within %s", answerTimeout)
 		}
-		return chain, 0, fmt.Errorf("a request is not answered: %w", err)
+		return chain, 0, fmt.Errorf("a request gets no response: %w", err)
 	case forwarder != nil:
 		return nil, 0, fmt.Errorf("through the proxy %s of this computer's environment: %w", forwarder.Redacted(), err)
 	}

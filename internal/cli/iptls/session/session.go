@@ -74,7 +74,7 @@ func New(f *factory.Factory) *Session {
 func (s *Session) AddFlags(cmd *cobra.Command, f *factory.Factory, timeout time.Duration, formats ...string) {
 	flags := cmd.Flags()
 	factory.AddOutput(cmd, &s.Output, formats...)
-	flags.DurationVar(&s.Timeout, "timeout", timeout, "how long it may take in all (0: no limit)")
+	flags.DurationVar(&s.Timeout, "timeout", timeout, "total time limit (0: none)")
 	flags.StringVar(&s.CredentialIssuer, "credential-issuer", "",
 		"name of the CredentialIssuer (default: the only one)")
 	flags.StringVarP(&s.Namespace, "namespace", "n", "",

@@ -104,7 +104,7 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 		return nil, cause // it is another plugin, which knows better what is wrong
 	default:
 		status := &result.Status{At: o.Session.Now().UTC(), Users: result.Users{
-			State: result.UsersNotKnown, Message: "not known: the cluster does not answer, and no endpoint is known",
+			State: result.UsersNotKnown, Message: "not known: the cluster does not respond, and no endpoint is known",
 			Next: []string{"pinniped ip-tls status --endpoint HOST:PORT"},
 		}}
 		return status, ui.WithHint(cause, "to check the endpoint anyway, name it with --endpoint, or kubeconfigs of "+
@@ -114,10 +114,10 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 	if !o.throughEndpoint(l.view.At.URL) {
 		if l.Users.State == result.UsersNotAffected && slices.ContainsFunc(l.probed,
 			func(one probed) bool { return one.Status == http.StatusUnauthorized }) { // the proxy alone has answered
-			l.Users.State, l.Users.Message = result.UsersNotKnown, "not known: the certificate in service is good, but the "+
-				"API server does not answer here, and the proxy does not ask it without credentials"
+			l.Users.State, l.Users.Message = result.UsersNotKnown, "not known: the certificate in service is good, but "+
+				"the API server does not respond, and the proxy does not ask it without credentials"
 		}
-		return l.Status, fmt.Errorf("the cluster does not answer, so only the endpoint was asked: %w", cause)
+		return l.Status, fmt.Errorf("the cluster does not respond, so only the endpoint was asked: %w", cause)
 	}
 	return l.Status, ui.WithHint(
 		fmt.Errorf("the kubeconfig leads through the impersonation proxy, so only the endpoint was asked: %w", cause),

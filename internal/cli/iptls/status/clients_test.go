@@ -154,7 +154,9 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				}
 				w.Remember(t, changed)
 			},
-			state: result.UsersNotAffected, says: "; the certificate in Secret proxy-tls waits for clients of 1234567890, until 2027-01-02T03:04:05Z at the latest; if Issuer wrong is the wrong issuer, it is enough to correct that in the Certificate",
+			state: result.UsersNotAffected, says: "; the certificate in Secret proxy-tls waits for clients of " +
+				"1234567890, until 2027-01-02T03:04:05Z at the latest; if Issuer wrong is the wrong issuer, correct it in " +
+				"the Certificate",
 			next: "pinniped ip-tls history",
 		},
 		{
@@ -191,7 +193,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 			world: func(_ *testing.T, w *iptlstest.World) {
 				w.Proxy.Answer(0)
 			},
-			exit: 5, state: result.UsersAllRefused, code: codeNoAnswer, says: "all without an answer (127.0.0.1:",
+			exit: 5, state: result.UsersAllRefused, code: codeNoAnswer, says: "all without a response (127.0.0.1:",
 			next: "kubectl get --raw=/readyz",
 		},
 		{
@@ -295,14 +297,14 @@ func TestAnAPIServerThatStandsStill(t *testing.T) {
 		exit   int
 		says   string
 	}{
-		{name: "says within three seconds what users get", exit: 1, says: "USERS: all without an answer (127.0.0.1:"},
+		{name: "says within three seconds what users get", exit: 1, says: "USERS: all without a response (127.0.0.1:"},
 		{
 			name: "says so when the proxy knows", answer: http.StatusServiceUnavailable, direct: true, exit: 1,
 			says: "answers a request with 503 Service Unavailable)",
 		},
 		{
 			name: "does not guess when the proxy alone has answered", answer: http.StatusUnauthorized, direct: true, exit: 124,
-			says: "USERS: not known: the certificate in service is good, but the API server does not answer here",
+			says: "USERS: not known: the certificate in service is good, but the API server does not respond",
 		},
 		{name: "trusts the answer of another API server", answer: http.StatusOK, exit: 124, says: "USERS: not affected; "},
 	} {

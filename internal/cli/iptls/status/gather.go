@@ -157,7 +157,7 @@ func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 	l.secret = secret
 	l.chain, _ = certs.ParseBundle(secret.Data[corev1.TLSCertKey])
 	if len(l.chain) == 0 {
-		l.problem(string(certs.NotACertificate), "Secret %q holds no certificate that can be read", name)
+		l.problem(string(certs.NotACertificate), "Secret %q has no readable certificate", name)
 	}
 	l.RenewedBy = session.IssuedBy(secret)
 	if l.RenewedBy == nil || l.RenewedBy.Kind != result.CertManagerCertificate {
@@ -168,7 +168,7 @@ func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 		if !errors.Is(err, discovery.ErrNotFound) {
 			l.notKnown("when cert-manager renews it: %s", err)
 		} else {
-			l.RenewedBy.Trouble = "there is no such Certificate any more, so that it is not renewed"
+			l.RenewedBy.Trouble = "that Certificate no longer exists, so nothing renews it"
 		}
 		return nil
 	}

@@ -122,7 +122,7 @@ func (s *presented) evaluateTrust(one anchor) result.Entry {
 	case one.Insecure:
 		return found(
 			result.FileWorks,
-			"it verifies nothing (insecure-skip-tls-verify): anybody can pretend to be the cluster",
+			"it verifies nothing (insecure-skip-tls-verify): anyone can impersonate the cluster",
 		)
 	}
 	refused := func(outcome result.FileOutcome, what string, err error) result.Entry {

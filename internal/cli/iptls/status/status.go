@@ -223,7 +223,7 @@ func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 			return got.status, got.err
 		case seen := <-early:
 			if seen != nil {
-				return o.gatherAway(ctx, fmt.Errorf("%w: no answer within %s", discovery.ErrUnreachable, clusterPatience), seen)
+				return o.gatherAway(ctx, fmt.Errorf("%w: no response within %s", discovery.ErrUnreachable, clusterPatience), seen)
 			}
 			early = nil
 		}

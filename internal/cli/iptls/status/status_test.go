@@ -119,7 +119,7 @@ func TestStatus(t *testing.T) {
 		w.Cluster.CertManager.Ready, w.Cluster.CertManager.Message = false, "the order failed"
 		runStatus(t.Context(), w, nil).Check(t, 8, "the order failed")
 		w.Cluster.CertManager = nil
-		runStatus(t.Context(), w, nil).Check(t, 8, "there is no such Certificate any more")
+		runStatus(t.Context(), w, nil).Check(t, 8, "that Certificate no longer exists")
 		w.Cluster.TLSSecret.Annotations = nil
 		runStatus(t.Context(), w, nil).Check(t, 8, "unknown: before it expires")
 	})
@@ -134,7 +134,7 @@ func TestStatus(t *testing.T) {
 		).Check(t, 5, "not in effect", "still publishes another CA bundle", "presents another certificate",
 			"✗ will break: it trusts", "type: pinniped ip-tls check\n")
 	})
-	t.Run("of an endpoint that does not answer", func(t *testing.T) {
+	t.Run("of an endpoint that does not respond", func(t *testing.T) {
 		t.Parallel()
 		w := iptlstest.New(t)
 		w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "127.0.0.1:1"

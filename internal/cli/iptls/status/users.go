@@ -111,7 +111,7 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
 		if out == len(l.probed) {
 			users.State, users.Message = result.UsersAllRefused, "all refused"+users.Message
 			if len(refusing) == 0 {
-				users.Message = "all without an answer" + strings.TrimPrefix(users.Message, "all refused")
+				users.Message = "all without a response" + strings.TrimPrefix(users.Message, "all refused")
 			}
 			return users, l.mends(users.Code)
 		}
@@ -270,7 +270,7 @@ func (l *snapshot) cause(one probed) result.Users {
 			why = l.Clients[n-1].Message // nothing is published
 		}
 	default:
-		why = one.Address + " does not answer"
+		why = one.Address + " does not respond"
 		if l.Agent != nil && l.Agent.Running == result.AnswerNo {
 			why, users.Code, users.Since = "the agent does not run", codeAgentNotRunning, l.Agent.LastSeen
 		}
@@ -300,8 +300,8 @@ func (l *snapshot) notAffected() result.Users {
 	if t := l.Transition; t != nil {
 		users.Message += "; " + t.Waits()
 		if by := l.RenewedBy; by != nil && by.Kind == result.CertManagerCertificate && l.spec.TLS.SecretName == t.SecretName {
-			users.Message += "; if " + cmp.Or(by.Issuer, "its issuer") + " is the wrong issuer, it is enough to correct that " +
-				"in the Certificate"
+			users.Message += "; if " + cmp.Or(by.Issuer, "its issuer") + " is the wrong issuer, correct it in the " +
+				"Certificate"
 		}
 	}
 	return users

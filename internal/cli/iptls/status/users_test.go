@@ -171,7 +171,7 @@ func TestUsers(t *testing.T) {
 		{
 			name: "are not known without the cluster and an endpoint", exit: 1,
 			world: func(_ *testing.T, w *iptlstest.World) { w.Cluster.NamespaceErr = discovery.ErrUnreachable },
-			state: result.UsersNotKnown, says: "not known: the cluster does not answer",
+			state: result.UsersNotKnown, says: "not known: the cluster does not respond",
 			next: "pinniped ip-tls status --endpoint HOST:PORT",
 		},
 	} {
