@@ -347,7 +347,7 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 		},
 		{
 			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"groups": []string{"dev", ""}})),
-			"a user who may not log in here: group number 2 is empty", "empty",
+			"a user who may not log in: group number 2 is empty", "empty",
 		},
 		{
 			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"username": "ann\u00a0"})),
