@@ -74,7 +74,7 @@ func (c *Cluster) ServiceAccountConfig(ctx context.Context, namespace, name stri
 	token, _, err := unstructured.NestedString(answer.Object, "status", "token")
 	if err != nil || token == "" {
 		return nil, fmt.Errorf("requesting a token for service account %q: %w", namespace+"/"+name,
-			errors.Join(errors.New("no token in the answer"), err))
+			errors.Join(errors.New("no token in the response"), err))
 	}
 	config := c.anonymous()
 	config.BearerToken = token

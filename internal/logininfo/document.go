@@ -176,7 +176,7 @@ func (l *Login) validate() error {
 		return l.OIDC.validate()
 	case configv1alpha1.AuthenticatorKindWebhook:
 		if l.OIDC != nil {
-			return errors.New("oidc has no meaning with a WebhookAuthenticator")
+			return errors.New("oidc cannot be combined with a WebhookAuthenticator")
 		}
 		return nil
 	}

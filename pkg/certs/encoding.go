@@ -32,12 +32,12 @@ func encodingFault(der []byte) (fault, fix string) {
 	if problem := nameFault(issuer); problem != "" {
 		if self {
 			return "in its own name, " + readableName(subject) + ", " + problem,
-				"this is the CA's own certificate: its operator has to make the CA's certificate again with that field as " +
-					"UTF8String (OpenSSL: string_mask = utf8only), and then have every certificate below it issued again"
+				"this is the CA's own certificate: its operator has to recreate the CA's certificate with that field as " +
+					"UTF8String (OpenSSL: string_mask = utf8only), and then reissue every certificate below it"
 		}
 		return "in the name of its issuer, " + readableName(issuer) + ", " + problem,
 			"the CA " + readableName(issuer) + " has to get a new certificate of its own, with that field as UTF8String " +
-				"(OpenSSL: string_mask = utf8only), and then issue this one again; without that, the CA makes the same again"
+				"(OpenSSL: string_mask = utf8only), and then reissue this one; otherwise the CA makes the same mistake again"
 	}
 	by := "ask the issuer, " + readableName(issuer) + ", "
 	if problem := nameFault(subject); problem != "" {

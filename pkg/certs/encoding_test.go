@@ -47,7 +47,7 @@ func TestEncodingFaults(t *testing.T) {
 		{
 			"a CA whose name is a PrintableString with _", badRoot, true,
 			[]string{"in its own name", "Example_Org Root", "common name (CN)", "PrintableString", `"_"`},
-			"make the CA's certificate again",
+			"recreate the CA's certificate",
 		},
 		{
 			"a certificate of such a CA", badIssuer, false,

@@ -124,7 +124,7 @@ func sum(done *result.KubeconfigRotation) string {
 	}{
 		{s.Rotated, "rotated"},
 		{s.Current, "current"},
-		{s.Skipped, "left alone"},
+		{s.Skipped, "skipped"},
 		{s.Unrelated, "unrelated"},
 		{s.Failed, "failed"},
 		{s.NotDone, "not done"},
@@ -155,7 +155,7 @@ func entriesOf(entries []kubeconfig.Entry) []result.Entry {
 	return all
 }
 
-// detail names the entries, and says why some are left alone.
+// detail names the entries, and says why some are skipped.
 func detail(one result.RotatedKubeconfig) string {
 	if one.Reason != "" {
 		return one.Reason
@@ -164,7 +164,7 @@ func detail(one result.RotatedKubeconfig) string {
 	for _, entry := range one.Entries {
 		part := fmt.Sprintf("%s %q", entry.Kind, entry.Name)
 		if entry.Reason != "" {
-			part += " left alone: " + entry.Reason
+			part += " skipped: " + entry.Reason
 		}
 		parts = append(parts, part)
 	}

@@ -191,7 +191,7 @@ func TestFleet(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(ran.errOut, "Kubeconfigs: 2 rotated, 1 left alone; clusters: 3, 1 failed") {
+	if !strings.Contains(ran.errOut, "Kubeconfigs: 2 rotated, 1 skipped; clusters: 3, 1 failed") {
 		t.Errorf("stderr:\n%s", ran.errOut)
 	}
 	for name, of := range map[string]*handing{"ann": open, "ben": pinniped} {

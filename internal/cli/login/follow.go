@@ -98,7 +98,7 @@ func (l *bundleCheck) fetch(ctx context.Context, client *http.Client) {
 		return
 	}
 	notes := readNotes(l.CachePath, l.Now)
-	if notes.fresh(l.key+" looked") || l.Follow == "" && notes.fresh(l.key+" told") {
+	if notes.fresh(l.key+" checked") || l.Follow == "" && notes.fresh(l.key+" notified") {
 		return
 	}
 	l.notes = notes
@@ -139,7 +139,7 @@ func (l *bundleCheck) finish(ctx context.Context) {
 	if l.notes == nil {
 		return
 	}
-	noted := l.notes.note(l.key+" looked", lookInterval)
+	noted := l.notes.note(l.key+" checked", lookInterval)
 	if l.bundle == nil || !l.changed() {
 		return
 	}
@@ -181,7 +181,7 @@ func (l *bundleCheck) changed() bool {
 // print shows a person text, once a day.
 func (l *bundleCheck) print(noted bool, format string, args ...any) {
 	l.debugf(format, args...)
-	if l.mayPrint() && noted && !l.notes.fresh(l.key+" told") && l.notes.note(l.key+" told", tellInterval) {
+	if l.mayPrint() && noted && !l.notes.fresh(l.key+" notified") && l.notes.note(l.key+" notified", tellInterval) {
 		l.say(format, args...)
 	}
 }

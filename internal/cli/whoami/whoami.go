@@ -126,10 +126,10 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	text, err := o.format(ctx, connection, answer)
 	if err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
+		return fmt.Errorf("encoding the response: %w", err)
 	}
 	if _, err := o.Out.Write(text); err != nil {
-		return fmt.Errorf("writing the answer: %w", err)
+		return fmt.Errorf("writing the response: %w", err)
 	}
 	return nil
 }

@@ -437,7 +437,7 @@ func schema_pkg_apis_login_v1alpha1_TokenCredentialRequestSpec(ref common.Refere
 				Properties: map[string]spec.Schema{
 					"token": {
 						SchemaProps: spec.SchemaProps{
-							Description: "token is what the authenticator understands. It never comes back in an answer.",
+							Description: "token is what the authenticator understands. No response contains it.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

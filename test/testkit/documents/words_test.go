@@ -3,6 +3,9 @@ package documents
 import (
 	"bytes"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -76,7 +79,31 @@ func review(source []byte, words []retired) []string {
 	return found
 }
 
-// TestWords fails for retired words and long lines in Markdown files.
+// reviewMessages returns the retired words in the strings of a program, which users read.
+func reviewMessages(path string, words []retired) ([]string, error) {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		literal, ok := n.(*ast.BasicLit)
+		if !ok || literal.Kind != token.STRING {
+			return true
+		}
+		for _, word := range words {
+			if at := word.pattern.FindString(literal.Value); at != "" && strings.Contains(literal.Value, " ") {
+				line := files.Position(literal.Pos()).Line
+				found = append(found, fmt.Sprintf("%d: %q is retired; use: %s", line, at, word.replacement))
+			}
+		}
+		return true
+	})
+	return found, nil
+}
+
+// TestWords fails for retired words and long lines in Markdown files, and for retired words in what the programs say.
 func TestWords(t *testing.T) {
 	t.Parallel()
 	words := retiredWords(t)
@@ -88,11 +115,17 @@ func TestWords(t *testing.T) {
 			return fs.SkipDir
 		}
 		name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator)))
-		if !strings.HasSuffix(name, ".md") {
-			return nil
+		var problems []string
+		switch folder, _, _ := strings.Cut(name, "/"); {
+		case strings.HasSuffix(name, ".md"):
+			var source []byte
+			source, err = os.ReadFile(path)
+			problems = review(source, words)
+		case strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") &&
+			slices.Contains([]string{"cmd", "internal", "pkg"}, folder):
+			problems, err = reviewMessages(path, words)
 		}
-		source, err := os.ReadFile(path)
-		for _, problem := range review(source, words) {
+		for _, problem := range problems {
 			t.Errorf("%s:%s", name, problem)
 		}
 		return err

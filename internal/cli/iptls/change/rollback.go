@@ -25,7 +25,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	}
 	done.Outcome = result.OutcomeNotConverged
 	done.Endpoint, done.Addresses, done.Problems = seen.view.At.URL, seen.addresses, seen.problems
-	cause := "no answer"
+	cause := "no response"
 	for i, problem := range seen.problems {
 		if i == 0 {
 			cause = problem // the error says it

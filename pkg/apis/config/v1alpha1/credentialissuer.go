@@ -275,7 +275,7 @@ const (
 
 // CertificateAuthorityDataSourceSpec names the object that holds a CA bundle.
 //
-// +kubebuilder:validation:XValidation:rule="(self.kind == 'ClusterTrustBundle') != has(self.key)",message="key is required with a ConfigMap or a Secret, and has no meaning with a ClusterTrustBundle"
+// +kubebuilder:validation:XValidation:rule="(self.kind == 'ClusterTrustBundle') != has(self.key)",message="key is required with a ConfigMap or a Secret, and cannot be combined with a ClusterTrustBundle"
 type CertificateAuthorityDataSourceSpec struct {
 	// kind is "ConfigMap" or "Secret", in the agent's namespace, or "ClusterTrustBundle", if the API server serves it
 	// (certificates.k8s.io/v1 or v1beta1).

@@ -24,7 +24,7 @@ type KubeconfigSpec struct {
 
 // KubeconfigLogin is a way to log in.
 //
-// +kubebuilder:validation:XValidation:rule="(self.authenticator.kind == 'JWTAuthenticator') == has(self.oidc)",message="oidc is required with a JWTAuthenticator, and has no meaning with another authenticator"
+// +kubebuilder:validation:XValidation:rule="(self.authenticator.kind == 'JWTAuthenticator') == has(self.oidc)",message="oidc is required with a JWTAuthenticator, and cannot be combined with another authenticator"
 // +kubebuilder:validation:XValidation:rule="!(self.name in ['plugin', 'bearer'])",message="the names \"plugin\" and \"bearer\" have another meaning for --login"
 type KubeconfigLogin struct {
 	// name of the login, for `pinniped get kubeconfig --login NAME`.

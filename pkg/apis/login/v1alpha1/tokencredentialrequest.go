@@ -36,7 +36,7 @@ type TokenCredentialRequestList struct {
 
 // TokenCredentialRequestSpec holds the token and names its authenticator.
 type TokenCredentialRequestSpec struct {
-	// token is what the authenticator understands. It never comes back in an answer.
+	// token is what the authenticator understands. No response contains it.
 	Token string `json:"token,omitempty"`
 
 	// authenticator names the WebhookAuthenticator or JWTAuthenticator that vouches for the token.
