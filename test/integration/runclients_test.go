@@ -88,7 +88,7 @@ func (w *world) testClients(t *testing.T, kubeconfig string) {
 	t.Run("kubectl port-forward", func(t *testing.T) { w.testForward(t, environment, kubeconfig, pod) })
 	t.Run("kubectl as somebody else", func(t *testing.T) {
 		got := w.runWith(t, environment, nil, w.cli, "kubectl", "--kubeconfig="+kubeconfig, "get", "pods", "--as=bob")
-		if got.code == 0 || !strings.Contains(got.errOut, "and as no other user: leave out --as") {
+		if got.code == 0 || !strings.Contains(got.errOut, "cannot impersonate another user: omit --as") {
 			t.Errorf("%+v", got)
 		}
 	})
