@@ -27,10 +27,10 @@ type queue struct {
 
 // flowQueue is a flow with entries in the queue.
 type flowQueue struct {
-	flow    Flow
-	taken   int
-	members map[any]*subFlowQueue
-	pending []*subFlowQueue // with queued entries
+	flow     Flow
+	taken    int
+	subFlows map[any]*subFlowQueue
+	pending  []*subFlowQueue // with queued entries
 }
 
 type subFlowQueue struct {
@@ -62,9 +62,9 @@ func (q *queue) enqueue(who Flow, what Cost) *entry {
 	q.note(who)
 	g := q.flows[who]
 	if g == nil {
-		g = &flowQueue{flow: who, members: map[any]*subFlowQueue{}}
+		g = &flowQueue{flow: who, subFlows: map[any]*subFlowQueue{}}
 	}
-	m := g.members[key]
+	m := g.subFlows[key]
 	if m == nil {
 		m = &subFlowQueue{key: key}
 	}
@@ -78,7 +78,7 @@ func (q *queue) enqueue(who Flow, what Cost) *entry {
 		m.queued > 0 && q.row.waiting > 0 && q.waiting >= q.row.waiting:
 		return nil
 	}
-	q.flows[who], g.members[key] = g, m
+	q.flows[who], g.subFlows[key] = g, m
 	m.queued++
 	q.queued++
 	if now {
@@ -223,9 +223,9 @@ func (q *queue) remove(t *entry) {
 	}
 	q.queued--
 	if t.subFlowQueue.queued--; t.subFlowQueue.queued == 0 {
-		delete(t.flowQueue.members, t.subFlowQueue.key)
+		delete(t.flowQueue.subFlows, t.subFlowQueue.key)
 	}
-	if len(t.flowQueue.members) == 0 {
+	if len(t.flowQueue.subFlows) == 0 {
 		delete(q.flows, t.flowQueue.flow)
 	}
 	q.dispatch()
