@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the demo, test/integration and the life of the chart on a version of versions.txt, and writes the results there.
 # Usage: KUBERNETES=1.34 hack/controlplane/measure.sh [demo|integration|life...]   (make measure builds what it needs before)
+#        KUBECTL=1.29.15 hack/controlplane/measure.sh   builds that kubectl, and runs TestKubectl with it on the default version
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 [ -x bin/helm ] || {
@@ -8,6 +9,12 @@ cd "$(dirname "$0")/../.."
 	echo "hint: make bin/helm" >&2
 	exit 1
 }
+
+if [ -n "${KUBECTL:-}" ]; then
+	folder=$PWD/bin/kubectl-$KUBECTL
+	KUBERNETES=$KUBECTL OUT=$folder hack/controlplane/build.sh kubectl || exit 1
+	PATH=$folder:$PATH exec go test -count=1 -v -run '^TestKubectl$' ./test/integration
+fi
 
 tests() { # ARGUMENT...: of go test; prints a sentence
 	go test -json -count=1 -timeout 90m "$@" | tee -a "bin/measure-$KUBERNETES.json" | awk '
