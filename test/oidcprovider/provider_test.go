@@ -342,7 +342,7 @@ func TestUnknownClient(t *testing.T) {
 		map[string]string{"PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW": "device_code"},
 		i.login("--client-id", "unrelated")...)
 	if code != 1 || !strings.Contains(stderr, "invalid_client") ||
-		!strings.Contains(stderr, "hint: the issuer does not permit this client") {
+		!strings.Contains(stderr, "hint: the issuer does not allow this login for the client") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
