@@ -29,7 +29,6 @@ type Cluster struct {
 	ports     ports
 	finder    finder
 	version   *version.Version
-	thread    *thread
 	guard     *guard
 	admin     *rest.Config
 	dynamic   dynamic.Interface
@@ -115,7 +114,6 @@ func (c *Cluster) bringUp(ctx context.Context, paths map[string]string, now time
 	if err := c.WriteKubeconfig(c.AdminKubeconfig(), c.admin); err != nil {
 		return err
 	}
-	c.thread = newThread()
 	toRemove := ""
 	if c.temporary {
 		toRemove = c.dir
@@ -178,7 +176,7 @@ func (c *Cluster) newComponent(
 	ready func(context.Context) error,
 ) *component {
 	return &component{
-		name: name, path: paths[name], args: args, dir: c.dir, ready: ready, guard: c.guard, thread: c.thread,
+		name: name, path: paths[name], args: args, dir: c.dir, ready: ready, guard: c.guard,
 		logPath: filepath.Join(c.logDir(), name+".log"),
 		env:     []string{"GODEBUG="}, // fips140=only is for our programs: etcd derives IDs with SHA-1
 	}
@@ -254,9 +252,6 @@ func (c *Cluster) release() error {
 	err := errors.Join(errs...)
 	if c.guard != nil {
 		c.guard.dismiss()
-	}
-	if c.thread != nil {
-		c.thread.stop()
 	}
 	for _, p := range append(
 		slices.Clone(c.lent), c.ports.etcd, c.ports.etcdPeer, c.ports.apiServer, c.ports.controllerManager,

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -31,7 +32,6 @@ type component struct {
 	logPath string
 	ready   func(context.Context) error // nil once the program does its work
 	guard   *guard
-	thread  *thread
 
 	mu     sync.Mutex
 	run    *run // of the latest start, nil before the first
@@ -102,8 +102,8 @@ func (c *component) launch() (started *run, logOffset int64, err error) {
 	process.Env = append(programEnv(os.Environ()), c.env...)
 	process.Stdout = log
 	process.Stderr = log
-	process.SysProcAttr = attributes()
-	if err := c.thread.do(process.Start); err != nil {
+	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // which the guard kills
+	if err := process.Start(); err != nil {
 		return nil, 0, err
 	}
 	c.run = &run{process: process, ended: make(chan struct{})}

@@ -11,9 +11,7 @@ import (
 //
 // It is a shell, in a process group of its own, that reads a pipe whose other end only this process holds. The kernel
 // closes that end when the process dies, for kill -9 too; the shell then reads the end of the file, kills the process
-// groups that it was told of, and removes the cluster's temporary directory.
-//
-// On Linux the kernel kills the programs as well (see attributes), which also covers the death of the guard.
+// groups that it knows, and removes the cluster's temporary directory.
 type guard struct {
 	shell *exec.Cmd
 	pipe  *os.File

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -46,7 +45,7 @@ func runHelper(dir, mode string) int {
 		fmt.Println(err)
 		return 1
 	}
-	fmt.Printf("ready %d\n", cluster.guard.shell.Process.Pid)
+	fmt.Println("ready")
 	if mode == modeExits {
 		return 0
 	}
@@ -74,51 +73,39 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		mode string
-		end  func(t *testing.T, owner, guard int)
+		end  func(t *testing.T, owner int)
 	}{
 		{
 			name: "after kill -9",
 			mode: modeNoHandler,
-			end:  func(t *testing.T, owner, _ int) { t.Helper(); kill(t, owner, syscall.SIGKILL) },
-		},
-		{
-			name: "after kill -9 of the guard and then of the owner",
-			mode: modeNoHandler,
-			end: func(t *testing.T, owner, guard int) {
-				t.Helper()
-				if runtime.GOOS != "linux" {
-					t.Skip("only the guard watches on this system")
-				}
-				kill(t, guard, syscall.SIGKILL)
-				kill(t, owner, syscall.SIGKILL)
-			},
+			end:  func(t *testing.T, owner int) { t.Helper(); kill(t, owner, syscall.SIGKILL) },
 		},
 		{
 			name: "after Ctrl-C that nobody handles",
 			mode: modeNoHandler,
-			end:  func(t *testing.T, owner, _ int) { t.Helper(); kill(t, -owner, syscall.SIGINT) },
+			end:  func(t *testing.T, owner int) { t.Helper(); kill(t, -owner, syscall.SIGINT) },
 		},
 		{
 			name: "after Ctrl-C that stops the cluster",
 			mode: modeStops,
-			end:  func(t *testing.T, owner, _ int) { t.Helper(); kill(t, -owner, syscall.SIGINT) },
+			end:  func(t *testing.T, owner int) { t.Helper(); kill(t, -owner, syscall.SIGINT) },
 		},
 		{
 			name: "after an end without Stop",
 			mode: modeExits,
-			end:  func(*testing.T, int, int) {},
+			end:  func(*testing.T, int) {},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
-			owner, guard := startHelper(t, dir, test.mode)
+			owner := startHelper(t, dir, test.mode)
 			if test.mode != modeExits {
 				// Otherwise there would be nothing for this test to see.
 				if running := processesOf(t, dir); len(running) < 3 {
 					t.Fatalf("want etcd, kube-apiserver and the guard to run before, got %q", running)
 				}
 			}
-			test.end(t, owner.Process.Pid, guard)
+			test.end(t, owner.Process.Pid)
 			err := owner.Wait()
 			if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 				t.Fatal(err)
@@ -132,9 +119,6 @@ func TestNothingIsLeftBehind(t *testing.T) {
 				}
 				return nil
 			})
-			if strings.Contains(test.name, "of the guard") {
-				return // who would have removed the directory was killed
-			}
 			eventually(t, 15*time.Second, func() error {
 				if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
 					return fmt.Errorf("files are left: %q (%w)", left, errors.Join(err, errStillThere))
@@ -146,13 +130,13 @@ func TestNothingIsLeftBehind(t *testing.T) {
 }
 
 // startHelper starts an owner of a cluster in a process group of its own, as a shell does, and waits until it is ready.
-func startHelper(t *testing.T, dir, mode string) (owner *exec.Cmd, guard int) {
+func startHelper(t *testing.T, dir, mode string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner = exec.Command(self)
+	owner := exec.Command(self)
 	owner.Env = append(os.Environ(), helperDirEnv+"="+dir, helperModeEnv+"="+mode)
 	owner.Stderr = os.Stderr
 	owner.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -172,15 +156,12 @@ func startHelper(t *testing.T, dir, mode string) (owner *exec.Cmd, guard int) {
 	var said []string
 	for lines.Scan() {
 		said = append(said, lines.Text())
-		if number, ready := strings.CutPrefix(lines.Text(), "ready "); ready {
-			if guard, err = strconv.Atoi(number); err != nil {
-				t.Fatal(err)
-			}
-			return owner, guard
+		if lines.Text() == "ready" {
+			return owner
 		}
 	}
 	t.Fatalf("the owner did not start a cluster: %v: %s", owner.Wait(), strings.Join(said, "\n"))
-	return nil, 0
+	return nil
 }
 
 func kill(t *testing.T, pid int, sig syscall.Signal) {

@@ -45,7 +45,6 @@ func (c *Cluster) StartProgram(ctx context.Context, options ProgramOptions) (*Pr
 		dir:     c.dir,
 		ready:   ready,
 		guard:   c.guard,
-		thread:  c.thread,
 		logPath: filepath.Join(c.logDir(), options.Name+".log"),
 	}}
 	if err := c.register(program.component); err != nil {

@@ -23,11 +23,11 @@ import (
 // This file is how kubeconfigs follow a new CA of their cluster: docs/adr/0059-kubeconfigs-refresh-the-trust-bundle.md.
 
 const (
-	// lookTimeout bounds the request for the trust bundle. kubectl waits meanwhile.
-	lookTimeout = 2 * time.Second
-	// lookInterval is the time between two looks of the same login, and tellInterval between two messages.
+	// bundleTimeout bounds the request for the trust bundle. kubectl waits meanwhile.
+	bundleTimeout = 2 * time.Second
+	// lookInterval is the time between two looks of the same login, and noticeInterval between two messages.
 	lookInterval = time.Hour
-	tellInterval = 24 * time.Hour
+	noticeInterval = 24 * time.Hour
 )
 
 // following are the settings of a login that follows.
@@ -102,7 +102,7 @@ func (l *bundleCheck) fetch(ctx context.Context, client *http.Client) {
 		return
 	}
 	l.notes = notes
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(
 		ctx,
@@ -181,7 +181,7 @@ func (l *bundleCheck) changed() bool {
 // print shows a person text, once a day.
 func (l *bundleCheck) print(noted bool, format string, args ...any) {
 	l.debugf(format, args...)
-	if l.mayPrint() && noted && !l.notes.fresh(l.key+" notified") && l.notes.note(l.key+" notified", tellInterval) {
+	if l.mayPrint() && noted && !l.notes.fresh(l.key+" notified") && l.notes.note(l.key+" notified", noticeInterval) {
 		l.say(format, args...)
 	}
 }

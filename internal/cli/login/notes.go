@@ -41,7 +41,7 @@ func (n *notes) fresh(what string) bool { return n.good(n.until[what]) }
 // good excludes times in the far future, from when the clock was wrong.
 func (n *notes) good(until time.Time) bool {
 	left := until.Sub(n.now())
-	return left > 0 && left <= tellInterval
+	return left > 0 && left <= noticeInterval
 }
 
 // note says that what was done now, and reports whether that is recorded.
