@@ -26,7 +26,7 @@ const (
 	// bundleTimeout bounds the request for the trust bundle. kubectl waits meanwhile.
 	bundleTimeout = 2 * time.Second
 	// lookInterval is the time between two looks of the same login, and noticeInterval between two messages.
-	lookInterval = time.Hour
+	lookInterval   = time.Hour
 	noticeInterval = 24 * time.Hour
 )
 
