@@ -142,8 +142,9 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestStartingIsGivenTime checks that the kubelet does not kill an agent that waits for the API server at its start: it
-// would wait longer before each new start, also when the API server is back. An agent that runs and hangs is killed soon.
+// TestStartingIsGivenTime checks that the kubelet does not kill an agent that waits for the API server at its start:
+// it would wait longer before each new start, also when the API server is back. An agent that runs and hangs is
+// killed soon.
 func TestStartingIsGivenTime(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{"concierge", "upgrade"} {

@@ -121,9 +121,9 @@ func Append(path, text string, limit int64) error {
 	return err
 }
 
-// LockOperation takes a lock for the operation called name, so that only one process at a time performs it. An example is
-// a login: the processes that waited then find its result in the file. LockOperation waits until ctx ends. Pinniped's own
-// CLI does not take this lock.
+// LockOperation takes a lock for the operation called name, so that only one process at a time performs it. An
+// example is a login: the processes that waited then find its result in the file. LockOperation waits until ctx ends.
+// Pinniped's own CLI does not take this lock.
 func (f File) LockOperation(ctx context.Context, name string) (unlock func(), err error) {
 	return f.lock(ctx, f.Path+"."+name+".lock")
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestUnauthenticatedClientsAtTheAPIsPort has a pod of the cluster open many connections and send large headers without an end. The
-// kubelet's probes and users are served, and few of these connections stay open.
+// TestUnauthenticatedClientsAtTheAPIsPort has a pod of the cluster open many connections and send large headers
+// without an end. The kubelet's probes and users are served, and few of these connections stay open.
 func TestUnauthenticatedClientsAtTheAPIsPort(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)

@@ -62,7 +62,8 @@ func ProxyService(spec *configv1alpha1.ImpersonationProxySpec, names configv1alp
 
 // Endpoint returns the impersonation proxy's endpoint under all the names by which clients may reach it: as the
 // status publishes it or has published it, as the spec names it, as the certificate in service names it or an earlier
-// one named it, and as the Service (nil if there is none) has addresses. published is the URL; when it is empty, the status's is taken.
+// one named it, and as the Service (nil if there is none) has addresses. published is the URL; when it is empty, the
+// status's is taken.
 func Endpoint(issuer *configv1alpha1.CredentialIssuer, service *corev1.Service, published string) kubeconfig.Endpoint {
 	endpoint := kubeconfig.Endpoint{URL: published}
 	var names []string

@@ -46,8 +46,8 @@ type Frontend struct {
 	Mode     Mode
 	Endpoint string // https://host[:port]
 	CABundle []byte // PEM; empty means the system roots
-	// Trouble says why the configuration is not in effect, while the last known good certificate serves. It is empty when all
-	// is well.
+	// Trouble says why the configuration is not in effect, while the last known good certificate serves. It is empty
+	// when all is well.
 	Trouble string
 }
 

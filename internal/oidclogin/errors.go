@@ -74,8 +74,8 @@ func (r *refusal) Hint() string {
 	return "contact the issuer's administrator, or ask for a new kubeconfig"
 }
 
-// IsRefusal reports whether the issuer, or the person there, does not want this login. To try again at once asks the same
-// person the same question.
+// IsRefusal reports whether the issuer, or the person there, does not want this login. To try again at once asks the
+// same person the same question.
 func IsRefusal(err error) bool {
 	_, ok := asRefusal(err)
 	return ok

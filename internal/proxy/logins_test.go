@@ -109,8 +109,8 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 	}
 }
 
-// TestFailedLoginsAreADebt guesses a password as a user. It is responded 201 as the API server does, but it is a penalty
-// of that user's, and a good login is none.
+// TestFailedLoginsAreADebt guesses a password as a user. It is responded 201 as the API server does, but it is a
+// penalty of that user's, and a good login is none.
 func TestFailedLoginsAreADebt(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

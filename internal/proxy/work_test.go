@@ -253,8 +253,8 @@ func TestReviewsAreNotRepeated(t *testing.T) {
 	}
 }
 
-// TestTokensOfUnauthenticatedClients floods the proxy with bearer tokens whose reviews take long. A connection waits for a bounded
-// number of them; neither known users nor another connection's good token are delayed.
+// TestTokensOfUnauthenticatedClients floods the proxy with bearer tokens whose reviews take long. A connection waits
+// for a bounded number of them; neither known users nor another connection's good token are delayed.
 func TestTokensOfUnauthenticatedClients(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

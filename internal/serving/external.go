@@ -156,9 +156,9 @@ func External(in ExternalInput) Evaluation {
 	return evaluation
 }
 
-// published returns the bundle as it is published: encoded again from the certificates that were read, without the text
-// around them, which may be a private key. A bundle without any certificate stays as it is: none would mean the roots of
-// the system.
+// published returns the bundle as it is published: encoded again from the certificates that were read, without the
+// text around them, which may be a private key. A bundle without any certificate stays as it is: none would mean the
+// roots of the system.
 func published(bundle []byte) []byte {
 	if clean := certs.UnionBundle(bundle); len(clean) > 0 {
 		return clean

@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// lastGoodOwnKey is where it has the CA bundle that came with the certificate, if ca.crt has that of a successor as well.
+// lastGoodOwnKey is where it has the CA bundle that came with the certificate, if ca.crt has that of a successor as
+// well.
 const lastGoodOwnKey = "own-ca.crt"
 
 // lastGoodNameKey is where the last known good certificate's Secret says from which Secret the certificate came.

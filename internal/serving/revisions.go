@@ -100,8 +100,8 @@ type Published struct {
 	Bundle   []byte
 	// Chain is the certificate in service, with its intermediates. It is empty when that is not known.
 	Chain []*x509.Certificate
-	// Names are the names that clients may use, where these are not all that Chain covers. Without names and chain, it is the
-	// endpoint alone.
+	// Names are the names that clients may use, where these are not all that Chain covers. Without names and chain, it
+	// is the endpoint alone.
 	Names []string
 	// Change is the one that led to it.
 	Change Change
@@ -260,8 +260,8 @@ func (h History) size() int {
 // useInterval is how coarsely uses are kept.
 const useInterval = time.Hour
 
-// Used returns the history when a client has used the proxy by a name while the revision with this ID was published. The
-// name may be empty. changed is false where the history says so already.
+// Used returns the history when a client has used the proxy by a name while the revision with this ID was published.
+// The name may be empty. changed is false where the history says so already.
 func (h History) Used(id, name string, at time.Time) (next History, changed bool) {
 	at = at.UTC().Truncate(useInterval)
 	for i := range h.Revisions {
@@ -298,9 +298,9 @@ func (s *Revision) underWildcard(name string) bool {
 
 func sameCase(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
-// Restore returns the history with revisions that a summary of it lists and it lacks: it was lost, or an old copy was put
-// back. A trust bundle is put together from the certificates in the history and in known, as far as they are there.
-// Where something is missing, the revision counts as used.
+// Restore returns the history with revisions that a summary of it lists and it lacks: it was lost, or an old copy was
+// put back. A trust bundle is put together from the certificates in the history and in known, as far as they are
+// there. Where something is missing, the revision counts as used.
 func (h History) Restore(summary []Revision, known []byte) (History, bool) {
 	certificates := h.certificates(known)
 	next, changed := History{Chain: h.Chain, Revisions: slices.Clone(h.Revisions)}, false
@@ -393,7 +393,8 @@ func (h History) Current() *Revision {
 	return nil
 }
 
-// Find returns the Revision with an ID, or with the only ID that begins like that; nil when there is none or more than one.
+// Find returns the Revision with an ID, or with the only ID that begins like that; nil when there is none or more
+// than one.
 func (h History) Find(id string) *Revision {
 	var found *Revision
 	for i := range h.Revisions {

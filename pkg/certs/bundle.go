@@ -42,8 +42,9 @@ func (r *run) checkBundle(v verdict) []Finding {
 	return append(found, r.endsEarly(v)...)
 }
 
-// sameNameFinding reports two members that have the same name and different keys. Go tries both keys. Other clients tell the
-// two apart by their key identifiers only: without these they try one of them, and give up when it is the wrong one.
+// sameNameFinding reports two members that have the same name and different keys. Go tries both keys. Other clients
+// tell the two apart by their key identifiers only: without these they try one of them, and give up when it is the
+// wrong one.
 func (r *run) sameNameFinding(member, other numbered) Finding {
 	unclear := slices.ContainsFunc(r.chain, func(c numbered) bool {
 		return bytes.Equal(c.RawIssuer, member.RawSubject) && len(c.AuthorityKeyId) == 0 && !selfIssued(c.Certificate)

@@ -111,7 +111,7 @@ func checkOrder(chain, path []numbered) []Finding {
 	in := related(chain)
 	for i := 1; i < len(chain); i++ {
 		if !in[i] || containsCert(chain[:i], chain[i].Certificate) || selfIssued(chain[i].Certificate) {
-			continue // an unauthenticated client, a repetition or a root; ChainExtra says so
+			continue // unrelated, a repetition or a root; ChainExtra says so
 		}
 		signedEarlier := slices.ContainsFunc(chain[:i], func(child numbered) bool {
 			return signedBy(child.Certificate, chain[i].Certificate)
@@ -129,7 +129,7 @@ func checkOrder(chain, path []numbered) []Finding {
 	return nil
 }
 
-// checkExtra names what does not belong into tls.crt. When the chain is incomplete, a CA that seems to be an unauthenticated client
+// checkExtra names what does not belong into tls.crt. When the chain is incomplete, a CA that seems to be unrelated
 // may stand above the one that is missing.
 func checkExtra(chain []numbered, incomplete bool) []Finding {
 	const fix = "leave it out; it costs bytes in every handshake"

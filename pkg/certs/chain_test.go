@@ -52,11 +52,11 @@ func TestChain(t *testing.T) {
 			want: []string{"warning ChainExtra"}, message: "is a root",
 		},
 		{
-			name: "warns of an unauthenticated client in the middle", leaf: p.leaf, cert: chainOf(p.leaf, unrelated, p.inter),
+			name: "warns of an unrelated certificate in the middle", leaf: p.leaf, cert: chainOf(p.leaf, unrelated, p.inter),
 			want: []string{"warning ChainExtra"}, message: "has signed none",
 		},
 		{
-			name: "warns of an unauthenticated client", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, unrelated),
+			name: "warns of an unrelated certificate", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, unrelated),
 			want: []string{"warning ChainExtra"}, message: "has signed none",
 		},
 		{

@@ -110,8 +110,8 @@ type Input struct {
 	ServerTime time.Time
 	// Skew is how far apart clocks may be; zero means DefaultSkew, negative means none.
 	Skew time.Duration
-	// ExpiresWithin makes it an error (ExpiresSoon) when the certificate, or what clients cannot verify it without, expires
-	// within this time from Now; zero means that only the share of its lifetime counts that is left.
+	// ExpiresWithin makes it an error (ExpiresSoon) when the certificate, or what clients cannot verify it without,
+	// expires within this time from Now; zero means that only the share of its lifetime counts that is left.
 	ExpiresWithin time.Duration
 	// Roots stand for the system roots; nil means: those of this machine.
 	Roots *x509.CertPool

@@ -80,10 +80,10 @@ func Codes() []Code {
 	return codes
 }
 
-// Allowable says whether an error with this code can be let through by name: it is one that the agent does not refuse, or
-// does not if it is configured so. Anything else the agent keeps out of service whatever an administrator wants, so there is
-// nothing to allow. A single finding may still not be allowed: what a published CA bundle does not verify, the agent
-// refuses.
+// Allowable says whether an error with this code can be let through by name: it is one that the agent does not
+// refuse, or does not if it is configured so. Anything else the agent keeps out of service whatever an administrator
+// wants, so there is nothing to allow. A single finding may still not be allowed: what a published CA bundle does not
+// verify, the agent refuses.
 func Allowable(code Code) bool {
 	switch code {
 	case ExpiresSoon, NameNotCovered, ChainIncomplete, BundleDoesNotVerify, OldClientsBreak:

@@ -100,7 +100,8 @@ func extensionFault(extension asn1.RawValue, by string) (fault, fix string) {
 	return "", ""
 }
 
-// generalNameFault says what is wrong with a name of RFC 5280's GeneralName; ipv4 and ipv6 are how long an IP address is.
+// generalNameFault says what is wrong with a name of RFC 5280's GeneralName; ipv4 and ipv6 are how long an IP address
+// is.
 func generalNameFault(name asn1.RawValue, ipv4, ipv6 int) string {
 	kinds := map[int]string{1: "e-mail address", 2: "DNS name", 6: "URI"}
 	if name.Class != asn1.ClassContextSpecific {

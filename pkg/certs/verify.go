@@ -161,8 +161,8 @@ func (r *run) completeFix() string {
 		"(many CAs call such a file fullchain); if it is the root, clients need it in the CA bundle", r.Sources.Certificate)
 }
 
-// intermediateMissing says whether an intermediate certificate is missing: tls.crt holds a CA that clients trust, but the
-// signatures do not lead from it to the serving certificate.
+// intermediateMissing says whether an intermediate certificate is missing: tls.crt holds a CA that clients trust, but
+// the signatures do not lead from it to the serving certificate.
 func (r *run) intermediateMissing() bool {
 	in := related(r.chain)
 	return slices.ContainsFunc(r.anchor.members, func(member numbered) bool {
@@ -240,8 +240,9 @@ func (r *run) checkVerifies(v verdict) []Finding {
 	)}
 }
 
-// outdated says whether dates keep the serving certificate from being verified and the checks of the dates have said so:
-// it has expired, or is never valid. When a CA has expired as well, or was made later, a new certificate shows that.
+// outdated says whether dates keep the serving certificate from being verified and the checks of the dates have said
+// so: it has expired, or is never valid. When a CA has expired as well, or was made later, a new certificate shows
+// that.
 func (r *run) outdated(v verdict) bool {
 	var invalid x509.CertificateInvalidError
 	return errors.As(v.err, &invalid) && invalid.Reason == x509.Expired &&

@@ -51,7 +51,8 @@ func TestFilesThatAKubeconfigNames(t *testing.T) {
 	}
 }
 
-// Anyone who owns the folder puts a link in place of the kubeconfig after it was read: the file that the link leads to stays.
+// Anyone who owns the folder puts a link in place of the kubeconfig after it was read: the file that the link leads
+// to stays.
 func TestRotateFileThatIsExchanged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

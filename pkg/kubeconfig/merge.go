@@ -46,14 +46,15 @@ func (e *ForeignEntryError) Error() string {
 	return fmt.Sprintf("the %s %q there is another one, and stays unchanged: %s", e.Kind, e.Name, e.Reason)
 }
 
-// Merge puts the clusters, users and contexts of made into a kubeconfig, each under its name. Everything else stays as it
-// is, byte for byte: the other entries, comments, and the order of all. With setCurrent the current context becomes
-// that of made; otherwise it stays.
+// Merge puts the clusters, users and contexts of made into a kubeconfig, each under its name. Everything else stays
+// as it is, byte for byte: the other entries, comments, and the order of all. With setCurrent the current context
+// becomes that of made; otherwise it stays.
 //
 // An entry of the same name is replaced if it is one that Build made: a user that runs "pinniped login" or reads the
 // same token file, a context of such a user, a cluster that only such contexts use. Any other one is a
-// ForeignEntryError, and one that leads to another cluster an OtherClusterError. What people set in our entries is kept: a context's namespace and extensions, a plugin's
-// environment and arguments, the way to the cluster (proxy-url). What is equal already is not touched.
+// ForeignEntryError, and one that leads to another cluster an OtherClusterError. What people set in our entries is
+// kept: a context's namespace and extensions, a plugin's environment and arguments, the way to the cluster
+// (proxy-url). What is equal already is not touched.
 //
 // What is not a kubeconfig gives ErrNotKubeconfig, one that cannot be read ErrDamaged. Empty content is an empty
 // kubeconfig.

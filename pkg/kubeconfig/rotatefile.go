@@ -82,8 +82,8 @@ func readAndChange(path string, change func([]byte) (*Rotation, error)) (*Rotati
 	return rotation, file, nil
 }
 
-// CheckCAFiles makes entries of a rotation of the file at path, with content, current whose CA file, which Rotate does not read,
-// has all of a target's CA bundle already.
+// CheckCAFiles makes entries of a rotation of the file at path, with content, current whose CA file, which Rotate
+// does not read, has all of a target's CA bundle already.
 func CheckCAFiles(path string, content []byte, rotation *Rotation, to ...Target) error {
 	if !slices.ContainsFunc(rotation.Entries, func(e Entry) bool { return e.Code == SkipCAFile }) {
 		return nil

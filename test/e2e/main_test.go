@@ -1,7 +1,8 @@
 //go:build unix
 
-// Package e2e tells the whole scenario on a cluster, as an administrator and a user live it: a certificate of a PKI goes in
-// front of the cluster, by a load balancer, behind a proxy that passes TLS through, and at an external endpoint.
+// Package e2e tells the whole scenario on a cluster, as an administrator and a user live it: a certificate of a PKI
+// goes in front of the cluster, by a load balancer, behind a proxy that passes TLS through, and at an external
+// endpoint.
 //
 // `make test-e2e` runs it on the cluster of KUBECONFIG. Without that variable, and in every other run of the tests, it
 // has a control plane of its own, so that a kubeconfig that lies around is never used by accident.
@@ -69,8 +70,8 @@ func onCluster(t *testing.T, kubeconfig string) {
 	a.tell(t, there)
 }
 
-// onOwnControlPlane tells the scenario where everything that it leaves behind is seen. Before that it is interrupted once,
-// and refused once.
+// onOwnControlPlane tells the scenario where everything that it leaves behind is seen. Before that it is interrupted
+// once, and refused once.
 func onOwnControlPlane(t *testing.T) {
 	t.Helper()
 	own := newControlPlane(t)

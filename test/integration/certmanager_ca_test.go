@@ -21,8 +21,8 @@ import (
 )
 
 // TestCertManagerRenewsTheCA gives cert-manager's Issuer another CA, with another key, and has cert-manager issue the
-// certificate in service again, under load. Clients that trust the old CA alone are not refused, and when none of them is
-// left, the new certificate takes over by itself, under the load of those that have followed.
+// certificate in service again, under load. Clients that trust the old CA alone are not refused, and when none of
+// them is left, the new certificate takes over by itself, under the load of those that have followed.
 func TestCertManagerRenewsTheCA(t *testing.T) {
 	w := needsCluster(t)
 	m := w.installCertManager(t)

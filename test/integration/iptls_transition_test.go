@@ -243,8 +243,8 @@ func TestChangeOfCAUnderTraffic(t *testing.T) {
 	}
 }
 
-// backToGenerated waits for the clients of the certificate in service, and activates the generated one when they have its
-// CA.
+// backToGenerated waits for the clients of the certificate in service, and activates the generated one when they have
+// its CA.
 func (w *turn) backToGenerated(t *testing.T, c *caller) {
 	t.Helper()
 	unset := func(code int, flags ...string) {

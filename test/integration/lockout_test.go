@@ -174,8 +174,8 @@ func (w *crowd) allWork(t *testing.T, when string) {
 	}
 }
 
-// TestAWiderBundleSavesNobody walks around the guard by a CA bundle that is widened first: those who were told the narrow
-// one are remembered.
+// TestAWiderBundleSavesNobody walks around the guard by a CA bundle that is widened first: those who were told the
+// narrow one are remembered.
 func TestAWiderBundleSavesNobody(t *testing.T) {
 	w := newCrowd(t)
 	old := w.userKubeconfig(t, "pinny:password123")

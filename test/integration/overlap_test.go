@@ -32,9 +32,9 @@ func (l *traffic) enough(t *testing.T, requests int64) {
 	})
 }
 
-// TestARenewalByAnotherCA renews the certificate in the Secret by another CA, as cert-manager does when a CA is renewed.
-// Clients that trust only the old CA are not refused, nor are those that are made meanwhile, also when all replicas
-// start again; the latter are not refused either when an administrator has the new certificate served.
+// TestARenewalByAnotherCA renews the certificate in the Secret by another CA, as cert-manager does when a CA is
+// renewed. Clients that trust only the old CA are not refused, nor are those that are made meanwhile, also when all
+// replicas start again; the latter are not refused either when an administrator has the new certificate served.
 func TestARenewalByAnotherCA(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)

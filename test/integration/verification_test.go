@@ -9,8 +9,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestAWrongNameWithoutVerification writes spec.impersonationProxy.tls as somebody with kubectl does, or as an object for
-// Pinniped has it: without verification. A certificate for another name does not replace a good one, neither the
+// TestAWrongNameWithoutVerification writes spec.impersonationProxy.tls as somebody with kubectl does, or as an object
+// for Pinniped has it: without verification. A certificate for another name does not replace a good one, neither the
 // generated one nor an external one, also not on a replica that starts. Clients notice nothing. Told to, the agent
 // serves it anyway.
 func TestAWrongNameWithoutVerification(t *testing.T) {

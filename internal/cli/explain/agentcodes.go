@@ -5,8 +5,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// agentCodes explains the codes of the CredentialIssuer's status, and of "ip-tls status", that no check of a certificate
-// has.
+// agentCodes explains the codes of the CredentialIssuer's status, and of "ip-tls status", that no check of a
+// certificate has.
 func agentCodes() []certs.Explanation {
 	const status = "pinniped ip-tls status"
 	return []certs.Explanation{
@@ -39,8 +39,8 @@ func agentCodes() []certs.Explanation {
 			Severity:    certs.SeverityError,
 			Cause:       "The endpoint has changed, and the one in users' kubeconfigs does not lead to the proxy any more.",
 			Consequence: "Users with the old endpoint cannot connect. Clients of the current endpoint work.",
-			Fix: "issue new kubeconfigs. Where the Service's type or spec.impersonationProxy.service.loadBalancerIP was changed, " +
-				"go back with \"ip-tls undo\". A DNS name in externalEndpoint avoids this",
+			Fix: "issue new kubeconfigs. If service.type or service.loadBalancerIP of the CredentialIssuer was changed, run " +
+				"\"pinniped ip-tls undo\" instead. A DNS name in externalEndpoint avoids this",
 			Example: "pinniped get kubeconfig",
 		},
 		{

@@ -122,8 +122,8 @@ func (o *Options) fetch(ctx context.Context) (*logininfo.Info, error) {
 	return info, nil
 }
 
-// chooseCA returns the CA that is to verify the proxy: one that was named by its fingerprint, or that a person says is the
-// right one. It verifies what the proxy presents, and the proxy's name.
+// chooseCA returns the CA that is to verify the proxy: one that was named by its fingerprint, or that a person says
+// is the right one. It verifies what the proxy presents, and the proxy's name.
 func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.Policy) (*x509.Certificate, error) {
 	// Nothing of this response is used but its CAs, one of which has to be vouched for.
 	info, chain, err := o.get(ctx, &tls.Config{

@@ -366,8 +366,8 @@ func modes() []string {
 	return values
 }
 
-// Complete decides how users run the CLI. A name alone works on every computer that has it on the PATH; it is taken only
-// if it is this program here, which may be the administrator's only one.
+// Complete decides how users run the CLI. A name alone works on every computer that has it on the PATH; it is taken
+// only if it is this program here, which may be the administrator's only one.
 func (o *Options) Complete(lookPath func(string) (string, error)) error {
 	if o.CLIPath != "" {
 		return nil

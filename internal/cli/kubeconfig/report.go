@@ -76,8 +76,8 @@ func withoutTrust(done *fleet.Result) int {
 	return count
 }
 
-// textOfRotation is a table of what needs attention: clusters that failed, and kubeconfigs that are not as they should be.
-// Before them stands who is trusted now and was not before.
+// textOfRotation is a table of what needs attention: clusters that failed, and kubeconfigs that are not as they
+// should be. Before them stands who is trusted now and was not before.
 func textOfRotation(done *result.KubeconfigRotation) ([]byte, error) {
 	var out strings.Builder
 	var rows [][]string

@@ -77,8 +77,8 @@ type bundleCheck struct {
 	bundle *trustbundle.Received // nil when none was read
 }
 
-// newBundleCheck has an exchange look at the CA bundle, on the connection that it has anyway. A login that is answered from
-// the cache exchanges nothing, and so does not look.
+// newBundleCheck has an exchange look at the CA bundle, on the connection that it has anyway. A login that is
+// answered from the cache exchanges nothing, and so does not look.
 func (p *Plugin) newBundleCheck(key string) *bundleCheck {
 	l := &bundleCheck{Plugin: p, key: key[:16]}
 	if p.exchange != nil {
@@ -114,7 +114,7 @@ func (l *bundleCheck) fetch(ctx context.Context, client *http.Client) {
 		return
 	}
 	request.Header.Set("User-Agent", "pinniped")
-	request.Header.Set("Accept-Encoding", "identity") // nothing from an unauthenticated client is unpacked
+	request.Header.Set("Accept-Encoding", "identity") // nothing from an unverified server is unpacked
 	response, err := client.Do(request)
 	if err != nil {
 		l.debugf("reading the cluster's CA bundle: %v", err)

@@ -16,9 +16,10 @@ import (
 // probeTimeout bounds the question whether a cluster accepts a credential.
 const probeTimeout = 5 * time.Second
 
-// fromCache returns the credential in the cache, and whether the cluster refuses it. kubectl does not tell its plugin that
-// it was rejected with 401, but runs it a second time then. So when the same process asks again for what it has got
-// already, the cluster is asked whether the credential is still good. When that cannot be found out, it counts as good.
+// fromCache returns the credential in the cache, and whether the cluster refuses it. kubectl does not tell its plugin
+// that it was rejected with 401, but runs it a second time then. So when the same process asks again for what it has
+// got already, the cluster is asked whether the credential is still good. When that cannot be found out, it counts as
+// good.
 func (p *Plugin) fromCache(
 	ctx context.Context,
 	cache *credentialcache.Cache,

@@ -195,8 +195,8 @@ func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
 	}, nil
 }
 
-// transitionPrepared finds a renewed certificate with which the agent waits, as clients would refuse it: Pinniped knows no
-// waiting. Who would be broken is what the agent has concluded with internal/trust.
+// transitionPrepared finds a renewed certificate with which the agent waits, as clients would refuse it: Pinniped
+// knows no waiting. Who would be broken is what the agent has concluded with internal/trust.
 func (s *state) transitionPrepared(kubectl) (*result.MigrationFinding, error) {
 	for _, strategy := range s.strategies() {
 		for _, finding := range strategy.Findings {

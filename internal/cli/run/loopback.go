@@ -165,8 +165,8 @@ func (l *loopback) current(ctx context.Context) *upstream {
 	return l.upstream
 }
 
-// authenticate refuses requests without the run's own token. Refusals are plain text, which client-go shows also for its
-// discovery, where it reads no Status.
+// authenticate refuses requests without the run's own token. Refusals are plain text, which client-go shows also for
+// its discovery, where it reads no Status.
 func (l *loopback) authenticate(next http.Handler) http.Handler {
 	want := sha256.Sum256([]byte("Bearer " + l.token))
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

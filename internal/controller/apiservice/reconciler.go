@@ -118,8 +118,8 @@ func (r *Reconciler) dnsNames() []string {
 }
 
 // Reconcile puts what the Secret holds into service. The leader first replaces what has to be replaced in the Secret,
-// and tells the APIServices. What fails is tried again, and logged once until it changes: an error that is returned from
-// here would be logged at every try.
+// and tells the APIServices. What fails is tried again, and logged once until it changes: an error that is returned
+// from here would be logged at every try.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	result, err := r.converge(ctx)
 	if err == nil {

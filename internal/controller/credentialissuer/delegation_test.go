@@ -283,8 +283,8 @@ func TestDelegatedCertificate(t *testing.T) {
 	}
 }
 
-// TestWithdrawnWhileItIsTheLastGood shows that a delegated certificate which is only the last known good one is given up,
-// too.
+// TestWithdrawnWhileItIsTheLastGood shows that a delegated certificate which is only the last known good one is given
+// up, too.
 func TestWithdrawnWhileItIsTheLastGood(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -303,8 +303,9 @@ func TestWithdrawnWhileItIsTheLastGood(t *testing.T) {
 	leader.waitFor(t, "Pending", "SecretNotFound")
 }
 
-// TestWithdrawnWithoutALeader withdraws the permission while no replica leads. The generated certificate takes the place
-// of the delegated one. Where that is gone as well, nothing is served rather than a certificate that must not be.
+// TestWithdrawnWithoutALeader withdraws the permission while no replica leads. The generated certificate takes the
+// place of the delegated one. Where that is gone as well, nothing is served rather than a certificate that must not
+// be.
 func TestWithdrawnWithoutALeader(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)

@@ -26,9 +26,9 @@ type announced struct {
 	waits, ended     string // the certificate that waits, and the one whose transition has ended last
 }
 
-// recordChanges records events for what has changed in the status: at most one about the strategy, which is nil when it has not
-// changed, and one about the certificate. The leader calls it after it has written the status. So there is one event for
-// each transition, also when another replica becomes the leader.
+// recordChanges records events for what has changed in the status: at most one about the strategy, which is nil when
+// it has not changed, and one about the certificate. The leader calls it after it has written the status. So there is
+// one event for each transition, also when another replica becomes the leader.
 func (r *Reconciler) recordChanges(
 	issuer *configv1alpha1.CredentialIssuer,
 	strategy *configv1alpha1.CredentialIssuerStrategy,

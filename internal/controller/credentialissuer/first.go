@@ -28,8 +28,8 @@ const firstAfter = 10 * time.Second
 // errNoIssuer is why a replica does not know what to do.
 var errNoIssuer = errors.New("there is no CredentialIssuer")
 
-// isNew reports whether the agent has served nothing in its namespace yet: a CredentialIssuer with a certificate, a CA or
-// a signer was there before, and what it said cannot be known.
+// isNew reports whether the agent has served nothing in its namespace yet: a CredentialIssuer with a certificate, a
+// CA or a signer was there before, and what it said cannot be known.
 func (s *observed) isNew() bool {
 	for _, read := range s.secrets {
 		if read.err != nil || read.secret != nil {

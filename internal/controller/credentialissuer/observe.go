@@ -49,7 +49,8 @@ type ownSecret struct {
 	err    error
 }
 
-// observe reads everything that decide needs. Nearly all of it is in memory already. on says whether the proxy is to run.
+// observe reads everything that decide needs. Nearly all of it is in memory already. on says whether the proxy is to
+// run.
 func (r *Reconciler) observe(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, spec serving.Desired,
 	service *corev1.Service, on bool,
@@ -74,8 +75,9 @@ func (r *Reconciler) observe(
 	return s
 }
 
-// observeLive reads Secrets that are about to be written from the API server, because the watch may not have delivered our
-// last write yet. Without a response, what was observed stays; the write then fails if the Secret has changed since.
+// observeLive reads Secrets that are about to be written from the API server, because the watch may not have
+// delivered our last write yet. Without a response, what was observed stays; the write then fails if the Secret has
+// changed since.
 func (r *Reconciler) observeLive(ctx context.Context, s *observed, names []string) {
 	for _, name := range names {
 		live := &corev1.Secret{}

@@ -59,7 +59,8 @@ func (r *result) loadErr() error {
 
 // strategy returns what to report of a proxy that is to run. The error, if any, is one that a later try may fix.
 func (r *result) strategy() (configv1alpha1.CredentialIssuerStrategy, error) {
-	// What is wrong with the Service or the signer keeps no replica from serving. It is reported if there is nothing worse.
+	// What is wrong with the Service or the signer keeps no replica from serving. It is reported if there is nothing
+	// worse.
 	problem := r.serviceErr
 	if problem == nil {
 		problem = r.errorOf(stepSigner)

@@ -159,8 +159,8 @@ func (s *observed) keepCA(d *decision) {
 	}
 }
 
-// keepGenerated keeps a generated certificate next to a delegated one. When the permission is withdrawn, every replica has
-// to stop serving the delegated one within seconds, and cannot wait for a leader to make another first.
+// keepGenerated keeps a generated certificate next to a delegated one. When the permission is withdrawn, every
+// replica has to stop serving the delegated one within seconds, and cannot wait for a leader to make another first.
 func (s *observed) keepGenerated(spec serving.Desired, d *decision) {
 	ca := s.inspectCA()
 	if !s.leads && ca.err == nil && ca.state.Verdict() != nil || d.addressErr != nil {

@@ -126,8 +126,8 @@ type Reconciler struct {
 	// Usage, if set, notes that clients use the proxy of this replica.
 	Usage *Usage
 
-	// Published, if set, is called with the CA bundle that the status publishes, whichever replica wrote that; found is false
-	// while none is published.
+	// Published, if set, is called with the CA bundle that the status publishes, whichever replica wrote that; found is
+	// false while none is published.
 	Published func(bundle []byte, found bool)
 
 	// FirstSpec is the spec of the CredentialIssuer that the leader of a new installation makes, or nil for none.
@@ -218,8 +218,8 @@ func (r *Reconciler) Wanted() bool {
 	return phase != phaseUnknown && phase != phaseOff
 }
 
-// Reconcile fetches the CredentialIssuer, makes this replica what it says, and hands in what came out, for the leader to
-// report.
+// Reconcile fetches the CredentialIssuer, makes this replica what it says, and hands in what came out, for the leader
+// to report.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	issuer, found, err := r.Issuers.Get(ctx, types.NamespacedName{Name: req.Name})
 	if err != nil {
@@ -251,8 +251,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
 }
 
-// nextLook is how long to wait while all is quiet: until the certificate in service becomes valid, expires or has to make
-// room for its successor, if that is soon, and not so long where nodes decide whether the proxy runs.
+// nextLook is how long to wait while all is quiet: until the certificate in service becomes valid, expires or has to
+// make room for its successor, if that is soon, and not so long where nodes decide whether the proxy runs.
 func (r *Reconciler) nextLook(issuer *configv1alpha1.CredentialIssuer) time.Duration {
 	wait := recheck
 	if proxy := issuer.Spec.ImpersonationProxy; proxy != nil && proxy.Mode == configv1alpha1.ImpersonationProxyModeAuto {
@@ -381,8 +381,8 @@ func (r *Reconciler) converge(
 	return done.strategy()
 }
 
-// turnedOff returns why the proxy is not to run, or nil. In mode auto the nodes decide. While they cannot be listed, the
-// proxy stays on or off, as it was, and a warning is returned, or an error where nobody knows how it was.
+// turnedOff returns why the proxy is not to run, or nil. In mode auto the nodes decide. While they cannot be listed,
+// the proxy stays on or off, as it was, and a warning is returned, or an error where nobody knows how it was.
 func (r *Reconciler) turnedOff(
 	ctx context.Context, mode configv1alpha1.ImpersonationProxyMode, issuer *configv1alpha1.CredentialIssuer,
 ) (off, unreadable *configv1alpha1.StrategyFinding, err error) {

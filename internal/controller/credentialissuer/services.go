@@ -181,8 +181,8 @@ func (r *Reconciler) decideServices(
 	return changes
 }
 
-// changeServices carries the changes out. present is the Service that is kept, or nil. What fails does not keep the rest
-// from being done, but a Service is released only when it is as it should be.
+// changeServices carries the changes out. present is the Service that is kept, or nil. What fails does not keep the
+// rest from being done, but a Service is released only when it is as it should be.
 func (r *Reconciler) changeServices(
 	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, present *corev1.Service, changes serviceChanges,
 ) error {
@@ -307,9 +307,9 @@ func classProblem(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Se
 	}
 }
 
-// serviceHas says whether the Service in the cluster is as desired in all that the agent owns.
-// hasMore reports whether a Service has what is not desired, and may be of Pinniped's agent: one that still ran when the
-// fields were taken over has written them again. If it is of others, it stays when desired is applied.
+// serviceHas says whether the Service in the cluster is as desired in all that the agent owns. hasMore reports
+// whether a Service has what is not desired, and may be of Pinniped's agent: one that still ran when the fields were
+// taken over has written them again. If it is of others, it stays when desired is applied.
 func hasMore(service *corev1.Service, desired *corev1ac.ServiceApplyConfiguration) bool {
 	return desired.Spec.LoadBalancerIP == nil && service.Spec.LoadBalancerIP != "" ||
 		len(desired.Spec.LoadBalancerSourceRanges) < len(service.Spec.LoadBalancerSourceRanges) ||
@@ -358,8 +358,8 @@ func (r *Reconciler) current(ctx context.Context) (bool, error) {
 	return live.UID == r.decidedOn.UID && live.Generation == r.decidedOn.Generation && r.IsLeader(), nil
 }
 
-// remove deletes exactly the object that was read, if the CredentialIssuer still does not ask for it. An object that was
-// replaced or changed in the meantime stays, and wakes us again.
+// remove deletes exactly the object that was read, if the CredentialIssuer still does not ask for it. An object that
+// was replaced or changed in the meantime stays, and wakes us again.
 func (r *Reconciler) remove(ctx context.Context, kind string, object client.Object) error {
 	if current, err := r.current(ctx); !current || err != nil {
 		return coded(configv1alpha1.CodeCleanupFailed, err)

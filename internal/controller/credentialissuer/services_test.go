@@ -231,8 +231,8 @@ func TestServices(t *testing.T) {
 	})
 }
 
-// TestAServiceOfPinniped is taken over with all that Pinniped's agent had set: what the spec does not ask for goes, what
-// others have set stays, and so do the Service and its port on nodes.
+// TestAServiceOfPinniped is taken over with all that Pinniped's agent had set: what the spec does not ask for goes,
+// what others have set stays, and so do the Service and its port on nodes.
 func TestAServiceOfPinniped(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)

@@ -51,8 +51,8 @@ func (r *Reconciler) strategies(
 	return all
 }
 
-// recordOtherChanges records one event for each strategy next to the proxy whose state has changed. The leader calls it after it
-// has written the status. What is Pending is about to be decided, and not worth an event.
+// recordOtherChanges records one event for each strategy next to the proxy whose state has changed. The leader calls
+// it after it has written the status. What is Pending is about to be decided, and not worth an event.
 func (r *Reconciler) recordOtherChanges(
 	issuer *configv1alpha1.CredentialIssuer,
 	written []configv1alpha1.CredentialIssuerStrategy,

@@ -58,8 +58,8 @@ func TestPossessionComesFirst(t *testing.T) {
 	}
 }
 
-// TestUnauthenticatedClientsAreComputedInTurn has more unauthenticated clients in a handshake than half of the processors. One waits
-// until what was computed for the other is written, or the other is gone.
+// TestUnauthenticatedClientsAreComputedInTurn has more unauthenticated clients in a handshake than half of the
+// processors. One waits until what was computed for the other is written, or the other is gone.
 func TestUnauthenticatedClientsAreComputedInTurn(t *testing.T) {
 	t.Parallel()
 	e := newPort()

@@ -360,7 +360,8 @@ func TestEndlessInput(t *testing.T) {
 	}
 }
 
-// TestUsersAreNotUnauthenticated fills the places of unauthenticated clients after a user has come, whose connection stays.
+// TestUsersAreNotUnauthenticated fills the places of unauthenticated clients after a user has come, whose connection
+// stays.
 func TestUsersAreNotUnauthenticated(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

@@ -81,8 +81,8 @@ func TestAllowIsNotOfferedForAPublishedBundle(t *testing.T) {
 	r.Lacks(t, "--allow BundleDoesNotVerify")
 }
 
-// TestFinalVerdictEndsTheWait has an agent that refuses what the CLI let through: it is believed at once, unless what it
-// says is about an earlier configuration, or may fix itself.
+// TestFinalVerdictEndsTheWait has an agent that refuses what the CLI let through: it is believed at once, unless what
+// it says is about an earlier configuration, or may fix itself.
 func TestFinalVerdictEndsTheWait(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

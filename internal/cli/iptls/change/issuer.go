@@ -19,7 +19,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// gatherAndEvaluate gathers and decides. Where the Secret is not fit and an issuer is about to fill it, it waits for that.
+// gatherAndEvaluate reads the cluster and evaluates the configuration. If the Secret fails a check and an issuer is
+// about to fill it, it waits for the issuer.
 func (o *SetOptions) gatherAndEvaluate(ctx context.Context) (*plan.Snapshot, *plan.Plan, error) {
 	for {
 		issuer, err := o.Session.ReadIssuer(ctx)

@@ -11,8 +11,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// withoutCertificate says whether the flags name a mode or the Service's type, and nothing that goes with a certificate:
-// that stays what it is. The endpoint belongs to the Service's type.
+// withoutCertificate says whether the flags name a mode or the Service's type, and nothing that goes with a
+// certificate: that stays what it is. The endpoint belongs to the Service's type.
 func (o *SetOptions) withoutCertificate() bool {
 	return (o.Mode != "" || o.ServiceType != "") && o.Certificate.Secret == "" && o.Cert == "" && o.Key == "" &&
 		!o.changesCertificate()
@@ -27,8 +27,8 @@ func (o *SetOptions) changesCertificate() bool {
 	return slices.ContainsFunc(flags, o.Certificate.Changed)
 }
 
-// evaluateProxy evaluates the configuration as it is with another mode, Service or endpoint. To switch the proxy off, the certificate need not
-// be good.
+// evaluateProxy evaluates the configuration as it is with another mode, Service or endpoint. To switch the proxy off,
+// the certificate need not be good.
 func (o *SetOptions) evaluateProxy(ctx context.Context, first bool) (*Proposal, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {

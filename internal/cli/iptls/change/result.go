@@ -42,7 +42,7 @@ func (c *Change) newResult(proposal *Proposal) *Result {
 	return done
 }
 
-// published returns the CA bundle that clients get; nil when the agent has yet to make a CA.
+// expectedBundle returns the CA bundle that clients get; it is nil if the agent still has to create a CA.
 func expectedBundle(p *plan.Plan) result.CABundle {
 	if p.Generated && len(p.Bundle) == 0 {
 		return nil

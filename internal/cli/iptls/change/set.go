@@ -226,7 +226,7 @@ var errNoSecret = errors.New("--secret is missing")
 
 const hintSecret = "name the Secret with the certificate: --secret proxy-tls"
 
-// useConfigured has the Secret stay the one that is configured, where --secret names none.
+// useConfigured takes the Secret of the CredentialIssuer if --secret is missing.
 func (o *SetOptions) useConfigured(ctx context.Context) error {
 	if o.request.Secret != "" || o.withoutCertificate() {
 		return nil

@@ -95,8 +95,8 @@ func (c *Change) prepared(ctx context.Context, p *Proposal, seen observation, do
 	)
 }
 
-// settle ends a change that breaks clients, as it is allowed: the revisions whose clients break do not count any more,
-// and later certificates wait again. It does what an earlier run has left undone, too.
+// settle completes a change that --allow OldClientsBreak permits: it retires the revisions whose clients break, and
+// restores dual trust for later certificates. It also completes an earlier run that was killed.
 func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
 	if !p.mayBreak() {
 		return

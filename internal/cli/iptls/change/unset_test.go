@@ -82,7 +82,7 @@ func TestUnsetOldClients(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*iptlstest.World)
-		says   string // empty: nobody is broken
+		says   string // empty: no client breaks
 	}{
 		{
 			name: "names the CA that is no longer published", change: func(*iptlstest.World) {},

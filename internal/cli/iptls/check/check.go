@@ -169,8 +169,8 @@ func (o *Options) Run(ctx context.Context) error {
 	return o.print(checked, o.refusal(checked))
 }
 
-// refusal returns the error for findings that make the command fail. An endpoint that cannot be reached is no verdict on
-// a certificate: when nothing else is wrong, the check has failed.
+// refusal returns the error for findings that make the command fail. An endpoint that cannot be reached is no verdict
+// on a certificate: when nothing else is wrong, the check has failed.
 func (o *Options) refusal(checked *result.Check) error {
 	var unreachable *certs.Finding
 	for _, s := range checked.Subjects {

@@ -83,8 +83,9 @@ func TestCheckCluster(t *testing.T) {
 		},
 		{name: "looks at the endpoint while the agent's own is served", says: `"name": "127.0.0.1:`, source: "endpoint"},
 		{
-			name: "cannot look where nothing is published", world: func(w *iptlstest.World) { w.Cluster.Issuer.Status.Strategies = nil },
-			code: 1, says: "names no certificate",
+			name:  "cannot check an endpoint that is not published",
+			world: func(w *iptlstest.World) { w.Cluster.Issuer.Status.Strategies = nil },
+			code:  1, says: "names no certificate",
 		},
 		{name: "refuses a load balancer address without a load balancer", code: 2, says: "type None", change: func(o *Options) {
 			o.Certificate.LoadBalancerIP, o.Certificate.Changed = "203.0.113.7", iptlstest.Given("load-balancer-ip")

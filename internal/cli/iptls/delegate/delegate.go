@@ -251,8 +251,8 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 	return o.print(removed, func(map[string]any) string { return "removed" })
 }
 
-// judge refuses to take the permission back when that would break clients that verify now, because the agent serves this very
-// Secret. An owner who may not look at that is told so, and may take it back anyway.
+// judge refuses to take the permission back when that would break clients that verify now, because the agent serves
+// this very Secret. An owner who may not look at that is told so, and may take it back anyway.
 func (o *Options) judge(ctx context.Context, namespace string) error {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err == nil {

@@ -182,7 +182,8 @@ func TestRevoke(t *testing.T) {
 	}
 	w.Share("proxy-tls", "*")
 	runDelegate(t, w, func(o *Options) { o.Revoke = true }).Check(t, 0,
-		"was not created by this command", `TLSCertificateDelegation "shared/d" still delegates`, "tlscertificatedelegation.projectcontour.io/proxy-tls-to-pinniped-concierge in namespace shared removed")
+		"was not created by this command", `TLSCertificateDelegation "shared/d" still delegates`,
+		"tlscertificatedelegation.projectcontour.io/proxy-tls-to-pinniped-concierge in namespace shared removed")
 	if len(w.Cluster.Grants) != 1 {
 		t.Errorf("what is left is %v", w.Cluster.Grants)
 	}

@@ -212,8 +212,8 @@ func (o *Options) Run(ctx context.Context) error {
 	return ui.PrintAs(o.Session.Out, o.Session.Output, made)
 }
 
-// make returns the manifest. A Certificate covers the names that clients use now, those of the certificate in service, and
-// those of earlier revisions in use.
+// make returns the manifest. A Certificate covers the names that clients use now, the names of the certificate in
+// service, and those of earlier revisions in use.
 func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any, error) {
 	spec := st.Issuer.Spec.ImpersonationProxy
 	if o.For != forCertManager {
@@ -277,8 +277,8 @@ func private(name string) bool {
 	return err == nil && (ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast())
 }
 
-// inService returns the names that the certificate in service covers, those of the one that is in the configured Secret,
-// and those of revisions in use. A generated certificate covers only names that clients use.
+// inService returns the names that the certificate in service covers, those of the one that is in the configured
+// Secret, and those of revisions in use. A generated certificate covers only names that clients use.
 func inService(st *plan.Snapshot) []certs.Name {
 	var names []certs.Name
 	add := func(source string, values ...string) {

@@ -22,8 +22,8 @@ const (
 	renewBefore = "720h"  // 30 days: four weeks to notice that a renewal fails
 )
 
-// certificate is cert-manager's Certificate for these names. A client of the proxy needs server auth and digital signature;
-// key encipherment is for RSA keys alone.
+// certificate is cert-manager's Certificate for these names. A client of the proxy needs server auth and digital
+// signature; key encipherment is for RSA keys alone.
 func certificate(secret types.NamespacedName, names []certs.Name, issuer issuerRef, algorithm string) map[string]any {
 	dns, ips := []any{}, []any{}
 	for _, name := range names {

@@ -81,8 +81,8 @@ func (c *CertificateFlags) Validate() error {
 	return nil
 }
 
-// validateSecretName checks the value of --secret, as far as that can be done before the agent's namespace is known. It may
-// be empty.
+// validateSecretName checks the value of --secret, as far as that can be done before the agent's namespace is known.
+// It may be empty.
 func validateSecretName(value string) error {
 	name, err := delegation.SecretName(value, "")
 	if err == nil && value != "" && len(validation.IsDNS1123Subdomain(name.Name)) > 0 {

@@ -19,8 +19,8 @@ import (
 // Elsewhere is what clients find at the endpoints of other revisions than the current one, by the URL.
 type Elsewhere map[string][]Met
 
-// AskElsewhere asks the other endpoints than at that clients in use may have. One to which there is no route from here is
-// left out.
+// AskElsewhere asks the other endpoints than at that clients in use may have. One to which there is no route from
+// here is left out.
 func (s *Session) AskElsewhere(ctx context.Context, h serving.History, at plan.Endpoint) Elsewhere {
 	const most = 20
 	all, asked := Elsewhere{}, map[string]bool{}

@@ -51,8 +51,8 @@ const probeTimeout = 5 * time.Second
 // answerTimeout bounds the request after the handshake. A user whose requests take longer has an outage.
 const answerTimeout = 2 * time.Second
 
-// askedPath is what is asked for without credentials. The proxy sends it on to the API server, unless that admits nobody
-// without credentials: then the proxy answers 401 by itself.
+// askedPath is what is asked for without credentials. The proxy sends it on to the API server, unless that admits
+// nobody without credentials: then the proxy answers 401 by itself.
 const askedPath = "/healthz"
 
 // Resolve asks the resolver of this machine.

@@ -32,8 +32,9 @@ const (
 	clusterPatience = 2200 * time.Millisecond
 )
 
-// probeEarly looks at the endpoint while the cluster takes its time to answer. When the proxy presents its certificate and
-// answers no request, the API server gives no answer to anybody. Then probeEarly returns what it has seen, else nil.
+// probeEarly probes the endpoint while the cluster is slow to respond. If the proxy presents its certificate but
+// responds to no request, the API server is down for users too, and probeEarly returns the result. Otherwise it
+// returns nil.
 func (o *Options) probeEarly(ctx context.Context) *snapshot {
 	enough := time.NewTimer(clusterPatience)
 	defer enough.Stop()
@@ -55,8 +56,8 @@ func (o *Options) probeEarly(ctx context.Context) *snapshot {
 	}
 }
 
-// probeEndpointOnly looks at the endpoint alone. Where it is, and what clients trust there, is known from --endpoint and from
-// kubeconfigs. It returns nil where that is not known.
+// probeEndpointOnly probes the endpoint without the cluster. The endpoint and its trust bundle come from --endpoint
+// and from kubeconfigs. It returns nil if they are unknown.
 func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	url, bundle, known := o.knownEndpoint()
 	at, err := plan.ParseEndpoint(url)
@@ -131,9 +132,9 @@ func (o *Options) throughEndpoint(url string) bool {
 	return err == nil && kubeconfig.SameEndpoint(current.Source.Cluster.Server, url)
 }
 
-// knownEndpoint returns the endpoint without asking the cluster: that of --endpoint, else the one to which the credential
-// plugin of a kubeconfig goes, else the server of a kubeconfig of --kubeconfigs. The CA bundle is that of --ca-bundle, else
-// of the same kubeconfig; it is empty for the system roots, and where it is not known.
+// knownEndpoint returns the endpoint without asking the cluster: that of --endpoint, else the one to which the
+// credential plugin of a kubeconfig goes, else the server of a kubeconfig of --kubeconfigs. The CA bundle is that of
+// --ca-bundle, else of the same kubeconfig; it is empty for the system roots, and where it is not known.
 func (o *Options) knownEndpoint() (url string, bundle []byte, known bool) {
 	var found []kubeconfig.Trust
 	for _, kind := range []string{"user", "cluster"} {

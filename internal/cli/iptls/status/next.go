@@ -23,9 +23,11 @@ type Place struct {
 	Undo, LosesSome bool
 	// Renewer is the controller that fills the Secret; nil when none is known.
 	Renewer *result.Renewer
-	// OnlyBundle is true where the certificate in service is still the one in the Secret, OwnBundle where ca.crt next to it
-	// is another bundle than the spec's.
+	// OnlyBundle is true if the Secret's certificate is in service, so only the CA bundle is wrong. OwnBundle is true if
+	// ca.crt of the Secret differs from the CA bundle in the spec.
 	OnlyBundle, OwnBundle bool
+	// Renewal is true if the certificate that waits is in the same Secret as the one in service.
+	Renewal bool
 	// Kubeconfigs are the files and folders that were looked at.
 	Kubeconfigs []string
 }
@@ -76,6 +78,9 @@ func NextCommands(code string, at Place) []string {
 		}
 		return []string{"pinniped kubeconfig rotate " + files}
 	case configv1alpha1.CodeTransitionPrepared:
+		if !at.Renewal { // somebody has configured it
+			return []string{"pinniped ip-tls history", "pinniped ip-tls undo"}
+		}
 		if at.Renewer != nil && at.Renewer.Kind == result.CertManagerCertificate {
 			return []string{
 				"pinniped ip-tls history", "kubectl edit certificates/" + at.Renewer.Name + " --namespace=" + at.secretNamespace(),
@@ -144,6 +149,9 @@ func (l *snapshot) next(code string) []string {
 		at.Secret = l.spec.TLS.SecretName
 	}
 	at.OnlyBundle, at.OwnBundle = l.onlyBundle()
+	if inService := l.issuer.Status.ServingCertificate; inService != nil && l.Transition != nil {
+		at.Renewal = inService.SecretName != "" && inService.SecretName == l.Transition.SecretName
+	}
 	switch to := plan.Previous(l.history, &l.spec); {
 	case to == nil:
 	case code == codeGeneratedServes && !plan.ServesGenerated(to.Spec.TLS):
@@ -168,8 +176,7 @@ func (l *snapshot) next(code string) []string {
 	return commands
 }
 
-// onlyBundle says whether nothing but the CA bundle in the spec is wrong, because the Secret's certificate is the one in
-// service, and whether the Secret has another bundle.
+// onlyBundle returns Place.OnlyBundle and Place.OwnBundle.
 func (l *snapshot) onlyBundle() (only, own bool) {
 	inService := l.issuer.Status.ServingCertificate
 	if len(l.chain) == 0 || inService == nil || l.spec.TLS == nil {

@@ -144,7 +144,8 @@ func (o *Options) Run(ctx context.Context) error {
 	return o.Session.Print(status, err, func() ([]byte, error) { return o.text(status) })
 }
 
-// verdict returns the error with which the command ends. The result tells the reasons, so the error does not repeat them.
+// verdict returns the error with which the command ends. The result tells the reasons, so the error does not repeat
+// them.
 func (o *Options) verdict(status *result.Status) error {
 	if status.InEffect {
 		if err := o.kubeconfigVerdict(status); err != nil {
@@ -196,9 +197,9 @@ func (o *Options) kubeconfigVerdict(status *result.Status) error {
 	return ui.WithExitCode(err, ui.ExitKubeconfigs)
 }
 
-// gather reads the status once, within the time limit. When the cluster does not answer, the last third of
-// that time is for the endpoint alone; the status then comes together with an error. It does not wait for a cluster that
-// gives no answer to users either.
+// gather reads the status once, within the time limit. When the cluster does not answer, the last third of that time
+// is for the endpoint alone; the status then comes together with an error. It does not wait for a cluster that gives
+// no answer to users either.
 func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()

@@ -74,7 +74,7 @@ func (l *snapshot) concludeUsers() {
 
 // usersAtEndpoint also returns the code of what has to be fixed, where that is not the code of the users.
 func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
-	var refusing, silent []probed // addresses where nobody works
+	var refusing, silent []probed // addresses at which no client works
 	for _, one := range l.probed {
 		switch {
 		case len(one.Chain) == 0 || l.nobodyAccepts(one):
@@ -208,7 +208,7 @@ func (l *snapshot) when(state *result.ClientState) string {
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
-// fixes returns the code of what has to be fixed when users are refused; empty where the code of the users says it.
+// mends returns the code of what has to be fixed when users are refused; it is empty if the users' own code says it.
 func (l *snapshot) mends(code string) string {
 	generated := plan.IsGenerated(l.bundle)
 	if inService := l.issuer.Status.ServingCertificate; inService != nil {
@@ -229,7 +229,7 @@ func (l *snapshot) mends(code string) string {
 	return ""
 }
 
-// moved says whether those who are refused with a code, and nobody else, have another endpoint than the published one.
+// moved says whether all clients that are refused with a code have an endpoint that is no longer published.
 func (l *snapshot) moved(code string) bool {
 	some := false
 	for i := range l.Clients {
@@ -358,8 +358,8 @@ func (l *snapshot) agentProblem() {
 	l.problem("", "%s", l.view.Problem)
 }
 
-// otherCA says what is wrong when the Secret was renewed by another CA, or another CA bundle is configured. This one cause
-// has many consequences, so it comes first.
+// otherCA says what is wrong when the Secret was renewed by another CA, or another CA bundle is configured. This one
+// cause has many consequences, so it comes first.
 func (l *snapshot) otherCA() {
 	if l.secret == nil || len(l.chain) == 0 || l.spec.TLS == nil || l.waits {
 		return

@@ -120,7 +120,8 @@ func TestUsers(t *testing.T) {
 			code: "OldClientsBreak", says: "refused with 1 of the 1 contexts", next: "pinniped kubeconfig rotate FILE",
 		},
 		{
-			name: "cannot get in when the proxy is switched off", state: result.UsersSwitchedOff, says: "the impersonation proxy is off",
+			name: "cannot connect when the proxy is switched off", state: result.UsersSwitchedOff,
+			says: "the impersonation proxy is off",
 			world: func(_ *testing.T, w *iptlstest.World) {
 				w.Cluster.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{
 					iptlstest.FailedReport(configv1alpha1.ReasonDisabled, "switched off"),

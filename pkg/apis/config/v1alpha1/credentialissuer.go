@@ -320,12 +320,13 @@ type ImpersonationProxyTLSSpec struct {
 	// +optional
 	CertificateAuthorityDataSource *CertificateAuthorityDataSourceSpec `json:"certificateAuthorityDataSource,omitempty"`
 
-	// secretName is the Secret with the certificate chain (key "tls.crt"), its private key (key "tls.key") and, optionally,
-	// the CA bundle (key "ca.crt"): NAME in the agent's namespace, or NAMESPACE/NAME. Its type is kubernetes.io/tls or
-	// Opaque. A Secret of another namespace is used only while a TLSCertificateDelegation (projectcontour.io/v1) of that
-	// namespace names it and the agent's namespace, and RBAC lets the agent read it. When that permission is withdrawn,
-	// the agent returns to its generated certificate. If secretName is absent and caTransition is "DualTrust", the agent
-	// serves its generated certificate, after a transition from the one in service.
+	// secretName is the Secret with the certificate chain (key "tls.crt"), its private key (key "tls.key") and,
+	// optionally, the CA bundle (key "ca.crt"): NAME in the agent's namespace, or NAMESPACE/NAME. Its type is
+	// kubernetes.io/tls or Opaque. A Secret of another namespace is used only while a TLSCertificateDelegation
+	// (projectcontour.io/v1) of that namespace names it and the agent's namespace, and RBAC lets the agent read it. When
+	// that permission is withdrawn, the agent returns to its generated certificate. If secretName is absent and
+	// caTransition is "DualTrust", the agent serves its generated certificate, after a transition from the one in
+	// service.
 	//
 	// +kubebuilder:validation:MinLength=1
 	SecretName string `json:"secretName,omitempty"`

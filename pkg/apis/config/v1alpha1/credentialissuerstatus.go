@@ -101,7 +101,8 @@ type CredentialIssuerStatus struct {
 // +kubebuilder:validation:Enum=Prepared
 type TransitionPhase string
 
-// TransitionPrepared means that the trust bundles of both certificates are published, and the old certificate is served.
+// TransitionPrepared means that the trust bundles of both certificates are published, and the old certificate is
+// served.
 const TransitionPrepared TransitionPhase = "Prepared"
 
 // TransitionStatus is a transition to a serving certificate that clients in use do not verify yet. It ends when the new
@@ -232,8 +233,9 @@ const (
 	ServingCertificateSecret ServingCertificateSource = "Secret"
 )
 
-// ServingCertificateStatus is the certificate that the leading replica serves, and the number of replicas that serve it.
-// While the configured certificate is refused, it is the last known good one; the strategy's message has the reason.
+// ServingCertificateStatus is the certificate that the leading replica serves, and the number of replicas that serve
+// it. While the configured certificate is refused, it is the last known good one; the strategy's message has the
+// reason.
 type ServingCertificateStatus struct {
 	// source is "Generated" or "Secret".
 	Source ServingCertificateSource `json:"source"`

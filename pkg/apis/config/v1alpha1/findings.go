@@ -35,8 +35,8 @@ const (
 	CodeLastGoodNotKept = "LastGoodNotKept"
 	// CodeRevisionsNotKept: the published revisions could not be read or written.
 	CodeRevisionsNotKept = "RevisionsNotKept"
-	// CodeTransitionPrepared: a new certificate, of a renewal or of a changed spec, is not served yet, because clients in use
-	// would stop verifying: see status.transition.
+	// CodeTransitionPrepared: a new certificate, of a renewal or of a changed spec, is not served yet, because clients
+	// in use would stop verifying: see status.transition.
 	CodeTransitionPrepared = "TransitionPrepared"
 	// CodeCleanupFailed: an object that is not needed any more could not be removed.
 	CodeCleanupFailed = "CleanupFailed"
@@ -58,8 +58,8 @@ const (
 	CodeAuthenticatorUnknown = "AuthenticatorUnknown"
 	// CodeLoginUnavailable: spec.impersonationProxy.kubeconfig has logins whose authenticator is missing or not ready.
 	CodeLoginUnavailable = "LoginUnavailable"
-	// CodeLastGoodCertificateServed: what the spec asks for does not take effect, and the last known good certificate stays in
-	// service.
+	// CodeLastGoodCertificateServed: what the spec asks for does not take effect, and the last known good certificate
+	// stays in service.
 	CodeLastGoodCertificateServed = "LastGoodCertificateServed"
 	// CodeGeneratedCertificateServed: the generated certificate is served instead of one that may not be used.
 	CodeGeneratedCertificateServed = "GeneratedCertificateServed"
