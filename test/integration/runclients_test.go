@@ -34,55 +34,17 @@ func (w *world) testClients(t *testing.T, kubeconfig string) {
 	})
 	const pod = "for-clients"
 	err = node.Run(t.Context(), kubelet.Pod{
-		Namespace: "default", Name: pod, Command: []string{"sh", "-c", repeat}, Dir: t.TempDir(),
+		Namespace: "default", Name: pod, Command: []string{"sh", "-c", greet}, Dir: t.TempDir(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.permit(t, "pinny", "create", "pods/exec", "pods/portforward")
-	w.permit(t, "pinny", "get", "pods", "pods/exec", "pods/portforward")
-	w.permit(t, "pinny", "watch", "pods")
+	w.permit(t, "pinny", "*", "configmaps", "pods", "pods/exec", "pods/log", "pods/portforward", "secrets")
 	environment := []string{"TOKEN=pinny:password123", "HTTPS_PROXY=http://127.0.0.1:1", "NO_PROXY=localhost"}
 	run := []string{"run", "--kubeconfig=" + kubeconfig, "--"}
-
-	for _, client := range []struct {
-		name    string
-		command func(*testing.T) []string
-		want    []string
-	}{
-		{"kubectl", func(*testing.T) []string {
-			return []string{"sh", "-c", "kubectl auth whoami -o jsonpath='user: {.status.userInfo.username}' && " +
-				"kubectl get pods --namespace=default && kubectl exec --namespace=default " + pod + " -- echo from kubectl"}
-		}, []string{"user: pinny", pod, "from kubectl"}},
-		{"kubectl over SPDY", func(*testing.T) []string {
-			return []string{
-				"env", "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "kubectl", "exec", "--namespace=default", pod,
-				"--", "echo", "from SPDY",
-			}
-		}, []string{"from SPDY"}},
-		{"python", func(t *testing.T) []string {
-			t.Helper()
-			return []string{pythonWithKubernetes(t), "testdata/clients/client.py", pod}
-		}, []string{"user: pinny", "pods: " + pod, "watched: ADDED " + pod, "exec: from python"}},
-		{"node", func(t *testing.T) []string {
-			t.Helper()
-			return []string{nodeWithKubernetes(t), "testdata/clients/client.mjs", pod}
-		}, []string{"user: pinny", "pods: " + pod, "watched: ADDED " + pod, "exec: from node"}},
-		{"helm", func(t *testing.T) []string {
-			t.Helper()
-			return []string{helm(t), "list", "--namespace=kube-public"}
-		}, []string{`User "pinny" cannot list resource "secrets"`}},
-	} {
+	for _, client := range clientPrograms(pod) {
 		t.Run(client.name, func(t *testing.T) {
-			got := w.runWith(t, environment, nil, w.cli, append(run, client.command(t)...)...)
-			for _, want := range client.want {
-				if !strings.Contains(got.out+got.errOut, want) {
-					t.Errorf("no %q in: %s%s", want, got.out, got.errOut)
-				}
-			}
-			if got.code != 0 && client.name != "helm" {
-				t.Errorf("it ended with %d", got.code)
-			}
+			client.check(t, w.runWith(t, environment, nil, w.cli, append(run, client.command(t)...)...))
 		})
 	}
 	t.Run("kubectl port-forward", func(t *testing.T) { w.testForward(t, environment, kubeconfig, pod) })
@@ -92,6 +54,104 @@ func (w *world) testClients(t *testing.T, kubeconfig string) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+// greet is a container that repeat describes, and that logs a line first.
+const greet = "echo says hello; " + repeat
+
+// TestClients has programs with a kubeconfig whose plugin logs in.
+func TestClients(t *testing.T) {
+	s := startStreams(t)
+	s.permit(t, "pinny", "*", "configmaps", "pods", "pods/exec", "pods/log", "secrets")
+	const pod = "for-clients"
+	s.run(t, pod, greet)
+	testkit.Eventually(t, 20*time.Second, func() error { // a permission may still be cached as refused
+		if got := s.kubectl(t, nil, "get", "secrets,pods"); got.code != 0 {
+			return errors.New(got.errOut)
+		}
+		return nil
+	})
+	environment := append(s.environment(), "KUBECONFIG="+s.kubeconfig)
+	for _, client := range clientPrograms(pod) {
+		t.Run(client.name, func(t *testing.T) {
+			command := client.command(t)
+			client.check(t, s.runWith(t, environment, nil, command[0], command[1:]...))
+		})
+	}
+}
+
+// clientProgram is a client of Kubernetes as its users install it.
+type clientProgram struct {
+	name    string
+	command func(*testing.T) []string
+	want    []string
+}
+
+// check fails the test unless the program succeeded and wrote what is wanted.
+func (c clientProgram) check(t *testing.T, got result) {
+	t.Helper()
+	for _, want := range c.want {
+		if !strings.Contains(got.out+got.errOut, want) {
+			t.Errorf("no %q in: %s%s", want, got.out, got.errOut)
+		}
+	}
+	if got.code != 0 {
+		t.Errorf("it ended with %d: %s", got.code, got.errOut)
+	}
+}
+
+// clientPrograms returns clients of several makes. They list, watch and open streams to a pod that prints its input.
+func clientPrograms(pod string) []clientProgram {
+	installed := func(name, from string, args ...string) func(*testing.T) []string {
+		return func(t *testing.T) []string {
+			t.Helper()
+			path, err := exec.LookPath(name)
+			if err != nil {
+				t.Skipf("needs %s: go install %s", name, from)
+			}
+			return append([]string{path}, args...)
+		}
+	}
+	const script = "kubectl auth whoami -o jsonpath='user: {.status.userInfo.username}' && " +
+		"kubectl get pods --namespace=default && kubectl exec --namespace=default %s -- echo from kubectl"
+	return []clientProgram{
+		{"kubectl", installed("sh", "", "-c", fmt.Sprintf(script, pod)), []string{"user: pinny", pod, "from kubectl"}},
+		{"kubectl over SPDY", installed("env", "", "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "kubectl", "exec",
+			"--namespace=default", pod, "--", "echo", "from SPDY"), []string{"from SPDY"}},
+		{"python", func(t *testing.T) []string {
+			t.Helper()
+			return []string{pythonWithKubernetes(t), "testdata/clients/client.py", pod}
+		}, []string{"user: pinny", "pods: " + pod, "watched: ADDED " + pod, "exec: from python"}},
+		{"node", func(t *testing.T) []string {
+			t.Helper()
+			return []string{nodeWithKubernetes(t), "testdata/clients/client.mjs", pod}
+		}, []string{"user: pinny", "pods: " + pod, "watched: ADDED " + pod, "exec: from node"}},
+		{"helm 4", withHelm(helm), []string{"STATUS: deployed", "from-helm", "uninstalled"}},
+		{"helm 3", withHelm(func(t *testing.T) string {
+			t.Helper()
+			return installed("helm3", "helm.sh/helm/v3/cmd/helm@v3, as helm3")(t)[0]
+		}), []string{"STATUS: deployed", "from-helm", "uninstalled"}},
+		{"stern", installed("stern", "github.com/stern/stern@v1", "--no-follow", "--namespace=default", pod),
+			[]string{pod, "says hello"}},
+		{"k9s", func(t *testing.T) []string {
+			t.Helper()
+			k9s := installed("k9s", "github.com/derailed/k9s@v0")(t)[0]
+			// It needs a terminal, and ends only by a key.
+			return []string{"script", "--quiet", "--return", "--command",
+				"stty rows 40 cols 150; TERM=xterm timeout 15 " + k9s + " --readonly --namespace default --command pods || true",
+				"/dev/null"}
+		}, []string{pod}},
+	}
+}
+
+// withHelm installs a chart, lists it and uninstalls it.
+func withHelm(path func(*testing.T) string) func(*testing.T) []string {
+	return func(t *testing.T) []string {
+		t.Helper()
+		return []string{"sh", "-ec", `"$0" install from-helm testdata/clients/chart --namespace default --wait
+"$0" list --namespace default
+"$0" uninstall from-helm --namespace default --wait`, path(t)}
+	}
 }
 
 // testForward forwards a port, for as long as the client runs.

@@ -25,8 +25,13 @@ func TestTheFirstCredentialIssuer(t *testing.T) {
 	first := configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &spec{
 		Mode: "enabled", Service: svc{Type: "ClusterIP", Annotations: map[string]string{"example.com/a": "b"}},
 	}}
+	tooOld := configv1alpha1.StrategyFinding{
+		Code: configv1alpha1.CodeKubernetesTooOld, Severity: configv1alpha1.FindingWarning, Message: "too old",
+	}
 	start := func(name string, leading bool) *replica {
-		return startReplicaWith(t, cluster, "default", name, leading, func(r *Reconciler) { r.FirstSpec = &first })
+		return startReplicaWith(t, cluster, "default", name, leading, func(r *Reconciler) {
+			r.FirstSpec, r.OldCluster = &first, &tooOld
+		})
 	}
 	leader, follower := start("first", true), start("second", false)
 	testkit.Eventually(t, waitLimit, func() error {
@@ -35,7 +40,7 @@ func TestTheFirstCredentialIssuer(t *testing.T) {
 		}
 		return nil
 	})
-	leader.waitFor(t, "Listening", messageListening)
+	leader.waitForCodes(t, "Listening", "", tooOld.Code)
 	testkit.Eventually(t, waitLimit, func() error { return errors.Join(leader.Ready(), follower.Ready()) })
 	issuer, err := leader.theIssuer(t)
 	if err != nil {
@@ -56,7 +61,7 @@ func TestTheFirstCredentialIssuer(t *testing.T) {
 		client.FieldOwner("gitops")); err != nil {
 		t.Errorf("applying an administrator's own: %v", err)
 	}
-	leader.waitFor(t, "Disabled", "")
+	leader.waitForCodes(t, "Disabled", "", tooOld.Code, configv1alpha1.CodeDisabledBySpec)
 }
 
 func TestIsNew(t *testing.T) {

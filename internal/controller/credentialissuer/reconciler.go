@@ -353,11 +353,13 @@ func (r *Reconciler) converge(
 		if err := errors.Join(serviceErr, d.failure(r.apply(ctx, d))); err != nil {
 			return errorStrategy(err), err
 		}
-		strategy := disabled(*off)
-		if unreadable != nil {
-			strategy = withFindings(strategy, *unreadable)
+		var warnings []configv1alpha1.StrategyFinding
+		for _, warning := range []*configv1alpha1.StrategyFinding{r.OldCluster, unreadable} {
+			if warning != nil {
+				warnings = append(warnings, *warning)
+			}
 		}
-		return strategy, nil
+		return withFindings(disabled(*off), warnings...), nil
 	}
 	d := decide(spec, s)
 	if writes := d.writes(); len(writes) > 0 {

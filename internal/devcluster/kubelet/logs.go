@@ -8,7 +8,7 @@ import (
 )
 
 // serveLogs sends what the container has written, standard output and error together. It knows follow and tailLines,
-// and refuses what would have to change the output.
+// ignores sinceSeconds, as its pods are young, and refuses what else would have to change the output.
 func (k *Kubelet) serveLogs(w http.ResponseWriter, req *http.Request) {
 	container := k.container(w, req)
 	if container == nil {
@@ -16,7 +16,7 @@ func (k *Kubelet) serveLogs(w http.ResponseWriter, req *http.Request) {
 	}
 	query := req.URL.Query()
 	for name := range query {
-		if name != "follow" && name != "tailLines" {
+		if name != "follow" && name != "tailLines" && name != "sinceSeconds" {
 			http.Error(w, fmt.Sprintf("this node does not know %q", name), http.StatusBadRequest)
 			return
 		}
