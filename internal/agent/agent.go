@@ -276,7 +276,7 @@ func (a *agent) waitForAPI(ctx context.Context) error {
 		}
 		if text := err.Error(); text != logged && ctx.Err() == nil {
 			logged = text
-			logs.Warn(ctx, "Waited for the CredentialIssuer API", "problem", text)
+			logs.Warn(ctx, "Failed to read the CredentialIssuer API", "problem", text)
 		}
 		return false, nil
 	})

@@ -141,7 +141,7 @@ func TestWaitsForTheAPIServer(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {
 			t.Errorf("a line of the log is not JSON: %q", line)
 		}
-		if strings.HasPrefix(entry.Msg, "Waited for the CredentialIssuer API") {
+		if strings.HasPrefix(entry.Msg, "Failed to read the CredentialIssuer API") {
 			waits++
 		}
 	}

@@ -144,7 +144,7 @@ func (j *JWT) AuthenticateToken(ctx context.Context, token string) (user.Info, b
 	if len(token) > maxTokenSize || strings.Count(token, ".") != 2 {
 		return nil, false, &Refusal{
 			Reason:  ReasonNotAToken,
-			message: "this is not a JSON web token",
+			message: "this is not a JSON Web Token",
 			cause:   errors.New("not three parts, or too long"),
 		}
 	}
@@ -178,10 +178,10 @@ func (j *JWT) refusal(token string, cause error, now time.Time) error {
 	r := &Refusal{Reason: ReasonRefused, message: refused, cause: cause}
 	switch {
 	case !readable:
-		r.Reason, r.message = ReasonNotAToken, "this is not a JSON web token"
+		r.Reason, r.message = ReasonNotAToken, "this is not a JSON Web Token"
 	case said.Issuer != j.issuer:
 		r.Reason, r.message = ReasonIssuer, fmt.Sprintf(
-			"the token is of issuer %q, which is another one",
+			"the token is from another issuer, %q",
 			bounded(said.Issuer),
 		)
 	case !slices.Contains(said.Audiences, j.audience):

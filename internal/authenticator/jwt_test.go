@@ -557,7 +557,7 @@ func TestProvider(t *testing.T) {
 		},
 		{name: "refuses an issuer that calls itself otherwise", prepare: func(i *issuer.Issuer, _ *ProviderOptions) {
 			i.SetDocument(map[string]any{"issuer": "https://other.example.com", "jwks_uri": i.URL + "/keys"})
-		}, discovery: `calls itself "https://other.example.com"`},
+		}, discovery: `the issuer is "https://other.example.com"`},
 		{name: "refuses an endless document", prepare: func(i *issuer.Issuer, _ *ProviderOptions) {
 			i.SetDocument(map[string]any{"issuer": i.URL, "x": strings.Repeat("x", 2<<20)})
 		}, discovery: "longer than 1048576 bytes"},

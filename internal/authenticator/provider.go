@@ -107,7 +107,7 @@ func (p *Provider) Discover(ctx context.Context) (keysURL string, err error) {
 type IssuerMismatchError struct{ named, issuer string }
 
 func (e *IssuerMismatchError) Error() string {
-	return fmt.Sprintf("the issuer calls itself %q, not %q", e.named, e.issuer)
+	return fmt.Sprintf("the issuer is %q, not %q", e.named, e.issuer)
 }
 
 // UseKeysURL makes the provider get its keys from there. Keys that it has stay until it gets others.

@@ -9,7 +9,7 @@ const (
 	ReasonNotAToken  Reason = "NotAToken"         // where a JSON web token is expected
 	ReasonIssuer     Reason = "WrongIssuer"       // another one than the authenticator's
 	ReasonAudience   Reason = "WrongAudience"     // another one than the authenticator's
-	ReasonExpired    Reason = "Expired"           // or it does not say when it expires
+	ReasonExpired    Reason = "Expired"           // or it has no expiration time
 	ReasonNotYet     Reason = "NotYetValid"       // by the claim "nbf"
 	ReasonIssuerAway Reason = "IssuerUnavailable" // so that its keys could not be fetched
 )

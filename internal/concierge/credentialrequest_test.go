@@ -330,7 +330,7 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 			"away", "WebhookAuthenticator", "x", `authenticator "away" of kind "WebhookAuthenticator" does not respond`,
 			"connection refused by 10.0.0.1",
 		},
-		{"jwt", "JWTAuthenticator", "x", "this is not a JSON web token", "NotAToken"},
+		{"jwt", "JWTAuthenticator", "x", "this is not a JSON Web Token", "NotAToken"},
 		{"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"exp": 1700000000})), "the token " +
 			"expired at 2023-11-14T22:13:20Z", "Expired"},
 		{

@@ -50,7 +50,7 @@ func newTrust(client kubernetes.Interface) (*trust, error) {
 	frontProxyCA, err := dynamiccertificates.NewDynamicCAFromConfigMapController(
 		"client-ca", trustNamespace, trustConfigMap, "requestheader-client-ca-file", client)
 	if err != nil {
-		return nil, fmt.Errorf("following the front proxy's CA: %w", err)
+		return nil, fmt.Errorf("watching the front proxy's CA: %w", err)
 	}
 	return &trust{
 		frontProxyCA: frontProxyCA,

@@ -81,7 +81,7 @@ func (p *Poller) Get(ctx context.Context, secret types.NamespacedName) (Outcome,
 		if err == nil {
 			err = fmt.Errorf("no response from the API server: %w", context.Cause(ctx))
 		}
-		return "", fmt.Errorf("finding out whether Secret %q may be used: %w", secret, err)
+		return "", fmt.Errorf("checking whether Secret %q may be used: %w", secret, err)
 	}
 }
 

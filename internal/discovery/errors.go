@@ -59,7 +59,7 @@ func (e *NotInstalledError) Unwrap() error { return e.cause }
 
 // Hint says what to do about it.
 func (e *NotInstalledError) Hint() string {
-	return "install the agent in this cluster, pick another cluster with --kubeconfig-context, or give the API group " +
+	return "install the agent in this cluster, pick another cluster with --kubeconfig-context, or set the API group " +
 		"suffix it was installed with"
 }
 
@@ -165,7 +165,7 @@ func (e *UnreachableError) Unwrap() error { return e.cause }
 func (e *UnreachableError) Hint() string {
 	if dns, ok := errors.AsType[*net.DNSError](e.cause); ok {
 		return fmt.Sprintf(
-			"the host name %q is not known here: check the kubeconfig's server, and whether a VPN is needed",
+			"the host name %q does not resolve: check the kubeconfig's server, and whether a VPN is needed",
 			dns.Name,
 		)
 	}

@@ -173,7 +173,7 @@ func FindService(
 	case errors.Is(err, ErrNotFound):
 		missing = fmt.Sprintf("there is no Service %q", names.Namespace+"/"+name)
 		if !published {
-			missing += " (so Pinniped names it; the agent does not publish another name)"
+			missing += " (Pinniped's name for it; the agent publishes no other name)"
 		}
 		return nil, missing + ", so its addresses are not known", nil
 	}

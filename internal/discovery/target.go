@@ -37,7 +37,7 @@ func Target(
 	target.CABundle = frontend.CABundle
 	target.Endpoint, warnings, err = EndpointNames(ctx, client, found, frontend.Endpoint, resolve)
 	if frontend.Trouble != "" {
-		warnings = append(warnings, "the configuration of the impersonation proxy is not in effect; this is about what "+
+		warnings = append(warnings, "the configuration of the impersonation proxy is not in effect; this shows what "+
 			"serves now: "+frontend.Trouble)
 	}
 	if err != nil {

@@ -109,7 +109,7 @@ func Decode(r io.Reader) (*Info, error) {
 		return nil, fmt.Errorf("the document is of version %.40q; this program knows %q", info.APIVersion, apiVersion)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the document")
+		return nil, errors.New("trailing data after document")
 	}
 	if err := info.validate(); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (i *Info) validate() error {
 		return err
 	}
 	if len(i.Logins) == 0 || len(i.Logins) > maxLogins {
-		return fmt.Errorf("there are %d logins, and not 1 to %d", len(i.Logins), maxLogins)
+		return fmt.Errorf("%d logins instead of 1 to %d", len(i.Logins), maxLogins)
 	}
 	for n := range i.Logins {
 		login := &i.Logins[n]

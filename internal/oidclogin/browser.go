@@ -198,7 +198,7 @@ func (l *Login) listen(ctx context.Context) (net.Listener, error) {
 	port := strconv.Itoa(int(l.ListenPort))
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
 	if errors.Is(err, syscall.EADDRINUSE) { // the issuer sends the browser to this very address
-		return nil, fmt.Errorf("another program has port %s, which --listen-port names: %w", port, err)
+		return nil, fmt.Errorf("another program uses port %s (--listen-port): %w", port, err)
 	}
 	if err != nil {
 		if six, errSix := config.Listen(ctx, "tcp", net.JoinHostPort("::1", port)); errSix == nil {

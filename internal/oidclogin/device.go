@@ -45,7 +45,7 @@ func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Token
 	text := "Log in by visiting this link, on any device:\n\n    " + device.VerificationURI + "\n\nand enter this " +
 		"code:\n\n    " + printable(device.UserCode) + "\n\n"
 	if device.VerificationURIComplete != "" {
-		text += "or visit this link, which has the code already:\n\n    " + device.VerificationURIComplete + "\n\n"
+		text += "or visit this link, which includes the code:\n\n    " + device.VerificationURIComplete + "\n\n"
 	}
 	l.Terminal.Print(text)
 	token, err := p.config.DeviceAccessToken(p.context(ctx), device, oauth2.VerifierOption(verifier))

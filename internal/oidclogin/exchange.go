@@ -29,7 +29,7 @@ func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*
 			l.RequestAudience,
 		)
 	}
-	l.debugf("asking for a token for audience %q", l.RequestAudience)
+	l.debugf("requesting a token for audience %q", l.RequestAudience)
 	var got struct {
 		Token      string `json:"access_token"`
 		Type       string `json:"token_type"`
@@ -54,7 +54,7 @@ func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*
 	}
 	if err != nil {
 		return nil, fmt.Errorf(
-			"asking issuer %q for a token for audience %q: %w",
+			"getting a token from %q for audience %q: %w",
 			l.Issuer,
 			l.RequestAudience,
 			l.explain(err),
@@ -62,7 +62,7 @@ func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*
 	}
 	id, _, err := p.verify(ctx, got.Token, l.RequestAudience)
 	if err != nil {
-		return nil, fmt.Errorf("asking issuer %q for a token for audience %q: %w", l.Issuer, l.RequestAudience, err)
+		return nil, fmt.Errorf("getting a token from %q for audience %q: %w", l.Issuer, l.RequestAudience, err)
 	}
 	return &Token{Raw: id.Token, Expiry: id.Expiry.Time}, nil
 }

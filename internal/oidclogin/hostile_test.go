@@ -86,7 +86,7 @@ func TestListenPortInUse(t *testing.T) {
 	port := taken.Addr().(*net.TCPAddr).Port
 	s.login.ListenPort = uint16(port)
 	s.Metadata = map[string]any{"device_authorization_endpoint": ""}
-	want := fmt.Sprintf("another program has port %d, which --listen-port names", port)
+	want := fmt.Sprintf("another program uses port %d (--listen-port)", port)
 	if _, err := s.login.Token(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}
@@ -234,7 +234,7 @@ func TestFaults(t *testing.T) {
 		}), says: "fetching the discovery document"},
 		{
 			name: "another name", prepare: metadata("issuer", "https://other.example.com\x1b[2J"),
-			says: `it calls itself "https://other.example.com`, hint: "--oidc-issuer",
+			says: `its issuer is "https://other.example.com`, hint: "--oidc-issuer",
 		},
 		{
 			name: "an endpoint without TLS", prepare: metadata("token_endpoint", "http://127.0.0.1/token"),

@@ -62,7 +62,7 @@ func DefaultScopes() []string {
 func UpstreamTypes() []string { return []string{"oidc", "ldap", "activedirectory", "github"} }
 
 // ErrPersonNeeded means that the session at the issuer is over, and that a person has to log in again.
-var ErrPersonNeeded = errors.New("the session is over: the user has to log in again")
+var ErrPersonNeeded = errors.New("the session has ended: the user must log in again")
 
 // Terminal is how a Login talks to a person.
 type Terminal interface {
@@ -149,7 +149,7 @@ func (l *Login) Token(ctx context.Context) (*Token, error) {
 // Renew returns a token other than the last one given, which a cluster has refused: by a refresh, or if that is
 // refused, by a new login.
 func (l *Login) Renew(ctx context.Context) (*Token, error) {
-	l.debugf("the token of the session was refused, getting a new one")
+	l.debugf("the session's token was rejected, getting a new one")
 	return l.renewed(ctx, l.used)
 }
 
@@ -332,8 +332,8 @@ func (l *Login) warn(format string, args ...any) {
 
 // warnNoIDToken says why a person has to log in so often.
 func (l *Login) warnNoIDToken() {
-	l.warn("issuer %s gives no ID token when it refreshes a session, so a login is needed whenever the ID token expires: "+
-		"ask its administrator to return one, or to let it live longer", l.Issuer)
+	l.warn("issuer %s returns no ID token on refresh, so a login is needed whenever the ID token expires: "+
+		"ask its administrator to return one or extend its lifetime", l.Issuer)
 }
 
 // warnUnkept says that the next command needs a login again.

@@ -102,7 +102,7 @@ func (l *Login) explainDiscovery(err error) error {
 		return l.explain(err)
 	}
 	if mismatch, ok := errors.AsType[*oidc.IssuerMismatchError](err); ok {
-		problem := fmt.Errorf("it calls itself %q, which must be the same", printable(mismatch.Discovered))
+		problem := fmt.Errorf("its issuer is %q, which must match", printable(mismatch.Discovered))
 		if hint := TenantHint(mismatch.Discovered); hint != "" {
 			return withHint(problem, "%s", hint)
 		}
@@ -269,7 +269,7 @@ func (p *provider) keys(ctx context.Context) (*keyset.Set, error) {
 		return nil, withHint(err, hintOtherKey)
 	}
 	if err != nil {
-		return nil, withHint(err, "contact the issuer's administrator what is at %s", p.metadata.JWKSURI)
+		return nil, withHint(err, "ask the issuer's administrator what is at %s", p.metadata.JWKSURI)
 	}
 	for _, skipped := range keys.Skipped {
 		p.login.debugf("not using %s", skipped)
@@ -286,7 +286,7 @@ func (p *provider) clockHint(err error) error {
 	case skew < -time.Minute:
 		return withHint(err, "this computer's clock is %s behind the issuer's: correct it", -skew)
 	}
-	return withHint(err, "the issuer gave a token that is not valid now: contact its administrator")
+	return withHint(err, "the issuer returned a token not valid now: contact its administrator")
 }
 
 // accept turns the response of the token endpoint into tokens for the cache. nonce is empty where the flow has none;
@@ -312,10 +312,10 @@ func (p *provider) accept(
 	if raw == "" {
 		switch {
 		case before == nil:
-			return nil, withHint(errors.New("the issuer gave no ID token"), "is \"openid\" one of the scopes (--scopes)?")
+			return nil, withHint(errors.New("the issuer sent no ID token"), "is \"openid\" one of the scopes (--scopes)?")
 		case !p.login.needsExchange(before):
 			p.login.warnNoIDToken()
-			return nil, &refusal{code: "no ID token", description: "the refresh gave none"}
+			return nil, &refusal{code: "no ID token", description: "refresh returned none"}
 		}
 		tokens.ID = before.ID // which says who this is; the access token is what counts
 		return tokens, nil
@@ -325,7 +325,7 @@ func (p *provider) accept(
 		return nil, err
 	}
 	if nonce != "" && verified.Nonce != nonce {
-		return nil, withHint(errors.New("verifying the ID token: its nonce is not the one of this login"),
+		return nil, withHint(errors.New("verifying the ID token: its nonce does not match this login"),
 			"it may come from another login, or from an attacker: run the command again")
 	}
 	if verified.AccessTokenHash != "" && token.AccessToken != "" {

@@ -239,7 +239,7 @@ func (c *check) ask(
 	review, err := c.client.SelfSubjectAccessReviews().
 		Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("asking whether it may %s: %w", what, err)
+		return fmt.Errorf("checking access to %s: %w", what, err)
 	}
 	if review.Status.Allowed && !certain {
 		open, err := c.openToAll(ctx, []authorizationv1.SelfSubjectAccessReviewSpec{spec})

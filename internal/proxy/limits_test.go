@@ -52,7 +52,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 			"%d, and of these %d intermediates with one subject; then 401", clienttrust.MaxPresented, clienttrust.MaxOfOneName,
 		),
 		"refused certificates that are cached": fmt.Sprintf(
-			"%[1]d of users and %[1]d of front proxies, for %.0[2]f minute, or until a CA changes",
+			"%[1]d for users, %[1]d for front proxies, for %.0[2]f minute, or until a CA changes",
 			clienttrust.MaxRefused, clienttrust.RefusedFor.Minutes(),
 		),
 		"body of a TokenCredentialRequest": kib(maxLogin) + ", then 413",

@@ -121,7 +121,7 @@ func readLogin(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	switch {
 	case errors.As(err, &tooLarge):
 		return nil, apierrors.NewRequestEntityTooLargeError(
-			fmt.Sprintf("a TokenCredentialRequest may have %d bytes", maxLogin),
+			fmt.Sprintf("the maximum is %d bytes", maxLogin),
 		)
 	case err != nil:
 		return nil, apierrors.NewBadRequest("reading the request body: " + request.Bounded(err.Error()))

@@ -179,7 +179,7 @@ func checkSelectors(u *url.URL, verb string) error {
 	}
 	if n := request.LongSelector(u); n > maxSelector {
 		return apierrors.NewBadRequest(fmt.Sprintf(
-			"a selector has %d bytes, and may have %d: ask for a part of the values at a time, or without it", n, maxSelector,
+			"a selector has %d bytes; the limit is %d: request fewer values at a time, or omit it", n, maxSelector,
 		))
 	}
 	return nil

@@ -27,8 +27,8 @@ const (
 )
 
 // ErrFull is returned by Append when every revision in the history has clients, and there is no room for another.
-var ErrFull = errors.New("the revision history is full of revisions that are in use: " +
-	"retire what no kubeconfig has any more (\"pinniped ip-tls history\")")
+var ErrFull = errors.New("the revision history is full of revisions in use: " +
+	"retire those no kubeconfig uses (\"pinniped ip-tls history\")")
 
 // DefaultMemory is how long a revision is assumed to be in use after it was last published, unless the agent is
 // configured otherwise.

@@ -291,7 +291,7 @@ func (w *Waiting) Message(namespace string) string {
 	}
 	return fmt.Sprintf(
 		"%s waits (SHA-256 %s) until %s, or until every client in use verifies it (\"pinniped ip-tls history\" lists them); "+
-			"the old certificate is served meanwhile, with the trust bundles of both; to serve it now: "+
+			"meanwhile, the old one is served, with both trust bundles; to serve the new one now: "+
 			"\"pinniped ip-tls %s --allow OldClientsBreak\"; clients that do not verify it: %s",
 		what,
 		w.Certificate.SHA256(),

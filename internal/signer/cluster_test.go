@@ -370,7 +370,7 @@ func TestNoSignerAnswers(t *testing.T) {
 	foreign := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
 		request.Status.Certificate = signAs(t, ca, request, 10*time.Minute)
 	})
-	waitForState(t, c, "trying a certificate of the cluster's signer at the API server")
+	waitForState(t, c, "testing a certificate from the cluster's signer")
 	foreign()
 }
 

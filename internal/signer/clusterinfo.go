@@ -42,7 +42,7 @@ func ClusterInfo(
 ) (server string, caBundle []byte, err error) {
 	configMap, err := core.ConfigMaps(infoNamespace).Get(ctx, infoConfigMap, metav1.GetOptions{})
 	if err != nil {
-		return "", nil, fmt.Errorf("reading ConfigMap %s/%s, in which the cluster says how clients reach its API server: %w",
+		return "", nil, fmt.Errorf("reading ConfigMap %s/%s, which says how clients reach the API server: %w",
 			infoNamespace, infoConfigMap, err)
 	}
 	server, caBundle, err = parseClusterInfo(configMap.Data[infoKey])

@@ -90,7 +90,7 @@ func (r *requester) create(
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
 	if err != nil {
-		return nil, fmt.Errorf("making a certificate request: %w", err)
+		return nil, fmt.Errorf("creating a CSR: %w", err)
 	}
 	request, err := r.requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "pinniped-login-", Labels: r.labels},
@@ -108,7 +108,7 @@ func (r *requester) create(
 }
 
 // errReplaced is returned when the name of a request that the agent made belongs to another object by now.
-var errReplaced = errors.New("the CertificateSigningRequest was replaced by another one of the same name")
+var errReplaced = errors.New("the CertificateSigningRequest was replaced by one of the same name")
 
 // approve marks the request as approved. It tries again when somebody else has changed it meanwhile. What is approved
 // is the request that was made, never another one of its name: the update carries its UID and resourceVersion, and the
@@ -295,9 +295,9 @@ func checkIssued(
 	case !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
 		return errors.New("it is not for client authentication")
 	case !leaf.NotAfter.After(now):
-		return fmt.Errorf("it has expired already, at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
+		return fmt.Errorf("it already expired at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
 	case leaf.NotAfter.After(now.Add(2 * ttl)):
-		return fmt.Errorf("it is valid until %s, though %s were asked for: the signer ignores expirationSeconds",
+		return fmt.Errorf("it is valid until %s, though %s was requested: the signer ignores expirationSeconds",
 			leaf.NotAfter.UTC().Format(time.RFC3339), ttl)
 	}
 	return nil

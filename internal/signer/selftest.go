@@ -30,7 +30,7 @@ func (c *Cluster) selfTest(ctx context.Context) error {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
 	if err := c.tryCertificate(ctx, pair); err != nil {
-		return fmt.Errorf("trying a certificate of the cluster's signer at the API server: %w", err)
+		return fmt.Errorf("testing a certificate from the cluster's signer: %w", err)
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func Decode(r io.Reader) ([]byte, error) {
 		return nil, errors.New("the document has no certificateAuthorityData")
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the document")
+		return nil, errors.New("trailing data after document")
 	}
 	return clean(found.CertificateAuthorityData)
 }

@@ -39,7 +39,7 @@ func ParseExpected(fingerprints []string) ([]string, error) {
 	for _, text := range fingerprints {
 		one := strings.ReplaceAll(strings.TrimPrefix(strings.ToLower(strings.TrimSpace(text)), "sha256:"), ":", "")
 		if one != NoneExpected && !fingerprint.MatchString(one) {
-			return nil, fmt.Errorf("%q is not a SHA-256 fingerprint, 64 hexadecimal digits, and not %q", text, NoneExpected)
+			return nil, fmt.Errorf("%q is neither a SHA-256 fingerprint (64 hex digits) nor %q", text, NoneExpected)
 		}
 		parsed = append(parsed, one)
 	}
@@ -57,7 +57,7 @@ func (p Policy) Verifies(chain []*x509.Certificate, host string, bundle []byte) 
 	if len(bundle) > 0 {
 		options.Roots = x509.NewCertPool()
 		if !options.Roots.AppendCertsFromPEM(bundle) {
-			return errors.New("there is no certificate in the CA bundle")
+			return errors.New("the CA bundle has no certificate")
 		}
 	}
 	for _, certificate := range chain[1:] {
@@ -93,7 +93,7 @@ func (p Policy) Unexpected(bundle []byte) error {
 	}
 	members, _ := certs.ParseBundle(bundle)
 	if len(members) == 0 {
-		return errors.New("it publishes no CA bundle, and --expect-ca names the certificates that there must be")
+		return errors.New("it publishes no CA bundle, but --expect-ca requires certificates")
 	}
 	for _, member := range members {
 		if print := certs.Fingerprint(member.Raw); !slices.Contains(p.Expected, print) {
@@ -137,7 +137,7 @@ func (b *Received) decide(trust kubeconfig.Trust) error {
 	if err := b.Verifies(b.Chain, trust.Host, trust.CABundle); err != nil {
 		return fmt.Errorf(
 			"its own CA bundle does not verify the endpoint's certificate, so it cannot adopt a new one "+
-				"(--admin-kubeconfig helps): %w",
+				"(use --admin-kubeconfig): %w",
 			err,
 		)
 	}
@@ -147,7 +147,7 @@ func (b *Received) decide(trust kubeconfig.Trust) error {
 	old, offered := newest(trust.CABundle), newest(b.PEM)
 	if !b.AllowOlder && len(b.PEM) > 0 && offered.Before(old) {
 		return fmt.Errorf(
-			"the endpoint publishes an older CA bundle (of %s) than the kubeconfig has (of %s); if that is right, name its "+
+			"the endpoint publishes an older CA bundle (of %s) than the kubeconfig has (of %s); if intended, name its "+
 				"certificates with --expect-ca, or use --admin-kubeconfig",
 			offered.UTC().Format(time.DateOnly),
 			old.UTC().Format(time.DateOnly),
@@ -165,7 +165,7 @@ func (b *Received) decide(trust kubeconfig.Trust) error {
 func (p Policy) usable(certificate *x509.Certificate) error {
 	switch {
 	case p.Now().After(certificate.NotAfter):
-		return fmt.Errorf("has expired on %s", certificate.NotAfter.UTC().Format(time.DateOnly))
+		return fmt.Errorf("expired on %s", certificate.NotAfter.UTC().Format(time.DateOnly))
 	case !certificate.IsCA && (certificate.Version >= 3 || certificate.BasicConstraintsValid),
 		certificate.KeyUsage != 0 && certificate.KeyUsage&x509.KeyUsageCertSign == 0:
 		return errors.New("is not the certificate of a CA")

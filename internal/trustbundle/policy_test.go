@@ -54,7 +54,7 @@ func TestWhatIsTakenOver(t *testing.T) {
 		{name: "another CA", own: old.CertPEM(), with: next.CertPEM()},
 		{name: "another name", own: old.CertPEM(), with: next.CertPEM(), host: "b.example.com", refusal: "not b.example.com"},
 		{name: "no trust", own: next.CertPEM(), with: next.CertPEM(), refusal: "its own CA bundle does not verify"},
-		{name: "an expired CA", own: old.CertPEM(), with: expired.CertPEM(), refusal: print(expired.CertPEM()) + "), which has expired"},
+		{name: "an expired CA", own: old.CertPEM(), with: expired.CertPEM(), refusal: print(expired.CertPEM()) + "), which expired"},
 		{
 			name: "an expired CA that it has", own: append(old.CertPEM(), expired.CertPEM()...),
 			with: append(next.CertPEM(), expired.CertPEM()...),

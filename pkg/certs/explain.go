@@ -6,7 +6,7 @@ func catalogue() []Explanation {
 		{
 			Code:        SecretNotFound,
 			Cause:       "The Secret for the serving certificate does not exist.",
-			Consequence: "There is nothing to serve. A certificate in service stays.",
+			Consequence: "The agent has nothing new to serve and keeps what it has.",
 			Fix:         "create the Secret, or correct its name: kubectl create secret tls NAME --namespace=NAMESPACE --cert=FILE --key=FILE",
 			Example:     "kubectl create secret tls proxy-tls --namespace pinniped-concierge --cert=fullchain.pem --key=key.pem",
 		},
@@ -16,11 +16,11 @@ func catalogue() []Explanation {
 			Consequence: "The agent does not read the Secret, so nothing shows whether it exists. A certificate from it is taken out of service, and the agent serves its generated one.",
 			Fix:         "ask the owner of that namespace for a TLSCertificateDelegation that names the Secret and the agent's namespace, and for a Role that lets the agent read it",
 			Example: "pinniped explain NAMESPACE/NAME     # what is missing\npinniped ip-tls delegate NAMESPACE/NAME   " +
-				" # for the owner: makes it",
+				" # the owner runs this",
 		},
 		{
 			Code:        SecretIncomplete,
-			Cause:       "tls.crt or tls.key is missing or empty, or the Secret's type holds no key pair. An issuer that is still working leaves a Secret like that.",
+			Cause:       "tls.crt or tls.key is missing or empty, or the Secret's type holds no key pair. It looks like this while its issuer is still working.",
 			Consequence: "There is nothing to serve yet. A certificate in service stays.",
 			Fix:         "wait until the issuer has filled the Secret, or write tls.crt and tls.key to it",
 			Example:     "kubectl create secret tls proxy-tls --namespace pinniped-concierge --cert=fullchain.pem --key=key.pem",
@@ -28,8 +28,8 @@ func catalogue() []Explanation {
 		{
 			Code:        TooLarge,
 			Cause:       "A file is larger, or has more certificates, than any real chain or CA bundle.",
-			Consequence: "The file is not read, because decoding hostile data can take very long.",
-			Fix:         "use the right file, without certificates that are not needed",
+			Consequence: "The file is not read, because hostile data can take long to decode.",
+			Fix:         "use the right file, without unneeded certificates",
 		},
 		{
 			Code:        NotACertificate,
@@ -76,14 +76,14 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        WeakKey,
-			Cause:       "A key is too short (RSA under 2048 bits), too long (RSA over 8192), or of a kind that TLS clients do not support. A long key of a CA in the CA bundle is only information.",
+			Cause:       "A key is too short (RSA under 2048 bits), too long (RSA over 8192), or of a kind that TLS clients do not support. A long CA key in the CA bundle is only informational.",
 			Consequence: "Clients reject the certificate, or it can be forged.",
-			Fix:         "have the certificate issued for a key of ECDSA P-256, P-384, P-521, Ed25519, or RSA from 2048 to 8192 bits",
+			Fix:         "have the certificate issued for an ECDSA P-256, P-384 or P-521, an Ed25519, or a 2048- to 8192-bit RSA key",
 			Example:     "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out tls.key",
 		},
 		{
 			Code:        RSAOnlyClients,
-			Cause:       "The serving certificate has an ECDSA or Ed25519 key. Generated certificates have one, too. All current clients support ECDSA, so it is no finding; \"pinniped ip-tls check\" shows it next to the names.",
+			Cause:       "The serving certificate has an ECDSA or Ed25519 key. Generated certificates do, too. All current clients support ECDSA, so this is not a finding; \"pinniped ip-tls check\" shows it next to the names.",
 			Consequence: "Clients that support only RSA, such as old Java and some scanners, cannot connect. Browsers and Windows do not support Ed25519.",
 			Fix:         "nothing, unless you use such a client; then use a certificate with an RSA key of 2048 bits or more",
 			Example: "openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:3072 -out tls.key\ncert-manager: privateKey: " +
@@ -159,7 +159,7 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        NoNames,
-			Cause:       "The certificate has no subject alternative names. Common names are ignored since Go 1.15 and Chrome 58.",
+			Cause:       "The certificate has no subject alternative names. Go 1.15+ and Chrome 58+ ignore common names.",
 			Consequence: "No client accepts it for any name.",
 			Fix:         "have it issued with the names and addresses that clients use as subject alternative names",
 			Example:     "openssl: subjectAltName=DNS:proxy.example.com,IP:203.0.113.7\ncert-manager: dnsNames, ipAddresses",
@@ -168,12 +168,12 @@ func catalogue() []Explanation {
 			Code:        EndpointInvalid,
 			Cause:       "spec.impersonationProxy.externalEndpoint is not HOST or HOST:PORT.",
 			Consequence: "No endpoint can be published to clients. A trailing dot and an IPv4-mapped IPv6 address (::ffff:203.0.113.7) are warnings: clients that use OpenSSL fail.",
-			Fix:         "write a DNS name, an IPv4 address, or an IPv6 address (in brackets before a port), without https:// and path",
+			Fix:         "write a DNS name, an IPv4 address, or an IPv6 address (in brackets before a port), without https:// or path",
 			Example:     "proxy.example.com   proxy.example.com:8443   203.0.113.7:443   2001:db8::7   [2001:db8::7]:8443",
 		},
 		{
 			Code:        NameNotCovered,
-			Cause:       "The certificate lacks a name or address that clients use. A wildcard covers one level below its name, and not the name itself; an IP address must be a subject alternative name of that type. For names that are not published, such as those of a load balancer behind an external endpoint, it is information.",
+			Cause:       "The certificate lacks a name or address that clients use. A wildcard covers one level below its name, and not the name itself; an IP address must be a subject alternative name of that type. For unpublished names, such as those of a load balancer behind an external endpoint, it is informational.",
 			Consequence: "Clients that connect with this name reject the certificate.",
 			Fix:         "have the certificate issued for this name too, or publish another name",
 			Example:     "openssl x509 -in tls.crt -noout -ext subjectAltName",
@@ -188,7 +188,7 @@ func catalogue() []Explanation {
 		{
 			Code:        ChainOrder,
 			Cause:       "The certificates in tls.crt are not in order: first the serving certificate, then each certificate's issuer.",
-			Consequence: "If a root is first, the key seems not to match. Several clients fail with any other disorder.",
+			Consequence: "If a root is first, the key seems not to match. Several clients reject any other wrong order.",
 			Fix:         "write them in the right order",
 			Example:     "cat leaf.pem intermediate.pem > fullchain.pem",
 		},
@@ -202,14 +202,14 @@ func catalogue() []Explanation {
 		{
 			Code:        ChainExtra,
 			Cause:       "tls.crt contains a root, a duplicate, or an unrelated certificate.",
-			Consequence: "Every handshake sends it for nothing, and some clients fail.",
+			Consequence: "Every handshake sends it needlessly, and some clients fail.",
 			Fix:         "remove it",
 		},
 		{
 			Code:        IntermediateInvalid,
 			Cause:       "A CA certificate in tls.crt is not valid for its purpose: it is not a CA, lacks keyCertSign, has too many CAs below it, has expired, is not for TLS servers, or its name constraints exclude a name.",
 			Consequence: "Clients reject the chain.",
-			Fix:         "get a valid intermediate from the CA, or a certificate from another one",
+			Fix:         "get a valid intermediate from the CA, or use another CA",
 		},
 		{
 			Code:        BundleDoesNotVerify,
@@ -220,7 +220,7 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        BundleMember,
-			Cause:       "A certificate in the CA bundle has expired, is a duplicate, is not a CA, ends before the serving certificate does, or cannot be distinguished from another one with the same name.",
+			Cause:       "A certificate in the CA bundle has expired, is a duplicate, is not a CA, expires before the serving certificate, or cannot be distinguished from another one with the same name.",
 			Consequence: "None for kubectl today, because other certificates verify. Programs that use OpenSSL or GnuTLS may pick it instead of the right one with the same name, and fail.",
 			Fix:         "remove it, or add the CA's new certificate",
 		},
@@ -235,12 +235,12 @@ func catalogue() []Explanation {
 			Code:        BundleEmpty,
 			Cause:       "No CA bundle is configured, and the Secret has no ca.crt.",
 			Consequence: "Clients verify with their system roots. That works only for a certificate from a public CA.",
-			Fix:         "for a private CA, give --ca-bundle FILE or put ca.crt into the Secret",
+			Fix:         "for a private CA, pass --ca-bundle FILE or put ca.crt into the Secret",
 		},
 		{
 			Code:        OldClientsBreak,
-			Cause:       "Clients in use verify the certificate in service and would not verify the new one: their CA bundle or the names do not match.",
-			Consequence: "Their kubeconfigs stop working at the moment of the change. \"pinniped ip-tls history\" lists the revisions.",
+			Cause:       "Clients in use verify the certificate in service but would not verify the new one: their CA bundle or the names do not match.",
+			Consequence: "Their kubeconfigs stop working when it changes. \"pinniped ip-tls history\" lists the revisions.",
 			Fix:         "for another CA, rotate kubeconfigs while both trust bundles are published: the certificate is served once no client breaks. For a missing name, have the certificate reissued. If no kubeconfig of a revision is left, run \"pinniped ip-tls history --retire ID\"",
 			Example: "pinniped ip-tls set --secret NEW --ca-bundle new-ca.pem\npinniped kubeconfig rotate kubeconfigs/   # " +
 				"both CAs\npinniped ip-tls set --secret NEW --ca-bundle new-ca.pem --kubeconfigs kubeconfigs/",
@@ -248,12 +248,12 @@ func catalogue() []Explanation {
 		{
 			Code:        StrictClients,
 			Cause:       "A certificate violates RFC 5280 or a rule of strict clients. For example, it lacks key identifiers, a CA's key usage or critical basic constraints. Or its authority key identifier has the serial number of another CA certificate. Or the bundle contains an intermediate without its root. Or only the second of two cross-signed certificates in tls.crt leads to the bundle.",
-			Consequence: "kubectl works. Others fail, as the message says: Python 3.13 and later and OpenSSL in strict mode, or every program that uses OpenSSL or GnuTLS.",
+			Consequence: "kubectl works. Others fail (see the message): Python 3.13 and later and OpenSSL in strict mode, or every program that uses OpenSSL or GnuTLS.",
 			Fix:         "have it issued by a CA that follows RFC 5280",
 		},
 		{
 			Code:        HandshakeFailed,
-			Cause:       "A TLS handshake in memory, with this certificate, key and CA bundle, failed.",
+			Cause:       "An in-memory TLS handshake with this certificate, key and CA bundle failed.",
 			Consequence: "Real clients would fail in the same way.",
 			Fix:         "see the message; if that does not help, reissue the certificate with a new key",
 		},
@@ -266,9 +266,9 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        EndpointServesOther,
-			Cause:       "An address of the endpoint presents another certificate than the configured one.",
+			Cause:       "An address of the endpoint presents a certificate other than the configured.",
 			Consequence: "Clients of this address fail, or reach another server.",
-			Fix:         "check what is in between: DNS, the load balancer, an ingress that terminates TLS, a replica that is behind",
+			Fix:         "check the network path: DNS, the load balancer, an ingress that terminates TLS, a stale replica",
 			Example:     "openssl s_client -connect ADDRESS:443 -servername proxy.example.com -showcerts </dev/null",
 		},
 	}

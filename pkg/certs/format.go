@@ -67,7 +67,7 @@ func recognize(data []byte, p part) (what, hint string) {
 		const first = "convert it: keytool -importkeystore -srckeystore FILE -destkeystore new.p12 -deststoretype PKCS12, then "
 		return "a Java key store", first + fromPKCS12("new.p12", p) // of type JKS, or JCEKS
 	case isPKCS12(data):
-		return "PKCS#12 (.p12, .pfx, and .jks of a newer Java)", "convert it: " + fromPKCS12("FILE", p)
+		return "PKCS#12 (.p12, .pfx, and .jks from newer Java)", "convert it: " + fromPKCS12("FILE", p)
 	case isDER(data):
 		what, command := ofDER(data, p)
 		if strings.HasPrefix(command, "openssl") {
@@ -108,7 +108,7 @@ func ofDER(der []byte, p part) (what, command string) {
 	}
 	if rawSerial(der) != nil {
 		if p == partKey {
-			return "a certificate", "put the private key that the certificate was requested with there"
+			return "a certificate", "put the certificate's private key there"
 		}
 		return "a certificate", "openssl x509 -inform DER -out new.pem"
 	}
@@ -154,7 +154,7 @@ func ofBase64(text []byte, p part) (what, hint string) {
 func ofDocument(text []byte, p part) (what, hint string) {
 	if lower := bytes.ToLower(text[:min(len(text), 20)]); bytes.HasPrefix(lower, []byte("<!doctype")) ||
 		bytes.HasPrefix(lower, []byte("<html")) {
-		return "a web page", "download the file again: the address answered with a page, such as a login"
+		return "a web page", "download the file again: the URL returned a page, such as a login"
 	}
 	var document any
 	if bytes.ContainsAny(text[:1], `{["`) && json.Unmarshal(text, &document) == nil {
@@ -189,11 +189,11 @@ func otherKinds(kind string, p part) string {
 		if p == partKey {
 			return "a kubeconfig holds users' keys only; " + p.wanted()
 		}
-		return "take the CA out of it: " + fromKubeconfig
+		return "extract the CA: " + fromKubeconfig
 	case "CertificateSigningRequest":
-		return "take the certificate out of it: kubectl get -f FILE -o jsonpath='{.status.certificate}' | base64 -d > new.pem"
+		return "extract the certificate: kubectl get -f FILE -o jsonpath='{.status.certificate}' | base64 -d > new.pem"
 	case "Certificate":
-		return "cert-manager puts the certificate into the Secret that spec.secretName names; give that: --secret"
+		return "cert-manager puts the certificate into the Secret that spec.secretName names; use --secret"
 	}
 	return ""
 }
@@ -205,16 +205,16 @@ func ofYAML(text []byte, kind string, p part) string {
 	for _, key := range p.dataKeys() {
 		name := strings.ReplaceAll(key, ".", `\.`)
 		if regexp.MustCompile(`(?m)^ +["']?` + name + `["']?: *["']?[A-Za-z0-9+/=]{40,}["']? *\r?$`).Match(text) {
-			return fmt.Sprintf(`take it out: sed -n 's/^ *%s: *//p' FILE | tr -d "\"'" | base64 -d > new.pem`, name)
+			return fmt.Sprintf(`extract it: sed -n 's/^ *%s: *//p' FILE | tr -d "\"'" | base64 -d > new.pem`, name)
 		}
 		if regexp.MustCompile(`(?m)^ +["']?`+name+`["']?: *[|>]`).Match(text) && bytes.Contains(text, []byte("-----BEGIN")) {
 			return fmt.Sprintf(
-				"take it out: sed -n '/%s:/,/END/s/^ *-*\\(-----\\|[A-Za-z0-9+\\/=]*$\\)/\\1/p' FILE > new.pem",
+				"extract it: sed -n '/%s:/,/END/s/^ *-*\\(-----\\|[A-Za-z0-9+\\/=]*$\\)/\\1/p' FILE > new.pem",
 				name,
 			)
 		}
 	}
-	return "take the value out of it that holds the PEM: kubectl get -f FILE -o yaml shows the keys"
+	return "extract the value that holds the PEM: kubectl get -f FILE -o yaml shows the keys"
 }
 
 // ofJSON finds the value that holds the part, and prints the jq line for it.
@@ -241,7 +241,7 @@ func ofJSON(document any, p part) (what, hint string) {
 			if encoded {
 				decode = " | base64 -d"
 			}
-			return what, fmt.Sprintf("take it out: jq -r '%s' FILE%s > new.pem", path, decode)
+			return what, fmt.Sprintf("extract it: jq -r '%s' FILE%s > new.pem", path, decode)
 		}
 	}
 	return what, p.wanted()
@@ -301,11 +301,11 @@ func blockHint(problem, before string, data []byte) string {
 	case before != "" && strings.TrimSpace(before) == "":
 		return "remove the spaces: sed 's/^[[:space:]]*//' FILE > new.pem"
 	case before != "" && strings.Trim(before, "> ") == "":
-		return "remove the mail's quoting: sed 's/^[> ]*//' FILE > new.pem"
+		return "remove the email quoting: sed 's/^[> ]*//' FILE > new.pem"
 	case strings.HasPrefix(problem, "its line breaks are lost") && bytes.Contains(data, []byte(`\n`)):
 		return `write the line breaks: printf '%b' "$(cat FILE)" > new.pem`
 	case strings.HasPrefix(problem, "the line break between"):
-		return "begin a new line before that BEGIN"
+		return "put that BEGIN on a new line"
 	}
 	return copyAgain
 }

@@ -73,7 +73,7 @@ func noKeyAmong(blocks []pemBlock, sources Sources) Finding {
 			first.problem,
 		)
 	}
-	hint := "put the private key that the certificate was requested with there"
+	hint := "put the certificate's private key there"
 	if first.label == "CERTIFICATE" {
 		hint = fmt.Sprintf("%s and %s may have been exchanged", sources.Certificate, sources.Key)
 	}

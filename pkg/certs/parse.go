@@ -30,7 +30,7 @@ func (n numbered) where() string {
 }
 
 // ParseBundle reads a CA bundle: PEM, CERTIFICATE blocks only. It returns every certificate that can be read, and a
-// finding for everything that is not as it should be: a block that libraries would skip in silence, a private key, text
+// finding for everything that is not as expected: a block that libraries would skip in silence, a private key, text
 // after the last block. Size and number of certificates are limited by DefaultLimits. Empty data gives no certificates
 // and no findings.
 func ParseBundle(data []byte) ([]*x509.Certificate, []Finding) {

@@ -65,7 +65,7 @@ var logins = []login{
 	},
 	{
 		name: "no ID token comes with a refresh", provider: "keycloak", want: "ann",
-		claims: object{"preferred_username": "ann"}, warns: "gives no ID token when it refreshes a session",
+		claims: object{"preferred_username": "ann"}, warns: "returns no ID token on refresh",
 	},
 	{
 		name: "Okta", provider: "okta", want: "ann@example.com Everyone dev",
@@ -129,7 +129,7 @@ var logins = []login{
 		metadata: object{"issuer": "SELF/"},
 	},
 	{
-		name: "Auth0 without the slash", provider: "auth0", refused: "calls itself", metadata: object{"issuer": "SELF"},
+		name: "Auth0 without the slash", provider: "auth0", refused: "which must match", metadata: object{"issuer": "SELF"},
 	},
 	{
 		name: "AD FS has one group, which is no list", provider: "adfs", want: "ann@example.com dev",

@@ -162,7 +162,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "ci.kubeconfig")
 	command := []string{"get", "kubeconfig", "--login=bearer", "--token-file=" + tokenFile, "--output=" + kubeconfig}
 	refused := w.asAdmin(t, command...)
-	if refused.code == 0 || !strings.Contains(refused.errOut, "accepts no tokens of authenticators") {
+	if refused.code == 0 || !strings.Contains(refused.errOut, "accepts no tokens from authenticators") {
 		t.Errorf("get kubeconfig: %d %s", refused.code, refused.errOut)
 	}
 	w.acceptTokensOf(t, configv1alpha1.BearerTokenAuthenticator{Kind: configv1alpha1.AuthenticatorKindJWT, Name: "ci"})

@@ -218,7 +218,7 @@ func (o *overlap) twice(t *testing.T, work, remote string, job func()) {
 		{Clusters: 1, Kubeconfigs: 1, Rotated: 1}, {Clusters: 1, Kubeconfigs: 1, Current: 1},
 	} {
 		job()
-		if got := log(); got != "kubeconfigs: follow the CAs of their clusters\nfirst\n" {
+		if got := log(); got != "kubeconfigs: refresh the CA bundles\nfirst\n" {
 			t.Errorf("the log of what was pushed:\n%s", got)
 		}
 		written, err := os.ReadFile(filepath.Join(work, "report.json"))

@@ -131,15 +131,19 @@ func clientPrograms(pod string) []clientProgram {
 			t.Helper()
 			return installed("helm3", "helm.sh/helm/v3/cmd/helm@v3, as helm3")(t)[0]
 		}), []string{"STATUS: deployed", "from-helm", "uninstalled"}},
-		{"stern", installed("stern", "github.com/stern/stern@v1", "--no-follow", "--namespace=default", pod),
-			[]string{pod, "says hello"}},
+		{
+			"stern", installed("stern", "github.com/stern/stern@v1", "--no-follow", "--namespace=default", pod),
+			[]string{pod, "says hello"},
+		},
 		{"k9s", func(t *testing.T) []string {
 			t.Helper()
 			k9s := installed("k9s", "github.com/derailed/k9s@v0")(t)[0]
 			// It needs a terminal, and ends only by a key.
-			return []string{"script", "--quiet", "--return", "--command",
+			return []string{
+				"script", "--quiet", "--return", "--command",
 				"stty rows 40 cols 150; TERM=xterm timeout 15 " + k9s + " --readonly --namespace default --command pods || true",
-				"/dev/null"}
+				"/dev/null",
+			}
 		}, []string{pod}},
 	}
 }

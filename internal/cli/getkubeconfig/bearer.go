@@ -40,7 +40,7 @@ func (o *Options) validateLogin() error {
 		}
 	}
 	if o.Mode == configv1alpha1.FrontendTokenCredentialRequestAPI || o.Mode == discovery.ServiceAccountToken {
-		return errors.New("--login bearer needs the impersonation proxy: leave out --concierge-mode")
+		return errors.New("--login bearer needs the impersonation proxy: omit --concierge-mode")
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (o *Options) checkBearer() error {
 	var err error
 	switch {
 	case len(accepted) == 0:
-		err = errors.New("the impersonation proxy accepts no tokens of authenticators")
+		err = errors.New("the impersonation proxy accepts no tokens from authenticators")
 	case !chosen:
 		wanted := "authenticator"
 		if o.AuthenticatorType != "" {
@@ -86,7 +86,7 @@ func (o *Options) checkBearer() error {
 		if o.AuthenticatorName != "" {
 			wanted += fmt.Sprintf(" %q", o.AuthenticatorName)
 		}
-		err = fmt.Errorf("the impersonation proxy accepts no tokens of %s, only of %s", wanted, strings.Join(accepted, ", "))
+		err = fmt.Errorf("the impersonation proxy accepts no tokens from %s, only %s", wanted, strings.Join(accepted, ", "))
 	}
 	if err != nil {
 		return ui.WithHint(err, "name the authenticator in %s of CredentialIssuer %q", field, o.issuer.Name)

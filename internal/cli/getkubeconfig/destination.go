@@ -38,7 +38,7 @@ const formSummary = "summary"
 
 func (d *Destination) addFlags(cmd *cobra.Command) {
 	factory.AddFileOutput(cmd, &d.Output, "file for the kubeconfig, written atomically (default: stdout); "+
-		"\"json\" and \"yaml\" print it in that format, \"summary\" prints a summary instead")
+		"\"json\" and \"yaml\" print it in that format, \"summary\" prints a summary")
 	flags := cmd.Flags()
 	flags.StringVar(&d.MergeInto, "merge-into", "", "add context, cluster and user to this file, and keep its "+
 		"other content")

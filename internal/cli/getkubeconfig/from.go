@@ -149,13 +149,13 @@ func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.
 			return nil, ui.WithHint(
 				fmt.Errorf("verifying %s: its CA is %s, which --ca-fingerprint does not name",
 					o.From.URL, trustbundle.Names(anchors)),
-				"ask the administrators of the cluster for the fingerprint; another server may be between you and the proxy")
+				"ask the cluster's administrators for the fingerprint; another server may be between you and the proxy")
 		}
 		return anchors[i], nil
 	}
 	name := trustbundle.Name(anchors[0])
 	unknown := fmt.Errorf("verifying %s: this computer does not know its CA, %s", o.From.URL, name)
-	const hint = "compare the fingerprint with the one that the administrators of the cluster published, and give that with " +
+	const hint = "compare the fingerprint with the one that the cluster's administrators published, and pass it with " +
 		"--ca-fingerprint"
 	terminal := &ui.Terminal{In: o.In, Out: o.ErrOut}
 	if !terminal.Interactive() {

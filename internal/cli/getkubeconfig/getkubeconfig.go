@@ -136,12 +136,12 @@ first.
 With --login bearer there is no plugin: clients send a token from a file to the impersonation proxy, which accepts the
 tokens of the authenticators in spec.impersonationProxy.bearerTokens of the CredentialIssuer.
 
-spec.impersonationProxy.kubeconfig of the CredentialIssuer sets the defaults of the login's flags. Everyone can then
+spec.impersonationProxy.kubeconfig of the CredentialIssuer sets the defaults of the login's flags. Anyone can then
 fetch the same kubeconfig with --from URL, without access to the cluster. The system roots, --ca-bundle or
 --ca-fingerprint verify the proxy; on a terminal, the command shows the fingerprint of an unknown CA and asks.
 
 --merge-into FILE adds context, cluster and user to a kubeconfig and keeps everything else, comments and layout
-included. It refuses to replace entries of these names that it has not made. Only --set-current changes the current
+included. It never replaces same-named entries that it did not create. Only --set-current changes the current
 context. It holds kubectl's lock, so many commands may merge into one file at once.
 
 --check compares the result with the file of -o or --merge-into, by meaning, and writes nothing; --diff also prints the
@@ -174,7 +174,7 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 				return err
 			}
 			if skipValidation && cmd.Flags().Changed("validate") && o.Validation != ValidateNothing {
-				return ui.Usage(errors.New("--skip-validation and --validate exclude each other"))
+				return ui.Usage(errors.New("--skip-validation conflicts with --validate"))
 			}
 			if skipValidation {
 				o.Validation = ValidateNothing
@@ -201,13 +201,13 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 		&o.From.URL,
 		"from",
 		"",
-		"fetch it from the impersonation proxy at this URL, without access to the cluster",
+		"fetch the kubeconfig from the proxy at this URL, without access to the cluster",
 	)
 	flags.StringSliceVar(
 		&o.From.Fingerprints,
 		"ca-fingerprint",
 		nil,
-		"SHA-256 fingerprint of the CA of the proxy of --from (default: the system roots)",
+		"SHA-256 fingerprint of the --from proxy's CA (default: the system roots)",
 	)
 	flags.BoolVar(
 		&o.PrintLogin,
@@ -219,7 +219,7 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 		&o.TokenFile,
 		"token-file",
 		"",
-		"clients' file with their token, for --login bearer; relative to the kubeconfig",
+		"token file on clients, for --login bearer; relative to the kubeconfig",
 	)
 
 	flags.BoolVar(
@@ -239,7 +239,7 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 	flags.Var(
 		authenticatorTypeFlag{&o.AuthenticatorType},
 		"concierge-authenticator-type",
-		`type of the authenticator, "webhook" or "jwt" (default: found out)`,
+		`type of the authenticator, "webhook" or "jwt" (default: detected)`,
 	)
 	flags.StringVar(
 		&o.AuthenticatorName,
@@ -263,7 +263,7 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 	flags.Var(
 		modeFlag{&o.Mode},
 		"concierge-mode",
-		"TokenCredentialRequestAPI, ImpersonationProxy, ServiceAccountToken, or auto: the first in the status that works",
+		"TokenCredentialRequestAPI, ImpersonationProxy, ServiceAccountToken, or auto: the first that works in the status",
 	)
 	flags.BoolVar(
 		&o.NoImpersonation,
@@ -276,13 +276,13 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 	o.OIDC.addFlags(flags, &oidcCABundle)
 
 	o.Cluster.AddFlags(flags)
-	flags.BoolVar(&skipValidation, "skip-validation", false, "do not try the connection (as --validate=none)")
+	flags.BoolVar(&skipValidation, "skip-validation", false, "skip the connection test (--validate=none)")
 	flags.Var(
 		validationFlag{&o.Validation},
 		"validate",
-		`what to try first: "connection", "login" (run the plugin, and whoami) or "none"`,
+		`what to test: "connection", "login" (run the plugin, and whoami) or "none"`,
 	)
-	flags.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "how long discovery and validation may take (0: no limit)")
+	flags.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "time limit for discovery and validation (0: none)")
 	o.Destination.addFlags(cmd)
 	flags.StringVar(
 		&o.NameSuffix,
@@ -294,26 +294,26 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 		&o.Names.Context,
 		"context-name",
 		"",
-		"name of the context (default: the given one's, with the suffix)",
+		"name of the context (default: the source's, with the suffix)",
 	)
 	flags.StringVar(
 		&o.Names.Cluster,
 		"cluster-name",
 		"",
-		"name of the cluster (default: the given one's, with the suffix)",
+		"name of the cluster (default: the source's, with the suffix)",
 	)
-	flags.StringVar(&o.Names.User, "user-name", "", "name of the user (default: the given one's, with the suffix)")
+	flags.StringVar(&o.Names.User, "user-name", "", "name of the user (default: the source's, with the suffix)")
 	flags.StringVar(
 		&credentialCache,
 		"credential-cache",
 		"",
-		"file in which users' credentials are kept; empty switches that off (default: the plugin's own)",
+		"file that caches users' credentials; empty disables it (default: the plugin's own)",
 	)
 	flags.StringVar(
 		&o.CLIPath,
 		"pinniped-cli-path",
 		"",
-		`command with which users run the pinniped CLI (default: "pinniped" if that runs this one, else its path)`,
+		`command that runs the pinniped CLI for users (default: "pinniped" if that runs this one, else its path)`,
 	)
 	flags.StringVar(
 		&o.InstallHint,

@@ -48,7 +48,7 @@ func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
 		&o.SessionCache,
 		"oidc-session-cache",
 		"",
-		"file in which users' sessions are kept (default: the plugin's own)",
+		"file that caches users' sessions (default: the plugin's own)",
 	)
 	flags.Var(
 		caBundle,
@@ -178,10 +178,10 @@ func (o *OIDCOptions) askIssuer(ctx context.Context, progress *ui.Progress) erro
 	}
 	if metadata.Issuer != o.Issuer {
 		return ui.WithHint(
-			fmt.Errorf("fetching OIDC discovery data from issuer %q: it calls itself %q, which must be the same",
+			fmt.Errorf("fetching OIDC discovery data from issuer %q: its issuer is %q, which must match",
 				o.Issuer, metadata.Issuer),
 			"%s", cmp.Or(oidclogin.TenantHint(metadata.Issuer),
-				"give the URL that it calls itself with --oidc-issuer, or correct the issuer's configuration"),
+				"pass its own URL with --oidc-issuer, or correct the issuer's configuration"),
 		)
 	}
 	if metadata.Supervisor.IdentityProviders == "" {

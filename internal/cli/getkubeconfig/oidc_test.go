@@ -248,13 +248,13 @@ func TestIssuerHints(t *testing.T) {
 		},
 		{
 			"is for all tenants", serves(http.StatusOK, `{"issuer":"https://login.microsoftonline.com/{tenantid}/v2.0"}`), bundle,
-			"which must be the same", "TENANT-ID",
+			"which must match", "TENANT-ID",
 		},
 		{
 			"has a certificate for another name", strings.Replace(issuer, "127.0.0.1", "localhost", 1), bundle, "localhost",
 			"have one issued for localhost",
 		},
-		{"calls itself otherwise", issuer + "/", bundle, "which must be the same", "give the URL that it calls itself"},
+		{"calls itself otherwise", issuer + "/", bundle, "which must match", "pass its own URL"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

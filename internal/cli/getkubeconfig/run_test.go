@@ -418,16 +418,16 @@ func TestBearer(t *testing.T) {
 			name: "takes the authenticator that is accepted", accepted: []string{"ci"},
 			change: func(o *Options) { o.AuthenticatorName = "ci" },
 		},
-		{name: "says that no tokens are accepted", err: "accepts no tokens of authenticators"},
+		{name: "says that no tokens are accepted", err: "accepts no tokens from authenticators"},
 		{
 			name: "says that this one's are not", accepted: []string{"ci"},
 			change: func(o *Options) { o.AuthenticatorName = "x" },
-			err:    `no tokens of authenticator "x", only of JWTAuthenticator ci`,
+			err:    `no tokens from authenticator "x", only JWTAuthenticator ci`,
 		},
 		{
 			name: "says that those of the other kind with this name are not", accepted: []string{"ci"},
 			change: func(o *Options) { o.AuthenticatorName, o.AuthenticatorType = "ci", discovery.Webhook },
-			err:    `no tokens of WebhookAuthenticator "ci", only of JWTAuthenticator ci`,
+			err:    `no tokens from WebhookAuthenticator "ci", only JWTAuthenticator ci`,
 		},
 		{name: "needs a file", change: func(o *Options) { o.TokenFile = "" }, err: "--login bearer needs --token-file"},
 		{name: "has no use for a static token", change: func(o *Options) { o.StaticToken = "x" }, err: "--static-token " +

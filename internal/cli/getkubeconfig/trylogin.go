@@ -65,10 +65,10 @@ func (o *Options) tryLogin(ctx context.Context, config *clientcmdapi.Config) err
 	if err != nil {
 		return err
 	}
-	life := "it does not say when it expires"
+	life := "it has no expiration time"
 	if !expiry.IsZero() {
 		life = fmt.Sprintf(
-			"it lives for %s, until %s",
+			"valid for %s, until %s",
 			expiry.Sub(o.Now()).Round(time.Second),
 			expiry.UTC().Format(time.RFC3339),
 		)
@@ -90,13 +90,13 @@ func (o *Options) whoAmI(ctx context.Context, connection *rest.Config) (string, 
 	case errors.Is(err, discovery.ErrUnauthorized):
 		return "", ui.WithHint(
 			fmt.Errorf("logging in: %s does not accept the credential: %w", connection.Host, err),
-			"the login itself went well, so that the API server or the proxy at this address does not trust what the "+
+			"the login itself succeeded, so the API server or the proxy at this address does not trust what the "+
 				"agent signs: the agent's log has the reason; --validate=connection creates the kubeconfig anyway",
 		)
 	case errors.Is(err, discovery.ErrNotInstalled), errors.Is(err, discovery.ErrForbidden):
 		return "an unknown user (the cluster has no WhoAmI API)", nil
 	case err != nil:
-		return "", fmt.Errorf("asking the cluster for the user: %w", err)
+		return "", fmt.Errorf("identifying the user: %w", err)
 	}
 	user := response.Status.KubernetesUserInfo.User
 	if len(user.Groups) == 0 {
@@ -114,7 +114,7 @@ func (o *Options) runPlugin(
 	command := plugin.Command
 	if _, err := exec.LookPath(command); err != nil {
 		if command, err = o.Executable(); err != nil {
-			return nil, fmt.Errorf("finding a program to log in with: %w", err)
+			return nil, fmt.Errorf("finding the login program: %w", err)
 		}
 		o.Progress.Warn("there is no %q on this computer: logging in with this program, %s", plugin.Command, command)
 	}

@@ -69,7 +69,7 @@ func (o *ListOptions) judgeExpiry(row *result.KubeconfigContext, what string, no
 	day := notAfter.UTC().Format("2006-01-02")
 	switch left := notAfter.Sub(o.Now()); {
 	case left <= 0:
-		blame(row, result.VerdictExpired, fmt.Sprintf("%s has expired on %s", what, day))
+		blame(row, result.VerdictExpired, fmt.Sprintf("%s expired on %s", what, day))
 	case left < o.ExpiresWithin:
 		blame(row, result.VerdictExpiring, fmt.Sprintf("%s expires on %s", what, day))
 	}
@@ -93,7 +93,7 @@ func (o *ListOptions) judgeUser(row *result.KubeconfigContext, user *clientcmdap
 		}
 	case user.AuthProvider != nil:
 		row.Login = "auth provider " + user.AuthProvider.Name
-		blame(row, result.VerdictNoPlugin, "kubectl has no auth providers any more: recreate the kubeconfig")
+		blame(row, result.VerdictNoPlugin, "kubectl removed auth providers: recreate the kubeconfig")
 	case len(user.ClientCertificateData) > 0, user.ClientCertificate != "":
 		o.judgeCertificate(row, user)
 	case user.TokenFile != "":

@@ -75,7 +75,7 @@ Verdicts, worst first:
   noPlugin      the credential plugin is not on this computer
   expiring      a CA or client certificate expires within --expires-within
   insecure      nothing is verified
-  notKnown      an unknown credential plugin logs in
+  notKnown      the credential plugin is not known
   ok
 
 The text below the table has the reason and the fix for each.
@@ -106,7 +106,7 @@ Exit codes: 0 listed, whatever the verdicts (see "pinniped help exit-codes")`,
 		&o.ExpiresWithin,
 		"expires-within",
 		30*24*time.Hour,
-		"lifetime left below which a certificate is expiring",
+		"a certificate that expires sooner is expiring",
 	)
 	flags.DurationVar(&o.Timeout, "timeout", 30*time.Second, "total time limit for --connect (0: none)")
 	factory.AddOutput(cmd, &o.Output, factory.Formats()...)

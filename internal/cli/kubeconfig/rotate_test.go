@@ -144,7 +144,7 @@ func TestRotateFindsAll(t *testing.T) {
 		{
 			name: "while the last known good certificate serves, and says so", cluster: cluster{
 				bundle: ca.CertPEM(), trouble: "Expired: the new one has expired",
-			}, stderr: "is not in effect; this is about what serves now: Expired: the new one has expired",
+			}, stderr: "is not in effect; this shows what serves now: Expired: the new one has expired",
 			want: map[string]string{
 				"published": "rotated", "covered": "rotated", "service": "rotated", "wildcard": "rotated", ".kube/home": "rotated", "link/linked": "rotated",
 				"unknown": "skipped", "damaged": "failed", "dangling": "skipped",

@@ -100,7 +100,7 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 		}
 		if err == nil && e.strategy == serviceAccountToken && len(headers) == 0 {
 			return nil, ui.WithHint(
-				errors.New("the cluster returned another credential than a service account token"),
+				errors.New("the cluster returned a credential other than a service account token"),
 				"its agent may be older than this CLI, or the strategy is off: get a new kubeconfig",
 			)
 		}
@@ -259,7 +259,7 @@ func (a *loginResponse) credential() (
 	case result.Status.Message != nil && *result.Status.Message != "":
 		return nil, nil, ui.WithHint(
 			&refusedError{*result.Status.Message + a.why()},
-			"the cluster did not accept the token, or it has no %s %q that is ready: log in with another token, or ask for a "+
+			"the cluster did not accept the token, or it has no ready %s %q: log in with another token, or ask for a "+
 				"new kubeconfig; the agent's log has the reason%s",
 			a.authenticator.Kind,
 			a.authenticator.Name,
@@ -340,7 +340,7 @@ func (a *loginResponse) failure() error {
 			a.group,
 		)
 	case a.status >= 300 && a.status < 400:
-		return ui.WithHint(err, "a proxy before the cluster redirects requests; the token was not sent there")
+		return ui.WithHint(err, "a proxy in between redirects requests; the token was not sent there")
 	case a.auditID() != "":
 		return ui.WithHint(err, "the agent's log has the reason%s", a.auditID())
 	}

@@ -24,7 +24,7 @@ const updateTimeout = 10 * time.Second
 
 // checkIdentity compares the user that the cluster has just said with the user that the kubeconfig acts as. The API of
 // exec credential plugins has no place for headers, so that only the kubeconfig can tell kubectl to send them. It
-// returns an error when kubectl would be refused. It reports whether the kubeconfig is as it should be.
+// returns an error when kubectl would be refused. It reports whether the kubeconfig is as expected.
 func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string) (current bool, err error) {
 	if len(headers) == 0 {
 		return true, nil

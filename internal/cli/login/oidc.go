@@ -138,7 +138,7 @@ func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 		&o.UpstreamFlow,
 		"upstream-identity-provider-flow",
 		"",
-		"how to log in: "+strings.Join(oidclogin.Flows(), ", ")+" (default: as the type of the identity provider has it)",
+		"how to log in: "+strings.Join(oidclogin.Flows(), ", ")+" (default: depends on the provider's type)",
 	)
 	o.Plugin.addFlags(f, flags)
 }

@@ -160,7 +160,7 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	// ui.WithHint leaves nil as it is.
 	err = ui.WithHint(errors.Join(problems...),
-		"the sessions are deleted here, but copies of their tokens work until they expire: end them at the issuer, too")
+		"the sessions are deleted here, but copies of the tokens work until expiry: end the sessions at the issuer")
 	return result.Print(o.Out, o.Output, done, err, func() ([]byte, error) { return nil, nil }) // stderr has said it all
 }
 

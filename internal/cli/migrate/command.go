@@ -81,7 +81,7 @@ Exit codes: 0 nothing blocks the next step, 3 something does, 4 not permitted (s
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&o.Back, "back", false, "go back to Pinniped")
+	flags.BoolVar(&o.Back, "back", false, "check the rollback")
 	flags.DurationVar(&o.Timeout, "timeout", time.Minute, "time limit (0: none)")
 	o.Cluster.AddFlags(flags)
 	factory.AddOutput(cmd, &o.Output, factory.Formats(outputCommands)...)

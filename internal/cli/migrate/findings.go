@@ -251,7 +251,7 @@ func (s *state) managedByKapp(k kubectl) (*result.MigrationFinding, error) {
 	finding := &result.MigrationFinding{
 		Reason: result.MigrationManagedByKapp, InTheWay: true,
 		Message: "kapp owns these: \"kapp delete\" would remove them, and the agent with them. The commands remove " +
-			"kapp's labels; objects that only Pinniped has keep them",
+			"kapp's labels, except from Pinniped-only objects",
 	}
 	var objects []found
 	var labels, annotations []string

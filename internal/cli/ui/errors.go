@@ -67,7 +67,7 @@ func ExitCodes() []ExitCode {
 		},
 		{
 			ExitSwitchedOff, "switchedOff", "done, but the impersonation proxy is off: `ip-tls set --mode enabled` enables it",
-			"`mode: disabled`; `auto` in a cluster that shows control-plane nodes",
+			"`mode: disabled`; `auto` where control-plane nodes are visible",
 		},
 		{
 			ExitKubeconfigs, "kubeconfigsBreak", "`ip-tls status`: the configuration is in effect, but users are refused, or " +

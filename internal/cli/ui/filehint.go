@@ -16,7 +16,7 @@ func WithFileHint(err error, holds string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return WithHint(err, "check the path; a relative path starts in the current folder")
 	case errors.Is(err, fs.ErrPermission) && path != nil:
-		return WithHint(err, "you may not read it: \"ls -l %s\" shows who may", ShellWord(path.Path))
+		return WithHint(err, "permission denied: \"ls -l %s\" shows why", ShellWord(path.Path))
 	case errors.Is(err, atomicfile.ErrTooLarge):
 		return WithHint(err, "check that it is the right file")
 	case errors.Is(err, atomicfile.ErrNotRegular):

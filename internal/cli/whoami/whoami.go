@@ -122,7 +122,7 @@ func (o *Options) Run(ctx context.Context) error {
 		if errors.Is(err, discovery.ErrNotInstalled) {
 			err = ui.WithHint(err, "check that the agent is running and that its API group suffix is %q", o.Suffix)
 		}
-		return fmt.Errorf("asking the cluster for the user: %w", err)
+		return fmt.Errorf("identifying the user: %w", err)
 	}
 	text, err := o.format(ctx, connection, answer)
 	if err != nil {

@@ -56,9 +56,9 @@ func TestRun(t *testing.T) {
 		},
 		{name: "prints a user without groups", user: identityv1alpha1.UserInfo{Username: "jane"}, wants: "Username: " +
 			"jane\nGroups: \n"},
-		{name: "hints at a missing agent", err: &discovery.NotInstalledError{What: "API"}, says: "asking the cluster for " +
+		{name: "hints at a missing agent", err: &discovery.NotInstalledError{What: "API"}, says: "identifying "+
 			"the user: the pinniped agent is not installed", hint: `"pinniped.dev"`},
-		{name: "passes on other errors", err: errors.New("boom"), says: "asking the cluster for the user: boom"},
+		{name: "passes on other errors", err: errors.New("boom"), says: "identifying the user: boom"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

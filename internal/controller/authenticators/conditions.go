@@ -114,7 +114,7 @@ func DescribeProbe(err error) string {
 	if ofCertificate || ofIssuer || ofKeys {
 		return Describe(err)
 	}
-	return "there is no usable response; the agent's log has the reason"
+	return "no usable response; the agent's log has the reason"
 }
 
 // LogProbe logs a failed probe that the status tells less about, unless before is the same.

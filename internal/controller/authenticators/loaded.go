@@ -48,7 +48,7 @@ func (r *Reconciler) Loaded(ctx context.Context) error {
 		if now.Sub(r.loading.since) < loadPatience {
 			return problem
 		}
-		logs.Warn(ctx, "Became ready before all authenticators were loaded", "problem", problem.Error())
+		logs.Warn(ctx, "Became ready before all authenticators loaded", "problem", problem.Error())
 		break
 	}
 	r.loading.done = true

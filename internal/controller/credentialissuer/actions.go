@@ -166,7 +166,7 @@ func (a serve) do(ctx context.Context, r *Reconciler) error {
 	if a.keptIn != "" {
 		logs.Warn(
 			ctx,
-			"Returned to the last known good certificate",
+			"Restored the last known good certificate",
 			"secret",
 			a.certificate.Secret,
 			"keptIn",
@@ -178,7 +178,7 @@ func (a serve) do(ctx context.Context, r *Reconciler) error {
 			"sha256", a.certificate.SHA256(), "notAfter", a.certificate.Certificate.Leaf.NotAfter)
 	}
 	if a.instead != nil {
-		logs.Warn(ctx, "Stopped serving a certificate whose permission was withdrawn", "secret", a.instead.Secret,
+		logs.Warn(ctx, "Stopped serving a certificate whose permission was revoked", "secret", a.instead.Secret,
 			"sha256", a.instead.SHA256(), "cause", a.cause.Finding.Message)
 	}
 	return nil
@@ -250,9 +250,9 @@ func (a writeCopy) do(ctx context.Context, r *Reconciler) error {
 	case issuedcert.ChangedMeanwhile(err):
 		return nil // it was written a moment ago; its watch wakes us
 	case err != nil:
-		return coded(configv1alpha1.CodeLastGoodNotKept, fmt.Errorf("keeping a copy of the certificate in service: %w", err))
+		return coded(configv1alpha1.CodeLastGoodNotKept, fmt.Errorf("backing up the certificate in service: %w", err))
 	}
-	log.FromContext(ctx).Info("Kept a copy of the certificate in service", "secret", a.name, "sha256", a.sha256)
+	log.FromContext(ctx).Info("Backed up the certificate in service", "secret", a.name, "sha256", a.sha256)
 	return nil
 }
 

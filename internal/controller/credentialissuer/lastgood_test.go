@@ -158,5 +158,5 @@ func TestOwnCopy(t *testing.T) {
 		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
 		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: testNames.LastGoodSecret},
 	})
-	r.waitFor(t, "ErrorDuringSetup", "is the copy that the agent itself keeps")
+	r.waitFor(t, "ErrorDuringSetup", "is a backup that the agent itself keeps")
 }

@@ -134,7 +134,7 @@ func other(replica replicas.Report) configv1alpha1.OtherReplica {
 	case replica.SHA256 == "":
 		message = "it serves no certificate yet"
 	default:
-		message = "it has not taken over this certificate yet"
+		message = "it does not serve this certificate yet"
 	}
 	return configv1alpha1.OtherReplica{
 		Name:    replica.Name,

@@ -108,7 +108,7 @@ func TestServedStatus(t *testing.T) {
 				s.OtherReplicas = []configv1alpha1.OtherReplica{
 					{Name: "a", Message: "KeyMismatch: x"},
 					{Name: "b", Message: "it serves no certificate yet"},
-					{Name: "c", SHA256: "00", Message: "it has not taken over this certificate yet"},
+					{Name: "c", SHA256: "00", Message: "it does not serve this certificate yet"},
 				}
 			}),
 		},

@@ -182,7 +182,7 @@ func (r *Reconciler) decideServices(
 }
 
 // changeServices carries the changes out. present is the Service that is kept, or nil. What fails does not keep the
-// rest from being done, but a Service is released only when it is as it should be.
+// rest from being done, but a Service is released only when it is as expected.
 func (r *Reconciler) changeServices(
 	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, present *corev1.Service, changes serviceChanges,
 ) error {
@@ -261,10 +261,10 @@ func (r *Reconciler) releaseService(ctx context.Context, service *corev1.Service
 	}
 	if err != nil {
 		return coded(configv1alpha1.CodeServiceNotApplied,
-			fmt.Errorf("taking Service %s from the Deployment that owns it: %w", client.ObjectKeyFromObject(service), err))
+			fmt.Errorf("removing the owner reference of Service %s: %w", client.ObjectKeyFromObject(service), err))
 	}
 	log.FromContext(ctx).
-		Info("Took the Service from a Deployment that owned it", "service", client.ObjectKeyFromObject(service))
+		Info("Removed a Deployment from a Service's owners", "service", client.ObjectKeyFromObject(service))
 	return nil
 }
 

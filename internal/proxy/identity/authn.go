@@ -79,7 +79,7 @@ func NewAuthenticator(
 func clientTokens(next authenticator.Token) authenticator.Token {
 	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		if len(token) > MaxToken {
-			return nil, false, fmt.Errorf("the bearer token has %d bytes, and may have %d", len(token), MaxToken)
+			return nil, false, fmt.Errorf("the bearer token has %d bytes; the limit is %d", len(token), MaxToken)
 		}
 		response, ok, err := next.AuthenticateToken(ctx, token)
 		noteUnavailable(ctx, err)

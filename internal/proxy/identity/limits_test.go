@@ -17,8 +17,8 @@ func TestLimitsAreDocumented(t *testing.T) {
 	}
 	for what, limit := range map[string]string{
 		"TokenReview or SubjectAccessReview": fmt.Sprintf("%.0f s, then 503", ReviewTimeout.Seconds()),
-		"cached reviews": fmt.Sprintf("%d of access, %d of tokens; separately %d of access of anonymous users, "+
-			"and %d of invalid tokens", maxDecisions, maxTokens, maxUnauthenticated, maxTokens),
+		"cached reviews": fmt.Sprintf("%d for access, %d for tokens; separately, %d for anonymous access "+
+			"and %d for invalid tokens", maxDecisions, maxTokens, maxUnauthenticated, maxTokens),
 	} {
 		if row := "| " + what + " | " + limit + " |\n"; !strings.Contains(string(content), row) {
 			t.Errorf("docs/reference/agent.md has no row %q", row)

@@ -112,7 +112,7 @@ func TestFinalVerdictEndsTheWait(t *testing.T) {
 				}
 				c.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{failed}
 			}
-			timeout, says := iptlstest.TooShort, "was not seen at the endpoint within"
+			timeout, says := iptlstest.TooShort, "The endpoint did not present the certificate within"
 			if tt.final {
 				timeout, says = time.Minute, "pinniped explain "+tt.code
 			}

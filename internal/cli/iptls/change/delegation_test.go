@@ -59,7 +59,7 @@ func TestSetOfAnotherNamespace(t *testing.T) {
 			world: func(w *iptlstest.World) { w.Share("proxy-tls", "*"); w.Cluster.MayReadErr = discovery.ErrForbidden },
 		},
 		{
-			name: "does not go on when it may not look at delegations", code: 4, says: []string{"finding out whether"},
+			name: "does not go on when it may not look at delegations", code: 4, says: []string{"checking whether"},
 			world: func(w *iptlstest.World) { w.Cluster.DelegationsErr = discovery.ErrForbidden },
 		},
 		{

@@ -54,7 +54,7 @@ func Do(ctx context.Context, c Change) (*Result, error) {
 	}
 	if tls := p.Plan.Wanted.TLS; !c.Flags.Wait && applied != nil && tls != nil &&
 		tls.CATransition == configv1alpha1.CATransitionImmediate {
-		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is Immediate now, so that every later renewal by " +
+		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is now Immediate, so every later renewal from " +
 			"another CA is served at once: when the certificate is served, run the same command without --allow")
 	}
 	return done, c.switchedOff(p, done)
@@ -73,7 +73,7 @@ func (c *Change) switchedOff(p *Proposal, done *Result) error {
 	}
 	err := fmt.Errorf("the impersonation proxy of CredentialIssuer %q is off, and no client can connect: %s",
 		p.Snapshot.Issuer.Name, cause)
-	return ui.WithExitCode(ui.WithHint(err, "switch it on: pinniped ip-tls set --mode enabled"), ui.ExitSwitchedOff)
+	return ui.WithExitCode(ui.WithHint(err, "enable it: pinniped ip-tls set --mode enabled"), ui.ExitSwitchedOff)
 }
 
 // applyChecked gathers, decides and applies. When the CredentialIssuer has changed between reading and applying, it
@@ -138,7 +138,7 @@ func (c *Change) agentRuns(ctx context.Context, p *Proposal) error {
 	}
 	hint := "find out why: kubectl get pods --namespace=" + namespace +
 		"; --wait=false makes the change anyway; it takes effect when the agent runs again"
-	err = fmt.Errorf("the agent does not run: %s; nothing was changed", life.Gone())
+	err = fmt.Errorf("the agent is not running: %s; nothing changed", life.Gone())
 	return ui.WithExitCode(ui.WithHint(err, "%s", hint), ui.ExitRefused)
 }
 

@@ -166,7 +166,7 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 		{name: "over a Secret that is applied by another tool", says: `"argocd" applies it`, secret: func(s *corev1.Secret) {
 			s.ManagedFields = []metav1.ManagedFieldsEntry{apply("argocd", metav1.ManagedFieldsOperationApply)}
 		}},
-		{name: "over a Secret of another type", says: `of type "kubernetes.io/dockercfg", which never changes`, overwrite: true, secret: func(s *corev1.Secret) {
+		{name: "over a Secret of another type", says: `its type "kubernetes.io/dockercfg" is immutable`, overwrite: true, secret: func(s *corev1.Secret) {
 			s.Type = corev1.SecretTypeDockercfg
 		}},
 		{
@@ -431,7 +431,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 		cert, key := pemFiles(t, renewed)
 		r := runSet(ctx, w, func(o *SetOptions) { o.Cert, o.Key = cert, key })
-		r.Check(t, 130, `interrupted: Secret "proxy-tls" is changed`)
+		r.Check(t, 130, `interrupted: Secret "proxy-tls" changed`)
 		w.SecretHas(t, renewed)
 	})
 	t.Run("an interrupt while the Secret is written, and goes on to the end", func(t *testing.T) {

@@ -42,7 +42,7 @@ func TestSetMode(t *testing.T) {
 		w := iptlstest.NewExternalWorld(t)
 		w.Cluster.TLSSecret = nil
 		runSet(t.Context(), w, func(o *SetOptions) { to("disabled")(o); o.Flags.Wait = false }).
-			Check(t, ui.ExitSwitchedOff, "switch it on: pinniped ip-tls set --mode enabled")
+			Check(t, ui.ExitSwitchedOff, "enable it: pinniped ip-tls set --mode enabled")
 		runSet(t.Context(), w, to("enabled")).Check(t, 3, "SecretNotFound")
 	})
 	t.Run("not together with what needs a Secret", func(t *testing.T) {

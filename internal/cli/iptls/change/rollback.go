@@ -21,7 +21,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	if final {
 		c.Session.Progress.Fail("The agent rejects the new configuration")
 	} else {
-		c.Session.Progress.Fail("The certificate was not seen at the endpoint within %s", c.Session.Timeout)
+		c.Session.Progress.Fail("The endpoint did not present the certificate within %s", c.Session.Timeout)
 	}
 	done.Outcome = result.OutcomeNotConverged
 	done.Endpoint, done.Addresses, done.Problems = seen.view.At.URL, seen.addresses, seen.problems
@@ -44,7 +44,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	case applied == nil:
 		hint = "nothing was changed: the CredentialIssuer already had this configuration"
 	case c.Flags.NoRollback:
-		hint = "the new configuration is in place, as --no-rollback asks"
+		hint = "the new configuration stays, due to --no-rollback"
 	default:
 		if err := c.rollBack(ctx, p); err != nil {
 			failed = fmt.Errorf("%w; %w", failed, err)

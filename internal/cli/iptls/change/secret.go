@@ -91,11 +91,11 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 	const another = "write the certificate into another Secret: --secret NAME"
 	switch {
 	case secret.DeletionTimestamp != nil:
-		return refuse("run the command again when it is gone", "it is being deleted")
+		return refuse("run the command again once it is gone", "it is being deleted")
 	case secret.Immutable != nil && *secret.Immutable:
 		return refuse(another, "it is marked immutable")
 	case secret.Type != corev1.SecretTypeTLS && secret.Type != corev1.SecretTypeOpaque:
-		return refuse(another, "it is of type %q, which never changes; %s is needed", secret.Type, corev1.SecretTypeTLS)
+		return refuse(another, "its type %q is immutable; %s is required", secret.Type, corev1.SecretTypeTLS)
 	case len(secret.Data["ca.key"]) > 0 || writtenBy(secret, agentManager):
 		return refuse(another, "it is the agent's own")
 	case overwrite:
@@ -108,7 +108,7 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 	for _, entry := range secret.ManagedFields {
 		if entry.Operation == metav1.ManagedFieldsOperationApply && entry.Manager != plan.FieldManager &&
 			entry.Manager != "kubectl" && ownsData(entry) {
-			return refuse(another+"; or, if nothing applies it any more, overwrite it with --overwrite-secret",
+			return refuse(another+"; or, if nothing applies it anymore, overwrite it with --overwrite-secret",
 				"%q applies it, and would restore its own certificate", entry.Manager)
 		}
 	}

@@ -45,7 +45,7 @@ func NewSetCommand(f *factory.Factory) *cobra.Command {
 		SuggestFor: []string{"rotate"},
 		Use:        "set --secret [NAMESPACE/]NAME | --mode MODE | --service-type TYPE",
 		Short:      "Serve the certificate in a Secret",
-		Long: `Serve the certificate in a Secret at the impersonation proxy. NAME is a Secret of the agent's namespace;
+		Long: `Serve the certificate in a Secret on the impersonation proxy. NAME is a Secret of the agent's namespace;
 NAMESPACE/NAME is one of another namespace, whose owner must permit that ("pinniped ip-tls delegate").
 
 The Secret has the keys tls.crt (the certificate, then its intermediates), tls.key, and optionally ca.crt. With --cert

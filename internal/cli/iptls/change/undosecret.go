@@ -43,7 +43,7 @@ func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progre
 		}
 		switch {
 		case err == nil && c.before == nil:
-			progress.Done("Removed Secret %q again", c.after.Name)
+			progress.Done("Removed Secret %q", c.after.Name)
 			return nil
 		case err == nil:
 			progress.Done("Restored Secret %q", c.after.Name)

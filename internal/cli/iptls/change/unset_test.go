@@ -108,7 +108,7 @@ func TestUnsetOldClients(t *testing.T) {
 		},
 		{name: "says so when it may not be read", change: func(w *iptlstest.World) {
 			w.Cluster.CASecretErr = &discovery.ForbiddenError{Verb: "get"}
-		}, says: "may not be read"},
+		}, says: "cannot be read"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

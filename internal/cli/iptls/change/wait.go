@@ -47,7 +47,7 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 		switch {
 		case seen.view.Disabled:
 			task.Stop()
-			c.Session.Progress.Warn("the impersonation proxy is switched off, so there is nothing to wait for: %s",
+			c.Session.Progress.Warn("the impersonation proxy is disabled, so there is nothing to wait for: %s",
 				seen.view.Problem)
 			done.SwitchedOff = true
 		default:
@@ -94,10 +94,10 @@ func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer) str
 	if applied == nil {
 		return "nothing was changed"
 	}
-	changed := "the CredentialIssuer is changed"
+	changed := "the CredentialIssuer changed"
 	if others := slices.DeleteFunc(slices.Clone(p.Changes), plan.FieldChange.OfSecret); len(others) == 0 &&
 		len(p.Changes) > 0 {
-		changed = fmt.Sprintf("Secret %q is changed", p.Request.Secret)
+		changed = fmt.Sprintf("Secret %q changed", p.Request.Secret)
 	} else if len(others) < len(p.Changes) {
 		changed = fmt.Sprintf("Secret %q and the CredentialIssuer are changed", p.Request.Secret)
 	}
@@ -112,7 +112,7 @@ var errFinal = errors.New("the agent refuses it")
 // seen the new configuration before the new content of the Secret.
 const finalPolls = 10
 
-// await looks until everything is as it should be, the agent refuses it for good, or ctx is over; then it returns the
+// await looks until everything is as expected, the agent refuses it for good, or ctx is over; then it returns the
 // last look.
 func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Result) (observation, error) {
 	var last observation

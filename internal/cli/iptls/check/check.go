@@ -185,7 +185,7 @@ func (o *Options) refusal(checked *result.Check) error {
 		}
 	}
 	if unreachable != nil {
-		return ui.WithHint(fmt.Errorf("not every address could be asked: %s", unreachable), "%s", unreachable.Hint)
+		return ui.WithHint(fmt.Errorf("some addresses were not checked: %s", unreachable), "%s", unreachable.Hint)
 	}
 	for _, s := range checked.Subjects {
 		if first := slices.IndexFunc(s.Certificate.Findings, o.fails); first >= 0 {
@@ -298,7 +298,7 @@ func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle [
 	checked.NotChecked = []string{"the private key: only the server has it"}
 	served, skipped, err := session.Probe(ctx, o.Session.Network, at)
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("looking at %s: %w", at, ctx.Err())
+		return nil, fmt.Errorf("checking %s: %w", at, ctx.Err())
 	}
 	if err != nil {
 		served = []certs.Served{{Address: at.String(), Err: err}}
@@ -318,7 +318,7 @@ func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle [
 	if leaves := distinctLeaves(served); leaves > 1 {
 		f := certs.NewFinding(certs.EndpointServesOther,
 			fmt.Sprintf("the addresses of %s present %d different certificates", at, leaves))
-		f.Severity = certs.SeverityWarning // while a new one is being rolled out, that is as it should be
+		f.Severity = certs.SeverityWarning // while a new one is being rolled out, that is as expected
 		last := &checked.Subjects[len(checked.Subjects)-1].Certificate
 		last.Findings = append(last.Findings, f)
 	}

@@ -33,13 +33,13 @@ func (o *Options) notMade(source result.Source) []result.CheckNotMade {
 			list = append(list, notMadeBecause("it is checked for another time (--at)", certs.ClocksDiffer)...)
 		}
 	case result.SourceEndpoint:
-		list = append(notMadeBecause("no cluster is asked", ofCluster...),
+		list = append(notMadeBecause("no cluster was read", ofCluster...),
 			notMadeBecause("only the server has the private key", ofKey...)...)
 	default:
-		list = append(notMadeBecause("no cluster is asked", ofCluster...),
-			notMadeBecause("no endpoint is asked", ofEndpoint...)...)
+		list = append(notMadeBecause("no cluster was read", ofCluster...),
+			notMadeBecause("no endpoint is used", ofEndpoint...)...)
 		if len(o.Key) == 0 {
-			list = append(list, notMadeBecause("the private key is not given (--key)", ofKey...)...)
+			list = append(list, notMadeBecause("no private key was given (--key)", ofKey...)...)
 		}
 		if len(o.Names) == 0 && o.Certificate.ExternalEndpoint == "" {
 			list = append(list, notMadeBecause("no name is given (--name)", certs.NameNotCovered)...)

@@ -164,7 +164,7 @@ func TestNotMade(t *testing.T) {
 	for _, one := range checked.Subjects[0].NotMade {
 		reasons[one.Code] = one.Reason
 	}
-	if reasons[certs.OldClientsBreak] != "no cluster is asked" || reasons[certs.NameNotCovered] == "" ||
+	if reasons[certs.OldClientsBreak] != "no cluster was read" || reasons[certs.NameNotCovered] == "" ||
 		checked.Source != result.SourceFile {
 		t.Errorf("not made: %v", reasons)
 	}

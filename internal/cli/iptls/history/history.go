@@ -156,9 +156,9 @@ func (o *Options) retire(
 	case revision.Until.IsZero():
 		return "", ui.WithExitCode(ui.WithHint(
 			fmt.Errorf("revision %q is published now, so it cannot be retired", revision.ID),
-			plan.NothingChanged+"change what is published first"), ui.ExitRefused)
+			plan.NothingChanged+"first publish another revision"), ui.ExitRefused)
 	case revision.Ended():
-		o.Session.Progress.Info("Revision %s is retired already", revision.ID)
+		o.Session.Progress.Info("Revision %s is already retired", revision.ID)
 		return revision.ID, nil
 	}
 	if _, err := o.Session.Retire(ctx, issuer, namespace, []string{revision.ID}); err != nil {

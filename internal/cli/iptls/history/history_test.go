@@ -113,7 +113,7 @@ func TestRetire(t *testing.T) {
 	}
 	runHistory(t, w, retire(first[:6])).Check(t, 0, "Retired revision "+first, "• retired")
 	runHistory(t, w, retire(second)).Check(t, 0, "Retired revision "+second)
-	runHistory(t, w, retire(second)).Check(t, 0, "is retired already")
+	runHistory(t, w, retire(second)).Check(t, 0, "is already retired")
 	for i, state := range listed(t, w) {
 		if want := i < 2; (state.Outcome == result.ClientsRetired) != want || (state.Retired != nil) != want {
 			t.Errorf("state %d: %+v", i, state)

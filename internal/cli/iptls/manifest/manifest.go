@@ -326,7 +326,7 @@ func (o *Options) warnOfOverwriting(secret types.NamespacedName, found *corev1.S
 			return
 		}
 	}
-	o.Session.Progress.Warn("Secret %q is in service: cert-manager will replace the certificate in it by one of %s %q as "+
+	o.Session.Progress.Warn("Secret %q is in service: cert-manager will replace its certificate with one from %s %q as "+
 		"soon as the manifest is applied, and kubeconfigs that do not trust its CA stop working. With another name "+
 		"(--secret) nothing happens before \"pinniped ip-tls set\"", secret, o.issuer.Kind, o.issuer.Name)
 }

@@ -191,7 +191,7 @@ func TestManifestLeavesTheSecretInService(t *testing.T) {
 		{"proxy-tls", "", "proxy-tls-2", "pinniped ip-tls set --secret proxy-tls-2"},
 		{"proxy-tls-9", "", "proxy-tls-10", "proxy-tls-9"},
 		{"proxy-tls-new", "", "proxy-tls", "proxy-tls-new"},
-		{"proxy-tls", "proxy-tls", "proxy-tls", `proxy-tls" is in service: cert-manager will replace the certificate in it`},
+		{"proxy-tls", "proxy-tls", "proxy-tls", `proxy-tls" is in service: cert-manager will replace its certificate`},
 		{"proxy-tls", "other", "other", ""},
 	} {
 		w := iptlstest.New(t)
@@ -220,7 +220,7 @@ func TestManifestLeavesTheSecretInService(t *testing.T) {
 // overwritten unsaid.
 func TestManifestOfACertificateInService(t *testing.T) {
 	t.Parallel()
-	const overwrites = `Secret "pinniped-concierge/proxy-tls" is in service: cert-manager will replace the certificate`
+	const overwrites = `Secret "pinniped-concierge/proxy-tls" is in service: cert-manager will replace its certificate`
 	serving := &configv1alpha1.ServingCertificateStatus{
 		Source: configv1alpha1.ServingCertificateSecret, SecretName: "proxy-tls",
 		DNSNames: []string{"proxy.example.com", "old.example.com"}, IPAddresses: []string{"127.0.0.1", "192.0.2.9"},

@@ -20,7 +20,7 @@ func ReadPEMFile(what, path string, stdin io.Reader) ([]byte, error) {
 	content, err := readPEM(what, path, stdin)
 	if err == nil && len(bytes.TrimSpace(content)) == 0 {
 		return nil, ui.WithHint(ui.Usage(fmt.Errorf("%s in %s is empty", what, NameOf(path))),
-			"give the file that holds it, in PEM")
+			"name the PEM file that holds it")
 	}
 	return content, err
 }

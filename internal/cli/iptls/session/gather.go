@@ -84,7 +84,7 @@ func (s *Session) gatherCA(ctx context.Context, st *plan.Snapshot, namespace str
 	objects, _ := discovery.Objects(st.Issuer, namespace)
 	st.CASecret, err = ReadSecret(ctx, s.Cluster, objects.Namespace, objects.GeneratedCASecret)
 	if errors.Is(err, discovery.ErrForbidden) {
-		s.Progress.Info("Secret %q may not be read, so that the agent's CA is not known before it is published",
+		s.Progress.Info("Secret %q cannot be read (forbidden), so the agent's CA is unknown until published",
 			objects.GeneratedCASecret)
 		return nil
 	}
@@ -151,13 +151,13 @@ func (s *Session) ReadIssuer(ctx context.Context) (*configv1alpha1.CredentialIss
 	}
 	if issuer.Spec.ImpersonationProxy == nil {
 		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q has no spec.impersonationProxy", issuer.Name),
-			"its agent does not know the impersonation proxy; apply the manifests in deploy/ again")
+			"its agent does not support the proxy; apply the manifests in deploy/ again")
 	}
 	if at := issuer.Status.Objects; at != nil && at.Namespace != "" && s.Namespace != "" && at.Namespace != s.Namespace {
 		return nil, ui.WithHint(
 			ui.Usage(fmt.Errorf("invalid value %q for --namespace: the agent of CredentialIssuer %q is in "+
 				"namespace %q", s.Namespace, issuer.Name, at.Namespace)),
-			"leave --namespace out; a Secret of another namespace is --secret NAMESPACE/NAME",
+			"omit --namespace; for a Secret elsewhere, use --secret NAMESPACE/NAME",
 		)
 	}
 	return issuer, nil

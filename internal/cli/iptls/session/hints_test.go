@@ -22,7 +22,7 @@ func TestInputHints(t *testing.T) {
 	}{
 		"a missing file":            {file(filepath.Join(t.TempDir(), "none"), ""), "check the path"},
 		"a folder":                  {file(t.TempDir(), ""), "not a folder"},
-		"nothing on stdin":          {file("-", " \n"), "give the file that holds it"},
+		"nothing on stdin":          {file("-", " \n"), "name the PEM file that holds it"},
 		"too much":                  {file("-", strings.Repeat("x", 16<<20+1)), "the right file"},
 		"an endpoint with a scheme": {session.ValidateEndpoint("endpoint", "https://proxy.example.com"), "write a DNS name"},
 	} {

@@ -38,9 +38,9 @@ func (s *Session) offered(ctx context.Context) offers {
 // errNoTLS refuses an agent that cannot be given a certificate.
 func errNoTLS(issuer string) error {
 	return ui.WithExitCode(ui.WithHint(
-		fmt.Errorf("the agent of CredentialIssuer %q cannot be given a certificate: its API has no field "+
+		fmt.Errorf("the agent of CredentialIssuer %q accepts no certificate: its API has no field "+
 			"spec.impersonationProxy.tls", issuer),
-		"it is a Pinniped from before version 0.23, or its CustomResourceDefinitions are older than the agent: apply "+
+		"it is Pinniped before version 0.23, or its CustomResourceDefinitions are older than the agent: apply "+
 			"those of the agent's version"), ui.ExitRefused)
 }
 
@@ -54,11 +54,11 @@ func errNoSource(issuer string) error {
 
 // ownNamespaceOnly refuses a Secret of another namespace to an agent that takes only those of its own, as Pinniped's.
 func ownNamespaceOnly(secret types.NamespacedName, namespace string) []certs.Finding {
-	refused := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf("Secret %q is of another namespace, and this "+
-		"agent takes Secrets of its own namespace %q only: its API has no field "+
-		"spec.impersonationProxy.tls.verification, so it is Pinniped's, or one from before Secrets could be shared",
+	refused := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf("Secret %q is in another namespace, and this "+
+		"agent uses only Secrets in its namespace %q: its API has no field "+
+		"spec.impersonationProxy.tls.verification, so it is Pinniped's, or older than Secret sharing",
 		secret, namespace))
-	refused.Hint = fmt.Sprintf("put the certificate into a Secret of namespace %q, for example with --cert and --key",
+	refused.Hint = fmt.Sprintf("put the certificate into a Secret in namespace %q, for example with --cert and --key",
 		namespace)
 	return []certs.Finding{refused}
 }

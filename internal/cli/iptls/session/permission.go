@@ -30,7 +30,7 @@ func mayUse(ctx context.Context, cluster Permissions, secret, account types.Name
 		return refused(delegation.NoDelegations), nil
 	}
 	if err != nil {
-		return nil, WithCodes(fmt.Errorf("finding out whether Secret %q may be used: %w", secret, err))
+		return nil, WithCodes(fmt.Errorf("checking whether Secret %q may be used: %w", secret, err))
 	}
 	if !delegation.Decide(secret, account.Namespace, all).Permitted {
 		return refused(delegation.NotDelegated), nil
@@ -45,7 +45,7 @@ func mayUse(ctx context.Context, cluster Permissions, secret, account types.Name
 			"if it does not, the agent says so in the CredentialIssuer's status"
 		return []certs.Finding{unknown}, nil
 	case err != nil:
-		return nil, WithCodes(fmt.Errorf("finding out whether Secret %q may be used: %w", secret, err))
+		return nil, WithCodes(fmt.Errorf("checking whether Secret %q may be used: %w", secret, err))
 	case !allowed:
 		return refused(delegation.NotReadable), nil
 	}

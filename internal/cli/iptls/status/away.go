@@ -118,11 +118,11 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 			l.Users.State, l.Users.Message = result.UsersNotKnown, "not known: the certificate in service is good, but "+
 				"the API server does not respond, and the proxy does not ask it without credentials"
 		}
-		return l.Status, fmt.Errorf("the cluster does not respond, so only the endpoint was asked: %w", cause)
+		return l.Status, fmt.Errorf("the cluster does not respond; only the endpoint was checked: %w", cause)
 	}
 	return l.Status, ui.WithHint(
-		fmt.Errorf("the kubeconfig leads through the impersonation proxy, so only the endpoint was asked: %w", cause),
-		"to see the rest and to fix it, give a kubeconfig past the proxy with --kubeconfig: that of the cluster's "+
+		fmt.Errorf("the kubeconfig uses the impersonation proxy, so only the endpoint was checked: %w", cause),
+		"to see and fix the rest, pass a --kubeconfig that bypasses the proxy: that of the cluster's "+
 			"installer or cloud, for example")
 }
 

@@ -328,7 +328,7 @@ func TestAnAPIServerThatStandsStill(t *testing.T) {
 					o.Session.Timeout = time.Second // the cluster may still answer
 				}
 			})
-			r.Check(t, tt.exit, tt.says, "only the endpoint was asked")
+			r.Check(t, tt.exit, tt.says, "only the endpoint was checked")
 			if took := time.Since(started); took > 5*time.Second {
 				t.Errorf("it took %s", took)
 			}

@@ -86,7 +86,7 @@ func TestStatus(t *testing.T) {
 			"renewed by:  the agent itself",
 			w.Proxy.URL(),
 			"89 days left (99%)",
-			"as it should be",
+			"as expected",
 			"(current)    mine      ✓ works",
 		)
 		if strings.Contains(r.Out.String(), "▕") || strings.Contains(r.Out.String(), "\x1b") {

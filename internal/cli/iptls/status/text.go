@@ -130,7 +130,7 @@ func (o *Options) usersMark(state result.UsersState) func(string) string {
 func agentText(r *result.Status) string {
 	text := r.Agent.Status + ", " + r.Agent.Reason
 	if r.Agent.Running == result.AnswerNo {
-		text = "does not run; it reported " + text
+		text = "not running; reported " + text
 	}
 	if len(r.Problems) == 0 {
 		text += ": " + r.Agent.Message
@@ -154,7 +154,7 @@ func (o *Options) addressVerdict(a result.Address) string {
 	case a.Problem != "":
 		return o.Style.Bad("✗") + " " + cmp.Or(string(a.Code), codeNoAnswer)
 	default:
-		return o.Style.Good("✓") + " as it should be"
+		return o.Style.Good("✓") + " as expected"
 	}
 }
 

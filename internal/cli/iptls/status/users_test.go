@@ -162,7 +162,7 @@ func TestUsers(t *testing.T) {
 				w.Proxy.Serve(t, pair)
 				w.Cluster.NamespaceErr = discovery.ErrPluginFailed
 			},
-			adapt: withEndpoint, hint: "give a kubeconfig past the proxy with --kubeconfig",
+			adapt: withEndpoint, hint: "pass a --kubeconfig that bypasses the proxy",
 		},
 		{
 			name: "are not known when another credential plugin fails, which says why itself", exit: 1,

@@ -149,12 +149,12 @@ type RevisionStatus struct {
 	// since is when it was first published.
 	Since metav1.Time `json:"since"`
 
-	// until is when it was last published. It is absent while it is published.
+	// until is when it was last published; absent while it is published.
 	//
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
 
-	// lastUsed is when a client last used the proxy while it was published, to the hour. A revision without it has no
+	// lastUsed is when a client last used the proxy during this revision, to the hour. A revision without it has no
 	// clients.
 	//
 	// +optional
@@ -321,7 +321,7 @@ type CredentialIssuerStrategy struct {
 	// +kubebuilder:validation:MinLength=1
 	Message string `json:"message"`
 
-	// findings has the content of message for programs: the most severe finding first.
+	// findings is message in machine-readable form, the most severe first.
 	//
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
@@ -410,7 +410,7 @@ type ImpersonationProxyInfo struct {
 	// +kubebuilder:validation:Pattern=`^https://`
 	Endpoint string `json:"endpoint"`
 
-	// certificateAuthorityData is the CA bundle to verify the impersonation proxy with: PEM, encoded as base64.
-	// It is empty when the certificate is to be verified with the client's system roots.
+	// certificateAuthorityData is the CA bundle that verifies the impersonation proxy: base64-encoded PEM.
+	// It is empty if clients verify the certificate with their system roots.
 	CertificateAuthorityData string `json:"certificateAuthorityData"`
 }
