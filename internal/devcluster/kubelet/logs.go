@@ -7,8 +7,7 @@ import (
 	"strconv"
 )
 
-// serveLogs sends what the container has written, standard output and error together. It knows follow and tailLines,
-// and refuses what would have to change the output.
+// serveLogs sends the container's combined output. It supports follow and tailLines, and refuses all other options.
 func (k *Kubelet) serveLogs(w http.ResponseWriter, req *http.Request) {
 	container := k.container(w, req)
 	if container == nil {
@@ -35,14 +34,14 @@ func (k *Kubelet) serveLogs(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	_ = out.control.Flush()
 	if query.Get("follow") == "true" {
-		_ = container.log.follow(req.Context(), offset, out) // the client has gone, or the container ended
+		_ = container.log.follow(req.Context(), offset, out) // the client disconnected, or the container ended
 		return
 	}
 	written, _, _ := container.log.after(offset)
 	_, _ = out.Write(written)
 }
 
-// lastLines returns where the last lines begin.
+// lastLines returns the offset of the last lines.
 func lastLines(written []byte, lines int) int {
 	offset := len(written)
 	if lines == 0 {
