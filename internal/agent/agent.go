@@ -131,7 +131,7 @@ type agent struct {
 	bundle         publishedBundle                        // the CA bundle that verifies the proxy
 	loginOffer     *loginOffer                            // creates offer
 	offer          atomic.Pointer[logininfo.Offer]        // how users log in
-	usage          atomic.Pointer[credentialissuer.Usage] // which clients use the proxy
+	usage          atomic.Pointer[credentialissuer.Usage] // that clients use the proxy
 	signer         *signer.Signer                         // of client certificates
 	clusterSigner  *signer.Cluster                        // the cluster's own signer; nil if not enabled
 	signersReport  atomic.Pointer[string]                 // the reports of the other replicas

@@ -34,7 +34,7 @@ func handler(c *Server, loginGroup string) http.Handler {
 	// Records the original user for the API server's audit log.
 	h = identity.WithOriginalUser(h)
 	if c.Used != nil {
-		// Records which published trust bundles clients use.
+		// Records that the client uses the proxy, and the server name.
 		h = noteUse(h, c.Used, loginGroup)
 	}
 	// Charges the user's flow. 429 or 503 when it has no memory left.
