@@ -44,19 +44,19 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Options describes the surroundings of `pinniped-agent concierge`. Config says what it does.
+// Options is the environment of `pinniped-agent concierge`; Config is its configuration.
 type Options struct {
 	ConfigFile  string
-	Kubeconfig  string // empty: the pod's service account
-	Namespace   string // empty: the pod's
-	PodName     string // empty: the host's name
-	BindAddress string // empty: all addresses
+	Kubeconfig  string // default: the pod's service account
+	Namespace   string // default: the pod's namespace
+	PodName     string // default: the host name
+	BindAddress string // default: all addresses
 	Version     string
 	LogOutput   io.Writer
 	AuditOutput io.Writer // for an audit log with path "-"
 }
 
-// Run runs the agent until ctx ends; then it finishes what it is doing and returns nil.
+// Run runs the agent until ctx ends. It then finishes pending requests and returns nil.
 func Run(ctx context.Context, options Options, config *Config) error {
 	logger, err := setUpLogging(config.Log, options.LogOutput)
 	if err != nil {
@@ -77,7 +77,7 @@ func Run(ctx context.Context, options Options, config *Config) error {
 		if options.PodName, err = os.Hostname(); err != nil {
 			return fmt.Errorf("finding a name for this replica: %w", err)
 		}
-		options.PodName += "-" + strconv.Itoa(os.Getpid()) // several may run outside a cluster on one machine
+		options.PodName += "-" + strconv.Itoa(os.Getpid()) // several replicas may run on one machine outside a cluster
 	}
 	a := &agent{
 		options: options, config: config, rest: restConfig, groups: apis.GroupsFor(config.APIGroupSuffix),
@@ -109,7 +109,7 @@ func Run(ctx context.Context, options Options, config *Config) error {
 	return a.run(ctx)
 }
 
-// agent holds what its parts share. Controllers fill it, servers use it.
+// agent is the shared state: controllers update it, servers read it.
 type agent struct {
 	options Options
 	config  *Config
@@ -117,36 +117,36 @@ type agent struct {
 	groups  apis.Groups
 	scheme  *runtime.Scheme
 
-	memory     int64 // bytes that the pod may use
+	memory     int64 // limit of the pod, in bytes
 	processors int
 
 	leader   *leadership
 	triggers triggers
 
-	replicas *replicas.Registry   // what the replicas publish
+	replicas *replicas.Registry   // the state that the replicas publish
 	events   record.EventRecorder // about the CredentialIssuer
 	issuer   atomic.Pointer[credentialissuer.Reconciler]
 
-	holder         *serving.Holder                        // what the proxy serves
-	bundle         publishedBundle                        // that verifies the proxy
-	loginOffer     *loginOffer                            // makes what is in offer
-	offer          atomic.Pointer[logininfo.Offer]        // how people log in
+	holder         *serving.Holder                        // the certificate that the proxy serves
+	bundle         publishedBundle                        // the CA bundle that verifies the proxy
+	loginOffer     *loginOffer                            // creates offer
+	offer          atomic.Pointer[logininfo.Offer]        // how users log in
 	usage          atomic.Pointer[credentialissuer.Usage] // that clients use the proxy
 	signer         *signer.Signer                         // of client certificates
-	clusterSigner  *signer.Cluster                        // the cluster's own; nil unless it is to be used
+	clusterSigner  *signer.Cluster                        // the cluster's own signer; nil if not enabled
 	signersReport  atomic.Pointer[string]                 // the reports of the other replicas
-	following      sync.Once                              // what the cluster says of how clients reach it
+	following      sync.Once                              // starts followClusterInfo once
 	userTokens     *satoken.Backend                       // tokens of users' service accounts
-	authenticators *authenticator.Cache                   // behind TokenCredentialRequests
-	bearer         *authenticator.Bearer                  // tokens of authenticators, straight at the proxy
-	apiCertificate *apiservice.Certificate                // what the aggregated APIs serve
-	logins         *concierge.LoginLimits                 // at the aggregated APIs
-	apiPort        *listener.Port                         // of the same
+	authenticators *authenticator.Cache                   // for TokenCredentialRequests
+	bearer         *authenticator.Bearer                  // bearer tokens at the proxy
+	apiCertificate *apiservice.Certificate                // the serving certificate of the aggregated APIs
+	logins         *concierge.LoginLimits                 // limits at the aggregated APIs
+	apiPort        *listener.Port                         // the port of the aggregated APIs
 	audit          *proxy.AuditLog                        // of requests to the proxy; nil for none
 }
 
-// run wires everything together. Only what every replica needs to serve can end the process; what the leader does
-// is tried again.
+// run wires the parts together. Only an error of a part that every replica needs to serve ends the process; the
+// leader's work is retried.
 func (a *agent) run(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.address(a.config.AggregatedAPIServerPort))
 	if err != nil {
@@ -167,7 +167,7 @@ func (a *agent) run(ctx context.Context) error {
 		a.options.PodName,
 		a.config.Labels,
 		func() {
-			a.userTokens.Wake() // the leader deletes what is not used any more
+			a.userTokens.Wake() // the leader deletes unused service accounts
 			a.triggers.fireAll()
 		},
 	)
@@ -261,7 +261,8 @@ func (a *agent) address(port int32) string {
 	return net.JoinHostPort(a.options.BindAddress, strconv.Itoa(int(port)))
 }
 
-// waitForAPI waits until the API server serves the API groups, or until ctx ends. So the agent may start before both.
+// waitForAPI waits until the API server serves the CredentialIssuer API, or until ctx ends. So the agent may start
+// first.
 func (a *agent) waitForAPI(ctx context.Context) error {
 	live, err := client.New(a.rest, client.Options{Scheme: a.scheme})
 	if err != nil {

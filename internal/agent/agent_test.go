@@ -97,7 +97,7 @@ func TestTriggersNeverBlock(t *testing.T) {
 	}
 }
 
-// TestRunWithoutACluster does not run in parallel, as Run sets the loggers of the whole process.
+// TestRunWithoutACluster is not parallel, because Run sets the loggers of the process.
 func TestRunWithoutACluster(t *testing.T) {
 	config, err := load(t, "")
 	if err != nil {
@@ -116,7 +116,7 @@ func TestRunWithoutACluster(t *testing.T) {
 }
 
 // TestWaitsForTheAPIServer starts the agent without an API server: the agent logs that once, and ends with the context.
-// It does not run in parallel, as Run sets the loggers of the whole process.
+// It is not parallel, because Run sets the loggers of the process.
 func TestWaitsForTheAPIServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	const unreachable = `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],

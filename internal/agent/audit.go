@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// auditFileMiB is the size at which a file is rotated, and oldAuditFiles how many are kept: with the one that is
-	// written, they fit into the ephemeral storage that the pod may have as shipped.
+	// auditFileMiB is the size at which a file is rotated, and oldAuditFiles how many old ones are kept. All files fit
+	// into the default ephemeral storage of the pod.
 	auditFileMiB  = 100
 	oldAuditFiles = 8
 )
@@ -36,8 +36,8 @@ func (c AuditConfig) validate() []error {
 	return problems
 }
 
-// open opens the audit log of requests, nil when there is to be none. An admin who wants one is not left without:
-// what cannot be read or written is an error.
+// open opens the audit log of requests, or returns nil if none is configured. An unreadable policy or an unwritable log
+// is an error, so that a configured audit log is never missing.
 func (c AuditConfig) open(standardOutput io.Writer) (log *proxy.AuditLog, closeFile func(), err error) {
 	closeFile = func() {}
 	if c.PolicyFile == "" {
@@ -45,12 +45,12 @@ func (c AuditConfig) open(standardOutput io.Writer) (log *proxy.AuditLog, closeF
 	}
 	to := standardOutput
 	if c.LogPath != "-" {
-		// The file is opened when the first line is written; better to know now.
+		// lumberjack opens the file at the first write; check it now.
 		file, err := os.OpenFile(c.LogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, closeFile, fmt.Errorf("opening the audit log: %w", err)
 		}
-		_ = file.Close() // nothing was written
+		_ = file.Close()
 		rotated := &lumberjack.Logger{
 			Filename:   c.LogPath,
 			MaxSize:    auditFileMiB,

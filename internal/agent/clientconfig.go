@@ -9,14 +9,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// DefaultNamespace is the namespace in which the manifests install the agent.
+// DefaultNamespace is the namespace of the manifests.
 const DefaultNamespace = "pinniped-concierge"
 
-// podNamespaceFile is where a pod finds its namespace.
+// podNamespaceFile contains the namespace of a pod.
 const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// clientConfig returns how to reach the cluster: as a kubeconfig says, or as the pod's service account when path is
-// empty.
+// clientConfig returns the client configuration from a kubeconfig, or for the pod's service account if path is empty.
 func clientConfig(path, version string) (*rest.Config, error) {
 	if path == "" {
 		config, err := rest.InClusterConfig()
@@ -33,15 +32,15 @@ func clientConfig(path, version string) (*rest.Config, error) {
 	return named(config, version), nil
 }
 
-// named gives the agent's requests their name. How many there may be is for the API server to say (priority and
-// fairness): a limit here would make a certificate wait behind whatever else is written.
+// named sets the user agent and removes the client-side rate limit: the API server limits requests by priority and
+// fairness, and a limit here would delay a certificate behind other writes.
 func named(config *rest.Config, version string) *rest.Config {
 	config.UserAgent = "pinniped-agent/" + version
 	config.QPS = -1
 	return config
 }
 
-// namespaceOr returns the namespace that was asked for, else the pod's, else fallback.
+// namespaceOr returns asked, else the pod's namespace, else fallback.
 func namespaceOr(asked, fallback string) string {
 	if asked != "" {
 		return asked

@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/informer"
 )
 
-// clusterTrustBundles reads ClusterTrustBundles (KEP-3257) of whichever version the API server serves: v1 since
+// clusterTrustBundles reads ClusterTrustBundles (KEP-3257) in the version that the API server serves: v1 since
 // Kubernetes 1.37, v1beta1 behind a feature gate since 1.33.
 type clusterTrustBundles struct {
 	stable *informer.ByName[*certificatesv1.ClusterTrustBundle]

@@ -16,8 +16,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestClusterTrustBundle has a service account without any role follow a ClusterTrustBundle, and look for one where the
-// API server serves none.
+// TestClusterTrustBundle has a service account without any role watch a ClusterTrustBundle, and read one where the API
+// server serves none.
 func TestClusterTrustBundle(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{ExtraAPIServerArgs: []string{

@@ -12,8 +12,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 )
 
-// newConcierge makes the server of the aggregated APIs, and tries again while the API server is away. It returns
-// nil when ctx ended first.
+// newConcierge creates the server of the aggregated APIs, and retries while the API server is unavailable. It returns
+// nil when ctx ends first.
 func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready func() error) *concierge.Server {
 	if err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
 		certificate, _ := a.apiCertificate.CertKeyPEM()
@@ -59,7 +59,7 @@ func (a *agent) newConcierge(ctx context.Context, listener net.Listener, ready f
 	}
 }
 
-// signerBundle gives the proxy the signer's CA bundle, nil while there is no signer.
+// signerBundle returns a function that returns the signer's CA bundle, or nil while there is no signer.
 func signerBundle(from *signer.Signer) func() []byte {
 	return func() []byte {
 		if generation := from.Current(); generation != nil {

@@ -18,8 +18,8 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Config is the agent's configuration. Its YAML form is the file that --config names; the keys are Pinniped's, so
-// that its ConfigMap works unchanged.
+// Config is the agent's configuration. Its YAML form is the file of --config. The keys are Pinniped's, so that its
+// ConfigMap works unchanged.
 type Config struct {
 	AppName                                    string            `json:"appName"`
 	APIGroupSuffix                             string            `json:"apiGroupSuffix"`
@@ -39,18 +39,19 @@ type Config struct {
 	Discovery                                  DiscoveryConfig   `json:"discovery"`
 	AccessReviews                              ReviewConfig      `json:"accessReviews"`
 
-	// CredentialIssuerSpec is the spec of the CredentialIssuer that the agent makes when it starts for the first time and
-	// there is none. Without it, none is made.
+	// CredentialIssuerSpec is the spec of the CredentialIssuer that the agent creates when it first starts and there is
+	// none. Without it, none is created.
 	CredentialIssuerSpec *configv1alpha1.CredentialIssuerSpec `json:"credentialIssuerSpec,omitempty"`
 
-	// These keys of Pinniped concern what this agent does not have; they are accepted and ignored: it runs no pods on
-	// control plane nodes, renews its own certificates at a fraction of their lifetime, and always offers the same ciphers.
+	// Pinniped's keys for features that this agent does not have. They are accepted and ignored: it runs no pods on
+	// control plane nodes, renews its own certificates at a fraction of their lifetime, and has a fixed list of
+	// ciphers.
 	API           any `json:"api,omitempty"`
 	KubeCertAgent any `json:"kubeCertAgent,omitempty"`
 	TLS           any `json:"tls,omitempty"`
 }
 
-// NamesConfig names objects that the agent reads and makes in its namespace: those that a Pinniped Concierge has, too.
+// NamesConfig names objects that the agent reads and creates in its namespace and that a Pinniped Concierge has, too.
 type NamesConfig struct {
 	ServingCertificateSecret          string `json:"servingCertificateSecret"`
 	CredentialIssuer                  string `json:"credentialIssuer"`
@@ -62,47 +63,45 @@ type NamesConfig struct {
 	ImpersonationSignerSecret         string `json:"impersonationSignerSecret"`
 	ImpersonationProxyServiceAccount  string `json:"impersonationProxyServiceAccount"`
 
-	// These are Pinniped's; they are accepted and ignored.
+	// Pinniped's; accepted and ignored.
 	AgentServiceAccount            string `json:"agentServiceAccount,omitempty"`
 	ImpersonationProxyLegacySecret string `json:"impersonationProxyLegacySecret,omitempty"`
 }
 
-// LogConfig says what is logged, and how.
+// LogConfig configures the log.
 type LogConfig struct {
-	Level  string `json:"level"`  // "" (the same as info), info, debug, trace, all
-	Format string `json:"format"` // "" (the same as json), json, text
+	Level  string `json:"level"`  // "" means info; info, debug, trace, all
+	Format string `json:"format"` // "" means json; json, text
 }
 
-// AuditConfig says what stands in the audit lines of the log, and whether requests are logged in an audit log of
-// their own.
+// AuditConfig configures the audit lines of the log, and the optional audit log of requests.
 type AuditConfig struct {
 	LogUsernamesAndGroups string `json:"logUsernamesAndGroups"` // enabled or disabled
 	PolicyFile            string `json:"policyFile,omitempty"`
-	LogPath               string `json:"logPath,omitempty"` // "-" is the standard output
+	LogPath               string `json:"logPath,omitempty"` // "-" means the standard output
 }
 
-// MetricsConfig says where metrics are served, and who gets profiles there.
+// MetricsConfig configures the address of the metrics, and who may read profiles there.
 type MetricsConfig struct {
 	Address string `json:"address"` // host:port, or off
 	Pprof   string `json:"pprof"`   // disabled, local, anyone
 }
 
-// ReviewConfig says for how long the impersonation proxy caches a decision of the API server about a user's permission
-// again.
+// ReviewConfig configures how long the impersonation proxy caches a decision that allows a request.
 type ReviewConfig struct {
 	AllowTTL string `json:"allowTTL"`
 }
 
-// DiscoveryConfig says how clients reach the API server.
+// DiscoveryConfig configures how clients reach the API server.
 type DiscoveryConfig struct {
 	URL string `json:"url,omitempty"`
 }
 
-// DefaultAppName begins the names of all objects unless the configuration says otherwise.
+// DefaultAppName is the default prefix of object names.
 const DefaultAppName = "pinniped-concierge"
 
-// LoadConfig reads the configuration file; without a path, it returns the defaults. Unknown keys and values out of range
-// are errors.
+// LoadConfig reads the configuration file; without a path, it returns the defaults. Unknown keys and values out of
+// range are errors.
 func LoadConfig(path string) (*Config, error) {
 	var content []byte
 	if path != "" {
@@ -211,7 +210,7 @@ func (c *Config) AppLabel() string {
 	return c.AppName
 }
 
-// ownNames names the objects that only this agent has.
+// ownNames names the objects that a Pinniped Concierge does not have.
 type ownNames struct {
 	lastGoodSecret, revisionsConfigMap, lease         string
 	userAccountsServiceAccount, userAccountsNamespace string
@@ -227,25 +226,25 @@ func (c *Config) ownNames() ownNames {
 	}
 }
 
-// shutdownDelay returns ShutdownDelay, which validate has checked.
+// shutdownDelay returns the validated ShutdownDelay.
 func (c *Config) shutdownDelay() time.Duration {
 	delay, _ := time.ParseDuration(c.ShutdownDelay)
 	return delay
 }
 
-// allowTTL returns AllowTTL, which validate has checked.
+// allowTTL returns the validated AllowTTL.
 func (c ReviewConfig) allowTTL() time.Duration {
 	ttl, _ := time.ParseDuration(c.AllowTTL)
 	return ttl
 }
 
-// credentialLifetime returns CredentialLifetime, which validate has checked.
+// credentialLifetime returns the validated CredentialLifetime.
 func (c *Config) credentialLifetime() time.Duration {
 	life, _ := time.ParseDuration(c.CredentialLifetime)
 	return life
 }
 
-// revisionRetention returns RevisionRetention, which validate has checked.
+// revisionRetention returns the validated RevisionRetention.
 func (c *Config) revisionRetention() time.Duration {
 	memory, _ := time.ParseDuration(c.RevisionRetention)
 	return memory

@@ -15,7 +15,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// peersFile is a ConfigMap's content as a Pinniped installation has it.
+// peersFile is the ConfigMap content of a Pinniped installation.
 const peersFile = `
 discovery: {url: null}
 api:
@@ -191,8 +191,8 @@ func TestPrintedConfigCanBeReadBack(t *testing.T) {
 	}
 }
 
-// TestTheFirstSpec reads what the CredentialIssuer of a new installation is to be, from the shipped configuration,
-// which is the same as the manifest of a CredentialIssuer next to it.
+// TestTheFirstSpec checks that the CredentialIssuer spec in the default configuration is the same as that in the
+// manifest next to it.
 func TestTheFirstSpec(t *testing.T) {
 	t.Parallel()
 	read := func(name string, into any) {

@@ -13,8 +13,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
-// validate refuses names that no object can have: with one of those the agent would wait for ever, or make what it
-// cannot make.
+// validate refuses invalid object names: with one of them the agent would wait forever, or try to create an invalid
+// object.
 func (n *NamesConfig) validate() []error {
 	var missing []string
 	var problems []error

@@ -30,8 +30,8 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// newManager makes a manager whose cache holds the authenticators and nothing else. Single objects are followed by
-// informer. Leadership is not the manager's: see leadership.
+// newManager returns a manager whose cache only has the authenticators. Package informer watches single objects. Leader
+// election is separate: see leadership.
 func (a *agent) newManager() (ctrl.Manager, error) {
 	manager, err := ctrl.NewManager(a.rest, ctrl.Options{
 		Scheme:                 a.scheme,
@@ -46,8 +46,8 @@ func (a *agent) newManager() (ctrl.Manager, error) {
 	return manager, nil
 }
 
-// addControllers adds every controller to the manager, and returns the readiness of this replica: it serves what the
-// CredentialIssuer says, and knows the authenticators.
+// addControllers adds all controllers to the manager, and returns the readiness check of this replica: it serves as the
+// CredentialIssuer specifies, and has loaded the authenticators.
 func (a *agent) addControllers(
 	ctx context.Context,
 	manager ctrl.Manager,
@@ -184,7 +184,7 @@ func (a *agent) addCredentialIssuer(
 	return reconciler, reconciler.SetupWithManager(manager)
 }
 
-// newPermissions follows the permissions to use Secrets of other namespaces.
+// newPermissions watches the permissions to use Secrets of other namespaces.
 func (a *agent) newPermissions(ctx context.Context, changed func(types.NamespacedName)) (*delegation.Poller, error) {
 	client, err := corev1client.NewForConfig(a.rest)
 	if err != nil {
@@ -217,8 +217,8 @@ func (a *agent) addAuthenticators(
 	reconciler := &authenticators.Reconciler{
 		Kind:   kind,
 		Client: manager.GetClient(),
-		// These informers are not shared with other controllers: the reconciler forgets every object that no
-		// authenticator of its kind names, and another controller may still need it.
+		// These informers are not shared: the reconciler forgets every object that no authenticator of its kind refers
+		// to, and another controller may still need it.
 		Secrets:    informer.New(ctx, core, "secrets", &corev1.Secret{}, changed),
 		ConfigMaps: informer.New(ctx, core, "configmaps", &corev1.ConfigMap{}, changed),
 		Cache:      a.authenticators,
@@ -263,7 +263,7 @@ func (a *agent) addAPIService(ctx context.Context, manager ctrl.Manager, core co
 	return reconciler.SetupWithManager(manager)
 }
 
-// groupClient is for an API group that the clients of Kubernetes' own types leave out.
+// groupClient returns a client for an API group without a typed client in client-go.
 func (a *agent) groupClient(group schema.GroupVersion, scheme *runtime.Scheme) (rest.Interface, error) {
 	config := rest.CopyConfig(a.rest)
 	config.GroupVersion = &group

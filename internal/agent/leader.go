@@ -16,29 +16,28 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
-// Leadership moves at once when the leader stops, and within 20 seconds when it dies. A candidate reads the Lease every
-// retryPeriod, and up to leaderelection.JitterFactor times that later. It may see the last renewal that late. Then it
-// waits for leaseDuration, and may be as late once more: that makes 16.6 seconds.
+// Leadership moves at once when the leader stops, and within 20 seconds when it is killed. A candidate reads the Lease
+// every retryPeriod, and up to leaderelection.JitterFactor times that later, so it may observe the last renewal that
+// late. Then it waits for leaseDuration, and may be late by as much again: 16.6 seconds in all.
 const (
 	leaseDuration = 10 * time.Second
 	renewDeadline = 7 * time.Second
 	retryPeriod   = 1500 * time.Millisecond
 )
 
-// leadership takes part in the election of the one replica that writes to the cluster. A replica that loses
-// leadership goes on serving: it loses leadership also when the API server is away, and then connections must not be
-// dropped.
+// leadership takes part in the election of the one replica that writes to the cluster. A replica that loses leadership
+// continues to serve: it also loses it when the API server is unavailable, and connections must not be dropped then.
 type leadership struct {
 	elector *leaderelection.LeaderElector
-	held    func() bool     // whether this replica holds the Lease now, as far as the elector knows
-	life    context.Context //nolint:containedctx // of run, which the election's callback is not given
+	held    func() bool     // whether the elector holds the Lease
+	life    context.Context //nolint:containedctx // of run; the election's callback does not get it
 
 	mu   sync.Mutex
-	term context.Context //nolint:containedctx // ends with the leadership that began last; nil before the first
+	term context.Context //nolint:containedctx // ends with the last term of leadership; nil without one
 }
 
-// newLeadership competes for Lease namespace/name as identity. changed is called when this replica begins or ceases
-// to lead.
+// newLeadership returns a candidate for Lease namespace/name with this identity. changed is called when its leadership
+// begins or ends.
 func newLeadership(
 	config *rest.Config, namespace, name, identity string, labels map[string]string, changed func(),
 ) (*leadership, error) {
@@ -81,8 +80,8 @@ func newLeadership(
 	return l, nil
 }
 
-// begin notes that a term of leadership has begun. It reports false for a term that is over: the elector starts this
-// callback in a goroutine of its own, which may come after the end of the term.
+// begin records the start of a term of leadership. It returns false if the term is already over: the elector runs this
+// callback in its own goroutine, which may start late.
 func (l *leadership) begin(term context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +92,7 @@ func (l *leadership) begin(term context.Context) bool {
 	return true
 }
 
-// end notes that no term is running any more, and reports whether there was one.
+// end records the end of the term, and reports whether there was one.
 func (l *leadership) end() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,9 +101,8 @@ func (l *leadership) end() bool {
 	return led
 }
 
-// Leading reports whether this replica is the one that writes: it holds the Lease now. It is false as soon as the
-// elector has observed another holder, or has not renewed the Lease for renewDeadline, also before the elector gives
-// up.
+// Leading reports whether this replica holds the Lease and may write. It is false as soon as the elector has observed
+// another holder or has not renewed the Lease for renewDeadline, even before the elector gives up.
 func (l *leadership) Leading() bool {
 	l.mu.Lock()
 	leads := l.term != nil && l.term.Err() == nil
@@ -112,7 +110,7 @@ func (l *leadership) Leading() bool {
 	return leads && l.held()
 }
 
-// run competes until ctx ends, and then gives the Lease back at once.
+// run is a candidate until ctx ends, and then releases the Lease.
 func (l *leadership) run(ctx context.Context) {
 	l.life = ctx
 	for ctx.Err() == nil {

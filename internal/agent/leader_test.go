@@ -16,8 +16,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestLeadershipMovesInTime adds up how late a candidate can be at the worst after the leader was killed:
-// TestLeadershipMoves sees whatever moment it happens to meet.
+// TestLeadershipMovesInTime computes the maximum delay of a candidate after the leader was killed; TestLeadershipMoves
+// only measures one case.
 func TestLeadershipMovesInTime(t *testing.T) {
 	t.Parallel()
 	retry := float64(retryPeriod) * (1 + leaderelection.JitterFactor)
@@ -26,8 +26,8 @@ func TestLeadershipMovesInTime(t *testing.T) {
 	}
 }
 
-// TestLeadingEndsWithTheLease gives the Lease of a leader to another replica. The leader leads no more as soon as its
-// elector has observed that, though the elector goes on trying to renew until renewDeadline.
+// TestLeadingEndsWithTheLease moves the Lease of a leader to another replica. Leading is false as soon as the elector
+// has observed that, though the elector tries to renew until renewDeadline.
 func TestLeadingEndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	config := testkit.Cluster(t, devcluster.Options{}).AdminConfig()
@@ -69,7 +69,8 @@ func TestLeadingEndsWithTheLease(t *testing.T) {
 	}
 }
 
-// TestATermThatIsOver ends a term before its start is noted, as can happen because the elector does not wait for that.
+// TestATermThatIsOver ends a term before its start is recorded, which can happen because the elector does not wait for
+// that.
 func TestATermThatIsOver(t *testing.T) {
 	t.Parallel()
 	l := &leadership{held: func() bool { return true }}

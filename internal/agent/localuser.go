@@ -11,8 +11,8 @@ import (
 
 // LocalUserOptions configures `pinniped-agent local-user-authenticator`.
 type LocalUserOptions struct {
-	Kubeconfig   string // empty: the pod's service account
-	Namespace    string // empty: the pod's
+	Kubeconfig   string // default: the pod's service account
+	Namespace    string // default: the pod's namespace
 	Address      string
 	ServingNames []string
 	Log          LogConfig

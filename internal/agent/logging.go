@@ -13,16 +13,16 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
-// libraryLevel is the verbosity at which the information of libraries is shown: with log level debug. Which of their
-// errors are shown is for package logs to say.
+// libraryLevel is the verbosity of the info lines of libraries: log level debug. Package logs decides which of their
+// errors are logged.
 const libraryLevel = 2
 
-// allLevel is the verbosity of log level all. From 8 on, client-go logs the bodies of requests and responses: tokens,
-// and the keys in Secrets.
+// allLevel is the verbosity of log level all. From 8 on, client-go logs the bodies of requests and responses, with
+// tokens and the keys in Secrets.
 const allLevel = 7
 
-// setUpLogging makes one handler for everything that logs in this process: the agent, klog and controller-runtime. It
-// returns the logger for contexts. What libraries log through klog's global logger is shown at higher verbosity only.
+// setUpLogging creates one handler for all logging of this process: the agent, klog and controller-runtime. It returns
+// the logger for contexts. Lines that libraries log through klog's global logger have a higher verbosity.
 func setUpLogging(config LogConfig, out io.Writer) (logr.Logger, error) {
 	verbosity := map[string]int{"": 0, "info": 0, "debug": 2, "trace": 4, "all": allLevel}[config.Level]
 	options := &slog.HandlerOptions{Level: slog.Level(-verbosity)}
@@ -33,7 +33,7 @@ func setUpLogging(config LogConfig, out io.Writer) (logr.Logger, error) {
 	handler = logs.NewHandler(handler, -libraryLevel)
 	logger := logr.FromSlogHandler(handler)
 	ctrl.SetLogger(logger)
-	slog.SetDefault(slog.New(handler)) // what libraries print through package log goes the same way
+	slog.SetDefault(slog.New(handler)) // for libraries that use package log
 	slog.SetLogLoggerLevel(-libraryLevel)
 	klog.SetLoggerWithOptions(logger.V(libraryLevel), klog.ContextualLogger(true))
 	var level klog.Level

@@ -58,8 +58,8 @@ func TestNoLevelShowsBodies(t *testing.T) { //nolint:paralleltest // it sets the
 	}
 }
 
-// TestEveryLineIsStructured has everything that logs in this process log: each line is JSON, and libraries are
-// quiet at level info.
+// TestEveryLineIsStructured logs with every logger of the process: each line is JSON, and libraries do not log at level
+// info.
 func TestEveryLineIsStructured(t *testing.T) { // not parallel: the loggers of libraries are global
 	t.Cleanup(klog.CaptureState().Restore)
 	for level, want := range map[string]int{"info": 1, "debug": 4} {

@@ -21,20 +21,20 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// offerInterval is how often it is looked whether people are to log in another way. All that is read is in memory.
+// offerInterval is how often the offer is updated. All inputs are in memory.
 const offerInterval = 2 * time.Second
 
-// loginOffer makes what the proxy tells people about how to log in.
+// loginOffer creates the login information that the proxy serves.
 type loginOffer struct {
 	issuer  func(context.Context) (*configv1alpha1.CredentialIssuer, bool, error)
 	client  client.Reader
-	synced  func(context.Context) bool                                             // waits until client can be used
+	synced  func(context.Context) bool                                             // waits until client is ready
 	bundle  func(context.Context, *authenticationv1alpha1.TLSSpec) ([]byte, error) // of a JWTAuthenticator
 	serving func() *serving.Certificate
 	suffix  string
 }
 
-// run keeps the offer up to date until ctx ends.
+// run updates the offer until ctx ends.
 func (o *loginOffer) run(ctx context.Context, publish func(*logininfo.Offer)) {
 	if !o.synced(ctx) {
 		return
@@ -50,7 +50,7 @@ func (o *loginOffer) run(ctx context.Context, publish func(*logininfo.Offer)) {
 	}, offerInterval)
 }
 
-// make returns the offer, nil when the spec has none or the proxy is not published.
+// make returns the offer, or nil when the spec has none or the proxy is not published.
 func (o *loginOffer) make(ctx context.Context) (*logininfo.Offer, error) {
 	issuer, found, err := o.issuer(ctx)
 	if err != nil || !found || issuer.Spec.ImpersonationProxy == nil ||
@@ -79,7 +79,7 @@ func (o *loginOffer) make(ctx context.Context) (*logininfo.Offer, error) {
 		}
 		if login.OIDC != nil {
 			if one.OIDC, err = o.oidc(ctx, &login); apierrors.IsNotFound(err) {
-				continue // the status says so
+				continue // reported in the status
 			}
 			if err != nil {
 				return nil, fmt.Errorf("reading JWTAuthenticator %q of login %q: %w", login.Authenticator.Name, login.Name, err)
@@ -90,7 +90,7 @@ func (o *loginOffer) make(ctx context.Context) (*logininfo.Offer, error) {
 	return logininfo.NewOffer(info, spec.InstallHint, o.verifying(info.CABundle))
 }
 
-// oidc completes a login with what its JWTAuthenticator says.
+// oidc returns the settings of a login's JWTAuthenticator.
 func (o *loginOffer) oidc(ctx context.Context, login *configv1alpha1.KubeconfigLogin) (*logininfo.OIDC, error) {
 	var jwt authenticationv1alpha1.JWTAuthenticator
 	if err := o.client.Get(ctx, types.NamespacedName{Name: login.Authenticator.Name}, &jwt); err != nil {
@@ -102,8 +102,8 @@ func (o *loginOffer) oidc(ctx context.Context, login *configv1alpha1.KubeconfigL
 	}, err
 }
 
-// verifying returns the fingerprints of those certificates of the bundle that verify what is served now; of all where
-// that is none.
+// verifying returns the fingerprints of the CAs in the bundle that verify the current certificate, or of all if none
+// does.
 func (o *loginOffer) verifying(bundle []byte) []string {
 	members, _ := certs.ParseBundle(bundle)
 	var chain []*x509.Certificate

@@ -10,12 +10,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-// memoryFiles are where Linux says how much memory the container may use: cgroup v2, and v1.
+// memoryFiles contain the memory limit of the container on Linux: cgroup v2, and v1.
 var memoryFiles = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
 
-// podMemory returns how many bytes of memory this process may use: the limit of its container, or what GOMEMLIMIT in
-// the environment says when that is less. Where there is no limit, it is that of a pod as it is shipped. Unless the
-// environment says otherwise, Go keeps to nine tenths of it.
+// podMemory returns the memory limit of this process in bytes: that of its container, or 10/9 of GOMEMLIMIT if that is
+// less. Without a limit, it is that of the default pod. Unless GOMEMLIMIT is set, it sets Go's own limit to nine
+// tenths.
 func podMemory() int64 {
 	most := int64(math.MaxInt64)
 	for _, file := range memoryFiles {
@@ -35,5 +35,5 @@ func podMemory() int64 {
 	return most
 }
 
-// maxPodMemory is more than any limit: a cgroup without one says a number like this.
+// maxPodMemory is more than any limit: an unlimited cgroup has a larger number.
 const maxPodMemory = 1 << 46

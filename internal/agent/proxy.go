@@ -10,8 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy"
 )
 
-// proxyRunner starts and stops the impersonation proxy of this replica as the CredentialIssuer says. It is safe for
-// concurrent use.
+// proxyRunner starts and stops the impersonation proxy of this replica as the CredentialIssuer specifies. It is safe
+// for concurrent use.
 type proxyRunner struct {
 	life    context.Context //nolint:containedctx // the proxy outlives the reconciliation that starts it
 	address string          // to listen on
@@ -24,12 +24,12 @@ type proxyRunner struct {
 type runningProxy struct {
 	server *proxy.Server
 	cancel context.CancelFunc
-	done   chan struct{} // closed when it ended, with its error in err
+	done   chan struct{} // closed when it has ended, after err is set
 	err    error
 }
 
-// Start makes the proxy listen unless it does already. It returns an error when it cannot, or, once, when it ended
-// by itself since the last call.
+// Start starts the proxy unless it is running. It returns an error when it cannot, or, once, when the proxy ended by
+// itself since the last call.
 func (p *proxyRunner) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +67,7 @@ func (p *proxyRunner) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop makes the proxy finish what it is doing, and waits for that.
+// Stop stops the proxy and waits until its requests have finished.
 func (p *proxyRunner) Stop(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *proxyRunner) Stop(ctx context.Context) error {
 	}
 }
 
-// Wait returns when the proxy, if one runs, has ended. It is for the end of the process, after life is over.
+// Wait waits until the proxy, if it is running, has ended. Call it at the end of the process, after life has ended.
 func (p *proxyRunner) Wait() {
 	p.mu.Lock()
 	running := p.running
@@ -95,10 +95,10 @@ func (p *proxyRunner) Wait() {
 	}
 }
 
-// Serving reports whether the proxy listens.
+// Serving reports whether the proxy is running.
 func (p *proxyRunner) Serving() bool { return p.server() != nil }
 
-// Ready returns nil when the proxy can serve requests, and otherwise why it cannot.
+// Ready returns nil when the proxy can serve requests, and otherwise the reason.
 func (p *proxyRunner) Ready() error {
 	server := p.server()
 	if server == nil {
@@ -107,7 +107,7 @@ func (p *proxyRunner) Ready() error {
 	return server.Ready()
 }
 
-// server returns the proxy, nil when it does not listen.
+// server returns the proxy, or nil when it is not running.
 func (p *proxyRunner) server() *proxy.Server {
 	p.mu.Lock()
 	defer p.mu.Unlock()

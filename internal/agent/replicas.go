@@ -15,9 +15,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/replicas"
 )
 
-// addReplicas makes the board on which the replicas see each other, and the recorder of events, which ends with
-// ctx. Events about the CredentialIssuer, which has no namespace, go to namespace default. changed is called when a
-// replica reports something new.
+// addReplicas sets up the registry of replicas, and the recorder of events, which ends with ctx. Events about the
+// CredentialIssuer, which has no namespace, go to the namespace default. changed is called when a replica publishes a
+// change.
 func (a *agent) addReplicas(ctx context.Context, changed func(types.NamespacedName)) error {
 	leases, err := coordinationv1client.NewForConfig(a.rest)
 	if err != nil {
@@ -54,7 +54,7 @@ func (a *agent) signerChanged() {
 }
 
 // retestSigner tests the cluster's own signer again when another replica has reported a change: a login that failed
-// there would fail here, and the leader reports it in the status.
+// there would fail here, too, and the leader reports it in the status.
 func (a *agent) retestSigner() {
 	if a.clusterSigner == nil {
 		return
@@ -66,12 +66,12 @@ func (a *agent) retestSigner() {
 }
 
 // newRecorder returns a recorder of events, which ends with ctx. There is an event for each transition, not for each
-// reconciliation, so it may write more of them about one object than client-go's 25 and then one in five minutes: a
-// dozen transitions would use that up, and the next event would be dropped.
+// reconciliation, so its limits are higher than client-go's: 25 per object and then one in five minutes. A dozen
+// transitions would exceed that, and events would be dropped.
 func newRecorder(ctx context.Context, scheme *runtime.Scheme, sink record.EventSink, host string) record.EventRecorder {
 	limits := record.CorrelatorOptions{
-		BurstSize: 300, QPS: 0.1, // about one object
-		MaxEvents: 100, // for one reason, in ten minutes, before they are aggregated
+		BurstSize: 300, QPS: 0.1, // per object
+		MaxEvents: 100, // per reason, in ten minutes, before events are aggregated
 	}
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(limits))
 	broadcaster.StartRecordingToSink(sink)

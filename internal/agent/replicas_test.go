@@ -13,7 +13,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// sink takes events as the API server does.
+// sink accepts events as the API server does.
 type sink chan string
 
 func (s sink) Create(event *corev1.Event) (*corev1.Event, error) {
@@ -25,7 +25,7 @@ func (s sink) Update(event *corev1.Event) (*corev1.Event, error) { return event,
 
 func (s sink) Patch(event *corev1.Event, _ []byte) (*corev1.Event, error) { return event, nil }
 
-// TestNoTransitionIsLost records the events of an unruly hour: a certificate is replaced and refused forty times.
+// TestNoTransitionIsLost records the events of an hour in which a certificate is replaced and refused forty times.
 func TestNoTransitionIsLost(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

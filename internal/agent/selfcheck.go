@@ -19,20 +19,19 @@ import (
 
 const (
 	selfCheckInterval = 10 * time.Minute
-	selfCheckRetry    = 2 * time.Second // while there is no token, or no response
+	selfCheckRetry    = 2 * time.Second // without a token or a response
 	selfCheckTimeout  = 30 * time.Second
 )
 
-// selfCheck asks the API server from time to time, with the upstream credential itself, whether that credential may do
-// more than impersonate. The result is reported and has no other effect: a binding for all service accounts must not be
-// able to stop the proxy.
+// selfCheck regularly asks the API server, with the upstream credential itself, whether that credential may do more
+// than impersonate. It only reports the result: a binding for all service accounts must not stop the proxy.
 type selfCheck struct {
 	config  *rest.Config // without credentials
 	token   relay.TokenSource
 	checker privilege.Checker
-	changed func() // called when the outcome is another
+	changed func() // called when the result changes
 
-	last atomic.Pointer[privilege.Report] // nil until it is known
+	last atomic.Pointer[privilege.Report] // nil before the first check
 }
 
 func (a *agent) newSelfCheck(token relay.TokenSource) (*selfCheck, error) {
@@ -99,7 +98,7 @@ func (s *selfCheck) check(ctx context.Context) error {
 	return nil
 }
 
-// warning is what stands in the status while something is to be fixed; else nil.
+// warning returns the finding for the status, or nil if there are no excess permissions.
 func (s *selfCheck) warning() *configv1alpha1.StrategyFinding {
 	report := s.last.Load()
 	if report == nil || len(report.Excess) == 0 {

@@ -32,8 +32,8 @@ func (c MetricsConfig) validate() []error {
 	return problems
 }
 
-// serveMetrics serves metrics until the function that it returns is called: for as long as requests are finished,
-// which is longer than ctx.
+// serveMetrics serves metrics until stop is called, after the last requests have finished, which is later than the end
+// of ctx.
 func (a *agent) serveMetrics(ctx context.Context, others ...prometheus.Collector) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	server := a.metricsServer(others)
@@ -48,7 +48,7 @@ func (a *agent) serveMetrics(ctx context.Context, others ...prometheus.Collector
 	}
 }
 
-// metricsServer serves the agent's metrics together with those of controller-runtime, which brings those of the
+// metricsServer serves the agent's metrics together with those of controller-runtime, which include those of the
 // process, the Go runtime and the reconcilers.
 func (a *agent) metricsServer(others []prometheus.Collector) *metrics.Server {
 	return &metrics.Server{
@@ -58,7 +58,7 @@ func (a *agent) metricsServer(others []prometheus.Collector) *metrics.Server {
 	}
 }
 
-// newRegistry returns what the agent itself measures, and others.
+// newRegistry returns a registry of the agent's own metrics and others.
 func (a *agent) newRegistry(others []prometheus.Collector) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(others...)
@@ -126,7 +126,7 @@ func (m servingCertificateMetrics) Collect(to chan<- prometheus.Metric) {
 	evaluation := m.holder.Evaluation()
 	severities := map[certs.Code]string{}
 	for _, warning := range evaluation.Warnings {
-		severities[warning.Code] = certs.SeverityWarning.String() // also of an error that the agent only warns of
+		severities[warning.Code] = certs.SeverityWarning.String() // also for errors that the agent only warns about
 	}
 	if evaluation.Waiting != nil {
 		to <- prometheus.MustNewConstMetric(servingCertificateTransition, prometheus.GaugeValue,

@@ -29,14 +29,14 @@ var described = regexp.MustCompile(
 	`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), .*constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}\}$`,
 )
 
-// apiMetrics are those of the Concierge APIs.
+// apiMetrics are the metrics of the Concierge APIs.
 func apiMetrics() []prometheus.Collector {
 	port := listener.New(flowcontrol.New(flowcontrol.APILimitsFor(flowcontrol.DefaultMemory, 2)))
 	return []prometheus.Collector{concierge.NewLoginLimits(port.FlowControl()), concierge.ClientMetrics{Port: port}}
 }
 
-// TestMetricsAreDocumented compares the table in docs/reference/metrics.md with what the agent registers.
-// UPDATE_GOLDEN=1 rewrites the table.
+// TestMetricsAreDocumented compares the table in docs/reference/metrics.md with the registered metrics. UPDATE_GOLDEN=1
+// rewrites the table.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1"}, holder: &serving.Holder{}, leader: &leadership{}}
@@ -104,7 +104,7 @@ func kind(name string) string {
 	return "gauge"
 }
 
-// TestMetricsAreWellNamed has Prometheus' own linter judge names, units and help texts of what we measure.
+// TestMetricsAreWellNamed checks names, units and help texts with Prometheus' own linter.
 func TestMetricsAreWellNamed(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1"}, holder: &serving.Holder{}, leader: &leadership{}}
@@ -119,7 +119,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	}
 }
 
-// TestMetricsOfTheAgent gathers them in each state of what they measure.
+// TestMetricsOfTheAgent gathers the metrics in each state.
 func TestMetricsOfTheAgent(t *testing.T) {
 	t.Parallel()
 	a := &agent{options: Options{Version: "v1.2.3"}, holder: &serving.Holder{}, leader: &leadership{}}

@@ -7,12 +7,12 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// triggers wake the controllers when something outside the manager's cache has changed: an object that
-// internal/informer follows, or leadership. All of them are added before the first one fires.
+// triggers wake the controllers when an object that internal/informer watches, or the leadership, has changed. Add all
+// of them before the first one fires.
 type triggers struct{ list []chan event.GenericEvent }
 
-// add makes a trigger for one controller: changed fires it and never blocks; the controller waits on woken. A
-// controller does not learn which object has changed. Several changes may arrive as one event.
+// add adds a trigger for one controller, which waits on woken. changed fires it and never blocks. The event does not
+// say which object has changed, and several changes may be one event.
 func (t *triggers) add() (changed func(types.NamespacedName), woken <-chan event.GenericEvent) {
 	channel := make(chan event.GenericEvent, 1)
 	t.list = append(t.list, channel)

@@ -14,15 +14,15 @@ const (
 	disabled = "disabled"
 )
 
-// publishedBundle is the CA bundle in the status of the CredentialIssuer, as this replica's informer has it, and the
-// document with it.
+// publishedBundle is the CA bundle in the status of the CredentialIssuer, as this replica's informer has it, and its
+// document.
 type publishedBundle struct {
 	bundle   []byte
 	found    bool
 	document atomic.Value // []byte; nil while there is none
 }
 
-// set stores the bundle; found is false while none is published. Only one goroutine calls it.
+// set stores the bundle; found is false while none is published. It is not safe for concurrent use.
 func (a *publishedBundle) set(bundle []byte, found bool) {
 	if found == a.found && bytes.Equal(bundle, a.bundle) {
 		return
@@ -38,7 +38,7 @@ func (a *publishedBundle) set(bundle []byte, found bool) {
 	a.document.Store(document)
 }
 
-// get returns the document, nil while there is none.
+// get returns the document, or nil while there is none.
 func (a *publishedBundle) get() []byte {
 	document, _ := a.document.Load().([]byte)
 	return document
@@ -51,7 +51,7 @@ func (a *agent) used(name string) {
 	}
 }
 
-// trustBundle returns the source of the document at the trust bundle endpoint, nil if the endpoint is off.
+// trustBundle returns the source of the trust bundle endpoint's document, or nil if the endpoint is disabled.
 func (a *agent) trustBundle() func() []byte {
 	if a.config.TrustBundleEndpoint == disabled {
 		return nil

@@ -13,8 +13,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// newUserTokens sets up the strategy ServiceAccountToken, which is off until the CredentialIssuer switches it on.
-// Nothing is requested before.
+// newUserTokens sets up the strategy ServiceAccountToken. It sends no requests until the CredentialIssuer enables it.
 func (a *agent) newUserTokens() (*satoken.Backend, error) {
 	own := a.config.ownNames()
 	manager, err := satoken.ManagerClient(a.rest, a.options.Namespace, own.userAccountsServiceAccount)
@@ -49,12 +48,12 @@ func (a *agent) newUserTokens() (*satoken.Backend, error) {
 	}), nil
 }
 
-// followClusterInfo has what the cluster says of itself read again when that changes, from the first call on.
+// followClusterInfo watches the cluster-info ConfigMap, from the first call on. A change makes its users read it again.
 func (a *agent) followClusterInfo(ctx context.Context) {
 	a.following.Do(func() {
 		core, err := corev1client.NewForConfig(a.rest)
 		if err != nil {
-			return // it is read from time to time nevertheless
+			return // it is also read regularly
 		}
 		go signer.FollowClusterInfo(ctx, core, func() {
 			if a.clusterSigner != nil {
@@ -65,8 +64,8 @@ func (a *agent) followClusterInfo(ctx context.Context) {
 	})
 }
 
-// apiServerInfo returns how clients reach the API server: as the configuration says, else as the cluster says, else, on
-// clusters that do not say it, as the agent reaches it. The CLI takes the address in the administrator's kubeconfig.
+// apiServerInfo returns how clients reach the API server: from the configuration, else from cluster-info, else, on
+// clusters without it, as the agent reaches it. The CLI uses the address in the administrator's kubeconfig.
 func (a *agent) apiServerInfo(
 	core corev1client.ConfigMapsGetter,
 ) func(context.Context) (server string, caBundle []byte, err error) {

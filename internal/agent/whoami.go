@@ -15,8 +15,8 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// serviceAccount returns as which ServiceAccount of its own namespace the agent runs. It is "" when the agent runs as
-// somebody else, or when the API server does not say: before Kubernetes 1.28 it cannot.
+// serviceAccount returns the name of the agent's ServiceAccount. It is "" when that is in another namespace, when the
+// agent runs as another user, or when the API server does not say: before Kubernetes 1.28 it cannot.
 func (a *agent) serviceAccount(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -32,7 +32,7 @@ func (a *agent) serviceAccount(ctx context.Context) string {
 	return accountIn(a.options.Namespace, review.Status.UserInfo.Username)
 }
 
-// accountIn returns the name of the ServiceAccount of a namespace that has this username, or "".
+// accountIn returns the name of the ServiceAccount of a namespace with this username, or "".
 func accountIn(namespace, username string) string {
 	name, _ := strings.CutPrefix(username, "system:serviceaccount:"+namespace+":")
 	if name == username {
@@ -41,7 +41,7 @@ func accountIn(namespace, username string) string {
 	return name
 }
 
-// oldCluster returns and logs what is wrong with an API server whose version is not supported, or nil.
+// oldCluster returns and logs a finding if the API server's version is not supported, or nil.
 func (a *agent) oldCluster(ctx context.Context) *configv1alpha1.StrategyFinding {
 	client, err := discovery.NewDiscoveryClientForConfig(a.rest)
 	if err != nil {

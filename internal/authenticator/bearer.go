@@ -25,15 +25,14 @@ import (
 )
 
 const (
-	// VouchedByKey is the extra key, and the audit annotation, that says which authenticator vouched for the user of a
-	// bearer token.
+	// VouchedByKey is the extra key and the audit annotation with the authenticator that authenticated a bearer token.
 	VouchedByKey = "concierge.pinniped.dev/authenticator"
 
-	jwtTTL     = 10 * time.Second // as the API server
-	webhookTTL = 3 * time.Second  // after which a token that was revoked is refused
+	jwtTTL     = 10 * time.Second // as in the API server
+	webhookTTL = 3 * time.Second  // after which a revoked token is refused
 	refusalTTL = time.Second
 	maxBearers = 4096
-	maxAsked   = 64 // tokens that webhooks are asked about at the same time, by all clients together
+	maxAsked   = 64 // tokens that webhooks verify at a time, of all clients
 )
 
 // The kinds of authenticators.
@@ -42,53 +41,52 @@ const (
 	KindJWT     = string(configv1alpha1.AuthenticatorKindJWT)
 )
 
-// Bearer authenticates the bearer tokens of requests: by the authenticators that an admin names, and by the cluster.
-// It is safe for concurrent use.
+// Bearer authenticates the bearer tokens of requests with the configured authenticators and the cluster. It is safe for
+// concurrent use.
 //
-// A token goes to one place only. When it says that it is of an issuer and an audience of ours, that is the
-// JWTAuthenticator of these; what that refuses is refused. Any other goes to the cluster, and when the cluster says
-// no, to the webhooks, in the order of the configuration. JSON web tokens, and what begins like one, go to no webhook,
-// unless the configuration lets a webhook have those of issuers that no JWTAuthenticator has. While an authenticator
-// that may know a token is missing or not ready, there is no verdict.
+// A token goes to one place only. If its issuer and audience match a JWTAuthenticator, only that decides. Any other
+// token goes to the cluster, and if the cluster refuses it, to the webhooks, in the order of the configuration. A
+// webhook gets no JSON web tokens, or tokens that begin like one, unless the configuration lets it have those of
+// unknown issuers. While an authenticator that may know a token is missing or not ready, there is no decision.
 type Bearer struct {
 	cache   *Cache
 	clock   clock.PassiveClock
 	salt    [sha256.Size]byte
 	spec    atomic.Pointer[configv1alpha1.BearerTokensSpec]
-	good    *utilcache.LRUExpireCache // apart from bad, so that unauthenticated clients cannot evict the entries of users
+	good    *utilcache.LRUExpireCache // separate from bad: unauthenticated clients must not evict users
 	bad     *utilcache.LRUExpireCache
 	flights singleflight.Group
-	asked   chan struct{} // one for each token that webhooks are asked about now
+	asked   chan struct{} // one for each token that webhooks are verifying
 }
 
-// verdict is the result of an authenticator for a token. It is cached while that authenticator is in use.
+// verdict is the decision of an authenticator about a token. It is cached while that authenticator is in use.
 type verdict struct {
 	by       bearerAuthenticator
-	response *authenticator.Response // nil: refused
+	response *authenticator.Response // nil means refused
 	err      error
 }
 
-// bearerAuthenticator is an authenticator whose tokens are accepted as bearer tokens, together with its kind and name.
+// bearerAuthenticator is an authenticator whose tokens are accepted as bearer tokens, with its kind and name.
 type bearerAuthenticator struct {
 	kind, name string
 	token      Token
 }
 
-// NewBearer returns a Bearer that asks the cluster alone until Use names authenticators of cache.
+// NewBearer returns a Bearer that only asks the cluster until Use sets the authenticators of cache.
 func NewBearer(cache *Cache, clk clock.Clock) *Bearer {
 	b := &Bearer{
 		cache: cache, clock: clk, asked: make(chan struct{}, maxAsked),
 		good: utilcache.NewLRUExpireCacheWithClock(maxBearers, clk),
 		bad:  utilcache.NewLRUExpireCacheWithClock(maxBearers, clk),
 	}
-	_, _ = rand.Read(b.salt[:]) // it never fails
+	_, _ = rand.Read(b.salt[:]) // never fails
 	return b
 }
 
-// Use makes these authenticators the ones whose tokens are accepted.
+// Use sets the authenticators whose tokens are accepted.
 func (b *Bearer) Use(spec configv1alpha1.BearerTokensSpec) { b.spec.Store(spec.DeepCopy()) }
 
-// With returns an authenticator of bearer tokens that asks the authenticators in use as well as cluster.
+// With returns an authenticator of bearer tokens that asks the configured authenticators and cluster.
 func (b *Bearer) With(cluster authenticator.Token) authenticator.Token {
 	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		spec := b.spec.Load()
@@ -114,7 +112,7 @@ func (b *Bearer) With(cluster authenticator.Token) authenticator.Token {
 		switch {
 		case verdict != nil && verdict.response != nil:
 			return verdict.result(ctx)
-		case waits || b.waits(spec, form): // checked again, as it may have changed while the cluster was asked
+		case waits || b.waits(spec, form): // checked again, because it may have changed meanwhile
 			return nil, false, &unavailableError{errors.New("an authenticator that may know the token is missing or not ready")}
 		case verdict != nil:
 			return verdict.result(ctx)
@@ -123,7 +121,7 @@ func (b *Bearer) With(cluster authenticator.Token) authenticator.Token {
 	})
 }
 
-// shownTo returns the names of the webhooks in use that may see a token.
+// shownTo returns the names of the configured webhooks that may get a token.
 func (b *Bearer) shownTo(spec *configv1alpha1.BearerTokensSpec, form tokenForm) []string {
 	if form.likeJWT && (!form.readable || form.isKubernetes() || b.cache.knowsIssuer(form.said.Issuer)) {
 		return nil
@@ -137,10 +135,10 @@ func (b *Bearer) shownTo(spec *configv1alpha1.BearerTokensSpec, form tokenForm) 
 	return names
 }
 
-// tokenForm is what an unverified token shows.
+// tokenForm is the form of an unverified token.
 type tokenForm struct {
-	likeJWT  bool // it begins like a JSON web token, in any of its forms and with anything appended
-	readable bool // it is one, and says said
+	likeJWT  bool // it begins like a JSON web token, in any form and with anything appended
+	readable bool // it is a JSON web token with the claims said
 	said     UnverifiedClaims
 }
 
@@ -149,10 +147,10 @@ func formOf(token string) tokenForm {
 	return tokenForm{likeJWT: readable || likeJWT(token), readable: readable, said: said}
 }
 
-// isKubernetes is true for what says that it is of a service account or of another part of Kubernetes.
+// isKubernetes is true for a token with a subject of Kubernetes, such as a service account.
 func (f tokenForm) isKubernetes() bool { return strings.HasPrefix(f.said.Subject, "system:") }
 
-// jsonStart is how the JSON of a token's header begins.
+// jsonStart matches the beginning of a token header in JSON.
 var jsonStart = regexp.MustCompile(`^\s*\{\s*("[\w:/#.-]*"\s*:|\})`)
 
 func likeJWT(token string) bool {
@@ -166,15 +164,14 @@ func likeJWT(token string) bool {
 		text = text[:end]
 	}
 	text = strings.NewReplacer("+", "-", "/", "_").Replace(text[:min(len(text), enough)])
-	// What was decoded up to a mistake counts.
+	// Use what was decoded before an error.
 	header, _ := base64.RawURLEncoding.DecodeString(text)
 	return jsonStart.Match(header)
 }
 
 const base64Letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 
-// result returns the verdict as the results of AuthenticateToken, and notes in the audit event which authenticator
-// vouches for the user.
+// result returns the verdict as the results of AuthenticateToken, and adds the authenticator to the audit event.
 func (v *verdict) result(ctx context.Context) (*authenticator.Response, bool, error) {
 	if v.response == nil {
 		return nil, false, v.err
@@ -183,7 +180,7 @@ func (v *verdict) result(ctx context.Context) (*authenticator.Response, bool, er
 	return v.response, true, nil
 }
 
-// byIssuer asks the authenticators whose issuer and audience the token has, and returns false when there is none.
+// byIssuer asks the JWTAuthenticators that match the token's issuer and audience. It returns false when there is none.
 func (b *Bearer) byIssuer(
 	ctx context.Context,
 	spec *configv1alpha1.BearerTokensSpec,
@@ -222,8 +219,8 @@ func (b *Bearer) byIssuer(
 	return last, last != nil
 }
 
-// byWebhook asks the webhooks one after the other, and returns nil when there is none. Requests with the same token
-// at the same time ask once.
+// byWebhook asks the webhooks one after the other. It returns nil when there is none. Concurrent requests with the same
+// token ask once.
 func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key string) *verdict {
 	if known, ok := b.recall(b.bad, key, names); ok {
 		return known
@@ -237,7 +234,7 @@ func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key strin
 				err: &unavailableError{errors.New("the webhooks are verifying the maximum number of tokens")},
 			}, nil
 		}
-		asking := context.WithoutCancel(ctx) // a webhook has a time limit of its own
+		asking := context.WithoutCancel(ctx) // a webhook has its own time limit
 		var last *verdict
 		for _, name := range names {
 			found, _ := b.cache.get(KindWebhook, name)
@@ -246,7 +243,7 @@ func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key strin
 			}
 			verdict := b.ask(asking, bearerAuthenticator{KindWebhook, name, found.authenticator}, token)
 			if last == nil || verdict.response != nil || !isUnavailable(last.err) {
-				last = verdict // an authenticator that is unavailable outweighs the refusals of others
+				last = verdict // an unavailable authenticator outweighs the refusals of others
 			}
 			if last.response != nil {
 				break
@@ -265,8 +262,7 @@ func (b *Bearer) byWebhook(ctx context.Context, names []string, token, key strin
 	}
 }
 
-// ask lets one authenticator verify the token, and refuses a user that CheckUser does not accept, whichever
-// authenticator vouches for it.
+// ask has one authenticator verify the token, and refuses a user that CheckUser does not accept.
 func (b *Bearer) ask(ctx context.Context, by bearerAuthenticator, token string) *verdict {
 	info, ok, err := by.token.AuthenticateToken(ctx, token)
 	var refusal *Refusal
@@ -297,7 +293,7 @@ func (b *Bearer) ask(ctx context.Context, by bearerAuthenticator, token string) 
 	return &verdict{by: by, response: &authenticator.Response{User: vouched}}
 }
 
-// waits is true while an authenticator in use that may know the token is missing or not ready.
+// waits is true while a configured authenticator that may know the token is missing or not ready.
 func (b *Bearer) waits(spec *configv1alpha1.BearerTokensSpec, form tokenForm) bool {
 	shown := b.shownTo(spec, form)
 	return slices.ContainsFunc(spec.Authenticators, func(entry configv1alpha1.BearerTokenAuthenticator) bool {
@@ -312,7 +308,7 @@ func (b *Bearer) waits(spec *configv1alpha1.BearerTokensSpec, form tokenForm) bo
 	})
 }
 
-// recall returns a cached verdict, if its authenticator is still in use.
+// recall returns a cached verdict if its authenticator is still in use.
 func (b *Bearer) recall(from *utilcache.LRUExpireCache, key string, names []string) (*verdict, bool) {
 	value, ok := from.Get(key)
 	if !ok {
@@ -328,7 +324,7 @@ func (b *Bearer) recall(from *utilcache.LRUExpireCache, key string, names []stri
 
 func (b *Bearer) store(key string, v *verdict, ttl time.Duration) {
 	switch {
-	case isUnavailable(v.err): // which says nothing of the token
+	case isUnavailable(v.err): // says nothing about the token
 	case v.response == nil:
 		b.bad.Add(key, v, refusalTTL)
 	case ttl > 0:
@@ -336,20 +332,20 @@ func (b *Bearer) store(key string, v *verdict, ttl time.Duration) {
 	}
 }
 
-// key stands for a token in a cache, which then holds no tokens.
+// key returns a hash of a token, so that the caches contain no tokens.
 func (b *Bearer) key(token string) string {
 	sum := sha256.Sum256(append(b.salt[:len(b.salt):len(b.salt)], token...))
 	return string(sum[:])
 }
 
-// unavailableError says that there is no verdict, neither a yes nor a no.
+// unavailableError says that there is no decision.
 type unavailableError struct{ cause error }
 
 func (e *unavailableError) Error() string { return e.cause.Error() }
 
 func (e *unavailableError) Unwrap() error { return e.cause }
 
-// Unavailable has the proxy respond with 503 and not 401, which a client takes as the end of its credential.
+// Unavailable makes the proxy respond with 503 and not 401, on which a client discards its credential.
 func (e *unavailableError) Unavailable() bool { return true }
 
 func isUnavailable(err error) bool {

@@ -21,7 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
 )
 
-// asked returns verdicts of a table, and records the tokens.
+// asked is an authenticator that returns verdicts from a table and records the tokens.
 type asked struct {
 	mu     sync.Mutex
 	tokens []string
@@ -57,7 +57,7 @@ type away struct{ error }
 
 func (away) Unavailable() bool { return true }
 
-// gate is a Bearer with everything around it under the test's control.
+// gate is a Bearer whose dependencies a test controls.
 type gate struct {
 	*Bearer
 	clock    *clocktesting.FakeClock
@@ -102,7 +102,7 @@ func newGate(t *testing.T) *gate {
 	return g
 }
 
-// use names the authenticators whose tokens are accepted.
+// use sets the authenticators whose tokens are accepted.
 func (g *gate) use(entries ...configv1alpha1.BearerTokenAuthenticator) {
 	g.Use(configv1alpha1.BearerTokensSpec{Authenticators: entries})
 }
@@ -111,7 +111,7 @@ func accepts(kind, name string) configv1alpha1.BearerTokenAuthenticator {
 	return configv1alpha1.BearerTokenAuthenticator{Kind: configv1alpha1.AuthenticatorKind(kind), Name: name}
 }
 
-// ask presents a token and returns the username, or an error.
+// ask presents a token and returns the user, or an error.
 func (g *gate) ask(t *testing.T, token string) (user.Info, error) {
 	t.Helper()
 	cluster := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -137,7 +137,7 @@ func TestBearerOrder(t *testing.T) {
 	hook, ci := VouchedByKey+"=WebhookAuthenticator/hook", VouchedByKey+"=JWTAuthenticator/ci"
 	for _, test := range []struct {
 		name, token, user, by string
-		cluster, webhooks     bool // see the token
+		cluster, webhooks     bool // get the token
 	}{
 		{"the cluster's own", "cluster-token", "system:serviceaccount:a:b", "", true, false},
 		{"a webhook's", "webhook-token", "ann", hook, true, true},
@@ -222,7 +222,7 @@ func TestBearerShowsTokensOfUnknownIssuersToWebhooksThatMaySeeThem(t *testing.T)
 	if len(g.webhook.taken()) != 0 || len(g.second.taken()) != 0 {
 		t.Error("a webhook saw what it may not see")
 	}
-	// What a webhook said ends with the permission.
+	// A webhook's verdict ends with its permission.
 	g.use(accepts(KindJWT, "ci"), accepts(KindWebhook, "hook"), accepts(KindWebhook, "second"))
 	if info, err := g.ask(t, foreign); info != nil {
 		t.Errorf("got %v, %v", info, err)
@@ -259,7 +259,7 @@ func TestBearerWaitsForAuthenticatorsThatAreMissing(t *testing.T) {
 			t.Error("a webhook saw the token")
 		}
 	}
-	g.shelf.Expect(KindJWT, "ci", g.idp.URL) // it is made again, and not checked yet
+	g.shelf.Expect(KindJWT, "ci", g.idp.URL) // it was recreated, and is not checked yet
 	waits(own)
 	if info, err := g.ask(t, other.Token(t, other.Claims(audience, nil))); info != nil || isUnavailable(err) {
 		t.Errorf("a token of another issuer waits: %v, %v", info, err)
@@ -275,7 +275,7 @@ func TestBearerWaitsForAuthenticatorsThatAreMissing(t *testing.T) {
 	waits("of that webhook")
 }
 
-// TestBearerTakesNamesOfOneKind has authenticators of both kinds with the same names, of which one each is named.
+// TestBearerTakesNamesOfOneKind has authenticators of both kinds with the same names, of which one each is configured.
 func TestBearerTakesNamesOfOneKind(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
@@ -373,7 +373,7 @@ func TestBearerRemembers(t *testing.T) {
 	if name("webhook-token") != "ann" {
 		t.Error("it is still refused")
 	}
-	// What an authenticator said ends with the authenticator, and with its name in the configuration.
+	// An authenticator's verdict ends when it is removed, or no longer configured.
 	g.use(accepts(KindJWT, "ci"))
 	if name("webhook-token") != "" {
 		t.Error("accepted from an authenticator that is not named any more")

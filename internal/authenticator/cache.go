@@ -1,5 +1,5 @@
-// Package authenticator finds out whom a token belongs to: it holds the authenticators that the cluster's
-// WebhookAuthenticator objects describe, and speaks to their webhooks.
+// Package authenticator authenticates tokens: it has the authenticators that the cluster's WebhookAuthenticator and
+// JWTAuthenticator objects describe, and calls their webhooks and issuers.
 package authenticator
 
 import (
@@ -14,20 +14,20 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Token finds out whom a token belongs to.
+// Token authenticates tokens.
 type Token interface {
-	// AuthenticateToken returns the token's user, or false when the token is not good, or an error when that could not
-	// be found out. It is safe for concurrent use, and neither the error nor the user contains the token.
+	// AuthenticateToken returns the token's user, or false when the token is invalid, or an error when that could not
+	// be decided. It is safe for concurrent use. Neither the error nor the user contains the token.
 	AuthenticateToken(ctx context.Context, token string) (user.Info, bool, error)
 }
 
-// ErrNoSuchAuthenticator is returned for a reference to an authenticator that does not exist.
+// ErrNoSuchAuthenticator is the error for a reference to an authenticator that does not exist.
 var ErrNoSuchAuthenticator = errors.New("no such authenticator")
 
-// ErrNotReady is returned for a reference to an authenticator that exists and cannot be used now.
+// ErrNotReady is the error for a reference to an authenticator that exists but is not ready.
 var ErrNotReady = errors.New("the authenticator is not ready")
 
-// Cache holds the authenticators that may be used now. It is safe for concurrent use.
+// Cache has the authenticators of a cluster. It is safe for concurrent use.
 type Cache struct {
 	apiGroup string
 
@@ -35,23 +35,23 @@ type Cache struct {
 	entries map[key]entry
 }
 
-// entry is an authenticator, or why there is none to be used.
+// entry is an authenticator, or the reason why it is not ready.
 type entry struct {
-	authenticator Token  // nil: not ready
-	issuer        string // of a JWTAuthenticator's tokens; "" if that is not known
+	authenticator Token  // nil means not ready
+	issuer        string // of a JWTAuthenticator; "" if unknown
 	problem       string
 }
 
 type key struct{ kind, name string }
 
-// NewCache returns an empty cache for the authenticators of one API group, such as
+// NewCache returns an empty cache for the authenticators of an API group, such as
 // "authentication.concierge.pinniped.dev".
 func NewCache(apiGroup string) *Cache {
 	return &Cache{apiGroup: apiGroup, entries: map[key]entry{}}
 }
 
-// Expect says that the authenticator of that kind and name exists, and of which issuer its tokens are. Whether it can be
-// used stays as it is; a new one cannot be used yet.
+// Expect records that the authenticator exists, and the issuer of its tokens. It does not change whether the
+// authenticator is ready; a new one is not.
 func (c *Cache) Expect(kind, name, issuer string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,16 +63,14 @@ func (c *Cache) Expect(kind, name, issuer string) {
 	c.entries[key{kind, name}] = found
 }
 
-// Put makes an authenticator usable under a kind, such as "WebhookAuthenticator", and a name. It replaces what was
-// there.
+// Put sets the ready authenticator of a kind, such as "WebhookAuthenticator", and a name.
 func (c *Cache) Put(kind, name string, authenticator Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries[key{kind, name}] = entry{authenticator: authenticator, issuer: c.entries[key{kind, name}].issuer}
 }
 
-// Suspend says that the authenticator of that kind and name exists and cannot be used, and why. It reports whether it
-// could be before.
+// Suspend records that the authenticator exists but is not ready, and why. It reports whether it was ready before.
 func (c *Cache) Suspend(kind, name, why string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,8 +79,7 @@ func (c *Cache) Suspend(kind, name, why string) bool {
 	return before.authenticator != nil
 }
 
-// Remove says that there is no authenticator of that kind and name. It reports whether there was one that could be
-// used.
+// Remove records that the authenticator does not exist. It reports whether it was ready before.
 func (c *Cache) Remove(kind, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,9 +88,9 @@ func (c *Cache) Remove(kind, name string) bool {
 	return before.authenticator != nil
 }
 
-// AuthenticateToken gives the token to the authenticator that reference names. It returns ErrNoSuchAuthenticator
-// when there is no such authenticator, and ErrNotReady when it cannot be used now. An empty or blank token never
-// authenticates a user: no authenticator is asked about it.
+// AuthenticateToken passes the token to the authenticator that reference names. It returns ErrNoSuchAuthenticator when
+// that does not exist, and ErrNotReady when it is not ready. It refuses an empty or blank token without asking an
+// authenticator.
 func (c *Cache) AuthenticateToken(
 	ctx context.Context,
 	reference corev1.TypedLocalObjectReference,
@@ -127,8 +124,7 @@ func (c *Cache) get(kind, name string) (entry, bool) {
 	return found, exists
 }
 
-// knowsIssuer is true when a JWTAuthenticator has this issuer, whether it can be used or not. Case and slashes at the
-// end do not matter here: an issuer that is written in another way is the same issuer.
+// knowsIssuer is true when a JWTAuthenticator has this issuer, ready or not. It ignores case and trailing slashes.
 func (c *Cache) knowsIssuer(issuer string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -136,7 +132,7 @@ func (c *Cache) knowsIssuer(issuer string) bool {
 		if k.kind != KindJWT {
 			continue
 		}
-		// After a change of its issuer, the one in use is still of the previous one.
+		// After a change of its issuer, the authenticator in use still has the previous one.
 		if jwt, ok := found.authenticator.(*JWT); ok && sameIssuer(jwt.issuer, issuer) || sameIssuer(found.issuer, issuer) {
 			return true
 		}
@@ -148,7 +144,7 @@ func sameIssuer(a, b string) bool {
 	return strings.EqualFold(strings.TrimRight(strings.TrimSpace(a), "/"), strings.TrimRight(strings.TrimSpace(b), "/"))
 }
 
-// bounded keeps what others wrote from filling a log.
+// bounded truncates external text for logs.
 func bounded(text string) string {
 	const limit = 253 // the longest name in Kubernetes
 	if len(text) > limit {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// named vouches for every token, even for none.
+// named authenticates every token, even an empty one.
 type named string
 
 func (n named) AuthenticateToken(context.Context, string) (user.Info, bool, error) {

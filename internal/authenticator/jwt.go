@@ -23,11 +23,11 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
-// maxTokenSize is as much as a header may hold.
+// maxTokenSize is the maximum size of a header, in bytes.
 const maxTokenSize = 1 << 20
 
-// JWT is an authenticator for the tokens of one issuer. It is the API server's own: what that accepts when it is
-// configured alike is accepted here, and nothing else. It is safe for concurrent use.
+// JWT is an authenticator for the tokens of one issuer. It uses the API server's own code, and accepts the same tokens
+// as an API server with the same configuration. It is safe for concurrent use.
 type JWT struct {
 	issuer   string
 	audience string
@@ -38,9 +38,8 @@ type JWT struct {
 
 var _ Token = (*JWT)(nil)
 
-// NewJWT returns an authenticator that finds out by the keys of provider who signed a token, and by spec whom it is
-// about. An error says what is wrong with spec, in terms of its fields; text that names a field begins with a path
-// below spec.
+// NewJWT returns an authenticator that verifies tokens with the keys of provider, and maps their claims to users by
+// spec. Errors describe what is invalid in spec; their field names are relative to spec.
 func NewJWT(spec *authenticationv1alpha1.JWTAuthenticatorSpec, provider *Provider) (*JWT, error) {
 	config := apiServerConfig(spec)
 	compiler := authenticationcel.NewDefaultCompiler()
@@ -51,7 +50,7 @@ func NewJWT(spec *authenticationv1alpha1.JWTAuthenticatorSpec, provider *Provide
 			return strings.HasSuffix(p.Field, strings.TrimPrefix(at.String(), "claims"))
 		})
 		switch err := checkExtraKey(extra.Key); {
-		case strings.Contains(extra.Key, "="): // in a client certificate stands "key=value"
+		case strings.Contains(extra.Key, "="): // client certificates contain "key=value"
 			problems = append(problems, field.Invalid(at, extra.Key, "must not contain an equals sign"))
 		case err != nil && !known: // each login would be refused
 			problems = append(problems, field.Invalid(at, extra.Key, err.Error()))
@@ -66,7 +65,7 @@ func NewJWT(spec *authenticationv1alpha1.JWTAuthenticatorSpec, provider *Provide
 		KeySet:               provider,
 		Client:               provider.client, // for distributed claims
 		Compiler:             compiler,
-		SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(), // as the API server's structured authentication
+		SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(), // as in the API server's structured authentication
 	})
 	if err != nil {
 		end()
@@ -78,7 +77,7 @@ func NewJWT(spec *authenticationv1alpha1.JWTAuthenticatorSpec, provider *Provide
 	}, nil
 }
 
-// apiServerConfig says what spec says in the terms of the API server.
+// apiServerConfig converts spec to the API server's configuration.
 func apiServerConfig(spec *authenticationv1alpha1.JWTAuthenticatorSpec) apiserver.JWTAuthenticator {
 	config := apiserver.JWTAuthenticator{
 		Issuer: apiserver.Issuer{URL: spec.Issuer, Audiences: []string{spec.Audience}},
@@ -110,8 +109,7 @@ func claimOrExpression(claim, expression, standard string) apiserver.PrefixedCla
 	return mapping
 }
 
-// inTermsOfSpec translates errors of the API server's code: it replaces that code's field names by those of a
-// JWTAuthenticator's spec.
+// inTermsOfSpec replaces the API server's field names in errors with those of a JWTAuthenticator's spec.
 func inTermsOfSpec(problems field.ErrorList) error {
 	fields := strings.NewReplacer(
 		"claimMappings.username.expression", "claims.usernameExpression",
@@ -130,17 +128,17 @@ func inTermsOfSpec(problems field.ErrorList) error {
 	return translated.ToAggregate()
 }
 
-// Close stops the work in the background. The JWT must not be given tokens after that.
+// Close stops background work. Do not use the JWT afterwards.
 func (j *JWT) Close() { j.end() }
 
-// Handles is true when the token says that it is of this issuer and for this audience. Nothing of that is verified.
+// Handles is true when the token's unverified issuer and audience are those of this authenticator.
 func (j *JWT) Handles(said UnverifiedClaims) bool {
 	return said.Issuer == j.issuer && slices.Contains(said.Audiences, j.audience)
 }
 
-// AuthenticateToken verifies the token. An error that says something of the token is a *Refusal.
+// AuthenticateToken verifies the token. An error about the token itself is a *Refusal.
 func (j *JWT) AuthenticateToken(ctx context.Context, token string) (user.Info, bool, error) {
-	// Anything but three parts is no token; to find that out must not cost memory.
+	// Refuse anything but three parts, without allocating memory.
 	if len(token) > maxTokenSize || strings.Count(token, ".") != 2 {
 		return nil, false, &Refusal{
 			Reason:  ReasonNotAToken,
@@ -168,12 +166,12 @@ func (j *JWT) AuthenticateToken(ctx context.Context, token string) (user.Info, b
 	return response.User, true, nil
 }
 
-// refusal says why a token was refused, as far as its bearer may know: only what the token itself contains.
+// refusal says why a token was refused. It only reveals what the token itself contains, because the bearer reads it.
 func (j *JWT) refusal(token string, cause error, now time.Time) error {
 	if cause == nil {
 		cause = errors.New("another issuer")
 	}
-	const leeway = time.Minute // as the API server's code has it
+	const leeway = time.Minute // as in the API server's code
 	said, readable := Read(token)
 	r := &Refusal{Reason: ReasonRefused, message: refused, cause: cause}
 	switch {
@@ -202,15 +200,15 @@ func (j *JWT) refusal(token string, cause error, now time.Time) error {
 	return r
 }
 
-// UnverifiedClaims holds claims of a token that were read and not verified.
+// UnverifiedClaims are claims of a token that was not verified.
 type UnverifiedClaims struct {
 	Issuer, Subject    string
 	Audiences          []string
-	Expires, NotBefore time.Time // zero when it does not say
-	Elsewhere          []string  // claims that are to be fetched from somewhere else (_claim_names)
+	Expires, NotBefore time.Time // zero when missing
+	Elsewhere          []string  // names of distributed claims (_claim_names)
 }
 
-// Read returns what a token says of itself, and false when it is no JSON web token.
+// Read returns the claims of a token without verification, and false when it is not a JSON web token.
 func Read(token string) (UnverifiedClaims, bool) {
 	if len(token) > maxTokenSize || strings.Count(token, ".") != 2 {
 		return UnverifiedClaims{}, false
@@ -233,7 +231,7 @@ func Read(token string) (UnverifiedClaims, bool) {
 		return UnverifiedClaims{}, false
 	}
 	said := UnverifiedClaims{Issuer: claims.Issuer, Expires: instant(claims.Expires), NotBefore: instant(claims.NotBefore)}
-	_ = json.Unmarshal(claims.Subject, &said.Subject) // a subject that is no text is none
+	_ = json.Unmarshal(claims.Subject, &said.Subject) // ignore a subject that is not a string
 	if json.Unmarshal(claims.Audiences, &said.Audiences) != nil {
 		var one string
 		if json.Unmarshal(claims.Audiences, &one) == nil {
@@ -248,7 +246,7 @@ func Read(token string) (UnverifiedClaims, bool) {
 }
 
 func instant(seconds float64) time.Time {
-	const latest = 1 << 40 // far beyond any real token, and still a time
+	const latest = 1 << 40 // far beyond any real token, but still a valid time
 	if seconds <= 0 || seconds > latest {
 		return time.Time{}
 	}

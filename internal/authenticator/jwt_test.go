@@ -64,7 +64,7 @@ func newJWT(t *testing.T, provider *Provider, spec authenticationv1alpha1.JWTAut
 	return authenticator
 }
 
-// with returns the claims of a good token with one of them changed.
+// with returns the claims of a valid token with one of them changed.
 func with(idp *issuer.Issuer, name string, value any) map[string]any {
 	return idp.Claims(audience, map[string]any{name: value})
 }
@@ -328,7 +328,8 @@ func TestJWTRefusesHostileTokens(t *testing.T) {
 	}
 }
 
-// TestJWTVouchesForWhateverTheIssuerSays: names that claim to be Kubernetes' own are for the caller to refuse.
+// TestJWTVouchesForWhateverTheIssuerSays checks that names reserved for Kubernetes are not refused here; that is up to
+// the caller.
 func TestJWTVouchesForWhateverTheIssuerSays(t *testing.T) {
 	t.Parallel()
 	idp := issuer.New(t)
@@ -385,7 +386,7 @@ func TestJWTCostsNoNetwork(t *testing.T) {
 		t.Errorf("want the keys to be asked for once, got %d", asked())
 	}
 
-	// Tokens of another issuer cannot make it ask all the time.
+	// Tokens of another issuer must not cause a fetch each.
 	unknown := issuer.New(t).Token(t, idp.Claims(audience, nil))
 	var group sync.WaitGroup
 	for range 100 {
@@ -396,7 +397,7 @@ func TestJWTCostsNoNetwork(t *testing.T) {
 		t.Errorf("want the keys to be asked for twice, got %d", asked())
 	}
 
-	// A new key is known as soon as there is a token of it, an old one is forgotten with it.
+	// A new key is fetched when there is a token signed with it, and an old one is dropped with that.
 	idp.SetAway(false)
 	idp.Rotate(t)
 	fresh := idp.Token(t, idp.Claims(audience, nil))
@@ -492,7 +493,7 @@ func TestNewJWTSaysWhatIsWrongWithTheSpec(t *testing.T) {
 			},
 			"must not contain an equals sign",
 		},
-		{ // every mistake is named, as Pinniped does
+		{ // all errors are named, as in Pinniped
 			authenticationv1alpha1.JWTAuthenticatorSpec{
 				Claims: claims{Extra: extras{{Key: "a=b", ValueExpression: "claims.t"}}},
 			},
@@ -518,7 +519,7 @@ func TestNewJWTSaysWhatIsWrongWithTheSpec(t *testing.T) {
 	}
 }
 
-// TestDocumentedJWTAuthenticator takes the example of the reference for what it is: a spec without a mistake.
+// TestDocumentedJWTAuthenticator checks that the example in the reference is a valid spec.
 func TestDocumentedJWTAuthenticator(t *testing.T) {
 	t.Parallel()
 	blocks, err := documents.Read(filepath.Join("..", ".."), "docs/reference/authenticators.md")
@@ -621,7 +622,7 @@ func TestProviderKeepsItsKeys(t *testing.T) {
 	}
 }
 
-// TestJWTNamesSkippedKeys has tokens that are signed with a key that the agent cannot use, alone and next to a good one.
+// TestJWTNamesSkippedKeys has tokens that are signed with an unusable key, alone and next to a usable one.
 func TestJWTNamesSkippedKeys(t *testing.T) {
 	t.Parallel()
 	for name, others := range map[string]int{"the only key": 0, "one of two": 1} {
@@ -648,7 +649,7 @@ func TestJWTNamesSkippedKeys(t *testing.T) {
 	}
 }
 
-// TestJWTNamesGroupsThatAreElsewhere has a token of a user who is in more groups than its issuer puts into tokens.
+// TestJWTNamesGroupsThatAreElsewhere has a token of a user with more groups than the issuer puts into tokens.
 func TestJWTNamesGroupsThatAreElsewhere(t *testing.T) {
 	t.Parallel()
 	idp := issuer.New(t)

@@ -23,41 +23,41 @@ import (
 
 const (
 	wellKnownPath = "/.well-known/openid-configuration"
-	// A token whose key is not known makes the provider ask for its issuer's keys, but not more often than this: such
-	// tokens cost nothing to make.
+	// keysPause is the minimum time between two fetches of an issuer's keys because of tokens with an unknown key,
+	// which anyone can create.
 	keysPause = 5 * time.Second
 )
 
-// ProviderOptions is what a Provider needs to know.
+// ProviderOptions configures a Provider.
 type ProviderOptions struct {
-	// Issuer is the URL that stands in tokens.
+	// Issuer is the issuer URL in tokens.
 	Issuer string
 	// Roots verify the issuer's certificate; nil means the system's.
 	Roots *x509.CertPool
 	// Proxy returns the HTTP proxy for a request, as http.ProxyFromEnvironment does; nil means none.
 	Proxy func(*http.Request) (*url.URL, error)
-	// Timeout bounds one request; zero means 30 seconds.
+	// Timeout is the timeout of a request; zero means 30 seconds.
 	Timeout time.Duration
 	Clock   clock.PassiveClock
 }
 
-// Provider is an OpenID Connect issuer and the keys by which it signs tokens. It keeps the keys that it got last:
-// while the issuer is away, its tokens go on working. It is safe for concurrent use.
+// Provider is an OpenID Connect issuer and its signing keys. While the issuer is unavailable, it uses the last known
+// keys. It is safe for concurrent use.
 type Provider struct {
 	issuer    string
 	client    *http.Client
 	transport *http.Transport
 	clock     clock.PassiveClock
 
-	keysURL atomic.Pointer[string] // as discovery said
+	keysURL atomic.Pointer[string] // from discovery
 	keys    atomic.Pointer[keyset.Set]
 	flights singleflight.Group
 
 	mu      sync.Mutex
-	fetched time.Time // when the keys were asked for last
+	fetched time.Time // when the keys were requested last
 }
 
-// NewProvider returns a Provider that knows no keys yet. It makes no connection.
+// NewProvider returns a Provider without keys. It sends no requests.
 func NewProvider(options ProviderOptions) *Provider {
 	timeout := options.Timeout
 	if timeout == 0 {
@@ -84,11 +84,10 @@ func NewProvider(options ProviderOptions) *Provider {
 	}
 }
 
-// Close closes connections that are not in use. The Provider goes on working.
+// Close closes idle connections. The Provider can still be used.
 func (p *Provider) Close() { p.transport.CloseIdleConnections() }
 
-// Discover asks the issuer where its keys are, and returns that. It does not check the response any further: see
-// UseKeysURL.
+// Discover returns the URL of the keys from the issuer's discovery document. It does not validate it: see UseKeysURL.
 func (p *Provider) Discover(ctx context.Context) (keysURL string, err error) {
 	var document struct {
 		Issuer  string `json:"issuer"`
@@ -103,20 +102,20 @@ func (p *Provider) Discover(ctx context.Context) (keysURL string, err error) {
 	return document.KeysURL, nil
 }
 
-// IssuerMismatchError is returned when an issuer's discovery document is that of another one.
+// IssuerMismatchError is the error when an issuer's discovery document names another issuer.
 type IssuerMismatchError struct{ named, issuer string }
 
 func (e *IssuerMismatchError) Error() string {
 	return fmt.Sprintf("the issuer is %q, not %q", e.named, e.issuer)
 }
 
-// UseKeysURL makes the provider get its keys from there. Keys that it has stay until it gets others.
+// UseKeysURL sets the URL of the keys. The current keys remain until others are fetched.
 func (p *Provider) UseKeysURL(keysURL string) { p.keysURL.Store(&keysURL) }
 
 // Ready is true when there are keys.
 func (p *Provider) Ready() bool { return p.keys.Load() != nil }
 
-// FetchKeys gets the issuer's keys, in place of those that are known.
+// FetchKeys replaces the keys with the issuer's current ones.
 func (p *Provider) FetchKeys(ctx context.Context) error {
 	from := p.keysURL.Load()
 	if from == nil {
@@ -137,7 +136,7 @@ func (p *Provider) FetchKeys(ctx context.Context) error {
 	return nil
 }
 
-// Skipped returns the issuer's keys that are not used.
+// Skipped returns the issuer's keys that cannot be used.
 func (p *Provider) Skipped() []keyset.Skipped {
 	if keys := p.keys.Load(); keys != nil {
 		return keys.Skipped
@@ -145,15 +144,15 @@ func (p *Provider) Skipped() []keyset.Skipped {
 	return nil
 }
 
-// VerifySignature returns the payload of a token that one of the issuer's keys has signed. It does not check the
-// payload. A token whose key is not known makes it ask the issuer for new keys; any other costs no network.
+// VerifySignature returns the payload of a token that is signed with one of the issuer's keys. It does not validate the
+// payload. A token with an unknown key makes it fetch the keys; any other needs no request.
 func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	payload, err := p.verify(ctx, token)
 	if err == nil || !p.mayAskAgain() {
 		return payload, unusable(ctx, err)
 	}
 	flight := p.flights.DoChan("keys", func() (any, error) {
-		if !p.mayAskAgain() { // somebody else has just done so
+		if !p.mayAskAgain() { // another request has just fetched them
 			return nil, nil
 		}
 		fetching, cancel := context.WithTimeout(context.WithoutCancel(ctx), defaultTimeout)
@@ -175,10 +174,9 @@ func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, e
 	return payload, unusable(ctx, err)
 }
 
-// verification is where VerifySignature leaves what its caller's caller wants to know: the API server's code turns
-// errors into text.
+// verification returns details of VerifySignature past the API server's code, which converts errors to text.
 type verification struct {
-	unavailable error                // no key verified the signature, and the issuer could not be asked for new ones
+	unavailable error                // no key verified the signature, and the keys could not be fetched
 	skipped     *keyset.SkippedError // the key that signed the token cannot be used
 }
 
@@ -192,7 +190,7 @@ func unavailable(ctx context.Context, err error) error {
 	return err
 }
 
-// unusable notes when err says that the token's key was skipped.
+// unusable records if err says that the token's key was skipped.
 func unusable(ctx context.Context, err error) error {
 	trace, ok := ctx.Value(verificationKey{}).(*verification)
 	if skipped, is := errors.AsType[*keyset.SkippedError](err); ok && is {
@@ -240,7 +238,7 @@ func (p *Provider) get(ctx context.Context, from string, into any) error {
 	return nil
 }
 
-// boundedResponses ends responses that are longer than any real one.
+// boundedResponses limits the length of responses.
 type boundedResponses struct{ next http.RoundTripper }
 
 func (b boundedResponses) RoundTrip(request *http.Request) (*http.Response, error) {

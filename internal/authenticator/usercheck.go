@@ -13,14 +13,14 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// maxUserSize bounds the names of a user and of its groups, and its extras, in bytes. They travel in a client
-// certificate, for which TLS libraries have limits of about 100 kB, or in headers of each request. It is room for a
+// maxUserSize limits the names of a user and its groups, and its extras, in bytes. They are part of a client
+// certificate, for which TLS libraries have limits of about 100 kB, or of the headers of each request. It fits a
 // thousand groups with names of 60 characters.
 const maxUserSize = 80 << 10
 
-// CheckUser returns an error when the identity that an authenticator vouched for must not be that of a user: names
-// that only Kubernetes itself gives, names that break headers or logs, more than can be carried. The error names what
-// is wrong and where, but not the offending value: it is logged where names may have to be redacted.
+// CheckUser returns an error when an authenticator must not assert this user: names that are reserved for Kubernetes,
+// text that breaks headers or logs, or more data than fits. The error does not contain the offending value, because the
+// log may have to redact names.
 func CheckUser(claimed user.Info) error {
 	if claimed.GetName() == "" {
 		return errors.New("empty username is not allowed")
@@ -57,16 +57,15 @@ func CheckUser(claimed user.Info) error {
 	return nil
 }
 
-// cost is what a text needs in a certificate: itself, and what stands around it.
+// cost is the size of a text in a certificate, with its overhead.
 func cost(text string) int { return len(text) + 16 }
 
-// checkIdentifier refuses names that only Kubernetes itself may give: system:masters would own the cluster.
+// checkIdentifier refuses names that are reserved for Kubernetes: system:masters would have all permissions.
 func checkIdentifier(what, name string) error {
 	if err := checkText(what, name); err != nil {
 		return err
 	}
-	// White space, case and look-alike letters are normalized, so that no later reader, human or not, takes for
-	// reserved what passed here.
+	// Normalize white space, case and look-alike letters, so that a reserved name cannot be spelled in another way.
 	plain := undress(name)
 	if strings.HasPrefix(plain, "system:") {
 		return fmt.Errorf(`%s begins with "system:", which is reserved for Kubernetes`, what)
@@ -75,13 +74,13 @@ func checkIdentifier(what, name string) error {
 		return fmt.Errorf("%s is empty", what)
 	}
 	otherSpace := func(r rune) bool { return r != ' ' && unicode.IsSpace(r) }
-	if strings.ContainsFunc(name, otherSpace) { // which looks like another name
+	if strings.ContainsFunc(name, otherSpace) { // it looks like another name
 		return fmt.Errorf("%s contains a space of another kind than the ordinary one", what)
 	}
 	return checkTrimmed(what, name)
 }
 
-// checkTrimmed refuses space at the start and the end, which headers drop.
+// checkTrimmed refuses leading and trailing space, which headers drop.
 func checkTrimmed(what, text string) error {
 	if strings.TrimSpace(text) != text {
 		return fmt.Errorf("%s begins or ends with a space", what)
@@ -89,8 +88,8 @@ func checkTrimmed(what, text string) error {
 	return nil
 }
 
-// undress returns name in a form for comparisons: in lower case, without invisible characters, and with letters of
-// other scripts replaced by the letters of "system:" that they look like.
+// undress normalizes a name for comparisons: lower case, and look-alike letters of other scripts replaced by the
+// letters of "system:".
 func undress(name string) string {
 	plain := strings.Map(func(r rune) rune {
 		switch r {
@@ -112,7 +111,7 @@ func undress(name string) string {
 	return strings.TrimLeftFunc(plain, unicode.IsSpace)
 }
 
-// checkText refuses what could break a line of a header or a log, end a string early, or make it look like another.
+// checkText refuses text that could break a line of a header or a log, end a string early, or look like another text.
 func checkText(what, text string) error {
 	if !utf8.ValidString(text) {
 		return fmt.Errorf("%s is not valid UTF-8", what)
@@ -126,14 +125,14 @@ func checkText(what, text string) error {
 	return nil
 }
 
-// invisible is true for characters that show nothing and may change their neighbours, such as a change of the direction
-// of writing.
+// invisible is true for characters that are not displayed and may change their neighbors, such as those that change the
+// writing direction.
 func invisible(r rune) bool {
-	const blanks = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0" // letters that show nothing
+	const blanks = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0" // letters that are not displayed
 	return unicode.Is(unicode.Cf, r) || strings.ContainsRune(blanks, r) || unicode.Is(unicode.Variation_Selector, r)
 }
 
-// ReservedExtraSuffix ends the extra keys that only the impersonation proxy sets.
+// ReservedExtraSuffix is the suffix of the extra keys that only the impersonation proxy sets.
 const ReservedExtraSuffix = ".impersonation-proxy.concierge.pinniped.dev"
 
 const credentialIDKey = "authentication.kubernetes.io/credential-id"

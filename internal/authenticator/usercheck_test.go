@@ -13,7 +13,7 @@ func TestCheckUser(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		user user.DefaultInfo
-		err  string // "" when it is fine
+		err  string // "" for none
 	}{
 		{"takes a plain user", user.DefaultInfo{Name: "ann", Groups: []string{"a b", "ü", "x:system:masters"}}, ""},
 		{"takes extras", user.DefaultInfo{Name: "ann", Extra: map[string][]string{"example.com/x": {"a=b", ""}}}, ""},

@@ -30,20 +30,20 @@ const (
 	dialTimeout     = 10 * time.Second
 )
 
-// WebhookOptions is what a Webhook needs to know.
+// WebhookOptions configures a Webhook.
 type WebhookOptions struct {
-	// Endpoint is called with a POST.
+	// Endpoint is the https URL of the webhook.
 	Endpoint *url.URL
 	// Roots verify the webhook's certificate; nil means the system's.
 	Roots *x509.CertPool
 	// Proxy returns the HTTP proxy for a request, as http.ProxyFromEnvironment does; nil means none.
 	Proxy func(*http.Request) (*url.URL, error)
-	// Timeout bounds one authentication with all its tries; zero means 30 seconds.
+	// Timeout is the timeout of an authentication with all retries; zero means 30 seconds.
 	Timeout time.Duration
 }
 
-// Webhook is an authenticator that asks a webhook, by a TokenReview of authentication.k8s.io/v1beta1. Connections are
-// kept and re-used; responses are not. It is safe for concurrent use.
+// Webhook is an authenticator that calls a webhook with a TokenReview of authentication.k8s.io/v1beta1. It reuses
+// connections and caches no responses. It is safe for concurrent use.
 type Webhook struct {
 	endpoint  string
 	client    *http.Client
@@ -54,7 +54,7 @@ type Webhook struct {
 
 var _ Token = (*Webhook)(nil)
 
-// NewWebhook returns an authenticator that asks the webhook. It makes no connection yet.
+// NewWebhook returns an authenticator that calls a webhook. It does not connect yet. The endpoint must be an https URL.
 func NewWebhook(options WebhookOptions) (*Webhook, error) {
 	if options.Endpoint == nil || options.Endpoint.Scheme != "https" || options.Endpoint.Host == "" {
 		return nil, errors.New("the endpoint of a webhook must be an https URL")
@@ -69,7 +69,7 @@ func NewWebhook(options WebhookOptions) (*Webhook, error) {
 		transport: transport,
 		client: &http.Client{
 			Transport: transport,
-			// The token is sent to this endpoint only: redirects are not followed.
+			// The token must only be sent to this endpoint.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		timeout: timeout,
@@ -77,7 +77,7 @@ func NewWebhook(options WebhookOptions) (*Webhook, error) {
 	}, nil
 }
 
-// newTransport returns the connections to a webhook or an issuer. They are kept and used again.
+// newTransport returns a transport for a webhook or an issuer, which reuses connections.
 func newTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)) *http.Transport {
 	return &http.Transport{
 		Proxy:                  proxy,
@@ -93,8 +93,7 @@ func newTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, err
 	}
 }
 
-// TLSConfig returns the client side of TLS towards a webhook or an issuer: TLS 1.2 with authenticated encryption, or
-// 1.3.
+// TLSConfig returns the client configuration for a webhook or an issuer: TLS 1.2 with authenticated encryption, or 1.3.
 func TLSConfig(roots *x509.CertPool) *tls.Config {
 	return &tls.Config{
 		RootCAs:    roots,
@@ -107,10 +106,10 @@ func TLSConfig(roots *x509.CertPool) *tls.Config {
 	}
 }
 
-// Close closes connections that are not in use. The Webhook goes on working.
+// Close closes idle connections. The Webhook can still be used.
 func (w *Webhook) Close() { w.transport.CloseIdleConnections() }
 
-// AuthenticateToken asks the webhook. A response that is not well-formed is an error.
+// AuthenticateToken calls the webhook. A malformed response is an error.
 func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (user.Info, bool, error) {
 	if strings.TrimSpace(token) == "" {
 		return nil, false, nil
@@ -143,7 +142,7 @@ func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (user.Inf
 	return userInfo(status.User), true, nil
 }
 
-// ask posts the review, again after a short wait when the webhook may do better next time.
+// ask posts the review, and retries temporary failures after a short wait.
 func (w *Webhook) ask(ctx context.Context, body []byte) ([]byte, error) {
 	backoff := w.backoff
 	for {
@@ -161,7 +160,7 @@ func (w *Webhook) ask(ctx context.Context, body []byte) ([]byte, error) {
 	}
 }
 
-// post posts the review once. again says whether a failure may be a passing one.
+// post posts the review once. again says whether a failure may be temporary.
 func (w *Webhook) post(ctx context.Context, body []byte) (content []byte, again bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.endpoint, bytes.NewReader(body))
 	if err != nil {
@@ -169,8 +168,8 @@ func (w *Webhook) post(ctx context.Context, body []byte) (content []byte, again 
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json")
-	// A review changes nothing, so the transport may send it again when a kept connection turns out to be dead. The
-	// empty value says so to the transport and is not sent.
+	// A review changes nothing, so the transport may resend it when a reused connection turns out to be dead. The empty
+	// value tells the transport so and is not sent.
 	request.Header["Idempotency-Key"] = nil
 	response, err := w.client.Do(request)
 	if err != nil {
@@ -182,7 +181,7 @@ func (w *Webhook) post(ctx context.Context, body []byte) (content []byte, again 
 		again = true
 		fallthrough
 	case response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated:
-		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxResponseSize)) // so that the connection can be used again
+		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxResponseSize)) // so that the connection can be reused
 		return nil, again, fmt.Errorf("the webhook returned status code %d", response.StatusCode)
 	}
 	media, _, malformed := mime.ParseMediaType(response.Header.Get("Content-Type"))
@@ -204,12 +203,12 @@ func mayPass(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || utilnet.IsHTTP2ConnectionLost(err)
 }
 
-// decode reads a TokenReview in the way the API server does: names of fields are case-sensitive, and a missing
-// apiVersion or kind is taken as the one asked for.
+// decode reads a TokenReview as the API server does: field names are case-sensitive, and a missing apiVersion or kind
+// defaults to the requested one.
 func decode(content []byte) (authenticationv1beta1.TokenReviewStatus, error) {
 	var review authenticationv1beta1.TokenReview
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(content, &review); err != nil {
-		return review.Status, errors.New("not a TokenReview in JSON") // the cause could quote what the webhook echoed
+		return review.Status, errors.New("not a TokenReview in JSON") // the cause could quote an echoed token
 	}
 	want := authenticationv1beta1.SchemeGroupVersion.WithKind("TokenReview")
 	if version := review.APIVersion; version != "" && version != want.GroupVersion().String() {
@@ -232,8 +231,7 @@ func userInfo(from authenticationv1beta1.UserInfo) user.Info {
 	return info
 }
 
-// withoutToken takes the token out of a text that the webhook wrote, and the password out of a token of the form
-// "user:password".
+// withoutToken removes the token from a text of the webhook, and the password of a "user:password" token.
 func withoutToken(text, token string) string {
 	text = strings.ReplaceAll(text, token, "[token]")
 	if _, password, found := strings.Cut(token, ":"); found && password != "" {

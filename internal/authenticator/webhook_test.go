@@ -271,7 +271,7 @@ func TestWebhookMustBeTheRightOne(t *testing.T) {
 			o.Endpoint.Host = strings.Replace(o.Endpoint.Host, "127.0.0.1", "localhost", 1)
 		}, "not localhost"},
 		{"refuses old TLS", func(s *httptest.Server) {
-			s.TLS = &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10} // what is refused
+			s.TLS = &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10} // refused versions
 		}, nil, "protocol version"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -29,7 +29,7 @@ import (
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 )
 
-// admissionPlugin is one admission plugin and the resources it cannot work without.
+// admissionPlugin is an admission plugin and the resources that it requires.
 type admissionPlugin struct {
 	name  string
 	needs []string // of admissionregistration.k8s.io/v1
@@ -49,7 +49,7 @@ func admissionPlugins() []admissionPlugin {
 	}
 }
 
-// ValidateAdmissionPlugins returns an error when names holds a name that is no admission plugin of this server.
+// ValidateAdmissionPlugins returns an error if names has an unknown admission plugin.
 func ValidateAdmissionPlugins(names []string) error {
 	var known []string
 	for _, plugin := range admissionPlugins() {
@@ -63,8 +63,8 @@ func ValidateAdmissionPlugins(names []string) error {
 	return nil
 }
 
-// choosePlugins returns the names of the plugins to run, and of those left out because the API server is too old to
-// serve what they need. Such a plugin would wait for it for ever, and hold up every request.
+// choosePlugins returns the names of the plugins to run, and of those left out because the API server does not serve
+// what they need. Such a plugin would wait for it forever, and block every request.
 func choosePlugins(
 	plugins []admissionPlugin,
 	disabled []string,
@@ -82,7 +82,7 @@ func choosePlugins(
 	return run, unserved
 }
 
-// addAdmission puts the cluster's admission before the storages.
+// addAdmission adds the cluster's admission to the server.
 func addAdmission(
 	ctx context.Context,
 	config *genericapiserver.Config,
@@ -126,19 +126,19 @@ func addAdmission(
 			case err != nil:
 				klog.FromContext(ctx).V(2).Info("Failed to update admission plugins", "problem", err.Error())
 			case changed:
-				shared.Start(hook.Done()) // those of plugins that were not there before
+				shared.Start(hook.Done()) // for new plugins
 			}
 		}, discoveryInterval, hook.Done())
 		return nil
 	})
 }
 
-// discoveryInterval is how soon it is noticed that the API server serves other resources: it was upgraded, or the one
-// that was asked first was an old one among several.
+// discoveryInterval is how often to check which resources the API server serves. They change when it is upgraded, or
+// when several API servers have different versions.
 const discoveryInterval = 30 * time.Second
 
-// clusterAdmission is a chain of admission plugins, those that the API server supports now. It is safe for concurrent
-// use, except choose.
+// clusterAdmission is a chain of the admission plugins that the API server currently supports. It is safe for
+// concurrent use, except choose.
 type clusterAdmission struct {
 	client   kubernetes.Interface
 	disabled []string
@@ -148,8 +148,8 @@ type clusterAdmission struct {
 	chain atomic.Pointer[admission.Interface]
 }
 
-// choose makes the plugins run that the API server supports now, and reports whether they are other ones than before.
-// A request that meets a new plugin waits until that one knows its policies.
+// choose runs the plugins that the API server currently supports, and reports whether they changed. A request waits
+// until a new plugin has loaded its policies.
 func (c *clusterAdmission) choose(ctx context.Context) (changed bool, err error) {
 	served, err := servedAdmissionResources(c.client)
 	if err != nil {
@@ -221,8 +221,8 @@ func servedAdmissionResources(client kubernetes.Interface) ([]string, error) {
 	return names, nil
 }
 
-// withholdToken keeps the token of a TokenCredentialRequest from mutating webhooks and policies: it is for its
-// authenticator alone. (Validation is given a copy without the token by the storage.)
+// withholdToken hides the token of a TokenCredentialRequest from mutating webhooks and policies: it is only for its
+// authenticator. (For validation, the storage passes a copy without the token.)
 type withholdToken struct{ *clusterAdmission }
 
 var _ interface {

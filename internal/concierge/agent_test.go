@@ -63,7 +63,7 @@ type agent struct {
 	signer  *certs.CA
 	port    *listener.Port
 	ready   atomic.Pointer[error]
-	older   atomic.Bool // the API server serves no admission policies
+	older   atomic.Bool // the API server does not serve admission policies
 	log     *testkit.Buffer
 	stop    func() error
 }
@@ -135,7 +135,7 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 		},
 	}
 	var server *concierge.Server
-	testkit.Eventually(t, time.Minute, func() error { // what was just granted may not be in force yet
+	testkit.Eventually(t, time.Minute, func() error { // new permissions may not be in effect yet
 		server, err = concierge.New(ctx, options)
 		return err
 	})
@@ -160,7 +160,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
-// olderAdmission is the discovery of an API server that has no admission policies yet.
+// olderAdmission is the discovery of an API server without admission policies.
 func olderAdmission(request *http.Request) *http.Response {
 	recorder := httptest.NewRecorder()
 	recorder.Header().Set("Content-Type", "application/json")
@@ -244,7 +244,7 @@ func (a *agent) startControllers(
 	return certificate, cache
 }
 
-// newWebhook starts a TokenReview webhook that knows users by their tokens.
+// newWebhook starts a TokenReview webhook that identifies users by their tokens.
 func newWebhook(t *testing.T) (endpoint string, bundle []byte) {
 	t.Helper()
 	users := map[string]authenticationv1beta1.UserInfo{

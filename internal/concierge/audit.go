@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// auditLog writes what happened to TokenCredentialRequests. Existing log queries rely on the messages and keys.
+// auditLog logs the results of TokenCredentialRequests. Existing log queries rely on the messages and keys.
 type auditLog struct {
 	logger    klog.Logger
 	showNames bool
@@ -28,8 +28,7 @@ func (a auditLog) event(ctx context.Context, message string, facts ...any) {
 	a.logger.Info(message, facts...)
 }
 
-// names returns the username and groups of a user as log keys, redacted unless the configuration permits them in the
-// log.
+// names returns the username and groups of a user as log keys and values, redacted unless showNames is set.
 func (a auditLog) names(who user.Info) []any {
 	if a.showNames {
 		return []any{"username", who.GetName(), "groups", who.GetGroups()}
@@ -37,7 +36,7 @@ func (a auditLog) names(who user.Info) []any {
 	return []any{"username", "redacted", "groups", fmt.Sprintf("redacted %d values", len(who.GetGroups()))}
 }
 
-// tokenID lets two log lines about one token be recognised as such, without giving the token away.
+// tokenID returns a hash that identifies a token in log lines without revealing it.
 func tokenID(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])

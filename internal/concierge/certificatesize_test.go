@@ -15,7 +15,7 @@ import (
 )
 
 // TestCertificatesFitTheHandshake has users with so many groups that the proxy would end the handshake with their
-// certificate: they learn it at the login.
+// certificate. Their login fails with a reason.
 func TestCertificatesFitTheHandshake(t *testing.T) {
 	t.Parallel()
 	ca, err := certs.NewCA("CA", time.Now(), time.Hour)

@@ -44,7 +44,7 @@ func onlyFrontProxy(next http.Handler, isFrontProxy func(*x509.Certificate) bool
 	})
 }
 
-// tooMany rejects a request for which there is no memory.
+// tooMany refuses a request for which there is no memory.
 func tooMany(w http.ResponseWriter, _ *http.Request, _ error) {
 	w.Header().Set("Retry-After", "1")
 	w.WriteHeader(http.StatusTooManyRequests)
@@ -58,7 +58,6 @@ func isProbe(req *http.Request) bool {
 	return slices.Contains(probePaths(), req.URL.Path)
 }
 
-// probePaths are the paths of the kubelet's probes.
 func probePaths() []string { return []string{"/healthz", "/livez", "/readyz"} }
 
 var (

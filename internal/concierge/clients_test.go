@@ -13,8 +13,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// TestUnauthenticatedClientsMayProbe shows what a client other than the front proxy may send: the kubelet's probes,
-// one at a time. The connection ends with the response.
+// TestUnauthenticatedClientsMayProbe checks what a client other than the front proxy may send: the kubelet's probes,
+// one at a time. The connection is closed after the response.
 func TestUnauthenticatedClientsMayProbe(t *testing.T) {
 	t.Parallel()
 	ca, err := certs.NewCA("front proxy CA", time.Now(), time.Hour)

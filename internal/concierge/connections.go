@@ -8,8 +8,8 @@ import (
 
 // keepFrontProxyConnection keeps the front proxy's HTTP/2 connections open. Against abuse, the API server library
 // closes a connection after an anonymous request. The front proxy sends the requests of many users over one connection,
-// anonymous ones included; closing it would fail the others. The front proxy is known by its client certificate. A
-// client whose certificate is not accepted gets 401, and its connection is closed.
+// including anonymous ones; closing it would fail the others. The front proxy is identified by its client certificate.
+// A client with an invalid certificate gets 401, and its connection is closed.
 func keepFrontProxyConnection(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 2 || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
@@ -37,13 +37,13 @@ func (k *keepOpen) WriteHeader(status int) {
 }
 
 func (k *keepOpen) Write(data []byte) (int, error) {
-	k.settle(http.StatusOK) // which is what Write implies
+	k.settle(http.StatusOK) // the status that Write implies
 	return k.ResponseWriter.Write(data)
 }
 
-// settle decides once, when the status becomes known and the header is still to be sent.
+// settle decides once, when the status is known and the header is not sent yet.
 func (k *keepOpen) settle(status int) {
-	if k.settled || status < http.StatusOK { // 1xx come before the real one
+	if k.settled || status < http.StatusOK { // 1xx precede the final status
 		return
 	}
 	k.settled = true

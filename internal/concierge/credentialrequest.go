@@ -25,16 +25,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// DefaultCredentialLife is how long an issued client certificate works unless it is configured otherwise.
+// DefaultCredentialLife is the default lifetime of an issued client certificate.
 const DefaultCredentialLife = 5 * time.Minute
 
-// authenticationFailed is the message of every failed login: clients compare it. The cause that the user may know is in
-// a Warning header; the audit log has the full cause.
+// authenticationFailed is the message of every failed login, on which clients rely. A Warning header has the cause that
+// the user may know; the audit log has the full cause.
 const authenticationFailed = "authentication failed"
 
-// TokenAuthenticator finds the authenticator that a TokenCredentialRequest names and gives it the token. It returns
-// false when the token is not good, and an error when that could not be found out. The caller does not change the
-// user.
+// TokenAuthenticator passes a token to the authenticator that a TokenCredentialRequest names. It returns false when the
+// token is invalid, and an error when that could not be decided. The caller must not change the user.
 type TokenAuthenticator interface {
 	AuthenticateToken(
 		ctx context.Context,
@@ -43,15 +42,15 @@ type TokenAuthenticator interface {
 	) (user.Info, bool, error)
 }
 
-// strategies are what spec.strategy of a TokenCredentialRequest may name.
+// strategies are the valid values of spec.strategy of a TokenCredentialRequest.
 var strategies = []string{
 	string(configv1alpha1.StrategyKubeClusterSigningCertificate),
 	string(configv1alpha1.StrategyImpersonationProxy),
 	string(configv1alpha1.StrategyServiceAccountToken),
 }
 
-// maxCertificate is how large a certificate of the agent may be, in bytes. The impersonation proxy, which alone takes
-// those, ends handshakes of more than 32 KiB.
+// maxCertificate is the maximum size in bytes of a certificate that the agent signs. Only the impersonation proxy
+// accepts those, and it ends handshakes of more than 32 KiB.
 const maxCertificate = 28 << 10
 
 // credentialRequests serves TokenCredentialRequests.
@@ -62,7 +61,7 @@ type credentialRequests struct {
 	issuers       issuers
 	life          time.Duration // of certificates
 	audit         auditLog
-	ended         *loginResults // counts them; may be nil
+	ended         *loginResults // may be nil
 }
 
 var _ interface {
@@ -103,7 +102,7 @@ func newCredentialRequests(
 	}
 }
 
-// Create exchanges the token for a client certificate. A failed login is a response, not an error.
+// Create exchanges the token for a credential. A failed login is a response, not an error.
 func (c *credentialRequests) Create(
 	ctx context.Context,
 	obj runtime.Object,
@@ -191,7 +190,7 @@ func (c *credentialRequests) exchange(
 		OrganizationalUnits: organizationalUnits(claimed.GetExtra()),
 	}, c.life)
 	if c.issuers.tokens != nil && errors.Is(err, signer.ErrNotLoaded) {
-		return c.exchangeForToken(ctx, claimed, reference, asked) // no certificate to sign
+		return c.exchangeForToken(ctx, claimed, reference, asked) // fall back: there is no certificate to sign with
 	}
 	if err != nil {
 		c.audit.event(
@@ -227,7 +226,7 @@ func (c *credentialRequests) exchange(
 	}
 }
 
-// whyNot returns what the user may know about an error of the authenticator.
+// whyNot returns the part of an authenticator's error that the user may know.
 func whyNot(err error, reference corev1.TypedLocalObjectReference) string {
 	named := fmt.Sprintf("%q of kind %q", bounded(reference.Name), bounded(reference.Kind))
 	var refusal *authenticator.Refusal
@@ -242,12 +241,12 @@ func whyNot(err error, reference corev1.TypedLocalObjectReference) string {
 	return "authenticator " + named + " does not respond"
 }
 
-// unsuitableUser says why a user whom an authenticator vouches for may not log in. The error does not hold the name.
+// unsuitableUser says why a user whom an authenticator asserts may not log in. err must not contain the name.
 func unsuitableUser(err error) string {
 	return "the authenticator asserts a user who may not log in: " + err.Error()
 }
 
-// failed is the response to a failed login. Clients show the warning to the user.
+// failed returns the response to a failed login. Clients show the warning to the user.
 func (c *credentialRequests) failed(
 	ctx context.Context, how loginResult, why string,
 ) *loginv1alpha1.TokenCredentialRequest {
@@ -258,7 +257,7 @@ func (c *credentialRequests) failed(
 	}
 }
 
-// bounded keeps what an unknown client wrote from filling the log.
+// bounded truncates input of unauthenticated clients for logs and messages.
 func bounded(text string) string {
 	const limit = 253 // the longest name in Kubernetes
 	if len(text) > limit {
@@ -267,16 +266,16 @@ func bounded(text string) string {
 	return text
 }
 
-// checkCarriable returns an error when a client certificate cannot say who the user is.
+// checkCarriable returns an error when a client certificate cannot express the user.
 func checkCarriable(claimed user.Info) error {
-	// A client certificate cannot carry a UID. Without its UID it would be valid for every user of that name.
+	// A client certificate cannot contain a UID, and without it would be valid for every user of that name.
 	if claimed.GetUID() != "" {
 		return errors.New("UIDs are not supported")
 	}
 	return authenticator.CheckUser(claimed)
 }
 
-// organizationalUnits is where a certificate carries the extras: "key=value", sorted, for tools that audit.
+// organizationalUnits encodes the extras for a certificate as sorted "key=value", for auditing tools.
 func organizationalUnits(extra map[string][]string) []string {
 	var units []string
 	for key, values := range extra {

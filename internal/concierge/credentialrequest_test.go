@@ -32,7 +32,7 @@ var testReference = corev1.TypedLocalObjectReference{
 	APIGroup: ptr.To("authentication.concierge.pinniped.dev"), Kind: "WebhookAuthenticator", Name: "webhook",
 }
 
-// vouching returns the same result for every token, and records the tokens.
+// vouching is an authenticator that returns the same result for every token, and records the tokens.
 type vouching struct {
 	user  user.Info
 	ok    bool
@@ -292,8 +292,8 @@ type said []string
 
 func (s *said) AddWarning(_, text string) { *s = append(*s, text) }
 
-// TestUsersLearnWhyALoginFailed: the message stays the same, as clients compare it; a warning says why, without
-// anything secret.
+// TestUsersLearnWhyALoginFailed checks that the message is always the same, because clients rely on it, and that a
+// warning has the reason, without secrets.
 func TestUsersLearnWhyALoginFailed(t *testing.T) {
 	t.Parallel()
 	idp := issuer.New(t)

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The ConfigMap in which the Kubernetes API server publishes which front proxy extension servers can trust.
+// The ConfigMap in which the API server publishes the front proxy settings.
 const (
 	trustNamespace = metav1.NamespaceSystem
 	trustConfigMap = "extension-apiserver-authentication"
@@ -31,16 +31,16 @@ const (
 
 const (
 	positiveTTL   = 10 * time.Second
-	negativeTTL   = time.Second // a permission just granted works at once for a human
+	negativeTTL   = time.Second // short, so that a new permission works without a noticeable delay
 	reviewTimeout = 10 * time.Second
 )
 
-// reviewBackoff is how often and when a failed TokenReview or SubjectAccessReview is tried again.
+// reviewBackoff is the retry policy of SubjectAccessReviews.
 func reviewBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// trust watches the ConfigMap extension-apiserver-authentication: the front proxy's CA, names and headers.
+// trust watches the front proxy settings in the ConfigMap extension-apiserver-authentication: CA, names and headers.
 type trust struct {
 	frontProxyCA *dynamiccertificates.ConfigMapCAController
 	headers      *headerrequest.RequestHeaderAuthRequestController
@@ -60,7 +60,7 @@ func newTrust(client kubernetes.Interface) (*trust, error) {
 	}, nil
 }
 
-// prime reads the ConfigMap once. Without the front proxy's CA, the API server could not speak for its users.
+// prime reads the ConfigMap once.
 func (t *trust) prime(ctx context.Context) error {
 	if err := errors.Join(t.frontProxyCA.RunOnce(ctx), t.headers.RunOnce(ctx)); err != nil {
 		return fmt.Errorf("reading ConfigMap %q in namespace %q: %w", trustConfigMap, trustNamespace, err)
@@ -68,11 +68,10 @@ func (t *trust) prime(ctx context.Context) error {
 	return nil
 }
 
-// run keeps following the headers until ctx ends. The CAs are run by the server, which asks for client certificates
-// by them.
+// run watches the headers until ctx ends. The server itself watches the CAs, which it lists in handshakes.
 func (t *trust) run(ctx context.Context) { t.headers.Run(ctx, 1) }
 
-// check is a readiness check: before the front proxy's CA is known, every user would be taken for anonymous.
+// check is a readiness check: without the front proxy CA, no request of the API server is accepted.
 func (t *trust) check(*http.Request) error {
 	if len(t.frontProxyCA.CurrentCABundleContent()) == 0 {
 		return fmt.Errorf("ConfigMap %q in namespace %q has no front proxy CA", trustConfigMap, trustNamespace)
@@ -80,7 +79,7 @@ func (t *trust) check(*http.Request) error {
 	return nil
 }
 
-// isFrontProxy is true for a certificate of the API server's front proxy that is good now.
+// isFrontProxy is true for a currently valid certificate of the API server's front proxy.
 func (t *trust) isFrontProxy(leaf *x509.Certificate) bool {
 	options, ok := t.frontProxyCA.VerifyOptions()
 	if !ok {
@@ -93,7 +92,7 @@ func (t *trust) isFrontProxy(leaf *x509.Certificate) bool {
 	return len(allowed) == 0 || slices.Contains(allowed, leaf.Subject.CommonName)
 }
 
-// authenticateFrontProxy takes users only from the headers of the front proxy. onlyFrontProxy rejects all other
+// authenticateFrontProxy authenticates users only by the headers of the front proxy. onlyFrontProxy refuses all other
 // clients.
 func authenticateFrontProxy(trusted *trust) (genericapiserver.AuthenticationInfo, error) {
 	headers := &authenticatorfactory.RequestHeaderConfig{

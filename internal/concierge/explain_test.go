@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// schema is what `kubectl explain` reads.
+// schema is the part of a schema that `kubectl explain` reads.
 type schema struct {
 	Description string             `json:"description"`
 	Ref         string             `json:"$ref"`
@@ -25,7 +25,7 @@ type schema struct {
 	Additional  json.RawMessage    `json:"additionalProperties"`
 }
 
-// testExplain checks every field of every API of the product, as `kubectl explain --recursive` does.
+// testExplain checks every field of every API of pinniped, as `kubectl explain --recursive` does.
 func (a *agent) testExplain(t *testing.T) { //nolint:thelper // a subtest
 	for group, kinds := range map[string][]string{
 		"config.concierge.pinniped.dev":         {"CredentialIssuer"},
@@ -84,7 +84,7 @@ func (a *agent) testExplain(t *testing.T) { //nolint:thelper // a subtest
 	}
 }
 
-// testCategories shows what `kubectl get pinniped` and `kubectl get pinniped-authenticators` find.
+// testCategories checks the results of `kubectl get pinniped` and `kubectl get pinniped-authenticators`.
 func (a *agent) testCategories(t *testing.T) { //nolint:thelper // a subtest
 	client, err := kubernetes.NewForConfig(a.cluster.AdminConfig())
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestAFloodAtTheAPIServer sends logins to the API server itself, not through the proxy, with a webhook that does not
-// response: few of them are at the webhook at a time, and users who are logged in notice nothing.
+// TestAFloodAtTheAPIServer sends logins to the API server directly, not through the proxy, with a webhook that does not
+// respond: few of them are at the webhook at a time, and users who are logged in are not affected.
 func TestAFloodAtTheAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -106,7 +106,8 @@ func TestAFloodAtTheAPIServer(t *testing.T) {
 	}
 }
 
-// loginsHaveAQueue returns nil when the API server puts the login of an unauthenticated client into its priority level.
+// loginsHaveAQueue returns nil when the API server assigns the login of an unauthenticated client to its priority
+// level.
 func (a *agent) loginsHaveAQueue(t *testing.T, anonymous *rest.Config) error {
 	t.Helper()
 	admin, err := kubernetes.NewForConfig(a.cluster.AdminConfig())

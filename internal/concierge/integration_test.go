@@ -31,7 +31,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestAggregatedAPIs follows requests through a real API server to the aggregated APIs and back.
+// TestAggregatedAPIs sends requests through a real API server to the aggregated APIs.
 func TestAggregatedAPIs(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -317,7 +317,7 @@ func (a *agent) testOpenAPI(t *testing.T) { //nolint:thelper // a subtest
 		},
 		"/openapi/v2": {"TokenCredentialRequest asks for a cluster credential"},
 	} {
-		testkit.Eventually(t, time.Minute, func() error { // the API server fetches the documents when it likes
+		testkit.Eventually(t, time.Minute, func() error { // the API server fetches the documents at its own pace
 			code, response, err := send(t.Context(), a.cluster.AdminConfig(), http.MethodGet, path, "")
 			if err != nil {
 				return err
@@ -363,7 +363,7 @@ const policies = `
 {"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingAdmissionPolicyBinding","metadata":{"name":"alias"},"spec":{"policyName":"alias"}}
 ]}`
 
-// testAdmission has an API server that was upgraded since the agent started: it serves admission policies now.
+// testAdmission has an API server that was upgraded after the agent started: it now serves admission policies.
 func (a *agent) testAdmission(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
 	a.older.Store(false)
 	file := filepath.Join(t.TempDir(), "policies.json")
@@ -441,7 +441,7 @@ func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
 	); err == nil {
 		t.Error("TLS 1.2 was accepted")
 	}
-	// A client with the name of the front proxy, but a certificate of another CA, is not authenticated.
+	// A certificate with the name of the front proxy from another CA is not accepted.
 	other, err := certs.NewCA("other", time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -526,7 +526,7 @@ func (a *agent) testRenewal(t *testing.T, anonymous *rest.Config) { //nolint:the
 		if err := a.admin.Get(t.Context(), name, &after); err != nil {
 			return err
 		}
-		connection, err := tls.Dial("tcp", a.address, &tls.Config{InsecureSkipVerify: true}) // it is compared below
+		connection, err := tls.Dial("tcp", a.address, &tls.Config{InsecureSkipVerify: true}) // compared below
 		if err != nil {
 			return err
 		}
@@ -553,8 +553,8 @@ func (a *agent) testRenewal(t *testing.T, anonymous *rest.Config) { //nolint:the
 	}
 }
 
-// testRenewalUnderRequests puts a certificate of the same CA into the Secret whose life is nearly over. The agent renews it,
-// and no request fails meanwhile.
+// testRenewalUnderRequests puts a certificate of the same CA that is about to expire into the Secret. The agent renews
+// it, and no request fails meanwhile.
 func (a *agent) testRenewalUnderRequests(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
 	name := types.NamespacedName{Namespace: namespace, Name: servingCert}
 	var secret corev1.Secret
@@ -590,7 +590,7 @@ func (a *agent) testRenewalUnderRequests(t *testing.T, anonymous *rest.Config) {
 			}
 			select {
 			case <-renewed:
-				last = true // one more, with the new certificate
+				last = true // one more request, with the new certificate
 			default:
 			}
 		}
@@ -608,7 +608,7 @@ func (a *agent) testRenewalUnderRequests(t *testing.T, anonymous *rest.Config) {
 		if bytes.Equal(now, old.CertPEM) {
 			return errors.New("the certificate that ends soon is still there")
 		}
-		connection, err := tls.Dial("tcp", a.address, &tls.Config{InsecureSkipVerify: true}) // it is compared
+		connection, err := tls.Dial("tcp", a.address, &tls.Config{InsecureSkipVerify: true}) // compared below
 		if err != nil {
 			return err
 		}

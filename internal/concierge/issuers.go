@@ -15,8 +15,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// ClientCertificateIssuer issues client certificates that the impersonation proxy accepts. It returns an error while
-// it cannot.
+// ClientCertificateIssuer issues client certificates that the impersonation proxy accepts. It returns an error when it
+// is not ready.
 type ClientCertificateIssuer interface {
 	IssueClientCertificate(
 		username string,
@@ -25,8 +25,8 @@ type ClientCertificateIssuer interface {
 	) (*certs.KeyPair, error)
 }
 
-// ClusterSigner issues client certificates that the API server accepts, and so does the impersonation proxy. It takes
-// longer than a ClientCertificateIssuer, and returns an error while it cannot.
+// ClusterSigner issues client certificates that the API server and the impersonation proxy accept. It is slower than a
+// ClientCertificateIssuer, and returns an error when it is not available.
 type ClusterSigner interface {
 	IssueClientCertificate(
 		ctx context.Context,
@@ -35,18 +35,18 @@ type ClusterSigner interface {
 	) (*certs.KeyPair, error)
 }
 
-// Who signed a certificate, as the audit log says it.
+// Signers of certificates in the audit log.
 const (
 	signedByAgent   = "agent"
 	signedByCluster = "cluster"
 )
 
-// issuers choose who issues a certificate.
+// issuers choose the issuer of a certificate.
 type issuers struct {
 	agent   ClientCertificateIssuer
 	cluster ClusterSigner // nil for none
 	tokens  UserTokens    // nil for none
-	group   string        // that of TokenCredentialRequests
+	group   string        // the API group of TokenCredentialRequests
 }
 
 func newIssuers(options Options, groups apis.Groups) issuers {
@@ -58,10 +58,10 @@ func newIssuers(options Options, groups apis.Groups) issuers {
 	}
 }
 
-// issue returns a certificate, and who signed it. A client that logs in at the API server gets a certificate of the
-// cluster's signer, which is valid there and at the proxy. When that signer does not respond, the agent signs: its
-// certificate is valid at the proxy only, and the client gets a warning. A client that logs in at the proxy gets one of
-// the agent at once.
+// issue returns a certificate and its signer. A client that logs in at the API server gets a certificate of the
+// cluster's signer, which is valid there and at the proxy. When that signer is unavailable, the agent signs: its
+// certificate is only valid at the proxy, and the client gets a warning. A client that logs in at the proxy always gets
+// one of the agent.
 func (i issuers) issue(
 	ctx context.Context,
 	identity certs.ClientIdentity,

@@ -17,7 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// clusterIssuing stands for the cluster's own signer.
+// clusterIssuing is a fake of the cluster's own signer.
 type clusterIssuing struct {
 	err   error
 	asked []certs.ClientIdentity
@@ -38,7 +38,7 @@ func TestWhoSigns(t *testing.T) {
 	refused := fmt.Errorf("%w: Denied", signer.ErrRefused)
 	for _, test := range []struct {
 		name        string
-		at          string // which group's proxy says that the login goes through it
+		at          string // the API group of the proxy through which the login goes
 		noCluster   bool
 		clusterErr  error
 		agentErr    error

@@ -26,18 +26,18 @@ import (
 )
 
 const (
-	// maxLoginBody is how long the body of a TokenCredentialRequest may be, as at the impersonation proxy: 128 KiB of
-	// token.
+	// maxLoginBody limits the body of a TokenCredentialRequest in bytes, as at the impersonation proxy: a token has up
+	// to 128 KiB.
 	maxLoginBody = 136 << 10
-	// maxOtherBody is the same for all other requests: a WhoAmIRequest says no more than its name.
+	// maxOtherBody is the limit of all other requests: a WhoAmIRequest only has a name.
 	maxOtherBody = 8 << 10
-	// logInterval is how long after the last refusal the next one is logged.
+	// logInterval is the time without refusals after which the next refusal is logged.
 	logInterval = time.Minute
 )
 
-// LoginLimits bound how many logins run at a time. Unauthenticated clients may log in, and each login costs a call of a
-// webhook or the verification of a token. Source networks are flows of fair queuing. A login beyond the bounds is
-// refused at once, so that a flood does not block the API server, which waits for each response.
+// LoginLimits limits the number of concurrent logins. Unauthenticated clients may log in, and each login costs a
+// webhook call or the verification of a token. Logins are queued fairly by source network. Excess logins are refused at
+// once, so that a flood does not block the API server, which waits for each response.
 type LoginLimits struct {
 	flowControl *flowcontrol.Controller
 	refused     atomic.Int64
@@ -51,7 +51,7 @@ type loginResult int
 const (
 	loginDone    loginResult = iota
 	loginRefused             // the token, the user or the request is invalid
-	loginFailed              // no verdict, or no credential can be issued: an operator must act
+	loginFailed              // no decision, or no credential can be issued: an operator must act
 )
 
 // loginResults counts logins by result.
@@ -63,10 +63,10 @@ func (r *loginResults) note(how loginResult) {
 	}
 }
 
-// NewLoginLimits returns limits that a flow controller enforces.
+// NewLoginLimits returns LoginLimits that c enforces.
 func NewLoginLimits(c *flowcontrol.Controller) *LoginLimits { return &LoginLimits{flowControl: c} }
 
-// apply bounds the logins that go to next, and the length of all bodies, which may not be YAML. It runs after
+// apply limits the logins that go to next, and the length of all bodies, which must not be YAML. It runs after
 // authentication and authorization.
 func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -85,7 +85,7 @@ func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runt
 			next.ServeHTTP(w, req)
 			return
 		}
-		// Before a seat is acquired: a client that sends slowly blocks only itself.
+		// Read the body before a seat is acquired: a slow client only blocks itself.
 		if err := readBody(w, req, "a TokenCredentialRequest", maxLoginBody); err != nil {
 			responsewriters.ErrorNegotiated(err, s, group, w, req)
 			return
@@ -99,15 +99,15 @@ func (l *LoginLimits) apply(next http.Handler, group schema.GroupVersion, s runt
 			responsewriters.ErrorNegotiated(err, s, group, w, req)
 			return
 		}
-		if err == nil { // else the client has left
+		if err == nil { // else the client has disconnected
 			defer permit.Release()
 			next.ServeHTTP(w, req)
 		}
 	})
 }
 
-// cheaplyDecoded is false for a body in YAML: decoding takes more than a hundred times its length, and no client sends
-// one.
+// cheaplyDecoded is false for a YAML body: decoding takes more than a hundred times its length in memory, and no client
+// sends one.
 func cheaplyDecoded(req *http.Request) bool {
 	if req.ContentLength == 0 || req.Header.Get("Content-Type") == "" {
 		return true
@@ -116,7 +116,7 @@ func cheaplyDecoded(req *http.Request) bool {
 	return err == nil && (kind == runtime.ContentTypeJSON || kind == runtime.ContentTypeProtobuf)
 }
 
-// noteRefusal counts a refusal, and logs the first one of many.
+// noteRefusal counts a refusal, and logs the first of a series.
 func (l *LoginLimits) noteRefusal(req *http.Request) {
 	l.refused.Add(1)
 	now := time.Now().UnixNano()
@@ -132,7 +132,7 @@ func (l *LoginLimits) usage() flowcontrol.Usage {
 }
 
 // source returns the network of the client that logs in. The API server, authenticated by its client certificate,
-// appends the address of its own client; the addresses before that may be forged.
+// appends the address of its own client; the addresses before it may be forged.
 func source(req *http.Request) string {
 	if req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
 		if lines := req.Header.Values("X-Forwarded-For"); len(lines) > 0 {
@@ -147,7 +147,8 @@ func source(req *http.Request) string {
 	return listener.Network(host)
 }
 
-// readBody reads the whole body of a request and replaces it by a buffer. what names the request in errors.
+// readBody reads the whole body of a request, up to most bytes, and replaces it with a buffer. what names the request
+// in errors.
 func readBody(w http.ResponseWriter, req *http.Request, what string, most int64) error {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil

@@ -26,7 +26,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// flood is a handler with login limits whose logins do not end before release is closed.
+// flood is a handler with login limits whose logins wait until release is closed.
 type flood struct {
 	*LoginLimits
 	handler   http.Handler
@@ -54,12 +54,12 @@ func newFlood() *flood {
 	return f
 }
 
-// send sends a request from an address, by way of the API server.
+// send sends a request from an address, as forwarded by the API server.
 func (f *flood) send(ctx context.Context, resource, from, body string) *httptest.ResponseRecorder {
 	return f.sendAs(ctx, resource, from, body, "")
 }
 
-// sendAs is send of a body of some kind.
+// sendAs is send with a content type.
 func (f *flood) sendAs(ctx context.Context, resource, from, body, kind string) *httptest.ResponseRecorder {
 	group := defaultGroups.Login.Group
 	if resource == "whoamirequests" {
@@ -80,7 +80,7 @@ func (f *flood) sendAs(ctx context.Context, resource, from, body, kind string) *
 	return response
 }
 
-// TestBodiesAreCheapToDecode refuses those that are not, whatever they are about.
+// TestBodiesAreCheapToDecode checks that other bodies are refused for every resource.
 func TestBodiesAreCheapToDecode(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[string]int{
@@ -96,13 +96,13 @@ func TestBodiesAreCheapToDecode(t *testing.T) {
 	}
 }
 
-// there is how many logins there are.
+// there returns the number of running and waiting logins.
 func (f *flood) there() int {
 	usage := f.usage()
 	return usage.Taken + usage.Waiting
 }
 
-// TestAFloodOfLogins sends logins that take long: from one address, and then from very many.
+// TestAFloodOfLogins sends slow logins: from one address, and then from very many.
 func TestAFloodOfLogins(t *testing.T) {
 	t.Parallel()
 	const slots, perSource, all = 24, 24, 40

@@ -13,7 +13,7 @@ import (
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 )
 
-// newWireScheme returns a scheme of the kinds as they go over the wire.
+// newWireScheme returns the scheme of the served versions.
 func newWireScheme(groups apis.Groups) *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	addKinds(scheme, groups.Login, groups.Identity)
@@ -25,16 +25,16 @@ func newWireScheme(groups apis.Groups) *runtime.Scheme {
 	return scheme
 }
 
-// newServerScheme returns the scheme that the server works with. The API server library handles objects in an internal
-// version and converts on input and output. With one version there is nothing to convert, so the same Go types are
-// registered as the internal version too: a conversion then only changes the kind of the object.
+// newServerScheme returns the scheme of the server. The API server library handles objects in an internal version and
+// converts on input and output. With one version there is nothing to convert, so the same Go types are also registered
+// as the internal version: a conversion then only changes the kind of the object.
 func newServerScheme(groups apis.Groups) (*runtime.Scheme, error) {
 	scheme := newWireScheme(groups)
 	internal := func(gv schema.GroupVersion) schema.GroupVersion {
 		return schema.GroupVersion{Group: gv.Group, Version: runtime.APIVersionInternal}
 	}
 	addKinds(scheme, internal(groups.Login), internal(groups.Identity))
-	// Mutating admission writes its result back with a conversion between two values of one type.
+	// Mutating admission writes its result back with a conversion between two values of the same type.
 	for _, register := range []func() error{
 		func() error { return addAssignment[loginv1alpha1.TokenCredentialRequest](scheme) },
 		func() error { return addAssignment[identityv1alpha1.WhoAmIRequest](scheme) },

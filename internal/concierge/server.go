@@ -1,11 +1,10 @@
-// Package concierge serves the aggregated APIs: TokenCredentialRequest, which gives a short-lived client certificate
-// for a token, and WhoAmIRequest, which returns the caller's identity.
+// Package concierge serves the aggregated APIs: TokenCredentialRequest, which exchanges a token for a short-lived
+// credential, and WhoAmIRequest, which returns the caller's identity.
 //
-// Nothing is stored. The Kubernetes API server forwards requests here and vouches for the caller with its front-proxy
-// client certificate; callers that connect directly are authenticated by a TokenReview or by the cluster's client CA.
-// Every request is authorized by a SubjectAccessReview. Every client may create a TokenCredentialRequest, because it
-// has no identity yet. The token in it is given to the authenticator that the request names and to nothing else, and
-// appears in no log.
+// Nothing is stored. The Kubernetes API server forwards requests here and asserts the user, authenticated by its front
+// proxy client certificate; other clients may only send health probes. Every request is authorized by a
+// SubjectAccessReview. RBAC permits every client to create a TokenCredentialRequest, because it has no identity yet.
+// Its token is only passed to the authenticator that the request names, and is never logged.
 package concierge
 
 import (
@@ -43,48 +42,49 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
-// ServingCertificate is the certificate the server presents.
+// ServingCertificate provides the certificate of the server.
 type ServingCertificate interface {
-	// CertKeyPEM returns the certificate chain and the private key, or nothing while there are none; connections are
-	// refused then.
+	// CertKeyPEM returns the certificate chain and the private key, or nothing while there are none: handshakes then
+	// fail.
 	CertKeyPEM() (certPEM, keyPEM []byte)
-	// OnChange has changed called after each change. New connections get the new certificate, those that exist go on.
+	// OnChange registers changed to be called after each change. New connections get the new certificate; existing ones
+	// continue.
 	OnChange(changed func())
 }
 
-// Options is everything the server needs.
+// Options configures the server.
 type Options struct {
-	// Listener is where the Kubernetes API server reaches the server. New takes it over.
+	// Listener is the listener for the API server. New takes ownership of it.
 	Listener net.Listener
-	// ServingCertificate is what the caBundle of the APIServices verifies.
+	// ServingCertificate must verify with the caBundle of the APIServices.
 	ServingCertificate ServingCertificate
-	// MinTLSVersion is 1.3 unless set.
+	// MinTLSVersion is the minimum TLS version; zero means 1.3.
 	MinTLSVersion uint16
-	// Agent is how the agent itself reaches the Kubernetes API server.
+	// Agent is the agent's own client configuration for the API server.
 	Agent *rest.Config
-	// GroupSuffix ends the API groups.
+	// GroupSuffix is the suffix of the API groups.
 	GroupSuffix string
-	// DisableAdmissionPlugins names the admission plugins not to run.
+	// DisableAdmissionPlugins are the names of the admission plugins not to run.
 	DisableAdmissionPlugins []string
 
 	Authenticator TokenAuthenticator
 	Issuer        ClientCertificateIssuer
 	// ClusterSigner, if set, issues certificates for logins at the API server itself.
 	ClusterSigner ClusterSigner
-	// Port bounds the connections and requests of clients; nil means a listener of the server's own. Logins
-	// count TokenCredentialRequests; the flow control of the listener bounds how many run at a time.
+	// Port tracks and limits the connections and requests of clients; nil means one for this server only. Logins limits
+	// concurrent TokenCredentialRequests; nil means limits by the flow control of Port.
 	Port   *listener.Port
 	Logins *LoginLimits
 	// UserTokens, if set, issues tokens of service accounts.
 	UserTokens UserTokens
-	// CredentialLife is how long issued client certificates work; zero means DefaultCredentialLife.
+	// CredentialLife is the lifetime of issued client certificates; zero means DefaultCredentialLife.
 	CredentialLife time.Duration
 
-	// Ready returns an error while the agent cannot do its work; /readyz then fails. Nil means always ready.
+	// Ready returns an error while the agent is not ready; /readyz then fails. Nil means always ready.
 	Ready func() error
-	// ShutdownDelay is how long a stopping server goes on serving after /readyz fails, before it drains connections.
+	// ShutdownDelay is how long a stopping server continues to serve after /readyz fails, before it drains connections.
 	ShutdownDelay time.Duration
-	// AuditLogUsernamesAndGroups puts usernames and groups into the audit log; otherwise they are redacted.
+	// AuditLogUsernamesAndGroups adds usernames and groups to the audit log; otherwise they are redacted.
 	AuditLogUsernamesAndGroups bool
 }
 
@@ -107,14 +107,14 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// Server is the aggregated API server. New makes one.
+// Server is the aggregated API server. Create it with New.
 type Server struct {
 	generic *genericapiserver.GenericAPIServer
 	trusted *trust
 }
 
-// New builds the server. It reads from the Kubernetes API server whom to trust and which admission is in force, and
-// returns an error when it cannot. Messages go to the logger in ctx; ctx is not kept.
+// New returns a server that is not running yet. It reads the front proxy settings and the supported admission plugins
+// from the API server, and fails when it cannot. Messages go to the logger in ctx; ctx is not kept.
 func New(ctx context.Context, options Options) (*Server, error) {
 	if err := options.validate(); err != nil {
 		return nil, err
@@ -141,11 +141,11 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.FeatureGate = utilfeature.DefaultFeatureGate
 	config.ExternalAddress = options.Listener.Addr().String()
-	// nothing in this server calls it, so there is no all-powerful token for that
+	// nothing in this server uses it, so no privileged loopback token is created
 	config.LoopbackClientConfig = &rest.Config{}
 	config.EnableProfiling = false
 	config.StorageObjectCountTracker = nil
-	config.RequestInfoResolver = request.NewInfoResolver() // comes before authentication
+	config.RequestInfoResolver = request.NewInfoResolver() // it runs before authentication
 	config.ShutdownDelayDuration = options.ShutdownDelay
 	describeAPI(config, newWireScheme(groups))
 	if options.Port == nil {
@@ -193,8 +193,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	return &Server{generic: generic, trusted: trusted}, nil
 }
 
-// Run serves until ctx ends. It returns when the requests in flight are served, which takes at most a minute beyond the
-// shutdown delay.
+// Run serves until ctx ends. It returns after all requests have finished, at most a minute after the shutdown delay.
 func (s *Server) Run(ctx context.Context) error {
 	go s.trusted.run(ctx)
 	if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {
@@ -205,7 +204,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 func clients(agent *rest.Config) (kubernetes.Interface, dynamic.Interface, error) {
 	config := rest.CopyConfig(agent)
-	config.QPS, config.Burst = 200, 400 // each request may need a review; the API server protects itself
+	config.QPS, config.Burst = 200, 400 // each request may need a review; the API server limits itself
 	dynamicClient, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("creating a client for the API server: %w", err)
@@ -229,12 +228,12 @@ func secureServing(options Options, trusted *trust) *genericapiserver.SecureServ
 		Cert:          servedCertificate{options.ServingCertificate},
 		ClientCA:      trusted.frontProxyCA,
 		MinTLSVersion: minVersion,
-		// Without P-521 and P-384, with which a handshake costs several times as much here as a client that repeats one.
+		// Without P-521 and P-384, whose handshakes cost the server several times as much as a client that replays one.
 		CurvePreferences: []tls.CurveID{tls.X25519MLKEM768, tls.X25519, tls.CurveP256},
 	}
 }
 
-// servedCertificate presents a ServingCertificate to the API server library.
+// servedCertificate adapts a ServingCertificate to the API server library.
 type servedCertificate struct{ source ServingCertificate }
 
 func (s servedCertificate) Name() string { return "aggregated API serving certificate" }
@@ -285,7 +284,7 @@ func install(
 	return nil
 }
 
-// withoutManagedFields drops the managed fields: they are not read here, and are often larger than the object.
+// withoutManagedFields drops the managed fields: they are not used here, and are often larger than the object.
 func withoutManagedFields(item any) (any, error) {
 	if object, err := meta.Accessor(item); err == nil {
 		object.SetManagedFields(nil)

@@ -15,25 +15,25 @@ import (
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 )
 
-// UserTokens issues tokens of service accounts. It returns satoken.ErrOff while the strategy is off.
+// UserTokens issues service account tokens. It returns satoken.ErrOff while the strategy is off.
 type UserTokens interface {
 	Issue(ctx context.Context, user satoken.Identity) (*satoken.Credential, error)
 }
 
-// wantsToken reports whether a request asks for the token of a service account.
+// wantsToken reports whether the client asks for a service account token.
 func wantsToken(strategy string) bool {
 	return strategy == string(configv1alpha1.StrategyServiceAccountToken)
 }
 
-// exchangeForToken returns the token of the service account of a user whom an authenticator vouches for. asked
-// describes the request in the audit log.
+// exchangeForToken returns the service account token of an authenticated user. asked describes the request in the audit
+// log.
 func (c *credentialRequests) exchangeForToken(
 	ctx context.Context,
 	claimed user.Info,
 	reference corev1.TypedLocalObjectReference,
 	asked []any,
 ) *loginv1alpha1.TokenCredentialRequest {
-	// Headers can carry a UID, which a certificate cannot.
+	// Unlike a certificate, headers can express a UID.
 	if err := authenticator.CheckUser(claimed); err != nil {
 		c.audit.event(
 			ctx,
@@ -84,7 +84,7 @@ func (c *credentialRequests) issueToken(
 	})
 }
 
-// whyNoToken returns what the user may know of an error of issueToken.
+// whyNoToken returns the part of an issueToken error that the user may know.
 func whyNoToken(err error) string {
 	switch {
 	case errors.Is(err, satoken.ErrOff):

@@ -17,8 +17,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestUnauthenticatedClientsAtTheAPIsPort has a pod of the cluster open many connections and send large headers
-// without an end. The kubelet's probes and users are served, and few of these connections stay open.
+// TestUnauthenticatedClientsAtTheAPIsPort has a pod of the cluster open many connections and send endless large
+// headers. The kubelet's probes and users are served, and few of these connections stay open.
 func TestUnauthenticatedClientsAtTheAPIsPort(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -35,7 +35,7 @@ func TestUnauthenticatedClientsAtTheAPIsPort(t *testing.T) {
 	defer cancel()
 	for range connections {
 		dialer := &tls.Dialer{
-			// another address than the kubelet's
+			// not the kubelet's address
 			NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}},
 			Config:    &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
 		}
@@ -49,7 +49,7 @@ func TestUnauthenticatedClientsAtTheAPIsPort(t *testing.T) {
 			if err == nil {
 				_, err = conn.Read(make([]byte, 1))
 			}
-			// The end of the time for a header is another one.
+			// The header timeout ends connections differently.
 			if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 				replaced <- struct{}{}
 			}
@@ -74,7 +74,7 @@ func TestUnauthenticatedClientsAtTheAPIsPort(t *testing.T) {
 	}
 }
 
-// kubelet is a client without a credential that uses each connection once.
+// kubelet is a client without credentials that uses a new connection for each request.
 func kubelet() *http.Client {
 	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{

@@ -21,7 +21,7 @@ import (
 type virtual struct {
 	rest.TableConvertor
 
-	group    string // with the default suffix, whatever suffix is served
+	group    string // always with the default suffix
 	kind     string
 	singular string
 	newObj   func() runtime.Object
@@ -49,7 +49,7 @@ func (v virtual) List(context.Context, *internalversion.ListOptions) (runtime.Ob
 	return v.newList(), nil
 }
 
-// refuse returns an error for requests that make no sense with this resource: with a dry run, or in a namespace.
+// refuse returns an error for requests that are invalid for this resource: with a dry run, or in a namespace.
 func (v virtual) refuse(ctx context.Context, name string, options *metav1.CreateOptions) error {
 	if options != nil && len(options.DryRun) > 0 {
 		return v.invalid(name, field.NotSupported[string](field.NewPath("dryRun"), options.DryRun, nil))
@@ -60,8 +60,7 @@ func (v virtual) refuse(ctx context.Context, name string, options *metav1.Create
 	return nil
 }
 
-// invalid returns the error with status 422. Existing clients and tests know it with an empty kind and the default
-// group.
+// invalid returns a 422 error, with an empty kind and the default group because existing clients and tests expect that.
 func (v virtual) invalid(name string, problem *field.Error) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: v.group}, name, field.ErrorList{problem})
 }

@@ -39,7 +39,7 @@ func newWhoAmIRequests() whoAmIRequests {
 		})}
 }
 
-// Create returns the user as whom the request was authenticated.
+// Create returns the authenticated user of the request.
 func (w whoAmIRequests) Create(
 	ctx context.Context,
 	obj runtime.Object,
@@ -70,7 +70,7 @@ func (w whoAmIRequests) Create(
 	}, nil
 }
 
-// describe copies the user: what authenticators return may be shared between requests.
+// describe copies the user, because authenticators may share it between requests.
 func describe(from user.Info) identityv1alpha1.UserInfo {
 	info := identityv1alpha1.UserInfo{Username: from.GetName(), UID: from.GetUID(), Groups: slices.Clone(from.GetGroups())}
 	if extra := from.GetExtra(); len(extra) > 0 {

@@ -181,7 +181,7 @@ func TestKeepFrontProxyConnection(t *testing.T) {
 	}
 }
 
-// recordingWriter is an HTTP/2 response: it keeps the header as it was when it was sent.
+// recordingWriter is an HTTP/2 response that records the header when it is sent.
 type recordingWriter struct {
 	header, sent http.Header
 }

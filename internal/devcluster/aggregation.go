@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PointServiceAt makes a Service lead to a port of this machine, so that the API server finds an aggregated API or a
-// webhook that is served by a process here: the Service becomes one of type ExternalName for localhost. It is created
-// if it does not exist; its namespace must.
+// PointServiceAt points a Service at a port of this machine, so that the API server reaches an aggregated API or a
+// webhook in a local process: the Service gets the type ExternalName with localhost. It is created if it does not
+// exist; its namespace must exist.
 //
 // The API server takes the port from the object that refers to the Service, not from the Service: see
 // PointAPIServiceAt. The serving certificate must be valid for "<name>.<namespace>.svc".
@@ -45,8 +45,8 @@ func (c *Cluster) PointServiceAt(ctx context.Context, namespace, name string, po
 	return nil
 }
 
-// PointAPIServiceAt changes the port at which the API server looks for an existing aggregated API, and nothing else of
-// the APIService. Together with PointServiceAt it leads to a process on this machine.
+// PointAPIServiceAt changes only the port of an existing APIService. Together with PointServiceAt, it points it at a
+// process on this machine.
 func (c *Cluster) PointAPIServiceAt(ctx context.Context, name string, port int) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"service": map[string]any{"port": port}}})
 	if err != nil {

@@ -40,7 +40,7 @@ func TestAggregatedAPIOnThisMachine(t *testing.T) {
 	}
 	port := serveAggregatedAPI(t, cluster, serving)
 
-	// As a manifest would have it: an ordinary Service, which leads nowhere on a cluster without nodes.
+	// As in a manifest: an ordinary Service, which has no endpoints on a cluster without nodes.
 	manifests := t.TempDir()
 	writeFile(t, filepath.Join(manifests, "all.yaml"), fmt.Sprintf(`
 apiVersion: v1
@@ -64,7 +64,7 @@ spec:
 	if err := cluster.Install(t.Context(), manifests); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time changes nothing
+	for range 2 { // the second call changes nothing
 		if err := cluster.PointServiceAt(t.Context(), "default", "api", port); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func() error { // the aggregator looks every few seconds
+	eventually(t, time.Minute, func() error { // the aggregator checks every few seconds
 		_, err := get(client, cluster.URL()+"/apis/demo.example.com/v1")
 		return err
 	})
@@ -121,7 +121,8 @@ spec:
 	})
 }
 
-// serveAggregatedAPI serves an API that answers who called it for whom. Its clients are verified as the cluster says.
+// serveAggregatedAPI serves an API that responds with its client and the user. It verifies clients by the cluster's
+// settings.
 func serveAggregatedAPI(t *testing.T, cluster *Cluster, serving *certs.KeyPair) int {
 	t.Helper()
 	certificate, err := tls.X509KeyPair(serving.CertPEM, serving.KeyPEM)

@@ -9,7 +9,7 @@ import (
 
 const loopbackAddress = "127.0.0.1"
 
-// loopbackURL is where a program on a port of this cluster is found.
+// loopbackURL is the URL of a program on a port of this cluster.
 func loopbackURL(p *port) string { return fmt.Sprintf("https://%s:%d", loopbackAddress, p.number) }
 
 func (c *Cluster) etcdArgs() []string {
@@ -30,9 +30,9 @@ func (c *Cluster) etcdArgs() []string {
 		"--peer-key-file=" + c.pki.path("etcd.key"),
 		"--peer-trusted-ca-file=" + c.pki.path("etcd-ca.crt"),
 		"--peer-client-cert-auth=true",
-		// The gateway would call etcd with its serving certificate, and no test here uses it.
+		// The gateway would call etcd with its serving certificate, and is not used.
 		"--enable-grpc-gateway=false",
-		// What is lost without it is lost in a power cut only, not when the process is killed.
+		// Unsynced writes are only lost in a power cut, not when the process is killed.
 		"--unsafe-no-fsync=true",
 		"--socket-reuse-port=true", // see reservePort
 	}
@@ -44,7 +44,7 @@ func (c *Cluster) apiServerArgs() []string {
 		fmt.Sprintf("--secure-port=%d", c.ports.apiServer.number),
 		"--permit-port-sharing=true",
 		"--advertise-address=" + loopbackAddress,
-		// Endpoints of the Service "kubernetes" may not lie on loopback.
+		// Endpoints of the Service "kubernetes" must not be on loopback.
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=" + serviceRange,
 		"--tls-cert-file=" + c.pki.path("apiserver.crt"),
@@ -62,7 +62,7 @@ func (c *Cluster) apiServerArgs() []string {
 		"--service-account-signing-key-file=" + c.pki.path("service-account.key"),
 		"--authorization-mode=RBAC",
 
-		// How the API server makes itself known to aggregated APIs.
+		// How aggregated APIs authenticate the API server.
 		"--requestheader-client-ca-file=" + c.pki.path("front-proxy-ca.crt"),
 		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User",
@@ -71,8 +71,8 @@ func (c *Cluster) apiServerArgs() []string {
 		"--proxy-client-cert-file=" + c.pki.path("front-proxy-client.crt"),
 		"--proxy-client-key-file=" + c.pki.path("front-proxy-client.key"),
 
-		// The way to kubelets, should there be any: see KubeletTLS. An API server refuses to call loopback addresses in
-		// some places, but not names.
+		// For connections to kubelets: see KubeletTLS. An API server refuses to call loopback addresses in some places,
+		// but not names.
 		"--kubelet-preferred-address-types=Hostname",
 		"--kubelet-certificate-authority=" + c.pki.path("serving-ca.crt"),
 		"--kubelet-client-certificate=" + c.pki.path("kubelet-client.crt"),
@@ -85,7 +85,7 @@ func (c *Cluster) apiServerArgs() []string {
 		args = append(args, "--requestheader-uid-headers=X-Remote-Uid")
 	}
 	if !c.options.ControllerManager {
-		// No controller creates default service accounts here. This plugin would make each Pod wait for one.
+		// No controller creates default service accounts here, and this plugin would make each Pod wait for one.
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	if c.options.DisableAnonymous {
@@ -95,7 +95,7 @@ func (c *Cluster) apiServerArgs() []string {
 		args = append(args,
 			"--audit-policy-file="+c.auditPolicyPath(),
 			"--audit-log-path="+c.AuditLog(),
-			"--audit-log-maxsize=0", // never rotated: who reads it reads all of it
+			"--audit-log-maxsize=0", // never rotated: readers need all of it
 			"--audit-log-mode=blocking-strict")
 	}
 	return mergeArgs(args, c.options.ExtraAPIServerArgs)

@@ -17,7 +17,7 @@ import (
 const (
 	modulePath   = "github.com/pinniped-toolkit/pinniped"
 	assetsEnv    = "KUBEBUILDER_ASSETS"
-	versionEnv   = "KUBERNETES" // such as 1.34, as `make controlplane` takes it; the default version when it is empty
+	versionEnv   = "KUBERNETES" // for example 1.34, as in `make controlplane`; the default version if empty
 	programsPath = "bin/controlplane"
 
 	etcdProgram              = "etcd"
@@ -26,9 +26,9 @@ const (
 	kubectlProgram           = "kubectl"
 )
 
-// MissingProgramError is returned when a program of the control plane is in none of the places where it is looked for.
+// MissingProgramError is the error when a program of the control plane is not found.
 type MissingProgramError struct {
-	// Program is its name, such as "kube-apiserver".
+	// Program is the name, such as "kube-apiserver".
 	Program string
 	// Looked lists the files and variables that were tried.
 	Looked []string
@@ -40,7 +40,7 @@ func (e *MissingProgramError) Error() string {
 	return fmt.Sprintf("no %s program (looked for %s): run %q", e.Program, strings.Join(e.Looked, ", "), e.Command)
 }
 
-// finder looks for programs. Its fields are the outside world, so that a test can give it another one.
+// finder finds programs. Its fields are the environment, which a test can replace.
 type finder struct {
 	assets   string                            // KUBEBUILDER_ASSETS
 	version  string                            // KUBERNETES
@@ -53,7 +53,7 @@ func systemFinder() finder {
 	if wd, err := os.Getwd(); err == nil {
 		f.starts = append(f.starts, wd)
 	}
-	// With -trimpath this is no real path, and then finds nothing.
+	// With -trimpath this is not a real path, so it finds nothing.
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
 		f.starts = append(f.starts, filepath.Dir(file))
 	}
@@ -76,7 +76,7 @@ func (f finder) program(name string) (string, error) {
 	return "", &MissingProgramError{Program: name, Looked: looked, Command: command}
 }
 
-// kubectl returns the path of kubectl: the user's own, else one that stands next to the control plane.
+// kubectl returns the path of kubectl: the one on the PATH, else one next to the control plane.
 func (f finder) kubectl() (string, error) {
 	if path, err := f.lookPath(kubectlProgram); err == nil {
 		return path, nil
@@ -88,7 +88,7 @@ func (f finder) kubectl() (string, error) {
 	return "", f.missing(kubectlProgram, append([]string{"PATH"}, looked...))
 }
 
-// missing is the error for a program that `make controlplane` leaves out.
+// missing returns the error for a program that `make controlplane` does not build.
 func (f finder) missing(name string, looked []string) error {
 	command := "hack/controlplane/build.sh " + name
 	if f.version != "" {
@@ -97,7 +97,7 @@ func (f finder) missing(name string, looked []string) error {
 	return &MissingProgramError{Program: name, Looked: looked, Command: command}
 }
 
-// programs is the folder in the repository.
+// programs is the directory of the programs in the repository.
 func (f finder) programs() string {
 	if f.version != "" {
 		return programsPath + "-" + f.version
@@ -105,7 +105,7 @@ func (f finder) programs() string {
 	return programsPath
 }
 
-// find returns the first file named name in the known places, or where it looked in vain.
+// find returns the first file named name in the known places, or else the places.
 func (f finder) find(name string) (path string, looked []string) {
 	if runtime.GOOS == "windows" {
 		name += ".exe"
@@ -138,7 +138,7 @@ func (f finder) find(name string) (path string, looked []string) {
 	return "", looked
 }
 
-// absolute keeps a relative path valid for programs that are started in another directory.
+// absolute makes a path valid for programs that are started in another directory.
 func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
@@ -151,8 +151,8 @@ func isProgram(path string) bool {
 	return err == nil && info.Mode().IsRegular() && (runtime.GOOS == "windows" || info.Mode()&0o111 != 0)
 }
 
-// repositoryRoot returns the nearest directory at or above start whose go.mod is this module's, or "".
-// Nested modules, such as hack/controlplane, are passed over.
+// repositoryRoot returns the nearest directory at or above start whose go.mod is this module's, or "". It skips nested
+// modules, such as hack/controlplane.
 func repositoryRoot(start string) string {
 	for dir := start; ; dir = filepath.Dir(dir) {
 		if moduleOf(filepath.Join(dir, "go.mod")) == modulePath {
@@ -178,9 +178,9 @@ func moduleOf(goMod string) string {
 	return ""
 }
 
-var versions sync.Map // of programs by their path: asking takes a third of a second
+var versions sync.Map // of programs by path: reading one takes a third of a second
 
-// versionOf asks a program of Kubernetes for its version.
+// versionOf returns the version that a program of Kubernetes prints.
 func versionOf(ctx context.Context, path string) (*version.Version, error) {
 	if known, ok := versions.Load(path); ok {
 		return known.(*version.Version), nil

@@ -24,7 +24,7 @@ const (
 	tokenLifetime = 24 * time.Hour
 )
 
-// makeClients prepares the admin's clients. None of them connects yet.
+// makeClients creates the admin's clients. None of them connects yet.
 func (c *Cluster) makeClients() error {
 	c.admin = c.withCertificate(c.pki.admin)
 	var err error
@@ -35,16 +35,16 @@ func (c *Cluster) makeClients() error {
 	return err
 }
 
-// AdminConfig returns a client configuration for a user who may do everything (group system:masters).
-// Like all configurations of a Cluster it has no client-side rate limit, and it is the caller's own copy.
+// AdminConfig returns a client configuration for a user with all permissions (group system:masters). Like all
+// configurations of a Cluster, it has no client-side rate limit, and is the caller's own copy.
 func (c *Cluster) AdminConfig() *rest.Config { return rest.CopyConfig(c.admin) }
 
-// AdminKubeconfig is the path of a kubeconfig for the same user. The CA bundle and the client certificate are in it, so
-// it works from every directory.
+// AdminKubeconfig returns the path of a kubeconfig for the same user. It contains the CA bundle and the client
+// certificate, so it works in every directory.
 func (c *Cluster) AdminKubeconfig() string { return filepath.Join(c.dir, "admin.kubeconfig") }
 
-// User returns a client configuration for a user with a client certificate of ClientCA. What the user may do is up to
-// RBAC.
+// User returns a client configuration for a user with a client certificate of ClientCA. RBAC determines the
+// permissions.
 func (c *Cluster) User(name string, groups ...string) (*rest.Config, error) {
 	pair, err := c.pki.client.IssueClient(
 		certs.ClientIdentity{Username: name, Groups: groups},
@@ -57,7 +57,7 @@ func (c *Cluster) User(name string, groups ...string) (*rest.Config, error) {
 	return c.withCertificate(pair), nil
 }
 
-// ServiceAccountConfig returns a client configuration with a token for an existing service account, valid for a day.
+// ServiceAccountConfig returns a client configuration with a token of an existing service account, valid for a day.
 func (c *Cluster) ServiceAccountConfig(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	request := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "authentication.k8s.io/v1",
@@ -87,7 +87,7 @@ func (c *Cluster) withCertificate(pair *certs.KeyPair) *rest.Config {
 	return config
 }
 
-// anonymous is a configuration without credentials.
+// anonymous returns a configuration without credentials.
 func (c *Cluster) anonymous() *rest.Config {
 	return &rest.Config{
 		Host:            c.URL(),
@@ -96,8 +96,8 @@ func (c *Cluster) anonymous() *rest.Config {
 	}
 }
 
-// WriteKubeconfig writes a kubeconfig with one context for config to path, readable by the owner only. An existing file
-// is replaced in one step.
+// WriteKubeconfig writes a kubeconfig with one context for config to path, readable only by the owner. It replaces an
+// existing file atomically.
 func (c *Cluster) WriteKubeconfig(path string, config *rest.Config) error {
 	data, err := clientcmd.Write(kubeconfigOf(config))
 	if err != nil {
@@ -139,7 +139,7 @@ func kubeconfigOf(config *rest.Config) clientcmdapi.Config {
 	return kubeconfig
 }
 
-// replaceFile writes data next to path and renames it, so that a reader sees the old file or the new one.
+// replaceFile writes data next to path and renames it, so that a reader sees either the old or the new file.
 func replaceFile(path string, data []byte) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {

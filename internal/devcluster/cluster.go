@@ -17,14 +17,14 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// errStopped is what methods return that need a cluster which was stopped.
+// errStopped is the error of methods that need a running cluster.
 var errStopped = errors.New("the cluster is stopped")
 
-// Cluster is a running control plane. Its methods may be called from several goroutines.
+// Cluster is a running control plane. It is safe for concurrent use.
 type Cluster struct {
 	options   Options
 	dir       string
-	temporary bool // dir is ours to remove
+	temporary bool // Stop removes dir
 	pki       *pki
 	ports     ports
 	finder    finder
@@ -49,12 +49,12 @@ type ports struct {
 	etcd, etcdPeer, apiServer, controllerManager *port
 }
 
-// Start starts a cluster and returns when its API is ready for use: /readyz says so, the namespaces default and
-// kube-system exist, and so does the ConfigMap from which aggregated APIs read how the API server identifies itself.
+// Start starts a cluster and returns when its API is ready: /readyz succeeds, the namespaces default and kube-system
+// exist, and so does the ConfigMap from which aggregated APIs read how to authenticate the API server.
 //
-// ctx bounds the start alone. The cluster runs until Stop is called or this process ends. An error carries the end of
-// the log of the program that did not start, and the path of the whole log. A MissingProgramError says that a program
-// is not built yet.
+// ctx only limits the start. The cluster runs until Stop is called or this process ends. The error for a program that
+// did not start has the end of its log, and the path of the whole log. A MissingProgramError says that a program is not
+// built yet.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	return start(ctx, options, systemFinder())
 }
@@ -86,7 +86,7 @@ func start(ctx context.Context, options Options, programs finder) (*Cluster, err
 	return c, nil
 }
 
-// bringUp starts the programs. Its caller, start, cleans up when it fails.
+// bringUp starts the programs. On an error, its caller start cleans up.
 func (c *Cluster) bringUp(ctx context.Context, paths map[string]string, now time.Time) error {
 	var err error
 	if c.version, err = versionOf(ctx, paths[apiServerProgram]); err != nil {
@@ -178,11 +178,11 @@ func (c *Cluster) newComponent(
 	return &component{
 		name: name, path: paths[name], args: args, dir: c.dir, ready: ready, guard: c.guard,
 		logPath: filepath.Join(c.logDir(), name+".log"),
-		env:     []string{"GODEBUG="}, // fips140=only is for our programs: etcd derives IDs with SHA-1
+		env:     []string{"GODEBUG="}, // fips140=only is for pinniped's programs: etcd derives IDs with SHA-1
 	}
 }
 
-// apiReady is nil when the API server answers and has created what every client counts on.
+// apiReady is nil when the API server responds and has created the objects that clients rely on.
 func (c *Cluster) apiReady(ctx context.Context) error {
 	for _, path := range []string{
 		"/readyz",
@@ -196,8 +196,8 @@ func (c *Cluster) apiReady(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the programs, the API server before etcd, and removes the cluster's directory if it is a temporary one.
-// Further calls do nothing and return the same error.
+// Stop ends the programs, the API server before etcd, and removes a temporary directory of the cluster. Further calls
+// do nothing and return the same error.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,7 +214,7 @@ func (c *Cluster) Stop() error {
 	return c.stopErr
 }
 
-// giveUp cleans up after a start that failed. Of a temporary directory it leaves the logs, which the error names.
+// giveUp cleans up after a failed start. In a temporary directory, it keeps the logs, which the error names.
 func (c *Cluster) giveUp() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,7 +240,7 @@ func (c *Cluster) giveUp() error {
 	return err
 }
 
-// release stops whatever runs and gives back what the system lent us. The lock is held.
+// release stops all programs and releases the ports. The caller must hold c.mu.
 func (c *Cluster) release() error {
 	c.stopped = true
 	var errs []error
@@ -263,26 +263,26 @@ func (c *Cluster) release() error {
 	return err
 }
 
-// StopAPIServer ends the API server and leaves etcd running. Clients are refused until RestartAPIServer is called.
-// It does nothing if the API server does not run.
+// StopAPIServer stops the API server but not etcd. Clients get no connection until RestartAPIServer. It does nothing if
+// the API server is not running.
 func (c *Cluster) StopAPIServer() error { return c.apiServer.stop() }
 
-// StopEtcd ends etcd and leaves the API server running, which then answers with errors or not at all until RestartEtcd
-// is called. It does nothing if etcd does not run.
+// StopEtcd stops etcd but not the API server, which then responds with errors or not at all until RestartEtcd. It does
+// nothing if etcd is not running.
 func (c *Cluster) StopEtcd() error { return c.etcd.stop() }
 
-// StopControllerManager stops the kube-controller-manager, which must be one of the options. The cluster then signs
-// nothing any more.
+// StopControllerManager stops the kube-controller-manager, which requires Options.ControllerManager. The cluster then
+// no longer signs certificates.
 func (c *Cluster) StopControllerManager() error { return c.controllerManager.stop() }
 
-// RestartAPIServer stops the API server if it runs, starts it on the same port, and returns when it is ready.
-// Certificates and data stay as they are.
+// RestartAPIServer stops the API server if it is running, starts it on the same port, and returns when it is ready.
+// Certificates and data are kept.
 func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 	return c.restart(ctx, c.apiServer)
 }
 
-// RestartEtcd stops etcd if it runs, starts it with its data on the same port, and returns when it is ready; if the API
-// server runs, when that is ready again, too.
+// RestartEtcd stops etcd if it is running, and starts it with its data on the same port. It returns when etcd is ready
+// and, if the API server is running, when that is ready again.
 func (c *Cluster) RestartEtcd(ctx context.Context) error {
 	if err := c.restart(ctx, c.etcd); err != nil {
 		return err
@@ -304,22 +304,22 @@ func (c *Cluster) restart(ctx context.Context, program *component) error {
 	return program.start(ctx, c.options.StartTimeout)
 }
 
-// Dir is the cluster's directory.
+// Dir returns the cluster's directory.
 func (c *Cluster) Dir() string { return c.dir }
 
-// URL is the API server's address, such as "https://127.0.0.1:41234". It stays the same across restarts.
+// URL returns the API server's address, such as "https://127.0.0.1:41234". It stays the same across restarts.
 func (c *Cluster) URL() string { return loopbackURL(c.ports.apiServer) }
 
-// Version is the version of the kube-apiserver, such as 1.34.4.
+// Version returns the version of the kube-apiserver, such as 1.34.4.
 func (c *Cluster) Version() *version.Version { return c.version }
 
-// CABundle is the PEM bundle that verifies the API server's serving certificate.
+// CABundle returns the PEM bundle that verifies the API server's serving certificate.
 func (c *Cluster) CABundle() []byte { return c.pki.serving.CertPEM() }
 
-// ClientCA is the CA whose client certificates the API server accepts.
+// ClientCA returns the CA whose client certificates the API server accepts.
 func (c *Cluster) ClientCA() *certs.CA { return c.pki.client }
 
-// AuditLog is the path of the API server's audit log: one JSON event a line. There is none without
+// AuditLog returns the path of the API server's audit log, with one JSON event per line. It does not exist without
 // Options.AuditPolicy.
 func (c *Cluster) AuditLog() string { return filepath.Join(c.logDir(), "audit.log") }
 
@@ -328,9 +328,9 @@ func (c *Cluster) auditPolicyPath() string { return filepath.Join(c.dir, "audit-
 func (c *Cluster) logDir() string { return filepath.Join(c.dir, "logs") }
 
 func (c *Cluster) log(format string, args ...any) {
-	// A human who cannot be told is no reason to fail.
+	// A failure to write the log must not fail the start.
 	_, _ = fmt.Fprintf(c.options.Log, format+"\n", args...)
 }
 
-// APIServerPID is the process ID of the kube-apiserver, of its latest start.
+// APIServerPID returns the process ID of the kube-apiserver's latest start.
 func (c *Cluster) APIServerPID() int { return c.apiServer.latest().process.Process.Pid }

@@ -91,7 +91,7 @@ func TestTwoClustersAtOnce(t *testing.T) {
 		t.Errorf("want 401 for the other cluster's admin, got %v", err)
 	}
 
-	// One ends without the other, and removes what it wrote.
+	// Stopping one does not affect the other, and removes its files.
 	dir := one.Dir()
 	for range 2 {
 		if err := one.Stop(); err != nil {
@@ -269,8 +269,8 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// A program that becomes ready only with the API server can be started before it, and does not block the start of
-// the API server.
+// TestAProgramThatWaitsForTheAPIServer starts a program that is only ready once the API server is. It can be started
+// first, and does not block the start of the API server.
 func TestAProgramThatWaitsForTheAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t, Options{})
@@ -279,7 +279,7 @@ func TestAProgramThatWaitsForTheAPIServer(t *testing.T) {
 	if err := cluster.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	asked := make(chan struct{}) // closed when somebody waits for a program
+	asked := make(chan struct{}) // closed when a start waits for a program
 	ask := sync.OnceFunc(func() { close(asked) })
 	begin := func(name string, ready func(context.Context) error) chan error {
 		ended := make(chan error, 1)
@@ -308,7 +308,7 @@ func TestAProgramThatWaitsForTheAPIServer(t *testing.T) {
 		t.Error(err)
 	}
 
-	// The end of the cluster is the end of a start, too.
+	// Stopping the cluster also ends a pending start.
 	asked = make(chan struct{})
 	ask = sync.OnceFunc(func() { close(asked) })
 	never := begin("never", func(context.Context) error { return errors.New("not yet") })
@@ -448,7 +448,7 @@ type identity struct {
 	Groups   []string
 }
 
-// whoAmI asks the API server.
+// whoAmI returns the identity that the API server authenticates.
 func whoAmI(t *testing.T, config *rest.Config) identity {
 	t.Helper()
 	client, err := dynamic.NewForConfig(config)

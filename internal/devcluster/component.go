@@ -21,27 +21,27 @@ const (
 	tailBytes    = 16 << 10
 )
 
-// component is one program of the control plane. It can be started and stopped several times, also by several
-// goroutines. No lock is held while it gets ready, so a program that waits for another one can be started first.
+// component is a program of the control plane. It can be started and stopped repeatedly, and is safe for concurrent
+// use. No lock is held while it starts, so a program that waits for another one can be started first.
 type component struct {
 	name    string
 	path    string
 	args    []string
-	env     []string // next to this process's
+	env     []string // in addition to this process's
 	dir     string
 	logPath string
-	ready   func(context.Context) error // nil once the program does its work
+	ready   func(context.Context) error // returns nil once the program is ready
 	guard   *guard
 
 	mu     sync.Mutex
-	run    *run // of the latest start, nil before the first
+	run    *run // of the latest start; nil before the first
 	closed bool // the cluster is stopped
 }
 
-// run is a program from one start to its end.
+// run is one run of a program.
 type run struct {
 	process *exec.Cmd
-	ended   chan struct{} // closed after process ended
+	ended   chan struct{} // closed after process has ended
 }
 
 func (r *run) running() bool {
@@ -56,17 +56,17 @@ func (r *run) running() bool {
 	}
 }
 
-// latest returns the latest run of the program, nil before the first.
+// latest returns the latest run, or nil before the first.
 func (c *component) latest() *run {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.run
 }
 
-// running reports whether the program was started and has not ended since.
+// running reports whether the latest run has not ended.
 func (c *component) running() bool { return c.latest().running() }
 
-// start starts the program and waits until it is ready. A program that does not get there is stopped again.
+// start starts the program and waits until it is ready. It stops a program that does not become ready.
 func (c *component) start(ctx context.Context, timeout time.Duration) error {
 	started, offset, err := c.launch()
 	if err != nil {
@@ -102,14 +102,14 @@ func (c *component) launch() (started *run, logOffset int64, err error) {
 	process.Env = append(programEnv(os.Environ()), c.env...)
 	process.Stdout = log
 	process.Stderr = log
-	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // which the guard kills
+	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the guard kills the group
 	if err := process.Start(); err != nil {
 		return nil, 0, err
 	}
 	c.run = &run{process: process, ended: make(chan struct{})}
-	guardErr := c.guard.add(process.Process) // before anybody can see it end, which makes the guard forget it
+	guardErr := c.guard.add(process.Process) // before anyone can observe its end, which makes the guard forget it
 	go func(ended chan struct{}) {
-		_ = process.Wait() // how it ended stands in ProcessState
+		_ = process.Wait() // ProcessState has the result
 		c.guard.remove(process.Process)
 		close(ended)
 	}(c.run.ended)
@@ -119,7 +119,7 @@ func (c *component) launch() (started *run, logOffset int64, err error) {
 	return c.run, logOffset, nil
 }
 
-// waitReady polls the program until it is ready, has ended, or the time is up.
+// waitReady polls the program until it is ready, has ended, or timeout has passed.
 func (c *component) waitReady(ctx context.Context, started *run, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -132,7 +132,7 @@ func (c *component) waitReady(ctx context.Context, started *run, timeout time.Du
 			return nil
 		}
 		if ctx.Err() == nil {
-			last = err // what it said, rather than that we stopped asking
+			last = err // its own error, not that of the canceled poll
 		}
 		select {
 		case <-started.ended:
@@ -147,11 +147,11 @@ func (c *component) waitReady(ctx context.Context, started *run, timeout time.Du
 	}
 }
 
-// stop asks the program to end, kills it when it does not do so in time, and returns after it has ended.
-// Stopping a program that does not run is no error.
+// stop terminates the program, kills it after stopGrace, and returns after it has ended. It is not an error if the
+// program is not running.
 func (c *component) stop() error { return c.end(c.latest(), stopGrace) }
 
-// close stops the program for good: it cannot be started again.
+// close stops the program permanently: it cannot be started again.
 func (c *component) close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -171,7 +171,7 @@ func (c *component) kill(running *run) error {
 	return nil
 }
 
-// end does the work of stop for one run. The program is killed after grace.
+// end is stop for one run. It kills the program after grace.
 func (c *component) end(running *run, grace time.Duration) error {
 	if !running.running() {
 		return nil
@@ -192,7 +192,7 @@ func (c *component) explain(err error, offset int64) error {
 	return fmt.Errorf("%w\nthe end of its log %q:\n%s", err, c.logPath, tail(c.logPath, offset))
 }
 
-// tail returns the last lines of a file, each indented. It leaves out everything before offset.
+// tail returns the last lines of a file from offset on, each indented.
 func tail(path string, offset int64) string {
 	file, err := os.Open(path)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package devcluster runs a real Kubernetes control plane (etcd, kube-apiserver and, if asked for, the controller
-// manager) on loopback, for the demo, the tests and the benchmarks.
+// Package devcluster runs a real Kubernetes control plane (etcd, kube-apiserver and optionally kube-controller-manager)
+// on loopback, for the demo, the tests and the benchmarks.
 //
-// It needs no root and no container runtime. Several clusters may run at once, in one process or in many: each has its
-// own directory, certificates and ports.
+// It needs neither root nor a container runtime. Several clusters may run at once, in one process or in several: each
+// has its own directory, certificates and ports.
 //
 //	cluster, err := devcluster.Start(ctx, devcluster.Options{})
 //	if err != nil {
@@ -10,18 +10,18 @@
 //	}
 //	defer cluster.Stop()
 //
-// The programs come from the folder in KUBEBUILDER_ASSETS, or from bin/controlplane in this repository, which
-// `make controlplane` fills; with KUBERNETES=1.34 in the environment, from bin/controlplane-1.34.
+// The programs are in the directory in KUBEBUILDER_ASSETS, or in bin/controlplane of this repository, built by
+// `make controlplane`; with KUBERNETES=1.34 in the environment, in bin/controlplane-1.34.
 //
-// # Nothing is left behind
+// # Cleanup
 //
-// Stop ends the programs in the right order. A process that ends without calling it, be it by os.Exit, a crash, Ctrl-C
-// or kill -9, takes its clusters with it: see guard. The programs are in process groups of their own, so a Ctrl-C in
-// the terminal reaches the caller alone, which can then stop the API server before etcd.
+// Stop ends the programs in the right order. When the process ends without calling it, by os.Exit, a crash, Ctrl-C or
+// kill -9, its clusters end, too: see guard. The programs are in separate process groups, so Ctrl-C in the terminal
+// only reaches the caller, which can then stop the API server before etcd.
 //
-// # What a cluster without nodes does not do
+// # Limits of a cluster without nodes
 //
-// Pods are stored but never run; the package kubelet stands in for a node where pods have to answer. Without
+// Pods are stored but not run; package kubelet is a fake node for tests in which pods have to respond. Without
 // Options.ControllerManager there are no default service accounts, deleted namespaces stay in phase Terminating, and
 // certificate signing requests are not signed.
 package devcluster

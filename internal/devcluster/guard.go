@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// guard ends the programs of a cluster when this process ends without having done so, however that came about.
+// guard ends the programs of a cluster when this process ends without having done so, in any way.
 //
-// It is a shell, in a process group of its own, that reads a pipe whose other end only this process holds. The kernel
-// closes that end when the process dies, for kill -9 too; the shell then reads the end of the file, kills the process
-// groups that it knows, and removes the cluster's temporary directory.
+// It is a shell, in its own process group, that reads a pipe whose other end only this process has. The kernel closes
+// that end when the process dies, even by kill -9; the shell then reads the end of the file, kills the registered
+// process groups, and removes the cluster's temporary directory.
 type guard struct {
 	shell *exec.Cmd
 	pipe  *os.File
@@ -59,7 +59,7 @@ func newGuard(temporary string) (*guard, error) {
 	return &guard{shell: shell, pipe: writer}, nil
 }
 
-// add hands a started program over to the guard.
+// add registers a started program.
 func (g *guard) add(process *os.Process) error {
 	if _, err := fmt.Fprintf(g.pipe, "add %d\n", process.Pid); err != nil {
 		return fmt.Errorf("telling the guard process: %w", err)
@@ -67,13 +67,13 @@ func (g *guard) add(process *os.Process) error {
 	return nil
 }
 
-// remove makes the guard forget a program that has ended, whose number the system may now give to another.
+// remove unregisters a program that has ended, because the system may reuse its process ID.
 func (g *guard) remove(process *os.Process) {
-	// An error means that the guard is gone, and then it forgot.
+	// An error means that the guard has ended.
 	_, _ = fmt.Fprintf(g.pipe, "remove %d\n", process.Pid)
 }
 
-// dismiss ends the guard without letting it do anything.
+// dismiss ends the guard without any effect.
 func (g *guard) dismiss() {
 	_, _ = fmt.Fprintln(g.pipe, "dismiss")
 	_ = g.pipe.Close()

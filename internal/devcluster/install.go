@@ -16,15 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kubectl returns the path of a kubectl: the one on the PATH, else one in KUBEBUILDER_ASSETS or bin/controlplane.
-// The error is a MissingProgramError.
+// Kubectl returns the path of kubectl: the one on the PATH, else one in KUBEBUILDER_ASSETS or bin/controlplane. The
+// error is a *MissingProgramError.
 func (c *Cluster) Kubectl() (string, error) { return c.finder.kubectl() }
 
-// Install applies manifests with `kubectl apply --server-side` as the admin, and returns when the
-// CustomResourceDefinitions of the cluster are established and served. Each path is a file, a folder of files, or a
-// folder with a kustomization. Resources of a kind that is defined in the same call are fine.
+// Install applies manifests with `kubectl apply --server-side` as the admin, and returns when all
+// CustomResourceDefinitions of the cluster are established and served. Each path is a file, a directory of files, or a
+// directory with a kustomization. A path may have definitions and their resources.
 //
-// Fields that others own are taken over, so what PointAPIServiceAt set is lost if the manifests have it, too.
+// It takes over fields of other owners, so it reverts PointAPIServiceAt if the manifests set the port.
 func (c *Cluster) Install(ctx context.Context, paths ...string) error {
 	kubectl, err := c.Kubectl()
 	if err != nil {
@@ -54,13 +54,13 @@ func (c *Cluster) install(ctx context.Context, kubectl, path string) error {
 		return err
 	}
 	if applyErr != nil {
-		// The definitions are there by now, so their resources find them.
+		// The definitions are established now, so their resources can be applied.
 		return c.runKubectl(ctx, kubectl, args...)
 	}
 	return nil
 }
 
-// manifestFlag returns "-k" for a folder with a kustomization and "-f" for everything else.
+// manifestFlag returns "-k" for a directory with a kustomization and "-f" for everything else.
 func manifestFlag(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -78,7 +78,7 @@ func manifestFlag(path string) (string, error) {
 }
 
 func (c *Cluster) runKubectl(ctx context.Context, kubectl string, args ...string) error {
-	// Ports are used again by later clusters, so the user's discovery cache must not be shared.
+	// Later clusters reuse ports, so the user's discovery cache must not be shared.
 	args = append(
 		[]string{"--kubeconfig=" + c.AdminKubeconfig(), "--cache-dir=" + filepath.Join(c.dir, "kubectl-cache")},
 		args...)
@@ -120,7 +120,7 @@ type (
 	checkFunc func(ctx context.Context, path string) error
 )
 
-// pendingCRDs says of each CustomResourceDefinition that cannot be used yet why that is so.
+// pendingCRDs returns why each CustomResourceDefinition that is not usable yet is not.
 func pendingCRDs(ctx context.Context, list listFunc, check checkFunc) ([]string, error) {
 	found, err := list(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -141,7 +141,7 @@ func pendingCRDs(ctx context.Context, list listFunc, check checkFunc) ([]string,
 	return pending, nil
 }
 
-// conditionStatus returns the status of a condition, "" if there is none.
+// conditionStatus returns the status of a condition, or "" if there is none.
 func conditionStatus(object *unstructured.Unstructured, kind string) string {
 	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
 	for _, entry := range conditions {
@@ -154,7 +154,7 @@ func conditionStatus(object *unstructured.Unstructured, kind string) string {
 	return ""
 }
 
-// servedPaths returns the API paths of a definition's resources, one for each version that is served.
+// servedPaths returns the API paths of a definition's resources, one for each served version.
 func servedPaths(definition *unstructured.Unstructured) []string {
 	group, _, _ := unstructured.NestedString(definition.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(definition.Object, "spec", "names", "plural")

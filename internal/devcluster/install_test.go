@@ -38,7 +38,7 @@ func TestInstall(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t, Options{})
 	dir := t.TempDir()
-	// The resource comes before its definition, to make it hard.
+	// The resource comes before its definition on purpose.
 	writeFile(t, filepath.Join(dir, "plain", "a.yaml"), strings.ReplaceAll(resource, "%", "plain"), 0o600)
 	writeFile(t, filepath.Join(dir, "plain", "b.yaml"), definition, 0o600)
 	writeFile(t, filepath.Join(dir, "single.yaml"), strings.ReplaceAll(resource, "%", "single"), 0o600)
@@ -51,7 +51,7 @@ func TestInstall(t *testing.T) {
 	)
 
 	paths := []string{filepath.Join(dir, "plain"), filepath.Join(dir, "single.yaml"), filepath.Join(dir, "kustomized")}
-	for range 2 { // the second time changes nothing
+	for range 2 { // the second call changes nothing
 		if err := cluster.Install(t.Context(), paths...); err != nil {
 			t.Fatal(err)
 		}

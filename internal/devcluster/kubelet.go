@@ -10,12 +10,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// KubeletHostname is the address, of type Hostname, that a Node's status has to give so that the API server calls a
-// kubelet on this machine.
+// KubeletHostname is the Hostname address that a Node must have so that the API server calls a kubelet on this machine.
 const KubeletHostname = "localhost"
 
 // KubeletTLS returns a configuration for a server that the cluster's API server calls as a kubelet. Only the API server
-// gets a connection: a kubelet starts programs for every client that may connect.
+// can connect, because a kubelet starts programs for its clients.
 func (c *Cluster) KubeletTLS() (*tls.Config, error) {
 	pair, err := c.pki.serving.IssueServing(
 		certs.SANs{DNSNames: []string{KubeletHostname}},
@@ -37,7 +36,7 @@ func (c *Cluster) KubeletTLS() (*tls.Config, error) {
 		ClientCAs:    clients,
 		MinVersion:   tls.VersionTLS13,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			// The same CA signs the users' certificates.
+			// The same CA issues the users' certificates.
 			if state.PeerCertificates[0].Subject.CommonName != kubeletClientName {
 				return errors.New("only the API server may call a kubelet")
 			}

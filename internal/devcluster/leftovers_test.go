@@ -25,10 +25,10 @@ const (
 
 	modeNoHandler = "no handler" // a signal kills the process
 	modeStops     = "stops"      // on a signal, the process calls Stop
-	modeExits     = "exits"      // the process ends by itself, without Stop
+	modeExits     = "exits"      // the process exits without Stop
 )
 
-// runHelper starts a cluster in a temporary directory below dir, says so on standard output, and waits.
+// runHelper starts a cluster in a temporary directory below dir, reports that on standard output, and waits.
 func runHelper(dir, mode string) int {
 	ctx := context.Background()
 	if mode == modeStops {
@@ -49,7 +49,7 @@ func runHelper(dir, mode string) int {
 	if mode == modeExits {
 		return 0
 	}
-	// The test kills us, or closes our standard input when it is done.
+	// The test kills this process, or closes its standard input when it is done.
 	done := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -100,7 +100,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			dir := t.TempDir()
 			owner := startHelper(t, dir, test.mode)
 			if test.mode != modeExits {
-				// Otherwise there would be nothing for this test to see.
+				// Otherwise this test would check nothing.
 				if running := processesOf(t, dir); len(running) < 3 {
 					t.Fatalf("want etcd, kube-apiserver and the guard to run before, got %q", running)
 				}
@@ -129,7 +129,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// startHelper starts an owner of a cluster in a process group of its own, as a shell does, and waits until it is ready.
+// startHelper starts an owner of a cluster in its own process group, as a shell does, and waits until it is ready.
 func startHelper(t *testing.T, dir, mode string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -171,8 +171,7 @@ func kill(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
-// processesOf returns the command lines of all processes that name dir, those that ended but were not waited for left
-// out.
+// processesOf returns the command lines of all processes that contain dir, except zombies.
 func processesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	output, err := exec.Command("ps", "-axww", "-o", "pid=,stat=,command=").Output()
@@ -204,7 +203,7 @@ func TestGuard(t *testing.T) {
 		}
 		first, second, forgotten := sleeper(t, guard), sleeper(t, guard), sleeper(t, guard)
 		guard.remove(forgotten.Process)
-		if err := guard.pipe.Close(); err != nil { // what the kernel does when the owner dies
+		if err := guard.pipe.Close(); err != nil { // as the kernel does when the owner dies
 			t.Fatal(err)
 		}
 		for _, process := range []*exec.Cmd{first, second} {
@@ -240,7 +239,7 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// sleeper starts a guarded process that the end of the test ends.
+// sleeper starts a guarded process that ends with the test.
 func sleeper(t *testing.T, guard *guard) *exec.Cmd {
 	t.Helper()
 	process := exec.Command("sleep", "600")
@@ -278,7 +277,7 @@ func TestReservePort(t *testing.T) {
 	}
 }
 
-// A program in Go can listen on a port that is reserved for it, again and again.
+// TestListenOnAReservedPort checks that a Go program can listen on a port that is reserved for it, repeatedly.
 func TestListenOnAReservedPort(t *testing.T) {
 	t.Parallel()
 	reserved, err := reserveGoPort()

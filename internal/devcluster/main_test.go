@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// testTimeout bounds one call that starts programs. It is generous: the machine may be building meanwhile.
+// testTimeout limits one call that starts programs. It is generous, because the machine may be busy.
 const testTimeout = 4 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func needPrograms(t *testing.T) {
 	}
 }
 
-// eventually polls until check returns nil, and fails the test when that takes too long.
+// eventually polls until check returns nil, and fails the test after timeout.
 func eventually(t *testing.T, timeout time.Duration, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -70,7 +70,7 @@ func eventually(t *testing.T, timeout time.Duration, check func() error) {
 	}
 }
 
-// lockedBuffer is a log that several goroutines may write to.
+// lockedBuffer is a buffer that is safe for concurrent use.
 type lockedBuffer struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer

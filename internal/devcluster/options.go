@@ -10,40 +10,39 @@ import (
 	"time"
 )
 
-// Options say how a cluster is started. The zero value is a good one for most tests.
+// Options configures a cluster. The zero value is suitable for most tests.
 type Options struct {
-	// Dir is where the cluster keeps its data, keys, kubeconfig and logs. It must be empty or not exist yet, and it is
-	// left in place by Stop. When Dir is empty, a temporary directory is used and removed by Stop; a start that fails
-	// leaves the logs in it.
+	// Dir is the directory for data, keys, kubeconfig and logs. It must be empty or not exist, and Stop does not remove
+	// it. If Dir is "", a temporary directory is used, which Stop removes; a failed start keeps its logs.
 	Dir string
 
-	// Log receives one line for each step, for a human who waits. Nil discards them. The logs of the programs
-	// themselves are files in the cluster's directory.
+	// Log receives a line for each step; nil discards them. The logs of the programs are files in the cluster's
+	// directory.
 	Log io.Writer
 
-	// StartTimeout is how long each program may take until it is ready: two minutes if zero.
+	// StartTimeout is the timeout of each program's start; zero means two minutes.
 	StartTimeout time.Duration
 
-	// AuditPolicy is an audit.k8s.io Policy (YAML or JSON). When set, the API server writes an audit log, one JSON
-	// event a line, to the file that Cluster.AuditLog names. An event is in the file before its request is answered.
+	// AuditPolicy is an audit.k8s.io Policy (YAML or JSON). If set, the API server writes an audit log with one JSON
+	// event per line to Cluster.AuditLog. An event is in the file before the response to its request.
 	AuditPolicy []byte
 
 	// DisableAnonymous makes the API server refuse requests without credentials. By default they are authenticated as
 	// system:anonymous, as on most clusters.
 	DisableAnonymous bool
 
-	// ExtraAPIServerArgs are further flags of the kube-apiserver, each as "--name=value". A flag given here replaces
-	// the one that this package would have set.
+	// ExtraAPIServerArgs are additional flags of the kube-apiserver, each as "--name=value". They replace flags that
+	// this package sets.
 	ExtraAPIServerArgs []string
 
 	// ControllerManager also starts the kube-controller-manager: service accounts, namespace deletion, and signing of
-	// certificate signing requests by the client CA.
+	// certificate signing requests with the client CA.
 	ControllerManager bool
 }
 
 const defaultStartTimeout = 2 * time.Minute
 
-// complete checks the options and fills in what was left out. It reports whether the directory is a temporary one.
+// complete validates the options and sets defaults. It reports whether the directory is temporary.
 func (o Options) complete() (completed Options, temporary bool, err error) {
 	for _, arg := range o.ExtraAPIServerArgs {
 		if !strings.HasPrefix(arg, "--") || flagName(arg) == "" {

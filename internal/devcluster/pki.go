@@ -27,15 +27,15 @@ const (
 // pki is the cluster's public key infrastructure. The four CAs do not trust each other.
 type pki struct {
 	dir        string
-	serving    *certs.CA // signs the serving certificates of API server and kubelets
-	client     *certs.CA // signs the users' client certificates, and the one with which the API server calls kubelets
-	frontProxy *certs.CA // signs the certificate with which the API server calls aggregated APIs
-	etcd       *certs.CA // signs both sides of the connections to etcd
+	serving    *certs.CA // issues the serving certificates of the API server and kubelets
+	client     *certs.CA // issues the users' client certificates, and that of the API server for kubelets
+	frontProxy *certs.CA // issues the client certificate of the API server for aggregated APIs
+	etcd       *certs.CA // issues both sides' certificates of connections to etcd
 	admin      *certs.KeyPair
 	etcdClient *certs.KeyPair
 }
 
-// newPKI makes all keys and certificates and writes those that the programs read to dir.
+// newPKI creates all keys and certificates and writes those that the programs read to dir.
 func newPKI(dir string, now time.Time) (*pki, error) {
 	p := &pki{dir: dir}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -69,7 +69,7 @@ func newPKI(dir string, now time.Time) (*pki, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.write("client-ca.key", clientKey); err != nil { // the controller manager signs with it
+	if err := p.write("client-ca.key", clientKey); err != nil { // for the controller manager, which signs with it
 		return nil, err
 	}
 	return p, p.writeServiceAccountKey()
@@ -135,8 +135,7 @@ func (p *pki) issueClients(now time.Time) error {
 	return p.writePair("etcd-client", p.etcdClient)
 }
 
-// writeServiceAccountKey writes a new private key, which signs service account tokens, and its public key, which
-// verifies them.
+// writeServiceAccountKey writes a new key pair that signs and verifies service account tokens.
 func (p *pki) writeServiceAccountKey() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

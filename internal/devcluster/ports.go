@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// port is a TCP port of 127.0.0.1 that belongs to this cluster for as long as it runs, or, where the system knows no
-// way to keep it, that was free when it was chosen.
+// port is a TCP port of 127.0.0.1 that is reserved for this cluster while it runs, or, on systems without such a
+// reservation, that was free when it was chosen.
 type port struct {
 	number  int
 	release func()
 }
 
-// freePort finds a port on which no program listens.
+// freePort returns a port on which no program listens.
 func freePort() (*port, error) {
 	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -31,8 +31,8 @@ func freePort() (*port, error) {
 	return &port{number: number, release: func() {}}, nil
 }
 
-// ReservePort returns a TCP port of 127.0.0.1 for a program in Go that runs next to the cluster. On Linux no other
-// program is given it until the cluster is stopped, also while the program does not listen.
+// ReservePort returns a TCP port of 127.0.0.1 for a Go program that runs next to the cluster. On Linux, it is reserved
+// until the cluster is stopped, even while the program does not listen.
 func (c *Cluster) ReservePort() (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,13 +47,13 @@ func (c *Cluster) ReservePort() (int, error) {
 	return reserved.number, nil
 }
 
-// reservePort takes a free port and keeps it. The reservation is a socket that is bound but does not listen, with
-// SO_REUSEPORT: programs which set that option too (etcd and kube-apiserver are told to) can listen on the port, all
-// others are kept away, also while the API server is down. The kernel drops it when the process ends.
+// reservePort reserves a free port with a socket that is bound but does not listen, with SO_REUSEPORT: only programs
+// that also set that option (etcd and kube-apiserver are configured to) can listen on the port, even while the API
+// server is stopped. The kernel releases it when the process ends.
 func reservePort() (*port, error) { return reserve(unix.SO_REUSEPORT) }
 
-// reserveGoPort does the same for a program in Go, which sets SO_REUSEADDR when it listens. Only Linux lets it listen
-// then; elsewhere the port is free when it is chosen.
+// reserveGoPort does the same for a Go program, which sets SO_REUSEADDR when it listens. That only works on Linux;
+// elsewhere the port is free when it is chosen.
 func reserveGoPort() (*port, error) {
 	if runtime.GOOS != "linux" {
 		return freePort()

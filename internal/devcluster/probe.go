@@ -13,13 +13,14 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// prober asks a program for its health, each time over a new connection, so that a restart cannot confuse it.
+// prober checks the health of a program, each time over a new connection, so that a restart does not break it.
 type prober struct {
 	base   string
 	client *http.Client
 }
 
-// newProber returns a prober for the program at base, whose serving certificate caBundle verifies. identity may be nil.
+// newProber returns a prober for the program at base, whose serving certificate caBundle verifies. identity is the
+// client certificate, or nil.
 func newProber(base string, caBundle []byte, identity *certs.KeyPair) (*prober, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(caBundle) {
@@ -38,7 +39,7 @@ func newProber(base string, caBundle []byte, identity *certs.KeyPair) (*prober, 
 	}}, nil
 }
 
-// check is nil when a GET of path returns 200.
+// check returns nil when a GET of path returns 200.
 func (p *prober) check(ctx context.Context, path string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.base+path, nil)
 	if err != nil {
@@ -59,7 +60,7 @@ func (p *prober) check(ctx context.Context, path string) error {
 	return fmt.Errorf("GET %s: %s: %s", path, response.Status, failedChecks(string(body)))
 }
 
-// failedChecks shortens the response of /readyz to the checks that fail; other responses it leaves as they are.
+// failedChecks reduces the response of /readyz to the failed checks. It returns other responses unchanged.
 func failedChecks(body string) string {
 	var failed []string
 	for line := range strings.Lines(body) {

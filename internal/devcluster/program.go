@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// ProgramOptions say what runs next to the cluster.
+// ProgramOptions configures a program that runs next to the cluster.
 type ProgramOptions struct {
-	// Name is for messages and for the name of the log. It is unique within the cluster.
+	// Name is used in messages and for the name of the log. It must be unique within the cluster.
 	Name string
 	Path string
 	Args []string
-	// Env are variables, each as NAME=VALUE, next to those of this process.
+	// Env are variables, each as NAME=VALUE, in addition to those of this process.
 	Env []string
-	// Ready returns nil once the program does its work; nil means at once. What it returned last explains a start that
-	// takes too long.
+	// Ready returns nil once the program is ready; a nil Ready means at once. The error of a start that takes too long
+	// includes its last error.
 	Ready func(context.Context) error
 }
 
-// Program is a program of ours that runs on this machine next to the cluster, and ends with it, or when this process
-// ends in whatever way.
+// Program is a program that runs on this machine next to the cluster. It ends with the cluster, or when this process
+// ends in any way.
 type Program struct {
 	cluster   *Cluster
 	component *component
 }
 
-// StartProgram starts a program and returns when it is ready. An error carries the end of its log.
+// StartProgram starts a program and returns when it is ready. An error includes the end of its log.
 func (c *Cluster) StartProgram(ctx context.Context, options ProgramOptions) (*Program, error) {
 	path, err := filepath.Abs(options.Path)
 	if err != nil {
@@ -67,12 +67,11 @@ func (c *Cluster) register(program *component) error {
 	return nil
 }
 
-// Stop asks the program to end, kills it when it does not do so in time, and returns after it has ended. A start of the
-// program that is not done yet fails.
+// Stop terminates the program, kills it after ten seconds, and returns after it has ended. A pending start of the
+// program fails.
 func (p *Program) Stop() error { return p.component.stop() }
 
-// StopWithin is Stop for a program that may take longer or less long than others until it is killed, as a Pod may with
-// its terminationGracePeriodSeconds.
+// StopWithin is Stop with another time until the program is killed, like terminationGracePeriodSeconds of a Pod.
 func (p *Program) StopWithin(grace time.Duration) error {
 	return p.component.end(p.component.latest(), grace)
 }
@@ -80,19 +79,19 @@ func (p *Program) StopWithin(grace time.Duration) error {
 // Kill ends the program at once, as a crash would, and returns after it has ended.
 func (p *Program) Kill() error { return p.component.kill(p.component.latest()) }
 
-// Restart stops the program if it runs, starts it again with the same arguments, and returns when it is ready.
+// Restart stops the program if it is running, starts it again with the same arguments, and returns when it is ready.
 func (p *Program) Restart(ctx context.Context) error { return p.cluster.restart(ctx, p.component) }
 
-// Running reports whether the program has not ended.
+// Running reports whether the program is running.
 func (p *Program) Running() bool { return p.component.running() }
 
-// PID is the program's process ID, of its latest start.
+// PID returns the process ID of the program's latest start.
 func (p *Program) PID() int { return p.component.latest().process.Process.Pid }
 
-// Log is the path of the program's log, which every start continues.
+// Log returns the path of the program's log. Each start appends to it.
 func (p *Program) Log() string { return p.component.logPath }
 
-// CommandLine is the program's path and arguments, to be shown to a human.
+// CommandLine returns the program's path and arguments, for display.
 func (p *Program) CommandLine() []string {
 	return append([]string{p.component.path}, p.component.args...)
 }

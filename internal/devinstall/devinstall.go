@@ -1,7 +1,6 @@
-// Package devinstall installs the product on a local control plane. It applies the shipped manifests. That cluster
-// has no node to run pods on, so the agent and the local-user-authenticator run as processes next to it, each with the
-// identity of its own service account. So the demo and the tests have exactly the permissions of the shipped
-// manifests.
+// Package devinstall installs pinniped on a local control plane from its manifests. That cluster has no node, so the
+// agent and the local-user-authenticator run as local processes, each with the identity of its own service account. So
+// the demo and the tests have exactly the permissions in the manifests.
 package devinstall
 
 import (
@@ -28,7 +27,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 )
 
-// Names of the shipped manifests.
+// Names in the manifests.
 const (
 	Namespace          = "pinniped-concierge"
 	CredentialIssuer   = "pinniped-concierge-config"
@@ -37,27 +36,28 @@ const (
 	LocalUserNamespace = "local-user-authenticator"
 )
 
-// aggregated are the APIServices that lead to the agent.
+// aggregated are the APIServices of the agent.
 var aggregated = []string{"v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"}
 
-// Installation is the product on one cluster.
+// Installation is an installation of pinniped on one cluster.
 type Installation struct {
 	Cluster *devcluster.Cluster
-	// Binary is bin/pinniped-agent.
+	// Binary is the path of bin/pinniped-agent.
 	Binary string
-	// Deploy is the folder deploy of the repository.
+	// Deploy is the directory deploy of the repository.
 	Deploy string
-	// APIService is the Service in front of the agent's APIs, if it is not the shipped one. The APIServices must name it.
+	// APIService is the Service in front of the agent's APIs; empty for that in the manifests. The APIServices must
+	// name it.
 	APIService string
-	// Config is the configuration file of the agents that are started from now on, as YAML. Empty is the defaults.
+	// Config is the configuration file of agents that are started afterwards, as YAML; empty for the defaults.
 	Config string
-	// AgentEnv are variables for the agents that are started from now on, each as NAME=VALUE.
+	// AgentEnv are environment variables of agents that are started afterwards, each as NAME=VALUE.
 	AgentEnv []string
-	// Apart leaves the cluster's aggregated APIs alone when agents are started.
+	// Apart keeps StartAgent from pointing the cluster's aggregated APIs at the agent.
 	Apart bool
 }
 
-// Build builds bin/pinniped and bin/pinniped-agent of the repository at root into a folder.
+// Build builds bin/pinniped and bin/pinniped-agent of the repository at root into a directory.
 func Build(ctx context.Context, root, folder string) error {
 	for name, source := range map[string]string{"pinniped": "./cmd/pinniped", "pinniped-agent": "./cmd/agent"} {
 		build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(folder, name), source)
@@ -69,8 +69,8 @@ func Build(ctx context.Context, root, folder string) error {
 	return nil
 }
 
-// Install applies the shipped manifests, and the CredentialIssuer: agents here are started without the shipped
-// configuration, from which they would make it. Nothing runs yet.
+// Install applies the manifests and the CredentialIssuer, which agents here do not create, because they are started
+// without the default configuration file. It starts no program.
 func (i *Installation) Install(ctx context.Context) error {
 	return i.Cluster.Install(
 		ctx,
@@ -80,24 +80,24 @@ func (i *Installation) Install(ctx context.Context) error {
 	)
 }
 
-// Agent is one replica of the agent.
+// Agent is a replica of the agent.
 type Agent struct {
 	*devcluster.Program
 	APIPort, ProxyPort, MetricsPort int
 }
 
-// ProxyAddress is where this replica's impersonation proxy listens: 127.0.0.1:PORT.
+// ProxyAddress returns the address of this replica's impersonation proxy: 127.0.0.1:PORT.
 func (a *Agent) ProxyAddress() string { return loopback(a.ProxyPort) }
 
-// APIAddress is where this replica's Concierge APIs listen: 127.0.0.1:PORT.
+// APIAddress returns the address of this replica's Concierge APIs: 127.0.0.1:PORT.
 func (a *Agent) APIAddress() string { return loopback(a.APIPort) }
 
-// MetricsAddress is where this replica serves its metrics: 127.0.0.1:PORT. In tests it serves profiles there, too.
+// MetricsAddress returns the address of this replica's metrics and profiles: 127.0.0.1:PORT.
 func (a *Agent) MetricsAddress() string { return loopback(a.MetricsPort) }
 
-// StartAgent starts a replica and points the cluster's aggregated APIs at it. It returns when the replica's APIs
-// answer. The replica may become ready later: see WaitReady. Its ports stay the same when the Program is restarted.
-// settings are added to the configuration, each as KEY=VALUE, such as names.apiService=own.
+// StartAgent starts a replica and, unless Apart is set, points the cluster's aggregated APIs at it. It returns when the
+// replica's APIs respond; the replica may become ready later: see WaitReady. Its ports stay the same when the Program
+// is restarted. settings are added to the configuration, each as KEY=VALUE, such as names.apiService=own.
 func (i *Installation) StartAgent(ctx context.Context, name string, settings ...string) (*Agent, error) {
 	kubeconfig, err := i.accountKubeconfig(ctx, name, Namespace, AgentAccount)
 	if err != nil {
@@ -163,7 +163,7 @@ func (i *Installation) writeConfig(name string, settings []string) (string, erro
 	return path, os.WriteFile(path, content, 0o600)
 }
 
-// PointAt leads the cluster's aggregated APIs to a replica.
+// PointAt points the cluster's aggregated APIs at a replica.
 func (i *Installation) PointAt(ctx context.Context, agent *Agent) error {
 	if err := i.Cluster.PointServiceAt(ctx, Namespace, cmp.Or(i.APIService, APIService), agent.APIPort); err != nil {
 		return err
@@ -176,7 +176,7 @@ func (i *Installation) PointAt(ctx context.Context, agent *Agent) error {
 	return nil
 }
 
-// WaitAvailable waits until the cluster's API server has found the aggregated APIs, or ctx ends.
+// WaitAvailable waits until the API server reports the aggregated APIs as available, or ctx ends.
 func (i *Installation) WaitAvailable(ctx context.Context) error {
 	client, err := dynamic.NewForConfig(i.Cluster.AdminConfig())
 	if err != nil {
@@ -207,13 +207,13 @@ func available(service *unstructured.Unstructured) bool {
 	return false
 }
 
-// Ready returns nil when the replica says that it is ready, as the kubelet would ask.
+// Ready returns nil when the replica's readiness probe succeeds.
 func (a *Agent) Ready(ctx context.Context) error { return a.probe(ctx, "/readyz") }
 
-// Live returns nil when the replica says that it is alive, as the kubelet would ask.
+// Live returns nil when the replica's liveness probe succeeds.
 func (a *Agent) Live(ctx context.Context) error { return a.probe(ctx, "/livez") }
 
-// probe asks the replica in the way of a kubelet, which does not verify certificates either.
+// probe sends a probe as the kubelet does, without verifying the certificate.
 func (a *Agent) probe(ctx context.Context, path string) error {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, //nolint:gosec // see above
@@ -258,12 +258,12 @@ type LocalUsers struct {
 	Port int
 }
 
-// Endpoint is the webhook's URL, as a WebhookAuthenticator needs it.
+// Endpoint returns the webhook's URL for a WebhookAuthenticator.
 func (l *LocalUsers) Endpoint() string {
 	return "https://" + net.JoinHostPort("localhost", strconv.Itoa(l.Port)) + "/authenticate"
 }
 
-// StartLocalUsers starts the local-user-authenticator, reachable as localhost.
+// StartLocalUsers starts the local-user-authenticator, which listens on localhost.
 func (i *Installation) StartLocalUsers(ctx context.Context) (*LocalUsers, error) {
 	const name = "local-user-authenticator"
 	kubeconfig, err := i.accountKubeconfig(ctx, name, LocalUserNamespace, name)

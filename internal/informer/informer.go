@@ -1,6 +1,5 @@
-// Package informer is an informer for single objects. An ordinary informer holds every object of a kind in memory.
-// This one follows only the objects that it was asked for by name: the Secret that an admin names, and the few
-// objects that are the agent's own.
+// Package informer watches single objects by name. An ordinary informer holds every object of a kind in memory. This
+// one only watches the objects that were read: the Secret that an admin names, and the few objects of the agent itself.
 package informer
 
 import (
@@ -21,19 +20,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// syncTimeout bounds how long the first read of an object may take. A later read is from memory.
+// syncTimeout is the timeout of the first read of an object. Later reads are from memory.
 const syncTimeout = 10 * time.Second
 
-// Object is what can be followed.
+// Object is an object that can be watched.
 type Object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// ByName follows objects of one resource by their names. It watches an object from the first Get until Forget. It
-// is safe for concurrent use.
+// ByName watches objects of one resource by name, from the first Get until Forget. It is safe for concurrent use.
 type ByName[T Object] struct {
-	ctx      context.Context //nolint:containedctx // of the watches, which go on after the call that started them
+	ctx      context.Context //nolint:containedctx // of the watches, which outlive the calls that start them
 	client   rest.Interface
 	resource string
 	example  T
@@ -43,9 +41,8 @@ type ByName[T Object] struct {
 	watches map[types.NamespacedName]*entry[T]
 }
 
-// New returns an informer for one resource, such as "secrets", of the API group that client speaks. All watches end
-// with ctx. changed is called after an object was created, changed or deleted, by several goroutines; it must not
-// block.
+// New returns an informer for one resource, such as "secrets", of client's API group. All watches end with ctx. changed
+// is called after an object was created, changed or deleted, by several goroutines; it must not block.
 func New[T Object](
 	ctx context.Context,
 	client rest.Interface,
@@ -59,9 +56,9 @@ func New[T Object](
 	}
 }
 
-// Get returns the object, or false when there is none, or no such resource. The caller must not change it. The first
-// Get of an object waits up to ten seconds for the API server, and returns an error when there is no response or when
-// the API server does not permit it. Later ones are answered from memory.
+// Get returns the object, or false when the object or the resource does not exist. The caller must not change it. The
+// first Get of an object waits up to ten seconds for the API server, and fails when that does not respond or does not
+// permit it. Later ones read from memory.
 func (w *ByName[T]) Get(ctx context.Context, name types.NamespacedName) (T, bool, error) {
 	e := w.follow(name)
 	ctx, cancel := context.WithTimeoutCause(ctx, syncTimeout, errors.New("no response from the API server"))
@@ -80,7 +77,7 @@ func (w *ByName[T]) Get(ctx context.Context, name types.NamespacedName) (T, bool
 	}
 }
 
-// text is NAMESPACE/NAME, or NAME for what has no namespace.
+// text returns NAMESPACE/NAME, or NAME without a namespace.
 func text(name types.NamespacedName) string {
 	return cache.NewObjectName(name.Namespace, name.Name).String()
 }
@@ -118,19 +115,19 @@ func (w *ByName[T]) follow(name types.NamespacedName) *entry[T] {
 	)
 	reflector := cache.NewReflectorWithOptions(e.remembering(from), w.example, e, cache.ReflectorOptions{
 		Name: w.resource + " " + text(name),
-		// After an outage a renewed certificate should not wait for half a minute, which is the library's default.
+		// After an outage, a renewed certificate should not wait for half a minute, the library's default.
 		Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Cap: 5 * time.Second, Steps: 6, Factor: 2, Jitter: 0.5},
 	})
 	go reflector.RunWithContext(ctx)
 	return e
 }
 
-// entry is one followed object. The reflector writes into it.
+// entry is a watched object. The reflector updates it.
 type entry[T Object] struct {
 	cancel  context.CancelFunc
 	changed func()
 	once    sync.Once
-	synced  chan struct{} // closed when the object was read for the first time
+	synced  chan struct{} // closed after the first read of the object
 
 	mu      sync.RWMutex
 	object  T
@@ -156,8 +153,8 @@ func (e *entry[T]) set(object T, found bool) {
 	e.changed()
 }
 
-// lastWrite leaves of managed fields when the object was written last, by the API server's clock. The rest is often
-// larger than the object, and the agent does not read it.
+// lastWrite reduces managed fields to the time of the last write, by the API server's clock. The rest is often larger
+// than the object, and is not used.
 func lastWrite(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	var last *metav1.Time
 	for _, entry := range entries {
@@ -191,7 +188,7 @@ func (e *entry[T]) Delete(any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore: the list has the object or nothing.
+// Replace implements cache.ReflectorStore. The list has the object or is empty.
 func (e *entry[T]) Replace(list []any, _ string) error {
 	defer e.once.Do(func() { close(e.synced) })
 	if len(list) > 0 {
@@ -200,8 +197,9 @@ func (e *entry[T]) Replace(list []any, _ string) error {
 	return e.Delete(nil)
 }
 
-// withoutResource is called when the API server has no such resource, because somebody has removed its definition. Then
-// there is no such object either. What is known already stays: the watch has told of each object that went with it.
+// withoutResource is called when the API server does not serve the resource, because its definition was removed: the
+// object does not exist either. After the first read, it changes nothing: the watch has reported the deletion of each
+// object.
 func (e *entry[T]) withoutResource() {
 	e.once.Do(func() {
 		_ = e.Delete(nil) // never fails

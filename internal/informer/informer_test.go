@@ -81,7 +81,7 @@ func TestWatcher(t *testing.T) {
 	set("2")
 	testkit.Eventually(t, 2*time.Second, holds("2"))
 
-	// An outage: what is known stays known, and what changed meanwhile is seen soon after.
+	// During an outage, the last known object is returned; later changes arrive soon after it.
 	if err := cluster.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -108,8 +108,8 @@ func TestWatcher(t *testing.T) {
 	}
 }
 
-// TestWatcherSaysWhatIsNotPermitted shows that the first read tells what the API server said, instead of only
-// giving up.
+// TestWatcherSaysWhatIsNotPermitted checks that the error of the first read has the API server's message, and not only
+// a timeout.
 func TestWatcherSaysWhatIsNotPermitted(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{})
@@ -129,15 +129,15 @@ func TestWatcherSaysWhatIsNotPermitted(t *testing.T) {
 	}
 }
 
-// TestWatcherOfAKindThatIsAway has a kind without a definition: there is no object of it, which the first read says at
-// once. When the definition is back, so are its objects.
+// TestWatcherOfAKindThatIsAway has a resource without a definition: the first read returns at once that there is no
+// object. When the definition is created, its objects are returned.
 func TestWatcherOfAKindThatIsAway(t *testing.T) {
 	t.Parallel()
 	var there atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !there.Load(), r.URL.Query().Has("sendInitialEvents"):
-			http.NotFound(w, r) // as the API server answers for a group that it does not know
+			http.NotFound(w, r) // as the API server responds for an unknown group
 		case r.URL.Query().Get("watch") != "":
 			<-r.Context().Done()
 		default:
@@ -146,7 +146,7 @@ func TestWatcherOfAKindThatIsAway(t *testing.T) {
 				`"items":[{"metadata":{"name":"kept","namespace":"default","resourceVersion":"1"}}]}`)
 		}
 	}))
-	t.Cleanup(server.CloseClientConnections) // a watch would hold up Close
+	t.Cleanup(server.CloseClientConnections) // a watch would block Close
 	client, err := corev1client.NewForConfig(&rest.Config{
 		Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
 	})

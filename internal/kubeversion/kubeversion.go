@@ -1,8 +1,8 @@
-// Package kubeversion says from which version of Kubernetes on each thing works that depends on the version, and what
-// happens before.
+// Package kubeversion lists the features that depend on the version of Kubernetes, and what happens in versions without
+// them.
 //
-// Only a version that is too old is told to users (TooOld). Otherwise the product tries what it needs, as providers
-// switch features off and on: this table is for readers, tests and the local cluster.
+// Users only see it for an unsupported version (TooOld). Otherwise pinniped detects features, because providers enable
+// and disable them: the list is for readers, tests and the local cluster.
 package kubeversion
 
 import (
@@ -12,23 +12,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Oldest is the oldest version that the product supports.
+// Oldest is the oldest supported version.
 const Oldest = "1.29"
 
-// Feature is a thing that depends on the version.
+// Feature is a feature that depends on the version.
 type Feature struct {
-	// Name is what it is called in documents.
+	// Name is the name in documents.
 	Name string
 	// Since is the first version that has it by default, such as 1.30.
 	Since string
-	// Before says what happens in older versions.
+	// Before is what happens in older versions.
 	Before string
 }
 
 // In reports whether a version has the feature.
 func (f Feature) In(v *version.Version) bool { return v.AtLeast(version.MustParseGeneric(f.Since)) }
 
-// The features that code and tests ask for.
+// The features that code and tests check.
 var (
 	UIDHeaders               = Feature{"UIDs of users at aggregated APIs", "1.32", "`pinniped whoami` shows no UID"}
 	ConstrainedImpersonation = Feature{
@@ -36,7 +36,7 @@ var (
 	}
 )
 
-// Features returns all of them, the oldest first.
+// Features returns all features, the oldest first.
 func Features() []Feature {
 	return []Feature{
 		{"impersonation with a UID", "1.22", "users lose their UIDs"},
@@ -55,7 +55,7 @@ func Features() []Feature {
 	}
 }
 
-// TooOld returns what is wrong with an API server of this version, as /version has it, or "" when it is supported.
+// TooOld returns why the API server's version, as in /version, is not supported, or "" when it is.
 func TooOld(gitVersion string) string {
 	v, err := version.ParseGeneric(gitVersion)
 	oldest := version.MustParseGeneric(Oldest)

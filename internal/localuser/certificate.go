@@ -29,10 +29,10 @@ const (
 	// The CA outlives every installation, because clients embed it in their configuration.
 	caLife          = 100 * 365 * 24 * time.Hour
 	certificateLife = 365 * 24 * time.Hour
-	longestWait     = time.Hour // in case the clock was set, or the machine slept
+	longestWait     = time.Hour // in case the clock changes, or the machine sleeps
 )
 
-// The keys of the serving certificate's Secret. Clients read caCertificate for the CA bundle.
+// The keys of the serving certificate's Secret. Clients read the CA bundle from caCertificate.
 const (
 	caCertificateKey    = "caCertificate"
 	caPrivateKeyKey     = "caCertificatePrivateKey"
@@ -40,8 +40,8 @@ const (
 	privateKeyKey       = "tlsPrivateKey"
 )
 
-// servingCertificate is the certificate that the webhook serves: what the Secret holds, after internal/issuedcert has
-// issued or repaired it.
+// servingCertificate is the webhook's serving certificate: the content of the Secret, which internal/issuedcert issues
+// and repairs.
 type servingCertificate struct {
 	name   types.NamespacedName
 	policy issuedcert.Policy
@@ -50,7 +50,7 @@ type servingCertificate struct {
 	now    func() time.Time
 
 	served atomic.Pointer[tls.Certificate]
-	last   *issuedcert.State // of the served certificate; only Reconcile uses it
+	last   *issuedcert.State // of the served certificate; only for Reconcile
 	ready  chan struct{}     // closed when there is a certificate to serve
 }
 
@@ -92,7 +92,7 @@ func servingNames(namespace string, extra []string) (certs.SANs, error) {
 	return names, nil
 }
 
-// setUp has Reconcile called now, and whenever the Secret changes.
+// setUp makes Reconcile run now, and whenever the Secret changes.
 func (c *servingCertificate) setUp(m ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(m).
 		For(&corev1.Secret{}).
@@ -114,8 +114,8 @@ func (c *servingCertificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, errors.New("there is no serving certificate yet")
 }
 
-// Reconcile repairs the Secret where needed, serves what it holds, and comes back when the certificate is due. On an
-// error the certificate in service stays.
+// Reconcile repairs the Secret if needed, serves its certificate, and runs again when the certificate is due for
+// renewal. On an error, the current certificate stays in service.
 func (c *servingCertificate) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	log := ctrl.LoggerFrom(ctx)
 	secret := &corev1.Secret{}
@@ -132,7 +132,7 @@ func (c *servingCertificate) Reconcile(ctx context.Context, _ reconcile.Request)
 		}
 		if _, err := issuedcert.Write(ctx, c.writer, issuedcert.Target{
 			Name: c.name, Type: corev1.SecretTypeOpaque, Labels: map[string]string{"app": Name}, FieldManager: Name,
-		}, repaired.Data(), secret); issuedcert.ChangedMeanwhile(err) { // by another replica, which brings an event
+		}, repaired.Data(), secret); issuedcert.ChangedMeanwhile(err) { // by another replica; its write causes an event
 			return reconcile.Result{RequeueAfter: time.Second}, nil
 		} else if err != nil {
 			return reconcile.Result{}, fmt.Errorf("writing the serving certificate: %w", err)

@@ -24,7 +24,7 @@ import (
 
 var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// writes counts the writes to the API server, and fails them when there is an error.
+// writes counts the writes to the API server, and fails them with an error if that is set.
 type writes struct {
 	issuedcert.Writer
 	count int
@@ -101,7 +101,7 @@ func newTestCertificate(t *testing.T, cluster *cluster, clock *clock, extra ...s
 	return c
 }
 
-// reconcileNow reconciles, and returns when the certificate is due.
+// reconcileNow reconciles, and returns when the certificate is due for renewal.
 func reconcileNow(t *testing.T, c *servingCertificate) (due time.Time) {
 	t.Helper()
 	if _, err := c.Reconcile(t.Context(), reconcile.Request{}); err != nil {
@@ -110,7 +110,7 @@ func reconcileNow(t *testing.T, c *servingCertificate) (due time.Time) {
 	return c.last.Due()
 }
 
-// served returns the leaf that a client of c would see, after it verified it as that client.
+// served verifies the certificate of c as a client with this bundle, and returns its leaf.
 func served(t *testing.T, c *servingCertificate, bundle []byte, host string) *x509.Certificate {
 	t.Helper()
 	pair, err := c.get(nil)
@@ -171,7 +171,7 @@ func TestCertificateIsMade(t *testing.T) {
 	if _, err := tls.X509KeyPair(secret.Data["tlsCertificateChain"], secret.Data["tlsPrivateKey"]); err != nil {
 		t.Error(err)
 	}
-	// Once more changes nothing, and so does a second replica.
+	// Reconciling again changes nothing, also in a second replica.
 	reconcileNow(t, c)
 	reconcileNow(t, newTestCertificate(t, store, clock, "localhost", "127.0.0.1"))
 	if store.writes.count != 1 {
@@ -205,7 +205,7 @@ func TestCertificateIsRenewedUnderTheSameCA(t *testing.T) {
 	if store.writes.count != 1 {
 		t.Fatal("renewed too early")
 	}
-	for i := range 10 { // ten renewals are more than six years
+	for i := range 10 { // more than six years
 		clock.Time = due
 		due = reconcileNow(t, c)
 		leaf := served(t, c, bundle, serviceHost)

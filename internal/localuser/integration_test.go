@@ -31,14 +31,14 @@ import (
 
 const namespace = localuser.DefaultNamespace
 
-// startCluster starts a control plane with the shipped manifests on it.
+// startCluster starts a control plane with the manifests installed.
 func startCluster(t *testing.T) *devcluster.Cluster {
 	t.Helper()
 	return testkit.Cluster(t, devcluster.Options{}, filepath.Join("..", "..", "deploy", "local-user-authenticator"))
 }
 
-// run starts the webhook with the rights of its own service account, and returns its address and a function that
-// stops it.
+// run starts the webhook with the permissions of its service account, and returns its address and a function that stops
+// it.
 func run(t *testing.T, cluster *devcluster.Cluster) (address string, stop func() error) {
 	t.Helper()
 	config, err := cluster.ServiceAccountConfig(t.Context(), namespace, "local-user-authenticator")
@@ -76,7 +76,7 @@ func run(t *testing.T, cluster *devcluster.Cluster) (address string, stop func()
 	return address, stop
 }
 
-// login asks the webhook as a client would that knows the CA bundle.
+// login sends a TokenReview to the webhook as a client with the CA bundle.
 func login(
 	ctx context.Context,
 	address string,
@@ -115,7 +115,7 @@ func login(
 	if err != nil {
 		return nil, err
 	}
-	defer response.Body.Close() //nolint:errcheck // it was read
+	defer response.Body.Close() //nolint:errcheck
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d", response.StatusCode)
 	}
@@ -152,7 +152,7 @@ func hash(t *testing.T, password string) []byte {
 func TestOnARealAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
-	// One after the other: they share the users.
+	// Sequential, because they share the users.
 	t.Run("follows users and keeps its certificate", func(t *testing.T) { followsUsers(t, cluster) })
 	t.Run("serves TLS 1.3 only", func(t *testing.T) { servesTLS13Only(t, cluster) })
 	t.Run("has the rights it needs and no more", func(t *testing.T) { hasNoMoreRights(t, cluster) })
@@ -168,7 +168,7 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	secrets := client.Secrets(namespace)
 	address, stop := run(t, cluster)
 
-	// The certificate is there within seconds, and clients can use what the Secret says.
+	// Within seconds there is a certificate, and clients can use the CA in the Secret.
 	var serving *corev1.Secret
 	within(t, 30*time.Second, func() (err error) {
 		serving, err = secrets.Get(t.Context(), localuser.ServingSecretName, metav1.GetOptions{})
@@ -212,7 +212,7 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	expect("pinny:another", pinny())
 	expect("pinny:password123", nobody)
 
-	// While the API server is away, the users stay; afterwards changes arrive again.
+	// While the API server is unavailable, users can log in; afterwards changes take effect again.
 	if err := cluster.RestartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 		return err
 	})
 
-	// A damaged Secret is put right, under the same CA; nothing that others put there is lost.
+	// A damaged Secret is repaired with the same CA; data of other writers is kept.
 	if _, err := secrets.Patch(
 		t.Context(),
 		localuser.ServingSecretName,
@@ -266,7 +266,7 @@ func followsUsers(t *testing.T, cluster *devcluster.Cluster) {
 	address, _ = run(t, cluster)
 	expect("pinny:another", nobody)
 
-	// Who deletes the Secret gets a new CA.
+	// Deleting the Secret creates a new CA.
 	if err := secrets.Delete(t.Context(), localuser.ServingSecretName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func servesTLS13Only(t *testing.T, cluster *devcluster.Cluster) {
 	}
 }
 
-// The other tests use the shipped role's rights; here is what it must not allow.
+// The other tests use the permissions of the role in the manifests; this one checks what it must not permit.
 func hasNoMoreRights(t *testing.T, cluster *devcluster.Cluster) {
 	t.Helper()
 	config, err := cluster.ServiceAccountConfig(t.Context(), namespace, "local-user-authenticator")
@@ -331,7 +331,7 @@ func hasNoMoreRights(t *testing.T, cluster *devcluster.Cluster) {
 	}
 }
 
-// The namespace enforces restricted pod security, which judges pods and not Deployments.
+// The namespace enforces restricted pod security, which applies to pods and not Deployments.
 func hasAdmittedPods(t *testing.T, cluster *devcluster.Cluster) {
 	t.Helper()
 	apps, err := appsv1client.NewForConfig(cluster.AdminConfig())

@@ -3,12 +3,12 @@
 //
 // A user is a Secret with the key passwordHash (bcrypt) and, optionally, groups (one line of comma-separated names);
 // the Secret's name is the username. The token of a user is "username:password". Run serves the webhook at POST
-// /authenticate over TLS 1.3 with a certificate that it issues and renews itself, and keeps in the Secret
+// /authenticate over TLS 1.3 with a certificate that it issues and renews itself, and stores in the Secret
 // ServingSecretName together with its CA.
 //
-// Anyone who reaches the port may ask, and learns only whether a username and a password match. The number of comparisons
-// at a time is bounded. A user who may write Secrets in the namespace decides who the users are, but cannot give a user
-// a group whose name begins with "system:".
+// Anyone who reaches the port may send a TokenReview, and only learns whether a username and a password match. The
+// number of concurrent password comparisons is limited. A user who may write Secrets in the namespace can define users,
+// but none with a group that begins with "system:".
 //
 // There is no health endpoint: every path but /authenticate gets 404, as clients of this protocol expect. The port is
 // opened when the users have been read and the certificate exists, so a TCP probe of the port reports readiness.
@@ -38,32 +38,32 @@ import (
 )
 
 const (
-	// Name is the name of the webhook's Service, and of all its other objects.
+	// Name is the name of the webhook's Service and of its other objects.
 	Name = "local-user-authenticator"
-	// DefaultNamespace is the namespace that the shipped manifests use.
+	// DefaultNamespace is the namespace of the manifests.
 	DefaultNamespace = Name
-	// ServingSecretName is the name of the Secret that holds the serving certificate and its CA.
+	// ServingSecretName is the name of the Secret with the serving certificate and its CA.
 	ServingSecretName = Name + "-tls-serving-certificate"
 
 	defaultAddress = ":8443"
-	// shutdownPatience is how long requests may take after Run was told to stop.
+	// shutdownPatience is how long requests may take after ctx has ended.
 	shutdownPatience = 10 * time.Second
 )
 
-// Options is everything that Run needs.
+// Options configures Run.
 type Options struct {
-	// RestConfig reaches the cluster whose Secrets are the users.
+	// RestConfig is for the cluster whose Secrets are the users.
 	RestConfig *rest.Config
-	// Namespace is where the users and the serving certificate's Secret are.
+	// Namespace is the namespace of the users and of the serving certificate's Secret.
 	Namespace string
-	// Address is host:port to listen on. Default: port 8443 of all addresses.
+	// Address is the host:port to listen on; the default is port 8443 of all addresses.
 	Address string
-	// ServingNames are DNS names and IP addresses that the serving certificate is valid for, besides those of the Service.
+	// ServingNames are DNS names and IP addresses of the serving certificate, in addition to those of the Service.
 	ServingNames []string
 }
 
-// Run serves the webhook until ctx is done, then finishes the requests it has and returns nil. It returns an error when
-// a serving name is none, the port cannot be opened, or the API server is away for minutes at the start.
+// Run serves the webhook until ctx ends, then finishes pending requests and returns nil. It fails if a serving name is
+// invalid, the port cannot be opened, or the API server is unavailable for minutes at the start.
 func Run(ctx context.Context, o Options) error {
 	names, err := servingNames(o.Namespace, o.ServingNames)
 	if err != nil {
@@ -103,7 +103,7 @@ func Run(ctx context.Context, o Options) error {
 	return m.Start(ctx)
 }
 
-// serve opens the port when there is a certificate, and answers until ctx is done.
+// serve opens the port when there is a certificate, and serves until ctx ends.
 func serve(
 	ctx context.Context, address string, certificate *servingCertificate, handler http.Handler, logger logr.Logger,
 ) error {
@@ -125,7 +125,7 @@ func serve(
 		WriteTimeout:      60 * time.Second,
 		IdleTimeout:       90 * time.Second,
 		MaxHeaderBytes:    32 << 10,
-		// Quiet: probes that only open a connection are reported here again and again.
+		// At a high verbosity, because probes that only open a connection are logged here.
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(logger.V(4)), slog.LevelInfo),
 	}
 	logger.Info("Serving webhook", "address", listener.Addr().String(), "path", authenticatePath)

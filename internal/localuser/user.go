@@ -21,20 +21,20 @@ const (
 	reserved = "system:"
 )
 
-// bcryptHash is what bcrypt writes: version, cost, 22 characters of salt, 31 characters of hash.
+// bcryptHash matches a bcrypt hash: version, cost, 22 characters of salt, 31 characters of hash.
 var bcryptHash = regexp.MustCompile(`^\$2[abxy]?\$[0-9]{2}\$[./A-Za-z0-9]{53}$`)
 
-// user is what one Secret says about a user.
+// user is a user as defined by a Secret.
 type user struct {
 	name   string
 	hash   []byte
 	groups []string
-	// groupsErr says why groups could not be read. The user's right password then gets an error.
+	// groupsErr is why groups could not be read. A login with the right password then fails with it.
 	groupsErr error
 }
 
-// parseUser reads a user from a Secret. It returns nil, nil for a Secret that does not define one, and an error,
-// which never holds the password hash, for one that is invalid.
+// parseUser reads a user from a Secret. It returns nil, nil for a Secret that does not define one, and an error, which
+// never contains the password hash, for an invalid one.
 func parseUser(secret *corev1.Secret) (*user, error) {
 	hash := bytes.TrimSpace(secret.Data[passwordHashKey])
 	if secret.Name == ServingSecretName || len(hash) == 0 {
@@ -56,7 +56,7 @@ func parseUser(secret *corev1.Secret) (*user, error) {
 	return found, nil
 }
 
-// parseGroups reads the first line of comma-separated group names. Blanks around a name are not part of it.
+// parseGroups reads the first line of comma-separated group names. It trims spaces around names.
 func parseGroups(list []byte) ([]string, error) {
 	record, err := csv.NewReader(bytes.NewReader(list)).Read()
 	if err != nil && !errors.Is(err, io.EOF) {

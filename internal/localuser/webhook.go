@@ -27,24 +27,24 @@ import (
 const (
 	authenticatePath = "/authenticate"
 	reviewKind       = "TokenReview"
-	// maxBody is far more than any TokenReview with a username and a password needs.
+	// maxBody is far more than a TokenReview with a username and a password needs.
 	maxBody = 64 << 10
 )
 
 const (
 	patience  = 10 * time.Second // how long a login waits for its comparison
-	maxLogins = 100              // that wait or are compared at a time
+	maxLogins = 100              // waiting or in a comparison
 )
 
-// errBusy is returned when too many passwords wait to be compared. The client may retry.
+// errBusy is the error when too many logins are pending. It is retryable.
 var errBusy = errors.New("too many logins at once")
 
-// webhook answers TokenReviews. It compares a bounded number of passwords at a time: anyone who reaches the port can
-// cause a comparison.
+// webhook serves TokenReviews. It limits the number of concurrent password comparisons, because anyone who reaches the
+// port can cause one.
 type webhook struct {
 	users     client.Reader
 	namespace string
-	unknown   []byte // hash of a random password, compared for an unknown username so that it takes as long as a known one
+	unknown   []byte // hash of a random password, so that unknown usernames take as long as known ones
 	logins    chan struct{}
 	seats     chan struct{}
 	log       logr.Logger
@@ -61,7 +61,7 @@ func newWebhook(users client.Reader, namespace string, parallel int, log logr.Lo
 	}, nil
 }
 
-// lookup returns the user called name, or nil when no valid Secret defines one.
+// lookup returns the user with this name, or nil when no valid Secret defines one.
 func (h *webhook) lookup(ctx context.Context, name string) *user {
 	secret := &corev1.Secret{}
 	err := h.users.Get(ctx, client.ObjectKey{Namespace: h.namespace, Name: name}, secret)
@@ -78,8 +78,8 @@ func (h *webhook) lookup(ctx context.Context, name string) *user {
 	return found
 }
 
-// verify returns the user when the password is theirs, and nil when it is not or there is no such user. It returns
-// errBusy when it had no time for the comparison, and the user with an error when the user's groups cannot be read.
+// verify returns the user if the password is right, and nil if it is wrong or there is no such user. It returns errBusy
+// when the comparison could not start in time, and the user with an error when the user's groups cannot be read.
 func (h *webhook) verify(ctx context.Context, name, password string) (*user, error) {
 	// Refused for every username, so that the result does not reveal which users exist.
 	if name == "" || strings.TrimSpace(password) == "" {
@@ -109,14 +109,14 @@ func (h *webhook) verify(ctx context.Context, name, password string) (*user, err
 	return found, found.groupsErr
 }
 
-// refusal is an answer that is only a status code, with the reason for our log.
+// refusal is a response without a body, and the reason for the log.
 type refusal struct {
 	code   int
 	reason string
 }
 
-// ServeHTTP answers a TokenReview of version v1 or v1beta1 with one of the same version. What is no such request is
-// answered with a status code and an empty body.
+// ServeHTTP responds to a TokenReview of version v1 or v1beta1 with one of the same version. Other requests get a
+// status code and an empty body.
 func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer, refused := h.review(w, r)
 	if refused != nil {
@@ -159,7 +159,7 @@ func (h *webhook) review(w http.ResponseWriter, r *http.Request) (*authenticatio
 		h.log.Error(err, "Failed to authenticate user", "user", known.name)
 		return nil, &refusal{http.StatusInternalServerError, err.Error()}
 	case known == nil:
-		// The name is not logged: people type passwords where names belong.
+		// The name is not logged: users mistype passwords as names.
 		h.log.V(2).Info("Refused credential")
 	default:
 		h.log.V(2).Info("Authenticated user", "user", known.name)
@@ -169,7 +169,7 @@ func (h *webhook) review(w http.ResponseWriter, r *http.Request) (*authenticatio
 	return answer, nil
 }
 
-// checkRequest judges what can be judged before the body is read.
+// checkRequest checks everything but the body.
 func checkRequest(r *http.Request) *refusal {
 	switch {
 	case r.URL.Path != authenticatePath:
@@ -184,8 +184,8 @@ func checkRequest(r *http.Request) *refusal {
 	return nil
 }
 
-// names tells whether a header that lists media types names one of the wanted ones. Parameters, such as a charset, do
-// not count.
+// names reports whether a header that lists media types contains one of the wanted ones, ignoring parameters such as a
+// charset.
 func names(headers []string, wanted ...string) bool {
 	for _, header := range headers {
 		for item := range strings.SplitSeq(header, ",") {
@@ -197,7 +197,7 @@ func names(headers []string, wanted ...string) bool {
 	return false
 }
 
-// readReview reads a TokenReview as the API server would. Versions v1 and v1beta1 have the same fields, so one type
+// readReview decodes a TokenReview as the API server does. Versions v1 and v1beta1 have the same fields, so one type
 // serves both.
 func readReview(w http.ResponseWriter, r *http.Request) (*authenticationv1.TokenReview, *refusal) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))

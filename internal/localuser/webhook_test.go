@@ -25,7 +25,7 @@ const (
 	v1   = "authentication.k8s.io/v1"
 )
 
-// userSecret builds the Secret of a user. An empty password leaves the hash out, and groups nil the groups.
+// userSecret returns the Secret of a user: without a hash for an empty password, and without groups for nil.
 func userSecret(t *testing.T, name, password string, cost int, groups *string) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{}}
@@ -81,7 +81,7 @@ func TestWebhook(t *testing.T) {
 		{ObjectMeta: metav1.ObjectMeta{Name: "newline"}, Data: map[string][]byte{
 			passwordHashKey: append(userSecret(t, "x", "password123", bcrypt.MinCost, nil).Data[passwordHashKey], '\n'),
 		}},
-		// As htpasswd writes it.
+		// In the format of htpasswd.
 		{ObjectMeta: metav1.ObjectMeta{Name: "htpasswd"}, Data: map[string][]byte{
 			passwordHashKey: bytes.Replace(
 				userSecret(t, "x", "password123", bcrypt.MinCost, nil).Data[passwordHashKey],
@@ -90,7 +90,7 @@ func TestWebhook(t *testing.T) {
 				1,
 			),
 		}},
-		// Its own certificate is no user, not even with a password in it.
+		// The Secret of the serving certificate is not a user, even with a password in it.
 		userSecret(t, ServingSecretName, "password123", bcrypt.MinCost, nil),
 	}
 	refused := func(version string) string {
@@ -110,7 +110,7 @@ func TestWebhook(t *testing.T) {
 		token   string
 		body    string // instead of version, kind and token
 		want    int
-		answer  string // the answer must be empty otherwise
+		answer  string // the response; empty for a refusal
 	}{
 		{name: "answers 404 for another path", path: "/", token: "pinny:password123", want: 404},
 		{name: "answers 404 for a health check", method: "GET", path: "/healthz", want: 404},
@@ -342,7 +342,8 @@ func or(value, otherwise string) string {
 	return value
 }
 
-// An unknown username costs a comparison, too: at the default cost, which `htpasswd -C 10` in the how-to has.
+// TestVerifyComparesForUnknownUsers checks that an unknown username costs a comparison, too: at bcrypt's default cost,
+// which is that of `htpasswd -C 10` in the how-to.
 func TestVerifyComparesForUnknownUsers(t *testing.T) {
 	t.Parallel()
 	h, err := newWebhook(fake.NewClientBuilder().Build(), "", 1, logr.Discard())
@@ -360,8 +361,8 @@ func TestVerifyComparesForUnknownUsers(t *testing.T) {
 func TestVerifyBoundsTheWork(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		logins       int           // that wait already
-		cancel, want time.Duration // when the client leaves, and how long the login waits
+		logins       int           // already pending
+		cancel, want time.Duration // when the client disconnects, and how long the login waits
 	}{
 		"leaves when the client does":  {cancel: time.Second, want: time.Second},
 		"leaves when its time is over": {cancel: time.Hour, want: patience},

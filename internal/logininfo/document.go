@@ -1,6 +1,6 @@
-// Package logininfo is the document by which the impersonation proxy says how people log in, and the page for those who
-// have a browser. It holds nothing that is secret: the proxy serves it to all clients, and "pinniped get kubeconfig
-// --from" makes a kubeconfig of it. Both sides validate every field, as both may face a hostile other side.
+// Package logininfo is the document in which the impersonation proxy publishes how users log in, and the page for
+// browsers. Both are public: the proxy serves them to all clients. "pinniped get kubeconfig --from" creates a
+// kubeconfig from the document. Both sides validate every field, because the other side may be hostile.
 package logininfo
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Path is where the proxy serves the document, to GET requests without credentials.
+// Path is the path of the document, for GET requests without credentials.
 const Path = "/.well-known/pinniped-login"
 
-// MaxSize is how many bytes a document may have.
+// MaxSize is the maximum size of a document in bytes.
 const MaxSize = 64 << 10
 
 const (
@@ -38,19 +38,19 @@ type Info struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 
-	// ClusterName is the name of context and cluster in kubeconfigs.
+	// ClusterName is the name of the context and the cluster in kubeconfigs.
 	ClusterName string `json:"clusterName"`
 	// Endpoint is the URL of the proxy, without a path.
 	Endpoint string `json:"endpoint"`
-	// CABundle verifies the proxy: PEM; empty where clients are to use their system roots.
+	// CABundle verifies the proxy, in PEM; empty for the system roots.
 	CABundle []byte `json:"certificateAuthorityData"`
-	// APIGroupSuffix ends the API groups of the installation.
+	// APIGroupSuffix is the suffix of the installation's API groups.
 	APIGroupSuffix string `json:"apiGroupSuffix"`
 	// Logins has at least one element.
 	Logins []Login `json:"logins"`
 }
 
-// Login is a way to log in.
+// Login is one way to log in.
 type Login struct {
 	Name               string                                 `json:"name"`
 	Authenticator      configv1alpha1.KubeconfigAuthenticator `json:"authenticator"`
@@ -64,18 +64,18 @@ type OIDC struct {
 
 	Issuer   string `json:"issuer"`
 	Audience string `json:"audience"`
-	// CABundle verifies the issuer: PEM; empty for the system roots.
+	// CABundle verifies the issuer, in PEM; empty for the system roots.
 	CABundle []byte `json:"certificateAuthorityData,omitempty"`
 }
 
-// ErrNoDocument means that a response is no such document.
+// ErrNoDocument is the error for a response that is not a login document.
 var ErrNoDocument = errors.New("the response does not say how people log in")
 
-// Encode returns the document, or an error that says which field is not valid.
+// Encode returns the document, or an error that names the invalid field.
 func Encode(info Info) ([]byte, error) {
 	info.APIVersion, info.Kind = apiVersion, kind
 	if info.CABundle == nil {
-		info.CABundle = []byte{} // "" and not null
+		info.CABundle = []byte{} // encode as "", not null
 	}
 	if err := info.validate(); err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func Encode(info Info) ([]byte, error) {
 	return encoded, nil
 }
 
-// Decode reads a document, no more than MaxSize bytes of it, and validates it. Fields that this version does not know
-// are ignored. Content that is no such document results in ErrNoDocument.
+// Decode reads and validates a document of at most MaxSize bytes. It ignores unknown fields. It returns ErrNoDocument
+// if the content is not a login document.
 func Decode(r io.Reader) (*Info, error) {
 	content, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	if err != nil {
@@ -117,8 +117,8 @@ func Decode(r io.Reader) (*Info, error) {
 	return &info, nil
 }
 
-// What fields may contain. None begins with a dash, and none has control characters, spaces or commas: they become
-// arguments of the credential plugin.
+// Syntax of the fields. They become arguments of the credential plugin, so none begins with a dash, and none contains
+// control characters, spaces or commas.
 var (
 	label     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	labels    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)
@@ -212,7 +212,7 @@ func valid(field, value string, form *regexp.Regexp) error {
 	return nil
 }
 
-// checkURL accepts https URLs of a host, perhaps with a path, and nothing else in it.
+// checkURL accepts https URLs with a host and an optional path, and nothing else.
 func checkURL(field, text string) error {
 	at, err := url.Parse(text)
 	if err != nil || len(text) > maxURL || at.Scheme != "https" || at.Hostname() == "" || at.User != nil ||
@@ -233,7 +233,7 @@ func checkBundle(field string, bundle []byte) error {
 	return nil
 }
 
-// Names are the names in the kubeconfig of a login; login is empty for users who log in some other way.
+// Names returns the names in a login's kubeconfig; login is empty for users who log in in another way.
 func Names(clusterName, login string) kubeconfig.Names {
 	names := kubeconfig.Names{Context: clusterName, Cluster: clusterName, User: clusterName}
 	if login != "" {
@@ -242,13 +242,13 @@ func Names(clusterName, login string) kubeconfig.Names {
 	return names
 }
 
-// Source stands for the administrator's kubeconfig: it has nothing but the name.
+// Source returns a source with the cluster's name, in place of the administrator's kubeconfig.
 func (i *Info) Source() *kubeconfig.Source {
 	name := i.ClusterName
 	return &kubeconfig.Source{ContextName: name, ClusterName: name, UserName: name, Cluster: clientcmdapi.NewCluster()}
 }
 
-// Kubeconfig returns the kubeconfig of a login of OIDC, for users who have pinniped on their PATH.
+// Kubeconfig returns the kubeconfig of an OIDC login, for users with pinniped on their PATH.
 func (i *Info) Kubeconfig(login *Login) ([]byte, error) {
 	o := login.OIDC
 	input := kubeconfig.Input{

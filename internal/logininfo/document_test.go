@@ -71,8 +71,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// TestHostileDocuments changes one field of a good document after the other into something that must not get into a
-// kubeconfig.
+// TestHostileDocuments changes each field of a valid document to values that must not get into a kubeconfig.
 func TestHostileDocuments(t *testing.T) {
 	t.Parallel()
 	good, err := logininfo.Encode(info(t))
@@ -112,7 +111,7 @@ func TestHostileDocuments(t *testing.T) {
 		"apiGroupSuffix":                         append(words, "Pinniped.dev", nil),
 		"logins":                                 {nil, []any{}, make([]any, 9), "people"},
 		"logins.0":                               {nil, map[string]any{}},
-		"logins.1.name":                          append(words, "people", "a.b", nil), // the first has this name as well
+		"logins.1.name":                          append(words, "people", "a.b", nil), // duplicate
 		"logins.0.authenticator.kind":            append(words, "WebhookAuthenticator", "Secret", nil),
 		"logins.1.authenticator.kind":            {"JWTAuthenticator"},
 		"logins.0.authenticator.name":            append(words, nil),
@@ -196,8 +195,8 @@ func TestOtherResponses(t *testing.T) {
 	}
 }
 
-// FuzzDecode decodes arbitrary bytes. A document that is accepted can be encoded, and has nothing in it that a terminal
-// or a shell would take for something else.
+// FuzzDecode decodes arbitrary bytes. A document that is accepted can be encoded, and contains nothing that a terminal
+// or a shell would interpret.
 func FuzzDecode(f *testing.F) {
 	good, err := logininfo.Encode(info(f))
 	if err != nil {

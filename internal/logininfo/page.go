@@ -11,25 +11,25 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// page is the page for people. It is no html/template: with that the agent's binary would be a third larger.
+// page is the login page. It does not use html/template, which would make the agent's binary a third larger.
 //
 //go:embed page.html
 var page string
 
-// Content is what is served at an address.
+// Content is a response.
 type Content struct {
-	Type string // the media type
+	Type string // media type
 	Body []byte
 	ETag string
-	// Policy is the Content-Security-Policy; empty for the usual one.
+	// Policy is the Content-Security-Policy; empty for the default.
 	Policy string
 }
 
-// Offer is what the proxy serves.
+// Offer is the login information that the proxy serves.
 type Offer struct{ Document, Page Content }
 
-// NewOffer returns document and page. The fingerprints are those of the CAs that verify the proxy now: SHA-256 in hex,
-// without any where clients use their system roots. An error says which field is not valid.
+// NewOffer returns the document and the page. fingerprints are the SHA-256 fingerprints, in hex, of the CAs that
+// currently verify the proxy; none if clients use their system roots. An error names the invalid field.
 func NewOffer(info Info, hint *configv1alpha1.InstallHint, fingerprints []string) (*Offer, error) {
 	document, err := Encode(info)
 	if err != nil {
@@ -63,7 +63,7 @@ func NewOffer(info Info, hint *configv1alpha1.InstallHint, fingerprints []string
 	}, nil
 }
 
-// fetchStep is the step in which people get their kubeconfig.
+// fetchStep returns the step of the page in which users get their kubeconfig.
 func fetchStep(info *Info, fingerprints []string) (string, error) {
 	command := "pinniped get kubeconfig --from " + info.Endpoint
 	if len(fingerprints) > 0 {
@@ -100,7 +100,7 @@ func fetchStep(info *Info, fingerprints []string) (string, error) {
 	return step.String(), nil
 }
 
-// hashOf returns the hash of the content of the page's only element of that name, for its policy.
+// hashOf returns the hash of the content of the page's only element with that name, for the Content-Security-Policy.
 func hashOf(element string) string {
 	_, content, _ := strings.Cut(page, "<"+element+">")
 	content, _, _ = strings.Cut(content, "</"+element+">")

@@ -1,5 +1,5 @@
-// Package logs gives the agent's log its levels and its spelling. logr, by which everything here logs, knows no
-// warnings; and what libraries call an error is mostly something that they try again.
+// Package logs sets the levels and the format of the agent's log. logr has no warnings, and most errors that libraries
+// log are retried.
 package logs
 
 import (
@@ -19,10 +19,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// levelKey marks a line of the agent's own with its level. The handler removes it.
+// levelKey marks a line of the agent itself with its level. The handler removes it.
 const levelKey = "pinniped.level"
 
-// Warn logs what an operator should know and need not fix at once.
+// Warn logs what an operator should know but need not fix at once.
 func Warn(ctx context.Context, message string, facts ...any) {
 	at(ctx, slog.LevelWarn, message, facts)
 }
@@ -31,20 +31,20 @@ func at(ctx context.Context, level slog.Level, message string, facts []any) {
 	logr.FromContextOrDiscard(ctx).WithCallDepth(2).Info(message, append(slices.Clone(facts), levelKey, level)...)
 }
 
-// NewHandler returns a handler that writes with inner. Objects are written as NAMESPACE/NAME. What client-go says goes
-// to debug: it tries again by itself, and what that means for users the agent says in its own words. What other
-// libraries call an error is a warning. A panic stays an error.
+// NewHandler returns a handler that writes to inner. It formats objects as NAMESPACE/NAME. Lines of client-go get the
+// level debug: client-go retries by itself, and the agent logs what a failure means for users. Errors of other
+// libraries become warnings. A panic stays an error.
 //
-// Clients can cause warnings of libraries as often as they like, so of those from one place in the code SamplesPerPeriod
-// are written in each SamplePeriod. Texts that are very long are cut.
+// Clients can cause any number of library warnings, so at most SamplesPerPeriod from one place in the code are written
+// in each SamplePeriod. Long texts are truncated.
 func NewHandler(inner slog.Handler, debug slog.Level) slog.Handler {
 	return &handler{inner: inner, debug: debug, libraries: &sync.Map{}}
 }
 
 type handler struct {
 	inner     slog.Handler
-	debug     slog.Level // of the lines of client-go
-	libraries *sync.Map  // *samples of their warnings, by the place in the code
+	debug     slog.Level // of client-go's lines
+	libraries *sync.Map  // *samples of their warnings, by place in the code
 }
 
 func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
@@ -74,7 +74,7 @@ func (h *handler) Handle(ctx context.Context, record slog.Record) error {
 	return h.inner.Handle(ctx, written)
 }
 
-// passes reports whether a warning of a library is written, or too many are from that place.
+// passes reports whether to write a warning of a library, or whether there were too many from that place.
 func (h *handler) passes(ctx context.Context, record slog.Record) bool {
 	found, ok := h.libraries.Load(record.PC)
 	if !ok {
@@ -84,7 +84,7 @@ func (h *handler) passes(ctx context.Context, record slog.Record) bool {
 	return found.(*samples).pass(func(count int) {
 		summary := slog.NewRecord(time.Now(), slog.LevelWarn, leftOut, 0)
 		summary.AddAttrs(slog.String("message", cut(record.Message)), slog.Int("count", count))
-		_ = h.inner.Handle(ctx, summary) // as with every line, there is nobody to tell
+		_ = h.inner.Handle(ctx, summary) // an error of the log cannot be logged
 	})
 }
 
@@ -100,11 +100,11 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &handler{inner: h.inner.WithGroup(name), debug: h.debug, libraries: h.libraries}
 }
 
-// unhandled is what Kubernetes' libraries say of an error that they have nobody to return to. Nearly always it is a
-// request that failed and is tried again.
+// unhandled is the message of Kubernetes' libraries for an error that they cannot return. Nearly always it is a failed
+// request that is retried.
 const unhandled = "Unhandled Error"
 
-// levelOf returns the level of a line that does not say it: by the function that logged it.
+// levelOf returns the level of a library's line, by the function that logged it.
 func (h *handler) levelOf(record slog.Record, from string) slog.Level {
 	switch {
 	case record.Level < slog.LevelInfo, strings.Contains(record.Message, "panic"):
@@ -118,7 +118,7 @@ func (h *handler) levelOf(record slog.Record, from string) slog.Level {
 	return record.Level
 }
 
-// origin returns the function in which a place in the code is, "" when that is not known.
+// origin returns the name of the function at pc, or "" if unknown.
 func origin(pc uintptr) string {
 	if pc == 0 {
 		return ""
@@ -133,7 +133,7 @@ func isOf(function string, packages ...string) bool {
 	return slices.ContainsFunc(packages, func(p string) bool { return strings.HasPrefix(function, p) })
 }
 
-// maxText is how many bytes of a text are written: a stack fits.
+// maxText is how many bytes of a text are written. It fits a stack.
 const maxText = 16 << 10
 
 func cut(text string) string {
@@ -143,7 +143,7 @@ func cut(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", text[:maxText], len(text))
 }
 
-// spelled writes objects as NAMESPACE/NAME, and as NAME those that are in no namespace. It cuts texts.
+// spelled formats objects as NAMESPACE/NAME, or NAME without a namespace. It truncates texts.
 func spelled(a slog.Attr) slog.Attr {
 	var namespace, name string
 	switch object := a.Value.Any().(type) {

@@ -30,7 +30,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// output keeps what is written, by whom ever.
+// output is a concurrency-safe buffer.
 type output struct {
 	mu      sync.Mutex
 	written bytes.Buffer
@@ -48,7 +48,7 @@ func (o *output) String() string {
 	return o.written.String()
 }
 
-// logTo returns a context with a logger, and what is logged by it, a line each: level, message, the fact "object".
+// logTo returns a context with a logger, and a function that returns its lines: level, message, value of "object".
 func logTo(t *testing.T, level slog.Level, wrap func(logr.Logger) logr.Logger) (context.Context, func() []string) {
 	t.Helper()
 	out := &output{}
@@ -87,7 +87,7 @@ func TestLevels(t *testing.T) { //nolint:paralleltest // controller-runtime's lo
 	}
 }
 
-// TestLibraries has an informer of client-go meet an API server that is away.
+// TestLibraries has an informer of client-go meet an unavailable API server.
 func TestLibraries(t *testing.T) {
 	t.Parallel()
 	for level, want := range map[slog.Level][]string{slog.LevelInfo: nil, -2: {"DEBUG+2"}} {
@@ -121,7 +121,7 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// TestFloods logs what clients make a library say as often as they like.
+// TestFloods logs library warnings that clients can cause in any number.
 func TestFloods(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestFloods(t *testing.T) {
 	})
 }
 
-// TestLongTexts logs what a client may send.
+// TestLongTexts logs texts of clients.
 func TestLongTexts(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 1<<20)

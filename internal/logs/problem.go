@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// passing is how long a problem that is tried again is a warning only: two replicas that start at once get in each
-// other's way, and a request may fail once.
+// passing is how long a problem that is retried is only a warning: two replicas that start at once conflict with each
+// other, and a request may fail once.
 const passing = 5 * time.Second
 
-// Problem is what keeps something from being done. It is logged when it begins, changes or gets worse, not at each try.
-// The zero value is ready; a Problem is for one goroutine at a time.
+// Problem logs a problem when it begins, changes or gets worse, not at each retry. The zero value is ready to use. It
+// is not safe for concurrent use.
 type Problem struct {
-	since  time.Time // of the first try that failed; zero when none has
+	since  time.Time // of the first failure; zero for none
 	logged string
-	level  slog.Level // of what was logged
+	level  slog.Level // of the last line
 }
 
-// Log logs message, with text as the problem, unless that was logged last, at level or worse. slog.LevelError is for
-// what keeps users out until somebody fixes it.
+// Log logs message with text as the problem, unless the last line had that text, at level or worse. slog.LevelError is
+// for problems that prevent users from logging in until they are fixed.
 func (p *Problem) Log(ctx context.Context, level slog.Level, message, text string) {
 	if p.logged == text && p.level >= level {
 		return
@@ -28,8 +28,8 @@ func (p *Problem) Log(ctx context.Context, level slog.Level, message, text strin
 	at(ctx, level, message, []any{"problem", text})
 }
 
-// LogRetried is Log for what is tried again. In the first five seconds of failures in a row it is a warning at most; now
-// is the time of this one.
+// LogRetried is Log for operations that are retried. In the first five seconds of consecutive failures it logs at most
+// a warning. now is the time of this failure.
 func (p *Problem) LogRetried(ctx context.Context, now time.Time, level slog.Level, message, text string) {
 	if p.since.IsZero() {
 		p.since = now
@@ -40,7 +40,7 @@ func (p *Problem) LogRetried(ctx context.Context, now time.Time, level slog.Leve
 	p.Log(ctx, level, message, text)
 }
 
-// Clear forgets the problem: a try has succeeded.
+// Clear resets the problem after a success.
 func (p *Problem) Clear() {
 	*p = Problem{}
 }

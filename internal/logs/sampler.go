@@ -9,24 +9,24 @@ import (
 )
 
 const (
-	// SamplesPerPeriod are logged in each SamplePeriod of each kind of line that others can cause as often as they like.
-	// The others are counted, and their number is logged at the end of the period.
+	// SamplesPerPeriod is how many lines of one kind are logged in each SamplePeriod. The others are counted, and their
+	// number is logged at the end of the period.
 	SamplesPerPeriod = 5
-	// SamplePeriod is how long a period is.
+	// SamplePeriod is the length of a period.
 	SamplePeriod = 10 * time.Second
 )
 
-// leftOut is logged with a message and a count: how many lines with that message were not.
+// leftOut is the message of a summary, with a message and the count of its omitted lines.
 const leftOut = "Left out log lines"
 
-// Sampler logs one message that clients can cause as often as they like. NewSampler makes one.
+// Sampler logs one message that clients can cause any number of times. Create it with NewSampler.
 type Sampler struct {
 	message string
 	total   atomic.Int64
 	samples samples
 }
 
-// NewSampler returns a sampler of lines with that message.
+// NewSampler returns a Sampler for a message.
 func NewSampler(message string) *Sampler { return &Sampler{message: message} }
 
 // Info logs the message with these facts, unless it was logged too often.
@@ -37,17 +37,17 @@ func (s *Sampler) Info(logger logr.Logger, facts ...any) {
 	}
 }
 
-// Total returns how many lines there were, logged or not.
+// Total returns the number of lines, logged or not.
 func (s *Sampler) Total() int64 { return s.total.Load() }
 
-// Stop logs at once how many were left out.
+// Stop logs the summary of omitted lines at once.
 func (s *Sampler) Stop(logger logr.Logger) { s.samples.end(s.summarize(logger)) }
 
 func (s *Sampler) summarize(logger logr.Logger) func(count int) {
 	return func(count int) { logger.Info(leftOut, "message", s.message, "count", count) }
 }
 
-// samples tells which of many lines of one kind are logged. The zero value is ready.
+// samples decides which lines of one kind are logged. The zero value is ready to use.
 type samples struct {
 	mu      sync.Mutex
 	began   time.Time // of the period
@@ -56,7 +56,7 @@ type samples struct {
 	timer   *time.Timer
 }
 
-// pass returns whether a line is logged. If lines are left out, summarize is called with their number at the end of the
+// pass returns whether to log a line. If lines are omitted, summarize is called with their number at the end of the
 // period.
 func (s *samples) pass(summarize func(count int)) bool {
 	s.mu.Lock()
@@ -76,7 +76,6 @@ func (s *samples) pass(summarize func(count int)) bool {
 	return false
 }
 
-// end ends the period.
 func (s *samples) end(summarize func(count int)) {
 	s.mu.Lock()
 	if s.timer != nil {

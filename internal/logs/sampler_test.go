@@ -39,7 +39,7 @@ func TestSampler(t *testing.T) {
 		if got := lines[SamplesPerPeriod]; !strings.Contains(got, `"count"=15`) {
 			t.Errorf("want the number of the others, got %q", got)
 		}
-		for period := range 3 { // in none of them too many
+		for period := range 3 { // never too many in one period
 			for range SamplesPerPeriod {
 				s.Info(logger)
 			}

@@ -7,33 +7,34 @@ const (
 	period = time.Second
 	// busyHeap is how far the heap may grow under load before it is collected.
 	busyHeap = 64 << 20
-	// busyRate and quietRate are how many bytes are allocated in a second under load, and when it is quiet.
+	// busyRate and quietRate are the allocation rates, in bytes per second, from which on there is load, and below
+	// which it is quiet.
 	busyRate, quietRate = 16 << 20, 2 << 20
-	// worthReturning is how much unused memory is returned at least.
+	// worthReturning is the minimum amount of unused memory to return.
 	worthReturning = 6 << 20
-	// returnPause is the shortest time between two returns. Each costs a collection.
+	// returnPause is the minimum time between two returns. Each costs a collection.
 	returnPause = 10 * time.Second
-	// settledAfter is how many quiet periods in a row show that a start or a load is over.
+	// settledAfter is how many consecutive quiet periods end a start or a load.
 	settledAfter = 3
 
 	standardPercent = 100
-	// maxPercent bounds how lazy the collector gets when next to nothing is live.
+	// maxPercent limits the percentage when very little memory is live.
 	maxPercent = 2000
 )
 
-// heap has the statistics of the heap.
+// heap has statistics of the heap.
 type heap struct {
-	allocated uint64 // bytes, since the process began
-	live      uint64 // found by the last collection
-	scanned   uint64 // stacks and globals, which count for when to collect
+	allocated uint64 // since the start of the process, in bytes
+	live      uint64 // at the last collection
+	scanned   uint64 // stacks and globals, which count toward the next collection
 	unused    uint64 // garbage, and free memory that was not returned
 }
 
-// load decides how much garbage may gather, and when memory goes back to the system.
+// load decides how far the heap may grow, and when memory is returned to the system.
 type load struct {
 	last     heap
-	busy     bool // the last period was
-	quiet    int  // periods in a row, until now
+	busy     bool // in the last period
+	quiet    int  // consecutive quiet periods
 	returned time.Time
 }
 
@@ -58,7 +59,7 @@ func (l *load) next(now heap, at time.Time, took time.Duration) (percent int, gi
 // settled is true once when a start or a load is over.
 func (l *load) settled() bool { return l.quiet == settledAfter }
 
-// busyPercent makes the next collection come when the heap has grown to busyHeap.
+// busyPercent returns the percentage with which the next collection starts at a heap of busyHeap.
 func busyPercent(h heap) int {
 	if h.live == 0 || h.live >= busyHeap/2 {
 		return standardPercent

@@ -85,7 +85,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestRun has the runtime follow a load that comes and goes, and left as it was in the end.
+// TestRun has the runtime adapt to a load that comes and goes, and reset at the end.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestRun(t *testing.T) {
 		}()
 		see := func(at time.Duration, want int64) {
 			t.Helper()
-			time.Sleep(time.Until(began.Add(at))) // by synctest's clock: no time passes
+			time.Sleep(time.Until(began.Add(at))) // of synctest's fake clock
 			synctest.Wait()
 			if got := percent.Load(); got != want {
 				t.Errorf("after %s: want %d%%, got %d%%", at, want, got)
@@ -157,7 +157,7 @@ func TestLeavesTheEnvironmentItsWill(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		Run(t.Context()) // has nothing to do
+		Run(t.Context()) // returns at once
 	}()
 	<-done
 }

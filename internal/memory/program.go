@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// mapping is a part of the address space.
+// mapping is an address range.
 type mapping struct{ from, to uintptr }
 
-// unchangedMappings returns where the program's file is mapped and no page differs from the file. It reads
-// /proc/PID/smaps. What may be written is left out, and so is what was written before it became read-only.
+// unchangedMappings returns the mappings of the program's file whose pages are all the same as in the file. It parses
+// /proc/PID/smaps. It omits writable mappings, and those that were written before they became read-only.
 func unchangedMappings(smaps io.Reader, program string) []mapping {
 	var found []mapping
 	var now *mapping
@@ -36,7 +36,7 @@ func unchangedMappings(smaps io.Reader, program string) []mapping {
 	return found
 }
 
-// parseMapping returns nil when it cannot read the addresses.
+// parseMapping returns nil when it cannot parse the addresses.
 func parseMapping(addresses string) *mapping {
 	first, last, _ := strings.Cut(addresses, "-")
 	from, err1 := strconv.ParseUint(first, 16, 64)

@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// unmapProgram takes the pages of the program's own file out of this process's memory. Three quarters of them were needed
-// at the start only. They stay in the system's page cache, from where those that are needed again come back by themselves.
-// When anything fails, they stay as they are.
+// unmapProgram drops the pages of the program's file from this process's memory. Three quarters of them are only needed
+// at the start. They stay in the page cache, from which the kernel maps those that are needed again. On an error, they
+// stay mapped.
 func unmapProgram() {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {

@@ -35,7 +35,7 @@ func TestUnmapProgram(t *testing.T) {
 	if after := programPages(t); after >= before {
 		t.Errorf("%d kB of the program were in memory, and %d kB afterwards", before, after)
 	}
-	// What is needed comes back.
+	// Needed pages are mapped again.
 	if got := fmt.Sprint(strings.Fields(" a  b ")); got != "[a b]" {
 		t.Errorf("the program does not work any more: %s", got)
 	}

@@ -2,5 +2,5 @@
 
 package memory
 
-// unmapProgram does nothing here.
+// unmapProgram does nothing on this system.
 func unmapProgram() {}

@@ -1,14 +1,14 @@
-// Package memory fits how the agent uses memory to what it has to do.
+// Package memory adapts the agent's use of memory to its load.
 //
-//   - Garbage. With little live memory, Go collects garbage after a few megabytes: many times a second under load.
-//     Meanwhile the heap may grow to busyHeap before it is collected. Where more than half of that is live,
-//     nothing changes. The limit on memory (GOMEMLIMIT, or nine tenths of the container's) stays in force. Without
-//     this, a get takes 15% more CPU, and a list by one client half as much again (docs/adr/0031).
-//   - What is not in use goes back to the system as soon as it gets quiet. Go itself would keep about as much as it has
-//     live. The pages of the program that only its start or a load has needed go as well. Together that is almost half
-//     of the resident memory.
+//   - Garbage. With little live memory, Go collects garbage after a few megabytes: many times a second under load. So
+//     under load, the heap may grow to busyHeap before it is collected. If more than half of that is live, nothing
+//     changes. The memory limit (GOMEMLIMIT, or nine tenths of the container's) still applies. Without this, a get
+//     takes 15 % more CPU, and a list by one client half as much again (docs/adr/0031).
+//   - Unused memory is returned to the system as soon as the load ends. Go itself would keep about as much as is live.
+//     Pages of the program that are only needed at the start or under load are dropped, too. Together that is almost
+//     half of the resident memory.
 //
-// GOGC in the environment decides for itself: then nothing is done.
+// If GOGC is set in the environment, the package does nothing.
 package memory
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Run fits the use of memory to the load until ctx ends, and then leaves it as Go has it by itself.
+// Run adapts the use of memory to the load until ctx ends, and then restores Go's defaults.
 func Run(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -32,7 +32,7 @@ func Run(ctx context.Context) {
 	}.run(ctx)
 }
 
-// process is what Run observes and sets.
+// process is what Run reads and sets.
 type process struct {
 	heap       func() heap
 	setPercent func(int)
@@ -68,7 +68,7 @@ func (p process) run(ctx context.Context) {
 	}
 }
 
-// differs is true when a new percentage is worth stopping all goroutines for a moment.
+// differs is true when a new percentage is worth a short stop of all goroutines.
 func differs(next, percent int) bool {
 	return next != percent && (next == standardPercent || next < percent*3/4 || next > percent*4/3)
 }

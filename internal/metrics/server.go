@@ -1,10 +1,8 @@
-// Package metrics serves the metrics of this process, and optionally its profiles, over plain HTTP on a port of its
-// own.
+// Package metrics serves the metrics of this process, and optionally its profiles, over plain HTTP on a separate port.
 //
-// A scraper needs no identity of the cluster, so the port is on the loopback address unless the configuration says
-// otherwise, and nothing that is served here names a user, an object or a secret. Profiles show more of the process
-// than numbers do: they are off by default, and when they are on, only clients on the same machine (or in the same
-// pod) get them, unless that is configured too.
+// A scraper needs no credentials, so by default the port is on the loopback address, and no metric names a user, an
+// object or a secret. Profiles reveal more: they are off by default, and if they are on, only clients on the same
+// machine (or in the same pod) may read them, unless that is configured, too.
 package metrics
 
 import (
@@ -23,7 +21,7 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Profiling says which clients may read the profiles (pprof) of the process.
+// Profiling determines which clients may read the profiles (pprof) of the process.
 type Profiling string
 
 // The values of Profiling.
@@ -37,20 +35,20 @@ const (
 const AddressOff = "off"
 
 const (
-	listenAgain     = 10 * time.Second // after the port could not be had
+	listenAgain     = 10 * time.Second // after the port could not be opened
 	shutdownTimeout = time.Second
 	readTimeout     = 10 * time.Second
 	scrapeTimeout   = 10 * time.Second // to read metrics
-	profileTimeout  = 10 * time.Minute // to make and read a profile
+	profileTimeout  = 10 * time.Minute // to create and read a profile
 	maxHeaderBytes  = 16 << 10
-	maxScrapes      = 4 // at a time
-	// maxConnections are open at a time. Others wait, so that users do not run out of memory for them.
+	maxScrapes      = 4 // concurrent ones
+	// maxConnections is the number of open connections. Others wait, so that they do not use up the memory for users.
 	maxConnections = 64
 )
 
-// Server serves /metrics, and /debug/pprof/ as Profiling says. Its fields are set before Run.
+// Server serves /metrics, and /debug/pprof/ for the clients of Profiling. Set its fields before Run.
 type Server struct {
-	// Address is what to listen on: host:port, or AddressOff.
+	// Address is the host:port to listen on, or AddressOff.
 	Address   string
 	Gatherer  prometheus.Gatherer
 	Profiling Profiling
@@ -59,8 +57,7 @@ type Server struct {
 	listening func(net.Addr)
 }
 
-// Run serves until ctx ends. When the port is taken, Run logs that and retries; the agent runs without metrics
-// meanwhile.
+// Run serves until ctx ends. If the port is in use, it logs that and retries; the agent runs without metrics meanwhile.
 func (s *Server) Run(ctx context.Context) {
 	if s.Address == AddressOff {
 		return
@@ -93,7 +90,7 @@ func (s *Server) serve(ctx context.Context) error {
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: readTimeout,
 		ReadTimeout:       readTimeout,
-		IdleTimeout:       2 * time.Minute, // longer than the usual pause between scrapes
+		IdleTimeout:       2 * time.Minute, // longer than the usual scrape interval
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(logger.V(4)), slog.LevelInfo),
 	}
@@ -101,7 +98,7 @@ func (s *Server) serve(ctx context.Context) error {
 		shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		if server.Shutdown(shutdown) != nil {
-			_ = server.Close() // a profile that takes long
+			_ = server.Close() // a long profile may be running
 		}
 	})
 	defer stop()
@@ -120,7 +117,7 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", within(scrapeTimeout, promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes,
-		ErrorHandling:       promhttp.ContinueOnError, // one collector's failure must not hide all others
+		ErrorHandling:       promhttp.ContinueOnError, // one collector's failure must not hide the other metrics
 	})))
 	if s.Profiling != ProfilingLocal && s.Profiling != ProfilingAnyone {
 		return mux
@@ -137,7 +134,7 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// within limits how long a response may take to write: a slow client must not block the few concurrent ones.
+// within limits how long writing a response may take: slow clients must not block the few concurrent responses.
 func within(timeout time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout)); err != nil {
@@ -148,7 +145,7 @@ func within(timeout time.Duration, next http.Handler) http.Handler {
 	})
 }
 
-// admit refuses profiles to clients on other machines, unless Profiling permits them to every client.
+// admit refuses profiles to clients on other machines, unless Profiling permits all clients.
 func (s *Server) admit(next http.Handler) http.Handler {
 	if s.Profiling == ProfilingAnyone {
 		return next

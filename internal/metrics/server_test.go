@@ -86,8 +86,7 @@ func TestOnlyReads(t *testing.T) {
 	}
 }
 
-// TestServesUntilTheEnd checks that Run serves until its context ends, and that it waits for a port that another
-// program uses.
+// TestServesUntilTheEnd checks that Run serves until its context ends, and that it waits for a port in use.
 func TestServesUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -118,7 +117,7 @@ func TestServesUntilTheEnd(t *testing.T) {
 		t.Errorf("got %q, %v", body, err)
 	}
 
-	// A second one on the same port reports that, and does not end before its context.
+	// A second server on the same port logs that, and runs until its context ends.
 	second, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -147,7 +146,7 @@ func TestServesUntilTheEnd(t *testing.T) {
 	}
 }
 
-// recorder is of a connection whose writes can be given a deadline.
+// recorder is a ResponseRecorder with a write deadline.
 type recorder struct {
 	*httptest.ResponseRecorder
 	deadline time.Time
@@ -158,7 +157,7 @@ func (r *recorder) SetWriteDeadline(deadline time.Time) error {
 	return nil
 }
 
-// TestUnreadAnswersEnd checks the write deadlines of responses: few are written at a time.
+// TestUnreadAnswersEnd checks the write deadlines of responses, because few are written at a time.
 func TestUnreadAnswersEnd(t *testing.T) {
 	t.Parallel()
 	handler := (&Server{Gatherer: registry(), Profiling: ProfilingAnyone}).Handler()
@@ -172,7 +171,7 @@ func TestUnreadAnswersEnd(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreBounded keeps as many idle connections as there may be. One more is served when one of them ends.
+// TestConnectionsAreBounded opens the maximum number of idle connections. One more is served when one of them ends.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -180,7 +180,7 @@ func TestFaults(t *testing.T) {
 		says, hint string
 	}{
 		{name: "wrong nonce", prepare: func(_ *testing.T, s *situation) { s.Nonce = "another login's" }, says: "its nonce " +
-			"is not the one of this login", hint: "run the command again"},
+			"does not match this login", hint: "run the command again"},
 		{
 			name: "a token for another client", prepare: func(_ *testing.T, s *situation) { s.AuthorizedParty = "dashboard" },
 			says: `it was issued to another client, "dashboard"`, hint: "contact its administrator",

@@ -29,8 +29,8 @@ const (
 	upstreamToken = "the-upstream-token"
 )
 
-// apiServer is an API server at the far end of the wire: it serves the agent's reviews as a test wants, and records
-// every request that the proxy sends on.
+// apiServer is a fake API server. It serves the agent's reviews as a test defines, and records the requests that the
+// proxy forwards.
 type apiServer struct {
 	*httptest.Server
 
@@ -41,16 +41,16 @@ type apiServer struct {
 	serve     http.HandlerFunc
 	anonymous func(path string) int
 	configMap map[string]string                       // nil when there is none
-	during    func(ctx context.Context, about string) // each review about a user or a token, when not nil
+	during    func(ctx context.Context, about string) // called during each review about a user or a token, if not nil
 	reviews   []authorizationv1.SubjectAccessReviewSpec
 	reviewed  []string // tokens
-	failing   int      // status of all reviews, when not zero; a 429 asks to be tried again
-	asked     int      // reviews, failing ones included
+	failing   int      // status of all reviews, if not zero; a 429 has a Retry-After
+	asked     int      // reviews, including failed ones
 
-	arrived atomic.Int64 // requests that the proxy sent on, whose body may still be on its way
+	arrived atomic.Int64 // forwarded requests, whose body may not have arrived yet
 }
 
-// recorded is one request as it arrived.
+// recorded is a request as it arrived.
 type recorded struct {
 	Method, URI, Host, Proto string
 	Header                   http.Header
@@ -83,7 +83,8 @@ func newAPIServer(tb testing.TB, protocol string) *apiServer {
 	return a
 }
 
-// shortQueues has the kernel take little of what the API server sends, so that a test sees what the proxy takes.
+// shortQueues limits the kernel's receive queue of connections from the API server, so that a test sees what the proxy
+// reads.
 type shortQueues struct{ net.Listener }
 
 func (l shortQueues) Accept() (net.Conn, error) {
@@ -110,7 +111,7 @@ func (a *apiServer) set(change func()) {
 	change()
 }
 
-// requests returns what the proxy sent on so far.
+// requests returns the requests that the proxy has forwarded so far.
 func (a *apiServer) requests() []*recorded {
 	a.mu.Lock()
 	defer a.mu.Unlock()

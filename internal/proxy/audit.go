@@ -19,16 +19,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// AuditLog is a log of the requests that the proxy gets: the user, the address, the impersonated user, and the
-// response. It has the format of the API server's own audit log and follows the same policy type. A request has the
-// same Audit-ID in both logs.
+// AuditLog logs the requests that the proxy receives: user, address, impersonated user, and response. It has the format
+// of the API server's audit log and uses the same policy type. A request has the same Audit-ID in both logs.
 type AuditLog struct {
 	sink   audit.Sink
 	policy audit.PolicyRuleEvaluator
 }
 
-// NewAuditLog makes a log that follows the policy in a file (kind Policy of audit.k8s.io/v1). Each event is one line of
-// JSON and one call of to, which several goroutines may make at a time. No level records a body that was sent on.
+// NewAuditLog returns a log with the policy in policyFile (kind Policy of audit.k8s.io/v1). Each event is one line of
+// JSON and one Write to to, which must be safe for concurrent use. No level records forwarded bodies.
 func NewAuditLog(policyFile string, to io.Writer) (*AuditLog, error) {
 	rules, err := policy.LoadPolicyFromFile(policyFile)
 	if err != nil {
@@ -40,16 +39,16 @@ func NewAuditLog(policyFile string, to io.Writer) (*AuditLog, error) {
 	}, nil
 }
 
-// begin gives each request an Audit-ID, and a context in which the filters can note what they know.
+// begin gives each request an Audit-ID, and a context in which filters can add audit annotations.
 func (l *AuditLog) begin(next http.Handler) http.Handler {
 	return filters.WithAuditInit(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		// The API server takes over an ID that it is given.
+		// The API server uses the ID that it receives.
 		req.Header[request.AuditIDHeader] = []string{audit.GetAuditIDTruncated(req.Context())}
 		next.ServeHTTP(w, req)
 	}))
 }
 
-// write logs requests of known users.
+// write logs requests of authenticated users.
 func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	// The filters also use panics to reject requests; those must not be logged as bugs.
 	next = recoverPanics(next, s)
@@ -58,8 +57,8 @@ func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http
 		brokenOff := false
 		filters.WithAudit(http.HandlerFunc(func(logged http.ResponseWriter, req *http.Request) {
 			defer func() {
-				// A response that breaks off, because its client disconnected for example, is no bug. The log says how
-				// it began, as that of the API server does.
+				// A response that breaks off, for example because its client disconnected, is not a bug. The log has
+				// the status with which it began, like the API server's log.
 				p := recover()
 				brokenOff = p == http.ErrAbortHandler && request.From(req.Context()).Code != 0 //nolint:errorlint // the very value
 				if p != nil && !brokenOff {
@@ -74,14 +73,14 @@ func (l *AuditLog) write(next http.Handler, s runtime.NegotiatedSerializer) http
 	})
 }
 
-// informalWriter sends informational responses (1xx) past the audit log, which would record the status code of the
-// first response. Otherwise a client could choose the code in the log by Expect: 100-continue.
+// informalWriter sends informational responses (1xx) past the audit log, which would record the first status code.
+// Otherwise a client could choose the code in the log with Expect: 100-continue.
 type informalWriter struct {
 	http.ResponseWriter
 	informal http.ResponseWriter // has the same header
 }
 
-// Unwrap lets http.ResponseController find what the wrapped writer can do.
+// Unwrap is for http.ResponseController.
 func (w *informalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
@@ -98,8 +97,8 @@ func (l *AuditLog) writeRefused(next http.Handler) http.Handler {
 	return filters.WithFailedAuthenticationAudit(next, l.sink, l.policy)
 }
 
-// withoutTokens removes tokens from URLs before they are logged. Tokens have no effect there, but clients put them
-// there by mistake.
+// withoutTokens removes tokens from URLs before they are logged. They have no effect there, but clients send them by
+// mistake.
 type withoutTokens struct{ audit.Sink }
 
 func (s withoutTokens) ProcessEvents(events ...*auditinternal.Event) bool {

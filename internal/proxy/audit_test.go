@@ -19,7 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 )
 
-// auditFile is what an audit log is written to.
+// auditFile is the output of an audit log.
 type auditFile struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -37,7 +37,7 @@ func (f *auditFile) String() string {
 	return f.text.String()
 }
 
-// event is what an auditor wants to know, in one line.
+// event summarizes an audit event in one line.
 func event(e auditv1.Event) string {
 	said := []string{string(e.Stage), string(e.Level), e.User.Username}
 	if e.ImpersonatedUser != nil {
@@ -53,7 +53,7 @@ func event(e auditv1.Event) string {
 	return strings.TrimSpace(strings.Join(said, " "))
 }
 
-// events waits until that many were written, and returns them.
+// events waits until n events were written, and returns them.
 func (f *auditFile) events(t *testing.T, n int) []auditv1.Event {
 	t.Helper()
 	var found []auditv1.Event
@@ -205,8 +205,8 @@ func TestAuditLog(t *testing.T) {
 	}
 }
 
-// TestAuditIDs has one name for a request here, at the API server and at the client, with the audit log; without it,
-// the API server's.
+// TestAuditIDs checks that with the audit log a request has one Audit-ID here, at the API server and at the client, and
+// otherwise the API server's.
 func TestAuditIDs(t *testing.T) {
 	t.Parallel()
 	for _, on := range []bool{true, false} {
@@ -246,7 +246,7 @@ func TestAuditIDs(t *testing.T) {
 	}
 }
 
-// TestOriginalUserWithAndWithoutAuditLog: the API server's audit log is to name the original user in both settings.
+// TestOriginalUserWithAndWithoutAuditLog checks that the original user is in the API server's audit log either way.
 func TestOriginalUserWithAndWithoutAuditLog(t *testing.T) {
 	t.Parallel()
 	for _, log := range []*AuditLog{nil, newAuditLog(t, io.Discard)} {
@@ -304,7 +304,7 @@ func TestWithoutToken(t *testing.T) {
 	}
 }
 
-// TestAuditLogSurvivesLoad writes lines of many requests at once.
+// TestAuditLogSurvivesLoad writes lines of many concurrent requests.
 func TestAuditLogSurvivesLoad(t *testing.T) {
 	t.Parallel()
 	file := &auditFile{}

@@ -85,7 +85,7 @@ func TestClientCertificates(t *testing.T) {
 
 func withoutName(t *testing.T, ca *certs.CA) *tls.Certificate {
 	t.Helper()
-	// A space is the emptiest name that a certificate of pkg/certs can have; it is none.
+	// pkg/certs rejects an empty name, so use a blank one.
 	return clientCertificate(t, ca, " ", "system:masters")
 }
 
@@ -327,13 +327,13 @@ func TestWebsocketTokenOfAnUnauthenticatedClientStaysHere(t *testing.T) {
 	}
 }
 
-// awayError is the error of an authenticator that gives no response.
+// awayError is the error of an unavailable authenticator.
 type awayError struct{}
 
 func (awayError) Error() string     { return "the issuer is away" }
 func (awayError) Unavailable() bool { return true }
 
-// TestOtherBearerTokens authenticates tokens that the cluster does not know, from the header and from a websocket's
+// TestOtherBearerTokens authenticates tokens that the cluster does not know, from the header and from a WebSocket
 // subprotocol.
 func TestOtherBearerTokens(t *testing.T) {
 	t.Parallel()
@@ -394,7 +394,7 @@ func TestOtherBearerTokens(t *testing.T) {
 		t.Errorf("users (-want +got):\n%s", diff)
 	}
 	var vouched []string
-	for _, event := range file.events(t, 7) { // refused ones and the beginning of the upgrade are of other stages
+	for _, event := range file.events(t, 7) { // refusals and the start of the upgrade have other stages
 		if event.Stage == auditv1.StageResponseComplete {
 			vouched = append(vouched, event.User.Username+" "+event.Annotations["example.com/by"])
 		}
@@ -540,7 +540,7 @@ func TestNewNeedsToKnowAboutAnonymous(t *testing.T) {
 	}
 }
 
-// execWith returns a request to run a command over a websocket with these subprotocols.
+// execWith returns a request to run a command over a WebSocket with these subprotocols.
 func execWith(protocols string) string {
 	return "GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n" +
 		"Sec-WebSocket-Protocol: " + protocols + "\n\n"

@@ -27,7 +27,7 @@ func allowing(allowed ...string) func(authorizationv1.SubjectAccessReviewSpec) (
 	}
 }
 
-// noImpersonation allows everything but to act as somebody else.
+// noImpersonation allows everything but impersonation.
 func noImpersonation(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
 	return spec.ResourceAttributes == nil || !strings.HasPrefix(spec.ResourceAttributes.Verb, "impersonate"), ""
 }
@@ -96,8 +96,8 @@ func TestDenials(t *testing.T) {
 	}
 }
 
-// TestDenialBeforeEveryOtherRefusal gives a user who cannot be impersonated first of all what is said to every denied
-// one.
+// TestDenialBeforeEveryOtherRefusal checks that a denied user who cannot be impersonated gets the same response as
+// other denied users.
 func TestDenialBeforeEveryOtherRefusal(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -108,7 +108,7 @@ func TestDenialBeforeEveryOtherRefusal(t *testing.T) {
 	}
 }
 
-// TestDeniedRequestsAreNotSent denies reads, and what could act.
+// TestDeniedRequestsAreNotSent denies reads and writes.
 func TestDeniedRequestsAreNotSent(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -152,7 +152,8 @@ func TestDeniedRequestsAreNotSent(t *testing.T) {
 	}
 }
 
-// TestNestedImpersonationComesFirst sends nothing for a client that may not impersonate, also when it only reads.
+// TestNestedImpersonationComesFirst checks that no request, not even a read, is forwarded for a client that may not
+// impersonate.
 func TestNestedImpersonationComesFirst(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -280,8 +281,8 @@ func TestReviewsSayEverything(t *testing.T) {
 	}
 }
 
-// TestLongSelectors is about selectors that take long to parse. The proxy parses them for nobody, and asks about
-// everything instead.
+// TestLongSelectors sends selectors that take long to parse. The proxy does not parse them, and asks about everything
+// instead.
 func TestLongSelectors(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -290,7 +291,7 @@ func TestLongSelectors(t *testing.T) {
 	selector := func(length int) string { return "?labelSelector=" + strings.Repeat("a,", length/2-1) + "aa" }
 	passedOn := []string{
 		pods + selector(maxSelector),
-		pods + "/x" + selector(2*maxSelector),                               // has no effect there
+		pods + "/x" + selector(2*maxSelector),                               // without effect
 		"/api/v1/namespaces/d/services/x/proxy/y" + selector(2*maxSelector), // of another program
 	}
 	for _, path := range passedOn {
@@ -356,12 +357,12 @@ func TestReviewCache(t *testing.T) {
 		allowed []string
 		want    int
 	}{
-		{0, nil, 200},                    // a response is good
-		{9 * time.Minute, nil, 200},      // for its time,
-		{2 * time.Minute, nil, 403},      // not longer.
-		{0, []string{"list nodes"}, 403}, // So is a denial,
+		{0, nil, 200},                    // an allowed decision is cached
+		{9 * time.Minute, nil, 200},      // for its TTL
+		{2 * time.Minute, nil, 403},      // and not longer
+		{0, []string{"list nodes"}, 403}, // a denial is cached, too
 		{4 * time.Minute, []string{"list nodes"}, 403},
-		{2 * time.Minute, []string{"list nodes"}, 200}, // for its shorter time.
+		{2 * time.Minute, []string{"list nodes"}, 200}, // for its shorter TTL
 	} {
 		clock.Step(step.passes)
 		p.api.set(func() { p.api.allow = allowing(step.allowed...) })
@@ -393,7 +394,7 @@ func TestRevokedPermissionsEnd(t *testing.T) {
 				p.api.set(func() { p.api.allow = allowing(test.allowed...) })
 				client := p.as(t, "admin")
 				code := func() int { return p.get(t, client, "/api/v1/nodes", test.header).Code }
-				// Whatever can be cached is so at different times.
+				// Repeat, because caches may expire at different times.
 				for range 5 {
 					if got := code(); got != 200 {
 						t.Fatalf("want 200, got %d", got)
@@ -414,7 +415,7 @@ func TestRevokedPermissionsEnd(t *testing.T) {
 	}
 }
 
-// TestRevokedImpersonationIsNotRememberedTwice has the filter forget while the cache of reviews would not.
+// TestRevokedImpersonationIsNotRememberedTwice expires the cache of the filter, but not that of reviews.
 func TestRevokedImpersonationIsNotRememberedTwice(t *testing.T) {
 	t.Parallel()
 	clock := &steppedClock{}
@@ -583,7 +584,7 @@ func TestNestedImpersonation(t *testing.T) {
 	}
 }
 
-// TestConstrainedImpersonation checks that impersonation is not only all or nothing.
+// TestConstrainedImpersonation checks each mode of constrained impersonation.
 func TestConstrainedImpersonation(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -607,7 +608,7 @@ func TestConstrainedImpersonation(t *testing.T) {
 	if got := p.get(t, p.as(t, "other"), "/api/v1/nodes", as); got.Code != 403 || !strings.Contains(got.Body, want) {
 		t.Errorf("want 403 with the first check in its text, got %d: %s", got.Code, got.Body)
 	}
-	// What clients of this kind of proxy look for.
+	// The messages that clients of the original impersonation proxy expect.
 	for user, mode := range map[string]string{
 		"system:serviceaccount:ns:sa": "serviceaccount", "jane": "user-info", "system:node:n": "arbitrary-node",
 	} {

@@ -10,9 +10,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// boundBody limits the time in which a client has to send its body. Streams have no limit. Without it, net/http waits
-// for ever for a body that was announced and does not arrive; in HTTP/1.1 even when the handler reads nothing. A client
-// could hold a connection that way without any credential.
+// boundBody limits the time in which a client must send its body. Streams have no limit. Otherwise, net/http waits
+// forever for an announced body that does not arrive, in HTTP/1.1 even if the handler does not read it. An
+// unauthenticated client could hold a connection that way.
 func boundBody(next http.Handler, patience time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.ContentLength == 0 {
@@ -23,11 +23,11 @@ func boundBody(next http.Handler, patience time.Duration) http.Handler {
 		body := &boundedBody{
 			ReadCloser: req.Body, state: state, control: http.NewResponseController(w), due: time.Now().Add(patience),
 		}
-		_ = body.control.SetReadDeadline(body.due) // it fails only when the connection is gone
+		_ = body.control.SetReadDeadline(body.due) // it only fails on a closed connection
 		defer body.over()
 		defer state.Holds.Conn.Body()()
 		state.Body = body
-		req.Body = body // req is a copy: the server needs its own body in its own request
+		req.Body = body // req is a copy: the server needs its original body in its own request
 		next.ServeHTTP(w, req)
 	})
 }
@@ -49,18 +49,18 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		b.Unbind()
 	}
 	n, err := b.ReadCloser.Read(p)
-	b.state.Holds.Conn.Used(int64(2*n + 256)) // the overhead of a frame or a chunk counts as well
+	b.state.Holds.Conn.Used(int64(2*n + 256)) // plus the overhead of a frame or chunk
 	switch {
 	case err == io.EOF:
 		b.Unbind()
-	// A transport that gave up for another reason closes the body, perhaps while it is being read.
+	// If the transport fails for another reason, it closes the body, perhaps during a read.
 	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
 		b.state.BodyFailed.Store(true)
 	}
 	return n, err
 }
 
-// Unbind ends the limit. A nil body has none.
+// Unbind removes the limit. A nil body is valid.
 func (b *boundedBody) Unbind() {
 	if b == nil {
 		return
@@ -73,8 +73,8 @@ func (b *boundedBody) Unbind() {
 	}
 }
 
-// Late is true when the body did not arrive in time. In HTTP/1.1 net/http ends the request's context when the deadline
-// passes, so a cancelled request may mean that the body is late.
+// Late is true when the body exceeded the limit. In HTTP/1.1, net/http cancels the request's context at the deadline,
+// so a canceled request may mean that the body is late.
 func (b *boundedBody) Late() bool {
 	if b == nil {
 		return false
@@ -84,8 +84,8 @@ func (b *boundedBody) Late() bool {
 	return !b.ended && !time.Now().Before(b.due)
 }
 
-// over is called when the handler returns. The transport may still be reading, but the writer must not be used then.
-// In HTTP/1.1 the deadline stays for net/http, which first reads the rest of the body, and then sets its own.
+// over is called when the handler returns. The transport may still be reading, but the writer must not be used any
+// more. In HTTP/1.1, the deadline remains for net/http, which first reads the rest of the body and then sets its own.
 func (b *boundedBody) over() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// TestSlowBodiesEnd checks that a client must send the body that it has announced in a limited time. That holds for
-// every client and for every response.
+// TestSlowBodiesEnd checks that an announced body must arrive within a time limit, for every client and every response.
 func TestSlowBodiesEnd(t *testing.T) {
 	t.Parallel()
 	const request = "POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: proxy\n"
@@ -70,8 +69,8 @@ func TestSlowBodiesEnd(t *testing.T) {
 	})
 }
 
-// TestBrokenBodies breaks a body when a part of it is at the API server already. That is the client's mistake, and no
-// problem with the API server.
+// TestBrokenBodies breaks off a body after a part of it is at the API server. That is an error of the client, not of
+// the API server.
 func TestBrokenBodies(t *testing.T) {
 	t.Parallel()
 	const sent = 256 << 10
@@ -97,8 +96,8 @@ func TestBrokenBodies(t *testing.T) {
 	}
 }
 
-// TestBodyTimeoutIsForBodies has everything else take longer than a body may: the response to one that came in time,
-// and the body of a stream.
+// TestBodyTimeoutIsForBodies has everything else take longer than the body timeout: the response to a body that arrived
+// in time, and the body of a stream.
 func TestBodyTimeoutIsForBodies(t *testing.T) {
 	t.Parallel()
 	const patience = 2 * time.Second
@@ -129,7 +128,7 @@ func TestBodyTimeoutIsForBodies(t *testing.T) {
 			}()
 			for path, body := range map[string]io.Reader{
 				"/api/v1/namespaces/d/configmaps":         strings.NewReader("hello"),
-				"/api/v1/namespaces/d/secrets":            io.MultiReader(strings.NewReader("hello")), // of no known length
+				"/api/v1/namespaces/d/secrets":            io.MultiReader(strings.NewReader("hello")), // of unknown length
 				"/api/v1/namespaces/d/pods/p/proxy/write": stream,
 			} {
 				t.Run(path, func(t *testing.T) {

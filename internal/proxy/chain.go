@@ -16,70 +16,70 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// handler puts the filters together. The last line adds the outermost filter: a request goes through them from the
+// handler builds the chain of filters. The last line adds the outermost filter: a request passes the filters from the
 // bottom to the top.
 func handler(c *Server, loginGroup string) http.Handler {
 	s := c.serializer
 	h, unknown := c.forward, identity.Unauthenticated(s)
-	// Fair queuing before the API server. Reads the body before.
+	// Fair queuing before the API server. Reads the body first.
 	h = relay.AcquireSeats(h, c.FlowControl, relay.NewLongResponses(c.Clock), s)
 	// Fair queuing of logins. 429 for a client with too many at once.
 	h = limitLogins(h, c.FlowControl, c.Clock, loginGroup, s)
-	// May that user do this? 403 by SubjectAccessReview.
+	// 403 by SubjectAccessReview.
 	h = identity.Authorize(h, c.access, s)
-	// An Impersonate- header that nested impersonation did not consume is refused.
+	// Refuses Impersonate- headers that nested impersonation did not consume.
 	h = refuseLeftovers(h, s)
-	// Nested impersonation: consumes Impersonate-*, puts another user into the context.
+	// Nested impersonation: consumes Impersonate-* and replaces the user in the context.
 	h = identity.Impersonate(h, c.access, s, c.Clock, c.AllowTTL)
-	// Who asked? For the API server's audit log.
+	// Records the original user for the API server's audit log.
 	h = identity.WithOriginalUser(h)
 	if c.Used != nil {
-		// Do clients use what is published?
+		// Records that the client uses the proxy, and the server name.
 		h = noteUse(h, c.Used, loginGroup)
 	}
-	// Whose share is it? 429 or 503 when that user's is full.
+	// Charges the user's flow. 429 or 503 when it has no memory left.
 	h = identify(h, s)
 	if c.Audit != nil {
-		// Who did what? With the optional audit log only.
+		// Writes the optional audit log.
 		h, unknown = c.Audit.write(h, s), c.Audit.writeRefused(unknown)
 	}
-	// Who is it? 401; consumes Authorization and X-Remote-*.
+	// Authentication. 401; consumes Authorization and X-Remote-*.
 	h = filters.WithAuthentication(keepOpen(h), c.authenticator, unknown, nil, nil)
 	if c.TrustBundle != nil {
 		// The trust bundle endpoint, open to all clients.
 		h = trustBundleEndpoint(h, c.TrustBundle, c.Used, s)
 	}
 	if c.LoginInfo != nil {
-		// How people log in, open to all clients.
+		// The login information, open to all clients.
 		h = loginInfoEndpoint(h, c.LoginInfo, c.Used, s)
 	}
-	// Lets the filters above warn the client.
+	// Lets the filters above send warnings.
 	h = filters.WithWarningRecorder(h)
-	// Streams end when the proxy shuts down.
+	// Ends streams when the proxy shuts down.
 	h = c.drain.hold(h, s)
-	// What is it about? Refuses paths with two readings.
+	// Parses the path. Refuses ambiguous paths.
 	h = readRequest(h, request.NewInfoResolver(), s)
-	// Refuses methods and upgrades, removes similar headers.
+	// Refuses methods and upgrades; removes spoofed headers.
 	h = refuseHostile(h, s)
-	// Ends the wait for a body that does not come.
+	// Limits the wait for a body.
 	h = boundBody(h, c.BodyTimeout)
 	// Ends responses to slow clients.
 	h = boundResponse(h, c.FlowControl, c.WriteTimeout)
 	if c.Audit != nil {
-		// A name for the request in both audit logs.
+		// Gives the request its Audit-ID.
 		h = c.Audit.begin(h)
 	}
 	// Counts requests, so that shutdown can wait for them.
 	h = c.drain.track(h)
-	// A bug costs one request: 500.
+	// Responds with 500 to a panic.
 	h = recoverPanics(h, s)
-	// Charges a penalty for wasted requests: reset or refused, also by a panic.
+	// Penalizes wasted requests: reset or refused, also by a panic.
 	h = report(h)
-	// How many, how long?
+	// Metrics.
 	h = c.Metrics.measure(h)
 	// State of the request, security headers.
 	h = setUp(h)
-	// Memory for the request; fair queuing of unauthenticated clients. 429 or 503 before anything is done.
+	// Memory for the request; fair queuing of unauthenticated clients. 429 or 503 before any work is done.
 	return c.port.Handler(h, c.refuseEarly)
 }
 
@@ -90,8 +90,8 @@ func (s *Server) refuseEarly(w http.ResponseWriter, req *http.Request, err error
 	}))).ServeHTTP(w, req)
 }
 
-// keepOpen keeps the connection of an anonymous client. WithAuthentication would close it after each request over
-// HTTP/2, and a new connection would have no penalty.
+// keepOpen keeps the connection of an anonymous client. WithAuthentication would close it after each HTTP/2 request,
+// and a new connection would have no penalty.
 func keepOpen(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if !request.From(req.Context()).CloseAfterwards {
@@ -101,7 +101,7 @@ func keepOpen(next http.Handler) http.Handler {
 	})
 }
 
-// setUp gives the request its state and the response its security headers.
+// setUp adds the state to the request and the security headers to the response.
 func setUp(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		header := w.Header()
@@ -114,8 +114,8 @@ func setUp(next http.Handler) http.Handler {
 	})
 }
 
-// growStack makes room on the goroutine's stack for all filters at once, while there is little to copy. Otherwise the
-// stack of every request grows in steps, and all filters on it are copied: 7 % of the CPU of a get.
+// growStack grows the goroutine's stack once for all filters, while there is little to copy. Otherwise the stack of
+// every request grows in steps, with all filters on it: 7 % of the CPU of a get.
 //
 //go:noinline
 func growStack(i int) byte {
@@ -123,9 +123,9 @@ func growStack(i int) byte {
 	return room[i%len(room)]
 }
 
-// recoverPanics responds with 500 when a handler panics, or breaks off a response that has begun. Two panics are no
-// bugs and are treated apart: http.ErrAbortHandler, by which a handler ends a broken response, and ReviewPanic, which
-// says that the API server gave no response about a nested impersonation.
+// recoverPanics responds with 500 when a handler panics, or breaks off a response that has begun. Two panics are not
+// bugs: http.ErrAbortHandler, with which a handler ends a broken response, and ReviewPanic, which says that a nested
+// impersonation could not be reviewed.
 func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {

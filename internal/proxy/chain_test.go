@@ -15,8 +15,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// TestABugCostsOneRequest has a handler panic: the client gets a 500. When a response has begun, it breaks off, so that
-// the client does not take it for the whole.
+// TestABugCostsOneRequest has a handler panic: the client gets a 500. If a response has begun, it breaks off, so that
+// the client does not take it for complete.
 func TestABugCostsOneRequest(t *testing.T) {
 	t.Parallel()
 	s := request.NewSerializer()
@@ -54,7 +54,7 @@ func TestABugCostsOneRequest(t *testing.T) {
 	}
 }
 
-// TestWhoLeavesBeforeTheTurnIsNotServed has a client leave while its request is queued. The audit log and the
+// TestWhoLeavesBeforeTheTurnIsNotServed has a client disconnect while its request is queued. The audit log and the
 // metrics say that nothing was done.
 func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
 	t.Parallel()
@@ -89,8 +89,8 @@ func TestWhoLeavesBeforeTheTurnIsNotServed(t *testing.T) {
 	_ = codes(others)
 }
 
-// TestWhoLeavesIsNoProblemOfTheAPIServer has a client leave while the API server works for it. The audit log says so,
-// and whether something may have been changed.
+// TestWhoLeavesIsNoProblemOfTheAPIServer has a client disconnect while the API server processes its request. The audit
+// log says so, and whether something may have been changed.
 func TestWhoLeavesIsNoProblemOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	const path = "/api/v1/namespaces/d/pods"
@@ -100,7 +100,7 @@ func TestWhoLeavesIsNoProblemOfTheAPIServer(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		method string
-		review bool // it is the review that takes long, and not the request
+		review bool // the review is slow, not the request
 		want   *apierrors.StatusError
 	}{
 		"a read":                         {"GET", false, request.ErrClientLeft},

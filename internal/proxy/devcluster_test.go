@@ -42,9 +42,9 @@ const (
 type realProxy struct {
 	*proxy
 	cluster *devcluster.Cluster
-	admin   kubernetes.Interface // straight to the API server
+	admin   kubernetes.Interface // directly at the API server
 	audit   *AuditLog            // of the proxy, nil for none
-	options func(*Options)       // changes those of the proxy, when not nil
+	options func(*Options)       // changes the proxy's options, if not nil
 }
 
 func startReal(t *testing.T, options devcluster.Options, changes ...func(*realProxy)) *realProxy {
@@ -77,7 +77,7 @@ func startReal(t *testing.T, options devcluster.Options, changes ...func(*realPr
 	return r
 }
 
-// install gives the agent what it has in deploy/, no more.
+// install grants the agent exactly the permissions in deploy/.
 func (r *realProxy) install(t *testing.T) {
 	t.Helper()
 	must := func(err error) {
@@ -141,7 +141,7 @@ func (r *realProxy) install(t *testing.T) {
 	}
 }
 
-// bind lets subject use a ClusterRole everywhere.
+// bind binds subject to a ClusterRole.
 func (r *realProxy) bind(ctx context.Context, name, role string, subject rbacv1.Subject) error {
 	_, err := r.admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(name, ":", "-")},
@@ -151,7 +151,7 @@ func (r *realProxy) bind(ctx context.Context, name, role string, subject rbacv1.
 	return err
 }
 
-// waitPermitted waits until the API server knows of a permission.
+// waitPermitted waits until the API server applies a permission.
 func (r *realProxy) waitPermitted(t *testing.T, spec authorizationv1.SubjectAccessReviewSpec) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -171,7 +171,7 @@ func (r *realProxy) run(t *testing.T, agent *rest.Config, source *relay.ServiceA
 		t.Fatal(err)
 	}
 	r.address = listener.Addr().String()
-	// The API server may need a moment to learn of the bindings.
+	// The API server may need a moment to apply the bindings.
 	eventually(t, func() bool {
 		options := Options{
 			Listener:           listener,
@@ -217,7 +217,7 @@ func (r *realProxy) run(t *testing.T, agent *rest.Config, source *relay.ServiceA
 	}
 }
 
-// through returns config, but through the proxy.
+// through returns config with the address of the proxy.
 func (r *realProxy) through(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Host = "https://" + r.address
@@ -420,7 +420,7 @@ func TestRealAPIServer(t *testing.T) {
 		}
 	})
 
-	// Kubernetes' own tests say http://localhost.
+	// Kubernetes' own tests send http://localhost.
 	for _, origin := range []string{"https://" + r.address, "http://localhost"} {
 		t.Run("a watch over websocket from "+origin, func(t *testing.T) {
 			conn := r.raw(
@@ -452,7 +452,7 @@ func TestRealAPIServer(t *testing.T) {
 	})
 }
 
-// checkUpstreamCredential takes the binding away and checks what the API server says then.
+// checkUpstreamCredential deletes the binding and checks the API server's response.
 func (r *realProxy) checkUpstreamCredential(t *testing.T) {
 	t.Helper()
 	if err := r.admin.RbacV1().
@@ -523,8 +523,8 @@ func TestRealAPIServerGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// TestRealAnonymousPolicyIsFollowed changes what an API server admits without credentials, while the proxy runs. An API
-// server reads that at its start only.
+// TestRealAnonymousPolicyIsFollowed changes what an API server admits without credentials while the proxy runs. The API
+// server only reads that at its start.
 func TestRealAnonymousPolicyIsFollowed(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "authentication.yaml")

@@ -13,13 +13,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// drain counts the requests that are being served. At shutdown it ends watches and other streams, because they do
-// not end by themselves.
+// drain counts the open requests. At shutdown it ends watches and other streams, which do not end by themselves.
 type drain struct {
 	leaving          atomic.Bool // responses have Connection: close
 	serving, streams atomic.Int64
 	ending           context.Context //nolint:containedctx // it ends when streams have to
-	endStreams       func()          // also those that come later
+	endStreams       func()          // ends current and future streams
 }
 
 func newDrain() *drain {
@@ -27,8 +26,7 @@ func newDrain() *drain {
 	return &drain{ending: ending, endStreams: end}
 }
 
-// track counts every request while it is being served. While leaving, responses say Connection: close, which is GOAWAY
-// in HTTP/2.
+// track counts every open request. While leaving, responses have Connection: close, which is GOAWAY in HTTP/2.
 func (d *drain) track(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		d.serving.Add(1)
@@ -60,14 +58,14 @@ func (d *drain) hold(next http.Handler, s runtime.NegotiatedSerializer) http.Han
 		defer context.AfterFunc(d.ending, func() { cancel(request.ErrDraining) })()
 		state.End = cancel
 		state.Switched = func(client net.Conn) {
-			// ReverseProxy would close only the connection to the API server, and wait for the client.
+			// ReverseProxy would only close the connection to the API server, and wait for the client.
 			context.AfterFunc(ctx, func() { _ = client.Close() })
 		}
 		next.ServeHTTP(w, req.WithContext(ctx))
 	})
 }
 
-// wait returns when no request is being served any more, or ctx has ended. It is called when no new requests come.
+// wait returns when no request is open, or ctx has ended. No new requests may arrive.
 func (d *drain) wait(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) {
 		return d.serving.Load() == 0, nil

@@ -19,8 +19,8 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// FuzzRequest sends requests of jane's, who may not impersonate, through the whole chain. What is sent on is jane's,
-// and about what was authorized.
+// FuzzRequest sends requests of jane, who may not impersonate, through the whole chain. Every forwarded request must be
+// made as jane, and be the one that was authorized.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range hostileHTTP1 {
 		text := strings.NewReplacer("\n", "\r\n", "\x01", "\n").Replace(seed.request)
@@ -72,7 +72,7 @@ func FuzzRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if name != "" { // as HTTP/2 would bring it, or something worse
+		if name != "" { // as HTTP/2 would deliver it, or something worse
 			req.Header[name] = []string{"root"}
 		}
 		req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
@@ -81,7 +81,7 @@ func FuzzRequest(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		func() {
-			// How net/http ends a broken response, when that is what the input is about.
+			// net/http ends a broken response like this, if the input causes one.
 			defer func() {
 				r := recover()
 				if err, _ := r.(error); r != nil && !errors.Is(err, http.ErrAbortHandler) {
@@ -115,7 +115,7 @@ func FuzzRequest(f *testing.F) {
 				t.Fatalf("%q at the API server: %v", one.URI, err)
 			}
 			if !info.IsResourceRequest && slices.Contains([]string{"/healthz", "/readyz", "/livez"}, info.Path) {
-				continue // allowed without a question
+				continue // allowed without a review
 			}
 			p.api.mu.Lock()
 			reviews := slices.Clone(p.api.reviews)

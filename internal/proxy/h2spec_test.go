@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// h2specReport is what h2spec writes, as far as it is read here.
+// h2specReport is the part of h2spec's report that is used here.
 type h2specReport struct {
 	Suites []struct {
 		Package string `xml:"package,attr"`
@@ -29,9 +29,9 @@ type h2specReport struct {
 	} `xml:"testsuite"`
 }
 
-// stricterHere are cases in which net/http does what is also safe. It responds with 400, before any handler runs, to a
-// connection-specific header and to TE with another value than trailers, where the stream could be reset; and it ends a
-// connection on which one frame sets the same setting twice.
+// stricterHere are cases in which net/http is stricter and also safe. It responds with 400, before any handler runs, to
+// a connection-specific header and to TE with another value than trailers, where h2spec expects a reset of the stream;
+// and it closes a connection on which one frame has the same setting twice.
 var stricterHere = []string{
 	"http2/6.5.3: Sends multiple values of SETTINGS_INITIAL_WINDOW_SIZE",
 	"http2/8.1.2.2: Sends a HEADERS frame that contains the TE header field with any value other than \"trailers\"",
@@ -39,7 +39,7 @@ var stricterHere = []string{
 }
 
 // TestH2Spec runs the conformance tests of HTTP/2 against the proxy. It takes half a minute, so it runs only when
-// H2SPEC names the program h2spec, as `make h2spec` does.
+// H2SPEC names the h2spec binary, as in `make h2spec`.
 func TestH2Spec(t *testing.T) {
 	t.Parallel()
 	tool := os.Getenv("H2SPEC")
@@ -50,7 +50,7 @@ func TestH2Spec(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t)
 		p.api.set(func() { p.api.serve = slowly() })
-		// h2spec has no client certificate, so it speaks to somebody who has.
+		// h2spec has no client certificate, so a relay adds one.
 		relay := relayTo(t, p.address, p.clientTLS(clientCertificate(t, p.signerCA, "jane")))
 		checkH2Spec(t, tool, relay)
 		if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
@@ -65,11 +65,11 @@ func TestH2Spec(t *testing.T) {
 	})
 }
 
-// slowly responds when no request has come for a while, so that a hundred streams are open at once.
+// slowly responds when no request has arrived for a while, so that a hundred streams are open at once.
 func slowly() http.HandlerFunc {
 	const quiet = 300 * time.Millisecond
 	began := time.Now()
-	var latest atomic.Int64 // when the latest request came, after began
+	var latest atomic.Int64 // when the latest request arrived, after began
 	return func(w http.ResponseWriter, req *http.Request) {
 		latest.Store(int64(time.Since(began)))
 		for {
@@ -87,7 +87,7 @@ func slowly() http.HandlerFunc {
 	}
 }
 
-// checkH2Spec wants all cases to pass but those in which the proxy is stricter.
+// checkH2Spec expects all cases to pass except stricterHere.
 func checkH2Spec(t *testing.T, tool, address string, flags ...string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
@@ -100,7 +100,7 @@ func checkH2Spec(t *testing.T, tool, address string, flags ...string) {
 	flags = append(
 		[]string{"--strict", "--timeout=5", "--host=" + host, "--port=" + port, "--junit-report=" + reportFile},
 		flags...)
-	output, _ := exec.CommandContext(ctx, tool, flags...).CombinedOutput() // fails when a case does
+	output, _ := exec.CommandContext(ctx, tool, flags...).CombinedOutput() // it fails when a case does
 	content, err := os.ReadFile(reportFile)
 	if err != nil {
 		t.Fatalf("reading the report: %v\n%s", err, output)
@@ -128,7 +128,7 @@ func checkH2Spec(t *testing.T, tool, address string, flags ...string) {
 	}
 }
 
-// relayTo returns an address where every connection is passed on over TLS, speaking HTTP/2.
+// relayTo returns an address whose connections are forwarded over TLS with HTTP/2.
 func relayTo(t *testing.T, address string, config *tls.Config) string {
 	t.Helper()
 	config.NextProtos = []string{"h2"}

@@ -35,12 +35,12 @@ type proxy struct {
 	signer    changingPEM
 	token     *staticToken
 	stop      context.CancelFunc
-	tune      func(*Server)                         // before it runs, when not nil
-	context   func(context.Context) context.Context // it runs in, when not nil
+	tune      func(*Server)                         // called before it runs, if not nil
+	context   func(context.Context) context.Context // returns the context to run in, if not nil
 	ended     chan error
 }
 
-// changingPEM is PEM that a test changes.
+// changingPEM is PEM that a test can change.
 type changingPEM struct{ pem atomic.Value }
 
 func (c *changingPEM) Load() []byte {
@@ -50,7 +50,7 @@ func (c *changingPEM) Load() []byte {
 
 func (c *changingPEM) Store(pem []byte) { c.pem.Store(pem) }
 
-// staticToken is a TokenSource that a test changes.
+// staticToken is a TokenSource that a test can change.
 type staticToken struct {
 	mu       sync.Mutex
 	token    string
@@ -80,7 +80,7 @@ func (s *staticToken) set(token string) {
 
 type prepare func(*proxy, *Options)
 
-// startProxy runs a proxy until the test ends, or until a test calls stop.
+// startProxy runs a proxy until the test ends or calls stop.
 func startProxy(t *testing.T, changes ...prepare) *proxy {
 	t.Helper()
 	p := newProxy(t)
@@ -112,7 +112,7 @@ func newProxyTo(tb testing.TB, api *apiServer) *proxy {
 func (p *proxy) start(t *testing.T, changes ...prepare) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	ctx = context.WithoutCancel(ctx) // the proxy ends by stop
+	ctx = context.WithoutCancel(ctx) // stop ends the proxy
 	if p.context != nil {
 		ctx = p.context(ctx)
 	}
@@ -161,10 +161,10 @@ func (p *proxy) start(t *testing.T, changes ...prepare) {
 	eventually(t, func() bool { return p.Ready() == nil })
 }
 
-// counts returns how many requests are being served, and how many of them are streams.
+// counts returns the numbers of open requests and of streams among them.
 func (d *drain) counts() (serving, streams int64) { return d.serving.Load(), d.streams.Load() }
 
-// shippedAdmission is that of a pod as it is shipped.
+// shippedAdmission has the limits of the default pod.
 func shippedAdmission() *flowcontrol.Controller {
 	return flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
 }
@@ -178,7 +178,7 @@ func newCA(tb testing.TB, name string) *certs.CA {
 	return ca
 }
 
-// renewServing makes the proxy serve a new certificate.
+// renewServing replaces the proxy's serving certificate.
 func (p *proxy) renewServing(tb testing.TB) *x509.Certificate {
 	tb.Helper()
 	pair, err := p.servingCA.IssueServing(certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), time.Hour)
@@ -203,7 +203,7 @@ func keyPair(tb testing.TB, pair *certs.KeyPair) *tls.Certificate {
 	return &certificate
 }
 
-// clientCertificate issues a client certificate that is valid now.
+// clientCertificate issues a currently valid client certificate.
 func clientCertificate(tb testing.TB, ca *certs.CA, name string, groups ...string) *tls.Certificate {
 	tb.Helper()
 	pair, err := ca.IssueClient(certs.ClientIdentity{Username: name, Groups: groups}, time.Now(), time.Hour)
@@ -213,7 +213,7 @@ func clientCertificate(tb testing.TB, ca *certs.CA, name string, groups ...strin
 	return keyPair(tb, pair)
 }
 
-// clientTLS trusts the proxy, and presents certificate whatever CAs the proxy names.
+// clientTLS trusts the proxy, and presents certificate regardless of the CAs that the proxy lists.
 func (p *proxy) clientTLS(certificate *tls.Certificate) *tls.Config {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(p.servingCA.CertPEM())
@@ -224,7 +224,7 @@ func (p *proxy) clientTLS(certificate *tls.Certificate) *tls.Config {
 	return config
 }
 
-// client returns an HTTP/2 client; it presents certificate when that is not nil.
+// client returns an HTTP/2 client with certificate, if that is not nil.
 func (p *proxy) client(t *testing.T, certificate *tls.Certificate) *http.Client {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: p.clientTLS(certificate), ForceAttemptHTTP2: true}
@@ -277,7 +277,7 @@ func (p *proxy) get(t *testing.T, client *http.Client, path string, header http.
 	return p.do(t, client, http.MethodGet, path, header, "")
 }
 
-// raw sends bytes over HTTP/1.1 as they are and returns the connection.
+// raw sends bytes unchanged over HTTP/1.1 and returns the connection.
 func (p *proxy) raw(t *testing.T, certificate *tls.Certificate, request string) *tls.Conn {
 	t.Helper()
 	config := p.clientTLS(certificate)
@@ -294,7 +294,7 @@ func (p *proxy) raw(t *testing.T, certificate *tls.Certificate, request string) 
 	return conn.(*tls.Conn)
 }
 
-// identityOf returns the headers that say who somebody is.
+// identityOf returns the identity headers.
 func identityOf(r *recorded) map[string][]string {
 	found := map[string][]string{}
 	for name, values := range r.Header {
@@ -318,7 +318,7 @@ func eventually(t *testing.T, check func() bool) {
 
 func readerOf(conn net.Conn) *bufio.Reader { return bufio.NewReader(conn) }
 
-// closedListener is a listener for servers that never run.
+// closedListener returns a closed listener, for servers that never run.
 func closedListener(tb testing.TB) net.Listener {
 	tb.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
@@ -333,7 +333,7 @@ func identityFor(name string, groups ...string) certs.ClientIdentity {
 	return certs.ClientIdentity{Username: name, Groups: groups}
 }
 
-// exchange sends bytes over HTTP/1.1 as they are and returns the first response.
+// exchange sends bytes unchanged over HTTP/1.1 and returns the first response.
 func (p *proxy) exchange(t *testing.T, certificate *tls.Certificate, request string) (int, string, http.Header) {
 	t.Helper()
 	res, err := http.ReadResponse(readerOf(p.raw(t, certificate, request)), nil)
@@ -348,7 +348,7 @@ func (p *proxy) exchange(t *testing.T, certificate *tls.Certificate, request str
 	return res.StatusCode, string(body), res.Header
 }
 
-// steppedClock is the real clock, some time ahead. Timers are real.
+// steppedClock is the real clock, advanced by steps. Timers are real.
 type steppedClock struct {
 	clock.RealClock
 	ahead atomic.Int64
@@ -361,7 +361,7 @@ func (c *steppedClock) Since(then time.Time) time.Duration {
 	return c.Now().Sub(then)
 }
 
-// stillClock stands still unless it is stepped. Timers are real.
+// stillClock only advances when stepped. Timers are real.
 type stillClock struct {
 	clock.RealClock
 	start time.Time
@@ -377,5 +377,5 @@ func (c *stillClock) Since(then time.Time) time.Duration {
 	return c.Now().Sub(then)
 }
 
-// still has the proxy use the clock.
+// still sets the proxy's clock.
 func still(c *stillClock) prepare { return func(_ *proxy, o *Options) { o.Clock = c } }

@@ -17,7 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 )
 
-// TestAuditLogsAgree has clients do what could make the proxy's audit log differ from that of a real API server, and
+// TestAuditLogsAgree sends requests that could make the proxy's audit log differ from that of a real API server, and
 // compares the two, request by request.
 func TestAuditLogsAgree(t *testing.T) {
 	t.Parallel()
@@ -38,7 +38,7 @@ func TestAuditLogsAgree(t *testing.T) {
 	const exec = "GET " + namespace + "pods/none/exec?command=sh&stdout=true HTTP/1.1\nHost: x\nConnection: Upgrade\n" +
 		"Upgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\n" +
 		"Sec-WebSocket-Protocol: v5.channel.k8s.io\n\n"
-	asked, stay := 0, map[string]bool{} // by URI: what must not reach the API server
+	asked, stay := 0, map[string]bool{} // by URI: requests that must not reach the API server
 	for name, ask := range map[string]struct {
 		user, request string
 		want          int
@@ -47,7 +47,7 @@ func TestAuditLogsAgree(t *testing.T) {
 	}{
 		"a list":                   {"jane", get(maps), 200, readsAll, false},
 		"what is not there":        {"jane", get(maps + "/none"), 404, readsAll, false},
-		"what is not permitted":    {"mallory", get(maps), 403, readsAll, false}, // a read is sent before that is known
+		"what is not permitted":    {"mallory", get(maps), 403, readsAll, false}, // the read is forwarded first
 		"a write that is not":      {"mallory", "DELETE " + maps + "/none HTTP/1.1\nHost: x\n\n", 403, readsAll, true},
 		"a watch":                  {"jane", get(maps + "?watch=1&timeoutSeconds=1"), 200, readsAll, false},
 		"a watch that is left":     {"jane", get(maps + "?watch=1"), 200, leaves, false},
@@ -96,12 +96,12 @@ func TestAuditLogsAgree(t *testing.T) {
 	streams, stream := r.rawHTTP2(t, clientCertificate(t, r.signerCA, "jane")), uint32(1)
 	for _, ask := range []struct {
 		name, method, path string
-		half               string // of a body
+		half               string // a part of a body
 		want               int    // the status before the stream is reset
 	}{
 		{"a list", "GET", maps, "", 200}, // from here on the user is known
 		{"a watch", "GET", maps + "?watch=1", "", 200},
-		{"a body", "POST", maps, object, 100}, // which says that it is being read
+		{"a body", "POST", maps, object, 100}, // the body is being read
 	} {
 		asked++
 		fields := pseudo(ask.method, strings.Fields(numbered(ask.method+" "+ask.path+" -", asked))[1])
@@ -168,8 +168,8 @@ func TestAuditLogsAgree(t *testing.T) {
 type end int
 
 const (
-	readsAll  end = iota // all of the response
-	breaksOff            // says that it sends no more
+	readsAll  end = iota // the whole response
+	breaksOff            // half-closes the connection
 	leaves               // when the response begins
 )
 
@@ -177,7 +177,7 @@ func get(path string, header ...string) string {
 	return "GET " + path + " HTTP/1.1\n" + strings.Join(append([]string{"Host: x"}, header...), "\n") + "\n\n"
 }
 
-// numbered puts a number into the query of a request, that identifies it in the logs.
+// numbered adds a number to the query of a request, which identifies it in the logs.
 func numbered(request string, n int) string {
 	method, rest, _ := strings.Cut(request, " ")
 	target, rest, _ := strings.Cut(rest, " ")
@@ -188,7 +188,7 @@ func numbered(request string, n int) string {
 	return fmt.Sprintf("%s %s%sn=%d %s", method, target, separator, n, rest)
 }
 
-// posted returns a POST with a body, of a small length.
+// posted returns a POST with a short body.
 func posted(path, header, body string) string {
 	return "POST " + path + " HTTP/1.1\nHost: x\nContent-Type: application/json\n" + header + "\n\n" + body
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-// fetch makes a request and reads the whole response, to which read may take its time.
+// fetch sends a request and reads the whole response with read, which may be slow.
 func (p *proxy) fetch(
 	ctx context.Context,
 	client *http.Client,
@@ -43,7 +43,7 @@ func discard(body io.Reader) (int, error) {
 	return int(n), err
 }
 
-// withinMemory fails the test when clients hold more than they may.
+// withinMemory fails the test when clients hold more than their limits.
 func (p *proxy) withinMemory(t *testing.T) {
 	t.Helper()
 	if got := p.FlowControl.Memory(); got.Users > got.MostUsers || got.Unauthenticated > got.MostUnauthenticated {
@@ -51,8 +51,8 @@ func (p *proxy) withinMemory(t *testing.T) {
 	}
 }
 
-// TestHonestHeavyLoads has honest users do much at once, at the shipped limits, with one processor and with two. None
-// of their requests fails, no response is cut, and memory stays bounded.
+// TestHonestHeavyLoads has honest users cause much load, at the default limits, with one processor and with two. None
+// of their requests fails, no response is cut off, and memory stays within its limit.
 func TestHonestHeavyLoads(t *testing.T) {
 	t.Parallel()
 	const long = 4 << 20
@@ -95,7 +95,7 @@ func TestHonestHeavyLoads(t *testing.T) {
 				var asking sync.WaitGroup
 				for i := range test.users {
 					client := p.as(t, fmt.Sprintf("user-%d", i))
-					p.get(t, client, "/a", nil) // otherwise Go's client opens a connection for each request that comes at once
+					p.get(t, client, "/a", nil) // otherwise Go's client opens a connection for each concurrent request
 					for j := range test.each {
 						asking.Go(func() {
 							got, err := p.fetch(t.Context(), client, fmt.Sprintf(test.path, j), test.read)
@@ -112,7 +112,7 @@ func TestHonestHeavyLoads(t *testing.T) {
 	}
 }
 
-// shippedFor gives the proxy the limits of the shipped pod with so many processors.
+// shippedFor sets the limits of the default pod with this number of processors.
 func shippedFor(processors int) prepare {
 	return func(_ *proxy, o *Options) {
 		o.Processors = processors
@@ -120,8 +120,8 @@ func shippedFor(processors int) prepare {
 	}
 }
 
-// TestHonestUsersBesideFloods has clients without a user, and one user, keep the proxy busy while others get and
-// connect, at the limits of one processor and of two. No request of the others fails, and memory stays bounded.
+// TestHonestUsersBesideFloods has unauthenticated clients and one user overload the proxy while others connect and send
+// requests, with one processor and with two. No request of the others fails, and memory stays within its limit.
 func TestHonestUsersBesideFloods(t *testing.T) {
 	t.Parallel()
 	for _, processors := range []int{1, 2} {

@@ -10,15 +10,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// hostileHTTP1 is the corpus of what is sent over HTTP/1.1, byte by byte. The client always is jane. Whatever arrives
-// at the API server must be one of the requests named, as jane, and with that body.
+// hostileHTTP1 is a corpus of HTTP/1.1 requests, byte by byte. The client is always jane. A request that arrives at the
+// API server must be one of those in arrived, as jane.
 var hostileHTTP1 = []struct {
 	name    string
 	request string   // \n stands for CRLF, \x01 for a bare LF
 	want    int      // the first response
 	arrived []string // "METHOD URI body"
 }{
-	// Where does the body end? What comes after a body is the same client's next request, and authorized as such.
+	// Where the body ends. Bytes after a body are the same client's next request, and authorized as such.
 	{
 		"CL.TE: chunks win, and the rest is nobody's",
 		"POST /a HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked\n\n0\n\nGET /smuggled " +
@@ -148,7 +148,7 @@ var hostileHTTP1 = []struct {
 		nil,
 	},
 
-	// Where does a line end?
+	// Where a line ends.
 	{"a bare CR in a value", "GET /a HTTP/1.1\nHost: proxy\nX: a\rImpersonate-User: root\n\n", 400, nil},
 	{"a NUL in a value", "GET /a HTTP/1.1\nHost: proxy\nX: a\x00b\n\n", 400, nil},
 	{
@@ -170,7 +170,7 @@ var hostileHTTP1 = []struct {
 	{"a name with a tab", "GET /a HTTP/1.1\nHost: proxy\nImpersonate-User\t: root\n\n", 400, nil},
 	{"a name that is not ASCII", "GET /a HTTP/1.1\nHost: proxy\nImpersonate\u2010User: root\n\n", 400, nil},
 
-	// What is asked for, of whom?
+	// The target and the host.
 	{"absolute form goes where all goes", "GET http://127.0.0.1:1/a HTTP/1.1\nHost: proxy\n\n", 200, []string{"GET /a "}},
 	{"absolute form with a user", "GET https://root:x@proxy/a HTTP/1.1\nHost: proxy\n\n", 200, []string{"GET /a "}},
 	{"absolute form without a path", "GET https://proxy HTTP/1.1\nHost: proxy\n\n", 400, nil},
@@ -204,7 +204,7 @@ var hostileHTTP1 = []struct {
 		[]string{"GET /a?y=2 "},
 	},
 
-	// Waiting with the body.
+	// Expect: 100-continue.
 	{
 		"Expect: 100-continue",
 		"POST /a HTTP/1.1\nHost: proxy\nExpect: 100-continue\nContent-Length: 2\n\n{}",
@@ -213,7 +213,7 @@ var hostileHTTP1 = []struct {
 	},
 	{"Expect: something else", "POST /a HTTP/1.1\nHost: proxy\nExpect: 200-ok\nContent-Length: 2\n\n{}", 417, nil},
 
-	// Hop by hop.
+	// Hop-by-hop headers.
 	{
 		"Connection names who the user is",
 		"GET /a HTTP/1.1\nHost: proxy\nConnection: Authorization, Impersonate-User, Impersonate-Group, Impersonate-Uid, " +
@@ -242,7 +242,7 @@ var hostileHTTP1 = []struct {
 	},
 }
 
-// notForTheAPIServer are headers that concern one hop only, or speak of another.
+// notForTheAPIServer are headers about one hop only, or about another hop.
 var notForTheAPIServer = []string{
 	"Connection",
 	"Keep-Alive",
@@ -260,8 +260,8 @@ var notForTheAPIServer = []string{
 	"X-Forwarded-Proto",
 }
 
-// TestHostileHTTP1 sends the corpus to a proxy in front of an API server that speaks HTTP/2, and to one in front of one
-// that speaks HTTP/1.1 only.
+// TestHostileHTTP1 sends the corpus through proxies in front of an API server that speaks HTTP/2, and of one that only
+// speaks HTTP/1.1.
 func TestHostileHTTP1(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"HTTP/2.0", "HTTP/1.1"} {
@@ -300,16 +300,15 @@ func TestHostileHTTP1(t *testing.T) {
 	}
 }
 
-// TestNothingIsReadAfterADoubtfulEnd sends requests whose end is ambiguous, as in request smuggling, with more bytes
-// after them. The proxy closes the connection after the first response, so that the further bytes are never read as a
-// request.
+// TestNothingIsReadAfterADoubtfulEnd sends requests whose end is ambiguous, as in request smuggling, followed by more
+// bytes. The proxy closes the connection after the first response, so the further bytes are never read as a request.
 func TestNothingIsReadAfterADoubtfulEnd(t *testing.T) {
 	t.Parallel()
 	const more = "GET /smuggled HTTP/1.1\nHost: proxy\n\n"
 	for _, test := range []struct {
 		name    string
 		request string
-		early   bool // the API server says something before its response
+		early   bool // the API server sends something before its response
 	}{
 		{name: "CL.TE", request: "POST /a HTTP/1.1\nHost: proxy\nContent-Length: 6\nTransfer-Encoding: chunked\n\n0\n\n"},
 		{name: "TE.CL", request: "POST /a HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\nContent-Length: " +
@@ -356,8 +355,8 @@ func TestNothingIsReadAfterADoubtfulEnd(t *testing.T) {
 	}
 }
 
-// checkArrived wants exactly these requests at the API server, each as jane and with nothing that is not for it. A
-// request whose body broke off was not carried out.
+// checkArrived expects exactly these requests at the API server, each as jane and without notForTheAPIServer. A request
+// whose body broke off does not count.
 func checkArrived(t *testing.T, want []string, all []*recorded) {
 	t.Helper()
 	var arrived []string

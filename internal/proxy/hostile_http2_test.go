@@ -19,7 +19,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// rawHTTP2 is a client that writes frames as a test wants them.
+// rawHTTP2 is a client that writes frames as a test defines them.
 type rawHTTP2 struct {
 	*http2.Framer
 	conn    net.Conn
@@ -69,7 +69,7 @@ func (c *rawHTTP2) block(t *testing.T, fields ...[2]string) []byte {
 	return bytes.Clone(c.encoded.Bytes())
 }
 
-// request sends a request on a stream; without a body it ends there.
+// request sends a request on a stream; without a body, it ends the stream.
 func (c *rawHTTP2) request(t *testing.T, stream uint32, body, trailers bool, fields ...[2]string) {
 	t.Helper()
 	err := c.WriteHeaders(http2.HeadersFrameParam{
@@ -80,7 +80,7 @@ func (c *rawHTTP2) request(t *testing.T, stream uint32, body, trailers bool, fie
 	}
 }
 
-// response returns the status of a stream; 0 when the stream or the connection was ended instead.
+// status returns the status of a stream, or 0 when the stream or the connection was ended.
 func (c *rawHTTP2) status(t *testing.T, stream uint32) int {
 	t.Helper()
 	for {
@@ -117,8 +117,8 @@ func pseudo(method, path string) [][2]string {
 	return [][2]string{{":method", method}, {":scheme", "https"}, {":authority", "proxy"}, {":path", path}}
 }
 
-// TestHostileHTTP2 sends what HTTP/2 can carry and HTTP/1.1 cannot. The API server speaks HTTP/1.1, where it would do
-// harm.
+// TestHostileHTTP2 sends requests that HTTP/2 can express and HTTP/1.1 cannot. The API server speaks HTTP/1.1, where
+// they would be harmful.
 func TestHostileHTTP2(t *testing.T) {
 	t.Parallel()
 	get := pseudo("GET", "/a")
@@ -266,9 +266,8 @@ func TestHostileHTTP2(t *testing.T) {
 	}
 }
 
-// pipes is a listener that also gets connections without any buffer: what a client does not read is left with the proxy
-// at once. The buffers of the operating system hold several megabytes for a client, and a small one makes TCP stand
-// still.
+// pipes is a listener that also accepts connections without any buffer, so that the proxy holds all data that a client
+// does not read. The kernel's buffers hold several megabytes for a client, and with a small one TCP stalls.
 type pipes struct {
 	net.Listener
 	accepted chan acceptance
@@ -279,7 +278,7 @@ type acceptance struct {
 	err  error
 }
 
-// acceptPipes makes pipes the listener of a proxy that is to be started.
+// acceptPipes makes pipes the listener of a proxy.
 func acceptPipes(into *pipes) prepare {
 	return func(_ *proxy, o *Options) {
 		into.Listener, into.accepted = o.Listener, make(chan acceptance, 1)
@@ -308,14 +307,14 @@ func (l *pipes) dial() net.Conn {
 	return client
 }
 
-// TestFloods lets clients abuse HTTP/2. Their connections end, or are read slowly, and others do not notice.
+// TestFloods has clients abuse HTTP/2. Their connections are closed or read slowly, and others are not affected.
 func TestFloods(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
 		flood func(t *testing.T, c *rawHTTP2) error // until the connection ends
-		lives bool                                  // it need not end: what is too much is refused, or read and forgotten
-		pipe  bool                                  // what the client does not read is left with the proxy at once
+		lives bool                                  // it need not end: excess is refused, or read and dropped
+		pipe  bool                                  // the proxy holds all data that the client does not read
 	}{
 		{name: "headers without an end", flood: func(t *testing.T, c *rawHTTP2) error {
 			t.Helper()
@@ -400,7 +399,7 @@ func TestFloods(t *testing.T) {
 			var flooding sync.WaitGroup
 			flooding.Go(func() {
 				err := test.flood(t, c)
-				for err == nil && !test.lives { // what was written may not be read yet
+				for err == nil && !test.lives { // written data may not have been read yet
 					_, err = c.ReadFrame()
 				}
 				if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
@@ -426,8 +425,7 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestWatchesThatEndSoonAreNoFlood has a client that waits for each response to begin and then has read enough: its
-// connection stays.
+// TestWatchesThatEndSoonAreNoFlood has a client cancel each watch when its response begins. Its connection stays open.
 func TestWatchesThatEndSoonAreNoFlood(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -460,7 +458,7 @@ func TestWatchesThatEndSoonAreNoFlood(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfNobody checks that the connections of clients without a user stay, and with them their penalties.
+// TestConnectionsOfNobody checks that connections of unauthenticated clients stay open, and with them their penalties.
 func TestConnectionsOfNobody(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

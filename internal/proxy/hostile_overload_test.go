@@ -21,24 +21,24 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-// memory lets a proxy that is to be started have so many bytes.
+// memory sets the memory limit of a proxy.
 func memory(bytes int64) prepare {
 	return func(_ *proxy, o *Options) { o.FlowControl = flowcontrol.New(flowcontrol.LimitsFor(bytes, 2)) }
 }
 
-// held is how many bytes of a kind all clients hold.
+// held returns how many bytes of a resource all clients hold.
 func (p *proxy) held(kind flowcontrol.Resource) int64 { return p.FlowControl.Usage()[kind].Bytes }
 
-// waiting is how much of a kind is queued, and taken how many seats are.
+// waiting returns the queued operations of a resource, and taken its occupied seats.
 func (p *proxy) waiting(kind flowcontrol.Resource) int { return p.FlowControl.Usage()[kind].Waiting }
 func (p *proxy) taken(kind flowcontrol.Resource) int   { return p.FlowControl.Usage()[kind].Taken }
 
-// heldBy is how many bytes of a kind a user holds.
+// heldBy returns how many bytes of a resource a user holds.
 func (p *proxy) heldBy(user string, kind flowcontrol.Resource) int64 {
 	return p.FlowControl.HeldBy(flowcontrol.Flow{User: user}, kind)
 }
 
-// readNothing makes the API server unable to send anything for a stream.
+// readNothing prevents the proxy from sending anything on a stream.
 func (c *rawHTTP2) readNothing(t *testing.T) {
 	t.Helper()
 	if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
@@ -46,7 +46,7 @@ func (c *rawHTTP2) readNothing(t *testing.T) {
 	}
 }
 
-// pour writes to each response until it is stopped, and counts the bytes that went out.
+// pour writes to each response until it is stopped, and counts the bytes that were sent.
 func pour(sent *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		piece := make([]byte, 16<<10)
@@ -60,7 +60,7 @@ func pour(sent *atomic.Int64) http.HandlerFunc {
 	}
 }
 
-// steady waits until a count has not changed for a while, and returns it.
+// steady waits until a count is stable, and returns it.
 func steady(t *testing.T, count func() int64) int64 {
 	t.Helper()
 	last, since := count(), time.Now()
@@ -73,7 +73,7 @@ func steady(t *testing.T, count func() int64) int64 {
 	return last
 }
 
-// sendHead sends the head of a request on stream 1, of any length, to its end or not.
+// sendHead sends the header of a request of any length on stream 1, complete or not.
 func (c *rawHTTP2) sendHead(t *testing.T, complete bool, fields ...[2]string) {
 	t.Helper()
 	block := c.block(t, fields...)
@@ -90,7 +90,7 @@ func (c *rawHTTP2) sendHead(t *testing.T, complete bool, fields ...[2]string) {
 	}
 }
 
-// responses reads until the connection ends, and counts the responses by their status.
+// statuses reads until the connection ends, and counts the responses by status.
 func (c *rawHTTP2) statuses(t *testing.T) map[int]int {
 	t.Helper()
 	got := map[int]int{}
@@ -109,7 +109,7 @@ func (c *rawHTTP2) statuses(t *testing.T) map[int]int {
 	}
 }
 
-// TestUnreadAnswersAreBounded has a user ask for more large responses than there is memory for, and read none of them.
+// TestUnreadAnswersAreBounded has a user request more large responses than memory permits, and read none of them.
 func TestUnreadAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	const size, each, connections = 32 << 20, 40, 2
@@ -125,7 +125,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 		}
 	}
 	eventually(t, func() bool { return p.FlowControl.Usage()[flowcontrol.Response].Refused > 0 })
-	// What the API server wrote before it was stopped is what the proxy has in memory, or the system on the way.
+	// What the API server wrote is in the memory of the proxy, or in the kernel.
 	const onTheWay = 512 << 10
 	if got := steady(t, sent.Load); got > size+each*connections*onTheWay {
 		t.Errorf("want little taken from the API server, got %d", got)
@@ -141,8 +141,8 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestFewStayUnread has a user ask for more responses, or watches, than one may leave unread, and read none of them.
-// Those beyond end soon, so the API server is done with them. The others may wait.
+// TestFewStayUnread has a user request more responses, or watches, than one may leave unread, and read none of them.
+// The excess ones end soon, so the API server finishes them. The others may wait.
 func TestFewStayUnread(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -185,7 +185,8 @@ func TestFewStayUnread(t *testing.T) {
 	}
 }
 
-// TestAnswersThatAreNotReadEnd checks that a response has a deadline, small or large, known client or not.
+// TestAnswersThatAreNotReadEnd checks that every response has a deadline: small or large, of an authenticated client or
+// not.
 func TestAnswersThatAreNotReadEnd(t *testing.T) {
 	t.Parallel()
 	quick := func(_ *proxy, o *Options) { o.WriteTimeout = 300 * time.Millisecond }
@@ -239,7 +240,7 @@ func TestAnswersThatAreNotReadEnd(t *testing.T) {
 		p.api.set(func() { p.api.serve = pour(&sent) })
 		conn := p.raw(t, clientCertificate(t, p.signerCA, "mallory"), "")
 		_ = conn.NetConn().(*net.TCPConn).SetReadBuffer(8 << 10)
-		for range 3 { // one after the other, more than the system holds
+		for range 3 { // one after the other, more than the kernel holds
 			if _, err := io.WriteString(conn, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 				t.Fatal(err)
 			}
@@ -268,8 +269,8 @@ func TestAnswersThatAreNotReadEnd(t *testing.T) {
 	})
 }
 
-// TestResetsSlowDown has a user reset streams on many connections. Few of them get to the API server, and others do not
-// notice.
+// TestResetsSlowDown has a user reset streams on many connections. Few of them reach the API server, and others are not
+// affected.
 func TestResetsSlowDown(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"mallory", ""} {
@@ -316,7 +317,8 @@ func TestResetsSlowDown(t *testing.T) {
 					t.Errorf("want others served, got %d: %s", got.Code, got.Body)
 				}
 			}
-			// A user pays with an eighth of the processors, a millisecond for each; what came with one read counts afterwards.
+			// A user's penalty passes at an eighth of the processors, a millisecond for each reset; requests of one
+			// read are penalized afterwards.
 			most := float64(connections*200) + time.Since(began).Seconds()*1000
 			if got := arrived.Load(); float64(got) > most {
 				t.Errorf("want at most %f requests at the API server, got %d", most, got)
@@ -327,7 +329,7 @@ func TestResetsSlowDown(t *testing.T) {
 }
 
 // TestHeadersCount sends large headers of many small fields, and does not read the responses that refuse them. They
-// take memory from unauthenticated clients alone.
+// only take memory from unauthenticated clients.
 func TestHeadersCount(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t)
@@ -351,8 +353,8 @@ func TestHeadersCount(t *testing.T) {
 	}
 }
 
-// TestMemoryOfUsers has a user open more watches than there is memory for. What does not fit is refused at once, with
-// the time after which to try again, and others do not notice.
+// TestMemoryOfUsers has a user open more watches than memory permits. Excess ones are refused at once with a
+// Retry-After, and others are not affected.
 func TestMemoryOfUsers(t *testing.T) {
 	t.Parallel()
 	const size = 32 << 20
@@ -399,7 +401,7 @@ func TestMemoryOfUsers(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreBounded opens more connections than there is memory for. Those without a user go.
+// TestConnectionsAreBounded opens more connections than memory permits. Those without a user are evicted.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, memory(4<<20))
@@ -423,8 +425,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestManyUndecidedRequests has unauthenticated clients begin logins, as many as they can, whose bodies do not come.
-// Users, old and new, do not notice, and what is held is bounded.
+// TestManyUndecidedRequests has unauthenticated clients start as many logins as possible, whose bodies do not arrive.
+// Existing and new users are not affected, and memory stays within its limit.
 func TestManyUndecidedRequests(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, memory(32<<20))
@@ -448,8 +450,7 @@ func TestManyUndecidedRequests(t *testing.T) {
 	}
 }
 
-// TestTrailersCount sends trailers without an end next to the body of a request, as an unauthenticated client and as a
-// user.
+// TestTrailersCount sends endless trailers after the body of a request, as an unauthenticated client and as a user.
 func TestTrailersCount(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"", "mallory"} {

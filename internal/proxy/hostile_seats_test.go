@@ -17,10 +17,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
-// atOnce counts what goes on at the API server.
+// atOnce counts concurrent operations at the API server.
 type atOnce struct{ now, most, all atomic.Int64 }
 
-// count is to be called at the beginning, and what it returns at the end.
+// count counts the start of an operation. Call the result at its end.
 func (c *atOnce) count() func() {
 	c.all.Add(1)
 	n := c.now.Add(1)
@@ -29,8 +29,8 @@ func (c *atOnce) count() func() {
 	return func() { c.now.Add(-1) }
 }
 
-// TestRequestsOfAUserTakeTurns has one user, or one client without a user, ask for more than may be at the API server
-// at a time. The rest waits, and others do not notice.
+// TestRequestsOfAUserTakeTurns has one user, or one unauthenticated client, send more requests than may be at the API
+// server at a time. The rest waits, and others are not affected.
 func TestRequestsOfAUserTakeTurns(t *testing.T) {
 	t.Parallel()
 	const fit, asked = 64, 90
@@ -74,7 +74,7 @@ func TestRequestsOfAUserTakeTurns(t *testing.T) {
 	}
 }
 
-// TestASlowWebhookDelaysNoRead has more writes of one user than seats wait for a webhook. The user's reads
+// TestASlowWebhookDelaysNoRead has more writes of one user than there are seats wait for a webhook. The user's reads
 // are served meanwhile, and the other writes follow soon.
 func TestASlowWebhookDelaysNoRead(t *testing.T) {
 	t.Parallel()
@@ -99,22 +99,22 @@ func TestASlowWebhookDelaysNoRead(t *testing.T) {
 	if got := p.get(t, client, "/api/v1/namespaces/d/pods/x", nil); got.Code != http.StatusOK {
 		t.Errorf("want a read served meanwhile, got %d", got.Code)
 	}
-	eventually(t, func() bool { return busy.now.Load() == asked }) // nothing was released
+	eventually(t, func() bool { return busy.now.Load() == asked }) // none was released
 	close(release)
 	if got := codes(all); got[http.StatusOK] != asked {
 		t.Errorf("want all served in the end, got %v", got)
 	}
 }
 
-// TestSlowBodiesHoldNothingAtTheAPIServer sends bodies byte by byte, in every way in which a body can be sent. The API
-// server hears of such a request when its body, or the first part of a large one, is here.
+// TestSlowBodiesHoldNothingAtTheAPIServer sends bodies byte by byte, in every encoding. Such a request is forwarded
+// only when its body, or the first part of a large one, has arrived.
 func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 	t.Parallel()
 	const create = "POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: x\n"
 	large := strings.Repeat("x", listener.MaxHeldBody)
 	for _, test := range []struct {
 		name  string
-		first string // and what makes it enough
+		first string // and the rest of the first part
 		rest  string
 		want  string
 	}{
@@ -182,12 +182,11 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 	})
 }
 
-// responseWindow is how much of a response the system holds.
+// responseWindow is how much of a response the kernel holds.
 const responseWindow = 256 << 10
 
-// TestSlowReadersHoldNothingAtTheAPIServer asks for responses larger than any window and reads nothing. The API server
-// is done with them anyway, as far as the client's share of bytes goes, and the responses are there when the
-// client begins to read.
+// TestSlowReadersHoldNothingAtTheAPIServer requests responses larger than any window and reads nothing. The API server
+// finishes them anyway, within the client's memory limit, and the client gets them when it begins to read.
 func TestSlowReadersHoldNothingAtTheAPIServer(t *testing.T) {
 	t.Parallel()
 	const size, asked = 1 << 20, 6
@@ -262,7 +261,7 @@ func (c *rawHTTP2) readEverything(t *testing.T) {
 	}
 }
 
-// readAll opens the window and reads until n streams have ended. It returns what they brought.
+// readAll opens the window and reads until n streams have ended. It returns their data.
 func (c *rawHTTP2) readAll(t *testing.T, n int) map[uint32][]byte {
 	t.Helper()
 	c.readEverything(t)
@@ -282,7 +281,7 @@ func (c *rawHTTP2) readAll(t *testing.T, n int) map[uint32][]byte {
 	return bodies
 }
 
-// TestAnswersReadAheadBreakAsTheyAre has the API server break off a response while it is taken into memory.
+// TestAnswersReadAheadBreakAsTheyAre has the API server break off a response while it is being buffered.
 func TestAnswersReadAheadBreakAsTheyAre(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

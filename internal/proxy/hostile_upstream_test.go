@@ -21,8 +21,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// TestBrokenAnswersStayBroken has the API server, or what is behind it, end a response in the middle. The client must
-// not take what it got for all there is.
+// TestBrokenAnswersStayBroken has the API server, or a program behind it, break off a response. The client must not
+// take it for complete.
 func TestBrokenAnswersStayBroken(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -71,7 +71,7 @@ func TestBrokenAnswersStayBroken(t *testing.T) {
 	}
 }
 
-// TestInformationalAnswers has the API server say something before its response.
+// TestInformationalAnswers has the API server send informational responses before its response.
 func TestInformationalAnswers(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -109,8 +109,8 @@ func TestInformationalAnswers(t *testing.T) {
 	}
 }
 
-// TestRedirectsAreTheClients checks that the proxy passes redirects on to the client. It must not follow one,
-// because its upstream credential would go to another server.
+// TestRedirectsAreTheClients checks that the proxy passes redirects on to the client. It must not follow them, because
+// that would send its upstream credential to another server.
 func TestRedirectsAreTheClients(t *testing.T) {
 	t.Parallel()
 	other := newAPIServer(t, "HTTP/2.0")
@@ -136,7 +136,7 @@ func TestRedirectsAreTheClients(t *testing.T) {
 	}
 }
 
-// TestNamesInCertificates issues client certificates for names that would be more than a name in a header.
+// TestNamesInCertificates issues client certificates for names that would be misread in a header.
 func TestNamesInCertificates(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -166,7 +166,7 @@ func TestNamesInCertificates(t *testing.T) {
 	}
 }
 
-// TestEmptyCredentials checks that nothing is not something.
+// TestEmptyCredentials checks that an empty credential does not authenticate.
 func TestEmptyCredentials(t *testing.T) {
 	t.Parallel()
 	for _, anonymous := range []int{403, 401} {
@@ -201,14 +201,14 @@ func TestEmptyCredentials(t *testing.T) {
 	}
 }
 
-// TestClientsStreamsAreNeverIdle sets every timer that concerns idle connections of clients to a fraction of the time
-// for which the streams are silent.
+// TestClientsStreamsAreNeverIdle sets all idle timeouts of client connections to a fraction of the time for which the
+// streams are silent.
 func TestClientsStreamsAreNeverIdle(t *testing.T) {
 	t.Parallel()
 	const timers, silence = 500 * time.Millisecond, 3 * time.Second
 	p := newProxy(t)
 	p.tune = func(s *Server) {
-		s.http.IdleTimeout, s.http.ReadHeaderTimeout = timers, 4*timers // the latter bounds the handshake, too
+		s.http.IdleTimeout, s.http.ReadHeaderTimeout = timers, 4*timers // the latter also limits the handshake
 		s.http.HTTP2.SendPingTimeout, s.http.HTTP2.PingTimeout = timers, 10*time.Second
 	}
 	p.start(t)
@@ -267,11 +267,11 @@ func TestClientsStreamsAreNeverIdle(t *testing.T) {
 	}
 }
 
-// TestSlowHeadersEnd bounds the time that a client has to say what it wants.
+// TestSlowHeadersEnd checks the time limit for a request header.
 func TestSlowHeadersEnd(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t)
-	p.tune = func(s *Server) { s.http.ReadHeaderTimeout = 2 * time.Second } // bounds the handshake, too
+	p.tune = func(s *Server) { s.http.ReadHeaderTimeout = 2 * time.Second } // also limits the handshake
 	p.start(t)
 	conn := p.raw(t, nil, "GET / HTTP/1.1\nHost: proxy\nX: ")
 	if _, err := io.ReadAll(conn); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
-// checkUnavailable wants a Status with 503 and, when the client may simply try again, Retry-After.
+// checkUnavailable expects a Status with 503 and, if a retry is safe, Retry-After.
 func checkUnavailable(t *testing.T, got response, retry bool) {
 	t.Helper()
 	var status metav1.Status
@@ -71,7 +71,7 @@ func TestTokenIsNotAccepted(t *testing.T) {
 	if diff := cmp.Diff([]string{upstreamToken}, p.token.rejected); diff != "" {
 		t.Errorf("rejected tokens (-want +got):\n%s", diff)
 	}
-	// An aggregated API responses after the API server has accepted the credential.
+	// An aggregated API responds after the API server has accepted the credential.
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", "1")
@@ -85,14 +85,14 @@ func TestTokenIsNotAccepted(t *testing.T) {
 	if len(p.token.rejected) != 1 {
 		t.Errorf("the aggregated API's response counts as a refusal of the proxy's credential: %v", p.token.rejected)
 	}
-	// A program behind the API server has users of its own.
+	// A program behind the API server has its own users.
 	got := p.get(t, client, "/api/v1/namespaces/d/services/x/proxy/login", nil)
 	if got.Code != 401 || got.Body != "who are you?" {
 		t.Errorf("want the program's own response, got %d: %s", got.Code, got.Body)
 	}
 }
 
-// gate passes connections on to a server while it is open.
+// gate forwards connections to a server while it is open.
 type gate struct {
 	net.Listener
 	to    string
@@ -136,7 +136,7 @@ func newGate(t *testing.T, to string) *gate {
 	return g
 }
 
-// cut ends all connections.
+// cut closes all connections.
 func (g *gate) cut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -195,7 +195,7 @@ func TestConnectionLostAfterSending(t *testing.T) {
 	p.api.set(func() { p.api.serve = func(http.ResponseWriter, *http.Request) { g.cut() } })
 	client := p.as(t, "jane")
 	checkUnavailable(t, p.get(t, client, "/api/v1/nodes", nil), true)
-	// It may have been carried out, so the client must not send it again by itself.
+	// It may have been carried out, so the client must not retry by itself.
 	checkUnavailable(t, p.do(t, client, "POST", "/api/v1/namespaces/d/pods", nil, "{}"), false)
 }
 
@@ -345,7 +345,7 @@ func TestNoServingCertificate(t *testing.T) {
 	}
 }
 
-// heldClock is the real clock, but what waits for a time waits until it is released.
+// heldClock is the real clock, but its After only fires when released.
 type heldClock struct {
 	clock.RealClock
 	release chan time.Time
@@ -455,7 +455,7 @@ func TestNothingIsLostAtShutdown(t *testing.T) {
 						bytes.NewReader([]byte("{}")),
 					)
 					if protocol == "http/1.1" {
-						req.GetBody = nil // HTTP/2 says which requests were not looked at; those are sent again
+						req.GetBody = nil // HTTP/2 tells which requests were not processed; those are sent again
 					}
 					res, err := transport.RoundTrip(req)
 					if err != nil {

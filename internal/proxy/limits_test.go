@@ -13,7 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
-// TestLimitsAreDocumented compares what the server is made with, and other limits, with the table for admins.
+// TestLimitsAreDocumented compares the limits in the code with the table in the reference.
 func TestLimitsAreDocumented(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "agent.md"))

@@ -13,8 +13,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// loginInfoEndpoint serves how people log in: as a document at logininfo.Path, and as a page to those who ask for HTML at
-// "/". Like the trust bundle endpoint it ignores credentials, and needs no API server.
+// loginInfoEndpoint serves how users log in: as a document at logininfo.Path, and to browsers as a page at "/". Like
+// the trust bundle endpoint, it ignores credentials and needs no API server.
 func loginInfoEndpoint(
 	next http.Handler,
 	current func() *logininfo.Offer,
@@ -42,13 +42,13 @@ func loginInfoEndpoint(
 			w.Header().Set("Vary", "Accept")
 		}
 		if used != nil {
-			used("") // a client is about to trust the CA bundle
+			used("") // the client is about to trust the CA bundle
 		}
 		serveContent(w, req, content)
 	})
 }
 
-// serveContent lets caches have the content for a minute.
+// serveContent responds with content that caches may keep for a minute.
 func serveContent(w http.ResponseWriter, req *http.Request, content logininfo.Content) {
 	header := w.Header()
 	header.Set("Cache-Control", "public, max-age=60")
@@ -64,10 +64,10 @@ func serveContent(w http.ResponseWriter, req *http.Request, content logininfo.Co
 	}
 	header.Set("Content-Type", content.Type)
 	header.Set("Content-Length", strconv.Itoa(len(content.Body)))
-	_, _ = w.Write(content.Body) // a client that has left is no error
+	_, _ = w.Write(content.Body)
 }
 
-// acceptsHTML is true for browsers. kubectl and other clients of the API do not name HTML.
+// acceptsHTML is true for browsers. kubectl and other API clients do not accept HTML by name.
 func acceptsHTML(header http.Header) bool {
 	for _, accepted := range strings.Split(strings.Join(header.Values("Accept"), ","), ",") {
 		if mediaType, _, _ := strings.Cut(accepted, ";"); strings.EqualFold(strings.TrimSpace(mediaType), "text/html") {

@@ -25,8 +25,8 @@ var (
 	downloads  = regexp.MustCompile(`<a download="prod-eu.yaml" href="data:application/yaml;base64,([^"]*)">`)
 )
 
-// TestPageInBrowser shows the page for people as the proxy serves it, in headless Chromium, on a phone and a desktop, in
-// both themes. Only the header that forbids frames is taken away, to see it at both widths.
+// TestPageInBrowser shows the login page as the proxy serves it, in headless Chromium, on a phone and a desktop, in
+// both themes. Only the header that forbids frames is removed, to show it at both widths.
 func TestPageInBrowser(t *testing.T) {
 	t.Parallel()
 	ca, err := certs.NewCA("Company CA", time.Now(), time.Hour)

@@ -12,8 +12,8 @@ import (
 
 const browserAccepts = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
-// TestLoginInfo shows that all clients can read how people log in, browsers as a page, and that nothing is offered while
-// that is not configured.
+// TestLoginInfo checks that all clients can read the login information, browsers as a page, and that there is none
+// while it is not configured.
 func TestLoginInfo(t *testing.T) {
 	t.Parallel()
 	offer, err := logininfo.NewOffer(logininfo.Info{

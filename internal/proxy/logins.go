@@ -23,28 +23,28 @@ import (
 )
 
 const (
-	// maxLogin is how long the body of a TokenCredentialRequest may be: a token of the maximum length, and the object
+	// maxLogin limits the body of a TokenCredentialRequest, in bytes: a token of the maximum length, and the object
 	// around it.
 	maxLogin = identity.MaxToken + 8<<10
-	// maxLoginResponse is how much of the response is read to find a credential in it. Responses without one are short.
+	// maxLoginResponse limits how much of the response is searched for a credential. Responses without one are short.
 	maxLoginResponse = 1 << 20
-	// abandonedLogin is how long a login continues whose client disconnected.
+	// abandonedLogin is how long a login continues after its client disconnected.
 	abandonedLogin = identity.ReviewTimeout
-	// A login that got a credential is cached for goodLoginFor; maxGoodLogins are cached, by a keyed hash that decides
-	// about queues only. Credentials work for five minutes.
+	// A successful login is cached for goodLoginFor, up to maxGoodLogins, by a keyed hash that is only used for
+	// queuing. Credentials are valid for five minutes.
 	goodLoginFor  = 15 * time.Minute
 	maxGoodLogins = 4096
 )
 
-// limitLogins bounds how many TokenCredentialRequests are at the API server at a time. Behind each of them a password
-// is compared or a token verified, for a client that may be unauthenticated. Users and connections are queued fairly,
-// so that a client that guesses passwords does not delay the logins of others.
+// limitLogins limits how many TokenCredentialRequests are at the API server at a time. Each one verifies a password or
+// a token, for a client that may be unauthenticated. Users and connections are queued fairly, so that a client that
+// guesses passwords does not delay the logins of others.
 //
-// A seat is for the API server's work alone. It is acquired when the whole body is read, and released when the response
-// begins: a slow client delays only itself. A login with a seat continues when its client disconnects, as the
-// comparison of its password does: otherwise a client that disconnects at once could start one after the other.
+// A seat is only for the API server's work. It is acquired after the whole body is read, and released when the response
+// begins: a slow client only delays itself. A login with a seat continues when its client disconnects, because the
+// verification of its password does, too: otherwise a client could start one after the other by disconnecting.
 //
-// A login that succeeded a short time ago is not queued behind those of unauthenticated clients.
+// A login that succeeded recently is not queued behind those of unauthenticated clients.
 func limitLogins(
 	next http.Handler,
 	logins *flowcontrol.Controller,
@@ -68,7 +68,7 @@ func limitLogins(
 		key := maphash.Bytes(seed, body)
 		who, subFlow := state.Flow()
 		var permit *flowcontrol.Permit
-		// Many clients may share a token: those without a permit are queued like others.
+		// Many clients may share a token: those that get no permit here are queued like others.
 		if _, known := good.Get(key); known {
 			permit, _ = logins.Enqueue(
 				flowcontrol.Flow{Address: "good"},
@@ -101,7 +101,7 @@ func limitLogins(
 	})
 }
 
-// outlive returns a context that ends some time after ctx.
+// outlive returns a context that ends the duration after after ctx.
 func outlive(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(after, cancel) })
@@ -111,7 +111,7 @@ func outlive(ctx context.Context, after time.Duration) (context.Context, context
 	}
 }
 
-// readLogin reads the whole body and replaces it by a buffer.
+// readLogin reads the whole body and replaces it with a buffer.
 func readLogin(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil, nil
@@ -131,10 +131,10 @@ func readLogin(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// hasCredential reports whether the response to a login has a credential, and leaves the response as it is. A response
-// in another encoding than JSON counts as a failure.
+// hasCredential reports whether the response to a login has a credential, and leaves the response unchanged. A response
+// in any encoding but JSON counts as a failure.
 func hasCredential(res *http.Response) bool {
-	content, _ := io.ReadAll(io.LimitReader(res.Body, maxLoginResponse)) // an error recurs at the next read
+	content, _ := io.ReadAll(io.LimitReader(res.Body, maxLoginResponse)) // the next read returns the error again
 	res.Body = struct {
 		io.Reader
 		io.Closer

@@ -20,7 +20,7 @@ const (
 	loginsFromHere = 6
 )
 
-// serveLogins responses logins: those with "wrong" in them wait until release ends, and get no credential.
+// serveLogins responds to logins: those with "wrong" in them wait until release is closed, and get no credential.
 func (p *proxy) serveLogins(release <-chan struct{}) (waiting *atomic.Int64) {
 	waiting = new(atomic.Int64)
 	p.api.set(func() {
@@ -40,8 +40,8 @@ func (p *proxy) serveLogins(release <-chan struct{}) (waiting *atomic.Int64) {
 	return waiting
 }
 
-// TestGoodLoginsDoNotWait has unauthenticated clients' logins take all turns that they may have. Who logged in before
-// has a turn anyway, at once.
+// TestGoodLoginsDoNotWait has unauthenticated clients' logins take all their seats. A user who logged in before still
+// gets a seat at once.
 func TestGoodLoginsDoNotWait(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -72,8 +72,8 @@ func TestGoodLoginsDoNotWait(t *testing.T) {
 	}
 }
 
-// TestASharedTokenIsRefusedToNoClient has more clients log in with one token than may wait for a login that was good
-// before, as the jobs of a fleet do.
+// TestASharedTokenIsRefusedToNoClient has more clients log in with one known good token than may be queued for it, as
+// the jobs of a fleet do.
 func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -109,8 +109,8 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 	}
 }
 
-// TestFailedLoginsAreADebt guesses a password as a user. It is responded 201 as the API server does, but it is a
-// penalty of that user's, and a good login is none.
+// TestFailedLoginsAreADebt guesses a password as a user. The response is 201, as from the API server, but the user gets
+// a penalty. A successful login causes none.
 func TestFailedLoginsAreADebt(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -122,14 +122,14 @@ func TestFailedLoginsAreADebt(t *testing.T) {
 			t.Fatalf("want 201, got %d", got.Code)
 		}
 	}
-	eventually(t, func() bool { return p.FlowControl.Delay("guesser") != 0 }) // a little is let pass, but counted
+	eventually(t, func() bool { return p.FlowControl.Delay("guesser") != 0 }) // not zero within the burst
 	if got := p.FlowControl.Delay("honest"); got != 0 {
 		t.Errorf("want who logs in to owe nothing, got %s", got)
 	}
 }
 
-// TestAbandonedLoginsKeepTheirTurn has a client leave again and again as soon as its login has a turn. The login goes
-// on, so that no more logins are caused than if the client had waited.
+// TestAbandonedLoginsKeepTheirTurn has a client disconnect again and again as soon as its login has a seat. The login
+// continues, so this causes no more logins than if the client had waited.
 func TestAbandonedLoginsKeepTheirTurn(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -152,7 +152,7 @@ func TestAbandonedLoginsKeepTheirTurn(t *testing.T) {
 	eventually(t, func() bool { return p.taken(flowcontrol.Login) == 0 })
 }
 
-// TestAbandonedLoginsEnd shows that they do not go on for ever.
+// TestAbandonedLoginsEnd checks that abandoned logins do not continue forever.
 func TestAbandonedLoginsEnd(t *testing.T) {
 	t.Parallel()
 	parent, leave := context.WithCancel(t.Context())

@@ -14,11 +14,11 @@ import (
 const (
 	longList = "/api/v1/namespaces/d/configmaps"
 	longGet  = longList + "/large"
-	// aLongResponse is from how many bytes on a response counts as long.
+	// aLongResponse is the size in bytes from which on a response is long.
 	aLongResponse = 128 << 10
 )
 
-// TestSeatsAtTheAPIServer checks how many seats each kind of request takes while the API server works for it.
+// TestSeatsAtTheAPIServer checks how many seats each type of request takes at the API server.
 func TestSeatsAtTheAPIServer(t *testing.T) {
 	t.Parallel()
 	labels := strings.Repeat("a,", 300) + "a"
@@ -28,7 +28,7 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 		name   string
 		path   string
 		header http.Header // of the response
-		before []byte      // what the same request was served before, nil when it was not asked
+		before []byte      // the previous response to the same request, nil for none
 		want   int64
 	}{
 		{"a list of everything, of which nothing is known", longList, nil, nil, flowcontrol.LongSeats},
@@ -67,7 +67,7 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 			})
 			if test.before != nil { // by another user
 				p.get(t, p.as(t, "joe"), test.path, nil)
-				eventually(t, func() bool { return p.taken(flowcontrol.Forward) == 0 }) // it has been noted
+				eventually(t, func() bool { return p.taken(flowcontrol.Forward) == 0 }) // it has been recorded
 			}
 			if got := p.get(t, p.as(t, "jane"), test.path, nil); got.Code != http.StatusOK {
 				t.Errorf("want it served, got %d", got.Code)
@@ -80,13 +80,13 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestListsOfManyKindsAtOnce does what a controller does at its start: it lists many kinds of objects at once.
+// TestListsOfManyKindsAtOnce lists many kinds of objects at once, as a controller does at its start.
 func TestListsOfManyKindsAtOnce(t *testing.T) {
 	t.Parallel()
 	const kinds = 40
 	p := startProxy(t)
 	controller := p.as(t, "controller")
-	for range 2 { // when nothing is known, and when all is
+	for range 2 { // with an empty and a full cache
 		var all []<-chan *response
 		for i := range kinds {
 			all = append(all, p.begin(t.Context(), controller, "GET", fmt.Sprintf("/apis/a/v1/kind%ds", i), nil, nil))

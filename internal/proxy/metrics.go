@@ -16,9 +16,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// Metrics is what the proxy measures about itself: a prometheus.Collector. One Metrics serves all Servers that an
-// agent starts and stops, one after the other. No label names a user, an object or an address. Each metric is
-// explained by its help text, and in docs/reference/metrics.md.
+// Metrics is a prometheus.Collector for the proxy. One Metrics serves all Servers that an agent starts and stops, one
+// after the other. No label names a user, an object or an address. docs/reference/metrics.md explains each metric.
 type Metrics struct {
 	requests, handshakes *prometheus.CounterVec
 	added, upstream      prometheus.Histogram
@@ -27,13 +26,13 @@ type Metrics struct {
 	running atomic.Pointer[Server]
 }
 
-// knownVerbs are the values of the label verb except "other": the verb of the API server, and the method for paths that
-// are no resource.
+// knownVerbs are the values of the label verb, except "other": the Kubernetes verb, or the method for paths that are
+// not resources.
 var knownVerbs = strings.Fields(
 	"get list watch create update patch delete deletecollection proxy head options post put",
 )
 
-// NewMetrics returns metrics that are all zero.
+// NewMetrics returns metrics with zero values.
 func NewMetrics() *Metrics {
 	return &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -96,7 +95,7 @@ func (m *Metrics) measure(next http.Handler) http.Handler {
 		returned := false
 		defer func() {
 			if state.Code == 0 && returned {
-				state.Code = http.StatusOK // the status of a handler that writes none
+				state.Code = http.StatusOK // net/http's default
 			}
 			m.observe(state)
 		}()
@@ -116,7 +115,7 @@ func (m *Metrics) observe(state *request.State) {
 	}
 }
 
-// counter returns the one to increase. Code is zero when the connection was broken off before a response.
+// counter returns the counter to increase. code is zero when the connection ended before a response.
 func (m *Metrics) counter(verb string, code int) prometheus.Counter {
 	if !slices.Contains(knownVerbs, verb) {
 		verb = "other"
@@ -130,14 +129,14 @@ func (m *Metrics) counter(verb string, code int) prometheus.Counter {
 	return m.requests.WithLabelValues(verb, strconv.Itoa(code))
 }
 
-// responseWriter records the status and the start of the response. Then the pre-authentication seat of an
-// unauthenticated client ends: the client may be slow to read the response.
+// responseWriter records the status and the start of the response. It then releases the pre-authentication seat of an
+// unauthenticated client, which may be slow to read the response.
 type responseWriter struct {
 	http.ResponseWriter
 	state *request.State
 }
 
-// Unwrap lets http.ResponseController find what the wrapped writer can do.
+// Unwrap is for http.ResponseController.
 func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
@@ -161,8 +160,8 @@ func (w *responseWriter) note(code int) {
 	}
 }
 
-// Hijack implements http.Hijacker. ReverseProxy takes the connection over only to switch protocols, and writes the
-// 101 itself.
+// Hijack implements http.Hijacker. ReverseProxy hijacks the connection only for a protocol upgrade, and writes the 101
+// itself.
 func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
@@ -173,8 +172,8 @@ func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
-// handshakeCauses gives names to the errors of crypto/tls about failed handshakes, alerts of the client apart. The
-// first match counts.
+// handshakeCauses names the errors of crypto/tls about failed handshakes, except alerts of the client. The first match
+// counts.
 var handshakeCauses = []struct{ text, cause string }{
 	{"there is no serving certificate", "no_serving_certificate"},
 	{"client offered only unsupported versions", "no_shared_version"},
@@ -183,12 +182,12 @@ var handshakeCauses = []struct{ text, cause string }{
 	{"client sent an HTTP request to an HTTPS server", "not_tls"},
 	{"first record does not look like a TLS handshake", "not_tls"},
 	{"i/o timeout", "timeout"},
-	{"EOF", "client_left"}, // such as the health check of a load balancer
+	{"EOF", "client_left"}, // for example the health check of a load balancer
 	{"connection reset by peer", "client_left"},
 }
 
-// serverLog gets the messages of net/http about connections. Any client can cause them, so they are logged only at
-// higher levels. Failed handshakes are counted as well, by cause. net/http gives their errors as text only.
+// serverLog receives net/http's messages about connections. Any client can cause them, so they are logged only at
+// higher levels. Failed handshakes are also counted by cause; net/http only has their text.
 type serverLog struct {
 	logger  klog.Logger
 	metrics *Metrics
@@ -206,7 +205,7 @@ func (l serverLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// handshakeCause returns the cause in a text of the form "address: error". An alert has one of some thirty names, or a
+// handshakeCause returns the cause in a text of the form "address: error". An alert has one of about thirty names, or a
 // number.
 func handshakeCause(text string) string {
 	_, problem, _ := strings.Cut(text, ": ")

@@ -13,7 +13,7 @@ type scraped struct {
 	read func(s *Server, emit emit)
 }
 
-// emit takes one value, with those of the labels.
+// emit takes one value and its label values.
 type emit func(value int64, labels ...string)
 
 func newScraped() []scraped {
@@ -26,7 +26,7 @@ func newScraped() []scraped {
 		"Requests being served: ordinary requests, and streams (watches, logs, upgraded connections).",
 		func(s *Server, emit emit) {
 			serving, streams := s.drain.serving.Load(), s.drain.streams.Load()
-			emit(max(serving-streams, 0), "request") // they are not read at one instant
+			emit(max(serving-streams, 0), "request") // the two are not read atomically
 			emit(streams, "stream")
 		}, "kind")
 	add(gauge, "client_connections", "Open connections of clients.",

@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// measured returns what a scrape of the proxy's metrics would show, by "name{label=value,...}". Of a histogram it is
-// the number of observations.
+// measured returns the scraped metrics of the proxy by "name{label=value,...}". A histogram is its number of
+// observations.
 func measured(t *testing.T, m *Metrics) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry() // compares what is collected with what is described
@@ -40,7 +40,7 @@ func measured(t *testing.T, m *Metrics) map[string]float64 {
 	return found
 }
 
-// checkMeasured waits until each metric named has the value wanted: what is counted when a request ends may be late.
+// checkMeasured waits until each named metric has the wanted value: metrics of the end of a request may be late.
 func checkMeasured(t *testing.T, m *Metrics, want map[string]float64) {
 	t.Helper()
 	var got map[string]float64
@@ -122,7 +122,7 @@ func TestRequestsAreMeasured(t *testing.T) {
 		t.Errorf("want each forwarded request observed, got %v and %v", got["added_seconds{}"], got["upstream_seconds{}"])
 	}
 
-	// A watch and an upgraded connection while they are open, and after.
+	// A watch and an upgraded connection while they are open, and afterwards.
 	before := got["upstream_seconds{}"]
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -183,7 +183,7 @@ func TestConnectionsAreMeasured(t *testing.T) {
 	}
 	away.Store(true)
 	eventually(t, func() bool {
-		p.upstream.Close() // what is idle
+		p.upstream.Close() // idle connections
 		return p.get(t, client, "/api/v1/nodes", nil).Code == http.StatusServiceUnavailable
 	})
 	client.CloseIdleConnections()
@@ -196,7 +196,7 @@ func TestConnectionsAreMeasured(t *testing.T) {
 	checkMeasured(t, metrics, map[string]float64{"upstream_problems_total{cause=no_credential}": 1})
 }
 
-// TestHandshakeFailuresAreCounted makes each of them happen, because crypto/tls only says in words what it was.
+// TestHandshakeFailuresAreCounted causes each failure, because crypto/tls only has texts for them.
 func TestHandshakeFailuresAreCounted(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -283,7 +283,7 @@ func TestHandshakeCause(t *testing.T) {
 	}
 }
 
-// handshake tries one that fails.
+// handshake attempts a handshake that fails.
 func handshake(t *testing.T, p *proxy, config *tls.Config) {
 	t.Helper()
 	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", p.address)
@@ -293,7 +293,7 @@ func handshake(t *testing.T, p *proxy, config *tls.Config) {
 	}
 }
 
-// write connects without TLS, sends text and leaves.
+// write connects without TLS, sends text and disconnects.
 func write(t *testing.T, p *proxy, text string) {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
@@ -311,7 +311,7 @@ func TestRequestCounters(t *testing.T) {
 		"get": 200, "deletecollection": 504, "approve": 200, "": 400, "list": 1000, "watch": 0,
 	} {
 		m.counter(verb, code).Inc()
-		m.counter(verb, code).Inc() // the second time it is known
+		m.counter(verb, code).Inc() // the second time it is cached
 	}
 	checkMeasured(t, m, map[string]float64{
 		"requests_total{code=200,verb=get}":              2,

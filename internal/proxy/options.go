@@ -15,65 +15,65 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 )
 
-// Options is everything the proxy needs. Listener to Metrics are required; the rest may be left out.
+// Options configures the proxy. Listener to Metrics are required; the rest is optional.
 type Options struct {
 	// Listener is already listening. Run closes it.
 	Listener net.Listener
-	// ServingCertificate returns the certificate for one handshake, never nil without an error; an error ends that
-	// handshake. Its result may change at any time. It is also called with an empty ClientHelloInfo to find out whether
-	// there is a certificate at all.
+	// ServingCertificate returns the certificate for one handshake; an error ends that handshake. The result is never
+	// nil without an error, and may change at any time. An empty ClientHelloInfo asks whether there is a certificate at
+	// all.
 	ServingCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// SignerCABundle returns the CA of the client certificates that this product issues, in PEM, nil when there is
-	// none. It is asked with each request, and what it returned is never changed.
+	// SignerCABundle returns the CA of the client certificates that pinniped issues, in PEM, or nil when there is none.
+	// It is called for each request; its result must not be changed.
 	SignerCABundle func() []byte
-	// Agent is the agent's own identity: TokenReview, SubjectAccessReview and the ConfigMap
+	// Agent is the agent's own identity. It sends TokenReviews and SubjectAccessReviews, and reads the ConfigMap
 	// extension-apiserver-authentication.
 	Agent *rest.Config
-	// Upstream is the address and CA of the API server. Credentials in it are not used.
+	// Upstream is the address and CA of the API server. Its credentials are not used.
 	Upstream *rest.Config
 	// Token is the upstream credential.
 	Token relay.TokenSource
-	// GroupSuffix ends the API group in which TokenCredentialRequest stays open to anonymous users.
+	// GroupSuffix is the suffix of the API group in which TokenCredentialRequest is open to anonymous users.
 	GroupSuffix string
-	// FlowControl bounds the memory and the work of clients.
+	// FlowControl limits the memory and the work of clients.
 	FlowControl *flowcontrol.Controller
-	// Processors is how many the agent may use.
+	// Processors is how many processors the agent may use.
 	Processors int
-	// Metrics counts what the proxy does.
+	// Metrics are the metrics of the proxy.
 	Metrics *Metrics
 
-	// AllowTTL and DenyTTL are how long a response of a SubjectAccessReview is used again: 10 s and 500 ms by default.
+	// AllowTTL and DenyTTL are how long the result of a SubjectAccessReview is cached, by default 10 s and 500 ms.
 	AllowTTL, DenyTTL time.Duration
-	// BodyTimeout is how long a client may take to send the body of a request that is not a stream, 60 s by default, as in
-	// the API server.
+	// BodyTimeout is how long a client may take to send the body of a request that is not a stream, by default 60 s, as
+	// in the API server.
 	BodyTimeout time.Duration
-	// WriteTimeout is how long a client may take to read 32 KiB of a response that is not a stream, 30 s by default.
+	// WriteTimeout is how long a client may take to read 32 KiB of a response that is not a stream, by default 30 s.
 	WriteTimeout time.Duration
-	// DrainDelay is how long the proxy keeps serving, reporting not ready, after its context has ended: the time a load
-	// balancer needs to notice. Zero by default.
+	// DrainDelay is how long the proxy reports not ready but keeps serving after its context has ended, so that load
+	// balancers notice. By default zero.
 	DrainDelay time.Duration
-	// StreamGrace is how long watches and upgraded connections live on after DrainDelay, 5 s by default.
+	// StreamGrace is how long after DrainDelay watches and upgraded connections are ended, by default 5 s.
 	StreamGrace time.Duration
-	// DrainTimeout is how long ordinary requests have to finish after DrainDelay, 60 s by default.
+	// DrainTimeout is how long after DrainDelay ordinary requests must finish, by default 60 s.
 	DrainTimeout time.Duration
-	// ProbeInterval is how often the proxy asks again whether the API server admits anonymous users, 1 min by default.
-	// It asks six times as often for the client CAs and front proxy settings.
+	// ProbeInterval is how often the proxy checks whether the API server admits anonymous users, by default 1 min. It
+	// reads the client CAs and front proxy settings six times as often.
 	ProbeInterval time.Duration
-	// Audit is the log of requests. Without it, requests are not logged.
+	// Audit is the audit log, nil for none.
 	Audit *AuditLog
-	// BearerTokens, if set, returns what authenticates bearer tokens in place of the cluster, which it is given and may
-	// ask. An error whose method Unavailable() bool returns true results in 503, any other in 401.
+	// BearerTokens, if set, returns the authenticator of bearer tokens. It gets the cluster's own authenticator, which
+	// it may call. An error whose method Unavailable() bool returns true results in 503, any other in 401.
 	BearerTokens func(cluster authenticator.Token) authenticator.Token
-	// TrustBundle returns the document with the CA bundle that verifies this proxy, nil while there is none. The proxy
-	// serves it to all clients at trustbundle.Path. Without this function, requests for that path are treated like all
-	// others.
+	// TrustBundle returns the document with the CA bundle that verifies this proxy, or nil while there is none. The
+	// proxy serves it to all clients at trustbundle.Path. Without this function, that path is not special.
 	TrustBundle func() []byte
-	// LoginInfo returns how people log in, nil while that is not configured. The proxy serves it to all clients, at
-	// logininfo.Path and to browsers at "/".
+	// LoginInfo returns how users log in, or nil while that is not configured. The proxy serves it to all clients at
+	// logininfo.Path, and to browsers at "/".
 	LoginInfo func() *logininfo.Offer
 
-	// Used, if set, is called when a client uses the proxy: it has logged in, is authenticated, or fetched the trust bundle.
-	// The name is the one by which it verified the certificate; it is empty where that is not known. It must be fast.
+	// Used, if set, is called when a client uses the proxy: it logs in, is authenticated, or fetches the trust bundle
+	// or the login information. name is the server name with which it verified the certificate, or empty if unknown. It
+	// must be fast.
 	Used func(name string)
 	// Clock is the real clock by default.
 	Clock clock.WithTicker

@@ -34,7 +34,7 @@ func TestTheOrderIsDocumented(t *testing.T) {
 		return !slices.Contains([]string{"NewInfoResolver", "NewLongResponses", "Unauthenticated", "writeRefused"}, name)
 	})
 	forward := called(t, filepath.Join("relay", "forward.go"), "proxy", isRoundTripper)
-	// A request goes from the last filter to the first.
+	// A request passes the filters from the last to the first.
 	slices.Reverse(filters)
 	for where, got := range map[string][]string{
 		"read":    called(t, filepath.Join("listener", "conn.go"), "Read", nil),
@@ -51,8 +51,8 @@ func isRoundTripper(name string) bool {
 	return slices.Contains([]string{"asUser", "holdResponse"}, name)
 }
 
-// called returns the names of what a function calls or makes, that are wanted, in the order of the text. Without
-// wanted, these are the methods of listener.Conn.
+// called returns the wanted names of what a function calls or creates, in source order. If wanted is nil, these are the
+// methods of listener.Conn.
 func called(t *testing.T, file, function string, wanted func(string) bool) (names []string) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -80,7 +80,7 @@ func called(t *testing.T, file, function string, wanted func(string) bool) (name
 	return names
 }
 
-// nameOf returns what a node calls or makes.
+// nameOf returns the name of what a node calls or creates.
 func nameOf(node ast.Node) string {
 	var what ast.Expr
 	switch n := node.(type) {

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	maxSelector = 16 << 10 // how long a selector may be
-	// hostCharacters are those in names and addresses of hosts.
+	maxSelector = 16 << 10 // of a selector, in bytes
+	// hostCharacters are the characters in host names and addresses.
 	hostCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]%"
 )
 
-// refuseHostile refuses methods and upgrades that must not reach the API server. It removes headers that the API
-// server could take for ours or for those of another program on the way.
+// refuseHostile refuses methods and upgrades that must not reach the API server. It removes headers that the API server
+// could mistake for those of the proxy or of another hop.
 func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		state := request.From(req.Context())
@@ -36,7 +36,7 @@ func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 			return
 		}
 		cleanHeader(req.Header)
-		// Trailers arrive after the decision. The API server reads none.
+		// Trailers arrive after the decision. The API server does not read them.
 		req.Trailer = nil
 		protocol, err := upgradeOf(req)
 		if err != nil {
@@ -52,14 +52,14 @@ func refuseHostile(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 	})
 }
 
-// checkFraming refuses methods that must not reach the API server, and methods, hosts and lengths that HTTP/2 allows and
-// that another program could read in another way. In HTTP/1.1 net/http refuses most of them itself.
+// checkFraming refuses methods that must not reach the API server, and methods, hosts and lengths that HTTP/2 allows
+// and that another program could parse differently. In HTTP/1.1, net/http itself refuses most of them.
 func checkFraming(req *http.Request) error {
 	switch {
 	case req.Method == http.MethodConnect, req.Method == http.MethodTrace:
 		return request.StatusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
 			fmt.Sprintf("method %s is not supported", req.Method))
-	case !httpguts.ValidHeaderFieldName(req.Method): // both are tokens
+	case !httpguts.ValidHeaderFieldName(req.Method): // methods and header names have the same syntax
 		return apierrors.NewBadRequest(fmt.Sprintf("method %q is not valid", request.Shown(req.Method)))
 	case strings.Trim(req.Host, hostCharacters) != "":
 		return apierrors.NewBadRequest(fmt.Sprintf("host %q is not valid", request.Shown(req.Host)))
@@ -71,17 +71,17 @@ func checkFraming(req *http.Request) error {
 	return nil
 }
 
-// endIsInDoubt is true for requests whose end another program on the way may have parsed differently. RFC 9112, section
-// 6.1, says that the connection has to be closed after a request with both a length and chunks (CL.TE, TE.CL), and
-// after chunks in HTTP/1.0. net/http removes the header that it does not use before we can see it. So every request
-// with chunks counts, and every one over HTTP/1.0.
+// endIsInDoubt is true for requests whose end another hop may have parsed differently. RFC 9112, section 6.1, requires
+// that the connection is closed after a request with both a length and chunks (CL.TE, TE.CL), and after chunks in
+// HTTP/1.0. net/http removes the header that it does not use before the proxy can see it. So this is true for every
+// request with chunks, and every one over HTTP/1.0.
 func endIsInDoubt(req *http.Request) bool {
 	return req.ProtoMajor == 1 && (req.ProtoMinor == 0 || len(req.TransferEncoding) > 0)
 }
 
-// cleanHeader removes headers about other hops, because the client can write anything there. It also removes headers
-// that a program between here and the API server could take for one of ours because it reads "_" as "-"; but the part
-// after Impersonate-Extra- is a key that the user chose. HTTP2-Settings belongs to h2c, which is not supported.
+// cleanHeader removes headers about other hops, which a client can set to anything. It also removes headers that a hop
+// which reads "_" as "-" could mistake for those of the proxy, except Impersonate-Extra-KEY, whose key the user chose.
+// HTTP2-Settings belongs to h2c, which is not supported.
 func cleanHeader(h http.Header) {
 	for name := range h {
 		lower, folded := strings.ToLower(name), request.Fold(name)
@@ -95,7 +95,7 @@ func cleanHeader(h http.Header) {
 	}
 }
 
-// upgradeOf returns the protocol the client wants to switch to, lower case, or "" when it does not want to.
+// upgradeOf returns the protocol to which the client wants to upgrade, in lower case, or "".
 func upgradeOf(req *http.Request) (string, error) {
 	if !request.WantsUpgrade(req.Header) {
 		return "", nil
@@ -118,7 +118,7 @@ func upgradeOf(req *http.Request) (string, error) {
 	return protocol, nil
 }
 
-// checkBrowser refuses a websocket that a page of another site may have opened: browsers send cookies and client
+// checkBrowser refuses a WebSocket that a page of another site may have opened: browsers send cookies and client
 // certificates along, without a preflight request and without asking the user.
 func checkBrowser(req *http.Request) error {
 	refuse := func(why string) error {
@@ -129,8 +129,8 @@ func checkBrowser(req *http.Request) error {
 	}
 	for _, origin := range req.Header.Values("Origin") {
 		parsed, err := url.Parse(origin)
-		// The scheme does not count: some clients say http, and only this proxy listens on our port. Kubernetes' own
-		// tests come from http://localhost, which no page of another origin does.
+		// The scheme is ignored: some clients send http, and only this proxy listens on its port. Kubernetes' own tests
+		// send http://localhost, which no page of another origin does.
 		ours := err == nil && (parsed.Host == "localhost" ||
 			strings.EqualFold(withoutDefaultPort(parsed.Host), withoutDefaultPort(req.Host)))
 		if !ours {
@@ -142,8 +142,7 @@ func checkBrowser(req *http.Request) error {
 
 func withoutDefaultPort(host string) string { return strings.TrimSuffix(host, ":443") }
 
-// readRequest finds out from the path what the request is about, as the API server does. It refuses paths that two
-// programs could read in two ways.
+// readRequest parses the request info from the path, as the API server does. It refuses ambiguous paths.
 func readRequest(next http.Handler, r apirequest.RequestInfoResolver, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, err := infoOf(req, r)
@@ -171,11 +170,11 @@ func infoOf(req *http.Request, resolver apirequest.RequestInfoResolver) (*apireq
 	return info, checkSelectors(req.URL, info.Verb)
 }
 
-// checkSelectors refuses selectors that keep the API server busy, which parses them several times for each request: 8 ms
-// and 700 kB for each 10 kB. The resolver has not read such a one.
+// checkSelectors refuses long selectors. The API server parses a selector several times for each request, which takes 8
+// ms and 700 kB for each 10 kB. The resolver has not parsed these selectors.
 func checkSelectors(u *url.URL, verb string) error {
 	if verb != "list" && verb != "watch" && verb != "deletecollection" {
-		return nil // another program's parameter, or of no effect
+		return nil // a parameter of another program, or without effect
 	}
 	if n := request.LongSelector(u); n > maxSelector {
 		return apierrors.NewBadRequest(fmt.Sprintf(
@@ -185,8 +184,8 @@ func checkSelectors(u *url.URL, verb string) error {
 	return nil
 }
 
-// proxiedFrom returns the number of path segments that belong to Kubernetes, when the rest is the path of a program
-// behind the proxy subresource of a pod, service or node; zero when all belong to Kubernetes.
+// proxiedFrom returns how many path segments belong to Kubernetes when the rest is the path of a program behind the
+// proxy subresource of a pod, service or node. It is zero when all segments belong to Kubernetes.
 func proxiedFrom(info *apirequest.RequestInfo) int {
 	if !info.IsResourceRequest || info.Subresource != "proxy" || info.APIGroup != "" || info.APIPrefix != "api" {
 		return 0
@@ -201,8 +200,8 @@ func proxiedFrom(info *apirequest.RequestInfo) int {
 	return 0
 }
 
-// checkPath refuses empty segments, dots and encoded slashes in an escaped path. When kubernetes is not zero, only so
-// many segments belong to Kubernetes. The rest is the path of another program, and only dots are refused there.
+// checkPath refuses empty segments, dots and encoded slashes in an escaped path. If kubernetes is not zero, only that
+// many segments belong to Kubernetes; in the rest, the path of another program, only dots are refused.
 func checkPath(escaped string, kubernetes int) error {
 	segments := strings.Split(strings.TrimPrefix(escaped, "/"), "/")
 	last := len(segments) - 1
@@ -217,20 +216,19 @@ func checkPath(escaped string, kubernetes int) error {
 	return nil
 }
 
-// isForeign is true for characters that no path segment of Kubernetes contains.
+// isForeign is true for characters that no Kubernetes path segment contains.
 func isForeign(r rune) bool      { return isSlash(r) || r < ' ' || r == 0x7f }
 func isSlash(r rune) bool        { return r == '/' || r == '\\' }
 func isDots(segment string) bool { return segment == "." || segment == ".." }
 
-// isLongRunning is true for requests that last as long as client and server like.
+// isLongRunning is true for requests without a time limit.
 func isLongRunning(info *apirequest.RequestInfo) bool {
 	return info.IsResourceRequest && (info.Verb == "watch" || info.Verb == "proxy" ||
 		slices.Contains([]string{"attach", "exec", "proxy", "log", "portforward"}, info.Subresource))
 }
 
-// refuseLeftovers refuses requests that still have an Impersonate- header after nested impersonation. The filter
-// leaves headers that it does not know, and headers without a value. They must not reach the API server together with
-// ours.
+// refuseLeftovers refuses requests that still have an Impersonate- header after nested impersonation. The filter leaves
+// headers that are unknown or have no value. They must not reach the API server together with those of the proxy.
 func refuseLeftovers(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		for name := range req.Header {

@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// TestNothingSpoofedArrives sends every kind of claim about identity and checks the far end.
+// TestNothingSpoofedArrives sends every kind of identity claim and checks what the API server receives.
 func TestNothingSpoofedArrives(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -81,7 +81,7 @@ func TestNothingSpoofedArrives(t *testing.T) {
 	}
 }
 
-// withoutCredentialID leaves out the extra that every certificate has.
+// withoutCredentialID removes the extra that every certificate has.
 func withoutCredentialID(identity map[string][]string) map[string][]string {
 	delete(identity, "Impersonate-Extra-Authentication.kubernetes.io%2fcredential-Id")
 	return identity
@@ -228,7 +228,7 @@ func TestPaths(t *testing.T) {
 		"/apis/g/v1/namespaces/d/services/x/proxy//y":                    400,
 		"/api/v1/watch":                                                  400,
 		"/api/v1/namespaces/default/pods;a=b/x":                          200, // a parameter is just a name
-		"/api/v1/namespaces/default/pods/%252e%252e":                     200, // decoded once, here and there
+		"/api/v1/namespaces/default/pods/%252e%252e":                     200, // decoded once on each side
 		"/api/v1/namespaces/default/pods/%2E%2E/secrets":                 400,
 		"/api/v1/namespaces/default/pods/.%2e/secrets":                   400,
 		"/api/v1/namespaces/default/pods/%2e":                            400,

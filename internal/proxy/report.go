@@ -11,13 +11,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// resetWithin is the time within which a reset before the response has a penalty.
+// resetWithin is how long after its start a reset request is penalized.
 const resetWithin = time.Second
 
-// report charges a penalty for wasted work: streams that are opened only to be reset (CVE-2023-44487), responses to
-// slow clients, logins that fail, and requests that are refused. Each request of an unauthenticated client has a
-// penalty already (listener.Handler). A stream whose response has begun has none: clients often end a watch as soon as
-// they have the event that they wait for.
+// report penalizes wasted work: streams that are opened only to be reset (CVE-2023-44487), responses to slow clients,
+// failed logins, and refused requests. Each request of an unauthenticated client already has a penalty
+// (listener.Handler). A reset after the response has begun has none: clients often end a watch as soon as they have the
+// event that they wait for.
 func report(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
@@ -54,7 +54,7 @@ func identify(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	})
 }
 
-// refuseFull rejects a request for which there is no memory. A connection without a user ends with the response.
+// refuseFull refuses a request for which there is no memory. A connection without a user is closed after the response.
 func refuseFull(w http.ResponseWriter, req *http.Request, s runtime.NegotiatedSerializer, err error) {
 	if holds := listener.From(req.Context()); holds == nil || holds.Flow().Unauthenticated() {
 		request.CloseAfterwards(w.Header())

@@ -29,19 +29,19 @@ import (
 )
 
 const (
-	maxHeaderBytes    = 1 << 20 // as the API server: names of many groups are long
+	maxHeaderBytes    = 1 << 20 // as in the API server: names of many groups are long
 	readHeaderTimeout = 32 * time.Second
 	idleTimeout       = 90 * time.Second
-	writeTimeout      = 30 * time.Second // for what fits into the client's buffers, or else a write of 16 or 32 KiB
-	maxStreams        = 100              // of one HTTP/2 connection at a time, as the API server; clients open another one
-	// A client that is gone is noticed after idle time and ping time, 45 s together.
+	writeTimeout      = 30 * time.Second // per write of 16 or 32 KiB, unless it fits into the client's buffers
+	maxStreams        = 100              // per HTTP/2 connection, as in the API server; clients open more
+	// A disconnected client is detected after the idle time and the ping time, 45 s in all.
 	clientPingAfter = 30 * time.Second
 	clientPingWait  = 15 * time.Second
-	// The HTTP/2 receive windows of one stream and of one connection. Most request bodies fit. The client of a
-	// larger one has to wait until the API server takes what was sent before.
+	// The HTTP/2 receive windows of a stream and of a connection. Most request bodies fit. The client of a larger one
+	// has to wait until the API server has read the first part.
 	bodyWindow     = listener.MaxHeldBody
 	connectionBody = 256 << 10
-	// the smallest limit that HTTP/2 allows; a whole frame is in memory before the client is known
+	// the smallest limit that HTTP/2 allows; an unauthenticated client's frame is read into memory
 	maxFrame = 16 << 10
 )
 
@@ -72,9 +72,9 @@ const (
 	phaseDraining
 )
 
-// New makes the proxy. It asks the API server for the cluster's client CAs and whether anonymous users are admitted,
-// and returns an error when it gets no response to that: a proxy that guesses would admit too much or too little.
-// It serves nothing before Run. Logs go to the logger in ctx.
+// New returns a proxy that serves nothing before Run. It reads the cluster's client CAs and probes whether the API
+// server admits anonymous users. It fails if it cannot, because a guess would admit too much or too little. Logs go to
+// the logger in ctx.
 func New(ctx context.Context, o Options) (*Server, error) {
 	o.setDefaults()
 	questions, err := newAgentClient(o.Agent)
@@ -118,7 +118,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// newAgentClient makes a client fit for many small questions: without client-side throttling, and in protobuf.
+// newAgentClient returns a client for many small requests: without client-side throttling, and in protobuf.
 func newAgentClient(agent *rest.Config) (*kubernetes.Clientset, error) {
 	config := rest.CopyConfig(agent)
 	config.QPS = -1
@@ -141,15 +141,15 @@ func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *ht
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          log.New(said, "", 0),
 		Protocols:         new(http.Protocols),
-		// "OPTIONS *" passes through the filters like every other request, and is not served by net/http.
+		// Pass "OPTIONS *" through the filters like every other request.
 		DisableGeneralOptionsHandler: true,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
 			MaxReadFrameSize:              maxFrame,
 			MaxReceiveBufferPerStream:     bodyWindow,
 			MaxReceiveBufferPerConnection: connectionBody,
-			WriteByteTimeout:              writeTimeout,    // of a client that does not even read what is not for one stream
-			SendPingTimeout:               clientPingAfter, // a client that is gone does not keep its watches
+			WriteByteTimeout:              writeTimeout,    // for a client that reads no frames
+			SendPingTimeout:               clientPingAfter, // ends the watches of a disconnected client
 			PingTimeout:                   clientPingWait,
 		},
 	}
@@ -159,13 +159,13 @@ func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *ht
 }
 
 // Run serves until ctx ends, then drains: it reports not ready, keeps serving for DrainDelay, and sends GOAWAY;
-// ordinary requests finish, streams end after StreamGrace. It returns nil after a drain in which every request
-// finished. It can be called once.
+// ordinary requests finish, streams end after StreamGrace. It returns nil if every request finished. It can be called
+// once.
 func (s *Server) Run(ctx context.Context) error {
 	if !s.phase.CompareAndSwap(phaseNew, phaseServing) {
 		return errors.New("the impersonation proxy can run once")
 	}
-	// The requests that finish after ctx has ended still need what runs with work.
+	// Requests that finish after ctx has ended still need work.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer s.upstream.Close()
@@ -195,7 +195,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.shutDown(work, logger)
 }
 
-// followAPIServer asks from time to time whom the API server admits. Without a response, all stays as it was.
+// followAPIServer regularly refreshes the client CAs and the anonymous authentication policy. On an error, it keeps the
+// last ones.
 func (s *Server) followAPIServer(ctx context.Context) {
 	turn, failed := 0, 0
 	_ = wait.PollUntilContextCancel(ctx, s.ProbeInterval/6, false, func(ctx context.Context) (bool, error) {
@@ -203,7 +204,7 @@ func (s *Server) followAPIServer(ctx context.Context) {
 		err := s.trust.Refresh(ctx)
 		if failed++; err == nil {
 			failed = 0
-		} else if failed%6 == 0 { // a restart of the API server is no error
+		} else if failed%6 == 0 { // a restart of the API server is not an error
 			logger.Error(err, "Failed to read the cluster's client CAs for a minute; kept the last known ones")
 		}
 		if turn++; turn%6 != 0 {
@@ -216,7 +217,7 @@ func (s *Server) followAPIServer(ctx context.Context) {
 	})
 }
 
-// broken ends everything after the listener failed.
+// broken closes all connections after the listener failed.
 func (s *Server) broken(err error) error {
 	s.phase.Store(phaseDraining)
 	s.drain.endStreams()
@@ -231,7 +232,7 @@ func (s *Server) shutDown(ctx context.Context, logger klog.Logger) error {
 	defer streams.Stop()
 	err := s.http.Shutdown(ctx)
 	if err == nil {
-		err = s.drain.wait(ctx) // upgraded connections are not the server's any more; they end after their grace
+		err = s.drain.wait(ctx) // the server no longer tracks upgraded connections; they end after StreamGrace
 	}
 	if err != nil {
 		s.drain.endStreams()
@@ -242,9 +243,9 @@ func (s *Server) shutDown(ctx context.Context, logger klog.Logger) error {
 	return nil
 }
 
-// Ready returns nil when the proxy serves, and otherwise why it does not: it is not running yet or not any more, has no
-// certificate, or no credential for the API server. Whether the API server responds does not count: that is the same
-// for every replica.
+// Ready returns nil when the proxy serves. It returns an error when it is not running, has no serving certificate, or
+// no credential for the API server. The availability of the API server is not checked, because it is the same for every
+// replica.
 func (s *Server) Ready() error {
 	switch s.phase.Load() {
 	case phaseNew:

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// slowAfter is how long a client may take to read a write before it counts as a slow client. It is short, because
-	// an ordinary request occupies seats at the API server until its whole response is read.
+	// slowAfter is how long a write may take before the client counts as slow. It is short, because an ordinary request
+	// occupies seats at the API server until its whole response is read.
 	slowAfter = time.Second
 	// aheadAfter is how long a write may take before the proxy buffers the rest of an ordinary response, so that the
-	// API server need not wait for the client.
+	// API server does not wait for the client.
 	aheadAfter = 20 * time.Millisecond
 )
 
 // boundResponse ends responses to slow clients.
 //
-// An ordinary response has a deadline for each write, so a client has to read at a minimum speed. The proxy permits
-// that speed for responses that it can buffer (request.ResponseBody), and for a few larger ones at a time
-// (flowcontrol.SlowClient); any other ends after slowAfter. A stream may pause as long as the client likes, like logs
-// in a pager. Its buffered data counts for the client, and the stream ends when the limit is reached.
+// An ordinary response has a deadline for each write, so a client must read at a minimum speed. That deadline applies
+// to responses that the proxy can buffer (request.ResponseBody), and to a few larger ones at a time
+// (flowcontrol.SlowClient); any other slow response ends after slowAfter. A stream may pause without a time limit, like
+// logs in a pager. Its buffered data counts for the client, and the stream ends when the limit is reached.
 func boundResponse(next http.Handler, a *flowcontrol.Controller, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		one := &boundedWriter{
@@ -33,14 +33,14 @@ func boundResponse(next http.Handler, a *flowcontrol.Controller, timeout time.Du
 			state: request.From(req.Context()),
 		}
 		if req.ProtoMajor == 1 {
-			_ = one.control.SetWriteDeadline(time.Time{}) // that of the request before
+			_ = one.control.SetWriteDeadline(time.Time{}) // clear the deadline of the previous request
 		}
 		defer one.finish(req)
 		next.ServeHTTP(one, req)
 	})
 }
 
-// boundedWriter watches the writes of one response.
+// boundedWriter limits the duration of the writes of one response.
 type boundedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -52,13 +52,13 @@ type boundedWriter struct {
 	mu      sync.Mutex
 	writing bool
 	waited  time.Duration       // how long the pending write will have taken when the timer fires
-	waiting *flowcontrol.Permit // of a slow client
+	waiting *flowcontrol.Permit // the permit of a slow client
 }
 
-// Unwrap lets http.ResponseController find what the wrapped writer can do.
+// Unwrap is for http.ResponseController.
 func (w *boundedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Hijack implements http.Hijacker, which the API server's audit log asks for.
+// Hijack implements http.Hijacker, which the API server's audit filter requires.
 func (w *boundedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.control.Hijack() }
 
 // Write implements http.ResponseWriter.
@@ -69,7 +69,7 @@ func (w *boundedWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// FlushError is what http.ResponseController calls to flush.
+// FlushError implements flushing for http.ResponseController.
 func (w *boundedWriter) FlushError() error {
 	w.begin()
 	defer w.end()
@@ -101,7 +101,7 @@ func (w *boundedWriter) late() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	body, slow := w.state.ResponseBody, min(slowAfter, w.timeout)
-	// A watch that begins with all objects is an ordinary response.
+	// A watch that is still sending its initial list is an ordinary response.
 	stream := w.state.IsStream() && !w.state.Initial.Load()
 	switch {
 	case !w.writing:
@@ -116,7 +116,7 @@ func (w *boundedWriter) late() {
 		w.wait(w.timeout)
 	default:
 		w.state.ClientTooSlow.Store(true)
-		// The write fails at once. In HTTP/2 only this stream ends.
+		// The write fails at once. In HTTP/2, only this stream ends.
 		_ = w.control.SetWriteDeadline(time.Unix(1, 0))
 	}
 }
@@ -126,7 +126,7 @@ func (w *boundedWriter) wait(until time.Duration) {
 	w.waited = until
 }
 
-// mayStay counts the response as that of a slow client, unless there are too many.
+// mayStay counts the response as one to a slow client, unless there are too many.
 func (w *boundedWriter) mayStay(seats int) bool {
 	who, _ := w.state.Flow()
 	var err error
@@ -134,9 +134,9 @@ func (w *boundedWriter) mayStay(seats int) bool {
 	return err == nil
 }
 
-// finish is called when the handler returns. net/http may still have the end of the response to write then, unless the
-// stream has ended. The deadline of an ended stream would keep its connection in memory until the deadline passes, even
-// when the connection is closed: nothing stops its timer.
+// finish is called when the handler returns, when net/http may still have to write the end of the response. An ended
+// stream gets no deadline: its timer would keep the connection in memory until it fires, even if the connection is
+// closed.
 func (w *boundedWriter) finish(req *http.Request) {
 	if req.ProtoMajor == 1 || req.Context().Err() == nil {
 		_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout))

@@ -18,7 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// stuckWriter is the response to a client that takes nothing.
+// stuckWriter is the response to a client that reads nothing.
 type stuckWriter struct {
 	http.ResponseWriter
 	end func()
@@ -44,13 +44,13 @@ func (w *stuckWriter) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// TestPatienceWithReaders writes responses that the client does not take. What ends when is the same on every machine.
+// TestPatienceWithReaders writes responses that the client does not read, and checks when they end, with a fake clock.
 func TestPatienceWithReaders(t *testing.T) {
 	t.Parallel()
 	const timeout, never = time.Minute, time.Hour
 	for name, test := range map[string]struct {
 		state *request.State
-		full  bool // the user's shares
+		full  bool // the user's limits are reached
 		want  time.Duration
 	}{
 		"a large response":                  {state: &request.State{}, want: timeout},
@@ -94,8 +94,8 @@ func beginningWatch() *request.State {
 	return state
 }
 
-// TestLostConnectionsAreForgotten resets a stream whose handler is still at work, and closes the connection when that
-// has returned. Nothing keeps the connection in memory then, where nothing counts it.
+// TestLostConnectionsAreForgotten resets a stream whose handler is still running, and closes the connection after it
+// returns. Nothing must keep the connection in memory then, where it does not count.
 func TestLostConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

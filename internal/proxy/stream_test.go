@@ -92,7 +92,7 @@ func TestWatchEndsWhenTheClientLeaves(t *testing.T) {
 	}
 }
 
-// echo switches protocols and sends back what it gets, in capitals; when the client is done it says so, and ends.
+// echo switches protocols and sends back its input in upper case. When the client has finished, it says so and ends.
 func echo(protocol string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		conn, buffered, err := http.NewResponseController(w).Hijack()
@@ -161,7 +161,7 @@ func TestUpgrades(t *testing.T) {
 	}
 }
 
-// switchToSPDY is the API server's side of a stream. Its first words come with the switch of protocols.
+// switchToSPDY is the API server's side of a stream. Its first bytes arrive with the protocol switch.
 func switchToSPDY(w http.ResponseWriter, words string) net.Conn {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -174,7 +174,7 @@ func switchToSPDY(w http.ResponseWriter, words string) net.Conn {
 	return conn
 }
 
-// exec opens a stream as a client does, and reads the head of the response.
+// exec opens a stream as a client does, and reads the header of the response.
 func (p *proxy) exec(t *testing.T) (*tls.Conn, *bufio.Reader) {
 	t.Helper()
 	conn := p.raw(
@@ -209,11 +209,11 @@ func TestUpgradedConnectionEndsWithTheAPIServer(t *testing.T) {
 	if rest, err := io.ReadAll(reader); err != nil || string(rest) != "exit code 3\n" {
 		t.Errorf("want the last words and the end, got %q, %v", rest, err)
 	}
-	// The client stays, silent. The proxy does not.
+	// The client stays connected and silent. The proxy closes the stream.
 	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 0 && streams == 0 })
 }
 
-// TestLastWordsOfAnAPIServerThatResets has an API server drop a connection. The client's is ended in good order.
+// TestLastWordsOfAnAPIServerThatResets has an API server reset a connection. The client's connection is closed cleanly.
 func TestLastWordsOfAnAPIServerThatResets(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -235,7 +235,7 @@ func TestLastWordsOfAnAPIServerThatResets(t *testing.T) {
 	if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
 		t.Errorf("want the end, got %q, %v", rest, err)
 	}
-	// A connection closed at once would cause a reset, which makes some systems forget what was not read yet.
+	// Closing the connection at once would cause a reset, which makes some systems drop unread data.
 	ended := time.Now()
 	if _, err := io.WriteString(conn, "the rest of the input\n"); err != nil {
 		t.Fatal(err)
@@ -249,11 +249,11 @@ func TestLastWordsOfAnAPIServerThatResets(t *testing.T) {
 	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 0 && streams == 0 })
 }
 
-// deafConn is a connection to an API server that takes nothing more once deaf is closed.
+// deafConn is a connection to an API server that stops reading when deaf is closed.
 type deafConn struct {
 	net.Conn
 	deaf    chan struct{}
-	refused chan struct{} // gets a value for each write that failed
+	refused chan struct{} // receives a value for each failed write
 }
 
 func (c *deafConn) Write(p []byte) (int, error) {
@@ -266,8 +266,8 @@ func (c *deafConn) Write(p []byte) (int, error) {
 	}
 }
 
-// TestLastWordsOfAnAPIServerThatTakesNothingMore has an API server end a stream while the client still talks. Its last
-// words are an exit code, and arrive after the proxy could not write to it.
+// TestLastWordsOfAnAPIServerThatTakesNothingMore has an API server end a stream while the client still sends. Its last
+// message is an exit code, which arrives after a write of the proxy failed.
 func TestLastWordsOfAnAPIServerThatTakesNothingMore(t *testing.T) {
 	t.Parallel()
 	deaf, refused := make(chan struct{}), make(chan struct{}, 100)
@@ -288,7 +288,7 @@ func TestLastWordsOfAnAPIServerThatTakesNothingMore(t *testing.T) {
 	})
 	conn, reader := p.exec(t)
 	close(deaf)
-	for range 3 { // the first write that fails, and more after it
+	for range 3 { // the first failed write, and further ones
 		if _, err := io.WriteString(conn, "the rest of the input\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -296,7 +296,7 @@ func TestLastWordsOfAnAPIServerThatTakesNothingMore(t *testing.T) {
 	if rest, err := io.ReadAll(reader); err != nil || string(rest) != "exit code 3\n" {
 		t.Errorf("want the last words and the end, got %q, %v", rest, err)
 	}
-	// The client stays. The proxy does not.
+	// The client stays connected. The proxy closes the stream.
 	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 0 && streams == 0 })
 }
 
@@ -357,8 +357,8 @@ func TestAnswersToUpgradesThatAreNo101(t *testing.T) {
 	}
 }
 
-// TestManySessions has one user hold a hundred sessions in pods and hundreds of watches at a time. All of them live,
-// and another user does not notice.
+// TestManySessions has one user hold a hundred sessions in pods and hundreds of watches at a time. All of them work,
+// and another user is not affected.
 func TestManySessions(t *testing.T) {
 	t.Parallel()
 	const sessions, watches = 100, 400

@@ -42,7 +42,8 @@ func (p *proxy) resumes(t *testing.T, version uint16) bool {
 	return connect()
 }
 
-// TestNoSessionIsResumed: in a resumed session the client is not asked for its certificate again.
+// TestNoSessionIsResumed checks that no session is resumed, because the client would not be asked for its certificate
+// again.
 func TestNoSessionIsResumed(t *testing.T) {
 	t.Parallel()
 	for name, version := range map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13} {
@@ -163,7 +164,7 @@ func TestOversizeHeader(t *testing.T) {
 }
 
 // TestKnownCertificates has a client connect whose certificate was verified before. The connection counts for the user
-// before anything is asked on it. That of a certificate which is not known yet does not.
+// before its first request. That of a certificate that was not verified yet does not.
 func TestKnownCertificates(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -183,7 +184,8 @@ func TestKnownCertificates(t *testing.T) {
 	)
 }
 
-// TestCertificatesOfManyGroups presents a certificate as large as the Concierge APIs issue them (maxCertificate there).
+// TestCertificatesOfManyGroups presents a certificate of the maximum size that the Concierge APIs issue (maxCertificate
+// there).
 func TestCertificatesOfManyGroups(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -204,7 +206,7 @@ func TestCertificatesOfManyGroups(t *testing.T) {
 	}
 }
 
-// TestHeadersThatDoNotEnd sends a header in pieces, without an end.
+// TestHeadersThatDoNotEnd sends an endless header in pieces.
 func TestHeadersThatDoNotEnd(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t)

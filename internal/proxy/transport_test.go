@@ -8,8 +8,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
-// TestWhatGoesOverWhich: a request that is all here has a connection of HTTP/1.1 to itself, out of a pool. Streams
-// share those of HTTP/2.
+// TestWhatGoesOverWhich checks that a request whose body is in memory has an exclusive, pooled HTTP/1.1 connection, and
+// that streams share HTTP/2 connections.
 func TestWhatGoesOverWhich(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

@@ -10,9 +10,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 )
 
-// trustBundleEndpoint serves GET requests for trustbundle.Path with the document of the published CA bundle.
-// Credentials are ignored: the response is the same for all clients, is in memory, and needs no API server. The request
-// counts as unauthenticated as long as its connection has no user.
+// trustBundleEndpoint serves the published CA bundle to GET requests for trustbundle.Path. It ignores credentials: the
+// response is the same for all clients, is in memory, and needs no API server. The request counts as unauthenticated
+// while its connection has no user.
 func trustBundleEndpoint(
 	next http.Handler,
 	current func() []byte,
@@ -30,10 +30,10 @@ func trustBundleEndpoint(
 			return
 		}
 		if used != nil {
-			used("") // a client is about to trust it
+			used("") // the client is about to trust it
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", strconv.Itoa(len(document)))
-		_, _ = w.Write(document) // a client that has left is no error
+		_, _ = w.Write(document)
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 )
 
-// TestTrustIsHandedOn shows that all clients can read the published CA bundle, and that no request for it reaches the
-// API server.
+// TestTrustIsHandedOn checks that all clients can read the published CA bundle, and that these requests do not reach
+// the API server.
 func TestTrustIsHandedOn(t *testing.T) {
 	t.Parallel()
 	var published atomic.Pointer[[]byte]
@@ -48,7 +48,7 @@ func TestTrustIsHandedOn(t *testing.T) {
 			}
 		}
 	}
-	if after := asked(); after != before { // for Ann neither: her credentials are ignored
+	if after := asked(); after != before { // not even for Ann: her credentials are ignored
 		t.Errorf("the API server was asked %d times", after-before)
 	}
 	if got := p.do(t, nobody, http.MethodPost, trustbundle.Path, nil, "{}"); got.Code != http.StatusUnauthorized {
@@ -61,7 +61,7 @@ func TestTrustIsHandedOn(t *testing.T) {
 	}
 }
 
-// TestHandingOnIsOff shows that without a trust bundle the path is the API server's.
+// TestHandingOnIsOff checks that without a trust bundle the API server serves the path.
 func TestHandingOnIsOff(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

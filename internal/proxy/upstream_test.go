@@ -18,9 +18,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// badUpstream listens in the place of the API server, and does with each connection what a test wants.
 type dialing = func(ctx context.Context, network, address string) (net.Conn, error)
 
+// badUpstream returns a dialer to a server that calls behave for each connection.
 func badUpstream(t *testing.T, behave func(net.Conn)) dialing {
 	t.Helper()
 	address := listen(t, behave)
@@ -29,7 +29,7 @@ func badUpstream(t *testing.T, behave func(net.Conn)) dialing {
 	}
 }
 
-// listen returns the address of a server that does with each connection what a test wants, and then closes it.
+// listen returns the address of a server that calls behave for each connection, and then closes it.
 func listen(t *testing.T, behave func(net.Conn)) (address string) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -52,8 +52,8 @@ func listen(t *testing.T, behave func(net.Conn)) (address string) {
 	return listener.Addr().String()
 }
 
-// startLed runs a proxy, and returns how to lead what it forwards elsewhere. The agent's own questions are responded
-// as ever.
+// startLed runs a proxy, and returns a function that redirects its forwarded requests. The agent's own requests are not
+// redirected.
 func startLed(t *testing.T) (p *proxy, lead func(dialing)) {
 	t.Helper()
 	var to atomic.Pointer[dialing]
@@ -71,17 +71,17 @@ func startLed(t *testing.T) (p *proxy, lead func(dialing)) {
 	}
 }
 
-// TestUpstreamMisbehaves replaces the API server by a server that sends something else, or that breaks off. The
-// client always gets a Status which says whether to try again. It never gets an empty response, or part of a response
-// that seems complete.
+// TestUpstreamMisbehaves replaces the API server with one that sends something else, or that breaks off. The client
+// always gets a Status that says whether to retry. It never gets an empty response, or a partial one that seems
+// complete.
 func TestUpstreamMisbehaves(t *testing.T) {
 	t.Parallel()
 	reset := func(conn net.Conn) {
-		_, _ = conn.Read(make([]byte, 1)) // a reset sooner may still count as a connection that was never made
+		_, _ = conn.Read(make([]byte, 1)) // after an earlier reset, the connection may count as never established
 		_ = conn.(*net.TCPConn).SetLinger(0)
 	}
 	wait := func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
-	// over responds over TLS, as the API server that the proxy knows, once it has received a request.
+	// over responds over TLS, with the API server's certificate, once it has received a request.
 	over := func(p *proxy, response string) func(net.Conn) {
 		return func(conn net.Conn) {
 			config := p.api.TLS.Clone()
@@ -96,7 +96,7 @@ func TestUpstreamMisbehaves(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		behave func(p *proxy) func(net.Conn)
-		// What a read and a write get: whether they may be sent again.
+		// Whether a read and a write may be retried.
 		read, write bool
 	}{
 		{"closes the connection at once", func(*proxy) func(net.Conn) { return func(net.Conn) {} }, true, true},
@@ -137,8 +137,8 @@ func TestUpstreamMisbehaves(t *testing.T) {
 	}
 }
 
-// TestUnavailableInTheClientsEncoding: an error has the form that the client asked for, and one it can read when it
-// asked for something else.
+// TestUnavailableInTheClientsEncoding checks that an error has the encoding that the client asked for, and a readable
+// one if that is not supported.
 func TestUnavailableInTheClientsEncoding(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// noteUse calls used for each request of an authenticated client, with the name by which it verified the certificate, and
-// for each login. Health checks and what is refused earlier are no use.
+// noteUse calls used for each login, and for each request of an authenticated client with the server name of its TLS
+// handshake. Health checks and requests refused earlier do not count.
 func noteUse(next http.Handler, used func(name string), loginGroup string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, found := apirequest.RequestInfoFrom(req.Context())

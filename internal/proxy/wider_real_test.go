@@ -20,8 +20,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 )
 
-// webhookArgs are the flags by which an API server asks an authorizer before RBAC. It denies what deny says, and has no
-// opinion about the rest.
+// webhookArgs returns the flags for an authorizer before RBAC. It denies what deny returns, and has no opinion about
+// the rest.
 func webhookArgs(t *testing.T, deny func(*authorizationv1.ResourceAttributes) bool) []string {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -52,13 +52,13 @@ func webhookArgs(t *testing.T, deny func(*authorizationv1.ResourceAttributes) bo
 	}
 }
 
-// reviewed returns how many access reviews the API server was asked for.
+// reviewed returns the number of access reviews that the proxy sent.
 func (r *realProxy) reviewed() int64 {
 	counts := &r.access.Counts
 	return counts.Yes.Load() + counts.No.Load() + counts.Failed.Load()
 }
 
-// grant lets a user do something in the namespace default, until the returned function is called.
+// grant allows a user the verbs in the namespace default, until the returned function is called.
 func (r *realProxy) grant(t *testing.T, who string, verbs []string, names ...string) func() {
 	t.Helper()
 	rule := rbacv1.PolicyRule{
@@ -93,7 +93,7 @@ func (r *realProxy) grant(t *testing.T, who string, verbs []string, names ...str
 	}
 }
 
-// TestRealWiderQuestions asks a real API server whose first authorizer denies some names that RBAC allows. The objects
+// TestRealWiderQuestions uses a real API server whose first authorizer denies some names that RBAC allows. The objects
 // need not exist: authorization comes first.
 func TestRealWiderQuestions(t *testing.T) {
 	t.Parallel()
@@ -125,7 +125,7 @@ func TestRealWiderQuestions(t *testing.T) {
 			t.Errorf("want one review, got %d", got)
 		}
 		revoke()
-		// Until the proxy has to ask again, the API server alone refuses, as soon as it knows.
+		// Until the proxy's cache expires, only the API server refuses.
 		eventually(t, func() bool { return jane("GET", "0").Code == 403 })
 		if got := jane("GET", "1000"); got.Code != 403 || ours(got) {
 			t.Errorf("want the API server's refusal, got %d: %s", got.Code, got.Body)

@@ -11,7 +11,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// wideReviews counts the reviews so far: those that ask about one name or selector, and those that ask about all names.
+// wideReviews counts the reviews so far: those about one name or selector, and those about all names.
 func (a *apiServer) wideReviews() (exact, wide int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -26,7 +26,7 @@ func (a *apiServer) wideReviews() (exact, wide int) {
 	return exact, wide
 }
 
-// wantReviews fails the test unless so many reviews were asked for.
+// wantReviews fails the test unless this many reviews were sent.
 func (p *proxy) wantReviews(t *testing.T, exact, wide int) {
 	t.Helper()
 	if a, b := p.api.wideReviews(); a != exact || b != wide {
@@ -38,7 +38,7 @@ func configMap(namespace string, i int) string {
 	return fmt.Sprintf("/api/v1/namespaces/%s/configmaps/%d", namespace, i)
 }
 
-// getAll gets objects one after the other, and fails the test unless each gets code.
+// getAll gets objects one after the other, and fails the test unless each response has code.
 func (p *proxy) getAll(t *testing.T, client *http.Client, namespace string, from, to, code int) {
 	t.Helper()
 	for i := from; i < to; i++ {
@@ -63,18 +63,18 @@ func TestOneReviewForAllNames(t *testing.T) {
 	if got := p.get(t, client, "/api/v1/namespaces/d/secrets/0", nil); got.Code != 200 {
 		t.Errorf("want 200, got %d", got.Code)
 	}
-	p.wantReviews(t, 0, 4) // and a Secret no ConfigMap
+	p.wantReviews(t, 0, 4) // a Secret is not a ConfigMap
 	clock.Step(10*time.Second + 1)
 	p.getAll(t, client, "d", 0, 100, 200)
-	p.wantReviews(t, 0, 5) // a response is too old
+	p.wantReviews(t, 0, 5) // a cached decision has expired
 }
 
-// TestOneReviewForAllPaths asks what there is, as kubectl does without a cache.
+// TestOneReviewForAllPaths discovers the APIs, as kubectl does without a cache.
 func TestOneReviewForAllPaths(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
-		allowed []string // paths of rules
+		allowed []string // paths in rules
 		paths   []string
 		want    int
 		asked   []string
@@ -127,7 +127,7 @@ func TestOneReviewForAllPaths(t *testing.T) {
 	}
 }
 
-// TestRevokedWiderPermissionsEnd uses a wider response all the time: that does not make it last.
+// TestRevokedWiderPermissionsEnd uses a wide decision continuously: that must not extend its lifetime.
 func TestRevokedWiderPermissionsEnd(t *testing.T) {
 	t.Parallel()
 	clock := newStillClock()
@@ -143,7 +143,7 @@ func TestRevokedWiderPermissionsEnd(t *testing.T) {
 	p.getAll(t, client, "d", 0, 5, 403)
 }
 
-// TestRightsToSingleNames is about a user whose rights name the objects.
+// TestRightsToSingleNames has a user with permissions for single names.
 func TestRightsToSingleNames(t *testing.T) {
 	t.Parallel()
 	clock := newStillClock()
@@ -160,7 +160,7 @@ func TestRightsToSingleNames(t *testing.T) {
 		p.getAll(t, client, "d", 5, 10, 403)
 	}
 	p.wantReviews(t, 10, 1)
-	clock.Step(2 * time.Minute) // what is known by name is not asked about in general again
+	clock.Step(2 * time.Minute) // a name with a cached decision is not asked about in general
 	p.getAll(t, client, "d", 0, 5, 200)
 	p.wantReviews(t, 10, 1)
 	if got := p.get(t, client, "/api/v1/namespaces/d/configmaps", nil); got.Code != 403 {
@@ -171,7 +171,7 @@ func TestRightsToSingleNames(t *testing.T) {
 	}
 }
 
-// TestSelectorsAreAPart asks about restricted lists.
+// TestSelectorsAreAPart sends lists with selectors.
 func TestSelectorsAreAPart(t *testing.T) {
 	t.Parallel()
 	const list = "/api/v1/namespaces/d/configmaps"
@@ -222,8 +222,8 @@ func deniesName(name string) func(authorizationv1.SubjectAccessReviewSpec) (bool
 	}
 }
 
-// TestAuthorizerThatDeniesNames has an authorizer say that all is allowed, and deny one name anyway. The request
-// about that name is refused by the API server itself, to which it comes as that user's and with nothing else.
+// TestAuthorizerThatDeniesNames has an authorizer allow all names in general, but deny one. The API server itself
+// refuses the request for that name, which arrives as that user and with no other permissions.
 func TestAuthorizerThatDeniesNames(t *testing.T) {
 	t.Parallel()
 	denied := func(p *proxy) {
@@ -269,7 +269,8 @@ func TestAuthorizerThatDeniesNames(t *testing.T) {
 	})
 }
 
-// TestNotWidened asks about what the API server does not decide again, or not in the same way: each is asked exactly.
+// TestNotWidened asks questions that the API server does not decide again, or not in the same way: each is asked
+// exactly.
 func TestNotWidened(t *testing.T) {
 	t.Parallel()
 	t.Run("impersonation", func(t *testing.T) {

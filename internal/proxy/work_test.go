@@ -26,19 +26,19 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 )
 
-// begun is how often there was something of a kind, and turnedAway how often there was no room for it.
+// begun returns how many permits of a resource were granted, and turnedAway how many were refused.
 func (p *proxy) begun(kind flowcontrol.Resource) int64 { return p.FlowControl.Usage()[kind].Granted }
 
 func (p *proxy) turnedAway(kind flowcontrol.Resource) int64 {
 	return p.FlowControl.Usage()[kind].Refused
 }
 
-// blocked has reviews about some wait, counts them, and lets all others pass.
+// blocked makes some reviews wait, counts them, and passes all others.
 type blocked struct {
 	about   func(string) bool
 	release chan struct{}
 
-	now, most, left atomic.Int64 // of those that wait; left without a response
+	now, most, left atomic.Int64 // waiting reviews; left without a response
 }
 
 func (p *proxy) block(about func(string) bool) *blocked {
@@ -67,7 +67,7 @@ func (p *proxy) block(about func(string) bool) *blocked {
 
 func is(name string) func(string) bool { return func(one string) bool { return one == name } }
 
-// begin sends a request in the background, whose response goes to a channel. Zero is a response that did not come.
+// begin sends a request in the background. Its response goes to a channel; zero means none.
 func (p *proxy) begin(
 	ctx context.Context,
 	client *http.Client,
@@ -90,14 +90,13 @@ func (p *proxy) begin(
 			got <- &response{}
 			return
 		}
-		defer res.Body.Close() //nolint:errcheck // it is read to its end
+		defer res.Body.Close() //nolint:errcheck
 		text, _ := io.ReadAll(res.Body)
 		got <- &response{Code: res.StatusCode, Header: res.Header, Body: string(text)}
 	}()
 	return got
 }
 
-// codes counts the responses by status code.
 func codes(all []<-chan *response) map[int]int {
 	got := map[int]int{}
 	for _, one := range all {
@@ -107,8 +106,7 @@ func codes(all []<-chan *response) map[int]int {
 }
 
 // TestReviewsAreBounded has one user ask many new questions whose reviews take long. Few are at the API server at a
-// time, the reads that wait for theirs are not sent on, and another user's one question is not delayed by any of
-// them.
+// time, the reads that wait for them are not forwarded, and another user's question is not delayed.
 func TestReviewsAreBounded(t *testing.T) {
 	t.Parallel()
 	const fit, asked = 16, 60
@@ -138,7 +136,7 @@ func TestReviewsAreBounded(t *testing.T) {
 	eventually(t, func() bool { return p.taken(flowcontrol.AccessReview) == 0 })
 }
 
-// TestUsersTakeTurns has two users ask as many questions as can be at the API server, and more. A third one's is next.
+// TestUsersTakeTurns has two users ask more questions than may be at the API server. A third user's question is next.
 func TestUsersTakeTurns(t *testing.T) {
 	t.Parallel()
 	const fit, asked = 16, 40
@@ -180,7 +178,7 @@ func TestUsersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestReviewsEndWithTheirClients has clients leave while their reviews are under way or wait.
+// TestReviewsEndWithTheirClients has clients disconnect while their reviews are pending or queued.
 func TestReviewsEndWithTheirClients(t *testing.T) {
 	t.Parallel()
 	const fit, more = 16, 19
@@ -229,7 +227,8 @@ func TestReviewsEndWithTheirClients(t *testing.T) {
 	}
 }
 
-// TestReviewsAreNotRepeated has the API server be busy: each request asks once, and the client gets a Retry-After.
+// TestReviewsAreNotRepeated has the API server be busy: each request sends one review, and the client gets a
+// Retry-After.
 func TestReviewsAreNotRepeated(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -254,7 +253,7 @@ func TestReviewsAreNotRepeated(t *testing.T) {
 }
 
 // TestTokensOfUnauthenticatedClients floods the proxy with bearer tokens whose reviews take long. A connection waits
-// for a bounded number of them; neither known users nor another connection's good token are delayed.
+// for a limited number of them; neither known users nor another connection's valid token are delayed.
 func TestTokensOfUnauthenticatedClients(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -282,7 +281,7 @@ func TestTokensOfUnauthenticatedClients(t *testing.T) {
 	}
 }
 
-// TestATokenThatBecomesGood is refused first. A second later it works.
+// TestATokenThatBecomesGood first refuses a token. A second later it is valid.
 func TestATokenThatBecomesGood(t *testing.T) {
 	t.Parallel()
 	clock := &steppedClock{}
@@ -300,8 +299,8 @@ func TestATokenThatBecomesGood(t *testing.T) {
 
 const loginPath = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests"
 
-// TestLoginsAreBounded floods the proxy with logins that take long. Few are at the API server at a time, one
-// connection waits for a bounded number, and a login on another connection gets a seat.
+// TestLoginsAreBounded floods the proxy with logins that take long. Few are at the API server at a time, one connection
+// waits for a limited number, and a login on another connection gets a seat.
 func TestLoginsAreBounded(t *testing.T) {
 	t.Parallel()
 	const fit = 1 // of one connection
@@ -348,7 +347,7 @@ func TestLoginsAreBounded(t *testing.T) {
 	eventually(t, func() bool { return p.taken(flowcontrol.Login)+p.waiting(flowcontrol.Login) == 0 })
 }
 
-// TestSlowLoginsHoldNoTurn sends bodies of logins that do not end, and too long ones.
+// TestSlowLoginsHoldNoTurn sends login bodies that do not end, and too long ones.
 func TestSlowLoginsHoldNoTurn(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -383,7 +382,7 @@ func TestLoginsNeedLittleMemory(t *testing.T) {
 	p := startProxy(t, memory(1<<20)) // of which unauthenticated clients have 64 KiB
 	p.api.set(func() {
 		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			_ = http.NewResponseController(w).Flush() // of unknown length, as the API server's response is
+			_ = http.NewResponseController(w).Flush() // of unknown length, like the API server's response
 			_, _ = io.WriteString(w, "credential")
 		}
 	})
@@ -427,7 +426,7 @@ func badChain(t *testing.T, intermediates int, subject func(i int) string, notBe
 func different(i int) string { return fmt.Sprint("ca-", i) }
 func same(int) string        { return "unknown" }
 
-// TestCostlyChains presents certificates that are much work to verify. They are refused before any of it; others are
+// TestCostlyChains presents certificates that are costly to verify. They are refused without verification; others are
 // verified once.
 func TestCostlyChains(t *testing.T) {
 	t.Parallel()
@@ -438,7 +437,7 @@ func TestCostlyChains(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		chain *tls.Certificate
-		want  int64 // verifications, of users' certificates and of front proxies'
+		want  int64 // verifications of users' and front proxies' certificates
 	}{
 		{"verifies one certificate once, whatever for", badChain(t, 0, different, time.Now()), 2},
 		{
@@ -468,8 +467,8 @@ func TestCostlyChains(t *testing.T) {
 	}
 }
 
-// TestCertificatesBecomeGood presents certificates that are refused at first: a refusal is forgotten when it could be
-// another one.
+// TestCertificatesBecomeGood presents certificates that are refused at first: the cached refusal must expire when the
+// result could change.
 func TestCertificatesBecomeGood(t *testing.T) {
 	t.Parallel()
 	clock := &steppedClock{}
@@ -502,7 +501,7 @@ func TestCertificatesBecomeGood(t *testing.T) {
 	}
 }
 
-// TestVerificationsTakeTurns has many clients present certificates that are not cached, all at once.
+// TestVerificationsTakeTurns has many clients present uncached certificates at once.
 func TestVerificationsTakeTurns(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -521,8 +520,8 @@ func TestVerificationsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestLoginsSayWhereTheyCome shows what the API server hears of a login: that it goes through this proxy. Of other
-// requests it hears no such thing, and clients cannot claim it.
+// TestLoginsSayWhereTheyCome checks that a forwarded login says that it came through this proxy. Other requests do not,
+// and clients cannot claim it.
 func TestLoginsSayWhereTheyCome(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

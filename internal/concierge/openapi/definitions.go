@@ -1,4 +1,4 @@
-// Package openapi describes the aggregated APIs in the terms of OpenAPI, for discovery and `kubectl explain`.
+// Package openapi has the OpenAPI definitions of the aggregated APIs, for discovery and `kubectl explain`.
 package openapi
 
 import (
@@ -10,12 +10,12 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// typedLocalObjectReference is how the generated definitions refer to the one type of the core API that they use.
+// typedLocalObjectReference is the name of the only core API type in the generated definitions.
 const typedLocalObjectReference = "k8s.io/api/core/v1.TypedLocalObjectReference"
 
-// Definitions returns the definition of every type that the aggregated APIs use. Those of apimachinery come with the
-// aggregator. One type of the core API is defined here by hand, because the generated definitions of the core API, about
-// a thousand, would take up memory.
+// Definitions returns the definitions of all types that the aggregated APIs use. The aggregator provides those of
+// apimachinery. The one type of the core API is defined by hand, because the generated definitions of the core API,
+// about a thousand, would take up memory.
 func Definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	definitions := aggregator.GetOpenAPIDefinitions(ref)
 	ours := GetOpenAPIDefinitions(func(definition string) spec.Ref { return ref(modelName(definition)) })
@@ -43,8 +43,8 @@ func Definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefiniti
 	return definitions
 }
 
-// modelName returns the name that the aggregator has for a definition of apimachinery. The generator refers to types of
-// packages that it does not generate by their Go path.
+// modelName returns the aggregator's name of an apimachinery definition. The generator refers to types of packages that
+// it does not generate by their Go path.
 func modelName(definition string) string {
 	if strings.HasPrefix(definition, "k8s.io/apimachinery/") {
 		return util.ToRESTFriendlyName(definition)
@@ -52,8 +52,8 @@ func modelName(definition string) string {
 	return definition
 }
 
-// DocumentedName returns the name of a definition in the OpenAPI documents. The generator names most types by the
-// path of their Go package, which is converted here. A type that defines a name of its own keeps it.
+// DocumentedName returns the name of a definition in the OpenAPI documents. The generator names most types by their Go
+// import path, which is converted here. A type with its own name keeps it.
 func DocumentedName(definition string) string {
 	if strings.Contains(definition, "/") {
 		return util.ToRESTFriendlyName(definition)

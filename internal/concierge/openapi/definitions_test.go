@@ -6,8 +6,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// TestDefinitionsAreComplete checks that every definition that another one refers to exists. The server does not start
-// without.
+// TestDefinitionsAreComplete checks that every referenced definition exists. Otherwise the server does not start.
 func TestDefinitionsAreComplete(t *testing.T) {
 	t.Parallel()
 	referred := map[string]bool{}

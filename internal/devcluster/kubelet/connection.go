@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// lingerAfterClose bounds how long the API server may take to close a connection that the node has ended.
+// lingerAfterClose limits how long the API server may take to close a connection that the node has closed.
 const lingerAfterClose = 5 * time.Second
 
-// listenerWithContexts gives each connection a context that ends when the other side is gone. The request's own
-// context does not, once the connection was upgraded.
+// listenerWithContexts gives each connection a context that ends when the client disconnects. After an upgrade, the
+// request's own context does not.
 type listenerWithContexts struct {
 	net.Listener
 	parent context.Context //nolint:containedctx // the parent of all connections' contexts
@@ -43,7 +43,7 @@ func (l *listenerWithContexts) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// drop ends all connections that are open now.
+// drop resets all open connections.
 func (l *listenerWithContexts) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,9 +75,9 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the connection gently: our half at once, the whole when the API server has closed its own, or after
-// lingerAfterClose. An API server that cannot write here any more drops what it has not passed on to the client yet,
-// such as an exit code.
+// Close closes the connection in two steps: its own half at once, and the whole when the API server has closed its
+// half, or after lingerAfterClose. An API server that cannot write to it any more would drop data that it has not
+// passed on to the client yet, such as an exit code.
 func (c *connection) Close() error {
 	tcp, ok := c.Conn.(*net.TCPConn)
 	if !ok || tcp.CloseWrite() != nil {

@@ -16,11 +16,11 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// sizeDelay is how long a program that wants a terminal waits for its size.
+// sizeDelay is how long a program with a terminal waits for the terminal's size.
 const sizeDelay = 5 * time.Second
 
-// ExecInContainer implements remotecommand.Executor: it runs a program next to the container's own. The names in the
-// arguments are not used, as c is the container. The program is killed when the client's connection ends.
+// ExecInContainer implements remotecommand.Executor: it runs a program next to the container's own. It ignores the
+// names, because c is the container. The program is killed when the client disconnects.
 func (c *container) ExecInContainer(
 	ctx context.Context,
 	_, _, _ string,
@@ -40,7 +40,7 @@ func (c *container) ExecInContainer(
 	}
 	var stdin io.WriteCloser
 	if in != nil {
-		// Not command.Stdin: Wait would wait for the client's end of input, too.
+		// Not command.Stdin, because Wait would also wait for the end of the client's input.
 		var err error
 		if stdin, err = command.StdinPipe(); err != nil {
 			return err
@@ -64,13 +64,13 @@ func (c *container) ExecInContainer(
 	return exitError(command.Wait())
 }
 
-// runInTerminal runs a program whose terminal is the client's.
+// runInTerminal runs a program in a terminal that is connected to the client.
 func runInTerminal(command *exec.Cmd, in io.Reader, out io.Writer, resize <-chan remotecommand.TerminalSize) error {
 	terminal, slave, err := pty.Open()
 	if err != nil {
 		return fmt.Errorf("opening a terminal: %w", err)
 	}
-	var mu sync.Mutex // a size may come while the terminal is closed
+	var mu sync.Mutex // a size may arrive while the terminal is being closed
 	closed := false
 	defer func() {
 		mu.Lock()
@@ -80,7 +80,7 @@ func runInTerminal(command *exec.Cmd, in io.Reader, out io.Writer, resize <-chan
 	}()
 	command.Stdin, command.Stdout, command.Stderr = slave, slave, slave
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // the terminal is its standard input
-	// The program starts with the size that the client has.
+	// Start the program with the client's terminal size.
 	select {
 	case size, ok := <-resize:
 		if ok {
@@ -122,13 +122,13 @@ func windowSize(size remotecommand.TerminalSize) *pty.Winsize {
 	return &pty.Winsize{Cols: size.Width, Rows: size.Height}
 }
 
-// exitError puts an exit code into the form in which it is handed to the client.
+// exitError converts an exit code to the error type that remotecommand sends to the client.
 func exitError(err error) error {
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit) && exit.Exited():
 		return utilexec.CodeExitError{Err: err, Code: exit.ExitCode()}
-	case errors.As(err, &exit): // by a signal; shells say 128 and its number, and 137 is by far the most frequent
+	case errors.As(err, &exit): // by a signal; shells use 128 plus its number, and 137 is the most common
 		return utilexec.CodeExitError{Err: err, Code: 137}
 	case errors.Is(err, exec.ErrWaitDelay), errors.Is(err, os.ErrClosed):
 		return nil

@@ -1,10 +1,9 @@
-// Package kubelet stands in for a node of a devcluster, so that exec, attach, logs and port-forward have somewhere to
-// go: a Node object, and behind it an HTTPS server on loopback that speaks the kubelet's protocols by the kubelet's
-// own streaming library.
+// Package kubelet is a fake node of a devcluster for exec, attach, logs and port-forward: a Node object, and an HTTPS
+// server on loopback that speaks the kubelet's protocols with the kubelet's own streaming library.
 //
 // A container is a process of this machine: exec starts another one next to it, and a port of the pod is a port of
-// 127.0.0.1. Nothing is isolated, and nothing is scheduled: pods are made by Kubelet.Run. A pod's processes end with
-// the pod, at the latest with Close.
+// 127.0.0.1. Nothing is isolated, and nothing is scheduled: Kubelet.Run creates pods. A pod's processes end at the
+// latest with Close.
 package kubelet
 
 import (
@@ -28,12 +27,12 @@ import (
 )
 
 const (
-	streamIdleTimeout     = 4 * time.Hour // as the kubelet's
+	streamIdleTimeout     = 4 * time.Hour // as in the kubelet
 	streamCreationTimeout = remotecommand.DefaultStreamCreationTimeout
 	readHeaderTimeout     = 10 * time.Second
 )
 
-// Kubelet is a node of a cluster. Its methods may be called from several goroutines.
+// Kubelet is a node of a cluster. It is safe for concurrent use.
 type Kubelet struct {
 	node   string
 	client corev1client.CoreV1Interface
@@ -48,7 +47,7 @@ type Kubelet struct {
 
 type podKey struct{ namespace, name string }
 
-// Start adds a node to a cluster. ctx bounds the start alone; the node runs until Close is called.
+// Start adds a node to a cluster. ctx only limits the start; the node runs until Close is called.
 func Start(ctx context.Context, cluster *devcluster.Cluster, node string) (*Kubelet, error) {
 	client, err := corev1client.NewForConfig(cluster.AdminConfig())
 	if err != nil {
@@ -68,7 +67,7 @@ func Start(ctx context.Context, cluster *devcluster.Cluster, node string) (*Kube
 		Handler:           k.handler(),
 		TLSConfig:         config,
 		ReadHeaderTimeout: readHeaderTimeout,
-		ErrorLog:          log.New(io.Discard, "", 0), // clients that go away are what is tested
+		ErrorLog:          log.New(io.Discard, "", 0), // tests disconnect clients on purpose
 		BaseContext:       func(net.Listener) context.Context { return k.live },
 		ConnContext:       contextOf,
 		Protocols:         new(http.Protocols),
@@ -82,7 +81,7 @@ func Start(ctx context.Context, cluster *devcluster.Cluster, node string) (*Kube
 	return k, nil
 }
 
-// register makes the Node object, from which the API server takes the address.
+// register creates the Node object, from which the API server takes the address.
 func (k *Kubelet) register(ctx context.Context, port int) error {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: k.node, Labels: map[string]string{corev1.LabelHostname: k.node}},
@@ -112,10 +111,10 @@ func (k *Kubelet) Close() error {
 	return err
 }
 
-// Drop ends all connections abruptly, as a node does that loses its power. New ones are taken.
+// Drop resets all connections, as a node does that loses power. New ones are accepted.
 func (k *Kubelet) Drop() { k.conns.drop() }
 
-// Connections is the number of open connections from the API server.
+// Connections returns the number of open connections from the API server.
 func (k *Kubelet) Connections() int { return k.conns.count() }
 
 // handler serves the paths that an API server calls.
@@ -128,7 +127,7 @@ func (k *Kubelet) handler() http.Handler {
 	return mux
 }
 
-// container finds the container of a request, or answers 404.
+// container returns the container of a request, or responds with 404 and returns nil.
 func (k *Kubelet) container(w http.ResponseWriter, req *http.Request) *container {
 	k.mu.Lock()
 	defer k.mu.Unlock()

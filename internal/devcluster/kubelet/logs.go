@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"time"
 )
 
-// serveLogs sends what the container has written, standard output and error together. It knows follow and tailLines,
-// ignores sinceSeconds, as its pods are young, and refuses what else would have to change the output.
+// serveLogs sends the container's combined output. It supports follow and tailLines, and timestamps when it does not
+// follow; it ignores sinceSeconds, as its pods are young, and refuses all other options.
 func (k *Kubelet) serveLogs(w http.ResponseWriter, req *http.Request) {
 	container := k.container(w, req)
 	if container == nil {
@@ -16,7 +18,7 @@ func (k *Kubelet) serveLogs(w http.ResponseWriter, req *http.Request) {
 	}
 	query := req.URL.Query()
 	for name := range query {
-		if name != "follow" && name != "tailLines" && name != "sinceSeconds" {
+		if !slices.Contains([]string{"follow", "tailLines", "sinceSeconds", "timestamps"}, name) {
 			http.Error(w, fmt.Sprintf("this node does not know %q", name), http.StatusBadRequest)
 			return
 		}
@@ -35,14 +37,19 @@ func (k *Kubelet) serveLogs(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	_ = out.control.Flush()
 	if query.Get("follow") == "true" {
-		_ = container.log.follow(req.Context(), offset, out) // the client has gone, or the container ended
+		_ = container.log.follow(req.Context(), offset, out) // the client disconnected, or the container ended
 		return
 	}
 	written, _, _ := container.log.after(offset)
+	if query.Get("timestamps") == "true" {
+		now := []byte(time.Now().Format(time.RFC3339Nano) + " ")
+		written = bytes.Join(bytes.SplitAfter(written, []byte("\n")), now)
+		written = append(now, bytes.TrimSuffix(written, now)...)
+	}
 	_, _ = out.Write(written)
 }
 
-// lastLines returns where the last lines begin.
+// lastLines returns the offset of the last lines.
 func lastLines(written []byte, lines int) int {
 	offset := len(written)
 	if lines == 0 {

@@ -17,32 +17,32 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ContainerName is the name of the one container in every pod.
+// ContainerName is the name of the only container of a pod.
 const ContainerName = "main"
 
-// outputDelay is how long a process that has ended may keep others waiting, whose output is the same file as its own.
+// outputDelay is how long to wait for the output of an ended process, which other processes may still have open.
 const outputDelay = 5 * time.Second
 
-// Pod says what runs.
+// Pod configures a pod.
 type Pod struct {
 	Namespace, Name string
 	// Labels are for selectors, such as those of Services.
 	Labels map[string]string
 	// Command is the container's program and its arguments. It runs on this machine.
 	Command []string
-	// Dir is the working directory of all its processes, and their HOME.
+	// Dir is the working directory and HOME of its processes.
 	Dir string
 }
 
-// container is a pod's only container: a process, its output so far, and a way to talk to it.
+// container is a pod's only container: a process, its output so far, and its input.
 type container struct {
 	dir   string
 	stdin io.Writer
 	log   *transcript
-	ended chan struct{} // closed when the process has
+	ended chan struct{} // closed when the process has ended
 }
 
-// Run makes a pod of this node, starts its container, and reports it as running.
+// Run creates a pod on this node, starts its container, and sets its status to running.
 func (k *Kubelet) Run(ctx context.Context, pod Pod) error {
 	started, err := k.start(pod)
 	if err != nil {
@@ -77,8 +77,8 @@ func (k *Kubelet) Run(ctx context.Context, pod Pod) error {
 	})
 }
 
-// restricted is what namespaces with restricted Pod Security ask for. It says nothing about the process, which runs as
-// this one does.
+// restricted returns the security context that restricted Pod Security requires. It does not affect the process, which
+// runs as this user.
 func restricted() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		AllowPrivilegeEscalation: new(bool),
@@ -111,7 +111,7 @@ func (k *Kubelet) start(pod Pod) (*container, error) {
 	return c, nil
 }
 
-// command prepares a process of the container. It is killed, with all it started, when ctx ends.
+// command returns a process of the container. It is killed, with its children, when ctx ends.
 func (c *container) command(ctx context.Context, args []string) *exec.Cmd {
 	command := exec.CommandContext(ctx, args[0], args[1:]...)
 	command.Dir = c.dir
@@ -122,12 +122,12 @@ func (c *container) command(ctx context.Context, args []string) *exec.Cmd {
 	return command
 }
 
-// transcript is what a container has written. Readers follow it at their own pace.
+// transcript is the output of a container. Readers follow it at their own pace.
 type transcript struct {
 	mu      sync.Mutex
 	written []byte
 	done    bool
-	changed chan struct{} // closed, and replaced, by every change
+	changed chan struct{} // closed and replaced on every change
 }
 
 func newTranscript() *transcript { return &transcript{changed: make(chan struct{})} }
@@ -156,15 +156,14 @@ func (t *transcript) size() int {
 	return len(t.written)
 }
 
-// after returns what was written from an offset on, whether that was all there will be, and a channel for the next
-// change.
+// after returns the output from an offset on, whether the container has ended, and a channel for the next change.
 func (t *transcript) after(offset int) (more []byte, done bool, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.written[offset:len(t.written):len(t.written)], t.done, t.changed
 }
 
-// follow hands on what is written from an offset on, until the container ends, ctx does, or w fails.
+// follow writes the output from an offset on to w, until the container ends, ctx ends, or w fails.
 func (t *transcript) follow(ctx context.Context, offset int, w io.Writer) error {
 	for {
 		more, done, changed := t.after(offset)

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// PortForward implements portforward.PortForwarder: it joins a stream and a port of this machine. Each side may close
-// its half first.
+// PortForward implements portforward.PortForwarder: it connects a stream and a port of this machine. Each side may
+// close its half first.
 func (c *container) PortForward(ctx context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
 	dialed, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
 	if err != nil {
@@ -22,7 +22,7 @@ func (c *container) PortForward(ctx context.Context, _, _ string, port int32, st
 		_, _ = io.Copy(conn, stream)
 		_ = conn.CloseWrite()
 	}()
-	// The server's last word ends it, as in a container runtime.
+	// The end of the server's output ends it, as in a container runtime.
 	_, err = io.Copy(stream, conn)
 	if err != nil && ctx.Err() != nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 
 // Flow identifies the client that uses a resource.
 type Flow struct {
-	// Address is the client's, without a port.
+	// Address is the client's IP address, without the port.
 	Address string
 	// User is the name of the authenticated user, empty while the client is unauthenticated or anonymous.
 	User string
@@ -19,7 +19,7 @@ type Flow struct {
 // Unauthenticated is true for a flow without a user.
 func (o Flow) Unauthenticated() bool { return o.User == "" }
 
-// key returns the flow as a map key: users count together from all addresses.
+// key returns the flow as a map key: a user is one flow from all addresses.
 func (o Flow) key() Flow {
 	if o.User != "" {
 		return Flow{User: o.User}
@@ -27,24 +27,23 @@ func (o Flow) key() Flow {
 	return o
 }
 
-// Cost is what an operation needs.
+// Cost is the resources that an operation needs.
 type Cost struct {
 	Resource Resource
-	// Bytes is how much memory it needs, and Leaves how many eighths of the limit have to stay free.
+	// Bytes is the memory, and Leaves how many eighths of the limit must stay free.
 	Bytes, Leaves int64
-	// Seats is how many seats it occupies, 1 when it is zero. SubFlow identifies queues within a flow, such as the
-	// connections of an address; it is comparable.
+	// Seats is the number of seats; zero means 1. SubFlow identifies a queue within a flow, such as a connection of an
+	// address. It must be comparable.
 	Seats   int
 	SubFlow any
-	// Yields is true for work that gets fewer seats while other flows were active within the last second.
+	// Yields is true for work that gets fewer seats if another flow was active within the last second.
 	Yields bool
 }
 
-// Full is the error when a limit is reached. It is temporary.
+// Full is the error when a limit is reached. It is retryable.
 type Full struct {
 	Resource Resource
-	// Own is true when the client itself, or all unauthenticated clients, have reached their limit. It is false when
-	// all clients together have.
+	// Own is true for a limit of the client or of all unauthenticated clients, and false for a limit of all clients.
 	Own bool
 }
 
@@ -56,10 +55,10 @@ func (e *Full) Error() string {
 	return fmt.Sprintf("too many %s at a time: no memory is left", e.Resource)
 }
 
-// Unavailable marks the error for other packages: nothing was decided.
+// Unavailable marks the error for request.IsUnavailable: nothing was decided.
 func (e *Full) Unavailable() bool { return true }
 
-// Controller tracks what all clients hold. It is safe for concurrent use.
+// Controller enforces the limits of all clients. It is safe for concurrent use.
 type Controller struct {
 	limits    Limits
 	queues    [numResources]*queue
@@ -68,7 +67,7 @@ type Controller struct {
 	penalties ledger
 
 	mu                sync.Mutex
-	held              map[Flow]*[numResources]int64 // bytes, by Flow.key; without entries that are all zero
+	held              map[Flow]*[numResources]int64 // bytes, by Flow.key; no entry is all zero
 	of                [numResources]int64
 	users             int64
 	unauthenticated   int64
@@ -84,7 +83,7 @@ func New(limits Limits) *Controller {
 	return a
 }
 
-// Permit is what a flow has acquired, until Release. A nil Permit is valid.
+// Permit holds what a flow has acquired, until Release. A nil Permit is valid.
 type Permit struct {
 	controller *Controller
 	resource   Resource
@@ -95,8 +94,8 @@ type Permit struct {
 	left bool // under Controller.mu
 }
 
-// Acquire acquires memory or seats for a flow. For seats, it waits in the queue. The error is a *Full, or the cause of
-// the end of ctx.
+// Acquire acquires memory or seats for a flow. For seats, it waits in the queue. The error is a *Full, or the cause
+// when ctx ends first.
 func (a *Controller) Acquire(ctx context.Context, who Flow, what Cost) (*Permit, error) {
 	permit, err := a.Enqueue(who, what)
 	if err != nil {
@@ -109,7 +108,7 @@ func (a *Controller) Acquire(ctx context.Context, who Flow, what Cost) (*Permit,
 	return permit, nil
 }
 
-// Enqueue is Acquire without the wait, which is left to Permit.Wait.
+// Enqueue is Acquire without the wait; call Permit.Wait.
 func (a *Controller) Enqueue(who Flow, what Cost) (*Permit, error) {
 	permit := &Permit{controller: a, resource: what.Resource, flow: who}
 	if what.Bytes > 0 {
@@ -128,7 +127,7 @@ func (a *Controller) Enqueue(who Flow, what Cost) (*Permit, error) {
 	return permit, nil
 }
 
-// full returns nil when n more bytes fit, and so many eighths stay free.
+// full returns nil when n more bytes fit and leave the given eighths free.
 func (a *Controller) full(who Flow, resource Resource, n, leaves int64) *Full {
 	row, part := a.limits.rows[resource], func(most int64) int64 { return most / 8 * (8 - leaves) }
 	if who.Unauthenticated() {
@@ -145,7 +144,7 @@ func (a *Controller) full(who Flow, resource Resource, n, leaves int64) *Full {
 	}
 	most := a.limits.users - a.limits.users/modestPart
 	if mine := a.total(who) + n; mine <= a.limits.users/littlePart {
-		// Each user who holds little gets a part of what is still free, so that the next one gets memory, too.
+		// Each user who holds little gets a share of the free memory, so that the next one gets memory, too.
 		most = a.limits.users - modestPart*mine
 	}
 	if a.users+n > part(most) {
@@ -203,11 +202,10 @@ func (p *Permit) Granted() bool {
 	}
 }
 
-// Wait returns when the permit has its seats, or with the cause when ctx ends before. Release must be called in any
-// case.
+// Wait waits until the permit has its seats. When ctx ends first, it returns the cause. Always call Release afterwards.
 //
 // Go runs a goroutine that was just woken before those that are ready. With one processor, work for unauthenticated
-// clients would pass from one to the next before any user is served, so a goroutine that has waited yields first.
+// clients would pass from one to the next before any user is served, so a woken goroutine yields first.
 func (p *Permit) Wait(ctx context.Context) error {
 	if p.Granted() {
 		return nil
@@ -223,8 +221,8 @@ func (p *Permit) Wait(ctx context.Context) error {
 	}
 }
 
-// Transfer moves the memory of the permit to another flow: a client that has authenticated. When that flow has no
-// memory left, it returns a *Full and changes nothing. A permit with seats keeps them.
+// Transfer moves the memory of the permit to another flow, when a client has authenticated. If that flow has no memory
+// left, it returns a *Full and changes nothing. Seats stay with the old flow.
 func (p *Permit) Transfer(to Flow) error {
 	if p == nil {
 		return nil
@@ -245,8 +243,8 @@ func (p *Permit) Transfer(to Flow) error {
 	return nil
 }
 
-// Grow has the permit hold at least so many bytes. When they do not fit, or do not leave so many eighths free, it
-// returns a *Full and changes nothing.
+// Grow increases the permit to at least bytes. If they do not fit, or do not leave the given eighths free, it returns a
+// *Full and changes nothing.
 func (p *Permit) Grow(bytes, leaves int64) error {
 	a := p.controller
 	a.mu.Lock()
@@ -289,11 +287,11 @@ func (p *Permit) Release() {
 // Usage is the usage of one resource.
 type Usage struct {
 	Resource Resource
-	// Bytes are those held; zero for resources that take none.
+	// Bytes is the memory held, zero for resources that take none.
 	Bytes int64
-	// Taken are occupied seats, and Waiting queued seats.
+	// Taken is the number of occupied seats, Waiting the number of queued operations.
 	Taken, Waiting int
-	// Granted and Refused count permits that were granted and refused.
+	// Granted and Refused count permits.
 	Granted, Refused int64
 }
 
@@ -320,7 +318,7 @@ func (a *Controller) Usage() []Usage {
 // Memory is the memory that users and unauthenticated clients hold, and its limits, in bytes.
 type Memory struct{ Users, MostUsers, Unauthenticated, MostUnauthenticated int64 }
 
-// Memory returns what is held now.
+// Memory returns the current usage.
 func (a *Controller) Memory() Memory {
 	a.mu.Lock()
 	defer a.mu.Unlock()

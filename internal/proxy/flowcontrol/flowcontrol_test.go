@@ -16,7 +16,7 @@ const (
 	mib = 1 << 20
 )
 
-// users is how much all users may hold.
+// users is the memory limit of all users.
 var users = standard().Memory().MostUsers
 
 var (
@@ -32,7 +32,7 @@ func standard() *flowcontrol.Controller {
 	return flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
 }
 
-// fill has a flow take memory of a resource until it gets no more.
+// fill acquires memory of a resource for a flow until it is refused.
 func fill(a *flowcontrol.Controller, who flowcontrol.Flow, resource flowcontrol.Resource, each int64) (got int64) {
 	for {
 		if _, err := a.Enqueue(who, flowcontrol.Cost{Resource: resource, Bytes: each}); err != nil {
@@ -42,7 +42,7 @@ func fill(a *flowcontrol.Controller, who flowcontrol.Flow, resource flowcontrol.
 	}
 }
 
-// TestUnauthenticatedClientsTakeNothingFromUsers fills what unauthenticated clients may have, from many addresses.
+// TestUnauthenticatedClientsTakeNothingFromUsers fills the memory of unauthenticated clients from many addresses.
 func TestUnauthenticatedClientsTakeNothingFromUsers(t *testing.T) {
 	t.Parallel()
 	a := standard()
@@ -58,8 +58,8 @@ func TestUnauthenticatedClientsTakeNothingFromUsers(t *testing.T) {
 	}
 }
 
-// TestSomethingIsLeftForTheNext has numbers of users take all they get, in every resource of memory. The next one gets
-// enough for some requests, and never is more held than there may be.
+// TestSomethingIsLeftForTheNext has many users take all the memory they get, of every resource. The next user still
+// gets enough for some requests, and the limit is never exceeded.
 func TestSomethingIsLeftForTheNext(t *testing.T) {
 	t.Parallel()
 	for _, many := range []int{1, 3, 10, 30, 100, 1000} {
@@ -80,7 +80,7 @@ func TestSomethingIsLeftForTheNext(t *testing.T) {
 	}
 }
 
-// TestTenThousandWatches has one user open as many watches as one replica is to hold.
+// TestTenThousandWatches has one user open as many watches as one replica must support.
 func TestTenThousandWatches(t *testing.T) {
 	t.Parallel()
 	if got := fill(standard(), jane, flowcontrol.Stream, flowcontrol.StreamBytes); got < 10_000*flowcontrol.StreamBytes {
@@ -129,7 +129,7 @@ func isFull(err error) bool {
 	return full
 }
 
-// TestSpareLeavesAQuarter checks that what can wait leaves room for what cannot.
+// TestSpareLeavesAQuarter checks that deferrable work leaves memory free for other work.
 func TestSpareLeavesAQuarter(t *testing.T) {
 	t.Parallel()
 	a := standard()
@@ -144,7 +144,7 @@ func TestSpareLeavesAQuarter(t *testing.T) {
 	}
 }
 
-// TestEverybodyIsNextSoon has one flow ask for a thousand times as much as another one.
+// TestEverybodyIsNextSoon has one flow ask for a thousand times as much as another.
 func TestEverybodyIsNextSoon(t *testing.T) {
 	t.Parallel()
 	a := standard()
@@ -233,8 +233,8 @@ func TestHeavyWorkIsNotOvertakenForEver(t *testing.T) {
 	}
 }
 
-// TestReadsYield has one user read as much as it may, alone and while somebody else reads. The seconds between are of
-// synctest's clock, which takes no time.
+// TestReadsYield has one user read as much as possible, alone and while another user reads. The seconds in between are
+// of synctest's fake clock.
 func TestReadsYield(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -327,7 +327,7 @@ func TestWaitsEnd(t *testing.T) {
 	}
 }
 
-// TestDebt has a penalty for one user, and others not notice.
+// TestDebt penalizes one user; the others are not affected.
 func TestDebt(t *testing.T) {
 	t.Parallel()
 	a := standard()

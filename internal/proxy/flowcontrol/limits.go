@@ -1,12 +1,12 @@
 package flowcontrol
 
-// Resource is a resource that clients use. The first ones are memory, the others are seats.
+// Resource is a limited resource. The first ones are memory, the others are seats.
 type Resource int
 
 const (
 	// Connection is an open connection, with the first request on it.
 	Connection Resource = iota
-	// Input is unprocessed input of a client, such as half a head.
+	// Input is unprocessed input of a client, such as an incomplete header.
 	Input
 	// Request is a request and the buffered part of its body.
 	Request
@@ -15,12 +15,12 @@ const (
 	// Response is the buffered part of a response.
 	Response
 
-	// SlowClient is a response that the client has stopped reading. It keeps a request busy at the API server.
+	// SlowClient is a response that the client has stopped reading. It keeps the API server busy.
 	SlowClient
-	// Handshake is the TLS handshake of an unauthenticated client, for as long as its client takes.
+	// Handshake is the TLS handshake of an unauthenticated client, including the time that the client takes.
 	Handshake
-	// PreAuth is work for an unauthenticated client: each flight of the TLS handshake, and a request until its user is
-	// known or a review is sent.
+	// PreAuth is work for an unauthenticated client: each flight of the TLS handshake, and each request until its user
+	// is known or a review is sent.
 	PreAuth
 	// Certificate is the verification of a client certificate that is not cached.
 	Certificate
@@ -32,7 +32,7 @@ const (
 	Login
 	// ServedLogin is a TokenCredentialRequest at the Concierge APIs.
 	ServedLogin
-	// Forward is a request at the API server, in seats: as many as the request takes of it.
+	// Forward is a request at the API server. It takes as many seats as the API server needs for it.
 	Forward
 
 	numResources
@@ -46,28 +46,28 @@ func (k Resource) String() string {
 	}[k]
 }
 
-// HasSeats is true for resources of work, and false for resources of memory.
+// HasSeats is true for resources of seats, and false for resources of memory.
 func (k Resource) HasSeats() bool { return k >= SlowClient }
 
-// computes is true for resources whose work is done by the agent's own processors.
+// computes is true for work on the agent's own processors.
 func (k Resource) computes() bool { return k == PreAuth || k == Certificate }
 
 // row has the limits of a resource. Zero means no limit.
 type row struct {
 	memory          int64 // bytes that one user may hold
-	unauthenticated int64 // bytes that all unauthenticated clients may hold, so that they have room for connections
+	unauthenticated int64 // bytes that all unauthenticated clients may hold
 
 	seats      int // occupied at a time
 	perFlow    int // seats of one flow
-	perSubFlow int // seats of one sub-flow: of a connection, as long as there is no user
-	yielding   int // the same for work that yields, while other flows are active
-	queued     int // seats of one sub-flow, occupied and queued, and
-	most       int // how much in all
-	waiting    int // queued seats in all, except the first of each sub-flow
+	perSubFlow int // seats of one sub-flow: a connection while there is no user
+	yielding   int // perSubFlow of work that yields, while other flows are active
+	queued     int // operations of one sub-flow, granted and queued
+	most       int // operations in all, granted and queued
+	waiting    int // queued operations in all; the first of each sub-flow is exempt
 	refuses    bool
 }
 
-// Limits are the table, for one size of pod.
+// Limits is the table of limits for one size of pod.
 type Limits struct {
 	users, unauthenticated int64 // bytes
 	rows                   [numResources]row
@@ -75,40 +75,38 @@ type Limits struct {
 }
 
 const (
-	// DefaultMemory is the memory limit of the pod as it is shipped, of which one part in apiPart is for clients of the
-	// Concierge APIs.
+	// DefaultMemory is the default memory limit of the pod. One part in apiPart is for clients of the Concierge APIs.
 	DefaultMemory = 512 << 20
 	apiPart       = 16
 
-	// ConnectionBytes is what a connection takes with TLS, HTTP/2 and its first request.
+	// ConnectionBytes is the size of a connection with TLS, HTTP/2 and its first request.
 	ConnectionBytes = 40 << 10
-	// HandshakeBytes is what it takes from its handshake on.
+	// HandshakeBytes is the size of a connection from its handshake on.
 	HandshakeBytes = 24 << 10
-	// AcceptedBytes is what it takes before: thousands may come at once.
+	// AcceptedBytes is the size of a connection before its handshake: thousands may arrive at once.
 	AcceptedBytes = 6 << 10
-	// RequestBytes is what a request takes in addition to its head and body.
+	// RequestBytes is the size of a request in addition to its header and body.
 	RequestBytes = 12 << 10
-	// StreamBytes is what a stream takes, which stays.
+	// StreamBytes is the size of a stream.
 	StreamBytes = 28 << 10
 
-	// LongSeats is how many seats a request with a long response occupies: 2 of one user are at the API server at a
-	// time. It is also how many SlowClient seats an ordinary response occupies.
+	// LongSeats is how many seats a request with a long response occupies: one user has 2 of them at the API server at
+	// a time. It is also how many SlowClient seats an ordinary response occupies.
 	LongSeats    = forwardSeats / 16
 	forwardSeats = 128
 	// UnauthenticatedReview is how many seats an unauthenticated client's access review occupies: each address has one
 	// review at a time.
 	UnauthenticatedReview = 16
 
-	// modestPart: one part in modestPart of the users' memory is for users who hold no more than one part in
-	// littlePart.
+	// One part in modestPart of the users' memory is reserved for users who hold at most one part in littlePart.
 	modestPart = 8
 	littlePart = 128
-	// queuedPerConnection is how many reviews or logins of one unauthenticated connection may be queued.
+	// queuedPerConnection limits the queued reviews or logins of one unauthenticated connection.
 	queuedPerConnection = 16
 )
 
-// LimitsFor returns the table for so many bytes of memory and so many processors. Most of the memory is for what users
-// hold; the rest is for unauthenticated clients, for the agent itself and for garbage.
+// LimitsFor returns the table for a memory limit in bytes and a number of processors. Most of the memory is for users;
+// the rest is for unauthenticated clients, the agent itself and garbage.
 func LimitsFor(memory int64, processors int) Limits {
 	half := max(1, processors/2)
 	users := memory / 50 * 33
@@ -124,7 +122,7 @@ func LimitsFor(memory int64, processors int) Limits {
 			SlowClient:   {seats: 512, perFlow: 64, refuses: true},
 			Handshake:    {seats: int(memory / 64 / HandshakeBytes)},
 			PreAuth:      {seats: half},
-			Certificate:  {seats: half, waiting: 256}, // all requests of one connection need the same one
+			Certificate:  {seats: half, waiting: 256}, // all requests of one connection need the same verification
 			TokenReview:  {seats: 16, perSubFlow: 8, queued: queuedPerConnection},
 			AccessReview: {seats: 2 * UnauthenticatedReview, perFlow: UnauthenticatedReview},
 			Login:        {seats: 8, perFlow: 6, perSubFlow: 1, queued: queuedPerConnection, waiting: 128},
@@ -136,6 +134,6 @@ func LimitsFor(memory int64, processors int) Limits {
 	}
 }
 
-// APILimitsFor returns the table for the port of the Concierge APIs, where there is one user, the API server's front
-// proxy. It has memory of its own, so that load on one port does not affect the other.
+// APILimitsFor returns the table for the port of the Concierge APIs, whose only user is the API server's front proxy.
+// It has its own memory, so that load on one port does not affect the other.
 func APILimitsFor(memory int64, processors int) Limits { return LimitsFor(memory/apiPart, processors) }

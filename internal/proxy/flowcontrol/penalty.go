@@ -7,25 +7,26 @@ import (
 )
 
 const (
-	// userPart: penalties of a user pass at the speed of one part in userPart of the processors, and those of all
-	// unauthenticated clients together at that of one part in unauthenticatedPart.
+	// A user's penalty passes at the speed of one part in userPart of the processors. The penalties of all
+	// unauthenticated clients together pass at one part in unauthenticatedPart.
 	userPart            = 8
 	unauthenticatedPart = 4
-	// fewUnauthenticated is how many connections share that at least.
+	// fewUnauthenticated is the minimum number of connections that share unauthenticatedPart.
 	fewUnauthenticated = 8
-	// Burst is the penalty in processor time from which on a user has to wait, and maxDelay how long it waits at most.
-	// A connection without a user has a smaller burst: a new one is cheap.
+	// Burst is the processor time that a user can waste before it has to wait, and maxPenalty the longest wait. A
+	// connection without a user has a smaller burst, because a new one is cheap.
 	Burst                = 20 * time.Millisecond
 	unauthenticatedBurst = 4 * time.Millisecond
 	maxPenalty           = 2 * time.Second
-	// maxAccounts is how many accounts are kept until those without a penalty are dropped.
+	// maxAccounts is the number of accounts from which on those without a penalty are dropped.
 	maxAccounts = 4096
 )
 
-// Penalty is the delay that a flow has to wait for wasted work. The zero value is none. It is safe for concurrent use.
-type Penalty struct{ paid atomic.Int64 } // when all is paid, in Unix nanoseconds
+// Penalty is how long a flow has to wait because of wasted work. The zero value is no penalty. It is safe for
+// concurrent use.
+type Penalty struct{ paid atomic.Int64 } // when the penalty has passed, in Unix nanoseconds
 
-// add adds a cost in processor time, which passes at a speed in processors beyond the burst.
+// add adds a cost in processor time beyond the burst. The penalty passes at a speed in processors.
 func (a *Penalty) add(cost, burst time.Duration, speed float64, now time.Time) {
 	for {
 		before := a.paid.Load()
@@ -37,14 +38,14 @@ func (a *Penalty) add(cost, burst time.Duration, speed float64, now time.Time) {
 	}
 }
 
-// Delay returns how long the flow has to wait.
+// Delay returns how long the flow has to wait. It is negative when there is no penalty.
 func (a *Penalty) Delay(now time.Time) time.Duration {
 	return time.Duration(a.paid.Load() - now.UnixNano())
 }
 
 // ledger has the accounts of users.
 type ledger struct {
-	active atomic.Int64 // accounts, so that most clients need no lock
+	active atomic.Int64 // number of accounts: without any, no lock is needed
 
 	mu       sync.Mutex
 	accounts map[string]*Penalty
@@ -81,20 +82,20 @@ func (l *ledger) open(user string, now time.Time) *Penalty {
 	return account
 }
 
-// Penalize charges a user a penalty in processor time.
+// Penalize charges a user a cost in processor time.
 func (a *Controller) Penalize(user string, cost time.Duration) {
 	now := time.Now()
 	a.penalties.open(user, now).add(cost, Burst, float64(a.limits.processors)/userPart, now)
 }
 
-// PenalizeUnauthenticated charges a connection without a user, which has an account of its own. unauthenticated is the
-// number of such connections.
+// PenalizeUnauthenticated charges a connection without a user, which has its own account, a cost in processor time.
+// unauthenticated is the number of such connections.
 func (a *Controller) PenalizeUnauthenticated(account *Penalty, cost time.Duration, unauthenticated int) {
 	speed := float64(a.limits.processors) / unauthenticatedPart / float64(fewUnauthenticated+unauthenticated)
 	account.add(cost, unauthenticatedBurst, speed, time.Now())
 }
 
-// Delay returns how long nothing should be read from a user.
+// Delay returns how long the listener should read nothing from a user. It may be negative.
 func (a *Controller) Delay(user string) time.Duration {
 	account := a.penalties.of(user)
 	if account == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-// TestUsersAreServedBeforeTheNextLook has the work of one client without a user end on a single processor, while that
-// of another waits and a user's goroutine is ready: the user's runs first.
+// TestUsersAreServedBeforeTheNextLook ends the work of one unauthenticated client on a single processor, while another
+// one waits and a user's goroutine is ready: the user's goroutine runs first.
 //
 //nolint:paralleltest // it sets the number of processors of the program
 func TestUsersAreServedBeforeTheNextLook(t *testing.T) {
@@ -40,7 +40,7 @@ func TestUsersAreServedBeforeTheNextLook(t *testing.T) {
 		}
 		<-order
 	}
-	if first < rounds*9/10 { // now and then the scheduler takes from the other end of its queue
+	if first < rounds*9/10 { // sometimes the scheduler takes from the other end of its queue
 		t.Errorf("want the user first, got that %d times of %d", first, rounds)
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // queue grants the seats of one resource to flows fairly, and within a flow to its sub-flows: a thousand requests of
-// one user do not delay the single request of another. The flow with the fewest seats is next, and among equals the one
+// one user do not delay the single request of another. The flow with the fewest seats is next; among equals, the one
 // that has waited longest.
 type queue struct {
 	row row
@@ -19,10 +19,10 @@ type queue struct {
 	flows   map[Flow]*flowQueue
 	pending []*flowQueue // with queued entries
 
-	last   Flow      // the last one that arrived, and
-	came   time.Time // when
-	others time.Time // when another flow than that arrived last
-	shared bool      // that was less than a second ago
+	last   Flow      // the flow that arrived last
+	came   time.Time // when it arrived
+	others time.Time // when another flow arrived last
+	shared bool      // others was less than a second ago
 }
 
 // flowQueue is a flow with entries in the queue.
@@ -40,7 +40,7 @@ type subFlowQueue struct {
 	waiting []*entry // first in, first out
 }
 
-// entry is a unit of work in the queue.
+// entry is an operation in the queue.
 type entry struct {
 	queue        *queue
 	flowQueue    *flowQueue
@@ -107,7 +107,7 @@ func (q *queue) note(who Flow) {
 	q.shared = q.came.Sub(q.others) < time.Second
 }
 
-// fits is true when there are seats for t, and its flow and sub-flow may have them.
+// fits is true when the resource, the flow and the sub-flow have free seats for t.
 func (q *queue) fits(t *entry) bool {
 	return within(q.row.seats, q.taken, t.seats) && q.mayHave(t)
 }
@@ -120,7 +120,7 @@ func (q *queue) mayHave(t *entry) bool {
 	return within(q.row.perFlow, t.flowQueue.taken, t.seats) && within(perSubFlow, t.subFlowQueue.taken, t.seats)
 }
 
-// within is true when more fits in addition to what is taken. Work larger than the limit fits alone.
+// within is true when more fits. An operation larger than the limit fits alone.
 func within(bound, taken, more int) bool { return bound == 0 || taken == 0 || taken+more <= bound }
 
 func (q *queue) start(t *entry) {
@@ -130,8 +130,8 @@ func (q *queue) start(t *entry) {
 	t.granted = true
 }
 
-// dispatch grants seats in order. An entry that needs more seats than are free waits for them, and so do all others:
-// otherwise it would wait for ever.
+// dispatch grants seats in order. When the next entry needs more seats than are free, all others wait with it;
+// otherwise it might wait forever.
 func (q *queue) dispatch() {
 	for {
 		g, m := q.next()
@@ -151,7 +151,7 @@ func (q *queue) dispatch() {
 	}
 }
 
-// next returns the flow and the sub-flow to serve next, nil when no flow may have more.
+// next returns the flow and sub-flow to serve next, or nil when all are at their limits.
 func (q *queue) next() (*flowQueue, *subFlowQueue) {
 	var flowQueue *flowQueue
 	var subFlowQueue *subFlowQueue
@@ -162,7 +162,7 @@ func (q *queue) next() (*flowQueue, *subFlowQueue) {
 		if m := q.nextOf(g); m != nil {
 			flowQueue, subFlowQueue = g, m
 		}
-		if flowQueue != nil && flowQueue.taken == 0 { // no flow has less
+		if flowQueue != nil && flowQueue.taken == 0 { // the minimum
 			break
 		}
 	}
@@ -182,7 +182,7 @@ func (q *queue) nextOf(g *flowQueue) *subFlowQueue {
 	return next
 }
 
-// unwait removes t from the queue.
+// unwait removes t from the waiting entries.
 func (q *queue) unwait(t *entry) {
 	q.waiting--
 	t.subFlowQueue.waiting = drop(t.subFlowQueue.waiting, t)

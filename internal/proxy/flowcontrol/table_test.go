@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestTheTableIsDocumented compares docs/overload.md with the limits of the pod as it is shipped: `make update-golden`
-// rewrites it.
+// TestTheTableIsDocumented compares docs/overload.md with the limits of the default pod. `make update-golden` rewrites
+// it.
 func TestTheTableIsDocumented(t *testing.T) {
 	t.Parallel()
 	const begin, end = "<!-- table -->\n", "<!-- end of table -->\n"

@@ -18,15 +18,15 @@ import (
 
 const (
 	probeTimeout = 10 * time.Second
-	// otherPath stands for all paths that are no health checks.
+	// otherPath stands for all paths that are not health checks.
 	otherPath = "/api/v1/nodes"
 )
 
 // healthPaths may be open to anonymous users even when nothing else is.
 var healthPaths = [...]string{"/healthz", "/readyz", "/livez"}
 
-// Anonymous admits anonymous users where the API server does: to everything, to nothing, or to some health checks
-// alone. It always admits them to TokenCredentialRequest, which is how users without credentials get some.
+// Anonymous admits anonymous users where the API server does: everywhere, nowhere, or only to some health checks. It
+// always admits them to TokenCredentialRequest, because that is how users get credentials.
 type Anonymous struct {
 	loginGroup string
 	upstream   *url.URL
@@ -34,8 +34,8 @@ type Anonymous struct {
 	admits     atomic.Pointer[map[string]bool] // by path
 }
 
-// NewAnonymous returns one that admits anonymous users to TokenCredentialRequest alone until Refresh was called.
-// LoginGroup is the API group of TokenCredentialRequest. Requests over transport have no credentials.
+// NewAnonymous returns an Anonymous that admits anonymous users only to TokenCredentialRequest, of the API group
+// loginGroup, until Refresh. transport must send requests without credentials.
 func NewAnonymous(loginGroup string, upstream *url.URL, transport http.RoundTripper) *Anonymous {
 	a := &Anonymous{loginGroup: loginGroup, upstream: upstream, transport: transport}
 	a.admits.Store(&map[string]bool{})
@@ -58,14 +58,14 @@ func (a *Anonymous) AuthenticateRequest(req *http.Request) (*authenticator.Respo
 	return anonymous.NewAuthenticator(nil).AuthenticateRequest(req)
 }
 
-// IsLogin is true for TokenCredentialRequests.
+// IsLogin is true for TokenCredentialRequests of the API group.
 func IsLogin(info *apirequest.RequestInfo, group string) bool {
 	return info.IsResourceRequest && info.APIGroup == group && info.Resource == "tokencredentialrequests" &&
 		info.Subresource == ""
 }
 
-// Refresh sends requests without credentials to the API server to find out which of them it admits. When that cannot be
-// reported, the last results are kept.
+// Refresh sends requests without credentials to the API server to find out which of them it admits. On an error, it
+// keeps the last results.
 func (a *Anonymous) Refresh(ctx context.Context) error {
 	const unknown = "could not detect if anonymous authentication is enabled: error from %s API: %w"
 	health, err := a.admitted(ctx, healthPaths[0])
@@ -88,12 +88,12 @@ func (a *Anonymous) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// admitted is true when the API server let the request pass authentication.
+// admitted is true when the API server's authentication accepts the request.
 func (a *Anonymous) admitted(ctx context.Context, path string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	target := a.upstream.JoinPath(path)
-	target.RawQuery = "limit=1" // of nodes, one would do
+	target.RawQuery = "limit=1" // of nodes
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return false, err
@@ -103,7 +103,7 @@ func (a *Anonymous) admitted(ctx context.Context, path string) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	_, _ = io.CopyN(io.Discard, res.Body, 64<<10) // so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, res.Body, 64<<10) // so that the connection can be reused
 	switch res.StatusCode {
 	case http.StatusOK, http.StatusForbidden:
 		return true, nil

@@ -1,10 +1,10 @@
-// Package identity says who makes a request, and whether that user may: authentication as the API server does it,
-// nested impersonation, and authorization by SubjectAccessReview.
+// Package identity authenticates and authorizes requests as the API server does: authentication, nested impersonation,
+// and authorization by SubjectAccessReview.
 //
 // Reviews are decisions of the API server, cached for a short time. Equal concurrent questions share one review
-// (reviews.go). Which client certificates are believed is in clienttrust.
+// (reviews.go). Package clienttrust verifies client certificates.
 //
-// Locks: reviews.mu, under which no other is taken.
+// Locks: reviews.mu; no other lock is taken while it is held.
 package identity
 
 import (
@@ -39,14 +39,14 @@ const (
 	tokenSuccessTTL = 10 * time.Second
 	tokenFailureTTL = time.Second
 	maxTokens       = 4096
-	// MaxToken is how many bytes a token may have, so that unauthenticated clients cannot have much reviewed at a time. A
-	// thousand groups with names of 60 characters make 86 kB.
+	// MaxToken limits the size of a token in bytes, and so the work that unauthenticated clients can cause. For scale:
+	// a thousand groups with names of 60 characters take 86 kB.
 	MaxToken = 128 << 10
 )
 
-// NewAuthenticator tries the credentials that the API server takes, in the API server's order: front proxy, client
-// certificate, bearer token, token in the websocket subprotocol. A request without any credential is anonymous. So a
-// certificate wins over a token. Why a credential is refused goes to the log by refused.
+// NewAuthenticator tries the credentials that the API server accepts, in its order: front proxy, client certificate,
+// bearer token, token in the WebSocket subprotocol. A certificate takes precedence over a token. A request without
+// credentials is anonymous. The reasons of refusals are logged with refused.
 func NewAuthenticator(
 	trusted *clienttrust.Store,
 	tokens authenticator.Token,
@@ -61,13 +61,13 @@ func NewAuthenticator(
 		bearertoken.New(bearers),
 		websocket.NewProtocolAuthenticator(bearers),
 	)
-	// A client whose credential is not valid must get 401, and not become anonymous: hence fail on error.
+	// Invalid credentials get 401; they never fall back to anonymous.
 	all := union.NewFailOnError(namedUsers(presented), anonymous)
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := all.AuthenticateRequest(req)
 		if err != nil {
-			// The filter of the API server would log each as an error, and unauthenticated clients can cause as many as they
-			// like. Without an error and without a user, the response is the same.
+			// The API server's filter would log each error, and unauthenticated clients can cause any number of them.
+			// Without an error and a user, the response is the same.
 			refused.Info(klog.FromContext(req.Context()), "reason", request.Bounded(err.Error()))
 			return nil, false, nil //nolint:nilerr // see above
 		}
@@ -75,7 +75,7 @@ func NewAuthenticator(
 	})
 }
 
-// clientTokens refuses tokens that are too long, and notes that what vouches for one is away.
+// clientTokens refuses tokens that are too long, and notes when the token's authenticator is unavailable.
 func clientTokens(next authenticator.Token) authenticator.Token {
 	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		if len(token) > MaxToken {
@@ -87,14 +87,14 @@ func clientTokens(next authenticator.Token) authenticator.Token {
 	})
 }
 
-// noteUnavailable notes that authentication was not decided, so that the client does not get a 401.
+// noteUnavailable records that authentication was not decided, so that the client does not get 401.
 func noteUnavailable(ctx context.Context, err error) {
 	if state := request.From(ctx); state != nil && request.IsUnavailable(err) {
 		state.Unavailable = err
 	}
 }
 
-// namedUsers refuses users whose name is empty or blank, whatever authenticator accepted them.
+// namedUsers refuses users with an empty or blank name.
 func namedUsers(next authenticator.Request) authenticator.Request {
 	next = group.NewAuthenticatedGroupAdder(next)
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
@@ -106,8 +106,8 @@ func namedUsers(next authenticator.Request) authenticator.Request {
 	})
 }
 
-// Unauthenticated responds to requests that no authenticator accepted. The response is 401, or 503 when the API server
-// could not be asked: a client that gets 401 throws its credential away, and an outage is no reason for that.
+// Unauthenticated responds to requests that no authenticator accepted: with 401, or with 503 when the authenticator was
+// unavailable. Clients discard their credential on 401, so an outage must not cause it.
 func Unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if state := request.From(req.Context()); state.Unavailable != nil {
@@ -122,20 +122,20 @@ func Unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	})
 }
 
-// TokenReviewer authenticates bearer tokens by TokenReview. It stores no tokens: results are cached under a keyed hash
-// of the token, those about tokens that are no good apart.
+// TokenReviewer authenticates bearer tokens by TokenReview. It stores no tokens: results are cached by a salted hash of
+// the token, and those of invalid tokens separately.
 type TokenReviewer struct {
 	reviews[*tokenResponse]
 	salt [sha256.Size]byte
 }
 
-// tokenResponse is what the API server said about a token.
+// tokenResponse is the result of a TokenReview.
 type tokenResponse struct {
 	response *authenticator.Response // nil when the token is not valid
 	err      error                   // why the token is not valid, if the API server gave a reason
 }
 
-// NewTokenReviewer returns a reviewer that has no responses yet.
+// NewTokenReviewer returns a TokenReviewer with empty caches.
 func NewTokenReviewer(post PostReview, turns *flowcontrol.Controller, clk clock.PassiveClock) *TokenReviewer {
 	r := &TokenReviewer{
 		reviews: newReviews[*tokenResponse](post, turns, flowcontrol.TokenReview, clk, maxTokens, maxTokens),
@@ -166,7 +166,7 @@ func (r *TokenReviewer) review(ctx context.Context, key questionKey, token strin
 	outcome := &tokenResponse{}
 	if !result.Status.Authenticated {
 		if result.Status.Error != "" {
-			// The token's authenticator wrote this text and may have put the token into it.
+			// The token's authenticator wrote this text, which may contain the token.
 			said := strings.ReplaceAll(result.Status.Error, token, "[token]")
 			outcome.err = errors.New("the token review says: " + request.Bounded(said))
 		}

@@ -38,8 +38,8 @@ const (
 
 var errNotAuthorizable = errors.New("the request could not be authorized")
 
-// Authorize passes requests that the reviewer allows, and rejects all others with 403. The decision is written into the
-// audit log. The API server authorizes what is passed on once more, as the user whom it is made as.
+// Authorize passes on requests that the reviewer allows, and refuses all others with 403. It records the decision in
+// the audit log. The API server authorizes the request again, as the impersonated user.
 func Authorize(next http.Handler, r *AccessReviewer, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
@@ -60,9 +60,8 @@ func Authorize(next http.Handler, r *AccessReviewer, s runtime.NegotiatedSeriali
 	})
 }
 
-// alsoNeeded returns a second question that has to be allowed too, or nil. Websocket clients run commands in pods
-// with the method GET, for which an API server before 1.35 only asks whether get is allowed. Here create has to be
-// allowed as well.
+// alsoNeeded returns a second question that must be allowed too, or nil. WebSocket clients run commands in pods with
+// the method GET, for which API servers before 1.35 only check the verb get. This proxy requires create as well.
 func alsoNeeded(asked authorizer.Attributes) authorizer.Attributes {
 	if asked.GetVerb() == "create" || asked.GetAPIGroup() != "" || asked.GetResource() != "pods" {
 		return nil
@@ -78,10 +77,10 @@ type toCreate struct{ authorizer.Attributes }
 
 func (toCreate) GetVerb() string { return "create" }
 
-// authorizeRequest asks about all names first, so that a client that reads a thousand objects by name needs one review,
-// and one that discovers the APIs (/apis/...) as well. This permits nothing more, because the API server authorizes the
-// request again, with the name. Two questions are exact from the start: create for a connection into a pod, which the
-// API server may not ask, and those of anonymous clients, as most of these are denied.
+// authorizeRequest first asks about all names, so that a client that reads a thousand objects by name, or discovers the
+// APIs (/apis/...), needs one review. This permits nothing more, because the API server authorizes the request again,
+// with the name. Two questions are always exact: create for a connection into a pod, which the API server may not
+// check, and those of anonymous clients, because most are denied.
 func (r *AccessReviewer) authorizeRequest(
 	ctx context.Context, asked authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
@@ -102,7 +101,7 @@ func (r *AccessReviewer) authorizeRequest(
 	return r.Authorize(ctx, asked)
 }
 
-// isPart is true of a question about one name, about what a selector selects, or about a path of several parts.
+// isPart is true for a question about one name, a selector, or a path of several segments.
 func isPart(asked authorizer.Attributes) bool {
 	if !asked.IsResourceRequest() {
 		return allPaths(asked.GetPath()) != asked.GetPath()
@@ -119,8 +118,8 @@ func (toAll) GetName() string                                { return "" }
 func (toAll) GetFieldSelector() (fields.Requirements, error) { return nil, nil }
 func (toAll) GetLabelSelector() (labels.Requirements, error) { return nil, nil }
 
-// allPaths returns what stands for all paths that begin as this one: /apis/* for /apis/apps/v1, as rules of RBAC say
-// it. A path of one part stands for itself.
+// allPaths returns the pattern for all paths with the same first segment, as in RBAC rules: /apis/* for /apis/apps/v1.
+// It returns a path of one segment unchanged.
 func allPaths(path string) string {
 	first, rest, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if !ok || rest == "" {
@@ -129,7 +128,8 @@ func allPaths(path string) string {
 	return "/" + first + "/*"
 }
 
-// refusal returns the error for the client of a request that is not allowed. With err, nothing was decided.
+// refusal returns the error for the client of a request that is not allowed. A non-nil err means that nothing was
+// decided.
 func refusal(ctx context.Context, asked authorizer.Attributes, reason string, err error) error {
 	switch {
 	case request.IsUnavailable(err):
@@ -142,20 +142,20 @@ func refusal(ctx context.Context, asked authorizer.Attributes, reason string, er
 	return responsewriters.ForbiddenStatusError(asked, reason)
 }
 
-// AccessReviewer authorizes by SubjectAccessReview. How long a response is kept is counted from the moment at which the
-// API server was asked. Decisions about anonymous clients have a cache of their own.
+// AccessReviewer authorizes by SubjectAccessReview. The TTL of a cached decision starts when the API server is asked.
+// Decisions about anonymous clients have a separate cache.
 type AccessReviewer struct {
 	reviews[decision]
 	allowTTL, denyTTL time.Duration
 }
 
-// decision is the response to one SubjectAccessReview.
+// decision is the result of a SubjectAccessReview.
 type decision struct {
 	verdict authorizer.Decision
 	reason  string
 }
 
-// NewAccessReviewer returns a reviewer that has no responses yet.
+// NewAccessReviewer returns an AccessReviewer with empty caches.
 func NewAccessReviewer(
 	post PostReview, turns *flowcontrol.Controller, clk clock.PassiveClock, allowTTL, denyTTL time.Duration,
 ) *AccessReviewer {
@@ -166,7 +166,7 @@ func NewAccessReviewer(
 }
 
 // Authorize implements authorizer.UnconditionalAuthorizer. It asks exactly what the attributes say, because the API
-// server does not ask about nested impersonation again. The reason that it returns always names this proxy.
+// server does not check nested impersonation again. The reason ends with DecisionMadeBy.
 func (r *AccessReviewer) Authorize(
 	ctx context.Context, attributes authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
@@ -195,7 +195,7 @@ func (r *AccessReviewer) decide(ctx context.Context, attributes authorizer.Attri
 	return r.ask(ctx, key, func(ctx context.Context) (decision, error) { return r.review(ctx, key, spec) })
 }
 
-// cached returns the decision about a question that was reviewed recently.
+// cached returns the cached decision about a question.
 func (r *AccessReviewer) cached(ctx context.Context, asked authorizer.Attributes) (decision, bool) {
 	_, key, err := question(ctx, asked)
 	if err != nil {
@@ -243,13 +243,13 @@ func (r *AccessReviewer) review(
 	return outcome, nil
 }
 
-// cachedByFilter is true for the verbs of constrained impersonation. The filter caches these permissions itself. If
-// they were cached here as well, they would live twice as long.
+// cachedByFilter is true for the verbs of constrained impersonation. The filter caches these permissions itself;
+// caching them here too would double their lifetime.
 func cachedByFilter(verb string) bool {
 	return strings.HasPrefix(verb, "impersonate:") || strings.HasPrefix(verb, "impersonate-on:")
 }
 
-// reviewSpec says in a SubjectAccessReview what the attributes say.
+// reviewSpec converts the attributes to the spec of a SubjectAccessReview.
 func reviewSpec(ctx context.Context, attributes authorizer.Attributes) authorizationv1.SubjectAccessReviewSpec {
 	who := attributes.GetUser()
 	spec := authorizationv1.SubjectAccessReviewSpec{User: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups()}
@@ -271,7 +271,7 @@ func reviewSpec(ctx context.Context, attributes authorizer.Attributes) authoriza
 		Subresource: attributes.GetSubresource(), Name: attributes.GetName(),
 	}
 	spec.ResourceAttributes = about
-	// A selector only narrows what is asked for: without it the question is for more, never for less.
+	// A selector only narrows the question: without it, the question covers more, never less.
 	if info, ok := apirequest.RequestInfoFrom(ctx); ok {
 		if requirements, _ := attributes.GetFieldSelector(); len(requirements) > 0 {
 			about.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: info.FieldSelector}

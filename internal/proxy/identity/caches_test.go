@@ -41,8 +41,8 @@ func TestBoundedCaches(t *testing.T) {
 	}
 }
 
-// TestBadTokensPushOutNoGoodOnes fills the caches with tokens that are no good, and with questions about clients
-// without a user. A good token is not asked about again, nor what its user may do.
+// TestBadTokensPushOutNoGoodOnes fills the caches with invalid tokens, and with questions about unauthenticated
+// clients. A valid token and the permissions of its user stay cached.
 func TestBadTokensPushOutNoGoodOnes(t *testing.T) {
 	t.Parallel()
 	asked := 0

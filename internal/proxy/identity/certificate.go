@@ -9,19 +9,18 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity/clienttrust"
 )
 
-// clientCertificates authenticates by client certificate.
 type clientCertificates struct {
 	trust *clienttrust.Store
 	work  *flowcontrol.Controller
 }
 
-// user reads the user from a client certificate: common name, organizations, UID.
+// user authenticates the user of a client certificate: common name, organizations, UID.
 func (c *clientCertificates) user(req *http.Request) (*authenticator.Response, bool, error) {
 	return c.verify(req, c.trust.Current().Users)
 }
 
-// frontProxy believes the X-Remote-* headers of a client that presents the front proxy's certificate. It does not check
-// at the certificate of a request without such headers. It removes the headers from every request.
+// frontProxy returns the user whom the X-Remote-* headers name, if the client presents the front proxy's certificate.
+// It does not verify the certificate of a request without such headers. It removes the headers from every request.
 func (c *clientCertificates) frontProxy(req *http.Request) (*authenticator.Response, bool, error) {
 	trusted := c.trust.Current()
 	named, ok, err := trusted.TakeHeaders(req)
@@ -31,8 +30,8 @@ func (c *clientCertificates) frontProxy(req *http.Request) (*authenticator.Respo
 	return named, ok, err
 }
 
-// verify returns the user whom the certificates of a request name. They are verified once in a generation of CAs,
-// also when they are refused, and a few at a time: until then it is not known who makes us do that work.
+// verify returns the user whom the certificates of a request name. Each result is cached until the CAs change. Few
+// verifications run at a time, because the client is not authenticated yet.
 func (c *clientCertificates) verify(
 	req *http.Request, by *clienttrust.Verifier,
 ) (*authenticator.Response, bool, error) {

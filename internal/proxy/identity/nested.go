@@ -17,7 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// WithOriginalUser records the user who made the request, before nested impersonation replaces it by another user.
+// WithOriginalUser records the user who made the request, before nested impersonation replaces it.
 func WithOriginalUser(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		state := request.From(req.Context())
@@ -27,10 +27,9 @@ func WithOriginalUser(next http.Handler) http.Handler {
 	})
 }
 
-// Impersonate authorizes nested impersonation and carries it out, by the API server's own filter. That filter caches
-// what it allowed, without a limit and with a lifetime that cannot be set. So a new filter is made after each lifetime
-// of an allowed access review. A permission to impersonate that is taken away then ends as soon as any other
-// permission.
+// Impersonate authorizes and applies nested impersonation with the API server's own filter. That filter caches allowed
+// requests without a limit and with a fixed lifetime. So Impersonate replaces the filter after each lifetime, that of
+// an allowed access review: a revoked permission to impersonate then ends as soon as any other.
 func Impersonate(
 	next http.Handler,
 	allowed authorizer.UnconditionalAuthorizer,
@@ -52,14 +51,13 @@ func Impersonate(
 	})
 }
 
-// nestedAuthorizer authorizes nested impersonation. The filter that calls it can only allow or respond with 403. An API
-// server that cannot be reached has denied nothing, so in that case nestedAuthorizer leaves the filter with
-// ReviewPanic.
+// nestedAuthorizer authorizes nested impersonation. Its caller, the filter, can only allow or respond with 403. But an
+// unreachable API server has denied nothing, so nestedAuthorizer then panics with ReviewPanic.
 type nestedAuthorizer struct {
 	authorizer.UnconditionalAuthorizer
 }
 
-// ReviewPanic is recovered by the outermost filter, which responses that nothing was decided, because of err.
+// ReviewPanic is recovered by the outermost filter, which responds that nothing was decided because of Err.
 type ReviewPanic struct{ Err error }
 
 func (a nestedAuthorizer) Authorize(
@@ -72,7 +70,7 @@ func (a nestedAuthorizer) Authorize(
 	case request.IsUnavailable(err):
 		panic(ReviewPanic{err})
 	}
-	// The filter would show the error to the client, who must not see our own failures.
+	// The filter would show the error to the client, which must not see internal errors.
 	klog.FromContext(ctx).Error(err, "Failed to authorize impersonation")
 	return verdict, reason, errNotAuthorizable
 }

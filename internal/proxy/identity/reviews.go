@@ -16,26 +16,25 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// ReviewTimeout is how long the API server may take for a review.
+// ReviewTimeout is the timeout of a review.
 const ReviewTimeout = 10 * time.Second
 
-// PostReview asks the API server for one review.
+// PostReview sends one review to the API server and decodes the result.
 type PostReview func(ctx context.Context, review, result runtime.Object) error
 
-// NewPostReview returns a PostReview that asks once. client-go would by itself ask again when the API server says that
-// it is busy, and sleep in between for as long as Retry-After says; the client gets the error instead.
+// NewPostReview returns a PostReview without retries. By default, client-go would wait for as long as Retry-After says
+// and retry; here the client gets the error.
 func NewPostReview(client rest.Interface, resource string) PostReview {
 	return func(ctx context.Context, review, result runtime.Object) error {
 		return client.Post().Resource(resource).MaxRetries(0).Body(review).Do(ctx).Into(result)
 	}
 }
 
-// ReviewCounts counts the use of one kind of review. The zero value is ready.
+// ReviewCounts counts the results of one type of review. The zero value is ready to use.
 type ReviewCounts struct {
 	Yes, No, Failed atomic.Int64
 }
 
-// count counts one review.
 func (c *ReviewCounts) count(yes bool, err error) {
 	switch {
 	case err != nil:
@@ -47,19 +46,19 @@ func (c *ReviewCounts) count(yes bool, err error) {
 	}
 }
 
-// questionKey identifies a question: equal keys mean equal questions.
+// questionKey is the cache key of a question.
 type questionKey [sha256.Size]byte
 
-// reviews sends reviews of one type to the API server, and caches its decisions for a short time. Equal questions of
-// one asker that come at the same time cause one review.
+// reviews sends reviews of one type to the API server, and caches its decisions for a short time. Equal concurrent
+// questions of one flow share one review.
 type reviews[T any] struct {
 	post  PostReview
 	clock clock.PassiveClock
 	flow  *flowcontrol.Controller
 	kind  flowcontrol.Resource
 	kept  *cache.LRUExpireCache // T by questionKey
-	// apart are the responses that unauthenticated clients can have as many of as they like. A flood of these makes the
-	// API server be asked about no user again.
+	// apart caches results that unauthenticated clients can cause in any number. A flood of them does not evict the
+	// results of users.
 	apart  *cache.LRUExpireCache
 	Counts ReviewCounts
 
@@ -67,10 +66,10 @@ type reviews[T any] struct {
 	flying map[flightKey]*flight[T]
 }
 
-// flight is a pending review, in the goroutine of the first request that needs it.
+// flight is a pending review, run by the goroutine of the first request that needs it.
 type flight[T any] struct {
-	landed chan struct{} // closed when the rest is set
-	over   bool          // false when the client disconnected: the other requests ask again
+	landed chan struct{} // closed when the other fields are set
+	over   bool          // false when the client disconnected: the other requests then ask again
 	result T
 	err    error
 }
@@ -91,7 +90,7 @@ func newReviews[T any](
 	}
 }
 
-// get returns the response to a question that was reviewed recently.
+// get returns the cached result of a question.
 func (r *reviews[T]) get(key questionKey) (result T, ok bool) {
 	found, ok := r.kept.Get(key)
 	if !ok {
@@ -103,8 +102,8 @@ func (r *reviews[T]) get(key questionKey) (result T, ok bool) {
 	return result, ok
 }
 
-// ask returns a cached result, or that of a review, which it joins or starts. The error is a *flowcontrol.Full, or a
-// *request.UnavailableError when ctx ends before, or that of the review.
+// ask returns a cached result, or that of a pending or a new review. The error is a *flowcontrol.Full, a
+// *request.UnavailableError when ctx ends first, or the error of the review.
 func (r *reviews[T]) ask(
 	ctx context.Context, question questionKey, review func(context.Context) (T, error),
 ) (result T, err error) {
@@ -160,7 +159,7 @@ func (r *reviews[T]) ask(
 }
 
 // acquireSeats queues the request for seats of a resource. The error is a *flowcontrol.Full, or a
-// *request.UnavailableError when ctx ends before.
+// *request.UnavailableError when ctx ends first.
 func acquireSeats(
 	ctx context.Context, a *flowcontrol.Controller, resource flowcontrol.Resource, doing string,
 ) (*flowcontrol.Permit, error) {
@@ -181,8 +180,7 @@ func acquireSeats(
 	return permit, nil
 }
 
-// endPreAuth releases the pre-authentication seat of an unauthenticated client's request, which waits for the API
-// server now.
+// endPreAuth releases the pre-authentication seat of a request, because the request now waits.
 func endPreAuth(ctx context.Context) {
 	if state := request.From(ctx); state != nil {
 		state.Holds.PreAuthDone()

@@ -14,39 +14,39 @@ import (
 )
 
 const (
-	// sendQueue is how many bytes may wait in the kernel for one client, in addition to those in flight. The kernel
-	// would hold megabytes, counts them as the agent's memory (cgroup v2), and no bound of ours would know.
+	// sendQueue limits the unsent bytes in the kernel for one client. Otherwise the kernel would hold megabytes, which
+	// count as the agent's memory (cgroup v2) but which no limit here covers.
 	sendQueue = 64 << 10
-	// SmallHead is the size from which on the head of a request is counted. Most are shorter.
+	// SmallHead is the size up to which the header of a request is not counted. Most are shorter.
 	SmallHead = 8 << 10
-	// inputFree is how much unprocessed input a client may have sent before it counts as memory.
+	// inputFree is how much unprocessed input of a client does not count as memory.
 	inputFree = 4 << 10
-	// inputGrowth is about how many bytes of memory each byte of a head takes that is not complete: in HTTP/2 one byte may
-	// stand for a whole field (RFC 7541). net/http keeps no more than maxInput of the fields.
+	// inputGrowth is about how many bytes of memory each byte of an incomplete header takes: in HTTP/2 one byte may
+	// stand for a whole field (RFC 7541). net/http keeps at most maxInput of the fields.
 	inputGrowth = 40
-	// bodyGrowth and unauthenticatedBodyGrowth are the same while bodies are being received, which may have trailers.
+	// bodyGrowth and unauthenticatedBodyGrowth are the same while bodies, which may have trailers, are being received.
 	bodyGrowth                = 4
 	unauthenticatedBodyGrowth = 16
-	// inputPatience is how much of a head is read without a penalty; it fits a large token. More has a penalty.
+	// inputPatience is how much of a header is read without a penalty. It fits a large token.
 	inputPatience = 192 << 10
-	// inputForgiven is how much of it expires in a second, for connections with pings only.
+	// inputForgiven is how much input expires each second, for connections that only send pings.
 	inputForgiven = 256
-	// maxHandshake is how much a client may send in a handshake: eight large certificates with RSA keys. All are parsed
-	// before any can be refused.
+	// maxHandshake limits the input of a handshake: eight large certificates with RSA keys. All are parsed before any
+	// can be refused.
 	maxHandshake = 32 << 10
-	// unauthenticatedRead is how many bytes of an unauthenticated client are read at a time: some ten requests. Handshakes
-	// and bodies have no such bound.
+	// unauthenticatedRead limits a read from an unauthenticated client to about ten requests. Handshakes and bodies are
+	// exempt.
 	unauthenticatedRead = 1 << 10
-	// maxInput ends the connection. It is more than net/http accepts of a head.
+	// maxInput of unprocessed input ends the connection. It is more than net/http accepts for a header.
 	maxInput = 3 << 19
 )
 
-// The penalties for wasted work, in processor time as measured (docs/performance.md).
+// The penalties for wasted work, in measured processor time (docs/performance.md).
 const (
-	inputCost = 240 * time.Nanosecond // each byte
-	headCost  = 3 * time.Nanosecond   // each byte of a large head, decoded
-	// RefusalCost is the penalty for a user's refused request. ResetCost is that for a user's request that was reset
-	// before its response began, and for any request of an unauthenticated client.
+	inputCost = 240 * time.Nanosecond // per byte
+	headCost  = 3 * time.Nanosecond   // per byte of a large header, decoded
+	// RefusalCost is the penalty for a user's refused request. ResetCost is the penalty for a user's request that was
+	// reset before its response began, and for each request of an unauthenticated client.
 	RefusalCost = 200 * time.Microsecond
 	ResetCost   = time.Millisecond
 	// FailedLoginCost is the penalty for a login with a wrong password; most of it is the authenticator's time.
@@ -55,7 +55,7 @@ const (
 
 var errTooMuchInput = errors.New("the client sent too much unprocessed input")
 
-// Conn is the connection of one client, below TLS.
+// Conn is the connection of a client, below TLS.
 type Conn struct {
 	net.Conn
 	port     *Port
@@ -65,39 +65,39 @@ type Conn struct {
 	end      context.CancelFunc
 	closing  sync.Once
 
-	preAuth  atomic.Pointer[preAuth] // of the computation for what was read
-	shook    atomic.Bool             // the handshake is over
-	asked    atomic.Bool             // a request has come
+	preAuth  atomic.Pointer[preAuth] // the pre-authentication seat for the last input
+	shook    atomic.Bool             // the handshake has ended
+	asked    atomic.Bool             // a request has arrived
 	input    atomic.Int64            // unprocessed bytes
-	forgiven time.Time               // when some of the input expired last; used by the reading goroutine only
-	shaking  *flowcontrol.Permit     // the permit of its handshake; used by the reading goroutine only
-	// unfinished is since when memory is held for its input, in Unix nanoseconds; 0 when none is.
+	forgiven time.Time               // when input expired last; only for the reading goroutine
+	shaking  *flowcontrol.Permit     // the permit of its handshake; only for the reading goroutine
+	// unfinished is since when the connection holds memory for input, in Unix nanoseconds; 0 for none.
 	unfinished atomic.Int64
 	requests   atomic.Int64 // bytes held for requests
 	bodies     atomic.Int64 // requests whose body is being received
 	raw        atomic.Bool  // it has switched to another protocol
-	serving    atomic.Int64 // requests
+	serving    atomic.Int64 // open requests
 	// awaited counts the computations that the client waits for, and progress is when the last of them ended.
 	awaited  atomic.Int64
 	progress atomic.Int64              // in Unix nanoseconds
-	penalty  flowcontrol.Penalty       // as long as there is no user
-	user     atomic.Pointer[string]    // nil as long as there is none
-	known    chan struct{}             // closed when there is one
+	penalty  flowcontrol.Penalty       // while there is no user
+	user     atomic.Pointer[string]    // nil while there is none
+	known    chan struct{}             // closed when user is set
 	shaken   atomic.Pointer[handshake] // the pending handshake, if known
-	claim    atomic.Pointer[string]    // the user if that succeeds
+	claim    atomic.Pointer[string]    // the user if the handshake succeeds
 
 	mu      sync.Mutex
 	over    bool
 	base    *flowcontrol.Permit
-	waiting *flowcontrol.Permit           // of the input, nil for none
-	held    map[*flowcontrol.Permit]int64 // with the bytes of each
+	waiting *flowcontrol.Permit           // of the input; nil for none
+	held    map[*flowcontrol.Permit]int64 // with their bytes
 
-	element *list.Element // among the unauthenticated clients of its address, under Port.mu
+	element *list.Element // in the list of its address, under Port.mu
 }
 
 type handshake struct{ over <-chan struct{} }
 
-// Flow returns the flow of the connection, and of its requests until they are authenticated.
+// Flow returns the flow of the connection, which is also that of its unauthenticated requests.
 func (c *Conn) Flow() flowcontrol.Flow {
 	flow := flowcontrol.Flow{Address: c.address}
 	if user := c.user.Load(); user != nil {
@@ -108,7 +108,7 @@ func (c *Conn) Flow() flowcontrol.Flow {
 
 func (c *Conn) unauthenticated() bool { return c.user.Load() == nil }
 
-// atATime returns as much of p as may be read before the input is counted.
+// atATime returns the part of p to read before the input is counted.
 func (c *Conn) atATime(p []byte) []byte {
 	if c.shook.Load() && c.unauthenticated() && c.bodies.Load() == 0 {
 		return p[:min(len(p), unauthenticatedRead)]
@@ -116,10 +116,10 @@ func (c *Conn) atATime(p []byte) []byte {
 	return p
 }
 
-// Read implements net.Conn. It returns input when three conditions are met: the client's penalty has passed, there is
-// memory for the input, and an unauthenticated client has a pre-authentication seat.
+// Read implements net.Conn. It returns input when the client's penalty has passed, there is memory for the input, and
+// an unauthenticated client has a pre-authentication seat.
 func (c *Conn) Read(p []byte) (int, error) {
-	c.endPreAuth() // no seat is held while waiting for a client
+	c.endPreAuth() // hold no seat while waiting for the client
 	c.prove()
 	n, err := c.Conn.Read(c.atATime(p))
 	if n > 0 {
@@ -156,7 +156,7 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// Abort resets the connection and drops unsent data, so that the kernel holds nothing of it.
+// Abort resets the connection and drops unsent data, so that the kernel holds none of it.
 func (c *Conn) Abort() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -164,14 +164,15 @@ func (c *Conn) Abort() {
 	_ = c.Close()
 }
 
-// Shaking says that the client has sent its ClientHello, and that over is closed when the handshake has ended. The
-// input until then is certificates.
+// Shaking records that the client has sent its ClientHello. over is closed when the handshake has ended. Input until
+// then is certificates.
 func (c *Conn) Shaking(over <-chan struct{}) { c.shaken.Store(&handshake{over}) }
 
-// Claim sets the user of the connection if the handshake succeeds: one whose certificate was verified before.
+// Claim sets the user of the connection for when the handshake succeeds: the user of a certificate that was already
+// verified.
 func (c *Conn) Claim(user string) { c.claim.Store(&user) }
 
-// isShaking is true while the handshake is known to be pending.
+// isShaking is true while the handshake is pending.
 func (c *Conn) isShaking() bool {
 	shaken := c.shaken.Load()
 	return shaken != nil && !isClosed(shaken.over)
@@ -190,8 +191,8 @@ func (c *Conn) prove() {
 	}
 }
 
-// Identified moves the connection to the flow of its first authenticated user. Behind an authenticating proxy others
-// may follow; for these it does nothing. The error is an *flowcontrol.Full.
+// Identified moves the connection to the flow of its first authenticated user. Behind an authenticating proxy, more
+// users may follow; for them it does nothing. The error is a *flowcontrol.Full.
 func (c *Conn) Identified(user string) error {
 	if c.user.Load() != nil {
 		return nil
@@ -205,7 +206,7 @@ func (c *Conn) Identified(user string) error {
 	if err := c.base.Transfer(to); err != nil {
 		return err
 	}
-	if c.waiting.Transfer(to) != nil { // it is acquired again with the next byte
+	if c.waiting.Transfer(to) != nil { // the next byte acquires it again
 		c.waiting.Release()
 		c.waiting = nil
 		c.unfinished.Store(0)
@@ -216,13 +217,13 @@ func (c *Conn) Identified(user string) error {
 	return nil
 }
 
-// Upgraded says that the connection has switched to another protocol. Its input is not counted.
+// Upgraded records that the connection has switched to another protocol. Its input is no longer counted.
 func (c *Conn) Upgraded() {
 	c.raw.Store(true)
 	c.Used(c.input.Load())
 }
 
-// Body says that the body of a request is being received, until done is called.
+// Body records that the body of a request is being received, until done is called.
 func (c *Conn) Body() (done func()) {
 	c.bodies.Add(1)
 	return func() { c.bodies.Add(-1) }
@@ -237,11 +238,11 @@ func (c *Conn) Penalize(cost time.Duration) {
 	c.port.flow.PenalizeUnauthenticated(&c.penalty, cost, c.port.Unauthenticated())
 }
 
-// awaitPenalty returns when the client's penalty has passed. The penalty of an unauthenticated client ends when the
-// client authenticates. The connection ends if the client disconnects meanwhile.
+// awaitPenalty returns when the client's penalty has passed. When an unauthenticated client authenticates, the penalty
+// of its user applies instead. If the client disconnects meanwhile, the connection ends.
 func (c *Conn) awaitPenalty() {
 	if c.unauthenticated() {
-		runtime.Gosched() // ready goroutines run first, so that requests already received are counted
+		runtime.Gosched() // run ready goroutines first, so that requests already received are counted
 	}
 	for c.ctx.Err() == nil {
 		due, known := c.penalty.Delay(time.Now()), c.known
@@ -264,7 +265,7 @@ func (c *Conn) awaitPenalty() {
 	}
 }
 
-// waits says that the client waits for the proxy, until done is called.
+// waits records that the client waits for the proxy, until done is called.
 func (c *Conn) waits() (done func()) {
 	c.awaited.Add(1)
 	return func() {
@@ -290,7 +291,7 @@ func (c *Conn) received(n int) error {
 	return c.beginPreAuth()
 }
 
-// count acquires memory for the client's input, if it is large.
+// count acquires memory for the client's input if it is large.
 func (c *Conn) count(n int64) error {
 	if now := time.Now(); now.Sub(c.forgiven) >= time.Second {
 		c.Used(int64(now.Sub(c.forgiven).Seconds() * inputForgiven))
@@ -308,7 +309,7 @@ func (c *Conn) count(n int64) error {
 	return c.holdInput(input)
 }
 
-// grow waits for a handshake seat, and acquires the memory of the connection from there on. It leaves a quarter of the
+// grow waits for a handshake seat, and acquires the memory of a connection in its handshake. It leaves a quarter of the
 // memory of unauthenticated clients for their requests (Request.enter).
 func (c *Conn) grow() error {
 	if c.shaking != nil || c.asked.Load() {
@@ -326,7 +327,7 @@ func (c *Conn) grow() error {
 	return c.port.withEviction(c, evictionTimeout, func() error { return c.base.Grow(flowcontrol.HandshakeBytes, 2) })
 }
 
-// holdInput acquires the memory that the input may need. When there is none, it waits.
+// holdInput acquires, or waits for, the memory that the input may need.
 func (c *Conn) holdInput(input int64) error {
 	needed := min(input*inputGrowth, input+maxInput)
 	if c.bodies.Load() > 0 {
@@ -357,8 +358,8 @@ func (c *Conn) holdInput(input int64) error {
 	})
 }
 
-// Used says that n bytes of input were processed: a piece of a body, or the window for a piece of a response. A nil
-// Conn is valid.
+// Used records that n bytes of input were processed: a part of a body, or a window update for a part of a response. A
+// nil Conn is valid.
 func (c *Conn) Used(n int64) {
 	if c == nil {
 		return
@@ -383,9 +384,9 @@ func (c *Conn) Used(n int64) {
 	}
 }
 
-// hold acquires memory or seats of a flow for input of the connection. They are released when the connection ends, at
-// the latest. For an unauthenticated client, it may evict another connection, and the first request waits for memory.
-// The error is an *flowcontrol.Full, or net.ErrClosed.
+// hold acquires memory or seats of a flow for the connection. They are released with the connection at the latest. For
+// an unauthenticated client, it may evict another connection, and the first request waits for memory. The error is a
+// *flowcontrol.Full, or net.ErrClosed.
 func (c *Conn) hold(who flowcontrol.Flow, what flowcontrol.Cost) (*flowcontrol.Permit, error) {
 	var permit *flowcontrol.Permit
 	wait := time.Duration(0)
@@ -413,7 +414,7 @@ func (c *Conn) hold(who flowcontrol.Flow, what flowcontrol.Cost) (*flowcontrol.P
 	return permit, nil
 }
 
-// Release releases a permit of hold.
+// Release releases a permit from hold.
 func (c *Conn) Release(permit *flowcontrol.Permit) {
 	if permit == nil {
 		return
@@ -425,7 +426,6 @@ func (c *Conn) Release(permit *flowcontrol.Permit) {
 	delete(c.held, permit)
 }
 
-// timeOf is the cost of so many bytes.
 func timeOf(bytes int64, each time.Duration) time.Duration { return time.Duration(bytes) * each }
 
 func isClosed(c <-chan struct{}) bool {

@@ -33,8 +33,8 @@ func newPort() *listener.Port {
 	return listener.New(flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2)))
 }
 
-// TestPossessionComesFirst has a connection on which a known certificate was shown, but not yet its key. It counts for
-// the user when the handshake has succeeded.
+// TestPossessionComesFirst presents a known certificate without its key yet. The connection counts for the user only
+// after the handshake has succeeded.
 func TestPossessionComesFirst(t *testing.T) {
 	t.Parallel()
 	e := newPort()
@@ -59,7 +59,7 @@ func TestPossessionComesFirst(t *testing.T) {
 }
 
 // TestUnauthenticatedClientsAreComputedInTurn has more unauthenticated clients in a handshake than half of the
-// processors. One waits until what was computed for the other is written, or the other is gone.
+// processors. One waits until the result for another is written, or the other has disconnected.
 func TestUnauthenticatedClientsAreComputedInTurn(t *testing.T) {
 	t.Parallel()
 	e := newPort()
@@ -86,7 +86,7 @@ func TestUnauthenticatedClientsAreComputedInTurn(t *testing.T) {
 		next, waits := begin()
 		eventually(t, "the next one waits", func() bool {
 			select {
-			case err := <-waits: // this machine was so slow that the turn before was over
+			case err := <-waits: // this machine was so slow that the previous turn was over
 				if err != nil {
 					t.Error(err)
 				}

@@ -1,17 +1,17 @@
-// Package listener has the listener, the connections below TLS, and the outermost filter. It knows addresses, bytes and
-// time, and of users only the name (Conn.Identified).
-//
-// It is for both ports: the impersonation proxy's and that of the Concierge APIs.
+// Package listener has the listener, the connections below TLS, and the outermost filter. Both ports use it: that of
+// the impersonation proxy and that of the Concierge APIs. It handles addresses, bytes and time; of users it only has
+// the name (Conn.Identified).
 //
 // A connection is unauthenticated until a user authenticates on it. All unauthenticated clients share a part of the
 // memory. When that is exhausted, one of their connections is evicted (Port.evictionCandidate). When all of them wait
 // for the proxy, as when many honest clients connect at once, new clients wait: before their handshake, or in the
-// kernel. So an attacker evicts only connections of their own. Work for unauthenticated clients, in handshakes and for
+// kernel. So attackers only evict their own connections. Work for unauthenticated clients, in handshakes and for
 // requests until they are authenticated, is queued fairly by address and connection on half of the processors, so that
 // users are served meanwhile.
 //
-// Input counts until it is processed: as a request, a piece of a body, a window for a response. Unprocessed input, and
-// requests that are reset or refused, have a penalty; nothing is read from a connection until its penalty has passed.
+// Input counts until it is processed: as a request, a part of a body, a window update for a response. Unprocessed
+// input, and requests that are reset or refused, cause a penalty; nothing is read from a connection until its penalty
+// has passed.
 //
 // Locks, in this order: Conn.mu, Port.mu.
 package listener
@@ -32,28 +32,27 @@ import (
 )
 
 const (
-	// patience is how long an unauthenticated client may be inactive before its connection can be evicted,
-	// helloPatience the same until its handshake is over: a machine that opens thousands at once needs seconds for
-	// each.
+	// patience is how long an unauthenticated client may be inactive before its connection can be evicted.
+	// helloPatience applies until its handshake is over: a machine that opens thousands at once needs seconds for each.
 	patience      = time.Second
 	helloPatience = 3 * time.Second
-	// evictionPause is the time between two searches for an eviction candidate, and evictionTimeout how long an
+	// evictionPause is the time between two searches for an eviction candidate. evictionTimeout is how long an
 	// unauthenticated client waits for memory.
 	evictionPause   = 5 * time.Millisecond
 	evictionTimeout = 5 * time.Second
-	// largeUnauthenticated: requests of one connection that hold more than this fraction of the memory of
-	// unauthenticated clients make it the first eviction candidate.
+	// largeUnauthenticated: a connection whose requests hold more than this fraction of the memory of unauthenticated
+	// clients is the first eviction candidate.
 	largeUnauthenticated = 64
 )
 
-// Port knows all connections of one port.
+// Port tracks all connections of one port.
 type Port struct {
 	flow    *flowcontrol.Controller
 	evicted atomic.Int64
 
 	mu              sync.Mutex
 	open            map[string]*Conn      // by the client's address and port
-	addresses       map[string]*list.List // of *Conn without a user, the oldest first, by their address
+	addresses       map[string]*list.List // unauthenticated *Conn by address, the oldest first
 	noCandidate     time.Time             // when the last search found no eviction candidate
 	unauthenticated atomic.Int64
 }
@@ -63,7 +62,7 @@ func New(a *flowcontrol.Controller) *Port {
 	return &Port{flow: a, open: map[string]*Conn{}, addresses: map[string]*list.List{}}
 }
 
-// Listen returns a listener whose connections the Port counts.
+// Listen returns a listener whose connections the Port tracks.
 func (p *Port) Listen(l net.Listener) net.Listener { return listener{l, p} }
 
 type listener struct {
@@ -90,8 +89,8 @@ func (p *Port) admit(conn net.Conn) *Conn {
 	boundSendQueue(conn)
 	c.forgiven = c.accepted
 	c.progress.Store(c.accepted.UnixNano())
-	// New connections leave three eighths of the memory to established ones. Meanwhile, others wait in the kernel,
-	// where they cost nothing.
+	// New connections leave three eighths of the memory to established ones. Until there is memory, further ones wait
+	// in the kernel at no cost.
 	first := flowcontrol.Cost{Resource: flowcontrol.Connection, Bytes: flowcontrol.AcceptedBytes, Leaves: 3}
 	for c.base == nil {
 		_ = p.withEviction(c, evictionTimeout, func() (err error) {
@@ -141,7 +140,7 @@ func (p *Port) authenticated(c *Conn) {
 	p.unauthenticated.Add(-1)
 }
 
-// withEviction calls take. While unauthenticated clients have no memory left, and c is one of them, it evicts another
+// withEviction calls take. When unauthenticated clients have no memory left, and c is one of them, it evicts another
 // connection and calls take again. Without an eviction candidate, as when many honest clients connect at once, it waits
 // for at most wait: these clients authenticate soon.
 func (p *Port) withEviction(c *Conn, wait time.Duration, take func() error) error {
@@ -163,11 +162,10 @@ func (p *Port) withEviction(c *Conn, wait time.Duration, take func() error) erro
 	}
 }
 
-// evictionCandidate returns the connection to evict first for the exhausted resource. It is the one whose requests hold
-// most, if that is more than an honest unauthenticated client needs. Otherwise it is the one with the largest
-// incomplete head, and then the oldest of the address with most connections. Connections that wait for the proxy, or
-// made progress a moment ago, are exempt. The result is nil when there is no other, or when an eviction would not free
-// the resource.
+// evictionCandidate returns the connection to evict for the exhausted resource: the one whose requests hold most, if
+// that is more than an honest unauthenticated client needs; else the one with the largest incomplete header; else the
+// oldest of the address with most connections. The oldest is never one that waits for the proxy or made progress
+// recently. The result is nil when there is none, or when an eviction would not free the resource.
 func (p *Port) evictionCandidate(full *flowcontrol.Full) *Conn {
 	if full.Own && full.Resource != flowcontrol.Input {
 		return nil
@@ -221,7 +219,7 @@ func (p *Port) evictionCandidate(full *flowcontrol.Full) *Conn {
 // FlowControl returns the Controller of the connections.
 func (p *Port) FlowControl() *flowcontrol.Controller { return p.flow }
 
-// Unauthenticated returns how many connections have no user.
+// Unauthenticated returns the number of connections without a user.
 func (p *Port) Unauthenticated() int { return int(p.unauthenticated.Load()) }
 
 // Open returns the number of open connections.
@@ -231,17 +229,17 @@ func (p *Port) Open() int {
 	return len(p.open)
 }
 
-// Evicted returns how many connections were evicted.
+// Evicted returns the number of evicted connections.
 func (p *Port) Evicted() int64 { return p.evicted.Load() }
 
-// Of returns the connection of a request, nil when it is closed or not of this Port.
+// Of returns the connection of a request, or nil when it is closed or not of this Port.
 func (p *Port) Of(req *http.Request) *Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.open[req.RemoteAddr]
 }
 
-// Below returns the connection below TLS, nil when it is not of a Port.
+// Below returns the connection below TLS, or nil when it is not of a Port.
 func Below(conn net.Conn) *Conn {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -250,7 +248,7 @@ func Below(conn net.Conn) *Conn {
 	return one
 }
 
-// hostOf returns the address of a client's flow, without its port.
+// hostOf returns the address of a client's flow: its network, without the port.
 func hostOf(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -259,8 +257,8 @@ func hostOf(address string) string {
 	return Network(host)
 }
 
-// Network returns the network of an address. One machine has many addresses of IPv6: those of its network (/64) are
-// one. The network of an invalid address is "unknown".
+// Network returns the network of an address. IPv6 addresses count by /64, because one machine can have many. The
+// network of an invalid address is "unknown".
 func Network(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

@@ -25,10 +25,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// memory is so small that unauthenticated clients have room for some 25 handshakes.
+// memory is small: unauthenticated clients have memory for about 25 handshakes.
 const memory = 16 << 20
 
-// port is a server with an edge. Anyone who says "user" in the header of a request is that user.
+// port is a server with a listener. A request with a "user" header is authenticated as that user.
 type port struct {
 	*httptest.Server
 	port      *listener.Port
@@ -105,7 +105,7 @@ func (p *port) dial(t *testing.T) net.Conn {
 	return conn
 }
 
-// get sends a request over a connection of its own, and returns the status, or what went wrong.
+// get sends a request over a new connection, and returns the status or the error.
 func (p *port) get(user string, header ...string) string {
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
@@ -139,8 +139,8 @@ func eventually(t *testing.T, what string, done func() bool) {
 
 func ok(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
 
-// TestHalfOpenConnections has attackers open connections, from one or many addresses, and say nothing. Newcomers and
-// users get in, and in the end nothing is held.
+// TestHalfOpenConnections has attackers open connections, from one or many addresses, and send nothing. New clients and
+// users are served, and in the end no memory is held.
 func TestHalfOpenConnections(t *testing.T) {
 	t.Parallel()
 	for name, addresses := range map[string]int{"one address": 1, "many addresses": 10} {
@@ -188,10 +188,10 @@ func TestHalfOpenConnections(t *testing.T) {
 	}
 }
 
-// TestACrowdOfUsers has many users come at once. No connection is closed for another one.
+// TestACrowdOfUsers has many users connect at once. No connection is evicted.
 func TestACrowdOfUsers(t *testing.T) {
 	t.Parallel()
-	const users = 400 // with 24 KiB each, more than all unauthenticated clients may have
+	const users = 400 // with 24 KiB each, more than the limit of all unauthenticated clients
 	p := serveWith(t, 64<<20, ok)
 	var flowQueue sync.WaitGroup
 	for i := range users {
@@ -207,7 +207,7 @@ func TestACrowdOfUsers(t *testing.T) {
 	}
 }
 
-// pipes is a listener in memory, which synctest's clock needs.
+// pipes is a listener in memory, as synctest requires.
 type pipes struct{ conns chan net.Conn }
 
 func (l pipes) Accept() (net.Conn, error) {
@@ -221,8 +221,8 @@ func (l pipes) Accept() (net.Conn, error) {
 func (pipes) Close() error   { return nil }
 func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestLateHellos has a machine open so many connections that it needs seconds to say hello on each. None is closed for
-// another one; those that never say hello are.
+// TestLateHellos has a machine open so many connections that it needs seconds to send each ClientHello. None is evicted
+// for another; those that never send one are.
 func TestLateHellos(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -233,7 +233,7 @@ func TestLateHellos(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				const many = 230 // with 6 KiB each, more than may be there before they say hello
+				const many = 230 // with 6 KiB each, more than fit before their ClientHello
 				l := pipes{make(chan net.Conn, many)}
 				e := listener.New(flowcontrol.New(flowcontrol.LimitsFor(memory, 2)))
 				edged := e.Listen(l)
@@ -249,11 +249,11 @@ func TestLateHellos(t *testing.T) {
 					l.conns <- elsewhere{theirs, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: i + 1}}
 				}
 				close(l.conns)
-				time.Sleep(test.after) // of synctest's clock, which takes no time
+				time.Sleep(test.after) // of synctest's fake clock
 				if got := e.Evicted() > 0; got != test.closed {
 					t.Errorf("want connections closed: %v, got %d", test.closed, e.Evicted())
 				}
-				time.Sleep(time.Minute) // of the same clock, until all have come
+				time.Sleep(time.Minute) // of the fake clock, until all have arrived
 				for _, conn := range clients {
 					_ = conn.Close()
 				}
@@ -262,8 +262,7 @@ func TestLateHellos(t *testing.T) {
 	}
 }
 
-// TestHalfHeads has attackers send large heads that they do not complete. One goes for the other, and a newcomer gets
-// in.
+// TestHalfHeads has attackers send large headers without an end. They evict each other, and a new client is served.
 func TestHalfHeads(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
@@ -280,7 +279,7 @@ func TestHalfHeads(t *testing.T) {
 	}
 }
 
-// blockWith returns the head of a request in HTTP/2, with so many small fields.
+// blockWith returns the header of an HTTP/2 request with this number of small fields.
 func blockWith(fields int) []byte {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
@@ -298,8 +297,8 @@ func blockWith(fields int) []byte {
 	return block.Bytes()
 }
 
-// TestUnreadAnswersToLargeHeads has unauthenticated clients ask with large heads and read no response, until there is
-// no memory for another unauthenticated client, and go on. Their connections go as soon as a newcomer needs the room.
+// TestUnreadAnswersToLargeHeads has unauthenticated clients send large headers and read no response, until
+// unauthenticated clients have no memory left. Their connections are evicted as soon as a new client needs memory.
 func TestUnreadAnswersToLargeHeads(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
@@ -339,7 +338,7 @@ func TestUnreadAnswersToLargeHeads(t *testing.T) {
 	}
 }
 
-// TestEndlessInput sends a head without an end. It costs the connection.
+// TestEndlessInput sends a header without an end. The connection is closed.
 func TestEndlessInput(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
@@ -360,8 +359,8 @@ func TestEndlessInput(t *testing.T) {
 	}
 }
 
-// TestUsersAreNotUnauthenticated fills the places of unauthenticated clients after a user has come, whose connection
-// stays.
+// TestUsersAreNotUnauthenticated fills the memory of unauthenticated clients after a user has connected. The user's
+// connection stays.
 func TestUsersAreNotUnauthenticated(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -382,7 +381,7 @@ func TestUsersAreNotUnauthenticated(t *testing.T) {
 	}
 }
 
-// TestPenaltiesSlowDown has a penalty for one user much. Reading waits for it, and other users do not.
+// TestDebtsSlowDown penalizes one user heavily. The user's reads wait; those of other users do not.
 func TestDebtsSlowDown(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(w http.ResponseWriter, req *http.Request) {
@@ -411,7 +410,7 @@ func TestDebtsSlowDown(t *testing.T) {
 	}
 }
 
-// TestLargeHeadsCount has users send heads of many fields. They take what they take.
+// TestLargeHeadsCount has users send headers of many fields, and compares the memory that counts with the memory used.
 func TestLargeHeadsCount(t *testing.T) {
 	t.Parallel()
 	held := make(chan int64, 1)

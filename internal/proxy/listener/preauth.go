@@ -9,7 +9,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-// beginPreAuth acquires a pre-authentication seat to process the input of an unauthenticated client, except bodies.
+// beginPreAuth acquires a pre-authentication seat to process input of an unauthenticated client, except bodies.
 func (c *Conn) beginPreAuth() error {
 	if !c.unauthenticated() || c.bodies.Load() > 0 {
 		return nil
@@ -19,7 +19,7 @@ func (c *Conn) beginPreAuth() error {
 		return err
 	}
 	c.preAuth.Store(preAuth)
-	if c.ctx.Err() != nil { // at the same moment, so nothing else would release the seat
+	if c.ctx.Err() != nil { // the connection ended at the same moment, so nothing else would release the seat
 		c.endPreAuth()
 		return net.ErrClosed
 	}
@@ -32,8 +32,8 @@ func (c *Conn) endPreAuth() {
 	}
 }
 
-// preAuth is a seat for work that is done for an unauthenticated client. It is released after preAuthTimeout, because
-// work that takes longer waits for something.
+// preAuth is a seat for work for an unauthenticated client. It is released after preAuthTimeout, because work that
+// takes longer waits for something.
 type preAuth struct {
 	permit *flowcontrol.Permit
 	waited func()
@@ -41,7 +41,7 @@ type preAuth struct {
 	over   atomic.Bool
 }
 
-// await waits for a seat. ctx ends with the connection, or with the request.
+// await waits for a seat. ctx ends with the connection or the request.
 func (c *Conn) await(ctx context.Context) (*preAuth, error) {
 	who, what := flowcontrol.Flow{Address: c.address}, flowcontrol.Cost{Resource: flowcontrol.PreAuth, SubFlow: c}
 	permit, err := c.port.flow.Enqueue(who, what)
@@ -68,7 +68,7 @@ func (l *preAuth) release() {
 	}
 }
 
-// end does nothing for a nil preAuth.
+// end releases the seat. A nil preAuth is valid.
 func (l *preAuth) end() {
 	if l != nil {
 		l.timer.Stop()

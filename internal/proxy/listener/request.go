@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// MaxHeldBody is how much of a body is buffered at most before it is forwarded. The client may send as much again
+	// MaxHeldBody is how much of a body is buffered before the request is forwarded. The client may send as much again
 	// before it is read.
 	MaxHeldBody = 128 << 10
 	// unauthenticatedBody is how much of an unauthenticated client's body counts with the request.
 	unauthenticatedBody = 32 << 10
-	// fieldOverhead is about what a field of a head takes in memory in addition to its name and its value.
+	// fieldOverhead is about the memory of a header field in addition to its name and value.
 	fieldOverhead = 112
 	// preAuthTimeout is how long an unauthenticated client occupies a pre-authentication seat at most.
 	preAuthTimeout = 20 * time.Millisecond
 )
 
-// Request is what a request holds until the client has read its response, or the response has failed.
+// Request is what a request holds until its response was sent or has failed.
 type Request struct {
 	Conn *Conn
 	flow flowcontrol.Flow
@@ -37,19 +37,19 @@ type Request struct {
 
 type requestKey struct{}
 
-// From returns what the request of ctx holds, nil for a request without a connection of a Port.
+// From returns the Request of ctx, or nil for a request without a connection of a Port.
 func From(ctx context.Context) *Request {
 	r, _ := ctx.Value(requestKey{}).(*Request)
 	return r
 }
 
 // Handler is the outermost filter. It queues requests of unauthenticated clients fairly, and acquires the memory of
-// each request. Without memory, refuse responds to a user's request; an unauthenticated client's is reset.
+// each request. Without memory, it calls refuse for a user's request, and resets an unauthenticated client's.
 func (p *Port) Handler(next http.Handler, refuse func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		conn := p.Of(req)
 		if conn == nil {
-			panic(http.ErrAbortHandler) // it is closed already
+			panic(http.ErrAbortHandler) // it is already closed
 		}
 		r := &Request{Conn: conn, flow: conn.Flow(), head: SizeOfHead(req)}
 		conn.begin(r, req)
@@ -73,12 +73,12 @@ func (c *Conn) begin(r *Request, req *http.Request) {
 	if c.unauthenticated() {
 		c.Penalize(ResetCost)
 	}
-	if r.head > SmallHead && req.ProtoMajor == 2 { // in HTTP/1 the client has sent all of it
+	if r.head > SmallHead && req.ProtoMajor == 2 { // an HTTP/1 client has sent all of it
 		c.Penalize(timeOf(r.head, headCost))
 	}
 }
 
-// enter acquires memory for the request, and a pre-authentication seat for that of an unauthenticated client.
+// enter acquires memory for the request and, for an unauthenticated client, a pre-authentication seat.
 func (r *Request) enter(req *http.Request) error {
 	c := r.Conn
 	if !c.asked.Swap(true) {
@@ -88,15 +88,14 @@ func (r *Request) enter(req *http.Request) error {
 		}
 	}
 	needed := bodyHeld(req)
-	if r.flow.Unauthenticated() { // its body counts as input as well, and is not read before the client is authenticated
+	if r.flow.Unauthenticated() { // its body also counts as input, and is not read before authentication
 		needed = min(needed, unauthenticatedBody)
 	}
 	needed += r.head
 	if c.serving.Load() > 1 {
 		needed += flowcontrol.RequestBytes
 	} else {
-		// Each connection may always have one short request, so that a flow that fills its share does not exclude new
-		// clients.
+		// Each connection may always have one short request, so that a flow at its limit does not exclude new clients.
 		needed -= SmallHead
 	}
 	if needed > 0 {
@@ -114,7 +113,7 @@ func (r *Request) enter(req *http.Request) error {
 }
 
 // PreAuthDone releases the pre-authentication seat of an unauthenticated client's request: its user is known, or a
-// review is needed. A nil Request has none.
+// review is needed. A nil Request is valid.
 func (r *Request) PreAuthDone() {
 	if r != nil {
 		r.preAuth.end()
@@ -124,8 +123,8 @@ func (r *Request) PreAuthDone() {
 // Flow returns the flow of the request.
 func (r *Request) Flow() flowcontrol.Flow { return r.flow }
 
-// Identified moves the request to the flow of its user, "" for an anonymous one, and its connection if that has none. A
-// stream counts as such from here on. The error is an *flowcontrol.Full.
+// Identified moves the request to the flow of its user, "" for an anonymous one. It moves the connection too, if that
+// has no user. A stream counts as one from here on. The error is a *flowcontrol.Full.
 func (r *Request) Identified(user string, stream bool) error {
 	r.PreAuthDone()
 	flow := flowcontrol.Flow{Address: r.Conn.address, User: user}
@@ -166,7 +165,7 @@ func (r *Request) Hold(resource flowcontrol.Resource, bytes int64) error {
 	return nil
 }
 
-// Others is true when the connection has other requests.
+// Others is true when the connection has other open requests.
 func (r *Request) Others() bool { return r.Conn.serving.Load() > 1 }
 
 func (r *Request) end() {
@@ -181,7 +180,7 @@ func (r *Request) end() {
 	}
 }
 
-// bodyHeld returns how much memory the body of a request takes at most until the API server has it.
+// bodyHeld returns the maximum memory of the request body until the API server has it.
 func bodyHeld(req *http.Request) int64 {
 	if req.ContentLength < 0 || req.ContentLength > MaxHeldBody {
 		return 2 * MaxHeldBody
@@ -189,7 +188,8 @@ func bodyHeld(req *http.Request) int64 {
 	return req.ContentLength
 }
 
-// SizeOfHead returns the memory of a request without its body. The path counts twice: as received, and as forwarded.
+// SizeOfHead returns the memory of a request without its body, in bytes. The path counts twice: as received, and as
+// forwarded.
 func SizeOfHead(req *http.Request) int64 {
 	size := int64(len(req.Method) + len(req.Host) + 2*len(req.RequestURI))
 	for name, values := range req.Header {
@@ -200,9 +200,9 @@ func SizeOfHead(req *http.Request) int64 {
 	return size
 }
 
-// afterResponse calls end when the response has been written, or has failed. That may be long after the handler
-// returned: in HTTP/2, net/http waits for the client's window even with a small response, and keeps the request in
-// memory meanwhile. In HTTP/1 a connection has one request at a time, so the bounds on connections are enough.
+// afterResponse calls end when the response has been sent or has failed. That may be long after the handler returned:
+// in HTTP/2, net/http waits for the client's window even with a small response, and keeps the request in memory
+// meanwhile. An HTTP/1 connection has one request at a time, so the limits of connections suffice.
 func afterResponse(w http.ResponseWriter, req *http.Request, end func()) {
 	//nolint:staticcheck // the request's context ends too early: when the handler returns
 	if stream, ok := w.(http.CloseNotifier); ok && req.ProtoMajor == 2 && req.Context().Err() == nil {

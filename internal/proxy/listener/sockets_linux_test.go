@@ -18,7 +18,7 @@ import (
 func TestSendQueuesAreBounded(t *testing.T) {
 	t.Parallel()
 	_, server := pair(t, newPort())
-	const unbounded = 1 << 20 // the client's kernel takes some of it, and there the usual queue alone is longer than that
+	const unbounded = 1 << 20 // more than the client's kernel and the default send queue take
 	for written := 0; written < unbounded; {
 		if err := server.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
 			t.Fatal(err)
@@ -35,8 +35,8 @@ func TestSendQueuesAreBounded(t *testing.T) {
 	t.Errorf("the kernel took %d bytes for a client that reads none", unbounded)
 }
 
-// TestClientsThatHaveLeft has clients reset more requests than they pay for within the test, and leave. What they sent
-// is not computed any more.
+// TestClientsThatHaveLeft has clients reset more requests than their penalty allows within the test, and disconnect.
+// Their remaining input is not processed.
 func TestClientsThatHaveLeft(t *testing.T) {
 	t.Parallel()
 	const clients, requests = 60, 450 // after more, net/http ends the connection
@@ -56,7 +56,7 @@ func TestClientsThatHaveLeft(t *testing.T) {
 				err = framer.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
 			}
 			if err != nil {
-				break // it has ended already
+				break // it has already ended
 			}
 		}
 		_ = conn.Close()

@@ -25,13 +25,13 @@ import (
 
 const (
 	reservedExtraSuffix = authenticator.ReservedExtraSuffix
-	// OriginalUserExtraKey is the extra key of the user who asked to act as another.
+	// OriginalUserExtraKey is the extra key with the user who made the request, before nested impersonation.
 	OriginalUserExtraKey = "original-user-info" + reservedExtraSuffix
 )
 
-// setIdentity writes the headers that make the API server treat the request as one of u. Original is the user who
-// asked to act as u; it is nil without nested impersonation. setIdentity returns a StatusError when headers cannot
-// express the identity exactly. It does not change u, which other requests may share.
+// setIdentity sets the headers that make the API server treat the request as one of u. original is the user who
+// impersonates u, or nil without nested impersonation. It returns a StatusError when headers cannot express the
+// identity exactly. It does not change u, which other requests may share.
 func setIdentity(ctx context.Context, h http.Header, u, original user.Info) error {
 	if err := checkIdentity(ctx, u); err != nil {
 		return err
@@ -69,7 +69,7 @@ func setIdentity(ctx context.Context, h http.Header, u, original user.Info) erro
 	return nil
 }
 
-// checkIdentity returns an error unless headers can express all of u exactly.
+// checkIdentity returns an error unless headers can express u exactly.
 func checkIdentity(ctx context.Context, u user.Info) error {
 	switch {
 	case u.GetName() == "":
@@ -87,8 +87,9 @@ func checkIdentity(ctx context.Context, u user.Info) error {
 			return cannotAct("an extra key is empty")
 		case strings.ContainsFunc(key, isControl):
 			return cannotAct(named + " contains control characters")
-		case strings.HasSuffix(strings.ToLower(key), reservedExtraSuffix): // the API server reads it in lower case
-			// Clients of this kind of proxy compare the text as a whole, so the key is named in a warning instead.
+		case strings.HasSuffix(strings.ToLower(key), reservedExtraSuffix): // the API server lowercases it
+			// Clients of the original impersonation proxy compare the whole message, so a warning names the key
+			// instead.
 			warning.AddWarning(ctx, "", named+" is reserved")
 			return cannotAct("")
 		}
@@ -97,8 +98,8 @@ func checkIdentity(ctx context.Context, u user.Info) error {
 	return err
 }
 
-// extraHeader returns the name of the header for an extra key. The API server reads it in lower case and then decodes
-// %XX, so everything but lower case letters, digits, "-" and "." is encoded: capitals too, which would not survive.
+// extraHeader returns the header name for an extra key. The API server lowercases the name and then decodes %XX, so
+// everything but lower case letters, digits, "-" and "." is encoded. That preserves upper case.
 func extraHeader(key string) string {
 	const hex = "0123456789abcdef"
 	name := make([]byte, 0, len(authenticationv1.ImpersonateUserExtraHeaderPrefix)+len(key)+8)
@@ -114,9 +115,8 @@ func extraHeader(key string) string {
 	return http.CanonicalHeaderKey(string(name))
 }
 
-// carriable returns an error unless values arrive unchanged when they are sent in headers. Line ends and other control
-// characters are refused, not escaped. So is space around a value: it would be trimmed on the way, and two names could
-// become one.
+// carriable returns an error unless values arrive unchanged in headers. It refuses control characters instead of
+// escaping them. It also refuses space around a value: that would be trimmed, and two names could become one.
 func carriable(what string, values ...string) error {
 	for _, value := range values {
 		if strings.ContainsFunc(value, isControl) {
@@ -131,7 +131,7 @@ func carriable(what string, values ...string) error {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// cannotAct is the response for a user whom the proxy cannot impersonate.
+// cannotAct is the error for a user whom the proxy cannot impersonate.
 func cannotAct(why string) error {
 	message := "unimplemented functionality - unable to act as current user"
 	if why != "" {
@@ -140,14 +140,15 @@ func cannotAct(why string) error {
 	return apierrors.NewInternalError(errors.New(message))
 }
 
-// asUser sends requests to the API server as the user in their context. It refuses a request without a user.
+// asUser is a RoundTripper that sends requests to the API server as the user in their context. It refuses a request
+// without a user.
 type asUser struct {
 	Options
 	next http.RoundTripper
 }
 
-// RoundTrip implements http.RoundTripper. ReverseProxy calls it with a copy of the request whose hop-by-hop headers
-// are already removed. So the header can be changed in place, and no later step removes what is set here.
+// RoundTrip implements http.RoundTripper. ReverseProxy calls it with a copy of the request without hop-by-hop headers.
+// So it may change the header in place, and no later step removes what it sets.
 func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	u, ok := apirequest.UserFrom(ctx)
@@ -175,7 +176,7 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if state.Login != nil {
-		// The agent then need not ask the cluster's own signer for a certificate.
+		// This tells the agent not to ask the cluster's own signer for a certificate.
 		req.Header[extraHeader(signer.AtProxyKey)] = []string{state.Login.Group}
 	}
 	token, err := t.Token.Token()
@@ -194,10 +195,10 @@ func (t *asUser) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// tokenProtocol begins the websocket subprotocol that is a bearer token.
+// tokenProtocol is the prefix of the WebSocket subprotocol that contains a bearer token.
 const tokenProtocol = "base64url.bearer.authorization.k8s.io."
 
-// dropTokenProtocols removes a token from the websocket subprotocols. One is left there when another credential was
+// dropTokenProtocols removes a token from the WebSocket subprotocols. It is still there when another credential was
 // used.
 func dropTokenProtocols(h http.Header) {
 	lines := h["Sec-Websocket-Protocol"]

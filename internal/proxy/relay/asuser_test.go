@@ -132,7 +132,7 @@ func TestSetIdentity(t *testing.T) {
 	}
 }
 
-// decodeExtraKey does what the API server does with a header name.
+// decodeExtraKey decodes a header name as the API server does.
 func decodeExtraKey(t *testing.T, header string) string {
 	t.Helper()
 	key, err := url.PathUnescape(strings.ToLower(strings.TrimPrefix(header, "Impersonate-Extra-")))
@@ -161,7 +161,7 @@ func FuzzExtraHeader(f *testing.F) {
 	})
 }
 
-// FuzzSetIdentity checks that an identity is refused or arrives exactly.
+// FuzzSetIdentity checks that an identity is either refused or preserved exactly.
 func FuzzSetIdentity(f *testing.F) {
 	f.Add("jane", "u-1", "dev", "accessKeyId", "v")
 	f.Add("jane\r\nImpersonate-Group: x", "", "a\x00", "", " ")

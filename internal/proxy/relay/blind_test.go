@@ -9,7 +9,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// TestPreventBlindForwarding checks the last line of defence alone: the RoundTripper without the chain before it.
+// TestPreventBlindForwarding tests the RoundTripper, the last line of defense, without the filters before it.
 func TestPreventBlindForwarding(t *testing.T) {
 	t.Parallel()
 	sent := roundTrip(func(*http.Request) (*http.Response, error) {

@@ -14,8 +14,9 @@ import (
 
 var errUnreadableBody = apierrors.NewBadRequest("the request body could not be read")
 
-// holdBody reads the body, up to listener.MaxHeldBody, so that a body which comes slowly keeps nothing busy at the API
-// server. A body that is here as a whole can be sent again when the API server has not processed it (GOAWAY).
+// holdBody reads the body, up to listener.MaxHeldBody, so that a slow body occupies nothing at the API server. here is
+// true when the whole body is in memory: it can then be sent again if the API server has not processed it (GOAWAY). It
+// removes the limit bound in that case.
 func holdBody(req *http.Request, bound request.Body) (here bool, err error) {
 	if req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0 {
 		return true, nil
@@ -25,7 +26,7 @@ func holdBody(req *http.Request, bound request.Body) (here bool, err error) {
 	most := int64(listener.MaxHeldBody)
 	if req.ContentLength > 0 {
 		most = min(most, req.ContentLength)
-		body.Grow(int(most) + bytes.MinRead) // all at once
+		body.Grow(int(most) + bytes.MinRead) // in one allocation
 	}
 	_, err = io.CopyN(&body, req.Body, most)
 	switch {
@@ -38,7 +39,7 @@ func holdBody(req *http.Request, bound request.Body) (here bool, err error) {
 		}{io.MultiReader(&body, req.Body), req.Body}
 		return false, nil
 	}
-	bound.Unbind() // also when its end is not announced yet
+	bound.Unbind() // even if the end of the body was not announced yet
 	req.TransferEncoding, req.ContentLength = nil, int64(body.Len())
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body.Bytes())), nil }
 	req.Body, err = req.GetBody()

@@ -21,7 +21,7 @@ func TestSmallBodiesCanBeSentAgain(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		body    string
-		unknown bool // the length
+		unknown bool // of unknown length
 		expect  string
 		want    bool
 	}{

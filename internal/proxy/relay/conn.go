@@ -20,28 +20,28 @@ import (
 )
 
 const (
-	// readSize is the buffer of responses: the contents of one TLS record.
+	// readSize is the buffer size for responses: one TLS record.
 	readSize  = 16 << 10
 	writeSize = 4 << 10
-	// maxHead bounds the head of a response, together with those of informational responses that are not forwarded.
+	// maxHead limits the header of a response, and of informational responses before it that are not forwarded.
 	maxHead = 1 << 20
-	// responseAfterBreak is how long a response may take to arrive after the server stopped reading the request.
+	// responseAfterBreak is how long to wait for a response after the server stopped reading the request.
 	responseAfterBreak = time.Second
 )
 
-// conn is a connection that carries one request at a time. The goroutine of that request uses it; another one may only
+// conn is a connection with one request at a time. Only the goroutine of that request uses it; another one may only
 // close it.
 type conn struct {
 	wire   *wire
-	limit  *io.LimitedReader // of read: what may come before the head is over
+	limit  *io.LimitedReader // of read: the bytes that may come before the end of the header
 	read   *bufio.Reader
 	write  *bufio.Writer
 	keep   func(*conn) // called when another request may use it
 	made   time.Time
-	expiry *time.Timer // closes it when it was idle for idleFor
+	expiry *time.Timer // closes it after idleFor
 }
 
-// newConn returns a connection whose bytes go through secured, which is TLS over line.
+// newConn returns a connection that sends and receives through secured, which is TLS over line.
 func newConn(secured net.Conn, line *wire, keep func(*conn)) *conn {
 	limit := &io.LimitedReader{R: secured}
 	return &conn{
@@ -50,10 +50,10 @@ func newConn(secured net.Conn, line *wire, keep func(*conn)) *conn {
 	}
 }
 
-// close ends the connection at once. It sends no TLS close_notify, which the server does not need.
+// close closes the connection at once, without a TLS close_notify, which the server does not need.
 func (c *conn) close() { _ = c.wire.Close() }
 
-// quiet is true when the connection is open and nothing has come on it.
+// quiet is true when the connection is open and has received nothing.
 func (c *conn) quiet() bool {
 	c.wire.peeking = true
 	_, err := c.read.Peek(1)
@@ -61,7 +61,7 @@ func (c *conn) quiet() bool {
 	return errors.Is(err, errNothingYet)
 }
 
-// exchange sends the request, whose body is in memory, and reads the head of its response.
+// exchange sends the request, whose body is in memory, and reads the header of its response.
 func (c *conn) exchange(req *http.Request) (*http.Response, error) {
 	c.limit.N, c.wire.sent = maxHead, false
 	a := &responseBody{conn: c, ctx: req.Context(), stop: context.AfterFunc(req.Context(), c.close)}
@@ -69,7 +69,7 @@ func (c *conn) exchange(req *http.Request) (*http.Response, error) {
 	if unsent == nil {
 		unsent = c.write.Flush()
 	}
-	if unsent != nil { // the server reads no more, but may have sent its response
+	if unsent != nil { // the server stopped reading, but may have sent its response
 		_ = c.wire.SetReadDeadline(time.Now().Add(responseAfterBreak))
 	}
 	res, err := c.head(req)
@@ -86,7 +86,7 @@ func (c *conn) exchange(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// head reads the head of the response. It passes informational responses to ReverseProxy, as net/http does.
+// head reads the header of the response. It passes informational responses to ReverseProxy, as net/http does.
 func (c *conn) head(req *http.Request) (*http.Response, error) {
 	trace := httptrace.ContextClientTrace(req.Context())
 	for {
@@ -107,7 +107,7 @@ func (c *conn) head(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// mayRepeat is true when the request, which got no response here, can be sent again without being carried out twice.
+// mayRepeat is true when a request without a response can be sent again and is not carried out twice.
 func (c *conn) mayRepeat(req *http.Request) bool {
 	if c.limit.N < maxHead || req.Context().Err() != nil || hasBody(req) && req.GetBody == nil {
 		return false
@@ -117,7 +117,7 @@ func (c *conn) mayRepeat(req *http.Request) bool {
 
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
-// responseBody is the body of a response. At its end the connection is kept or closed.
+// responseBody is the body of a response. Its end keeps or closes the connection.
 type responseBody struct {
 	*conn
 	ctx     context.Context //nolint:containedctx // it lives as long as this one request
@@ -140,13 +140,13 @@ func (a *responseBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer. What was not read of the response is not read any more: the connection ends.
+// Close implements io.Closer. The unread rest of the response is discarded with the connection.
 func (a *responseBody) Close() error {
 	a.end(false)
 	return nil
 }
 
-// end keeps the connection, if it can be used again after the whole of the response was read, or closes it.
+// end keeps the connection if the whole response was read and it can be reused, or else closes it.
 func (a *responseBody) end(whole bool) {
 	a.over.Do(func() {
 		if a.stop() && whole && a.mayStay && a.read.Buffered() == 0 {
@@ -157,14 +157,14 @@ func (a *responseBody) end(whole bool) {
 	})
 }
 
-// wire is a connection below TLS from which a read does not block while peeking.
+// wire is a connection below TLS. While peeking, reads do not block.
 type wire struct {
 	net.Conn
 	peeking bool
-	sent    bool // something of the request was, perhaps
+	sent    bool // a part of the request may have been sent
 }
 
-// errNothingYet says that a connection is open and silent. It is an error that passes: TLS can go on after it.
+// errNothingYet is the error for an open connection without input. It is temporary: TLS continues after it.
 var errNothingYet = os.ErrDeadlineExceeded
 
 // Read implements net.Conn.

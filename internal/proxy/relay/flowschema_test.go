@@ -10,11 +10,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestFlowSchemaHeaderOfARealAPIServer shows what ownResponse relies on: the API server sets the header on what it has
-// authenticated, and not on its own 401.
+// TestFlowSchemaHeaderOfARealAPIServer checks what ownResponse relies on: the API server sets the header on responses
+// to authenticated requests, and not on its own 401.
 //
-// It has been run with 1.36. For another version, KUBEBUILDER_ASSETS names a folder with the etcd and the kube-apiserver
-// of that version, such as one that setup-envtest makes:
+// It was run with 1.36. For another version, set KUBEBUILDER_ASSETS to a directory with its etcd and kube-apiserver, as
+// setup-envtest creates it:
 //
 //	KUBEBUILDER_ASSETS=DIR go test ./internal/proxy/relay -run TestFlowSchemaHeaderOfARealAPIServer
 func TestFlowSchemaHeaderOfARealAPIServer(t *testing.T) {

@@ -25,28 +25,28 @@ import (
 
 const (
 	bufferSize = 32 << 10
-	// streamBufferSize is that of logs and of programs behind a proxy subresource.
+	// streamBufferSize is for logs and responses of proxy subresources.
 	streamBufferSize = 16 << 10
-	// A watch keeps its buffer as long as it is open. There are many watches, and events are small.
+	// watchBufferSize is small: watches keep their buffer while they are open, there are many, and events are small.
 	watchBufferSize = 2 << 10
 )
 
-// Options is what NewHandler needs. All of it is required.
+// Options are the dependencies of NewHandler. All are required.
 type Options struct {
 	Upstream *Upstream
 	// Token is the upstream credential.
 	Token TokenSource
-	// FlowControl bounds how much of a response is buffered.
+	// FlowControl limits how much of a response is buffered.
 	FlowControl *flowcontrol.Controller
-	// Failed takes the reasons why requests could not be forwarded.
+	// Failed logs the reasons why requests could not be forwarded.
 	Failed     *logs.Sampler
 	Serializer runtime.NegotiatedSerializer
 }
 
-// forwarder is the back half: it sends the request to the API server as the user in its context.
+// forwarder forwards requests to the API server as the user in their context.
 type forwarder struct {
 	Options
-	// Three proxies, which differ in buffers and flushing only.
+	// They differ only in buffers and flushing.
 	plain, stream, watch *httputil.ReverseProxy
 }
 
@@ -54,8 +54,8 @@ type forwarder struct {
 func NewHandler(options Options) http.Handler {
 	f := &forwarder{Options: options}
 	f.plain, f.stream, f.watch = f.proxy(bufferSize), f.proxy(streamBufferSize), f.proxy(watchBufferSize)
-	// A response of known length is no stream: it is written when a frame is full, and at its end. ReverseProxy flushes
-	// responses of unknown length at once anyway.
+	// A response of known length is not a stream: it is written when a frame is full, and at its end. ReverseProxy
+	// always flushes responses of unknown length at once.
 	f.plain.FlushInterval = 0
 	return f
 }
@@ -68,7 +68,7 @@ func (f *forwarder) proxy(buffer int) *httputil.ReverseProxy {
 		BufferPool:     newBufferPool(buffer),
 		ModifyResponse: f.checkResponse,
 		ErrorHandler:   f.writeError,
-		ErrorLog:       log.New(io.Discard, "", 0), // a broken stream is the client's to report
+		ErrorLog:       log.New(io.Discard, "", 0), // the client reports a broken stream
 	}
 }
 
@@ -87,12 +87,12 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// address sets the address of the API server, and the header with the client's address for its audit log.
+// address sets the address of the API server, and X-Forwarded-For with the client's address for the audit log.
 func (f *forwarder) address(pr *httputil.ProxyRequest) {
 	pr.SetURL(f.Upstream.address)
 	pr.Out.Host = pr.In.Host
 	pr.Out.Trailer = nil
-	pr.Out.URL.RawQuery = strings.ReplaceAll(pr.Out.URL.RawQuery, " ", "%20") // as HTTP/1.1 has them
+	pr.Out.URL.RawQuery = strings.ReplaceAll(pr.Out.URL.RawQuery, " ", "%20") // as in HTTP/1.1
 	if host, _, err := net.SplitHostPort(pr.In.RemoteAddr); err == nil {
 		pr.Out.Header["X-Forwarded-For"] = []string{host}
 	}
@@ -103,7 +103,7 @@ func (f *forwarder) checkResponse(res *http.Response) error {
 	state := request.From(res.Request.Context())
 	state.RespondedInTime = res.Request.Context().Err() == nil
 	if res.StatusCode == http.StatusSwitchingProtocols {
-		// Two connections are joined only when both sides named the same protocol.
+		// Join the two connections only if both sides named the same protocol.
 		if state.Upgrade == "" || !request.WantsUpgrade(res.Header) ||
 			!strings.EqualFold(res.Header.Get("Upgrade"), state.Upgrade) {
 			return f.Upstream.problem(problemProtocol,
@@ -114,7 +114,7 @@ func (f *forwarder) checkResponse(res *http.Response) error {
 			res.Body = &upgradedBody{ReadWriteCloser: conn, end: state.End}
 		}
 	} else if state.CloseAfterwards {
-		request.CloseAfterwards(state.Header) // again, as an informational response empties the header
+		request.CloseAfterwards(state.Header) // again, because an informational response empties the header
 	}
 	if res.StatusCode == http.StatusUnauthorized && ownResponse(res) {
 		f.Token.Reject(state.UpstreamToken)
@@ -127,7 +127,7 @@ func (f *forwarder) checkResponse(res *http.Response) error {
 	if _, ours := state.Header[request.AuditIDHeader]; ours {
 		delete(res.Header, request.AuditIDHeader) // it is the same
 	}
-	// Ours replace those of the API server. Set here again, as an informational response empties the header.
+	// Replace the API server's headers. Set them again, because an informational response empties the header.
 	for name, values := range request.SecurityHeaders {
 		delete(res.Header, name)
 		state.Header[name] = values
@@ -138,13 +138,12 @@ func (f *forwarder) checkResponse(res *http.Response) error {
 	return nil
 }
 
-// flowSchemaHeader is set by the API server on every response to a request that it queues, after it has authenticated it.
-// It does not queue long-running requests other than watches.
+// flowSchemaHeader is a header of every response to a request that the API server queues, which it does after
+// authentication. It does not queue long-running requests other than watches.
 const flowSchemaHeader = "X-Kubernetes-Pf-Flowschema-Uid"
 
-// ownResponse is true when a 401 can only mean that the API server refused our credential. An aggregated API, or a
-// server behind a proxy subresource, may return 401 about users of its own, after the API server has accepted the
-// credential.
+// ownResponse is true when a 401 means that the API server refused the proxy's credential. An aggregated API, or a
+// server behind a proxy subresource, may return its own 401 after the API server has accepted the credential.
 func ownResponse(res *http.Response) bool {
 	info, ok := apirequest.RequestInfoFrom(res.Request.Context())
 	return ok && info.Subresource != "proxy" && res.Header.Get(flowSchemaHeader) == ""
@@ -178,13 +177,13 @@ func onlyReads(req *http.Request) bool {
 	return req.Method == http.MethodGet || req.Method == http.MethodHead
 }
 
-// upstreamStatus turns a transport's error into a response that says whether it is safe to try again.
+// upstreamStatus converts a transport error to a response that says whether a retry is safe.
 func upstreamStatus(req *http.Request, err error) (problem string, status error) {
 	text := err.Error()
 	switch {
 	case neverSent(err):
 		return problemUnreachable, request.StatusUnavailable("the API server cannot be reached")
-	case strings.Contains(text, "cannot retry err"): // GOAWAY, and the body is gone
+	case strings.Contains(text, "cannot retry err"): // GOAWAY, and the body is consumed
 		tooMany := request.StatusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
 			"the API server closed the connection before it processed the request")
 		tooMany.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: request.RetryAfterSeconds}
@@ -195,12 +194,12 @@ func upstreamStatus(req *http.Request, err error) (problem string, status error)
 	case onlyReads(req):
 		return problemLost, request.StatusUnavailable("the connection to the API server was lost")
 	}
-	// No Retry-After: clients would send the request again by themselves, and it may have been carried out.
+	// No Retry-After: clients would retry by themselves, and the request may have been carried out.
 	return problemLost, request.StatusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 		"the connection to the API server was lost; the request may have been carried out")
 }
 
-// endingBody ends the body of a stream without an error when the proxy shuts down, so that the client reads its regular
+// endingBody ends the body of a stream without an error when the proxy shuts down, so that the client reads a regular
 // end.
 type endingBody struct {
 	io.ReadCloser

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// FuzzRequest sends a request that other code made, with a name, a value and a target as they come. The server must find
-// one request in what was written, with this method, target and body, and nothing after it.
+// FuzzRequest sends a fuzzed request. The server must parse exactly one request from what was written, with this
+// method, target and body.
 func FuzzRequest(f *testing.F) {
 	f.Add("GET", "/api/v1/pods", "limit=5", "Accept", "*/*", "", true)
 	f.Add("POST", "/a b", "x=1 HTTP/1.1", "Content-Length", "0", "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n", true)
@@ -39,7 +39,7 @@ func FuzzRequest(f *testing.F) {
 		under := &script{response: []byte(ok)}
 		res, err := under.exchange(req)
 		if err != nil {
-			return // whatever was written, the connection is closed
+			return // the connection is closed, whatever was written
 		}
 		_, _ = io.ReadAll(res.Body)
 		_ = res.Body.Close()
@@ -49,7 +49,7 @@ func FuzzRequest(f *testing.F) {
 			if under.idle() {
 				t.Errorf("%q cannot be read: %v, and the connection is used again", under.written.Bytes(), err)
 			}
-			return // the server responses 400 and closes
+			return // the server responds with 400 and closes
 		}
 		text, err := io.ReadAll(got.Body)
 		if rest, _ := io.ReadAll(read); err != nil || string(text) != body || len(rest) > 0 {
@@ -68,8 +68,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzResponse has the server say anything, and compares what the client gets with what net/http finds in the same bytes.
-// When the connection is kept, all that the server said was this one response.
+// FuzzResponse has the server send fuzzed bytes, and compares what the client gets with what net/http parses. If the
+// connection is kept, the bytes were exactly one response.
 func FuzzResponse(f *testing.F) {
 	for _, seed := range []string{
 		ok, ok + ok, "HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 304 Not Modified\r\n\r\nok",
@@ -116,7 +116,7 @@ func FuzzResponse(f *testing.F) {
 	})
 }
 
-// script is a connection in memory: a server that says response, whatever it gets, and then nothing.
+// script is a connection in memory to a server that sends response, whatever it receives, and then nothing.
 type script struct {
 	net.Conn
 	response []byte
@@ -146,5 +146,5 @@ func (s *script) Close() error {
 
 func (s *script) SetReadDeadline(time.Time) error { return nil }
 
-// idle is true when it can be used again, and a look at it finds nothing.
+// idle is true when the connection is open and has no more bytes.
 func (s *script) idle() bool { return !s.closed && len(s.response) == 0 }

@@ -14,19 +14,18 @@ import (
 )
 
 const (
-	// handshakeTimeout bounds the TLS handshake of a new connection.
+	// handshakeTimeout is the timeout of the TLS handshake of a new connection.
 	handshakeTimeout = 10 * time.Second
-	// maxAge is how long a connection is used at most. Otherwise an API server that has come back would get no requests
-	// as long as the connections to the others last.
+	// maxAge is how long a connection is reused. Otherwise a restarted API server would get no requests while the
+	// connections to the others last.
 	maxAge = 5 * time.Minute
-	// maxIdle is how many connections wait for the next request. idleFor is for how long, which is less than the 90 s
-	// after which the API server closes them.
+	// maxIdle is the maximum number of idle connections, and idleFor how long they are kept: less than the 90 s after
+	// which the API server closes them.
 	maxIdle = 32
 	idleFor = 30 * time.Second
 )
 
-// HTTP1 sends requests over HTTP/1.1, each over a connection that no other request uses meanwhile. It is a
-// http.RoundTripper.
+// HTTP1 is an http.RoundTripper that sends each request over an exclusive HTTP/1.1 connection.
 type HTTP1 struct {
 	address string
 	dial    dialFunc
@@ -34,19 +33,19 @@ type HTTP1 struct {
 	idle    chan *conn
 }
 
-// NewHTTP1 returns a transport for the server at address (host:port), which config verifies. Its sessions are resumed.
+// NewHTTP1 returns a transport for the server at address (host:port), verified by config. It resumes TLS sessions.
 func NewHTTP1(address string, config *tls.Config, dial dialFunc) *HTTP1 {
 	config = config.Clone()
 	config.NextProtos = []string{"http/1.1"}
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(8)
-	config.DynamicRecordSizingDisabled = true // one record for each request, and not one for each packet
+	config.DynamicRecordSizingDisabled = true // one TLS record for each request, not for each packet
 	if host, _, err := net.SplitHostPort(address); err == nil && config.ServerName == "" {
 		config.ServerName = host
 	}
 	return &HTTP1{address: address, dial: dial, config: config, idle: make(chan *conn, maxIdle)}
 }
 
-// CloseIdleConnections closes the connections that no request uses.
+// CloseIdleConnections closes the unused connections.
 func (t *HTTP1) CloseIdleConnections() {
 	for {
 		select {
@@ -62,7 +61,7 @@ func (t *HTTP1) CloseIdleConnections() {
 func (t *HTTP1) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := t.send(req)
 	if cause := context.Cause(req.Context()); err != nil && cause != nil {
-		return nil, cause // and not what its end did to the connection
+		return nil, cause // not its effect on the connection
 	}
 	return res, err
 }
@@ -93,7 +92,7 @@ func (t *HTTP1) send(req *http.Request) (*http.Response, error) {
 	return c.exchange(req)
 }
 
-// take returns an idle connection that can be used, or nil.
+// take returns a usable idle connection, or nil.
 func (t *HTTP1) take() *conn {
 	for {
 		select {
@@ -122,7 +121,7 @@ func (t *HTTP1) put(c *conn) {
 	}
 }
 
-// connect opens a connection. Any error of it is a *net.OpError about dialling: nothing was sent.
+// connect opens a connection. If it fails, nothing was sent, and neverSent is true for the error.
 func (t *HTTP1) connect(ctx context.Context) (*conn, error) {
 	under, err := t.dial(ctx, "tcp", t.address)
 	if err == nil {
@@ -148,8 +147,8 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// checkRequest refuses what could be read as something else than one request with these headers. net/http writes some
-// names itself, but only in their usual spelling.
+// checkRequest refuses requests that a server could parse as anything but one request with these headers. net/http
+// writes some headers itself, but only in their canonical spelling.
 func checkRequest(req *http.Request) error {
 	target := req.URL.RequestURI()
 	if !httpguts.ValidHeaderFieldName(req.Method) || req.Method == http.MethodConnect || strings.Contains(target, " ") ||

@@ -22,15 +22,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
-// TestAnswers has the server response in every way that HTTP/1.1 knows. Then it sends another request: it must get the
-// response to itself, and a new connection unless all of the first response was read and nothing came after it.
+// TestAnswers has the server respond in every way that HTTP/1.1 allows. It then sends a second request, which must get
+// its own response, over a new connection unless the whole first response was read and nothing followed it.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 3*readSize+7)
 	for _, test := range []struct {
 		name, response string
-		method         string // GET
-		code           int    // 200
+		method         string // default GET
+		code           int    // default 200
 		body           string
 		trailer        string // of X-End
 		broken         bool   // reading ends with an error
@@ -100,8 +100,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswersThatEndWithTheConnection reads to the end where the server says that this is the end, and finds a response
-// broken where it is not.
+// TestAnswersThatEndWithTheConnection checks that the end of the connection ends a response without a length, and
+// breaks any other response.
 func TestAnswersThatEndWithTheConnection(t *testing.T) {
 	t.Parallel()
 	for response, good := range map[string]bool{
@@ -122,7 +122,7 @@ func TestAnswersThatEndWithTheConnection(t *testing.T) {
 	}
 }
 
-// TestHeadsWithoutAnEnd bounds what a server may say before its response.
+// TestHeadsWithoutAnEnd checks the limit of what a server may send before its response.
 func TestHeadsWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]string{
@@ -162,7 +162,7 @@ func TestInformationalAnswersAreTold(t *testing.T) {
 	_ = res.Body.Close()
 }
 
-// TestAnAnswerHalfReadEndsTheConnection also checks that the server is not left to write the rest.
+// TestAnAnswerHalfReadEndsTheConnection also checks that the server stops writing the rest.
 func TestAnAnswerHalfReadEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
@@ -190,7 +190,7 @@ func TestAnAnswerHalfReadEndsTheConnection(t *testing.T) {
 	s.checkOK(t, http.MethodGet, nil)
 }
 
-// TestWhoLeaves cancels a request while the server is at work, and while its response comes.
+// TestWhoLeaves cancels a request while the server processes it, and during its response.
 func TestWhoLeaves(t *testing.T) {
 	t.Parallel()
 	for name, begun := range map[string]bool{"before the response": false, "within the response": true} {
@@ -238,7 +238,7 @@ func TestWhoLeaves(t *testing.T) {
 	}
 }
 
-// TestContextsMayEndAfterTheAnswer: the end of a context that belongs to a request which is over harms no other.
+// TestContextsMayEndAfterTheAnswer checks that the end of a finished request's context does not affect another request.
 func TestContextsMayEndAfterTheAnswer(t *testing.T) {
 	t.Parallel()
 	s := serve(t, respondWith(ok))
@@ -259,15 +259,15 @@ func TestContextsMayEndAfterTheAnswer(t *testing.T) {
 	}
 }
 
-// TestStaleConnections has the server end a connection after its first response. What comes next is sent twice only if
-// it cannot be carried out twice.
+// TestStaleConnections has the server close a connection after its first response. The next request is sent again only
+// if it cannot be carried out twice.
 func TestStaleConnections(t *testing.T) {
 	t.Parallel()
 	const again = 1 // requests that arrive
 	for _, test := range []struct {
 		name, method, body string
-		seen               bool // the server has read the second request when it ends the connection
-		always             bool // and does so with the next ones
+		seen               bool // the server has read the second request when it closes the connection
+		always             bool // and closes the next ones, too
 		arrived            int64
 		good               bool
 	}{
@@ -329,7 +329,7 @@ func TestStaleConnections(t *testing.T) {
 	}
 }
 
-// TestAWriteThatWasNotSentIsRepeated breaks a connection just when a write is to be sent.
+// TestAWriteThatWasNotSentIsRepeated breaks a connection just before a write is sent.
 func TestAWriteThatWasNotSentIsRepeated(t *testing.T) {
 	t.Parallel()
 	arrived, broken := new(atomic.Int64), new(atomic.Bool)
@@ -354,8 +354,8 @@ func TestAWriteThatWasNotSentIsRepeated(t *testing.T) {
 	}
 }
 
-// TestNothingThatNobodyAskedForIsAnAnswer has the server send a response to no request, after its response: at once
-// in the same record, or later, alone or before the connection ends.
+// TestNothingThatNobodyAskedForIsAnAnswer has the server send an unsolicited response after its response: at once in
+// the same record, or later, alone or before the connection ends.
 func TestNothingThatNobodyAskedForIsAnAnswer(t *testing.T) {
 	t.Parallel()
 	const smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong"
@@ -365,7 +365,7 @@ func TestNothingThatNobodyAskedForIsAnAnswer(t *testing.T) {
 			sent, next := make(chan struct{}), make(chan struct{})
 			s := serve(t, atFirst(func(conn net.Conn, read *bufio.Reader) {
 				_, _ = http.ReadRequest(read)
-				// The body ends with the buffer of what reads it, so what comes together with it is still in TLS.
+				// The body ends exactly at the end of the read buffer, so what follows it is still in TLS.
 				head := "HTTP/1.1 200 OK\r\nContent-Length: 4057\r\n\r\n"
 				response := head + strings.Repeat("x", 4057)
 				if together {
@@ -392,7 +392,7 @@ func TestNothingThatNobodyAskedForIsAnAnswer(t *testing.T) {
 	}
 }
 
-// TestConnectionsThatCannotBeLookedAtAreUsedOnce is about dialers of other programs.
+// TestConnectionsThatCannotBeLookedAtAreUsedOnce tests connections of custom dialers, which cannot be peeked at.
 func TestConnectionsThatCannotBeLookedAtAreUsedOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t, respondWith(ok))
@@ -404,7 +404,7 @@ func TestConnectionsThatCannotBeLookedAtAreUsedOnce(t *testing.T) {
 	}
 }
 
-// TestBodies sends bodies of known and unknown length. The connection is used again.
+// TestBodies sends bodies of known and unknown length. The connection is reused.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int{"none": 0, "short": 5, "the longest": listener.MaxHeldBody} {
@@ -445,8 +445,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestAnAnswerBeforeTheBody has the server refuse a request before it reads the body, as net/http does: it reads some
-// more of it, and the connection ends.
+// TestAnAnswerBeforeTheBody has the server refuse a request before it reads the body, as net/http does: it reads a part
+// of the rest, and closes the connection.
 func TestAnAnswerBeforeTheBody(t *testing.T) {
 	t.Parallel()
 	s := serve(t, atFirst(func(conn net.Conn, read *bufio.Reader) {
@@ -466,7 +466,8 @@ func TestAnAnswerBeforeTheBody(t *testing.T) {
 	}
 }
 
-// TestAnAnswerAfterTheServerStoppedReading: the response is there, although not all of the body could be sent.
+// TestAnAnswerAfterTheServerStoppedReading checks that the response is returned even if not all of the body could be
+// sent.
 func TestAnAnswerAfterTheServerStoppedReading(t *testing.T) {
 	t.Parallel()
 	const half = writeSize + 1
@@ -499,7 +500,7 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestFewConnectionsAreIdle sends many requests at once, and counts the connections that are kept.
+// TestFewConnectionsAreIdle sends many requests at once, and counts the idle connections.
 func TestFewConnectionsAreIdle(t *testing.T) {
 	t.Parallel()
 	const many = 2 * maxIdle
@@ -529,7 +530,7 @@ func TestFewConnectionsAreIdle(t *testing.T) {
 	eventually(t, func() bool { return open.Load() == 0 })
 }
 
-// TestIdleConnectionsEnd moves the time on.
+// TestIdleConnectionsEnd advances the clock.
 func TestIdleConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -566,7 +567,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	})
 }
 
-// TestSessionsAreResumed: a second connection costs no signature.
+// TestSessionsAreResumed checks that a second connection resumes the TLS session.
 func TestSessionsAreResumed(t *testing.T) {
 	t.Parallel()
 	s := serve(t, respondWith(ok))
@@ -578,7 +579,7 @@ func TestSessionsAreResumed(t *testing.T) {
 	}
 }
 
-// TestNothingWasSent says so in the error, when there is no connection.
+// TestNothingWasSent checks neverSent for errors of connecting.
 func TestNothingWasSent(t *testing.T) {
 	t.Parallel()
 	check := func(name string, err error) {
@@ -603,7 +604,7 @@ func TestNothingWasSent(t *testing.T) {
 	}
 }
 
-// TestRequestsThatAreNotSent would be read in two ways.
+// TestRequestsThatAreNotSent checks that ambiguous requests are refused.
 func TestRequestsThatAreNotSent(t *testing.T) {
 	t.Parallel()
 	s := serve(t, respondWith(ok))

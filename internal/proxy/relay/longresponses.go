@@ -14,20 +14,22 @@ import (
 )
 
 const (
-	// longResponse is from how many bytes on a response is long. The API server compresses from there on, too.
+	// longResponse is the size in bytes from which on a response is long. The API server compresses from that size on,
+	// too.
 	longResponse = 128 << 10
-	// longFor is for how long a response counts as long after it was, and shortFor the same for a short one.
+	// longFor is how long a request counts as long after a long response, and shortFor how long as short after a short
+	// one.
 	longFor, shortFor = time.Minute, time.Hour
-	// maxKnownResponses bounds the cache, and maxKnownPath the length of each path.
+	// maxKnownResponses limits the cache, and maxKnownPath the length of each path.
 	maxKnownResponses, maxKnownPath = 4096, 512
 )
 
 // LongResponses predicts which requests have long responses. A long list keeps a processor of the API server busy for
-// some 20 ms, a get of a small object for less than one. So requests with long responses take more seats.
+// some 20 ms, a get of a small object for less than 1 ms. So requests with long responses take more seats.
 //
-// Only the response shows its length. So a request counts as long when an equal request within the last minute had a
-// long response. A list of everything counts as long until it is known. A watch that begins with all objects does not:
-// an operator begins thousands of short ones at once.
+// Only the response shows its length. So a request counts as long if an equal request within the last minute had a long
+// response. A list of everything counts as long until its length is known. A watch that begins with a list does not: an
+// operator starts thousands of short ones at once.
 type LongResponses struct {
 	known *cache.LRUExpireCache // by readKey: whether the response was long
 }
@@ -35,16 +37,16 @@ type LongResponses struct {
 // readKey identifies reads whose responses have about the same length.
 type readKey struct {
 	path string
-	// all is true for a list without a selector or limit, and for a description of the API.
+	// all is true for a list without a selector or limit, and for an API description.
 	all bool
 }
 
-// NewLongResponses returns one that knows of no responses yet.
+// NewLongResponses returns a LongResponses with an empty cache.
 func NewLongResponses(clk clock.PassiveClock) *LongResponses {
 	return &LongResponses{known: cache.NewLRUExpireCacheWithClock(maxKnownResponses, clk)}
 }
 
-// readBy returns what a request asks for. It is empty for requests whose lengths are not recorded.
+// readBy returns the key of a request. It is empty for requests whose lengths are not recorded.
 func readBy(req *http.Request) readKey {
 	info, ok := apirequest.RequestInfoFrom(req.Context())
 	what := readKey{path: req.URL.Path}
@@ -71,8 +73,8 @@ func (l *LongResponses) expected(what readKey) bool {
 	return what.all
 }
 
-// note records whether a response was long. Of equal requests within a minute a long one counts: a client cannot hide
-// long responses behind short ones.
+// note records whether a response was long. A short response does not replace a long one within a minute, so a client
+// cannot hide long responses behind short ones.
 func (l *LongResponses) note(what readKey, s *request.State) {
 	if !s.ResponseOK || what.path == "" {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// TestWhatIsKnownOfAnswers asks what is cached, and for how long.
+// TestWhatIsKnownOfAnswers checks what is cached, and for how long.
 func TestWhatIsKnownOfAnswers(t *testing.T) {
 	t.Parallel()
 	clk := testingclock.NewFakePassiveClock(time.Now())

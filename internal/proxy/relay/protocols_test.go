@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// FuzzTokenProtocols checks that no token leaves by the websocket subprotocols, in whatever way it is hidden there.
+// FuzzTokenProtocols checks that no WebSocket subprotocol with a token is forwarded, however it is hidden.
 func FuzzTokenProtocols(f *testing.F) {
 	const token = "base64url.bearer.authorization.k8s.io.dG9rZW4"
 	f.Add(token, "v5.channel.k8s.io")

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// upstreamWindow is how much of a response the API server may send before the client has read it, and streamWindow
-	// that of a stream. Go's own default is 4 MiB.
+	// upstreamWindow is how much of a response the API server may send before the client has read it. streamWindow is
+	// the same for a stream. Go's own default is 4 MiB.
 	upstreamWindow = 256 << 10
-	streamWindow   = 8 << 10 // there may be ten thousand, and one event for all of them
-	// upgradedBytes is how much an upgraded connection holds: the buffers of both directions.
+	streamWindow   = 8 << 10 // there may be ten thousand, with one event for all of them
+	// upgradedBytes is the size of an upgraded connection: the buffers of both directions.
 	upgradedBytes = 2 * (32 << 10)
 	// maxAhead is how much of one response is buffered for a slow client, and aheadPiece the size of one piece. When
 	// the kernel's buffer is full (boundUpstream), packets may be dropped, and the API server takes seconds to
@@ -23,8 +23,8 @@ const (
 	aheadPiece = 64 << 10
 )
 
-// holdResponse acquires the memory for a response before reading it; that for a stream was acquired with its request.
-// It releases the seats of a request when the API server has finished it.
+// holdResponse acquires the memory for a response before reading it; the memory for a stream was acquired with its
+// request. It releases the seats of a request when the API server has finished it.
 type holdResponse struct {
 	next http.RoundTripper
 	flow *flowcontrol.Controller
@@ -50,8 +50,8 @@ func (t holdResponse) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// prepare returns how much memory the response needs. An ordinary response that may be long gets a body that can read
-// ahead of a slow client.
+// prepare returns how many bytes of memory the response needs. An ordinary response that may be long gets a body that
+// can be read ahead of a slow client.
 func (t holdResponse) prepare(res *http.Response, state *request.State) (needs int64) {
 	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols:
@@ -160,7 +160,7 @@ func (b *aheadBody) ReadAhead() {
 }
 
 // fill reads until the response ends, or the buffer is full. It waits for a pending Read, because concurrent reads
-// would mix up the response: while the head is written slowly, ReverseProxy already reads the body.
+// would reorder the response: while the header is still being written, ReverseProxy already reads the body.
 func (b *aheadBody) fill() {
 	b.mu.Lock()
 	for b.reading {
@@ -187,7 +187,7 @@ func (b *aheadBody) fill() {
 	b.mu.Unlock()
 }
 
-// next reads a piece, which is full unless there is an error. Without memory to spare, it is empty.
+// next reads a piece, which is full unless there is an error. Its holding is nil when there is no memory to spare.
 func (b *aheadBody) next() (one piece, err error) {
 	one.holding, _ = b.controller.Enqueue(
 		b.flow,

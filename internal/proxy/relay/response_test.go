@@ -17,7 +17,7 @@ func standard() *flowcontrol.Controller {
 	return flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
 }
 
-// piecemeal is a body that comes in pieces, one each second.
+// piecemeal is a body that arrives in pieces, one each second.
 type piecemeal struct {
 	pieces []string
 	times  []time.Time
@@ -36,7 +36,7 @@ func (p *piecemeal) Read(into []byte) (int, error) {
 
 func (p *piecemeal) Close() error { return nil }
 
-// TestReadsAheadInOrder begins to read ahead at every moment of a response, also while it is being read.
+// TestReadsAheadInOrder starts to read ahead at every moment of a response, also during a read.
 func TestReadsAheadInOrder(t *testing.T) {
 	t.Parallel()
 	const want = "one, two, three, four, five"
@@ -75,7 +75,7 @@ func TestReadsAheadInOrder(t *testing.T) {
 	}
 }
 
-// TestReadsAheadAfterTheRead is about a request to read ahead that comes during a read: it is not forgotten.
+// TestReadsAheadAfterTheRead starts to read ahead during a read: it begins after that read.
 func TestReadsAheadAfterTheRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestReadsAheadAfterTheRead(t *testing.T) {
 		if n, err := body.Read(make([]byte, 100)); n != len("one") || err != nil {
 			t.Fatalf("read %d bytes: %v", n, err)
 		}
-		time.Sleep(10 * time.Second) // the client takes its time
+		time.Sleep(10 * time.Second) // the client is slow
 		if !body.Whole() {
 			t.Error("the rest of the response still waits at the API server")
 		}
@@ -98,8 +98,8 @@ type endless struct{}
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 func (endless) Close() error               { return nil }
 
-// TestReadsAheadWithinBounds takes a response without an end into memory. A quarter of what the user may have stays
-// free, and of one response not all of a large share is used.
+// TestReadsAheadWithinBounds buffers a response without an end. A quarter of the user's memory stays free, and one
+// response does not use up a large limit.
 func TestReadsAheadWithinBounds(t *testing.T) {
 	t.Parallel()
 	const little = 8 << 20

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// seatTimeout is how long an ordinary request occupies its seats at most, longSeatTimeout one with a long response.
-	// A request that takes longer waits for something else, such as a webhook or a slow client, and no longer delays
-	// others.
+	// seatTimeout is how long an ordinary request occupies its seats at most; longSeatTimeout is the same for a long
+	// response. A request that takes longer waits for something else, such as a webhook or a slow client, and no longer
+	// delays others.
 	seatTimeout, longSeatTimeout = 250 * time.Millisecond, time.Second
-	// initialPause is the time without an event after which a watch has sent its initial objects.
+	// initialPause is the time without an event after which the initial list of a watch is complete.
 	initialPause = 20 * time.Millisecond
 )
 
-// AcquireSeats queues requests fairly by user before the API server. The API server has queues of its own, but they are
-// short and users share them: under load, it rejects the requests of other users, too. There, a request occupies a seat
-// until its whole response is read, and a long list several. So a request with a long response takes as many seats
-// here, and the body of a request is read before its seat is acquired.
+// AcquireSeats queues requests fairly by user before the API server. The API server's own queues are short and shared
+// by users: under load, it rejects the requests of other users, too. At the API server, a request occupies a seat until
+// its whole response is read, and a long list several. So a request with a long response takes several seats here, too,
+// and the body of a request is read before its seat is acquired.
 //
-// A stream occupies a seat while it begins. Logins have a priority level of their own. A request with a long body that
-// is still being sent needs no seat.
+// A stream occupies a seat while it begins. Logins have their own priority level. A request with a long body that is
+// still being sent needs no seat.
 func AcquireSeats(
 	next http.Handler,
 	controller *flowcontrol.Controller,
@@ -94,8 +94,8 @@ func AcquireSeats(
 	})
 }
 
-// BeginsWithAll is true for a watch that begins with a list of all objects. It occupies a seat at the API server until
-// the client has read them.
+// BeginsWithAll is true for a watch that begins with a list. It occupies a seat at the API server until the client has
+// read the list.
 func BeginsWithAll(req *http.Request) bool {
 	info, ok := apirequest.RequestInfoFrom(req.Context())
 	if !ok || info.Verb != "watch" || request.From(req.Context()).Upgrade != "" {
@@ -106,7 +106,7 @@ func BeginsWithAll(req *http.Request) bool {
 	return version == "" || version == "0" || query.Has("sendInitialEvents")
 }
 
-// initialBody is the body of a watch that begins with all objects. They are complete when no byte follows for
+// initialBody is the body of a watch that begins with a list. The list is complete when no byte follows for
 // initialPause.
 type initialBody struct {
 	io.ReadCloser

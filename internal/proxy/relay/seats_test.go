@@ -26,13 +26,13 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// seats is an API server at which requests are queued fairly, and stay until they are released.
+// seats is an API server with fair queuing, whose requests stay until they are released.
 type seats struct {
 	*flowcontrol.Controller
 	handler http.Handler
 	release chan struct{}
-	now     atomic.Int64 // at the API server
-	all     atomic.Int64 // that were there
+	now     atomic.Int64 // at the API server now
+	all     atomic.Int64 // at the API server so far
 }
 
 func newSeats() *seats {
@@ -52,7 +52,7 @@ func newSeats() *seats {
 
 func (a *seats) usage() flowcontrol.Usage { return a.Usage()[flowcontrol.Forward] }
 
-// ask sends a request, until its response or until all in the bubble waits.
+// ask sends a request, and returns on its response or when all goroutines of the bubble wait.
 func (a *seats) ask(req *http.Request) (*httptest.ResponseRecorder, <-chan struct{}) {
 	response, over := httptest.NewRecorder(), make(chan struct{})
 	go func() {
@@ -63,7 +63,7 @@ func (a *seats) ask(req *http.Request) (*httptest.ResponseRecorder, <-chan struc
 	return response, over
 }
 
-// sentOn returns a request of a user as it is sent on.
+// sentOn returns a request of a user as it is forwarded.
 func sentOn(name, verb, target string) (*http.Request, *request.State) {
 	state := &request.State{
 		Original: &user.DefaultInfo{Name: name}, LongRunning: verb == "watch", Holds: &listener.Request{},
@@ -77,14 +77,13 @@ func sentOn(name, verb, target string) (*http.Request, *request.State) {
 	return httptest.NewRequestWithContext(ctx, method, target, nil), state
 }
 
-// TestRequestsTakeTurns has one user ask for more than fits, and then thirty others. Few requests of each are at
-// the API server at a time, and a user who asks for one thing is next. What takes long keeps the others waiting
-// for a moment.
+// TestRequestsTakeTurns has one user send more requests than fit, and then thirty others. Few requests of each are at
+// the API server at a time, and a user with one request is next. Slow requests delay the others only briefly.
 func TestRequestsTakeTurns(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, verb, target string
-		one, another, all  int64 // at a time: of the first user, of the second one, and of all
+		one, another, all  int64 // at a time: of the first user, of the second, and of all
 	}{
 		{name: "short responses", verb: "get", target: "/", one: 16, another: 4, all: 128},
 		{name: "writes", verb: "create", target: "/", one: 16, another: 16, all: 128},
@@ -120,7 +119,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 					t.Fatalf("want %d at the API server, got %d", test.all, got)
 				}
 				last := ask("jane")
-				for range 2 { // one that is there, whose seat jane gets then, and perhaps hers
+				for range 2 { // one whose seat jane gets, and perhaps hers
 					api.release <- struct{}{}
 					synctest.Wait()
 				}
@@ -147,7 +146,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestTheModestAreNext has one user ask for all that fits, and another one for one thing.
+// TestTheModestAreNext has one user send as many requests as fit, and another user one.
 func TestTheModestAreNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,8 +169,8 @@ func TestTheModestAreNext(t *testing.T) {
 	})
 }
 
-// TestLeavingBeforeTheTurnIsSaid has a client leave while its request waits. The response, which is in the audit log,
-// does not say that the request may have been carried out.
+// TestLeavingBeforeTheTurnIsSaid has a client disconnect while its request waits. The response, for the audit log, does
+// not say that the request may have been carried out.
 func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -211,7 +210,7 @@ func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
 	}
 }
 
-// TestTurnsEnd checks when the API server is done with a request. The seat is released with the request, at the latest.
+// TestTurnsEnd checks when a request releases its seats: at the latest when it ends.
 func TestTurnsEnd(t *testing.T) {
 	t.Parallel()
 	const head, read, later = "the head of the response", "its end", "the end of the request"
@@ -299,8 +298,8 @@ func TestTurnsEnd(t *testing.T) {
 	})
 }
 
-// TestBeginningsOfSlowReaders has a client take its time with the objects of a watch. They count as the beginning until
-// the API server has no more of them.
+// TestBeginningsOfSlowReaders has a slow client read the initial list of a watch. The list counts as initial until the
+// API server has sent all of it.
 func TestBeginningsOfSlowReaders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -346,7 +345,7 @@ func TestAnswersCount(t *testing.T) {
 	}
 	t.Run("nothing of a login", func(t *testing.T) {
 		t.Parallel()
-		state := &request.State{ReleaseSeats: func() {}, Login: &request.Login{}} // without anything that could hold bytes
+		state := &request.State{ReleaseSeats: func() {}, Login: &request.Login{}} // no Holds: holding bytes would panic
 		body := io.NopCloser(strings.NewReader("a certificate"))
 		api := holdResponse{next: roundTrip(func(*http.Request) (*http.Response, error) {
 			return &http.Response{ContentLength: 13, Body: body}, nil

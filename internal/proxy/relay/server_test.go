@@ -17,17 +17,17 @@ import (
 	"time"
 )
 
-// server does with each TLS connection what a test wants.
+// server runs the behavior that a test defines for each TLS connection.
 type server struct {
 	*HTTP1
 	address string
 	tls     *tls.Config
 	conns   atomic.Int64
 	resumed atomic.Int64
-	wrap    func(net.Conn) net.Conn // of the client's side; nil: as it is
+	wrap    func(net.Conn) net.Conn // of the client's side; nil for none
 }
 
-// serve calls behave for each connection, with its number from 0 on, and closes the connection afterwards.
+// serve calls behave for each connection, numbered from 0, and closes the connection afterwards.
 func serve(tb testing.TB, behave func(n int64, conn net.Conn, read *bufio.Reader)) *server {
 	tb.Helper()
 	standard := httptest.NewTLSServer(nil) // for its certificate
@@ -90,7 +90,7 @@ func serve(tb testing.TB, behave func(n int64, conn net.Conn, read *bufio.Reader
 	return s
 }
 
-// respondWith responds to each request with the next of responses, and every later one with the last.
+// respondWith responds to each request with the next of responses, and repeats the last.
 func respondWith(responses ...string) func(int64, net.Conn, *bufio.Reader) {
 	var n atomic.Int64
 	return func(_ int64, conn net.Conn, read *bufio.Reader) {
@@ -121,7 +121,7 @@ func newRequest(ctx context.Context, tb testing.TB, method string, body io.Reade
 	return req
 }
 
-// ask sends a request and reads all of the response.
+// ask sends a request and reads the whole response.
 func (s *server) ask(t *testing.T, method string, body io.Reader) (*http.Response, string, error) {
 	t.Helper()
 	res, err := s.RoundTrip(newRequest(t.Context(), t, method, body))
@@ -133,7 +133,7 @@ func (s *server) ask(t *testing.T, method string, body io.Reader) (*http.Respons
 	return res, string(text), err
 }
 
-// checkOK wants the usual response.
+// checkOK expects the usual response.
 func (s *server) checkOK(t *testing.T, method string, body io.Reader) {
 	t.Helper()
 	res, text, err := s.ask(t, method, body) //nolint:bodyclose // ask has read and closed it
@@ -169,7 +169,7 @@ type blind struct{ net.Conn }
 
 var errTest = errors.New("as the test wants it")
 
-// atFirst serves the first connection by first, and responds ok on every later one.
+// atFirst serves the first connection with first, and responds ok on all later ones.
 func atFirst(first func(net.Conn, *bufio.Reader)) func(int64, net.Conn, *bufio.Reader) {
 	return func(n int64, conn net.Conn, read *bufio.Reader) {
 		if n > 0 {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDeadUpstreamConnectionsAreNoticed reads back what the kernel was set for a connection to the API server.
+// TestDeadUpstreamConnectionsAreNoticed reads back the socket options of a connection to the API server.
 func TestDeadUpstreamConnectionsAreNoticed(t *testing.T) {
 	t.Parallel()
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
@@ -28,7 +28,7 @@ func TestDeadUpstreamConnectionsAreNoticed(t *testing.T) {
 		t.Errorf("want a dead connection noticed after %s, got %d ms, %v", pingAfter+pingWait, after, err)
 	}
 	queue, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_RCVBUF)
-	if err != nil || queue > 2*upstreamWindow { // the kernel doubles it, for what it needs itself
+	if err != nil || queue > 2*upstreamWindow { // the kernel doubles it, for its own overhead
 		t.Errorf("want at most %d bytes received ahead, got %d, %v", upstreamWindow, queue, err)
 	}
 }

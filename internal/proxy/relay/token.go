@@ -21,34 +21,33 @@ import (
 const (
 	tokenLifetime       = 24 * time.Hour
 	tokenRequestTimeout = 10 * time.Second
-	// tokenPause is the interval at which Run checks whether to request a token. So a token that the API server does
-	// not accept is replaced at most that often, and a failed request is repeated after it.
+	// tokenPause is the interval at which Run checks whether to request a token. So a rejected token is replaced at
+	// most that often, and a failed request is retried after it.
 	tokenPause = 2 * time.Second
 )
 
-// TokenSource gives the bearer token of the upstream credential. It is safe for concurrent use.
+// TokenSource provides the bearer token of the upstream credential. It is safe for concurrent use.
 type TokenSource interface {
-	// Token returns the token to use now, without waiting. An error means that there is none, and that the request
-	// cannot be sent.
+	// Token returns the current token without waiting. On an error there is none, and the request cannot be sent.
 	Token() (string, error)
-	// Reject says that the API server did not accept token. A source that can get another one does so soon.
+	// Reject reports that the API server did not accept token. A source that can get another one does so soon.
 	Reject(token string)
 }
 
-// ServiceAccountToken is a TokenSource: the bound token of one service account. It is requested for 24 hours, renewed
-// when four fifths of its life are over, and kept in memory only. There is no token until Run has received the first.
+// ServiceAccountToken is a TokenSource: the bound token of a service account. It is requested for 24 hours, renewed
+// after four fifths of its lifetime, and kept only in memory. There is no token until Run has received the first.
 type ServiceAccountToken struct {
 	serviceAccounts corev1client.ServiceAccountInterface
 	name            string
 
 	mu    sync.RWMutex
 	token string
-	// The next one is requested from renew on.
+	// The next token is requested from renew on.
 	renew, expiry time.Time
 }
 
-// NewServiceAccountToken makes the token source of service account namespace/name. Agent must be allowed to create the
-// subresource serviceaccounts/token there.
+// NewServiceAccountToken returns the token source of the service account namespace/name. agent must be allowed to
+// create its subresource serviceaccounts/token.
 func NewServiceAccountToken(agent *rest.Config, namespace, name string) (*ServiceAccountToken, error) {
 	client, err := corev1client.NewForConfig(agent)
 	if err != nil {
@@ -74,7 +73,7 @@ func (t *ServiceAccountToken) Token() (string, error) {
 func (t *ServiceAccountToken) Reject(token string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if token == t.token { // a token that is already replaced does not count
+	if token == t.token { // ignore a token that is already replaced
 		t.renew = time.Time{}
 	}
 }

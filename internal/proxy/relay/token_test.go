@@ -56,8 +56,7 @@ func (i *tokenIssuer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusCreated, Header: header, Body: content}, err
 }
 
-// withTokens has a token source run next to test, which lets time pass by after. Time is that of synctest: hours pass at
-// once, and no test waits.
+// withTokens runs a token source alongside test, which advances the fake clock with after.
 func withTokens(
 	t *testing.T, i *tokenIssuer, test func(t *testing.T, source *ServiceAccountToken, after func(time.Duration)),
 ) {
@@ -93,7 +92,7 @@ func (i *tokenIssuer) count() int {
 	return len(i.asked)
 }
 
-// checkToken wants a token, and as many requests for one so far.
+// checkToken expects this token, and this number of requests so far.
 func (i *tokenIssuer) checkToken(t *testing.T, source *ServiceAccountToken, want string, asked int) {
 	t.Helper()
 	if token, err := source.Token(); err != nil || token != want || i.count() != asked {
@@ -108,7 +107,7 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 		after(0)
 		i.checkToken(t, source, "token-1", 1)
 		after(19 * time.Hour)
-		i.checkToken(t, source, "token-1", 1) // not before four fifths of its life
+		i.checkToken(t, source, "token-1", 1) // not before four fifths of its lifetime
 		i.set(time.Hour, false)               // an API server that grants less
 		after(15 * time.Minute)
 		i.checkToken(t, source, "token-2", 2)
@@ -155,7 +154,7 @@ func TestRejectedTokenIsReplaced(t *testing.T) {
 		for range 10 {
 			source.Reject("token-1")
 		}
-		i.checkToken(t, source, "token-1", 1) // not more often than every tokenPause
+		i.checkToken(t, source, "token-1", 1) // at most once every tokenPause
 		after(tokenPause)
 		i.checkToken(t, source, "token-2", 2)
 	})

@@ -21,12 +21,12 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// A dead connection is noticed after idle time and ping time, 45 s together.
+	// A dead connection is detected after the idle time and the ping time, 45 s in all.
 	pingAfter = 30 * time.Second
 	pingWait  = 15 * time.Second
 )
 
-// Why a request could not be forwarded, or the API server's response could not be used.
+// Reasons why a request could not be forwarded, or the API server's response could not be used.
 const (
 	problemUnreachable   = "unreachable"
 	problemLost          = "connection_lost"
@@ -37,21 +37,21 @@ const (
 	problemProtocol      = "wrong_protocol"
 )
 
-// Upstream sends requests to the API server. It adds no credential. Ordinary requests have an HTTP/1.1 connection each,
-// out of a pool. Streams, and requests whose body is not here yet, share a few HTTP/2 connections. A request to switch
-// protocols gets an HTTP/1.1 connection of its own.
+// Upstream sends requests to the API server. It adds no credential. Ordinary requests use pooled HTTP/1.1 connections.
+// Streams, and requests whose body is still arriving, share a few HTTP/2 connections. An upgrade request gets an
+// HTTP/1.1 connection of its own.
 type Upstream struct {
 	address *url.URL
-	plain   *HTTP1 // nil where the API server is behind a proxy: then these requests use HTTP/2
+	plain   *HTTP1 // nil when the API server is behind a proxy: then these requests use HTTP/2
 	streams []*http.Transport
 	upgrade *http.Transport
 	next    atomic.Uint32
-	// Problems counts what went wrong on the way, by its name in metrics. No name is added later.
+	// Problems counts failures by their name in metrics. No name is added later.
 	Problems map[string]*atomic.Int64
 }
 
-// NewUpstream takes address, CA and dialer from config, and no credentials. There are about as many connections for
-// streams as processors.
+// NewUpstream takes address, CA and dialer from config, but no credentials. It uses about as many stream connections as
+// processors.
 func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	config = rest.AnonymousClientConfig(config)
 	address, _, err := rest.DefaultServerUrlFor(config)
@@ -61,7 +61,7 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	if address.Scheme != "https" {
 		return nil, fmt.Errorf("the address of the API server %q is not https", address.Redacted())
 	}
-	config.NextProtos = []string{"http/1.1"} // net/http adds HTTP/2 where it is wanted
+	config.NextProtos = []string{"http/1.1"} // net/http adds HTTP/2 where it is enabled
 	tlsConfig, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("reading the CA of the API server: %w", err)
@@ -81,7 +81,7 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 		TLSHandshakeTimeout: handshakeTimeout,
 		MaxIdleConnsPerHost: 32,
 		IdleConnTimeout:     90 * time.Second,
-		// The client's encoding goes through as it is.
+		// Pass on the client's encoding unchanged.
 		DisableCompression: true,
 		Protocols:          new(http.Protocols),
 		HTTP2: &http.HTTP2Config{
@@ -90,7 +90,7 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	}
 	stream.Protocols.SetHTTP1(true)
 	u := &Upstream{address: address, upgrade: stream.Clone(), Problems: map[string]*atomic.Int64{}}
-	// The connection of a request to switch protocols is not used again, whatever the response was.
+	// The connection of an upgrade request is not reused, whatever the response was.
 	u.upgrade.DisableKeepAlives = true
 	stream.Protocols.SetHTTP2(true)
 	for range min(max(processors, 2), 8) {
@@ -112,13 +112,13 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	return u, nil
 }
 
-// problem counts a problem, to which response is the response.
+// problem counts a problem and returns its status.
 func (u *Upstream) problem(name string, status error) error {
 	u.Problems[name].Add(1)
 	return status
 }
 
-// Address is that of the API server.
+// Address returns the address of the API server.
 func (u *Upstream) Address() *url.URL { return u.address }
 
 // RoundTrip implements http.RoundTripper.
@@ -134,7 +134,7 @@ func (u *Upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 	return u.streams[int(u.next.Add(1))%len(u.streams)].RoundTrip(req)
 }
 
-// Close ends connections that are not in use.
+// Close closes unused connections.
 func (u *Upstream) Close() {
 	u.upgrade.CloseIdleConnections()
 	for _, t := range u.streams {
@@ -145,7 +145,7 @@ func (u *Upstream) Close() {
 	}
 }
 
-// neverSent is true when err means that the API server has not received the request, so that it can be sent again.
+// neverSent is true when err means that the API server has not received the request, so that a retry is safe.
 func neverSent(err error) bool {
 	var dialing *net.OpError
 	if errors.As(err, &dialing) && dialing.Op == "dial" {
@@ -155,7 +155,7 @@ func neverSent(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var handshake tls.RecordHeaderError
 	return errors.As(err, &resolving) || errors.As(err, &certificate) || errors.As(err, &handshake) ||
-		strings.Contains(err.Error(), "TLS handshake timeout") // net/http keeps its type for itself
+		strings.Contains(err.Error(), "TLS handshake timeout") // net/http does not export its type
 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)

@@ -50,7 +50,7 @@ func TestUpstreamTakesNoCredentials(t *testing.T) {
 	}
 }
 
-// TestAProxyBeforeTheAPIServer has requests take the way that knows proxies.
+// TestAProxyBeforeTheAPIServer checks that requests use the transport with proxy support.
 func TestAProxyBeforeTheAPIServer(t *testing.T) {
 	t.Parallel()
 	config := &rest.Config{Host: "https://api.example.com"}
@@ -65,15 +65,15 @@ func TestAProxyBeforeTheAPIServer(t *testing.T) {
 	}
 }
 
-// memory is a listener of connections in memory, which a bubble of synctest needs.
+// memory is a listener of connections in memory, as synctest requires.
 type memory struct {
 	accepted chan net.Conn
 
 	mu   sync.Mutex
-	dead *atomic.Bool // of connections that are dialled now
+	dead *atomic.Bool // of new connections
 }
 
-// kill has nothing arrive any more on the connections that are open, on either side.
+// kill drops all further data on the open connections, in both directions.
 func (m *memory) kill() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,8 +119,8 @@ func (c *mortal) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// withStream opens a stream to a server that says nothing for ten minutes, and then one word. Time is that of synctest:
-// the minutes pass at once.
+// withStream opens a stream to a server that is silent for ten minutes and then sends one word. Time is synctest's fake
+// clock.
 func withStream(t *testing.T, upgrade string, test func(api *memory, open func() *http.Response)) {
 	t.Helper()
 	certified := httptest.NewTLSServer(nil) // for its certificate
@@ -174,7 +174,7 @@ func withStream(t *testing.T, upgrade string, test func(api *memory, open func()
 	})
 }
 
-// TestStreamsAreNeverIdle: no timer that concerns idle connections ends a stream on which nothing is said.
+// TestStreamsAreNeverIdle checks that no idle timeout ends a silent stream.
 func TestStreamsAreNeverIdle(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"", "websocket"} {
@@ -188,8 +188,8 @@ func TestStreamsAreNeverIdle(t *testing.T) {
 	}
 }
 
-// TestDeadConnectionsAreFound has a connection break without a word. Pings find that, and the next stream has a new
-// one.
+// TestDeadConnectionsAreFound has a connection break silently. Pings detect that, and the next stream gets a new
+// connection.
 func TestDeadConnectionsAreFound(t *testing.T) {
 	t.Parallel()
 	withStream(t, "", func(api *memory, open func() *http.Response) {

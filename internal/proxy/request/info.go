@@ -13,23 +13,23 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// MaxSelector is how many bytes a selector may have to be read.
+// MaxSelector is the size in bytes up to which a selector is parsed.
 const MaxSelector = 512
 
-// The parameters that are selectors.
+// selectors are the query parameters that contain selectors.
 var selectors = [...]string{"fieldSelector", "labelSelector"}
 
-// maxShownPath is how many bytes of a path an error shows.
+// maxShownPath limits how many bytes of a path an error shows.
 const maxShownPath = 100
 
-// InfoResolver implements the RequestInfoResolver of the API server. It reads what a request is about before the client
-// is authenticated, and so limits the work: the API server's own resolver parses selectors of any length, which takes
-// 0.8 s and 90 MiB for a header full of labels, and logs all of a query that it cannot parse. NewInfoResolver makes one.
+// InfoResolver implements the API server's RequestInfoResolver with limits, because it runs before authentication. The
+// API server's own resolver parses selectors of any length, which takes 0.8 s and 90 MiB for a header full of labels,
+// and logs the whole of a query that it cannot parse. Create one with NewInfoResolver.
 type InfoResolver struct {
 	factory apirequest.RequestInfoFactory
 }
 
-// NewInfoResolver returns a resolver of the paths of Kubernetes: /api/VERSION and /apis/GROUP/VERSION.
+// NewInfoResolver returns a resolver for the paths of Kubernetes: /api/VERSION and /apis/GROUP/VERSION.
 func NewInfoResolver() *InfoResolver {
 	return &InfoResolver{apirequest.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),
@@ -37,10 +37,10 @@ func NewInfoResolver() *InfoResolver {
 	}}
 }
 
-// NewRequestInfo returns what the API server's resolver returns. But selectors are left out when they are longer than
-// MaxSelector, or when a parameter of the query is bad: then the request is about more, never about less.
+// NewRequestInfo returns what the API server's resolver returns, except that it omits selectors longer than
+// MaxSelector, and all selectors when a query parameter is invalid. The request then covers more, never less.
 //
-// The error, of a path that names no kind, shows the beginning of the path.
+// The error, for a path without a resource, shows the beginning of the path.
 func (r *InfoResolver) NewRequestInfo(req *http.Request) (*apirequest.RequestInfo, error) {
 	read := req
 	if req.URL.RawQuery != "" {
@@ -53,11 +53,11 @@ func (r *InfoResolver) NewRequestInfo(req *http.Request) (*apirequest.RequestInf
 	return info, nil
 }
 
-// relevant returns the parameters that decide what a request is about.
+// relevant returns the query parameters that affect the request info.
 func relevant(u *url.URL) url.Values {
 	said, kept := u.Query(), url.Values{}
 	if watch, ok := said["watch"]; ok {
-		// The first counts. All but "0" and "false" are a yes, and so are the beginnings of those that are longer.
+		// The first value counts. Any value but "0" and "false" means true, so a long value can be cut.
 		kept.Set("watch", watch[0][:min(len(watch[0]), MaxSelector)])
 	}
 	read := url.Values{}
@@ -80,7 +80,7 @@ func relevant(u *url.URL) url.Values {
 	return kept
 }
 
-// LongSelector returns how many bytes the longest selector in a query has, and 0 when none has more than MaxSelector.
+// LongSelector returns the size in bytes of the longest selector in a query, or 0 when none exceeds MaxSelector.
 func LongSelector(u *url.URL) int {
 	if len(u.RawQuery) <= MaxSelector {
 		return 0

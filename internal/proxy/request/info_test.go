@@ -24,8 +24,8 @@ func theirs() apirequest.RequestInfoResolver {
 	}
 }
 
-// TestAsTheAPIServer compares with the API server's resolver, which is given the same request or, where the difference
-// is wanted, one without what is left out.
+// TestAsTheAPIServer compares the results with those of the API server's resolver for the same request, without the
+// selectors that are omitted on purpose.
 func TestAsTheAPIServer(t *testing.T) {
 	t.Parallel()
 	const pods, long = "/api/v1/namespaces/a/pods", request.MaxSelector + 1
@@ -112,7 +112,7 @@ func TestLongSelector(t *testing.T) {
 	}
 }
 
-// TestNoKind is about a path that is no use, and too long for a log.
+// TestNoKind resolves a path without a resource that is too long for a log.
 func TestNoKind(t *testing.T) {
 	t.Parallel()
 	path := "/apis/" + strings.Repeat("g", 1<<20) + "/v1/watch"
@@ -122,8 +122,8 @@ func TestNoKind(t *testing.T) {
 	}
 }
 
-// TestCostlyQueries compares the memory that a long query takes with what the API server's resolver takes for it, and
-// looks for it in the log.
+// TestCostlyQueries compares the memory that a long query takes with what the API server's resolver takes, and checks
+// that the query is not logged.
 func TestCostlyQueries(t *testing.T) {
 	var log bytes.Buffer
 	klog.LogToStderr(false)

@@ -1,6 +1,6 @@
-// Package request is what the packages of the proxy share about one request, and how they respond to it. State goes
-// with the context of the request. A response that is not the API server's is a metav1.Status, whose code says whether
-// it is worth trying again: 503 when nothing was decided, 429 when the client wants too much.
+// Package request has the state of one request that the proxy's packages share, and the proxy's own responses. State is
+// in the context of the request. The proxy's own responses are a metav1.Status: 503 when nothing was decided, 429 when
+// the client exceeds its limits. Both can be retried.
 package request
 
 import (
@@ -17,59 +17,58 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
-// State is what the filters share about one request. Only the goroutine that serves the request uses it, except where a
-// field says otherwise.
+// State is the state of one request. Only the goroutine that serves the request uses it, except where a field says
+// otherwise.
 type State struct {
-	// Header is the header of the response to the client. It is kept here because ReverseProxy does not give it to
-	// ModifyResponse.
+	// Header is the header of the response to the client. ReverseProxy does not pass it to ModifyResponse.
 	Header http.Header
 	// Began is when the request arrived, Sent when it was forwarded, Responded when the API server's response began,
-	// and ResponseBegan when the response to the client did.
+	// and ResponseBegan when the response to the client began.
 	Began, Sent, Responded, ResponseBegan time.Time
 	// Code is the status code of the response to the client, zero before it begins.
 	Code int
 
-	// Verb is what the request does, empty before its path has been read.
+	// Verb is the Kubernetes verb. It is empty before the path is parsed.
 	Verb string
 
-	// Upgrade is the protocol to which the client wants to switch, in lower case. It is empty for an ordinary request.
+	// Upgrade is the protocol to which the client wants to upgrade, in lower case. It is empty for an ordinary request.
 	Upgrade string
-	// LongRunning is true for requests that may stay open without a limit, such as watches and logs.
+	// LongRunning is true for requests without a time limit, such as watches and logs.
 	LongRunning bool
 	// CloseAfterwards is true when the client's connection is closed after the response.
 	CloseAfterwards bool
-	// End ends the request with an error. It is nil for requests that are no streams.
+	// End ends the request with an error. It is nil for requests that are not streams.
 	End func(error)
-	// Switched is called with the client's connection when the protocol is switched. It is nil for requests that are no
+	// Switched is called with the client's connection after a protocol upgrade. It is nil for requests that are not
 	// streams.
 	Switched func(net.Conn)
 	// RespondedInTime is true when the client was still connected when the API server's response began.
 	RespondedInTime bool
 
-	// Holds is what the request holds, and its flow.
+	// Holds tracks the resources that the request holds, and its flow.
 	Holds *listener.Request
 
 	// Original is the user who made the request, before nested impersonation.
 	Original user.Info
 	// Nested is true when the client asked to impersonate another user.
 	Nested bool
-	// UpstreamToken is the token of our own with which the request was sent.
+	// UpstreamToken is the proxy's own token with which the request was sent.
 	UpstreamToken string
-	// Unavailable says why the API server could not be asked who the user is, and is nil when it could.
+	// Unavailable is why the user could not be authenticated, or nil.
 	Unavailable error
 	// ReleaseSeats releases the seats of the request, if it has any. It may be called more than once.
 	ReleaseSeats func()
-	// Login has the callbacks of a TokenCredentialRequest with a seat, nil for other requests.
+	// Login has the callbacks of a TokenCredentialRequest that has a seat. It is nil for other requests.
 	Login *Login
-	// LoginFailed is true when there is no credential in the response to a TokenCredentialRequest.
+	// LoginFailed is true when the response to a TokenCredentialRequest has no credential.
 	LoginFailed bool
 
-	// Initial is true while a watch begins with all objects that there are. The goroutine of the transport sets it.
+	// Initial is true while a watch sends the existing objects. The goroutine of the transport sets it.
 	Initial atomic.Bool
-	// BeginsLong is called when these objects are large.
+	// BeginsLong is called when the existing objects are large.
 	BeginsLong func()
 	// ResponseBody is the body of the API server's response, nil for a stream or a short response. ResponseFits is true
-	// for a short response: the API server can finish it, however slow the client is.
+	// for a short response: the API server can finish it even if the client is slow.
 	ResponseBody ResponseBody
 	ResponseFits bool
 	// ResponseOK is true when the API server's status is 200, and ResponseLong when its header announces a long
@@ -84,10 +83,10 @@ type State struct {
 	BodyFailed atomic.Bool
 }
 
-// Login is a TokenCredentialRequest.
+// Login has the callbacks of a TokenCredentialRequest.
 type Login struct {
 	Group string // its API group
-	// Sent is called when the API server's response begins, or there will be none.
+	// Sent is called when the API server's response begins, or when there will be none.
 	Sent func()
 	// Responded is called with the API server's response before it is sent to the client.
 	Responded func(*http.Response)
@@ -95,25 +94,25 @@ type Login struct {
 
 // ResponseBody is the body of an API server's response that can be buffered for a slow client.
 type ResponseBody interface {
-	// ReadAhead starts to buffer the rest of it.
+	// ReadAhead starts to buffer the rest of the body.
 	ReadAhead()
-	// Whole is true when the API server has sent all of it.
+	// Whole is true when the API server has sent the whole body.
 	Whole() bool
 }
 
-// Body is a client's body that must arrive in time.
+// Body is a client's body with a time limit.
 type Body interface {
-	// Unbind ends the limit.
+	// Unbind removes the limit.
 	Unbind()
-	// Late is true when it did not arrive in time.
+	// Late is true when the body exceeded the limit.
 	Late() bool
 }
 
-// IsStream is true for requests that may last for long.
+// IsStream is true for long-running requests and protocol upgrades.
 func (s *State) IsStream() bool { return s.LongRunning || s.Upgrade != "" }
 
-// Flow returns the flow of the request: the user who made it, before nested impersonation, or else the client's address
-// with the connection as sub-flow. An anonymous user is no user here. A nil State has no flow.
+// Flow returns the flow of the request: the user who made it, before nested impersonation. For unauthenticated and
+// anonymous clients, it is the client's address, with the connection as sub-flow. A nil State has no flow.
 func (s *State) Flow() (who flowcontrol.Flow, subFlow any) {
 	if s == nil || s.Holds == nil {
 		return who, nil
@@ -126,7 +125,7 @@ func (s *State) Flow() (who flowcontrol.Flow, subFlow any) {
 	return who, s.Holds.Conn
 }
 
-// IsAnonymous is true for a user who has not authenticated.
+// IsAnonymous is true for an unauthenticated user.
 func IsAnonymous(who user.Info) bool {
 	return who.GetName() == user.Anonymous || slices.Contains(who.GetGroups(), user.AllUnauthenticated)
 }
@@ -138,7 +137,7 @@ func With(ctx context.Context, s *State) context.Context {
 	return context.WithValue(ctx, stateKey{}, s)
 }
 
-// From returns the state of the request. It returns nil for a request that did not come through the chain.
+// From returns the state of the request, or nil outside of the handler chain.
 func From(ctx context.Context) *State {
 	s, _ := ctx.Value(stateKey{}).(*State)
 	return s

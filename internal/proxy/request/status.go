@@ -16,10 +16,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-// RetryAfterSeconds is the Retry-After of responses while the API server cannot be reached.
+// RetryAfterSeconds is the Retry-After of retryable errors.
 const RetryAfterSeconds = 1
 
-// NewSerializer returns a serializer that knows metav1.Status in every encoding that Kubernetes clients ask for.
+// NewSerializer returns a serializer for metav1.Status in all encodings of Kubernetes clients.
 func NewSerializer() runtime.NegotiatedSerializer {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -32,7 +32,7 @@ func WriteStatus(w http.ResponseWriter, req *http.Request, s runtime.NegotiatedS
 	responsewriters.ErrorNegotiated(err, s, metav1.Unversioned, w, req)
 }
 
-// UnavailableError says that the API server did not respond. That is neither a yes nor a no.
+// UnavailableError says that the API server did not decide.
 type UnavailableError struct {
 	Doing string
 	Cause error
@@ -41,11 +41,11 @@ type UnavailableError struct {
 func (e *UnavailableError) Error() string { return e.Doing + ": " + e.Cause.Error() }
 func (e *UnavailableError) Unwrap() error { return e.Cause }
 
-// Unavailable marks the error for other packages.
+// Unavailable marks the error for IsUnavailable.
 func (e *UnavailableError) Unavailable() bool { return true }
 
-// AsUnavailable wraps the error of a call to the API server in an UnavailableError. It does not when the API server
-// responded with an error that a retry will not change.
+// AsUnavailable wraps the error of a call to the API server in an UnavailableError, unless the API server responded
+// with an error that a retry will not change.
 func AsUnavailable(doing string, err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -58,15 +58,15 @@ func AsUnavailable(doing string, err error) error {
 	return &UnavailableError{Doing: doing, Cause: err}
 }
 
-// IsUnavailable is true when err is no decision: the API server gave none, or it was not asked because the client
-// causes too much work. StatusUndecided is the response then.
+// IsUnavailable is true when err is not a decision: the API server was not reached, or was not asked because of a
+// limit. Respond with StatusUndecided.
 func IsUnavailable(err error) bool {
-	var unavailable interface{ Unavailable() bool } // of other packages, too
+	var unavailable interface{ Unavailable() bool } // also of other packages
 	return errors.As(err, &unavailable) && unavailable.Unavailable()
 }
 
-// StatusFull is the response to what does not fit, which says when to try again: 429 when the client itself has too
-// much, and 503 when all clients together have.
+// StatusFull is the response when a limit is reached: 429 for a limit of the client, 503 for a limit of all clients. It
+// has a Retry-After.
 func StatusFull(err error) *apierrors.StatusError {
 	full, ok := errors.AsType[*flowcontrol.Full](err)
 	if !ok || !full.Own {
@@ -77,16 +77,16 @@ func StatusFull(err error) *apierrors.StatusError {
 	return status
 }
 
-// ErrClientLeft is the response to a request whose client has disconnected before the API server responded, and that
-// has changed nothing. No client reads it; the audit log and the metrics have it, and the request of an unauthenticated
-// client counts as refused. ErrClientLeftWrite is the response to a write that was sent.
+// ErrClientLeft is the response when the client disconnected before the API server responded, and nothing was changed.
+// No client reads it; it is for the audit log and the metrics, where an unauthenticated client's request counts as
+// refused. ErrClientLeftWrite is the same for a write that was already sent.
 var (
 	ErrClientLeft      = StatusUnavailable("the client disconnected before the response")
 	ErrClientLeftWrite = StatusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 		"the client disconnected before the response; the request may have been carried out")
 )
 
-// ErrDraining is the cause of the end of a stream that the proxy ended because it shuts down.
+// ErrDraining is the cause with which the proxy ends streams when it shuts down.
 var ErrDraining = errors.New("the impersonation proxy is shutting down")
 
 // HasLeft is true when the request with this context ended because its client disconnected.
@@ -94,8 +94,8 @@ func HasLeft(ctx context.Context) bool {
 	return errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), ErrDraining)
 }
 
-// StatusUndecided is the response when err, an error for which IsUnavailable is true, kept something from being
-// decided: StatusFull, and otherwise 503 with the message. ctx is that of the request.
+// StatusUndecided is the response when err, for which IsUnavailable is true, prevented a decision: ErrClientLeft,
+// StatusFull, or 503 with the message. ctx is the context of the request.
 func StatusUndecided(ctx context.Context, err error, message string) *apierrors.StatusError {
 	if HasLeft(ctx) {
 		return ErrClientLeft
@@ -106,14 +106,14 @@ func StatusUndecided(ctx context.Context, err error, message string) *apierrors.
 	return StatusUnavailable(message)
 }
 
-// StatusUnavailable is the response while the API server cannot be reached: the request was not carried out.
+// StatusUnavailable is a retryable 503: the request was not carried out.
 func StatusUnavailable(message string) *apierrors.StatusError {
 	err := StatusError(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
 	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: RetryAfterSeconds}
 	return err
 }
 
-// StatusError is a response with this code.
+// StatusError returns a metav1.Status with these fields.
 func StatusError(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,

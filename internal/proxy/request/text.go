@@ -7,13 +7,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// maxShown is how much of what a client sent is repeated in an error.
+// maxShown limits how many bytes of client input an error shows.
 const maxShown = 128
 
-// Unlogged is for requests with a token in their body: at its highest levels, client-go logs bodies.
+// Unlogged is for requests with a token in the body: at its highest levels, client-go logs bodies.
 func Unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
-// Bounded cuts a text that came from outside to a length that fits into a log line.
+// Bounded truncates external text to a length that fits into a log line.
 func Bounded(text string) string {
 	const most = 512
 	if len(text) > most {
@@ -22,7 +22,7 @@ func Bounded(text string) string {
 	return text
 }
 
-// Shown cuts a text that a client sent to a length that fits into an error.
+// Shown truncates client input to a length that fits into an error.
 func Shown(text string) string {
 	if len(text) > maxShown {
 		return text[:maxShown] + "..."

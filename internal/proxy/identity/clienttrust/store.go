@@ -1,5 +1,5 @@
-// Package clienttrust decides whether a client certificate is believed, and whom it names. It trusts what the API
-// server trusts, which a ConfigMap of the cluster says, and the CA of the certificates that this product issues.
+// Package clienttrust decides whether a client certificate is trusted, and which user it names. It trusts the CAs that
+// the API server publishes in a ConfigMap, and the CA of the certificates that pinniped issues.
 package clienttrust
 
 import (
@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ConfigMap is the name of the one in which the API server publishes its client CA and its front proxy settings.
+// ConfigMap is the name of the ConfigMap in which the API server publishes its client CA and front proxy settings.
 const ConfigMap = "extension-apiserver-authentication"
 
 // Store combines the signer CA with the CAs and settings that the cluster publishes. It parses PEM only after a change.
@@ -32,18 +32,18 @@ type Store struct {
 	clock  clock.PassiveClock
 
 	mu      sync.Mutex
-	data    map[string]string // of the ConfigMap that was read last
+	data    map[string]string // of the last ConfigMap
 	cluster *settings
 	last    *Trust
 }
 
-// NewStore makes a store that trusts the CAs in signer's PEM, and nothing else before Refresh has read the cluster's
-// settings from core. The signer is asked with each request; nil means that there is none.
+// NewStore returns a store that trusts the CAs in the PEM that signer returns. It trusts the cluster's CAs after the
+// first Refresh. signer is called for each request; it returns nil when there is no CA.
 func NewStore(signer func() []byte, core corev1client.CoreV1Interface, clk clock.PassiveClock) *Store {
 	return &Store{signer: signer, core: core, clock: clk, cluster: &settings{}}
 }
 
-// Current returns what is trusted now. The same pointer means that nothing changed.
+// Current returns the current Trust. An unchanged pointer means unchanged CAs and settings.
 func (s *Store) Current() *Trust {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,8 +53,8 @@ func (s *Store) Current() *Trust {
 	return s.last
 }
 
-// Refresh reads the ConfigMap. A cluster without it trusts no client certificates of its own. One that was deleted
-// changes nothing: the API server writes it again within a minute.
+// Refresh reads the ConfigMap. A missing ConfigMap is not an error and changes nothing: the API server recreates a
+// deleted one within a minute.
 func (s *Store) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -71,7 +71,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// take takes over the data of the ConfigMap. What cannot be parsed changes nothing. What is gone is no longer trusted.
+// take applies the data of the ConfigMap. Invalid data changes nothing. Removed CAs are no longer trusted.
 func (s *Store) take(ctx context.Context, data map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,15 +90,16 @@ func (s *Store) take(ctx context.Context, data map[string]string) {
 		"clientCAs", len(next.users), "frontProxyCAs", len(next.proxies))
 }
 
-// settings are what the cluster publishes in the ConfigMap.
+// settings are parsed from the ConfigMap.
 type settings struct {
 	users, proxies []*x509.Certificate             // CAs
-	proxyNames     headerrequest.StaticStringSlice // common names of front proxies; empty for all
-	// the headers in which a front proxy says who the user is
+	proxyNames     headerrequest.StaticStringSlice // common names of front proxies; empty means any
+	// headers that identify the user of a front proxy
 	usernames, uids, groups, extraPrefixes headerrequest.StaticStringSlice
 }
 
-// parseSettings reads all or nothing: the CA of one version must not meet the allowed names of another.
+// parseSettings reads all keys or fails: the CA of one version must never be combined with the allowed names of
+// another.
 func parseSettings(data map[string]string) (*settings, error) {
 	s := &settings{}
 	list := func(into *headerrequest.StaticStringSlice) func([]byte) error {

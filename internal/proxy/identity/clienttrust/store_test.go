@@ -116,8 +116,8 @@ func TestBoundedCaches(t *testing.T) {
 	}
 }
 
-// TestVerifyRemembers verifies certificates once: what was found out is known afterwards, for the same purpose and as
-// long as the dates allow.
+// TestVerifyRemembers checks that each certificate is verified once: the result is cached for the same purpose until
+// the certificate expires.
 func TestVerifyRemembers(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Now())
@@ -135,7 +135,7 @@ func TestVerifyRemembers(t *testing.T) {
 		return certificates
 	}
 	early := presented(signer, clk.Now().Add(10*time.Minute))
-	clk.SetTime(early[0].NotBefore.Add(-30 * time.Second)) // certificates begin somewhat before they are asked for
+	clk.SetTime(early[0].NotBefore.Add(-30 * time.Second)) // certificates are valid slightly before they are requested
 	good := presented(signer, clk.Now())
 	other := presented(newCA(t, "other"), clk.Now())
 	known := func(by *Verifier, certificates []*x509.Certificate) string {
@@ -179,7 +179,7 @@ func TestVerifyRemembers(t *testing.T) {
 	}
 }
 
-// TestRefusalsHoldNoCertificates checks what is cached of a refused certificate: a text, and a short one.
+// TestRefusalsHoldNoCertificates checks that the cache keeps only a short text about a refused certificate.
 func TestRefusalsHoldNoCertificates(t *testing.T) {
 	t.Parallel()
 	users := newStore(t, func() []byte { return nil }).Current().Users

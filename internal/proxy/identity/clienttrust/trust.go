@@ -11,17 +11,18 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Trust holds everything that decides whether a client certificate is believed. When a CA changes, there is a new
-// Trust, which has verified nothing yet. It is safe for concurrent use.
+// Trust is one version of the trusted CAs and their verifiers. A change of the CAs creates a new Trust with empty
+// caches. It is safe for concurrent use.
 type Trust struct {
-	// Named are all CAs, to be named in the TLS handshake.
+	// Named are all CAs, to be listed in the TLS handshake.
 	Named *x509.CertPool
-	// Users prove by certificate who they are.
+	// Users verifies the certificates of users.
 	Users *Verifier
-	// FrontProxies, such as the API server's aggregator, are believed about users: TakeHeaders.
+	// FrontProxies verifies the certificates of front proxies, such as the API server's aggregator. Their headers name
+	// the user (TakeHeaders).
 	FrontProxies *Verifier
 
-	signer  []byte // it was made from these two
+	signer  []byte // the inputs of newTrust
 	cluster *settings
 }
 
@@ -37,7 +38,7 @@ func newTrust(signer []byte, cluster *settings, clk clock.PassiveClock) *Trust {
 		signer:       signer,
 		cluster:      cluster,
 	}
-	// What is no certificate adds nothing.
+	// PEM that is not a certificate adds nothing.
 	t.Named.AppendCertsFromPEM(signer)
 	t.Users.roots.AppendCertsFromPEM(signer)
 	return t
@@ -51,8 +52,8 @@ func pool(certificates []*x509.Certificate) *x509.CertPool {
 	return p
 }
 
-// TakeHeaders returns the user whom a front proxy names in the headers of the request, if the cluster has front
-// proxies, and removes these headers. Whether the client is a front proxy is not asked here.
+// TakeHeaders removes the front proxy headers from the request and returns the user that they name. It is false when
+// the cluster has no front proxies. It does not check that the client is one.
 func (t *Trust) TakeHeaders(req *http.Request) (*authenticator.Response, bool, error) {
 	c := t.cluster
 	named, ok, err := headerrequest.NewDynamic(c.usernames, c.uids, c.groups, c.extraPrefixes).AuthenticateRequest(req)

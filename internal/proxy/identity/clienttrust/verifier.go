@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// MaxPresented is how many certificates a client may present: its own, and those that lead from it to a CA. It
-	// takes as many signatures to verify, or more, before anything is known about the client.
+	// MaxPresented is how many certificates a client may present: its own and the intermediates. Each costs at least
+	// one signature verification before the client is authenticated.
 	MaxPresented = 8
-	// MaxOfOneName is how many of them may have the same subject. Each of them could have issued a certificate that
-	// names this subject as its issuer, and all have to be tried.
+	// MaxOfOneName is how many intermediates may have the same subject. Verification may have to try each of them as
+	// the issuer.
 	MaxOfOneName = 2
 	// MaxRefused is how many refusals a Verifier caches.
 	MaxRefused = 4096
@@ -31,12 +31,12 @@ const (
 	maxVerified = 4096
 )
 
-// Verifier believes the certificates of some CAs. It caches which it has verified, and is safe for concurrent use.
+// Verifier verifies client certificates against a set of CAs and caches the results. It is safe for concurrent use.
 type Verifier struct {
 	roots *x509.CertPool
-	whom  x509request.UserConversionFunc // the user whom a chain names; false if such a name is not accepted
+	whom  x509request.UserConversionFunc // maps a chain to a user; false if its name is not accepted
 	clock clock.PassiveClock
-	// errors and *authenticator.Response by keyOf
+	// errors and *authenticator.Response, by keyOf
 	refused, verified *cache.LRUExpireCache
 }
 
@@ -48,18 +48,18 @@ func newVerifier(roots *x509.CertPool, whom x509request.UserConversionFunc, clk 
 	}
 }
 
-// keyOf is a hash of a client certificate and of the intermediates that were presented with it.
+// keyOf hashes a client certificate and the intermediates that were presented with it.
 func keyOf(presented []*x509.Certificate) [sha256.Size]byte {
 	h := sha256.New()
 	for _, c := range presented {
-		h.Write(c.Raw) // which says itself where it ends
+		h.Write(c.Raw) // DER: it includes its own length
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Known returns what was found out before about the certificates that a client presents, its own first: the user whom
-// they name (none for front proxies), or why they are not good. It costs little, and refuses at once what would be much
-// work to verify. It is false when nothing is known, or nothing presented.
+// Known returns the cached result for the certificates that a client presents, its own first: the user (nil for front
+// proxies) or the error. It refuses certificates that fail check. It is false when there is no result, or no
+// certificate.
 func (v *Verifier) Known(presented []*x509.Certificate) (*authenticator.Response, bool, error) {
 	if len(presented) == 0 {
 		return nil, false, nil
@@ -77,8 +77,8 @@ func (v *Verifier) Known(presented []*x509.Certificate) (*authenticator.Response
 	return nil, false, nil
 }
 
-// check refuses certificates that would be much work to verify, before any of it, and those that are too early or too
-// late: that is not cached, so the certificate is accepted as soon as it is valid.
+// check refuses certificates that are costly to verify, before any of that work, and those that are expired or not yet
+// valid. These refusals are not cached, so a certificate is accepted as soon as it is valid.
 func check(presented []*x509.Certificate, now time.Time) error {
 	if len(presented) > MaxPresented {
 		return fmt.Errorf("the client presented %d certificates, and %d is the limit", len(presented), MaxPresented)
@@ -97,15 +97,15 @@ func check(presented []*x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// Verify verifies what Known does not know, at least one certificate, and caches the result, also of a refusal.
+// Verify verifies at least one certificate and caches the result, errors included. Call it when Known returns false.
 func (v *Verifier) Verify(presented []*x509.Certificate) (*authenticator.Response, error) {
-	if user, known, err := v.Known(presented); known { // it was verified meanwhile
+	if user, known, err := v.Known(presented); known { // another request verified it meanwhile
 		return user, err
 	}
 	now := v.clock.Now()
 	user, until, err := v.verify(presented, now)
 	if err != nil {
-		// Only the text is kept: an error of x509 holds the certificate.
+		// Cache only the text: an x509 error holds the certificate.
 		number := presented[0].SerialNumber
 		text := fmt.Sprintf("verifying the client certificate with serial number %s: %v", number, err)
 		err = errors.New(request.Bounded(text))
@@ -116,7 +116,7 @@ func (v *Verifier) Verify(presented []*x509.Certificate) (*authenticator.Respons
 	return user, nil
 }
 
-// verify returns the user whom a certificate names, and how long the chain from it to a CA is valid.
+// verify returns the user whom a certificate names, and when the first certificate of its chain expires.
 func (v *Verifier) verify(presented []*x509.Certificate, now time.Time) (
 	user *authenticator.Response, until time.Time, err error,
 ) {
