@@ -102,7 +102,7 @@ func browse(t *testing.T, address string, flags ...string) (dom, log string) {
 	return string(text), out + errOut
 }
 
-// compare compares the mean colors of 20x20 pixel blocks, to tolerate other fonts. A block may differ by a tenth of the
+// compare compares the mean colours of 20x20 pixel blocks, to tolerate other fonts. A block may differ by a tenth of the
 // range, and one in twenty blocks by more.
 func compare(t *testing.T, got, want string) {
 	t.Helper()
@@ -134,7 +134,7 @@ func compare(t *testing.T, got, want string) {
 	}
 }
 
-// blocks returns the mean color of each block of a picture.
+// blocks returns the mean colour of each block of a picture.
 func blocks(t *testing.T, path string) [][3]int {
 	t.Helper()
 	const size = 20
