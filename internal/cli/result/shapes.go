@@ -182,7 +182,7 @@ const (
 	FileNotDone   FileOutcome = "notDone"   // the command ended before
 	FileWorks     FileOutcome = "works"     // it verifies the presented certificate
 	FileOutdated  FileOutcome = "outdated"  // it works, but with another CA bundle than the published one
-	FileWillBreak FileOutcome = "willBreak" // it does not verify the certificate that is configured, but not yet presented
+	FileWillBreak FileOutcome = "willBreak" // it does not verify the configured certificate, which is not presented yet
 	FileBroken    FileOutcome = "broken"    // it does not verify the presented certificate
 	FileNotKnown  FileOutcome = "notKnown"  // it cannot be determined
 )
