@@ -1,9 +1,9 @@
-// Package cachefile is how the caches of logins are kept in files: in the format, and under the lock, of Pinniped's own
-// CLI, so that both CLIs can share them.
+// Package cachefile reads and writes the login cache files in the format, and under the lock, of Pinniped's own CLI, so
+// that both CLIs can share them.
 //
-// The files hold private keys and tokens, and are therefore only readable by their owner. They are only ever replaced
-// as a whole, so that a reader needs no lock. They may be in a folder that somebody else can write to: what is replaced
-// is the file that was read, in the folder in which it was read.
+// The files hold private keys and tokens; only their owner can read them. Writes replace the whole file, so readers
+// need no lock. The directory may be writable by other users: a write replaces the file that was read, in the directory
+// from which it was read, even if either was swapped for a link.
 package cachefile
 
 import (
@@ -27,25 +27,26 @@ const (
 	lockTimeout = 10 * time.Second
 	lockDelay   = 5 * time.Millisecond
 
-	// maxSize bounds what is read. A larger file was not written by Pinniped: it counts as missing, and is not replaced.
+	// maxSize is the most that is read, in bytes. A larger file is not Pinniped's: it counts as missing and is not
+	// replaced.
 	maxSize = 8 << 20
 )
 
 // File is one cache file.
 type File struct {
-	// Path of the file. It and its directory are made when they are needed.
+	// Path of the file. The file and its directory are created when needed.
 	Path string
 	// Kind of the file's content, such as CredentialCache.
 	Kind string
 }
 
-// content is what a file has: a struct that embeds a metav1.TypeMeta.
+// content is the content of a file: a struct that embeds a metav1.TypeMeta.
 type content[T any] interface {
 	*T
 	GetObjectKind() schema.ObjectKind
 }
 
-// Read returns what the file has; nothing but apiVersion and kind if there is no file that we understand.
+// Read returns the content of the file, or only apiVersion and kind if the file is missing or not understood.
 func Read[T any, P content[T]](f File) *T {
 	text, err := atomicfile.ReadFile(f.Path, maxSize)
 	if err != nil {
@@ -61,14 +62,14 @@ func decode[T any, P content[T]](f File, text []byte) (decoded *T, understood bo
 	if yaml.Unmarshal(text, decoded) == nil && P(decoded).GetObjectKind().GroupVersionKind() == kind {
 		return decoded, true
 	}
-	decoded = new(T) // without what was read before the mistake
+	decoded = new(T) // drop what was decoded before the error
 	P(decoded).GetObjectKind().SetGroupVersionKind(kind)
 	return decoded, false
 }
 
-// Change takes the lock for changing the file, which Pinniped's CLI takes, too, and replaces the file by what change
-// makes of its content, if that reports true. A file that we do not understand counts as empty; behind a symbolic link,
-// it is left alone.
+// Change calls change with the content of the file, and replaces the file if change returns true. It holds the lock
+// that Pinniped's CLI also takes. A file that is not understood counts as empty, but is an error if the path is a
+// symbolic link.
 func Change[T any, P content[T]](ctx context.Context, f File, change func(*T) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
@@ -99,7 +100,7 @@ func Change[T any, P content[T]](ctx context.Context, f File, change func(*T) bo
 	return nil
 }
 
-// Append adds text to the file at path, which begins again when it has more than limit bytes. No link is followed.
+// Append adds text to the file at path. A file larger than limit bytes is truncated first. Append follows no link.
 func Append(path, text string, limit int64) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|atomicfile.NoFollow, 0o600)
 	if err != nil {
@@ -117,13 +118,12 @@ func Append(path, text string, limit int64) error {
 			return err
 		}
 	}
-	_, err = file.WriteString(text) // one write, which the system does not mix with that of another process
+	_, err = file.WriteString(text) // a single write: other processes' text is not mixed in
 	return err
 }
 
-// LockOperation takes a lock for the operation called name, so that only one process at a time performs it. An
-// example is a login: the processes that waited then find its result in the file. LockOperation waits until ctx ends.
-// Pinniped's own CLI does not take this lock.
+// LockOperation locks the operation called name, such as a login, so that one process at a time performs it; the others
+// then find its result in the file. It waits until ctx ends. Pinniped's own CLI does not take this lock.
 func (f File) LockOperation(ctx context.Context, name string) (unlock func(), err error) {
 	return f.lock(ctx, f.Path+"."+name+".lock")
 }

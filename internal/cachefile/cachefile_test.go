@@ -14,8 +14,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
 )
 
-// caches are the caches whose files are kept by this package: what each writes, and a way to do something just before
-// it looks at the clock.
+// caches maps the caches that use this package to a function that writes one with the given clock. Tests use the clock
+// to act during the write.
 func caches(t *testing.T) map[string]func(path string, clock func() time.Time) error {
 	t.Helper()
 	return map[string]func(path string, clock func() time.Time) error{
@@ -41,14 +41,14 @@ func write(t *testing.T, path, content string) string {
 	return path
 }
 
-// TestALinkLeadsNowhere has the files of a cache in a folder of somebody else's, who puts links there.
+// TestALinkLeadsNowhere checks that links that another user puts into the cache's directory are not followed.
 func TestALinkLeadsNowhere(t *testing.T) {
 	t.Parallel()
 	const precious = "export PATH=/usr/bin\n"
 	for kind, put := range caches(t) {
 		for _, test := range []struct {
 			name string
-			// attack happens before the cache is written, or with during, while it is.
+			// attack runs before the write, or during it if during is set.
 			attack func(t *testing.T, path, victim string)
 			during bool
 		}{
@@ -132,7 +132,7 @@ func TestALinkLeadsNowhere(t *testing.T) {
 	}
 }
 
-// TestNotesLeadNowhere has a link in place of the notes next to a cache.
+// TestNotesLeadNowhere checks that a link in place of the notes file is not followed.
 func TestNotesLeadNowhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

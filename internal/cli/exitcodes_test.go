@@ -17,8 +17,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// TestExitCodesInHelp compares the exit codes that the help of each command names with the one list of them. They are in
-// the last line, with where the others are.
+// TestExitCodesInHelp checks that the last line of each command's help lists its exit codes as ExitCodes does, and says
+// where the others are.
 func TestExitCodesInHelp(t *testing.T) {
 	t.Parallel()
 	f, _, _ := newFactory()
@@ -51,7 +51,7 @@ func TestExitCodesInHelp(t *testing.T) {
 	walk(cli.New(f))
 }
 
-// TestExitCodesAreDocumented compares `pinniped help exit-codes` and docs/reference/exit-codes.md with the list.
+// TestExitCodesAreDocumented compares `pinniped help exit-codes` and docs/reference/exit-codes.md with ExitCodes.
 func TestExitCodesAreDocumented(t *testing.T) {
 	t.Parallel()
 	f, out, _ := newFactory("help", "exit-codes")
@@ -80,7 +80,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 }
 
-// TestReasons wants a reason for each error that programs can tell apart, also where two share an exit code.
+// TestReasons checks that each error that programs can tell apart has a reason, even if two share an exit code.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -13,13 +13,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 )
 
-// helpWidth is how wide the help is where it is not printed on a narrower terminal.
+// helpWidth is the maximum width of the help, in columns.
 const helpWidth = 120
 
-// flagGroup is a group of flags in the help. The first ends with what no other one takes.
+// flagGroup is a group of flags in the help. The first group also gets the flags that no other group has.
 type flagGroup struct {
 	title string
-	// names of flags; one that ends with "-" is what their names begin with.
+	// names of flags, separated by spaces; one that ends with "-" is a prefix.
 	names string
 }
 
@@ -29,7 +29,7 @@ func (g flagGroup) has(flag *pflag.Flag) bool {
 	})
 }
 
-// flagGroups are in the order of the help: what one command is about comes first, what all have in common last.
+// flagGroups returns the groups in the order of the help: specific to the command first, common to all commands last.
 func flagGroups() []flagGroup {
 	return []flagGroup{
 		{"Flags", ""},
@@ -43,8 +43,8 @@ func flagGroups() []flagGroup {
 	}
 }
 
-// setHelp gives root and the commands below it a help of two screens at most: of a long description the first paragraph
-// and the exit codes, and flags in groups. "pinniped help COMMAND" prints all of it.
+// setHelp gives root and its subcommands a help of at most two screens: the first paragraph of the description, the
+// exit codes, and the flags in groups. "pinniped help COMMAND" prints the whole description.
 func setHelp(f *factory.Factory, root *cobra.Command) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(f, cmd, brief(cmd)) })
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
@@ -57,7 +57,7 @@ func printHelp(f *factory.Factory, cmd *cobra.Command, text string) {
 	_, _ = fmt.Fprintf(f.Out, "%s\n\n%s", text, usage(cmd, width(f)))
 }
 
-// width is that of the terminal, as far as lines can be read at it.
+// width returns the terminal's width, between 60 and helpWidth columns.
 func width(f *factory.Factory) int {
 	if file, ok := f.Out.(interface{ Fd() uintptr }); ok {
 		if columns, _, err := term.GetSize(int(file.Fd())); err == nil {
@@ -69,7 +69,7 @@ func width(f *factory.Factory) int {
 
 func long(cmd *cobra.Command) string { return strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short+".")) }
 
-// brief is the first paragraph of a description with the list below it, and the line of exit codes.
+// brief returns the first paragraph of a description, with the list below it, and the exit codes.
 func brief(cmd *cobra.Command) string {
 	shown, rest, more := strings.Cut(long(cmd), "\n\n")
 	if strings.HasSuffix(shown, ":") {
@@ -91,7 +91,7 @@ func brief(cmd *cobra.Command) string {
 	return shown
 }
 
-// usage is how a command is called: its examples, commands below it and flags.
+// usage returns the examples, subcommands and flags of a command.
 func usage(cmd *cobra.Command, columns int) string {
 	var out strings.Builder
 	out.WriteString("Usage:\n")
@@ -117,7 +117,7 @@ func usage(cmd *cobra.Command, columns int) string {
 		sets[i] = pflag.NewFlagSet(groups[i].title, pflag.ContinueOnError)
 	}
 	cmd.InitDefaultHelpFlag()
-	cmd.InheritedFlags() // so that those of root are among them
+	cmd.InheritedFlags() // adds the flags of root
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		into := max(0, slices.IndexFunc(groups, func(g flagGroup) bool { return g.has(flag) }))
 		sets[into].AddFlag(flag)

@@ -12,8 +12,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// TestHelp wants the help of every command on two screens of 50 lines, with each flag once, and more by
-// "pinniped help COMMAND" where it leaves something out.
+// TestHelp checks that the help of every command fits on two screens of 50 lines, has each flag once, and refers to
+// "pinniped help COMMAND" if it leaves something out.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	const columns, lines = 120, 2 * 50
@@ -54,7 +54,7 @@ func TestHelp(t *testing.T) {
 	walk(cli.New(f))
 }
 
-// TestPinnipedsNames takes the names that Pinniped's CLI has for flags.
+// TestPinnipedsNames checks that the flag names of Pinniped's CLI are accepted.
 func TestPinnipedsNames(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ args, want string }{

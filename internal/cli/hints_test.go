@@ -17,7 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli"
 )
 
-// hintTexts returns the texts of all hints in the source of the CLI, by their places.
+// hintTexts returns the texts of all hints in the CLI's source, by position.
 func hintTexts(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -39,7 +39,7 @@ func hintTexts(t *testing.T) map[string]string {
 							found[files.Position(argument.Pos()).String()] = textsIn(argument)
 						}
 					}
-				case *ast.FuncDecl: // that make hints
+				case *ast.FuncDecl: // functions that return hints
 					if strings.HasSuffix(strings.ToLower(node.Name.Name), "hint") && !strings.HasPrefix(node.Name.Name, "With") {
 						found[files.Position(node.Pos()).String()] = textsIn(node.Body)
 					}
@@ -65,7 +65,7 @@ func nameOf(function ast.Expr) string {
 	return ""
 }
 
-// textsIn joins the texts of an expression, or of a function with a line for each return.
+// textsIn joins the strings in an expression, or in a function, one line per return.
 func textsIn(node ast.Node) string {
 	var all strings.Builder
 	if node == nil {
@@ -85,8 +85,8 @@ func textsIn(node ast.Node) string {
 	return all.String()
 }
 
-// TestHintsNameCommands takes the commands and the flags out of every hint: they are there, and a command that a hint
-// says to run takes the flags that it has in the hint.
+// TestHintsNameCommands checks that the commands and flags in every hint exist, and that each command takes the flags
+// that follow it in the hint.
 func TestHintsNameCommands(t *testing.T) {
 	t.Parallel()
 	f, _, _ := newFactory()

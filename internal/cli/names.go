@@ -8,10 +8,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// rename accepts the names that Pinniped's CLI has for flags of "get kubeconfig", and hides commands that have another
-// name.
+// rename accepts the flag names of Pinniped's CLI for "get kubeconfig", and hides commands with a second name.
 func rename(root *cobra.Command) {
-	child(child(root, "ip-tls"), "explain").Hidden = true // "pinniped explain" explains all there is
+	child(child(root, "ip-tls"), "explain").Hidden = true // "pinniped explain" does the same
 	pinnipeds := map[string]string{
 		"concierge-api-group-suffix":  "api-group-suffix",
 		"concierge-ca-bundle":         "ca-bundle",
@@ -30,5 +29,5 @@ func child(cmd *cobra.Command, name string) *cobra.Command {
 			return below
 		}
 	}
-	panic(fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+name)) // a mistake in our code
+	panic(fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+name)) // a bug
 }

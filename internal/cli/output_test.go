@@ -12,14 +12,14 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// TestOutputIsTheSameEverywhere looks at --output of every command that has formats: the same names, text where nothing is
-// asked for, and one text for what is no format.
+// TestOutputIsTheSameEverywhere checks that --output of every command has the same formats, defaults to text, and
+// rejects other values with the same error.
 func TestOutputIsTheSameEverywhere(t *testing.T) {
 	t.Parallel()
-	others := map[string]string{ // what some commands have besides
+	others := map[string]string{ // additional formats of some commands
 		"pinniped migrate check": ` "commands"`,
 	}
-	needed := map[string][]string{ // without which a command refuses something else first
+	needed := map[string][]string{ // flags without which a command fails first
 		"pinniped ip-tls set":        {"--secret", "s"},
 		"pinniped ip-tls explain":    {"n/s"},
 		"pinniped ip-tls delegate":   {"n/s", "--to", "a"},
@@ -36,20 +36,20 @@ func TestOutputIsTheSameEverywhere(t *testing.T) {
 		}
 		flag, path := cmd.Flags().Lookup("output"), cmd.CommandPath()
 		if flag == nil || !strings.HasPrefix(flag.Usage, "output format: ") {
-			return // it names a file
+			return // it is a file name
 		}
 		seen++
 		want := fmt.Sprintf(
 			`error: invalid value "xml" for --output, supported values are ["text" "json" "yaml"%s]`,
 			others[path],
 		)
-		if flag.DefValue == "yaml" { // manifests have no other text
+		if flag.DefValue == "yaml" { // manifests are always YAML
 			want = `error: invalid value "xml" for --output, supported values are ["yaml" "json"]`
 		} else if flag.DefValue != "text" {
 			t.Errorf("%s: the default is %q", path, flag.DefValue)
 		}
 		args := append(strings.Fields(path)[1:], needed[path]...)
-		if cmd.Flags().Lookup("kubeconfig") != nil { // so that no cluster is asked
+		if cmd.Flags().Lookup("kubeconfig") != nil { // contact no cluster
 			args = append(args, "--kubeconfig", filepath.Join(t.TempDir(), "nowhere.yaml"))
 		}
 		f, _, errOut := newFactory(append(args, "-o", "xml")...)
@@ -61,7 +61,7 @@ func TestOutputIsTheSameEverywhere(t *testing.T) {
 				continue
 			}
 			f, _, errOut := newFactory(append(args, "-o", format)...)
-			_ = cli.Main(t.Context(), f) // most of them find no kubeconfig
+			_ = cli.Main(t.Context(), f) // most fail without a kubeconfig
 			if strings.Contains(errOut.String(), "invalid value") {
 				t.Errorf("%s -o %s is refused: %s", path, format, errOut)
 			}

@@ -21,7 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
 )
 
-// inputs are the flags that name files to read.
+// inputs are the flags that name input files.
 var inputs = []string{
 	"admin-kubeconfig",
 	"ca-bundle",
@@ -33,7 +33,7 @@ var inputs = []string{
 	"report",
 }
 
-// needs is what else a command, or one of its flags, needs on the command line.
+// needs lists the other arguments that a command, or one of its flags, requires.
 var needs = map[string][]string{
 	"ip-tls check --cert":            {"--key", "KEY"},
 	"ip-tls check --key":             {"--cert", "CERT"},
@@ -53,8 +53,8 @@ var needs = map[string][]string{
 	"run":                            {"--", "true"},
 }
 
-// TestPipes gives every command each of its input files as a pipe that can be read once. The outcome is that of a regular
-// file with the same content.
+// TestPipes passes each input file of every command as a pipe that can be read once, and wants the same result as for a
+// regular file.
 func TestPipes(t *testing.T) {
 	t.Parallel()
 	idp := issuer.New(t)
@@ -72,7 +72,7 @@ func TestPipes(t *testing.T) {
 		}
 		return kubeconfig
 	}
-	var rows [][]string // command, flag
+	var rows [][]string // command and flag
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		path := strings.TrimPrefix(cmd.CommandPath(), "pinniped ")

@@ -1,5 +1,4 @@
-// Package cli is the root of the pinniped command: it builds the tree of commands, prints errors and hints, and chooses
-// the exit code.
+// Package cli builds the command tree of pinniped, prints errors and hints, and chooses the exit code.
 package cli
 
 import (
@@ -26,7 +25,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/whoami"
 )
 
-// New returns the tree of commands. It shares nothing with another tree.
+// New returns a new command tree, which shares no state with others.
 func New(f *factory.Factory) *cobra.Command {
 	var verbosity int
 	var tellVersion bool
@@ -47,7 +46,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage (see "pinniped help exit-codes")`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	})
-	// cobra's own flag prints by a template, and with text/template the linker keeps every method of every type: 4 MB.
+	// cobra's own --version prints with text/template, for which the linker keeps every exported method: 4 MB.
 	root.Flags().BoolVar(&tellVersion, "version", false, "version for pinniped")
 	group := root.RunE
 	root.RunE = func(cmd *cobra.Command, args []string) error {
@@ -118,7 +117,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage (see "pinniped help exit-codes")`,
 	return root
 }
 
-// help prints all of the help of the command that args name. cobra's own prints that of the root for what is no command.
+// help prints the whole help of the command that args name. cobra's own prints the root's help for an unknown command.
 func help(f *factory.Factory, cmd *cobra.Command, args []string) error {
 	of, rest, err := cmd.Root().Find(args)
 	if err != nil {
@@ -137,7 +136,7 @@ func help(f *factory.Factory, cmd *cobra.Command, args []string) error {
 
 const exitCodes = "exit-codes"
 
-// exitCodesTopic is the text of `pinniped help exit-codes`.
+// exitCodesTopic returns the topic of `pinniped help exit-codes`.
 func exitCodesTopic() *cobra.Command {
 	var text strings.Builder
 	text.WriteString("Exit codes of pinniped; scripts may rely on them.\n")
@@ -147,10 +146,10 @@ func exitCodesTopic() *cobra.Command {
 	return &cobra.Command{Use: exitCodes, Short: "List the exit codes", Long: text.String(), Hidden: true}
 }
 
-// Main runs the command line in f.Args, prints what went wrong, and returns the process's exit code.
+// Main runs the command line in f.Args, prints errors, and returns the process's exit code.
 func Main(ctx context.Context, f *factory.Factory) int {
 	if f.Args == nil {
-		f.Args = []string{} // for cobra, nil means the arguments of the process
+		f.Args = []string{} // cobra takes nil for os.Args
 	}
 	cmd, err := New(f).ExecuteContextC(ctx)
 	if err == nil {
@@ -176,13 +175,13 @@ func Main(ctx context.Context, f *factory.Factory) int {
 	return ui.ExitCodeOf(err)
 }
 
-// printFailure prints an object for programs, unless the command has printed one that tells of err.
+// printFailure prints an object for programs, unless the command has already printed one with err.
 func printFailure(f *factory.Factory, cmd *cobra.Command, err error) {
 	format := factory.OutputOf(cmd, f.Args)
 	if !result.Machine(format) || result.Printed(err) {
 		return
 	}
 	if encoded, failed := result.Encode(format, result.NewFailure(err)); failed == nil {
-		_, _ = f.Out.Write(encoded) // the exit code says the rest
+		_, _ = f.Out.Write(encoded) // the exit code reports the failure
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// newFactory returns a Factory without environment variables, home directory and network.
+// newFactory returns a Factory with no environment variables, home directory or network.
 func newFactory(args ...string) (f *factory.Factory, out, errOut *bytes.Buffer) {
 	out, errOut = &bytes.Buffer{}, &bytes.Buffer{}
 	return &factory.Factory{
@@ -32,8 +32,8 @@ func newFactory(args ...string) (f *factory.Factory, out, errOut *bytes.Buffer) 
 	}, out, errOut
 }
 
-// TestTree checks every command against the house style: an example, a short description without full stop, and a
-// description of every flag.
+// TestTree checks that every command has an example, a short description without full stop, and a description of every
+// flag.
 func TestTree(t *testing.T) {
 	t.Parallel()
 	f, _, _ := newFactory()
@@ -41,7 +41,7 @@ func TestTree(t *testing.T) {
 	walk = func(cmd *cobra.Command) {
 		path := cmd.CommandPath()
 		if strings.HasPrefix(path, "pinniped completion") || strings.HasPrefix(path, "pinniped help") {
-			return // cobra's own
+			return // belongs to cobra
 		}
 		if !cmd.Runnable() && !cmd.HasSubCommands() { // a help topic
 			return

@@ -17,17 +17,18 @@ import (
 )
 
 const (
-	// maxNotes bounds each file of notes: some three hundred askers. It then begins again.
+	// maxNotes is the maximum size of a notes file in bytes, enough for about 300 processes. A larger file is
+	// truncated.
 	maxNotes = 16 << 10
-	// refusalCounts is how long a refused login counts for the process that has asked for it.
+	// refusalCounts is how long a refused login is reported to the process that asked for it.
 	refusalCounts = 10 * time.Second
 )
 
-// Asked notes that a process has got a credential, and reports whether it had got the same one before. kubectl asks once,
-// and a second time only when the cluster has refused what it got.
+// Asked records that a process received a credential, and reports whether it had received the same one before. kubectl
+// asks a second time only when the cluster has refused the credential.
 //
-// The notes are in a file of their own next to the cache: Pinniped's CLI would drop them from the cache. They hold no
-// secret. There is no lock, and a note that is lost does no harm: the process gets what is in the cache.
+// The notes are in a separate file, because Pinniped's CLI would drop them from the cache. They hold no secret and need
+// no lock: without a note, the process gets the cached credential again.
 func (c *Cache) Asked(
 	key string,
 	process int,
@@ -45,10 +46,10 @@ func (c *Cache) Asked(
 	return false
 }
 
-// Refusal is why a login was refused, and what to do about it.
+// Refusal is the reason why a login was refused, and a hint.
 type Refusal struct{ Message, Hint string }
 
-// Refuse notes that the login that a process has asked for was refused.
+// Refuse records that the login for a process was refused.
 func (c *Cache) Refuse(key string, process int, why Refusal) {
 	text, err := json.Marshal(why)
 	if err != nil {
@@ -57,8 +58,8 @@ func (c *Cache) Refuse(key string, process int, why Refusal) {
 	c.note(".refused", fmt.Sprintf("%.16s %d %d %s\n", key, process, c.Now().Unix(), text))
 }
 
-// Refused returns why the login that this process asks for was refused to it a few seconds ago, or nil. kubectl asks again
-// for each of its first requests, and a person has answered once.
+// Refused returns the Refusal recorded for this process in the last seconds, or nil. kubectl asks again for each of its
+// first requests; the user is asked only once.
 func (c *Cache) Refused(key string, process int) *Refusal {
 	mine := fmt.Sprintf("%.16s %d ", key, process)
 	for line := range strings.Lines(c.notes(".refused")) {
@@ -76,7 +77,7 @@ func (c *Cache) Refused(key string, process int) *Refusal {
 	return nil
 }
 
-// notes returns the notes of a kind, "" if there are none that count.
+// notes returns the content of the notes file with the suffix kind, or "" if there is none.
 func (c *Cache) notes(kind string) string {
 	if c.Path == "" {
 		return ""
@@ -88,7 +89,6 @@ func (c *Cache) notes(kind string) string {
 	return string(notes)
 }
 
-// note adds a note.
 func (c *Cache) note(kind, note string) {
 	if c.Path != "" && os.MkdirAll(filepath.Dir(c.Path), 0o700) == nil {
 		_ = cachefile.Append(c.Path+kind, note, maxNotes)

@@ -1,7 +1,7 @@
 // Package credentialcache keeps short-lived cluster credentials in a file, so that not every kubectl command logs in.
 //
-// The file is the one that Pinniped's own CLI uses, in the same format: both can share it. It holds private keys, and
-// is therefore only readable by its owner. A cache never fails a login: what cannot be read or written is a miss.
+// The file and its format are those of Pinniped's own CLI, so both can share it. It holds private keys, and only its
+// owner can read it. A cache failure never fails a login: an unreadable file is a cache miss.
 package credentialcache
 
 import (
@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// maxAge is how long an entry is used, whatever its expiry says.
+	// maxAge is the longest an entry is used, regardless of its expiry.
 	maxAge = time.Hour
-	// maxMargin is how long before its expiry a credential is no longer issued, so that it does not expire in the
-	// middle of a command. Credentials with a short life have a tenth of it as margin.
+	// maxMargin is how long before its expiry a credential is no longer used, so that it does not expire during a
+	// command. For short-lived credentials the margin is a tenth of their lifetime.
 	maxMargin = 30 * time.Second
 )
 
-// Cache is a cache file. The zero value, and one with an empty path, keeps nothing.
-// It is safe for concurrent use by goroutines and by processes.
+// Cache is a cache file. With an empty Path, as in the zero value, it stores nothing. It is safe for concurrent use by
+// goroutines and by processes.
 type Cache struct {
-	// Path of the file. It and its directory are made when they are needed.
+	// Path of the file. The file and its directory are created when needed.
 	Path string
 	// Now is the clock.
 	Now func() time.Time
@@ -46,15 +46,14 @@ type entry struct {
 	CreationTimestamp metav1.Time                                       `json:"creationTimestamp"`
 	LastUsedTimestamp metav1.Time                                       `json:"lastUsedTimestamp"`
 	Credential        *clientauthenticationv1beta1.ExecCredentialStatus `json:"credential"`
-	// RequestHeaders belong to the credential. Pinniped's CLI knows of none, and drops them when it writes the file.
+	// RequestHeaders are sent with the credential. Pinniped's CLI drops this field when it writes the file.
 	RequestHeaders map[string][]string `json:"requestHeaders,omitempty"`
 }
 
-// Key returns the key of a login: of its arguments, its token if it has a static one, and the cluster that the caller
-// named.
+// Key returns the cache key of a login, a hash of its arguments, its static token if any, and the cluster.
 func Key(args []string, token string, cluster *clientauthenticationv1beta1.Cluster) (string, error) {
 	hash := sha256.New()
-	// An Encoder, because it ends the text with a line feed, which is part of the key.
+	// The Encoder ends the text with a line feed, which is part of the key.
 	err := json.NewEncoder(hash).Encode(struct {
 		Args    []string                             `json:"args"`
 		Token   string                               `json:"token,omitempty"`
@@ -66,14 +65,14 @@ func Key(args []string, token string, cluster *clientauthenticationv1beta1.Clust
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// Get returns the credential kept under key, or nil if there is none that will still be good for a while.
-// It takes no lock and writes nothing: the file is only ever replaced as a whole.
+// Get returns the credential stored under key, or nil if there is none or it expires soon. It takes no lock and writes
+// nothing, as writes replace the whole file.
 func (c *Cache) Get(key string) *clientauthenticationv1beta1.ExecCredentialStatus {
 	credential, _ := c.GetWithHeaders(key)
 	return credential
 }
 
-// GetWithHeaders is Get, and returns also the headers that belong to the credential.
+// GetWithHeaders is like Get, and also returns the credential's request headers.
 func (c *Cache) GetWithHeaders(
 	key string,
 ) (credential *clientauthenticationv1beta1.ExecCredentialStatus, headers map[string][]string) {
@@ -88,8 +87,8 @@ func (c *Cache) GetWithHeaders(
 	return nil, nil
 }
 
-// Put keeps credential under key, and drops what is no longer good. A credential without expiry is not kept. The error
-// is for a debug line; the login that made the credential has succeeded anyway.
+// Put stores credential under key and drops expired entries. A credential without expiry is not stored. Callers should
+// only log the error: the login has succeeded anyway.
 func (c *Cache) Put(
 	ctx context.Context,
 	key string,
@@ -98,7 +97,7 @@ func (c *Cache) Put(
 	return c.PutWithHeaders(ctx, key, credential, nil)
 }
 
-// PutWithHeaders is Put for a credential to which headers belong.
+// PutWithHeaders is like Put, for a credential with request headers.
 func (c *Cache) PutWithHeaders(
 	ctx context.Context,
 	key string,
@@ -123,7 +122,7 @@ func (c *Cache) PutWithHeaders(
 	})
 }
 
-// Delete removes the entries with these keys, or all entries if all is true, and returns how many there were.
+// Delete removes the entries with these keys, or all entries if all is true, and returns how many it removed.
 func (c *Cache) Delete(ctx context.Context, all bool, keys ...string) (int, error) {
 	if c.Path == "" {
 		return 0, nil
@@ -142,14 +141,14 @@ func (c *Cache) Delete(ctx context.Context, all bool, keys ...string) (int, erro
 	return deleted, err
 }
 
-// Alone waits until no other process exchanges a token for the credential under key, and keeps others from it until the
-// caller unlocks. Without a cache it does nothing.
+// Alone waits until no other process exchanges a token for the credential under key, and blocks others until unlock is
+// called. Without a cache it does nothing.
 func (c *Cache) Alone(ctx context.Context, key string) (unlock func(), err error) {
 	if c.Path == "" {
 		return func() {}, nil
 	}
-	// The first digit of the key chooses one of sixteen lock files. Keys change with every token, so a lock file for
-	// each key would leave ever more files behind.
+	// The first digit of the key selects one of sixteen lock files. Keys change with every token, so one lock file per
+	// key would leave more and more files behind.
 	return c.file().LockOperation(ctx, "exchange-"+key[:1])
 }
 
@@ -157,7 +156,7 @@ func (c *Cache) file() cachefile.File { return cachefile.File{Path: c.Path, Kind
 
 func (c *Cache) read() *file { return cachefile.Read[file](c.file()) }
 
-// usable reports whether the entry's credential will be good for a while after now.
+// usable reports whether the credential is fresh enough to use at time now.
 func (e *entry) usable(now time.Time) bool {
 	if e.Credential == nil || e.Credential.ExpirationTimestamp.IsZero() || e.CreationTimestamp.IsZero() {
 		return false

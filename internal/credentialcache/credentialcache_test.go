@@ -21,7 +21,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
 )
 
-// writerVariable makes this test binary a process that fills a cache: path, number, count.
+// writerVariable makes this test binary a process that fills a cache. Its value has the path, the number of the process
+// and the number of entries.
 const writerVariable = "CREDENTIALCACHE_TEST_WRITER"
 
 func TestMain(m *testing.M) {
@@ -59,7 +60,8 @@ func credential(expiry time.Time, token string) *clientauthenticationv1beta1.Exe
 	return &clientauthenticationv1beta1.ExecCredentialStatus{ExpirationTimestamp: &at, Token: token}
 }
 
-// TestManyWriters has many processes and goroutines write at once: no entry is lost, and no reader ever sees a part.
+// TestManyWriters checks that no entry is lost and no reader sees a partial file while many processes and goroutines
+// write.
 func TestManyWriters(t *testing.T) {
 	t.Parallel()
 	const processes, goroutines, each = 3, 5, 6
@@ -158,7 +160,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestFormat has the exact file that Pinniped's CLI v0.47 reads and writes.
+// TestFormat compares with the exact file that Pinniped's CLI v0.47 reads and writes.
 func TestFormat(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -180,7 +182,7 @@ credentials:
 - key: half
 kind: CredentialCache
 `
-	if err := os.WriteFile(path, []byte(before), 0o644); err != nil { // to see it become private
+	if err := os.WriteFile(path, []byte(before), 0o644); err != nil { // Put must make it private
 		t.Fatal(err)
 	}
 	cache := &credentialcache.Cache{Path: path, Now: func() time.Time { return now }}
@@ -228,7 +230,7 @@ func TestKey(t *testing.T) {
 		Server:                   "https://kube.example.com",
 		CertificateAuthorityData: []byte("ca"),
 	}
-	// The sums are of the JSON text that the contract describes, computed with sha256sum.
+	// The sums were computed with sha256sum from the JSON text that the contract describes.
 	for _, test := range []struct {
 		name    string
 		cluster *clientauthenticationv1beta1.Cluster
@@ -300,7 +302,7 @@ func TestNeverInTheWay(t *testing.T) {
 	}
 }
 
-// plainFile returns the path of a new file, for tests in which it stands where a directory is needed.
+// plainFile returns the path of a new file, for tests that need a file where a directory is expected.
 func plainFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")

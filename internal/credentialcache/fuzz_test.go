@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
 )
 
-// FuzzCache reads and changes cache files with any content. Get never returns an expired credential, and returns
+// FuzzCache reads and changes cache files with arbitrary content. Get never returns an expired credential, and returns
 // what Put has stored.
 func FuzzCache(f *testing.F) {
 	const head = "apiVersion: config.supervisor.pinniped.dev/v1alpha1\nkind: CredentialCache\ncredentials:\n"
@@ -34,7 +34,7 @@ func FuzzCache(f *testing.F) {
 	now := time.Date(2026, 1, 1, 0, 1, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, content []byte, key string) {
 		if strings.Trim(key, "0123456789abcdef") != "" {
-			return // what Key returns is hexadecimal
+			return // Key returns only hexadecimal
 		}
 		path := filepath.Join(t.TempDir(), "credentials.yaml")
 		if err := os.WriteFile(path, content, 0o600); err != nil {

@@ -10,7 +10,7 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
-// AuthenticatorType is a kind of authenticator, as it is written on the command line.
+// AuthenticatorType is the type of an authenticator, as written on the command line.
 type AuthenticatorType string
 
 // The types of authenticators.
@@ -19,7 +19,7 @@ const (
 	JWT     AuthenticatorType = "jwt"
 )
 
-// ParseAuthenticatorType reads an authenticator type in any case. Empty stays empty.
+// ParseAuthenticatorType parses an authenticator type, ignoring case. Empty stays empty.
 func ParseAuthenticatorType(text string) (AuthenticatorType, error) {
 	switch t := AuthenticatorType(strings.ToLower(text)); t {
 	case "", Webhook, JWT:
@@ -43,12 +43,12 @@ type Authenticator struct {
 	Type    AuthenticatorType
 	Name    string
 	Phase   authenticationv1alpha1.AuthenticatorPhase
-	Problem string                                   // message of the condition Ready, when that is false
+	Problem string                                   // message of the condition Ready if that is false
 	JWT     *authenticationv1alpha1.JWTAuthenticator // set for type JWT
 }
 
-// Authenticator returns the one authenticator that fits: kind and name narrow the choice, each may be empty.
-// None is an ErrNotFound, several are a *SeveralError; a cluster that does not know the API gives ErrNotInstalled.
+// Authenticator returns the only authenticator of kind and name; each may be empty, which means any. It returns
+// ErrNotFound for none, a *SeveralError for several, and ErrNotInstalled if the cluster does not serve the API.
 func (c *Client) Authenticator(ctx context.Context, kind AuthenticatorType, name string) (*Authenticator, error) {
 	kinds := []AuthenticatorType{Webhook, JWT}
 	if kind != "" {
@@ -59,7 +59,7 @@ func (c *Client) Authenticator(ctx context.Context, kind AuthenticatorType, name
 		some, err := c.authenticators(ctx, k, name)
 		switch {
 		case err != nil && name != "" && errors.Is(err, ErrNotFound):
-			// The other kind may have it; otherwise the error names those that there are.
+			// An authenticator of the other kind may have this name; if not, the error lists the existing ones.
 		case err != nil:
 			return nil, err
 		}
@@ -104,12 +104,12 @@ func (c *Client) noAuthenticator(ctx context.Context, kind AuthenticatorType, na
 	}
 	others, err := c.Authenticators(ctx)
 	if err != nil {
-		others = nil // they are for the hint only
+		others = nil // used only for the hint
 	}
 	return &wrongNameError{what: what, name: name, others: others}
 }
 
-// wrongNameError is the error when the cluster has no authenticator of a name.
+// wrongNameError means that the cluster has no authenticator with the given name.
 type wrongNameError struct {
 	what, name string
 	others     []Authenticator
@@ -120,7 +120,7 @@ func (e *wrongNameError) Error() string {
 }
 func (e *wrongNameError) Is(target error) bool { return target == ErrNotFound }
 
-// Hint gives the flags of the authenticators that there are.
+// Hint lists the flags for the existing authenticators.
 func (e *wrongNameError) Hint() string {
 	if len(e.others) == 0 {
 		return ""
@@ -135,7 +135,7 @@ func (e *wrongNameError) Hint() string {
 	return "the cluster has: " + strings.Join(flags, "; ")
 }
 
-// missing is the error when the cluster has no object of a kind.
+// missing means that the cluster has no object of a kind.
 type missing struct{ what string }
 
 func (e *missing) Error() string        { return fmt.Sprintf("no %s in the cluster", e.what) }
@@ -144,7 +144,7 @@ func (e *missing) Hint() string {
 	return "create a WebhookAuthenticator or a JWTAuthenticator first"
 }
 
-// authenticators returns the authenticators of one kind: all, or the one called name.
+// authenticators returns the authenticators of a kind: all of them, or the one called name.
 func (c *Client) authenticators(ctx context.Context, kind AuthenticatorType, name string) ([]Authenticator, error) {
 	op := operation{verb: "list", resource: c.groups.Authentication.WithResource(kind.resource())}
 	if name != "" {
@@ -204,8 +204,8 @@ func fromWebhook(webhook *authenticationv1alpha1.WebhookAuthenticator) Authentic
 	return a
 }
 
-// AuthenticatorCABundle returns the CA bundle (PEM) that spec.tls of an authenticator names: inline, or in a Secret or
-// ConfigMap of the agent's namespace. It returns nil when there is none, which means the system roots.
+// AuthenticatorCABundle returns the CA bundle (PEM) of an authenticator's spec.tls: inline, or from a Secret or
+// ConfigMap in the agent's namespace. It returns nil if there is none, which means the system roots.
 func (c *Client) AuthenticatorCABundle(ctx context.Context, tls *authenticationv1alpha1.TLSSpec) ([]byte, error) {
 	switch {
 	case tls == nil:

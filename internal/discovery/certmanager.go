@@ -11,23 +11,23 @@ import (
 // Certificate holds the fields of a cert-manager Certificate that the CLI needs.
 type Certificate struct {
 	Name string
-	// Secret is the name of the Secret that cert-manager puts the certificate into, in the namespace of the Certificate.
+	// Secret is the name of the Secret of the certificate, in the namespace of the Certificate.
 	Secret string
-	// Issuer names the issuer with its kind: "ClusterIssuer my-ca".
+	// Issuer is the issuer's kind and name, such as "ClusterIssuer my-ca".
 	Issuer string
-	// RenewalTime is when cert-manager will renew it; zero when it does not say.
+	// RenewalTime is when cert-manager will renew the certificate; zero if unknown.
 	RenewalTime time.Time
-	// Ready is false when the Certificate's condition Ready is not true. Reason and Message are those of that condition.
+	// Ready is false if the condition Ready is not true; Reason and Message are from that condition.
 	Ready           bool
 	Reason, Message string
-	// Issuing is true while cert-manager issues, and while it has not looked at the Certificate since that was changed.
+	// Issuing is true while cert-manager issues the certificate, or has not yet observed the latest spec.
 	Issuing bool
-	// Failed is what cert-manager says of its last attempt, after which it rests for an hour or more; empty when it has
-	// not failed.
+	// Failed is the error of cert-manager's last attempt, after which it backs off for an hour or more; empty if it did
+	// not fail.
 	Failed string
 }
 
-// certificateObject is a Certificate as the API has it.
+// certificateObject is a Certificate as the API returns it.
 type certificateObject struct {
 	Metadata struct {
 		Name       string
@@ -54,7 +54,7 @@ func (o *certificateObject) certificate() Certificate {
 	if issuer := o.Spec.IssuerRef; issuer.Name != "" {
 		found.Issuer = cmp.Or(issuer.Kind, "Issuer") + " " + issuer.Name
 	}
-	looked := false // since the last change
+	looked := false // since the last change of the spec
 	for _, condition := range o.Status.Conditions {
 		current := condition.ObservedGeneration >= o.Metadata.Generation
 		looked = looked || current
@@ -77,8 +77,7 @@ func certificateOperation(verb, namespace, name string) operation {
 	}
 }
 
-// Certificate reads a Certificate of cert-manager. It returns ErrNotFound when there is none, and when cert-manager
-// is not installed.
+// Certificate returns a cert-manager Certificate, or ErrNotFound, also if cert-manager is not installed.
 func (c *Client) Certificate(ctx context.Context, namespace, name string) (*Certificate, error) {
 	op := certificateOperation("get", namespace, name)
 	raw, err := c.request(op).Do(ctx).Raw()
@@ -93,7 +92,7 @@ func (c *Client) Certificate(ctx context.Context, namespace, name string) (*Cert
 	return &found, nil
 }
 
-// Certificates returns the Certificates of a namespace. It returns ErrNotFound when cert-manager is not installed.
+// Certificates returns the Certificates of a namespace, or ErrNotFound if cert-manager is not installed.
 func (c *Client) Certificates(ctx context.Context, namespace string) ([]Certificate, error) {
 	op := certificateOperation("list", namespace, "")
 	raw, err := c.request(op).Do(ctx).Raw()

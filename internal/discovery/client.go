@@ -1,8 +1,8 @@
-// Package discovery reads from a cluster what clients need to get in: the CredentialIssuer and the authenticators.
+// Package discovery reads what clients need to connect to a cluster: the CredentialIssuer and the authenticators.
 //
-// Connect gives a Client for one API group suffix. Its methods return typed objects and errors that say what is wrong
-// in terms of the product: the agent is not installed, the request is not permitted, the cluster cannot be reached.
-// ChooseStrategy picks, without a cluster, the way a client should take.
+// Connect returns a Client for one API group suffix. Its methods return typed objects, and errors in terms of the
+// product: the agent is not installed, the request is not permitted, the cluster cannot be reached. ChooseStrategy
+// selects a strategy from a CredentialIssuer, without requests.
 package discovery
 
 import (
@@ -26,8 +26,8 @@ import (
 	identityv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1"
 )
 
-// Client reads and writes the objects of one installation: the API groups under one suffix, and the few core objects
-// around them. It is safe for concurrent use.
+// Client reads and writes the objects of one installation: its API groups, and the core objects that belong to it. It
+// is safe for concurrent use.
 type Client struct {
 	groups apis.Groups
 	suffix string
@@ -37,14 +37,14 @@ type Client struct {
 
 var certManager = schema.GroupVersion{Group: "cert-manager.io", Version: "v1"}
 
-// clusterTrustBundles are the versions of certificates.k8s.io that have ClusterTrustBundles (KEP-3257), the newest first.
+// clusterTrustBundles lists the versions of certificates.k8s.io with ClusterTrustBundles (KEP-3257), newest first.
 var clusterTrustBundles = []schema.GroupVersion{
 	{Group: "certificates.k8s.io", Version: "v1"}, {Group: "certificates.k8s.io", Version: "v1beta1"},
 }
 
 var apiRegistration = schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"}
 
-// Connect returns a client for the cluster of config and the API groups under suffix. It sends nothing yet.
+// Connect returns a client for the cluster of config and the API groups with suffix. It sends no request.
 func Connect(config *rest.Config, suffix string) (*Client, error) {
 	if err := apis.ValidateGroupSuffix(suffix); err != nil {
 		return nil, fmt.Errorf("invalid API group suffix: %w", err)
@@ -61,7 +61,7 @@ func Connect(config *rest.Config, suffix string) (*Client, error) {
 	if shared.UserAgent == "" {
 		shared.UserAgent = "pinniped"
 	}
-	// One command sends a handful of requests. A limit could only slow down its polling.
+	// A command sends few requests, so a rate limit would only slow down polling.
 	shared.QPS = -1
 	httpClient, err := rest.HTTPClientFor(shared)
 	if err != nil {
@@ -94,18 +94,17 @@ func restClient(shared *rest.Config, gv schema.GroupVersion, httpClient *http.Cl
 	return rest.RESTClientForConfigAndClient(config, httpClient)
 }
 
-// Suffix returns the API group suffix the client was made for.
+// Suffix returns the client's API group suffix.
 func (c *Client) Suffix() string { return c.suffix }
 
-// Groups returns the API groups under the client's suffix.
+// Groups returns the API groups with the client's suffix.
 func (c *Client) Groups() apis.Groups { return c.groups }
 
-// Host returns the address of the API server, as the kubeconfig has it.
+// Host returns the address of the API server as written in the kubeconfig.
 func (c *Client) Host() string { return c.host }
 
-// CredentialIssuer returns the CredentialIssuer called name. With an empty name it returns the only one in the
-// cluster; none or several are an ErrNoCredentialIssuer or a *SeveralError.
-// It returns ErrNotInstalled when the cluster does not know the kind.
+// CredentialIssuer returns the CredentialIssuer called name. If name is empty, it returns the only one in the cluster,
+// or ErrNoCredentialIssuer or a *SeveralError. It returns ErrNotInstalled if the cluster does not serve the kind.
 func (c *Client) CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error) {
 	if name == "" {
 		all, err := c.CredentialIssuers(ctx)
@@ -136,13 +135,13 @@ func (c *Client) CredentialIssuers(ctx context.Context) ([]configv1alpha1.Creden
 	return list.Items, nil
 }
 
-// stamp fills in the kind, which decoding into a typed object drops, so that printed objects are complete.
+// stamp sets apiVersion and kind, which decoding into a typed object drops, so that printed objects are complete.
 func (c *Client) stamp(issuer *configv1alpha1.CredentialIssuer) {
 	issuer.SetGroupVersionKind(c.groups.Config.WithKind("CredentialIssuer"))
 }
 
-// KubectlName returns how kubectl names the CredentialIssuer: RESOURCE.GROUP/NAME. The short name of the resource may be
-// that of an installation with another API group suffix.
+// KubectlName returns RESOURCE.GROUP/NAME, the CredentialIssuer's full name for kubectl. The short name may resolve to
+// another installation's API group.
 func KubectlName(issuer *configv1alpha1.CredentialIssuer) string {
 	group := cmp.Or(issuer.GroupVersionKind().Group, apis.GroupsFor(apis.DefaultGroupSuffix).Config.Group)
 	return "credentialissuers." + group + "/" + issuer.Name
@@ -162,20 +161,19 @@ func onlyIssuer(all []configv1alpha1.CredentialIssuer) (*configv1alpha1.Credenti
 	return nil, several
 }
 
-// ApplyOptions say how a server-side apply is done.
+// ApplyOptions are the options of a server-side apply.
 type ApplyOptions struct {
 	FieldManager string // required
-	Force        bool   // take over fields that another manager owns
-	DryRun       bool   // let the API server check and answer, but not store
+	Force        bool   // take over fields of other managers
+	DryRun       bool   // check, but do not store
 	Status       bool   // apply to the status subresource
 }
 
-// ApplyCredentialIssuer applies object, which holds exactly the fields that the field manager wants to own, to the
-// CredentialIssuer called name, and returns the result. Object is anything that encodes to JSON: usually a
-// map[string]any, because the typed object also encodes fields that are not meant. Its apiVersion, kind and
-// metadata.name are filled in here.
-// Fields owned by another manager give ErrConflict unless Force is set. So does a metadata.resourceVersion in object
-// that is no longer the current one.
+// ApplyCredentialIssuer applies object to the CredentialIssuer called name by server-side apply, and returns the
+// result. object has exactly the fields that the field manager wants to own, and encodes to JSON. Use a map[string]any:
+// the typed object also encodes empty fields. ApplyCredentialIssuer sets apiVersion, kind and metadata.name. It returns
+// ErrConflict if another manager owns a field and Force is not set, or if metadata.resourceVersion in object is
+// outdated.
 func (c *Client) ApplyCredentialIssuer(
 	ctx context.Context,
 	name string,
@@ -189,10 +187,9 @@ func (c *Client) ApplyCredentialIssuer(
 	return c.patchIssuer(ctx, name, types.ApplyYAMLPatchType, body, opts)
 }
 
-// MergeCredentialIssuer changes the CredentialIssuer called name by a JSON merge patch. patch is anything that
-// encodes to JSON; null removes a field, even one that another field manager owns. Server-side apply removes only
-// fields of its own manager. A metadata.resourceVersion in patch that is no longer the current one gives
-// ErrConflict. opts.Force has no effect.
+// MergeCredentialIssuer changes the CredentialIssuer called name by a JSON merge patch. patch encodes to JSON; null
+// removes a field even if another field manager owns it, which server-side apply cannot do. An outdated
+// metadata.resourceVersion in patch gives ErrConflict. opts.Force has no effect.
 func (c *Client) MergeCredentialIssuer(
 	ctx context.Context,
 	name string,
@@ -304,7 +301,8 @@ func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (*corev1
 	return &configMap, nil
 }
 
-// ClusterTrustBundle returns the PEM of a ClusterTrustBundle, or ErrNotFound, also where the API server serves none.
+// ClusterTrustBundle returns the PEM of a ClusterTrustBundle, or ErrNotFound, also if the API server does not serve
+// them.
 func (c *Client) ClusterTrustBundle(ctx context.Context, name string) (pem string, err error) {
 	for _, version := range clusterTrustBundles {
 		op := operation{verb: "get", name: name, resource: version.WithResource("clustertrustbundles")}
@@ -328,8 +326,8 @@ func (c *Client) ClusterTrustBundle(ctx context.Context, name string) (pem strin
 	return "", err
 }
 
-// AgentNamespace returns the namespace in which the agent runs: the one of the Service behind the aggregated login
-// API. It returns ErrNotInstalled when that API is not registered.
+// AgentNamespace returns the agent's namespace: that of the Service of the aggregated login API. It returns
+// ErrNotInstalled if that API is not registered.
 func (c *Client) AgentNamespace(ctx context.Context) (string, error) {
 	op := operation{
 		verb: "get", resource: apiRegistration.WithResource("apiservices"),
@@ -359,7 +357,7 @@ func (c *Client) AgentNamespace(ctx context.Context) (string, error) {
 	return service.Spec.Service.Namespace, nil
 }
 
-// WhoAmI asks the cluster for the identity it sees behind the client's requests.
+// WhoAmI returns the identity that the cluster sees for the client's requests.
 func (c *Client) WhoAmI(ctx context.Context) (*identityv1alpha1.WhoAmIRequest, error) {
 	op := operation{verb: "create", resource: c.groups.Identity.WithResource("whoamirequests")}
 	request := &identityv1alpha1.WhoAmIRequest{}
@@ -378,7 +376,7 @@ func (c *Client) WhoAmI(ctx context.Context) (*identityv1alpha1.WhoAmIRequest, e
 	return &answer, nil
 }
 
-// operation is one request in the words of an RBAC rule.
+// operation is a request in the terms of an RBAC rule.
 type operation struct {
 	verb        string
 	resource    schema.GroupVersionResource

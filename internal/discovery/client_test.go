@@ -104,7 +104,7 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := "https://" + listener.Addr().String()
-	_ = listener.Close() // now nobody listens there
+	_ = listener.Close() // no server listens there now
 	client, err := discovery.Connect(&rest.Config{Host: address}, suffix)
 	if err != nil {
 		t.Fatal(err)

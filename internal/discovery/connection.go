@@ -16,9 +16,9 @@ import (
 
 const connectTimeout = 10 * time.Second
 
-// NewHTTPClient returns a client that connects as cluster says: its TLS server name, its proxy, and whether it verifies
-// certificates. A nil cluster means the defaults. An empty CA bundle means the system roots. Requests carry no
-// credential, and redirects are not followed.
+// NewHTTPClient returns a client with the TLS server name, the proxy and the verification of cluster. A nil cluster
+// means the defaults. An empty caBundle means the system roots. Requests have no credential, and redirects are not
+// followed.
 func NewHTTPClient(cluster *clientcmdapi.Cluster, caBundle []byte) (*http.Client, error) {
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(caBundle) > 0 {
@@ -28,11 +28,11 @@ func NewHTTPClient(cluster *clientcmdapi.Cluster, caBundle []byte) (*http.Client
 	transport := &http.Transport{
 		Proxy:             http.ProxyFromEnvironment,
 		TLSClientConfig:   tlsConfig,
-		DisableKeepAlives: true, // every try is a new handshake
+		DisableKeepAlives: true, // each try is a new handshake
 	}
 	if cluster != nil {
 		tlsConfig.ServerName = cluster.TLSServerName
-		// as the user's own kubeconfig says, and as kubectl will do
+		// As the user's kubeconfig says; kubectl does the same.
 		tlsConfig.InsecureSkipVerify = cluster.InsecureSkipTLSVerify
 		if cluster.ProxyURL != "" {
 			proxy, err := url.Parse(cluster.ProxyURL)
@@ -49,8 +49,8 @@ func NewHTTPClient(cluster *clientcmdapi.Cluster, caBundle []byte) (*http.Client
 	}, nil
 }
 
-// Try sends a GET request to address. Every status code below 500 counts as success; 401 and 403 are usual,
-// because the request has no credential.
+// Try sends a GET request to address. A status code below 500 is success, as 401 and 403 are usual without a
+// credential.
 func Try(ctx context.Context, client *http.Client, address string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -68,15 +68,14 @@ func Try(ctx context.Context, client *http.Client, address string) error {
 	return nil
 }
 
-// Permanent reports whether err is permanent, so that it is of no use to try again: the server's certificate was not
-// accepted, or the server does not speak TLS.
+// Permanent reports whether a retry cannot help: the server's certificate was not accepted, or it does not speak TLS.
 func Permanent(err error) bool {
 	var verification *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	return errors.As(err, &verification) || errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// Explain adds a hint about what to do to err, the error of a connection whose serving certificate was not accepted.
+// Explain adds a hint to err, if the serving certificate of the connection was not accepted.
 func Explain(err error) error {
 	var expired x509.CertificateInvalidError
 	var hostname x509.HostnameError
@@ -102,7 +101,7 @@ func Explain(err error) error {
 	return withHint(err, "check which server listens at this address; --skip-validation skips this check")
 }
 
-// WithoutURL drops the method and URL that net/http puts in front of an error: ours names the address already.
+// WithoutURL removes the method and URL that net/http puts before an error; our messages already have the address.
 func WithoutURL(err error) error {
 	var urlErr *url.Error
 	if errors.As(err, &urlErr) {
@@ -111,7 +110,7 @@ func WithoutURL(err error) error {
 	return err
 }
 
-// withHint adds a hint to an error and keeps its chain.
+// withHint wraps an error with a hint.
 func withHint(err error, hint string) error { return &hintedError{err, hint} }
 
 type hintedError struct {

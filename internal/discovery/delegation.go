@@ -13,13 +13,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 )
 
-// API groups of what a delegation consists of, besides our own.
+// API groups of the objects of a delegation, besides our own.
 var (
 	rbacGroup          = schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
 	authorizationGroup = schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
 )
 
-// grantResource returns the resource of an object that delegation.Grant makes.
+// grantResource returns the resource of an object in a delegation.Grant.
 func grantResource(object map[string]any) (schema.GroupVersionResource, error) {
 	switch object["kind"] {
 	case "Role":
@@ -44,8 +44,8 @@ func grantOperation(verb string, object map[string]any) (operation, error) {
 	return operation{verb: verb, resource: resource, namespace: namespace, name: name}, nil
 }
 
-// Delegations returns the TLSCertificateDelegations of a namespace; of all namespaces when it is empty.
-// It returns ErrNotFound when the cluster does not know the kind.
+// Delegations returns the TLSCertificateDelegations of a namespace, or of all namespaces if it is empty. It returns
+// ErrNotFound if the cluster does not serve the kind.
 func (c *Client) Delegations(ctx context.Context, namespace string) ([]delegation.Delegation, error) {
 	op := operation{verb: "list", resource: delegation.Resource(), namespace: namespace}
 	raw, err := c.request(op).Do(ctx).Raw()
@@ -55,8 +55,8 @@ func (c *Client) Delegations(ctx context.Context, namespace string) ([]delegatio
 	return delegation.ParseList(raw)
 }
 
-// MayReadSecret says whether the cluster lets a service account list and watch one Secret, by its name. It returns
-// ErrForbidden when the caller may not ask that.
+// MayReadSecret reports whether a service account may list and watch the named Secret. It returns ErrForbidden if the
+// caller may not ask that.
 func (c *Client) MayReadSecret(ctx context.Context, account, secret types.NamespacedName) (bool, error) {
 	for _, verb := range []string{"list", "watch"} {
 		allowed, err := c.review(ctx, account, verb, secret)
@@ -67,7 +67,7 @@ func (c *Client) MayReadSecret(ctx context.Context, account, secret types.Namesp
 	return true, nil
 }
 
-// review asks first in the Secret's namespace, which its admin may do, and then in general.
+// review asks first in the Secret's namespace, where its admin may ask, and then cluster-wide.
 func (c *Client) review(
 	ctx context.Context,
 	account types.NamespacedName,
@@ -119,8 +119,8 @@ func (c *Client) createReview(ctx context.Context, op operation, review map[stri
 	return answer.Status.Allowed, nil
 }
 
-// ApplyGrant applies one of the objects of a delegation.Grant by server-side apply. Fields that another manager owns,
-// with other values, give ErrConflict unless Force is set. A namespace that does not exist gives ErrNotFound.
+// ApplyGrant applies an object of a delegation.Grant by server-side apply. It returns ErrConflict if another manager
+// owns a field with another value and Force is not set, and ErrNotFound if the namespace does not exist.
 func (c *Client) ApplyGrant(ctx context.Context, object map[string]any, opts ApplyOptions) error {
 	op, err := grantOperation("patch", object)
 	if err != nil {
@@ -146,8 +146,7 @@ func (c *Client) ApplyGrant(ctx context.Context, object map[string]any, opts App
 	return nil
 }
 
-// Grant returns what there is in the cluster under the name of one of the objects of a delegation.Grant, or
-// ErrNotFound.
+// Grant returns the existing object with the name of object, which is in a delegation.Grant, or ErrNotFound.
 func (c *Client) Grant(ctx context.Context, object map[string]any) (map[string]any, error) {
 	op, err := grantOperation("get", object)
 	if err != nil {
@@ -164,7 +163,7 @@ func (c *Client) Grant(ctx context.Context, object map[string]any) (map[string]a
 	return found, nil
 }
 
-// DeleteGrant removes an object that Grant has returned. One that has changed since gives ErrConflict.
+// DeleteGrant deletes an object that Grant returned. It returns ErrConflict if the object has changed since.
 func (c *Client) DeleteGrant(ctx context.Context, found map[string]any, dryRun bool) error {
 	op, err := grantOperation("delete", found)
 	if err != nil {

@@ -12,27 +12,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Errors that callers branch on with errors.Is. They are wrapped in errors that name the object.
+// Errors for errors.Is. They are wrapped in errors that name the object.
 var (
-	// ErrNotInstalled means that the cluster does not know the API: no agent is installed under this suffix.
+	// ErrNotInstalled means that the cluster does not serve the API: no agent is installed with this suffix.
 	ErrNotInstalled = errors.New("the pinniped agent is not installed")
-	// ErrNoCredentialIssuer means that the API is installed, but has no object.
+	// ErrNoCredentialIssuer means that the API is installed, but has no CredentialIssuer.
 	ErrNoCredentialIssuer error = hinted{
 		"no CredentialIssuer in the cluster",
 		"the agent creates one when it first starts: check whether its pods are running; one that was deleted has " +
 			"to be applied again: kubectl apply --server-side -f deploy/concierge/credentialissuer.yaml",
 	}
-	// ErrNotFound means that an object which was asked for by name does not exist.
+	// ErrNotFound means that an object that was requested by name does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrForbidden means that the cluster does not permit the request. See ForbiddenError.
 	ErrForbidden = errors.New("forbidden")
-	// ErrUnauthorized means that the cluster does not accept the credential in the kubeconfig.
+	// ErrUnauthorized means that the cluster does not accept the kubeconfig's credential.
 	ErrUnauthorized = errors.New("unauthorized")
-	// ErrPluginFailed means that the credential plugin in the kubeconfig gave no credential. It is an ErrUnauthorized.
+	// ErrPluginFailed means that the kubeconfig's credential plugin failed. It is an ErrUnauthorized.
 	ErrPluginFailed = fmt.Errorf("%w: the credential plugin returned no credential", ErrUnauthorized)
-	// ErrUnreachable means that no response came from the API server at all.
+	// ErrUnreachable means that the API server did not respond.
 	ErrUnreachable = errors.New("the cluster cannot be reached")
-	// ErrConflict means that another manager owns a field, or that the object changed in the meantime.
+	// ErrConflict means that another manager owns a field, or that the object has changed.
 	ErrConflict = errors.New("conflict")
 )
 
@@ -41,7 +41,7 @@ type hinted struct{ text, hint string }
 func (e hinted) Error() string { return e.text }
 func (e hinted) Hint() string  { return e.hint }
 
-// NotInstalledError says which part of the API the cluster does not know. It is an ErrNotInstalled.
+// NotInstalledError names the missing part of the API. It is an ErrNotInstalled.
 type NotInstalledError struct {
 	What  string
 	cause error
@@ -51,22 +51,22 @@ func (e *NotInstalledError) Error() string {
 	return ErrNotInstalled.Error() + ": the cluster has no " + e.What
 }
 
-// Is makes it findable with errors.Is.
+// Is implements errors.Is.
 func (e *NotInstalledError) Is(target error) bool { return target == ErrNotInstalled }
 
 // Unwrap returns the cause.
 func (e *NotInstalledError) Unwrap() error { return e.cause }
 
-// Hint says what to do about it.
+// Hint returns a hint.
 func (e *NotInstalledError) Hint() string {
 	return "install the agent in this cluster, pick another cluster with --kubeconfig-context, or set the API group " +
 		"suffix it was installed with"
 }
 
-// SeveralError means that a choice was left to us, and that there are several candidates.
+// SeveralError means that there are several candidates and the caller named none.
 type SeveralError struct {
-	Kind  string   // what there are several of
-	Names []string // the candidates, as they can be given on the command line
+	Kind  string   // the kind of the candidates
+	Names []string // as given on the command line
 	hint  string
 }
 
@@ -74,7 +74,7 @@ func (e *SeveralError) Error() string {
 	return fmt.Sprintf("several %ss in the cluster: %s", e.Kind, strings.Join(e.Names, ", "))
 }
 
-// Hint says what to do about it.
+// Hint returns a hint.
 func (e *SeveralError) Hint() string {
 	if e.hint != "" {
 		return e.hint
@@ -82,7 +82,7 @@ func (e *SeveralError) Hint() string {
 	return "name one of them with --credential-issuer"
 }
 
-// ForbiddenError says which request the cluster does not permit. It is an ErrForbidden.
+// ForbiddenError is the request that the cluster does not permit. It is an ErrForbidden.
 type ForbiddenError struct {
 	Verb      string
 	Resource  schema.GroupResource // with subresource, such as credentialissuers/status
@@ -102,13 +102,13 @@ func (e *ForbiddenError) Error() string {
 	return text
 }
 
-// Is makes it findable with errors.Is.
+// Is implements errors.Is.
 func (e *ForbiddenError) Is(target error) bool { return target == ErrForbidden }
 
 // Unwrap returns the cause.
 func (e *ForbiddenError) Unwrap() error { return e.cause }
 
-// Hint says what to do about it.
+// Hint returns a hint.
 func (e *ForbiddenError) Hint() string {
 	kind := "ClusterRole"
 	if e.Namespace != "" {
@@ -122,8 +122,8 @@ func (e *ForbiddenError) Hint() string {
 	)
 }
 
-// Role is the manifest of a Role, or of a ClusterRole, that permits the request. Its name tells what it permits, so
-// that two of them can stand next to each other.
+// Role returns the manifest of a Role or ClusterRole that permits the request. Its name contains the permission, so
+// that several of them can coexist.
 func (e *ForbiddenError) Role() string {
 	kind, name, where := "ClusterRole", "pinniped-"+e.Verb+"-"+strings.ReplaceAll(e.Resource.Resource, "/", "-"), ""
 	if e.Name != "" {
@@ -145,7 +145,7 @@ func (e *ForbiddenError) Role() string {
 	)
 }
 
-// UnreachableError says why no response came from the API server. It is an ErrUnreachable.
+// UnreachableError is why the API server did not respond. It is an ErrUnreachable.
 type UnreachableError struct {
 	Host  string
 	cause error
@@ -155,13 +155,13 @@ func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("reaching the cluster at %q: %v", e.Host, e.cause)
 }
 
-// Is makes it findable with errors.Is.
+// Is implements errors.Is.
 func (e *UnreachableError) Is(target error) bool { return target == ErrUnreachable }
 
 // Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.cause }
 
-// Hint says what to do about it.
+// Hint returns a hint.
 func (e *UnreachableError) Hint() string {
 	if dns, ok := errors.AsType[*net.DNSError](e.cause); ok {
 		return fmt.Sprintf(
@@ -172,15 +172,15 @@ func (e *UnreachableError) Hint() string {
 	return "check the kubeconfig's server and CA bundle, and whether you need a VPN or an HTTP proxy"
 }
 
-// pluginFailed begins what client-go says when an exec credential plugin has failed; the error has no type of its own.
+// pluginFailed is the prefix of client-go's error when an exec credential plugin fails; that error has no type.
 const pluginFailed = "getting credentials:"
 
-// failure is a request that was answered with an error, in our words.
+// failure is an error response, in our words.
 type failure struct {
 	doing string
 	kind  error // one of the sentinels, or nil
 	cause error
-	look  string // the command that shows what there is, if something of a name was not found
+	look  string // a command that lists the existing objects, if one was not found by name
 }
 
 func (e *failure) Error() string {
@@ -190,7 +190,7 @@ func (e *failure) Error() string {
 	return e.doing + ": " + e.cause.Error()
 }
 
-// Is makes it findable with errors.Is.
+// Is implements errors.Is.
 func (e *failure) Is(target error) bool {
 	return e.kind != nil && errors.Is(e.kind, target)
 }
@@ -212,7 +212,7 @@ func (e *failure) Hint() string {
 
 func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
 
-// explain turns what the API server (or the network) answered into one of this package's errors.
+// explain turns an error of the API server or the network into one of this package's errors.
 func (c *Client) explain(ctx context.Context, op operation, err error) error {
 	resource := op.resource.GroupResource()
 	if op.subresource != "" {
@@ -262,8 +262,8 @@ func (c *Client) isOurs(resource schema.GroupVersionResource) bool {
 	return gv == c.groups.Config || gv == c.groups.Authentication
 }
 
-// served reports whether the cluster knows the resource at all: "not found" is also the response for an object of a
-// kind that exists. When this cannot be found out, the kind is taken to exist.
+// served reports whether the cluster serves the resource: "not found" may also mean a missing object of a served kind.
+// If that cannot be found out, it returns true.
 func (c *Client) served(ctx context.Context, resource schema.GroupVersionResource) bool {
 	err := c.rest[resource.GroupVersion()].Get().Resource(resource.Resource).Param("limit", "1").Do(ctx).Error()
 	return !apierrors.IsNotFound(err)

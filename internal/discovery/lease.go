@@ -12,17 +12,17 @@ import (
 
 var coordination = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}
 
-// ReplicaLabel is the label of the Lease by which a replica of the agent shows that it lives.
+// ReplicaLabel is the label of the Leases that the agent's replicas renew as heartbeats.
 const ReplicaLabel = "credentialissuer.pinniped.dev/replica-of"
 
-// ReplicaLease is the sign of life of one replica.
+// ReplicaLease is the heartbeat of one replica.
 type ReplicaLease struct {
-	// Renewed is when it was last renewed, and Lasts how long that counts.
+	// Renewed is when it was last renewed, and Lasts how long that is valid.
 	Renewed time.Time
 	Lasts   time.Duration
 }
 
-// Lives says whether the replica has renewed its Lease in time.
+// Lives reports whether the Lease is valid at time now.
 func (l ReplicaLease) Lives(now time.Time) bool { return now.Before(l.Renewed.Add(l.Lasts)) }
 
 // ReplicaLeases returns the Leases of the agent's replicas in a namespace.

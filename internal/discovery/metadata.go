@@ -14,21 +14,21 @@ import (
 // Ref names an object of any kind.
 type Ref struct {
 	Resource  schema.GroupVersionResource
-	Namespace string // empty for what has none
+	Namespace string // empty if cluster-scoped
 	Name      string
 }
 
-// acceptMetadata asks for metadata alone, so that no key of a Secret is sent. A server that cannot do that sends it all.
+// acceptMetadata requests only metadata, so that no key of a Secret is sent. Servers without support send full objects.
 const acceptMetadata = "application/json;as=%s;g=meta.k8s.io;v=v1,application/json"
 
-// Metadata returns the metadata of an object, or ErrNotFound, also where the cluster does not know its kind.
+// Metadata returns the metadata of an object, or ErrNotFound, also if the cluster does not serve its kind.
 func (c *Client) Metadata(ctx context.Context, ref Ref) (*metav1.ObjectMeta, error) {
 	var object metav1.PartialObjectMetadata
 	err := c.read(ctx, "get", ref, fmt.Sprintf(acceptMetadata, "PartialObjectMetadata"), "", &object)
 	return &object.ObjectMeta, err
 }
 
-// ListMetadata returns the metadata of the objects of a kind in a namespace, of those with a label where one is given.
+// ListMetadata returns the metadata of the objects of a kind in a namespace, with a label if it is not empty.
 func (c *Client) ListMetadata(
 	ctx context.Context,
 	resource schema.GroupVersionResource,
@@ -46,7 +46,7 @@ func (c *Client) ListMetadata(
 	return all, nil
 }
 
-// Object decodes an object of any kind into a struct with the fields that the caller needs.
+// Object decodes an object of any kind into into, a struct with the fields that the caller needs.
 func (c *Client) Object(ctx context.Context, ref Ref, into any) error {
 	return c.read(ctx, "get", ref, "application/json", "", into)
 }

@@ -9,8 +9,7 @@ import (
 	"sync"
 )
 
-// Resolve returns the addresses of a host, from the resolver of this machine. When host is an IP address, that is
-// the result.
+// Resolve returns the addresses of a host from the local resolver. If host is an IP address, it returns that.
 func Resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr.Unmap()}, nil
@@ -20,9 +19,9 @@ func Resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
-// SameServer returns a function that compares a host with the server at address, a URL. same is true when both
-// resolve to a common IP address; known is false when one of them does not resolve. Each host is resolved once. The
-// function is safe for concurrent use.
+// SameServer returns a function that compares a host with the host of the URL address. same is true if both resolve to
+// a common IP address; known is false if one of them does not resolve. Each host is resolved once. The function is safe
+// for concurrent use.
 func SameServer(
 	ctx context.Context,
 	resolve func(context.Context, string) ([]netip.Addr, error),
@@ -35,7 +34,7 @@ func SameServer(
 		defer mu.Unlock()
 		found, done := known[host]
 		if !done {
-			all, _ := resolve(ctx, host) // without a result, nothing is known
+			all, _ := resolve(ctx, host) // an error means not known
 			for _, addr := range all {
 				found = append(found, addr.Unmap())
 			}

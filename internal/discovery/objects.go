@@ -13,12 +13,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// DefaultAppName is after what a Pinniped Concierge names its objects, and its CredentialIssuer with "-config" behind
-// it.
+// DefaultAppName is the application name of a Pinniped Concierge, from which it derives the names of its objects.
 const DefaultAppName = "pinniped-concierge"
 
-// AppName returns the name of the application whose CredentialIssuer has this name. Where nothing is published, its
-// objects are named after it.
+// AppName returns the application name for the CredentialIssuer called issuer, from which the agent's objects are named
+// if the status publishes no names.
 func AppName(issuer string) string {
 	if app, ok := strings.CutSuffix(issuer, "-config"); ok {
 		return app
@@ -26,9 +25,8 @@ func AppName(issuer string) string {
 	return DefaultAppName
 }
 
-// Objects returns the names of the agent's objects: those that the agent publishes in the status, or, where it
-// publishes none, those that a Pinniped Concierge ships with, in namespace. published says which; without it, an
-// object that is not found may have another name.
+// Objects returns the names of the agent's objects: those that the status publishes (published is true), or else the
+// defaults of a Pinniped Concierge in namespace. With defaults, an object that is not found may have another name.
 func Objects(
 	issuer *configv1alpha1.CredentialIssuer,
 	namespace string,
@@ -48,7 +46,8 @@ func Objects(
 	}, false
 }
 
-// ProxyService returns the name of the Service that the agent makes for the configured type, or "" for none.
+// ProxyService returns the name of the Service that the agent creates for the configured type, or "" if it creates
+// none.
 func ProxyService(spec *configv1alpha1.ImpersonationProxySpec, names configv1alpha1.ObjectNames) string {
 	switch spec.Service.Type {
 	case configv1alpha1.ServiceTypeNone:
@@ -57,13 +56,12 @@ func ProxyService(spec *configv1alpha1.ImpersonationProxySpec, names configv1alp
 		return names.ClusterIPService
 	case configv1alpha1.ServiceTypeLoadBalancer:
 	}
-	return names.LoadBalancerService // also of an empty type, whose default it is
+	return names.LoadBalancerService // also the default for an empty type
 }
 
-// Endpoint returns the impersonation proxy's endpoint under all the names by which clients may reach it: as the
-// status publishes it or has published it, as the spec names it, as the certificate in service names it or an earlier
-// one named it, and as the Service (nil if there is none) has addresses. published is the URL; when it is empty, the
-// status's is taken.
+// Endpoint returns the impersonation proxy's endpoint with all the names by which clients may reach it: from the spec,
+// from current and past endpoints and certificates in the status, and from the addresses of the Service, which may be
+// nil. published is the URL; if it is empty, the status's is used.
 func Endpoint(issuer *configv1alpha1.CredentialIssuer, service *corev1.Service, published string) kubeconfig.Endpoint {
 	endpoint := kubeconfig.Endpoint{URL: published}
 	var names []string
@@ -91,7 +89,7 @@ func Endpoint(issuer *configv1alpha1.CredentialIssuer, service *corev1.Service, 
 	for _, address := range addressesOf(service) {
 		names = append(names, withPort(address))
 	}
-	for _, revision := range issuer.Status.Revisions { // also names that are not covered any more
+	for _, revision := range issuer.Status.Revisions { // includes names that are no longer covered
 		names = append(names, revision.Names...)
 		if u, err := url.Parse(revision.Endpoint); err == nil && u.Host != "" {
 			names = append(names, withPort(u.Host))
@@ -101,8 +99,8 @@ func Endpoint(issuer *configv1alpha1.CredentialIssuer, service *corev1.Service, 
 	return endpoint
 }
 
-// addressesOf returns the addresses of a Service, or of none. The cluster IPs count for type ClusterIP alone: other
-// clusters have the same ones, and kubeconfigs for those must not be taken for ours.
+// addressesOf returns the addresses of a Service, which may be nil. Cluster IPs count only for type ClusterIP: other
+// clusters have the same ones, and their kubeconfigs must not match.
 func addressesOf(service *corev1.Service) []string {
 	var addresses []string
 	switch {
@@ -125,7 +123,7 @@ func addressesOf(service *corev1.Service) []string {
 	return addresses
 }
 
-// withPort adds the port of https to HOST, and leaves HOST:PORT.
+// withPort appends port 443 to a host without port.
 func withPort(name string) string {
 	u, err := url.Parse("https://" + name)
 	if err == nil && u.Port() != "" {
@@ -137,15 +135,15 @@ func withPort(name string) string {
 	return name + ":443"
 }
 
-// services reads Services; *Client is one.
+// services reads Services; *Client implements it.
 type services interface {
 	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	AgentNamespace(ctx context.Context) (string, error)
 }
 
-// FindService reads the Service in front of the proxy, or nil where none is configured. When there should be one and
-// there is none, missing says so in a sentence; it is empty otherwise. namespace is the agent's, where it is known;
-// it counts only when the agent publishes no names.
+// FindService returns the Service in front of the proxy, or nil if none is configured. If it is configured but does not
+// exist, missing is a sentence that says so. namespace is the agent's, or empty if unknown; it is used only if the
+// agent publishes no names.
 func FindService(
 	ctx context.Context,
 	cluster services,

@@ -152,7 +152,7 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// oneService knows a single Service.
+// oneService has a single Service.
 type oneService struct {
 	namespace, name string
 	err             error

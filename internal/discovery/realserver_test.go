@@ -16,8 +16,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestOnARealAPIServer shows that a real API server's responses are understood as discoverytest's are: above all, an
-// API that is not installed against an object that is not there.
+// TestOnARealAPIServer checks that a real API server's responses are understood as those of discoverytest are, such as
+// an API that is not installed versus an object that does not exist.
 func TestOnARealAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{})

@@ -16,9 +16,9 @@ type openAPISchema struct {
 	Kinds      []schema.GroupVersionKind `json:"x-kubernetes-group-version-kind"`
 }
 
-// TLSFields returns the names of the fields that spec.impersonationProxy.tls of a CredentialIssuer has in this cluster.
-// They tell agents apart: Pinniped's has no verification, and old ones no tls at all, which gives an empty list. It
-// returns an error when the API server does not publish the schema, or not to this user.
+// TLSFields returns the field names of a CredentialIssuer's spec.impersonationProxy.tls in this cluster. They identify
+// the agent: Pinniped's has no verification, and old ones have no tls, which gives an empty list. It returns an error
+// if the API server does not publish the schema, or not to this user.
 func (c *Client) TLSFields(ctx context.Context) ([]string, error) {
 	group := c.groups.Config
 	raw, err := c.rest[group].Get().AbsPath("/openapi/v3/apis/" + group.String()).Do(ctx).Raw()

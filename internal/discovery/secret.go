@@ -12,9 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ApplySecret applies object, which holds exactly the fields that the field manager wants to own, to the Secret,
-// which is made when there is none, and returns the result. See ApplyCredentialIssuer. No error holds any of the
-// data.
+// ApplySecret creates or updates a Secret by server-side apply and returns the result; object has exactly the fields
+// that the field manager wants to own. See ApplyCredentialIssuer. Errors contain none of the data.
 func (c *Client) ApplySecret(
 	ctx context.Context,
 	namespace, name string,
@@ -69,7 +68,7 @@ func (c *Client) applyCore(ctx context.Context, kind string, op operation, objec
 	return nil
 }
 
-// DeleteSecret removes a Secret that is still exactly the one given; one that has changed since gives ErrConflict.
+// DeleteSecret deletes exactly the given version of a Secret. It returns ErrConflict if the Secret has changed since.
 func (c *Client) DeleteSecret(ctx context.Context, secret *corev1.Secret) error {
 	op := secretOperation("delete", secret.Namespace, secret.Name)
 	body, err := json.Marshal(metav1.DeleteOptions{
@@ -85,7 +84,7 @@ func (c *Client) DeleteSecret(ctx context.Context, secret *corev1.Secret) error 
 	return nil
 }
 
-// SecretNames returns the names of the Secrets of one type in a namespace. Their data is not asked for.
+// SecretNames returns the names of the Secrets of one type in a namespace. It does not request their data.
 func (c *Client) SecretNames(ctx context.Context, namespace string, kind corev1.SecretType) ([]string, error) {
 	op := secretOperation("list", namespace, "")
 	raw, err := c.request(op).

@@ -9,16 +9,16 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Mode is the way a client gets in. Empty means any.
+// Mode is the frontend that a client uses. Empty means any.
 type Mode = configv1alpha1.FrontendType
 
-// ServiceAccountToken is a mode that is a strategy, not a frontend: its frontend is that of another strategy, too.
+// ServiceAccountToken is a mode for a strategy that shares its frontend with another strategy.
 const ServiceAccountToken = Mode(configv1alpha1.StrategyServiceAccountToken)
 
-// Auto is what a person writes for any mode.
+// Auto is the user's input for any mode.
 const Auto = "auto"
 
-// ParseMode reads a mode in any case. Empty stays empty, and is what "auto" means.
+// ParseMode parses a mode, ignoring case. Empty and "auto" return "".
 func ParseMode(text string) (Mode, error) {
 	if text == "" || strings.EqualFold(text, Auto) {
 		return "", nil
@@ -31,7 +31,7 @@ func ParseMode(text string) (Mode, error) {
 	return "", fmt.Errorf("invalid mode %q, valid modes are auto, %s, %s and %s", text, Modes()[0], Modes()[1], Modes()[2])
 }
 
-// Modes returns the modes that exist.
+// Modes returns all modes.
 func Modes() []Mode {
 	return []Mode{
 		configv1alpha1.FrontendTokenCredentialRequestAPI,
@@ -40,19 +40,19 @@ func Modes() []Mode {
 	}
 }
 
-// Frontend is how a client connects under the chosen strategy.
+// Frontend is how a client connects with the chosen strategy.
 type Frontend struct {
 	Strategy configv1alpha1.StrategyType
 	Mode     Mode
 	Endpoint string // https://host[:port]
 	CABundle []byte // PEM; empty means the system roots
-	// Trouble says why the configuration is not in effect, while the last known good certificate serves. It is empty
-	// when all is well.
+	// Trouble is why the configuration is not in effect, while the last known good certificate is served; empty
+	// otherwise.
 	Trouble string
 }
 
-// usable says whether clients can use the frontend of a strategy: it works, or the agent says that the last known good
-// certificate, or its own, stays in service until the configuration is fixed.
+// usable reports whether clients can use the frontend of a strategy: the strategy works, or the last known good
+// certificate, or the agent's own, stays in service until the configuration is fixed.
 func usable(strategy *configv1alpha1.CredentialIssuerStrategy) bool {
 	return strategy.Frontend != nil && (strategy.Status == configv1alpha1.StrategySuccess ||
 		slices.ContainsFunc(strategy.Findings, func(f configv1alpha1.StrategyFinding) bool {
@@ -61,9 +61,9 @@ func usable(strategy *configv1alpha1.CredentialIssuerStrategy) bool {
 		}))
 }
 
-// ChooseStrategy returns the frontend of the first usable strategy of issuer that has one for mode: strategies stand in
-// the order in which clients should try them. Otherwise it returns a *NoStrategyError. A published CA bundle that is
-// not base64 is an error of its own, as no other strategy was meant.
+// ChooseStrategy returns the frontend of the first usable strategy of issuer for mode; the status lists strategies in
+// order of preference. It returns a *NoStrategyError if there is none, and another error if the CA bundle is not
+// base64.
 func ChooseStrategy(issuer *configv1alpha1.CredentialIssuer, mode Mode) (*Frontend, error) {
 	for i := range issuer.Status.Strategies {
 		strategy := &issuer.Status.Strategies[i]
@@ -100,13 +100,13 @@ func newFrontend(
 	return &Frontend{Strategy: strategy.Type, Mode: strategy.Frontend.Type, Endpoint: endpoint, CABundle: bundle}, nil
 }
 
-// serves reports whether a strategy with a frontend lets clients in under mode.
+// serves reports whether clients can use a strategy with a frontend in mode.
 func serves(strategy *configv1alpha1.CredentialIssuerStrategy, mode Mode) bool {
 	return mode == "" || strategy.Frontend.Type == mode ||
 		Mode(strategy.Type) == ServiceAccountToken && mode == ServiceAccountToken
 }
 
-// NoStrategyError means that no strategy of the CredentialIssuer lets clients in under the wanted mode.
+// NoStrategyError means that no strategy of the CredentialIssuer is usable in mode.
 type NoStrategyError struct {
 	Mode       Mode
 	Issuer     string
@@ -130,7 +130,7 @@ func (e *NoStrategyError) Error() string {
 	return text + ": " + strings.Join(states, "; ")
 }
 
-// Hint says what to do about it.
+// Hint returns a hint.
 func (e *NoStrategyError) Hint() string {
 	var available []string
 	for _, s := range e.Strategies {
@@ -154,8 +154,8 @@ func (e *NoStrategyError) Hint() string {
 	)
 }
 
-// PendingBefore returns the first strategy that clients should prefer to the one that ChooseStrategy returns, and
-// that is not finished yet; nil when there is none. The agent decides within seconds whether it works.
+// PendingBefore returns the first pending strategy that is preferred to the one that ChooseStrategy returns, or nil.
+// The agent decides within seconds whether it works.
 func PendingBefore(issuer *configv1alpha1.CredentialIssuer, mode Mode) *configv1alpha1.CredentialIssuerStrategy {
 	for i := range issuer.Status.Strategies {
 		strategy := &issuer.Status.Strategies[i]
@@ -170,7 +170,7 @@ func PendingBefore(issuer *configv1alpha1.CredentialIssuer, mode Mode) *configv1
 	return nil
 }
 
-// offers returns the mode that a strategy lets clients in under, or "" for a strategy that is not known here.
+// offers returns the mode of a strategy, or "" if the strategy is unknown.
 func offers(strategy configv1alpha1.StrategyType) Mode {
 	switch strategy {
 	case configv1alpha1.StrategyImpersonationProxy:
@@ -183,8 +183,7 @@ func offers(strategy configv1alpha1.StrategyType) Mode {
 	return ""
 }
 
-// Pending reports whether waiting may help: a strategy that could serve mode says that it is not finished, or the
-// agent has not reported any strategy yet.
+// Pending reports whether waiting may help: a strategy for mode is pending, or the agent has not reported any strategy.
 func (e *NoStrategyError) Pending() bool {
 	for _, s := range e.Strategies {
 		if s.Reason == configv1alpha1.ReasonPending && (e.Mode == "" || offers(s.Type) == e.Mode) {

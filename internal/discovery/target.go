@@ -22,8 +22,8 @@ type Reader interface {
 // Resolver returns the addresses of a host.
 type Resolver func(ctx context.Context, host string) ([]netip.Addr, error)
 
-// Target returns the proxy under all of its names and the published CA bundle. An empty issuer stands for the
-// only CredentialIssuer. The warnings name what could not be read.
+// Target returns the proxy with all of its names, and the published CA bundle. An empty issuer means the only
+// CredentialIssuer. The warnings list what could not be read.
 func Target(
 	ctx context.Context,
 	client Reader,
@@ -68,7 +68,7 @@ func ProxyFrontend(
 	return issuer, frontend, nil
 }
 
-// EndpointNames returns the endpoint at url under all of its names.
+// EndpointNames returns the endpoint at url with all of its names.
 func EndpointNames(
 	ctx context.Context,
 	client Reader,

@@ -34,7 +34,7 @@ func TestNeedsExchange(t *testing.T) {
 	}
 }
 
-// TestHints has causes, and what their hints must say.
+// TestHints checks what the hints of errors say.
 func TestHints(t *testing.T) {
 	t.Parallel()
 	l := &Login{Issuer: "https://issuer.example.com"}

@@ -21,17 +21,17 @@ import (
 const (
 	callbackPath = "/callback"
 
-	// Parameters by which a Supervisor is told which of its identity providers is meant.
+	// Parameters that select the identity provider of a Supervisor.
 	upstreamNameParameter = "pinniped_idp_name"
 	upstreamTypeParameter = "pinniped_idp_type"
 )
 
-// authorization is one authorization request, and what its response is checked against.
+// authorization is an authorization request and the values to check its response against.
 type authorization struct {
 	config   oauth2.Config // with the redirect URL
 	state    string
 	nonce    string
-	verifier string // of PKCE
+	verifier string // PKCE code verifier
 }
 
 func (p *provider) authorization(redirectURL string) *authorization {
@@ -40,7 +40,7 @@ func (p *provider) authorization(redirectURL string) *authorization {
 	return a
 }
 
-// address returns where the person, or for names and passwords this program, asks for a code.
+// address returns the URL of the authorization request.
 func (a *authorization) address(l *Login, extra ...oauth2.AuthCodeOption) string {
 	options := append([]oauth2.AuthCodeOption{
 		oauth2.AccessTypeOffline, oauth2.SetAuthURLParam("nonce", a.nonce), oauth2.S256ChallengeOption(a.verifier),
@@ -55,7 +55,7 @@ func (a *authorization) address(l *Login, extra ...oauth2.AuthCodeOption) string
 	return a.config.AuthCodeURL(a.state, options...)
 }
 
-// redeem turns the code into tokens. A person has done their part by then, so an interrupted command finishes this.
+// redeem exchanges the code for tokens. It outlives an interrupted command, because the user has already logged in.
 func (p *provider) redeem(ctx context.Context, a *authorization, code string) (*sessioncache.Tokens, error) {
 	ctx, done := outlive(ctx)
 	defer done()
@@ -85,11 +85,11 @@ func (p *provider) codeFrom(a *authorization, answer url.Values) (string, error)
 	return answer.Get("code"), nil
 }
 
-// errNotOurs is a response to another authorization request, or a made-up one.
+// errNotOurs means that a response is forged or belongs to another authorization request.
 var errNotOurs = errors.New("this is not the response to the pending login")
 
-// logInWithBrowser sends the person to the issuer in a browser. The browser brings the code to a listener on
-// loopback, or the person copies it.
+// logInWithBrowser opens the issuer's login page in a browser. The browser sends the code to a listener on loopback, or
+// the user pastes it.
 func (p *provider) logInWithBrowser(ctx context.Context, before *sessioncache.Tokens) (*sessioncache.Tokens, error) {
 	l := p.login
 	listener, listenErr := l.listen(ctx)
@@ -107,19 +107,20 @@ func (p *provider) logInWithBrowser(ctx context.Context, before *sessioncache.To
 	if listener == nil && !l.SkipListen {
 		l.Terminal.Print(fmt.Sprintf("Cannot listen on localhost (%v): paste the code instead.\n", listenErr))
 	}
-	redirect := url.URL{Scheme: "http", Host: "127.0.0.1:0", Path: callbackPath} // port 0 reaches nothing
+	redirect := url.URL{Scheme: "http", Host: "127.0.0.1:0", Path: callbackPath} // nothing listens on port 0
 	if listener != nil {
 		redirect.Host = listener.Addr().String()
 	}
 	a := p.authorization(redirect.String())
 	var options []oauth2.AuthCodeOption
 	if slices.Contains(p.metadata.ResponseModes, "form_post") && (listener != nil || p.isSupervisor()) {
-		// The code stays out of the browser's history. Without a listener only a Supervisor's page shows it to the person.
+		// form_post keeps the code out of the browser's history. Without a listener, only a Supervisor's page shows the
+		// code.
 		options = append(options, oauth2.SetAuthURLParam("response_mode", "form_post"))
 	}
 	if before != nil && before.Refresh == nil && slices.Contains(l.Scopes, "offline_access") && !p.isSupervisor() {
-		// OpenID Connect Core, section 11: an issuer may give a refresh token only to those who ask for consent. Most issuers
-		// do without, and some then trouble the user, or refuse; so this one has shown that it wants it.
+		// OpenID Connect Core, section 11: an issuer may require prompt=consent for a refresh token. With others it
+		// annoys the user or fails, so send it only if the last login returned no refresh token.
 		options = append(options, oauth2.SetAuthURLParam("prompt", "consent"))
 	}
 	address := a.address(l, options...)
@@ -135,7 +136,7 @@ func (p *provider) logInWithBrowser(ctx context.Context, before *sessioncache.To
 		p.showLink(ctx, a, address, listener != nil, answers)
 	}
 	opened := make(chan error, 1)
-	go func() { opened <- p.openBrowser(ctx, address) }() // which may take as long as the browser shows the address
+	go func() { opened <- p.openBrowser(ctx, address) }() // may block while the browser is open
 	for {
 		select {
 		case <-ctx.Done():
@@ -158,7 +159,7 @@ func (p *provider) logInWithBrowser(ctx context.Context, before *sessioncache.To
 	}
 }
 
-// showLink lets the person do what no browser here does.
+// showLink prints the link, and lets the user paste the code.
 func (p *provider) showLink(
 	ctx context.Context,
 	a *authorization,
@@ -173,7 +174,7 @@ func (p *provider) showLink(
 	}
 }
 
-// conclude turns the response into tokens, and tells the browser how that went.
+// conclude exchanges the code for tokens, and shows the result in the browser.
 func (p *provider) conclude(ctx context.Context, a *authorization, got answer) (*sessioncache.Tokens, error) {
 	if got.err != nil {
 		got.show(page{problem: got.err})
@@ -188,8 +189,7 @@ func (p *provider) conclude(ctx context.Context, a *authorization, got answer) (
 	return tokens, nil
 }
 
-// listen opens the listener for the browser's redirect. Without a listener, the error says why: the user does not
-// want one, or no port could be opened.
+// listen opens the listener for the redirect. The error says why there is none: --skip-listen, or no port is free.
 func (l *Login) listen(ctx context.Context) (net.Listener, error) {
 	if l.SkipListen {
 		return nil, errors.New("there is no listener (--skip-listen)")
@@ -197,7 +197,7 @@ func (l *Login) listen(ctx context.Context) (net.Listener, error) {
 	var config net.ListenConfig
 	port := strconv.Itoa(int(l.ListenPort))
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
-	if errors.Is(err, syscall.EADDRINUSE) { // the issuer sends the browser to this very address
+	if errors.Is(err, syscall.EADDRINUSE) { // do not use another address: the issuer redirects to this one
 		return nil, fmt.Errorf("another program uses port %s (--listen-port): %w", port, err)
 	}
 	if err != nil {
@@ -208,7 +208,7 @@ func (l *Login) listen(ctx context.Context) (net.Listener, error) {
 	return listener, err
 }
 
-// openBrowser returns why no browser shows the address, as far as can be told; nil if none is wanted.
+// openBrowser opens the browser, unless SkipBrowser is set, and returns why that failed, as far as it can tell.
 func (p *provider) openBrowser(ctx context.Context, address string) error {
 	l := p.login
 	if l.SkipBrowser || l.OpenBrowser == nil {
@@ -219,7 +219,7 @@ func (p *provider) openBrowser(ctx context.Context, address string) error {
 	return l.OpenBrowser(ctx, address)
 }
 
-// readPasted waits for the person to paste the code, or the address to which the browser was sent in vain.
+// readPasted waits until the user pastes the code, or the redirect address that the browser could not open.
 func (p *provider) readPasted(ctx context.Context, a *authorization, optional bool, answers chan<- answer) {
 	prompt := "    Paste your authorization code, or the address that the browser cannot open: "
 	if optional {
@@ -256,11 +256,11 @@ func (p *provider) readPasted(ctx context.Context, a *authorization, optional bo
 	}
 }
 
-// answer is what a listener or a person received: a code, or why there is none.
+// answer is the code that the listener or the user received, or an error.
 type answer struct {
 	code string
 	err  error
-	// page, if not nil, takes what the browser is shown.
+	// page, if not nil, receives the page to show in the browser.
 	page chan<- page
 }
 

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// maxForm bounds the issuer's response that the browser posts.
+// maxForm is the maximum size, in bytes, of the form that the browser posts.
 const maxForm = 64 << 10
 
-// callbackServer waits on loopback for the browser, which brings the issuer's response.
+// callbackServer is the server on loopback to which the browser brings the issuer's response.
 type callbackServer struct{ http *http.Server }
 
-// serve begins to wait. What belongs to a is delivered to answers; everything else is refused, and ends nothing: any
-// page in the browser, and any program on this computer, can send requests here.
+// serve starts the server, which sends the responses to a to answers. It rejects other requests without ending the
+// login: any web page and any local program can send requests here.
 func (p *provider) serve(
 	ctx context.Context,
 	listener net.Listener,
@@ -34,11 +34,11 @@ func (p *provider) serve(
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, MaxHeaderBytes: maxForm,
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
-	go func() { _ = server.Serve(listener) }() // it ends with ErrServerClosed
+	go func() { _ = server.Serve(listener) }() // always ErrServerClosed
 	return &callbackServer{http: server}
 }
 
-// close gives the page that the browser is shown time to get there.
+// close stops the server, with time for the browser to load the final page.
 func (s *callbackServer) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -56,7 +56,7 @@ func (p *provider) callback(
 	answers chan<- answer,
 ) {
 	if !forUs(r.Host, listener.Addr()) {
-		http.Error(w, "this is not the host of a login", http.StatusForbidden) // another name that leads to loopback
+		http.Error(w, "this is not the host of a login", http.StatusForbidden) // DNS rebinding
 		return
 	}
 	var values url.Values
@@ -103,7 +103,7 @@ func (p *provider) callback(
 	}
 }
 
-// preflight lets the issuer's own page, and no other, post its response from a script.
+// preflight permits only the issuer's own page to post its response from a script (CORS).
 func (p *provider) preflight(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Origin") == "" {
 		http.Error(w, "a preflight has an origin", http.StatusBadRequest)
@@ -119,7 +119,7 @@ func (p *provider) preflight(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// origin is the origin of the issuer's pages.
+// origin returns the origin of the issuer's pages.
 func (p *provider) origin() string {
 	address, err := url.Parse(p.metadata.AuthorizationEndpoint)
 	if err != nil {
@@ -128,7 +128,7 @@ func (p *provider) origin() string {
 	return address.Scheme + "://" + address.Host
 }
 
-// forUs reports whether host is a name of the listener.
+// forUs reports whether host names the listener.
 func forUs(host string, address net.Addr) bool {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
 )
 
-// logInWithDeviceCode lets the person log in in a browser of any other device (RFC 8628).
+// logInWithDeviceCode lets the user log in with a browser on any device (RFC 8628).
 func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Tokens, error) {
 	l := p.login
 	if p.metadata.DeviceEndpoint == "" {
@@ -20,7 +20,7 @@ func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Token
 				"--skip-browser",
 		)
 	}
-	verifier := oauth2.GenerateVerifier() // not in the RFC, but some issuers ask for it, and others pass over it
+	verifier := oauth2.GenerateVerifier() // PKCE: some issuers require it, others ignore it
 	device, err := p.config.DeviceAuth(p.context(ctx), oauth2.S256ChallengeOption(verifier))
 	if err != nil {
 		return nil, fmt.Errorf("asking issuer %q for a device code: %w", l.Issuer, l.explain(err))
@@ -32,7 +32,7 @@ func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Token
 		)
 	}
 	if device.Interval < 1 {
-		device.Interval = 5 // as the RFC says; a negative one would panic
+		device.Interval = 5 // the default of the RFC; a negative one would panic
 	}
 	for _, link := range []string{device.VerificationURI, device.VerificationURIComplete} {
 		if link != "" && (!isHTTPS(link) || printable(link) != link) {

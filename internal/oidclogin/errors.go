@@ -13,7 +13,7 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// hinted is an error that knows what its reader can do about it; the CLI prints the hint below the error.
+// hinted is an error with a hint; the CLI prints the hint below the error.
 type hinted struct {
 	error
 	hint string
@@ -21,18 +21,17 @@ type hinted struct {
 
 func (e *hinted) Unwrap() error { return e.error }
 
-// Hint returns what to do.
+// Hint returns the hint.
 func (e *hinted) Hint() string { return e.hint }
 
 func withHint(err error, format string, args ...any) error {
 	return &hinted{error: err, hint: fmt.Sprintf(format, args...)}
 }
 
-// refusal is the issuer's response that it does not do what was asked. The same request would be refused again; a new
-// login may help.
+// refusal is an error response of the issuer that a retry would not change. A new login may help.
 type refusal struct {
 	code, description string
-	status            int // of HTTP; zero if the refusal came through the browser
+	status            int // HTTP status; zero if the refusal came through the browser
 }
 
 func (r *refusal) Error() string {
@@ -46,7 +45,7 @@ func (r *refusal) Error() string {
 	return text
 }
 
-// Hint says what the usual refusals need.
+// Hint returns a hint for the usual refusals.
 func (r *refusal) Hint() string {
 	if strings.Contains(r.description, "client_secret") {
 		return "the issuer wants a client secret, which a program on users' computers cannot keep secret: its " +
@@ -74,15 +73,14 @@ func (r *refusal) Hint() string {
 	return "contact the issuer's administrator, or ask for a new kubeconfig"
 }
 
-// IsRefusal reports whether the issuer, or the person there, does not want this login. To try again at once asks the
-// same person the same question.
+// IsRefusal reports whether the issuer, or the user, refused the login. An immediate retry would ask the user again.
 func IsRefusal(err error) bool {
 	_, ok := asRefusal(err)
 	return ok
 }
 
-// asRefusal returns err as a refusal if the issuer returned that it does not do what was asked. Answers about a
-// temporary problem of the issuer are not refusals.
+// asRefusal returns err as a refusal if the issuer refused the request. Temporary errors of the issuer are not
+// refusals.
 func asRefusal(err error) (*refusal, bool) {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r, true
@@ -105,7 +103,7 @@ func asRefusal(err error) (*refusal, bool) {
 	}, true
 }
 
-// explain drops from err what must not be printed (bodies of responses) or need not (our own URL), and adds a hint.
+// explain removes secrets (response bodies) and our own URL from err, and adds a hint.
 func (l *Login) explain(err error) error {
 	if from := l.oversized.Load(); from != nil {
 		return withHint(
@@ -147,8 +145,8 @@ func (l *Login) explain(err error) error {
 	return withHint(err, "see whether %s can be reached from here, also whether it needs a proxy (HTTPS_PROXY)", l.Issuer)
 }
 
-// CertificateHint says what to do about an issuer's certificate that is not accepted: otherCA if it is of another CA
-// than is trusted. It is empty for other errors.
+// CertificateHint returns a hint for err if it says that the issuer's certificate is not accepted, and "" otherwise.
+// The hint for an unknown CA is otherCA.
 func CertificateHint(err error, otherCA string) string {
 	if other, ok := errors.AsType[x509.HostnameError](err); ok {
 		return "the issuer's certificate is for other names: its administrator has to have one issued for " + printable(
@@ -165,8 +163,8 @@ func CertificateHint(err error, otherCA string) string {
 	return ""
 }
 
-// TenantHint says what to do when an issuer calls itself discovered and that stands for all tenants; it is empty
-// otherwise.
+// TenantHint returns a hint if discovered, the issuer's own name for itself, is a placeholder for all tenants of Entra
+// ID, and "" otherwise.
 func TenantHint(discovered string) string {
 	if !strings.Contains(discovered, "{tenantid}") {
 		return ""
@@ -175,7 +173,7 @@ func TenantHint(discovered string) string {
 		"https://login.microsoftonline.com/TENANT-ID/v2.0\""
 }
 
-// printable makes text of the issuer safe to print: one line, without control characters, and of a bounded length.
+// printable makes text from the issuer safe to print: one line, no control characters, bounded length.
 func printable(text string) string {
 	const most = 300
 	text = strings.Map(func(r rune) rune {

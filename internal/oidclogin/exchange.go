@@ -19,7 +19,7 @@ const (
 	tokenTypeJWT         = "urn:ietf:params:oauth:token-type:jwt"
 )
 
-// exchange asks for a token for RequestAudience (RFC 8693).
+// exchange gets a token for RequestAudience by token exchange (RFC 8693).
 func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*Token, error) {
 	l := p.login
 	if tokens.Access == nil || tokens.Access.Token == "" {
@@ -67,8 +67,8 @@ func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*
 	return &Token{Raw: id.Token, Expiry: id.Expiry.Time}, nil
 }
 
-// postForm sends a form to an endpoint of the issuer, and decodes the response into a value that is not nil. A response
-// that refuses is a *refusal.
+// postForm posts a form to an endpoint of the issuer, and decodes the response into into, unless it is nil. An error
+// response is a *refusal.
 func (p *provider) postForm(ctx context.Context, endpoint string, form url.Values, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, strings.NewReader(form.Encode()))
 	if err != nil {
@@ -78,7 +78,7 @@ func (p *provider) postForm(ctx context.Context, endpoint string, form url.Value
 	return p.do(request, into)
 }
 
-// do sends a request, and decodes the response like postForm.
+// do sends a request, and decodes the response as postForm does.
 func (p *provider) do(request *http.Request, into any) error {
 	request.Header.Set("Accept", "application/json")
 	response, err := p.client.Do(request)
@@ -86,7 +86,7 @@ func (p *provider) do(request *http.Request, into any) error {
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body) // the transport bounds it
+	body, err := io.ReadAll(response.Body) // bounded by the transport
 	if err != nil {
 		return fmt.Errorf("reading the response: %w", err)
 	}
@@ -95,7 +95,7 @@ func (p *provider) do(request *http.Request, into any) error {
 			Code        string `json:"error"`
 			Description string `json:"error_description"`
 		}
-		_ = json.Unmarshal(body, &problem) // a response that is not JSON has a status code at least
+		_ = json.Unmarshal(body, &problem) // a response that is not JSON still has a status code
 		refused := &refusal{
 			code:        printable(problem.Code),
 			description: printable(problem.Description),

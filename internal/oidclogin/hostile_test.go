@@ -21,7 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/oidctest"
 )
 
-// TestRefused has a cluster that no longer accepts the token of the session, as after a change of the issuer's keys.
+// TestRefused checks Renew after a cluster refused the session's token, as after a rotation of the issuer's keys.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for _, audience := range []string{"", "cluster"} {
@@ -40,7 +40,7 @@ func TestRefused(t *testing.T) {
 			if err := s.RotateKeys(); err != nil {
 				t.Fatal(err)
 			}
-			// Two processes notice: the first refreshes, the second finds the new session.
+			// Two processes call Renew: the first refreshes the session, the second finds the new one.
 			for _, login := range []*oidclogin.Login{s.login, other} {
 				token, err := login.Renew(t.Context())
 				if err != nil {
@@ -57,7 +57,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestExchangedForAnotherClient has an issuer that exchanges a token for one that was issued to somebody else.
+// TestExchangedForAnotherClient checks that an exchanged token that was issued to another client is refused.
 func TestExchangedForAnotherClient(t *testing.T) {
 	t.Parallel()
 	s := setUp(t)
@@ -74,7 +74,7 @@ func TestExchangedForAnotherClient(t *testing.T) {
 	}
 }
 
-// TestListenPortInUse has another program on the port to which the issuer sends the browser.
+// TestListenPortInUse checks a login while another program has the listen port.
 func TestListenPortInUse(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -92,7 +92,7 @@ func TestListenPortInUse(t *testing.T) {
 	}
 }
 
-// withKeys makes the issuer publish what change makes of its signing key.
+// withKeys makes the issuer publish the keys that change returns for its signing key.
 func (s *situation) withKeys(t *testing.T, change func(signing map[string]any) []any) {
 	t.Helper()
 	recorder := httptest.NewRecorder()
@@ -112,7 +112,7 @@ func (s *situation) withKeys(t *testing.T, change func(signing map[string]any) [
 	}
 }
 
-// TestOddKeys has an issuer with a key that Go cannot read, next to the one that signs.
+// TestOddKeys checks that a key that Go cannot read, next to the signing key, does no harm.
 func TestOddKeys(t *testing.T) {
 	t.Parallel()
 	s := setUp(t)
@@ -128,7 +128,7 @@ func TestOddKeys(t *testing.T) {
 	}
 }
 
-// TestFaults has issuers that do what they should not.
+// TestFaults checks the errors for misbehaving issuers.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	thief := make(chan string, 10)
@@ -159,7 +159,7 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	}
-	// device logs in with a device code, and has the issuer answer so when it is asked for one.
+	// device logs in with a device code, and has the issuer return code and body for the device request.
 	device := func(code int, body string) func(*testing.T, *situation) {
 		return func(t *testing.T, s *situation) {
 			t.Helper()
@@ -304,7 +304,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// TestSmallSkew has a clock that is as wrong as clocks usually are.
+// TestSmallSkew checks that a small clock skew is tolerated.
 func TestSmallSkew(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range []time.Duration{-4 * time.Minute, 4 * time.Minute} {
@@ -315,7 +315,7 @@ func TestSmallSkew(t *testing.T) {
 	}
 }
 
-// TestRefreshNeedsTheIssuer has an issuer that is down for a moment: no browser opens for that, and the session stays.
+// TestRefreshNeedsTheIssuer checks that the session stays and no browser opens when the issuer is down briefly.
 func TestRefreshNeedsTheIssuer(t *testing.T) {
 	t.Parallel()
 	s := setUp(t)
@@ -340,8 +340,8 @@ func TestRefreshNeedsTheIssuer(t *testing.T) {
 	}
 }
 
-// TestRefreshIsKept has a refresh that does not come to its end after the issuer has answered it. The issuer takes a
-// refresh token once, so the new one must be in the cache whatever happens next: a lost one ends the session.
+// TestRefreshIsKept checks that an interrupted refresh stores the new refresh token. The issuer accepts a refresh token
+// once, so a lost one ends the session.
 func TestRefreshIsKept(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func(w http.ResponseWriter, path string, interrupt func()) bool{
@@ -393,7 +393,7 @@ func TestRefreshIsKept(t *testing.T) {
 	}
 }
 
-// TestLoginIsKept has a person who interrupts the command at each request after the login: it need not be done again.
+// TestLoginIsKept checks that a command that is interrupted after the login keeps the session, at each request.
 func TestLoginIsKept(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]func(r *http.Request) bool{
@@ -425,7 +425,7 @@ func TestLoginIsKept(t *testing.T) {
 	}
 }
 
-// TestSessionThatCannotBeKept says once that the next command needs a login again.
+// TestSessionThatCannotBeKept checks that a warning, printed once, says that the next command needs a login again.
 func TestSessionThatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	s := setUp(t)
@@ -445,7 +445,7 @@ func TestSessionThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// TestWarnings has logins that work, and that the user must hear of: each is said once, and says what to change.
+// TestWarnings checks that successful logins print each warning once, with what to change.
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -496,7 +496,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestLargeResponses has an issuer whose responses are larger than any real one.
+// TestLargeResponses checks that oversized responses of an issuer are errors.
 func TestLargeResponses(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/.well-known/openid-configuration", "/jwks", "/token"} {
@@ -519,7 +519,7 @@ func TestLargeResponses(t *testing.T) {
 	}
 }
 
-// TestUnauthenticatedClients has other pages and programs on this computer that send requests to the listener.
+// TestUnauthenticatedClients checks that the listener rejects requests of other pages and local programs.
 func TestUnauthenticatedClients(t *testing.T) {
 	t.Parallel()
 	s := setUp(t)
@@ -538,7 +538,7 @@ func TestUnauthenticatedClients(t *testing.T) {
 		}{
 			{method: http.MethodGet, query: "?code=stolen&state=guessed", status: http.StatusForbidden},
 			{method: http.MethodGet, query: "?error=access_denied", status: http.StatusForbidden},
-			{method: http.MethodPost, query: "?code=stolen&state=" + state, status: http.StatusForbidden}, // only a form counts
+			{method: http.MethodPost, query: "?code=stolen&state=" + state, status: http.StatusForbidden}, // not a form
 			{method: http.MethodPut, status: http.StatusMethodNotAllowed},
 			{
 				method: http.MethodGet, host: "attacker.example.com", query: "?code=stolen&state=" + state,

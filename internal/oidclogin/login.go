@@ -1,12 +1,12 @@
-// Package oidclogin logs people in with an OpenID Connect issuer, from the command line, and keeps their sessions.
+// Package oidclogin logs users in with an OpenID Connect issuer, from the command line, and keeps their sessions.
 //
-// A Login with its fields filled in gives tokens: Token from the session in the cache, by a refresh, or by a login in
-// the browser, by a device code, or with name and password at a Supervisor; Renew when a cluster refused the token that
-// Token gave. Logout ends sessions. The package knows no command line: what is printed and asked goes through Terminal.
+// Login.Token returns a token from the cached session, by a refresh, or by a login: in a browser, with a device code,
+// or with name and password at a Supervisor. Login.Renew replaces a token that a cluster refused. Login.Revoke revokes
+// the tokens of a session. The package prints and prompts only through Terminal.
 //
-// What it trusts: the issuer at its https address, verified with the CA bundle. What an issuer, a browser or a
-// program on this computer sends is checked before it is used: state, nonce, PKCE, issuer, audience and signature.
-// Requests that carry a secret follow no redirect. No token, code or password is in an error or on the screen.
+// It trusts only the issuer at its https URL, verified with the CA bundle. It checks everything that an issuer, a
+// browser or a local program sends: state, nonce, PKCE, issuer, audience and signature. Requests with a secret follow
+// no redirect. Errors and output contain no token, code or password.
 package oidclogin
 
 import (
@@ -25,102 +25,100 @@ import (
 
 const (
 	defaultRequestTimeout = time.Minute
-	// maxLogin is how long a person may take to log in.
+	// maxLogin is how long a user may take to log in.
 	maxLogin = 90 * time.Minute
 
-	// idMargin is how long an ID token must be good for to be used from the cache. Tokens with a shorter life are used
-	// for half of it.
+	// idMargin is how long a cached ID token must still be valid to be used. Tokens with a shorter life are used for
+	// half of it.
 	idMargin = 10 * time.Minute
-	// accessMargin is how long an access token must be good for to be exchanged.
+	// accessMargin is how long an access token must still be valid to be exchanged.
 	accessMargin = 10 * time.Second
-	// grace is how long a refresh that is on its way outlives an interrupted command.
+	// grace is how long a pending refresh outlives an interrupted command.
 	grace = 5 * time.Second
 )
 
-// Flow is how a person logs in.
+// Flow is the way a user logs in.
 type Flow string
 
-// The flows. Browser is what an empty flow means.
+// The flows. Browser is the default.
 const (
 	Browser    Flow = "browser_authcode"
 	Password   Flow = "cli_password"
 	DeviceCode Flow = "device_code"
 )
 
-// Flows lists the flows.
+// Flows returns the names of the flows.
 func Flows() []string { return []string{string(Browser), string(Password), string(DeviceCode)} }
 
-// DefaultClientID is the OAuth client that every Supervisor of Pinniped knows.
+// DefaultClientID is the OAuth client that every Pinniped Supervisor has.
 const DefaultClientID = "pinniped-cli"
 
-// DefaultScopes are the scopes to request: a session that can be refreshed, and name and groups of the user.
+// DefaultScopes returns the scopes for a session that can be refreshed, and for the user's name and groups.
 func DefaultScopes() []string {
 	return []string{"offline_access", "openid", "pinniped:request-audience", "username", "groups"}
 }
 
-// UpstreamTypes lists the types of identity providers that a Supervisor can have.
+// UpstreamTypes returns the types of identity providers that a Supervisor can have.
 func UpstreamTypes() []string { return []string{"oidc", "ldap", "activedirectory", "github"} }
 
-// ErrPersonNeeded means that the session at the issuer is over, and that a person has to log in again.
+// ErrPersonNeeded means that the session has ended and the user has to log in again.
 var ErrPersonNeeded = errors.New("the session has ended: the user must log in again")
 
-// Terminal is how a Login talks to a person.
+// Terminal prints to the user and prompts for input.
 type Terminal interface {
-	// Interactive reports whether ReadLine and ReadSecret can be answered.
+	// Interactive reports whether the user can respond to ReadLine and ReadSecret.
 	Interactive() bool
-	// Print shows text.
+	// Print prints text.
 	Print(text string)
-	// ReadLine and ReadSecret ask for a line; what is typed for a secret is not shown.
+	// ReadLine and ReadSecret prompt for a line. ReadSecret does not echo it.
 	ReadLine(ctx context.Context, prompt string) (string, error)
 	ReadSecret(ctx context.Context, prompt string) (string, error)
 }
 
-// Login says how to log in. Its zero values mean what the comments say; Issuer, ClientID, Sessions and Terminal are
-// needed.
+// Login holds the parameters of a login. Issuer, ClientID, Sessions and Terminal are required.
 type Login struct {
 	Issuer   string // https URL
 	ClientID string
 	Scopes   []string
 	CABundle []byte // PEM; empty means the system roots
 
-	// RequestAudience, if it is not the ID token's own, is asked for by token exchange (RFC 8693).
+	// RequestAudience, if it is not the ID token's audience, is requested by token exchange (RFC 8693).
 	RequestAudience string
-	// UpstreamName and UpstreamType name an identity provider of a Supervisor. Empty is its default.
+	// UpstreamName and UpstreamType select an identity provider of a Supervisor. Empty means the default one.
 	UpstreamName, UpstreamType string
 	Flow                       Flow
 
-	ListenPort  uint16 // on loopback; 0 means any free one
+	ListenPort  uint16 // on loopback; 0 means any free port
 	SkipListen  bool
 	SkipBrowser bool
-	// Quiet prints nothing, and reads nothing from the terminal, once a browser is open: a program such as k9s owns the
-	// screen.
+	// Quiet prints and reads nothing once a browser is open, for programs such as k9s that own the screen.
 	Quiet bool
-	// Unattended says that no person can log in: where that is needed, the login fails with ErrPersonNeeded.
+	// Unattended makes a login that needs the user fail with ErrPersonNeeded.
 	Unattended bool
-	// Cluster is what the page in the browser calls the cluster. It may be empty.
+	// Cluster is the name of the cluster on the page in the browser. It may be empty.
 	Cluster string
 
 	Sessions *sessioncache.Cache
-	// NoPlace is why there is no file for sessions, though nobody asked for none; nil otherwise.
+	// NoPlace is why there is no session file although one is wanted; nil otherwise.
 	NoPlace     error
 	Terminal    Terminal
 	OpenBrowser func(ctx context.Context, address string) error
-	// Getenv reads the environment, for PINNIPED_USERNAME and PINNIPED_PASSWORD.
+	// Getenv returns environment variables: PINNIPED_USERNAME and PINNIPED_PASSWORD.
 	Getenv func(string) string
-	// Now is the clock; nil means the computer's.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// RequestTimeout bounds every request to the issuer; 0 means a minute.
+	// RequestTimeout limits every request to the issuer; 0 means one minute.
 	RequestTimeout time.Duration
-	// Debugf, if not nil, is told what is decided. It is never given a secret.
+	// Debugf, if not nil, logs decisions. It never gets a secret.
 	Debugf func(format string, args ...any)
 
-	// used is the session of the last token given, so that Renew can tell whether another process has renewed it.
+	// used is the session of the last token returned, so that Renew can tell whether another process has renewed it.
 	used *sessioncache.Tokens
 	// unkept is why the last tokens are not in the cache; nil if they are.
 	unkept error
 	// warned are the warnings that were printed.
 	warned map[string]bool
-	// oversized is where a response came from that was too large; nil if the last one was not.
+	// oversized is the URL of the last response, if it was too large; nil otherwise.
 	oversized atomic.Pointer[url.URL]
 }
 
@@ -128,12 +126,12 @@ type Login struct {
 type Token struct {
 	Raw    string
 	Expiry time.Time
-	// Cached is true if the token comes from a session of an earlier login, so that Renew may get a better one.
+	// Cached is true if the token is from an existing session, so that Renew may get a better one.
 	Cached bool
 }
 
-// Token returns a token: of the session in the cache, or a new one. Only one process at a time gets a new one for the
-// same session.
+// Token returns a token from the cached session, or a new one. Processes that share the session get a new one one at a
+// time.
 func (l *Login) Token(ctx context.Context) (*Token, error) {
 	if tokens := l.Sessions.Get(ctx, l.Key()); l.usable(tokens) {
 		token, err := l.give(ctx, nil, tokens, true)
@@ -146,14 +144,13 @@ func (l *Login) Token(ctx context.Context) (*Token, error) {
 	return l.renewed(ctx, nil)
 }
 
-// Renew returns a token other than the last one given, which a cluster has refused: by a refresh, or if that is
-// refused, by a new login.
+// Renew returns a new token when a cluster has refused the last one: by a refresh, or if that is refused, by a login.
 func (l *Login) Renew(ctx context.Context) (*Token, error) {
 	l.debugf("the session's token was rejected, getting a new one")
 	return l.renewed(ctx, l.used)
 }
 
-// renewed gets new tokens, unless another process has done so meanwhile. It makes no use of the tokens in refused.
+// renewed gets new tokens, unless another process has done so meanwhile. It does not use the tokens in refused.
 func (l *Login) renewed(ctx context.Context, refused *sessioncache.Tokens) (*Token, error) {
 	unlock := l.alone(ctx)
 	defer unlock()
@@ -187,8 +184,8 @@ func (l *Login) renewed(ctx context.Context, refused *sessioncache.Tokens) (*Tok
 	return l.give(ctx, p, tokens, false)
 }
 
-// refreshed returns a token of the session, which it refreshes. If the issuer refuses that, or what comes of it, the
-// error is a refusal.
+// refreshed refreshes the session and returns its token. The error is a refusal if the issuer refuses the refresh or
+// the exchange.
 func (l *Login) refreshed(ctx context.Context, p *provider, tokens *sessioncache.Tokens) (*Token, error) {
 	renewed, err := p.refresh(ctx, tokens)
 	if err != nil {
@@ -198,7 +195,7 @@ func (l *Login) refreshed(ctx context.Context, p *provider, tokens *sessioncache
 	return l.give(ctx, p, renewed, false)
 }
 
-// logIn lets a person log in. before is the session that is over, or nil.
+// logIn logs the user in. before is the session that has ended, or nil.
 func (p *provider) logIn(ctx context.Context, before *sessioncache.Tokens) (*sessioncache.Tokens, error) {
 	l := p.login
 	if l.Unattended {
@@ -216,9 +213,9 @@ func (p *provider) logIn(ctx context.Context, before *sessioncache.Tokens) (*ses
 	return p.logInWithBrowser(ctx, before)
 }
 
-// refresh gets new tokens for a session. An issuer may take a refresh token only once, and end the session when it is
-// used again. So the request is not canceled with the command, and a new refresh token is kept before anything that
-// can fail: until the new ID token is verified, next to the one before.
+// refresh gets new tokens for a session. An issuer may accept a refresh token once, and end the session when it is
+// reused. So the request outlives an interrupted command, and the new refresh token is stored before anything can fail:
+// with the old ID token until the new one is verified.
 func (p *provider) refresh(ctx context.Context, tokens *sessioncache.Tokens) (*sessioncache.Tokens, error) {
 	p.login.debugf("refreshing the session")
 	request, done := outlive(ctx)
@@ -235,7 +232,7 @@ func (p *provider) refresh(ctx context.Context, tokens *sessioncache.Tokens) (*s
 	return p.accept(ctx, token, "", tokens)
 }
 
-// outlive returns a context that ends some seconds after ctx does.
+// outlive returns a context that ends a few seconds after ctx.
 func outlive(ctx context.Context) (longer context.Context, done func()) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -251,8 +248,7 @@ func outlive(ctx context.Context) (longer context.Context, done func()) {
 	}
 }
 
-// give returns the token for the cluster that is in tokens, or that the issuer exchanges for what is in them. p may
-// be nil.
+// give returns the token for the cluster: one of tokens, or one that the issuer exchanges for them. p may be nil.
 func (l *Login) give(ctx context.Context, p *provider, tokens *sessioncache.Tokens, cached bool) (*Token, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -276,7 +272,7 @@ func (l *Login) give(ctx context.Context, p *provider, tokens *sessioncache.Toke
 	return token, nil
 }
 
-// usable reports whether tokens can be given as they are, or exchanged.
+// usable reports whether tokens can be used as they are, or exchanged.
 func (l *Login) usable(tokens *sessioncache.Tokens) bool {
 	if tokens == nil {
 		return false
@@ -301,7 +297,7 @@ func (l *Login) needsExchange(tokens *sessioncache.Tokens) bool {
 	return l.RequestAudience != "" && (tokens.ID == nil || !names(tokens.ID, l.RequestAudience))
 }
 
-// Key is the session's key: the one that Pinniped's CLI computes.
+// Key returns the session's key, computed as Pinniped's CLI does.
 func (l *Login) Key() sessioncache.Key {
 	return sessioncache.Key{
 		Issuer: l.Issuer, ClientID: l.ClientID, Scopes: sorted(l.Scopes), UpstreamProviderName: l.UpstreamName,
@@ -309,14 +305,14 @@ func (l *Login) Key() sessioncache.Key {
 	}
 }
 
-// keep puts tokens into the cache, also when the command has been interrupted.
+// keep stores tokens in the cache, even when the command has been interrupted.
 func (l *Login) keep(ctx context.Context, tokens *sessioncache.Tokens) {
 	if l.unkept = l.NoPlace; l.unkept == nil {
 		l.unkept = l.Sessions.Put(context.WithoutCancel(ctx), l.Key(), *tokens)
 	}
 }
 
-// warn prints a warning, once.
+// warn prints a warning once.
 func (l *Login) warn(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	l.debugf("%s", text)
@@ -330,21 +326,21 @@ func (l *Login) warn(format string, args ...any) {
 	l.Terminal.Print("warning: " + text + "\n")
 }
 
-// warnNoIDToken says why a person has to log in so often.
+// warnNoIDToken explains why logins are needed so often.
 func (l *Login) warnNoIDToken() {
 	l.warn("issuer %s returns no ID token on refresh, so a login is needed whenever the ID token expires: "+
 		"ask its administrator to return one or extend its lifetime", l.Issuer)
 }
 
-// warnUnkept says that the next command needs a login again.
+// warnUnkept says that the next command needs a login again, if the tokens could not be stored.
 func (l *Login) warnUnkept() {
 	if l.unkept != nil {
 		l.warn("the session cannot be kept, so the next command needs a login again: %v", l.unkept)
 	}
 }
 
-// warnOverage says that an issuer has left groups out of an ID token because there are too many: OpenID Connect Core,
-// section 5.6.2, as Entra ID uses it.
+// warnOverage says that the issuer left groups out of the ID token because there are too many (OpenID Connect Core,
+// section 5.6.2, as Entra ID uses it).
 func (l *Login) warnOverage(id *sessioncache.IDToken) {
 	names, _ := id.Claims["_claim_names"].(map[string]any)
 	if _, ok := names["groups"]; ok {
@@ -353,7 +349,7 @@ func (l *Login) warnOverage(id *sessioncache.IDToken) {
 	}
 }
 
-// alone waits until no other process logs in for this session. Where that cannot be found out, it goes on.
+// alone waits until no other process logs in for this session. If locking fails, it continues without a lock.
 func (l *Login) alone(ctx context.Context) (unlock func()) {
 	waiting := time.AfterFunc(2*time.Second, func() {
 		if !l.Quiet {
@@ -408,7 +404,7 @@ func (l *Login) debugf(format string, args ...any) {
 	}
 }
 
-// over reports how ctx ended, in words for a person.
+// over explains to the user why ctx ended.
 func over(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return withHint(fmt.Errorf("no login in time: %w", ctx.Err()), "run the command again")

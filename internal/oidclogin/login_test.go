@@ -19,14 +19,14 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/oidctest"
 )
 
-// person is a terminal, and who sits there.
+// person is a terminal with a user.
 type person struct {
-	types       chan string // what is typed, a line each
+	types       chan string // lines that the user types
 	interactive bool
 
 	mu    sync.Mutex
 	shown strings.Builder
-	saw   chan struct{} // closed at the first text
+	saw   chan struct{} // closed when the first text is printed
 	once  sync.Once
 }
 
@@ -64,14 +64,14 @@ func (p *person) ReadSecret(ctx context.Context, prompt string) (string, error) 
 	return p.ReadLine(ctx, prompt)
 }
 
-// situation is an issuer, a person with a browser, and a login between them.
+// situation is an issuer, a user with a browser, and a login.
 type situation struct {
 	*oidctest.Issuer
 	person *person
 	login  *oidclogin.Login
 
 	mu    sync.Mutex
-	pages []string // that the browser showed
+	pages []string // shown in the browser
 	wait  sync.WaitGroup
 }
 
@@ -89,7 +89,7 @@ func setUp(t *testing.T) *situation {
 	return s
 }
 
-// another is a login of another process.
+// another returns a login of another process.
 func (s *situation) another(sessions string) *oidclogin.Login {
 	return &oidclogin.Login{
 		Issuer:   s.URL,
@@ -119,7 +119,7 @@ func (s *situation) open(ctx context.Context, address string) error {
 	return nil
 }
 
-// page is what the last browser showed.
+// page returns the last page that the browser showed.
 func (s *situation) page() string {
 	s.wait.Wait()
 	s.mu.Lock()
@@ -139,7 +139,7 @@ func (s *situation) tokens(t *testing.T) sessioncache.Tokens {
 	return sessions[0].Tokens
 }
 
-// change rewrites the one session.
+// change rewrites the only session.
 func (s *situation) change(t *testing.T, change func(*sessioncache.Tokens)) {
 	t.Helper()
 	session := s.login.Sessions.Sessions()[0]
@@ -214,7 +214,7 @@ func TestBrowser(t *testing.T) {
 	}
 }
 
-// TestSession has the session in the format and under the key of Pinniped's CLI.
+// TestSession checks the format and the key of the session, which are those of Pinniped's CLI.
 func TestSession(t *testing.T) {
 	t.Parallel()
 	s := setUp(t)
@@ -243,7 +243,7 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestRenewal logs in with sessions in the cache that are stale, or that the issuer does not know any more.
+// TestRenewal logs in with cached sessions that are stale, or that the issuer no longer knows.
 func TestRenewal(t *testing.T) {
 	t.Parallel()
 	stale := func(tokens *sessioncache.Tokens) {
@@ -301,7 +301,7 @@ func TestRenewal(t *testing.T) {
 			if s.Count(codes) != test.codes || s.Count(refreshes) != test.refreshes {
 				t.Errorf("want %d logins and %d refreshes: %v", test.codes, test.refreshes, s.Requests())
 			}
-			// What was renewed is kept.
+			// The renewed session is stored.
 			s.must(t, s.login)
 			if s.Count(codes) != test.codes || s.Count(refreshes) != test.refreshes {
 				t.Errorf("want nothing more: %v", s.Requests())
@@ -310,8 +310,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce has many commands that need a login at the same time: the person is asked once, and the refresh token,
-// which an issuer may revoke when it is used twice, is used once.
+// TestManyAtOnce checks that many commands that need a login at once prompt the user once, and use the refresh token
+// once: an issuer may revoke a refresh token that is reused.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	s := setUp(t)
@@ -334,7 +334,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestPasted logs in with a browser on another computer: the user copies the code into the terminal.
+// TestPasted logs in with a browser on another computer: the user pastes the code into the terminal.
 func TestPasted(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -375,7 +375,7 @@ func TestPasted(t *testing.T) {
 	}
 }
 
-// redirectOf is where the issuer sends a browser that visits link.
+// redirectOf returns the address to which the issuer redirects a browser that opens link.
 func (s *situation) redirectOf(t *testing.T, link string) string {
 	t.Helper()
 	_, err := oidctest.Browse(t.Context(), s.CA.CertPEM(), link)
@@ -393,7 +393,7 @@ func TestDeviceCode(t *testing.T) {
 	s.login.Flow = oidclogin.DeviceCode
 	go func() {
 		<-s.person.saw
-		for s.Count("device_code") < 1 { // it has asked once, in vain
+		for s.Count("device_code") < 1 { // polled once without success
 			time.Sleep(time.Millisecond)
 		}
 		s.ApproveDevices()
@@ -409,7 +409,7 @@ func TestDeviceCode(t *testing.T) {
 	}
 }
 
-// TestPassword has the Supervisor's login with name and password.
+// TestPassword logs in with name and password at a Supervisor.
 func TestPassword(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -468,8 +468,8 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// TestQuiet logs in with Quiet, which is for programs that draw on the whole terminal: once a browser is open,
-// nothing may be printed.
+// TestQuiet checks that nothing is printed with Quiet, for programs that own the whole terminal, once a browser is
+// open.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
 	s := setUp(t)
@@ -482,7 +482,7 @@ func TestQuiet(t *testing.T) {
 	s.login.Quiet = true
 	browse := s.login.OpenBrowser
 	s.login.OpenBrowser = func(_ context.Context, address string) error {
-		go func() { // the person opens the link that is printed then
+		go func() { // the user opens the printed link
 			for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 				if strings.Contains(s.person.screen(), "Log in by visiting this link") {
 					break
@@ -537,7 +537,7 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// TestInterrupted has a person who gives up.
+// TestInterrupted checks a user who interrupts the login.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	s := setUp(t)

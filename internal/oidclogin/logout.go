@@ -9,18 +9,18 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/sessioncache"
 )
 
-// Revocation is what became of the tokens of a session at the issuer.
+// Revocation is the result of revoking the tokens of a session at the issuer.
 type Revocation string
 
-// What can become of them.
+// The results of Revoke.
 const (
 	Revoked     Revocation = "revoked"
 	NotOffered  Revocation = "not offered" // the issuer has no revocation endpoint
 	NothingToDo Revocation = "nothing to revoke"
 )
 
-// Revoke makes the issuer forget the tokens (RFC 7009), where it offers that. Issuer and ClientID are needed, and
-// what it takes to reach the issuer.
+// Revoke revokes the tokens at the issuer (RFC 7009), if it has a revocation endpoint. Login needs Issuer, ClientID and
+// the connection fields.
 func (l *Login) Revoke(ctx context.Context, tokens *sessioncache.Tokens) (Revocation, error) {
 	type token struct{ value, hint string }
 	var all []token
@@ -48,7 +48,7 @@ func (l *Login) Revoke(ctx context.Context, tokens *sessioncache.Tokens) (Revoca
 			"token": {one.value}, "token_type_hint": {one.hint}, "client_id": {l.ClientID},
 		}, nil)
 		if refused, ok := asRefusal(err); ok && refused.code == "unsupported_token_type" {
-			continue // RFC 7009, section 2.2.1: only refresh tokens have to be taken
+			continue // RFC 7009, section 2.2.1: issuers must support only refresh tokens
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("revoking the %s at issuer %q: %w", one.hint, l.Issuer, l.explain(err)))
@@ -57,7 +57,7 @@ func (l *Login) Revoke(ctx context.Context, tokens *sessioncache.Tokens) (Revoca
 	return Revoked, errors.Join(problems...)
 }
 
-// UserOf returns the name of the user of a session, or nothing if it is not known.
+// UserOf returns the name of the user of a session, or "" if it is not known.
 func UserOf(tokens *sessioncache.Tokens) string {
 	if tokens.ID == nil {
 		return ""

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// page is what the browser shows at the end of a login.
+// page is the page that the browser shows at the end of a login.
 type page struct {
 	user, cluster, issuer string
 	problem               error // if the login failed
 }
 
-// pageStyle has no external resource: the browser may be offline but for the issuer, and nothing may learn of the
+// pageStyle uses no external resource: the browser may reach only the issuer, and no third party may learn of the
 // login.
 const pageStyle = `:root{color-scheme:light dark;--back:#f4f6f8;--card:#fff;--text:#1c2733;--faint:#5b6b7b;--line:#dde3e9;--good:#1a7f4b;--bad:#b3261e}
 @media (prefers-color-scheme:dark){:root{--back:#11161c;--card:#1a222c;--text:#e6ebf0;--faint:#9fb0c0;--line:#2c3947;--good:#4fc98a;--bad:#ff8a80}}
@@ -35,8 +35,8 @@ const (
 	cross = `<svg viewBox="0 0 48 48" aria-hidden="true"><circle cx="24" cy="24" r="21"/><path d="M17 17l14 14M31 17L17 31"/></svg>`
 )
 
-// writePage answers the browser. html/template would make the linker keep every exported method in the program, a
-// quarter of its size; the few values of this page are escaped by hand.
+// writePage writes the page as the response. It escapes by hand, because html/template makes the linker keep every
+// exported method, a quarter of the program's size.
 func writePage(w http.ResponseWriter, status int, p page) {
 	hash := sha256.Sum256([]byte(pageStyle))
 	header := w.Header()
@@ -52,7 +52,7 @@ func writePage(w http.ResponseWriter, status int, p page) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Frame-Options", "DENY")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(p.html())) // the browser is gone if this fails
+	_, _ = w.Write([]byte(p.html())) // fails only if the browser is gone
 }
 
 func (p page) html() string {

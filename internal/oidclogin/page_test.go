@@ -17,8 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestPageInBrowser shows the pages in headless Chromium, and compares what is to be seen with pictures.
-// UPDATE_GOLDEN=1 takes new ones.
+// TestPageInBrowser renders the pages in headless Chromium and compares screenshots. UPDATE_GOLDEN=1 updates them.
 func TestPageInBrowser(t *testing.T) {
 	t.Parallel()
 	good := page{user: "ann@example.com", cluster: "proxy.example.com", issuer: "https://issuer.example.com"}
@@ -83,7 +82,7 @@ func TestPageInBrowser(t *testing.T) {
 	}
 }
 
-// browse shows address, and returns the document, and what the browser logged.
+// browse opens address, and returns the document and the browser's log.
 func browse(t *testing.T, address string, flags ...string) (dom, log string) {
 	t.Helper()
 	out, errOut := testkit.Chromium(t, address, append(flags, "--window-size=800,700")...)
@@ -103,8 +102,8 @@ func browse(t *testing.T, address string, flags ...string) (dom, log string) {
 	return string(text), out + errOut
 }
 
-// compare tolerates other fonts: it compares the mean colours of blocks of 20 by 20 pixels, and a block may differ by a
-// tenth of the range, one in twenty by more.
+// compare compares the mean colours of 20x20 pixel blocks, to tolerate other fonts. A block may differ by a tenth of the
+// range, and one in twenty blocks by more.
 func compare(t *testing.T, got, want string) {
 	t.Helper()
 	shot, err := os.ReadFile(got)

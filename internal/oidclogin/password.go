@@ -18,7 +18,7 @@ const (
 	passwordVariable = "PINNIPED_PASSWORD"
 )
 
-// logInWithPassword sends name and password to a Supervisor, which answers with a code. No other issuer is sent any.
+// logInWithPassword sends name and password to a Supervisor, which returns a code. Other issuers get no password.
 func (p *provider) logInWithPassword(ctx context.Context) (*sessioncache.Tokens, error) {
 	l := p.login
 	if !p.isSupervisor() {
@@ -34,7 +34,7 @@ func (p *provider) logInWithPassword(ctx context.Context) (*sessioncache.Tokens,
 	if err != nil {
 		return nil, err
 	}
-	// Nothing listens there: the code is in the response to our own request.
+	// Nothing listens there: the code is in the response to this request.
 	a := p.authorization("http://127.0.0.1:0" + callbackPath)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.address(l), nil)
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *provider) codeOfRedirect(a *authorization, response *http.Response) (st
 	return p.codeFrom(a, location.Query())
 }
 
-// askPassword takes name and password from the environment, or asks for them.
+// askPassword returns name and password from the environment, or prompts for them.
 func (l *Login) askPassword(ctx context.Context) (username, password string, err error) {
 	if l.Getenv != nil {
 		username, password = l.Getenv(usernameVariable), l.Getenv(passwordVariable)

@@ -24,24 +24,24 @@ import (
 )
 
 const (
-	// maxBody bounds every response of an issuer. The library oauth2 cuts off at 1 MiB, and does not say so.
+	// maxBody limits every response of an issuer, in bytes. The oauth2 library truncates at 1 MiB without an error.
 	maxBody = 1_000_000
-	// maxRedirects bounds how often the discovery document and the keys may be somewhere else.
+	// maxRedirects limits the redirects for the discovery document and the keys.
 	maxRedirects = 5
-	// clockLeeway is how far this computer's clock may be ahead of the issuer's.
+	// clockLeeway is how far the local clock may be ahead of the issuer's.
 	clockLeeway = 5 * time.Minute
 )
 
-// provider is the issuer, with what it says about itself.
+// provider is an issuer with its discovery document.
 type provider struct {
 	login    *Login
 	client   *http.Client
 	config   oauth2.Config // without a redirect URL
 	metadata metadata
-	skew     atomic.Int64 // nanoseconds by which this computer's clock was ahead at the issuer's last response
+	skew     atomic.Int64 // nanoseconds by which the local clock was ahead at the issuer's last response
 }
 
-// metadata is what we need of the discovery document beyond what go-oidc reads.
+// metadata holds the fields of the discovery document that go-oidc does not read.
 type metadata struct {
 	AuthorizationEndpoint string   `json:"authorization_endpoint"`
 	TokenEndpoint         string   `json:"token_endpoint"`
@@ -55,7 +55,7 @@ type metadata struct {
 	} `json:"discovery.supervisor.pinniped.dev/v1alpha1"`
 }
 
-// discover asks the issuer about itself.
+// discover reads the issuer's discovery document.
 func (l *Login) discover(ctx context.Context) (*provider, error) {
 	if !isHTTPS(l.Issuer) {
 		return nil, withHint(
@@ -151,7 +151,7 @@ func (l *Login) client(p *provider) *http.Client {
 		CheckRedirect: func(request *http.Request, via []*http.Request) error {
 			switch first := via[0]; {
 			case first.Method != http.MethodGet, len(first.Header.Values(usernameHeader)) > 0:
-				return http.ErrUseLastResponse // it holds a secret, and goes nowhere else
+				return http.ErrUseLastResponse // the request holds a secret: send it nowhere else
 			case request.URL.Scheme != "https":
 				return fmt.Errorf("redirected to %s, which is not https", printable(request.URL.Redacted()))
 			case len(via) > maxRedirects:
@@ -162,12 +162,12 @@ func (l *Login) client(p *provider) *http.Client {
 	}
 }
 
-// transport bounds responses, and notes how far apart the clocks are.
+// transport limits the size of responses, and measures the clock skew.
 type transport struct {
 	base http.RoundTripper
 	skew *atomic.Int64
 	now  func() time.Time
-	// oversized has what sent a response that was cut off; libraries do not pass such an error on.
+	// oversized stores the URL of a response that was truncated; the libraries do not pass such an error on.
 	oversized *atomic.Pointer[url.URL]
 }
 
@@ -186,7 +186,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// body reports when a response is too large.
+// body calls oversized when the response is too large.
 type body struct {
 	io.ReadCloser
 	oversized func()
@@ -200,7 +200,7 @@ func (b *body) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// verify checks an ID token: its signature with the issuer's keys of this moment, its issuer, its audience, its times.
+// verify checks an ID token: its signature with the issuer's current keys, its issuer, audience and times.
 func (p *provider) verify(ctx context.Context, raw, audience string) (*sessioncache.IDToken, *oidc.IDToken, error) {
 	keys, err := p.keys(ctx)
 	if err != nil {
@@ -208,7 +208,7 @@ func (p *provider) verify(ctx context.Context, raw, audience string) (*sessionca
 	}
 	verified, err := oidc.NewVerifier(p.login.Issuer, keys, &oidc.Config{
 		ClientID: audience, SupportedSigningAlgs: keyset.Algorithms(),
-		SkipExpiryCheck: true, // checked below, with some leeway
+		SkipExpiryCheck: true, // checked below, with leeway
 	}).Verify(ctx, raw)
 	switch {
 	case err == nil:
@@ -224,7 +224,7 @@ func (p *provider) verify(ctx context.Context, raw, audience string) (*sessionca
 	if err := verified.Claims(&claims); err != nil {
 		return nil, nil, fmt.Errorf("decoding the ID token: %w", err)
 	}
-	// Who asked for it, where that is not the audience: an exchanged token may be for another one.
+	// azp is the client that asked for the token; an exchanged token may have been issued to another one.
 	if azp, ok := claims["azp"]; ok && azp != audience && azp != p.login.ClientID {
 		return nil, nil, withHint(
 			fmt.Errorf("verifying the ID token: it was issued to another client, %q", printable(fmt.Sprint(azp))),
@@ -250,7 +250,7 @@ func (p *provider) verify(ctx context.Context, raw, audience string) (*sessionca
 	return &sessioncache.IDToken{Token: raw, Expiry: metav1.NewTime(verified.Expiry), Claims: claims}, verified, nil
 }
 
-// hintOtherKey is for issuers with keys that Go does not know.
+// hintOtherKey is the hint for issuers with keys that Go does not support.
 const hintOtherKey = "the issuer's administrator has to have tokens signed with another key: RSA, or EC on P-256, P-384 " +
 	"or P-521"
 
@@ -277,7 +277,7 @@ func (p *provider) keys(ctx context.Context) (*keyset.Set, error) {
 	return keys, nil
 }
 
-// clockHint says whose clock is probably wrong.
+// clockHint says which clock is probably wrong.
 func (p *provider) clockHint(err error) error {
 	skew := time.Duration(p.skew.Load()).Round(time.Second)
 	switch {
@@ -289,8 +289,8 @@ func (p *provider) clockHint(err error) error {
 	return withHint(err, "the issuer returned a token not valid now: contact its administrator")
 }
 
-// accept turns the response of the token endpoint into tokens for the cache. nonce is empty where the flow has none;
-// before is the session that was refreshed, or nil.
+// accept verifies the response of the token endpoint and returns its tokens. nonce is empty if the flow has none;
+// before is the refreshed session, or nil.
 func (p *provider) accept(
 	ctx context.Context,
 	token *oauth2.Token,
@@ -317,7 +317,7 @@ func (p *provider) accept(
 			p.login.warnNoIDToken()
 			return nil, &refusal{code: "no ID token", description: "refresh returned none"}
 		}
-		tokens.ID = before.ID // which says who this is; the access token is what counts
+		tokens.ID = before.ID // it names the user; the access token is what is used
 		return tokens, nil
 	}
 	id, verified, err := p.verify(ctx, raw, p.login.ClientID)
@@ -343,7 +343,7 @@ func (p *provider) accept(
 	return tokens, nil
 }
 
-// names reports whether an ID token is for the audience given, alone or among others: a cluster accepts both.
+// names reports whether audience is one of the audiences of an ID token, as clusters check it.
 func names(id *sessioncache.IDToken, audience string) bool {
 	switch aud := id.Claims["aud"].(type) {
 	case string:
@@ -354,7 +354,7 @@ func names(id *sessioncache.IDToken, audience string) bool {
 	return false
 }
 
-// userOf returns the name to call the user by: the best of the ID token's claims.
+// userOf returns the user's name from the first suitable claim of the ID token.
 func userOf(claims map[string]any) string {
 	for _, claim := range []string{"username", "preferred_username", "email", "name", "sub"} {
 		if name, ok := claims[claim].(string); ok && name != "" {

@@ -7,8 +7,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 )
 
-// TestUnattended has no person: a session is used and refreshed, and where a person would be needed, nothing is opened
-// or printed.
+// TestUnattended checks that without a user a session is used and refreshed; if a login is needed, nothing is opened or
+// printed.
 func TestUnattended(t *testing.T) {
 	t.Parallel()
 	s := setUp(t)

@@ -1,8 +1,8 @@
-// Package sessioncache keeps the tokens of OpenID Connect logins in a file, so that people log in once a day and not
+// Package sessioncache keeps the tokens of OpenID Connect logins in a file, so that people log in once a day instead of
 // with every kubectl command.
 //
-// The file is the one that Pinniped's own CLI uses, in the same format: both can share it. A cache never fails a login:
-// what cannot be read is a miss.
+// The file and its format are those of Pinniped's own CLI, so both can share it. A cache failure never fails a login:
+// an unreadable file is a cache miss.
 package sessioncache
 
 import (
@@ -19,19 +19,18 @@ import (
 )
 
 const (
-	// unusedLifetime is how long a session stays in the file after its last use by a login.
+	// unusedLifetime is how long a session is kept after a login last used it.
 	unusedLifetime = 90 * 24 * time.Hour
-	// touchInterval is how old the time of last use may get before it is written again: a login that finds all it needs
-	// writes nothing.
+	// touchInterval is how old lastUsedTimestamp may get before it is updated, so that most logins write nothing.
 	touchInterval = 24 * time.Hour
 )
 
-// Key says which session a login uses.
+// Key identifies the session of a login.
 type Key struct {
 	Issuer   string   `json:"issuer"`
 	ClientID string   `json:"clientID"`
 	Scopes   []string `json:"scopes"` // sorted
-	// RedirectURI has the port that was configured, and not the free port on which the login listened.
+	// RedirectURI has the configured port, not the port on which the login listened.
 	RedirectURI string `json:"redirect_uri"`
 	// UpstreamProviderName is the name of a Supervisor's identity provider.
 	UpstreamProviderName string `json:"upstream_provider_name,omitempty"`
@@ -43,14 +42,14 @@ func (k *Key) Equal(other Key) bool {
 		k.RedirectURI == other.RedirectURI && k.UpstreamProviderName == other.UpstreamProviderName
 }
 
-// Tokens are what the issuer gave. Each may be missing.
+// Tokens are the tokens that the issuer returned. Each may be nil.
 type Tokens struct {
 	Access  *AccessToken  `json:"access,omitempty"`
 	Refresh *RefreshToken `json:"refresh,omitempty"`
 	ID      *IDToken      `json:"id,omitempty"`
 }
 
-// AccessToken is for the issuer's own endpoints.
+// AccessToken authorizes requests to the issuer's own endpoints.
 type AccessToken struct {
 	Token  string      `json:"token"`
 	Type   string      `json:"type,omitempty"`
@@ -62,7 +61,7 @@ type RefreshToken struct {
 	Token string `json:"token"`
 }
 
-// IDToken says who logged in. It has been verified before it came into the cache.
+// IDToken is an ID token, which was verified before it was stored.
 type IDToken struct {
 	Token  string         `json:"token"`
 	Expiry metav1.Time    `json:"expiryTimestamp"`
@@ -82,16 +81,16 @@ type file struct {
 	Sessions        []Session `json:"sessions"`
 }
 
-// Cache is a session file. With an empty Path it stores nothing.
-// It is safe for concurrent use by goroutines and by processes.
+// Cache is a session file. With an empty Path it stores nothing. It is safe for concurrent use by goroutines and by
+// processes.
 type Cache struct {
-	// Path of the file. It and its directory are made when they are needed.
+	// Path of the file. The file and its directory are created when needed.
 	Path string
 	// Now is the clock.
 	Now func() time.Time
 }
 
-// Get returns the session kept under key, or nil. It takes no lock, and writes nothing unless the time of last use is
+// Get returns the session stored under key, or nil. It takes no lock, and writes nothing unless the time of last use is
 // more than a day old.
 func (c *Cache) Get(ctx context.Context, key Key) *Tokens {
 	if c.Path == "" {
@@ -102,15 +101,14 @@ func (c *Cache) Get(ctx context.Context, key Key) *Tokens {
 			continue
 		}
 		if c.Now().Sub(s.LastUsedTimestamp.Time) > touchInterval {
-			_ = c.touch(ctx, key) // the tokens are as good when it fails
+			_ = c.touch(ctx, key) // the tokens are valid even if this fails
 		}
 		return &s.Tokens
 	}
 	return nil
 }
 
-// touch sets the time of last use of the session that is there now: another one than was read, or none, if another
-// process has renewed or ended it.
+// touch sets the time of last use. It reads the session again, because another process may have renewed or ended it.
 func (c *Cache) touch(ctx context.Context, key Key) error {
 	return c.change(ctx, func(sessions []Session) ([]Session, bool) {
 		i := slices.IndexFunc(sessions, func(s Session) bool { return s.Key.Equal(key) })
@@ -122,7 +120,7 @@ func (c *Cache) touch(ctx context.Context, key Key) error {
 	})
 }
 
-// Put keeps tokens under key, and drops sessions that no login used for long.
+// Put stores tokens under key, and drops sessions that have not been used for 90 days.
 func (c *Cache) Put(ctx context.Context, key Key, tokens Tokens) error {
 	return c.change(ctx, func(sessions []Session) ([]Session, bool) {
 		now := metav1.NewTime(c.Now())
@@ -141,7 +139,7 @@ func (c *Cache) Sessions() []Session {
 	return c.read().Sessions
 }
 
-// Take removes the session under key, and returns it as it was at that moment; nil if there is none.
+// Take removes and returns the session under key, or returns nil if there is none.
 func (c *Cache) Take(ctx context.Context, key Key) (*Session, error) {
 	var taken *Session
 	err := c.change(ctx, func(sessions []Session) ([]Session, bool) {
@@ -161,9 +159,9 @@ func (c *Cache) Take(ctx context.Context, key Key) (*Session, error) {
 	return taken, nil
 }
 
-// Alone waits until no other process logs in for key, and keeps others from it until the caller unlocks. What the other
-// process got is then in the cache: a person is asked once, and a refresh token is used once. Without a cache it does
-// nothing.
+// Alone waits until no other process logs in for key, and blocks others until unlock is called. The caller then finds
+// the other process's tokens in the cache: the user logs in once, and a refresh token is used once. Without a cache it
+// does nothing.
 func (c *Cache) Alone(ctx context.Context, key Key) (unlock func(), err error) {
 	if c.Path == "" {
 		return func() {}, nil
@@ -176,7 +174,7 @@ func (c *Cache) Alone(ctx context.Context, key Key) (unlock func(), err error) {
 	return c.file().LockOperation(ctx, "login-"+hex.EncodeToString(hash[:6]))
 }
 
-// change replaces the sessions by what change makes of them, if it reports true.
+// change replaces the sessions with those that change returns, if it returns true.
 func (c *Cache) change(ctx context.Context, change func([]Session) ([]Session, bool)) error {
 	if c.Path == "" {
 		return nil

@@ -62,7 +62,7 @@ sessions:
       token: refresh
 `
 
-// TestFormat has the exact file that both CLIs read and write.
+// TestFormat compares with the exact file that both CLIs read and write.
 func TestFormat(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -134,7 +134,7 @@ func TestUse(t *testing.T) {
 	if err := cache.Put(t.Context(), key("a"), sessioncache.Tokens{}); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // used every two months, it stays
+	for range 3 { // a session used every two months stays
 		now = now.Add(60 * 24 * time.Hour)
 		if cache.Get(t.Context(), key("a")) == nil {
 			t.Fatal("the session is gone")
@@ -161,8 +161,7 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// TestTouch has a session that another process renews or ends between reading it and noting its use: what the other
-// process did stays.
+// TestTouch checks that touch keeps the changes of another process that renews or ends the session after it was read.
 func TestTouch(t *testing.T) {
 	t.Parallel()
 	refresh := func(token string) sessioncache.Tokens {
@@ -192,7 +191,7 @@ func TestTouch(t *testing.T) {
 			}
 			now = now.Add(48 * time.Hour)
 			var once sync.Once
-			cache := &sessioncache.Cache{Path: path, Now: func() time.Time { // asked after reading, before the lock
+			cache := &sessioncache.Cache{Path: path, Now: func() time.Time { // called after the read, before the lock
 				once.Do(func() { meanwhile(t, other) })
 				return now
 			}}
@@ -209,7 +208,7 @@ func TestTouch(t *testing.T) {
 	}
 }
 
-// TestSpoiled has files that are not ours: each is a miss, and is replaced.
+// TestSpoiled checks that each file that is not ours is a cache miss, and is replaced.
 func TestSpoiled(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]string{

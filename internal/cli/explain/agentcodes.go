@@ -5,8 +5,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// agentCodes explains the codes of the CredentialIssuer's status, and of "ip-tls status", that no check of a
-// certificate has.
+// agentCodes explains the codes of the CredentialIssuer's status and of "ip-tls status", except those of certificate
+// checks.
 func agentCodes() []certs.Explanation {
 	const status = "pinniped ip-tls status"
 	return []certs.Explanation{

@@ -16,16 +16,16 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Options is everything the command needs; a test fills it directly.
+// Options holds the inputs of the command; a test fills it directly.
 type Options struct {
 	genericiooptions.IOStreams
 	Style  ui.Style
-	Code   string // empty: list all
+	Code   string // empty: list all codes
 	Output string
 }
 
-// NewCommand returns the command. secret is the one that explains whether a Secret of another namespace may be used: an
-// argument with a slash is for that one, and the flags are its own.
+// NewCommand returns the command. secret explains whether a Secret of another namespace may be used: it handles
+// arguments with a slash, and its flags are added.
 func NewCommand(f *factory.Factory, secret *cobra.Command) *cobra.Command {
 	o := &Options{IOStreams: f.IOStreams}
 	ofSecret := strings.Replace(secret.Long, "Explain", "explain", 1)
@@ -72,10 +72,10 @@ With NAMESPACE/NAME: ` + ofSecret,
 		},
 	}
 	cmd.Flags().AddFlagSet(secret.Flags())
-	return factory.WithoutConfig(cmd) // it explains codes also when the configuration is broken
+	return factory.WithoutConfig(cmd) // works even if the configuration is broken
 }
 
-// described returns the codes as a shell shows them: each with its cause.
+// described returns the codes for shell completion, each with its cause.
 func described() []string {
 	all := codes()
 	for i, code := range all {
@@ -98,7 +98,7 @@ func codes() []string {
 	return names
 }
 
-// Validate checks the argument and the flags. The case of the code does not matter.
+// Validate checks the argument and the flags. Codes are case-insensitive.
 func (o *Options) Validate() error {
 	if err := factory.CheckOutput(o.Output, factory.Formats()...); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// ClusterFlags name a cluster: a kubeconfig and one of its contexts.
+// ClusterFlags select a cluster: a kubeconfig and one of its contexts.
 type ClusterFlags struct {
 	Kubeconfig string
 	Context    string
@@ -41,11 +41,11 @@ func (c *ClusterFlags) AddFlags(flags *pflag.FlagSet) {
 // Cluster is one context of the user's kubeconfig.
 type Cluster struct {
 	Source *kubeconfig.Source
-	Raw    *clientcmdapi.Config // all that was loaded
+	Raw    *clientcmdapi.Config // the whole kubeconfig
 	REST   *rest.Config         // for requests as the kubeconfig's user
 }
 
-// Cluster loads the kubeconfig and picks the context. It contacts nothing.
+// Cluster loads the kubeconfig and selects the context. It sends no request.
 func (f *Factory) Cluster(flags ClusterFlags) (*Cluster, error) {
 	rules, where, err := f.loadingRules(flags.Kubeconfig)
 	if err != nil {
@@ -85,8 +85,8 @@ func (f *Factory) Cluster(flags ClusterFlags) (*Cluster, error) {
 	return &Cluster{Source: source, Raw: raw, REST: config}, nil
 }
 
-// load reads kubeconfigs and merges them as kubectl does: the first file that has an entry counts, and what is missing is
-// passed over. Each file is read once. found is false when there is none of them.
+// load reads kubeconfigs and merges them as kubectl does: the first file with an entry wins, and missing files are
+// skipped. Each file is read once. found is false if none exists.
 func (f *Factory) load(paths []string) (merged *clientcmdapi.Config, found bool, err error) {
 	merged = clientcmdapi.NewConfig()
 	for _, path := range paths {
@@ -118,8 +118,8 @@ func addMissing[V any](to, from map[string]V) {
 	}
 }
 
-// embedFiles returns the one context with the content of the files that it names. client-go would wait for a pipe, and
-// read a device without end.
+// embedFiles returns the context with the content of the files that it names. client-go would block on a pipe, and read
+// a device without end.
 func embedFiles(raw *clientcmdapi.Config, source *kubeconfig.Source) (*clientcmdapi.Config, error) {
 	cluster, user := raw.Clusters[source.ClusterName].DeepCopy(), clientcmdapi.NewAuthInfo()
 	if given := raw.AuthInfos[source.UserName]; given != nil {
@@ -143,7 +143,7 @@ func embedFiles(raw *clientcmdapi.Config, source *kubeconfig.Source) (*clientcmd
 		}
 		*one.path = ""
 	}
-	if user.TokenFile != "" { // client-go reads it again now and then
+	if user.TokenFile != "" { // client-go rereads it
 		if _, err := kubeconfig.ReadNamed(user.TokenFile); err != nil {
 			return nil, fmt.Errorf("reading the token: %w", err)
 		}
@@ -157,7 +157,7 @@ func embedFiles(raw *clientcmdapi.Config, source *kubeconfig.Source) (*clientcmd
 
 const giveKubeconfig = "set the cluster's kubeconfig with --kubeconfig or KUBECONFIG"
 
-// loadingRules also returns how to name, in an error, what they load.
+// loadingRules returns the loading rules, and how to call what they load in an error.
 func (f *Factory) loadingRules(path string) (*clientcmd.ClientConfigLoadingRules, string, error) {
 	if path != "" {
 		if _, err := os.Stat(path); err != nil {
@@ -166,7 +166,7 @@ func (f *Factory) loadingRules(path string) (*clientcmd.ClientConfigLoadingRules
 		return &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}, fmt.Sprintf("kubeconfig %q", path), nil
 	}
 	if list := f.Getenv("KUBECONFIG"); list != "" {
-		// As kubectl does: what is missing in the list is passed over.
+		// As kubectl does, skip missing files.
 		return &clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(list)},
 			fmt.Sprintf("the kubeconfig in KUBECONFIG=%q", list), nil
 	}
@@ -178,7 +178,7 @@ func (f *Factory) loadingRules(path string) (*clientcmd.ClientConfigLoadingRules
 	return &clientcmd.ClientConfigLoadingRules{Precedence: []string{standard}}, fmt.Sprintf("kubeconfig %q", standard), nil
 }
 
-// rootCause drops the operation and path of a file error that is already being named.
+// rootCause removes operation and path from a file error, for messages that already have them.
 func rootCause(err error) error {
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 		return pathErr.Err
@@ -186,12 +186,12 @@ func rootCause(err error) error {
 	return err
 }
 
-// Connect returns a client for the cluster and the API groups under suffix. It sends nothing yet.
+// Connect returns a client for the cluster and the API groups with suffix. It sends no request.
 func (f *Factory) Connect(cluster *Cluster, suffix string) (*discovery.Client, error) {
 	return discovery.Connect(cluster.REST, suffix)
 }
 
-// ValidateSuffix checks the value of an API group suffix flag.
+// ValidateSuffix checks the value of --api-group-suffix.
 func ValidateSuffix(suffix string) error {
 	if err := apis.ValidateGroupSuffix(suffix); err != nil {
 		return fmt.Errorf("invalid API group suffix: %w", err)

@@ -13,14 +13,14 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// completionTimeout bounds what a press of the tab key may cost.
+// completionTimeout is how long the tab key may take.
 const completionTimeout = 3 * time.Second
 
 // CompleteFlags registers shell completion for flags of cmd.
 func CompleteFlags(cmd *cobra.Command, functions map[string]cobra.CompletionFunc) {
 	for name, complete := range functions {
 		if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
-			panic(err) // a mistake in our code
+			panic(err) // a bug
 		}
 	}
 }
@@ -35,7 +35,7 @@ func CompleteValues(values ...string) cobra.CompletionFunc {
 // CompleteContexts completes the contexts of the kubeconfig that flags name.
 func (f *Factory) CompleteContexts(flags *ClusterFlags) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		_ = f.ApplyConfig(viper.New(), cmd) // completing without it is better than not at all
+		_ = f.ApplyConfig(viper.New(), cmd) // complete even with a broken configuration
 		rules, _, err := f.loadingRules(flags.Kubeconfig)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -53,8 +53,8 @@ func (f *Factory) CompleteContexts(flags *ClusterFlags) cobra.CompletionFunc {
 	}
 }
 
-// CompleteFromCluster completes what list finds in the cluster that flags name, under the API group suffix. Without a
-// response in time it completes nothing.
+// CompleteFromCluster completes what list returns for the cluster that flags select, with the API group suffix. If the
+// cluster does not respond in time, it completes nothing.
 func (f *Factory) CompleteFromCluster(
 	flags *ClusterFlags,
 	suffix *string,
@@ -67,7 +67,7 @@ func (f *Factory) CompleteFromCluster(
 		}
 		ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 		defer cancel()
-		_ = f.ApplyConfig(viper.New(), cmd) // completing without it is better than not at all
+		_ = f.ApplyConfig(viper.New(), cmd) // complete even with a broken configuration
 		cluster, err := f.Cluster(*flags)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -84,9 +84,8 @@ func (f *Factory) CompleteFromCluster(
 	}
 }
 
-// CompleteSecrets completes the names of the Secrets of type kubernetes.io/tls in the agent's namespace: the one
-// given, else the one that the cluster tells, else usual. Their data is not asked for, and the agent's own are left
-// out.
+// CompleteSecrets completes the names of kubernetes.io/tls Secrets in namespace, or if it is empty, in the agent's
+// namespace, or if that is unknown, in usual. It does not request their data, and leaves out the agent's own.
 func (f *Factory) CompleteSecrets(flags *ClusterFlags, suffix, namespace *string, usual string) cobra.CompletionFunc {
 	return f.CompleteFromCluster(flags, suffix, func(ctx context.Context, client *discovery.Client) ([]string, error) {
 		in := *namespace
@@ -102,11 +101,10 @@ func (f *Factory) CompleteSecrets(flags *ClusterFlags, suffix, namespace *string
 	})
 }
 
-// ofTheAgents returns the names of the Secrets that agents make for themselves in a namespace: none of them is a
-// certificate to configure.
+// ofTheAgents returns the names of the Secrets that agents create in a namespace, which nobody should configure.
 func ofTheAgents(ctx context.Context, client *discovery.Client, namespace string) []string {
 	issuers, err := client.CredentialIssuers(ctx)
-	if err != nil { // completing too much is better than not at all; these are the usual ones
+	if err != nil { // complete too much rather than nothing: leave out the default names
 		issuers = []configv1alpha1.CredentialIssuer{{}}
 	}
 	var own []string

@@ -20,11 +20,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
-// maxConfig bounds the configuration file.
+// maxConfig is the maximum size of the configuration file in bytes.
 const maxConfig = 1 << 20
 
-// Config is the configuration file: defaults of flags that many commands have. Every key is also read from the
-// environment, as PINNIPED_ and the key in upper case with underscores.
+// Config is the configuration file: defaults for flags of many commands. Each key can also be set in the environment,
+// as PINNIPED_ and the key in upper case with underscores.
 type Config struct {
 	Kubeconfig          string        `mapstructure:"kubeconfig"`
 	KubeconfigContext   string        `mapstructure:"kubeconfig-context"`
@@ -67,16 +67,16 @@ const (
 	noConfigAnnotation = "pinniped.dev/no-config"
 )
 
-// Bind gives the flag called name its default from the configuration: command line, then environment, then file,
-// then the flag's own default.
+// Bind takes the default of a flag from the configuration key. The order is: command line, environment, file, the
+// flag's own default.
 func Bind(flags *pflag.FlagSet, name, key string) {
 	if err := flags.SetAnnotation(name, bindAnnotation, []string{key}); err != nil {
-		panic(fmt.Errorf("binding --%s: %w: %w", name, errNoFlag, err)) // a mistake in our code
+		panic(fmt.Errorf("binding --%s: %w: %w", name, errNoFlag, err)) // a bug
 	}
 }
 
-// WithoutConfig marks cmd, and what is below it, as a command that reads no configuration: because its arguments
-// were written by us into a kubeconfig, or because it must work when the configuration is broken.
+// WithoutConfig marks cmd and its subcommands as reading no configuration: their arguments are in a kubeconfig that we
+// wrote, or they must work with a broken configuration.
 func WithoutConfig(cmd *cobra.Command) *cobra.Command {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -85,11 +85,11 @@ func WithoutConfig(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// ApplyConfig reads environment and configuration file, and sets the bound flags of cmd that were not given on the
-// command line. They do not count as changed. The root command calls it before every command.
+// ApplyConfig reads environment and configuration file, and sets the bound flags of cmd that are not on the command
+// line. These flags do not count as changed. The root command calls it before every command.
 func (f *Factory) ApplyConfig(v *viper.Viper, cmd *cobra.Command) error {
 	if cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd {
-		return nil // the functions that complete read it for the command that is completed
+		return nil // the completion functions call it for the completed command
 	}
 	for c := cmd; c != nil; c = c.Parent() {
 		if c.Annotations[noConfigAnnotation] != "" {
@@ -112,7 +112,7 @@ func (f *Factory) ApplyConfig(v *viper.Viper, cmd *cobra.Command) error {
 	return failed
 }
 
-// origin names where the value of key comes from.
+// origin describes where the value of key is from.
 func (f *Factory) origin(v *viper.Viper, key string) string {
 	if name := envName(key); f.Getenv(name) != "" {
 		return "the environment variable " + name
@@ -124,12 +124,12 @@ func envName(key string) string {
 	return "PINNIPED_" + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
 }
 
-// readConfig fills v from the configuration file and the environment, and refuses what Config does not take.
+// readConfig fills v from the configuration file and the environment, and rejects unknown keys and wrong types.
 func (f *Factory) readConfig(v *viper.Viper) error {
 	if err := f.readConfigFile(v); err != nil {
 		return err
 	}
-	for _, key := range keys() { // not viper's BindEnv, which knows only the environment of the process
+	for _, key := range keys() { // viper's BindEnv reads only the process's environment
 		if value := f.Getenv(envName(key)); value != "" {
 			v.Set(key, value)
 		}
@@ -145,14 +145,14 @@ func (f *Factory) readConfig(v *viper.Viper) error {
 	return nil
 }
 
-// readConfigFile reads the file that PINNIPED_CONFIG names, or the usual one, which need not be there.
+// readConfigFile reads the file in PINNIPED_CONFIG, or the default one, if it exists.
 func (f *Factory) readConfigFile(v *viper.Viper) error {
 	path := f.Getenv("PINNIPED_CONFIG")
 	explicit := path != ""
 	if !explicit {
 		dir, err := f.ConfigDir()
 		if err != nil {
-			return nil // no home directory, hence no file
+			return nil // no home directory, so no file
 		}
 		path = filepath.Join(dir, "config.yaml")
 	}
@@ -161,7 +161,7 @@ func (f *Factory) readConfigFile(v *viper.Viper) error {
 		return fmt.Errorf("reading the configuration: %w", err)
 	}
 	v.SetConfigFile(path)
-	v.SetConfigType("yaml") // whatever the file is called
+	v.SetConfigType("yaml") // for any file extension
 	content, err := atomicfile.ReadInput(path, maxConfig)
 	if err == nil {
 		err = v.ReadConfig(bytes.NewReader(content))
@@ -178,7 +178,7 @@ func (f *Factory) readConfigFile(v *viper.Viper) error {
 	return nil
 }
 
-// unknownKeys names the keys that there are not, and the nearest ones that there are.
+// unknownKeys returns an error with the unknown keys and the nearest known ones.
 func unknownKeys(path string, unknown []string) error {
 	var quoted, near []string
 	for _, key := range unknown {
@@ -200,7 +200,7 @@ func unknownKeys(path string, unknown []string) error {
 	)
 }
 
-// wrongValue says which key has a value of the wrong type.
+// wrongValue returns an error that says which key has a value of the wrong type.
 func (f *Factory) wrongValue(v *viper.Viper, err error) error {
 	var decoding *mapstructure.DecodeError
 	if !errors.As(err, &decoding) {
@@ -211,7 +211,7 @@ func (f *Factory) wrongValue(v *viper.Viper, err error) error {
 	switch value.(type) {
 	case []any, map[string]any:
 		return fmt.Errorf("reading the configuration: the value of %q in %s must be a single one", key, f.origin(v, key))
-	default: // every text will do for the keys that are no duration
+	default: // all other keys are strings, which cannot be wrong
 		return fmt.Errorf(
 			"reading the configuration: invalid value %q for %q in %s: it must be a duration, such as 30s or 10m",
 			fmt.Sprint(value),

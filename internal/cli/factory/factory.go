@@ -1,4 +1,4 @@
-// Package factory is what the root command hands to every command: streams, environment, configuration and clients.
+// Package factory gives commands their environment: streams, configuration and clients.
 package factory
 
 import (
@@ -20,30 +20,30 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
-// Factory is the outside world of one run of the CLI. Tests fill it with their own; New gives the real one.
+// Factory is the environment of one run of the CLI. Tests fill it; New returns that of the process.
 type Factory struct {
 	genericiooptions.IOStreams
 
-	// Args are the arguments after the program's name. Credential caches are keyed by them.
+	// Args are the arguments without the program's name. They are part of the key of credential caches.
 	Args []string
 	// Getenv and LookupEnv read the environment.
 	Getenv    func(string) string
 	LookupEnv func(string) (string, bool)
-	// HomeDir returns the user's home directory. Commands that need none work without one.
+	// HomeDir returns the user's home directory. Commands that do not need it work without.
 	HomeDir func() (string, error)
 	// Executable returns the path of the running program.
 	Executable func() (string, error)
 	// Now is the clock.
 	Now func() time.Time
-	// SetVerbosity switches client-go's log on stderr, for -v.
+	// SetVerbosity sets the level of client-go's log on stderr, for -v.
 	SetVerbosity func(level int)
-	// Version is the version the binary was linked with; empty for what the Go toolchain recorded.
+	// Version is the version given to the linker; empty means that of the Go build info.
 	Version string
 
 	// Inputs reads the files that flags name.
 	Inputs *atomicfile.Inputs
 
-	// Quiet silences progress (--quiet). The root command sets it.
+	// Quiet disables progress output (--quiet). The root command sets it.
 	Quiet bool
 }
 
@@ -62,13 +62,13 @@ func New(args []string) *Factory {
 	}
 }
 
-// Progress returns where the command reports its steps: stderr, or nowhere with --quiet.
+// Progress returns the command's progress output: stderr, or none with --quiet.
 func (f *Factory) Progress() *ui.Progress { return ui.NewProgress(f.ErrOut, f.Getenv, f.Quiet) }
 
 // Style returns the colours for w, usually f.Out.
 func (f *Factory) Style(w io.Writer) ui.Style { return ui.StyleFor(w, f.Getenv) }
 
-// ConfigDir returns the directory of our files: $XDG_CONFIG_HOME/pinniped, or else $HOME/.config/pinniped, on every
+// ConfigDir returns the directory of our files: $XDG_CONFIG_HOME/pinniped, or $HOME/.config/pinniped, on every
 // operating system.
 func (f *Factory) ConfigDir() (string, error) {
 	if dir := f.Getenv("XDG_CONFIG_HOME"); dir != "" {
@@ -89,8 +89,8 @@ func WithTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 	return context.WithTimeoutCause(ctx, timeout, context.DeadlineExceeded)
 }
 
-// Over is ctx.Err, and context.DeadlineExceeded as soon as the deadline is past: connections end at the deadline by
-// their own clocks, which may be a moment before ctx says so.
+// Over is like ctx.Err, but returns context.DeadlineExceeded as soon as the deadline has passed: connections use their
+// own timers, which may fire before that of ctx.
 func Over(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
@@ -98,7 +98,7 @@ func Over(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// NoArgs is the cobra.Command.Args of a command without arguments: anything extra is wrong usage.
+// NoArgs is the cobra.Command.Args of a command without arguments. Any argument is a usage error.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -106,8 +106,8 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return ui.WithHint(ui.Usage(fmt.Errorf("unexpected argument %q", args[0])), "run %q", cmd.CommandPath()+" --help")
 }
 
-// Group makes cmd a command that only has subcommands: alone it prints its help, and an unknown subcommand is wrong
-// usage, with the nearest ones suggested.
+// Group makes cmd a command that only has subcommands: alone it prints its help; an unknown subcommand is a usage error
+// that suggests the nearest ones.
 func Group(cmd *cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -119,7 +119,7 @@ func Group(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// Unknown returns the error for a name that is no subcommand of cmd, with the nearest ones suggested.
+// Unknown returns the error for an unknown subcommand of cmd, and suggests the nearest ones.
 func Unknown(cmd *cobra.Command, name string) error {
 	err := ui.Usage(fmt.Errorf("unknown command %q for %q", name, cmd.CommandPath()))
 	cmd.SuggestionsMinimumDistance = 2
@@ -136,7 +136,7 @@ func Unknown(cmd *cobra.Command, name string) error {
 	return ui.WithHint(err, "run %q for the list of commands", cmd.CommandPath()+" --help")
 }
 
-// deeper returns the commands of this name one level below the subcommands of cmd, quoted.
+// deeper returns the commands called name that are below subcommands of cmd, quoted.
 func deeper(cmd *cobra.Command, name string) []string {
 	var found []string
 	for _, group := range cmd.Commands() {
@@ -149,14 +149,14 @@ func deeper(cmd *cobra.Command, name string) []string {
 	return found
 }
 
-// OneOf returns a usage error that shows the rejected value of a flag with the accepted ones.
+// OneOf returns a usage error with the rejected value of a flag and the accepted ones.
 func OneOf(flag, value string, accepted ...string) error {
 	return ui.Usage(fmt.Errorf("invalid value %q for --%s, supported values are %q", value, flag, accepted))
 }
 
 var errNoFlag = errors.New("no such flag")
 
-// CheckOneOf returns OneOf's error when the value of a flag is not among the accepted ones.
+// CheckOneOf returns OneOf's error if value is not an accepted one.
 func CheckOneOf(flag, value string, accepted ...string) error {
 	if slices.Contains(accepted, value) {
 		return nil
@@ -164,16 +164,16 @@ func CheckOneOf(flag, value string, accepted ...string) error {
 	return OneOf(flag, value, accepted...)
 }
 
-// Command is one whose flags are filled in.
+// Command is a command after flag parsing.
 type Command interface {
-	// Validate checks the flags before anything is read.
+	// Validate checks the flags.
 	Validate() error
-	// Complete reads the files that flags name, and contacts no cluster.
+	// Complete reads the files that flags name. It contacts no cluster.
 	Complete() error
 	Run(ctx context.Context) error
 }
 
-// Execute runs a command whose flags are filled in.
+// Execute calls Validate, Complete and Run.
 func Execute(ctx context.Context, c Command) error {
 	if err := c.Validate(); err != nil {
 		return err

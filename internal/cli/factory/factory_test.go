@@ -19,7 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// newFactory returns a Factory with the environment and home directory given.
+// newFactory returns a Factory with the given environment and home directory.
 func newFactory(env map[string]string, home string) *factory.Factory {
 	return &factory.Factory{
 		IOStreams: genericiooptions.IOStreams{Out: &bytes.Buffer{}, ErrOut: &bytes.Buffer{}},
@@ -212,7 +212,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestConfigurationIsDocumented compares the reference document with the keys that there are.
+// TestConfigurationIsDocumented compares the reference documentation with the configuration keys.
 func TestConfigurationIsDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "configuration.md"))

@@ -9,13 +9,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// TestKubeconfigHints has the causes for which no cluster is known, and what helps against each.
+// TestKubeconfigHints checks the hint for each cause of a missing cluster.
 func TestKubeconfigHints(t *testing.T) {
 	t.Parallel()
 	const give, choose, fix = "set the cluster's kubeconfig", "choose a context", "fix the file first"
 	const cluster = "clusters: [{name: a, cluster: {server: 'https://a.example.com'}}]\nusers: [{name: a, user: {}}]\n"
 	for name, test := range map[string]struct {
-		text    string // of the kubeconfig; "-" for none
+		text    string // kubeconfig; "-" for none
 		context string
 		want    string
 	}{

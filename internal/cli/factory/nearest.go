@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// NearestFlag returns the flag of a command that was probably meant, when err says that there is none of that name: one
-// of which the name is a part, or that is spelled nearly the same. It is empty when there is none.
+// NearestFlag returns the flag that was probably meant, if err is about an unknown flag: one with a similar name, or
+// one that the name is a part of. It returns "" if there is none.
 func NearestFlag(cmd *cobra.Command, err error) string {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || len(unknown.GetSpecifiedName()) < 2 {
@@ -33,8 +33,8 @@ func NearestFlag(cmd *cobra.Command, err error) string {
 	return part
 }
 
-// Nearest returns the one of known that text is most likely a misspelling of; empty when none is near. Of two that are
-// as near, it is the one of the same length, as letters are often swapped.
+// Nearest returns the element of known that text is most likely a misspelling of, or "" if none is near. Of two equally
+// near ones it prefers the one of the same length, as transposed letters are common.
 func Nearest(text string, known []string) string {
 	best, distance := "", max(2, len(text)/3)+1
 	for _, one := range known {
@@ -45,7 +45,7 @@ func Nearest(text string, known []string) string {
 	return best
 }
 
-// edits counts how many letters have to be added, removed or replaced to get from a to b.
+// edits returns the Levenshtein distance of a and b.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -7,22 +7,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// resultFlag is the annotation of an --output flag whose value is a format, or may be one.
+// resultFlag is the annotation of an --output flag whose value is, or may be, a format.
 const resultFlag = "pinniped_result_format"
 
-// textFormat is the result for people, the default of every command that has such a result, and tableFormat is another
-// name for it.
+// textFormat is the format for people and the default of most commands; tableFormat is an alias.
 const (
 	textFormat  = "text"
 	tableFormat = "table"
 )
 
-// Formats returns the values of --output: those that nearly all commands have, and others.
+// Formats returns the values of --output: those of nearly all commands, and others.
 func Formats(others ...string) []string {
 	return append([]string{textFormat, "json", "yaml"}, others...)
 }
 
-// AddOutput adds --output, which chooses the format of the result. The first format is the default.
+// AddOutput adds --output for the format of the result. The first format is the default.
 func AddOutput(cmd *cobra.Command, output *string, formats ...string) {
 	last := len(formats) - 1
 	usage := "output format: " + strings.Join(formats[:last], ", ") + " or " + formats[last]
@@ -34,14 +33,14 @@ func AddOutput(cmd *cobra.Command, output *string, formats ...string) {
 	CompleteFlags(cmd, map[string]cobra.CompletionFunc{"output": CompleteValues(formats...)})
 }
 
-// AddFileOutput adds --output for a command that writes a file. Its value is the file's name, except that "json" and
-// "yaml" mean a format on stdout, as with other commands; "./json" is a file.
+// AddFileOutput adds --output for a command that writes a file. The value is the file name, but "json" and "yaml" are
+// formats on stdout, as with other commands. "./json" is a file.
 func AddFileOutput(cmd *cobra.Command, output *string, usage string) {
 	cmd.Flags().StringVarP(output, "output", "o", "", usage)
 	cmd.Flags().Lookup("output").Annotations = map[string][]string{resultFlag: {"true"}}
 }
 
-// CheckOutput refuses a value of --output that is not among the formats that the flag was added with.
+// CheckOutput rejects a value of --output that is not one of formats.
 func CheckOutput(value string, formats ...string) error {
 	if value == tableFormat && formats[0] == textFormat {
 		return nil
@@ -49,8 +48,8 @@ func CheckOutput(value string, formats ...string) error {
 	return CheckOneOf("output", value, formats...)
 }
 
-// OutputOf returns the format of the result that a command line asks for, also when the command line cannot be parsed
-// as a whole. It is empty when the command line asks for none, and for a command without AddOutput.
+// OutputOf returns the output format in a command line, even if the command line is invalid otherwise. It returns "" if
+// there is none, and for a command without AddOutput.
 func OutputOf(cmd *cobra.Command, args []string) string {
 	flag := cmd.Flags().Lookup("output")
 	if flag == nil || flag.Annotations[resultFlag] == nil {
@@ -63,6 +62,6 @@ func OutputOf(cmd *cobra.Command, args []string) string {
 	flags.ParseErrorsAllowlist.UnknownFlags = true
 	flags.Usage = func() {}
 	format := flags.StringP("output", "o", "", "")
-	_ = flags.Parse(args) // the command itself says what is wrong
+	_ = flags.Parse(args) // the command reports the error
 	return *format
 }

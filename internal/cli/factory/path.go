@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// pathFlags are the flags, of all commands, whose values are paths.
+// pathFlags are the flags of all commands with paths as values.
 var pathFlags = map[string]bool{
 	"admin-kubeconfig": true, "ca-bundle": true, "cert": true, "credential-cache": true,
 	"filename": true, "follow": true, "key": true, "kubeconfig": true, "kubeconfigs": true, "merge-into": true,
@@ -19,8 +19,8 @@ var pathFlags = map[string]bool{
 	"session-cache": true, "token-file": true,
 }
 
-// ExpandPath returns path with the user's home directory in place of a "~" at its beginning. A shell does so, but not
-// behind a "=", in a configuration file or in the arguments of a credential plugin.
+// ExpandPath replaces a leading "~" in path with the user's home directory. Shells do not do so after "=", in
+// configuration files, or in the arguments of credential plugins.
 func (f *Factory) ExpandPath(path string) (string, error) {
 	if path == "" || path[0] != '~' {
 		return path, nil
@@ -37,7 +37,7 @@ func (f *Factory) ExpandPath(path string) (string, error) {
 	return filepath.Join(home, filepath.FromSlash(rest)), nil
 }
 
-// ExpandPaths is ExpandPath for arguments.
+// ExpandPaths applies ExpandPath to arguments.
 func (f *Factory) ExpandPaths(paths []string) ([]string, error) {
 	var all []string
 	for _, path := range paths {
@@ -50,10 +50,10 @@ func (f *Factory) ExpandPaths(paths []string) ([]string, error) {
 	return all, nil
 }
 
-// ExpandPathFlags expands the flags of cmd whose values are paths. The root command calls it after ApplyConfig.
+// ExpandPathFlags expands the path flags of cmd. The root command calls it after ApplyConfig.
 func (f *Factory) ExpandPathFlags(cmd *cobra.Command) error { return f.ExpandPathsIn(cmd.Flags()) }
 
-// ExpandPathsIn expands those of flags whose values are paths.
+// ExpandPathsIn expands the path flags in flags.
 func (f *Factory) ExpandPathsIn(flags *pflag.FlagSet) error {
 	var failed error
 	flags.VisitAll(func(flag *pflag.Flag) {

@@ -11,7 +11,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 )
 
-// TestFilesOfAKubeconfig has kubeconfigs that name a pipe. What a file names must be a regular file: nobody waits for it.
+// TestFilesOfAKubeconfig checks that kubeconfigs that name a pipe are rejected: files in kubeconfigs must be regular
+// files.
 func TestFilesOfAKubeconfig(t *testing.T) {
 	t.Parallel()
 	for name, entries := range map[string]string{

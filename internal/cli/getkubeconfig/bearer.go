@@ -17,11 +17,11 @@ type Login string
 
 // The kinds of login.
 const (
-	LoginPlugin Login = "plugin" // kubectl runs the pinniped CLI; the default
-	LoginBearer Login = "bearer" // clients present a token straight to the impersonation proxy
+	LoginPlugin Login = "plugin" // kubectl runs pinniped as a credential plugin; the default
+	LoginBearer Login = "bearer" // clients send a token to the impersonation proxy
 )
 
-// validateLogin checks the flags that concern --login bearer.
+// validateLogin checks the flags for --login bearer.
 func (o *Options) validateLogin() error {
 	if o.Login != LoginBearer {
 		if o.TokenFile != "" {
@@ -45,7 +45,7 @@ func (o *Options) validateLogin() error {
 	return nil
 }
 
-// discoverBearer finds out where the impersonation proxy is, and whether it takes tokens of authenticators.
+// discoverBearer finds the impersonation proxy, and checks that it accepts tokens of the authenticator.
 func (o *Options) discoverBearer(ctx context.Context, cluster Discoverer, input *kubeconfig.Input) error {
 	o.Mode = configv1alpha1.FrontendImpersonationProxy
 	frontend, err := o.discoverFrontend(ctx, cluster)
@@ -62,7 +62,7 @@ func (o *Options) discoverBearer(ctx context.Context, cluster Discoverer, input 
 	return o.connection(frontend, input)
 }
 
-// checkBearer returns an error when the impersonation proxy accepts no tokens of the chosen authenticator, or of none.
+// checkBearer returns an error if the impersonation proxy does not accept tokens of the chosen authenticator.
 func (o *Options) checkBearer() error {
 	const field = "spec.impersonationProxy.bearerTokens.authenticators"
 	var accepted []string

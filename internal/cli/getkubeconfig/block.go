@@ -18,7 +18,7 @@ import (
 
 const blockField = "spec.impersonationProxy.kubeconfig"
 
-// block is what the CredentialIssuer says about how people log in, nil if it does not.
+// block returns the kubeconfig block in the CredentialIssuer's spec, or nil.
 func (o *Options) block() *configv1alpha1.KubeconfigSpec {
 	if o.issuer == nil || o.issuer.Spec.ImpersonationProxy == nil {
 		return nil
@@ -26,7 +26,8 @@ func (o *Options) block() *configv1alpha1.KubeconfigSpec {
 	return o.issuer.Spec.ImpersonationProxy.Kubeconfig
 }
 
-// wantedMode is the mode that the flags say, else the impersonation proxy where people fetch their kubeconfigs from it.
+// wantedMode returns the mode of the flags. Without one, it is the impersonation proxy if the CredentialIssuer has a
+// kubeconfig block and the proxy is not disabled.
 func (o *Options) wantedMode() discovery.Mode {
 	if o.Mode != "" || o.Auto || o.block() == nil {
 		return o.Mode
@@ -39,7 +40,7 @@ func (o *Options) wantedMode() discovery.Mode {
 	return configv1alpha1.FrontendImpersonationProxy
 }
 
-// loginName is the login that --login names, "" if it names none.
+// loginName returns the login that --login names, or "".
 func (o *Options) loginName() string {
 	if o.Login == LoginPlugin || o.Login == LoginBearer {
 		return ""
@@ -47,7 +48,7 @@ func (o *Options) loginName() string {
 	return string(o.Login)
 }
 
-// useBlock takes what the flags leave open from the CredentialIssuer.
+// useBlock takes values that no flag sets from the CredentialIssuer's kubeconfig block.
 func (o *Options) useBlock(input *kubeconfig.Input) error {
 	block, name := o.block(), o.loginName()
 	if block == nil {
@@ -103,8 +104,8 @@ func (o *Options) useBlock(input *kubeconfig.Input) error {
 	return nil
 }
 
-// chooseLogin returns the login of that name. Without a name it is the only one that fits the flags; nil if none does, as
-// an administrator may choose an authenticator that people do not use.
+// chooseLogin returns the login called name. If name is empty, it returns the only login that fits the flags, or nil if
+// none fits, as for an authenticator that is not in the block.
 func (o *Options) chooseLogin(
 	all []configv1alpha1.KubeconfigLogin,
 	name string,
@@ -151,7 +152,7 @@ func (o *Options) chooseLogin(
 
 func (o *Options) given(flag string) bool { return o.Given != nil && o.Given(flag) }
 
-// printLogin prints the block of the CredentialIssuer with the login of this kubeconfig in it.
+// printLogin prints the CredentialIssuer's kubeconfig block with the login of this kubeconfig.
 func (o *Options) printLogin(input *kubeconfig.Input) error {
 	exec := input.Exec.Concierge
 	if exec == nil || o.static() && exec.AuthenticatorType == string(discovery.JWT) {

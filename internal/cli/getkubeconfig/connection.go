@@ -15,9 +15,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 )
 
-// tryConnection connects to the cluster of the new kubeconfig as kubectl will, without a credential. What may be a
-// cluster that is still coming up is tried again until the timeout; a certificate that does not fit is an error at
-// once.
+// tryConnection connects to the cluster as kubectl will, without a credential. It retries until the timeout, as the
+// cluster may be starting, except after permanent errors such as an untrusted certificate.
 func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config) error {
 	cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
 	client, err := discovery.NewHTTPClient(cluster, cluster.CertificateAuthorityData)
@@ -31,12 +30,12 @@ func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config
 			task.Stop()
 		}
 	}()
-	var cause error // of the last try that was not cut short
+	var cause error // of the last complete attempt
 	for {
 		err := discovery.Try(ctx, client, cluster.Server)
 		if err == nil {
-			// The agent takes a revision to have clients once its trust bundle was fetched: this kubeconfig is one, even
-			// before somebody uses it. Other servers do not know the path, which is no error.
+			// Fetch the trust bundle: the agent records a client of the revision only when it was fetched. Servers
+			// without this path return an error, which does not matter.
 			_ = discovery.Try(ctx, client, strings.TrimSuffix(cluster.Server, "/")+trustbundle.Path)
 			o.Progress.Done("validated connection to the cluster")
 			return nil
@@ -67,7 +66,8 @@ func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config
 	}
 }
 
-// gaveUp reports why: over is how the command's time ended, cause what the last whole try showed.
+// gaveUp returns the error when time has run out. over is the error of the context, cause that of the last complete
+// attempt.
 func (o *Options) gaveUp(over error, server string, cause error) error {
 	if errors.Is(over, context.Canceled) {
 		return fmt.Errorf("validating the connection to %q: %w", server, over)

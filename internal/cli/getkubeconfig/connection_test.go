@@ -21,7 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
 )
 
-// clusterAt is a kubeconfig for a server.
+// clusterAt returns a kubeconfig for a server.
 func clusterAt(server string, caBundle []byte) *clientcmdapi.Config {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: caBundle}
@@ -48,7 +48,7 @@ func serve(t *testing.T, names certs.SANs, issued time.Time, lifetime time.Durat
 	return server
 }
 
-// TestCertainFailures has the failures that waiting cannot heal. With an hour of time, they must end at once.
+// TestCertainFailures checks that permanent failures end at once, although an hour is left.
 func TestCertainFailures(t *testing.T) {
 	t.Parallel()
 	loopback := certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
@@ -108,7 +108,7 @@ func TestCertainFailures(t *testing.T) {
 	}
 }
 
-// TestWaitsForAnEndpoint has an endpoint that hangs up at first, as a load balancer without backends does.
+// TestWaitsForAnEndpoint checks an endpoint that closes the first connections, like a load balancer without backends.
 func TestWaitsForAnEndpoint(t *testing.T) {
 	t.Parallel()
 	server := serve(t, certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), time.Hour)
@@ -118,7 +118,7 @@ func TestWaitsForAnEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	// Refuses the first connections half way, then passes on to the real server.
+	// Close the first connections, then forward to the real server.
 	go func() {
 		for {
 			connection, err := listener.Accept()
@@ -150,7 +150,7 @@ func TestWaitsForAnEndpoint(t *testing.T) {
 	if got := tries.Load(); got < 4 {
 		t.Errorf("want at least 4 tries, got %d", got)
 	}
-	// The agent counts the kubeconfig as a client from here on.
+	// From here on, the agent counts the kubeconfig as a client.
 	if !slices.ContainsFunc(server.Requests(), func(r discoverytest.Request) bool { return r.Path == trustbundle.Path }) {
 		t.Errorf("want the trust bundle fetched, got %v", server.Requests())
 	}
@@ -163,7 +163,7 @@ func TestGivesUpWithTheCause(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = listener.Close()
-	const limit = 2 * time.Second // long enough for one try on a busy machine
+	const limit = 2 * time.Second // time for one attempt on a busy machine
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	o := &Options{Progress: &ui.Progress{}, PollInterval: 50 * time.Millisecond, Timeout: limit}
@@ -174,7 +174,7 @@ func TestGivesUpWithTheCause(t *testing.T) {
 	}
 }
 
-// pass copies between a connection and the server at address.
+// pass copies data between a connection and the server at address.
 func pass(connection net.Conn, address string) {
 	defer func() { _ = connection.Close() }()
 	upstream, err := net.Dial("tcp", address)

@@ -24,16 +24,16 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Destination is what becomes of the kubeconfig.
+// Destination is where the kubeconfig goes.
 type Destination struct {
-	Output      string // file; empty or "-" means stdout, and so do json, yaml and formSummary
-	MergeInto   string // file with other entries
+	Output      string // file; stdout if it is empty, "-", json, yaml or formSummary
+	MergeInto   string // existing kubeconfig
 	SetCurrent  bool
 	Check, Diff bool          // compare with the file, and write nothing
-	LockTimeout time.Duration // how long to wait for a file that another program is changing
+	LockTimeout time.Duration // for a file that another program is changing
 }
 
-// formSummary is the value of --output that stands for a summary. A file of that name is given as "./summary".
+// formSummary is the value of --output for a summary. "./summary" is a file.
 const formSummary = "summary"
 
 func (d *Destination) addFlags(cmd *cobra.Command) {
@@ -49,7 +49,7 @@ func (d *Destination) addFlags(cmd *cobra.Command) {
 
 func (d *Destination) compares() bool { return d.Check || d.Diff }
 
-// file is where the kubeconfig goes; empty for stdout and for a summary alone.
+// file returns the path for the kubeconfig; empty for stdout and for a summary alone.
 func (d *Destination) file() string {
 	if d.MergeInto != "" {
 		return d.MergeInto
@@ -60,7 +60,7 @@ func (d *Destination) file() string {
 	return d.Output
 }
 
-// validate finds out now, and not after minutes of waiting, what cannot be done.
+// validate finds errors before the command waits for minutes.
 func (d *Destination) validate() error {
 	file := d.file()
 	switch {
@@ -84,7 +84,7 @@ func (d *Destination) validate() error {
 		return ui.Usage(fmt.Errorf("invalid --%s %q: it is a directory", flag, file))
 	}
 	if d.MergeInto != "" {
-		return nil // its folder is made
+		return nil // its directory will be created
 	}
 	if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
 		return ui.Usage(fmt.Errorf("invalid --%s %q: there is no directory %q", flag, file, filepath.Dir(file)))
@@ -111,7 +111,7 @@ func writeJSON(w io.Writer, config *clientcmdapi.Config) error {
 	return nil
 }
 
-// deliver writes the kubeconfig, or compares it.
+// deliver writes the kubeconfig, or compares it with the file.
 func (o *Options) deliver(ctx context.Context, config *clientcmdapi.Config, input *kubeconfig.Input) error {
 	d := &o.Destination
 	switch {
@@ -167,7 +167,7 @@ func (o *Options) merge(ctx context.Context, config *clientcmdapi.Config) error 
 	return nil
 }
 
-// explainMerge says what to do about a file into which nothing can be merged.
+// explainMerge adds a hint to an error of a merge.
 func (o *Options) explainMerge(err error, config *clientcmdapi.Config) error {
 	var foreign *kubeconfig.ForeignEntryError
 	var other *kubeconfig.OtherClusterError
@@ -182,7 +182,7 @@ func (o *Options) explainMerge(err error, config *clientcmdapi.Config) error {
 	return err
 }
 
-// withNames is this command with names that no other cluster has.
+// withNames returns this command line with names that no other cluster has.
 func (o *Options) withNames(config *clientcmdapi.Config) string {
 	entry := config.Contexts[config.CurrentContext]
 	host := config.Clusters[entry.Cluster].Server
@@ -200,7 +200,7 @@ func (o *Options) withNames(config *clientcmdapi.Config) string {
 		}
 		words = append(words, ui.ShellWord(o.Args[i]))
 	}
-	if o.StaticToken != "" || len(o.Args) == 0 { // a secret is printed nowhere
+	if o.StaticToken != "" || len(o.Args) == 0 { // never print a secret
 		words = []string{"pinniped get kubeconfig ... --merge-into", ui.ShellWord(o.Destination.MergeInto)}
 	}
 	return strings.Join(append(words,
@@ -209,7 +209,7 @@ func (o *Options) withNames(config *clientcmdapi.Config) string {
 		"--user-name", ui.ShellWord(entry.AuthInfo+"-"+host)), " ")
 }
 
-// compare compares the kubeconfig with what is in the file.
+// compare compares the kubeconfig with the file.
 func (o *Options) compare(config *clientcmdapi.Config) error {
 	d := &o.Destination
 	differences, err := d.differences(config)

@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// bundleFlag is a repeatable flag that names PEM files. They are read and checked where the flag is parsed.
+// bundleFlag is a repeatable flag for PEM files, which are read and checked when the flag is parsed.
 type bundleFlag struct {
 	expand func(path string) (string, error)
 	paths  []string
@@ -41,7 +41,7 @@ func (b *bundleFlag) Set(path string) error {
 	return nil
 }
 
-// absolute makes paths absolute that go into a kubeconfig: its users run the plugin in any folder.
+// absolute makes paths in the kubeconfig absolute, because its users run the plugin in any directory.
 func absolute(paths ...*string) error {
 	for _, path := range paths {
 		if *path == "" {

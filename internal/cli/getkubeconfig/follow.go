@@ -33,7 +33,7 @@ func (o *Options) validateFollow() error {
 	return nil
 }
 
-// follow returns what the credential plugin does when the CA changes.
+// follow returns the value of the credential plugin's --follow flag.
 func (o *Options) follow() string {
 	if o.Follow != "" && o.mode != configv1alpha1.FrontendImpersonationProxy {
 		o.Progress.Warn("the kubeconfig does not refresh its trust bundle: only the impersonation proxy has a trust " +

@@ -13,7 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
 )
 
-// TestFollow writes the flag into the arguments of the login, where that goes through the impersonation proxy.
+// TestFollow checks that the login has the flag if it uses the impersonation proxy.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	const kube, proxy = "https://kube.example.com", "https://proxy.example.com"

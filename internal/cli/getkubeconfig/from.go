@@ -27,11 +27,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// From says where to fetch how people log in, in place of a cluster that an administrator's kubeconfig leads to.
+// From is a proxy to fetch the login information from, instead of reading it from a cluster as an administrator.
 type From struct {
 	URL string
-	// Fingerprints are those of the CAs of which one must verify the proxy: SHA-256. Empty: the system roots or the CA
-	// bundle that was given must, or a person says that the CA is the right one.
+	// Fingerprints are SHA-256 fingerprints of CAs; one of them must verify the proxy. If empty, the CA bundle or the
+	// system roots must verify it, or the user confirms the CA.
 	Fingerprints []string
 	// Roots are the system roots; nil for those of this computer.
 	Roots *x509.CertPool
@@ -71,7 +71,7 @@ func (o *Options) validateFrom() error {
 	return nil
 }
 
-// fetch returns what the proxy says, over a connection that was verified.
+// fetch returns the login information of the proxy, from a verified connection.
 func (o *Options) fetch(ctx context.Context) (*logininfo.Info, error) {
 	at, err := url.Parse(o.From.URL)
 	if err != nil {
@@ -100,7 +100,7 @@ func (o *Options) fetch(ctx context.Context) (*logininfo.Info, error) {
 		}
 		roots = x509.NewCertPool()
 		roots.AddCert(anchor)
-		// What was read before the CA was known is not used.
+		// Read it again: the first response was not verified.
 		if info, chain, err = o.get(ctx, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}); err != nil {
 			return nil, err
 		}
@@ -122,10 +122,10 @@ func (o *Options) fetch(ctx context.Context) (*logininfo.Info, error) {
 	return info, nil
 }
 
-// chooseCA returns the CA that is to verify the proxy: one that was named by its fingerprint, or that a person says
-// is the right one. It verifies what the proxy presents, and the proxy's name.
+// chooseCA returns the CA to trust for the proxy: one with a given fingerprint, or one that the user confirms. The CA
+// verifies the proxy's certificate and name.
 func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.Policy) (*x509.Certificate, error) {
-	// Nothing of this response is used but its CAs, one of which has to be vouched for.
+	// Only the CAs in this response are used, and one of them must be confirmed.
 	info, chain, err := o.get(ctx, &tls.Config{
 		MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, //nolint:gosec // see above
 	})
@@ -136,7 +136,7 @@ func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.
 	candidates = append(candidates, chain[1:]...)
 	anchors := policy.Anchors(chain, host, candidates)
 	if len(anchors) == 0 {
-		for _, candidate := range append(candidates, chain[0]) { // why not
+		for _, candidate := range append(candidates, chain[0]) { // find the reason
 			err = cmp.Or(err, policy.Verifies(chain, host, trustbundle.PEM(candidate)))
 		}
 		return nil, discovery.Explain(fmt.Errorf("verifying %s: %w", o.From.URL, err))
@@ -166,7 +166,7 @@ func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.
 		o.From.URL,
 		name,
 	))
-	if err != nil && !errors.Is(err, io.EOF) { // Ctrl-D says no
+	if err != nil && !errors.Is(err, io.EOF) { // Ctrl-D means no
 		return nil, err
 	}
 	if strings.TrimSpace(answer) != "yes" {
@@ -175,7 +175,7 @@ func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.
 	return anchors[0], nil
 }
 
-// get reads the document, and returns the certificates of the connection as well. It follows no redirect.
+// get reads the document, and returns it with the certificates of the connection. It follows no redirect.
 func (o *Options) get(ctx context.Context, config *tls.Config) (*logininfo.Info, []*x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -210,7 +210,7 @@ func (o *Options) get(ctx context.Context, config *tls.Config) (*logininfo.Info,
 		if info, err = logininfo.Decode(response.Body); err == nil {
 			return info, response.TLS.PeerCertificates, nil
 		}
-		err = cmp.Or(factory.Over(ctx), err) // otherwise what came in time looks like all of it
+		err = cmp.Or(factory.Over(ctx), err) // a truncated response may look complete
 	}
 	return nil, nil, fmt.Errorf("fetching the kubeconfig from %s: %w", o.From.URL, err)
 }
@@ -226,9 +226,8 @@ func sameOrigin(a, b string) bool {
 	return host(a) == host(b)
 }
 
-// fetched is a Discoverer that knows no more than the document. So the kubeconfig is made in the same way as with an
-// administrator's kubeconfig. It says nothing of the installation: a proxy could name that of another cluster, whose
-// entries it would replace in a file into which the kubeconfig is merged.
+// fetched is a Discoverer for a fetched document, so that the kubeconfig is the same as an administrator's. It leaves
+// out the installation: a proxy could name that of another cluster, and replace its entries in a merged kubeconfig.
 type fetched struct{ *logininfo.Info }
 
 func (f fetched) CredentialIssuer(context.Context, string) (*configv1alpha1.CredentialIssuer, error) {

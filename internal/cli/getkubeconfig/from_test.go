@@ -27,12 +27,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
 )
 
-// loginProxy is an impersonation proxy that says how people log in.
+// loginProxy is an impersonation proxy that serves login information.
 type loginProxy struct {
 	*httptest.Server
 	ca   *certs.CA
 	info logininfo.Info
-	// respond, if set, takes the place of the document.
+	// respond, if set, responds instead of the document.
 	respond http.HandlerFunc
 }
 
@@ -55,7 +55,7 @@ func robots() configv1alpha1.KubeconfigLogin {
 	}}
 }
 
-// newLoginProxy serves on loopback; change may alter what is presented and said.
+// newLoginProxy serves on loopback with a certificate for names.
 func newLoginProxy(t *testing.T, names certs.SANs, issued time.Time, issuer string, issuerCA []byte) *loginProxy {
 	t.Helper()
 	ca, err := certs.NewCA("CA", time.Now().Add(-48*time.Hour), 96*time.Hour)
@@ -104,7 +104,7 @@ func newLoginProxy(t *testing.T, names certs.SANs, issued time.Time, issuer stri
 
 func loopback() certs.SANs { return certs.SANs{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}} }
 
-// fetching returns Options of somebody who has no access to the cluster.
+// fetching returns Options for a user without access to the cluster.
 func fetching(t *testing.T, p *loginProxy) (*Options, *bytes.Buffer) {
 	t.Helper()
 	o, out, _ := options(t, nil, nil)
@@ -122,8 +122,7 @@ func run(t *testing.T, o *Options) error {
 	return o.Run(t.Context())
 }
 
-// TestFromProxy shows that what people fetch is what an administrator's command makes, to the byte, in all places where it
-// can go.
+// TestFromProxy checks that fetched kubeconfigs equal those of an administrator byte for byte, for all destinations.
 func TestFromProxy(t *testing.T) {
 	t.Parallel()
 	issuer, issuerCA := issuerServer(t, "", "")
@@ -191,7 +190,7 @@ func TestFromProxy(t *testing.T) {
 	}
 }
 
-// TestNameOfAnotherCluster shows that a proxy cannot take over the entry of another cluster by its name.
+// TestNameOfAnotherCluster checks that a proxy cannot replace the entries of another cluster by its name.
 func TestNameOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	issuer, issuerCA := issuerServer(t, "", "")
@@ -218,14 +217,14 @@ func TestNameOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestTrustInProxy shows by what a proxy is verified, and that nothing is trusted silently.
+// TestTrustInProxy checks how a proxy is verified, and that no CA is trusted silently.
 func TestTrustInProxy(t *testing.T) {
 	t.Parallel()
 	issuer, issuerCA := issuerServer(t, "", "")
 	good := newLoginProxy(t, loopback(), time.Now(), issuer, issuerCA)
 	elsewhere := newLoginProxy(t, certs.SANs{DNSNames: []string{"other.example.com"}}, time.Now(), issuer, issuerCA)
 	expired := newLoginProxy(t, loopback(), time.Now().Add(-24*time.Hour), issuer, issuerCA)
-	// An impostor publishes the CA of the good proxy, and has no certificate of it.
+	// The impostor publishes the CA of the good proxy, but has no certificate from it.
 	impostor := newLoginProxy(t, loopback(), time.Now(), issuer, issuerCA)
 	impostor.info.CABundle = good.ca.CertPEM()
 	both := newLoginProxy(t, loopback(), time.Now(), issuer, issuerCA)
@@ -272,7 +271,7 @@ func TestTrustInProxy(t *testing.T) {
 	}
 }
 
-// TestHostileProxies shows that a proxy which is verified cannot do more than refuse.
+// TestHostileProxies checks that a verified proxy can do no more than cause errors.
 func TestHostileProxies(t *testing.T) {
 	t.Parallel()
 	issuer, issuerCA := issuerServer(t, "", "")
@@ -337,7 +336,7 @@ func TestHostileProxies(t *testing.T) {
 	}
 }
 
-// TestSeveralLogins shows how one of several is chosen, for administrators and for people.
+// TestSeveralLogins checks how one of several logins is chosen, for administrators and users.
 func TestSeveralLogins(t *testing.T) {
 	t.Parallel()
 	issuer, issuerCA := issuerServer(t, "", "")
@@ -369,7 +368,7 @@ func TestSeveralLogins(t *testing.T) {
 	}
 }
 
-// TestPrintLogin shows that what is printed makes the command without flags do what this one does.
+// TestPrintLogin checks that with the printed block, the command without flags gives the same result.
 func TestPrintLogin(t *testing.T) {
 	t.Parallel()
 	issuer, issuerCA := issuerServer(t, "", "")

@@ -19,8 +19,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestFingerprintOnATerminal types the response to the question whether an unknown CA is the right one. Only the whole
-// word lets it through: without that, no file is written.
+// TestFingerprintOnATerminal types responses to the prompt about an unknown CA. Only "yes" accepts it; otherwise no
+// file is written.
 func TestFingerprintOnATerminal(t *testing.T) {
 	t.Parallel()
 	issuer, issuerCA := issuerServer(t, "", "")

@@ -32,22 +32,22 @@ type Discoverer interface {
 	AuthenticatorCABundle(ctx context.Context, tls *authenticationv1alpha1.TLSSpec) ([]byte, error)
 }
 
-// Options is everything the command needs; a test fills it directly.
+// Options holds the inputs of the command; a test fills it directly.
 type Options struct {
 	genericiooptions.IOStreams
 	Progress *ui.Progress
 
 	Cluster factory.ClusterFlags
-	// Connect loads the kubeconfig and returns the chosen context and a client. It contacts nothing.
+	// Connect loads the kubeconfig and returns the chosen context and a client. It sends no request.
 	Connect func(factory.ClusterFlags, string) (*kubeconfig.Source, Discoverer, error)
 
-	// From, if its URL is set, takes the place of Cluster.
+	// From, if its URL is set, replaces Cluster.
 	From       From
 	Login      Login
-	PrintLogin bool              // print the login for the CredentialIssuer, and no kubeconfig
-	Given      func(string) bool // reports whether a flag was given; nil: none was
+	PrintLogin bool              // print the login for the CredentialIssuer instead of a kubeconfig
+	Given      func(string) bool // reports whether a flag was given; nil: none
 	TokenFile  string            // for LoginBearer
-	Args       []string          // of the process, for a hint
+	Args       []string          // process arguments, for a hint
 
 	StaticToken    string
 	StaticTokenEnv string
@@ -61,10 +61,10 @@ type Options struct {
 	CABundle          []byte // replaces the discovered one
 	Endpoint          string // replaces the discovered one
 	Mode              discovery.Mode
-	Auto              bool // no mode was asked for in so many words
-	// NoImpersonation makes a kubeconfig for all users under strategy ServiceAccountToken.
+	Auto              bool // no mode was requested explicitly
+	// NoImpersonation makes a kubeconfig for all users with strategy ServiceAccountToken.
 	NoImpersonation bool
-	// Follow is empty, kubeconfig.FollowUsual, or the absolute path that the kubeconfig will have.
+	// Follow is empty, kubeconfig.FollowUsual, or the absolute path of the kubeconfig.
 	Follow string
 	// LogIn logs in with the plugin of a connection.
 	LogIn func(ctx context.Context, connection *rest.Config) (*login.Credential, error)
@@ -75,23 +75,23 @@ type Options struct {
 	Timeout         time.Duration
 	Destination     Destination
 	NameSuffix      string
-	Names           kubeconfig.Names // replace those with the suffix
+	Names           kubeconfig.Names // override those with the suffix
 	CredentialCache *string          // nil unless the flag was given
 	CLIPath         string
 	InstallHint     string
 
-	issuer *configv1alpha1.CredentialIssuer // set when it was discovered
-	mode   discovery.Mode                   // of the frontend that was chosen
-	tried  [][2]string                      // what ValidateLogin found out, for the summary
+	issuer *configv1alpha1.CredentialIssuer // set after discovery
+	mode   discovery.Mode                   // mode of the chosen frontend
+	tried  [][2]string                      // results of ValidateLogin, for the summary
 
-	// Executable returns the path of this program, and ConnectAs a client for a cluster with a credential.
+	// Executable returns the path of this program. ConnectAs returns a client for a cluster with a credential.
 	Executable func() (string, error)
 	ConnectAs  func(*rest.Config, string) (*discovery.Client, error)
 	Now        func() time.Time
-	// PollInterval is the time between two checks of something that is coming up.
+	// PollInterval is the time between two checks of something that is starting.
 	PollInterval time.Duration
-	// StatusWait is how long the command waits for an agent that has not reported anything yet, as it may be starting or
-	// may not run at all, and for a strategy that is better than one that works.
+	// StatusWait is how long to wait for an agent that has not reported anything yet, and for a pending strategy that
+	// is preferred to a working one.
 	StatusWait time.Duration
 }
 
@@ -366,8 +366,8 @@ func modes() []string {
 	return values
 }
 
-// Complete decides how users run the CLI. A name alone works on every computer that has it on the PATH; it is taken
-// only if it is this program here, which may be the administrator's only one.
+// Complete decides how kubeconfigs call the CLI. A bare command name works on every computer that has it on the PATH;
+// it is used only if it is this program here, which may be the only copy.
 func (o *Options) Complete(lookPath func(string) (string, error)) error {
 	if o.CLIPath != "" {
 		return nil
@@ -393,11 +393,11 @@ func (o *Options) Complete(lookPath func(string) (string, error)) error {
 	return nil
 }
 
-// commandName is how the CLI is called where it is on the PATH.
+// commandName is the CLI's name on the PATH.
 const commandName = "pinniped"
 
-// pluginName is how Krew puts it on the PATH. The program itself is in a folder with the version in its name, which is
-// gone after the next upgrade.
+// pluginName is its name on the PATH when Krew installs it. Krew's own path has the version, which changes with
+// upgrades.
 const pluginName = "kubectl-pinniped"
 
 func sameFile(a, b string) bool {

@@ -13,8 +13,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// useStrategy completes input for the chosen strategy. A token of a service account does not say who the user is, so
-// that the plugin has to ask for that kind of credential.
+// useStrategy completes input for the chosen strategy. With ServiceAccountToken, the plugin must request it by name,
+// because the token does not identify the user.
 func (o *Options) useStrategy(frontend *discovery.Frontend, input *kubeconfig.Input) {
 	if o.Auto {
 		o.sayWhy(frontend)
@@ -25,7 +25,7 @@ func (o *Options) useStrategy(frontend *discovery.Frontend, input *kubeconfig.In
 	}
 }
 
-// sayWhy tells which strategy was chosen, and what is wrong with those that come before it.
+// sayWhy prints the chosen strategy, and the problems of those before it.
 func (o *Options) sayWhy(frontend *discovery.Frontend) {
 	for _, strategy := range o.issuer.Status.Strategies {
 		if strategy.Type == frontend.Strategy {
@@ -36,8 +36,8 @@ func (o *Options) sayWhy(frontend *discovery.Frontend) {
 	}
 }
 
-// actAsUser logs in, and has the kubeconfig act as the user that the cluster names: kubectl cannot learn that from the
-// plugin.
+// actAsUser logs in, and makes the kubeconfig impersonate the user that the cluster returns, because the plugin cannot
+// tell kubectl to do so.
 func (o *Options) actAsUser(ctx context.Context, input *kubeconfig.Input) error {
 	concierge := input.Exec.Concierge
 	if concierge == nil || concierge.Strategy == "" {

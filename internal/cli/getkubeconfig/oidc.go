@@ -99,7 +99,7 @@ func (o *OIDCOptions) validate() error {
 	return nil
 }
 
-// fromAuthenticator takes what the flags left open from the JWTAuthenticator.
+// fromAuthenticator takes values that no flag sets from the JWTAuthenticator.
 func (o *OIDCOptions) fromAuthenticator(
 	ctx context.Context,
 	cluster Discoverer,
@@ -131,7 +131,7 @@ func (o *OIDCOptions) fromAuthenticator(
 	return nil
 }
 
-// discover asks the issuer about itself, and returns the login that fits. It changes its own copy only.
+// discover reads the issuer's metadata and returns a suitable login. It changes only its copy of the options.
 func (o OIDCOptions) discover(ctx context.Context, progress *ui.Progress) (*kubeconfig.OIDC, error) {
 	if o.Issuer == "" {
 		return nil, ui.WithHint(ui.Usage(errors.New("could not autodiscover --oidc-issuer and none was provided")),
@@ -153,7 +153,7 @@ func (o OIDCOptions) discover(ctx context.Context, progress *ui.Progress) (*kube
 	}, nil
 }
 
-// askIssuer adapts scopes and identity provider to what a Supervisor says. Other issuers change nothing.
+// askIssuer adapts scopes and identity provider to the metadata of a Supervisor. It changes nothing for other issuers.
 func (o *OIDCOptions) askIssuer(ctx context.Context, progress *ui.Progress) error {
 	client, err := discovery.NewHTTPClient(nil, o.CABundle)
 	if err != nil {
@@ -219,7 +219,7 @@ type upstream struct {
 	Flows []string `json:"flows,omitempty"`
 }
 
-// chooseUpstream picks the one identity provider that fits the flags, and its first flow.
+// chooseUpstream selects the only identity provider that fits the flags, and its first flow.
 func (o *OIDCOptions) chooseUpstream(all []upstream, progress *ui.Progress) error {
 	if len(all) == 0 {
 		return nil
@@ -285,7 +285,7 @@ func (o *OIDCOptions) chooseUpstream(all []upstream, progress *ui.Progress) erro
 	return nil
 }
 
-// issuerHint is what to do when an issuer could not be asked about itself.
+// issuerHint returns a hint for an error while reading the issuer's metadata.
 func issuerHint(err error) string {
 	var status statusError
 	var tooLarge *http.MaxBytesError
@@ -306,7 +306,7 @@ func issuerHint(err error) string {
 		"users who log in must reach it, too"
 }
 
-// errNotJSON means that a response is not the JSON that is expected.
+// errNotJSON means that a response is not the expected JSON.
 var errNotJSON = errors.New("the response is not the JSON of an issuer")
 
 // statusError is a status code other than 200.

@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// issuerServer is an OpenID Connect issuer, with the metadata beyond its own name.
+// issuerServer serves an OpenID Connect issuer with additional metadata.
 func issuerServer(t *testing.T, metadata, providers string) (issuer string, bundle []byte) {
 	t.Helper()
 	var server *httptest.Server
@@ -48,8 +48,8 @@ func TestOIDC(t *testing.T) {
 		metadata, providers string
 		change              func(*OIDCOptions)
 		bundleErr           error
-		want                []string // arguments that must be there
-		not                 []string // and must not
+		want                []string // required arguments
+		not                 []string // forbidden arguments
 		says                string
 	}{
 		{
@@ -151,7 +151,7 @@ func TestOIDC(t *testing.T) {
 	}
 }
 
-// TestOneJWTAuthenticatorBesideAWebhook: a login with OpenID Connect can only mean the JWTAuthenticator.
+// TestOneJWTAuthenticatorBesideAWebhook checks that an OpenID Connect login selects the JWTAuthenticator.
 func TestOneJWTAuthenticatorBesideAWebhook(t *testing.T) {
 	t.Parallel()
 	issuer, bundle := issuerServer(t, "", "")
@@ -200,7 +200,7 @@ func TestOneJWTAuthenticatorBesideAWebhook(t *testing.T) {
 	}
 }
 
-// TestStaticTokenForJWTAuthenticator needs no issuer: a token is there already.
+// TestStaticTokenForJWTAuthenticator checks that a static token needs no issuer.
 func TestStaticTokenForJWTAuthenticator(t *testing.T) {
 	t.Parallel()
 	cluster := proxied(jwtAuthenticator("https://unreachable.invalid"))
@@ -218,7 +218,7 @@ func TestStaticTokenForJWTAuthenticator(t *testing.T) {
 	}
 }
 
-// TestIssuerHints has issuers that cannot be asked about themselves: each time, a hint leads on.
+// TestIssuerHints checks that each issuer that fails to respond usefully gives a hint.
 func TestIssuerHints(t *testing.T) {
 	t.Parallel()
 	issuer, bundle := issuerServer(t, "", "")

@@ -15,10 +15,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// lookupTimeout bounds one request to the cluster.
+// lookupTimeout limits one request to the cluster.
 const lookupTimeout = 20 * time.Second
 
-// Run makes the kubeconfig. Nothing is written unless all went well.
+// Run creates the kubeconfig. It writes nothing if there is an error.
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -85,7 +85,7 @@ func (o *Options) Run(ctx context.Context) error {
 	return o.deliver(ctx, config, &input)
 }
 
-// connect returns what the new kubeconfig is derived from, and what tells how users get in.
+// connect returns the source of the new kubeconfig, and the Discoverer.
 func (o *Options) connect(ctx context.Context) (*kubeconfig.Source, Discoverer, error) {
 	if o.From.URL == "" {
 		return o.Connect(o.Cluster, o.Suffix)
@@ -100,7 +100,7 @@ func (o *Options) connect(ctx context.Context) (*kubeconfig.Source, Discoverer, 
 
 func (o *Options) static() bool { return o.StaticToken != "" || o.StaticTokenEnv != "" }
 
-// discoverConcierge finds out where and how users get in, and completes input with it.
+// discoverConcierge finds the frontend and the authenticator, and completes input with them.
 func (o *Options) discoverConcierge(
 	ctx context.Context,
 	cluster Discoverer,
@@ -139,8 +139,8 @@ func (o *Options) discoverConcierge(
 	return authenticator, nil
 }
 
-// chooseAuthenticator returns the authenticator that the flags name, else the only one. Of several, it is the only
-// JWTAuthenticator when users log in with OpenID Connect, unless --oidc-issuer names another issuer than that one's.
+// chooseAuthenticator returns the authenticator of the flags, or the only one. If there are several and users log in
+// with OpenID Connect, it is the only JWTAuthenticator, unless --oidc-issuer names another issuer.
 func (o *Options) chooseAuthenticator(ctx context.Context, cluster Discoverer) (*discovery.Authenticator, error) {
 	found, err := cluster.Authenticator(ctx, o.AuthenticatorType, o.AuthenticatorName)
 	_, several := errors.AsType[*discovery.SeveralError](err)
@@ -154,7 +154,7 @@ func (o *Options) chooseAuthenticator(ctx context.Context, cluster Discoverer) (
 	return only, nil
 }
 
-// connection decides to which endpoint, and with which CA bundle, kubectl and the credential plugin connect.
+// connection chooses the endpoint and the CA bundle for kubectl and for the credential plugin.
 func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Input) error {
 	source := input.Source
 	endpoint, bundle := frontend.Endpoint, frontend.CABundle
@@ -162,7 +162,7 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 	o.mode = frontend.Mode
 	switch frontend.Mode {
 	case configv1alpha1.FrontendTokenCredentialRequestAPI:
-		// The administrator's own kubeconfig says best how this cluster is reached from here.
+		// The administrator's kubeconfig has the address that works from here.
 		o.Progress.Done("discovered Concierge operating in TokenCredentialRequest API mode")
 		endpoint = source.Cluster.Server
 		var err error
@@ -170,7 +170,7 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 			return err
 		}
 		if forLogin = bundle; source.Cluster.InsecureSkipTLSVerify && len(bundle) == 0 && len(o.CABundle) == 0 {
-			// Tokens are only ever sent over verified connections.
+			// Tokens are only sent over verified connections.
 			forLogin = frontend.CABundle
 			o.Progress.Warn(
 				"the kubeconfig skips TLS verification; so will kubectl, but logins are verified with the published CA bundle",
@@ -209,8 +209,8 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 	return nil
 }
 
-// discoverFrontend reads the CredentialIssuer and chooses a strategy. It waits while none works and one is pending,
-// and, not so long, while one is pending that the cluster prefers to those that work.
+// discoverFrontend reads the CredentialIssuer and chooses a strategy. It waits while none works and one is pending, and
+// up to StatusWait for a pending one that is preferred to a working one.
 func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*discovery.Frontend, error) {
 	var task *ui.Task
 	defer func() {
@@ -232,7 +232,7 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 			o.Progress.Done("discovered CredentialIssuer %q", latest.Name)
 		}
 		if latest != nil {
-			issuer = latest // otherwise a hiccup while waiting, or the end of it: what was seen last says why
+			issuer = latest // on an error while waiting, keep the last one
 		}
 		o.issuer = issuer
 		mode := o.wantedMode()
@@ -276,7 +276,7 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 	}
 }
 
-// readIssuer reads the CredentialIssuer; once one is known, that very one.
+// readIssuer reads the known CredentialIssuer, or the one that the flags name.
 func (o *Options) readIssuer(
 	ctx context.Context,
 	cluster Discoverer,
@@ -291,7 +291,7 @@ func (o *Options) readIssuer(
 	return cluster.CredentialIssuer(ctx, name)
 }
 
-// permanent reports whether another look cannot change err.
+// permanent reports whether a retry cannot help.
 func permanent(err error) bool {
 	return errors.Is(err, discovery.ErrNotFound) || errors.Is(err, discovery.ErrNotInstalled) ||
 		errors.Is(err, discovery.ErrForbidden) || errors.Is(err, discovery.ErrUnauthorized)

@@ -27,23 +27,23 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
 )
 
-// fake answers the CredentialIssuers one after the other, the last one for ever.
+// fake returns the CredentialIssuers one after the other, and then the last one again.
 type fake struct {
 	issuers       []any // *CredentialIssuer or error
 	looks         int
 	authenticator *discovery.Authenticator
-	several       []string // all authenticators, where only the type tells which one is meant
+	several       []string // all authenticators, if only the type selects one
 	bundle        []byte
 	bundleErr     error
 }
 
-// proxied is a cluster with the impersonation proxy and one authenticator.
+// proxied returns a cluster with the impersonation proxy and one authenticator.
 func proxied(authenticator *discovery.Authenticator) *fake {
 	proxy := discoverytest.ProxyStrategy("https://proxy.example.com", nil)
 	return &fake{issuers: []any{discoverytest.Issuer(suffix, "issuer", proxy)}, authenticator: authenticator}
 }
 
-// jwtAuthenticator is one that trusts an issuer, for tokens to cluster-1.
+// jwtAuthenticator returns a JWTAuthenticator for an issuer and the audience cluster-1.
 func jwtAuthenticator(issuer string) *discovery.Authenticator {
 	return &discovery.Authenticator{
 		Type: discovery.JWT, Name: "corp", JWT: discoverytest.JWT(suffix, "corp", issuer, "cluster-1"),
@@ -265,7 +265,7 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 		name    string
 		answers []any
 		skip    bool
-		short   bool // it waits for a moment only
+		short   bool // it waits only for a moment
 		looks   int
 		says    string
 	}{
@@ -316,7 +316,7 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 	}
 }
 
-// late is a Discoverer whose second look is still on its way when the command's time is over.
+// late is a Discoverer whose second read is pending when the command's time is over.
 type late struct{ *fake }
 
 func (l late) CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error) {
@@ -356,7 +356,8 @@ func TestWarnsAboutAnAuthenticatorThatIsNotReady(t *testing.T) {
 	}
 }
 
-// TestWhileTheLastGoodCertificateServes makes a kubeconfig although the configuration of the proxy is not in effect.
+// TestWhileTheLastGoodCertificateServes checks that there is a kubeconfig even if the proxy's configuration is not in
+// effect.
 func TestWhileTheLastGoodCertificateServes(t *testing.T) {
 	t.Parallel()
 	strategy := discoverytest.ProxyStrategy("https://proxy.example.com", nil)
@@ -491,7 +492,7 @@ func TestBearer(t *testing.T) {
 	}
 }
 
-// TestCommand decides how users run the CLI.
+// TestCommand checks how kubeconfigs call the CLI.
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

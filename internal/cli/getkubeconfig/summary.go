@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// summarise prints what the kubeconfig is like, for people.
+// summarise prints a summary of the kubeconfig.
 func (o *Options) summarise(config *clientcmdapi.Config, input *kubeconfig.Input) error {
 	kubeContext := config.Contexts[config.CurrentContext]
 	cluster := config.Clusters[kubeContext.Cluster]

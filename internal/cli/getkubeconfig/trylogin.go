@@ -23,17 +23,17 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Validation is what the command tries before it gives the kubeconfig away.
+// Validation is how the command tests the kubeconfig.
 type Validation string
 
-// What can be tried.
+// The kinds of validation.
 const (
-	ValidateConnection Validation = "connection" // connect as kubectl will, without a credential; the default
-	ValidateLogin      Validation = "login"      // and log in, as kubectl will
+	ValidateConnection Validation = "connection" // connect like kubectl, without a credential; the default
+	ValidateLogin      Validation = "login"      // and log in, like kubectl
 	ValidateNothing    Validation = "none"
 )
 
-// tryLogin runs the credential plugin as kubectl would, and asks the cluster who its credential is.
+// tryLogin runs the credential plugin like kubectl, and asks the cluster for the identity.
 func (o *Options) tryLogin(ctx context.Context, config *clientcmdapi.Config) error {
 	config, err := kubeconfig.WithDefaults(config)
 	if err != nil {
@@ -79,7 +79,7 @@ func (o *Options) tryLogin(ctx context.Context, config *clientcmdapi.Config) err
 	return nil
 }
 
-// whoAmI asks the cluster who the credential of connection is.
+// whoAmI asks the cluster for the identity of the connection's credential.
 func (o *Options) whoAmI(ctx context.Context, connection *rest.Config) (string, error) {
 	client, err := o.ConnectAs(connection, o.Suffix)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// addedBy returns the certificates that changes of a kubeconfig make its clients trust, for each server once.
+// addedBy returns the certificates that changes of a kubeconfig newly trust, once per server.
 func addedBy(changes []kubeconfig.Change) []result.AddedCA {
 	var all []result.AddedCA
 	known := map[[2]string]bool{}
@@ -26,7 +26,7 @@ func addedBy(changes []kubeconfig.Change) []result.AddedCA {
 	return all
 }
 
-// addedTable names every certificate that is trusted now and was not before, and says in how many kubeconfigs.
+// addedTable lists the newly trusted certificates and the number of kubeconfigs that trust them.
 func addedTable(out *strings.Builder, dryRun bool, added [][]result.AddedCA) error {
 	type key struct{ server, sha256 string }
 	counts := map[key]int{}

@@ -15,10 +15,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// lookPath finds a program, also one of the folder in which the command runs.
 func lookPath(name string) (string, error) { return exec.LookPath(name) }
 
-// describe judges one context of a kubeconfig, without a network.
+// describe evaluates a context of a kubeconfig, without a network.
 func (o *ListOptions) describe(config *clientcmdapi.Config, name string) result.KubeconfigContext {
 	kubeContext := config.Contexts[name]
 	row := result.KubeconfigContext{Cluster: kubeContext.Cluster, User: kubeContext.AuthInfo}
@@ -75,7 +74,7 @@ func (o *ListOptions) judgeExpiry(row *result.KubeconfigContext, what string, no
 	}
 }
 
-// judgeUser says who logs in and how. It prints no secret.
+// judgeUser describes how the user logs in. It prints no secret.
 func (o *ListOptions) judgeUser(row *result.KubeconfigContext, user *clientcmdapi.AuthInfo) {
 	switch {
 	case user.Exec != nil:
@@ -134,7 +133,7 @@ func (o *ListOptions) judgeCertificate(row *result.KubeconfigContext, user *clie
 	o.judgeExpiry(row, "the client certificate", certificate.NotAfter)
 }
 
-// pluginText names a credential plugin, and of "pinniped login" where its token comes from.
+// pluginText names a credential plugin and, for "pinniped login", the source of its token.
 func pluginText(user *clientcmdapi.AuthInfo) string {
 	plugin := user.Exec
 	if !kubeconfig.RunsPinniped(user) {

@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// TestFileHints has the causes for which one kubeconfig is not changed, and what helps against each.
+// TestFileHints checks the hint for each cause for which a kubeconfig is not changed.
 func TestFileHints(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -1,4 +1,4 @@
-// Package kubeconfig implements `pinniped kubeconfig`: commands about kubeconfigs that users already have.
+// Package kubeconfig implements `pinniped kubeconfig`: commands for existing kubeconfigs.
 package kubeconfig
 
 import (
@@ -37,7 +37,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	return cmd
 }
 
-// ListOptions is everything `pinniped kubeconfig ls` needs; a test fills it directly.
+// ListOptions holds the inputs of `pinniped kubeconfig ls`; a test fills it directly.
 type ListOptions struct {
 	genericiooptions.IOStreams
 	Progress func() *ui.Progress
@@ -113,7 +113,7 @@ Exit codes: 0 listed, whatever the verdicts (see "pinniped help exit-codes")`,
 	return cmd
 }
 
-// defaultPaths returns the files that kubectl uses.
+// defaultPaths returns kubectl's default files.
 func defaultPaths(f *factory.Factory) []string {
 	if paths := filepath.SplitList(f.Getenv("KUBECONFIG")); len(paths) > 0 {
 		return slices.DeleteFunc(paths, func(path string) bool { _, err := os.Stat(path); return err != nil })
@@ -129,7 +129,7 @@ func defaultPaths(f *factory.Factory) []string {
 	return []string{path}
 }
 
-// Validate checks the flags before anything is read.
+// Validate checks the flags.
 func (o *ListOptions) Validate() error {
 	if err := factory.CheckOutput(o.Output, factory.Formats()...); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (o *ListOptions) Validate() error {
 	return nil
 }
 
-// Run reads the files, and asks the endpoints.
+// Run reads the files, and connects to the endpoints.
 func (o *ListOptions) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -151,7 +151,7 @@ func (o *ListOptions) Run(ctx context.Context) error {
 	}
 	list := &result.KubeconfigList{At: o.Now().UTC(), Contexts: []result.KubeconfigContext{}}
 	var failed error
-	var clusters []*clientcmdapi.Cluster // of the contexts, in their order
+	var clusters []*clientcmdapi.Cluster // of the contexts, in the same order
 	for _, file := range files {
 		contexts, of, err := o.read(file)
 		if err != nil && file.Named && failed == nil {
@@ -168,7 +168,7 @@ func (o *ListOptions) Run(ctx context.Context) error {
 	return result.Print(o.Out, o.Output, list, failed, func() ([]byte, error) { return textOf(list) })
 }
 
-// expand replaces patterns by what matches them. What matches nothing stays, so that it is reported as missing.
+// expand expands patterns. One without a match stays, so that it is reported as missing.
 func expand(paths []string) []string {
 	var all []string
 	for _, path := range paths {
@@ -181,7 +181,7 @@ func expand(paths []string) []string {
 	return all
 }
 
-// read returns the contexts of a file, and their clusters. A file of a folder that is no kubeconfig has none.
+// read returns the contexts of a file, and their clusters. A file in a directory that is not a kubeconfig has none.
 func (o *ListOptions) read(file kubeconfig.Found) ([]result.KubeconfigContext, []*clientcmdapi.Cluster, error) {
 	if file.Hidden {
 		o.Progress().Info("Skipped hidden folder %q: pass its path if it has kubeconfigs", file.Path)
@@ -217,7 +217,7 @@ func (o *ListOptions) read(file kubeconfig.Found) ([]result.KubeconfigContext, [
 	return rows, clusters, nil
 }
 
-// connect asks every endpoint once for each CA bundle, several at a time.
+// connect connects to every endpoint once for each CA bundle, several at a time.
 func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigContext, clusters []*clientcmdapi.Cluster) {
 	type target struct{ server, name, proxy, bundle string }
 	results := map[target]func() error{}
@@ -249,7 +249,7 @@ func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigConte
 		group.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			_ = ask() // the result is kept
+			_ = ask() // keep the result
 		})
 	}
 	group.Wait()
@@ -269,7 +269,7 @@ func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigConte
 	}
 }
 
-// blame notes a problem. The worst one makes the verdict, and comes first.
+// blame adds a problem. The worst problem determines the verdict and is listed first.
 func blame(row *result.KubeconfigContext, verdict result.Verdict, problem string) {
 	order := result.Verdict("").Enum()
 	if row.Verdict == "" || slices.Index(order, string(verdict)) < slices.Index(order, string(row.Verdict)) {
@@ -313,7 +313,7 @@ func textOf(list *result.KubeconfigList) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// bundleText names the CA that expires first.
+// bundleText returns the CA that expires first.
 func bundleText(c result.KubeconfigContext) string {
 	switch {
 	case c.CABundle == nil:

@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// resultOf is the result as it is printed for programs.
+// resultOf returns the result for JSON and YAML output.
 func resultOf(done *fleet.Result) *result.KubeconfigRotation {
 	all := &result.KubeconfigRotation{
 		DryRun:   done.DryRun,
@@ -62,7 +62,7 @@ func resultOf(done *fleet.Result) *result.KubeconfigRotation {
 	return all
 }
 
-// withoutTrust counts the kubeconfigs in which an entry did not get what its cluster publishes.
+// withoutTrust counts the kubeconfigs with an entry that did not get its cluster's trust bundle.
 func withoutTrust(done *fleet.Result) int {
 	count := 0
 	for _, item := range done.Items {
@@ -76,8 +76,7 @@ func withoutTrust(done *fleet.Result) int {
 	return count
 }
 
-// textOfRotation is a table of what needs attention: clusters that failed, and kubeconfigs that are not as they
-// should be. Before them stands who is trusted now and was not before.
+// textOfRotation returns the newly trusted CAs, and tables of failed clusters and of kubeconfigs.
 func textOfRotation(done *result.KubeconfigRotation) ([]byte, error) {
 	var out strings.Builder
 	var rows [][]string
@@ -106,7 +105,7 @@ func textOfRotation(done *result.KubeconfigRotation) ([]byte, error) {
 			rows = append(rows, []string{one.Where, outcome, detail(one)})
 		}
 	}
-	alone := len(done.Kubeconfigs) == 1 && done.Summary.Failed == 1 // the error says why
+	alone := len(done.Kubeconfigs) == 1 && done.Summary.Failed == 1 // the error has the reason
 	if err := addedTable(&out, done.DryRun, added); err != nil || len(rows) == 0 || alone {
 		return []byte(out.String()), err
 	}
@@ -114,7 +113,7 @@ func textOfRotation(done *result.KubeconfigRotation) ([]byte, error) {
 	return []byte(out.String()), err
 }
 
-// sum is one sentence about the numbers.
+// sum returns the counts in one sentence.
 func sum(done *result.KubeconfigRotation) string {
 	s := done.Summary
 	var parts []string
@@ -143,7 +142,7 @@ func sum(done *result.KubeconfigRotation) string {
 	return text + fmt.Sprintf("; %s", (time.Duration(s.Milliseconds)*time.Millisecond).Round(100*time.Millisecond))
 }
 
-// entriesOf returns the entries as they are printed.
+// entriesOf converts entries for output.
 func entriesOf(entries []kubeconfig.Entry) []result.Entry {
 	var all []result.Entry
 	for _, e := range entries {
@@ -155,7 +154,7 @@ func entriesOf(entries []kubeconfig.Entry) []result.Entry {
 	return all
 }
 
-// detail names the entries, and says why some are skipped.
+// detail lists the entries, with the reasons for skipped ones.
 func detail(one result.RotatedKubeconfig) string {
 	if one.Reason != "" {
 		return one.Reason
@@ -171,7 +170,7 @@ func detail(one result.RotatedKubeconfig) string {
 	return strings.Join(parts, ", ")
 }
 
-// report prints the result and says what the numbers are. It returns err, or an error if something has failed.
+// report prints the result and the counts. It returns err, or an error if something has failed.
 func (o *RotateOptions) report(done *fleet.Result, err error) error {
 	shown := resultOf(done)
 	o.progress.Info("%s", sum(shown))
@@ -195,7 +194,7 @@ func (o *RotateOptions) report(done *fleet.Result, err error) error {
 	return result.Print(o.Out, o.Output, shown, err, func() ([]byte, error) { return textOfRotation(shown) })
 }
 
-// leadsTo names what kubeconfigs are searched for.
+// leadsTo returns the endpoint of the searched kubeconfigs.
 func (o *RotateOptions) leadsTo() string {
 	if o.Endpoint != "" {
 		return o.Endpoint
@@ -203,7 +202,7 @@ func (o *RotateOptions) leadsTo() string {
 	return "an impersonation proxy"
 }
 
-// explainFile adds to the error about one kubeconfig what to do.
+// explainFile adds a hint to an error about a kubeconfig.
 func explainFile(err error) error {
 	switch {
 	case errors.Is(err, kubeconfig.ErrDamaged):

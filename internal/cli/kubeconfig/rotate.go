@@ -28,7 +28,7 @@ import (
 // Discoverer reads what the command needs from a cluster.
 type Discoverer = discovery.Reader
 
-// RotateOptions is everything `pinniped kubeconfig rotate` needs; a test fills it directly.
+// RotateOptions holds the inputs of `pinniped kubeconfig rotate`; a test fills it directly.
 type RotateOptions struct {
 	genericiooptions.IOStreams
 	Progress func() *ui.Progress
@@ -37,29 +37,29 @@ type RotateOptions struct {
 	CredentialIssuer string
 	Suffix           string
 	Inputs           *atomicfile.Inputs
-	// Connect loads the kubeconfig and returns a client. It contacts nothing.
+	// Connect loads the kubeconfig and returns a client. It sends no request.
 	Connect func(factory.ClusterFlags, string) (Discoverer, error)
-	// Usual is Connect for the kubeconfig that kubectl uses. It returns nil if that is not an administrator's.
+	// Usual is Connect for kubectl's default kubeconfig. It returns nil if that is not an administrator's.
 	Usual func(suffix string) Discoverer
-	// Manage says how to reach the management cluster that has kubeconfigs in Secrets.
+	// Manage returns the connection to the management cluster with kubeconfigs in Secrets.
 	Manage func(factory.ClusterFlags) (*rest.Config, error)
 	// Resolve returns the addresses of a host.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 
-	Paths    []string // files and folders
+	Paths    []string // files and directories
 	From     []string // KIND or KIND:NAMESPACE
 	Selector string
 	Contexts []string
-	Admins   []string // files and folders
+	Admins   []string // files and directories
 
-	Endpoint       string // replaces the published one
-	CABundle       string // file that replaces the published one; "-" is In
+	Endpoint       string // overrides the published one
+	CABundle       string // path that overrides the published one; "-" is In
 	ExpectedCAs    []string
 	SkipValidation bool
 	DryRun         bool
 	Output         string
 	Timeout        time.Duration
-	LockTimeout    time.Duration // how long to wait for a kubeconfig that another program is changing
+	LockTimeout    time.Duration // for a kubeconfig that another program is changing
 
 	progress *ui.Progress
 }
@@ -83,7 +83,7 @@ func newRotateOptions(f *factory.Factory) *RotateOptions {
 				return nil
 			}
 			if user := cluster.Raw.AuthInfos[cluster.Source.UserName]; user != nil && kubeconfig.RunsPinniped(user) {
-				return nil // it goes through the proxy, and might open a browser
+				return nil // it uses the proxy, and might open a browser
 			}
 			client, err := f.Connect(cluster, suffix)
 			if err != nil {
@@ -187,7 +187,7 @@ Exit codes: 0 rotated, 1 some could not be rotated, 3 the bundle is refused, 4 n
 	return cmd
 }
 
-// Validate checks the flags before anything is contacted.
+// Validate checks the flags.
 func (o *RotateOptions) Validate() error {
 	if err := factory.CheckOutput(o.Output, factory.Formats()...); err != nil {
 		return err
@@ -220,8 +220,8 @@ func (o *RotateOptions) Validate() error {
 	return ui.Usage(factory.ValidateSuffix(o.Suffix))
 }
 
-// oneCluster returns the flag that names the one cluster to be rotated; empty without one. With --from, --kubeconfig
-// names the management cluster.
+// oneCluster returns the flag that selects a single cluster to rotate, or "". With --from, --kubeconfig selects the
+// management cluster.
 func (o *RotateOptions) oneCluster() string {
 	switch {
 	case o.Endpoint != "":
@@ -236,7 +236,7 @@ func (o *RotateOptions) oneCluster() string {
 	return ""
 }
 
-// Run finds the kubeconfigs, asks their clusters, and changes them.
+// Run finds the kubeconfigs, reads the trust bundles of their clusters, and changes the kubeconfigs.
 func (o *RotateOptions) Run(ctx context.Context) error {
 	o.progress = o.Progress()
 	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
@@ -264,7 +264,7 @@ func (o *RotateOptions) Run(ctx context.Context) error {
 	return o.report(done, err)
 }
 
-// explainSource says what to do when the one cluster cannot be asked. No kubeconfig was changed.
+// explainSource adds exit code and hint to the error of a single cluster. No kubeconfig was changed.
 func explainSource(err error) error {
 	_, unexpected := errors.AsType[*fleet.UnexpectedError](err)
 	_, connecting := errors.AsType[*fleet.ConnectError](err)
@@ -284,7 +284,7 @@ func explainSource(err error) error {
 	return err
 }
 
-// places returns where kubeconfigs are.
+// places returns the places of the kubeconfigs.
 func (o *RotateOptions) places() ([]fleet.Place, error) {
 	var places []fleet.Place
 	if len(o.Paths) > 0 {
@@ -316,7 +316,7 @@ func (o *RotateOptions) hidden(path string) {
 	o.progress.Info("Skipped hidden folder %q: pass its path if it has kubeconfigs", path)
 }
 
-// one returns the one cluster that flags name.
+// one returns the single cluster that flags select.
 func (o *RotateOptions) one() ([]fleet.Admin, error) {
 	bundle, err := o.readBundle()
 	if err != nil {
@@ -354,7 +354,7 @@ func (o *RotateOptions) one() ([]fleet.Admin, error) {
 	}, nil
 }
 
-// target returns what a cluster publishes; nothing without a client. --endpoint replaces all names of the proxy.
+// target returns what a cluster publishes, or nothing without a client. --endpoint overrides all names of the proxy.
 func (o *RotateOptions) target(ctx context.Context, client Discoverer) (target kubeconfig.Target, err error) {
 	if client != nil {
 		var warnings []string
@@ -369,7 +369,7 @@ func (o *RotateOptions) target(ctx context.Context, client Discoverer) (target k
 	return target, err
 }
 
-// readBundle returns the CA bundle of --ca-bundle; none without the flag.
+// readBundle returns the CA bundle of --ca-bundle, or nil without the flag.
 func (o *RotateOptions) readBundle() ([]byte, error) {
 	const most = 8 << 20
 	var bundle []byte
@@ -389,8 +389,8 @@ func (o *RotateOptions) readBundle() ([]byte, error) {
 	return bundle, nil
 }
 
-// admins returns the clusters for which there is an administrator's kubeconfig: one for each context of
-// --admin-kubeconfig, or else the current context.
+// admins returns the clusters with an administrator's kubeconfig: one per context of --admin-kubeconfig, or the current
+// context.
 func (o *RotateOptions) admins(ctx context.Context) ([]fleet.Admin, error) {
 	if len(o.Admins) == 0 {
 		client := o.Usual(o.Suffix)
@@ -452,8 +452,8 @@ func (o *RotateOptions) adminsIn(file kubeconfig.Found) ([]fleet.Admin, error) {
 	return admins, nil
 }
 
-// managementCluster returns how to reach the cluster that has kubeconfigs in Secrets: by the kubeconfig, or in a pod by
-// its service account.
+// managementCluster returns the connection to the cluster with kubeconfigs in Secrets: from the kubeconfig, or in a pod
+// from its service account.
 func managementCluster(f *factory.Factory, flags factory.ClusterFlags) (*rest.Config, error) {
 	if flags.Kubeconfig == "" && f.Getenv("KUBECONFIG") == "" && f.Getenv("KUBERNETES_SERVICE_HOST") != "" {
 		config, err := rest.InClusterConfig()

@@ -93,7 +93,7 @@ func resolve(_ context.Context, host string) ([]netip.Addr, error) {
 	return nil, errors.New("no such host")
 }
 
-// TestRotateFindsAll shows that every name of the proxy counts, and that no file is left out in silence.
+// TestRotateFindsAll checks that every name of the proxy is found, and that skipped files are reported.
 func TestRotateFindsAll(t *testing.T) {
 	t.Parallel()
 	ca, err := certs.NewCA("new", time.Now(), time.Hour)

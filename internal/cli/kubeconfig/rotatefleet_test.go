@@ -68,7 +68,7 @@ func newHanding(t *testing.T, show bool) *handing {
 	return h
 }
 
-// file writes a kubeconfig whose user logs in through the proxy.
+// file writes a kubeconfig with a login through the proxy.
 func (h *handing) file(t *testing.T, path string) {
 	t.Helper()
 	data := base64.StdEncoding.EncodeToString(h.old)
@@ -86,10 +86,10 @@ func (h *handing) file(t *testing.T, path string) {
 	}
 }
 
-// added is the fingerprint of the CA that a kubeconfig gets.
+// added returns the fingerprint of the CA that a kubeconfig gets.
 func (h *handing) added() string { return result.BundleOf(h.both)[1].SHA256 }
 
-// admin is the administrator's view of a proxy.
+// admin is a client of an administrator.
 type admin struct{ of *handing }
 
 func (a admin) CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error) {
@@ -140,8 +140,8 @@ func runRotate(t *testing.T, admins map[string]*handing, args ...string) fleetRu
 	return fleetRun{out.String(), errOut.String(), err}
 }
 
-// TestFleet rotates what leads to three clusters: one hands its CA bundle on, one is asked as an administrator, and one
-// is closed. It reports that for people and programs.
+// TestFleet rotates kubeconfigs of three clusters: one publishes its trust bundle, one is read by an administrator, and
+// one does neither. It checks the text and the JSON output.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	open, pinniped, closed := newHanding(t, true), newHanding(t, false), newHanding(t, false)
@@ -215,7 +215,7 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// TestExpectedCAs insists on fingerprints, by the flag and by the environment of unattended runs.
+// TestExpectedCAs checks the fingerprints of the flag, and of the environment variable for unattended runs.
 func TestExpectedCAs(t *testing.T) {
 	t.Parallel()
 	of := newHanding(t, true)
@@ -269,7 +269,7 @@ func TestRotateUsage(t *testing.T) {
 	}
 }
 
-// TestRotateFlags keeps the command small enough to be read.
+// TestRotateFlags limits the number of flags.
 func TestRotateFlags(t *testing.T) {
 	t.Parallel()
 	count := 1 // --help

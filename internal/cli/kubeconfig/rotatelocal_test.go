@@ -9,8 +9,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// TestRotateNamesLocalMistakesFirst has a cluster that cannot be asked. What is wrong here is said anyway, and where
-// nothing is left to do, nothing is asked.
+// TestRotateNamesLocalMistakesFirst checks that with an unreachable cluster local errors are reported first, and that
+// the cluster is not contacted if nothing is left to do.
 func TestRotateNamesLocalMistakesFirst(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -25,7 +25,7 @@ func TestRotateNamesLocalMistakesFirst(t *testing.T) {
 		name string
 		args []string
 		code int
-		says []string // in the error
+		says []string // texts in the error
 	}{
 		{name: "a file that is not there", args: []string{"nope.yaml"}, code: 1, says: []string{"nope.yaml", "no such file"}},
 		{

@@ -12,8 +12,7 @@ import (
 // browser opens addresses in the user's browser.
 type browser struct{ getenv func(string) string }
 
-// settle is how long a program that opens browsers may take to fail. One that runs longer is taken for the browser
-// itself.
+// settle is how long a program that opens browsers may take to fail. One that runs longer is assumed to be the browser.
 const settle = 2 * time.Second
 
 func (b browser) open(ctx context.Context, address string) error {
@@ -21,7 +20,7 @@ func (b browser) open(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	// Not CommandContext: the browser outlives this process.
+	// Without a context: the browser outlives this process.
 	command := exec.Command(program[0], withAddress(program[1:], address)...) //nolint:noctx // see above
 	if err := command.Start(); err != nil {
 		return err
@@ -38,7 +37,7 @@ func (b browser) open(ctx context.Context, address string) error {
 	}
 }
 
-// program returns the program, with its first arguments, to which the address is appended.
+// program returns the program and its arguments; the caller appends the address.
 func (b browser) program(system string) ([]string, error) {
 	if chosen := chosenBrowser(b.getenv("BROWSER"), system); len(chosen) > 0 {
 		return chosen, nil
@@ -55,11 +54,11 @@ func (b browser) program(system string) ([]string, error) {
 	return []string{"xdg-open"}, nil
 }
 
-// chosenBrowser returns the first program of BROWSER that is there: a list with colons, of paths that may have spaces or
-// of commands with arguments. If none is there, it returns the first, whose start then says why.
+// chosenBrowser returns the first existing program of BROWSER, a colon-separated list of paths that may contain spaces,
+// or of commands with arguments. If none exists, it returns the first, so that starting it gives the error.
 func chosenBrowser(value, system string) []string {
 	entries := []string{value}
-	if system != "windows" { // whose paths have colons
+	if system != "windows" { // paths on Windows have colons
 		entries = strings.Split(value, ":")
 	}
 	var first []string
@@ -81,7 +80,7 @@ func chosenBrowser(value, system string) []string {
 	return first
 }
 
-// withAddress puts the address where "%s" stands among arguments, or else behind them.
+// withAddress replaces "%s" in the arguments with the address, or appends it.
 func withAddress(arguments []string, address string) []string {
 	var all []string
 	placed := false

@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// concierge are the flags that say where a credential is exchanged.
+// concierge are the flags for the exchange of a token for a credential.
 type concierge struct {
 	Enabled           bool
 	AuthenticatorType string
@@ -23,7 +23,7 @@ type concierge struct {
 	CABundleData      string // base64 of PEM; empty means the system roots
 	APIGroupSuffix    string
 	Strategy          string // empty means the cluster's choice
-	Identity          string // digest of the user that the kubeconfig acts as
+	Identity          string // digest of the user that the kubeconfig impersonates
 	UpdateKubeconfig  bool
 }
 
@@ -71,11 +71,11 @@ func (c *concierge) addFlags(flags *pflag.FlagSet) {
 	deprecate(flags, "concierge-namespace")
 }
 
-// deprecate hides a flag of older kubeconfigs that is accepted and ignored. It prints nothing: kubectl would show it on
-// every command.
+// deprecate hides a flag of older kubeconfigs, which is ignored. It prints no warning, because every kubectl command
+// would show it.
 func deprecate(flags *pflag.FlagSet, name string) { flags.Lookup(name).Hidden = true }
 
-// exchange returns the exchange that the flags describe.
+// exchange returns the exchange for the flags.
 func (c *concierge) exchange() (*exchange, error) {
 	if c.AuthenticatorName == "" {
 		return nil, errors.New("authenticator name must not be empty")

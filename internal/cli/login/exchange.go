@@ -34,30 +34,30 @@ const (
 	maxRetryAfter   = 5 * time.Second
 )
 
-// exchange turns a token into a credential of the cluster, with one anonymous POST. It uses net/http alone: this
-// runs before kubectl commands, and a clientset would take longer to build than the request takes.
+// exchange exchanges a token for a credential of the cluster, with one anonymous POST. It uses only net/http: it runs
+// before kubectl commands, and building a clientset would take longer than the request.
 type exchange struct {
 	endpoint      *url.URL
 	caBundle      []byte // PEM; empty means the system roots
 	groups        apis.Groups
 	authenticator corev1.TypedLocalObjectReference
-	strategy      string // whose kind of credential is wanted; empty means the cluster's choice
+	strategy      string // requested strategy; empty means the cluster's choice
 
-	// headers belong to the latest credential.
+	// headers are the impersonation headers for the last credential.
 	headers map[string][]string
 
-	// now is the clock of this computer, by which kubectl judges credentials.
+	// now is the local clock, which kubectl also uses for the expiry of credentials.
 	now func() time.Time
-	// kubeconfig returns the file from which kubectl runs this program, as a word of a command line.
+	// kubeconfig returns the file from which kubectl runs this program, quoted for a shell.
 	kubeconfig func() string
 
-	// used, if set, is called when a credential has come, with the client, whose connection is still open.
+	// used, if set, is called after a successful exchange, with the client and its open connection.
 	used func(context.Context, *http.Client)
 
-	// tell shows the user what the cluster says about a login that succeeds, line by line.
+	// tell prints a line of the cluster's message about a successful login.
 	tell func(string)
 
-	// cluster is what kubectl says about the very endpoint: TLS server name and proxy. Nil if it says nothing.
+	// cluster is kubectl's TLS server name and proxy for the same endpoint, or nil.
 	cluster *clientauthenticationv1beta1.Cluster
 }
 
@@ -137,25 +137,25 @@ func (e *exchange) client(certificates ...tls.Certificate) (*http.Client, error)
 	}
 	return &http.Client{
 		Transport: transport,
-		// The request holds a token: it goes to the endpoint, and nowhere else.
+		// The request holds a token: send it nowhere else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
 
-// loginResponse is the response of the cluster.
+// loginResponse is the cluster's response.
 type loginResponse struct {
 	status  int
 	header  http.Header
 	body    []byte
 	request *url.URL
-	group   string // that was asked for
+	group   string // requested API group
 
-	received time.Time // by the clock of this computer
+	received time.Time // by the local clock
 
 	authenticator corev1.TypedLocalObjectReference
 }
 
-// refusedError is a cluster's response that it does not accept the token.
+// refusedError means that the cluster does not accept the token.
 type refusedError struct{ message string }
 
 func (e *refusedError) Error() string { return "login failed: " + e.message }
@@ -193,7 +193,7 @@ func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (
 	}, nil
 }
 
-// explain gives the usual causes of a failed connection a hint.
+// explain adds hints for the usual causes of a failed connection.
 func (e *exchange) explain(err error) error {
 	var urlErr *url.Error
 	if errors.As(err, &urlErr) {
@@ -228,7 +228,7 @@ func (e *exchange) explain(err error) error {
 	return ui.WithHint(err, "check the network, the VPN and HTTPS_PROXY")
 }
 
-// retryAfter reports whether the cluster asked to come again soon.
+// retryAfter returns how long the cluster asks to wait before a retry, if it does.
 func (a *loginResponse) retryAfter() (time.Duration, bool) {
 	if a.status != http.StatusTooManyRequests && a.status != http.StatusServiceUnavailable {
 		return 0, false
@@ -284,7 +284,7 @@ func (a *loginResponse) credential() (
 	return status, credential.RequestHeaders, nil
 }
 
-// why returns what the agent says about a failed login besides, in a Warning header; "" for nothing.
+// why returns the agent's reason for a failed login, from a Warning header, or "".
 func (a *loginResponse) why() string {
 	for _, warning := range a.warnings() {
 		if why, ok := strings.CutPrefix(warning, "login failed: "); ok {
@@ -294,9 +294,9 @@ func (a *loginResponse) why() string {
 	return ""
 }
 
-// warnings returns the texts of the Warning headers, without what could confuse a terminal.
+// warnings returns the texts of the Warning headers, safe to print.
 func (a *loginResponse) warnings() []string {
-	parsed, _ := utilnet.ParseWarningHeaders(a.header["Warning"]) // what cannot be read is left out
+	parsed, _ := utilnet.ParseWarningHeaders(a.header["Warning"]) // ignore malformed ones
 	texts := make([]string, 0, len(parsed))
 	for _, warning := range parsed {
 		texts = append(texts, strings.Map(func(r rune) rune {
@@ -309,11 +309,11 @@ func (a *loginResponse) warnings() []string {
 	return texts
 }
 
-// smallSkew is a difference between two clocks that does not matter.
+// smallSkew is the largest clock skew that is ignored.
 const smallSkew = 10 * time.Second
 
-// skew returns by how much the clock of this computer is ahead of the cluster's. By a clock that is minutes ahead, a
-// credential of minutes has expired before it arrives; by one that is behind, it is good for longer than it is.
+// skew returns how far the local clock is ahead of the cluster's. If it is ahead by minutes, a short-lived credential
+// has expired on arrival; if it is behind, the credential seems valid for too long.
 func (a *loginResponse) skew() time.Duration {
 	date, err := http.ParseTime(a.header.Get("Date"))
 	if err != nil {

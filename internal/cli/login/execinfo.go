@@ -11,17 +11,17 @@ import (
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
 )
 
-// execInfo is what kubectl says about its call in KUBERNETES_EXEC_INFO.
+// execInfo is the content of KUBERNETES_EXEC_INFO, from kubectl.
 type execInfo struct {
 	APIVersion string                                         `json:"apiVersion"`
 	Spec       clientauthenticationv1beta1.ExecCredentialSpec `json:"spec"`
 }
 
-// forbidsInput reports whether the caller keeps the terminal's input to itself.
+// forbidsInput reports whether the caller does not share the terminal's input.
 func (i *execInfo) forbidsInput() bool { return i.APIVersion != "" && !i.Spec.Interactive }
 
-// parseExecInfo reads KUBERNETES_EXEC_INFO. When it is empty or cannot be decoded, the response is in version v1beta1,
-// and the cluster is not known.
+// parseExecInfo parses KUBERNETES_EXEC_INFO. If it is empty or invalid, the response has version v1beta1 and the
+// cluster is unknown.
 func parseExecInfo(text string) execInfo {
 	var info execInfo
 	if text == "" || json.Unmarshal([]byte(text), &info) != nil {
@@ -30,7 +30,7 @@ func parseExecInfo(text string) execInfo {
 	return info
 }
 
-// apiVersion returns the version to respond in: the caller's if it is v1, otherwise v1beta1.
+// apiVersion returns the version of the response: v1 if the caller uses it, otherwise v1beta1.
 func (i *execInfo) apiVersion() string {
 	if v1 := clientauthenticationv1.SchemeGroupVersion.String(); i.APIVersion == v1 {
 		return v1
@@ -38,7 +38,7 @@ func (i *execInfo) apiVersion() string {
 	return clientauthenticationv1beta1.SchemeGroupVersion.String()
 }
 
-// clusterAt returns what the caller says about its cluster, if that is the one at endpoint.
+// clusterAt returns the caller's cluster if it is the one at endpoint, or nil.
 func (i *execInfo) clusterAt(endpoint string) *clientauthenticationv1beta1.Cluster {
 	cluster := i.Spec.Cluster
 	if cluster == nil || strings.TrimRight(cluster.Server, "/") != strings.TrimRight(endpoint, "/") {
@@ -47,7 +47,7 @@ func (i *execInfo) clusterAt(endpoint string) *clientauthenticationv1beta1.Clust
 	return cluster
 }
 
-// writeCredential responds to the caller. Both versions of the API have the same fields.
+// writeCredential writes the response to the caller. Both versions of the API have the same fields.
 func writeCredential(w io.Writer, apiVersion string, status *clientauthenticationv1beta1.ExecCredentialStatus) error {
 	response := clientauthenticationv1beta1.ExecCredential{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: "ExecCredential"},

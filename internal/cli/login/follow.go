@@ -20,24 +20,24 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// This file is how kubeconfigs follow a new CA of their cluster: docs/adr/0059-kubeconfigs-refresh-the-trust-bundle.md.
+// Kubeconfigs refresh the trust bundle of their cluster: docs/adr/0059-kubeconfigs-refresh-the-trust-bundle.md.
 
 const (
-	// bundleTimeout bounds the request for the trust bundle. kubectl waits meanwhile.
+	// bundleTimeout limits the request for the trust bundle, while kubectl waits.
 	bundleTimeout = 2 * time.Second
-	// lookInterval is the time between two looks of the same login, and noticeInterval between two messages.
+	// lookInterval is the minimum time between two requests of a login, and noticeInterval between two messages.
 	lookInterval   = time.Hour
 	noticeInterval = 24 * time.Hour
 )
 
-// following are the settings of a login that follows.
+// following holds the settings for the refresh of the trust bundle.
 type following struct {
-	// Follow is empty for a login that only tells, kubeconfig.FollowUsual for the file that kubectl uses without its flag
-	// --kubeconfig, or the path of the file.
+	// Follow is the kubeconfig to update: a path, kubeconfig.FollowUsual for kubectl's default file, or empty to only
+	// notify the user.
 	Follow   string
 	Expected []string // fingerprints; see trustbundle.Policy
-	Quiet    bool     // nothing may be printed
-	// Usual returns the files that kubectl uses without its flag --kubeconfig.
+	Quiet    bool     // print nothing
+	// Usual returns kubectl's default files.
 	Usual func() []string
 }
 
@@ -57,7 +57,7 @@ func (o *following) readEnvironment(f *factory.Factory) {
 	if expected := f.Getenv("PINNIPED_EXPECT_CA"); expected != "" {
 		var err error
 		if o.Expected, err = trustbundle.ParseExpected(strings.Split(expected, ",")); err != nil {
-			o.Expected = []string{trustbundle.NoneExpected} // it keeps nobody from logging in
+			o.Expected = []string{trustbundle.NoneExpected} // logins must not fail for this
 		}
 	}
 }
@@ -69,16 +69,16 @@ func (o *following) validate() error {
 	return nil
 }
 
-// bundleCheck is one check of the CA bundle that the cluster publishes, after a login.
+// bundleCheck checks the CA bundle that the cluster publishes, after a login.
 type bundleCheck struct {
 	*Plugin
 	key    string
 	notes  *notes
-	bundle *trustbundle.Received // nil when none was read
+	bundle *trustbundle.Received // nil if none was read
 }
 
-// newBundleCheck has an exchange look at the CA bundle, on the connection that it has anyway. A login that is
-// answered from the cache exchanges nothing, and so does not look.
+// newBundleCheck makes the exchange fetch the CA bundle on its open connection. A login from the cache makes no
+// exchange, and so no check.
 func (p *Plugin) newBundleCheck(key string) *bundleCheck {
 	l := &bundleCheck{Plugin: p, key: key[:16]}
 	if p.exchange != nil {
@@ -87,12 +87,12 @@ func (p *Plugin) newBundleCheck(key string) *bundleCheck {
 	return l
 }
 
-// mayPrint says whether there is a person to tell. A program that has the screen, such as k9s, is not written over.
+// mayPrint reports whether a user can read messages. It is false while a program such as k9s owns the screen.
 func (l *bundleCheck) mayPrint() bool {
 	return !l.Quiet && l.info.Spec.Interactive && ui.IsTerminal(l.ErrOut) && ui.LineMode(l.In)
 }
 
-// fetch reads the trust bundle endpoint when that is due. It never fails the login.
+// fetch reads the trust bundle endpoint if that is due. It never fails the login.
 func (l *bundleCheck) fetch(ctx context.Context, client *http.Client) {
 	if l.Follow == "" && !l.mayPrint() {
 		return
@@ -114,7 +114,7 @@ func (l *bundleCheck) fetch(ctx context.Context, client *http.Client) {
 		return
 	}
 	request.Header.Set("User-Agent", "pinniped")
-	request.Header.Set("Accept-Encoding", "identity") // nothing from an unverified server is unpacked
+	request.Header.Set("Accept-Encoding", "identity") // decompress nothing from an unverified server
 	response, err := client.Do(request)
 	if err != nil {
 		l.debugf("reading the cluster's CA bundle: %v", err)
@@ -134,7 +134,8 @@ func (l *bundleCheck) fetch(ctx context.Context, client *http.Client) {
 	}
 }
 
-// finish follows, or tells the user about a new CA. It comes after the response to kubectl, and never fails a login.
+// finish updates the kubeconfig, or notifies the user about a new CA. It runs after the response to kubectl, and never
+// fails a login.
 func (l *bundleCheck) finish(ctx context.Context) {
 	if l.notes == nil {
 		return
@@ -171,14 +172,14 @@ func (l *bundleCheck) finish(ctx context.Context) {
 	}
 }
 
-// changed says whether the cluster publishes another CA bundle than the login, or kubectl itself, trusts.
+// changed reports whether the published CA bundle differs from that of the login, or of kubectl.
 func (l *bundleCheck) changed() bool {
 	cluster := l.exchange.cluster
 	return !certs.SameBundle(l.exchange.caBundle, l.bundle.PEM) ||
 		cluster != nil && !cluster.InsecureSkipTLSVerify && !certs.SameBundle(cluster.CertificateAuthorityData, l.bundle.PEM)
 }
 
-// print shows a person text, once a day.
+// print prints a message, once a day.
 func (l *bundleCheck) print(noted bool, format string, args ...any) {
 	l.debugf(format, args...)
 	if l.mayPrint() && noted && !l.notes.fresh(l.key+" notified") && l.notes.note(l.key+" notified", noticeInterval) {
@@ -186,8 +187,8 @@ func (l *bundleCheck) print(noted bool, format string, args ...any) {
 	}
 }
 
-// rotate puts the CA bundle into the kubeconfig: into the user that this login belongs to, and into the clusters of
-// this user's contexts. Each is decided by its own old CA bundle.
+// rotate writes the CA bundle into the kubeconfig: the user of this login, and the clusters of this user's contexts.
+// Each entry's old CA bundle must permit it.
 func (l *bundleCheck) rotate(ctx context.Context, added string) error {
 	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
 	defer cancel()
@@ -198,7 +199,7 @@ func (l *bundleCheck) rotate(ctx context.Context, added string) error {
 	target := kubeconfig.Target{
 		Endpoint: kubeconfig.Endpoint{URL: l.concierge.Endpoint}, CABundle: l.bundle.PEM,
 		Accepts: func(trust kubeconfig.Trust) error {
-			if trust.Kind == "user" { // it connects as this login did
+			if trust.Kind == "user" { // it uses the same connection as this login
 				trust.Host = l.exchange.serverName()
 			}
 			return l.bundle.Accepts(trust)
@@ -229,8 +230,8 @@ func (l *bundleCheck) rotate(ctx context.Context, added string) error {
 	return nil
 }
 
-// entries returns, by file, the users that run this very login, and the clusters of their contexts, as kubectl merges
-// its files.
+// entries returns, by file, the users with exactly this login, and the clusters of their contexts, after merging the
+// files as kubectl does.
 func (l *bundleCheck) entries() (map[string]map[string]bool, error) {
 	paths := []string{l.Follow}
 	if l.Follow == kubeconfig.FollowUsual {
@@ -265,7 +266,7 @@ func (l *bundleCheck) entries() (map[string]map[string]bool, error) {
 	return found, nil
 }
 
-// serverName is the name that the certificate of the endpoint must cover.
+// serverName returns the name that the endpoint's certificate must cover.
 func (e *exchange) serverName() string {
 	if e.cluster != nil && e.cluster.TLSServerName != "" {
 		return e.cluster.TLSServerName

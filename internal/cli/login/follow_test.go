@@ -27,7 +27,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// handingProxy is a proxy that exchanges every token and publishes a CA bundle. Its certificate is of the old CA.
+// handingProxy is a proxy that exchanges every token and publishes a CA bundle. The old CA has issued its certificate.
 type handingProxy struct {
 	*httptest.Server
 	old, new *certs.CA
@@ -78,7 +78,7 @@ func newHandingProxy(t *testing.T) *handingProxy {
 
 func (p *handingProxy) both() []byte { return append(p.old.CertPEM(), p.new.CertPEM()...) }
 
-// publish has the proxy publish a CA bundle.
+// publish sets the CA bundle that the proxy publishes.
 func (p *handingProxy) publish(bundle []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *handingProxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		time.Now().Add(p.lifetime).UTC().Format(time.RFC3339))
 }
 
-// seen returns how many connections there were since the last call, and how many requests for the document.
+// seen returns the number of connections, and of requests for the document, since the last call.
 func (p *handingProxy) seen() (connections, looks int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,13 +115,13 @@ func (p *handingProxy) seen() (connections, looks int) {
 	return connections, looks
 }
 
-// follower is a user of the proxy, whose kubeconfig has entries of other clusters and comments.
+// follower is a user of the proxy, whose kubeconfig has comments and entries of other clusters.
 type follower struct {
 	*handingProxy
 	t      *testing.T
 	path   string
 	cache  string
-	args   []string // next to those that say where the exchange is
+	args   []string // in addition to those for the exchange
 	env    map[string]string
 	now    time.Time
 	in     io.Reader
@@ -171,7 +171,7 @@ func (f *follower) arguments(bundle []byte) []string {
 	}, f.args...)
 }
 
-// content is the kubeconfig in which the cluster and the user ann trust bundle. Those of others keep the old CA.
+// content returns a kubeconfig in which the cluster and the user ann trust bundle, and the other entries the old CA.
 func (f *follower) content(bundle []byte) string {
 	data, old := base64.StdEncoding.EncodeToString(bundle), base64.StdEncoding.EncodeToString(f.old.CertPEM())
 	return fmt.Sprintf(`# ann's file
@@ -200,8 +200,7 @@ current-context: c
 `, f.URL, data, old, strings.Join(f.arguments(bundle), ", "))
 }
 
-// login runs the login as kubectl does, with the arguments of a kubeconfig whose CA bundle is this one. It returns what
-// kubectl gets.
+// login runs the login as kubectl does, with the arguments of a kubeconfig with bundle, and returns the output.
 func (f *follower) login(bundle []byte) string {
 	f.t.Helper()
 	var out bytes.Buffer
@@ -230,7 +229,7 @@ func (f *follower) login(bundle []byte) string {
 	return out.String()
 }
 
-// readable has names in the place of CA bundles.
+// readable replaces CA bundles by names.
 func (f *follower) readable(content string) string {
 	return strings.NewReplacer(
 		base64.StdEncoding.EncodeToString(f.both()), "BOTH", base64.StdEncoding.EncodeToString(f.old.CertPEM()), "OLD",
@@ -238,8 +237,8 @@ func (f *follower) readable(content string) string {
 	).Replace(content)
 }
 
-// wants fails unless the kubeconfig trusts bundle and is as it was else, and the login has made these connections and
-// looks since.
+// wants fails unless the kubeconfig trusts bundle and is unchanged otherwise, and the login has made these connections
+// and requests.
 func (f *follower) wants(what string, bundle []byte, connections, looks int) {
 	f.t.Helper()
 	if got, want := f.read(f.path), f.content(bundle); got != want {
@@ -250,7 +249,7 @@ func (f *follower) wants(what string, bundle []byte, connections, looks int) {
 	}
 }
 
-// TestFollow has a cluster change its CA, step by step, under a kubeconfig that follows.
+// TestFollow checks that a kubeconfig refreshes its trust bundle while the cluster changes its CA, step by step.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	f := newFollower(t, "--follow")
@@ -277,7 +276,7 @@ func TestFollow(t *testing.T) {
 	f.wants("an older bundle", f.both(), 1, 1)
 }
 
-// TestFollowContactsNothing answers from the cache without a connection, however old the last look is.
+// TestFollowContactsNothing checks that a login from the cache makes no connection, even if the last check is old.
 func TestFollowContactsNothing(t *testing.T) {
 	t.Parallel()
 	f := newFollower(t, "--follow")
@@ -286,7 +285,7 @@ func TestFollowContactsNothing(t *testing.T) {
 	f.login(f.old.CertPEM())
 	f.seen()
 	f.publish(f.both())
-	for _, notes := range []string{".followed", ".asked"} { // another kubectl, a long time later
+	for _, notes := range []string{".followed", ".asked"} { // another kubectl, much later
 		if err := os.Remove(f.cache + notes); err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +294,7 @@ func TestFollowContactsNothing(t *testing.T) {
 	f.wants("a warm cache", f.old.CertPEM(), 0, 0)
 }
 
-// TestDoesNotFollow has bundles that are not taken over, and responses that are no bundle. No login fails.
+// TestDoesNotFollow checks bundles that must be rejected, and invalid responses. No login fails.
 func TestDoesNotFollow(t *testing.T) {
 	t.Parallel()
 	expired, err := certs.NewCA("expired", time.Now().Add(-48*time.Hour), 24*time.Hour)
@@ -337,7 +336,7 @@ func TestDoesNotFollow(t *testing.T) {
 	}
 }
 
-// TestFollowFiles has the entries in the files of KUBECONFIG, and in a file that the arguments name.
+// TestFollowFiles checks entries in the files of KUBECONFIG, and in a file in the arguments.
 func TestFollowFiles(t *testing.T) {
 	t.Parallel()
 	t.Run("several", func(t *testing.T) {
@@ -372,7 +371,7 @@ func TestFollowFiles(t *testing.T) {
 	})
 }
 
-// TestFollowEntryByEntry leaves a cluster alone whose own CA bundle does not verify the proxy.
+// TestFollowEntryByEntry checks that a cluster whose own CA bundle does not verify the proxy is unchanged.
 func TestFollowEntryByEntry(t *testing.T) {
 	t.Parallel()
 	f := newFollower(t, "--follow")
@@ -388,7 +387,8 @@ func TestFollowEntryByEntry(t *testing.T) {
 	}
 }
 
-// TestFollowThroughATunnel has a server whose certificate is for another name than its address, and kubectl says so.
+// TestFollowThroughATunnel checks a server whose certificate has the name that kubectl gives, and not that of its
+// address.
 func TestFollowThroughATunnel(t *testing.T) {
 	t.Parallel()
 	f := newFollower(t, "--follow")
@@ -406,7 +406,7 @@ func TestFollowThroughATunnel(t *testing.T) {
 	}
 }
 
-// FuzzNotes reads any file of notes. What cannot be read is no note, and the next one is kept.
+// FuzzNotes reads arbitrary notes files. Invalid content is ignored, and the next note is stored.
 func FuzzNotes(f *testing.F) {
 	f.Add([]byte(`{"a told":"2026-11-24T05:00:00Z"}`))
 	f.Add([]byte(`null`))

@@ -17,7 +17,7 @@ import (
 
 const interactive = `{"apiVersion":"client.authentication.k8s.io/v1","spec":{"interactive":true}}`
 
-// person gives the follower a terminal. shown returns what was printed there since the last call.
+// person gives the follower a terminal. shown returns the output since the last call.
 func (f *follower) person() (terminal *os.File, shown func() string) {
 	f.t.Helper()
 	screen, terminal, err := pty.Open()
@@ -43,7 +43,7 @@ func (f *follower) person() (terminal *os.File, shown func() string) {
 	}
 }
 
-// TestTellsOfANewCA tells a person once a day, with the command that helps.
+// TestTellsOfANewCA checks that the user is notified once a day, with the command to run.
 func TestTellsOfANewCA(t *testing.T) {
 	t.Parallel()
 	f := newFollower(t)
@@ -79,7 +79,7 @@ func TestTellsOfANewCA(t *testing.T) {
 	}
 }
 
-// TestTellsNobody has no person, or one whose screen belongs to another program. There, nothing is asked for either.
+// TestTellsNobody checks that without a user, or while another program owns the screen, nothing is fetched or printed.
 func TestTellsNobody(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*follower, *os.File){
@@ -106,7 +106,7 @@ func TestTellsNobody(t *testing.T) {
 	}
 }
 
-// TestTellsOfFollowing says what a kubeconfig trusts now, and why one does not follow.
+// TestTellsOfFollowing checks the messages about a new CA in the kubeconfig, and about a rejected one.
 func TestTellsOfFollowing(t *testing.T) {
 	t.Parallel()
 	f := newFollower(t, "--follow")

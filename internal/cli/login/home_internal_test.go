@@ -10,8 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 )
 
-// TestNoPlaceForSessions has a user without a home directory: that sessions are not kept is not what the user wants,
-// unless it is said.
+// TestNoPlaceForSessions checks that a user without a home directory is warned that sessions are not kept, unless the
+// cache is switched off.
 func TestNoPlaceForSessions(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -8,8 +8,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
 )
 
-// TestHomeInArguments has a kubeconfig with "~" in the arguments of its plugin, which no shell expands: sessions are not
-// kept in a folder of that name.
+// TestHomeInArguments checks that "~" in the plugin's arguments is expanded, as no shell does so.
 func TestHomeInArguments(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

@@ -16,15 +16,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// updateVariable is --update-kubeconfig for a single command.
+// updateVariable enables --update-kubeconfig for a single command.
 const updateVariable = "PINNIPED_UPDATE_KUBECONFIG"
 
 // updateTimeout is how long to wait for a kubeconfig that another program is changing.
 const updateTimeout = 10 * time.Second
 
-// checkIdentity compares the user that the cluster has just said with the user that the kubeconfig acts as. The API of
-// exec credential plugins has no place for headers, so that only the kubeconfig can tell kubectl to send them. It
-// returns an error when kubectl would be refused. It reports whether the kubeconfig is as expected.
+// checkIdentity compares the user that the cluster returned with the user that the kubeconfig impersonates. Only the
+// kubeconfig can make kubectl send impersonation headers: exec credentials have no field for them. It reports whether
+// the kubeconfig is up to date, and returns an error if the cluster would refuse kubectl.
 func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string) (current bool, err error) {
 	if len(headers) == 0 {
 		return true, nil
@@ -81,7 +81,7 @@ func (p *Plugin) say(format string, args ...any) {
 	ui.Println(p.ErrOut, "pinniped: "+format, args...)
 }
 
-// update has the kubeconfig's user act as now. All else in the file stays.
+// update makes the kubeconfig's user impersonate now. The rest of the file is unchanged.
 func (p *Plugin) update(
 	ctx context.Context,
 	path, name string,
@@ -103,7 +103,7 @@ func (p *Plugin) update(
 	return err
 }
 
-// usualFiles returns the kubeconfigs that kubectl uses without its flag --kubeconfig.
+// usualFiles returns kubectl's default kubeconfigs.
 func usualFiles(f *factory.Factory) []string {
 	if paths := filepath.SplitList(f.Getenv("KUBECONFIG")); len(paths) > 0 {
 		return paths
@@ -115,8 +115,8 @@ func usualFiles(f *factory.Factory) []string {
 	return []string{filepath.Join(home, ".kube", "config")}
 }
 
-// findUser returns the kubeconfig that runs a login with these arguments, and its user: nil if it cannot be found out.
-// kubectl does not say, and one that kubectl got with --kubeconfig is not known here.
+// findUser returns the kubeconfig with a login with these arguments, and its user, or nil if it is not found. A file
+// that kubectl got with --kubeconfig is unknown here.
 func findUser(f *factory.Factory, args []string) (path, name string, user *clientcmdapi.AuthInfo) {
 	for _, path := range usualFiles(f) {
 		config, err := kubeconfig.LoadAsWritten(path)

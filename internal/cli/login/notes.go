@@ -8,15 +8,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
-// notes are until when something need not be done again. They stand in a file next to the credential cache, and hold no
-// secret. There is no lock: when a note is lost, it is done once more.
+// notes records until when things need not be done again, in a file next to the credential cache. It holds no secret,
+// and needs no lock: if a note is lost, the thing is done once more.
 type notes struct {
-	path  string // empty: nothing can be noted
+	path  string // empty: nothing is recorded
 	now   func() time.Time
 	until map[string]time.Time
 }
 
-// maxNotes bounds the file: that of a hundred clusters has a tenth of it.
+// maxNotes is the maximum size of the file, ten times that for a hundred clusters.
 const maxNotes = 256 << 10
 
 func readNotes(cache string, now func() time.Time) *notes {
@@ -35,16 +35,16 @@ func readNotes(cache string, now func() time.Time) *notes {
 	return n
 }
 
-// fresh says whether what need not be done again yet.
+// fresh reports whether what need not be done yet.
 func (n *notes) fresh(what string) bool { return n.good(n.until[what]) }
 
-// good excludes times in the far future, from when the clock was wrong.
+// good rejects times in the far future, from when the clock was wrong.
 func (n *notes) good(until time.Time) bool {
 	left := until.Sub(n.now())
 	return left > 0 && left <= noticeInterval
 }
 
-// note says that what was done now, and reports whether that is recorded.
+// note records that what was done now, and reports whether it was recorded.
 func (n *notes) note(what string, again time.Duration) bool {
 	if n.path == "" {
 		return false

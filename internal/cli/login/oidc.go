@@ -19,11 +19,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// flowVariable overrides --upstream-identity-provider-flow: the user who runs kubectl knows better than the
-// kubeconfig whether there is a browser.
+// flowVariable overrides --upstream-identity-provider-flow, because the user knows whether there is a browser.
 const flowVariable = "PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW"
 
-// OIDCOptions is everything `login oidc` needs; a test fills it directly.
+// OIDCOptions holds the inputs of `login oidc`; a test fills it directly.
 type OIDCOptions struct {
 	Plugin Plugin
 
@@ -46,7 +45,7 @@ type OIDCOptions struct {
 	LookupEnv   func(string) (string, bool)
 	OpenBrowser func(ctx context.Context, address string) error
 
-	noPlace func() error     // why there is no session cache, though it was not switched off
+	noPlace func() error     // why there is no session cache, unless it is switched off
 	login   *oidclogin.Login // set by Validate
 }
 
@@ -143,7 +142,7 @@ func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 	o.Plugin.addFlags(f, flags)
 }
 
-// Complete reads what the environment says.
+// Complete applies the environment.
 func (o *OIDCOptions) Complete() error {
 	if o.Issuer == "" {
 		return ui.WithHint(
@@ -156,7 +155,7 @@ func (o *OIDCOptions) Complete() error {
 	return nil
 }
 
-// resolve takes what the environment says over what the kubeconfig says.
+// resolve overrides the kubeconfig's values with the environment's.
 func (o *OIDCOptions) resolve() {
 	if flow, set := o.LookupEnv(flowVariable); set {
 		o.UpstreamFlow = flow
@@ -211,8 +210,7 @@ func (o *OIDCOptions) Validate() error {
 	return nil
 }
 
-// chooseFlow returns the flow that is asked for, or else the one that fits the type of a Supervisor's identity
-// provider.
+// chooseFlow returns the requested flow, or the default for the type of a Supervisor's identity provider.
 func chooseFlow(upstreamType, flow string) (oidclogin.Flow, error) {
 	if !slices.Contains(oidclogin.UpstreamTypes(), upstreamType) {
 		return "", fmt.Errorf(
@@ -223,7 +221,7 @@ func chooseFlow(upstreamType, flow string) (oidclogin.Flow, error) {
 	}
 	byPassword := upstreamType == "ldap" || upstreamType == "activedirectory"
 	supported := oidclogin.Flows()
-	if upstreamType == "github" { // which takes no passwords
+	if upstreamType == "github" { // it accepts no passwords
 		supported = []string{string(oidclogin.Browser), string(oidclogin.DeviceCode)}
 	}
 	switch {
@@ -244,7 +242,7 @@ func chooseFlow(upstreamType, flow string) (oidclogin.Flow, error) {
 	)
 }
 
-// ReadBundles joins the CA bundles of --ca-bundle (paths, which read reads) and --ca-bundle-data (base64).
+// ReadBundles concatenates the CA bundles of --ca-bundle (paths for read) and --ca-bundle-data (base64).
 func ReadBundles(read func(path string) ([]byte, error), paths, data []string) ([]byte, error) {
 	var bundles [][]byte
 	for _, path := range paths {
@@ -280,7 +278,7 @@ func ReadBundles(read func(path string) ([]byte, error), paths, data []string) (
 	return joined, nil
 }
 
-// cluster is the address of the cluster, as the page in the browser shows it.
+// cluster returns the cluster's address for the page in the browser.
 func (o *OIDCOptions) cluster() string {
 	address := o.Plugin.concierge.Endpoint
 	if cluster := o.Plugin.info.Spec.Cluster; cluster != nil {
@@ -292,7 +290,7 @@ func (o *OIDCOptions) cluster() string {
 // Run prints the credential.
 func (o *OIDCOptions) Run(ctx context.Context) error { return o.Plugin.run(ctx, "", session{o.login}) }
 
-// session is a session at an issuer, as a source of tokens.
+// session is a source of tokens from a session at an issuer.
 type session struct{ login *oidclogin.Login }
 
 func (s session) token(ctx context.Context) (token, error) { return given(s.login.Token(ctx)) }

@@ -32,7 +32,7 @@ func TestChooseFlow(t *testing.T) {
 	}
 }
 
-// TestOIDCFlags has what the flags and the environment mean.
+// TestOIDCFlags checks the effect of flags and environment.
 func TestOIDCFlags(t *testing.T) {
 	t.Parallel()
 	server := cluster(t)
@@ -77,7 +77,7 @@ func TestOIDCFlags(t *testing.T) {
 		key.Scopes[0] != "a" {
 		t.Errorf("key %+v", key)
 	}
-	environment["PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW"] = "" // set, but empty: it clears the flag
+	environment["PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW"] = "" // set but empty: it clears the flag
 	if err := o.Complete(); err != nil || o.UpstreamFlow != "" {
 		t.Errorf("want no flow, got %q, %v", o.UpstreamFlow, err)
 	}

@@ -20,26 +20,26 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 )
 
-// aloneTimeout is how long a login waits for another process's exchange: as long as that may take.
+// aloneTimeout is how long a login waits for another process's exchange: the maximum duration of one.
 const aloneTimeout = exchangeTimeout + 5*time.Second
 
-// Plugin is what every login has in common: kubectl asks for a credential, and a token is exchanged for one with the
-// Concierge, or passed on as it is.
+// Plugin is the common part of all logins: it returns a credential to kubectl, which is a token, or what the Concierge
+// returns for it.
 type Plugin struct {
 	genericiooptions.IOStreams
-	CachePath string // empty switches the cache off
+	CachePath string // empty disables the cache
 
-	Args     []string // the process's arguments: part of the cache key
+	Args     []string // process arguments; part of the cache key
 	ExecInfo string   // KUBERNETES_EXEC_INFO
 	Now      func() time.Time
 	Debug    bool
-	// Origin returns the kubeconfig from which a login with these arguments is run, for a hint.
+	// Origin returns the kubeconfig with a login with these arguments, for a hint.
 	Origin func(args []string) string
-	Parent func() int // the process that asks, which is kubectl; nil if that is this process itself
-	// Find returns the kubeconfig from which such a login is run, and its user; nil if they are not known.
+	Parent func() int // PID of kubectl; nil if the caller is this process
+	// Find returns the kubeconfig with a login with these arguments, and its user, or nil if unknown.
 	Find func(args []string) (path, name string, user *clientcmdapi.AuthInfo)
 
-	// headers belong to the credential that was obtained last. outdated says that the kubeconfig does not send them.
+	// headers belong to the last credential. outdated means that the kubeconfig does not send them.
 	headers  map[string][]string
 	outdated bool
 
@@ -79,7 +79,7 @@ const (
 	SessionsFile    = "sessions.yaml"
 )
 
-// DefaultPath returns the path of a cache, or none where there is no place for it.
+// DefaultPath returns the path of a cache, or "" if there is no home directory.
 func DefaultPath(f *factory.Factory, name string) string {
 	dir, err := f.ConfigDir()
 	if err != nil {
@@ -88,7 +88,7 @@ func DefaultPath(f *factory.Factory, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// readEnvironment takes what kubectl and the user say there.
+// readEnvironment reads the environment of kubectl and the user.
 func (p *Plugin) readEnvironment(f *factory.Factory) {
 	p.Parent = os.Getppid
 	p.following.readEnvironment(f)
@@ -96,7 +96,7 @@ func (p *Plugin) readEnvironment(f *factory.Factory) {
 	p.ExecInfo, p.Debug = f.Getenv("KUBERNETES_EXEC_INFO"), f.Getenv("PINNIPED_DEBUG") == "true"
 }
 
-// complete decodes the caller's information.
+// complete parses the caller's information.
 func (p *Plugin) complete() { p.info = parseExecInfo(p.ExecInfo) }
 
 // validate checks the Concierge flags, without a network.
@@ -119,21 +119,21 @@ func (p *Plugin) validate() error {
 	return nil
 }
 
-// token is what a source gives.
+// token is a token of a source.
 type token struct {
 	raw    string
-	expiry time.Time // zero if it is not known
-	cached bool      // whether renew may give a better one
+	expiry time.Time // zero if unknown
+	cached bool      // renew may return a better one
 }
 
-// source gives tokens.
+// source returns tokens.
 type source interface {
 	token(ctx context.Context) (token, error)
-	// renew gives another token than the last one, which the cluster has refused.
+	// renew returns a new token, because the cluster has refused the last one.
 	renew(ctx context.Context) (token, error)
 }
 
-// run responds with the credential in the cache, or with a new one for a token of the source.
+// run responds with the cached credential, or with a new one for a token of the source.
 func (p *Plugin) run(ctx context.Context, staticToken string, from source) error {
 	cache, key, err := p.cacheEntry(staticToken)
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *Plugin) run(ctx context.Context, staticToken string, from source) error
 		}
 		return err
 	}
-	// A credential that does not fit the kubeconfig is not kept, so that the next command says so again.
+	// A credential that does not match the kubeconfig is not cached, so that the next command reports it again.
 	current, err := p.checkIdentity(ctx, p.headers)
 	p.outdated = !current
 	if err == nil {
@@ -173,20 +173,20 @@ func (p *Plugin) run(ctx context.Context, staticToken string, from source) error
 	return err
 }
 
-// cacheEntry returns the cache, and the key of this login there.
+// cacheEntry returns the cache, and the key of this login.
 func (p *Plugin) cacheEntry(staticToken string) (*credentialcache.Cache, string, error) {
 	key, err := credentialcache.Key(p.Args, staticToken, p.info.Spec.Cluster)
 	return &credentialcache.Cache{Path: p.CachePath, Now: p.Now}, key, err
 }
 
-// wanted is what a credential in the cache must be like.
+// wanted holds the requirements for a cached credential.
 type wanted struct {
-	left time.Duration                                     // for so long it must be good
-	not  *clientauthenticationv1beta1.ExecCredentialStatus // another one than this, which the cluster refuses
+	left time.Duration                                     // minimum remaining lifetime
+	not  *clientauthenticationv1beta1.ExecCredentialStatus // refused by the cluster
 }
 
-// obtain returns the credential in the cache, if it is as wanted, or a new one for a token of the source, which keep
-// puts into the cache. Many processes that need the same credential at once make one exchange.
+// obtain returns the cached credential if it meets want, or a new one for a token of the source; keep then stores it in
+// the cache. Processes that need the same credential at once share one exchange.
 func (p *Plugin) obtain(
 	ctx context.Context,
 	staticToken string,
@@ -200,11 +200,11 @@ func (p *Plugin) obtain(
 	if cached := p.cached(cache, key, want); cached != nil {
 		return cached, func() {}, nil
 	}
-	// Get the token before taking the lock: a login in the browser may take minutes, and exchanges for other
-	// clusters that share the lock must not wait for it.
+	// Get the token before taking the lock: a browser login may take minutes, and the lock is shared with exchanges for
+	// other clusters.
 	given, err := from.token(ctx)
 	if err == nil && want.not != nil && given.raw == want.not.Token {
-		given, err = from.renew(ctx) // the token itself is what the cluster refuses
+		given, err = from.renew(ctx) // the cluster refuses the token itself
 	}
 	if err != nil {
 		return nil, nil, err
@@ -233,7 +233,7 @@ func (p *Plugin) obtain(
 	}, nil
 }
 
-// cached returns the credential in the cache if it is as wanted.
+// cached returns the cached credential if it meets want, or nil.
 func (p *Plugin) cached(
 	cache *credentialcache.Cache,
 	key string,
@@ -244,15 +244,15 @@ func (p *Plugin) cached(
 		return nil
 	}
 	if p.concierge.Strategy == serviceAccountToken && len(headers) == 0 {
-		return nil // another program has written the cache, and dropped them
+		return nil // another program wrote the cache and dropped the headers
 	}
 	p.headers = headers
 	p.debugf("using the cached credential, which expires at %s", cached.ExpirationTimestamp.Format(time.RFC3339))
 	return cached
 }
 
-// alone takes the lock of an exchange, so that other processes wait for its result. When the lock is not free in
-// time, alone goes on without it: a cache never fails a login.
+// alone locks the exchange, so that other processes wait for its result. If the lock is not free in time, it continues
+// without it: a cache never fails a login.
 func (p *Plugin) alone(ctx context.Context, cache *credentialcache.Cache, key string) (unlock func()) {
 	ctx, cancel := context.WithTimeout(ctx, aloneTimeout)
 	defer cancel()
@@ -264,8 +264,8 @@ func (p *Plugin) alone(ctx context.Context, cache *credentialcache.Cache, key st
 	return unlock
 }
 
-// credential turns a token into what kubectl sends to the cluster. A cached token that the cluster refuses is renewed,
-// once: the issuer may have new keys, or the user new groups.
+// credential exchanges a token for the credential to return. If the cluster refuses a cached token, it is renewed once:
+// the issuer may have new keys, or the user new groups.
 func (p *Plugin) credential(
 	ctx context.Context,
 	given token,
@@ -304,8 +304,7 @@ func (p *Plugin) debugf(format string, args ...any) {
 	}
 }
 
-// origin returns the kubeconfig that runs a login with these arguments, as a word of a command line, and FILE if it
-// cannot be found out.
+// origin returns the kubeconfig with a login with these arguments, quoted for a shell, or FILE if unknown.
 func origin(f *factory.Factory, args []string) string {
 	path, _, user := findUser(f, args)
 	if user == nil {

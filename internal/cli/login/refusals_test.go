@@ -13,7 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-// cancelling is a person who cancels each login, in a browser.
+// cancelling is a user who cancels each login in the browser.
 type cancelling struct{ browsers int }
 
 func (c *cancelling) token(context.Context) (token, error) {
@@ -25,7 +25,7 @@ func (c *cancelling) token(context.Context) (token, error) {
 
 func (c *cancelling) renew(ctx context.Context) (token, error) { return c.token(ctx) }
 
-// TestARefusalCounts has kubectl ask again and again for a login that the person has cancelled.
+// TestARefusalCounts checks that kubectl does not start another login right after the user has cancelled one.
 func TestARefusalCounts(t *testing.T) {
 	t.Parallel()
 	now, parent := time.Now(), 4711
@@ -50,7 +50,7 @@ func TestARefusalCounts(t *testing.T) {
 	if err := run(); err == nil || person.browsers != 2 {
 		t.Errorf("%d browsers, %v", person.browsers, err)
 	}
-	now = now.Add(time.Minute) // k9s tries later
+	now = now.Add(time.Minute) // k9s retries later
 	if err := run(); err == nil || person.browsers != 3 {
 		t.Errorf("%d browsers, %v", person.browsers, err)
 	}

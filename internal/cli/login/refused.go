@@ -13,13 +13,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/credentialcache"
 )
 
-// probeTimeout bounds the question whether a cluster accepts a credential.
+// probeTimeout limits the request that tests a credential.
 const probeTimeout = 5 * time.Second
 
-// fromCache returns the credential in the cache, and whether the cluster refuses it. kubectl does not tell its plugin
-// that it was rejected with 401, but runs it a second time then. So when the same process asks again for what it has
-// got already, the cluster is asked whether the credential is still good. When that cannot be found out, it counts as
-// good.
+// fromCache returns the cached credential, and whether the cluster refuses it. After a 401, kubectl runs its plugin
+// again without telling it why. So if a process asks again for the same credential, fromCache tests it at the cluster.
+// If the test fails to give a result, the credential counts as valid.
 func (p *Plugin) fromCache(
 	ctx context.Context,
 	cache *credentialcache.Cache,
@@ -36,7 +35,7 @@ func (p *Plugin) fromCache(
 	return cached, refused
 }
 
-// unauthorized reports whether the cluster answers a request with this credential with 401.
+// unauthorized reports whether the cluster responds with 401 to a request with this credential.
 func (p *Plugin) unauthorized(ctx context.Context, credential *clientauthenticationv1beta1.ExecCredentialStatus) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -48,7 +47,7 @@ func (p *Plugin) unauthorized(ctx context.Context, credential *clientauthenticat
 	if credential.ClientCertificateData != "" {
 		pair, err := tls.X509KeyPair([]byte(credential.ClientCertificateData), []byte(credential.ClientKeyData))
 		if err != nil {
-			return true // nothing accepts that
+			return true // no server accepts it
 		}
 		certificates = append(certificates, pair)
 	}
@@ -75,7 +74,7 @@ func (p *Plugin) unauthorized(ctx context.Context, credential *clientauthenticat
 	return response.StatusCode == http.StatusUnauthorized
 }
 
-// cluster returns where kubectl sends the credential: nil if that is not known, or not verified.
+// cluster returns the endpoint to which kubectl sends the credential, or nil if it is unknown or not verified.
 func (p *Plugin) cluster() *exchange {
 	cluster := p.info.Spec.Cluster
 	if cluster == nil {
@@ -88,7 +87,7 @@ func (p *Plugin) cluster() *exchange {
 	return &exchange{endpoint: endpoint, caBundle: cluster.CertificateAuthorityData, cluster: cluster}
 }
 
-// sameCredential reports whether a and b are the same.
+// sameCredential reports whether a and b are equal and not nil.
 func sameCredential(a, b *clientauthenticationv1beta1.ExecCredentialStatus) bool {
 	return a != nil && b != nil && a.Token == b.Token && a.ClientCertificateData == b.ClientCertificateData
 }

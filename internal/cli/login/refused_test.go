@@ -16,7 +16,7 @@ import (
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
 )
 
-// twoTokens gives one token from its session, and another one when that is renewed.
+// twoTokens returns one token, and another one after renewal.
 type twoTokens struct{ renewals int }
 
 func (s *twoTokens) token(context.Context) (token, error) {
@@ -28,14 +28,14 @@ func (s *twoTokens) renew(context.Context) (token, error) {
 	return token{raw: "second", expiry: time.Now().Add(time.Hour)}, nil
 }
 
-// TestRefusedToken has an issuer's token that goes to the cluster as it is, and that the cluster answers with a status.
+// TestRefusedToken checks a token that is used as the credential, and that the cluster refuses.
 func TestRefusedToken(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name     string
-		status   int // 0 for a cluster that does not respond
+		status   int // 0: the cluster does not respond
 		insecure bool
-		other    bool // whether another process asks the second time
+		other    bool // the second request is from another process
 		want     string
 		probes   int
 	}{
@@ -93,7 +93,7 @@ func TestRefusedToken(t *testing.T) {
 			if !strings.Contains(out.String(), `"token":"`+test.want+`"`) || probes != test.probes {
 				t.Errorf("want the %s token after %d probes, got %s after %d", test.want, test.probes, &out, probes)
 			}
-			// A third time, with what was renewed: another process has it, too.
+			// A third request, from another process, gets the renewed token.
 			parent = 200
 			out.Reset()
 			if err := p.run(t.Context(), "", from); err != nil || !strings.Contains(out.String(), test.want) {

@@ -17,23 +17,23 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Saved is what a login keeps in files, as the arguments in a kubeconfig say.
+// Saved is what a login stores in files, according to its arguments in a kubeconfig.
 type Saved struct {
-	// CredentialCache is the path of the credential cache, and CredentialKey the entry of this login there.
+	// CredentialCache is the path of the credential cache, and CredentialKey the key of this login.
 	CredentialCache, CredentialKey string
-	// Endpoint is where the token is exchanged; empty if it is not.
+	// Endpoint is where the token is exchanged; empty for no exchange.
 	Endpoint string
-	// Strategy is the one that the login asks for; empty means the cluster's choice.
+	// Strategy is the requested strategy; empty means the cluster's choice.
 	Strategy string
-	// Login and Sessions are of `login oidc`; nil for a static token.
+	// Login and Sessions are for `login oidc`; nil for a static token.
 	Login    *oidclogin.Login
 	Sessions *sessioncache.Cache
 }
 
-// ErrNotALogin is about arguments that are not of `pinniped login`.
+// ErrNotALogin means that arguments are not those of `pinniped login`.
 var ErrNotALogin = errors.New("it does not log in with \"pinniped login\"")
 
-// SavedFor reads the login of a kubeconfig's context.
+// SavedFor returns the Saved of a kubeconfig's context.
 func SavedFor(f *factory.Factory, cluster *factory.Cluster) (*Saved, error) {
 	exec := cluster.REST.ExecProvider
 	if exec == nil {
@@ -46,7 +46,7 @@ func SavedFor(f *factory.Factory, cluster *factory.Cluster) (*Saved, error) {
 	return SavedBy(f, exec.Args, info)
 }
 
-// givenCluster is what kubectl tells the credential plugin of config about the cluster: nil if it tells nothing.
+// givenCluster returns the cluster information that kubectl passes to the credential plugin of config, or nil.
 func givenCluster(config *rest.Config) (*clientauthenticationv1beta1.Cluster, error) {
 	if !config.ExecProvider.ProvideClusterInfo {
 		return nil, nil //nolint:nilnil // nil is what is told
@@ -54,7 +54,7 @@ func givenCluster(config *rest.Config) (*clientauthenticationv1beta1.Cluster, er
 	return ClusterInfo(config)
 }
 
-// ClusterInfo returns what kubectl tells a credential plugin about the cluster. It is a part of the credential's key.
+// ClusterInfo returns the cluster information that kubectl passes to a credential plugin. It is part of the cache key.
 func ClusterInfo(config *rest.Config) (*clientauthenticationv1beta1.Cluster, error) {
 	c, err := rest.ConfigToExecCluster(config)
 	if err != nil {
@@ -70,14 +70,14 @@ func ClusterInfo(config *rest.Config) (*clientauthenticationv1beta1.Cluster, err
 	return info, nil
 }
 
-// SavedBy reads the arguments of an exec plugin in a kubeconfig. cluster is what kubectl tells the plugin, or nil.
+// SavedBy returns the Saved of an exec plugin's arguments. cluster is what kubectl passes to the plugin, or nil.
 func SavedBy(f *factory.Factory, args []string, cluster *clientauthenticationv1beta1.Cluster) (*Saved, error) {
 	if len(args) < 2 || args[0] != "login" {
 		return nil, ErrNotALogin
 	}
 	flags := pflag.NewFlagSet("login", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.ParseErrorsAllowlist.UnknownFlags = true // of a newer version, or another program's
+	flags.ParseErrorsAllowlist.UnknownFlags = true // from a newer version, or another program
 	switch args[1] {
 	case "static":
 		o := &StaticOptions{Plugin: newPlugin(f), LookupEnv: f.LookupEnv}

@@ -15,26 +15,27 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Credential is what a login gives to a client.
+// Credential is a credential for a client.
 type Credential struct {
 	Token                 string
 	ClientCertificateData string // PEM; with ClientKeyData, instead of Token
 	ClientKeyData         string
-	Expiry                time.Time // zero if it is not known
-	// Impersonate is the user as whom a client with this credential has to act; nil if the credential says it itself.
+	Expiry                time.Time // zero if unknown
+	// Impersonate is the user that a client with this credential must impersonate; nil if the credential identifies the
+	// user.
 	Impersonate *kubeconfig.Impersonation
 }
 
-// Session is the login of a kubeconfig's context, carried out in this process instead of by kubectl.
+// Session is the login of a kubeconfig's context, in this process instead of in kubectl.
 type Session struct {
 	plugin *Plugin
-	static string // the token of `login static`
+	static string // token of `login static`
 	from   source
-	oidc   *oidclogin.Login // of `login oidc`, else nil
+	oidc   *oidclogin.Login // for `login oidc`, else nil
 }
 
-// NewSession reads the login of a kubeconfig's context. It contacts nothing. A context that does not log in with
-// "pinniped login" is ErrNotALogin.
+// NewSession returns the login of a kubeconfig's context. It sends no request. It returns ErrNotALogin if the context
+// does not log in with "pinniped login".
 func NewSession(f *factory.Factory, cluster *factory.Cluster) (*Session, error) {
 	exec := cluster.REST.ExecProvider
 	if exec == nil || len(exec.Args) < 2 || exec.Args[0] != "login" {
@@ -90,7 +91,7 @@ func NewSession(f *factory.Factory, cluster *factory.Cluster) (*Session, error) 
 	return nil, ErrNotALogin
 }
 
-// lookupWith looks in the environment that a kubeconfig gives its plugin, then in the process's own.
+// lookupWith looks variables up in the plugin's environment in the kubeconfig, then in the process's own.
 func lookupWith(given []clientcmdapi.ExecEnvVar, lookup func(string) (string, bool)) func(string) (string, bool) {
 	own := make(map[string]string, len(given))
 	for _, variable := range given {
@@ -104,14 +105,14 @@ func lookupWith(given []clientcmdapi.ExecEnvVar, lookup func(string) (string, bo
 	}
 }
 
-// Unattended has later logins fail where a person would be needed, because another program has the terminal.
+// Unattended makes later logins fail if the user is needed, because another program owns the terminal.
 func (s *Session) Unattended() {
 	if s.oidc != nil {
 		s.oidc.Unattended, s.oidc.Quiet = true, true
 	}
 }
 
-// Credential logs in, and returns a credential that is good for at least left, or as long as a new one is.
+// Credential logs in, and returns a credential that is valid for at least left, or a new one.
 func (s *Session) Credential(ctx context.Context, left time.Duration) (*Credential, error) {
 	if s.plugin.exchange == nil && s.static != "" {
 		return &Credential{Token: s.static}, nil

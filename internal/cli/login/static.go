@@ -13,7 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// StaticOptions is everything `login static` needs; a test fills it directly.
+// StaticOptions holds the inputs of `login static`; a test fills it directly.
 type StaticOptions struct {
 	Plugin    Plugin
 	Token     string
@@ -52,7 +52,7 @@ func (o *StaticOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 	o.Plugin.addFlags(f, flags)
 }
 
-// Complete resolves the token and the caller's information.
+// Complete resolves the token, and parses the caller's information.
 func (o *StaticOptions) Complete() error {
 	if o.Token == "" && o.TokenEnv == "" {
 		return ui.Usage(errors.New("one of --token or --token-env must be set"))
@@ -61,7 +61,7 @@ func (o *StaticOptions) Complete() error {
 	return o.resolve()
 }
 
-// resolve reads the token from the environment, if it is there.
+// resolve reads the token from the environment, if it is set there.
 func (o *StaticOptions) resolve() error {
 	if o.TokenEnv != "" {
 		token, set := o.LookupEnv(o.TokenEnv)
@@ -87,7 +87,7 @@ func (o *StaticOptions) resolve() error {
 // Validate checks the Concierge flags, without a network.
 func (o *StaticOptions) Validate() error { return o.Plugin.validate() }
 
-// Run prints the credential: from the cache, from the exchange, or without Concierge the token itself, which is never
+// Run prints the credential: from the cache or the exchange, or without Concierge the token itself, which is not
 // cached.
 func (o *StaticOptions) Run(ctx context.Context) error {
 	if o.Plugin.exchange == nil {
@@ -96,7 +96,7 @@ func (o *StaticOptions) Run(ctx context.Context) error {
 	return o.Plugin.run(ctx, o.Token, fixed(o.Token))
 }
 
-// fixed is a token that is as it is.
+// fixed is a source with one token.
 type fixed string
 
 func (f fixed) token(context.Context) (token, error)     { return token{raw: string(f)}, nil }

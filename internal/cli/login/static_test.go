@@ -73,7 +73,7 @@ func cluster(t *testing.T) *discoverytest.Server {
 	return server
 }
 
-// TestRequest has the exact request that servers are sent.
+// TestRequest compares the exact request to servers.
 func TestRequest(t *testing.T) {
 	t.Parallel()
 	server := cluster(t)
@@ -127,7 +127,7 @@ func TestCachedUntilShortlyBeforeExpiry(t *testing.T) {
 	}
 }
 
-// TestWrongClock has a computer whose clock is wrong: a credential is good for as long as it is by the cluster's clock.
+// TestWrongClock checks that with a wrong local clock, a credential is used for its lifetime by the cluster's clock.
 func TestWrongClock(t *testing.T) {
 	t.Parallel()
 	for _, skew := range []time.Duration{-20 * time.Minute, 20 * time.Minute} {
@@ -190,7 +190,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestAnswers has servers that are not what they should be.
+// TestAnswers checks misbehaving servers.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -244,7 +244,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestNeverFollowsRedirects: the token stays with the endpoint.
+// TestNeverFollowsRedirects checks that the token is sent only to the endpoint.
 func TestNeverFollowsRedirects(t *testing.T) {
 	t.Parallel()
 	var leaked atomic.Bool
@@ -260,8 +260,7 @@ func TestNeverFollowsRedirects(t *testing.T) {
 	}
 }
 
-// TestClusterInfo: what kubectl says about the endpoint's TLS server name and proxy is used, but only for that
-// endpoint.
+// TestClusterInfo checks that kubectl's TLS server name and proxy are used, but only for the same endpoint.
 func TestClusterInfo(t *testing.T) {
 	t.Parallel()
 	server := cluster(t)
@@ -303,7 +302,7 @@ func TestClusterInfo(t *testing.T) {
 	}
 }
 
-// TestSecretsStayOut: no error, hint or debug line holds the token.
+// TestSecretsStayOut checks that no error, hint or debug line contains the token.
 func TestSecretsStayOut(t *testing.T) {
 	t.Parallel()
 	o, _ := options(t, "https://127.0.0.1:1", "")
@@ -321,7 +320,8 @@ func caData(server *httptest.Server) string {
 	)
 }
 
-// TestOneExchange has many commands that need the same credential at once, with a cold cache.
+// TestOneExchange checks that many commands that need the same credential at once, with a cold cache, make one
+// exchange.
 func TestOneExchange(t *testing.T) {
 	t.Parallel()
 	server := cluster(t)

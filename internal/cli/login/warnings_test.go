@@ -11,16 +11,16 @@ import (
 	"testing"
 )
 
-// TestWhatTheClusterSaysBesides shows the user why a login failed, and what a cluster says about one that succeeds,
-// on the standard error, which kubectl passes on. Nothing that a cluster says can move the cursor.
+// TestWhatTheClusterSaysBesides checks that stderr, which kubectl passes on, shows why a login failed, and the
+// cluster's message about a successful one, without control characters.
 func TestWhatTheClusterSaysBesides(t *testing.T) {
 	t.Parallel()
 	const failed = `{"status":{"message":"authentication failed"}}`
 	for _, test := range []struct {
 		name, body string
 		warnings   []string
-		err        string // the whole error, "" for none
-		told       string // on the standard error
+		err        string // the whole error, or ""
+		told       string // on stderr
 	}{
 		{
 			name: "why it failed", body: failed,

@@ -23,16 +23,16 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// aloneTimeout is how long logout waits for a running login to the same session.
+// aloneTimeout is how long logout waits for a running login of the same session.
 const aloneTimeout = 10 * time.Second
 
-// Options is everything the command needs; a test fills it directly.
+// Options holds the inputs of the command; a test fills it directly.
 type Options struct {
 	Progress *ui.Progress
 	Now      func() time.Time
 
 	Cluster         factory.ClusterFlags
-	Issuer          string // all its sessions, instead of those of a cluster
+	Issuer          string // end all its sessions, instead of those of a cluster
 	All             bool
 	SessionCache    string
 	CredentialCache string
@@ -42,9 +42,9 @@ type Options struct {
 	Output          string
 	Out             io.Writer
 
-	// Login returns what the login of the kubeconfig's context keeps.
+	// Login returns the stored login of the kubeconfig's context.
 	Login func(factory.ClusterFlags) (*login.Saved, error)
-	// KnownBundles returns the CA bundles of issuers in the kubeconfig, by issuer.
+	// KnownBundles returns the CA bundles of the issuers in the kubeconfig, by issuer.
 	KnownBundles func(factory.ClusterFlags) map[string][]byte
 
 	caBundle []byte // set by Validate
@@ -126,15 +126,15 @@ func (o *Options) Validate() error {
 	return err
 }
 
-// ending is a session that logout ends at its issuer.
+// ending is a session for logout to end at its issuer.
 type ending struct {
 	cache   *sessioncache.Cache
 	session sessioncache.Session
 	bundle  []byte
 }
 
-// Run first removes credentials and sessions from this computer, and then revokes the tokens at the issuer. So they
-// are gone here also when the issuer cannot be reached.
+// Run removes credentials and sessions from this computer, and then revokes the tokens at the issuer, so that they are
+// removed even if the issuer cannot be reached.
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -158,13 +158,13 @@ func (o *Options) Run(ctx context.Context) error {
 	if len(endings) == 0 && forgotten == 0 && o.Issuer == "" {
 		o.Progress.Info("no sessions")
 	}
-	// ui.WithHint leaves nil as it is.
+	// ui.WithHint returns nil for nil.
 	err = ui.WithHint(errors.Join(problems...),
 		"the sessions are deleted here, but copies of the tokens work until expiry: end the sessions at the issuer")
-	return result.Print(o.Out, o.Output, done, err, func() ([]byte, error) { return nil, nil }) // stderr has said it all
+	return result.Print(o.Out, o.Output, done, err, func() ([]byte, error) { return nil, nil })
 }
 
-// forget removes credentials, and returns the sessions that are to end.
+// forget removes credentials, and returns the sessions to end.
 func (o *Options) forget(ctx context.Context) (endings []ending, credentials int, err error) {
 	if !o.All && o.Issuer == "" {
 		var saved *login.Saved
@@ -198,7 +198,7 @@ func (o *Options) forget(ctx context.Context) (endings []ending, credentials int
 		}
 		endings = append(endings, ending{sessions, session, bundle})
 	}
-	if len(endings) == 0 && !o.All { // whose credentials those are is not known, but not this issuer's
+	if len(endings) == 0 && !o.All { // credentials do not record their issuer
 		o.Progress.Info("no session at issuer %q, only at: %s", o.Issuer, issuersOf(sessions.Sessions()))
 		return nil, 0, nil
 	}
@@ -219,7 +219,7 @@ func issuersOf(sessions []sessioncache.Session) string {
 	return strings.Join(slices.Sorted(maps.Keys(issuers)), ", ")
 }
 
-// end forgets a session and revokes its tokens. The session that it returns tells what is true also after an error.
+// end removes a session and revokes its tokens. The returned session is valid even with an error.
 func (o *Options) end(ctx context.Context, e ending) (result.EndedSession, error) {
 	session := e.session
 	issuer := session.Key.Issuer
@@ -230,7 +230,7 @@ func (o *Options) end(ctx context.Context, e ending) (result.EndedSession, error
 	}
 	waiting, cancel := context.WithTimeout(ctx, aloneTimeout)
 	defer cancel()
-	unlock, err := e.cache.Alone(waiting, session.Key) // a refresh would bring the session back
+	unlock, err := e.cache.Alone(waiting, session.Key) // a concurrent refresh would restore the session
 	switch {
 	case err == nil:
 		defer unlock()
@@ -241,7 +241,7 @@ func (o *Options) end(ctx context.Context, e ending) (result.EndedSession, error
 	if err != nil {
 		return ended, err
 	}
-	if taken != nil { // as it is now: while we waited, a refresh may have got other tokens
+	if taken != nil { // use the current tokens: a refresh may have replaced them
 		session = *taken
 		ended.User = oidclogin.UserOf(&session.Tokens)
 	}
@@ -276,7 +276,7 @@ func plural(n int, noun string) string {
 	return noun + "s"
 }
 
-// savedBy reads the login of the kubeconfig's context.
+// savedBy returns the stored login of the kubeconfig's context.
 func savedBy(f *factory.Factory, flags factory.ClusterFlags) (*login.Saved, error) {
 	cluster, err := f.Cluster(flags)
 	if err != nil {
@@ -290,8 +290,8 @@ func savedBy(f *factory.Factory, flags factory.ClusterFlags) (*login.Saved, erro
 	return saved, nil
 }
 
-// knownBundles collects the CA bundles of issuers in the kubeconfig: sessions have none. Without a kubeconfig there
-// are none.
+// knownBundles collects the CA bundles of the issuers in the kubeconfig, since sessions have none. Without a kubeconfig
+// it returns none.
 func knownBundles(f *factory.Factory, flags factory.ClusterFlags) map[string][]byte {
 	bundles := map[string][]byte{}
 	cluster, err := f.Cluster(flags)

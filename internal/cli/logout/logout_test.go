@@ -13,7 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/oidctest"
 )
 
-// TestRevokesWhatIsThere has a session that was renewed while logout waited for it: the newer tokens are revoked.
+// TestRevokesWhatIsThere checks that a session that was renewed while logout waited is revoked with its new tokens.
 func TestRevokesWhatIsThere(t *testing.T) {
 	t.Parallel()
 	issuer, err := oidctest.New()

@@ -1,7 +1,7 @@
-// Package migrate implements `pinniped migrate`: it finds what blocks the migration from Pinniped, or back.
+// Package migrate implements `pinniped migrate`: it finds what blocks the migration from Pinniped, or back to it.
 //
-// It reads the cluster (gather.go), decides (findings.go and the files about one obstacle each; pure), and prints. It
-// changes nothing: it prints kubectl commands, which the user reads and runs.
+// It reads the cluster (gather.go), decides (findings.go and one file per group of findings; pure), and prints. It
+// changes nothing: it prints kubectl commands for the user to review and run.
 package migrate
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
-// outputCommands is the output format that prints the commands alone, as a script.
+// outputCommands is the output format that prints only the commands, as a script.
 const outputCommands = "commands"
 
-// Options is everything `pinniped migrate check` needs; a test fills it directly.
+// Options holds the inputs of `pinniped migrate check`; a test fills it directly.
 type Options struct {
 	genericiooptions.IOStreams
 	Style   ui.Style
@@ -91,7 +91,7 @@ Exit codes: 0 nothing blocks the next step, 3 something does, 4 not permitted (s
 	return cmd
 }
 
-// Validate checks the flags before anything is read.
+// Validate checks the flags.
 func (o *Options) Validate() error {
 	return factory.CheckOutput(o.Output, factory.Formats(outputCommands)...)
 }
@@ -103,7 +103,7 @@ func (o *Options) Complete() error {
 	return err
 }
 
-// Run reads the cluster, and prints what it has found.
+// Run reads the cluster and prints the findings.
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -126,7 +126,7 @@ func (o *Options) Run(ctx context.Context) error {
 	})
 }
 
-// refusal returns the error for blocking findings, else nil.
+// refusal returns an error if a finding blocks the next step, else nil.
 func refusal(migration *result.Migration) error {
 	if !migration.InTheWay {
 		return nil

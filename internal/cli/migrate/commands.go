@@ -10,7 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
 
-// kubectl writes command lines for the cluster that was asked.
+// kubectl builds command lines for the cluster that was checked.
 type kubectl struct {
 	flags []string
 }
@@ -26,7 +26,7 @@ func newKubectl(cluster factory.ClusterFlags) kubectl {
 	return kubectl{flags}
 }
 
-// line returns a command line about objects of one namespace; about those of none, where it is empty.
+// line returns a kubectl command line, with --namespace if namespace is not empty.
 func (k kubectl) line(namespace string, words ...string) string {
 	all := append([]string{"kubectl"}, k.flags...)
 	if namespace != "" {
@@ -50,7 +50,7 @@ func (k kubectl) patch(ref discovery.Ref, patch []operation, more ...string) (st
 	return k.line(ref.Namespace, words...), nil
 }
 
-// each returns one command line for the objects of each namespace: those of the cluster, and then the others.
+// each returns one command line per namespace; cluster-scoped objects come first.
 func (k kubectl) each(objects []found, words func(names []string) []string) []string {
 	var namespaces []string
 	names := map[string][]string{}

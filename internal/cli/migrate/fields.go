@@ -13,24 +13,24 @@ import (
 // applier is the field manager of `kubectl apply --server-side`.
 const applier = "kubectl"
 
-// installers are programs with which people install Pinniped, and change what they have installed. kubectl names its
-// other commands kubectl-NAME.
+// installers are the field managers of programs that people install and change Pinniped with. kubectl's other commands
+// are named kubectl-NAME.
 var installers = []string{"kapp", "helm", "Helm", "before-first-apply", applier}
 
-// byInstaller says whether an installer owns the fields of an entry, so that a server-side apply by kubectl ends in a
-// conflict with it where it wants other values, and leaves alone what it does not know.
+// byInstaller reports whether an installer owns the fields of an entry. A server-side apply by kubectl would conflict
+// with its values, and keep the fields that the manifest does not have.
 func byInstaller(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Operation == metav1.ManagedFieldsOperationUpdate && entry.Subresource == "" &&
 		(slices.Contains(installers, entry.Manager) || strings.HasPrefix(entry.Manager, "kubectl-"))
 }
 
-// byOthers says whether a controller has applied the fields of an entry, which would put them back.
+// byOthers reports whether a controller has applied the fields of an entry, and would apply them again.
 func byOthers(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "" && entry.Manager != applier &&
 		!strings.HasPrefix(entry.Manager, "pinniped-")
 }
 
-// managersOf returns the names of the managers whose entries are chosen.
+// managersOf returns the names of the managers of the chosen entries.
 func managersOf(object found, chosen func(metav1.ManagedFieldsEntry) bool) []string {
 	var names []string
 	for _, entry := range object.ManagedFields {
@@ -41,15 +41,15 @@ func managersOf(object found, chosen func(metav1.ManagedFieldsEntry) bool) []str
 	return names
 }
 
-// operation is one of a JSON patch.
+// operation is an operation of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value,omitempty"`
 }
 
-// handOver returns the JSON patch that makes `kubectl apply --server-side` the owner of the fields of installers.
-// Nothing else of the object changes. It is refused if the object has other owners by then.
+// handOver returns a JSON patch that makes `kubectl apply --server-side` the owner of the installers' fields, and
+// changes nothing else. Applying the patch fails if the owners have changed.
 func handOver(object found) ([]operation, error) {
 	var entries []int // of installers
 	var both bool     // kubectl has applied the object before
@@ -81,7 +81,7 @@ func handOver(object found) ([]operation, error) {
 	}, nil
 }
 
-// merge joins the entries of installers and that of kubectl's server-side apply to one.
+// merge merges the entries of installers and of kubectl's server-side apply into one.
 func merge(entries []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, error) {
 	all := &fieldpath.Set{}
 	var kept []metav1.ManagedFieldsEntry
@@ -109,7 +109,7 @@ func merge(entries []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, er
 	return append(kept, *one), nil
 }
 
-// release returns the JSON patch that removes the owners that are Deployments.
+// release returns a JSON patch that removes the owner references to Deployments.
 func release(object found) []operation {
 	var patch []operation
 	for i, owner := range slices.Backward(object.OwnerReferences) {

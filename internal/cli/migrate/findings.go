@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// decide returns what is installed, and what blocks the next step.
+// decide returns what is installed and what blocks the next step.
 func decide(s *state, back bool, k kubectl) (*result.Migration, error) {
 	m := &result.Migration{Back: back, Stage: s.stage(), Namespace: namespace, Findings: []result.MigrationFinding{}}
 	if s.deployment == nil {
@@ -54,10 +54,10 @@ func decide(s *state, back bool, k kubectl) (*result.Migration, error) {
 	return m, nil
 }
 
-// check looks for one thing, and returns nil where there is nothing to say.
+// check looks for one kind of finding, and returns nil if there is none.
 type check func(k kubectl) (*result.MigrationFinding, error)
 
-// next is the next step if nothing blocks it.
+// next returns the next step if nothing blocks it.
 func next(m *result.Migration) string {
 	left := len(m.Findings) > 0
 	switch {
@@ -77,7 +77,7 @@ func next(m *result.Migration) string {
 	return "nothing: the agent serves, and Pinniped is removed"
 }
 
-// agentProgram is the name of our program in a container's command, and pinnipedProgram that of Pinniped's.
+// agentProgram and pinnipedProgram are the program names in the container's command.
 const (
 	agentProgram    = "pinniped-agent"
 	pinnipedProgram = "pinniped-concierge"
@@ -115,7 +115,7 @@ func (s *state) stage() result.MigrationStage {
 	return result.StageNone
 }
 
-// rolledOut says whether all pods are of the present version, and serve.
+// rolledOut reports whether all pods are up to date and ready.
 func (d *rollout) rolledOut() bool {
 	wanted := int32(1)
 	if d.Spec.Replicas != nil {
@@ -170,7 +170,7 @@ func (s *state) ownedByDeployment(k kubectl) (*result.MigrationFinding, error) {
 	return orNone(finding), nil
 }
 
-// orNone returns nil for a finding about no object.
+// orNone returns nil for a finding without objects.
 func orNone(finding *result.MigrationFinding) *result.MigrationFinding {
 	if len(finding.Objects) == 0 {
 		return nil
@@ -178,7 +178,7 @@ func orNone(finding *result.MigrationFinding) *result.MigrationFinding {
 	return finding
 }
 
-// toApply are the objects that are there, and that deploy/upgrade applies.
+// toApply returns the existing objects that deploy/upgrade applies.
 func (s *state) toApply() []found {
 	var objects []found
 	for _, ref := range applied() {
@@ -196,7 +196,7 @@ func (s *state) fieldsOwned(k kubectl) (*result.MigrationFinding, error) {
 	var managers []string
 	for _, object := range s.toApply() {
 		names := managersOf(object, byInstaller)
-		// Where the agent serves, what people have edited since is theirs.
+		// Once the agent serves, later edits by people are not Pinniped's.
 		if s.stage() != result.StagePinniped && !slices.Contains(names, "kapp") &&
 			!slices.Contains(names, "kubectl-client-side-apply") {
 			continue
@@ -241,10 +241,10 @@ func (s *state) appliedByOthers(kubectl) (*result.MigrationFinding, error) {
 	return orNone(finding), nil
 }
 
-// kappPrefix begins the keys of kapp's labels and annotations.
+// kappPrefix is the prefix of kapp's labels and annotations.
 const kappPrefix = "kapp.k14s.io/"
 
-// kappApp is the label by which kapp finds what belongs to one of its apps.
+// kappApp is the label by which kapp finds the objects of an app.
 const kappApp = kappPrefix + "app"
 
 func (s *state) managedByKapp(k kubectl) (*result.MigrationFinding, error) {
@@ -282,7 +282,8 @@ func (s *state) managedByKapp(k kubectl) (*result.MigrationFinding, error) {
 	return orNone(finding), nil
 }
 
-// kappKeys returns the keys by which kapp knows an object. Rules for kapp, which are no claim, stay.
+// kappKeys returns the labels or annotations by which kapp identifies an object. It leaves out kapp's rules, which
+// claim nothing.
 func kappKeys(of map[string]string) []string {
 	var keys []string
 	for key := range of {
@@ -320,7 +321,7 @@ func (s *state) leftOfPinniped(k kubectl) (*result.MigrationFinding, error) {
 	}), nil
 }
 
-// enforce is the label of a namespace that says what its pods may do.
+// enforce is the Pod Security label of a namespace.
 const enforce = "pod-security.kubernetes.io/enforce"
 
 func (s *state) privileged(k kubectl) (*result.MigrationFinding, error) {
@@ -340,14 +341,14 @@ func (s *state) privileged(k kubectl) (*result.MigrationFinding, error) {
 	}, nil
 }
 
-// restrict returns the command that lets pods of a namespace do no more than the agent needs. A server-side apply of all
-// labels does it, and not `kubectl label`, so that Pinniped's manifests can be applied without a conflict later.
+// restrict returns the command that sets the restricted Pod Security level on a namespace. It applies all labels
+// server-side instead of using `kubectl label`, so that Pinniped's manifests can be applied later without a conflict.
 func (k kubectl) restrict(namespace found) (string, error) {
 	labels := maps.Clone(namespace.Labels)
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	delete(labels, "kubernetes.io/metadata.name") // is set by the API server
+	delete(labels, "kubernetes.io/metadata.name") // set by the API server
 	labels[enforce] = "restricted"
 	encoded, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace.Ref.Name, "labels": labels},

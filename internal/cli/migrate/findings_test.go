@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 )
 
-// seen is a state with a Deployment that runs a program; all of its pods serve.
+// seen returns a state with a Deployment that runs a program, with all pods ready.
 func seen(program string, change func(*state)) *state {
 	s := &state{apiNamespace: namespace, deployment: &rollout{}}
 	s.deployment.Spec.Template.Spec.Containers = []container{{Image: "image:v1", Command: []string{"/" + program}}}
@@ -69,7 +69,7 @@ func TestDecide(t *testing.T) {
 		back  bool
 		stage result.MigrationStage
 		want  []result.MigrationReason
-		blunt bool // whether the findings are in the way
+		blunt bool // whether a finding blocks the next step
 		says  []string
 	}{
 		{
@@ -265,7 +265,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestHandOverJoins joins what several managers own, so that nothing is left to one that no server-side apply removes.
+// TestHandOverJoins checks that the fields of several managers are merged, so that kubectl owns all of them.
 func TestHandOverJoins(t *testing.T) {
 	t.Parallel()
 	status := entry("kube-controller-manager", update, `{"f:status":{}}`)
@@ -292,7 +292,7 @@ func TestHandOverJoins(t *testing.T) {
 	}
 }
 
-// TestCommandsAreForTheClusterThatWasAsked checks that a command does not go to the current context of another kubeconfig.
+// TestCommandsAreForTheClusterThatWasAsked checks that commands have the flags of the checked cluster.
 func TestCommandsAreForTheClusterThatWasAsked(t *testing.T) {
 	t.Parallel()
 	k := newKubectl(factory.ClusterFlags{Kubeconfig: "my config", Context: "prod"})
@@ -302,8 +302,7 @@ func TestCommandsAreForTheClusterThatWasAsked(t *testing.T) {
 	}
 }
 
-// TestForeignText prints what Pinniped's objects may say. The script is run by a shell: a line of somebody else's would
-// be a command.
+// TestForeignText checks that text from Pinniped's objects cannot forge a line: a shell runs the script.
 func TestForeignText(t *testing.T) {
 	t.Parallel()
 	const hostile = "a\x1b[2J\x1b]0;title\x07\u009b31m\u202e\rb\nevil"

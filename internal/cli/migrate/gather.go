@@ -18,13 +18,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
-// found is an object that is there.
+// found is an existing object.
 type found struct {
 	discovery.Ref
 	metav1.ObjectMeta
 }
 
-// rollout is the Deployment, as far as it matters here.
+// rollout holds the needed fields of the Deployment.
 type rollout struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
@@ -51,30 +51,30 @@ type container struct {
 	} `json:"env"`
 }
 
-// state is what was found in the cluster.
+// state is what gather found in the cluster.
 type state struct {
-	// apiNamespace is where the Concierge APIs lead; empty when they are not registered.
+	// apiNamespace is the namespace of the Service of the Concierge APIs; empty if they are not registered.
 	apiNamespace string
-	deployment   *rollout // nil when there is none
+	deployment   *rollout // nil if there is none
 	issuer       map[string]any
-	config       string // Pinniped's pinniped.yaml
-	agentConfig  string // the agent's
+	config       string // pinniped.yaml of Pinniped
+	agentConfig  string // pinniped.yaml of the agent
 	shared       []found
 	pinnipeds    []found
 	agents       []found
-	// authenticators say who may log in; users made them, and both Pinniped and the agent need them.
+	// authenticators are created by users; both Pinniped and the agent need them.
 	authenticators []found
-	// secret is the one with the external certificate; nil when there is none in the namespace, or none is configured.
+	// secret is the Secret of the external certificate; nil if none is configured, or there is none in the namespace.
 	secret *corev1.Secret
 	// history is the agent's revision history.
 	history serving.History
 	now     time.Time
-	// owned are Secrets and Services of the namespace that have an owner.
+	// owned are the Secrets and Services of the namespace that have an owner.
 	owned []found
 }
 
-// gather reads what there is. It asks for the metadata of most objects only, and so for no key in a Secret but that of
-// the external certificate.
+// gather reads the cluster. For most objects it requests only metadata, so the only key that it reads is that of the
+// external certificate.
 func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 	s := &state{now: time.Now()}
 	var err error
@@ -160,7 +160,7 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 	return s, s.gatherTrust(ctx, cluster)
 }
 
-// gatherTrust reads the external certificate that is configured, and the revision history.
+// gatherTrust reads the configured external certificate and the revision history.
 func (s *state) gatherTrust(ctx context.Context, cluster *discovery.Client) error {
 	typed, err := s.typedIssuer()
 	if err != nil || typed == nil {
@@ -188,7 +188,7 @@ func (s *state) gatherTrust(ctx context.Context, cluster *discovery.Client) erro
 	return nil
 }
 
-// sort puts the objects into the order of the inventory, and what was listed into the order of its names.
+// sort sorts the objects in the order of the inventory, and listed objects by name.
 func (s *state) sort() {
 	for all, inventory := range map[*[]found][]discovery.Ref{
 		&s.shared: shared(), &s.pinnipeds: pinnipeds(), &s.agents: agents(), &s.owned: nil, &s.authenticators: nil,

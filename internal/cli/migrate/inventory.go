@@ -7,7 +7,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 )
 
-// The names with which Pinniped's manifests and the agent's are shipped.
+// The names in the manifests of Pinniped and of the agent.
 const (
 	namespace = "pinniped-concierge"
 	app       = "pinniped-concierge"
@@ -34,7 +34,7 @@ func in(namespace string, resource schema.GroupVersionResource, names ...string)
 	return refs
 }
 
-// granted returns a role and its binding of the same name.
+// granted returns a role and its role binding of the same name.
 func granted(namespace string, names ...string) []discovery.Ref {
 	if namespace == "" {
 		return append(in("", rbac("clusterrolebindings"), names...), in("", rbac("clusterroles"), names...)...)
@@ -56,12 +56,12 @@ var issuer = discovery.Ref{
 	Resource: apis.GroupsFor(apis.DefaultGroupSuffix).Config.WithResource("credentialissuers"), Name: app + "-config",
 }
 
-// config is Pinniped's configuration; that of the agent has another name.
+// config is Pinniped's ConfigMap; the agent's has another name.
 var config = discovery.Ref{Resource: core("configmaps"), Namespace: namespace, Name: app + "-config"}
 
 var agentConfig = discovery.Ref{Resource: core("configmaps"), Namespace: namespace, Name: app + "-agent"}
 
-// applied are the objects that the manifests of both have, and which deploy/upgrade applies.
+// applied returns the objects that both manifests have, and that deploy/upgrade applies.
 func applied() []discovery.Ref {
 	groups := apis.GroupsFor(apis.DefaultGroupSuffix)
 	return concat(
@@ -78,18 +78,18 @@ func applied() []discovery.Ref {
 	)
 }
 
-// shared are the objects that both need.
+// shared returns the objects that both Pinniped and the agent need.
 func shared() []discovery.Ref {
 	return concat(in("", core("namespaces"), namespace), []discovery.Ref{issuer}, applied())
 }
 
-// pinnipeds are the objects that only Pinniped needs: those of its manifests, and those that it makes.
+// pinnipeds returns the objects that only Pinniped needs: from its manifests, or created by it.
 func pinnipeds() []discovery.Ref {
 	return concat(
 		in(namespace, v1("apps", "deployments"), app+"-kube-cert-agent"),
 		granted(namespace, app+"-kube-cert-agent", app+"-aggregated-api-server"),
 		in(namespace, core("serviceaccounts"), app+"-kube-cert-agent"),
-		in(namespace, core("secrets"), app+"-impersonation-proxy"), // a token that earlier versions made
+		in(namespace, core("secrets"), app+"-impersonation-proxy"), // a token of earlier versions
 		[]discovery.Ref{config},
 		granted("kube-system", app+"-kube-system-pod-read"),
 		granted("kube-public", app+"-cluster-info-lister-watcher"),
@@ -97,11 +97,11 @@ func pinnipeds() []discovery.Ref {
 	)
 }
 
-// agents are the objects that only the agent needs: those of deploy/upgrade, and those that it makes besides the Leases
-// of its replicas.
+// agents returns the objects that only the agent needs: from deploy/upgrade, or created by it, without the replicas'
+// Leases.
 func agents() []discovery.Ref {
 	const flowControl = "flowcontrol.apiserver.k8s.io"
-	const admission = "admissionregistration.k8s.io" // API servers before 1.30 do not have these kinds
+	const admission = "admissionregistration.k8s.io" // not in API servers before 1.30
 	return concat(
 		in(namespace, v1("networking.k8s.io", "networkpolicies"), app),
 		in(namespace, v1("policy", "poddisruptionbudgets"), app),
@@ -117,12 +117,12 @@ func agents() []discovery.Ref {
 	)
 }
 
-// kubectlName is what kubectl calls an object: RESOURCE.GROUP/NAME.
+// kubectlName returns RESOURCE.GROUP/NAME, an object's name for kubectl.
 func kubectlName(ref discovery.Ref) string {
 	return ref.Resource.GroupResource().String() + "/" + ref.Name
 }
 
-// describe is kubectlName, with the namespace in front where there is one.
+// describe returns kubectlName, after the namespace if there is one.
 func describe(ref discovery.Ref) string {
 	if ref.Namespace == "" {
 		return kubectlName(ref)

@@ -25,14 +25,14 @@ func (s *state) strategies() []configv1alpha1.CredentialIssuerStrategy {
 	if err == nil {
 		err = json.Unmarshal(encoded, &status)
 	}
-	if err != nil { // a status of another shape has nothing that is looked for here
+	if err != nil { // a status of another shape has no strategies
 		return nil
 	}
 	return status.Status.Strategies
 }
 
-// loginsAtAPIServer warns about users who do not use the proxy: Pinniped signs their certificates with the key of the
-// cluster's control plane, which the agent does not take.
+// loginsAtAPIServer warns about users who do not use the proxy: Pinniped signs their certificates with the cluster's CA
+// key, which the agent never reads.
 func (s *state) loginsAtAPIServer(kubectl) (*result.MigrationFinding, error) {
 	for _, strategy := range s.strategies() {
 		if strategy.Type == configv1alpha1.StrategyKubeClusterSigningCertificate &&
@@ -49,7 +49,7 @@ func (s *state) loginsAtAPIServer(kubectl) (*result.MigrationFinding, error) {
 	return nil, nil
 }
 
-// carried are the keys of Pinniped's configuration that the agent has, too, with the values that Pinniped ships.
+// carried maps the settings that Pinniped and the agent share to Pinniped's defaults.
 var carried = map[string]any{
 	"aggregatedAPIServerDisableAdmissionPlugins": []any{},
 	"aggregatedAPIServerPort":                    float64(10250),
@@ -61,13 +61,13 @@ var carried = map[string]any{
 	"log.level":                                  "",
 }
 
-// pinnipedsAlone are the keys of parts that the agent does not have.
+// pinnipedsAlone are settings for parts that the agent does not have.
 var pinnipedsAlone = []string{
 	"api", "kubeCertAgent", "tls", "names.agentServiceAccount", "names.impersonationProxyLegacySecret",
 }
 
-// leftBehind lists what stands in before, other than Pinniped ships it, and not in now. path is that of both in their
-// files.
+// leftBehind lists the settings in before that differ from Pinniped's defaults and from now. path is the path of both
+// in their files.
 func leftBehind(path string, before, now map[string]any) []string {
 	var said []string
 	for _, key := range slices.Sorted(maps.Keys(before)) {
@@ -102,7 +102,7 @@ func settingsIn(text string, of discovery.Ref) (map[string]any, error) {
 	return settings, nil
 }
 
-// settingsOfPinniped names what was configured in Pinniped's ConfigMap and Deployment, and is not taken over by itself.
+// settingsOfPinniped lists the settings of Pinniped's ConfigMap and Deployment that are not migrated automatically.
 func (s *state) settingsOfPinniped(kubectl) (*result.MigrationFinding, error) {
 	settings, err := settingsIn(s.config, config)
 	if err != nil {
@@ -123,8 +123,8 @@ func (s *state) settingsOfPinniped(kubectl) (*result.MigrationFinding, error) {
 	), nil
 }
 
-// settingsLeftBehind names what still stands in the ConfigMap that the agent does not read: it is Pinniped's, and
-// earlier versions of the agent had theirs under the same name.
+// settingsLeftBehind lists settings in Pinniped's ConfigMap, which the agent does not read. Earlier versions of the
+// agent used the same name for theirs.
 func (s *state) settingsLeftBehind(k kubectl) (*result.MigrationFinding, error) {
 	before, err := settingsIn(s.config, config)
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *state) settingsLeftBehind(k kubectl) (*result.MigrationFinding, error) 
 		k.line(namespace, "rollout", "restart", kubectlName(deployment))), nil
 }
 
-// settingsFinding is what is said of settings in the ConfigMap that Pinniped reads.
+// settingsFinding returns a finding about settings in Pinniped's ConfigMap.
 func settingsFinding(format string, args ...any) *result.MigrationFinding {
 	return &result.MigrationFinding{
 		Reason:  result.MigrationSettings,
@@ -153,14 +153,14 @@ func settingsFinding(format string, args ...any) *result.MigrationFinding {
 	}
 }
 
-// known are the fields of spec.impersonationProxy that Pinniped v0.47 has.
+// known are the fields of spec.impersonationProxy in Pinniped v0.47.
 var known = map[string][]string{
 	"":        {"mode", "externalEndpoint", "service", "tls"},
 	"service": {"type", "loadBalancerIP", "annotations"},
 	"tls":     {"secretName", "certificateAuthorityData"},
 }
 
-// settingsOfAgent names fields of the CredentialIssuer that Pinniped drops, and values that it cannot use.
+// settingsOfAgent lists fields of the CredentialIssuer that Pinniped drops, and values that it does not support.
 func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
 	spec := at(s.issuer, "spec")
 	fields, _ := spec.(map[string]any)
@@ -195,8 +195,8 @@ func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
 	}, nil
 }
 
-// transitionPrepared finds a renewed certificate with which the agent waits, as clients would refuse it: Pinniped
-// knows no waiting. Who would be broken is what the agent has concluded with internal/trust.
+// transitionPrepared finds a renewed certificate that the agent does not serve yet, because clients would refuse it.
+// Pinniped would serve it at once. The agent has decided with internal/trust which clients would break.
 func (s *state) transitionPrepared(kubectl) (*result.MigrationFinding, error) {
 	for _, strategy := range s.strategies() {
 		for _, finding := range strategy.Findings {
@@ -216,8 +216,8 @@ func (s *state) transitionPrepared(kubectl) (*result.MigrationFinding, error) {
 	return nil, nil
 }
 
-// unknownStrategies finds strategies in the status that Pinniped's kind does not permit. As long as one is there, the
-// API server refuses every status that Pinniped writes.
+// unknownStrategies finds strategies in the status that Pinniped's CRD does not permit. While there is one, the API
+// server rejects every status update of Pinniped.
 func (s *state) unknownStrategies(k kubectl) (*result.MigrationFinding, error) {
 	var patch []operation
 	var said []string
@@ -251,7 +251,7 @@ func (s *state) unknownStrategies(k kubectl) (*result.MigrationFinding, error) {
 	}, nil
 }
 
-// at returns the value at a path; nil where there is none.
+// at returns the value at a path, or nil.
 func at(fields map[string]any, path ...string) any {
 	var value any = fields
 	for _, key := range path {

@@ -8,7 +8,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// installed says what there is, in a sentence.
+// installed describes what is installed, in a sentence.
 func installed(m *result.Migration) string {
 	switch m.Stage {
 	case result.StagePinniped:
@@ -50,7 +50,7 @@ func (o *Options) text(m *result.Migration) []byte {
 	return []byte(out.String())
 }
 
-// script returns the commands for a shell, with what they are for.
+// script returns the commands as a shell script, with comments.
 func script(m *result.Migration) []byte {
 	var out strings.Builder
 	for _, finding := range m.Findings {

@@ -19,7 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// typedIssuer returns the CredentialIssuer with its types; nil when there is none with an impersonation proxy.
+// typedIssuer returns the CredentialIssuer decoded, or nil if it has no impersonation proxy.
 func (s *state) typedIssuer() (*configv1alpha1.CredentialIssuer, error) {
 	encoded, err := json.Marshal(s.issuer)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *state) typedIssuer() (*configv1alpha1.CredentialIssuer, error) {
 	return &typed, nil
 }
 
-// external is the tls block of a proxy that is on; nil where the generated certificate serves, which is the same one
+// external returns the tls block of an enabled proxy, or nil if the generated certificate is served, which is the same
 // for Pinniped and the agent.
 func external(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.ImpersonationProxyTLSSpec {
 	if issuer == nil || issuer.Spec.ImpersonationProxy.Mode == configv1alpha1.ImpersonationProxyModeDisabled {
@@ -47,7 +47,7 @@ func external(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.Impersona
 	return nil
 }
 
-// secretOf is the Secret that the spec names.
+// secretOf returns the reference to the Secret in the spec.
 func secretOf(configured *configv1alpha1.ImpersonationProxyTLSSpec) discovery.Ref {
 	ref := discovery.Ref{Resource: core("secrets"), Namespace: namespace, Name: configured.SecretName}
 	if other, name, found := strings.Cut(configured.SecretName, "/"); found {
@@ -56,8 +56,8 @@ func secretOf(configured *configv1alpha1.ImpersonationProxyTLSSpec) discovery.Re
 	return ref
 }
 
-// refusedByAgent finds a certificate that Pinniped serves, and that the agent would refuse, with clients who would be
-// broken by the agent's generated certificate.
+// refusedByAgent finds a certificate that Pinniped serves and the agent would refuse, if clients would refuse the
+// agent's generated certificate.
 func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 	typed, err := s.typedIssuer()
 	configured := external(typed)
@@ -80,18 +80,18 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 	switch at := slices.IndexFunc(judged.Warnings, uncovered); {
 	case judged.Refusal != nil:
 		refusal = judged.Refusal.Finding
-	case at >= 0 && configured.Verification == "": // the generated one, which covers the name, is better
+	case at >= 0 && configured.Verification == "": // the agent would serve the generated one, which covers the name
 		refusal = judged.Warnings[at]
 	default:
 		return nil, nil
 	}
-	// Its CA is not known to the clients of this certificate.
+	// Clients of this certificate do not know the CA of the generated one.
 	generated, err := serving.WouldGenerate(nil, "impersonation-proxy", *typed.Spec.ImpersonationProxy, nil, s.now)
 	if err != nil {
 		return nil, err
 	}
 	now, history := served(s.secret), serving.History{}
-	if published { // Pinniped records nothing: its clients may use each name
+	if published { // Pinniped records no clients: assume that they use every name
 		history = history.With(serving.Revision{Endpoint: url, Bundle: bundle, Names: serving.NamesOf(now.Chain)})
 	}
 	j := serving.Judge(serving.Effect(history, now, serving.Served{Chain: generated.Chain()}, s.now))
@@ -107,12 +107,12 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 	}, nil
 }
 
-// lockedOutByPinniped finds clients who work with what the agent serves, and would not with what Pinniped serves: the
-// Secret as it stands, or nothing.
+// lockedOutByPinniped finds clients that verify what the agent serves, and would not verify what Pinniped serves: the
+// Secret as it is, or nothing.
 func (s *state) lockedOutByPinniped(kubectl) (*result.MigrationFinding, error) {
 	typed, err := s.typedIssuer()
 	configured := external(typed)
-	if err != nil || configured == nil || plan.Waits(typed) { // of a renewal that waits, renewalWaits tells
+	if err != nil || configured == nil || plan.Waits(typed) { // see transitionPrepared
 		return nil, err
 	}
 	history := s.history.SinceStatus(typed, s.now, serving.DefaultMemory)
@@ -132,8 +132,8 @@ func (s *state) lockedOutByPinniped(kubectl) (*result.MigrationFinding, error) {
 	}, nil
 }
 
-// served is what Pinniped serves of a Secret: whatever it is, if it is a certificate with its key, and else nothing. Of
-// another namespace, it reads none.
+// served returns what Pinniped serves from a Secret: any certificate with its key, or nothing. It reads no Secret of
+// another namespace.
 func served(secret *corev1.Secret) serving.Served {
 	if secret == nil {
 		return serving.Served{Off: true}

@@ -16,7 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// TestTrust asks both ways whether those go on working who work now.
+// TestTrust checks in both directions whether clients that work now keep working.
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)
@@ -69,9 +69,9 @@ func TestTrust(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		secret *corev1.Secret
-		of     string // the Secret in the spec
+		of     string // name of the Secret in the spec
 		back   bool
-		want   result.MigrationReason // empty: nothing is in the way
+		want   result.MigrationReason // empty: nothing blocks
 		says   string
 	}{
 		{name: "the agent serves what Pinniped serves", secret: good},

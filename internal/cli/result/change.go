@@ -9,50 +9,49 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Change is the result of a command that changes what certificate is served.
+// Change is the result of a command that changes the serving certificate.
 type Change struct {
 	Head
-	// Outcome is what was done.
+	// Outcome is what the command did.
 	Outcome Outcome `json:"outcome"`
-	// DryRun is set when nothing was really done.
+	// DryRun is set if nothing was changed.
 	DryRun DryRun `json:"dryRun,omitempty"`
-	// CredentialIssuer is its name; empty when files were refused before the cluster was asked.
+	// CredentialIssuer is empty if files were rejected before the cluster was asked.
 	CredentialIssuer string `json:"credentialIssuer"`
-	// Secret is the one that is configured, or that was until now; absent for the generated certificate.
+	// Secret is the configured Secret, or the one configured until now; absent for the generated certificate.
 	Secret *ObjectRef `json:"secret,omitempty"`
-	// Certificate is what the checks have found out about the certificate.
+	// Certificate is the report of the certificate checks.
 	Certificate certs.Report `json:"certificate"`
-	// CABundle is what clients get. It is absent when the agent has yet to make a CA.
+	// CABundle is the CA bundle for clients; absent if the agent has yet to create a CA.
 	CABundle CABundle `json:"caBundle,omitzero"`
 	// Changes are the fields that change.
 	Changes []FieldChange `json:"changes"`
-	// Endpoint and Addresses are what was seen while waiting.
+	// Endpoint and Addresses are what the command observed while waiting.
 	Endpoint   string    `json:"endpoint,omitempty"`
 	Addresses  []Address `json:"addresses,omitempty"`
 	Problems   []string  `json:"problems,omitempty"`
 	RolledBack bool      `json:"rolledBack,omitempty"`
-	// Transition is what the new certificate waits for; absent when it is served.
+	// Transition is why the new certificate is not served yet; absent if it is served.
 	Transition *Transition `json:"transition,omitempty"`
-	// Kubeconfigs are those of --kubeconfigs that lead to the endpoint.
+	// Kubeconfigs are those of --kubeconfigs that use the endpoint.
 	Kubeconfigs []File `json:"kubeconfigs,omitempty"`
-	// SwitchedOff is true when the proxy is off, so that nobody is served.
+	// SwitchedOff is true if the proxy is switched off.
 	SwitchedOff bool `json:"switchedOff,omitempty"`
 }
 
-// Transition is a change of the certificate in which the old one is served, with the trust bundles of both, until no
-// client breaks.
+// Transition is a change of the certificate during which the old one is served with dual trust, until no client breaks.
 type Transition struct {
 	Phase string    `json:"phase"`
 	Since time.Time `json:"since"`
-	// Until is when the new certificate is served in any case.
+	// Until is when the new certificate is served at the latest.
 	Until *time.Time `json:"until,omitempty"`
-	// WaitsFor are the IDs of the revisions whose clients do not verify the new certificate.
+	// WaitsFor are the IDs of revisions whose clients do not verify the new certificate.
 	WaitsFor []string `json:"waitsFor,omitempty"`
-	// SecretName is the Secret of the new certificate; absent for the generated one.
+	// SecretName is the Secret of the new certificate; absent for the generated certificate.
 	SecretName string `json:"secretName,omitempty"`
 }
 
-// Waits says what waits, for whom and until when.
+// Waits describes what waits, for which revisions and until when.
 func (t *Transition) Waits() string {
 	text := "the generated certificate"
 	if t.SecretName != "" {
@@ -68,7 +67,7 @@ func (t *Transition) Waits() string {
 	return text
 }
 
-// TransitionOf returns what the status of a CredentialIssuer says; nil when none is under way.
+// TransitionOf returns the transition in the status of a CredentialIssuer, or nil.
 func TransitionOf(status *configv1alpha1.TransitionStatus) *Transition {
 	if status == nil {
 		return nil
@@ -83,25 +82,25 @@ func TransitionOf(status *configv1alpha1.TransitionStatus) *Transition {
 	return t
 }
 
-// String tells it in one line.
+// String returns the transition in one line.
 func (t *Transition) String() string {
 	return fmt.Sprintf("%s since %s: %s", t.Phase, t.Since.Format(time.RFC3339), t.Waits())
 }
 
-// FieldChange is one field that changes. A CA bundle is described in it, not shown.
+// FieldChange is a changed field. For a CA bundle, From and To are descriptions.
 type FieldChange struct {
 	Field string `json:"field"`
 	From  string `json:"from"`
 	To    string `json:"to"`
 }
 
-// SecretField begins the Field of a change in a Secret.
+// SecretField is the prefix of Field for a change in a Secret.
 const SecretField = "secret/"
 
-// OfSecret says whether it is a key of the Secret that changes.
+// OfSecret reports whether the change is in the Secret.
 func (c FieldChange) OfSecret() bool { return strings.HasPrefix(c.Field, SecretField) }
 
-// DryRun says who was asked in a dry run.
+// DryRun says who checked the change in a dry run.
 type DryRun string
 
 // Enum lists the dry runs.

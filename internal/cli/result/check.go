@@ -6,7 +6,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Check is what was found out about certificates.
+// Check is the result of certificate checks.
 type Check struct {
 	Head
 	// Source is "cluster", "file" or "endpoint".
@@ -14,25 +14,25 @@ type Check struct {
 	CredentialIssuer string `json:"credentialIssuer,omitempty"`
 	// At is the time for which the certificates were checked.
 	At time.Time `json:"at"`
-	// OK is true when no finding refuses a certificate or, with --fail-on warning, warns of it.
+	// OK is true if no finding refuses a certificate or, with --fail-on warning, is a warning.
 	OK bool `json:"ok"`
-	// CABundle is what clients verify with.
+	// CABundle is the CA bundle that clients verify with.
 	CABundle CABundle             `json:"caBundle"`
 	Subjects []CheckedCertificate `json:"certificates"`
-	// NotChecked names what could not be checked, each with the reason.
+	// NotChecked lists what could not be checked, with the reasons.
 	NotChecked []string `json:"notChecked,omitempty"`
 }
 
-// CheckedCertificate is one certificate that was checked.
+// CheckedCertificate is a certificate that was checked.
 type CheckedCertificate struct {
-	// Name says where it is: a Secret, a file, or the addresses that present it.
+	// Name is the location: a Secret, a file, or the addresses that present it.
 	Name        string       `json:"name"`
 	Certificate certs.Report `json:"certificate"`
-	// NotMade names the checks that were not made on it, each with the reason.
+	// NotMade lists the checks that were not made, with the reasons.
 	NotMade []CheckNotMade `json:"notMade,omitempty"`
-	// Timeline is what will go wrong if nothing is renewed, with --timeline.
+	// Timeline lists what will fail if nothing is renewed, with --timeline.
 	Timeline []certs.Event `json:"timeline,omitempty"`
-	// BreaksAt is the first instant at which something is broken, with --timeline; At itself when something is already.
+	// BreaksAt is when the first failure happens, with --timeline; it is At if something is already broken.
 	BreaksAt *time.Time `json:"breaksAt,omitempty"`
 }
 

@@ -8,18 +8,18 @@ type DelegationExplanation struct {
 	Secret ObjectRef `json:"secret"`
 	// Agent is the agent's service account.
 	Agent ObjectRef `json:"serviceAccount"`
-	// Permitted says whether that agent may use that Secret.
+	// Permitted says whether the agent may use the Secret.
 	Permitted Answer `json:"permitted"`
-	// Reason is the reason in one word; absent when it is not known.
+	// Reason is the reason in one word; absent if unknown.
 	Reason delegation.Outcome `json:"reason,omitempty"`
 	Checks []DelegationCheck  `json:"checks"`
-	// NearMisses are delegations that look as if they were meant to permit it.
+	// NearMisses are delegations that are probably meant to permit it, but do not.
 	NearMisses []delegation.NearMiss `json:"nearMisses,omitempty"`
-	// Manifest is the YAML to ask the owner for; absent when nothing is missing.
+	// Manifest is the YAML that the Secret's owner must apply; absent if nothing is missing.
 	Manifest string `json:"manifest,omitempty"`
 }
 
-// DelegationCheck is one condition, and whether it holds.
+// DelegationCheck is a condition and whether it is met.
 type DelegationCheck struct {
 	// Name is "delegation", "rbac" or "secret".
 	Name    string `json:"check"`

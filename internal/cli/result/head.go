@@ -1,17 +1,18 @@
-// Package result holds what the commands print for programs, with -o json and -o yaml: one versioned shape for all.
+// Package result defines the JSON and YAML output of all commands (-o json, -o yaml), in one version.
 //
-// Every object begins with Head: apiVersion, kind and, when the command has failed, error. What several commands show
-// has one type here (shapes.go): a CA bundle, a Secret, a kubeconfig, an address. Values of enums have no spaces.
+// Every object starts with Head: apiVersion, kind and, if the command has failed, error. Shapes that several commands
+// share (CA bundle, Secret, kubeconfig, address) are in shapes.go. Enum values have no spaces.
 //
-// To make the output of a new command conform:
+// To add the output of a command:
 //
-//  1. Declare its type here, with Head as the first, embedded field, and a comment for each field that needs one.
-//  2. Add it to Kinds.
-//  3. Add --output with factory.AddOutput, and end Run with
-//     "return result.Print(o.Out, o.Output, &object, err, text)".
-//  4. Check an output in a test with resulttest.Valid.
+// 1. Declare its type here, with Head as the first, embedded field, and a comment for each field that needs one. 2. Add
+// it to Kinds. 3. Add --output with factory.AddOutput, and end Run with
 //
-// A command that fails before it has an object needs nothing more: the root command prints a Failure in its place.
+//	"return result.Print(o.Out, o.Output, &object, err, text)".
+//
+// 4. Check an output in a test with resulttest.Valid.
+//
+// If a command fails before it has an object, the root command prints a Failure.
 package result
 
 import (
@@ -20,41 +21,41 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// APIVersion is the version of all objects. Within a version, fields and values of enums are added, but none is removed
-// or gets another meaning.
+// APIVersion is the version of all objects. A version may get new fields and enum values; none is removed or changes
+// its meaning.
 const APIVersion = "cli.pinniped.dev/v1"
 
-// Head is how every object begins.
+// Head has the first fields of every object.
 type Head struct {
-	// APIVersion is the version of the shape.
+	// APIVersion is always "cli.pinniped.dev/v1".
 	APIVersion string `json:"apiVersion"`
-	// Kind names the shape.
+	// Kind is the type of the object.
 	Kind Kind `json:"kind"`
-	// Error says why the command has failed, or why it does not end with exit code 0. It is absent when all is well.
+	// Error is why the exit code is not 0; absent if it is 0.
 	Error *Error `json:"error,omitempty"`
 }
 
 func (h *Head) head() *Head { return h }
 
-// Object is what a command prints: a struct that embeds Head.
+// Object is the output of a command: a struct that embeds Head.
 type Object interface{ head() *Head }
 
-// Error is why a command did not end with exit code 0.
+// Error is why the exit code of a command is not 0.
 type Error struct {
-	// Reason is the class of the error. Each belongs to one exit code.
+	// Reason is the class of the error. Each reason belongs to one exit code.
 	Reason ErrorReason `json:"reason"`
-	// Message is what the command says on stderr.
+	// Message is the error message on stderr.
 	Message string `json:"message"`
-	// Hint says what to do about it.
+	// Hint is the hint on stderr.
 	Hint string `json:"hint,omitempty"`
-	// ExitCode is that of the process.
+	// ExitCode is the exit code of the process.
 	ExitCode int `json:"exitCode"`
 }
 
 // ErrorReason is the class of an error.
 type ErrorReason string
 
-// ReasonOther is that of an exit code which other commands do not have; their help tells its meaning.
+// ReasonOther is the reason of exit codes that only one command has; its help explains them.
 const ReasonOther ErrorReason = "other"
 
 // Enum lists the reasons.
@@ -68,7 +69,7 @@ func (ErrorReason) Enum() []string {
 	return append(all, string(ReasonOther))
 }
 
-// ErrorOf returns what there is to print about err; nil for nil.
+// ErrorOf returns err as an Error, or nil for nil.
 func ErrorOf(err error) *Error {
 	if err == nil {
 		return nil
@@ -82,10 +83,10 @@ func ErrorOf(err error) *Error {
 	}
 }
 
-// Failure is printed by a command that failed before it had anything else to print.
+// Failure is the output of a command that failed before it had another object.
 type Failure struct {
 	Head
 }
 
-// NewFailure returns the object for err.
+// NewFailure returns the Failure for err.
 func NewFailure(err error) *Failure { return &Failure{Head{Error: ErrorOf(err)}} }

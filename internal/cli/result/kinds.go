@@ -1,6 +1,6 @@
 package result
 
-// Kind names the shape of an object.
+// Kind is the type of an object.
 type Kind string
 
 // The kinds.
@@ -20,15 +20,15 @@ const (
 	KindVersion               Kind = "Version"
 )
 
-// Known is a kind that a command prints.
+// Known is a kind and the commands that print it.
 type Known struct {
 	Kind Kind
-	// Commands names the commands that print it, without "pinniped".
+	// Commands are the commands that print it, without "pinniped".
 	Commands []string
 	Object   Object
 }
 
-// Kinds returns all kinds, in the order of their names.
+// Kinds returns all kinds, sorted by name.
 func Kinds() []Known {
 	return []Known{
 		{KindChange, []string{"ip-tls set", "ip-tls unset", "ip-tls undo"}, &Change{}},

@@ -1,6 +1,6 @@
 package result
 
-// KubeconfigRotation is what was done with each kubeconfig, and which clusters they lead to.
+// KubeconfigRotation is the result for each kubeconfig and for the clusters that they use.
 type KubeconfigRotation struct {
 	Head
 	DryRun      bool                `json:"dryRun"`
@@ -9,11 +9,11 @@ type KubeconfigRotation struct {
 	Kubeconfigs []RotatedKubeconfig `json:"kubeconfigs"`
 }
 
-// RotationSummary counts.
+// RotationSummary has the counts of a rotation.
 type RotationSummary struct {
-	// Clusters are all servers that the kubeconfigs lead to.
+	// Clusters is the number of servers in the kubeconfigs.
 	Clusters int `json:"clusters"`
-	// ClustersFailed are those without a response, or without a usable one.
+	// ClustersFailed is the number of servers without a usable response.
 	ClustersFailed int `json:"clustersFailed"`
 	Kubeconfigs    int `json:"kubeconfigs"`
 	Rotated        int `json:"rotated"`
@@ -21,43 +21,43 @@ type RotationSummary struct {
 	Skipped        int `json:"skipped"`
 	Unrelated      int `json:"unrelated"`
 	Failed         int `json:"failed"`
-	// NotDone are kubeconfigs whose turn did not come.
+	// NotDone is the number of kubeconfigs that were not processed before the command ended.
 	NotDone int `json:"notDone"`
-	// Milliseconds is how long it took.
+	// Milliseconds is the duration.
 	Milliseconds int `json:"milliseconds"`
 }
 
-// RotatedCluster is one server that kubeconfigs lead to.
+// RotatedCluster is a server in the kubeconfigs.
 type RotatedCluster struct {
-	// Server is its URL as a kubeconfig has it, or, of an administrator's kubeconfig that failed, its file and context.
+	// Server is its URL in a kubeconfig or, for an administrator's kubeconfig that failed, its file and context.
 	Server  string         `json:"server"`
 	Outcome ClusterOutcome `json:"outcome"`
-	// Source says where the CA bundle comes from.
+	// Source is where the CA bundle is from.
 	Source BundleSource `json:"source,omitempty"`
-	// CABundle is what the cluster publishes; absent if that is not known.
+	// CABundle is the published CA bundle; absent if unknown.
 	CABundle CABundle `json:"caBundle,omitempty"`
-	// Reason says why the cluster has failed.
+	// Reason is why the cluster has failed.
 	Reason string `json:"reason,omitempty"`
-	// Kubeconfigs is how many lead there.
+	// Kubeconfigs is the number of kubeconfigs that use it.
 	Kubeconfigs int `json:"kubeconfigs"`
 	Tries       int `json:"tries"`
-	// Milliseconds is how long all tries took.
+	// Milliseconds is the duration of all attempts.
 	Milliseconds int `json:"milliseconds"`
 }
 
-// RotatedKubeconfig is one kubeconfig.
+// RotatedKubeconfig is the result for one kubeconfig.
 type RotatedKubeconfig struct {
-	// Where is its path, or the Secret that it is in.
+	// Where is its path or its Secret.
 	Where   string      `json:"where"`
 	Outcome FileOutcome `json:"outcome"`
-	// Reason says why.
+	// Reason is the reason for the outcome.
 	Reason  string  `json:"reason,omitempty"`
 	Entries []Entry `json:"entries,omitempty"`
-	// Added are the certificates that it trusts now, and did not trust before.
+	// Added are the certificates that it newly trusts.
 	Added []AddedCA `json:"added,omitempty"`
 }
 
-// ClusterOutcome is how it went with a cluster.
+// ClusterOutcome is the result for a cluster.
 type ClusterOutcome string
 
 // Enum lists the outcomes.
@@ -65,7 +65,7 @@ func (ClusterOutcome) Enum() []string {
 	return []string{"asked", "failed", "unrelated", "notAsked"}
 }
 
-// BundleSource says where a CA bundle comes from: the endpoint, or an administrator's kubeconfig.
+// BundleSource is where a CA bundle is from: the endpoint, or an administrator's kubeconfig.
 type BundleSource string
 
 // Enum lists the sources.

@@ -1,47 +1,47 @@
 package result
 
-// Migration says what stands in the way of taking over from Pinniped, or of going back to it.
+// Migration lists what blocks the migration from Pinniped, or back to it.
 type Migration struct {
 	Head
-	// Back is true when it is about the way back to Pinniped.
+	// Back is true for the migration back to Pinniped.
 	Back bool `json:"back"`
-	// Stage says what is installed.
+	// Stage is what is installed.
 	Stage MigrationStage `json:"stage"`
-	// Namespace is where it is installed, and Image what the Deployment runs.
+	// Namespace is where it is installed, and Image is the Deployment's image.
 	Namespace string `json:"namespace,omitempty"`
 	Image     string `json:"image,omitempty"`
-	// InTheWay is true when a finding has to be dealt with before the next step.
+	// InTheWay is true if a finding blocks the next step.
 	InTheWay bool `json:"inTheWay"`
-	// Next is the next step, when nothing stands in the way.
+	// Next is the next step, if nothing blocks it.
 	Next     string             `json:"next,omitempty"`
 	Findings []MigrationFinding `json:"findings"`
 }
 
-// MigrationFinding is one thing that stands in the way, is left over, or changes for somebody.
+// MigrationFinding is something that blocks the migration, is left over, or changes for some users.
 type MigrationFinding struct {
 	Reason MigrationReason `json:"reason"`
-	// InTheWay is true when it has to be dealt with before the next step.
+	// InTheWay is true if it blocks the next step.
 	InTheWay bool `json:"inTheWay"`
-	// Message says what was found, and what follows from it.
+	// Message is the finding and its consequence.
 	Message string `json:"message"`
-	// Objects are those that it is about, in kubectl's words: RESOURCE.GROUP/NAME, with NAMESPACE/ in front where there is one.
+	// Objects are the affected objects as kubectl names them: RESOURCE.GROUP/NAME, after NAMESPACE/ if they have one.
 	Objects []string `json:"objects,omitempty"`
-	// Commands deal with it, one after the other, in a POSIX shell.
+	// Commands resolve the finding, in this order, in a POSIX shell.
 	Commands []string `json:"commands,omitempty"`
 }
 
-// MigrationStage says what is installed.
+// MigrationStage is what is installed.
 type MigrationStage string
 
 // The stages.
 const (
-	// StageNone means that neither is installed.
+	// StageNone means that neither Pinniped nor the agent is installed.
 	StageNone MigrationStage = "None"
 	// StagePinniped means that the Deployment is Pinniped's.
 	StagePinniped MigrationStage = "Pinniped"
-	// StageRollingOut means that the Deployment is the agent's, and that its pods do not all serve yet.
+	// StageRollingOut means that the Deployment is the agent's, and not all of its pods are ready.
 	StageRollingOut MigrationStage = "RollingOut"
-	// StageAgent means that the agent serves.
+	// StageAgent means that the agent is ready.
 	StageAgent MigrationStage = "Agent"
 )
 
@@ -50,38 +50,38 @@ func (MigrationStage) Enum() []string {
 	return []string{string(StageNone), string(StagePinniped), string(StageRollingOut), string(StageAgent)}
 }
 
-// MigrationReason is what was found, in one word.
+// MigrationReason is the reason of a finding, in one word.
 type MigrationReason string
 
 // The reasons.
 const (
-	// MigrationElsewhere means that Pinniped has another namespace or name than the agent's manifests.
+	// MigrationElsewhere means that Pinniped's namespace or name is not that of the agent's manifests.
 	MigrationElsewhere MigrationReason = "Elsewhere"
 	// MigrationOwnedByDeployment means that objects would be deleted together with the Deployment.
 	MigrationOwnedByDeployment MigrationReason = "OwnedByDeployment"
-	// MigrationFieldsOwned means that a server-side apply would end in a conflict.
+	// MigrationFieldsOwned means that a server-side apply would conflict.
 	MigrationFieldsOwned MigrationReason = "FieldsOwned"
-	// MigrationManagedByKapp means that kapp takes objects for its own.
+	// MigrationManagedByKapp means that kapp owns objects.
 	MigrationManagedByKapp MigrationReason = "ManagedByKapp"
-	// MigrationAppliedByOthers means that a controller would put back what it has applied.
+	// MigrationAppliedByOthers means that a controller would restore what it has applied.
 	MigrationAppliedByOthers MigrationReason = "AppliedByOthers"
 	// MigrationLoginsAtAPIServer means that users log in without the impersonation proxy.
 	MigrationLoginsAtAPIServer MigrationReason = "LoginsAtAPIServer"
-	// MigrationSettings means that settings are not taken over.
+	// MigrationSettings means that settings are not migrated.
 	MigrationSettings MigrationReason = "Settings"
-	// MigrationRollingOut means that the pods do not all serve yet.
+	// MigrationRollingOut means that not all pods are ready.
 	MigrationRollingOut MigrationReason = "RollingOut"
-	// MigrationLeftOver means that objects are not needed any more.
+	// MigrationLeftOver means that objects are no longer needed.
 	MigrationLeftOver MigrationReason = "LeftOver"
-	// MigrationPrivileged means that the namespace permits more than is needed.
+	// MigrationPrivileged means that the namespace permits more than the agent needs.
 	MigrationPrivileged MigrationReason = "Privileged"
-	// MigrationTransitionPrepared means that the agent waits with a renewed certificate that Pinniped serves at once.
+	// MigrationTransitionPrepared means that the agent does not serve a renewed certificate yet, and Pinniped would.
 	MigrationTransitionPrepared MigrationReason = "TransitionPrepared"
 	// MigrationCertificateRefused means that the agent refuses the certificate that Pinniped serves.
 	MigrationCertificateRefused MigrationReason = "CertificateRefused"
-	// MigrationClientsLockedOut means that clients who work with the agent would not with what Pinniped serves.
+	// MigrationClientsLockedOut means that clients of the agent would not verify what Pinniped serves.
 	MigrationClientsLockedOut MigrationReason = "ClientsLockedOut"
-	// MigrationUnknownStrategy means that the status has something in it that Pinniped refuses.
+	// MigrationUnknownStrategy means that the status has a strategy that Pinniped's CRD does not permit.
 	MigrationUnknownStrategy MigrationReason = "UnknownStrategy"
 )
 

@@ -2,7 +2,7 @@ package result
 
 import "github.com/pinniped-toolkit/pinniped/pkg/certs"
 
-// Version describes a build. The fields are those of Kubernetes' own version answer.
+// Version is the version of a build, with the fields of Kubernetes' version.Info.
 type Version struct {
 	Head
 	Major        string `json:"major"`
@@ -16,46 +16,46 @@ type Version struct {
 	Platform     string `json:"platform"`
 }
 
-// CodeExplanation is what is behind a code of the catalogue of checks.
+// CodeExplanation explains a code of a certificate check or of the agent.
 type CodeExplanation struct {
 	Head
 	certs.Explanation
 }
 
-// CodeExplanationList explains all codes, in the order in which they are looked at.
+// CodeExplanationList explains all codes, in the order of the checks.
 type CodeExplanationList struct {
 	Head
 	Items []certs.Explanation `json:"items"`
 }
 
-// Logout is what was removed and revoked.
+// Logout is the result of a logout.
 type Logout struct {
 	Head
-	// Credentials is how many credentials of clusters were forgotten.
+	// Credentials is the number of cluster credentials that were removed.
 	Credentials int `json:"credentials"`
-	// Sessions are those that were ended.
+	// Sessions are the sessions that were ended.
 	Sessions []EndedSession `json:"sessions"`
 }
 
-// EndedSession is a session that is forgotten on this computer.
+// EndedSession is a session that was removed from this computer.
 type EndedSession struct {
 	Issuer string `json:"issuer"`
 	User   string `json:"user,omitempty"`
-	// Revocation is what became of its tokens at the issuer.
+	// Revocation is the result of revoking its tokens at the issuer.
 	Revocation Revocation `json:"revocation"`
-	// Problem says why they could not be revoked.
+	// Problem is why they could not be revoked.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Revocation is what became of a session's tokens at the issuer.
+// Revocation is the result of revoking a session's tokens at the issuer.
 type Revocation string
 
-// The revocations.
+// The results of a revocation.
 const (
 	RevocationDone       Revocation = "revoked"
-	RevocationNotOffered Revocation = "notOffered" // the issuer offers none
-	RevocationNotNeeded  Revocation = "notNeeded"  // there was no token to revoke
-	RevocationFailed     Revocation = "failed"     // a copy of the tokens works until they expire
+	RevocationNotOffered Revocation = "notOffered" // the issuer has no revocation endpoint
+	RevocationNotNeeded  Revocation = "notNeeded"  // there was no token
+	RevocationFailed     Revocation = "failed"     // a copy of the tokens stays valid until they expire
 )
 
 // Enum lists the revocations.

@@ -12,8 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// Print writes the object to w, and returns err. With format json or yaml that is the object with err in it, otherwise
-// what text returns.
+// Print writes object with err to w if format is json or yaml, and the result of text otherwise. It returns err.
 func Print(w io.Writer, format string, object Object, err error, text func() ([]byte, error)) error {
 	var encoded []byte
 	var failed error
@@ -39,18 +38,18 @@ func Print(w io.Writer, format string, object Object, err error, text func() ([]
 	return &printed{err}
 }
 
-// printed is an error that stands in an object which was printed.
+// printed is an error that is part of a printed object.
 type printed struct{ error }
 
 func (p *printed) Unwrap() error { return p.error }
 
-// Printed says whether there is an object on stdout already that tells of err.
+// Printed reports whether an object with err has been printed to stdout.
 func Printed(err error) bool {
 	_, ok := errors.AsType[*printed](err)
 	return ok
 }
 
-// join is errors.Join, without another error around a single one.
+// join is like errors.Join, but returns a single error unwrapped.
 func join(err, other error) error {
 	if err == nil {
 		return other
@@ -58,7 +57,7 @@ func join(err, other error) error {
 	return errors.Join(err, other)
 }
 
-// Machine says whether a format is one for programs.
+// Machine reports whether a format is for programs.
 func Machine(format string) bool { return format == "json" || format == "yaml" }
 
 // Encode returns the object as JSON or YAML.
@@ -73,7 +72,7 @@ func Encode(format string, object Object) ([]byte, error) {
 	return append(encoded, '\n'), err
 }
 
-// complete fills in the version and the kind, where the command has not chosen among several kinds.
+// complete sets apiVersion, and kind if it is empty.
 func complete(object Object) error {
 	head := object.head()
 	head.APIVersion = APIVersion

@@ -11,22 +11,22 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// ObjectRef names an object in a namespace: a Secret, a service account.
+// ObjectRef is the namespace and name of an object.
 type ObjectRef struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 }
 
-// Ref returns the name as it is printed.
+// Ref returns the ObjectRef for name.
 func Ref(name types.NamespacedName) ObjectRef { return ObjectRef(name) }
 
-// CABundle is what clients verify with: every certificate in it, in its order. Empty means that clients use their
-// system roots; where it is absent, the bundle is not known.
+// CABundle lists the certificates that clients verify with, in order. Empty means the system roots; absent means that
+// the bundle is unknown.
 type CABundle []CACertificate
 
 // CACertificate is one certificate of a CA bundle.
 type CACertificate struct {
-	// SHA256 is the fingerprint of the certificate, in full.
+	// SHA256 is the full fingerprint of the certificate.
 	SHA256    string    `json:"sha256"`
 	Subject   string    `json:"subject"`
 	NotBefore time.Time `json:"notBefore"`
@@ -35,7 +35,7 @@ type CACertificate struct {
 	name string // for people
 }
 
-// BundleOf lists what is in a CA bundle (PEM). It leaves out what cannot be read.
+// BundleOf lists the certificates in a CA bundle (PEM), without those that cannot be parsed.
 func BundleOf(pem []byte) CABundle {
 	bundle := CABundle{}
 	members, _ := certs.ParseBundle(pem)
@@ -45,7 +45,7 @@ func BundleOf(pem []byte) CABundle {
 	return bundle
 }
 
-// CACertificateOf describes one certificate of a CA bundle.
+// CACertificateOf returns the description of a certificate.
 func CACertificateOf(cert *x509.Certificate) CACertificate {
 	name := cert.Subject.CommonName
 	if name == "" {
@@ -57,7 +57,7 @@ func CACertificateOf(cert *x509.Certificate) CACertificate {
 	}
 }
 
-// Has says whether the certificate with this fingerprint is in the bundle.
+// Has reports whether the bundle has the certificate with this fingerprint.
 func (b CABundle) Has(sha256 string) bool {
 	for _, member := range b {
 		if member.SHA256 == sha256 {
@@ -67,7 +67,7 @@ func (b CABundle) Has(sha256 string) bool {
 	return false
 }
 
-// String says in one line which certificates are in the bundle; empty for an empty one.
+// String returns the certificates in the bundle in one line; empty for an empty bundle.
 func (b CABundle) String() string {
 	const most = 3
 	var parts []string
@@ -84,17 +84,17 @@ func (b CABundle) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Source says where something was found.
+// Source is where something was found.
 type Source string
 
 // The sources.
 const (
 	SourceSecret    Source = "secret"    // a Secret in the cluster
-	SourceGenerated Source = "generated" // the agent makes it
+	SourceGenerated Source = "generated" // the agent generates it
 	SourceFile      Source = "file"
 	SourceEndpoint  Source = "endpoint" // presented in a TLS handshake
 	SourceAgent     Source = "agent"    // reported in the status of the CredentialIssuer
-	SourceCluster   Source = "cluster"  // what is configured
+	SourceCluster   Source = "cluster"  // the configuration
 )
 
 // Enum lists the sources.
@@ -105,55 +105,55 @@ func (Source) Enum() []string {
 	}
 }
 
-// Address is what one address of the endpoint presents.
+// Address is the certificate at one address of the endpoint.
 type Address struct {
-	// Address is the IP address and the port.
+	// Address is the IP address and port.
 	Address string `json:"address"`
-	// SHA256 is the fingerprint of the certificate that it presents; absent when it presents none.
+	// SHA256 is the fingerprint of the presented certificate; absent if none is presented.
 	SHA256   string     `json:"sha256,omitempty"`
 	NotAfter *time.Time `json:"notAfter,omitempty"`
-	// Problem says why this is not what it should be, and Code is the code of the check that says so; absent when all is
-	// well. There is no code where the certificate is good, and a request is not answered.
+	// Code and Problem are what is wrong; absent if nothing is. Code is absent if the certificate is good, but a
+	// request gets no response.
 	Code    certs.Code `json:"code,omitempty"`
 	Problem string     `json:"problem,omitempty"`
-	// Skipped is true when there is no route to the address from here, so that nothing is known about it.
+	// Skipped is true if there is no route to the address from here, so that nothing is known about it.
 	Skipped bool `json:"skipped,omitempty"`
 }
 
-// File is one kubeconfig.
+// File is the result for one kubeconfig.
 type File struct {
-	// Path is where it was found; "(current)" for the user's own.
+	// Path is its path; "(current)" for the user's own.
 	Path    string      `json:"path"`
 	Outcome FileOutcome `json:"outcome"`
-	// Reason says why.
+	// Reason is the reason for the outcome.
 	Reason string `json:"reason,omitempty"`
-	// Entries are what leads to the endpoint in it.
+	// Entries are the parts that use the endpoint.
 	Entries []Entry `json:"entries,omitempty"`
-	// Added are the certificates that it trusts now, and did not trust before.
+	// Added are the certificates that it newly trusts.
 	Added []AddedCA `json:"added,omitempty"`
 }
 
-// AddedCA is a certificate that an entry of a kubeconfig did not trust before it was rotated.
+// AddedCA is a certificate that an entry of a kubeconfig trusts only since its rotation.
 type AddedCA struct {
-	// Server is the URL that the entry leads to.
+	// Server is the URL of the entry.
 	Server      string        `json:"server"`
 	Certificate CACertificate `json:"certificate"`
 }
 
-// Entry is a part of a kubeconfig that leads to the endpoint.
+// Entry is a part of a kubeconfig that uses the endpoint.
 type Entry struct {
 	Kind    EntryKind   `json:"kind"`
 	Name    string      `json:"name"`
 	Outcome FileOutcome `json:"outcome"`
-	// Code is the reason in one word, where there is one.
+	// Code is the reason in one word, if there is one.
 	Code string `json:"code,omitempty"`
-	// Reason says why.
+	// Reason is the reason for the outcome.
 	Reason string `json:"reason,omitempty"`
-	// Server is where it leads, where a result is about several clusters.
+	// Server is the URL of the entry, in results about several clusters.
 	Server string `json:"server,omitempty"`
 }
 
-// EntryKind is the part of a kubeconfig that an Entry is.
+// EntryKind is the kind of an Entry.
 type EntryKind string
 
 // The kinds of entries.
@@ -168,23 +168,23 @@ func (EntryKind) Enum() []string {
 	return []string{string(EntryCluster), string(EntryUser), string(EntryContext)}
 }
 
-// FileOutcome is what was done with a kubeconfig or an entry of it, or what was found out about it. That of a file is
-// the most important one of its entries.
+// FileOutcome is the result for a kubeconfig or an entry of it. That of a file is the most important one of its
+// entries.
 type FileOutcome string
 
-// The outcomes. The first six say what a command has done, the others what it has found.
+// The outcomes. The first six are actions, the others are findings.
 const (
-	FileRotated   FileOutcome = "rotated"   // it has the new CA bundle now
-	FileCurrent   FileOutcome = "current"   // it had the CA bundle already
-	FileSkipped   FileOutcome = "skipped"   // it leads to the endpoint, and was left alone
-	FileUnrelated FileOutcome = "unrelated" // nothing in it leads to the endpoint
+	FileRotated   FileOutcome = "rotated"   // it now has the new CA bundle
+	FileCurrent   FileOutcome = "current"   // it already had the CA bundle
+	FileSkipped   FileOutcome = "skipped"   // it uses the endpoint, and is unchanged
+	FileUnrelated FileOutcome = "unrelated" // it does not use the endpoint
 	FileFailed    FileOutcome = "failed"    // it could not be read or written
-	FileNotDone   FileOutcome = "notDone"   // the command ended before its turn
-	FileWorks     FileOutcome = "works"     // it verifies what is presented
-	FileOutdated  FileOutcome = "outdated"  // it works, with another CA bundle than the one that is published
-	FileWillBreak FileOutcome = "willBreak" // it does not verify what is configured and not yet presented
-	FileBroken    FileOutcome = "broken"    // it does not verify what is presented
-	FileNotKnown  FileOutcome = "notKnown"  // it cannot be known
+	FileNotDone   FileOutcome = "notDone"   // the command ended before
+	FileWorks     FileOutcome = "works"     // it verifies the presented certificate
+	FileOutdated  FileOutcome = "outdated"  // it works, but with another CA bundle than the published one
+	FileWillBreak FileOutcome = "willBreak" // it does not verify the configured certificate, which is not presented yet
+	FileBroken    FileOutcome = "broken"    // it does not verify the presented certificate
+	FileNotKnown  FileOutcome = "notKnown"  // it cannot be determined
 )
 
 // Enum lists the outcomes.
@@ -196,7 +196,7 @@ func (FileOutcome) Enum() []string {
 	}
 }
 
-// Outcome is what a command did or found in the end.
+// Outcome is the final result of a command.
 type Outcome string
 
 // The outcomes of commands that change the configuration.
@@ -207,7 +207,7 @@ const (
 	OutcomeUnchanged    Outcome = "unchanged"
 	OutcomeRefused      Outcome = "refused"
 	OutcomeNotConverged Outcome = "notConverged"
-	OutcomePrepared     Outcome = "prepared" // the old certificate is served, with the trust bundles of both
+	OutcomePrepared     Outcome = "prepared" // the old certificate is served with dual trust
 )
 
 // Enum lists the outcomes.
@@ -218,7 +218,7 @@ func (Outcome) Enum() []string {
 	}
 }
 
-// Answer answers a question.
+// Answer is yes, no or unknown.
 type Answer string
 
 // The answers.

@@ -7,62 +7,62 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Status is the certificate in front of the impersonation proxy: what is configured, reported and presented.
+// Status is the state of the impersonation proxy's certificate: configured, reported by the agent, and presented.
 type Status struct {
 	Head
-	// CredentialIssuer is absent when the cluster could not be asked.
+	// CredentialIssuer is absent if the cluster could not be asked.
 	CredentialIssuer string    `json:"credentialIssuer,omitempty"`
 	At               time.Time `json:"at"`
-	// Users says how the users of the endpoint fare, which is what matters most.
+	// Users says whether users can connect, which matters most.
 	Users Users `json:"users"`
-	// InEffect is true when what is configured is what the agent reports and every address presents.
+	// InEffect is true if the agent reports, and every address presents, what is configured.
 	InEffect bool `json:"inEffect"`
-	// Problems say why it is not, the most telling one first. Each cause is there once.
+	// Problems are why InEffect is false, most significant first. Each cause is listed once.
 	Problems []Problem `json:"problems,omitempty"`
-	// Configured is absent when the cluster could not be asked.
+	// Configured is absent if the cluster could not be asked.
 	Configured *ConfiguredStatus `json:"configured,omitempty"`
 	Agent      *AgentStatus      `json:"agent,omitempty"`
 	Published  *PublishedStatus  `json:"published,omitempty"`
-	// Transition is a change of the certificate that is under way.
+	// Transition is the current transition.
 	Transition *Transition `json:"transition,omitempty"`
-	// Certificate is the configured one as far as it can be read, else the one that is presented.
+	// Certificate is the configured certificate if it can be read, else the presented one.
 	Certificate *CertificateStatus `json:"certificate,omitempty"`
 	RenewedBy   *Renewer           `json:"renewedBy,omitempty"`
 	Replicas    *ReplicaStatus     `json:"replicas,omitempty"`
-	// Addresses are what each address of the endpoint presents right now.
+	// Addresses are the certificates that the addresses of the endpoint present now.
 	Addresses []Address `json:"addresses,omitempty"`
-	// Clients are the revisions, the latest last, and whether their clients verify the certificate in service.
+	// Clients are the revisions, latest last, and whether their clients verify the current certificate.
 	Clients []ClientState `json:"clients,omitempty"`
-	// Kubeconfigs are those with contexts that lead to the endpoint; the entries are these contexts.
+	// Kubeconfigs are the kubeconfigs with contexts that use the endpoint; the entries are these contexts.
 	Kubeconfigs []File `json:"kubeconfigs,omitempty"`
-	// NotKnown names what could not be found out, each with the reason.
+	// NotKnown lists what could not be determined, with the reasons.
 	NotKnown []string `json:"notKnown,omitempty"`
 }
 
-// Users says how users fare at the endpoint right now.
+// Users says whether users can connect to the endpoint now.
 type Users struct {
 	State UsersState `json:"state"`
-	// Since is when they began to be refused, where that is known.
+	// Since is when the failures began, if known.
 	Since *time.Time `json:"since,omitempty"`
-	// Until is when the first certificate that is presented now expires.
+	// Until is when the first of the presented certificates expires.
 	Until *time.Time `json:"until,omitempty"`
-	// Code is the reason in one word, where there is one: a code of the checks, or of a finding of the agent.
+	// Code is the reason in one word, if there is one: a code of a check or of an agent's finding.
 	Code string `json:"code,omitempty"`
-	// Message is the sentence that the first line of the text shows.
+	// Message is the first line of the text output.
 	Message string `json:"message"`
-	// Next are commands: what to type now.
+	// Next lists the commands to run next.
 	Next []string `json:"next,omitempty"`
 }
 
-// UsersState is how users fare.
+// UsersState says which users can connect.
 type UsersState string
 
 // The states.
 const (
 	UsersNotAffected UsersState = "notAffected"
-	UsersSomeRefused UsersState = "someRefused" // at some addresses, by some names, or with some of the kubeconfigs
-	UsersAllRefused  UsersState = "allRefused"  // or they get no answer
-	UsersSwitchedOff UsersState = "switchedOff" // the impersonation proxy is not to run
+	UsersSomeRefused UsersState = "someRefused" // at some addresses, by some names, or with some kubeconfigs
+	UsersAllRefused  UsersState = "allRefused"  // or there is no response
+	UsersSwitchedOff UsersState = "switchedOff" // the impersonation proxy is disabled
 	UsersNotKnown    UsersState = "notKnown"
 )
 
@@ -74,38 +74,38 @@ func (UsersState) Enum() []string {
 	}
 }
 
-// Problem is one thing that is wrong.
+// Problem is one problem.
 type Problem struct {
-	// Code is a code of the checks, or of a finding of the agent; absent when there is none.
+	// Code is the code of a check or of an agent's finding; absent if there is none.
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message"`
 }
 
-// ConfiguredStatus is what the spec of the CredentialIssuer says.
+// ConfiguredStatus is the configuration in the CredentialIssuer's spec.
 type ConfiguredStatus struct {
-	// Mode and Verification are as they are in the spec.
+	// Mode and Verification are copied from the spec.
 	Mode string `json:"mode"`
 	// Source is "secret" or "generated".
 	Source       Source                         `json:"source"`
 	Secret       *ObjectRef                     `json:"secret,omitempty"`
 	Verification configv1alpha1.TLSVerification `json:"verification,omitempty"`
-	// CABundle is that of the spec; absent when the Secret's or none is published.
+	// CABundle is the CA bundle in the spec; absent if that of the Secret, or none, is published.
 	CABundle CABundle `json:"caBundle,omitzero"`
-	// CABundleSource is the object that the agent takes the CA bundle from; absent when it takes it from none.
+	// CABundleSource is the object from which the agent takes the CA bundle; absent if there is none.
 	CABundleSource   string `json:"caBundleSource,omitempty"`
 	ExternalEndpoint string `json:"externalEndpoint,omitempty"`
 	LoadBalancerIP   string `json:"loadBalancerIP,omitempty"`
 }
 
-// AgentStatus is what the agent says about the impersonation proxy; status and reason are as they are in the status of
-// the CredentialIssuer.
+// AgentStatus is the agent's report about the impersonation proxy. Status and reason are copied from the
+// CredentialIssuer's status.
 type AgentStatus struct {
 	Status  string `json:"status"`
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
-	// Running says whether a replica of the agent lives, by the Leases that replicas renew.
+	// Running says whether a replica of the agent is alive, according to the replicas' Leases.
 	Running Answer `json:"running"`
-	// LastSeen is the last sign of life of any replica.
+	// LastSeen is the last renewal of any replica's Lease.
 	LastSeen *time.Time `json:"lastSeen,omitempty"`
 }
 
@@ -115,9 +115,9 @@ type PublishedStatus struct {
 	CABundle CABundle `json:"caBundle"`
 }
 
-// CertificateStatus is one serving certificate.
+// CertificateStatus is a serving certificate.
 type CertificateStatus struct {
-	// Source is "secret", "endpoint" or "agent": what it is from.
+	// Source is "secret", "endpoint" or "agent".
 	Source      Source    `json:"source"`
 	SHA256      string    `json:"sha256"`
 	DNSNames    []string  `json:"dnsNames,omitempty"`
@@ -125,28 +125,27 @@ type CertificateStatus struct {
 	Issuer      string    `json:"issuer,omitempty"`
 	NotBefore   time.Time `json:"notBefore"`
 	NotAfter    time.Time `json:"notAfter"`
-	// SecondsLeft is negative when it has expired.
+	// SecondsLeft is the time until it expires; negative if it has expired.
 	SecondsLeft int64 `json:"secondsLeft"`
 }
 
-// Renewer is the controller that writes a Secret and renews the certificate in it.
+// Renewer is the controller that writes the Secret and renews its certificate.
 type Renewer struct {
-	// Kind and Name identify the controller's object: a Certificate of cert-manager, or an object of another
-	// controller.
+	// Kind and Name identify the controller's object: a cert-manager Certificate, or another object.
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	// Issuer names the cert-manager issuer of the certificate, with its kind: "ClusterIssuer my-ca".
+	// Issuer is the cert-manager issuer with its kind, such as "ClusterIssuer my-ca".
 	Issuer string `json:"issuer,omitempty"`
-	// RenewalTime is when cert-manager says that it will renew the certificate.
+	// RenewalTime is when cert-manager will renew the certificate, according to its status.
 	RenewalTime *time.Time `json:"renewalTime,omitempty"`
-	// Trouble is what keeps cert-manager from renewing.
+	// Trouble is why cert-manager cannot renew.
 	Trouble string `json:"trouble,omitempty"`
 }
 
-// CertManagerCertificate is the Kind of a Renewer that is cert-manager.
+// CertManagerCertificate is the Kind of a Renewer for cert-manager.
 const CertManagerCertificate = "Certificate"
 
-// String says which object it is.
+// String names the object.
 func (r *Renewer) String() string {
 	if r.Kind == CertManagerCertificate {
 		return fmt.Sprintf("it is of cert-manager's Certificate %q", r.Name)
@@ -154,7 +153,7 @@ func (r *Renewer) String() string {
 	return fmt.Sprintf("it is of %s %q", r.Kind, r.Name)
 }
 
-// ReplicaStatus says how many replicas of the agent serve the same certificate, as the agent reports it.
+// ReplicaStatus is the number of replicas that serve the same certificate, as the agent reports it.
 type ReplicaStatus struct {
 	Total   int32 `json:"total"`
 	Serving int32 `json:"serving"`

@@ -1,5 +1,5 @@
-// Package run implements `pinniped run` and `pinniped kubectl`: any client of a cluster, with a kubeconfig of its own
-// whose credential is kept fresh while the client runs.
+// Package run implements `pinniped run` and `pinniped kubectl`: they run a program with its own kubeconfig, and renew
+// the credential while the program runs.
 package run
 
 import (
@@ -20,31 +20,31 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// Session logs in, as the kubeconfig's context says.
+// Session logs in as the kubeconfig's context says.
 type Session interface {
-	// Credential returns a credential that is good for at least left, or as long as a new one is.
+	// Credential returns a credential that is valid for at least left, or a new one.
 	Credential(ctx context.Context, left time.Duration) (*login.Credential, error)
-	// Unattended has later calls of Credential fail where a person would have to log in.
+	// Unattended makes later calls of Credential fail if the user would have to log in.
 	Unattended()
 }
 
-// Options is everything the commands need; a test fills it directly.
+// Options holds the inputs of the commands; a test fills it directly.
 type Options struct {
 	genericiooptions.IOStreams
 	Progress *ui.Progress
 
 	Cluster factory.ClusterFlags
-	Direct  bool     // the program gets the credential itself, and connects to the cluster itself
-	Command []string // the program, and its arguments
+	Direct  bool     // without a proxy: the program gets the credential
+	Command []string // program and arguments
 
-	// Connect loads the kubeconfig. Its Session is nil for a context that does not log in with "pinniped login".
+	// Connect loads the kubeconfig. Session is nil for a context that does not use "pinniped login".
 	Connect    func(factory.ClusterFlags) (*factory.Cluster, Session, error)
 	Executable func() (string, error)
 	Environ    func() []string
-	// Directory returns where the directories of runs are kept.
+	// Directory returns the parent directory of the runs' files.
 	Directory func() (string, error)
 	Now       func() time.Time
-	// RetryInterval is the time between two tries to renew the credential.
+	// RetryInterval is the time between attempts to renew the credential.
 	RetryInterval time.Duration
 }
 
@@ -70,7 +70,7 @@ func newOptions(f *factory.Factory) *Options {
 	}
 }
 
-// runsDirectory is a directory that only this user can write to, which a shared directory for temporary files is not.
+// runsDirectory returns a directory that only this user can write to, which excludes /tmp.
 func runsDirectory(f *factory.Factory) (string, error) {
 	if dir := f.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return filepath.Join(dir, "pinniped"), nil
@@ -118,7 +118,7 @@ the program cannot be run, 127 if it was not found.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows the program's name is the program's
+	flags.SetInterspersed(false) // flags after the program's name are the program's
 	o.Cluster.AddFlags(flags)
 	flags.BoolVar(&o.Direct, "direct", o.Direct, "pass the credential to the program, without a proxy")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"kubeconfig-context": f.CompleteContexts(&o.Cluster)})
@@ -148,13 +148,14 @@ config" changes your own kubeconfig, without a login.`,
 	}
 }
 
-// takeClusterFlags takes kubectl's flags that choose a context out of args: the kubeconfig of the run has one context.
+// takeClusterFlags removes kubectl's flags that select a context from args, as the run's kubeconfig has only one
+// context.
 func (o *Options) takeClusterFlags(args []string) []string {
 	targets := map[string]*string{"--kubeconfig": &o.Cluster.Kubeconfig, "--context": &o.Cluster.Context}
 	var rest []string
 	for i := 0; i < len(args); i++ {
 		if args[i] == "--" {
-			return append(rest, args[i:]...) // what follows is for a program in a container
+			return append(rest, args[i:]...) // the rest is a command in a container
 		}
 		name, value, inline := strings.Cut(args[i], "=")
 		target, known := targets[name]
@@ -171,11 +172,11 @@ func (o *Options) takeClusterFlags(args []string) []string {
 	return rest
 }
 
-// needsCluster says whether kubectl will ask a cluster: not for its help, nor to change the user's own kubeconfig.
+// needsCluster reports whether kubectl will contact a cluster: not for help, nor for `kubectl config`.
 func needsCluster(args []string) bool {
 	for _, arg := range args {
 		if arg == "--" {
-			break // what follows is for a program in a container
+			break // the rest is a command in a container
 		}
 		if arg == "--help" || arg == "-h" {
 			return false
@@ -188,8 +189,8 @@ func needsCluster(args []string) bool {
 	return true
 }
 
-// verb is kubectl's subcommand: the first argument that is no flag. A value that stands apart from its flag is taken for
-// the subcommand, which matters only where needsCluster says no.
+// verb returns kubectl's subcommand: the first argument that is not a flag. It may be the value of a flag before it,
+// which is only wrong if needsCluster returns false for it.
 func verb(args []string) string {
 	for _, arg := range args {
 		if !strings.HasPrefix(arg, "-") {
@@ -199,7 +200,7 @@ func verb(args []string) string {
 	return ""
 }
 
-// Run logs in, runs the program, and returns how it ended.
+// Run logs in, runs the program, and returns its exit as an error.
 func (o *Options) Run(ctx context.Context) error {
 	cluster, session, err := o.Connect(o.Cluster)
 	if err != nil {
@@ -231,7 +232,7 @@ func (o *Options) Run(ctx context.Context) error {
 		writer.proxy, err = startLoopback(cluster.REST, o.Now, func() {
 			select {
 			case refused <- struct{}{}:
-			default: // it is known already
+			default: // already reported
 			}
 		})
 		if err != nil {
@@ -242,7 +243,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err := writer.write(credential); err != nil {
 		return err
 	}
-	// From now on signals are the program's: they end the program, and its end ends the run.
+	// From here, signals go to the program. Its exit ends the run.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	if session != nil {
@@ -251,12 +252,12 @@ func (o *Options) Run(ctx context.Context) error {
 			session: session, writer: writer, now: o.Now, retry: o.RetryInterval, warn: o.Progress.Warn, refused: refused,
 		}
 		go func() { defer close(renewed); keeper.run(ctx, credential) }()
-		defer func() { stop(); <-renewed }() // before the files go
+		defer func() { stop(); <-renewed }() // before the files are deleted
 	}
 	return execute(o, o.Command, o.environment(writer), guard)
 }
 
-// logIn returns a credential that is good for long enough to be put into a file.
+// logIn returns a credential that is valid long enough for a file.
 func (o *Options) logIn(ctx context.Context, session Session) (*login.Credential, error) {
 	credential, err := session.Credential(ctx, minimumLeft)
 	if err == nil && o.Direct && inFile(credential) && credential.Expiry.Sub(o.Now()) < leastCertificateLeft {
@@ -265,11 +266,11 @@ func (o *Options) logIn(ctx context.Context, session Session) (*login.Credential
 	return credential, err
 }
 
-// environment returns the program's environment: ours, with the run's kubeconfig. No HTTP proxy stands before our own.
+// environment returns the program's environment: ours with the run's kubeconfig, and no HTTP proxy for the run's proxy.
 func (o *Options) environment(w *writer) []string {
 	environ := o.Environ()
 	result := make([]string, 0, len(environ)+3)
-	var direct [2]string // NO_PROXY and no_proxy: programs differ in which they read
+	var direct [2]string // NO_PROXY and no_proxy: programs read either
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
 		switch {

@@ -9,15 +9,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// Exit codes of programs that could not be run, as shells have them.
+// Exit codes for programs that could not be run, as in shells.
 const (
 	exitCannotRun = 126
 	exitNotFound  = 127
-	exitSignalled = 128 // and the number of the signal
+	exitSignalled = 128 // plus the signal number
 )
 
-// execute runs a program with our streams, and returns nil or how it ended. The program stays in our process group, so
-// that it is in the foreground of the terminal when we are, and stops and continues together with us.
+// execute runs a program with our streams, and returns its exit as an error. The program stays in our process group, so
+// that it gets the terminal, and stops and continues with us.
 func execute(o *Options, command, environ []string, guard *watchdog) error {
 	path, err := exec.LookPath(command[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
@@ -27,12 +27,12 @@ func execute(o *Options, command, environ []string, guard *watchdog) error {
 		}
 		return ui.WithHint(ui.WithExitCode(fmt.Errorf("running %q: %w", command[0], cause(err)), code), "%s", hint)
 	}
-	program := exec.Command(path, command[1:]...) //nolint:noctx // it is the user's, and ends by signals
+	program := exec.Command(path, command[1:]...) //nolint:noctx // signals end it
 	program.Args[0] = command[0]
 	program.Stdin, program.Stdout, program.Stderr = o.In, o.Out, o.ErrOut
 	program.Env = environ
 
-	signals := catch() // before the start, so that none is lost
+	signals := catch() // before the start, to miss none
 	defer signals.release()
 	if err := program.Start(); err != nil {
 		return ui.WithExitCode(fmt.Errorf("running %q: %w", command[0], err), exitCannotRun)
@@ -49,7 +49,7 @@ func execute(o *Options, command, environ []string, guard *watchdog) error {
 	return fmt.Errorf("running %q: %w", command[0], err)
 }
 
-// cause drops the name, which the error says already.
+// cause removes the program's name, which the error message already has.
 func cause(err error) error {
 	if failed, ok := errors.AsType[*exec.Error](err); ok {
 		return failed.Err

@@ -16,11 +16,11 @@ const (
 	lockName        = "lock"
 	kubeconfigName  = "kubeconfig"
 	tokenName       = "token"
-	certificateName = "client.pem" // certificate and key: one file, so that a reader never gets halves of two pairs
+	certificateName = "client.pem" // certificate and key in one file, so that they always match
 )
 
-// abandonedAfter is how old the directory of a run without a lock must be to be taken for abandoned: the lock is made
-// right after the directory.
+// abandonedAfter is the minimum age of a directory without a lock to count as abandoned. The lock is created right
+// after the directory.
 const abandonedAfter = time.Minute
 
 // files is the directory of one run.
@@ -29,7 +29,7 @@ type files struct {
 	lock *flock.Flock
 }
 
-// newFiles makes a directory below base, and deletes those of runs that were killed before they could do so.
+// newFiles creates a directory in base, and deletes those of killed runs.
 func newFiles(base string, now func() time.Time) (*files, error) {
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return nil, err
@@ -50,8 +50,8 @@ func newFiles(base string, now func() time.Time) (*files, error) {
 	return f, nil
 }
 
-// sweep deletes what killed runs have left. A living run holds its lock. What cannot be deleted stays: another run
-// tries again, and the credentials there live for minutes.
+// sweep deletes the files of killed runs. A running one holds its lock. What cannot be deleted is left to the next run;
+// its credentials expire within minutes.
 func sweep(base string, now time.Time) {
 	entries, err := os.ReadDir(base)
 	if err != nil {
@@ -74,14 +74,14 @@ func sweep(base string, now time.Time) {
 		if free, err := held.TryLock(); err != nil || !free {
 			continue
 		}
-		_ = held.Unlock() // Windows does not delete a locked file
+		_ = held.Unlock() // Windows does not delete locked files
 		_ = os.RemoveAll(dir)
 	}
 }
 
 func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
 
-// write replaces a file as a whole. Only its owner can read it.
+// write replaces a file atomically. Only its owner can read it.
 func (f *files) write(name string, content []byte) error {
 	return atomicfile.Write(f.path(name), content)
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// minimumLeft is how long a credential in a file is good for at least. Clients that use client-go read a token's file
-// again every minute.
+// minimumLeft is how long a credential in a file stays valid at least. client-go rereads token files every minute.
 const minimumLeft = 2 * time.Minute
 
 // keeper renews the credential of a run.
@@ -21,14 +20,14 @@ type keeper struct {
 	now     func() time.Time
 	retry   time.Duration
 	warn    func(format string, args ...any)
-	// refused says that the cluster refuses the credential, or that it has expired: it is renewed at once. Nil if nobody
-	// finds out.
+	// refused signals that the cluster refused the credential, or that it has expired, so that it is renewed at once.
+	// Nil without a proxy.
 	refused <-chan struct{}
-	last    time.Time // of a try to renew it
+	last    time.Time // last attempt to renew
 }
 
-// run renews the credential until ctx ends. What goes wrong is said once, and tried again: a program that owns the
-// terminal is disturbed as little as can be.
+// run renews the credential until ctx ends. It retries after an error and prints it only once, so as not to disturb a
+// program that owns the terminal.
 func (k *keeper) run(ctx context.Context, credential *login.Credential) {
 	failing := false
 	for {
@@ -39,7 +38,7 @@ func (k *keeper) run(ctx context.Context, credential *login.Credential) {
 			case ok:
 				wait = due.Sub(k.now())
 			case k.writer.proxy == nil:
-				return // it never expires, or the program's own plugin renews it
+				return // it never expires, or the plugin renews it
 			default:
 				wait = never
 			}
@@ -48,7 +47,7 @@ func (k *keeper) run(ctx context.Context, credential *login.Credential) {
 			return
 		}
 		k.last = k.now()
-		renewed, err := k.session.Credential(ctx, credential.Expiry.Sub(k.now())+time.Second) // a better one
+		renewed, err := k.session.Credential(ctx, credential.Expiry.Sub(k.now())+time.Second) // valid for longer
 		if err == nil {
 			err = k.writer.write(renewed)
 		}
@@ -72,12 +71,12 @@ func (k *keeper) run(ctx context.Context, credential *login.Credential) {
 // never is longer than any run.
 const never = 10 * 365 * 24 * time.Hour
 
-// wait returns when it is time to renew, or when the credential is refused, but then not sooner than after a moment: a
-// cluster that refuses each credential is not asked for new ones all the time. It returns false when ctx has ended.
+// wait waits until it is time to renew, or the credential is refused. After a refusal, it waits at least retry since
+// the last attempt, in case the cluster refuses every credential. It returns false when ctx has ended.
 func (k *keeper) wait(ctx context.Context, until time.Duration) bool {
 	due := time.After(until)
 	select {
-	case <-k.refused: // before the last renewal
+	case <-k.refused: // from before the last renewal
 	default:
 	}
 	select {
@@ -96,7 +95,7 @@ func (k *keeper) wait(ctx context.Context, until time.Duration) bool {
 	return true
 }
 
-// warnOfChange says when the user is another one than before: programs that have read the kubeconfig act as before.
+// warnOfChange warns that the user has changed, because programs that have read the kubeconfig keep the old identity.
 func (k *keeper) warnOfChange(before, now *login.Credential) {
 	if before.Impersonate == nil || now.Impersonate == nil || k.writer.proxy != nil {
 		return
@@ -106,8 +105,8 @@ func (k *keeper) warnOfChange(before, now *login.Credential) {
 	}
 }
 
-// renewAt returns when to renew a credential: in the middle of its life, and when minimumLeft is left of a longer one.
-// ok is false for one that is not renewed. proxied says that it is in no file.
+// renewAt returns when to renew a credential: when minimumLeft is left, or halfway through a shorter life. ok is false
+// if it is not renewed. proxied means that the proxy holds it, and no file.
 func renewAt(credential *login.Credential, now time.Time, proxied bool) (due time.Time, ok bool) {
 	certificate := credential.ClientCertificateData != "" && !proxied
 	if credential.Expiry.IsZero() || certificate && !inFile(credential) {
@@ -120,7 +119,7 @@ func renewAt(credential *login.Credential, now time.Time, proxied bool) (due tim
 	return now.Add(max(left-minimumLeft, left/2, time.Second)), true
 }
 
-// certificateLife returns how long the certificate of a credential is valid from the moment of its issue.
+// certificateLife returns the lifetime of the credential's certificate from its issue.
 func certificateLife(credential *login.Credential) time.Duration {
 	block, _ := pem.Decode([]byte(credential.ClientCertificateData))
 	if block == nil {

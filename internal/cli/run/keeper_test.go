@@ -22,7 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// fakeSession gives tokens with numbers, each good for life, unless it fails.
+// fakeSession returns numbered tokens, each valid for life, unless it fails.
 type fakeSession struct {
 	life time.Duration
 
@@ -34,7 +34,7 @@ type fakeSession struct {
 
 func (f *fakeSession) Unattended() {}
 
-// fail has it fail from now on, or no longer with nil.
+// fail makes Credential return err; nil ends that.
 func (f *fakeSession) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,8 +82,7 @@ func (w *writer) read(t *testing.T, name string) string {
 	return string(content)
 }
 
-// TestKeeper follows a run of an hour in which the issuer is away for a while: the file always has a token that is
-// good, while it can be had.
+// TestKeeper checks a run of an hour with an outage of the issuer: the file always has a valid token if one can be had.
 func TestKeeper(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

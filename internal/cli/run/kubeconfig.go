@@ -11,9 +11,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
 )
 
-// client-go checks the file of a client certificate every five minutes only. So a certificate in a file is good for
-// leastCertificateLeft, and one that lives for less than leastCertificateLife is not put into a file: it would have to
-// be renewed all the time.
+// client-go rereads client certificate files only every five minutes. So a certificate in a file stays valid for
+// leastCertificateLeft, and one that lives shorter than leastCertificateLife is not put into a file: it would need
+// constant renewal.
 const (
 	leastCertificateLeft = 6 * time.Minute
 	leastCertificateLife = 12 * time.Minute
@@ -23,14 +23,14 @@ const (
 type writer struct {
 	files   *files
 	cluster *factory.Cluster
-	plugin  string // path of this program
-	// proxy holds the credential in place of a file; nil for --direct, and for contexts that do not log in.
+	plugin  string // path of this executable
+	// proxy holds the credential instead of a file; nil with --direct, and for contexts without "pinniped login".
 	proxy *loopback
 
-	written []byte // the kubeconfig
+	written []byte // last kubeconfig written
 }
 
-// write puts the credential into its file, and then the kubeconfig that leads there into its own.
+// write writes the credential, and then the kubeconfig that refers to it if that has changed.
 func (w *writer) write(credential *login.Credential) error {
 	if w.proxy != nil {
 		if err := w.proxy.use(credential); err != nil {
@@ -53,7 +53,7 @@ func (w *writer) write(credential *login.Credential) error {
 	return nil
 }
 
-// writeCredential puts the credential into files of its own.
+// writeCredential writes the credential to its files.
 func (w *writer) writeCredential(credential *login.Credential) error {
 	if credential != nil && credential.Token != "" {
 		if err := w.files.write(tokenName, []byte(credential.Token)); err != nil {
@@ -69,13 +69,13 @@ func (w *writer) writeCredential(credential *login.Credential) error {
 	return nil
 }
 
-// inFile reports whether a certificate is handed over in a file.
+// inFile reports whether the credential is a certificate that is passed in a file.
 func inFile(credential *login.Credential) bool {
 	return credential != nil && credential.ClientCertificateData != "" &&
 		certificateLife(credential) >= leastCertificateLife
 }
 
-// kubeconfig returns the context of the run alone, under its own names. Without a credential, its user is as it is.
+// kubeconfig returns a kubeconfig with only the run's context. Without a credential, the user is unchanged.
 func (w *writer) kubeconfig(credential *login.Credential) *clientcmdapi.Config {
 	source := w.cluster.Source
 	user := &clientcmdapi.AuthInfo{}

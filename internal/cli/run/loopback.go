@@ -27,16 +27,15 @@ import (
 )
 
 const (
-	// loopbackLife is how long the certificate of a run's proxy is valid: longer than any run.
+	// loopbackLife is the lifetime of the proxy's certificate, longer than any run.
 	loopbackLife = 10 * 365 * 24 * time.Hour
-	// renewalTimeout is how long a request waits for the next credential when this one has expired, as after the computer
-	// has slept.
+	// renewalTimeout is how long a request waits for a new credential when the current one has expired, for example
+	// while the computer slept.
 	renewalTimeout = 10 * time.Second
 )
 
-// loopback is the proxy of one run. It listens on this computer only, and takes requests with the run's own token only.
-// It adds the credential, and the headers that go with it, so that the program needs to know neither. It keeps
-// connections to the cluster, which the commands of a script then share.
+// loopback is the proxy of one run. It listens on loopback and requires the run's own token. It adds the credential and
+// the impersonation headers. The program's processes share its connections to the cluster.
 type loopback struct {
 	url      string
 	caBundle []byte
@@ -44,26 +43,26 @@ type loopback struct {
 
 	server  *http.Server
 	target  *url.URL
-	config  *rest.Config // how to reach the cluster, without a credential
+	config  *rest.Config // for the cluster, without a credential
 	now     func() time.Time
-	refused func() // the cluster refuses the credential, or it has expired
+	refused func() // called when the cluster refuses the credential, or it has expired
 
 	mu       sync.Mutex
 	upstream *upstream
 }
 
-// upstream is the way to the cluster with one credential.
+// upstream sends requests to the cluster with one credential.
 type upstream struct {
 	http.RoundTripper
 
 	connections connections
-	certificate string // of the connections; "" for none
-	acts        bool   // as a user whom the headers name
+	certificate string // client certificate of the connections; may be empty
+	acts        bool   // uses impersonation headers
 	expiry      time.Time
-	replaced    chan struct{} // closed when there is a newer one
+	replaced    chan struct{} // closed when there is a new upstream
 }
 
-// startLoopback starts a proxy to the cluster of config. It answers once use was called.
+// startLoopback starts a proxy to the cluster of config. Call use before the first request.
 func startLoopback(config *rest.Config, now func() time.Time, refused func()) (*loopback, error) {
 	target, _, err := rest.DefaultServerURL(config.Host, "", schema.GroupVersion{}, true)
 	if err != nil {
@@ -87,13 +86,13 @@ func startLoopback(config *rest.Config, now func() time.Time, refused func()) (*
 		Handler:           l.authenticate(l.proxy()),
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}},
 		ReadHeaderTimeout: 30 * time.Second,
-		ErrorLog:          log.New(io.Discard, "", 0), // the program has the terminal
+		ErrorLog:          log.New(io.Discard, "", 0), // the program owns the terminal
 	}
 	go func() { _ = l.server.ServeTLS(listener, "", "") }() // until close
 	return l, nil
 }
 
-// certify makes the serving certificate, and the CA bundle with which the program verifies it.
+// certify creates the serving certificate and its CA bundle.
 func (l *loopback) certify(now time.Time) (tls.Certificate, error) {
 	ca, err := certs.NewCA("pinniped run", now, loopbackLife)
 	if err != nil {
@@ -108,7 +107,7 @@ func (l *loopback) certify(now time.Time) (tls.Certificate, error) {
 	return tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
 }
 
-// use makes later requests go with this credential. Those that are under way go on.
+// use sets the credential for later requests. Pending requests continue.
 func (l *loopback) use(credential *login.Credential) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +145,7 @@ func (l *loopback) use(credential *login.Credential) error {
 	return nil
 }
 
-// current returns the way to the cluster. When the credential has expired, it waits for the next one, for a while.
+// current returns the current upstream. If its credential has expired, it waits up to renewalTimeout for the next one.
 func (l *loopback) current(ctx context.Context) *upstream {
 	l.mu.Lock()
 	now := l.upstream
@@ -165,8 +164,8 @@ func (l *loopback) current(ctx context.Context) *upstream {
 	return l.upstream
 }
 
-// authenticate refuses requests without the run's own token. Refusals are plain text, which client-go shows also for
-// its discovery, where it reads no Status.
+// authenticate rejects requests without the run's token. Errors are plain text, because client-go's discovery does not
+// show the message of a Status.
 func (l *loopback) authenticate(next http.Handler) http.Handler {
 	want := sha256.Sum256([]byte("Bearer " + l.token))
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -183,15 +182,15 @@ func (l *loopback) authenticate(next http.Handler) http.Handler {
 
 type upstreamKey struct{}
 
-// proxy hands requests on to the cluster.
+// proxy forwards requests to the cluster.
 func (l *loopback) proxy() http.Handler {
 	reverse := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(l.target)
-			r.Out.URL.RawQuery = r.In.URL.RawQuery // as the program wrote it
+			r.Out.URL.RawQuery = r.In.URL.RawQuery // unchanged
 		},
 		Transport:     roundTripperFunc(sendUpstream),
-		FlushInterval: -1, // watches and logs stream
+		FlushInterval: -1, // stream watches and logs
 		ModifyResponse: func(response *http.Response) error {
 			if response.StatusCode == http.StatusUnauthorized {
 				l.refused()
@@ -204,12 +203,12 @@ func (l *loopback) proxy() http.Handler {
 				http.Error(w, why, http.StatusBadGateway)
 			}
 		},
-		ErrorLog: log.New(io.Discard, "", 0), // the program has the terminal
+		ErrorLog: log.New(io.Discard, "", 0), // the program owns the terminal
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		way := l.current(req.Context())
 		if way.acts && impersonates(req.Header) {
-			// Its headers would be lost, or be mixed with those of the login.
+			// Its headers would be lost, or mixed with those of the login.
 			const why = "pinniped run: this login uses impersonation itself, and cannot impersonate another user: omit --as"
 			http.Error(w, why, http.StatusForbidden)
 			return
@@ -235,10 +234,10 @@ func impersonates(header http.Header) bool {
 	return false
 }
 
-// close ends the proxy, and the requests that are under way.
+// close stops the proxy and aborts pending requests.
 func (l *loopback) close() { _ = l.server.Close() }
 
-// connections are those to the cluster: upgrades need HTTP/1.1, and all else may share HTTP/2.
+// connections are the connections to the cluster: upgrades need HTTP/1.1; other requests share HTTP/2.
 type connections struct{ shared, upgrades *http.Transport }
 
 func connect(config *rest.Config) (connections, error) {
@@ -263,7 +262,7 @@ func connect(config *rest.Config) (connections, error) {
 			HTTP2:               &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 			MaxIdleConnsPerHost: 32,
 			IdleConnTimeout:     90 * time.Second,
-			DisableCompression:  true, // the program says what it takes
+			DisableCompression:  true, // as the program requests
 		}, nil
 	}
 	shared, err := one(true)

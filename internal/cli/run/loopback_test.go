@@ -26,10 +26,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// farEnd is a cluster that records what arrives.
+// farEnd is a cluster that records the requests.
 type farEnd struct {
 	*httptest.Server
-	handler http.HandlerFunc // nil: answers "ok"
+	handler http.HandlerFunc // nil: responds "ok"
 
 	mu          sync.Mutex
 	requests    []*http.Request
@@ -79,7 +79,7 @@ func (f *farEnd) count() (requests, connections int) {
 	return len(f.requests), f.connections
 }
 
-// run is a run with a proxy before a cluster.
+// testRun is a run with a proxy in front of a cluster.
 type testRun struct {
 	*writer
 	far     *farEnd
@@ -111,7 +111,7 @@ func (r *testRun) use(t *testing.T, credential *login.Credential) {
 	}
 }
 
-// client is what a program makes of the run's kubeconfig.
+// client returns the client and URL that a program gets from the run's kubeconfig.
 func (r *testRun) client(t *testing.T) (*http.Client, string) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", r.files.path(kubeconfigName))
@@ -176,7 +176,7 @@ func TestLoopbackAddsTheCredential(t *testing.T) {
 	if diff := cmp.Diff(want, got.Header); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
-	// The next credential needs neither a new kubeconfig nor a new connection.
+	// The next credential needs no new kubeconfig and no new connection.
 	before := r.read(t, kubeconfigName)
 	if strings.Contains(before, "of-the-account") || strings.Contains(before, "ann\n    as") {
 		t.Errorf("the kubeconfig has the credential:\n%s", before)
@@ -220,7 +220,7 @@ func TestLoopbackRefuses(t *testing.T) {
 	if requests, _ := r.far.count(); requests > 0 {
 		t.Errorf("%d requests arrived", requests)
 	}
-	// A login that needs no headers leaves them to the cluster.
+	// Without impersonation in the login, impersonation headers reach the cluster.
 	r.use(t, &login.Credential{Token: "plain"})
 	if code, _ := send(t, client, url, http.Header{"Impersonate-User": {"bob"}}); code != 200 ||
 		r.far.last(t).Header.Get("Impersonate-User") != "bob" {
@@ -269,7 +269,7 @@ func TestLoopbackPresentsCertificates(t *testing.T) {
 	}
 }
 
-// TestLoopbackWaitsForTheNextCredential has a credential that has expired while the computer slept, and one that the
+// TestLoopbackWaitsForTheNextCredential checks a credential that expired while the computer slept, and one that the
 // cluster refuses.
 func TestLoopbackWaitsForTheNextCredential(t *testing.T) {
 	t.Parallel()
@@ -292,7 +292,7 @@ func TestLoopbackWaitsForTheNextCredential(t *testing.T) {
 	}
 }
 
-// TestRefusedCredentialsAreRenewed has a cluster that refuses the credential long before its end.
+// TestRefusedCredentialsAreRenewed checks a cluster that refuses the credential long before it expires.
 func TestRefusedCredentialsAreRenewed(t *testing.T) {
 	t.Parallel()
 	r := newTestRun(t, "")
@@ -401,7 +401,7 @@ func TestNoProxyBeforeOurOwn(t *testing.T) {
 	for _, test := range []struct {
 		environ []string
 		proxied bool
-		want    []string // of both variables
+		want    []string // both variables
 	}{
 		{[]string{"A=b", "KUBECONFIG=x"}, true, []string{"NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1"}},
 		{[]string{"NO_PROXY=.corp"}, true, []string{"NO_PROXY=.corp,127.0.0.1", "no_proxy=.corp,127.0.0.1"}},

@@ -10,8 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// checkPrivate refuses a directory that others own or may write to: they could read credentials there, or replace the
-// kubeconfig by one that runs a program of theirs.
+// checkPrivate rejects a directory that other users own or may write to: they could read credentials, or replace the
+// kubeconfig by one that runs their program.
 func checkPrivate(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {

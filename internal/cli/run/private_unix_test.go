@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestRuntimeDirectory refuses a directory that is there already and is not this user's alone.
+// TestRuntimeDirectory checks that an existing directory that is not private to this user is rejected.
 func TestRuntimeDirectory(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

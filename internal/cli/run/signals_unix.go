@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signals are those that reach us while a program runs.
+// signals are the signals that reach us while a program runs.
 type signals struct {
 	incoming chan os.Signal
 	done     chan struct{}
 }
 
-// catch begins to catch signals.
+// catch starts to catch signals.
 func catch() *signals {
 	s := &signals{incoming: make(chan os.Signal, 16), done: make(chan struct{})}
 	signal.Notify(
@@ -31,8 +31,8 @@ func catch() *signals {
 	return s
 }
 
-// passTo passes the signals on to process. Ctrl-C and Ctrl-\ are an exception: when our process group has the terminal,
-// the terminal sends them to the program itself, which may count them.
+// passTo forwards the signals to process, except Ctrl-C and Ctrl-\ while our process group has the terminal: the
+// terminal sends those to the program itself, which may count them.
 func (s *signals) passTo(process *os.Process) {
 	go func() {
 		for {
@@ -43,7 +43,7 @@ func (s *signals) passTo(process *os.Process) {
 				if (caught == syscall.SIGINT || caught == syscall.SIGQUIT) && inForeground() {
 					continue
 				}
-				_ = process.Signal(caught) // it may have ended
+				_ = process.Signal(caught) // it may have exited
 			}
 		}
 	}()
@@ -54,7 +54,7 @@ func (s *signals) release() {
 	close(s.done)
 }
 
-// inForeground reports whether our process group is the one that the terminal sends signals to.
+// inForeground reports whether our process group is in the foreground of the terminal.
 func inForeground() bool {
 	terminal, err := os.Open("/dev/tty")
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"os/signal"
 )
 
-// signals are those that reach us while a program runs. The console sends Ctrl-C and Ctrl-Break to the program itself,
-// so that they are caught and not passed on.
+// signals are the signals that reach us while a program runs. They are caught but not forwarded: the console sends
+// Ctrl-C and Ctrl-Break to the program itself.
 type signals struct{ incoming chan os.Signal }
 
 func catch() *signals {
@@ -21,7 +21,7 @@ func (s *signals) release() { signal.Stop(s.incoming) }
 
 func exitCode(state *os.ProcessState) int { return state.ExitCode() }
 
-// watchdog is nobody here: the next run cleans up after one that was killed.
+// watchdog does nothing on Windows: the next run cleans up after a killed one.
 type watchdog struct{}
 
 func startWatchdog(string) *watchdog { return nil }
@@ -30,5 +30,5 @@ func (*watchdog) guard(*os.Process) {}
 
 func (*watchdog) stop() {}
 
-// checkPrivate accepts every directory: on Windows it is below the user's own, whose access list others are not on.
+// checkPrivate accepts every directory: on Windows it is in the user's own, which others cannot access by default.
 func checkPrivate(string) error { return nil }

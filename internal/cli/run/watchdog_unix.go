@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// watch is what the watchdog does. It reads the number of the program's process, and then that the run has ended. When its
-// input ends before that, we were killed: the files of the run go, and the program is ended, with some time to do so itself.
+// watch is the watchdog's script. It reads the program's PID, and then a line when the run ends. If its input ends
+// before that, we were killed: it deletes the run's files, and ends the program with SIGTERM, then SIGKILL.
 const watch = `read -r program
 read -r ended && exit
 rm -rf -- "$1"
@@ -20,8 +20,8 @@ kill -TERM "$program" || exit
 for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.2; kill -0 "$program" || exit; done
 kill -KILL "$program"`
 
-// watchdog cleans up after a run that is killed in a way that leaves it no time to do so. It is a process of its own,
-// in a process group of its own, so that what kills the run's group or comes from its terminal does not end it.
+// watchdog cleans up after a run that is killed with SIGKILL. It is a process in its own process group, so that signals
+// to the run's group or from its terminal do not reach it.
 type watchdog struct {
 	process *exec.Cmd
 	pipe    io.WriteCloser
@@ -44,17 +44,17 @@ func startWatchdog(dir string) *watchdog {
 	return &watchdog{process, pipe}
 }
 
-// guard has the watchdog end this process if we are killed.
+// guard makes the watchdog end process if we are killed.
 func (w *watchdog) guard(process *os.Process) {
 	if w != nil {
-		_, _ = fmt.Fprintln(w.pipe, process.Pid) // it may have ended
+		_, _ = fmt.Fprintln(w.pipe, process.Pid) // the watchdog may have exited
 	}
 }
 
-// stop says that the run has ended.
+// stop tells the watchdog that the run has ended.
 func (w *watchdog) stop() {
 	if w != nil {
-		_, _ = fmt.Fprint(w.pipe, "\nended\n") // a line for the process, where none was started
+		_, _ = fmt.Fprint(w.pipe, "\nended\n") // an empty line in place of the PID if no program was started
 		_ = w.pipe.Close()
 		_ = w.process.Wait() // its exit code says nothing
 	}

@@ -6,11 +6,10 @@ import (
 	"sync"
 )
 
-// barWidth is how many characters a bar has.
+// barWidth is the width of a bar in characters.
 const barWidth = 24
 
-// Bar shows how many of a number of things are done. On a terminal that is a bar in one line, elsewhere a line for
-// each wave.
+// Bar shows the progress through a number of items: on a terminal as a bar in one line, elsewhere as a line per wave.
 type Bar struct {
 	task  *Task // on a terminal
 	out   *Progress
@@ -22,8 +21,8 @@ type Bar struct {
 	done, failed int
 }
 
-// Bar begins to show total things, which are done in waves of a number. what says what they are and what happens to
-// them, such as "clusters asked".
+// Bar starts a bar for total items, with wave items per wave. what describes the finished items, such as "clusters
+// asked".
 func (p *Progress) Bar(total, wave int, what string) *Bar {
 	b := &Bar{out: p, what: what, total: total, wave: max(wave, 1)}
 	if p.Spin && p.Out != nil {
@@ -32,7 +31,7 @@ func (p *Progress) Bar(total, wave int, what string) *Bar {
 	return b
 }
 
-// Step says that one more is done. It is safe for concurrent use.
+// Step counts one more finished item. It is safe for concurrent use.
 func (b *Bar) Step(failed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -48,7 +47,7 @@ func (b *Bar) Step(failed bool) {
 	}
 }
 
-// End takes the bar away, and says in a line how many were done.
+// End removes the bar and prints the totals in one line.
 func (b *Bar) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

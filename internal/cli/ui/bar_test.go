@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestBarElsewhere shows that a log has a line for each wave, and one at the end.
+// TestBarElsewhere checks that a log gets a line per wave, and one at the end.
 func TestBarElsewhere(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -20,7 +20,7 @@ func TestBarElsewhere(t *testing.T) {
 	}
 }
 
-// TestBarOnATerminal shows that a terminal has one line that is drawn again, and only the sum in the end.
+// TestBarOnATerminal checks that a terminal gets one line that is redrawn, and only the totals at the end.
 func TestBarOnATerminal(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

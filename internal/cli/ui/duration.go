@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Roughly tells a duration in the unit that fits it.
+// Roughly formats a duration in its largest suitable unit.
 func Roughly(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

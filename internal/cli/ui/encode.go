@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// PrintAs writes a result as "json" or "yaml", with the field names of its json tags.
+// PrintAs writes result in format "json" or "yaml", with the field names of its json tags.
 func PrintAs(w io.Writer, format string, result any) error {
 	var encoded []byte
 	var err error

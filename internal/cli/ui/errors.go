@@ -13,28 +13,28 @@ const (
 	ExitUsage        = 2   // the command line or the configuration file is wrong
 	ExitRefused      = 3   // a check refused the change
 	ExitNotPermitted = 4   // the cluster does not permit the request
-	ExitNotConverged = 5   // the change was made, but was not seen to take effect in time
-	ExitNotDue       = 6   // it is not time for the next step yet: the same command again, later, goes on
-	ExitDiffers      = 6   // what is there is not what the command would make
-	ExitSwitchedOff  = 7   // the change was made, but the proxy that it is about is switched off
-	ExitKubeconfigs  = 8   // kubeconfigs do not work, or will not
+	ExitNotConverged = 5   // the change was made, but did not take effect in time
+	ExitNotDue       = 6   // it is too early for the next step: run the same command again later
+	ExitDiffers      = 6   // the existing files or objects differ from what the command would write
+	ExitSwitchedOff  = 7   // the change was made, but the proxy is switched off
+	ExitKubeconfigs  = 8   // kubeconfigs do not work, or will stop working
 	ExitTimedOut     = 124 // --timeout passed
 	ExitInterrupted  = 130 // interrupted by a signal
 )
 
-// ReasonDiffers is the reason of ExitDiffers, whose number is also that of ExitNotDue.
+// ReasonDiffers is the reason of ExitDiffers, which has the same number as ExitNotDue.
 const ReasonDiffers = "differs"
 
-// ExitCode says what an exit code means. A code stands in ExitCodes once for each of its reasons.
+// ExitCode describes an exit code. ExitCodes has one entry for each reason of a code.
 type ExitCode struct {
 	Code int
-	// Reason is the meaning in one word, as objects for programs have it; empty for 0.
+	// Reason is the meaning in one word, as in JSON output; empty for 0.
 	Reason string
-	// Meaning and Example are for people, in Markdown.
+	// Meaning and Example are Markdown for the documentation.
 	Meaning, Example string
 }
 
-// ExitCodes lists the exit codes. docs/reference/exit-codes.md and the reasons in objects follow it.
+// ExitCodes lists the exit codes. docs/reference/exit-codes.md and the reasons in JSON output follow it.
 func ExitCodes() []ExitCode {
 	return []ExitCode{
 		{ExitDone, "", "done, or `unchanged`", "`ip-tls set` twice"},
@@ -79,8 +79,7 @@ func ExitCodes() []ExitCode {
 	}
 }
 
-// Hinter is an error that knows what its reader can do about it. Packages below internal/cli implement it to give a
-// hint without importing this package.
+// Hinter is an error with a hint. Packages outside internal/cli implement it without importing this package.
 type Hinter interface {
 	error
 	Hint() string
@@ -94,13 +93,13 @@ type hinted struct {
 func (e *hinted) Unwrap() error { return e.error }
 func (e *hinted) Hint() string  { return e.hint }
 
-// WithHint returns err with a hint: one sentence about what to do, printed on a line of its own below the error.
-// The outermost hint wins. A nil err stays nil.
+// WithHint returns err with a hint: one sentence about what to do, printed on its own line below the error. The
+// outermost hint wins. A nil err stays nil.
 func WithHint(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	if format != "%s" { // which passes on a whole hint
+	if format != "%s" { // a whole hint is passed through
 		args = plainArgs(args)
 	}
 	return &hinted{error: err, hint: fmt.Sprintf(format, args...)}
@@ -138,7 +137,7 @@ func WithExitCode(err error, code int) error {
 	return &coded{error: err, code: code}
 }
 
-// WithReason is WithExitCode for a reason that is not the first one of its code in ExitCodes.
+// WithReason is like WithExitCode, for a reason other than the first one of its code in ExitCodes.
 func WithReason(err error, code int, reason string) error {
 	if err == nil {
 		return nil
@@ -146,7 +145,7 @@ func WithReason(err error, code int, reason string) error {
 	return &coded{error: err, code: code, reason: reason}
 }
 
-// ReasonOf returns the reason of err in one word, as ExitCodes has it; empty for an exit code that is not listed.
+// ReasonOf returns the reason of err as in ExitCodes; empty if its exit code is not listed.
 func ReasonOf(err error) string {
 	code := ExitCodeOf(err)
 	if c, ok := errors.AsType[*coded](err); ok && c.reason != "" && c.code == code {
@@ -160,11 +159,11 @@ func ReasonOf(err error) string {
 	return ""
 }
 
-// Usage marks err as a mistake on the command line or in the configuration file: the process ends with ExitUsage.
+// Usage marks err as an error in the command line or the configuration file: the process ends with ExitUsage.
 func Usage(err error) error { return WithExitCode(err, ExitUsage) }
 
-// ExitCodeOf returns the process's exit code for err: the one attached by WithExitCode, or else ExitTimedOut for a
-// passed deadline, ExitInterrupted for a cancelled context, and ExitFailed for everything else. It is ExitDone for nil.
+// ExitCodeOf returns the exit code for err: ExitDone for nil, the code attached by WithExitCode, ExitTimedOut for a
+// passed deadline, ExitInterrupted for a cancelled context, and ExitFailed for everything else.
 func ExitCodeOf(err error) int {
 	if err == nil {
 		return ExitDone
@@ -184,11 +183,11 @@ func ExitCodeOf(err error) int {
 	return ExitFailed
 }
 
-// Ended says how a program that a command ran has ended. The process ends with the same code, and prints nothing: the
-// program has said what there is to say.
+// Ended is the exit of a program that a command ran. The process exits with the same code and prints nothing, because
+// the program has printed its own errors.
 type Ended struct{ Code int }
 
 func (e *Ended) Error() string { return fmt.Sprintf("the program ended with code %d", e.Code) }
 
-// ExitCode is the program's.
+// ExitCode returns the exit code of the program.
 func (e *Ended) ExitCode() int { return e.Code }

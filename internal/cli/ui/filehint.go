@@ -7,8 +7,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
-// WithFileHint adds a hint to an error about a file that a flag names: what to do about just this cause. holds is what
-// the file is to hold.
+// WithFileHint adds a hint for the cause of err, an error about a file that a flag names. holds is what the file should
+// contain.
 func WithFileHint(err error, holds string) error {
 	switch path, _ := errors.AsType[*fs.PathError](err); {
 	case err == nil || HintOf(err) != "":

@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
-// TestFileHints has the causes for which a file cannot be used, and what helps against each.
+// TestFileHints checks the hint for each cause of a file error.
 func TestFileHints(t *testing.T) {
 	t.Parallel()
 	at := func(err error) error {

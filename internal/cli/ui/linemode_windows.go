@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// LineMode says whether r is a terminal that gives whole lines and shows what is typed. It does, unless a program has
-// the whole screen, such as k9s: text that another program prints would then spoil it.
+// LineMode reports whether r is a terminal in line mode with echo. It is not while a full-screen program such as k9s
+// runs, whose screen other output would garble.
 func LineMode(r io.Reader) bool {
 	file, ok := r.(*os.File)
 	if !ok {

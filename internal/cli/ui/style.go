@@ -7,7 +7,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Style colours text, or leaves it alone when colour is off. The zero value is plain.
+// Style colours text. The zero value does not.
 type Style struct{ Colour bool }
 
 // IsTerminal reports whether w is a terminal.
@@ -28,17 +28,17 @@ func (s Style) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// Good paints what went well.
+// Good colours a success.
 func (s Style) Good(text string) string { return s.paint("32", text) }
 
-// Bad paints what went wrong.
+// Bad colours a failure.
 func (s Style) Bad(text string) string { return s.paint("31", text) }
 
-// Caution paints warnings.
+// Caution colours a warning.
 func (s Style) Caution(text string) string { return s.paint("33", text) }
 
-// Faint paints what matters less.
+// Faint dims less important text.
 func (s Style) Faint(text string) string { return s.paint("2", text) }
 
-// Bold paints headings.
+// Bold makes headings bold.
 func (s Style) Bold(text string) string { return s.paint("1", text) }

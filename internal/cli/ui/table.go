@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Table prints rows in columns, three spaces apart, under an upper-case header. The last column is never padded, so
-// long messages may stand there. Cells may be coloured, and are made plain otherwise.
+// Table prints rows in columns, three spaces apart, under an upper-case header. The last column is not padded, so it
+// may hold long messages. Cells may be coloured with Style, and are otherwise made safe to print.
 func Table(w io.Writer, header []string, rows [][]string) error {
 	widths := make([]int, len(header))
 	all := append([][]string{header}, rows...)
@@ -40,7 +40,7 @@ func Table(w io.Writer, header []string, rows [][]string) error {
 	return nil
 }
 
-// width counts the characters of a cell that take room on the screen: all but colour sequences.
+// width counts the visible characters of a cell.
 func width(cell string) int {
 	n := utf8.RuneCountInString(cell)
 	for {

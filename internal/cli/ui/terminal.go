@@ -1,7 +1,7 @@
-// Package ui is what a person at the terminal sees: progress lines, tables, colour, hints and exit codes.
+// Package ui formats terminal output: progress lines, tables, colour, hints and exit codes.
 //
-// It is the only package that knows about terminals. Commands return errors; WithHint and WithExitCode attach what the
-// root command prints below the error and what the process ends with.
+// It is the only package that knows about terminals. Commands return errors; WithHint and WithExitCode attach the hint
+// that the root command prints below the error, and the exit code.
 package ui
 
 import (
@@ -15,23 +15,23 @@ import (
 	"golang.org/x/term"
 )
 
-// Terminal asks a person, for a command whose result goes to stdout: prompts go to Out, normally stderr.
+// Terminal prompts the user. Prompts go to Out, normally stderr, as stdout is for results.
 type Terminal struct {
 	In  io.Reader
 	Out io.Writer
-	// NoInput says that In is not ours to read, though it may be a terminal.
+	// NoInput means that In must not be read, even if it is a terminal.
 	NoInput bool
 
 	lines *bufio.Reader
 }
 
-// Interactive reports whether a person can answer.
+// Interactive reports whether a user can respond.
 func (t *Terminal) Interactive() bool { return !t.NoInput && IsTerminal(t.In) }
 
-// Print shows text. What cannot be shown stops nothing.
+// Print prints text. It ignores write errors.
 func (t *Terminal) Print(text string) { _, _ = t.Out.Write(Text(io.Discard, []byte(text))) }
 
-// ReadLine asks for a line. When ctx ends it returns, and leaves behind the goroutine that reads.
+// ReadLine prompts for a line. If ctx ends first, the reading goroutine is left behind.
 func (t *Terminal) ReadLine(ctx context.Context, prompt string) (string, error) {
 	if t.lines == nil {
 		t.lines = bufio.NewReader(t.In)
@@ -39,24 +39,24 @@ func (t *Terminal) ReadLine(ctx context.Context, prompt string) (string, error) 
 	return t.ask(ctx, prompt, func() (string, error) {
 		line, err := t.lines.ReadString('\n')
 		if line != "" {
-			err = nil // the last line needs no line feed
+			err = nil // the last line may lack a line feed
 		}
 		return strings.TrimRight(line, "\r\n"), err
 	})
 }
 
-// ReadSecret asks for a line that is not shown.
+// ReadSecret prompts for a line without echo.
 func (t *Terminal) ReadSecret(ctx context.Context, prompt string) (string, error) {
 	file, ok := t.In.(*os.File)
 	if !ok || !t.Interactive() {
 		return "", errors.New("there is no terminal")
 	}
-	descriptor := int(file.Fd()) // asked for once: what reads may outlive the wait, and the file
+	descriptor := int(file.Fd()) // get it once: the reader may outlive the wait and the file
 	before, err := term.GetState(descriptor)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = term.Restore(descriptor, before) }() // also when an interrupt ends the wait
+	defer func() { _ = term.Restore(descriptor, before) }() // also after an interrupt
 	secret, err := t.ask(ctx, prompt, func() (string, error) {
 		secret, err := term.ReadPassword(descriptor)
 		return string(secret), err

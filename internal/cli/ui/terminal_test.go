@@ -15,7 +15,7 @@ import (
 	"github.com/creack/pty"
 )
 
-// person opens a terminal: what is written to the first end is typed at the second.
+// person opens a pseudo-terminal: text written to types appears on in.
 func person(t *testing.T) (types, in *os.File) {
 	t.Helper()
 	types, in, err := pty.Open()
@@ -58,7 +58,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestTerminalGivesUp has a person who does not respond, and an input that is no terminal.
+// TestTerminalGivesUp checks a user who does not respond, and an input that is no terminal.
 func TestTerminalGivesUp(t *testing.T) {
 	t.Parallel()
 	_, in := person(t)

@@ -69,7 +69,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestPlain shows that what a file says forges no line, no colour and no command.
+// TestPlain checks that the content of a file cannot forge a line, a colour or a command.
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]struct{ shown, word string }{
@@ -120,7 +120,7 @@ func TestProgressIsLinesWithoutATerminal(t *testing.T) {
 	ui.NewProgress(nil, func(string) string { return "" }, true).Start("quiet").Done("quiet")
 }
 
-// TestSpinner has lines printed next to a running task, from several goroutines.
+// TestSpinner prints lines next to a running task from several goroutines.
 func TestSpinner(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

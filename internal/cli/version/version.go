@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 )
 
-// Options is everything the command needs.
+// Options holds the inputs of the command.
 type Options struct {
 	genericiooptions.IOStreams
 	Output string
@@ -42,13 +42,13 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	return cmd
 }
 
-// Validate refuses unknown output formats.
+// Validate rejects unknown output formats.
 func (o *Options) Validate() error { return factory.CheckOutput(o.Output, factory.Formats()...) }
 
-// Complete reads what the linker and the Go toolchain recorded in the binary.
+// Complete reads the version from the binary.
 func (o *Options) Complete(f *factory.Factory) { o.Info = Of(f) }
 
-// Of describes this build.
+// Of returns the version of this build.
 func Of(f *factory.Factory) result.Version {
 	build, _ := debug.ReadBuildInfo()
 	return describe(f.Version, build)
@@ -61,7 +61,8 @@ func (o *Options) Run() error {
 	})
 }
 
-// describe joins the version given to the linker, which may be empty, with the toolchain's record, which may be nil.
+// describe merges the version given to the linker, which may be empty, with the toolchain's build info, which may be
+// nil.
 func describe(linked string, build *debug.BuildInfo) result.Version {
 	info := result.Version{
 		GitVersion: linked,
@@ -78,7 +79,7 @@ func describe(linked string, build *debug.BuildInfo) result.Version {
 			case "vcs.revision":
 				info.GitCommit = setting.Value
 			case "vcs.time":
-				info.BuildDate = setting.Value // of the commit: builds are reproducible
+				info.BuildDate = setting.Value // commit time: builds are reproducible
 			case "vcs.modified":
 				info.GitTreeState = "clean"
 				if setting.Value == "true" {

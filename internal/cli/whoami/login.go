@@ -18,11 +18,10 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// strategyTimeout bounds the look at the CredentialIssuers, which most users may not read.
+// strategyTimeout limits the read of the CredentialIssuers, which most users may not read.
 const strategyTimeout = 5 * time.Second
 
-// describe finds out how the user got in, from the kubeconfig, the credential cache, and the cluster if it permits
-// that.
+// describe finds the user's login in the kubeconfig, the credential cache, and the cluster if it permits that.
 func describe(ctx context.Context, f *factory.Factory, cluster *factory.Cluster, client *discovery.Client) Login {
 	found := credentialOf(f, cluster)
 	ctx, cancel := context.WithTimeout(ctx, strategyTimeout)
@@ -35,15 +34,15 @@ func describe(ctx context.Context, f *factory.Factory, cluster *factory.Cluster,
 	return found.Login
 }
 
-// credential is what the cluster was asked with.
+// credential is the credential that was sent to the cluster.
 type credential struct {
 	Login
-	exchanged bool   // "pinniped login" got it from the agent
-	asked     string // the strategy that the login asks for; empty for the cluster's choice
+	exchanged bool   // "pinniped login" exchanged a token for it
+	asked     string // requested strategy; empty for the cluster's choice
 	kind      kind
 }
 
-// kind says what a credential is.
+// kind is the kind of a credential.
 type kind int
 
 const (
@@ -52,9 +51,8 @@ const (
 	tokenKind
 )
 
-// strategies returns those at server by which the credential may have let the user in. Who comes through the
-// impersonation proxy does so with any credential. At the API server itself, several strategies may be offered, and other
-// credentials than those of the agent are taken, too.
+// strategies returns the strategies at server that may have accepted the credential. The impersonation proxy accepts
+// any credential. The API server may offer several strategies, and accepts credentials that are not the agent's.
 func (c *credential) strategies(issuers []configv1alpha1.CredentialIssuer, server string) []string {
 	var names []string
 	for i := range issuers {
@@ -69,7 +67,7 @@ func (c *credential) strategies(issuers []configv1alpha1.CredentialIssuer, serve
 	return names
 }
 
-// mayBeOf says whether a strategy whose frontend is at the server may have let the user in.
+// mayBeOf reports whether a strategy with its frontend at the server may have issued the credential.
 func (c *credential) mayBeOf(strategy *configv1alpha1.CredentialIssuerStrategy) bool {
 	givesTokens := strategy.Type == configv1alpha1.StrategyServiceAccountToken
 	switch {
@@ -85,7 +83,7 @@ func (c *credential) mayBeOf(strategy *configv1alpha1.CredentialIssuerStrategy) 
 	return givesTokens == (c.kind == tokenKind)
 }
 
-// isAt says whether a strategy works, and its frontend is at server.
+// isAt reports whether a strategy works and its frontend is at server.
 func isAt(strategy *configv1alpha1.CredentialIssuerStrategy, server string) bool {
 	if strategy.Status != configv1alpha1.StrategySuccess || strategy.Frontend == nil {
 		return false
@@ -118,7 +116,7 @@ func credentialOf(f *factory.Factory, cluster *factory.Cluster) *credential {
 	return &credential{}
 }
 
-// pluginCredential checks what the plugin has just put into its cache.
+// pluginCredential reads the credential that the plugin has just cached.
 func pluginCredential(f *factory.Factory, cluster *factory.Cluster) *credential {
 	saved, err := login.SavedFor(f, cluster)
 	if err != nil {
@@ -151,8 +149,7 @@ func certificateExpiry(text []byte) time.Time {
 	return certificate.NotAfter
 }
 
-// tokenExpiry returns what a token says about itself, if it is a JWT. The cluster has verified the token, so that it
-// is not verified here.
+// tokenExpiry returns the expiry of a token, if it is a JWT. It does not verify the token: the cluster has done so.
 func tokenExpiry(token string) time.Time {
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{
 		jose.RS256,

@@ -7,7 +7,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// TestStrategies has an API server at which two strategies work, and a proxy in front of it.
+// TestStrategies checks an API server with two strategies, and a proxy in front of it.
 func TestStrategies(t *testing.T) {
 	t.Parallel()
 	const server, proxy = "https://kube.example.com", "https://proxy.example.com/"
@@ -63,7 +63,7 @@ func TestStrategies(t *testing.T) {
 			if test.server == "" {
 				test.server = server
 			}
-			var issuers [2]configv1alpha1.CredentialIssuer // the second says the same again
+			var issuers [2]configv1alpha1.CredentialIssuer // the second is a duplicate
 			for i := range issuers {
 				issuers[i].Status.Strategies = test.strategies
 			}

@@ -22,12 +22,12 @@ import (
 	identityv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1"
 )
 
-// Asker asks a cluster who we are.
+// Asker asks a cluster for the user's identity.
 type Asker interface {
 	WhoAmI(ctx context.Context) (*identityv1alpha1.WhoAmIRequest, error)
 }
 
-// Options is everything the command needs; a test fills it directly.
+// Options holds the inputs of the command; a test fills it directly.
 type Options struct {
 	genericiooptions.IOStreams
 	Cluster factory.ClusterFlags
@@ -39,18 +39,18 @@ type Options struct {
 	Connect func(flags factory.ClusterFlags, suffix string) (*Connection, error)
 }
 
-// Connection is a cluster, as a kubeconfig has it.
+// Connection is a connection to a cluster of a kubeconfig.
 type Connection struct {
 	Name, Server string
 	Asker        Asker
-	// Login finds out how the user got in. It is called after the cluster has answered; nil means that it is not known.
+	// Login finds out how the user logged in. It is called after the cluster has responded; nil means unknown.
 	Login func(ctx context.Context) Login
 }
 
-// Login is how a user got in. What is not known is empty.
+// Login is how a user logged in. Unknown fields are empty.
 type Login struct {
 	Strategy   string // of the agent
-	Endpoint   string // where a token was exchanged
+	Endpoint   string // that exchanged the token
 	Credential string
 	Expiry     time.Time // of the credential
 }
@@ -101,7 +101,7 @@ The text output also has the strategy and how long the credential is valid, if k
 	return cmd
 }
 
-// Validate checks the flags before anything is contacted.
+// Validate checks the flags.
 func (o *Options) Validate() error {
 	if err := factory.CheckOutput(o.Output, factory.Formats()...); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (o *Options) Validate() error {
 	return ui.Usage(factory.ValidateSuffix(o.Suffix))
 }
 
-// Run asks the cluster and prints its response.
+// Run asks the cluster and prints the identity.
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -155,7 +155,7 @@ func (o *Options) format(
 		ui.Plain(user.Username),
 		ui.Plain(strings.Join(user.Groups, ", ")),
 	)
-	// Pinniped's CLI prints so much; what follows is more.
+	// Pinniped's CLI prints the lines above; the lines below are additional.
 	if user.UID != "" {
 		text = fmt.Appendf(text, "UID: %s\n", ui.Plain(user.UID))
 	}

@@ -19,10 +19,10 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Options is everything `pinniped ip-tls history` needs; a test fills it directly.
+// Options holds the inputs of `pinniped ip-tls history`; a test fills it directly.
 type Options struct {
 	Session *session.Session
-	Retire  string // the ID of a revision, or how it begins; empty: only look
+	Retire  string // ID of a revision, or a prefix of it; empty: retire none
 	Style   ui.Style
 }
 
@@ -61,13 +61,13 @@ Exit codes: 0 listed or retired, 2 unknown ID, 3 published now and not retired (
 	return cmd
 }
 
-// Validate checks the flags before anything is read.
+// Validate checks the flags.
 func (o *Options) Validate() error { return o.Session.Validate(factory.Formats()...) }
 
 // Complete loads the kubeconfig.
 func (o *Options) Complete() error { return o.Session.Open() }
 
-// Run reads, retires, looks at the endpoint and prints.
+// Run reads the history, retires a revision, probes the endpoint and prints the result.
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
@@ -96,7 +96,7 @@ func (o *Options) Run(ctx context.Context) error {
 	return o.Session.Print(done, nil, func() ([]byte, error) { return o.text(done) })
 }
 
-// evaluateClients fills in how the clients fare.
+// evaluateClients sets whether the clients of each revision verify the certificate.
 func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, history serving.History,
 	done *result.History,
 ) {
@@ -126,10 +126,10 @@ func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.Cr
 	done.Revisions = session.ClientStates(history, met, o.Session.AskElsewhere(ctx, history, at), done.At)
 }
 
-// errNoHistory is the error for an agent that keeps no history.
+// errNoHistory is the error for an agent without a revision history.
 var errNoHistory = errors.New("the agent keeps no revision history: it is Pinniped's, or older than that")
 
-// retire notes that nobody has a revision any more, and returns its ID.
+// retire marks a revision as having no clients, and returns its ID.
 func (o *Options) retire(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
 ) (string, error) {

@@ -39,7 +39,7 @@ func listed(t *testing.T, w *iptlstest.World) []result.ClientState {
 	return list.Revisions
 }
 
-// renewedTwice is a world in which the certificate came from three CAs, one after the other.
+// renewedTwice returns a world in which three CAs have issued the certificate, one after the other.
 func renewedTwice(t *testing.T) *iptlstest.World {
 	t.Helper()
 	w := iptlstest.NewExternalWorld(t)
@@ -106,7 +106,7 @@ func TestRetire(t *testing.T) {
 	if len(w.Cluster.Options) > 0 {
 		t.Fatal("something was written")
 	}
-	// The agent tells clients something else in between, once.
+	// The agent publishes something else in between, once.
 	w.Cluster.BeforeApply = func(c *iptlstest.Cluster) {
 		c.BeforeApply = nil
 		c.Revisions.ResourceVersion = "other"
@@ -129,7 +129,7 @@ func TestRetire(t *testing.T) {
 	}
 }
 
-// TestRetireNeedsMoreOfTheID gives how two IDs begin.
+// TestRetireNeedsMoreOfTheID checks an ambiguous prefix of an ID.
 func TestRetireNeedsMoreOfTheID(t *testing.T) {
 	t.Parallel()
 	w := renewedTwice(t)

@@ -1,5 +1,5 @@
-// Package manifest implements `pinniped ip-tls manifest`, which prints manifests that fit the CredentialIssuer: a
-// Certificate for cert-manager, or a route that leads through an ingress to the impersonation proxy.
+// Package manifest implements `pinniped ip-tls manifest`, which prints manifests for the CredentialIssuer: a
+// cert-manager Certificate, or a route through an ingress to the impersonation proxy.
 package manifest
 
 import (
@@ -42,10 +42,10 @@ const (
 	algorithmRSA   = "rsa"
 )
 
-// defaultSecret is where cert-manager puts the certificate when no Secret is named.
+// defaultSecret is the Secret for the certificate if none is named.
 const defaultSecret = "proxy-tls"
 
-// Options is everything `pinniped ip-tls manifest` needs; a test fills it directly.
+// Options holds the inputs of `pinniped ip-tls manifest`; a test fills it directly.
 type Options struct {
 	Session          *session.Session
 	For              string
@@ -124,7 +124,7 @@ Exit codes: 0 printed (see "pinniped help exit-codes")`,
 	return cmd
 }
 
-// Validate checks the flags before anything is read.
+// Validate checks the flags.
 func (o *Options) Validate() error {
 	if err := o.Session.Validate("yaml", "json"); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (o *Options) Validate() error {
 	return err
 }
 
-// parseIssuer reads KIND/NAME. The kinds of cert-manager itself may be written in small letters.
+// parseIssuer parses KIND/NAME. cert-manager's own kinds may be in lower case.
 func parseIssuer(text string) (issuerRef, error) {
 	if text == "" {
 		return issuerRef{}, nil
@@ -199,7 +199,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return err
 	}
 	if tls := st.Issuer.Spec.ImpersonationProxy.TLS; tls != nil && o.For == forCertManager {
-		// The status tells most of what is in service; who may not read Secrets does without the rest.
+		// The status has most of what is in service, so a user who may not read the Secret can continue without.
 		if name, err := delegation.SecretName(tls.SecretName, request.Namespace); err == nil {
 			st.Secret, err = session.ReadSecret(ctx, o.Session.Cluster, name.Namespace, name.Name)
 			o.unread = err != nil
@@ -212,8 +212,8 @@ func (o *Options) Run(ctx context.Context) error {
 	return ui.PrintAs(o.Session.Out, o.Session.Output, made)
 }
 
-// make returns the manifest. A Certificate covers the names that clients use now, the names of the certificate in
-// service, and those of earlier revisions in use.
+// make returns the manifest. A Certificate covers the names that clients use now, those of the certificate in service,
+// and those of earlier revisions in use.
 func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any, error) {
 	spec := st.Issuer.Spec.ImpersonationProxy
 	if o.For != forCertManager {
@@ -259,7 +259,7 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any,
 	return certificate(secret, names, o.issuer, o.KeyAlgorithm), nil
 }
 
-// unused returns a name for a Secret that is not in service: the default one, or the next of its numbers.
+// unused returns a name for a Secret that is not configured: the default, or the default with the next number.
 func unused(configured string) string {
 	if configured == defaultSecret {
 		return defaultSecret + "-2"
@@ -271,14 +271,14 @@ func unused(configured string) string {
 	return defaultSecret
 }
 
-// private says whether a name is an IP address for which no public CA issues.
+// private reports whether a name is an IP address that no public CA issues certificates for.
 func private(name string) bool {
 	ip, err := netip.ParseAddr(name)
 	return err == nil && (ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast())
 }
 
-// inService returns the names that the certificate in service covers, those of the one that is in the configured
-// Secret, and those of revisions in use. A generated certificate covers only names that clients use.
+// inService returns the names in the certificate in service, in the configured Secret's certificate, and of revisions
+// in use. It leaves out a generated certificate, which covers only names that clients use.
 func inService(st *plan.Snapshot) []certs.Name {
 	var names []certs.Name
 	add := func(source string, values ...string) {
@@ -293,10 +293,10 @@ func inService(st *plan.Snapshot) []certs.Name {
 	}
 	for _, revision := range st.Issuer.Status.Revisions {
 		if revision.Until != nil && revision.LastUsed == nil {
-			continue // it has no clients
+			continue // no clients
 		}
 		for _, name := range revision.Names {
-			// An address inside the cluster that no client is known to have used: a public CA would refuse the request.
+			// A private address that no client is known to have used: a public CA would refuse the request.
 			if private(name) && revision.LastUsed == nil {
 				continue
 			}
@@ -316,8 +316,8 @@ func inService(st *plan.Snapshot) []certs.Name {
 	return names
 }
 
-// warnOfOverwriting says when cert-manager, given the manifest, replaces a certificate in service that it has not made.
-// found is nil when the Secret cannot be read.
+// warnOfOverwriting warns if cert-manager would replace a certificate in service that it has not issued. found is nil
+// if the Secret cannot be read.
 func (o *Options) warnOfOverwriting(secret types.NamespacedName, found *corev1.Secret) {
 	if found != nil {
 		by := session.IssuedBy(found)

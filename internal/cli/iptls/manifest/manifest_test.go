@@ -181,8 +181,8 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// TestManifestLeavesTheSecretInService gives cert-manager another Secret than the one that clients are served from, unless
-// it is told to.
+// TestManifestLeavesTheSecretInService checks that the manifest uses another Secret than the one in service, unless
+// --secret names that.
 func TestManifestLeavesTheSecretInService(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ inService, named, want, says string }{
@@ -216,8 +216,8 @@ func TestManifestLeavesTheSecretInService(t *testing.T) {
 	}
 }
 
-// TestManifestOfACertificateInService shows that no name in service is dropped, and that the Secret in service is not
-// overwritten unsaid.
+// TestManifestOfACertificateInService checks that no name in service is dropped, and that a warning is printed before
+// the Secret in service is overwritten.
 func TestManifestOfACertificateInService(t *testing.T) {
 	t.Parallel()
 	const overwrites = `Secret "pinniped-concierge/proxy-tls" is in service: cert-manager will replace its certificate`
@@ -329,8 +329,8 @@ func TestManifestRefuses(t *testing.T) {
 	}
 }
 
-// TestManifestHasNoUnusedPrivateAddress has a revision with the ClusterIP that the agent published for a second: no
-// public CA would issue for it. An address that clients use stays, and a warning says what an ACME issuer does with it.
+// TestManifestHasNoUnusedPrivateAddress checks that a ClusterIP that the agent published only briefly is left out,
+// because no public CA would issue for it. An address in use stays, with a warning about ACME issuers.
 func TestManifestHasNoUnusedPrivateAddress(t *testing.T) {
 	t.Parallel()
 	for _, used := range []bool{false, true} {
@@ -349,7 +349,7 @@ func TestManifestHasNoUnusedPrivateAddress(t *testing.T) {
 	}
 }
 
-// TestManifestHasNamesOfUsedRevisions leaves out the names of a past revision that no client has used.
+// TestManifestHasNamesOfUsedRevisions checks that names of a past revision without clients are left out.
 func TestManifestHasNamesOfUsedRevisions(t *testing.T) {
 	t.Parallel()
 	at := &metav1.Time{Time: time.Now()}

@@ -10,20 +10,20 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// issuerRef names the cert-manager issuer that is to sign the certificate.
+// issuerRef is the cert-manager issuer of the certificate.
 type issuerRef struct {
 	Kind, Name, Group string
 }
 
-// renewal is how long a certificate lives, and how long before its end it is renewed. Issuers of ACME choose the
-// lifetime themselves, and cert-manager then renews after two thirds of it.
+// duration is the lifetime of a certificate, and renewBefore is how long before its expiry it is renewed. ACME issuers
+// choose the lifetime themselves; cert-manager then renews after two thirds of it.
 const (
 	duration    = "2160h" // 90 days
-	renewBefore = "720h"  // 30 days: four weeks to notice that a renewal fails
+	renewBefore = "720h"  // 30 days to notice a failed renewal
 )
 
-// certificate is cert-manager's Certificate for these names. A client of the proxy needs server auth and digital
-// signature; key encipherment is for RSA keys alone.
+// certificate returns a cert-manager Certificate. The proxy needs the usages server auth and digital signature, and
+// with an RSA key also key encipherment.
 func certificate(secret types.NamespacedName, names []certs.Name, issuer issuerRef, algorithm string) map[string]any {
 	dns, ips := []any{}, []any{}
 	for _, name := range names {
@@ -56,16 +56,17 @@ func certificate(secret types.NamespacedName, names []certs.Name, issuer issuerR
 	return object("cert-manager.io/v1", "Certificate", secret, spec)
 }
 
-// backend is the Service that a route leads to.
+// backend is the target Service of a route.
 type backend struct {
 	service types.NamespacedName
 	port    int64
 }
 
-// routeName is the name of all routes.
+// routeName is the name of all route objects.
 const routeName = "impersonation-proxy"
 
-// httpProxy is Contour's. Only tcpproxy passes TLS through to the proxy, so that client certificates reach it.
+// httpProxy returns an HTTPProxy for Contour. Only tcpproxy passes TLS through, so that client certificates reach the
+// proxy.
 func httpProxy(host string, to backend) map[string]any {
 	return object(
 		"projectcontour.io/v1",
@@ -80,7 +81,7 @@ func httpProxy(host string, to backend) map[string]any {
 	)
 }
 
-// tlsRoute is that of the Gateway API. The Gateway needs a listener of protocol TLS and mode Passthrough.
+// tlsRoute returns a Gateway API TLSRoute. The Gateway needs a listener with protocol TLS and mode Passthrough.
 func tlsRoute(host string, to backend, gateway types.NamespacedName) map[string]any {
 	parent := map[string]any{"name": gateway.Name}
 	if gateway.Namespace != "" && gateway.Namespace != to.service.Namespace {
@@ -97,7 +98,7 @@ func tlsRoute(host string, to backend, gateway types.NamespacedName) map[string]
 		})
 }
 
-// ingress is for ingress-nginx, which passes TLS through when its controller runs with --enable-ssl-passthrough.
+// ingress returns an Ingress for ingress-nginx, which needs --enable-ssl-passthrough.
 func ingress(host string, to backend) map[string]any {
 	made := object(
 		"networking.k8s.io/v1",
@@ -132,7 +133,7 @@ func object(apiVersion, kind string, name types.NamespacedName, spec map[string]
 	}
 }
 
-// required leaves out the names that clients do not use, and names that come twice.
+// required removes duplicates, and returns the names that clients use and the others.
 func required(names []certs.Name) (kept, left []certs.Name) {
 	for _, name := range names {
 		same := func(n certs.Name) bool { return strings.EqualFold(n.Value, name.Value) }

@@ -7,7 +7,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// FieldChange is one field that changes. A CA bundle is described in it, not shown.
+// FieldChange is a changed field. For a CA bundle, From and To are descriptions.
 type FieldChange = result.FieldChange
 
 // ChangesBetween lists the fields that differ.
@@ -26,7 +26,7 @@ func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChang
 		}
 	}
 	add(FieldSecret, before.SecretName, after.SecretName)
-	if before.CertificateAuthorityData != after.CertificateAuthorityData { // two bundles may have the same description
+	if before.CertificateAuthorityData != after.CertificateAuthorityData { // bundles may share a description
 		changes = append(changes, FieldChange{
 			Field: FieldBundle, From: DescribeBundle(before.CertificateAuthorityData),
 			To: DescribeBundle(after.CertificateAuthorityData),

@@ -7,7 +7,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 )
 
-// DescribeBundle says in one line what is in a CA bundle.
+// DescribeBundle describes a CA bundle in one line.
 func DescribeBundle(data string) string {
 	if data == "" {
 		return ""

@@ -10,14 +10,14 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Endpoint is where clients connect.
+// Endpoint is the endpoint for clients.
 type Endpoint struct {
 	URL  string
 	Host string // without brackets
 	Port string
 }
 
-// ParseEndpoint reads an endpoint as the status has it: https://host[:port].
+// ParseEndpoint parses an endpoint as in the status: https://host[:port].
 func ParseEndpoint(text string) (Endpoint, error) {
 	parsed, err := url.Parse(text)
 	if err != nil || parsed.Scheme != "https" || parsed.Hostname() == "" {
@@ -47,7 +47,7 @@ func wrongEndpoint(at Endpoint, external string) string {
 	return ""
 }
 
-// SameHost says whether two hosts are the same DNS name or the same IP address.
+// SameHost reports whether two hosts are the same DNS name or IP address.
 func SameHost(a, b string) bool {
 	x, errX := netip.ParseAddr(a)
 	y, errY := netip.ParseAddr(b)

@@ -1,8 +1,7 @@
-// Package plan decides what to do about the certificate in front of the impersonation proxy. It is pure: a Request
-// and a Snapshot of the cluster go in, and a Plan comes out. Evaluate gives the configuration that is wanted to
-// serving.Resolve, serving.External and serving.Evaluate, with which the agent decides, and reads their verdict. The
-// package also compares configurations, makes the patch from one to the next, and compares the agent's status with a
-// Plan.
+// Package plan decides what a change of the impersonation proxy's certificate does. It is pure: it turns a Request and
+// a Snapshot of the cluster into a Plan. Evaluate uses the agent's own code (serving.Resolve, serving.External and
+// serving.Evaluate), so that its verdict is the agent's. The package also compares configurations, creates patches, and
+// compares the agent's status with a Plan.
 package plan
 
 import (
@@ -17,10 +16,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// CABundleKey is the key of a Secret under which cert-manager and others put the CA bundle.
+// CABundleKey is the key of a Secret with the CA bundle, as cert-manager uses it.
 const CABundleKey = serving.CACertKey
 
-// GeneratedCAName is the common name of the CA that agents make for themselves, ours and Pinniped's.
+// GeneratedCAName is the common name of the CA that agents generate, ours and Pinniped's.
 const GeneratedCAName = "Pinniped Impersonation Proxy Serving CA"
 
 // The fields that the commands change.
@@ -37,27 +36,27 @@ const (
 	fieldLoadBalancerIP = "spec.impersonationProxy.service.loadBalancerIP"
 )
 
-// Plan is what has to change for a request, and what the checks and the agent's own judgement say about it.
+// Plan is the required changes for a request, and the findings of the checks and of the agent's code.
 type Plan struct {
 	Request Request
 	Report  certs.Report
 	Wanted  configv1alpha1.ImpersonationProxySpec
-	Bundle  []byte // that is published in the end
+	Bundle  []byte // published in the end
 	Changes []FieldChange
-	// Generated is true when the agent is to serve a certificate that it generates. If its CA is not known yet,
-	// Bundle is empty until the agent publishes it.
+	// Generated is true if the agent is to serve its generated certificate. If its CA is not known yet, Bundle is empty
+	// until the agent publishes it.
 	Generated bool
-	// Next is the certificate that is served in the end; nil when it is refused, or not there.
+	// Next is the certificate that is served in the end; nil if it is refused or missing.
 	Next *serving.Certificate
 	// Lost are the IDs of the revisions whose clients do not verify Next.
 	Lost []string
-	// AtOnce says that caTransition is Immediate for this change only.
+	// AtOnce means that caTransition is Immediate only for this change.
 	AtOnce bool
 	// Checks is the input of the checks of an external certificate.
 	Checks certs.Input
 }
 
-// Expected returns the bundle that must be published; empty for a generated CA that is not known yet.
+// Expected returns the bundle that the agent must publish; empty for a generated CA that is not known yet.
 func (p *Plan) Expected(issuer *configv1alpha1.CredentialIssuer) []byte {
 	if p.Generated && len(p.Bundle) == 0 {
 		if now, _ := Published(issuer); IsGenerated(now) {
@@ -67,7 +66,7 @@ func (p *Plan) Expected(issuer *configv1alpha1.CredentialIssuer) []byte {
 	return p.Bundle
 }
 
-// Evaluate says what comes of the wanted configuration, and lists what has to change.
+// Evaluate evaluates the wanted configuration, and lists the required changes.
 func Evaluate(req Request, st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec) *Plan {
 	current := *st.Issuer.Spec.ImpersonationProxy
 	p := &Plan{Request: req, Wanted: *wanted.DeepCopy(), Generated: ServesGenerated(wanted.TLS)}
@@ -91,7 +90,7 @@ func Evaluate(req Request, st *Snapshot, wanted configv1alpha1.ImpersonationProx
 	return p
 }
 
-// judge has the agent's own code judge the configuration.
+// judge evaluates the configuration with the agent's own code.
 func (p *Plan) judge(st *Snapshot) {
 	issuer, add := st.Issuer.DeepCopy(), func(f ...certs.Finding) { p.Report.Findings = append(p.Report.Findings, f...) }
 	issuer.Spec.ImpersonationProxy = &p.Wanted
@@ -118,7 +117,7 @@ func (p *Plan) judge(st *Snapshot) {
 			ExpiresWithin: p.Request.ExpiresWithin,
 		}
 		if st.Secret != nil {
-			p.Checks, _ = in.Checks() // its error is a finding
+			p.Checks, _ = in.Checks() // an error is also a finding
 		}
 		e = serving.External(in)
 		p.Report, p.Bundle = e.Report, e.Bundle
@@ -131,7 +130,7 @@ func (p *Plan) judge(st *Snapshot) {
 		if slices.ContainsFunc(e.Report.Findings, func(f certs.Finding) bool {
 			return f.Code == certs.NameNotCovered && f.Allowed
 		}) && p.Wanted.TLS.Verification == configv1alpha1.VerificationEnforce {
-			p.Wanted.TLS.Verification = configv1alpha1.VerificationWarn // else the agent would refuse what is allowed
+			p.Wanted.TLS.Verification = configv1alpha1.VerificationWarn // as the agent would refuse an allowed finding
 		}
 	}
 	if e.Certificate == nil {
@@ -158,7 +157,7 @@ func (p *Plan) judge(st *Snapshot) {
 	p.Bundle, p.Lost = p.Next.Bundle, st.History.Refused(serving.Served{Chain: p.Next.Chain()}, st.Now)
 }
 
-// serviceFor is the Service in front of the proxy with the wanted configuration, nil where its addresses will change.
+// serviceFor returns the Service in front of the proxy, or nil if the wanted configuration changes its addresses.
 func (st *Snapshot) serviceFor(wanted *configv1alpha1.ImpersonationProxySpec) *corev1.Service {
 	now := st.Issuer.Spec.ImpersonationProxy
 	if ServiceType(wanted) != ServiceType(now) || ServiceType(wanted) == configv1alpha1.ServiceTypeLoadBalancer &&
@@ -168,10 +167,10 @@ func (st *Snapshot) serviceFor(wanted *configv1alpha1.ImpersonationProxySpec) *c
 	return st.Service
 }
 
-// generated is the evaluation of the certificate that the agent would generate.
+// generated evaluates the certificate that the agent would generate.
 func (st *Snapshot) generated(desired serving.Desired, service *corev1.Service) (serving.Evaluation, error) {
 	at, err := desired.Endpoint(service)
-	if err != nil { // it is being assigned
+	if err != nil { // not assigned yet
 		endpoint, _, _ := serving.Frontend(serving.Strategy(st.Issuer))
 		published, _ := ParseEndpoint(endpoint)
 		at.Host = published.Host
@@ -184,7 +183,7 @@ func (st *Snapshot) generated(desired serving.Desired, service *corev1.Service) 
 		certificate, at.Host, serving.ClientNames(desired.ImpersonationProxySpec, service)), nil
 }
 
-// judgeClients adds which clients break. What is wrong with the certificate for everybody is a finding already.
+// judgeClients adds a finding if clients break, unless a finding about the certificate itself already says so.
 func (p *Plan) judgeClients(st *Snapshot, j serving.Judgement, waits bool) {
 	var known []certs.Code
 	for _, f := range p.Report.Findings {
@@ -200,7 +199,7 @@ func (p *Plan) judgeClients(st *Snapshot, j serving.Judgement, waits bool) {
 		f.Message = "every kubeconfig in use stops working: " + serving.Summarize(j)
 	}
 	f.Hint = p.brokenHint(j)
-	forOtherReasons := func(o serving.Outcome) bool { // a transition does not help them, whatever CA they trust
+	forOtherReasons := func(o serving.Outcome) bool { // a transition does not help: the cause is not the CA
 		return o.After != certs.BundleDoesNotVerify || p.lacks(o.Name)
 	}
 	switch {
@@ -217,7 +216,7 @@ func (p *Plan) judgeClients(st *Snapshot, j serving.Judgement, waits bool) {
 		f.Severity, f.Hint = certs.SeverityInfo, ""
 	case !p.Request.WritesSecret &&
 		!slices.ContainsFunc(ChangesBetween(*st.Issuer.Spec.ImpersonationProxy, p.Wanted), clientsMeet):
-		// The agent is on its way already: nothing is changed now, so there is nothing to refuse.
+		// The agent is already making this change: nothing is changed now, so there is nothing to refuse.
 		f.Severity, f.Hint = certs.SeverityWarning, "issue new kubeconfigs afterwards: pinniped get kubeconfig"
 	}
 	p.Report.Findings = append(p.Report.Findings, f)
@@ -225,7 +224,7 @@ func (p *Plan) judgeClients(st *Snapshot, j serving.Judgement, waits bool) {
 
 func (p *Plan) lacks(name string) bool { return p.Next.Certificate.Leaf.VerifyHostname(name) != nil }
 
-// brokenHint is what helps, by why clients break.
+// brokenHint returns a hint for the reasons why clients break.
 func (p *Plan) brokenHint(j serving.Judgement) string {
 	var lacks []string
 	for _, o := range j.Broken {
@@ -246,8 +245,7 @@ func (p *Plan) brokenHint(j serving.Judgement) string {
 	return `afterwards, these kubeconfigs need the new CA: "pinniped kubeconfig rotate", or "pinniped get kubeconfig"`
 }
 
-// EvaluateGenerated says what comes of the certificate that the agent generates. The agent waits with it where clients
-// would break.
+// EvaluateGenerated evaluates the generated certificate, with dual trust if clients would break.
 func EvaluateGenerated(req Request, st *Snapshot, wanted configv1alpha1.ImpersonationProxySpec) *Plan {
 	allowed, current := slices.Contains(req.Allow, certs.OldClientsBreak), st.Issuer.Spec.ImpersonationProxy.TLS
 	if wanted.TLS = nil; !allowed && ServesGenerated(current) {
@@ -264,8 +262,8 @@ func EvaluateGenerated(req Request, st *Snapshot, wanted configv1alpha1.Imperson
 	return p
 }
 
-// DualTrust returns the tls block with which the agent replaces the certificate in service only when no client breaks,
-// where the agent knows the field.
+// DualTrust sets caTransition to DualTrust, so that the agent replaces the certificate only when no client breaks. It
+// does nothing for an agent without this field.
 func (st *Snapshot) DualTrust(tls *configv1alpha1.ImpersonationProxyTLSSpec) *configv1alpha1.ImpersonationProxyTLSSpec {
 	if tls != nil && !st.WithoutTransition {
 		tls.CATransition = configv1alpha1.CATransitionDualTrust
@@ -273,7 +271,7 @@ func (st *Snapshot) DualTrust(tls *configv1alpha1.ImpersonationProxyTLSSpec) *co
 	return tls
 }
 
-// ForSet returns the tls block as "ip-tls set" writes it.
+// ForSet returns the tls block that "ip-tls set" writes.
 func (st *Snapshot) ForSet(tls *configv1alpha1.ImpersonationProxyTLSSpec) *configv1alpha1.ImpersonationProxyTLSSpec {
 	if !st.WithoutVerification {
 		tls.Verification = configv1alpha1.VerificationEnforce
@@ -284,7 +282,7 @@ func (st *Snapshot) ForSet(tls *configv1alpha1.ImpersonationProxyTLSSpec) *confi
 	return st.DualTrust(tls)
 }
 
-// ServesGenerated says whether the agent serves the certificate that it generates, perhaps after a transition.
+// ServesGenerated reports whether the agent serves its generated certificate, perhaps after a transition.
 func ServesGenerated(tls *configv1alpha1.ImpersonationProxyTLSSpec) bool {
 	return tls == nil || tls.SecretName == ""
 }

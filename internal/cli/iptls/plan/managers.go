@@ -10,14 +10,14 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// ownsField says whether our field manager owns the field.
+// ownsField reports whether our field manager owns the field.
 func ownsField(issuer *configv1alpha1.CredentialIssuer, path []string) bool {
 	return slices.ContainsFunc(issuer.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
 		return entry.Manager == FieldManager && EntryOwns(entry, path)
 	})
 }
 
-// EntryOwns says whether an entry of managedFields has the field at path. The fields of the status do not count.
+// EntryOwns reports whether an entry of managedFields has the field at path. Entries of the status do not count.
 func EntryOwns(entry metav1.ManagedFieldsEntry, path []string) bool {
 	if entry.FieldsV1 == nil || entry.Subresource != "" {
 		return false
@@ -36,8 +36,8 @@ func EntryOwns(entry metav1.ManagedFieldsEntry, path []string) bool {
 	return true
 }
 
-// OtherManagers returns the field managers that may put the changed fields back: tools that apply manifests, and
-// programs. A person with kubectl edit is left out.
+// OtherManagers returns the field managers that may restore the changed fields: tools that apply manifests, and
+// programs, but not kubectl edit.
 func OtherManagers(issuer *configv1alpha1.CredentialIssuer, changes []FieldChange) []string {
 	var managers []string
 	for _, entry := range issuer.ManagedFields {

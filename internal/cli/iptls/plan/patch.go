@@ -4,10 +4,10 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// FieldManager is the name under which the CLI owns fields.
+// FieldManager is the CLI's field manager.
 const FieldManager = "pinniped-cli"
 
-// paths of the fields that the command may own.
+// Paths of the fields that the commands may own.
 func tlsPath() []string { return []string{"spec", "impersonationProxy", "tls"} }
 
 func endpointPath() []string    { return []string{"spec", "impersonationProxy", "externalEndpoint"} }
@@ -17,21 +17,20 @@ func loadBalancerIPPath() []string {
 	return []string{"spec", "impersonationProxy", "service", "loadBalancerIP"}
 }
 
-// ApplyObject returns the object for a server-side apply that gives issuer the wanted spec: the tls block, and the
-// fields that the flags name. It repeats the fields that an earlier run owns, because server-side apply removes owned
-// fields that are left out. With the resourceVersion, the API server refuses when the object has changed since it was
-// read.
+// ApplyObject returns the object for a server-side apply of the wanted spec: the tls block, and the fields that flags
+// name. It repeats fields that our field manager owns, because server-side apply removes owned fields that are left
+// out. With resourceVersion, the API server returns a conflict if the object has changed since.
 func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec,
 	req Request,
 ) map[string]any {
 	current := issuer.Spec.ImpersonationProxy
 	proxy := map[string]any{}
 	if wanted.TLS != nil {
-		tls := map[string]any{"secretName": wanted.TLS.SecretName} // only "ip-tls set" applies
+		tls := map[string]any{"secretName": wanted.TLS.SecretName} // only "ip-tls set" uses apply
 		if wanted.TLS.Verification != "" {
 			tls["verification"] = string(wanted.TLS.Verification)
 		}
-		// Another manager may have set a value; an empty one replaces it.
+		// An empty value replaces that of another manager.
 		if data := wanted.TLS.CertificateAuthorityData; data != "" || current.TLS != nil &&
 			current.TLS.CertificateAuthorityData != "" {
 			tls["certificateAuthorityData"] = data

@@ -174,7 +174,7 @@ func TestReadStatus(t *testing.T) {
 		name     string
 		strategy *configv1alpha1.CredentialIssuerStrategy
 		external string
-		pinniped bool // an agent that publishes neither names nor findings
+		pinniped bool // an agent without names and findings
 		want     AgentView
 	}{
 		{name: "waits for the first report", want: AgentView{Problem: "the agent has not reported anything about the " +

@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// SameBase64 says whether data is the base64 of a bundle with the same certificates.
+// SameBase64 reports whether data is the base64 of a bundle with the same certificates.
 func SameBase64(data string, bundle []byte) bool {
 	if data == "" {
 		return false
@@ -20,7 +20,8 @@ func SameBase64(data string, bundle []byte) bool {
 	return err == nil && certs.SameBundle(decoded, bundle)
 }
 
-// BundleFor returns the trust bundle for the certificate in a Secret, which may be nil. source is what tls takes it from.
+// BundleFor returns the trust bundle for the certificate in secret, which may be nil. source is the bundle source of
+// tls.
 func BundleFor(
 	tls configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret, source *serving.BundleSource,
 ) ([]byte, error) {
@@ -30,24 +31,24 @@ func BundleFor(
 	return serving.Bundle(tls, secret, source)
 }
 
-// Published returns the trust bundle that clients are to verify the proxy with; empty for their system roots. found is
-// false where none is published, or it cannot be read.
+// Published returns the published trust bundle; empty means the system roots. found is false if none is published or it
+// cannot be decoded.
 func Published(issuer *configv1alpha1.CredentialIssuer) (bundle []byte, found bool) {
 	_, bundle, found = serving.Frontend(serving.Strategy(issuer))
 	return bundle, found
 }
 
-// Waits says whether the agent waits with a certificate until no client breaks.
+// Waits reports whether a transition is in progress.
 func Waits(issuer *configv1alpha1.CredentialIssuer) bool { return issuer.Status.Transition != nil }
 
-// IsGenerated says whether a CA bundle is the CA that an agent makes for itself.
+// IsGenerated reports whether a CA bundle is the CA that an agent generates.
 func IsGenerated(bundle []byte) bool {
 	members, _ := certs.ParseBundle(bundle)
 	return len(members) == 1 && members[0].Subject.CommonName == GeneratedCAName
 }
 
-// Names returns every name under which clients will reach the proxy when the request is carried out, the external
-// endpoint first, each with where it comes from.
+// Names returns the names by which clients will reach the proxy after the request, with their sources, the external
+// endpoint first.
 func Names(req Request, st *Snapshot) []certs.Name {
 	wanted := req.On(st.Issuer.Spec.ImpersonationProxy)
 	var names []certs.Name

@@ -8,11 +8,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// errRefused marks a refusal by a check.
+// errRefused means that a check has refused the certificate.
 var errRefused = errors.New("the certificate is refused")
 
-// Refusal returns the error for a report that refuses, else nil. done begins the hint: it says what the command has
-// changed.
+// Refusal returns an error if the report refuses the certificate, else nil. done is the prefix of the hint: what the
+// command has changed.
 func Refusal(report certs.Report, done string) error {
 	errs := report.Errors()
 	if len(errs) == 0 {
@@ -26,7 +26,7 @@ func Refusal(report certs.Report, done string) error {
 	return ui.WithExitCode(ui.WithHint(text, "%s", refusalHint(first, done)), ui.ExitRefused)
 }
 
-// NothingChanged begins the hint of a command that has refused before it changed anything.
+// NothingChanged is the prefix of the hint of a command that has changed nothing.
 const NothingChanged = "nothing was changed; "
 
 func refusalHint(first certs.Finding, done string) string {

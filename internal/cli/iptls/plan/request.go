@@ -16,32 +16,32 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Request is what the flags ask for.
+// Request is the change that the flags request.
 type Request struct {
 	Namespace   string // the agent's
-	Secret      string // NAME, or NAMESPACE/NAME of another namespace, as the spec has it
+	Secret      string // NAME, or NAMESPACE/NAME of another namespace
 	Bundle      []byte // of --ca-bundle
 	BundleGiven bool   // --ca-bundle
-	// Source is --ca-bundle-from; nil: as it is.
+	// Source is --ca-bundle-from; nil: unchanged.
 	Source           *configv1alpha1.CertificateAuthorityDataSourceSpec
 	BundleFromSecret bool                                  // --ca-from-secret
 	SystemRoots      bool                                  // --system-roots
 	Endpoint         *string                               // --external-endpoint
 	LoadBalancerIP   *string                               // --load-balancer-ip
-	Mode             configv1alpha1.ImpersonationProxyMode // --mode; empty: as it is
-	// ServiceType is --service-type; empty: as it is.
+	Mode             configv1alpha1.ImpersonationProxyMode // --mode; empty: unchanged
+	// ServiceType is --service-type; empty: unchanged.
 	ServiceType   configv1alpha1.ImpersonationProxyServiceType
 	Allow         []certs.Code
-	ExpiresWithin time.Duration // --expires-within of "ip-tls check"; zero: not asked for
-	// Sources are how messages call what the flags bring; empty where the Secret and the spec have it.
+	ExpiresWithin time.Duration // --expires-within of "ip-tls check"; zero: not set
+	// Sources name the inputs from flags in messages; empty for those of the Secret and the spec.
 	Sources certs.Sources
-	// ActivateAfter is --activate-after; nil: as it is.
+	// ActivateAfter is --activate-after; nil: unchanged.
 	ActivateAfter *time.Duration
-	// WritesSecret is true when the certificate comes from files and is to be written into the Secret.
+	// WritesSecret is true if the certificate is from files and is written into the Secret.
 	WritesSecret bool
 }
 
-// On returns the configuration that the request leads to.
+// On returns spec with the request applied.
 func (r Request) On(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxySpec {
 	wanted := *spec.DeepCopy()
 	if r.Secret != "" {
@@ -77,16 +77,16 @@ func (r Request) On(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.
 	return wanted
 }
 
-// SecretName returns the Secret that the request names. Session.Locate has checked it.
+// SecretName returns the name of the Secret. Session.Locate must have validated it.
 func (r Request) SecretName() types.NamespacedName {
 	name, _ := delegation.SecretName(r.Secret, r.Namespace)
 	return name
 }
 
-// FitsSecret refuses a Secret that cannot provide the CA bundle as the request wants it.
+// FitsSecret returns an error if the Secret cannot provide the CA bundle that the request wants.
 func FitsSecret(r Request, secret *corev1.Secret) error {
 	if secret == nil {
-		return nil // a check says so
+		return nil // a check reports it
 	}
 	has := len(secret.Data[CABundleKey]) > 0
 	name := secret.Namespace + "/" + secret.Name

@@ -12,34 +12,34 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Snapshot is what was found in the cluster.
+// Snapshot is the state of the cluster.
 type Snapshot struct {
 	Issuer     *configv1alpha1.CredentialIssuer
-	Secret     *corev1.Secret        // nil when there is none
-	Source     *serving.BundleSource // that the wanted configuration takes the CA bundle from
-	Permission []certs.Finding       // about a Secret of another namespace; the Secret is read only if none of them refuses
-	Service    *corev1.Service       // in front of the proxy; nil when there is none
-	Resolved   []netip.Addr          // addresses of the external endpoint; only asked for when there is a loadBalancerIP
-	CASecret   *corev1.Secret        // of the CA of generated certificates; nil when it is not known or not needed
-	// History is what was published until now, Known whether it can be relied on.
+	Secret     *corev1.Secret        // nil if there is none
+	Source     *serving.BundleSource // CA bundle source of the wanted configuration
+	Permission []certs.Finding       // to use a Secret of another namespace; if one refuses, Secret is not read
+	Service    *corev1.Service       // in front of the proxy; nil if there is none
+	Resolved   []netip.Addr          // addresses of the external endpoint, if loadBalancerIP is set
+	CASecret   *corev1.Secret        // CA of generated certificates; nil if unknown or not needed
+	// History has the revisions, and Known is whether it is reliable.
 	History serving.History
 	Known   bool
-	// InService is what clients get now, or got last; nil where that is not known.
+	// InService is the certificate that clients get now, or got last; nil if unknown.
 	InService *serving.Certificate
-	// WithoutVerification is true where CredentialIssuers have no field verification, as Pinniped's have none.
+	// WithoutVerification is true if CredentialIssuers have no field verification, as Pinniped's.
 	WithoutVerification bool
-	// WithoutTransition is true where they have no field caTransition.
+	// WithoutTransition is true if they have no field caTransition.
 	WithoutTransition bool
 	Now               time.Time
 	ServerTime        time.Time
 }
 
-// NotPermitted says whether the Secret is of another namespace and may not be used.
+// NotPermitted reports whether the Secret is in another namespace and the agent may not use it.
 func (st *Snapshot) NotPermitted() bool {
 	return slices.ContainsFunc(st.Permission, certs.Finding.Refuses)
 }
 
-// ServiceType is the configured type, or the default.
+// ServiceType returns the configured type, or the default.
 func ServiceType(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxyServiceType {
 	if spec.Service.Type == "" {
 		return configv1alpha1.ServiceTypeLoadBalancer

@@ -9,22 +9,21 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// AgentView is what the status says about a wanted configuration.
+// AgentView is what the status says about the wanted configuration.
 type AgentView struct {
 	At       Endpoint
-	Problem  string // why the configuration is not in effect; empty when the status says that it is
-	Disabled bool   // the proxy is switched off: nothing will be served
-	// Findings are what the agent reports next to its success.
+	Problem  string // why the configuration is not in effect; empty if it is
+	Disabled bool   // the proxy is disabled
+	// Findings are the agent's findings that do not prevent success.
 	Findings []configv1alpha1.StrategyFinding
-	// Refused is the finding by which the agent refuses this very configuration for good: waiting does not help. It is
-	// nil otherwise.
+	// Refused is the finding with which the agent permanently refuses this configuration, so that waiting is useless;
+	// else nil.
 	Refused *configv1alpha1.StrategyFinding
-	// Message is the whole message of an agent that does not list findings, such as Pinniped's. It is empty for other
-	// agents.
+	// Message is the message of an agent without findings, such as Pinniped's; empty for others.
 	Message string
 }
 
-// ReadStatus compares the agent's report with what is wanted.
+// ReadStatus compares the agent's status with the wanted configuration.
 func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec,
 	bundle []byte,
 ) AgentView {
@@ -49,7 +48,7 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 		return AgentView{Problem: err.Error()}
 	}
 	view := AgentView{At: at, Findings: strategy.Findings}
-	// An agent that publishes neither does not know of findings.
+	// An agent that publishes neither has no findings.
 	if len(view.Findings) == 0 && issuer.Status.Objects == nil {
 		view.Message = strategy.Message
 	}
@@ -63,9 +62,9 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 	return view
 }
 
-// finalVerdict returns the finding by which the agent refuses the spec for good, or nil. What the agent said about an
-// earlier spec does not count, nor does what somebody else may fix in the meantime: an issuer that has not filled the
-// Secret yet, or an owner who is about to permit its use.
+// finalVerdict returns the finding with which the agent permanently refuses the spec, or nil. It ignores a status for
+// an earlier spec, and findings that others may fix in the meantime: an issuer that has yet to fill the Secret, or an
+// owner who has yet to permit its use.
 func finalVerdict(issuer *configv1alpha1.CredentialIssuer,
 	strategy *configv1alpha1.CredentialIssuerStrategy,
 ) *configv1alpha1.StrategyFinding {
@@ -89,8 +88,8 @@ func finalVerdict(issuer *configv1alpha1.CredentialIssuer,
 	return nil
 }
 
-// ReplicaProblem says which replicas do not serve the certificate, as the agent reports it. It is empty when all of
-// them do. With an empty fingerprint, any certificate will do, as long as all replicas serve the same.
+// ReplicaProblem returns which replicas do not serve the certificate according to the agent, or "". If sha256 is empty,
+// any certificate is fine as long as all replicas serve the same.
 func ReplicaProblem(status *configv1alpha1.ServingCertificateStatus, sha256 string) string {
 	switch {
 	case sha256 != "" && status.SHA256 != sha256:

@@ -10,7 +10,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Previous returns the newest revision before the configuration in spec that was in service; nil when there is none.
+// Previous returns the newest revision that was in service with another configuration than spec, or nil.
 func Previous(h serving.History, spec *configv1alpha1.ImpersonationProxySpec) *serving.Revision {
 	for i := len(h.Revisions) - 1; i >= 0; i-- {
 		r := &h.Revisions[i]
@@ -22,15 +22,15 @@ func Previous(h serving.History, spec *configv1alpha1.ImpersonationProxySpec) *s
 	return nil
 }
 
-// isConfiguration says whether a field says what is served, and not how it replaces something else.
+// isConfiguration reports whether a field affects what is served, and not only the transition to it.
 func isConfiguration(c FieldChange) bool {
 	return c.Field != fieldTransition && c.Field != fieldActivateAfter
 }
 
-// clientsMeet says whether a field decides what clients meet.
+// clientsMeet reports whether a field affects what clients see.
 func clientsMeet(c FieldChange) bool { return isConfiguration(c) && c.Field != fieldVerification }
 
-// BackTo returns spec with the configuration that led to a revision. Its Spec must be known.
+// BackTo returns spec with the configuration of a revision, whose Spec must not be nil.
 func BackTo(r *serving.Revision, spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxySpec {
 	wanted := *spec.DeepCopy()
 	wanted.TLS, wanted.ExternalEndpoint, wanted.Service.LoadBalancerIP = r.Spec.TLS.DeepCopy(), r.Spec.ExternalEndpoint,
@@ -41,7 +41,7 @@ func BackTo(r *serving.Revision, spec *configv1alpha1.ImpersonationProxySpec) co
 	return wanted
 }
 
-// Describe says in a few words which certificate and which endpoint a configuration is about.
+// Describe returns a short description of the certificate and the endpoint in a spec.
 func Describe(spec *configv1alpha1.ImpersonationProxySpec) string {
 	text := "the agent's generated certificate"
 	if !ServesGenerated(spec.TLS) {
@@ -53,8 +53,8 @@ func Describe(spec *configv1alpha1.ImpersonationProxySpec) string {
 	return text
 }
 
-// MergePatch is a merge patch that gives issuer the wanted configuration, no matter which manager owns the fields. The
-// resourceVersion makes the API server refuse when the object has changed since it was read.
+// MergePatch returns a merge patch from issuer to the wanted configuration, regardless of field managers. With
+// resourceVersion, the API server returns a conflict if the object has changed since.
 func MergePatch(
 	issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec,
 ) (map[string]any, error) {
@@ -94,7 +94,7 @@ func orNull(text string) any {
 	return text
 }
 
-// replaced is the merge patch that turns one tls block into another; nil removes it.
+// replaced returns the merge patch from one tls block to another; nil removes it.
 func replaced(from, to *configv1alpha1.ImpersonationProxyTLSSpec) (any, error) {
 	if to == nil {
 		return nil, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// AddAllowFlag adds --allow to a command. example is a code that its help names.
+// AddAllowFlag adds --allow to a command. example is a code for its help.
 func AddAllowFlag(cmd *cobra.Command, into *[]string, example string) {
 	cmd.Flags().StringArrayVar(into, "allow", nil,
 		"accept the error with this code (repeatable), for example "+example)
@@ -21,8 +21,7 @@ func AddAllowFlag(cmd *cobra.Command, into *[]string, example string) {
 	})
 }
 
-// Explained adds to each code its cause, as the description that a shell shows in completions. It changes codes in
-// place.
+// Explained adds to each code its cause, as a description for shell completion. It changes codes in place.
 func Explained(codes []string) []string {
 	for i, code := range codes {
 		if e, ok := certs.Explain(certs.Code(code)); ok {
@@ -32,7 +31,7 @@ func Explained(codes []string) []string {
 	return codes
 }
 
-// Allowable returns the codes that --allow takes.
+// Allowable returns the codes that --allow accepts.
 func Allowable() []string {
 	var codes []string
 	for _, code := range certs.Codes() {
@@ -43,7 +42,7 @@ func Allowable() []string {
 	return codes
 }
 
-// AllowedCodes returns the codes that --allow names.
+// AllowedCodes returns the codes of --allow.
 func AllowedCodes(texts []string) ([]certs.Code, error) {
 	var codes []certs.Code
 	for _, text := range texts {
@@ -55,7 +54,7 @@ func AllowedCodes(texts []string) ([]certs.Code, error) {
 	return codes, nil
 }
 
-// ValidateAllow refuses a code that --allow does not take.
+// ValidateAllow returns an error for a code that --allow does not accept.
 func ValidateAllow(text string) error {
 	code := certs.Code(text)
 	switch {
@@ -78,7 +77,7 @@ func codesHint(text string) string {
 	return hint
 }
 
-// ValidateEndpoint refuses what is neither HOST nor HOST:PORT. An empty value is fine.
+// ValidateEndpoint returns an error for a value that is not HOST, HOST:PORT or empty.
 func ValidateEndpoint(flag, value string) error {
 	if value == "" {
 		return nil

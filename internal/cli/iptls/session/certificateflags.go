@@ -17,11 +17,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// CertificateFlags are the flags that name a certificate and what goes with it: a CA bundle, an endpoint, codes to
-// allow.
+// CertificateFlags are the flags for a certificate, its CA bundle, its endpoint, and codes to allow.
 type CertificateFlags struct {
 	Secret           string
-	CABundle         string // a path, or "-" for stdin
+	CABundle         string // path, or "-" for stdin
 	CABundleFrom     string // KIND/NAME or KIND/NAME#KEY
 	CAFromSecret     bool
 	SystemRoots      bool
@@ -29,11 +28,11 @@ type CertificateFlags struct {
 	LoadBalancerIP   string
 	Allow            []string
 
-	// Changed says whether a flag was given on the command line.
+	// Changed reports whether a flag is on the command line.
 	Changed func(flag string) bool
 }
 
-// AddFlags adds them to a command.
+// AddFlags adds the flags to a command.
 func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage string) {
 	flags := cmd.Flags()
 	flags.StringVar(&c.Secret, "secret", "", secretUsage)
@@ -56,7 +55,7 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 	})
 }
 
-// Validate checks them before anything is read.
+// Validate checks the flags, without reading anything.
 func (c *CertificateFlags) Validate() error {
 	if err := c.validateBundleSource(); err != nil {
 		return err
@@ -81,8 +80,7 @@ func (c *CertificateFlags) Validate() error {
 	return nil
 }
 
-// validateSecretName checks the value of --secret, as far as that can be done before the agent's namespace is known.
-// It may be empty.
+// validateSecretName checks --secret, which may be empty, before the agent's namespace is known.
 func validateSecretName(value string) error {
 	name, err := delegation.SecretName(value, "")
 	if err == nil && value != "" && len(validation.IsDNS1123Subdomain(name.Name)) > 0 {
@@ -95,7 +93,7 @@ func validateSecretName(value string) error {
 		"write NAME for a Secret of the agent's namespace, or NAMESPACE/NAME, in lower case: --secret proxy-tls")
 }
 
-// validateBundleSource wants at most one source of the CA bundle.
+// validateBundleSource permits at most one source of the CA bundle.
 func (c *CertificateFlags) validateBundleSource() error {
 	var given []string
 	for _, source := range []struct {
@@ -119,7 +117,7 @@ func (c *CertificateFlags) validateBundleSource() error {
 			"(--ca-from-secret), their system roots (--system-roots)")
 }
 
-// bundleSource reads --ca-bundle-from; nil without it.
+// bundleSource parses --ca-bundle-from; it returns nil without it.
 func (c *CertificateFlags) bundleSource() (*configv1alpha1.CertificateAuthorityDataSourceSpec, error) {
 	if !c.Changed("ca-bundle-from") {
 		return nil, nil //nolint:nilnil // the flag is optional
@@ -147,7 +145,7 @@ func (c *CertificateFlags) bundleSource() (*configv1alpha1.CertificateAuthorityD
 	return from, nil
 }
 
-// Request turns the flags into a request: it reads the CA bundle.
+// Request reads the CA bundle and returns the flags as a request.
 func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
 	source, err := c.bundleSource()
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Elsewhere is what clients find at the endpoints of other revisions than the current one, by the URL.
+// Elsewhere maps the endpoints of other revisions to what clients get there.
 type Elsewhere map[string][]Met
 
-// AskElsewhere asks the other endpoints than at that clients in use may have. One to which there is no route from
-// here is left out.
+// AskElsewhere probes the endpoints other than at that clients may still use. It leaves out those without a route from
+// here.
 func (s *Session) AskElsewhere(ctx context.Context, h serving.History, at plan.Endpoint) Elsewhere {
 	const most = 20
 	all, asked := Elsewhere{}, map[string]bool{}
@@ -49,8 +49,7 @@ func (s *Session) AskElsewhere(ctx context.Context, h serving.History, at plan.E
 	return all
 }
 
-// ClientStates says how the clients of each revision fare with the certificates that are presented at the addresses of
-// the endpoint, or of the one that they have.
+// ClientStates returns whether the clients of each revision verify the certificates at the endpoint that they use.
 func ClientStates(h serving.History, met []Met, elsewhere Elsewhere, now time.Time) []result.ClientState {
 	presents := func(met []Met) []Met {
 		return slices.DeleteFunc(slices.Clone(met), func(one Met) bool { return len(one.Chain) == 0 })
@@ -94,7 +93,7 @@ func ClientStates(h serving.History, met []Met, elsewhere Elsewhere, now time.Ti
 	return all
 }
 
-// meet fills in how the clients of s fare.
+// meet sets the outcome for the clients of s.
 func meet(state *result.ClientState, s *serving.Revision, met []Met, now time.Time) {
 	refused, byEndpoint := 0, 0
 	for _, client := range s.Clients() {
@@ -121,15 +120,15 @@ func meet(state *result.ClientState, s *serving.Revision, met []Met, now time.Ti
 	switch {
 	case refused == 0:
 		state.Outcome = result.ClientsWork
-	case byEndpoint == len(met): // nearly all use the endpoint's own name
+	case byEndpoint == len(met): // nearly all clients use this name
 		state.Outcome, state.RefusedNames = result.ClientsRefused, nil
 	default:
 		state.Outcome = result.ClientsPartlyRefused
 	}
 }
 
-// refusedSince is when the clients of s began to be refused: when something else was published for the first time after
-// s that shares no CA with it, or lacks the names. It is zero when the history does not tell.
+// refusedSince returns when the clients of s began to fail: when the first revision after s that shares no CA with it,
+// or lacks the names, was published. It is zero if the history does not say.
 func refusedSince(h serving.History, s *serving.Revision, code certs.Code, names []string) time.Time {
 	var since time.Time
 	for i := range h.Revisions {
@@ -157,7 +156,7 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-// ClientTable lists what was published, and how they fare.
+// ClientTable prints the revisions and the outcomes of their clients.
 func ClientTable(out io.Writer, style ui.Style, states []result.ClientState) error {
 	rows := make([][]string, 0, len(states))
 	for i := range states {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// serverClock keeps what the API server's clock reads, from the Date header of its answers.
+// serverClock measures the API server's clock by the Date header of its responses.
 type serverClock struct {
 	now func() time.Time
 
@@ -17,7 +17,7 @@ type serverClock struct {
 	set bool
 }
 
-// watch makes config's requests tell the time.
+// watch makes the clock read the responses to config's requests.
 func (c *serverClock) watch(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
@@ -40,7 +40,7 @@ func (c *serverClock) read(header string) {
 	c.gap, c.set = date.Sub(c.now()), true
 }
 
-// at returns what the server's clock reads at now; zero when it is not known.
+// at returns the server's time at now, or zero if unknown.
 func (c *serverClock) at(now time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

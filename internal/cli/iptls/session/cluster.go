@@ -11,7 +11,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Cluster is what the commands read and write; *discovery.Client is one.
+// Cluster reads and writes the cluster; *discovery.Client implements it.
 type Cluster interface {
 	CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error)
 	ApplyCredentialIssuer(ctx context.Context, name string, object any,
@@ -36,14 +36,14 @@ type Cluster interface {
 	Grants
 }
 
-// Grants is how the objects of a delegation are made and removed; *discovery.Client is one.
+// Grants creates and removes the objects of a delegation; *discovery.Client implements it.
 type Grants interface {
 	ApplyGrant(ctx context.Context, object map[string]any, opts discovery.ApplyOptions) error
 	Grant(ctx context.Context, object map[string]any) (map[string]any, error)
 	DeleteGrant(ctx context.Context, found map[string]any, dryRun bool) error
 }
 
-// Permissions is how the commands find out whether a Secret of another namespace may be used; *discovery.Client is one.
+// Permissions finds out whether a Secret of another namespace may be used; *discovery.Client implements it.
 type Permissions interface {
 	Delegations(ctx context.Context, namespace string) ([]delegation.Delegation, error)
 	MayReadSecret(ctx context.Context, account, secret types.NamespacedName) (bool, error)

@@ -13,7 +13,7 @@ import (
 const rolesHint = "use the kubeconfig of an administrator, or ask for a Role: deploy/iptlsroles has " +
 	"pinniped-ip-tls-viewer and pinniped-ip-tls-operator"
 
-// WithCodes gives errors from the cluster the exit codes that the command documents.
+// WithCodes adds the documented exit codes to errors from the cluster.
 func WithCodes(err error) error {
 	if !errors.Is(err, discovery.ErrForbidden) {
 		return err
@@ -28,7 +28,7 @@ func WithCodes(err error) error {
 	return ui.WithExitCode(ui.WithHint(denied, "%s", rolesHint), ui.ExitNotPermitted)
 }
 
-// forbiddenError is a refused request with what the API server says about it.
+// forbiddenError is a forbidden request with the API server's message.
 type forbiddenError struct {
 	error
 	server string

@@ -11,11 +11,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
-// maxPEM is how much is read of a file of certificates or keys. It is far above what the checks take, so that they
-// can tell the true size of what is too large.
+// maxPEM is the maximum size that is read of a file with certificates or keys. It is far above the limit of the checks,
+// so that they can report the true size.
 const maxPEM = 16 << 20
 
-// ReadPEMFile reads a file of certificates or a key. It must not be empty.
+// ReadPEMFile reads a file with certificates or a key, which must not be empty.
 func ReadPEMFile(what, path string, stdin io.Reader) ([]byte, error) {
 	content, err := readPEM(what, path, stdin)
 	if err == nil && len(bytes.TrimSpace(content)) == 0 {
@@ -42,7 +42,7 @@ func ReadFile(what, path string, stdin io.Reader, limit int64) (content []byte, 
 	return content, nil
 }
 
-// NameOf names a file in an error: its path in quotes, or stdin.
+// NameOf returns a file's name for messages: its path in quotes, or stdin.
 func NameOf(path string) string {
 	if path == "-" {
 		return "stdin"
@@ -50,7 +50,7 @@ func NameOf(path string) string {
 	return fmt.Sprintf("%q", path)
 }
 
-// OneFromStdin refuses that several of the files are read from stdin.
+// OneFromStdin returns an error if more than one file is stdin.
 func OneFromStdin(flags map[string]string) error {
 	var named []string
 	for flag, path := range flags {

@@ -16,11 +16,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// defaultNamespace is where the agent is installed by default.
+// defaultNamespace is the agent's default namespace.
 const defaultNamespace = "pinniped-concierge"
 
-// FindNamespace returns the agent's namespace: the one given, else the one behind the aggregated login API, else the
-// one that the agent publishes in the CredentialIssuer called issuer (empty: the only one), else the usual one.
+// FindNamespace returns the agent's namespace: given, or that of the aggregated login API, or that in the status of the
+// CredentialIssuer called issuer (empty: the only one), or the default.
 func FindNamespace(ctx context.Context, cluster Cluster, given, issuer string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -32,14 +32,14 @@ func FindNamespace(ctx context.Context, cluster Cluster, given, issuer string) (
 	case errors.Is(err, discovery.ErrUnreachable), errors.Is(err, discovery.ErrUnauthorized), ctx.Err() != nil:
 		return "", fmt.Errorf("finding the agent's namespace: %w", err)
 	}
-	// The agent may run without the aggregated APIs, and not everybody may read APIServices.
+	// The agent may run without the aggregated APIs, and not every user may read APIServices.
 	if found, err := cluster.CredentialIssuer(ctx, issuer); err == nil && found.Status.Objects != nil {
 		return found.Status.Objects.Namespace, nil
 	}
 	return defaultNamespace, nil
 }
 
-// Gather reads what decides whether the wanted configuration of a CredentialIssuer can be had. namespace is the agent's.
+// Gather reads what Evaluate needs for the wanted configuration of a CredentialIssuer. namespace is the agent's.
 func (s *Session) Gather(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
 	wanted configv1alpha1.ImpersonationProxySpec,
 ) (*plan.Snapshot, error) {
@@ -70,7 +70,7 @@ func (s *Session) Gather(ctx context.Context, issuer *configv1alpha1.CredentialI
 	}
 	s.Stamp(st)
 	if host, _, err := certs.ParseEndpoint(wanted.ExternalEndpoint); err == nil && wanted.Service.LoadBalancerIP != "" {
-		st.Resolved, _ = s.Network.Resolve(ctx, host) // that it does not resolve is said while waiting
+		st.Resolved, _ = s.Network.Resolve(ctx, host) // a failure is reported while waiting
 	}
 	if st.History, st.Known, err = s.Memory(ctx, issuer, namespace); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (s *Session) Gather(ctx context.Context, issuer *configv1alpha1.CredentialI
 	return st, nil
 }
 
-// gatherCA reads the Secret with the CA of generated certificates, if that is permitted.
+// gatherCA reads the Secret with the CA of generated certificates, if permitted.
 func (s *Session) gatherCA(ctx context.Context, st *plan.Snapshot, namespace string) (err error) {
 	objects, _ := discovery.Objects(st.Issuer, namespace)
 	st.CASecret, err = ReadSecret(ctx, s.Cluster, objects.Namespace, objects.GeneratedCASecret)
@@ -94,8 +94,8 @@ func (s *Session) gatherCA(ctx context.Context, st *plan.Snapshot, namespace str
 	return nil
 }
 
-// GatherNames reads what tells the names of the endpoint: the CredentialIssuer and the Service in front of the proxy. It
-// reads no Secret.
+// GatherNames reads the objects with names of the endpoint: the CredentialIssuer and the Service in front of the proxy.
+// It reads no Secret.
 func (s *Session) GatherNames(ctx context.Context) (*plan.Snapshot, error) {
 	issuer, err := s.ReadIssuer(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *Session) GatherNames(ctx context.Context) (*plan.Snapshot, error) {
 	return st, nil
 }
 
-// gatherSecret reads the Secret that a spec names, unless it is of another namespace whose owner does not permit that.
+// gatherSecret reads the Secret of a spec, unless it is in another namespace and the agent may not use it.
 func gatherSecret(ctx context.Context, cluster Cluster, st *plan.Snapshot, namespace, secretName string) error {
 	name, err := delegation.SecretName(secretName, namespace)
 	if err != nil {
@@ -136,12 +136,12 @@ func gatherSecret(ctx context.Context, cluster Cluster, st *plan.Snapshot, names
 	return nil
 }
 
-// ReadIssuer reads the CredentialIssuer that the flags name, or the only one.
+// ReadIssuer reads the CredentialIssuer of the flags, or the only one.
 func (s *Session) ReadIssuer(ctx context.Context) (*configv1alpha1.CredentialIssuer, error) {
 	name := s.CredentialIssuer
 	issuer, err := s.Cluster.CredentialIssuer(ctx, name)
 	if name == "" && errors.Is(err, discovery.ErrForbidden) {
-		// A user who may not list CredentialIssuers may still be permitted to read the one with the default name.
+		// A user who may not list CredentialIssuers may still read the default one.
 		if usual, again := s.Cluster.CredentialIssuer(ctx, discovery.DefaultAppName+"-config"); again == nil {
 			issuer, err = usual, nil
 		}
@@ -163,7 +163,7 @@ func (s *Session) ReadIssuer(ctx context.Context) (*configv1alpha1.CredentialIss
 	return issuer, nil
 }
 
-// ReadSecret returns nil for a Secret that does not exist: a check says so.
+// ReadSecret reads a Secret. It returns nil if the Secret does not exist, which a check reports.
 func ReadSecret(ctx context.Context, cluster Cluster, namespace, name string) (*corev1.Secret, error) {
 	if name == "" {
 		return nil, nil
@@ -175,8 +175,8 @@ func ReadSecret(ctx context.Context, cluster Cluster, namespace, name string) (*
 	return secret, err
 }
 
-// BundleSource reads the object that a spec takes the CA bundle from; nil where it takes it from none. That it does not
-// exist, or that the user may not read it, is part of the result.
+// BundleSource reads the object that a spec takes the CA bundle from, or returns nil if there is none. A missing or
+// forbidden object is part of the result.
 func BundleSource(
 	ctx context.Context, cluster Cluster, namespace string, tls *configv1alpha1.ImpersonationProxyTLSSpec,
 ) (*serving.BundleSource, error) {
@@ -207,8 +207,8 @@ func withoutNotFound(err error) error {
 	return err
 }
 
-// readService reads the Service that the agent makes for the configured type; it is nil when there is none, which is
-// said.
+// readService reads the Service that the agent creates for the configured type. If there is none, it warns and returns
+// nil.
 func (s *Session) readService(ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
 	namespace string,
 ) (*corev1.Service, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// TestInputHints has inputs that cannot be used, and what helps against each.
+// TestInputHints checks the hint for each kind of unusable input.
 func TestInputHints(t *testing.T) {
 	t.Parallel()
 	file := func(path, stdin string) error {

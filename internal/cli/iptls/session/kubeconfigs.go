@@ -13,15 +13,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Kubeconfig is a kubeconfig and where it is from, or why it cannot be read.
+// Kubeconfig is a kubeconfig with its file, or the error why it cannot be read.
 type Kubeconfig struct {
 	File   string
 	Config *clientcmdapi.Config
 	Err    error
 }
 
-// ReadKubeconfigs loads files, and from folders every file below them that is a kubeconfig, or looks like one and
-// cannot be read. A file that is named must be one. No credential plugin runs.
+// ReadKubeconfigs loads files, and the kubeconfigs in directories, including damaged ones. A named file must be a
+// kubeconfig. It runs no credential plugin.
 func (s *Session) ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeconfig, error) {
 	files, err := kubeconfig.Find(ctx, paths)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Session) ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeco
 		switch {
 		case one.Err != nil && file.Named:
 			return nil, ui.Usage(one.Err)
-		case errors.Is(one.Err, kubeconfig.ErrNotKubeconfig): // it is something else
+		case errors.Is(one.Err, kubeconfig.ErrNotKubeconfig): // another kind of file
 		default:
 			all = append(all, one)
 		}
@@ -49,8 +49,8 @@ func (s *Session) ReadKubeconfigs(ctx context.Context, paths []string) ([]Kubeco
 	return all, nil
 }
 
-// Endpoint returns the published endpoint under all of its names, by which kubeconfigs are known to lead there.
-// missing says which names could not be found out; it is empty otherwise.
+// Endpoint returns the published endpoint with all of its names, for finding the kubeconfigs that use it. missing says
+// which names are unknown; it is empty if none are.
 func (s *Session) Endpoint(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace, url string) (
 	all kubeconfig.Endpoint, missing string, err error,
 ) {

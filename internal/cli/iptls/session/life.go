@@ -8,14 +8,14 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Life is what the Leases of the agent's replicas tell.
+// Life is whether the agent runs, according to its replicas' Leases.
 type Life struct {
 	Running  result.Answer
-	LastSeen *time.Time // when a replica renewed its Lease last; nil when there is no Lease
+	LastSeen *time.Time // last renewal of a Lease; nil if there is none
 }
 
-// Life finds out whether the agent runs. Its status alone does not tell: nothing updates it when the agent is gone. Of
-// another agent than this one, or an older one, it is not known.
+// Life finds out whether the agent runs, which the CredentialIssuer's status does not show. It is unknown for other
+// agents and for old versions.
 func (s *Session) Life(ctx context.Context, namespace string, issuer *configv1alpha1.CredentialIssuer) (Life, error) {
 	life := Life{Running: result.AnswerUnknown}
 	leases, err := s.Cluster.ReplicaLeases(ctx, namespace)
@@ -34,7 +34,7 @@ func (s *Session) Life(ctx context.Context, namespace string, issuer *configv1al
 	return life, nil
 }
 
-// Gone says when an agent that does not run was seen last.
+// Gone says when an agent that is not running last reported.
 func (l Life) Gone() string {
 	if l.LastSeen == nil {
 		return "none has reported"

@@ -10,8 +10,8 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Memory returns the revision history, with what the status lists and the history lacks. found is false where the agent
-// keeps none, as Pinniped's.
+// Memory returns the revision history, completed from the status. found is false if the agent keeps none, as
+// Pinniped's.
 func (s *Session) Memory(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (
 	h serving.History, found bool, err error,
 ) {

@@ -11,7 +11,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Fits says whether the request can be meant for this CredentialIssuer.
+// Fits returns an error if the request does not fit this CredentialIssuer.
 func Fits(r plan.Request, issuer *configv1alpha1.CredentialIssuer) error {
 	objects, _ := discovery.Objects(issuer, r.Namespace)
 	if name := r.SecretName(); name.Namespace == objects.Namespace && name.Name == objects.LastGoodCertificateSecret {

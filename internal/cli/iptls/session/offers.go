@@ -11,15 +11,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// offers is what the CredentialIssuers of this cluster can hold, which tells agents apart.
+// offers lists the fields of the cluster's CredentialIssuers, which differ between agents.
 type offers struct {
 	tls          bool // spec.impersonationProxy.tls
-	verification bool // spec.impersonationProxy.tls.verification, which Pinniped's do not have
+	verification bool // not in Pinniped's
 	transition   bool // spec.impersonationProxy.tls.caTransition
 	source       bool // spec.impersonationProxy.tls.certificateAuthorityDataSource
 }
 
-// offered asks the API once. A cluster that does not tell is taken to be one of ours.
+// offered reads the fields from the API once. If the cluster does not publish them, it assumes our agent.
 func (s *Session) offered(ctx context.Context) offers {
 	if s.offers == nil {
 		all := offers{tls: true, verification: true, transition: true, source: true}
@@ -35,7 +35,7 @@ func (s *Session) offered(ctx context.Context) offers {
 	return *s.offers
 }
 
-// errNoTLS refuses an agent that cannot be given a certificate.
+// errNoTLS returns the error for an agent without spec.impersonationProxy.tls.
 func errNoTLS(issuer string) error {
 	return ui.WithExitCode(ui.WithHint(
 		fmt.Errorf("the agent of CredentialIssuer %q accepts no certificate: its API has no field "+
@@ -44,7 +44,7 @@ func errNoTLS(issuer string) error {
 			"those of the agent's version"), ui.ExitRefused)
 }
 
-// errNoSource refuses an agent that takes the CA bundle from no object but the certificate's Secret, as Pinniped's.
+// errNoSource returns the error for an agent without certificateAuthorityDataSource, such as Pinniped's.
 func errNoSource(issuer string) error {
 	return ui.WithExitCode(ui.WithHint(
 		fmt.Errorf("the agent of CredentialIssuer %q takes the CA bundle from no other object: its API has no field "+
@@ -52,7 +52,8 @@ func errNoSource(issuer string) error {
 		"give the CA bundle as a file: --ca-bundle FILE"), ui.ExitRefused)
 }
 
-// ownNamespaceOnly refuses a Secret of another namespace to an agent that takes only those of its own, as Pinniped's.
+// ownNamespaceOnly returns the finding for a Secret of another namespace, for an agent that does not support it, such
+// as Pinniped's.
 func ownNamespaceOnly(secret types.NamespacedName, namespace string) []certs.Finding {
 	refused := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf("Secret %q is in another namespace, and this "+
 		"agent uses only Secrets in its namespace %q: its API has no field "+

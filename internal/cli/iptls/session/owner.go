@@ -10,7 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 )
 
-// IssuedBy returns the program that fills the Secret, as its annotations and owners tell; nil when they tell nothing.
+// IssuedBy returns the controller that fills the Secret according to its annotations and owners, or nil if unknown.
 func IssuedBy(secret *corev1.Secret) *result.Renewer {
 	const prefix = "cert-manager.io/"
 	if name := secret.Annotations[prefix+"certificate-name"]; name != "" {

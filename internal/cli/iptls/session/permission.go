@@ -13,14 +13,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// agentAccount is the service account of the agent that a CredentialIssuer belongs to.
+// agentAccount returns the service account of a CredentialIssuer's agent.
 func agentAccount(namespace string, issuer *configv1alpha1.CredentialIssuer) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: discovery.AppName(issuer.Name)}
 }
 
-// mayUse asks whether the agent may use a Secret of another namespace, before the Secret is read: what it returns
-// does not depend on whether there is one. A finding that refuses says why not; a warning, that not everything could
-// be found out.
+// mayUse checks whether the agent may use a Secret of another namespace, without reading it: the result does not reveal
+// whether the Secret exists. A finding that refuses says why not; a warning says what could not be checked.
 func mayUse(ctx context.Context, cluster Permissions, secret, account types.NamespacedName) ([]certs.Finding, error) {
 	refused := func(outcome delegation.Outcome) []certs.Finding {
 		return []certs.Finding{delegation.Refusal(outcome, secret, account.Namespace)}

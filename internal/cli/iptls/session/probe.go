@@ -19,43 +19,42 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Network is how the commands look at an endpoint from here.
+// Network probes an endpoint from this machine.
 type Network interface {
-	// Resolve returns the addresses of a host; an IP address is its own.
+	// Resolve returns the addresses of a host. For an IP address it returns that.
 	Resolve(ctx context.Context, host string) ([]netip.Addr, error)
-	// Asked sends a request without credentials to an address. It returns the certificates that the server
-	// presents, leaf first and not verified, and the HTTP status of the response. With an error there is no response; the
-	// certificates are there when the TLS handshake was done.
+	// Asked sends a request without credentials to an address. It returns the server's certificates, leaf first and not
+	// verified, and the HTTP status of the response. If only the response fails, chain is set as well as err.
 	Asked(ctx context.Context, address, serverName string) (chain []*x509.Certificate, status int, err error)
 }
 
-// Met is what a client meets at one address.
+// Met is what a client gets at one address.
 type Met struct {
 	certs.Served
-	// Status is the HTTP status of the answer to a request without credentials; zero when there was none.
+	// Status is the HTTP status of a request without credentials; zero if there was no response.
 	Status int
 }
 
-// Silent says whether clients that verify the certificate get no answer anyway: the API server behind the proxy
-// cannot be reached, for example.
+// Silent reports whether clients get no response although the certificate is presented, for example because the proxy
+// cannot reach the API server.
 func (m *Met) Silent() bool {
 	return len(m.Chain) > 0 && (m.Err != nil || m.Status >= http.StatusInternalServerError)
 }
 
-// RealNetwork connects, through the proxy of HTTPS_PROXY and NO_PROXY when there is one.
+// RealNetwork connects to the network, through the proxy of HTTPS_PROXY and NO_PROXY if there is one.
 type RealNetwork struct{}
 
-// probeTimeout bounds one attempt at one address.
+// probeTimeout limits one attempt at one address.
 const probeTimeout = 5 * time.Second
 
-// answerTimeout bounds the request after the handshake. A user whose requests take longer has an outage.
+// answerTimeout limits the request after the handshake. Slower responses count as an outage.
 const answerTimeout = 2 * time.Second
 
-// askedPath is what is asked for without credentials. The proxy sends it on to the API server, unless that admits
-// nobody without credentials: then the proxy answers 401 by itself.
+// askedPath is requested without credentials. The proxy forwards it to the API server, or responds with 401 itself if
+// the API server does not permit anonymous requests.
 const askedPath = "/healthz"
 
-// Resolve asks the resolver of this machine.
+// Resolve uses the resolver of this machine.
 func (RealNetwork) Resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr.Unmap()}, nil
@@ -65,12 +64,12 @@ func (RealNetwork) Resolve(ctx context.Context, host string) ([]netip.Addr, erro
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
-// forwarderTo returns the HTTP proxy that connections to a host go through, nil without one.
+// forwarderTo returns the HTTP proxy for connections to a host, or nil.
 func forwarderTo(host, port string) (*url.URL, error) {
 	return http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}})
 }
 
-// Asked does a TLS handshake and sends one request.
+// Asked makes a TLS handshake and sends one request.
 func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 	chain []*x509.Certificate, status int, err error,
 ) {
@@ -85,9 +84,8 @@ func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 		TLSClientConfig: &tls.Config{
 			ServerName: host,
 			MinVersion: tls.VersionTLS12,
-			// What is presented is compared with what must be presented, and verified, by certs.CheckServed. A handshake
-			// that failed would hide which certificate it was.
-			InsecureSkipVerify: true, //nolint:gosec // see above; no credential is sent over this connection
+			// certs.CheckServed compares and verifies the certificate. A failed handshake would hide which one it is.
+			InsecureSkipVerify: true, //nolint:gosec // see above; the request has no credential
 			VerifyConnection: func(state tls.ConnectionState) error {
 				handshaken <- state.PeerCertificates
 				return nil
@@ -96,7 +94,7 @@ func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 		ResponseHeaderTimeout: answerTimeout,
 	}
 	dialer := &net.Dialer{Timeout: probeTimeout}
-	if forwarder != nil && forwarder.Scheme == "https" { // its own certificate is verified
+	if forwarder != nil && forwarder.Scheme == "https" { // verify the forwarder's own certificate
 		transport.DialTLSContext = (&tls.Dialer{NetDialer: dialer}).DialContext
 	}
 	transport.DialContext = func(ctx context.Context, network, target string) (net.Conn, error) {
@@ -134,11 +132,11 @@ func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 }
 
 func portOf(address string) string {
-	_, port, _ := net.SplitHostPort(address) // it was dialed
+	_, port, _ := net.SplitHostPort(address) // the dial has succeeded with it
 	return port
 }
 
-// Probe is Ask for the certificates alone: a server that presents one and does not respond is no error.
+// Probe is like Ask, but a server that presents a certificate and does not respond is no error.
 func Probe(ctx context.Context, network Network, at plan.Endpoint) (seen []certs.Served, skipped []string, err error) {
 	met, skipped, err := Ask(ctx, network, at)
 	for _, one := range met {
@@ -150,8 +148,8 @@ func Probe(ctx context.Context, network Network, at plan.Endpoint) (seen []certs
 	return seen, skipped, err
 }
 
-// Ask sends a request to every address of the endpoint, all at once. Addresses of a family that this machine has no
-// route to are left out, as long as there are others. An HTTP proxy in between resolves the name, so it counts as one.
+// Ask sends a request to every address of the endpoint concurrently. It skips addresses without a route from this
+// machine if there are others. An HTTP proxy resolves the name itself and counts as one address.
 func Ask(ctx context.Context, network Network, at plan.Endpoint) (met []Met, skipped []string, err error) {
 	targets := []string{net.JoinHostPort(at.Host, at.Port)}
 	forwarder, err := forwarderTo(at.Host, at.Port)

@@ -14,8 +14,8 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Retire notes that revisions have no clients any more. It leaves out what is unknown, and what is published now
-// unless a transition goes on. It returns the IDs of the others.
+// Retire marks revisions as having no clients. It ignores unknown ones, and the published one unless a transition is in
+// progress. It returns the IDs of the retired revisions.
 func (s *Session) Retire(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string, ids []string) (
 	[]string, error,
 ) {
@@ -52,7 +52,7 @@ func (s *Session) Retire(ctx context.Context, issuer *configv1alpha1.CredentialI
 			discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
 		switch {
 		case errors.Is(err, discovery.ErrConflict):
-			continue // the agent has appended a revision meanwhile
+			continue // the agent has appended a revision
 		case err != nil:
 			return nil, WithCodes(fmt.Errorf("retiring revisions: %w", err))
 		}
@@ -60,7 +60,8 @@ func (s *Session) Retire(ctx context.Context, issuer *configv1alpha1.CredentialI
 	}
 }
 
-// retired are the fields to apply: all retirements of known revisions, as what is left out is removed.
+// retired returns the fields to apply. They include earlier retirements of known revisions, because apply removes
+// fields that are left out.
 func retired(kept *corev1.ConfigMap, history serving.History, at time.Time, ids ...string) map[string]any {
 	data := map[string]string{}
 	for i := range history.Revisions {

@@ -1,6 +1,5 @@
-// Package session is how the commands of `pinniped ip-tls` reach the cluster and the endpoint: the flags that all of
-// them have, and the client; Gather, which takes a Snapshot for package plan; Probe, which looks at what an endpoint
-// presents.
+// Package session gives the commands of `pinniped ip-tls` their common flags and access to the cluster and the
+// endpoint: Gather takes a Snapshot for package plan, and Probe reads the certificates that an endpoint presents.
 package session
 
 import (
@@ -27,7 +26,7 @@ const (
 	DryRunServer = "server"
 )
 
-// Session is what every command here has: where it prints, and how it reaches the cluster and the endpoint.
+// Session is the common part of the commands: output, cluster and network.
 type Session struct {
 	genericiooptions.IOStreams
 	ClusterFlags     factory.ClusterFlags
@@ -37,22 +36,22 @@ type Session struct {
 	Output           string
 	Timeout          time.Duration
 
-	// Connect loads the kubeconfig and returns a client, without contacting the cluster, and the API server's clock.
+	// Connect loads the kubeconfig and returns a client and the API server's clock. It sends no request.
 	Connect     func(factory.ClusterFlags, string) (Cluster, func(time.Time) time.Time, error)
 	Network     Network
 	Inputs      *atomicfile.Inputs
 	Now         func() time.Time
-	Poll        time.Duration // between two looks at the cluster while waiting
+	Poll        time.Duration // interval between reads of the cluster while waiting
 	NewProgress func() *ui.Progress
 
-	// Cluster and Progress are set by open.
+	// Cluster and Progress are set by Open.
 	Cluster    Cluster
 	Progress   *ui.Progress
 	serverTime func(time.Time) time.Time
-	offers     *offers // nil until it is asked for
+	offers     *offers // nil until first needed
 }
 
-// New returns the Session of a real process, without the values of flags.
+// New returns the Session of a real process, without flag values.
 func New(f *factory.Factory) *Session {
 	return &Session{
 		IOStreams: f.IOStreams, Network: RealNetwork{}, Inputs: f.Inputs, Now: f.Now, Poll: 200 * time.Millisecond,
@@ -70,7 +69,7 @@ func New(f *factory.Factory) *Session {
 	}
 }
 
-// AddFlags adds the flags that all ip-tls commands have. formats are the values that --output accepts.
+// AddFlags adds the common flags of ip-tls commands. formats are the values of --output.
 func (s *Session) AddFlags(cmd *cobra.Command, f *factory.Factory, timeout time.Duration, formats ...string) {
 	flags := cmd.Flags()
 	factory.AddOutput(cmd, &s.Output, formats...)
@@ -98,7 +97,7 @@ func (s *Session) CompleteSecrets(cmd *cobra.Command, f *factory.Factory) {
 	})
 }
 
-// Validate checks the flags before anything is read.
+// Validate checks the flags.
 func (s *Session) Validate(formats ...string) error {
 	if err := factory.CheckOutput(s.Output, formats...); err != nil {
 		return err
@@ -106,13 +105,13 @@ func (s *Session) Validate(formats ...string) error {
 	return ui.Usage(factory.ValidateSuffix(s.Suffix))
 }
 
-// Print prints the result of a command to stdout, and returns err, with which the command ends: as JSON or YAML when
-// --output says so, and otherwise as text returns it.
+// Print prints a result to stdout as JSON or YAML if --output says so, and otherwise as text returns it. It returns
+// err.
 func (s *Session) Print(object result.Object, err error, text func() ([]byte, error)) error {
 	return result.Print(s.Out, s.Output, object, err, text)
 }
 
-// Open loads the kubeconfig. It contacts nothing.
+// Open loads the kubeconfig. It sends no request.
 func (s *Session) Open() error {
 	s.Progress = s.NewProgress()
 	var err error
@@ -120,7 +119,7 @@ func (s *Session) Open() error {
 	return err
 }
 
-// Locate fills in the agent's namespace. NAMESPACE/NAME of a Secret becomes NAME when it names that very namespace.
+// Locate sets the agent's namespace. A Secret NAMESPACE/NAME in this namespace becomes NAME.
 func (s *Session) Locate(ctx context.Context, req *plan.Request) error {
 	namespace, err := FindNamespace(ctx, s.Cluster, s.Namespace, s.CredentialIssuer)
 	if err != nil {
@@ -137,7 +136,7 @@ func (s *Session) Locate(ctx context.Context, req *plan.Request) error {
 	return nil
 }
 
-// ServerNow is what the API server's clock reads; this machine's where that is not known.
+// ServerNow returns the API server's time, or the local time if that is unknown.
 func (s *Session) ServerNow() time.Time {
 	now := s.Now()
 	if at := s.serverTime(now); !at.IsZero() {
@@ -146,7 +145,7 @@ func (s *Session) ServerNow() time.Time {
 	return now
 }
 
-// Stamp notes what the clocks read.
+// Stamp sets the times of a Snapshot.
 func (s *Session) Stamp(st *plan.Snapshot) {
 	st.Now = s.Now()
 	st.ServerTime = s.serverTime(st.Now)

@@ -12,19 +12,18 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Admin is a source of a CA bundle that needs no trust in what a kubeconfig has: an administrator's kubeconfig, or the
-// user's word.
+// Admin is a trusted source of a CA bundle: an administrator's kubeconfig, or flags.
 type Admin struct {
-	Name string // the file and the context, for people
-	// Target says where the cluster's clients connect, and what they must trust there.
+	Name string // file and context, for messages
+	// Target returns the endpoint and the CA bundle for the cluster's clients.
 	Target func(ctx context.Context) (kubeconfig.Target, error)
-	// Untried is true when nothing is to connect to the endpoint.
+	// Untried disables the test connection to the endpoint.
 	Untried bool
-	// Optional is true when the cluster is asked at its endpoint if this fails.
+	// Optional means that if this fails, the cluster's endpoint is asked.
 	Optional bool
 }
 
-// askAdmins reads the CredentialIssuers of all clusters for which there is an administrator's kubeconfig.
+// askAdmins reads the CredentialIssuers of all clusters with an administrator's kubeconfig.
 func (r *run) askAdmins(ctx context.Context) error {
 	asker := asker{
 		Policy:   trustbundle.Policy{Now: r.Now, Expected: r.ExpectedCAs},
@@ -84,7 +83,7 @@ func (r *run) askAdmin(ctx context.Context, asker asker, admin Admin, c *Cluster
 	return nil
 }
 
-// UnexpectedError means that a cluster publishes a certificate which is not among Options.ExpectedCAs.
+// UnexpectedError means that a cluster publishes a certificate that is not in Options.ExpectedCAs.
 type UnexpectedError struct {
 	URL string
 	Err error
@@ -95,7 +94,7 @@ func (e *UnexpectedError) Error() string {
 }
 func (e *UnexpectedError) Unwrap() error { return e.Err }
 
-// ConnectError means that there is no connection to an endpoint with the CA bundle that kubeconfigs would get.
+// ConnectError means that connecting to an endpoint with the new CA bundle failed.
 type ConnectError struct {
 	URL string
 	Err error

@@ -11,9 +11,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// argoCD reads and writes the cluster Secrets of Argo CD: the server under "server", and JSON under "config" with
-// the CA bundle, and possibly a credential plugin. They are shown to the rest of the package as kubeconfigs with
-// one cluster.
+// argoCD reads and writes the cluster Secrets of Argo CD. "server" has the server, and "config" JSON with the CA bundle
+// and optionally a credential plugin. The rest of the package sees kubeconfigs with one cluster.
 type argoCD struct{}
 
 const (
@@ -24,7 +23,7 @@ const (
 	argoExec   = "execProviderConfig"
 )
 
-// argoTLSConfig and argoExecConfig are the parts of the JSON that matter here.
+// argoTLSConfig and argoExecConfig are the parts of the JSON that are needed.
 type (
 	argoTLSConfig struct {
 		Insecure   bool   `json:"insecure"`
@@ -84,7 +83,7 @@ func (argoCD) Read(secret *corev1.Secret, _ string) ([]byte, error) {
 	return clientcmd.Write(*made)
 }
 
-// Write puts the CA bundle, and the arguments of the plugin, into the JSON. Everything else in it stays.
+// Write puts the CA bundle and the plugin's arguments into the JSON. The rest of it is unchanged.
 func (argoCD) Write(secret *corev1.Secret, _ string, content []byte) (map[string][]byte, error) {
 	made, err := clientcmd.Load(content)
 	if err != nil {
@@ -120,7 +119,7 @@ func (argoCD) Write(secret *corev1.Secret, _ string, content []byte) (map[string
 	return map[string][]byte{argoConfig: encoded}, nil
 }
 
-// putJSON sets a field of an object within an object, or removes it if value is nil.
+// putJSON sets a field of a nested object, or removes it if value is nil.
 func putJSON(config map[string]json.RawMessage, object, field string, value any) error {
 	inner := map[string]json.RawMessage{}
 	if before, ok := config[object]; ok {
@@ -148,7 +147,7 @@ func putJSON(config map[string]json.RawMessage, object, field string, value any)
 	return nil
 }
 
-// marshal is json.Marshal without the escapes for HTML.
+// marshal is json.Marshal without HTML escapes.
 func marshal(value any) ([]byte, error) {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

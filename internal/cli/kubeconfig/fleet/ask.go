@@ -21,15 +21,15 @@ import (
 const (
 	maxHeader  = 64 << 10
 	firstPause = 200 * time.Millisecond
-	// leastTry is how long a try may take at least, if the deadline of the cluster allows it.
+	// leastTry is the minimum time limit of an attempt, if the deadline of the cluster permits it.
 	leastTry = time.Second
 )
 
-// errNoTrustBundle means that a server responds and has no trust bundle endpoint: a Pinniped, an agent that has this
-// switched off, or no impersonation proxy at all.
+// errNoTrustBundle means that a server has no trust bundle endpoint: a Pinniped, an agent with the endpoint disabled,
+// or not an impersonation proxy.
 var errNoTrustBundle = errors.New("it has no trust bundle endpoint; use --admin-kubeconfig")
 
-// pauseError is a response with Retry-After.
+// pauseError is an error response with Retry-After.
 type pauseError struct {
 	status string
 	after  time.Duration
@@ -37,15 +37,15 @@ type pauseError struct {
 
 func (e *pauseError) Error() string { return fmt.Sprintf("it returned %.60q", e.status) }
 
-// asker asks clusters at their own endpoints.
+// asker reads trust bundles from the clusters' own endpoints.
 type asker struct {
 	trustbundle.Policy
-	deadline time.Duration // for all tries of a cluster together
+	deadline time.Duration // for all attempts for a cluster
 	retries  int
 	sleep    func(context.Context, time.Duration)
 }
 
-// ask finds out what the cluster publishes, and fills in the rest of it.
+// ask reads the trust bundle of the cluster, and sets its results.
 func (a asker) ask(ctx context.Context, c *Cluster) {
 	c.Source = SourceEndpoint
 	var bundle *trustbundle.Received
@@ -69,8 +69,8 @@ func (a asker) ask(ctx context.Context, c *Cluster) {
 	}
 }
 
-// again tries until it works, is of no use, or the deadline of the cluster is over. A try may use half of the time that
-// is left, so that one which hangs does not keep the next one from its chance.
+// again calls try until it succeeds, fails permanently, or the deadline of the cluster passes. Each attempt gets half
+// of the remaining time, so that one that hangs leaves time for the next.
 func (a asker) again(ctx context.Context, tries *int, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, a.deadline)
 	defer cancel()
@@ -87,7 +87,7 @@ func (a asker) again(ctx context.Context, tries *int, try func(context.Context) 
 		if err == nil || *tries > a.retries || ctx.Err() != nil || discovery.Permanent(err) || permanent(err) {
 			return a.withDeadline(ctx, err)
 		}
-		wait := pause/2 + rand.N(pause) //nolint:gosec // so that many do not come back at the same moment
+		wait := pause/2 + rand.N(pause) //nolint:gosec // jitter
 		if asked := (*pauseError)(nil); errors.As(err, &asked) {
 			wait = max(wait, asked.after)
 		}
@@ -99,7 +99,7 @@ func (a asker) again(ctx context.Context, tries *int, try func(context.Context) 
 	}
 }
 
-// withDeadline says what the deadline was when that is why a try has failed.
+// withDeadline adds the deadline to the error of an attempt that timed out.
 func (a asker) withDeadline(ctx context.Context, err error) error {
 	if err != nil && errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("no response in time")
@@ -110,10 +110,10 @@ func (a asker) withDeadline(ctx context.Context, err error) error {
 	return err
 }
 
-// Permanent marks an error after which another try would end in the same way.
+// Permanent marks an error for which a retry cannot help.
 func Permanent(err error) error { return &refusedError{err} }
 
-// refusedError is permanent: another try would end in the same way.
+// refusedError is an error for which a retry cannot help.
 type refusedError struct{ error }
 
 func (e *refusedError) Unwrap() error { return e.error }
@@ -123,14 +123,13 @@ func permanent(err error) bool {
 	return errors.As(err, &refused) || errors.Is(err, errNoTrustBundle)
 }
 
-// once sends one request. The connection is one that at least one entry of the cluster would make, too.
+// once sends one request, over a connection that at least one entry of the cluster would accept.
 func (a asker) once(ctx context.Context, c *Cluster) (*trustbundle.Received, error) {
 	var chain []*x509.Certificate
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		ServerName: c.trusts[0].Host,
-		// VerifyConnection verifies, by the CA bundles of all entries: one connection serves entries that are of
-		// different age.
+		// VerifyConnection verifies with the CA bundles of all entries, which may differ in age.
 		InsecureSkipVerify: true, //nolint:gosec // see above
 		VerifyConnection: func(state tls.ConnectionState) error {
 			var first error
@@ -165,7 +164,7 @@ func (a asker) once(ctx context.Context, c *Cluster) (*trustbundle.Received, err
 		return nil, &refusedError{err}
 	}
 	request.Header.Set("User-Agent", "pinniped")
-	response, err := transport.RoundTrip(request) // it follows no redirect
+	response, err := transport.RoundTrip(request) // follows no redirect
 	if err != nil {
 		return nil, discovery.WithoutURL(err)
 	}
@@ -202,7 +201,7 @@ func checkStatus(response *http.Response) error {
 	return errNoTrustBundle
 }
 
-// offer checks the bundle for the cluster as a whole. Each entry is decided later, by itself.
+// offer checks the bundle for the cluster as a whole. Each entry is checked later.
 func (a asker) offer(c *Cluster, chain []*x509.Certificate, bundle []byte) (*trustbundle.Received, error) {
 	if err := a.Unexpected(bundle); err != nil {
 		return nil, &refusedError{err}

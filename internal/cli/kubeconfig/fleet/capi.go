@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// clusterAPI reads and writes the Secrets NAME-kubeconfig of Cluster API: the kubeconfig is under "value".
+// clusterAPI reads and writes the Secrets NAME-kubeconfig of Cluster API, with the kubeconfig in "value".
 type clusterAPI struct{}
 
 const (
@@ -21,7 +21,7 @@ func (clusterAPI) Kind() string     { return "capi" }
 func (clusterAPI) Selector() string { return clusterAPILabel }
 
 func (clusterAPI) Keys(secret *corev1.Secret) []string {
-	// Before Cluster API gave its Secrets a type, they were Opaque.
+	// Early versions of Cluster API used type Opaque.
 	ours := secret.Type == clusterAPIType || secret.Type == corev1.SecretTypeOpaque
 	name := secret.Labels[clusterAPILabel]
 	if !ours || name == "" || !strings.HasPrefix(secret.Name, name) || !strings.HasSuffix(secret.Name, clusterAPISuffix) {

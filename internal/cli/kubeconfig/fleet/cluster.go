@@ -10,53 +10,52 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Source says where the CA bundle of a cluster comes from.
+// Source is where the CA bundle of a cluster is from.
 type Source string
 
 // The sources.
 const (
-	SourceEndpoint Source = "endpoint" // the proxy itself, verified by the old CA bundle
-	SourceAdmin    Source = "admin"    // the CredentialIssuer, read with an administrator's kubeconfig
+	SourceEndpoint Source = "endpoint" // the proxy itself, verified with the old CA bundle
+	SourceAdmin    Source = "admin"    // the CredentialIssuer, read by an administrator
 )
 
-// ClusterOutcome is how it went with one cluster.
+// ClusterOutcome is the result for a cluster.
 type ClusterOutcome string
 
 // The outcomes.
 const (
 	ClusterAsked     ClusterOutcome = "asked"
 	ClusterFailed    ClusterOutcome = "failed"
-	ClusterUnrelated ClusterOutcome = "unrelated" // it is no impersonation proxy, and no login leads there
-	ClusterNotAsked  ClusterOutcome = "notAsked"  // the run ended before its turn
+	ClusterUnrelated ClusterOutcome = "unrelated" // it is not an impersonation proxy, and no login uses it
+	ClusterNotAsked  ClusterOutcome = "notAsked"  // the run ended before
 )
 
-// Cluster is one server that kubeconfigs lead to.
+// Cluster is a server in the kubeconfigs.
 type Cluster struct {
-	Server   string // as a kubeconfig has it
+	Server   string // as in a kubeconfig
 	Source   Source
 	Outcome  ClusterOutcome
-	CABundle []byte // that it publishes, PEM
+	CABundle []byte // published, PEM
 	Err      error
 	Tries    int
 	Took     time.Duration
 
 	key     string
 	proxy   string
-	login   bool // a credential plugin of ours leads there
+	login   bool // a credential plugin of ours uses it
 	trusts  []kubeconfig.Trust
 	members []member
 	target  *kubeconfig.Target
-	skip    bool // all that leads there verifies nothing
+	skip    bool // all of its entries skip verification
 }
 
-// member is an entry of a kubeconfig that leads to a cluster.
+// member is an entry of a kubeconfig for a cluster.
 type member struct {
 	item       int
 	kind, name string
 }
 
-// group sorts what the items trust by clusters, in the order in which they are first named. Servers that are not
-// reached by https, and items that need nothing, are left out.
+// group groups the trusts of the items by cluster, in order of first use. It leaves out servers without https.
 func group(items []*Item) []*Cluster {
 	var all []*Cluster
 	known := map[string]*Cluster{}
@@ -91,7 +90,7 @@ func group(items []*Item) []*Cluster {
 	return all
 }
 
-// canonical returns one spelling of a server's URL. The second result is false when it is not reached by https.
+// canonical returns the canonical form of a server's URL, and false if it is not https.
 func canonical(server string) (string, bool) {
 	u, err := url.Parse(strings.TrimSpace(server))
 	if err != nil || !strings.EqualFold(u.Scheme, "https") || u.Hostname() == "" {
@@ -108,7 +107,7 @@ func canonical(server string) (string, bool) {
 	return names[0] + strings.TrimSuffix(u.Path, "/"), true
 }
 
-// Items returns how many kubeconfigs lead to the cluster.
+// Items returns the number of kubeconfigs that use the cluster.
 func (c *Cluster) Items() int {
 	count := 0
 	for i, m := range c.members {

@@ -11,8 +11,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// contextFilter returns a function that says whether an entry of config is used by a context whose name matches one of
-// the patterns. Without patterns it returns nil: everything is included.
+// contextFilter returns a function that reports whether an entry of config is used by a context whose name matches a
+// pattern. Without patterns it returns nil: everything is included.
 func contextFilter(config *clientcmdapi.Config, patterns []string) (func(kubeconfig.Trust) bool, error) {
 	if len(patterns) == 0 {
 		return nil, nil
@@ -35,10 +35,10 @@ func contextFilter(config *clientcmdapi.Config, patterns []string) (func(kubecon
 	return func(trust kubeconfig.Trust) bool { return used[trust.Kind+"/"+trust.Name] }, nil
 }
 
-// oneName makes "*" match slashes as well, which names of contexts may have.
+// oneName replaces slashes, so that "*" also matches those in context names.
 func oneName(text string) string { return strings.ReplaceAll(text, "/", "\x00") }
 
-// rotateContexts is kubeconfig.Rotate for some contexts.
+// rotateContexts is kubeconfig.Rotate for the contexts that match patterns.
 func rotateContexts(content []byte, patterns []string, targets []kubeconfig.Target) (*kubeconfig.Rotation, error) {
 	if len(patterns) == 0 {
 		return kubeconfig.Rotate(content, targets...)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestContexts shows that only what the chosen contexts use is rotated, in one big file.
+// TestContexts checks that in a large file only the entries of the chosen contexts are rotated.
 func TestContexts(t *testing.T) {
 	t.Parallel()
 	east, west := newProxy(t), newProxy(t)

@@ -11,14 +11,14 @@ import (
 
 const kindFile = "file"
 
-// Files are kubeconfigs in files and folders.
+// Files are kubeconfigs in files and directories.
 type Files struct {
 	Paths []string
-	// Contexts are patterns such as "prod-*": only what the contexts with these names use is rotated. Empty: everything.
+	// Contexts are patterns such as "prod-*": only entries of matching contexts are rotated. Empty means all.
 	Contexts []string
 	// LockTimeout is how long to wait for a kubeconfig that another program is changing.
 	LockTimeout time.Duration
-	// Hidden is told about each folder that was left out because its name begins with a dot.
+	// Hidden is called for each directory that is skipped because its name begins with a dot.
 	Hidden func(path string)
 }
 

@@ -1,9 +1,10 @@
-// Package fleet puts new CA bundles into the kubeconfigs of many clusters: it finds out which clusters they lead to,
-// asks each of them once what it publishes, and changes the kubeconfigs where a fleet keeps them.
+// Package fleet puts new CA bundles into the kubeconfigs of many clusters: it finds the clusters in the kubeconfigs,
+// reads each cluster's trust bundle once, and changes the kubeconfigs where they are.
 //
-// Every place that has kubeconfigs is a Place, one file each: files, contexts of one big kubeconfig, and Secrets of
-// Cluster API, Argo CD and Flux. A cluster is asked at its own endpoint, verified by the CA bundle that a kubeconfig
-// has (see internal/trustbundle), or by an administrator's kubeconfig. An unreachable cluster stops no other.
+// A Place holds kubeconfigs; there is one source file per kind: files, contexts of a large kubeconfig, and Secrets of
+// Cluster API, Argo CD and Flux. The trust bundle is read from the cluster's own endpoint, verified with the CA bundle
+// in a kubeconfig (see internal/trustbundle), or with an administrator's kubeconfig. An unreachable cluster does not
+// stop others.
 package fleet
 
 import (
@@ -20,17 +21,17 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Options say what Run does.
+// Options are the options of Run.
 type Options struct {
 	Places   []Place
 	Contexts []string // see Files.Contexts
 	Admins   []Admin
-	// Only is true when what leads to other clusters than those of Admins stays as it is.
+	// Only leaves entries for clusters other than those of Admins unchanged.
 	Only  bool
-	Roots *x509.CertPool // the system roots; nil for those of this machine
+	Roots *x509.CertPool // nil for the system roots
 
 	Concurrency    int
-	ClusterTimeout time.Duration // for all tries of one cluster
+	ClusterTimeout time.Duration // for all attempts for a cluster
 	Retries        int
 	ExpectedCAs    []string
 	DryRun         bool
@@ -39,7 +40,7 @@ type Options struct {
 	Sleep          func(context.Context, time.Duration)
 }
 
-// Result is what came of a run.
+// Result is the result of a run.
 type Result struct {
 	Clusters []*Cluster
 	Items    []*ItemResult
@@ -48,16 +49,16 @@ type Result struct {
 	Took     time.Duration
 }
 
-// ItemResult is the outcome for one kubeconfig.
+// ItemResult is the result for one kubeconfig.
 type ItemResult struct {
 	Item    *Item
 	Outcome Outcome
 	Err     error
 	Entries []kubeconfig.Entry
-	Changes []kubeconfig.Change // made, or to be made
+	Changes []kubeconfig.Change // made, or planned
 }
 
-// Outcome is what was done with a kubeconfig.
+// Outcome is the result for a kubeconfig.
 type Outcome string
 
 // The outcomes.
@@ -67,28 +68,28 @@ const (
 	Skipped   Outcome = "skipped"
 	Unrelated Outcome = "unrelated"
 	Failed    Outcome = "failed"
-	NotDone   Outcome = "notDone" // the run ended before its turn
+	NotDone   Outcome = "notDone" // the run ended before
 )
 
 // CodeClusterFailed is the code of entries whose cluster could not be asked.
 const CodeClusterFailed kubeconfig.SkipCode = "ClusterFailed"
 
-// SourceError means that the only source of CA bundles could not be asked. Nothing was changed.
+// SourceError means that the only source of CA bundles failed. Nothing was changed.
 type SourceError struct{ Err error }
 
 func (e *SourceError) Error() string { return e.Err.Error() }
 func (e *SourceError) Unwrap() error { return e.Err }
 
-// run is one run.
+// run is the state of Run.
 type run struct {
 	Options
 	items    []*Item
 	clusters []*Cluster
-	admins   []*Cluster // by the administrators' kubeconfigs
+	admins   []*Cluster // from the administrators' kubeconfigs
 	result   *Result
 }
 
-// Run rotates a fleet. The result is never nil; with an error it is what was done until then.
+// Run rotates a fleet. The result is never nil; with an error it has what was done until then.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Sleep == nil {
 		o.Sleep = func(ctx context.Context, d time.Duration) {
@@ -122,7 +123,7 @@ func (r *run) run(ctx context.Context) error {
 	return r.changeAll(ctx, r.targets())
 }
 
-// askAll finds out what the clusters publish: first by the administrators' kubeconfigs, then, what is left, at their
+// askAll reads what the clusters publish: with the administrators' kubeconfigs, and for the other clusters from their
 // endpoints.
 func (r *run) askAll(ctx context.Context) error {
 	if err := r.askAdmins(ctx); err != nil {
@@ -150,7 +151,7 @@ func (r *run) askAll(ctx context.Context) error {
 	return over(ctx)
 }
 
-// claimed takes over what an administrator's kubeconfig says about a cluster.
+// claimed copies the result of an administrator's kubeconfig to its cluster, and reports whether there is one.
 func (r *run) claimed(cluster *Cluster) bool {
 	for _, admin := range r.admins {
 		if admin.Outcome != ClusterAsked {
@@ -166,7 +167,7 @@ func (r *run) claimed(cluster *Cluster) bool {
 	return false
 }
 
-// each calls ask for clusters, a few at a time, and shows how far that is.
+// each calls ask for clusters concurrently, and shows the progress.
 func (r *run) each(ctx context.Context, clusters []*Cluster, what string, ask func(context.Context, *Cluster)) {
 	if len(clusters) == 0 {
 		return
@@ -182,7 +183,7 @@ func (r *run) each(ctx context.Context, clusters []*Cluster, what string, ask fu
 			}
 			ask(ctx, cluster)
 			failed := cluster.Outcome == ClusterFailed
-			if failed && ctx.Err() != nil { // it did not fail, the run ended
+			if failed && ctx.Err() != nil { // because the run ended
 				cluster.Outcome, cluster.Err = ClusterNotAsked, nil
 				return nil
 			}
@@ -193,7 +194,7 @@ func (r *run) each(ctx context.Context, clusters []*Cluster, what string, ask fu
 	_ = group.Wait()
 }
 
-// over returns an error when the run has to end.
+// over returns an error if ctx has ended.
 func over(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("rotating kubeconfigs: %w", err)
@@ -223,7 +224,7 @@ func (r *run) changeAll(ctx context.Context, targets [][]kubeconfig.Target) erro
 	return over(ctx)
 }
 
-// targets returns, for each item, what its entries may get.
+// targets returns the targets for the entries of each item.
 func (r *run) targets() [][]kubeconfig.Target {
 	all := make([][]kubeconfig.Target, len(r.items))
 	for i := range all {
@@ -249,7 +250,7 @@ func (r *run) targets() [][]kubeconfig.Target {
 // change changes one item.
 func (r *run) change(ctx context.Context, item *Item, targets []kubeconfig.Target) *ItemResult {
 	switch {
-	case item.Missing: // what is not there cannot be used either
+	case item.Missing: // a link to a missing file cannot be used anyway
 		return &ItemResult{Item: item, Outcome: Skipped, Err: item.Err}
 	case item.Err != nil:
 		return &ItemResult{Item: item, Outcome: Failed, Err: item.Err}
@@ -270,7 +271,7 @@ func (r *run) change(ctx context.Context, item *Item, targets []kubeconfig.Targe
 	return r.outcome(item, rotation)
 }
 
-// outcome sums up what was done with an item, its clusters that could not be asked included.
+// outcome returns the result for an item, including its entries whose cluster failed.
 func (r *run) outcome(item *Item, rotation *kubeconfig.Rotation) *ItemResult {
 	result := &ItemResult{Item: item, Entries: slices.Clone(rotation.Entries), Changes: rotation.Changes}
 	for _, trust := range item.trusts {
@@ -313,12 +314,12 @@ func (r *run) clusterOf(trust kubeconfig.Trust) *Cluster {
 	return nil
 }
 
-// report fills in the result what was not reached.
+// report adds what was not reached to the result.
 func (r *run) report() {
 	r.result.Clusters = r.clusters
 	for _, admin := range r.admins {
 		if admin.Outcome != ClusterAsked &&
-			admin.Outcome != ClusterUnrelated { // the others are told with the clusters that they stand for
+			admin.Outcome != ClusterUnrelated { // the others are reported with their clusters
 			r.result.Clusters = append(r.result.Clusters, admin)
 		}
 	}

@@ -40,7 +40,7 @@ func newCA(t *testing.T, name string, at time.Time) *certs.CA {
 	return ca
 }
 
-// serve starts a server on loopback whose certificate ca has issued.
+// serve starts a server on loopback with a certificate of ca.
 func serve(t *testing.T, ca *certs.CA, handler http.Handler) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -67,7 +67,7 @@ func servingCertificate(t *testing.T, ca *certs.CA) tls.Certificate {
 	return certificate
 }
 
-// newProxy serves with the old CA and publishes both, as in the first step of a rotation.
+// newProxy serves with the old CA and publishes both, as in the first phase of a rotation.
 func newProxy(t *testing.T) *proxy {
 	t.Helper()
 	p := &proxy{old: newCA(t, "old", time.Now().Add(-time.Hour)), new: newCA(t, "new", time.Now())}
@@ -89,7 +89,7 @@ func answer(w http.ResponseWriter, req *http.Request, bundle []byte) {
 	_, _ = w.Write(document)
 }
 
-// login is a kubeconfig whose user logs in through a proxy.
+// login returns a kubeconfig with a login through a proxy.
 func login(server string, bundle []byte) string {
 	data := base64.StdEncoding.EncodeToString(bundle)
 	return fmt.Sprintf(`kind: Config
@@ -137,7 +137,7 @@ func options(paths ...string) Options {
 	}
 }
 
-// outcomes returns what became of the files, by their names.
+// outcomes returns the outcomes of the files, by name.
 func outcomes(result *Result) map[string]string {
 	all := map[string]string{}
 	for _, item := range result.Items {
@@ -160,7 +160,7 @@ func clusterOutcomes(result *Result) map[ClusterOutcome]int {
 	return counts
 }
 
-// TestTrustIsHandedOn shows who gets the CA bundle: entries whose own verifies the endpoint, and no others.
+// TestTrustIsHandedOn checks that only entries whose own CA bundle verifies the endpoint get the new one.
 func TestTrustIsHandedOn(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t)
@@ -204,7 +204,8 @@ func TestTrustIsHandedOn(t *testing.T) {
 	}
 }
 
-// TestExpectedCA shows that after a leak only bundles are taken that an administrator names.
+// TestExpectedCA checks that only bundles with the fingerprints that an administrator gives are accepted, as after a
+// leak.
 func TestExpectedCA(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t)
@@ -228,8 +229,8 @@ func TestExpectedCA(t *testing.T) {
 	}
 }
 
-// TestHostileAnswers shows that no response of one cluster changes a kubeconfig, costs much, or keeps the others from
-// being rotated.
+// TestHostileAnswers checks that no response of a cluster changes a kubeconfig, uses many resources, or stops the
+// rotation for others.
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()
 	good, ca := newProxy(t), newCA(t, "ca", time.Now().Add(-time.Hour))
@@ -322,7 +323,7 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// TestNoProxiesAtAll shows that servers which are no impersonation proxies fail nothing, if no login leads there.
+// TestNoProxiesAtAll checks that servers that are not impersonation proxies cause no failure, if no login uses them.
 func TestNoProxiesAtAll(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t, "ca", time.Now())
@@ -336,7 +337,7 @@ func TestNoProxiesAtAll(t *testing.T) {
 	}
 }
 
-// TestRetries shows that a cluster which fails at first is tried again, with a pause, and not without end.
+// TestRetries checks that a failing cluster is retried with a pause, and not forever.
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	p := &proxy{old: newCA(t, "old", time.Now().Add(-time.Hour)), new: newCA(t, "new", time.Now())}

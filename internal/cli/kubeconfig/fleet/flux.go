@@ -8,12 +8,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// flux reads and writes the Secrets that Kustomizations and HelmReleases of Flux name in spec.kubeConfig.secretRef.
+// flux reads and writes the Secrets in spec.kubeConfig.secretRef of Flux's Kustomizations and HelmReleases.
 type flux struct {
-	keys map[string][]string // of the Secrets, by NAMESPACE/NAME; an empty key stands for Flux's defaults
+	keys map[string][]string // by NAMESPACE/NAME of the Secret; an empty key is Flux's default
 }
 
-// The resources of Flux that may name a kubeconfig.
+// The Flux resources with a reference to a kubeconfig.
 var fluxResources = []struct{ path, resource string }{
 	{"/apis/kustomize.toolkit.fluxcd.io/v1", "kustomizations"},
 	{"/apis/helm.toolkit.fluxcd.io/v2", "helmreleases"},
@@ -22,7 +22,7 @@ var fluxResources = []struct{ path, resource string }{
 func (*flux) Kind() string     { return "flux" }
 func (*flux) Selector() string { return "" }
 
-// prepare finds out which Secrets there are. A management cluster need not have both resources.
+// prepare finds the Secrets. A management cluster may lack one of the resources.
 func (f *flux) prepare(ctx context.Context, s *Secrets) error {
 	f.keys = map[string][]string{}
 	var missing error
@@ -70,7 +70,7 @@ func (f *flux) note(raw json.RawMessage) error {
 	return nil
 }
 
-// Keys returns the keys that Flux reads, each once: the one that a reference names, or else "value", or "value.yaml".
+// Keys returns the distinct keys that Flux reads: that of the reference, or else "value", or "value.yaml".
 func (f *flux) Keys(secret *corev1.Secret) []string {
 	var keys []string
 	seen := map[string]bool{}

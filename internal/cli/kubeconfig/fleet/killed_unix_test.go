@@ -17,7 +17,7 @@ import (
 
 const helperFolder = "PINNIPED_TEST_FLEET_FOLDER"
 
-// TestMain runs the tests, or, in a process that TestKilled starts, one rotation.
+// TestMain runs the tests or, in a process of TestKilled, one rotation.
 func TestMain(m *testing.M) {
 	folder := os.Getenv(helperFolder)
 	if folder == "" {
@@ -35,7 +35,7 @@ func rotateIn(folder string) error {
 	return err
 }
 
-// unkilled is the context of a process that only a signal ends.
+// unkilled is a context that never ends.
 type unkilled struct{}
 
 func (unkilled) Deadline() (time.Time, bool) { return time.Time{}, false }
@@ -43,12 +43,12 @@ func (unkilled) Done() <-chan struct{}       { return nil }
 func (unkilled) Err() error                  { return nil }
 func (unkilled) Value(any) any               { return nil }
 
-// TestKilled kills rotations at any moment. No kubeconfig is ever half written, and the next run does the rest. A lock
-// that is left behind fails its kubeconfig only, with the command that removes it.
+// TestKilled kills rotations at random moments. No kubeconfig is ever partial, and the next run completes the work. A
+// lock that is left behind fails only its kubeconfig, with the command that removes it.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	f := newBigFleet(t, 24)
-	for name := range f.expected { // this is about the files; clusters that do not respond would only make it slow
+	for name := range f.expected { // clusters that do not respond would only make it slow
 		var cluster int
 		if _, err := fmt.Sscanf(name, "%03d", &cluster); err != nil {
 			t.Fatal(err)
@@ -99,7 +99,7 @@ func TestKilled(t *testing.T) {
 	}
 	for _, lock := range locks {
 		path := strings.TrimSuffix(lock, ".lock")
-		rotated := read(t, path) == f.expected[filepath.Base(path)] // killed between the write and the removal of the lock
+		rotated := read(t, path) == f.expected[filepath.Base(path)] // killed before it removed the lock
 		o := options(path)
 		o.Places[0].(*Files).LockTimeout = 10 * time.Millisecond
 		result, err := Run(t.Context(), o)

@@ -6,16 +6,16 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Place is where a fleet keeps kubeconfigs.
+// Place holds kubeconfigs.
 type Place interface {
-	// List returns what is there. It changes nothing.
+	// List returns the kubeconfigs. It changes nothing.
 	List(ctx context.Context) ([]*Item, error)
-	// Update changes one of the items that List has returned. See Update.
+	// Update changes an item that List has returned.
 	Update(ctx context.Context, item *Item, update Update) (*kubeconfig.Rotation, error)
 }
 
-// Update says what happens to an item. Nothing is written when Change says that there is nothing to do, when another
-// program changes the item at the same time, or when DryRun is set.
+// Update is a change of an item. Place.Update writes nothing if the rotation changes nothing or DryRun is set, and
+// never overwrites a concurrent change of another program.
 type Update struct {
 	Change func(content []byte) (*kubeconfig.Rotation, error)
 	DryRun bool
@@ -23,13 +23,13 @@ type Update struct {
 
 // Item is one kubeconfig.
 type Item struct {
-	// Kind is that of the place: file, capi, argocd or flux.
+	// Kind is the kind of the place: file, capi, argocd or flux.
 	Kind string
-	// ID names the item in the place: an absolute path, or NAMESPACE/NAME or NAMESPACE/NAME/KEY of a Secret.
+	// ID identifies the item: an absolute path, or NAMESPACE/NAME or NAMESPACE/NAME/KEY of a Secret.
 	ID string
-	// Shown is what people read: the path as they gave it, or the Secret.
+	// Shown is the name in messages: the path as given, or the Secret.
 	Shown string
-	// Err says why the item cannot be read. Missing is true when it is none to be rotated either.
+	// Err is why the item cannot be read. Missing means that there is no file, so that nothing need be rotated.
 	Err     error
 	Missing bool
 
@@ -38,7 +38,7 @@ type Item struct {
 	secret *secretItem
 }
 
-// Server returns where a cluster or user of the kubeconfig leads; empty when that is not one place.
+// Server returns the server of a cluster or user in the kubeconfig; empty if there are several.
 func (i *Item) Server(kind, name string) string {
 	server := ""
 	for _, trust := range i.trusts {

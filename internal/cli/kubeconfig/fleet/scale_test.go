@@ -21,7 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// listen returns a listener on loopback that hands its connections to serve, one after the other.
+// listen returns the address of a listener on loopback that passes its connections to serve, one after the other.
 func listen(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -45,12 +45,11 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 type bigFleet struct {
 	folder           string
 	clusters, dead   int
-	asked            atomic.Int64 // requests that good clusters have answered
+	asked            atomic.Int64 // requests to good clusters
 	before, expected map[string]string
 }
 
-// newBigFleet makes a fleet whose good clusters share one listener, by the port of an address each: an in-process
-// server costs next to nothing.
+// newBigFleet creates a fleet. Its good clusters share one server with a listener each, to save resources.
 func newBigFleet(t *testing.T, clusters int) *bigFleet {
 	t.Helper()
 	f := &bigFleet{folder: t.TempDir(), clusters: clusters, before: map[string]string{}, expected: map[string]string{}}
@@ -93,7 +92,7 @@ func newBigFleet(t *testing.T, clusters int) *bigFleet {
 	return f
 }
 
-// badWays are the ways in which a cluster does not respond, or badly.
+// badWays returns functions that start a cluster that does not respond properly, and return its URL.
 func badWays(t *testing.T, ca *certs.CA, certificate tls.Certificate) []func() string {
 	t.Helper()
 	overTLS := func(serve func(net.Conn)) func() string {
@@ -111,7 +110,7 @@ func badWays(t *testing.T, ca *certs.CA, certificate tls.Certificate) []func() s
 	}
 	used := strings.TrimPrefix(listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }), "https://")
 	return []func() string{
-		func() string { // nothing listens there, and as the port of a connection it is given to no other cluster
+		func() string { // connection refused; no other cluster gets the port
 			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", used)
 			if err != nil {
 				t.Fatal(err)
@@ -122,7 +121,7 @@ func badWays(t *testing.T, ca *certs.CA, certificate tls.Certificate) []func() s
 		func() string { // a black hole
 			return listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
 		},
-		func() string { // TLS that never ends
+		func() string { // TLS handshake that never ends
 			return listen(t, func(conn net.Conn) {
 				for {
 					if _, err := conn.Write([]byte{22}); err != nil {
@@ -132,13 +131,13 @@ func badWays(t *testing.T, ca *certs.CA, certificate tls.Certificate) []func() s
 				}
 			})
 		},
-		func() string { // no TLS at all
+		func() string { // no TLS
 			return listen(t, func(conn net.Conn) {
 				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
 				_ = conn.Close()
 			})
 		},
-		overTLS(func(conn net.Conn) { // a response that never ends
+		overTLS(func(conn net.Conn) { // endless response
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
 			for {
 				if _, err := io.WriteString(conn, strings.Repeat("[", 1<<16)); err != nil {
@@ -146,7 +145,7 @@ func badWays(t *testing.T, ca *certs.CA, certificate tls.Certificate) []func() s
 				}
 			}
 		}),
-		overTLS(func(conn net.Conn) { // one byte now and then
+		overTLS(func(conn net.Conn) { // one byte at a time
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
 			for {
 				if _, err := io.WriteString(conn, " "); err != nil {
@@ -155,10 +154,10 @@ func badWays(t *testing.T, ca *certs.CA, certificate tls.Certificate) []func() s
 				time.Sleep(100 * time.Millisecond)
 			}
 		}),
-		overTLS(func(conn net.Conn) { // a redirect to itself
+		overTLS(func(conn net.Conn) { // redirect to itself
 			_, _ = io.WriteString(conn, "HTTP/1.1 302 Found\r\nLocation: "+trustbundle.Path+"\r\nContent-Length: 0\r\n\r\n")
 		}),
-		overTLS(func(conn net.Conn) { // informational answers without end
+		overTLS(func(conn net.Conn) { // endless informational responses
 			for {
 				if _, err := io.WriteString(conn, "HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n"); err != nil {
 					return
@@ -166,7 +165,7 @@ func badWays(t *testing.T, ca *certs.CA, certificate tls.Certificate) []func() s
 			}
 		}),
 		overTLS(func(conn net.Conn) { _, _ = conn.Write([]byte{0, 255, 10, 13, 10}) }), // garbage
-		func() string { // somebody else
+		func() string { // another CA
 			return serve(t, newCA(t, "other", time.Now()), http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				answer(w, req, ca.CertPEM())
 			})).URL
@@ -174,7 +173,7 @@ func badWays(t *testing.T, ca *certs.CA, certificate tls.Certificate) []func() s
 	}
 }
 
-// check compares all files with what is expected of them.
+// check compares all files with their expected content.
 func (f *bigFleet) check(t *testing.T) {
 	t.Helper()
 	wrong := 0
@@ -196,17 +195,17 @@ func (f *bigFleet) check(t *testing.T) {
 	}
 }
 
-// TestBigFleet rotates a thousand kubeconfigs of two hundred clusters, a fifth of them dead, slow or hostile. It
-// counts; how long it takes is said by
+// TestBigFleet rotates a thousand kubeconfigs of two hundred clusters, a fifth of them dead, slow or hostile, and
+// checks the counts. To check the duration as well:
 //
 //	PINNIPED_FLEET_TIME=1 go test ./internal/cli/kubeconfig/fleet -run TestBigFleet -v
 //
-// which wants the whole in a minute and the ten seconds of a dead cluster.
+// The limit is one minute plus the ten seconds of a dead cluster.
 func TestBigFleet(t *testing.T) {
 	t.Parallel()
 	f := newBigFleet(t, 200)
 	o := options(f.folder)
-	o.ClusterTimeout = 10 * time.Second // as the command gives
+	o.ClusterTimeout = 10 * time.Second // the command's default
 	result, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +227,7 @@ func TestBigFleet(t *testing.T) {
 	if diff := cmp.Diff(map[Outcome]int{Rotated: 800, Skipped: 200}, counts); diff != "" {
 		t.Errorf("kubeconfigs (-want +got):\n%s", diff)
 	}
-	tries := 0 // 160, and those that a busy machine was late for
+	tries := 0 // 160, plus retries on a busy machine
 	for _, cluster := range result.Clusters {
 		if cluster.Outcome == ClusterAsked {
 			tries += cluster.Tries

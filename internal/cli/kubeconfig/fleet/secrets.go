@@ -23,48 +23,48 @@ import (
 )
 
 const (
-	// fieldManager is what we are called in the managed fields of Secrets.
+	// fieldManager is our name in the managed fields of Secrets.
 	fieldManager = "pinniped-kubeconfig-rotate"
 	pageSize     = "500"
-	// writes is how often a Secret is written that others change at the same time.
+	// writes is the maximum number of attempts to write a Secret that others change concurrently.
 	writes = 4
 )
 
 // Secrets are kubeconfigs in the Secrets of a management cluster.
 type Secrets struct {
-	// Format says in which Secrets, and how.
+	// Format selects the Secrets and their format.
 	Format Format
-	// Namespaces to look into; empty for all.
+	// Namespaces to search; empty for all.
 	Namespaces []string
-	// Selector chooses Secrets by their labels; empty for all of the format.
+	// Selector is a label selector for Secrets; empty for all of the format.
 	Selector string
 
 	client *rest.RESTClient
 }
 
-// Format is how one tool keeps kubeconfigs in Secrets.
+// Format is the way a tool stores kubeconfigs in Secrets.
 type Format interface {
-	// Kind is its name: capi, argocd or flux.
+	// Kind is capi, argocd or flux.
 	Kind() string
-	// Selector chooses its Secrets by their labels; empty where labels do not tell.
+	// Selector is the label selector for its Secrets; empty if there is none.
 	Selector() string
-	// Keys returns the keys of a Secret under which there is a kubeconfig; none if it is another kind of Secret.
+	// Keys returns the keys of a Secret with a kubeconfig; none if it is another kind of Secret.
 	Keys(secret *corev1.Secret) []string
 	// Read returns the kubeconfig under a key.
 	Read(secret *corev1.Secret, key string) ([]byte, error)
-	// Write returns the data of the Secret that must change so that it has a changed kubeconfig under a key.
+	// Write returns the data to change in the Secret for a new kubeconfig under a key.
 	Write(secret *corev1.Secret, key string, content []byte) (map[string][]byte, error)
 }
 
-// lister is a Format that has to look at other objects to know its Secrets.
+// lister is a Format that finds its Secrets through other objects.
 type lister interface {
 	prepare(ctx context.Context, s *Secrets) error
 }
 
-// secretItem is where a kubeconfig is in a Secret.
+// secretItem is the location of a kubeconfig in a Secret.
 type secretItem struct{ namespace, name, key string }
 
-// NewSecrets returns a Place. It contacts nothing.
+// NewSecrets returns a Place. It sends no request.
 func NewSecrets(config *rest.Config, format Format, namespaces []string, selector string) (*Secrets, error) {
 	if _, err := labels.Parse(selector); err != nil {
 		return nil, fmt.Errorf("reading the label selector %q: %w", selector, err)
@@ -125,7 +125,7 @@ func (s *Secrets) item(secret *corev1.Secret, key string) *Item {
 		return item
 	}
 	for _, trust := range kubeconfig.AllTrusts(config.DeepCopy()) {
-		// Files that the kubeconfig names are those of another machine.
+		// Files in the kubeconfig are on another machine.
 		if cluster := config.Clusters[trust.Name]; trust.Kind == "cluster" && cluster.CertificateAuthority != "" &&
 			len(cluster.CertificateAuthorityData) == 0 {
 			trust.CABundle, trust.Err = nil, errors.New("its CA bundle is in a file on another machine")
@@ -135,7 +135,7 @@ func (s *Secrets) item(secret *corev1.Secret, key string) *Item {
 	return item
 }
 
-// list calls each with every object of a resource in the namespaces.
+// list calls each for every object of a resource in the namespaces.
 func (s *Secrets) list(ctx context.Context, path, resource, selector string, each func(json.RawMessage) error) error {
 	namespaces := s.Namespaces
 	if len(namespaces) == 0 {
@@ -178,8 +178,8 @@ func (s *Secrets) list(ctx context.Context, path, resource, selector string, eac
 	return nil
 }
 
-// Update implements Place. The Secret is written by a merge patch with its UID and its resourceVersion: fields of
-// others stay, and nothing is written if somebody has changed or replaced it since it was read.
+// Update implements Place. It writes a merge patch with UID and resourceVersion, which keeps other fields, and fails if
+// the Secret has changed or was replaced since it was read.
 func (s *Secrets) Update(ctx context.Context, item *Item, update Update) (*kubeconfig.Rotation, error) {
 	at := item.secret
 	doing := fmt.Sprintf("changing Secret %s/%s", at.namespace, at.name)
@@ -228,7 +228,7 @@ func (s *Secrets) update(ctx context.Context, at *secretItem, update Update) (*k
 	return rotation, explained(err, raw)
 }
 
-// explained is err, with what the API server says instead of what the client makes of it.
+// explained returns err with the API server's own message.
 func explained(err error, raw []byte) error {
 	var status metav1.Status
 	if err == nil || json.Unmarshal(raw, &status) != nil || status.Kind != "Status" || status.Message == "" {

@@ -22,7 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// management is a real API server that has kubeconfigs in Secrets.
+// management is a real API server with kubeconfigs in Secrets.
 type management struct {
 	config *rest.Config
 	client *kubernetes.Clientset
@@ -93,7 +93,8 @@ func (m *management) place(t *testing.T, kind, selector string, namespaces ...st
 	return place
 }
 
-// TestSecrets rotates kubeconfigs in Secrets of Cluster API, Argo CD and Flux on a real API server, and takes it back.
+// TestSecrets rotates kubeconfigs in Secrets of Cluster API, Argo CD and Flux on a real API server, and rotates them
+// back.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	m, p := newManagement(t), newProxy(t)
@@ -196,8 +197,7 @@ func TestSecrets(t *testing.T) {
 	m.guarded(t, p)
 }
 
-// guarded shows that nothing is overwritten that somebody else writes at the same time, and nothing made that somebody
-// deletes.
+// guarded checks that concurrent changes are not overwritten, and that a deleted Secret is not recreated.
 func (m *management) guarded(t *testing.T, p *proxy) {
 	t.Helper()
 	place := m.place(t, "capi", "team=two", "west")
