@@ -23,7 +23,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// withdrawal is the time within which a withdrawn permission must end.
+// withdrawal is the maximum time until a withdrawn permission takes effect.
 const withdrawal = 5 * time.Second
 
 const mayLook = `apiVersion: rbac.authorization.k8s.io/v1

@@ -41,7 +41,7 @@ type CAPolicy struct {
 	Succession *Succession
 }
 
-// Succession says how one CA follows another.
+// Succession says how a CA is renewed.
 type Succession struct {
 	// Previous is the key of the Secret for previous CA certificates, which stay trusted until they expire.
 	Previous string

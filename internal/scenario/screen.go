@@ -78,7 +78,7 @@ func (s *Screen) Checked(format string, args ...any) {
 // Done says that everything succeeded.
 func (s *Screen) Done(text string) { s.Print("\n" + s.paint("1;32", text) + "\n") }
 
-// Failed says what went wrong.
+// Failed prints the error that ended the scenario.
 func (s *Screen) Failed(err error) { s.Print("\n" + s.paint("1;31", "error: "+err.Error()) + "\n") }
 
 // indenter indents every line, including lines that arrive in pieces. It is safe for concurrent use.

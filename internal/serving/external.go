@@ -83,7 +83,7 @@ type ExternalInput struct {
 	Spec      configv1alpha1.ImpersonationProxyTLSSpec
 	// Source is the object of certificateAuthorityDataSource in Spec; nil if there is none.
 	Source *BundleSource
-	// Endpoint is spec.impersonationProxy.externalEndpoint, Names every other name that clients use.
+	// Endpoint is spec.impersonationProxy.externalEndpoint. Names are all other names that clients use.
 	Endpoint string
 	Names    []certs.Name
 	Now      time.Time

@@ -185,7 +185,7 @@ func TestHistory(t *testing.T) {
 	if len(h.Revisions) != 1 || h.Current() != nil {
 		t.Errorf("a year later, with nothing published: %+v", h.Revisions)
 	}
-	for i := range 3 * serving.MaxRevisions { // nobody uses them
+	for i := range 3 * serving.MaxRevisions { // none is used
 		at = at.Add(time.Minute)
 		chain := p.chain("a", "proxy.example.com", fmt.Sprintf("n%d.example.com", i))
 		var err error

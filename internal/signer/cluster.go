@@ -116,7 +116,7 @@ func NewCluster(options ClusterOptions) (*Cluster, error) {
 	return c, nil
 }
 
-// State returns what is known about the signer.
+// State returns the current state of the signer.
 func (c *Cluster) State() ClusterState { return *c.state.Load() }
 
 // Run tests the signer periodically until ctx ends.
@@ -170,7 +170,7 @@ func (c *Cluster) set(ctx context.Context, state ClusterState) {
 
 // IssueClientCertificate returns a certificate from the cluster's signer that is valid for about ttl, and at least ten
 // minutes. While the signer is unusable, it fails at once. A timeout marks the signer as unusable until a self-test
-// succeeds. Any other error triggers a self-test.
+// succeeds. Any other error triggers a self-test, except ErrRefused or if no slot became free.
 func (c *Cluster) IssueClientCertificate(
 	ctx context.Context,
 	identity certs.ClientIdentity,

@@ -33,7 +33,7 @@ type document struct {
 	CertificateAuthorityData []byte `json:"certificateAuthorityData"`
 }
 
-// ErrNoDocument means that the response is no trust bundle, so the server has no trust bundle endpoint.
+// ErrNoDocument means that the server has no trust bundle endpoint: its response is not a trust bundle.
 var ErrNoDocument = errors.New("the response is not a trust bundle")
 
 // Encode returns the document for a CA bundle (PEM), or for the system roots if bundle is empty. It returns an error if

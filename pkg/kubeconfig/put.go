@@ -223,7 +223,7 @@ func (t *editor) fillEmptyList(key, list *yaml.Node, items []string) error {
 		t.changes = append(t.changes, change{at, at + len(list.Value), t.lineEnd() + t.unended(items)})
 		return nil
 	}
-	// There is nothing behind the colon but a comment perhaps: the items come in the lines below.
+	// After the colon there is nothing but perhaps a comment, so the items go on the next lines.
 	after := t.lineStart(key.Line)
 	text := t.indented(strings.Join(items, ""), t.root.Column-1)
 	if after > 0 && t.content[after-1] != '\n' {

@@ -18,7 +18,7 @@ type result struct {
 	serviceErr error          // of the Service in front of the proxy
 
 	serving *serving.Certificate // in service after the actions, or nil
-	listens bool                 // whether the proxy does
+	listens bool                 // whether the proxy listens
 	// warnings are additional findings; nil entries are ignored.
 	warnings []*configv1alpha1.StrategyFinding
 }
