@@ -56,7 +56,7 @@ type Revision struct {
 	// UsedNames are the names under a wildcard in Names that clients used.
 	UsedNames []string
 	// Retired is when an administrator retired the revision; zero if it is not retired, or was published again since.
-	// It is for display only: the administrator's clock may be wrong.
+	// The time is for display only: the administrator's clock may be wrong.
 	Retired time.Time
 	Change
 }
