@@ -1,12 +1,11 @@
-// Package delegation decides whether a Secret of one namespace may be used from another one.
+// Package delegation decides whether a Secret may be used from another namespace.
 //
-// The owner of the Secret permits it with a TLSCertificateDelegation (projectcontour.io/v1), a kind that ingress
-// controllers know as well. It lies in the Secret's namespace. It lists names of Secrets, each with the namespaces
-// that may use it.
+// The owner of the Secret permits it with a TLSCertificateDelegation (projectcontour.io/v1), which ingress controllers
+// support as well. It is in the Secret's namespace and lists names of Secrets, each with the namespaces that may use
+// it.
 //
-// Decide makes the decision, and Grant.Objects returns everything that an owner has to create. Both are pure: the
-// agent and `pinniped explain` read the cluster themselves, and pass in what they found. Poller asks the API
-// server for the agent, every second.
+// Decide makes the decision, and Grant.Objects returns everything that an owner has to create. Both are pure: the agent
+// and `pinniped explain` read the cluster themselves. Poller queries the API server for the agent every second.
 package delegation
 
 import (
@@ -21,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// The kind of object in which an owner delegates.
+// The resource type TLSCertificateDelegation.
 const (
 	Kind     = "TLSCertificateDelegation"
 	Group    = "projectcontour.io"
@@ -35,7 +34,7 @@ func Resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: Group, Version: Version, Resource: Plural}
 }
 
-// Path returns where the API server lists the delegations of a namespace; of all namespaces when it is empty.
+// Path returns the API path of the delegations in a namespace, or in all namespaces if it is empty.
 func Path(namespace string) string {
 	if namespace == "" {
 		return "/apis/" + Group + "/" + Version + "/" + Plural
@@ -43,8 +42,8 @@ func Path(namespace string) string {
 	return "/apis/" + Group + "/" + Version + "/namespaces/" + namespace + "/" + Plural
 }
 
-// SecretName reads NAME or NAMESPACE/NAME of a Secret. own is the namespace that a NAME alone stands for.
-// Where there is a slash, both parts must be names that a namespace and a Secret can have.
+// SecretName parses NAME or NAMESPACE/NAME of a Secret. own is the namespace of a NAME alone. Only NAMESPACE/NAME is
+// validated.
 func SecretName(text, own string) (types.NamespacedName, error) {
 	namespace, name, foreign := strings.Cut(text, "/")
 	if !foreign {
@@ -67,23 +66,23 @@ func SecretName(text, own string) (types.NamespacedName, error) {
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
 
-// Delegation holds the parts of a TLSCertificateDelegation that decide about permission.
+// Delegation holds the relevant parts of a TLSCertificateDelegation.
 type Delegation struct {
 	Namespace, Name string
-	Deleting        bool // it is being deleted, so it permits nothing any more
+	Deleting        bool // it permits nothing any more
 	Entries         []Entry
-	Problem         string // why it has no entries although it should
+	Problem         string // why it has no entries
 }
 
-// Entry permits one Secret to some namespaces.
+// Entry permits some namespaces to use one Secret.
 type Entry struct {
 	SecretName string
 	Targets    []string
 	Problem    string // why it permits nothing
 }
 
-// ParseList reads the JSON of a list of TLSCertificateDelegations. What is malformed in an object makes that part
-// of it permit nothing, and never the whole list unreadable: only JSON that is no list is an error.
+// ParseList parses a list of TLSCertificateDelegations in JSON. A malformed part of an object permits nothing, and does
+// not affect the others. It returns an error only if the JSON is not a list of objects.
 func ParseList(list []byte) ([]Delegation, error) {
 	var decoded struct {
 		Items []json.RawMessage `json:"items"`
@@ -93,8 +92,7 @@ func ParseList(list []byte) ([]Delegation, error) {
 	}
 	all := make([]Delegation, 0, len(decoded.Items))
 	for _, item := range decoded.Items {
-		// Decoded into a map, because encoding/json matches the fields of a struct without regard to upper and lower
-		// case.
+		// A map, because encoding/json matches struct fields case-insensitively.
 		var object map[string]any
 		if err := json.Unmarshal(item, &object); err != nil {
 			return nil, fmt.Errorf("decoding a %s: %w", Kind, err)
@@ -104,7 +102,7 @@ func ParseList(list []byte) ([]Delegation, error) {
 	return all, nil
 }
 
-// Parse reads one TLSCertificateDelegation.
+// Parse parses one TLSCertificateDelegation.
 func Parse(object map[string]any) Delegation {
 	metadata, _ := object["metadata"].(map[string]any)
 	d := Delegation{Deleting: metadata["deletionTimestamp"] != nil}
@@ -159,13 +157,13 @@ type Decision struct {
 	Permitted bool
 	// By is the first delegation that permits it.
 	By types.NamespacedName
-	// NearMisses are the delegations that do not permit it and seem intended to.
+	// NearMisses are the delegations that do not permit it but seem to be intended to.
 	NearMisses []NearMiss
 }
 
-// Decide says whether the delegations permit the use of secret from the namespace target. One that permits it is
-// enough. It lies in the Secret's namespace, is not being deleted, names exactly that Secret, and lists the target or
-// nothing but "*". It knows nothing about Secrets, so that its result does not depend on whether there is one.
+// Decide reports whether any delegation permits the use of secret from the namespace target: it is in the Secret's
+// namespace, is not being deleted, names exactly that Secret, and lists the target, or "*" alone. The result does not
+// depend on whether the Secret exists.
 func Decide(secret types.NamespacedName, target string, all []Delegation) Decision {
 	var decision Decision
 	for _, d := range all {
@@ -184,8 +182,8 @@ func (d Delegation) permits(entry Entry, secret types.NamespacedName, target str
 		entry.SecretName == secret.Name && entry.reaches(target)
 }
 
-// reaches says whether the entry is for a namespace. "*" next to names means nothing: somebody who lists namespaces
-// wants these.
+// reaches reports whether the entry includes a namespace. It ignores "*" next to other names: the owner then wants to
+// limit the namespaces.
 func (e Entry) reaches(target string) bool {
 	if target == "" || target == everyone {
 		return false

@@ -16,7 +16,7 @@ var wildcard = types.NamespacedName{Namespace: "shared", Name: "wildcard"}
 
 const agent = "pinniped-concierge"
 
-// parse reads delegations as the API server lists them: each is NAMESPACE, and the rest of the object as YAML.
+// parse parses delegations, each given as its namespace and the rest of the object as YAML.
 func parse(t *testing.T, objects ...string) []Delegation {
 	t.Helper()
 	items := []any{}
@@ -257,7 +257,7 @@ func TestParseListRefusesWhatIsNoList(t *testing.T) {
 	}
 }
 
-// FuzzDecide shows that no object, however odd, makes the decision permit what it does not name.
+// FuzzDecide shows that no object, however malformed, permits what it does not name.
 func FuzzDecide(f *testing.F) {
 	f.Add(
 		`{"metadata":{"namespace":"shared"},"spec":{"delegations":[{"secretName":"wildcard","targetNamespaces":["*"]}]}}`,
@@ -295,7 +295,7 @@ func TestSecretName(t *testing.T) {
 	}
 }
 
-// TestRefusal shows that the text names what to do, and depends on nothing but the names.
+// TestRefusal shows that the text says what to do and depends only on the names.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}

@@ -11,7 +11,7 @@ import (
 // NearMissKind is a kind of mistake in a delegation.
 type NearMissKind string
 
-// The kinds.
+// The values of NearMissKind.
 const (
 	MissBeingDeleted   NearMissKind = "BeingDeleted"
 	MissMalformed      NearMissKind = "Malformed"
@@ -24,7 +24,7 @@ const (
 	MissOtherNamespace NearMissKind = "DelegationElsewhere"
 )
 
-// NearMiss is a delegation that does not permit what was asked for, and why.
+// NearMiss is a delegation that does not permit what was requested, and why.
 type NearMiss struct {
 	Kind       NearMissKind `json:"kind"`
 	Delegation string       `json:"delegation"` // NAMESPACE/NAME
@@ -73,7 +73,7 @@ func nearMisses(d Delegation, secret types.NamespacedName, target string) []Near
 	return misses
 }
 
-// missedTarget says why the targets of an entry for the right Secret do not reach the target.
+// missedTarget says why the targets of an entry for the right Secret do not include the target.
 func missedTarget(targets []string, target string) (NearMissKind, string) {
 	near := func(written string) bool { return strings.EqualFold(strings.TrimSpace(written), target) }
 	switch i := slices.IndexFunc(targets, near); {
@@ -97,7 +97,7 @@ func missedTarget(targets []string, target string) (NearMissKind, string) {
 	return MissNamespace, fmt.Sprintf("targetNamespaces does not have %q: add it", target)
 }
 
-// misspelt says whether the written name is similar to the Secret's name.
+// misspelt reports whether the name resembles the Secret's name.
 func misspelt(written string, secret types.NamespacedName) bool {
 	written = strings.TrimSpace(written)
 	return strings.EqualFold(written, secret.Name) || strings.EqualFold(written, secret.String()) || written == everyone

@@ -10,17 +10,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Grant says what is given to whom.
+// Grant is the permission to use a Secret from another namespace.
 type Grant struct {
 	Secret types.NamespacedName
 	// Namespace and ServiceAccount are the agent's.
 	Namespace, ServiceAccount string
 }
 
-// maxName is how long the name of an object may be.
+// maxName is the maximum length of an object's name.
 const maxName = 253
 
-// Name is what all objects of a grant are called. It differs for different Secrets and different namespaces.
+// Name returns the name of all objects of a grant. It is unique for the Secret and the namespace.
 func (g Grant) Name() string {
 	name := g.Secret.Name + "-to-" + g.Namespace
 	if len(name) <= maxName {
@@ -31,11 +31,11 @@ func (g Grant) Name() string {
 	return name[:maxName-len(suffix)] + suffix
 }
 
-// Labels are on every object of a grant.
+// Labels returns the labels of all objects of a grant.
 func Labels() map[string]string { return map[string]string{"app.kubernetes.io/managed-by": "pinniped"} }
 
-// Objects returns everything that the owner of the Secret has to create, in this order: a Role that permits to read
-// this one Secret, its RoleBinding to the agent, and last the delegation, with which the agent begins to use it.
+// Objects returns what the owner of the Secret has to create, in this order: a Role that permits reading this Secret,
+// its RoleBinding to the agent, and the delegation, after which the agent starts to use it.
 func (g Grant) Objects() []map[string]any {
 	metadata := func() map[string]any {
 		labels := map[string]any{}
@@ -70,7 +70,7 @@ func (g Grant) Objects() []map[string]any {
 	}
 }
 
-// YAML returns objects as one stream of YAML documents, as kubectl apply takes it.
+// YAML returns objects as a stream of YAML documents, for kubectl apply.
 func YAML(objects []map[string]any) ([]byte, error) {
 	var out bytes.Buffer
 	for i, object := range objects {

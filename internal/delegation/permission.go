@@ -8,28 +8,28 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Outcome is how far the permission to use a Secret of another namespace goes.
+// Outcome says whether a Secret of another namespace may be used, and if not, why not.
 type Outcome string
 
-// The outcomes.
+// The values of Outcome.
 const (
-	// Permitted means that a delegation permits it and RBAC lets the agent read that one Secret.
+	// Permitted means that a delegation permits it and RBAC lets the agent read the Secret.
 	Permitted Outcome = "Permitted"
 	// NotDelegated means that no delegation permits the use of the Secret.
 	NotDelegated Outcome = "NotDelegated"
-	// NoDelegations means that the cluster does not know TLSCertificateDelegations, so that nothing can be delegated.
+	// NoDelegations means that the cluster does not serve TLSCertificateDelegations.
 	NoDelegations Outcome = "NoDelegations"
-	// NotVisible means that the agent is not allowed to find out: to list delegations, or to ask what it may do.
+	// NotVisible means that the agent lacks permission to list delegations or to create access reviews.
 	NotVisible Outcome = "NotVisible"
 	// NotReadable means that a delegation permits it, but RBAC does not let the agent read the Secret.
 	NotReadable Outcome = "NotReadable"
 )
 
-// ReadVerbs are what RBAC must permit for the one Secret, by its name, so that the agent can follow it.
+// ReadVerbs are the verbs that RBAC must permit for the Secret, by name, so that the agent can watch it.
 func ReadVerbs() []string { return []string{"get", "list", "watch"} }
 
-// Refusal returns the finding for a Secret that may not be used from the namespace target, where the agent runs. It
-// says the same whether or not the Secret exists. The outcome must not be Permitted.
+// Refusal returns the finding for a Secret that may not be used from the agent's namespace, target. It does not reveal
+// whether the Secret exists. The outcome must not be Permitted.
 func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.Finding {
 	ask := fmt.Sprintf(
 		`ask the owner of namespace %q for what "pinniped explain %s" prints, or to run "pinniped ip-tls delegate %s --to %s"`,

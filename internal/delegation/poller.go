@@ -11,63 +11,62 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// When an owner withdraws a permission, the certificate must be out of service within five seconds. All of these
-// count.
+// When an owner withdraws a permission, the certificate must be out of service within five seconds, the sum of these.
 const (
-	period         = time.Second            // between two questions
-	requestTimeout = 2 * time.Second        // of one request; one question takes up to seven requests
-	doubtPeriod    = 250 * time.Millisecond // while a refusal is not confirmed
+	period         = time.Second            // between two queries
+	requestTimeout = 2 * time.Second        // of one request; a query has up to seven
+	doubtPeriod    = 250 * time.Millisecond // between queries while a refusal is unconfirmed
 	doubtLimit     = 1500 * time.Millisecond
-	// grace is how long the certificate stays in service after that, so that the generated one can take its place. Other
-	// replicas may notice later, and only the leading one makes a generated certificate.
+	// grace is how long the certificate stays in service after that, so that the leader can replace it by a generated
+	// one and all replicas can switch.
 	grace = 1500 * time.Millisecond
 )
 
-// doubtLimitOnceReady takes the place of doubtLimit when the API server used to respond to the agent's question whether
-// it is ready, and now refuses it. Probably the API server has just started and not loaded RBAC yet, which may take
-// seconds. That two permissions were withdrawn at the same time is less likely.
+// doubtLimitOnceReady replaces doubtLimit if the API server used to permit /readyz and now denies it. It has probably
+// just started and not loaded RBAC yet, which may take seconds. The simultaneous withdrawal of both permissions is less
+// likely.
 const doubtLimitOnceReady = 30 * time.Second
 
-// firstTimeout bounds how long the first Get waits for a response. Later calls return the known outcome.
+// firstTimeout limits how long the first Get waits for a response. Later calls return the known outcome.
 const firstTimeout = 10 * time.Second
 
-// PollerOptions are what a Poller needs.
+// PollerOptions are the options of NewPoller.
 type PollerOptions struct {
-	// Client reaches the API server as the agent. It should have no rate limit: a late response is a late withdrawal.
+	// Client accesses the API server as the agent. It should not be rate-limited: that would delay a withdrawal.
 	Client rest.Interface
 	// Namespace is the agent's.
 	Namespace string
-	// Changed is called when a permission came or went; it must not block.
+	// Changed is called when an outcome changes; it must not block.
 	Changed func(secret types.NamespacedName)
-	// Revoke is called when a permission is gone and the grace period is over, and then every second until it comes back.
+	// Revoke is called once a permission is withdrawn and the grace period is over, and then every second until it
+	// returns.
 	Revoke func(secret types.NamespacedName)
 	Clock  clock.Clock
 }
 
 // Poller finds out whether the agent may use Secrets of other namespaces. It polls for a Secret from the first Get
-// until Forget, and is safe for concurrent use.
+// until Forget. It is safe for concurrent use.
 //
-// Every second it asks the API server which delegations there are, and whether RBAC lets the agent read that one
-// Secret. A watch would not do: it goes on after the RoleBinding that permitted it is gone, and the kind itself may
-// be added and removed. The Poller never reads the Secret.
+// Every second it lists the delegations and asks whether RBAC lets the agent read the Secret. A watch is unsuitable: it
+// continues after its RoleBinding is deleted, and the CRD can be added and removed. The Poller never reads the Secret.
 //
-// Without a response nothing changes: an API server that is away withdraws no permission. An API server that has just
-// started may respond wrongly; see confirmed.
+// If there is no response, the outcome stays: an unavailable API server withdraws no permission. An API server that has
+// just started may respond wrongly; see confirmed.
 type Poller struct {
-	ctx     context.Context //nolint:containedctx // of the questions, which go on after the call that started them
+	ctx     context.Context //nolint:containedctx // of the polling goroutines, which outlive the call that started them
 	options PollerOptions
 
 	mu      sync.Mutex
 	secrets map[types.NamespacedName]*polled
 }
 
-// NewPoller returns a Poller that follows nothing yet. Its questions end with ctx.
+// NewPoller returns a Poller that polls for no Secret yet. It stops when ctx ends.
 func NewPoller(ctx context.Context, options PollerOptions) *Poller {
 	return &Poller{ctx: ctx, options: options, secrets: map[types.NamespacedName]*polled{}}
 }
 
-// Get says whether the agent may use the Secret. The first Get waits up to ten seconds for a response, and returns an
-// error when there is none. A known outcome stays until the API server reports another one.
+// Get returns whether the agent may use the Secret. The first Get waits up to ten seconds for a response, and returns
+// an error if there is none. Later calls return the last known outcome.
 func (p *Poller) Get(ctx context.Context, secret types.NamespacedName) (Outcome, error) {
 	e := p.follow(secret)
 	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
@@ -85,7 +84,7 @@ func (p *Poller) Get(ctx context.Context, secret types.NamespacedName) (Outcome,
 	}
 }
 
-// Forget stops following every Secret for which keep is false.
+// Forget stops polling for every Secret for which keep returns false.
 func (p *Poller) Forget(keep func(types.NamespacedName) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,17 +109,17 @@ func (p *Poller) follow(secret types.NamespacedName) *polled {
 	return e
 }
 
-// polled is one followed Secret.
+// polled is a Secret for which the Poller polls.
 type polled struct {
 	options PollerOptions
 	secret  types.NamespacedName
 	cancel  context.CancelFunc
 	known   chan struct{} // closed with the first outcome
 
-	// Of run alone.
+	// Only run uses these.
 	readiness   readiness
 	doubtSince  time.Time // when an unconfirmed refusal was first observed; zero for none
-	deniedSince time.Time // when a refusal took effect; zero while there is none
+	deniedSince time.Time // when a refusal took effect; zero for none
 
 	mu      sync.Mutex
 	outcome Outcome // "" until known
@@ -144,7 +143,7 @@ func (e *polled) run(ctx context.Context) {
 	}
 }
 
-// ask asks once, and says how long to wait until the next time.
+// ask queries once and returns how long to wait until the next query.
 func (e *polled) ask(ctx context.Context) time.Duration {
 	verdict, err := e.query(ctx)
 	if ctx.Err() != nil {
@@ -160,7 +159,7 @@ func (e *polled) ask(ctx context.Context) time.Duration {
 		e.doubtSince = time.Time{}
 		e.become(before, verdict.outcome)
 		if verdict.outcome == Permitted && e.readiness == unasked {
-			_ = e.ready(ctx) // confirmed handles an error, when it matters
+			_ = e.ready(ctx) // confirmed handles an error when it matters
 		}
 	default:
 		doubted = true
@@ -180,8 +179,8 @@ func (e *polled) ask(ctx context.Context) time.Duration {
 	return pause
 }
 
-// untilNext is the time until the next question. All replicas ask at the same moments, as far as their clocks
-// agree. So the leading replica, which has to make the generated certificate, is not the last one to notice.
+// untilNext returns the time until the next query. All replicas query at the same moments, as far as their clocks
+// agree, so that the leader, which issues the generated certificate, is not the last to notice.
 func untilNext(now time.Time) time.Duration {
 	return period - time.Duration(now.UnixNano())%period
 }

@@ -22,7 +22,7 @@ const (
 	undelegated = `{"items":[]}`
 )
 
-// server has the statuses that an API server returns, 0 for no response.
+// server fakes an API server that returns these status codes; 0 means no response.
 type server struct {
 	list, review, ready int
 	delegations         string
@@ -82,7 +82,7 @@ func client(t *testing.T, transport http.RoundTripper) rest.Interface {
 	return client
 }
 
-// asked is an polled that a test asks itself, with what it has done so far.
+// asked is a polled that the test queries step by step, with the recorded calls.
 type asked struct {
 	*polled
 	server  *server
@@ -101,7 +101,7 @@ func good() *server {
 	}
 }
 
-// TestAnAPIServerWithoutRBAC shows an API server that starts and refuses everything, /readyz too, longer than a
+// TestAnAPIServerWithoutRBAC: an API server that is starting refuses everything, including /readyz, for longer than a
 // withdrawal may take.
 func TestAnAPIServerWithoutRBAC(t *testing.T) {
 	t.Parallel()
@@ -119,7 +119,7 @@ func TestAnAPIServerWithoutRBAC(t *testing.T) {
 	}
 }
 
-// TestWithoutPermissionForReadiness shows that a withdrawal is believed within its time there, too.
+// TestWithoutPermissionForReadiness shows that a withdrawal is believed in time without /readyz, too.
 func TestWithoutPermissionForReadiness(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -143,8 +143,7 @@ func TestWithoutPermissionForReadiness(t *testing.T) {
 	}
 }
 
-// TestARefusalFromBeforeReadiness shows an API server that becomes ready between its refusal and the question
-// whether it is.
+// TestARefusalFromBeforeReadiness: an API server becomes ready between its refusal and the request for /readyz.
 func TestARefusalFromBeforeReadiness(t *testing.T) {
 	t.Parallel()
 	a := newAsked(t, good())
@@ -172,7 +171,7 @@ func newAsked(t *testing.T, s *server) *asked {
 	return a
 }
 
-// until asks as run does, until an outcome has come or time is up, and returns how long that took.
+// until queries as run does until the outcome is as wanted or the limit is reached, and returns the time that took.
 func (a *asked) until(t *testing.T, want Outcome, limit time.Duration) time.Duration {
 	t.Helper()
 	start := a.clock.Now()
@@ -188,7 +187,7 @@ func (a *asked) until(t *testing.T, want Outcome, limit time.Duration) time.Dura
 
 func TestAsk(t *testing.T) {
 	t.Parallel()
-	const long = time.Minute // stands for: never
+	const long = time.Minute // effectively never
 	for _, test := range []struct {
 		name   string
 		change func(*server)
@@ -257,7 +256,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestFirstResponse shows what is known of an API server that has just started, and what it is not asked.
+// TestFirstResponse shows the outcome for an API server that has just started, and what it is not asked.
 func TestFirstResponse(t *testing.T) {
 	t.Parallel()
 	starting := newAsked(t, &server{list: 403, ready: 500})
@@ -281,8 +280,8 @@ func TestFirstResponse(t *testing.T) {
 	}
 }
 
-// TestRevoke shows that a certificate has gone within five seconds after its permission, and that a permission
-// which comes back in time saves it.
+// TestRevoke shows that a certificate is out of service within five seconds after its permission was withdrawn, unless
+// the permission returns in time.
 func TestRevoke(t *testing.T) {
 	t.Parallel()
 	closed := good()

@@ -11,14 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// verdict is what the API server decided.
+// verdict is the result of a query.
 type verdict struct {
 	outcome Outcome
-	// certain is false for a refusal that an API server which has just started may give by mistake.
+	// certain is false for a refusal that an API server may give by mistake after it has just started.
 	certain bool
 }
 
-// query asks whether the Secret may be used: first for delegations, and only with one for what RBAC permits.
+// query finds out whether the Secret may be used: first whether it is delegated, then whether RBAC permits it.
 func (e *polled) query(ctx context.Context) (verdict, error) {
 	list, err := e.get(ctx, Path(e.secret.Namespace))
 	switch {
@@ -36,7 +36,7 @@ func (e *polled) query(ctx context.Context) (verdict, error) {
 	if !Decide(e.secret, e.options.Namespace, all).Permitted {
 		return verdict{outcome: NotDelegated, certain: true}, nil
 	}
-	// What the agent does with the Secret is to list and watch it by its name.
+	// The agent lists and watches the Secret by name.
 	for _, verb := range []string{"list", "watch"} {
 		allowed, err := e.allowed(ctx, verb)
 		if apierrors.IsForbidden(err) {
@@ -52,12 +52,12 @@ func (e *polled) query(ctx context.Context) (verdict, error) {
 	return verdict{outcome: Permitted, certain: true}, nil
 }
 
-// confirmed says whether to believe a refusal that is not certain. An API server that starts responds before it knows
-// the cluster's RBAC and CustomResourceDefinitions. Then it refuses what it will permit a moment later. So the refusal
-// is believed when the API server says that it is ready, and refuses again.
+// confirmed reports whether to believe a refusal that is not certain. An API server that has just started responds
+// before it has loaded RBAC and CustomResourceDefinitions, and refuses what it permits a moment later. So a refusal is
+// believed if the API server is ready and refuses again.
 //
-// Where the agent may not ask for readiness, a refusal is believed when it lasts. It must last longer where the API
-// server has responded before: an API server without RBAC refuses that question as well.
+// If the agent lacks permission for /readyz, a refusal is believed if it lasts for doubtLimit, or doubtLimitOnceReady
+// if the API server permitted /readyz before.
 func (e *polled) confirmed(ctx context.Context, refusal verdict) bool {
 	if e.doubtSince.IsZero() {
 		e.doubtSince = e.options.Clock.Now()
@@ -78,20 +78,20 @@ func (e *polled) confirmed(ctx context.Context, refusal verdict) bool {
 	}
 }
 
-// readiness is what the API server said when it was asked whether it is ready.
+// readiness is the result of the requests for /readyz.
 type readiness int
 
 const (
-	unasked readiness = iota // or there was no response
+	unasked readiness = iota // or no response
 	responded
-	refused // always so far
+	refused // every time so far
 )
 
 func notForUs(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
 }
 
-// ready returns nil if the API server says that it is ready.
+// ready returns nil if the API server is ready.
 func (e *polled) ready(ctx context.Context) error {
 	_, err := e.get(ctx, "/readyz")
 	switch {
@@ -109,7 +109,7 @@ func (e *polled) get(ctx context.Context, path string) ([]byte, error) {
 	return e.options.Client.Get().AbsPath(path).SetHeader("Accept", "application/json, */*").MaxRetries(0).Do(ctx).Raw()
 }
 
-// allowed asks whether RBAC, or another authorizer of this cluster, lets the agent do this with the Secret.
+// allowed asks whether the agent is authorized for this verb on the Secret.
 func (e *polled) allowed(ctx context.Context, verb string) (bool, error) {
 	review := authorizationv1.SelfSubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},

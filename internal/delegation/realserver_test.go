@@ -23,7 +23,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// withdrawal is the time within which a withdrawn permission must end.
+// withdrawal is the maximum time until a withdrawn permission takes effect.
 const withdrawal = 5 * time.Second
 
 const mayLook = `apiVersion: rbac.authorization.k8s.io/v1
@@ -43,7 +43,7 @@ kind: Namespace
 metadata: {name: shared}
 `
 
-// TestPermissionsOnARealAPIServer lets a permission come about and go, piece by piece, and shows that it survives a
+// TestPermissionsOnARealAPIServer grants and withdraws a permission piece by piece, and shows that it survives a
 // restart of the API server.
 func TestPermissionsOnARealAPIServer(t *testing.T) {
 	t.Parallel()
@@ -163,7 +163,7 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	put("RoleBinding")
 	becomes(Permitted, appears)
 
-	// An API server that goes away, and one that starts, withdraw nothing.
+	// An API server that stops or starts withdraws nothing.
 	changesBefore, revocationsBefore := changes.Load(), revocations.Load()
 	for range 2 {
 		if err := cluster.StopAPIServer(); err != nil {
@@ -214,7 +214,7 @@ func TestPermissionsOnARealAPIServer(t *testing.T) {
 	}
 }
 
-// secretsAsked counts the agent's requests for Secrets.
+// secretsAsked counts the agent's requests for Secrets in the audit log.
 func secretsAsked(t *testing.T, path string) int {
 	t.Helper()
 	content, err := os.ReadFile(path)

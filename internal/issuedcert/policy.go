@@ -1,12 +1,11 @@
-// Package issuedcert keeps the certificates that the agent issues itself: a CA, a certificate, or both, in a Secret.
+// Package issuedcert manages the certificates that the agent issues itself: a CA, a certificate, or both, in a Secret.
 //
-// A Policy describes one such Secret: its keys, names and lifetimes. Inspect reads the Secret. State.Verdict is the
-// first of an ordered list of checks that finds a reason to change the Secret. State.Repair returns the content that
-// the Secret is to have instead, and Write stores it, unless the Secret was changed since it was read. Everything but
-// Write is a pure function.
+// A Policy describes such a Secret: its keys, names and lifetimes. Inspect reads it. State.Verdict runs an ordered list
+// of checks and returns the first reason to change the Secret. State.Repair returns the new content, and Write stores
+// it, unless the Secret has changed since it was read. Everything except Write is a pure function.
 //
-// A CA that clients have in their configuration must not be lost. So Repair prefers a CA that was seen before over a
-// new one. Where a CA is renewed, a Succession says how those who trust it learn of the next one.
+// A CA that clients trust must not be lost, so Repair prefers a previously observed CA to a new one. A Succession says
+// how a CA is renewed.
 package issuedcert
 
 import (
@@ -15,15 +14,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Policy describes what a Secret is to hold. At least one of CA and Certificate is set.
+// Policy describes the content of a Secret. At least one of CA and Certificate is set.
 type Policy struct {
-	// Name is what messages call the content of the Secret, such as "serving certificate".
+	// Name is the name of the content in messages, such as "serving certificate".
 	Name        string
 	CA          *CAPolicy
 	Certificate *CertificatePolicy
 }
 
-// Keys are the keys of a Secret under which a certificate and its private key are stored, both as PEM.
+// Keys are the keys of a Secret for a certificate and its private key, both PEM.
 type Keys struct {
 	Certificate string
 	PrivateKey  string
@@ -34,29 +33,28 @@ type CAPolicy struct {
 	CommonName string
 	Life       time.Duration
 	Keys       Keys
-	// RestoreDeleted makes Repair put a CA that was seen before into a Secret that was deleted. Without it, deleting the
-	// Secret is the way to ask for a new CA.
+	// RestoreDeleted makes Repair restore the previously observed CA into a Secret that was deleted. Without it,
+	// deleting the Secret requests a new CA.
 	RestoreDeleted bool
-	// Succession is nil for a CA that is used until it expires. Otherwise the CA is renewed after two thirds of its life.
+	// Succession is nil for a CA that is used until it expires. Otherwise the CA is renewed after two thirds of its
+	// life.
 	Succession *Succession
 }
 
-// Succession says how one CA follows another.
+// Succession says how a CA is renewed.
 type Succession struct {
-	// Previous is the key of the Secret under which the earlier CA certificates are stored, until they expire. What they
-	// signed is still accepted.
+	// Previous is the key of the Secret for previous CA certificates, which stay trusted until they expire.
 	Previous string
-	// Announcement is how long the next CA is trusted before it signs anything. Until then the next CA is stored
-	// under the keys in Next. With a zero Announcement, a new CA signs at once.
+	// Announcement is how long the next CA is trusted before it signs anything. During that time it is stored under
+	// Next. If Announcement is zero, a new CA signs at once.
 	Announcement time.Duration
 	Next         Keys
 }
 
-// announced reports whether the next CA is trusted for a while before it is used.
+// announced reports whether the next CA is trusted for some time before it signs.
 func (c *CAPolicy) announced() bool { return c.Succession != nil && c.Succession.Announcement > 0 }
 
-// margin is how long before its end a CA is replaced at once, because there is no time left to announce the next
-// one.
+// margin is how long before it expires a CA is replaced at once, because there is no time to announce the next one.
 func (c *CAPolicy) margin() time.Duration {
 	if c.announced() {
 		return 3 * c.Succession.Announcement
@@ -67,7 +65,7 @@ func (c *CAPolicy) margin() time.Duration {
 // CertificatePolicy describes the serving certificate in a Secret.
 type CertificatePolicy struct {
 	Names certs.SANs
-	// MoreNames accepts a certificate that is valid for other names besides Names.
+	// MoreNames accepts a certificate that is also valid for names other than Names.
 	MoreNames bool
 	Life      time.Duration
 	Keys      Keys

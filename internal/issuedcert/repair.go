@@ -11,13 +11,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Repair returns what the Secret is to hold instead, for the reason that v gives. It is one step: the result may
-// have a verdict of its own about another part. seen is what the Secret held when there was last nothing wrong with
-// it, or nil.
+// Repair returns the state that resolves v. It is one step: the result may have a Verdict on another part. seen is the
+// last State without a Verdict, or nil.
 //
-// The CA stays whenever it can. A damaged CA is replaced by the one that was seen, if that is still good. A new CA
-// is made only when neither can be used, or when the one that is there cannot issue the certificate that the policy
-// asks for.
+// Repair keeps the CA if possible. It replaces a damaged CA by the one in seen, if that is still usable. It makes a new
+// CA only if neither is usable, or the CA cannot issue the certificate of the policy.
 func (s *State) Repair(v *Verdict, seen *State) (*State, error) {
 	switch {
 	case v.Part == PartCertificate:
@@ -45,13 +43,13 @@ func (s *State) Repair(v *Verdict, seen *State) (*State, error) {
 		return restored, nil
 	}
 	if v.Reason == Damaged && seen != nil {
-		return s.replaceCA(seen) // what it signed is still accepted
+		return s.replaceCA(seen) // certificates of the observed CA are still accepted
 	}
 	return s.replaceCA(s)
 }
 
-// Restore returns the Secret with the CA that was seen in it before, or nil if that CA cannot be used any more, or
-// if the Secret was deleted to get rid of it. It never makes a new CA.
+// Restore returns the state with the CA in seen, or nil if that is unusable or the Secret was deleted to request a new
+// CA. It never makes a new CA.
 func (s *State) Restore(v *Verdict, seen *State) *State {
 	lost := v.Part == PartCA &&
 		(v.Reason == Damaged || v.Reason == Expired || v.Reason == Missing && s.policy.CA.RestoreDeleted)
@@ -65,8 +63,7 @@ func (s *State) Restore(v *Verdict, seen *State) *State {
 	return restored
 }
 
-// replaceCA makes a new CA, which signs at once. Certificates of the previous CAs are still accepted, if the policy
-// has a key of the Secret for these CAs.
+// replaceCA makes a new CA, which signs at once. The previous CAs stay trusted if the policy has a Succession.
 func (s *State) replaceCA(before *State) (*State, error) {
 	ca, err := s.newCA()
 	if err != nil {
@@ -86,7 +83,7 @@ func (s *State) switchToNext() (*State, error) {
 	return s.issue(parts{ca: s.next, previous: s.retired(s.now)})
 }
 
-// announce adds the next CA. Nothing is signed by it yet.
+// announce adds the next CA, which does not sign yet.
 func (s *State) announce() (*State, error) {
 	next, err := s.newCA()
 	if err != nil {
@@ -108,7 +105,7 @@ func (s *State) newCA() (*certs.CA, error) {
 	return ca, nil
 }
 
-// retired returns the certificates that are still to be trusted when the CA is replaced, the newest first.
+// retired returns the CA certificates that stay trusted after the CA is replaced, the newest first.
 func (s *State) retired(now time.Time) []*x509.Certificate {
 	all := slices.Clone(s.previous)
 	if s.CA != nil {
@@ -117,13 +114,13 @@ func (s *State) retired(now time.Time) []*x509.Certificate {
 	return slices.DeleteFunc(all, func(ca *x509.Certificate) bool { return !now.Before(ca.NotAfter) })
 }
 
-// parts are the CAs that a Secret is to hold.
+// parts are the CAs of a Secret.
 type parts struct {
 	ca, next *certs.CA
 	previous []*x509.Certificate
 }
 
-// issue returns the state with these CAs, and with a new certificate if the policy has one.
+// issue returns the state with these CAs, and a new certificate if the policy has one.
 func (s *State) issue(p parts) (*State, error) {
 	issued := map[string][]byte{}
 	if policy := s.policy.Certificate; policy != nil {
@@ -164,7 +161,7 @@ func putCA(data map[string][]byte, keys Keys, ca *certs.CA) error {
 	return nil
 }
 
-// certificateProblem returns what is wrong with a certificate that was just issued.
+// certificateProblem returns the error of the certificate just issued, if any.
 func (s *State) certificateProblem() error {
 	if v := s.Verdict(); v != nil && v.Part == PartCertificate {
 		return errors.New("issuing the " + s.policy.Name + ": " + v.Message)

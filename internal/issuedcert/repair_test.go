@@ -13,7 +13,7 @@ import (
 
 const year = 365 * day
 
-// lasting is a policy of a CA that clients have in their configuration.
+// lasting is the policy of a CA that clients trust.
 func lasting(restoreDeleted bool) Policy {
 	return Policy{Name: "CA", CA: &CAPolicy{
 		CommonName: caName, Life: 10 * year, Keys: Keys{keyCACertificate, keyCAKey}, RestoreDeleted: restoreDeleted,
@@ -78,8 +78,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestForeignCA shows that a certificate whose CA is elsewhere is repaired under that CA only. What that CA cannot
-// issue is an error.
+// TestForeignCA shows that a certificate whose CA is in another Secret is reissued by that CA only, and that a policy
+// that the CA cannot satisfy is an error.
 func TestForeignCA(t *testing.T) {
 	t.Parallel()
 	ca, err := certs.NewCA("elsewhere", testNow.Add(-2*day), day)
@@ -102,7 +102,7 @@ func TestForeignCA(t *testing.T) {
 	if err != nil || made.Verdict() != nil {
 		t.Fatalf("%+v, %v", made, err)
 	}
-	// It ends with its CA, so there is nothing to gain by renewing it.
+	// It expires with its CA, so renewing it gains nothing.
 	if late := InspectUnder(
 		ca,
 		policy,
@@ -114,8 +114,8 @@ func TestForeignCA(t *testing.T) {
 	}
 }
 
-// TestCAOfTheFuture has a CA that clients have in their configuration, and that is not valid yet: it was made under a
-// clock that was two years ahead, or our clock is two years late.
+// TestCAOfTheFuture has a CA that clients trust and that is not valid yet: the clock that issued it was two years
+// ahead, or the agent's is two years behind.
 func TestCAOfTheFuture(t *testing.T) {
 	t.Parallel()
 	made := make1(t, lasting(true), testNow)

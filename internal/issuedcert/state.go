@@ -13,30 +13,30 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// State is what a Secret held at one moment. It is immutable.
+// State is the content of a Secret at one point in time. It is immutable.
 type State struct {
-	// CA is the one that signs; nil if it is damaged. It may have expired: Verdict tells.
+	// CA is the signing CA; nil if it is damaged. It may have expired: see Verdict.
 	CA *certs.CA
-	// Certificate has its Leaf; nil if it is damaged, or not part of the policy.
+	// Certificate has its Leaf set; it is nil if damaged or not part of the policy.
 	Certificate *tls.Certificate
 
 	policy         Policy
 	now            time.Time
-	written        time.Time // when the API server stored the Secret last, by its clock; zero if that is not known
+	written        time.Time // when the Secret was last stored, by the API server's clock; zero if unknown
 	exists         bool
 	data           map[string][]byte
 	caErr          error
 	certificateErr error
 	next           *certs.CA
-	previous       []*x509.Certificate // trusted besides CA and next
+	previous       []*x509.Certificate // trusted in addition to CA and next
 }
 
-// Inspect reads a Secret, which is nil when it does not exist.
+// Inspect reads a Secret; nil means that it does not exist.
 func Inspect(policy Policy, secret *corev1.Secret, now time.Time) *State {
 	return InspectUnder(nil, policy, secret, now)
 }
 
-// InspectUnder is Inspect for a Secret that holds a certificate, but not its CA.
+// InspectUnder is Inspect for a Secret that holds a certificate but not its CA.
 func InspectUnder(ca *certs.CA, policy Policy, secret *corev1.Secret, now time.Time) *State {
 	if secret == nil {
 		return inspect(policy, ca, nil, false, now)
@@ -81,14 +81,15 @@ func (s *State) readCA(policy *CAPolicy) {
 		s.next = next
 	}
 	if s.caErr != nil {
-		// Perhaps only the CA's key was lost. What it signed is served until it is replaced, so it is still trusted.
+		// Perhaps only the CA's key is lost. Certificates that it signed stay in use until replaced, so it stays
+		// trusted.
 		s.previous = append(s.previous, unexpired(s.data[policy.Keys.Certificate], s.now)...)
 	}
 }
 
-// unexpired returns the CA certificates of a PEM bundle that have not expired, each of them once.
+// unexpired returns the distinct unexpired CA certificates of a PEM bundle.
 func unexpired(bundle []byte, now time.Time) []*x509.Certificate {
-	const limit = 8 // far more than renewals can leave behind
+	const limit = 8 // far more than renewals can accumulate
 	var found []*x509.Certificate
 	for len(found) < limit {
 		var block *pem.Block
@@ -104,7 +105,7 @@ func unexpired(bundle []byte, now time.Time) []*x509.Certificate {
 	return found
 }
 
-// Data returns the content of the Secret. The caller must not change it.
+// Data returns the content of the Secret. The caller must not modify it.
 func (s *State) Data() map[string][]byte { return s.data }
 
 // Names returns the names that the certificate is valid for, sorted.
@@ -112,7 +113,7 @@ func (s *State) Names() []string {
 	return sortedNames(certs.SANs{DNSNames: s.Certificate.Leaf.DNSNames, IPAddresses: s.Certificate.Leaf.IPAddresses})
 }
 
-// NotAfter returns when the certificate ends, or where there is none, the CA.
+// NotAfter returns when the certificate expires, or the CA if there is no certificate.
 func (s *State) NotAfter() time.Time {
 	if s.Certificate != nil {
 		return s.Certificate.Leaf.NotAfter
@@ -120,7 +121,7 @@ func (s *State) NotAfter() time.Time {
 	return s.CA.Certificate().NotAfter
 }
 
-// Bundle returns all CA certificates that are to be trusted, as PEM: the CA in use, the next one, the previous ones.
+// Bundle returns all trusted CA certificates as PEM: the current, the next and the previous ones.
 func (s *State) Bundle() []byte {
 	var authorities []*x509.Certificate
 	for _, ca := range []*certs.CA{s.CA, s.next} {
@@ -131,10 +132,10 @@ func (s *State) Bundle() []byte {
 	return encode(append(authorities, s.previous...))
 }
 
-// PreviousBundle returns the certificates of the CAs before this one that have not expired, as PEM.
+// PreviousBundle returns the unexpired previous CA certificates as PEM.
 func (s *State) PreviousBundle() []byte { return encode(s.previous) }
 
-// Follows reports whether ca was in use before the CA of s.
+// Follows reports whether ca is a predecessor of the CA in s.
 func (s *State) Follows(ca *certs.CA) bool {
 	return slices.ContainsFunc(s.previous, ca.Certificate().Equal)
 }
@@ -144,7 +145,7 @@ func (s *State) SameCA(other *State) bool {
 	return s.CA != nil && other != nil && other.CA != nil && s.CA.Certificate().Equal(other.CA.Certificate())
 }
 
-// SignedByCA reports whether the CA issued the certificate, whatever its names and dates are.
+// SignedByCA reports whether the CA issued the certificate, regardless of its names and dates.
 func (s *State) SignedByCA() bool {
 	return s.Certificate != nil && s.CA != nil && s.Certificate.Leaf.CheckSignatureFrom(s.CA.Certificate()) == nil
 }
@@ -160,8 +161,8 @@ func encode(authorities []*x509.Certificate) []byte {
 	return bundle
 }
 
-// verify returns why clients that trust the CA would refuse the certificate. When our clock is so late that the CA
-// itself is not valid yet, the CA's first moment counts instead: a CA that clients know is not given up for that.
+// verify returns why clients that trust the CA would reject the certificate. If the agent's clock is behind the CA's
+// NotBefore, it verifies at NotBefore instead, so that a trusted CA is not replaced because of the clock.
 func (s *State) verify() error {
 	roots := x509.NewCertPool()
 	roots.AddCert(s.CA.Certificate())
@@ -177,13 +178,12 @@ func (s *State) verify() error {
 	return nil
 }
 
-// RenewAt returns when two thirds of a certificate's life are over.
+// RenewAt returns when two thirds of a certificate's lifetime have passed.
 func RenewAt(cert *x509.Certificate) time.Time {
 	return cert.NotBefore.Add(cert.NotAfter.Sub(cert.NotBefore) / 3 * 2)
 }
 
-// Due returns the next moment at which the passing of time alone gives a reason to look at the Secret again. It is
-// for a State without a Verdict.
+// Due returns when the passage of time alone can next cause a Verdict. It requires a State without a Verdict.
 func (s *State) Due() time.Time {
 	var moments []time.Time
 	if s.CA != nil && s.policy.CA != nil {
@@ -210,7 +210,7 @@ func (s *State) Due() time.Time {
 	return due
 }
 
-// announcedUntil is when the next CA has been trusted for long enough to be used.
+// announcedUntil is when the announcement of the next CA ends.
 func (s *State) announcedUntil() time.Time {
 	return s.next.Certificate().NotBefore.Add(certs.Backdate + s.policy.CA.Succession.Announcement)
 }

@@ -37,7 +37,7 @@ var (
 	testNames = []string{"api.ns.svc", "api.ns.svc.cluster.local"}
 )
 
-// announcing is a policy whose CA is renewed, after the next one was announced.
+// announcing is a policy whose CA is renewed with an announcement.
 func announcing() Policy {
 	return Policy{
 		Name: "serving certificate",
@@ -57,7 +57,7 @@ func announcing() Policy {
 	}
 }
 
-// read inspects a Secret with this content; without any, the Secret does not exist.
+// read inspects a Secret with this content; nil data means that it does not exist.
 func read(data map[string][]byte, now time.Time) *State {
 	if len(data) == 0 {
 		return Inspect(announcing(), nil, now)
@@ -65,7 +65,7 @@ func read(data map[string][]byte, now time.Time) *State {
 	return Inspect(announcing(), &corev1.Secret{Data: data}, now)
 }
 
-// settle carries out verdicts at one instant until there are none, and returns the data and the reasons.
+// settle repairs at a fixed time until there is no Verdict, and returns the data and the reasons.
 func settle(t *testing.T, data map[string][]byte, now time.Time) (map[string][]byte, []string) {
 	t.Helper()
 	var reasons []string
@@ -181,8 +181,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestLife goes through two years in steps of eleven hours, with a watchful eye: at no time is a certificate served
-// that the bundle of the step before or after it does not verify.
+// TestLife simulates two years in steps of eleven hours. The bundles of the steps before and after always verify the
+// certificate in service.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	data := fresh(t)

@@ -8,25 +8,25 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Reason is a fact about a CA or a certificate for which the Secret has to change.
+// Reason is why a Secret has to change.
 type Reason string
 
-// The reasons.
+// The values of Reason.
 const (
 	Missing     Reason = "Missing"     // the Secret does not exist
-	Damaged     Reason = "Damaged"     // the certificate or its key cannot be read, or they do not belong together
-	Expired     Reason = "Expired"     // its life is over, or too nearly over for what still has to be done
-	NotYetValid Reason = "NotYetValid" // it starts in the future
-	NotVerified Reason = "NotVerified" // clients that trust the CA refuse the certificate
-	SANMismatch Reason = "SANMismatch" // it is valid for other names
-	Expiring    Reason = "Expiring"    // two thirds of its life are over
-	Announced   Reason = "Announced"   // the next CA has been trusted for long enough to be used
+	Damaged     Reason = "Damaged"     // the certificate or key cannot be parsed, or they do not match
+	Expired     Reason = "Expired"     // it has expired, or expires too soon to announce the next CA
+	NotYetValid Reason = "NotYetValid" // its validity starts in the future
+	NotVerified Reason = "NotVerified" // clients that trust the CA reject the certificate
+	SANMismatch Reason = "SANMismatch" // it lacks a name or has another one
+	Expiring    Reason = "Expiring"    // two thirds of its lifetime have passed
+	Announced   Reason = "Announced"   // the announcement of the next CA has ended
 )
 
-// Part is the part of a Secret that a Verdict is about.
+// Part is the part of a Secret that a Verdict concerns.
 type Part string
 
-// The parts.
+// The values of Part.
 const (
 	PartCA          Part = "CA"
 	PartCertificate Part = "certificate"
@@ -39,18 +39,18 @@ type Verdict struct {
 	Message string // for the log
 }
 
-// Only reports whether nothing speaks against the Secret but reason. It is also true for no verdict at all.
+// Only reports whether v is nil or has this reason.
 func (v *Verdict) Only(reason Reason) bool { return v == nil || v.Reason == reason }
 
-// check looks for one fact about one part. It returns "" if it does not hold.
+// check tests one reason for one part. found returns a message, or "" if the reason does not apply.
 type check struct {
 	part   Part
 	reason Reason
 	found  func(*State) string
 }
 
-// checks returns all checks, the most urgent first. Each relies on those before it: no check after Damaged has to ask
-// whether the part can be read.
+// checks returns all checks, the most urgent first. Each relies on those before it: checks after Damaged can assume
+// that the part is readable.
 func checks() []check {
 	return []check{
 		{PartCA, Missing, missing},
@@ -106,9 +106,9 @@ func caExpired(s *State) string {
 	return ""
 }
 
-// caNotYetValid finds a CA that was made under a clock of the future. It may also be our clock that is late. With a
-// succession that does no harm: previous CAs are kept. Any other CA is in the configuration of clients, and is only
-// replaced if the API server's clock says the same: it stored the CA before the CA was valid.
+// caNotYetValid finds a CA that was issued with a clock that is ahead, unless the agent's clock is behind. With a
+// Succession a new CA is harmless, because previous ones stay trusted. Without one, clients trust this CA, so it is
+// replaced only if the API server's clock agrees: it stored the CA before the CA was valid.
 func caNotYetValid(s *State) string {
 	begin := s.CA.Certificate().NotBefore
 	if !s.now.Before(begin) || s.policy.CA.Succession == nil && !s.written.Before(begin) {
@@ -151,7 +151,7 @@ func namesDiffer(s *State) string {
 	return fmt.Sprintf("the %s is valid for %q, and not for %q", s.policy.Name, have, wanted)
 }
 
-// certificateExpiring leaves a certificate alone that ends with its CA: a new one could not live longer.
+// certificateExpiring ignores a certificate that ends with its CA: a new one could not live longer.
 func certificateExpiring(s *State) string {
 	leaf := s.Certificate.Leaf
 	if s.now.Before(RenewAt(leaf)) || !leaf.NotAfter.Before(s.CA.Certificate().NotAfter) {

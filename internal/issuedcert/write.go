@@ -15,26 +15,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Writer writes the Secrets of one namespace. A client of client-go is one.
+// Writer writes the Secrets of one namespace. client-go's SecretInterface implements it.
 type Writer interface {
 	Create(context.Context, *corev1.Secret, metav1.CreateOptions) (*corev1.Secret, error)
 	Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, options metav1.PatchOptions,
 		subresources ...string) (*corev1.Secret, error)
 }
 
-// Target says which Secret is written, and how.
+// Target says which Secret to write, and how.
 type Target struct {
 	Name         types.NamespacedName
-	Type         corev1.SecretType // of a Secret that is created
+	Type         corev1.SecretType // only for creation
 	Labels       map[string]string
 	FieldManager string
 }
 
-// ErrForeign means that a Secret with one of our names has content that we did not write.
+// ErrForeign means that another program created a Secret with one of the agent's names.
 var ErrForeign = errors.New("the agent did not create it, and leaves it unchanged; rename or delete it")
 
-// Foreign reports whether a Secret has content, and nothing that says that it is ours: the annotation that we set, the
-// labels that are configured, or a Deployment as its owner, as Pinniped's agent sets it.
+// Foreign reports whether a Secret has content and nothing that marks it as the agent's: its annotation, the configured
+// labels, or a Deployment as owner, which upstream Pinniped sets.
 func Foreign(secret *corev1.Secret, labels map[string]string) bool {
 	_, written := secret.Annotations[labelKeys]
 	if len(secret.Data) == 0 || written ||
@@ -49,11 +49,10 @@ func Foreign(secret *corev1.Secret, labels map[string]string) bool {
 	return len(labels) == 0
 }
 
-// Write makes data the whole content of a Secret, and returns the Secret as it is then. Labels and annotations of
-// others stay. read is the Secret as it was when its content was decided on, or nil when it did not exist. If
-// somebody created, changed or deleted it since, Write changes nothing and returns an error for which
-// ChangedMeanwhile is true: two writers would otherwise replace each other's keys. Content that is not ours is not
-// overwritten: that is ErrForeign.
+// Write replaces the content of a Secret and returns the result. It keeps labels and annotations of others. read is the
+// Secret from which data was computed, or nil if it did not exist. If it was created, changed or deleted since, Write
+// changes nothing and returns an error for which ChangedMeanwhile is true. It returns ErrForeign for a Secret that is
+// not the agent's.
 func Write(
 	ctx context.Context, w Writer, target Target, data map[string][]byte, read *corev1.Secret,
 ) (*corev1.Secret, error) {
@@ -80,7 +79,7 @@ func Write(
 	return patch(ctx, w, target, body)
 }
 
-// patch changes a Secret. A server-side apply would not do: it creates a Secret that was deleted, and leaves keys that
+// patch changes a Secret. Server-side apply is unsuitable: it would recreate a deleted Secret, and keep keys that
 // Create wrote.
 func patch(ctx context.Context, w Writer, target Target, body []byte) (*corev1.Secret, error) {
 	patched, err := w.Patch(ctx, target.Name.Name, types.MergePatchType, body,
@@ -94,28 +93,28 @@ func patch(ctx context.Context, w Writer, target Target, body []byte) (*corev1.S
 	return patched, nil
 }
 
-// labelKeys is the annotation that says which labels on a Secret are ours: a label that is no longer configured is
-// removed by it.
+// labelKeys is the annotation that lists the labels that the agent set, so that it can remove those no longer
+// configured.
 const labelKeys = "credentialissuer.pinniped.dev/label-keys"
 
-// HasMetadata reports whether a Secret has the labels that are configured, none of ours besides, and no Deployment as
-// its owner.
+// HasMetadata reports whether a Secret has the configured labels, no other label of the agent, and no Deployment as
+// owner.
 func HasMetadata(secret *corev1.Secret, labels map[string]string) bool {
 	change := labelChange(secret, labels)
 	kept := WithoutDeployments(secret.OwnerReferences)
 	return len(change) == 0 && secret.Annotations[labelKeys] == keysOf(labels) && len(kept) == len(secret.OwnerReferences)
 }
 
-// WithoutDeployments leaves out owners that are Deployments. Pinniped's agent makes its Deployment the owner of what it
-// writes. When somebody deletes that Deployment after our agent has taken over, the garbage collector would delete the
-// CAs that every kubeconfig trusts, and the Service whose address they have.
+// WithoutDeployments removes owners that are Deployments. Upstream Pinniped's agent makes its Deployment the owner of
+// what it writes. If that Deployment were deleted after a migration, the garbage collector would delete the CAs that
+// all kubeconfigs trust, and the Service with their address.
 func WithoutDeployments(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	return slices.DeleteFunc(slices.Clone(owners), func(owner metav1.OwnerReference) bool {
 		return owner.Kind == "Deployment" && strings.HasPrefix(owner.APIVersion, "apps/")
 	})
 }
 
-// labelChange returns what a merge patch has to say about the labels of a Secret: nil removes one.
+// labelChange returns the labels of a merge patch; nil removes one.
 func labelChange(secret *corev1.Secret, labels map[string]string) map[string]any {
 	change := map[string]any{}
 	for key, value := range labels {
@@ -157,17 +156,16 @@ func metadataPatch(target Target, read *corev1.Secret) map[string]any {
 	return patch
 }
 
-// ChangedMeanwhile reports whether Write failed because the Secret is no longer as it was read.
+// ChangedMeanwhile reports whether a write failed because the Secret has changed since it was read.
 func ChangedMeanwhile(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 }
 
-// mergePatch returns the change from read to data. The type of a Secret cannot change, so a Secret of another type is
-// repaired under that type.
+// mergePatch returns the change from read to data. It cannot change the type of the Secret.
 func mergePatch(target Target, data map[string][]byte, read *corev1.Secret) map[string]any {
 	content := map[string]any{}
 	for key := range read.Data {
-		content[key] = nil // that is: removed, unless it is in data
+		content[key] = nil // removed, unless it is in data
 	}
 	for key, value := range data {
 		content[key] = value

@@ -13,7 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestWrite writes Secrets to a real API server, together with another writer.
+// TestWrite writes Secrets to a real API server while another client writes as well.
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{})
@@ -61,7 +61,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("it took an existing Secret for missing: %v", err)
 	}
 
-	// What others add to the Secret stays. A key that is no longer wanted goes.
+	// What others add to the Secret stays. A key that is no longer wanted is removed.
 	other := live()
 	other.Labels["backup"], other.Annotations = "no", map[string]string{"note": "ours"}
 	if _, err := secrets.Update(ctx, other, metav1.UpdateOptions{FieldManager: "someone"}); err != nil {
@@ -81,7 +81,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("it took away what others added: %v %v", applied.Labels, applied.Annotations)
 	}
 
-	// Other labels are configured: ours change, one that is no longer wanted goes, and those of others stay.
+	// When the configured labels change, the agent's change, obsolete ones are removed, and others stay.
 	target.Labels = map[string]string{"team": "blue"}
 	if HasMetadata(live(), target.Labels) {
 		t.Error("it takes the labels for right")
@@ -101,7 +101,7 @@ func TestWrite(t *testing.T) {
 	holds(second)
 	applied = live()
 
-	// A Secret that was deleted is not made again by a writer that has not noticed.
+	// A writer that has not noticed a deletion does not recreate the Secret.
 	if err := secrets.Delete(ctx, target.Name.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

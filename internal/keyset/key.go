@@ -15,10 +15,10 @@ import (
 	"strings"
 )
 
-// maxRSA bounds what the verification of one signature costs.
+// maxRSA limits the cost of verifying a signature.
 const maxRSA = 16384
 
-// minRSA is what Go verifies signatures with.
+// minRSA is the minimum key size with which Go verifies signatures.
 func minRSA() int {
 	if fips140.Enabled() {
 		return 2048
@@ -26,10 +26,10 @@ func minRSA() int {
 	return 1024
 }
 
-// fields holds the members of a key that are texts and needed.
+// fields holds the string members of a key that are needed.
 type fields map[string]string
 
-// decode reads one key of a set. Members that a signature does not need may be anything.
+// decode parses one key of a set. It ignores members that are irrelevant for signatures.
 func decode(text []byte) (fields, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil || members == nil {
@@ -58,7 +58,7 @@ func decode(text []byte) (fields, error) {
 	return found, nil
 }
 
-// public makes the key.
+// public returns the public key.
 func (f fields) public() (any, error) {
 	switch use := f["use"]; {
 	case use != "" && use != "sig":
@@ -118,7 +118,7 @@ func (f fields) ec() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Some issuers leave out leading zeros, and some have one more.
+		// Some issuers omit leading zeros, and some add one.
 		coordinate = bytes.TrimLeft(coordinate, "\x00")
 		if len(coordinate) > size {
 			return nil, fmt.Errorf("its %s has %d bytes, and a coordinate of %s has %d", name, len(coordinate), f["crv"], size)
@@ -147,7 +147,7 @@ func (f fields) edwards() (any, error) {
 	return ed25519.PublicKey(x), nil
 }
 
-// number decodes base64url, also with padding or of the standard alphabet.
+// number decodes base64url. It tolerates padding and the standard alphabet.
 func (f fields) number(name string) ([]byte, error) {
 	text := strings.NewReplacer("+", "-", "/", "_").Replace(strings.TrimRight(f[name], "="))
 	number, err := base64.RawURLEncoding.DecodeString(text)

@@ -1,7 +1,7 @@
-// Package keyset reads the key set of an OpenID Connect issuer (RFC 7517), and verifies signatures with it.
+// Package keyset reads the key set of an OpenID Connect issuer (RFC 7517) and verifies signatures with it.
 //
-// It decodes what a signature needs and nothing else, so a certificate that Go refuses or a new kind of key costs no
-// login. A key that cannot be used is skipped and named. No error quotes a key set.
+// It decodes only what a signature needs, so that a certificate that Go rejects or a new key type breaks no login.
+// Unusable keys are skipped and reported. No error quotes a key set.
 package keyset
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// MaxKeys bounds how many keys an issuer may have.
+// MaxKeys is the maximum number of keys of an issuer.
 const MaxKeys = 100
 
-// Set holds the keys of an issuer. It is not changed once it is read, and safe for concurrent use.
+// Set holds the keys of an issuer. It is immutable and safe for concurrent use.
 type Set struct {
 	keys []key
-	// Skipped are the keys that are not used, ordered by ID.
+	// Skipped are the unusable keys, sorted by ID.
 	Skipped []Skipped
 }
 
@@ -32,7 +32,7 @@ type key struct {
 	public any // *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey
 }
 
-// Skipped is a key that is not used. Its texts are one line, and bounded.
+// Skipped is an unusable key. ID and Reason are single lines of limited length.
 type Skipped struct{ ID, Reason string }
 
 func (s Skipped) String() string {
@@ -42,7 +42,7 @@ func (s Skipped) String() string {
 	return fmt.Sprintf("key %q: %s", s.ID, s.Reason)
 }
 
-// SkippedError says which keys were needed and skipped.
+// SkippedError lists the skipped keys that were needed.
 type SkippedError struct {
 	what string
 	Keys []Skipped
@@ -50,7 +50,7 @@ type SkippedError struct {
 
 func (e *SkippedError) Error() string { return e.what + ": " + Describe(e.Keys) }
 
-// Describe names skipped keys with their reasons.
+// Describe lists skipped keys with their reasons.
 func Describe(keys []Skipped) string {
 	const most = 5
 	var texts []string
@@ -63,7 +63,7 @@ func Describe(keys []Skipped) string {
 	return strings.Join(texts, "; ")
 }
 
-// Parse reads a key set. When none of its keys can be used, the error is a *SkippedError.
+// Parse parses a key set. If none of its keys is usable, the error is a *SkippedError.
 func Parse(document []byte) (*Set, error) {
 	var set struct {
 		Keys *[]json.RawMessage `json:"keys"`
@@ -94,7 +94,7 @@ func Parse(document []byte) (*Set, error) {
 	switch {
 	case len(found.keys) > 0:
 		return found, nil
-	case objects == 0: // something else than a key set may be there, of which an error says nothing
+	case objects == 0: // probably not a key set; the error must not quote it
 		return nil, errors.New("the key set has no keys")
 	}
 	return nil, &SkippedError{what: "none of the issuer's keys can be used", Keys: found.Skipped}
@@ -116,8 +116,8 @@ func algorithms() []jose.SignatureAlgorithm {
 	}
 }
 
-// VerifySignature returns the payload of a token that is signed with a key of the set. It does not read the payload.
-// When the key that signed the token was skipped, the error is a *SkippedError.
+// VerifySignature returns the payload of a token that a key of the set has signed. It does not inspect the payload. If
+// the key of the token was skipped, the error is a *SkippedError.
 func (s *Set) VerifySignature(_ context.Context, token string) ([]byte, error) {
 	signed, err := jose.ParseSignedCompact(token, algorithms())
 	if err != nil {
@@ -138,19 +138,19 @@ func (s *Set) VerifySignature(_ context.Context, token string) ([]byte, error) {
 	return nil, errors.New("no key of the issuer verifies the signature")
 }
 
-// Skips returns a *SkippedError when the key that a token names was skipped, or when the token names none and any was
-// skipped. Otherwise, it returns nil. It verifies nothing.
+// Skips returns a *SkippedError if the key that the token names was skipped, or if the token names none and any key was
+// skipped. It verifies nothing.
 func (s *Set) Skips(token string) error {
 	return skips(s.Skipped, token)
 }
 
-// Skips does the same for the keys of a set in which no key can be used.
+// Skips is Set.Skips for a key set without usable keys.
 func (e *SkippedError) Skips(token string) error { return skips(e.Keys, token) }
 
 func skips(keys []Skipped, token string) error {
 	signed, err := jose.ParseSignedCompact(token, algorithms())
 	if err != nil {
-		return nil //nolint:nilerr // malformed: not for lack of a key
+		return nil //nolint:nilerr // malformed, which no key would change
 	}
 	if id := plain(signed.Signatures[0].Header.KeyID); id != "" {
 		keys = slices.DeleteFunc(slices.Clone(keys), func(k Skipped) bool { return k.ID != id })
@@ -161,7 +161,7 @@ func skips(keys []Skipped, token string) error {
 	return &SkippedError{what: "the token is signed with a key that cannot be used", Keys: keys}
 }
 
-// plain makes text of the issuer safe to print.
+// plain makes text from the issuer safe to print.
 func plain(text string) string {
 	const most = 64
 	text = strings.Map(func(r rune) rune {

@@ -20,7 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/keyset"
 )
 
-// members are the members of a key as issuers have them.
+// members are the members of a key in JSON.
 type members map[string]any
 
 func (m members) with(name string, value any) members {
@@ -59,7 +59,7 @@ func set(t *testing.T, keys ...any) []byte {
 	return document
 }
 
-// shortKey returns a key on P-521 with a coordinate x that begins with a zero byte.
+// shortKey returns a P-521 key whose x coordinate starts with a zero byte.
 func shortKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	for {
@@ -73,8 +73,8 @@ func shortKey(t *testing.T) *ecdsa.PrivateKey {
 	}
 }
 
-// TestOneKeyOfMany has sets with a good key and another one that real issuers have: the good one works whatever the
-// other is like, and the other either works, or is named with the reason.
+// TestOneKeyOfMany combines a good key with keys of real issuers. The good one always works; the other works, or is
+// reported with the reason.
 func TestOneKeyOfMany(t *testing.T) {
 	t.Parallel()
 	good, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -94,8 +94,8 @@ func TestOneKeyOfMany(t *testing.T) {
 	signRSA := sign(t, jose.RS256, good, "other")
 	for name, test := range map[string]struct {
 		key   any
-		token string // signed with it; by default, signRSA
-		says  string // why it is skipped; empty: it is used
+		token string // signed with the key; signRSA by default
+		says  string // why the key is skipped; empty if it is used
 	}{
 		"a coordinate without its leading zero": {key: shortMembers, token: signShort},
 		"a coordinate with a zero too many": {
@@ -173,7 +173,7 @@ func TestNoUsableKey(t *testing.T) {
 	for name, test := range map[string]struct {
 		document []byte
 		says     string
-		named    bool // the error says which keys were skipped
+		named    bool // the error lists the skipped keys
 	}{
 		"no JSON":      {[]byte("<html>secret"), "it is not a key set", false},
 		"no list":      {[]byte(`{"keys":"secret"}`), "it is not a key set", false},
@@ -202,7 +202,7 @@ func TestNoUsableKey(t *testing.T) {
 	}
 }
 
-// TestWrongSignature has tokens that no key has signed, some of which name a key that is skipped.
+// TestWrongSignature verifies tokens that no usable key has signed, some of which name a skipped key.
 func TestWrongSignature(t *testing.T) {
 	t.Parallel()
 	good, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -1,9 +1,9 @@
-// Package privilege asks the API server, with a credential itself, what that credential may do beyond impersonating
-// others.
+// Package privilege finds out which permissions a credential has beyond impersonation, by asking the API server with
+// that credential.
 //
-// The proxy's upstream credential must not be good for anything else. Then a request without impersonation headers, by
-// some mistake, can do nothing. An admin who grants it more takes that safety away, perhaps without noticing: a binding
-// for all service accounts is enough. What every authenticated user may do is not counted.
+// The proxy's upstream credential should have no other permissions. Then a request that by mistake lacks impersonation
+// headers can do nothing. An administrator may grant more without noticing: a binding for all service accounts is
+// enough. Permissions of every authenticated user are ignored.
 package privilege
 
 import (
@@ -19,38 +19,36 @@ import (
 )
 
 const (
-	maxExcess = 20 // findings of one check
+	maxExcess = 20 // per check
 	maxReason = 256
 )
 
-// Checker asks about one credential. Its fields are set before use.
+// Checker checks one credential. Its fields must be set before use.
 type Checker struct {
-	// Namespaces are the namespaces whose rules are checked, in addition to those of the whole cluster.
+	// Namespaces are the namespaces whose rules are checked, in addition to cluster-wide ones.
 	Namespaces []string
-	// OpenGroups are the API groups in which everybody may create TokenCredentialRequests and WhoAmIRequests. They are
-	// not checked.
+	// OpenGroups are the API groups in which everyone may create TokenCredentialRequests and WhoAmIRequests. These
+	// permissions are ignored.
 	OpenGroups []string
-	// Reviews, if set, asks what every authenticated user may do, which is no excess. It acts for the agent, not with the
-	// credential that is checked.
+	// Reviews, if set, asks what every authenticated user may do, which is ignored. It uses the agent's credential.
 	Reviews authorizationv1client.SubjectAccessReviewInterface
 }
 
-// Excess is something that the credential may do and should not.
+// Excess is a permission that the credential should not have.
 type Excess struct {
-	What string // such as: get,list secrets in kube-system
-	Why  string // what the API server says, which names the binding when RBAC decided; may be empty
+	What string // such as "get,list secrets in kube-system"
+	Why  string // the API server's reason, which names the binding if RBAC decided; may be empty
 }
 
-// Report is the outcome of one check.
+// Report is the result of a check.
 type Report struct {
 	Excess []Excess
-	// Incomplete is true when the API server could not list all rules, as with an authorization webhook. Then only the
-	// worst permissions were asked for, one by one.
+	// Incomplete is true if the API server could not list all rules, as with an authorization webhook. Then only the
+	// most dangerous permissions of the rest were checked, one by one.
 	Incomplete bool
 }
 
-// String names in one sentence what the credential may do too much, and which binding permits it; "" when there is
-// nothing.
+// String summarizes the excess in one sentence, with the bindings that grant it. It is "" if there is none.
 func (r Report) String() string {
 	if len(r.Excess) == 0 {
 		return ""
@@ -82,7 +80,7 @@ func (r Report) String() string {
 	return strings.Join(texts, "; ")
 }
 
-// Check asks the API server with config's own credential. An error means that the permissions are not known.
+// Check asks the API server with the credential in config. It returns an error if the permissions are unknown.
 func (c *Checker) Check(ctx context.Context, config *rest.Config) (Report, error) {
 	client, err := authorizationv1client.NewForConfig(config)
 	if err != nil {
@@ -105,7 +103,7 @@ type check struct {
 	*Checker
 	client authorizationv1client.AuthorizationV1Interface
 	report Report
-	known  map[string]bool // rules that are an excess; those of the whole cluster are listed again in each namespace
+	known  map[string]bool // excessive rules so far; each namespace lists the cluster-wide ones again
 }
 
 // rules checks all rules that the API server can list.
@@ -157,7 +155,7 @@ func (c *check) rules(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// note records an excess.
+// note records an excessive rule.
 func (c *check) note(rule string) {
 	if c.known == nil {
 		c.known = map[string]bool{}
@@ -182,7 +180,7 @@ func sample(rule authorizationv1.ResourceRule, namespace string) authorizationv1
 	)
 }
 
-// question asks for one permission. The resource may have a subresource after a slash.
+// question returns a review for one permission. The resource may have a subresource after a slash.
 func question(namespace, verb, group, resource, name string) authorizationv1.SelfSubjectAccessReviewSpec {
 	resource, subresource, _ := strings.Cut(resource, "/")
 	return authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -190,11 +188,10 @@ func question(namespace, verb, group, resource, name string) authorizationv1.Sel
 	}}
 }
 
-// questions asks for the worst permissions one by one. It also works with authorizers that cannot list what they
-// permit.
+// questions asks for the most dangerous permissions one by one. It also works with authorizers that cannot list rules.
 func (c *check) questions(ctx context.Context) error {
 	if len(c.report.Excess) > 0 && !c.report.Incomplete {
-		return nil // the rules have shown the excess
+		return nil // the rules have shown it
 	}
 	worst := []authorizationv1.SelfSubjectAccessReviewSpec{
 		question("", "*", "*", "*", ""),
@@ -225,8 +222,8 @@ func (c *check) questions(ctx context.Context) error {
 	return nil
 }
 
-// ask asks whether the credential may do one thing. If it may, that is an excess. When certain is true, the excess is
-// known already, and the response is only read for its reason.
+// ask records an excess if the credential has this permission. If certain is true, the excess is known, and the review
+// only provides the reason.
 func (c *check) ask(
 	ctx context.Context,
 	what string,

@@ -8,15 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// allAuthenticated is the group of every user who is known to the cluster.
+// allAuthenticated is the group of all authenticated users.
 const allAuthenticated = "system:authenticated"
 
-// maxQuestions is how many questions are asked about one rule. A rule that permits more is not checked.
+// maxQuestions is the maximum number of reviews for one rule. openToAll is false for a rule that needs more.
 const maxQuestions = 100
 
-// openToAll returns whether every authenticated user has the permissions of the rule. Then a request without its user
-// can do no more than the user. Every installation of a product like this one grants such permissions: its login APIs
-// are open to everybody.
+// openToAll reports whether every authenticated user has all these permissions. Then a request without impersonation
+// can do no more than the user could. Every installation of Pinniped grants such permissions, for its login APIs.
 func (c *check) openToAll(ctx context.Context, questions []authorizationv1.SelfSubjectAccessReviewSpec) (bool, error) {
 	if c.Reviews == nil || len(questions) == 0 || len(questions) > maxQuestions {
 		return false, nil
@@ -27,7 +26,7 @@ func (c *check) openToAll(ctx context.Context, questions []authorizationv1.SelfS
 			&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 				ResourceAttributes:    question.ResourceAttributes,
 				NonResourceAttributes: question.NonResourceAttributes,
-				// No user and no other group: not that of all service accounts, either.
+				// No user and no other group, not even that of all service accounts.
 				Groups: []string{allAuthenticated},
 			}},
 			metav1.CreateOptions{},
@@ -42,7 +41,7 @@ func (c *check) openToAll(ctx context.Context, questions []authorizationv1.SelfS
 	return true, nil
 }
 
-// allOf returns one question for each combination of what rule permits.
+// allOf returns one review for each combination in rule, or nil if there are more than maxQuestions.
 func allOf(rule authorizationv1.ResourceRule, namespace string) []authorizationv1.SelfSubjectAccessReviewSpec {
 	names := rule.ResourceNames
 	if len(names) == 0 {
@@ -64,7 +63,7 @@ func allOf(rule authorizationv1.ResourceRule, namespace string) []authorizationv
 	return all
 }
 
-// allPaths is allOf for paths that are no resources.
+// allPaths is allOf for non-resource paths.
 func allPaths(verbs, paths []string) []authorizationv1.SelfSubjectAccessReviewSpec {
 	var all []authorizationv1.SelfSubjectAccessReviewSpec
 	for _, verb := range verbs {

@@ -143,7 +143,7 @@ func TestReportIsOneSentence(t *testing.T) {
 
 const namespace, account = "agents", "impersonator"
 
-// TestOnARealAPIServer asks with a real service account what real RBAC lets it do.
+// TestOnARealAPIServer checks a real service account with real RBAC.
 func TestOnARealAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{})
@@ -179,7 +179,7 @@ func TestOnARealAPIServer(t *testing.T) {
 	}
 	w.config = config
 
-	// One after the other: each grant is there for one case only.
+	// Sequential: each grant exists for one case only.
 	w.expect(t, "")
 	for _, test := range []struct {
 		rule rbacv1.PolicyRule
@@ -211,7 +211,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		w.expect(t, "")
 	}
 
-	// A Role in only one of the namespaces, granted to a group that has all service accounts as members.
+	// A Role in only one of the namespaces, bound to the group of all service accounts.
 	w.must(t, func() error {
 		_, err := admin.RbacV1().Roles("kube-system").Create(ctx, &rbacv1.Role{
 			ObjectMeta: metav1.ObjectMeta{Name: "peek"},
@@ -240,7 +240,7 @@ func TestOnARealAPIServer(t *testing.T) {
 	w.expect(t, "")
 	w.othersInTheCluster(ctx, t)
 
-	// A credential that the API server does not take gives no report.
+	// A credential that the API server rejects gives no report.
 	other := rest.AnonymousClientConfig(config)
 	other.BearerToken = "nobody's"
 	if _, err := w.checker().Check(ctx, other); err == nil || strings.Contains(err.Error(), "nobody's") {
@@ -268,8 +268,8 @@ func (w *realWorld) checker() *Checker {
 	}
 }
 
-// othersInTheCluster has a second installation, under another group suffix, and Pinniped next to this one. What they
-// let every authenticated user do is no excess, and hides none.
+// othersInTheCluster installs a second installation with another group suffix, and upstream Pinniped. What they let
+// every authenticated user do is no excess, and hides none.
 func (w *realWorld) othersInTheCluster(ctx context.Context, t *testing.T) {
 	t.Helper()
 	everybody := []rbacv1.Subject{
@@ -309,7 +309,7 @@ func (w *realWorld) othersInTheCluster(ctx context.Context, t *testing.T) {
 	w.waitUntilAllowed(ctx, t, "public-maps", "get", "", "configmaps")
 	w.expect(t, "")
 
-	// The account alone may do the same and more: the first question of this rule would get everybody's yes.
+	// The account alone may do the same and more: every authenticated user has the first permission of this rule.
 	w.grant(ctx, t, "extra", rbacv1.PolicyRule{
 		APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"}, Verbs: []string{"get"},
 	})
@@ -320,7 +320,7 @@ func (w *realWorld) othersInTheCluster(ctx context.Context, t *testing.T) {
 	w.revoke(ctx, t, "extra")
 	w.expect(t, "")
 
-	// All service accounts are not everybody.
+	// All service accounts are not all users.
 	w.grantTo(ctx, t, "extra", []rbacv1.Subject{
 		{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts"},
 	}, rbacv1.PolicyRule{
@@ -347,7 +347,7 @@ func (w *realWorld) waitForExcess(t *testing.T) Report {
 	return report
 }
 
-// waitUntilAllowed waits until the API server has learnt of a binding, and the account may do what it grants.
+// waitUntilAllowed waits until the API server enforces a binding.
 func (w *realWorld) waitUntilAllowed(ctx context.Context, t *testing.T, binding, verb, group, resource string) {
 	t.Helper()
 	client := kubernetes.NewForConfigOrDie(w.config)
@@ -364,7 +364,7 @@ func (w *realWorld) waitUntilAllowed(ctx context.Context, t *testing.T, binding,
 	})
 }
 
-// grant lets the account do what rule says, in the whole cluster.
+// grant grants rule to the account, cluster-wide.
 func (w *realWorld) grant(ctx context.Context, t *testing.T, name string, rule rbacv1.PolicyRule) {
 	t.Helper()
 	w.grantTo(ctx, t, name, []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: account}}, rule)
@@ -403,7 +403,7 @@ func (w *realWorld) revoke(ctx context.Context, t *testing.T, name string) {
 	w.must(t, func() error { return w.admin.RbacV1().ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{}) })
 }
 
-// expect waits until the report is the one wanted: the API server learns of bindings by a watch.
+// expect waits for the expected report: the API server learns of bindings by a watch.
 func (w *realWorld) expect(t *testing.T, want string) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -419,8 +419,8 @@ func (w *realWorld) expect(t *testing.T, want string) {
 	}
 }
 
-// TestAuthorizersThatCannotListAreAsked has an API server where, besides RBAC, a webhook authorizes: the list is
-// incomplete.
+// TestAuthorizersThatCannotListAreAsked uses an API server with an authorization webhook besides RBAC: its list of
+// rules is incomplete.
 func TestAuthorizersThatCannotListAreAsked(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

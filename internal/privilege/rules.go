@@ -7,15 +7,15 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// everybodysPaths are the paths that every service account may read: versions, discovery, health, and the keys of the
-// token issuer. A "*" at the end stands for all paths that begin like that.
+// everybodysPaths are the paths that every service account may read: versions, discovery, health, and the token
+// issuer's keys. A trailing "*" is a wildcard.
 var everybodysPaths = []string{
 	"/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/",
 	"/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version", "/version/",
 	"/healthz", "/livez", "/readyz", "/healthz/", "/livez/", "/readyz/",
 }
 
-// excessive returns whether rule permits more than to impersonate, to ask about oneself, or to log in here.
+// excessive reports whether rule permits more than impersonation, reviews of oneself, or logging in.
 func (c *Checker) excessive(rule authorizationv1.ResourceRule) bool {
 	if every(rule.Verbs, isImpersonation) {
 		return false
@@ -36,7 +36,7 @@ func (c *Checker) excessive(rule authorizationv1.ResourceRule) bool {
 	return !login
 }
 
-// excessivePaths returns the paths of rule that are not open to every service account anyway.
+// excessivePaths returns the paths of rule that are not open to every service account.
 func excessivePaths(rule authorizationv1.NonResourceRule) []string {
 	if !every(rule.Verbs, is("get", "head")) {
 		return rule.NonResourceURLs
@@ -50,7 +50,7 @@ func excessivePaths(rule authorizationv1.NonResourceRule) []string {
 	return more
 }
 
-// isImpersonation is true for the verbs of impersonation, the constrained kind included.
+// isImpersonation reports whether verb is for impersonation, plain or constrained.
 func isImpersonation(verb string) bool {
 	return verb == "impersonate" || strings.HasPrefix(verb, "impersonate:") || strings.HasPrefix(verb, "impersonate-on:")
 }
@@ -59,12 +59,12 @@ func is(known ...string) func(string) bool {
 	return func(s string) bool { return slices.Contains(known, s) }
 }
 
-// every reports whether has is true for all of some, and some is not empty: a rule that lists nothing permits nothing.
+// every reports whether have is true for all of some. It is true for an empty list: such a rule permits nothing.
 func every(some []string, have func(string) bool) bool {
 	return !slices.ContainsFunc(some, func(s string) bool { return !have(s) })
 }
 
-// describe says what a rule permits, as in "get,list secrets,pods in kube-system".
+// describe describes a rule, such as "get,list secrets,pods in kube-system".
 func describe(rule authorizationv1.ResourceRule, namespace string) string {
 	var what []string
 	for _, resource := range rule.Resources {
@@ -86,7 +86,7 @@ func describe(rule authorizationv1.ResourceRule, namespace string) string {
 	return text
 }
 
-// short joins some words, and only counts the others.
+// short joins up to four words and elides the rest.
 func short(words []string) string {
 	const most = 4
 	if len(words) > most {

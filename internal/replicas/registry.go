@@ -1,8 +1,8 @@
-// Package replicas is the registry in which the replicas of the agent publish what they serve.
+// Package replicas is the registry in which the agent's replicas publish what they serve.
 //
-// Each replica owns one Lease; see docs/adr/0005. An annotation of the Lease carries the replica's Report. A
-// replica writes its Lease every ten seconds, as a sign of life, and when its report changes, at most once a
-// second. A replica that has not renewed its Lease for forty seconds counts as gone.
+// Each replica owns a Lease with its Report in an annotation; see docs/adr/0005. It writes the Lease every ten seconds
+// as a heartbeat, and when its report changes, at most once a second. A replica that has not renewed its Lease for
+// forty seconds counts as gone.
 package replicas
 
 import (
@@ -28,50 +28,50 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// How often a replica shows that it lives, and when it counts as gone. Nodes do it in the same way and rhythm.
+// The heartbeat interval and timeout are those of nodes.
 const (
 	renewEvery = 10 * time.Second
 	goneAfter  = 40 * time.Second
-	// removeAfter is when the leader removes the Lease of a replica that is gone.
+	// removeAfter is when the leader deletes the Lease of a replica that is gone.
 	removeAfter = 10 * time.Minute
-	// writeEvery bounds how often one replica writes, however often its report changes.
+	// writeEvery limits how often a replica writes when its report changes.
 	writeEvery = time.Second
-	// maxProblem bounds Problem and Signer of a Report, in bytes.
+	// maxProblem limits Problem and Signer of a Report, in bytes.
 	maxProblem = 1024
 )
 
-// The Leases of replicas: the label by which they are found, and the annotation with the Report.
+// The label by which Leases of replicas are found, and the annotation with the Report.
 const (
 	labelOf          = "credentialissuer.pinniped.dev/replica-of"
 	annotationReport = "credentialissuer.pinniped.dev/report"
 	fieldManager     = "pinniped-agent"
 )
 
-// Report is what a replica says about itself.
+// Report is the state of a replica.
 type Report struct {
 	// Name is the name of the replica's pod.
 	Name string `json:"-"`
-	// SHA256 is the fingerprint of the certificate that it serves, "" while it serves none.
+	// SHA256 is the fingerprint of the certificate that it serves, or "".
 	SHA256 string `json:"sha256,omitempty"`
-	// Problem says why it does not serve what the CredentialIssuer asks for, "" when it does.
+	// Problem says why it does not serve what the CredentialIssuer asks for, or "" if it does.
 	Problem string `json:"problem,omitempty"`
-	// Signer says why this replica cannot use the cluster's own signer; "" when it can.
+	// Signer says why it cannot use the cluster's own signer, or "" if it can.
 	Signer string `json:"signer,omitempty"`
-	// Used says which revisions clients have used at this replica, and when.
+	// Used says which revisions clients used at this replica, and when.
 	Used string `json:"used,omitempty"`
 }
 
-// Options is what a Registry needs. All fields but Labels are required.
+// Options are the options of New. All fields except Labels are required.
 type Options struct {
 	Leases coordinationv1client.LeaseInterface // of the agent's namespace
-	// Group is common to all replicas and begins the names of their Leases.
+	// Group is common to all replicas and is the prefix of the names of their Leases.
 	Group string
-	// Name is this replica's own name.
+	// Name is the name of this replica.
 	Name   string
-	Labels map[string]string // of the Lease, besides its own
-	// IsLeader says whether this replica may remove what others left behind.
+	Labels map[string]string // additional labels of the Lease
+	// IsLeader reports whether this replica deletes Leases of replicas that are gone.
 	IsLeader func() bool
-	// Changed is called when what Live returns has changed; it must not block.
+	// Changed is called when the result of Live changes; it must not block.
 	Changed func()
 	Clock   clock.WithTicker
 }
@@ -85,26 +85,26 @@ type Registry struct {
 	mu         sync.Mutex
 	own        Report
 	published  bool
-	uid        types.UID           // of this replica's Lease; "" before it was written
-	others     map[string]observed // by the name of the Lease
-	aliveSince time.Time           // when this replica's own renewals began to succeed; zero while they fail
-	reported   []Report            // what Live returned when Changed was last called
+	uid        types.UID           // of this replica's Lease; "" until it is written
+	others     map[string]observed // by name of the Lease
+	aliveSince time.Time           // since when this replica's renewals succeed; zero while they fail
+	reported   []Report            // the result of Live at the last call of Changed
 }
 
-// observed is a replica's Lease as last observed.
+// observed is the last observed Lease of a replica.
 type observed struct {
 	report Report
 	renew  metav1.MicroTime
-	at     time.Time // of this replica's clock, when renew was new
+	at     time.Time // when renew was first observed, by this replica's clock
 	lease  *coordinationv1.Lease
 }
 
-// New returns a Registry. Nothing is written before Publish, or observed before Run.
+// New returns a Registry. It writes nothing before Publish, and observes nothing before Run.
 func New(options Options) *Registry {
 	sum := sha256.Sum256([]byte(options.Name))
 	return &Registry{
 		options: options,
-		// A hash, because a replica outside a pod may have a name that no object can have.
+		// A hash, because outside a pod the name may be invalid as an object name.
 		lease:  options.Group + "-replica-" + hex.EncodeToString(sum[:])[:16],
 		wake:   make(chan struct{}, 1),
 		own:    Report{Name: options.Name},
@@ -112,7 +112,7 @@ func New(options Options) *Registry {
 	}
 }
 
-// Publish sets this replica's own report, but for Signer. It returns at once; the other replicas read it soon after.
+// Publish sets this replica's report, except Signer. It returns at once; the report is written in the background.
 func (r *Registry) Publish(report Report) {
 	report.Name = r.options.Name
 	report.Problem = shorten(report.Problem)
@@ -124,7 +124,7 @@ func (r *Registry) Publish(report Report) {
 	r.wakeUnless(same)
 }
 
-// PublishSigner sets Signer in this replica's own report.
+// PublishSigner sets Signer in this replica's report.
 func (r *Registry) PublishSigner(problem string) {
 	problem = shorten(problem)
 	r.mu.Lock()
@@ -134,7 +134,7 @@ func (r *Registry) PublishSigner(problem string) {
 	r.wakeUnless(same)
 }
 
-// Signers returns what the other replicas say about the cluster's own signer.
+// Signers returns Signer of the other replicas, one line for each that has one.
 func (r *Registry) Signers() string {
 	var said strings.Builder
 	for _, report := range r.Live() {
@@ -154,7 +154,7 @@ func (r *Registry) wakeUnless(same bool) {
 	}
 }
 
-// Live returns the reports of all replicas that are alive, sorted by name. This replica's own is always among them.
+// Live returns the reports of all live replicas, sorted by name. It always includes this replica's own.
 func (r *Registry) Live() []Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,9 +173,9 @@ func (r *Registry) live() []Report {
 	return all
 }
 
-// goneFor says whether a replica has not renewed its Lease for that long. Only the time counts in which this
-// replica could renew its own: while the API server is away no replica can, but all of them go on serving. The
-// clocks of replicas are never compared with each other.
+// goneFor reports whether a replica has not renewed its Lease for that long. Only time in which this replica could
+// renew its own counts: while the API server is unavailable, replicas cannot renew but still serve. Clocks of different
+// replicas are never compared.
 func (r *Registry) goneFor(other observed, long time.Duration, now time.Time) bool {
 	if r.aliveSince.IsZero() {
 		return false
@@ -187,7 +187,7 @@ func (r *Registry) goneFor(other observed, long time.Duration, now time.Time) bo
 	return now.Sub(since) > long
 }
 
-// Run writes this replica's Lease and watches those of the others until ctx ends. Then it removes its own Lease.
+// Run renews this replica's Lease and watches those of the others until ctx ends. Then it deletes its own Lease.
 func (r *Registry) Run(ctx context.Context) {
 	go r.watch(ctx)
 	ticker := r.options.Clock.NewTicker(renewEvery)
@@ -210,7 +210,7 @@ func (r *Registry) Run(ctx context.Context) {
 	}
 }
 
-// renew writes this replica's Lease, if there is something to report.
+// renew writes this replica's Lease, once there is a report.
 func (r *Registry) renew(ctx context.Context) {
 	r.mu.Lock()
 	report, published := r.own, r.published
@@ -261,8 +261,8 @@ func (r *Registry) write(ctx context.Context, report Report) error {
 	return nil
 }
 
-// leave removes this replica's Lease, so that the others do not wait for it. Another object of that name
-// stays.
+// leave deletes this replica's Lease, so that the others need not wait for the timeout. It does not delete another
+// object of that name.
 func (r *Registry) leave(ctx context.Context) {
 	r.mu.Lock()
 	uid := r.uid
@@ -284,7 +284,7 @@ func (r *Registry) leave(ctx context.Context) {
 	}
 }
 
-// cleanUp removes, on the leader, the Leases of replicas that were killed.
+// cleanUp deletes, on the leader, the Leases of replicas that were killed.
 func (r *Registry) cleanUp(ctx context.Context) {
 	if !r.options.IsLeader() {
 		return
@@ -327,7 +327,7 @@ func (r *Registry) notify() {
 	}
 }
 
-// shorten cuts text to maxProblem bytes, between characters.
+// shorten truncates text to maxProblem bytes, between characters.
 func shorten(text string) string {
 	if len(text) <= maxProblem {
 		return text

@@ -29,7 +29,7 @@ func leaseOf(name, report string, renew time.Time) *coordinationv1.Lease {
 	}
 }
 
-// TestSigners has the other replicas say what they know of the cluster's own signer.
+// TestSigners collects Signer of the other replicas.
 func TestSigners(t *testing.T) {
 	t.Parallel()
 	now := clocktesting.NewFakeClock(time.Now())
@@ -55,7 +55,7 @@ func TestSigners(t *testing.T) {
 	}
 }
 
-// TestLive goes through who counts as alive, with a clock that the test sets.
+// TestLive tests which replicas count as alive, with a fake clock.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -106,7 +106,7 @@ func TestLive(t *testing.T) {
 		t.Error("it calls Changed for a renewal that changes nothing")
 	}
 
-	// No replica can renew while the API server is away.
+	// No replica can renew while the API server is unavailable.
 	now.Step(time.Hour)
 	expect("it misses no replica while its own renewals fail", a, own, c)
 	b.aliveSince = now.Now()
@@ -143,7 +143,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// TestRegistries runs three replicas on a real API server: each sees the others, one leaves, one is replaced.
+// TestRegistries runs three replicas on a real API server: each observes the others, one leaves, one is replaced.
 func TestRegistries(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{})
@@ -210,7 +210,7 @@ func TestRegistries(t *testing.T) {
 		t.Error("the Lease of a replica that stopped is still there")
 	}
 
-	// However often a report changes, writes are bounded; the latest is written.
+	// However often a report changes, writes are limited, and the latest report is written.
 	began, before := time.Now(), writes.Load()
 	for i := range 200 {
 		one.Publish(Report{SHA256: strconv.Itoa(i)})

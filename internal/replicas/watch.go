@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// watch follows the Leases of all replicas until ctx ends.
+// watch watches the Leases of all replicas until ctx ends.
 func (r *Registry) watch(ctx context.Context) {
 	selector := labels.SelectorFromSet(labels.Set{labelOf: r.options.Group}).String()
 	from := &cache.ListWatch{
@@ -31,7 +31,7 @@ func (r *Registry) watch(ctx context.Context) {
 	}
 	cache.NewReflectorWithOptions(from, &coordinationv1.Lease{}, (*store)(r), cache.ReflectorOptions{
 		Name: "leases of " + r.options.Group,
-		// Quick after an outage, as in internal/informer.
+		// Retries fast after an outage, like internal/informer.
 		Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Cap: 5 * time.Second, Steps: 6, Factor: 2, Jitter: 0.5},
 	}).RunWithContext(ctx)
 }
@@ -104,8 +104,8 @@ func asLease(object any) (*coordinationv1.Lease, error) {
 	return lease, nil
 }
 
-// observe records a Lease. A report that cannot be read, of another version of the agent perhaps, only shows that the
-// replica is alive.
+// observe records a Lease. A report that cannot be read, such as that of a newer agent, still shows that the replica is
+// alive.
 func (r *Registry) observe(lease *coordinationv1.Lease) {
 	now := observed{at: r.options.Clock.Now(), lease: lease}
 	if err := json.Unmarshal([]byte(lease.Annotations[annotationReport]), &now.report); err != nil {

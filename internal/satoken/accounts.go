@@ -1,21 +1,21 @@
-// Package satoken lets users in with tokens of service accounts, on clusters without a signer for users and without a
-// way to the impersonation proxy.
+// Package satoken logs users in with service account tokens, on clusters without a signer for users where the
+// impersonation proxy is unreachable.
 //
-// Each user gets a service account of their own, in a namespace that holds nothing else, and a ClusterRole that lets
-// this account impersonate exactly this user: the name, the UID, the groups, and the extras of the newest login with
-// these groups, without the ID of the token that it logged in with. A login gets a short-lived token of the account
-// and the headers with which a client acts as the user. The API server sees, and logs, both.
+// Each user gets a service account in a dedicated namespace, and a ClusterRole that lets this account impersonate
+// exactly this user: name, UID, groups, and the extras of the latest login with these groups, except the ID of its
+// token. A login gets a short-lived token of the account and the impersonation headers. The API server sees, and logs,
+// both identities.
 //
 // What keeps this safe:
 //
-//   - Objects are named by a hash of the authenticator, the user, the UID and the groups, so that one user's objects can
-//     never be another's, and no token gains the groups that a later login has proved.
-//   - Order: the account, its ClusterRole, its binding, and the token last. Before a token is given, the API server
-//     decides by the role as it has to be.
-//   - The account says until when tokens of it may live. That is written before a token is requested, and the
-//     collector deletes only later than that, and only objects that have not changed since it read them.
-//   - The agent does all this as a service account of its own. A ValidatingAdmissionPolicy limits what that one may
-//     write to objects of this shape; without the policy, nothing is issued.
+//   - Objects are named by a hash of authenticator, user, UID and groups. Users never share objects, and a token never
+//     gains the groups of a later login.
+//   - Objects are written in order: account, ClusterRole, binding. A token is issued only after the API server enforces
+//     the role.
+//   - An annotation of the account says until when its tokens may be valid. It is written before a token is requested.
+//     The collector deletes an account only after that time, and only objects that have not changed since it read them.
+//   - The agent does all this with a separate service account. A ValidatingAdmissionPolicy restricts what that account
+//     can write to objects of this shape; without the policy, nothing is issued.
 package satoken
 
 import (
@@ -35,43 +35,42 @@ import (
 )
 
 const (
-	// TokenLife is how long a token works: the shortest time for which the API server issues tokens.
+	// TokenLife is the lifetime of a token: the shortest that the API server supports.
 	TokenLife = 10 * time.Minute
 	// hold is how long an account is kept at least after a login, so that not every login has to write to it.
 	hold = time.Hour
-	// skew is how far the clocks of API server and replicas may be apart.
+	// skew is the tolerated clock skew between the API server and the replicas.
 	skew = 5 * time.Minute
-	// maxTries bounds how often a write is tried again that met another one.
+	// maxTries limits how often a write is retried after a conflict.
 	maxTries = 8
 )
 
-// ErrFull means that there are as many accounts as there may be, all of them with tokens that live.
+// ErrFull means that the maximum number of accounts exists and all of them may have valid tokens.
 var ErrFull = errors.New("there are too many users with a service account")
 
-// Credential is how a user gets in.
+// Credential is what a user authenticates with.
 type Credential struct {
 	Token   string
 	Expiry  time.Time
-	Headers map[string][]string // with each request
+	Headers map[string][]string // to send with each request
 }
 
-// Accounts makes service accounts for users, and tokens of them. It is safe for concurrent use, also by several
-// replicas.
+// Accounts manages the service accounts of users. It is safe for concurrent use, including by several replicas.
 type Accounts struct {
-	// Manager is a client with the permissions of the overlay in deploy/: as the accounts' manager.
+	// Manager is a client with the service account of the overlay in deploy/serviceaccounttokens.
 	Manager kubernetes.Interface
-	// Reviewer may create SubjectAccessReviews.
+	// Reviewer is a client that can create SubjectAccessReviews.
 	Reviewer kubernetes.Interface
-	// Namespace holds the accounts, and nothing else.
+	// Namespace is a namespace for the accounts only.
 	Namespace string
-	// Max is how many accounts there may be at a time.
+	// Max is the maximum number of accounts.
 	Max   int
 	Clock clock.PassiveClock
 
 	locks keymutex.KeyMutex
 }
 
-// New fills in what callers need not know.
+// New returns Accounts with the real clock.
 func New(manager, reviewer kubernetes.Interface, namespace string, limit int) *Accounts {
 	return &Accounts{
 		Manager: manager, Reviewer: reviewer, Namespace: namespace, Max: limit, Clock: clock.RealClock{},
@@ -79,8 +78,8 @@ func New(manager, reviewer kubernetes.Interface, namespace string, limit int) *A
 	}
 }
 
-// Issue makes sure that the user's objects are right, and returns a token. Two logins of one user take turns, so that
-// they do not undo each other's work. With constrained, the role uses constrained impersonation.
+// Issue makes the user's objects correct and returns a token. Logins of the same user on this replica are serialized.
+// If constrained is true, the role uses constrained impersonation.
 func (a *Accounts) Issue(ctx context.Context, user Identity, constrained bool) (*Credential, error) {
 	id, err := user.normal()
 	if err != nil {
@@ -88,7 +87,7 @@ func (a *Accounts) Issue(ctx context.Context, user Identity, constrained bool) (
 	}
 	name := id.name(a.Namespace)
 	a.locks.LockKey(name)
-	defer func() { _ = a.locks.UnlockKey(name) }() // it only ever returns nil
+	defer func() { _ = a.locks.UnlockKey(name) }() // it always returns nil
 
 	account, err := a.account(ctx, id)
 	if err != nil {
@@ -100,7 +99,7 @@ func (a *Accounts) Issue(ctx context.Context, user Identity, constrained bool) (
 	return a.token(ctx, account, id.headers())
 }
 
-// account returns the user's account, which says that tokens may live for long enough.
+// account returns the user's account, with an expiry annotation that is far enough in the future.
 func (a *Accounts) account(ctx context.Context, id Identity) (*corev1.ServiceAccount, error) {
 	accounts, name := a.Manager.CoreV1().ServiceAccounts(a.Namespace), id.name(a.Namespace)
 	return retry(func() (*corev1.ServiceAccount, error) {
@@ -131,10 +130,10 @@ func (a *Accounts) account(ctx context.Context, id Identity) (*corev1.ServiceAcc
 	})
 }
 
-// room returns ErrFull when there is no room for another account, not even after what is not used any more is gone.
+// room returns ErrFull if there is no space for another account, even after unused ones are collected.
 func (a *Accounts) room(ctx context.Context) error {
 	for _, collect := range []bool{true, false} {
-		// The namespace holds accounts only, so that the API server can count them without sending them.
+		// The namespace contains only accounts, so the API server can count them without sending them.
 		page, err := a.Manager.CoreV1().ServiceAccounts(a.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
 			return err
@@ -151,7 +150,7 @@ func (a *Accounts) room(ctx context.Context) error {
 	return ErrFull
 }
 
-// token requests a token. Its expiry is known to the account, so that the collector waits for it.
+// token requests a token. It must expire before the time in the account's annotation, for which the collector waits.
 func (a *Accounts) token(
 	ctx context.Context,
 	account *corev1.ServiceAccount,
@@ -159,7 +158,7 @@ func (a *Accounts) token(
 ) (*Credential, error) {
 	token, err := a.Manager.CoreV1().ServiceAccounts(a.Namespace).CreateToken(ctx, account.Name,
 		&authenticationv1.TokenRequest{
-			ObjectMeta: metav1.ObjectMeta{UID: account.UID}, // of this account, and none made since
+			ObjectMeta: metav1.ObjectMeta{UID: account.UID}, // not of an account recreated since
 			Spec:       authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(TokenLife.Seconds()))},
 		}, metav1.CreateOptions{})
 	if err != nil {
@@ -173,7 +172,7 @@ func (a *Accounts) token(
 	return &Credential{Token: token.Status.Token, Expiry: expiry, Headers: headers}, nil
 }
 
-// retry tries again what met another writer.
+// retry retries after a conflict with another writer.
 func retry[T any](try func() (T, error)) (result T, err error) {
 	for range maxTries {
 		result, err = try()

@@ -15,60 +15,60 @@ import (
 const (
 	checkInterval = 10 * time.Minute
 	firstRetry    = 2 * time.Second
-	// maxInFlight is how many logins are served at a time. Each needs about five requests to the API server.
+	// maxInFlight is the maximum number of concurrent logins. Each needs about five API calls.
 	maxInFlight = 16
 )
 
-// DefaultMax is how many users may have an account at a time, unless it is configured otherwise. Each is one more
-// ClusterRoleBinding, and the API server reads all of them for every request.
+// DefaultMax is the default maximum number of accounts. Each adds a ClusterRoleBinding, and the API server evaluates
+// all of them for every request.
 const DefaultMax = 1000
 
-// ErrOff is returned while the strategy is off, or does not work.
+// ErrOff is returned while the strategy is off or does not work.
 var ErrOff = errors.New("this cluster gives no tokens of service accounts")
 
-// Settings are what an administrator decides.
+// Settings are the options that an administrator sets.
 type Settings struct {
 	Enabled bool
 	Max     int
-	// Used says that the strategy was on before, so that there may be accounts to delete when it is off.
+	// Used means that the strategy was on before, so accounts may exist that must be deleted when it is off.
 	Used bool
 }
 
-// State is what is known of the strategy. It is never changed.
+// State is the state of the strategy. It is immutable.
 type State struct {
 	Enabled bool
-	// Checked is false until it is known whether the strategy works.
+	// Checked is false until the first check has finished.
 	Checked bool
 	Err     error
-	// Constrained says that the cluster has constrained impersonation.
+	// Constrained means that the cluster supports constrained impersonation.
 	Constrained bool
-	// Server and CABundle (PEM) are how clients reach the API server, unless InfoErr says why that is not known.
+	// Server and CABundle (PEM) are how clients reach the API server. InfoErr says why they are unknown.
 	Server   string
 	CABundle []byte
 	InfoErr  error
-	// Cleaning says that the strategy is off, and that its accounts are being deleted.
+	// Cleaning means that the strategy is off and its accounts are being deleted.
 	Cleaning bool
 }
 
-// BackendOptions is everything a Backend needs.
+// BackendOptions are the options of NewBackend.
 type BackendOptions struct {
 	Manager   kubernetes.Interface // see Accounts
 	Reviewer  kubernetes.Interface
 	Namespace string
-	// Server is how the agent reaches the API server; no credential of it is used.
+	// Server is how the agent reaches the API server; its credentials are not used.
 	Server *rest.Config
 	// Info returns how clients reach the API server.
 	Info func(ctx context.Context) (server string, caBundle []byte, err error)
-	// IsLeader says whether this replica deletes what is not used any more.
+	// IsLeader reports whether this replica deletes unused objects.
 	IsLeader func() bool
-	// StillOff asks the API server whether the strategy is off. It is asked before all accounts are deleted: what is
-	// known from a watch may be old.
+	// StillOff asks the API server whether the strategy is off. It is called before all accounts are deleted, because a
+	// watch may be stale.
 	StillOff func(ctx context.Context) (bool, error)
-	// Changed is called when State is another.
+	// Changed is called when State changes.
 	Changed func()
 }
 
-// Backend is the strategy at work, on one replica.
+// Backend runs the strategy on one replica.
 type Backend struct {
 	options  BackendOptions
 	accounts *Accounts
@@ -80,7 +80,7 @@ type Backend struct {
 	settings Settings
 }
 
-// NewBackend returns a Backend that is off until Configure switches it on.
+// NewBackend returns a Backend that is off until Configure turns it on.
 func NewBackend(options BackendOptions) *Backend {
 	b := &Backend{
 		options:  options,
@@ -92,7 +92,7 @@ func NewBackend(options BackendOptions) *Backend {
 	return b
 }
 
-// Configure changes the settings. From the moment in which it returns, nothing is issued while the strategy is off.
+// Configure changes the settings. If it turns the strategy off, nothing is issued after it returns.
 func (b *Backend) Configure(settings Settings) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,10 +111,10 @@ func (b *Backend) Configure(settings Settings) {
 	b.Wake()
 }
 
-// done reports whether nothing is left to delete.
+// done reports whether the strategy is off and nothing is left to delete.
 func (s *State) done() bool { return !s.Enabled && !s.Cleaning }
 
-// Wake has the strategy checked at once: this replica may lead now.
+// Wake triggers a check, for example because this replica is the leader now.
 func (b *Backend) Wake() {
 	select {
 	case b.woken <- struct{}{}:
@@ -122,10 +122,11 @@ func (b *Backend) Wake() {
 	}
 }
 
-// State returns what is known.
+// State returns the current state.
 func (b *Backend) State() State { return *b.state.Load() }
 
-// Issue returns a credential for a user. The caller vouches for the identity.
+// Issue returns a credential for a user. The caller must have authenticated the identity. It returns ErrOff unless the
+// strategy is on and works.
 func (b *Backend) Issue(ctx context.Context, user Identity) (*Credential, error) {
 	select {
 	case b.slots <- struct{}{}:
@@ -140,7 +141,7 @@ func (b *Backend) Issue(ctx context.Context, user Identity) (*Credential, error)
 	return b.limited().Issue(ctx, user, state.Constrained)
 }
 
-// limited returns the accounts with the limit of now.
+// limited returns the accounts with the current maximum.
 func (b *Backend) limited() *Accounts {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,7 +150,7 @@ func (b *Backend) limited() *Accounts {
 	return &accounts
 }
 
-// Run checks and collects until ctx ends.
+// Run checks and collects periodically until ctx ends.
 func (b *Backend) Run(ctx context.Context) {
 	retryAfter := firstRetry
 	for {
@@ -172,7 +173,7 @@ func (b *Backend) Run(ctx context.Context) {
 	}
 }
 
-// sync checks the strategy if it is on, and deletes unused objects if this replica leads.
+// sync checks the strategy if it is on, and deletes unused objects if this replica is the leader.
 func (b *Backend) sync(ctx context.Context) error {
 	b.mu.Lock()
 	settings := b.settings
@@ -193,15 +194,15 @@ func (b *Backend) sync(ctx context.Context) error {
 	return state.Err
 }
 
-// clean deletes all accounts after the strategy was switched off.
+// clean deletes all accounts after the strategy was turned off.
 func (b *Backend) clean(ctx context.Context, settings Settings) error {
 	if !settings.Used || !b.options.IsLeader() || b.state.Load().done() {
 		return nil
 	}
 	if off, err := b.options.StillOff(ctx); !off || err != nil {
-		return err // when it is on by now, Configure will be called
+		return err // if it is on again, Configure is about to be called
 	}
-	// Without the overlay there is nothing that could be deleted by us.
+	// Without the overlay, the agent cannot delete anything.
 	if err := explain(b.accounts.Collect(ctx, true)); err != nil && !errors.Is(err, ErrNotPermitted) {
 		return err
 	}
@@ -209,7 +210,7 @@ func (b *Backend) clean(ctx context.Context, settings Settings) error {
 	return nil
 }
 
-// set makes state known, unless the settings have changed since it was found out.
+// set stores the state, unless the strategy was turned on or off meanwhile.
 func (b *Backend) set(settings Settings, state State) {
 	b.mu.Lock()
 	if b.settings.Enabled != settings.Enabled {

@@ -16,23 +16,23 @@ import (
 
 // Errors of Check.
 var (
-	// ErrNotPermitted means that the overlay in deploy/ is not installed, or not for this agent.
+	// ErrNotPermitted means that the overlay in deploy/serviceaccounttokens is not installed for this agent.
 	ErrNotPermitted = errors.New("the agent may not manage service accounts of users: apply the overlay in " +
 		"deploy/serviceaccounttokens")
-	// ErrUnguarded means that the manager may write any ClusterRole, which is never needed.
+	// ErrUnguarded means that the manager can write any ClusterRole, because the admission policy is missing or old.
 	ErrUnguarded = errors.New("no ValidatingAdmissionPolicy limits which ClusterRoles the agent may write, or one of an " +
 		"older version: apply the overlay in deploy/serviceaccounttokens")
 )
 
-// probeUser is who Check impersonates. The account that may do so is used for nothing else, and its tokens never leave
-// the agent.
+// probeUser is the user that Check impersonates. The account that can do so has no other use, and its tokens never
+// leave the agent.
 const (
 	probeUser            = "pinniped-probe"
 	probeUserConstrained = "pinniped-probe-constrained"
 )
 
-// Check goes the whole way once, and reports whether the cluster has constrained impersonation. server is how clients
-// reach the API server, without a credential.
+// Check performs a complete login and impersonation with the probe user. It reports whether the cluster supports
+// constrained impersonation. server is how to reach the API server, without credentials.
 func (a *Accounts) Check(ctx context.Context, server *rest.Config) (constrained bool, err error) {
 	if err := a.checkGuard(ctx); err != nil {
 		return false, err
@@ -40,13 +40,13 @@ func (a *Accounts) Check(ctx context.Context, server *rest.Config) (constrained 
 	probe := Identity{Username: probeUser}
 	name := probe.name(a.Namespace)
 	a.locks.LockKey(name)
-	defer func() { _ = a.locks.UnlockKey(name) }() // it only ever returns nil
+	defer func() { _ = a.locks.UnlockKey(name) }() // it always returns nil
 	account, err := a.account(ctx, probe)
 	if err != nil {
 		return false, explain(err)
 	}
-	// One role for both kinds of impersonation, of different users: when the one works that every cluster has, the API
-	// server knows the role, and what the other one shows is final.
+	// One role has rules for both kinds of impersonation, of different users. Once plain impersonation works, the API
+	// server enforces the role, so the result for constrained impersonation is final.
 	both := role(account, probe, false)
 	both.Rules = append(both.Rules, constrainedRules(Identity{Username: probeUserConstrained})...)
 	if err := a.permit(ctx, account, both); err != nil {
@@ -59,7 +59,7 @@ func (a *Accounts) Check(ctx context.Context, server *rest.Config) (constrained 
 	return tryImpersonation(ctx, server, credential.Token)
 }
 
-// checkGuard tries to write ClusterRoles that are never needed, as dry runs. The admission policy has to refuse each.
+// checkGuard tries to write ClusterRoles that are never needed, as dry runs. The admission policy must deny them all.
 func (a *Accounts) checkGuard(ctx context.Context) error {
 	masters := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: NamePrefix + "guard-check", Labels: labels(a.Namespace)},
@@ -69,7 +69,7 @@ func (a *Accounts) checkGuard(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: masters.Name, Labels: labels(a.Namespace)},
 		Rules:      identityRules(Identity{Username: probeUser}, verbImpersonate, ""),
 	}
-	collected.Labels[rbacv1.GroupName+"/aggregate-to-view"] = "true" // so that every viewer would have it
+	collected.Labels[rbacv1.GroupName+"/aggregate-to-view"] = "true" // every viewer would get its rules
 	for _, role := range []*rbacv1.ClusterRole{masters, collected} {
 		_, err := a.Manager.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{
 			DryRun: []string{metav1.DryRunAll},
@@ -77,7 +77,7 @@ func (a *Accounts) checkGuard(ctx context.Context) error {
 		switch {
 		case err == nil:
 			return ErrUnguarded
-		case !apierrors.IsInvalid(err): // as the policy has it
+		case !apierrors.IsInvalid(err): // the policy's reason is Invalid
 			return explain(err)
 		}
 	}
@@ -91,7 +91,7 @@ func explain(err error) error {
 	return err
 }
 
-// tryImpersonation reports whether the token can impersonate by constrained impersonation.
+// tryImpersonation reports whether the token permits constrained impersonation.
 func tryImpersonation(ctx context.Context, server *rest.Config, token string) (bool, error) {
 	ask := func(ctx context.Context, username string) error {
 		config := rest.AnonymousClientConfig(server)

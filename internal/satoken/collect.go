@@ -13,12 +13,12 @@ import (
 
 const pageSize = 500
 
-// Collect deletes the accounts whose last token has expired, with their roles and bindings; with all, every account:
-// its tokens stop working at once.
+// Collect deletes the accounts whose tokens have all expired, with their roles and bindings. If all is true, it deletes
+// every account, and its tokens stop working at once.
 //
-// Roles and bindings are read before the accounts, so that one without an account is an orphan. Each object is deleted
-// only as it was read. A login writes to the account first, or makes a new one, whose UID it then writes into role and
-// binding. So none of the three is deleted under a login that is on its way.
+// It lists roles and bindings before accounts, so that one without an account is an orphan, and deletes an object only
+// if it has not changed since. A login first writes to the account, or makes a new one, whose UID it then writes to the
+// role and binding. So Collect never deletes an object of a login in progress.
 func (a *Accounts) Collect(ctx context.Context, all bool) error {
 	roles, bindings, err := a.grants(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func (a *Accounts) Collect(ctx context.Context, all bool) error {
 		}
 		err := a.Manager.CoreV1().ServiceAccounts(a.Namespace).Delete(ctx, account.Name, unchanged(account))
 		if err != nil && !apierrors.IsNotFound(err) {
-			kept[account.Name] = true // it is in use again, or the API server is away
+			kept[account.Name] = true // in use again, or the API server is unavailable
 			if !apierrors.IsConflict(err) {
 				problems = append(problems, fmt.Errorf("deleting service account %q: %w", account.Name, err))
 			}
@@ -57,7 +57,7 @@ func (a *Accounts) Collect(ctx context.Context, all bool) error {
 	return errors.Join(problems...)
 }
 
-// gone is nil also for an object that has changed since, or is gone already.
+// gone ignores errors for an object that has changed or was deleted.
 func gone(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
@@ -65,7 +65,7 @@ func gone(err error) error {
 	return err
 }
 
-// grants returns the roles and the bindings by name.
+// grants returns all roles and bindings by name.
 func (a *Accounts) grants(ctx context.Context) (roles, bindings map[string]metav1.Object, err error) {
 	roles, bindings = map[string]metav1.Object{}, map[string]metav1.Object{}
 	err = eachPage(a.options(), func(options metav1.ListOptions) (string, error) {
@@ -94,7 +94,7 @@ func (a *Accounts) grants(ctx context.Context) (roles, bindings map[string]metav
 	return roles, bindings, err
 }
 
-// identityOf keeps of an object what a precondition needs: a thousand roles with a thousand groups are many megabytes.
+// identityOf keeps only the fields for a precondition: a thousand roles with a thousand groups take many megabytes.
 func identityOf[T interface {
 	*rbacv1.ClusterRole | *rbacv1.ClusterRoleBinding
 	metav1.Object

@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// testGuard does with the manager's token what an attacker would try. It removes the policy in the end.
+// testGuard tries attacks with the manager's token. It finally removes the policy.
 func (r *real) testGuard(t *testing.T) {
 	t.Helper()
 	manager := r.accounts.Manager

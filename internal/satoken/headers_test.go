@@ -62,8 +62,7 @@ func TestNamesOfObjects(t *testing.T) {
 	}
 }
 
-// TestATokensIDIsNotOfTheUser: the ID changes with each token of an issuer, and the role of an account is for all
-// sessions of its user.
+// TestATokensIDIsNotOfTheUser: each token of an issuer has another ID, but all sessions of a user share a role.
 func TestATokensIDIsNotOfTheUser(t *testing.T) {
 	t.Parallel()
 	headers := func(id string) map[string][]string {

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Identity is a user, as an authenticator vouches for it.
+// Identity is an authenticated user.
 type Identity struct {
-	// Authenticator is who vouches, such as "JWTAuthenticator/people".
+	// Authenticator authenticated the user, such as "JWTAuthenticator/people".
 	Authenticator string
 
 	Username string
@@ -22,16 +22,14 @@ type Identity struct {
 	Extra    map[string][]string
 }
 
-// NamePrefix begins the names of all objects of this package. The admission policy in deploy/ knows it too.
+// NamePrefix is the name prefix of all objects of this package. The admission policy in deploy/ depends on it.
 const NamePrefix = "pinniped-user-"
 
-// credentialIDExtra is the extra in which Kubernetes puts the ID of the credential that a request came with. Of an
-// issuer's token, it is the claim "jti".
+// credentialIDExtra is the extra with the ID of the credential of a request: for JWTs, the claim "jti".
 const credentialIDExtra = "authentication.kubernetes.io/credential-id"
 
-// normal returns the identity in the form in which the API server reads it from headers, or an error when headers
-// cannot carry it. It leaves out the ID of the token that the user has logged in with. That ID is another one for each
-// token, and the account is for all sessions of its user: each login would take from the others what they act as.
+// normal returns the identity as the API server reads it from headers, or an error if headers cannot carry it. It drops
+// the ID of the token, which differs for each session, while all sessions of a user share the account.
 func (i Identity) normal() (Identity, error) {
 	if i.Username == "" {
 		return i, errors.New("the username is empty")
@@ -46,7 +44,7 @@ func (i Identity) normal() (Identity, error) {
 		if slices.Contains(values, "") {
 			return i, fmt.Errorf("a value of extra key %q is empty", key)
 		}
-		lower := strings.ToLower(key) // headers have no case
+		lower := strings.ToLower(key) // header names are case-insensitive
 		if lower != credentialIDExtra && len(values) > 0 {
 			extra[lower] = append(extra[lower], values...)
 		}
@@ -59,9 +57,9 @@ func (i Identity) normal() (Identity, error) {
 	return i, nil
 }
 
-// name returns what the user's objects are called. The namespace is part of it, because ClusterRoles of several
-// installations share one space of names. Authenticator and groups are, so that no token gains what another login has
-// proved. Lengths stand before the texts, so that no two identities give the same input.
+// name returns the name of the user's objects: a hash. It includes the namespace, because ClusterRoles of several
+// installations share a scope, and the authenticator and groups, so that no token gains what another login proved. Each
+// text is preceded by its length, so that different identities never hash the same input.
 func (i Identity) name(namespace string) string {
 	hash := sha256.New()
 	for _, text := range append([]string{namespace, i.Authenticator, i.Username, i.UID}, i.Groups...) {
@@ -73,7 +71,7 @@ func (i Identity) name(namespace string) string {
 	return NamePrefix + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(hash.Sum(nil)))
 }
 
-// headers returns the request headers with which the account's token acts as the user.
+// headers returns the impersonation headers with which the account's token acts as the user.
 func (i Identity) headers() map[string][]string {
 	headers := map[string][]string{"Impersonate-User": {i.Username}}
 	if i.UID != "" {
@@ -88,7 +86,7 @@ func (i Identity) headers() map[string][]string {
 	return headers
 }
 
-// escapeKey percent-encodes what may not stand in the name of a header. The API server decodes it.
+// escapeKey percent-encodes the bytes that a header name cannot contain. The API server decodes them.
 func escapeKey(key string) string {
 	var escaped strings.Builder
 	for _, b := range []byte(key) {

@@ -28,7 +28,7 @@ type later struct {
 
 func (l later) Now() time.Time { return time.Now().Add(l.by) }
 
-// real is a real cluster with the overlay of deploy/.
+// real is a real cluster with the overlay in deploy/.
 type real struct {
 	*devcluster.Cluster
 	admin    kubernetes.Interface
@@ -36,7 +36,7 @@ type real struct {
 	accounts *Accounts
 }
 
-// testAtOnce has two replicas serve many logins of one user, with other groups each time.
+// testAtOnce has two replicas serve many concurrent logins of one user, each with other groups.
 func (r *real) testAtOnce(t *testing.T, constrained bool) {
 	t.Helper()
 	replicas := []*Accounts{r.accounts, r.replica(t)}
@@ -94,7 +94,7 @@ func (r *real) testTampering(t *testing.T, constrained bool) {
 	if bound, err = bindings.Get(t.Context(), name, metav1.GetOptions{}); err != nil || len(bound.Subjects) != 1 {
 		t.Errorf("what was added to the binding is still there: %+v, %v", bound, err)
 	}
-	// a binding to another role cannot be changed, only be recreated
+	// the role of a binding is immutable, so the binding must be recreated
 	if err := bindings.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func (r *real) testTampering(t *testing.T, constrained bool) {
 	if _, err := r.accounts.Issue(t.Context(), user, constrained); err != nil {
 		t.Error(err)
 	}
-	// an account that says that it is somebody else's
+	// an account whose annotations name another user
 	accounts := r.admin.CoreV1().ServiceAccounts(accountsNamespace)
 	if _, err := accounts.Patch(
 		t.Context(),
@@ -160,7 +160,7 @@ func (r *real) testCollector(t *testing.T, constrained bool) {
 	if left := has(collect(TokenLife+hold+2*skew, false)); left != 0 {
 		t.Errorf("%d of 3 objects are left after the last token has expired", left)
 	}
-	// An account that a login has used since the collector read it: it stays.
+	// A login has used the account since the collector read it: it stays.
 	if _, err := r.accounts.Issue(t.Context(), user, constrained); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func (r *real) testCollector(t *testing.T, constrained bool) {
 	if !apierrors.IsConflict(err) {
 		t.Errorf("want a conflict, got %v", err)
 	}
-	// Role and binding of an account that was deleted and made again: the collector does not delete what it saw before.
+	// Role and binding of a recreated account: the collector does not delete what it read before.
 	roles, bindings, err := r.accounts.grants(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -197,8 +197,7 @@ func (r *real) testCollector(t *testing.T, constrained bool) {
 	if err := rbac.ClusterRoleBindings().Delete(t.Context(), name, unchanged(bindings[name])); !apierrors.IsConflict(err) {
 		t.Errorf("binding: want a conflict, got %v", err)
 	}
-	// The strategy is switched off: nothing is left, and tokens stop working as soon as the API server forgets that it
-	// has just accepted them.
+	// The strategy is turned off: nothing is left, and tokens stop working once the API server's cache of them expires.
 	credential, err = r.accounts.Issue(t.Context(), user, constrained)
 	if err != nil {
 		t.Fatal(err)

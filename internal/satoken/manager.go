@@ -17,8 +17,8 @@ import (
 
 const managerTimeout = 10 * time.Second
 
-// ManagerClient returns a client as the service account that manages users' accounts. The agent requests a token of it
-// when the client is used, and again when that expires.
+// ManagerClient returns a client that authenticates as the service account that manages users' accounts. The agent
+// requests its token on first use, and again before it expires.
 func ManagerClient(agent *rest.Config, namespace, name string) (kubernetes.Interface, error) {
 	core, err := corev1client.NewForConfig(agent)
 	if err != nil {
@@ -26,7 +26,7 @@ func ManagerClient(agent *rest.Config, namespace, name string) (kubernetes.Inter
 	}
 	config := rest.AnonymousClientConfig(agent)
 	config.UserAgent = agent.UserAgent
-	config.QPS = -1 // the number of logins at a time is bounded
+	config.QPS = -1 // the number of concurrent logins is limited
 	source := transport.NewCachedTokenSource(&managerToken{core.ServiceAccounts(namespace), name})
 	config.Wrap(transport.ResettableTokenSourceWrapTransport(source))
 	client, err := kubernetes.NewForConfig(config)
@@ -36,7 +36,7 @@ func ManagerClient(agent *rest.Config, namespace, name string) (kubernetes.Inter
 	return client, nil
 }
 
-// managerToken requests tokens of the manager.
+// managerToken requests tokens of the manager's service account.
 type managerToken struct {
 	accounts corev1client.ServiceAccountInterface
 	name     string

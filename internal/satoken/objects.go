@@ -19,17 +19,17 @@ const (
 
 	usernameAnnotation = "concierge.pinniped.dev/username"
 	uidAnnotation      = "concierge.pinniped.dev/uid"
-	// authenticatorAnnotation is who vouched for the user.
+	// authenticatorAnnotation is Identity.Authenticator.
 	authenticatorAnnotation = "concierge.pinniped.dev/authenticator"
-	// untilAnnotation of a ServiceAccount is when its last token has expired for sure.
+	// untilAnnotation of a ServiceAccount is when all its tokens have expired.
 	untilAnnotation = "concierge.pinniped.dev/tokens-until"
 	// accountAnnotation of a ClusterRole and its binding is the UID of the ServiceAccount. It changes when the account
-	// was deleted and made again, so that the collector, which read the list before, deletes neither.
+	// is recreated, so that a collector with an older list deletes neither.
 	accountAnnotation = "concierge.pinniped.dev/service-account-uid"
 )
 
-// Verbs of impersonation. The constrained ones are Kubernetes' KEP-5284: they cannot be used for service accounts,
-// nodes and system:masters, whatever a role says.
+// Verbs of impersonation. The constrained ones are those of KEP-5284: they never apply to service accounts, nodes and
+// system:masters.
 const (
 	verbImpersonate            = "impersonate"
 	verbImpersonateConstrained = "impersonate:user-info"
@@ -40,7 +40,7 @@ const (
 
 func labels(namespace string) map[string]string { return map[string]string{NamespaceLabel: namespace} }
 
-// account returns the ServiceAccount of a user. Its tokens are requested only, never kept in Secrets or pods.
+// account returns the ServiceAccount of a user. Its tokens are only requested, never stored in Secrets or pods.
 func account(namespace string, id Identity, until time.Time) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{
@@ -54,7 +54,7 @@ func account(namespace string, id Identity, until time.Time) *corev1.ServiceAcco
 	}
 }
 
-// until returns when the last token of an account has expired; the zero time if the account does not say.
+// until returns when the last token of an account expires, or the zero time if unknown.
 func until(account *corev1.ServiceAccount) time.Time {
 	at, err := time.Parse(time.RFC3339, account.Annotations[untilAnnotation])
 	if err != nil {
@@ -63,8 +63,7 @@ func until(account *corev1.ServiceAccount) time.Time {
 	return at
 }
 
-// role returns the ClusterRole that lets the account impersonate the user, with constrained impersonation where the
-// cluster has that.
+// role returns the ClusterRole that lets the account impersonate the user.
 func role(account *corev1.ServiceAccount, id Identity, constrained bool) *rbacv1.ClusterRole {
 	rules := legacyRules(id)
 	if constrained {
@@ -93,8 +92,7 @@ func binding(account *corev1.ServiceAccount) *rbacv1.ClusterRoleBinding {
 
 func legacyRules(id Identity) []rbacv1.PolicyRule { return identityRules(id, verbImpersonate, "") }
 
-// constrainedRules let the account impersonate the user, and do so on requests of any kind: what the user may do is
-// decided afterwards, as the user.
+// constrainedRules let the account impersonate the user on requests of any kind, which are then authorized as the user.
 func constrainedRules(id Identity) []rbacv1.PolicyRule {
 	return append(identityRules(id, verbImpersonateConstrained, authenticationGroup),
 		rbacv1.PolicyRule{
@@ -116,7 +114,7 @@ func on(verbs ...string) []string {
 	return constrained
 }
 
-// identityRules has a rule for each part of the identity. usersGroup is the API group of users and groups, which
+// identityRules returns a rule for each part of the identity. usersGroup is the API group of users and groups, which
 // differs between the kinds of impersonation.
 func identityRules(id Identity, verb, usersGroup string) []rbacv1.PolicyRule {
 	rule := func(group, resource string, names ...string) rbacv1.PolicyRule {
@@ -125,7 +123,7 @@ func identityRules(id Identity, verb, usersGroup string) []rbacv1.PolicyRule {
 		}
 	}
 	rules := []rbacv1.PolicyRule{rule(usersGroup, "users", id.Username)}
-	if len(id.Groups) > 0 { // a rule without names would be for all names
+	if len(id.Groups) > 0 { // a rule without names would cover all names
 		rules = append(rules, rule(usersGroup, "groups", id.Groups...))
 	}
 	if id.UID != "" {
@@ -137,7 +135,7 @@ func identityRules(id Identity, verb, usersGroup string) []rbacv1.PolicyRule {
 	return rules
 }
 
-// cutExtra returns the key of an extra that is a resource in a rule.
+// cutExtra returns the extra key of a resource "userextras/KEY".
 func cutExtra(resource string) (key string, ok bool) {
 	return strings.CutPrefix(resource, "userextras/")
 }

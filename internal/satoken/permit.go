@@ -18,14 +18,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The API server learns of a changed role a moment after it has stored it.
+// The API server enforces a changed role a moment after it has stored it.
 const (
 	effectInterval = 10 * time.Millisecond
 	effectTimeout  = 5 * time.Second
 )
 
-// permit makes the role and the binding of an account exactly what they should be, and returns when the API server
-// decides by them. Whatever somebody else has added to them is gone then.
+// permit makes the role and binding of an account exactly what they should be, which removes anything that others have
+// added, and returns when the API server enforces them.
 func (a *Accounts) permit(ctx context.Context, account *corev1.ServiceAccount, want *rbacv1.ClusterRole) error {
 	before, err := a.writeRole(ctx, want)
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *Accounts) permit(ctx context.Context, account *corev1.ServiceAccount, w
 	return nil
 }
 
-// writeRole returns the rules that the role had before.
+// writeRole returns the previous rules of the role.
 func (a *Accounts) writeRole(ctx context.Context, want *rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
 	roles := a.Manager.RbacV1().ClusterRoles()
 	return retry(func() ([]rbacv1.PolicyRule, error) {
@@ -72,7 +72,7 @@ func (a *Accounts) writeRole(ctx context.Context, want *rbacv1.ClusterRole) ([]r
 	})
 }
 
-// writeBinding reports whether it has written anything.
+// writeBinding reports whether it wrote anything.
 func (a *Accounts) writeBinding(ctx context.Context, want *rbacv1.ClusterRoleBinding) (bool, error) {
 	bindings := a.Manager.RbacV1().ClusterRoleBindings()
 	return retry(func() (bool, error) {
@@ -84,7 +84,7 @@ func (a *Accounts) writeBinding(ctx context.Context, want *rbacv1.ClusterRoleBin
 		if err != nil {
 			return false, err
 		}
-		if have.RoleRef != want.RoleRef { // which cannot be changed
+		if have.RoleRef != want.RoleRef { // it is immutable
 			if err := bindings.Delete(ctx, want.Name, unchanged(have)); err != nil {
 				return false, err
 			}
@@ -106,17 +106,17 @@ func sameMeta(have, want metav1.ObjectMeta) bool {
 		maps.Equal(have.Annotations, want.Annotations)
 }
 
-// unchanged are the options to delete an object only as it was observed.
+// unchanged returns options that delete an object only if it is as it was observed.
 func unchanged(observed metav1.Object) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
 		UID: ptr.To(observed.GetUID()), ResourceVersion: ptr.To(observed.GetResourceVersion()),
 	}}
 }
 
-// permission is one thing that a rule permits.
+// permission is what a rule permits for one resource name.
 type permission struct{ verb, group, resource, name string }
 
-// permissionsOf lists what rules permit by name.
+// permissionsOf returns the permissions of rules that have resource names.
 func permissionsOf(rules []rbacv1.PolicyRule) []permission {
 	var all []permission
 	for _, rule := range rules {
@@ -127,8 +127,8 @@ func permissionsOf(rules []rbacv1.PolicyRule) []permission {
 	return all
 }
 
-// difference returns a permission by which the API server shows whether it decides by the new rules: one that they
-// take away, else one that they add. changed is false when there is none.
+// difference returns a permission that shows whether the API server enforces the new rules: one that they remove, else
+// one that they add. changed is false if there is none.
 func difference(before, after []rbacv1.PolicyRule) (check permission, allowed, changed bool) {
 	had, has := permissionsOf(before), permissionsOf(after)
 	for _, p := range had {
@@ -146,7 +146,7 @@ func difference(before, after []rbacv1.PolicyRule) (check permission, allowed, c
 
 var errNoEffect = errors.New("the API server still decides by the old one")
 
-// waitForEffect asks the API server until it decides about the account as it should.
+// waitForEffect waits until the API server authorizes the account as expected.
 func (a *Accounts) waitForEffect(
 	ctx context.Context,
 	account *corev1.ServiceAccount,
@@ -171,7 +171,7 @@ func (a *Accounts) waitForEffect(
 				},
 			}, metav1.CreateOptions{})
 			if err != nil {
-				if ctx.Err() == nil { // a timeout says less than the response before
+				if ctx.Err() == nil { // the previous response says more than a timeout
 					last = err
 				}
 				return false, nil

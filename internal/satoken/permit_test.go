@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// reviewsOnce is an API server that denies one access review, and does not respond to the next one.
+// reviewsOnce fakes an API server that denies one access review and does not respond to the next.
 type reviewsOnce struct{ asked int }
 
 // RoundTrip implements http.RoundTripper.
@@ -29,7 +29,7 @@ func (r *reviewsOnce) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// TestNoEffectIsSaid has time run out while a review is under way. The error says what the API server returned before.
+// TestNoEffectIsSaid times out during a review. The error is that of the review before.
 func TestNoEffectIsSaid(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -70,7 +70,7 @@ func (r *real) replica(t *testing.T) *Accounts {
 	return New(client, r.admin, accountsNamespace, 1000)
 }
 
-// as is a client that has a credential, and sends these headers.
+// as returns a client with this token and these headers.
 func (r *real) as(t *testing.T, token string, headers map[string][]string) kubernetes.Interface {
 	t.Helper()
 	config := rest.AnonymousClientConfig(r.AdminConfig())
@@ -92,7 +92,7 @@ func whoAmI(ctx context.Context, client kubernetes.Interface) (*authenticationv1
 	return &review.Status.UserInfo, nil
 }
 
-// TestOnARealAPIServer goes through the life of users' accounts, with and without constrained impersonation.
+// TestOnARealAPIServer tests the lifecycle of users' accounts, with and without constrained impersonation.
 func TestOnARealAPIServer(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []struct {
@@ -137,7 +137,7 @@ func (r *real) testActsAs(t *testing.T, constrained bool) {
 	if left := time.Until(credential.Expiry); left > TokenLife || left < TokenLife-time.Minute {
 		t.Errorf("the token lives for %s", left)
 	}
-	// at once: there is no time in which the token does not work yet
+	// the token works as soon as it is issued
 	got, err := whoAmI(t.Context(), r.as(t, credential.Token, credential.Headers))
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func (r *real) testActsAs(t *testing.T, constrained bool) {
 	if event := r.auditEvent(t, account); event.ImpersonatedUser.Username != user.Username {
 		t.Errorf("the audit log has %+v", event)
 	}
-	// the same once more writes nothing
+	// an identical login writes nothing
 	before := r.versions(t)
 	if _, err := r.accounts.Issue(t.Context(), user, constrained); err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ type auditEvent struct {
 	ImpersonatedUser struct{ Username string }
 }
 
-// auditEvent returns a request of a service account that impersonates.
+// auditEvent returns the audit event of an impersonated request by the account.
 func (r *real) auditEvent(t *testing.T, account string) auditEvent {
 	t.Helper()
 	log, err := os.ReadFile(r.AuditLog())
@@ -196,7 +196,7 @@ func (r *real) auditEvent(t *testing.T, account string) auditEvent {
 	return auditEvent{}
 }
 
-// versions are the resource versions of all objects.
+// versions returns the resource versions of all objects.
 func (r *real) versions(t *testing.T) map[string]string {
 	t.Helper()
 	versions := map[string]string{}
@@ -220,7 +220,7 @@ func (r *real) versions(t *testing.T) map[string]string {
 	return versions
 }
 
-// testGroups logs the same user in with other groups, and by another authenticator.
+// testGroups logs the same user in with other groups, and with another authenticator.
 func (r *real) testGroups(t *testing.T, constrained bool) {
 	t.Helper()
 	issue := func(authenticator string, groups ...string) *Credential {
@@ -239,7 +239,7 @@ func (r *real) testGroups(t *testing.T, constrained bool) {
 	other := issue(partners, "dev", "guests")
 	for name, test := range map[string]struct {
 		token, headers *Credential
-		want           []string // groups; nil: forbidden
+		want           []string // groups; nil means forbidden
 	}{
 		"as it logged in":                         {first, first, []string{"dev", "system:authenticated"}},
 		"with more groups":                        {more, more, []string{"admins", "dev", "system:authenticated"}},
@@ -260,7 +260,7 @@ func (r *real) testGroups(t *testing.T, constrained bool) {
 	}
 }
 
-// testSessions has two sessions of one user at a time. An issuer gives each of their tokens another ID ("jti").
+// testSessions has two concurrent sessions of one user. Each token has another ID ("jti").
 func (r *real) testSessions(t *testing.T, constrained bool) {
 	t.Helper()
 	login := func(id string) *Credential {

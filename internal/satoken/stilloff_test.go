@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestAccountsAreDeletedOnlyIfTheStrategyIsOffNow switches the strategy off by an old view of the CredentialIssuer.
+// TestAccountsAreDeletedOnlyIfTheStrategyIsOffNow turns the strategy off with a stale CredentialIssuer.
 func TestAccountsAreDeletedOnlyIfTheStrategyIsOffNow(t *testing.T) {
 	t.Parallel()
 	for name, off := range map[string]bool{"off": true, "on again": false} {

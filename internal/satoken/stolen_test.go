@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// testStolen does with a user's token what a thief would try.
+// testStolen tries attacks with a user's token.
 func (r *real) testStolen(t *testing.T, constrained bool) {
 	t.Helper()
 	credential, err := r.accounts.Issue(

@@ -1,9 +1,9 @@
 package scenario
 
-// Password is that of the users that CreateUser makes.
+// Password is the password of the user that CreateUser creates.
 const Password = "password123"
 
-// Store is the command that puts a certificate of PKI.Issue into a Secret of the agent's namespace.
+// Store returns the command that puts a certificate of PKI.Issue into a Secret in the agent's namespace.
 func Store(secret, name string) string {
 	return "kubectl create secret tls " + secret + ` \
     --namespace pinniped-concierge \
@@ -11,7 +11,8 @@ func Store(secret, name string) string {
     --dry-run=client -o yaml | kubectl apply --server-side -f -`
 }
 
-// CreateUser is the command that makes user pinny of the local-user-authenticator. hash is bcrypt's, of the password.
+// CreateUser returns the command that creates user pinny of the local-user-authenticator. hash is the bcrypt hash of
+// the password.
 func CreateUser(group, hash string) string {
 	return `kubectl create secret generic pinny \
     --namespace local-user-authenticator \
@@ -19,18 +20,18 @@ func CreateUser(group, hash string) string {
     --from-literal=passwordHash=` + Quote(hash)
 }
 
-// authenticatorCA is the file of SaveAuthenticatorCA.
+// authenticatorCA is the file that SaveAuthenticatorCA writes.
 const authenticatorCA = "local-user-authenticator-ca.pem.b64"
 
-// SaveAuthenticatorCA is the command that writes down the CA of the local-user-authenticator. It fails as long as
-// that one has not made its certificate.
+// SaveAuthenticatorCA returns the command that saves the CA of the local-user-authenticator. The command fails until
+// there is one.
 func SaveAuthenticatorCA() string {
 	return `kubectl get secret local-user-authenticator-tls-serving-certificate \
     --namespace local-user-authenticator \
     --output 'jsonpath={.data.caCertificate}' > ` + authenticatorCA
 }
 
-// UseAuthenticator are the commands that make the agent ask the local-user-authenticator at an endpoint about users.
+// UseAuthenticator returns the commands that create a WebhookAuthenticator for this endpoint.
 func UseAuthenticator(name, endpoint string) []string {
 	return []string{
 		`cat > webhookauthenticator.yaml << EOF
@@ -49,7 +50,7 @@ EOF`,
 	}
 }
 
-// MakeKubeconfig is the command that writes pinny's kubeconfig to a file.
+// MakeKubeconfig returns the command that writes pinny's kubeconfig to a file.
 func MakeKubeconfig(authenticator, file string) string {
 	return `pinniped get kubeconfig \
     --static-token "pinny:` + Password + `" \

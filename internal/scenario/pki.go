@@ -15,16 +15,16 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// CAFile is the file with the CA of a PKI, in its folder.
+// CAFile is the name of the file with the CA certificate of a PKI.
 const CAFile = "ca.pem"
 
-// PKI stands for the place where an organization's certificates come from.
+// PKI fakes the PKI of an organization.
 type PKI struct {
 	dir string
 	ca  *certs.CA
 }
 
-// NewPKI makes a CA, and writes its certificate to CAFile in dir.
+// NewPKI creates a CA and writes its certificate to CAFile in dir.
 func NewPKI(dir, name string) (*PKI, error) {
 	ca, err := certs.NewCA(name, time.Now(), 365*24*time.Hour)
 	if err != nil {
@@ -33,8 +33,8 @@ func NewPKI(dir, name string) (*PKI, error) {
 	return &PKI{dir: dir, ca: ca}, os.WriteFile(filepath.Join(dir, CAFile), ca.CertPEM(), 0o600)
 }
 
-// Issue writes a new certificate for a host, which is a name or an address, and its key to the files NAME.pem and
-// NAME-key.pem, and returns the certificate.
+// Issue issues a certificate for host, a DNS name or IP address, and writes it and its key to NAME.pem and
+// NAME-key.pem.
 func (p *PKI) Issue(name, host string) (*x509.Certificate, error) {
 	sans := certs.SANs{DNSNames: []string{host}}
 	if address := net.ParseIP(host); address != nil {
@@ -55,7 +55,7 @@ func (p *PKI) Issue(name, host string) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// presented returns the certificate with which address answers a client that trusts the PKI.
+// presented returns the certificate that address serves to a client that trusts the PKI.
 func (p *PKI) presented(ctx context.Context, address string) (*x509.Certificate, error) {
 	roots := x509.NewCertPool()
 	roots.AddCert(p.ca.Certificate())
@@ -64,7 +64,7 @@ func (p *PKI) presented(ctx context.Context, address string) (*x509.Certificate,
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", address, err)
 	}
-	defer connection.Close() //nolint:errcheck // the handshake is all that counts
+	defer connection.Close() //nolint:errcheck // only the handshake matters
 	secure, ok := connection.(*tls.Conn)
 	if !ok {
 		return nil, fmt.Errorf("a TLS connection of type %T", connection)
@@ -72,7 +72,7 @@ func (p *PKI) presented(ctx context.Context, address string) (*x509.Certificate,
 	return secure.ConnectionState().PeerCertificates[0], nil
 }
 
-// Presents returns nil when address answers with want.
+// Presents returns nil if address serves want.
 func (p *PKI) Presents(ctx context.Context, address string, want *x509.Certificate) error {
 	got, err := p.presented(ctx, address)
 	if err != nil {
@@ -89,7 +89,7 @@ func (p *PKI) Presents(ctx context.Context, address string, want *x509.Certifica
 	return nil
 }
 
-// WaitPresented waits until address answers with want, and returns how long that took.
+// WaitPresented waits until address serves want, and returns how long that took.
 func (p *PKI) WaitPresented(
 	ctx context.Context, address string, want *x509.Certificate, limit time.Duration,
 ) (time.Duration, error) {

@@ -49,7 +49,7 @@ func TestOutputIsIndented(t *testing.T) {
 	}
 }
 
-// What a command must not do is noticed.
+// TestShell shows that a command that behaves unexpectedly is an error.
 func TestShell(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -57,7 +57,7 @@ func TestShell(t *testing.T) {
 	tests := []struct {
 		name    string
 		do      func() error
-		wantErr string // no error when empty
+		wantErr string // empty if none
 	}{
 		{name: "runs a command", do: func() error { _, err := s.Run(t.Context(), "true"); return err }},
 		{
@@ -106,7 +106,7 @@ func TestShell(t *testing.T) {
 			wantErr: `it ended before it printed "hello"`,
 		},
 	}
-	for _, test := range tests { // one after the other: they share the screen
+	for _, test := range tests { // sequential: they share the screen
 		t.Run(test.name, func(t *testing.T) {
 			err := test.do()
 			if test.wantErr == "" && err != nil ||

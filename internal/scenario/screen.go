@@ -1,5 +1,5 @@
-// Package scenario tells what a person does with the product: it runs shell commands as they are shown, shows what they
-// print, and says what was checked. The demo and the end-to-end test are such stories.
+// Package scenario runs a user scenario: it shows shell commands, runs them, shows their output, and says what was
+// checked. The demo and the end-to-end test are scenarios.
 package scenario
 
 import (
@@ -14,10 +14,10 @@ const (
 	indent = "   "
 )
 
-// Screen shows a scenario to a human: titles, sentences, commands, their output, and what was checked.
+// Screen shows a scenario to a person: titles, explanations, commands, their output, and what was checked.
 type Screen struct {
 	Out io.Writer
-	// Colour is for terminals.
+	// Colour enables ANSI colors.
 	Colour bool
 
 	mu   sync.Mutex
@@ -31,20 +31,20 @@ func (s *Screen) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// Print shows text as it is.
+// Print writes text unchanged.
 func (s *Screen) Print(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, _ = io.WriteString(s.Out, text)
 }
 
-// Title begins a step.
+// Title starts a step.
 func (s *Screen) Title(text string) {
 	s.step++
 	s.Print("\n" + s.paint("1", fmt.Sprintf("%d. %s", s.step, text)) + "\n")
 }
 
-// Say explains something. Each line of text is a paragraph.
+// Say prints an explanation. Each line of text is a paragraph.
 func (s *Screen) Say(text string) {
 	for paragraph := range strings.SplitSeq(text, "\n") {
 		s.Print("\n")
@@ -54,7 +54,7 @@ func (s *Screen) Say(text string) {
 	}
 }
 
-// Command shows a command just before it is run.
+// Command shows a command before it is run.
 func (s *Screen) Command(text string) {
 	lines := strings.Split(text, "\n")
 	s.Print("\n")
@@ -67,21 +67,21 @@ func (s *Screen) Command(text string) {
 	}
 }
 
-// Output returns a writer that shows what a command prints.
+// Output returns a writer for the output of a command.
 func (s *Screen) Output() io.Writer { return &indenter{screen: s, lineStart: true} }
 
-// Checked says what has been proven by a step.
+// Checked says what a step has verified.
 func (s *Screen) Checked(format string, args ...any) {
 	s.Print("\n" + indent + s.paint("32", "✓ "+fmt.Sprintf(format, args...)) + "\n")
 }
 
-// Done says that all went well.
+// Done says that everything succeeded.
 func (s *Screen) Done(text string) { s.Print("\n" + s.paint("1;32", text) + "\n") }
 
-// Failed says what went wrong.
+// Failed prints the error that ended the scenario.
 func (s *Screen) Failed(err error) { s.Print("\n" + s.paint("1;31", "error: "+err.Error()) + "\n") }
 
-// indenter indents every line, also when lines arrive in pieces. A command's stdout and stderr may share one.
+// indenter indents every line, including lines that arrive in pieces. It is safe for concurrent use.
 type indenter struct {
 	screen    *Screen
 	mu        sync.Mutex
@@ -103,7 +103,7 @@ func (w *indenter) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// wrap breaks text between words into lines of at most width columns. A longer word has a line of its own.
+// wrap breaks text into lines of at most width columns. A longer word gets its own line.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// Shell runs commands exactly as they are shown, by sh, in one directory and with one environment.
+// Shell runs commands with sh, exactly as they are shown, in one directory and environment.
 type Shell struct {
 	Screen *Screen
 	Dir    string
 	Env    []string
 }
 
-// OpenShell returns a shell in dir, for the user of a kubeconfig. The folders of programs come first on its PATH. What
-// kubectl and pinniped keep for later stays in dir.
+// OpenShell returns a shell in dir with this kubeconfig. The directories in programs come first on its PATH. kubectl
+// and pinniped keep their files in dir.
 func OpenShell(screen *Screen, dir, kubeconfig string, programs ...string) *Shell {
 	path := strings.Join(append(programs, os.Getenv("PATH")), string(os.PathListSeparator))
 	return &Shell{Screen: screen, Dir: dir, Env: lastOfEach(append(os.Environ(),
@@ -33,7 +33,7 @@ func OpenShell(screen *Screen, dir, kubeconfig string, programs ...string) *Shel
 	))}
 }
 
-// lastOfEach drops variables that are set again later.
+// lastOfEach keeps only the last value of each variable.
 func lastOfEach(env []string) []string {
 	last := map[string]int{}
 	for i, entry := range env {
@@ -49,7 +49,7 @@ func lastOfEach(env []string) []string {
 	return kept
 }
 
-// Run shows a command, runs it, shows what it prints and returns that.
+// Run shows a command, runs it, and shows and returns its output.
 func (s *Shell) Run(ctx context.Context, command string) (string, error) {
 	s.Screen.Command(command)
 	text, err := s.quietly(ctx, command, s.Screen.Output())
@@ -59,7 +59,7 @@ func (s *Shell) Run(ctx context.Context, command string) (string, error) {
 	return text, nil
 }
 
-// Fails shows and runs a command that has to fail with a message that holds want.
+// Fails shows and runs a command that must fail with an output that contains want.
 func (s *Shell) Fails(ctx context.Context, command, want string) error {
 	s.Screen.Command(command)
 	text, err := s.quietly(ctx, command, s.Screen.Output())
@@ -75,7 +75,7 @@ func (s *Shell) Fails(ctx context.Context, command, want string) error {
 	return nil
 }
 
-// Soon shows a command and runs it until it succeeds or limit is over. It shows the output of the last run only.
+// Soon shows a command and runs it until it succeeds or limit has passed. It shows only the last output.
 func (s *Shell) Soon(ctx context.Context, command string, limit time.Duration) (string, error) {
 	s.Screen.Command(command)
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -96,7 +96,7 @@ func (s *Shell) Soon(ctx context.Context, command string, limit time.Duration) (
 	}
 }
 
-// quietly runs a command without showing it. What it prints goes to also, too.
+// quietly runs a command without showing it, and also writes its output to also.
 func (s *Shell) quietly(ctx context.Context, command string, also io.Writer) (string, error) {
 	var text bytes.Buffer
 	process := s.process(ctx, command)
@@ -113,7 +113,7 @@ func (s *Shell) process(ctx context.Context, command string) *exec.Cmd {
 	return process
 }
 
-// Background is a command that goes on while others run.
+// Background is a command that runs in the background.
 type Background struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -122,12 +122,12 @@ type Background struct {
 	text bytes.Buffer
 }
 
-// Start shows a single command, without pipes or redirections, and starts it.
+// Start shows and starts a single command, without pipes or redirections.
 func (s *Shell) Start(ctx context.Context, command string) (*Background, error) {
 	s.Screen.Command(command)
 	ctx, cancel := context.WithCancel(ctx)
 	b := &Background{cancel: cancel, ended: make(chan struct{})}
-	// With exec the command itself is stopped, and not only a shell that waits for it.
+	// With exec, canceling stops the command itself, not only a shell that waits for it.
 	process := s.process(ctx, "exec "+command)
 	process.Stdout = io.MultiWriter(b, s.Screen.Output())
 	process.Stderr = process.Stdout
@@ -137,12 +137,12 @@ func (s *Shell) Start(ctx context.Context, command string) (*Background, error) 
 	}
 	go func() {
 		defer close(b.ended)
-		_ = process.Wait() // it is killed in the end
+		_ = process.Wait() // it is always killed
 	}()
 	return b, nil
 }
 
-// Write keeps what the command prints.
+// Write records the output of the command.
 func (b *Background) Write(data []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,7 +159,7 @@ func (b *Background) WaitFor(ctx context.Context, want string, limit time.Durati
 		}
 		select {
 		case <-b.ended:
-			if strings.Contains(b.Text(), want) { // at its very end
+			if strings.Contains(b.Text(), want) { // just before it ended
 				return nil
 			}
 			return fmt.Errorf("it ended before it printed %q", want)
@@ -170,14 +170,14 @@ func (b *Background) WaitFor(ctx context.Context, want string, limit time.Durati
 	}
 }
 
-// Text is what the command has printed so far.
+// Text returns the output of the command so far.
 func (b *Background) Text() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
 }
 
-// Running tells whether the command has not ended.
+// Running reports whether the command is still running.
 func (b *Background) Running() bool {
 	select {
 	case <-b.ended:
@@ -187,7 +187,7 @@ func (b *Background) Running() bool {
 	}
 }
 
-// Stop kills the command, and returns when it has ended.
+// Stop kills the command and waits until it has ended.
 func (b *Background) Stop() {
 	b.cancel()
 	<-b.ended
@@ -201,7 +201,7 @@ func firstLine(command string) string {
 	return line
 }
 
-// Quote makes a word that sh reads as text.
+// Quote quotes text as one word for sh.
 func Quote(text string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=@,+%", r)

@@ -12,7 +12,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// The history says which spec led to a revision: undo goes back to it, byte for byte.
+// TestHistoryKeepsSpecs: the history records which spec caused a revision, so that undo can restore it byte for byte.
 func TestHistoryKeepsSpecs(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)

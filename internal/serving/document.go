@@ -13,15 +13,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// The keys of the ConfigMap in which a History is kept. The agent writes the first. An administrator's retirement of a
-// Revision is a key of its own, so that two writers never overwrite each other: the prefix and the ID, with the time since
-// which the Revision was published and that of the retirement (RFC 3339, "SINCE/AT").
+// The keys of the ConfigMap that stores a History. The agent writes RevisionsKey. When an administrator retires a
+// Revision, the CLI adds the key RetiredPrefix+ID, so the two writers never overwrite each other. Its value is
+// Revision.Opened and the time of retirement (RFC 3339, "OPENED/AT").
 const (
 	RevisionsKey  = "revisions.json"
 	RetiredPrefix = "retired."
 )
 
-// Read returns the History in the data of its ConfigMap. Without any, it is empty.
+// Read returns the History in the data of its ConfigMap, or an empty one if there is none.
 func Read(data map[string]string) (History, error) {
 	content, found := data[RevisionsKey]
 	if !found {
@@ -40,14 +40,13 @@ func Read(data map[string]string) (History, error) {
 	return h, nil
 }
 
-// document is the form in which a History is kept. Each certificate stands in it once, under its fingerprint. A trust
-// bundle with something else than certificates is kept as it is.
+// document is the stored form of a History. It holds each certificate once, under its fingerprint.
 type document struct {
 	Version      int                `json:"version"`
 	Revisions    []documentRevision `json:"revisions"`
 	Certificates map[string][]byte  `json:"certificates,omitempty"`
 	Serving      []string           `json:"serving,omitempty"`
-	// Data has the certificateAuthorityData of specs, each once, under its SHA-256.
+	// Data holds the certificateAuthorityData of specs, each once, under its SHA-256.
 	Data map[string]string `json:"certificateAuthorityData,omitempty"`
 }
 
@@ -64,7 +63,7 @@ type documentRevision struct {
 	Names     []string  `json:"names,omitempty"`
 	UsedNames []string  `json:"usedNames,omitempty"`
 
-	Spec      *RevisionSpec   `json:"spec,omitempty"` // its certificateAuthorityData is a key of document.Data
+	Spec      *RevisionSpec   `json:"spec,omitempty"` // certificateAuthorityData is replaced by a key of document.Data
 	By        string          `json:"by,omitempty"`
 	ChangedAt time.Time       `json:"changedAt,omitzero"`
 	Outcome   RevisionOutcome `json:"outcome,omitempty"`
@@ -72,7 +71,7 @@ type documentRevision struct {
 
 const documentVersion = 2
 
-// Encode returns the history as it is kept. Retirements are kept next to it: see RetiredPrefix.
+// Encode returns the stored form of the history. Retirements are stored separately: see RetiredPrefix.
 func (h History) Encode() []byte {
 	doc := document{
 		Version:      documentVersion,
@@ -107,12 +106,12 @@ func (h History) Encode() []byte {
 	doc.Serving = keep(h.Chain)
 	encoded, err := json.Marshal(doc)
 	if err != nil {
-		panic(err) // it holds only text and times
+		panic(err) // unreachable: only text and times
 	}
 	return encoded
 }
 
-// withData returns a copy of the spec with other certificateAuthorityData, if it has any.
+// withData returns a copy of the spec with certificateAuthorityData replaced, if it has any.
 func (s *RevisionSpec) withData(replace func(string) string) *RevisionSpec {
 	if s == nil || s.TLS == nil || s.TLS.CertificateAuthorityData == "" {
 		return s
@@ -123,7 +122,7 @@ func (s *RevisionSpec) withData(replace func(string) string) *RevisionSpec {
 	return &with
 }
 
-// Decode reads what Encode has written. Fields that a later version has added are not looked at.
+// Decode reads what Encode has written. It ignores fields that a later version has added.
 func Decode(content []byte) (History, error) {
 	var doc document
 	if err := json.Unmarshal(content, &doc); err != nil {

@@ -10,42 +10,41 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Served is what clients meet at the endpoint. The zero value is that this is not known: then every client counts as
-// one that verifies it.
+// Served is what the endpoint serves. The zero value means unknown; every client then counts as one that verifies.
 type Served struct {
 	// Chain is the certificate with its intermediates.
 	Chain []*x509.Certificate
-	// Off is true where nothing is served.
+	// Off is true if the proxy is switched off.
 	Off bool
 }
 
 func (s *Served) unknown() bool { return len(s.Chain) == 0 && !s.Off }
 
-// Client is one kind of client.
+// Client is a group of clients with the same Revision that use the same name.
 type Client struct {
-	// Revision is what was published to it; nil where that is not known.
+	// Revision is the one that was published to the client; nil if unknown.
 	Revision *Revision
-	// Name is the DNS name or IP address for which it verifies the certificate.
+	// Name is the DNS name or IP address for which the client verifies the certificate.
 	Name string
-	// Bundle is what it verifies the certificate with, PEM. It is empty for the system roots.
+	// Bundle is the client's trust bundle (PEM). It is empty for the system roots.
 	Bundle []byte
 }
 
-// Outcome is whether one kind of client verifies before and after a change. A code is empty where the client verifies,
-// and else says why not.
+// Outcome says whether a Client verifies the certificate before and after a change. An empty code means that it does;
+// any other is the reason why not.
 type Outcome struct {
 	Client
 	Before, After certs.Code
 }
 
-// Broken says whether the client verifies before the change and not after it.
+// Broken reports whether the client verifies before the change and fails after it.
 func (o *Outcome) Broken() bool { return o.Before == "" && o.After != "" }
 
-// SwitchedOff is why no client works while the proxy is switched off.
+// SwitchedOff is the code for all clients while the proxy is switched off.
 const SwitchedOff certs.Code = "SwitchedOff"
 
-// Effect says whether every kind of client verifies what is served now, and whether it would verify next. at is the time
-// at which certificates must be valid.
+// Effect returns, for each Client in the history, whether it verifies now and whether it would verify next.
+// Certificates must be valid at the time at.
 func Effect(h History, now, next Served, at time.Time) []Outcome {
 	was := now
 	if now.Off && !next.Off && len(h.Chain) > 0 {
@@ -63,7 +62,7 @@ func Effect(h History, now, next Served, at time.Time) []Outcome {
 		}
 		before, after := was.chain(trusted, was.whileValid(at)), next.chain(trusted, at)
 		if len(s.Lost) > 0 {
-			before = "" // not known
+			before = "" // unknown
 		}
 		for _, client := range s.Clients() {
 			o := Outcome{Client: client, Before: before, After: after}
@@ -79,7 +78,7 @@ func Effect(h History, now, next Served, at time.Time) []Outcome {
 	return all
 }
 
-// amongst returns those certificates of a lost trust bundle that are known from elsewhere. None of them known leaves a
+// amongst returns those certificates of a lost trust bundle that are known from elsewhere. If none are, it returns a
 // trust bundle that verifies nothing.
 func (s *Revision) amongst(now, next []*x509.Certificate, h History) []byte {
 	known := h.certificates(nil)
@@ -98,8 +97,8 @@ func (s *Revision) amongst(now, next []*x509.Certificate, h History) []byte {
 	return bundle
 }
 
-// Clients returns the kinds of client with this Revision: those that use its endpoint, and those that reach the proxy by
-// another name that the certificate covered. Under a wildcard, those names count that clients used.
+// Clients returns the clients of this Revision, one for each name: the host of the endpoint, other names that the
+// certificate covers, and the names that clients used under a wildcard.
 func (s *Revision) Clients() []Client {
 	host := s.Host()
 	names := []string{host}
@@ -120,7 +119,7 @@ func (s *Revision) Clients() []Client {
 	return clients
 }
 
-// Meets returns why the client refuses what is served, or "" when it works.
+// Meets returns why the client rejects what is served, or "" if it verifies it.
 func (c *Client) Meets(served Served, at time.Time) certs.Code {
 	if served.Off {
 		return SwitchedOff
@@ -131,7 +130,7 @@ func (c *Client) Meets(served Served, at time.Time) certs.Code {
 	return served.name(c.Name)
 }
 
-// chain returns why clients with a CA bundle do not trust what is served; "" when they do, or when that is not known.
+// chain returns why clients with this CA bundle do not trust what is served, or "" if they do or it is unknown.
 func (s *Served) chain(bundle []byte, at time.Time) certs.Code {
 	roots := pool(bundle)
 	switch {
@@ -161,7 +160,7 @@ func (s *Served) chain(bundle []byte, at time.Time) certs.Code {
 	return certs.BundleDoesNotVerify
 }
 
-// name returns why clients that use a name refuse what is served; "" when they do not.
+// name returns why clients that use this name reject what is served, or "" if they do not.
 func (s *Served) name(name string) certs.Code {
 	if len(s.Chain) == 0 || s.Chain[0].VerifyHostname(name) == nil {
 		return ""
@@ -169,8 +168,8 @@ func (s *Served) name(name string) certs.Code {
 	return certs.NameNotCovered
 }
 
-// whileValid returns the time at which clients are asked whether they verify it: now, or the last moment at which the
-// certificate was valid. One that has expired has clients that verified it, and will verify its successor.
+// whileValid returns at, or the end of the certificate's validity if that is earlier. Clients of an expired certificate
+// did verify it, and will verify its renewal.
 func (s *Served) whileValid(at time.Time) time.Time {
 	if len(s.Chain) == 0 || !at.After(s.Chain[0].NotAfter) {
 		return at

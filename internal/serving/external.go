@@ -16,11 +16,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// CACertKey is the key of a TLS Secret under which cert-manager and others put the CA bundle.
+// CACertKey is the key of the CA bundle in a TLS Secret, as cert-manager writes it.
 const CACertKey = "ca.crt"
 
-// Refusal says why a certificate is not put into service. Its finding is Pending when there is nothing to judge
-// yet: the Secret is missing or half-made, and its maker is waited for.
+// Refusal says why a certificate is not served. Its Finding is Pending if there is nothing to check yet, because the
+// Secret is missing or incomplete.
 type Refusal struct {
 	Finding certs.Finding
 }
@@ -28,7 +28,7 @@ type Refusal struct {
 // Error returns the code, the message and the hint in one line.
 func (r *Refusal) Error() string { return Sentence(r.Finding) }
 
-// Sentence returns a finding's code, message and hint in one line, as it stands in a status, an event and a log.
+// Sentence returns a finding's code, message and hint in one line, for a status, an event or a log message.
 func Sentence(f certs.Finding) string {
 	text := fmt.Sprintf("%s: %s", f.Code, f.Message)
 	if f.Hint != "" {
@@ -37,33 +37,33 @@ func Sentence(f certs.Finding) string {
 	return text
 }
 
-// Evaluation is the result of checking an external certificate: a Certificate that may be served, perhaps with
-// warnings, or a Refusal.
+// Evaluation is the result of checking a certificate: a Certificate that can be served, perhaps with warnings, or a
+// Refusal.
 type Evaluation struct {
 	Certificate *Certificate
 	Warnings    []certs.Finding
 	Refusal     *Refusal
-	Further     []certs.Finding // what would refuse it besides Refusal
-	// Report is what the checks have found, Bundle the CA bundle that goes with the certificate.
+	Further     []certs.Finding // errors other than Refusal that would also refuse it
+	// Report is the result of the checks, Bundle the CA bundle that goes with the certificate.
 	Report certs.Report
 	Bundle []byte
-	// Waiting, if set, is the certificate that was asked for. Certificate is then the one before it.
+	// Waiting, if set, is the requested certificate. Certificate is then the one in service.
 	Waiting *Waiting
 
-	// tolerated are those of the Warnings with which Certificate is served only for want of a better one.
+	// tolerated are the Warnings with which Certificate is served only if there is nothing better to serve.
 	tolerated []certs.Finding
 	wanted    []certs.Name // the names that clients use
 }
 
-// Generated returns the evaluation of a generated certificate for host, where clients connect, and for other names.
+// Generated returns the evaluation of a generated certificate for host, the endpoint of clients, and other names.
 func Generated(certificate *Certificate, host string, names []certs.Name) Evaluation {
 	return Evaluation{Certificate: certificate, wanted: append([]certs.Name{{Value: host}}, names...)}
 }
 
-// hintWarn is how an admin has a certificate served that does not cover a name.
+// hintWarn says how to serve a certificate that does not cover a name.
 const hintWarn = "to serve it anyway, set spec.impersonationProxy.tls.verification to Warn"
 
-// serves reports whether clients that use these names accept the certificate, as far as its names and dates go.
+// serves reports whether the certificate is valid now and covers these names, except advisory ones.
 func (m *Certificate) serves(wanted []certs.Name, now time.Time) bool {
 	leaf := m.Certificate.Leaf
 	if now.Before(leaf.NotBefore) || !now.Before(leaf.NotAfter) {
@@ -74,28 +74,28 @@ func (m *Certificate) serves(wanted []certs.Name, now time.Time) bool {
 	})
 }
 
-// ExternalInput is what External judges.
+// ExternalInput is the input of External.
 type ExternalInput struct {
 	Name   types.NamespacedName // of the Secret that the spec names
-	Secret *corev1.Secret       // nil when it does not exist
-	// Delegated is true for a Secret of another namespace. That its use is permitted was found out before it was read.
+	Secret *corev1.Secret       // nil if it does not exist
+	// Delegated is true for a Secret in another namespace. The caller has checked that its use is permitted.
 	Delegated bool
 	Spec      configv1alpha1.ImpersonationProxyTLSSpec
-	// Source is the object that Spec takes the CA bundle from; nil where it takes it from none.
+	// Source is the object of certificateAuthorityDataSource in Spec; nil if there is none.
 	Source *BundleSource
-	// Endpoint is spec.impersonationProxy.externalEndpoint, Names every other name that clients use.
+	// Endpoint is spec.impersonationProxy.externalEndpoint. Names are all other names that clients use.
 	Endpoint string
 	Names    []certs.Name
 	Now      time.Time
 
-	// Of the CLI alone: what its flags say, and what the API server's clock reads. See certs.Input.
+	// For the CLI only: its flags and the API server's clock. See certs.Input.
 	Allow         []certs.Code
 	Sources       certs.Sources
 	ServerTime    time.Time
 	ExpiresWithin time.Duration
 }
 
-// Checks returns the input of the checks. Secret must be there.
+// Checks returns the input of the checks. Secret must not be nil.
 func (in ExternalInput) Checks() (certs.Input, error) {
 	bundle, err := Bundle(in.Spec, in.Secret, in.Source)
 	return certs.Input{
@@ -105,9 +105,8 @@ func (in ExternalInput) Checks() (certs.Input, error) {
 	}, err
 }
 
-// External judges the certificate in a Secret that an admin brought. Every check of pkg/certs runs. A finding that
-// is an error refuses the certificate, except where serving it is better than what would be served otherwise: see
-// outcomeOf.
+// External runs all checks of pkg/certs on the certificate in an administrator's Secret. An error refuses the
+// certificate, with the exceptions in outcomeOf.
 func External(in ExternalInput) Evaluation {
 	if in.Secret == nil {
 		missing := certs.NewFinding(certs.SecretNotFound,
@@ -156,9 +155,8 @@ func External(in ExternalInput) Evaluation {
 	return evaluation
 }
 
-// published returns the bundle as it is published: encoded again from the certificates that were read, without the
-// text around them, which may be a private key. A bundle without any certificate stays as it is: none would mean the
-// roots of the system.
+// published returns the bundle as it is published: only its certificates, encoded again, because the text around them
+// may contain a private key. A bundle without certificates is returned unchanged: an empty one would mean system roots.
 func published(bundle []byte) []byte {
 	if clean := certs.UnionBundle(bundle); len(clean) > 0 {
 		return clean
@@ -166,16 +164,16 @@ func published(bundle []byte) []byte {
 	return bundle
 }
 
-// BundleSource is the object of spec.impersonationProxy.tls.certificateAuthorityDataSource, as it was read.
+// BundleSource is the content of the object that spec.impersonationProxy.tls.certificateAuthorityDataSource names.
 type BundleSource struct {
-	// Data is its content, that of a ClusterTrustBundle under "". It is nil when there is no such object.
+	// Data is its content; a ClusterTrustBundle's is under "". It is nil if the object does not exist.
 	Data map[string][]byte
-	// Err says why it could not be read.
+	// Err says why the object could not be read.
 	Err error
 }
 
-// ReadSource returns what a certificateAuthorityDataSource names, or nil when tls has none. Each function returns
-// nil for an object that does not exist.
+// ReadSource reads the object that certificateAuthorityDataSource names. It returns nil if tls names none. Each
+// function returns nil if the object does not exist.
 func ReadSource(
 	tls *configv1alpha1.ImpersonationProxyTLSSpec,
 	configMap func(name string) (*corev1.ConfigMap, error),
@@ -209,11 +207,11 @@ func ReadSource(
 	return read
 }
 
-// bundle returns the CA bundle, or a Refusal that says what is wrong with the object.
+// bundle returns the CA bundle, or a Refusal that says what is wrong with the source.
 func (s *BundleSource) bundle(from configv1alpha1.CertificateAuthorityDataSourceSpec) ([]byte, error) {
 	problem := ""
 	switch {
-	case s == nil: // the caller may not read it
+	case s == nil: // the caller may not have permission to read it
 		problem = "was not read"
 	case s.Err != nil:
 		problem = fmt.Sprintf("cannot be read: %v", s.Err)
@@ -230,9 +228,9 @@ func (s *BundleSource) bundle(from configv1alpha1.CertificateAuthorityDataSource
 	return nil, &Refusal{Finding: finding}
 }
 
-// Bundle returns the CA bundle (PEM) that is published with an external certificate: the one of the spec's source, else
-// the one in the spec, else the Secret's ca.crt, else none. It returns an error when the spec's is not base64, and a
-// Refusal when the source has none.
+// Bundle returns the CA bundle (PEM) that is published with an external certificate: from the spec's source, else from
+// the spec, else from the Secret's ca.crt, else none. It returns an error if the spec's is not base64, and a Refusal if
+// the source has none.
 func Bundle(
 	spec configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret, source *BundleSource,
 ) ([]byte, error) {
@@ -249,21 +247,21 @@ func Bundle(
 	return bundle, nil
 }
 
-// outcome says what the agent does with a certificate that has a certain error.
+// outcome is what the agent does with a certificate for which a check has failed.
 type outcome int
 
 const (
 	refused   outcome = iota
-	warned            // it is served, and the status tells
-	tolerated         // the same, unless there is a better one to serve: see Evaluate
-	passed            // this process cannot judge it
+	warned            // served, with a warning in the status
+	tolerated         // like warned, unless the certificate in service is better: see Evaluate
+	passed            // this process cannot check it
 )
 
-// outcomeOf returns the outcome of an error in the list of checks. Nearly all of them refuse.
+// outcomeOf returns the outcome of a failed check. Almost all of them refuse.
 func outcomeOf(code certs.Code, verification configv1alpha1.TLSVerification, published bool) outcome {
 	switch code { //nolint:exhaustive // all others refuse
 	case certs.ExpiresSoon:
-		// The previous certificate probably expires no later, and the owner of this one will renew it.
+		// The certificate in service probably expires no later, and this one is likely to be renewed in time.
 		return warned
 	case certs.NameNotCovered:
 		switch verification {
@@ -274,7 +272,7 @@ func outcomeOf(code certs.Code, verification configv1alpha1.TLSVerification, pub
 			return tolerated
 		}
 	case certs.BundleDoesNotVerify, certs.ChainIncomplete:
-		// Without a bundle the clients' system roots count, and the agent's image has none.
+		// Without a bundle, clients use their system roots, which the agent's image does not have.
 		if !published {
 			return passed
 		}
@@ -286,7 +284,7 @@ func refuse(finding certs.Finding) Evaluation {
 	return Evaluation{Refusal: &Refusal{Finding: finding}, Report: certs.Report{Findings: []certs.Finding{finding}}}
 }
 
-// keyPair parses a certificate for serving. Its Leaf is always set.
+// keyPair parses a serving certificate. It always sets Leaf.
 func keyPair(certPEM, keyPEM []byte) (tls.Certificate, error) {
 	certificate, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {

@@ -32,7 +32,7 @@ func newCA(t *testing.T) *certs.CA {
 	return ca
 }
 
-// issue makes a pair for proxy.example.com that was issued at and lives for ttl.
+// issue returns a pair for proxy.example.com, issued at this time and valid for ttl.
 func issue(t *testing.T, ca *certs.CA, at time.Time, ttl time.Duration) *certs.KeyPair {
 	t.Helper()
 	pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, at, ttl)
@@ -243,7 +243,7 @@ func TestExternalDates(t *testing.T) {
 	}
 }
 
-// generated is a generated CA and the content of its Secret.
+// generated returns a generated CA and the content of its Secret.
 func generated(t *testing.T) (*certs.CA, map[string][]byte) {
 	t.Helper()
 	missing := issuedcert.Inspect(GeneratedCA(), nil, noon)
@@ -418,8 +418,8 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// TestExternalTellsAll shows that a certificate with several faults is refused for the first, and that the others
-// are told as well.
+// TestExternalTellsAll shows that a certificate with several errors is refused for the first, and that the others are
+// reported as well.
 func TestExternalTellsAll(t *testing.T) {
 	t.Parallel()
 	ca, unrelated := newCA(t), newCA(t)

@@ -12,8 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// How long generated certificates live. The CA is in kubeconfigs, so it is kept for good. The serving certificate is
-// renewed so often that renewal is nothing special.
+// The lifetimes of generated certificates. The CA is in kubeconfigs, so it is practically permanent.
 const (
 	GeneratedCATTL      = 100 * 365 * 24 * time.Hour
 	GeneratedServingTTL = 365*24*time.Hour - certs.Backdate
@@ -47,7 +46,7 @@ func GeneratedServing(names certs.SANs) issuedcert.Policy {
 	}
 }
 
-// FromGenerated returns the generated certificate of the Secret called name for serving.
+// FromGenerated returns the generated certificate in the Secret with this name, ready to be served.
 func FromGenerated(state *issuedcert.State, name types.NamespacedName) *Certificate {
 	return &Certificate{
 		Certificate: *state.Certificate,
@@ -57,9 +56,8 @@ func FromGenerated(state *issuedcert.State, name types.NamespacedName) *Certific
 	}
 }
 
-// StillGenerated returns the certificate in secret if caSecret holds the generated CA that issued it, whatever its
-// names and dates are; else nil. It stays in service while the external certificate that is to replace it is
-// refused.
+// StillGenerated returns the certificate in secret if the generated CA in caSecret issued it, regardless of its names
+// and dates; else nil. It stays in service while the external certificate that is to replace it is refused.
 func StillGenerated(secret, caSecret *corev1.Secret) *Certificate {
 	now := time.Time{} // nothing here depends on the time
 	ca := issuedcert.Inspect(GeneratedCA(), caSecret, now).CA
@@ -70,8 +68,8 @@ func StillGenerated(secret, caSecret *corev1.Secret) *Certificate {
 	return FromGenerated(state, types.NamespacedName{Namespace: secret.Namespace, Name: secret.Name})
 }
 
-// WouldGenerate returns a certificate as the agent would issue it for host, which no replica serves: by the CA in
-// caSecret, or, where that is not known, with an empty Bundle and by a CA that nobody trusts.
+// WouldGenerate returns a certificate like the one that the agent would issue for host, to compare with; it is never
+// served. If the CA in caSecret is unusable, a temporary CA issues it, and its Bundle is empty.
 func WouldGenerate(
 	caSecret *corev1.Secret,
 	host string,

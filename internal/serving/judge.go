@@ -10,15 +10,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Judgement is what follows from the outcomes of a change.
+// Judgement is the verdict on a change, from the outcomes of its clients.
 type Judgement struct {
 	// Broken clients verify before the change and fail after it.
 	Broken []Outcome
-	// Refused says that the change breaks some clients, Everybody that it breaks all that verify before it.
+	// Refused is true if the change breaks any client, Everybody if no client verifies after it that verified before.
 	Refused, Everybody bool
 }
 
-// Judge refuses a change exactly when a client that verifies before it would fail after it.
+// Judge refuses a change if and only if it breaks a client.
 func Judge(all []Outcome) Judgement {
 	j := Judgement{Everybody: true}
 	for _, o := range all {
@@ -34,7 +34,7 @@ func Judge(all []Outcome) Judgement {
 	return j
 }
 
-// Refused returns the IDs of the revisions with clients none of which verifies what is served, while it is valid.
+// Refused returns the IDs of the revisions in use of which no client verifies what is served, while it is valid.
 func (h History) Refused(served Served, at time.Time) []string {
 	verify := map[*Revision]bool{}
 	outcomes := Effect(h, served, served, served.whileValid(at))
@@ -50,7 +50,7 @@ func (h History) Refused(served Served, at time.Time) []string {
 	return all
 }
 
-// Without leaves out the clients that are broken for reasons that an administrator has accepted already.
+// Without removes the broken clients whose reasons an administrator has accepted.
 func (j Judgement) Without(accepted ...certs.Code) Judgement {
 	j.Broken = slices.DeleteFunc(
 		slices.Clone(j.Broken),
@@ -71,7 +71,7 @@ func (j Judgement) Revisions() []string {
 	return all
 }
 
-// Who says which clients these are: "kubeconfigs made between … and … for proxy.example.com".
+// Who describes the clients: "kubeconfigs made between … and … for proxy.example.com".
 func (c *Client) Who() string {
 	text := strings.TrimSuffix("kubeconfigs made "+c.Revision.When(), " made ")
 	if host := c.Revision.Host(); host != "" {
@@ -83,7 +83,7 @@ func (c *Client) Who() string {
 	return text
 }
 
-// When says in which time kubeconfigs with the Revision were made; it is empty where that is not known.
+// When says when kubeconfigs with the Revision were made; it is empty if unknown.
 func (s *Revision) When() string {
 	switch {
 	case s.Since.IsZero() && s.Until.IsZero():
@@ -98,7 +98,7 @@ func (s *Revision) When() string {
 
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Describe says in one line which certificates are in a CA bundle.
+// Describe lists the certificates of a CA bundle in one line.
 func Describe(bundle []byte) string {
 	members, _ := certs.ParseBundle(bundle)
 	if len(members) == 0 {
@@ -116,9 +116,9 @@ func Describe(bundle []byte) string {
 	return strings.Join(parts, ", ")
 }
 
-// Why says in words why clients are refused, as what Who names does: "trust …, which does not verify the certificate".
+// Why says why the clients fail, as a predicate of Who: "trust …, which does not verify the certificate".
 func (o *Outcome) Why() string {
-	switch o.After { //nolint:exhaustive // all others speak for themselves
+	switch o.After { //nolint:exhaustive // all others are self-explanatory
 	case certs.BundleDoesNotVerify:
 		if members, _ := certs.ParseBundle(o.Bundle); len(members) == 0 {
 			return "have no CA bundle, and the system roots do not verify the certificate"
@@ -132,13 +132,13 @@ func (o *Outcome) Why() string {
 	return "are refused"
 }
 
-// Sentences says which clients are broken and why: one sentence for each Revision or file, as far as they differ.
+// Sentences says which clients are broken and why, one sentence for each distinct combination.
 func (j Judgement) Sentences() []string {
 	var all []string
 	seen := map[string]bool{}
 	for _, o := range j.Broken {
 		if o.Revision != nil && o.After != certs.NameNotCovered {
-			o.Name = o.Revision.Host() // clients that do not trust the CA are broken by every name
+			o.Name = o.Revision.Host() // clients that do not trust the CA fail for every name
 		}
 		if text := fmt.Sprintf("%s %s (%s)", o.Who(), o.Why(), o.After); !seen[text] {
 			seen[text] = true

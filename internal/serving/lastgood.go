@@ -11,21 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// lastGoodOwnKey is where it has the CA bundle that came with the certificate, if ca.crt has that of a successor as
-// well.
+// lastGoodOwnKey is the key of Certificate.Own.
 const lastGoodOwnKey = "own-ca.crt"
 
-// lastGoodNameKey is where the last known good certificate's Secret says from which Secret the certificate came.
+// lastGoodNameKey is the key of the name of the Secret that the certificate came from.
 const lastGoodNameKey = "secret-name"
 
-// KeepsLastGood says whether m is to be kept for replicas that start while its Secret is bad: a certificate that an
-// admin brought into the agent's own namespace. A generated one has a Secret anyway, and the key of a delegated one
-// is not ours to copy.
+// KeepsLastGood reports whether m is backed up for replicas that start while its Secret is invalid. That holds for an
+// external certificate in the agent's own namespace: a generated one has a Secret already, and the agent must not copy
+// the key of a delegated one.
 func KeepsLastGood(m *Certificate) bool {
 	return m != nil && m.Source == SourceExternal && !m.Delegated
 }
 
-// LastGoodData returns the content of the Secret that keeps m: see KeepsLastGood.
+// LastGoodData returns the content of the Secret that backs up m.
 func LastGoodData(m *Certificate) (map[string][]byte, error) {
 	key, err := x509.MarshalPKCS8PrivateKey(m.Certificate.PrivateKey)
 	if err != nil {
@@ -51,9 +50,9 @@ func LastGoodData(m *Certificate) (map[string][]byte, error) {
 	return data, nil
 }
 
-// LastGood returns the certificate that a Secret keeps, under the name of the Secret that it came from, or an error
-// when there is none in it. It was judged when it was put into service; what has become wrong with it since, such
-// as its age, is no reason to serve nothing.
+// LastGood returns the certificate in a backup Secret, with the name of the Secret that it came from. It returns an
+// error if there is none. The certificate was checked before it was served. It is not checked again: even an expired
+// one is better than nothing.
 func LastGood(secret *corev1.Secret) (*Certificate, error) {
 	if !IsLastGood(secret) {
 		return nil, fmt.Errorf("there is no last known good certificate in Secret %q", secret.Namespace+"/"+secret.Name)
@@ -69,10 +68,10 @@ func LastGood(secret *corev1.Secret) (*Certificate, error) {
 	}, nil
 }
 
-// IsLastGood says whether a Secret was made from LastGoodData, and not by another program.
+// IsLastGood reports whether the agent made this Secret from LastGoodData.
 func IsLastGood(secret *corev1.Secret) bool { return len(secret.Data[lastGoodNameKey]) > 0 }
 
-// SameData says whether a Secret (nil when it does not exist) holds data and nothing else.
+// SameData reports whether a Secret (nil if it does not exist) holds exactly this data.
 func SameData(secret *corev1.Secret, data map[string][]byte) bool {
 	return secret != nil && maps.EqualFunc(secret.Data, data, bytes.Equal)
 }

@@ -13,13 +13,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// ClientNames returns the names under which the proxy can be reached, besides the external endpoint, each with
-// where it comes from. service is the one in front of the proxy, or nil. loadBalancerIP counts whatever the type of
-// the Service is.
+// ClientNames returns the names of the proxy other than the external endpoint, each with its source. service is the one
+// in front of the proxy, or nil. loadBalancerIP counts for every type of Service.
 //
-// When there is an external endpoint, clients use that. The addresses of the load balancer behind it,
-// and loadBalancerIP, are then advisory: a public CA would never put them into a certificate. A generated certificate
-// covers them as well: see GeneratedNames.
+// With an external endpoint, clients use that. The addresses of the load balancer behind it, and loadBalancerIP, are
+// then advisory, because a public CA would not certify them. A generated certificate covers them as well: see
+// GeneratedNames.
 func ClientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) []certs.Name {
 	var names []certs.Name
 	if ip := spec.Service.LoadBalancerIP; ip != "" {
@@ -34,7 +33,7 @@ func ClientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Ser
 	case configv1alpha1.ServiceTypeNone:
 	case configv1alpha1.ServiceTypeClusterIP:
 		if spec.ExternalEndpoint != "" {
-			return names // a cluster IP is of no use outside the cluster
+			return names // a cluster IP is unreachable from outside the cluster
 		}
 		for _, ip := range ClusterIPs(service) {
 			names = append(
@@ -42,12 +41,12 @@ func ClientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Ser
 				certs.Name{Value: ip, Source: fmt.Sprintf("Service %s/%s spec.clusterIPs", service.Namespace, service.Name)},
 			)
 		}
-	default: // also "", whose default it is
+	default: // also "", for which LoadBalancer is the default
 		source := fmt.Sprintf("Service %s/%s status.loadBalancer.ingress", service.Namespace, service.Name)
 		for _, ingress := range service.Status.LoadBalancer.Ingress {
 			address := ingress.IP
 			if _, err := netip.ParseAddr(address); err != nil {
-				address = "" // a cloud may tell one that is none, and no client can use it
+				address = "" // a cloud provider may report an invalid address
 			}
 			for _, value := range []string{ingress.Hostname, address} {
 				if value != "" && value != spec.Service.LoadBalancerIP {
@@ -59,8 +58,8 @@ func ClientNames(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Ser
 	return names
 }
 
-// GeneratedNames returns the names of the generated certificate: host, where clients connect, and all the
-// names that an external certificate is judged against.
+// GeneratedNames returns the names of the generated certificate: host, the endpoint of clients, and everything in
+// ClientNames.
 func GeneratedNames(
 	host string, spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service,
 ) certs.SANs {

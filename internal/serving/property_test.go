@@ -13,22 +13,22 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// certificate stands for a serving certificate: the letter of its CA, and the letters of its names.
+// certificate models a serving certificate: one letter for its CA, and one for each name.
 type certificate struct{ ca, names string }
 
-// told is what one kind of client got, in letters: which CAs it trusts, and which name it uses.
+// client models a group of clients: the CAs that it trusts, in letters, and the name that it uses.
 type client struct {
 	cas, name string
 	at        time.Time     // when it was last issued
-	of        time.Duration // for how long in all
+	of        time.Duration // how long it was issued in total
 }
 
 func (c client) works(with certificate) bool {
 	return strings.Contains(c.cas, with.ca) && strings.Contains(with.names, c.name)
 }
 
-// world is an agent and its clients, in letters, next to the History that the agent keeps. What trust concludes from
-// certificates is held against what the letters say.
+// world models an agent and its clients with letters, next to the History that the agent keeps. The tests compare the
+// verdicts of this package with the model.
 type world struct {
 	t       *testing.T
 	p       *pki
@@ -52,7 +52,7 @@ func (w *world) chain(of certificate) []*x509.Certificate {
 	return w.chains[of]
 }
 
-// serve makes the agent serve and publish something, from now on for some time, in which clients get kubeconfigs.
+// serve makes the agent serve and publish this for a period in which clients get kubeconfigs.
 func (w *world) serve(of certificate, bundle string, lasts time.Duration) {
 	w.t.Helper()
 	w.serving, w.bundle = of, bundle
@@ -61,21 +61,21 @@ func (w *world) serve(of certificate, bundle string, lasts time.Duration) {
 	}, w.now)
 	w.now = w.now.Add(lasts)
 	for _, name := range strings.Split(of.names, "") {
-		// Clients that were told the same CAs but other names are other States, so their time counts apart.
+		// Clients with the same CAs but other names belong to other revisions, so their time counts separately.
 		key := bundle + "/" + of.names + "/" + name
 		was := w.clients[key]
 		w.clients[key] = client{cas: bundle, name: name, at: w.now, of: was.of + lasts}
 	}
 }
 
-// judge asks trust about a change to another certificate.
+// judge returns the verdict on a change to another certificate.
 func (w *world) judge(next certificate) serving.Judgement {
 	w.t.Helper()
 	return serving.Judge(serving.Effect(w.history, serving.Served{Chain: w.chain(w.serving)},
 		serving.Served{Chain: w.chain(next)}, w.now))
 }
 
-// lost returns the clients that work now and would not with next.
+// lost returns the clients that verify now and would fail with next.
 func (w *world) lost(next certificate) (lost []client) {
 	for _, c := range w.clients {
 		if c.works(w.serving) && !c.works(next) {
@@ -85,8 +85,8 @@ func (w *world) lost(next certificate) (lost []client) {
 	return lost
 }
 
-// TestNobodyIsLockedOut does what administrators and renewals do, in random order, and looks at every client of every
-// past state: what is not refused breaks nobody.
+// TestNobodyIsLockedOut makes random changes and renewals and checks every client of every past revision: a change that
+// is not refused breaks no client.
 func TestNobodyIsLockedOut(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -107,7 +107,7 @@ func TestNobodyIsLockedOut(t *testing.T) {
 				continue // the agent refuses it
 			}
 			lost := w.lost(next)
-			if random.IntN(3) == 0 { // a renewal that no administrator has looked at: the agent waits where it would lock out
+			if random.IntN(3) == 0 { // an unattended renewal: the agent waits if it would break clients
 				renewals++
 				j := w.judge(next)
 				if len(j.Broken) > 0 {
@@ -152,7 +152,7 @@ func union(a, b string) string {
 	return strings.Join(slices.Compact(all), "")
 }
 
-// TestRetired shows that what an administrator has retired counts no more, until it is published again.
+// TestRetired shows that a retired revision has no clients until it is published again.
 func TestRetired(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -165,7 +165,7 @@ func TestRetired(t *testing.T) {
 	}
 	refused := func() bool {
 		t.Helper()
-		key, value := retired.Retirement(noon.Add(240 * day)) // the clock of the administrator is wrong
+		key, value := retired.Retirement(noon.Add(240 * day)) // the administrator's clock is wrong
 		read, err := serving.Read(map[string]string{serving.RevisionsKey: string(h.Encode()), key: value})
 		if err != nil {
 			t.Fatal(err)
@@ -181,7 +181,7 @@ func TestRetired(t *testing.T) {
 		t.Error("what is retired counts")
 	}
 	tell("a", a, noon.Add(time.Hour))
-	h.Revisions = []serving.Revision{h.Revisions[1], h.Revisions[0]} // its ID is the one that is retired
+	h.Revisions = []serving.Revision{h.Revisions[1], h.Revisions[0]} // its ID is the retired one
 	tell("ab", a, noon.Add(2*time.Hour))
 	for i := range h.Revisions {
 		if certs.SameBundle(h.Revisions[i].Bundle, p.bundle("a")) {

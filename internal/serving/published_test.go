@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// TestTextInABundleIsNotPublished puts a private key in bare base64 before the CA certificate of ca.crt.
+// TestTextInABundleIsNotPublished puts a private key in bare base64 in front of the CA certificate in ca.crt.
 func TestTextInABundleIsNotPublished(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// crowd is a replica with every client that ever used what it published.
+// crowd models a replica with every client that ever used what it published.
 type crowd struct {
 	*replica
 	random  *rand.Rand
@@ -26,7 +26,7 @@ type crowd struct {
 
 func (c *crowd) pick(from ...string) string { return from[c.random.IntN(len(from))] }
 
-// step does one thing that administrators, GitOps, cert-manager, nodes or time do, and returns what.
+// step performs one random action of an administrator, GitOps, cert-manager, a node or time, and returns its name.
 func (c *crowd) step() string {
 	name, ca := c.pick("theirs", "another"), c.pick("a", "b", "c")
 	switch what := c.pick("set", "set", "unset", "undo", "bundle", "renew", "renew", "time", "restart", "lost", "retire"); what {
@@ -78,7 +78,7 @@ func (c *crowd) step() string {
 		}
 		c.history, _ = History{}.Restore(summary, c.service.Bundle)
 		return what
-	default: // an administrator whose clock is wrong, but who is right about the clients
+	default: // an administrator with a wrong clock who is right about the clients
 		if c.waiting == nil {
 			return "nothing"
 		}
@@ -120,8 +120,8 @@ func (c *crowd) reconcile() {
 	c.follow(Generated(generated, overlapName, nil))
 }
 
-// TestRandomSteps changes the certificate in 1,000 random steps, with nothing allowed: no client of a used revision stops
-// verifying before the certificate that it verifies is about to end.
+// TestRandomSteps changes the certificate in 1,000 random steps without --allow: no client of a used revision stops
+// verifying until the certificate that it verifies is about to expire.
 func TestRandomSteps(t *testing.T) {
 	t.Parallel()
 	switches := 0

@@ -16,20 +16,20 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Desired is what a CredentialIssuer asks for.
+// Desired is what the spec of a CredentialIssuer asks for.
 type Desired struct {
-	// ImpersonationProxySpec has the defaults of the CRD. TLS is nil where the generated certificate is wanted.
+	// ImpersonationProxySpec has the defaults of the CRD. TLS is nil if the generated certificate is wanted.
 	configv1alpha1.ImpersonationProxySpec
 
-	// Secret is the one that TLS names, Delegated whether it is of another namespace than the agent's.
+	// Secret is the one that TLS names. Delegated is true if its namespace is not the agent's.
 	Secret    types.NamespacedName
 	Delegated bool
-	// Transition is spec.impersonationProxy.tls, also where it names no Secret.
+	// Transition is spec.impersonationProxy.tls, even if it names no Secret.
 	Transition configv1alpha1.ImpersonationProxyTLSSpec
 }
 
-// Resolve reads the spec of a CredentialIssuer. It returns what is wrong with one that the CRD's schema lets through.
-// Mode disabled ignores everything else. namespace is the agent's.
+// Resolve reads the spec of a CredentialIssuer. It returns an error for an invalid spec that the CRD's schema accepts.
+// If mode is disabled, it validates nothing. namespace is the agent's.
 func Resolve(issuer *configv1alpha1.CredentialIssuer, namespace string) (Desired, error) {
 	if issuer.Spec.ImpersonationProxy == nil {
 		return Desired{}, errors.New("could not load CredentialIssuer: spec.impersonationProxy is nil")
@@ -49,7 +49,7 @@ func Resolve(issuer *configv1alpha1.CredentialIssuer, namespace string) (Desired
 		desired.TLS = nil
 		return desired, nil
 	}
-	desired.Secret, _ = delegation.SecretName(desired.TLS.SecretName, namespace) // it is valid, or the proxy is off
+	desired.Secret, _ = delegation.SecretName(desired.TLS.SecretName, namespace) // validated, unless mode is disabled
 	desired.Delegated = desired.Secret.Namespace != namespace
 	return desired, nil
 }
@@ -97,7 +97,7 @@ func validateProxy(spec configv1alpha1.ImpersonationProxySpec) error {
 	return nil
 }
 
-// validateLoadBalancer returns what the API server would refuse in a Service, in words that name our own fields.
+// validateLoadBalancer finds what the API server would refuse in the Service, so that the error names the fields here.
 func validateLoadBalancer(service configv1alpha1.ImpersonationProxyServiceSpec) error {
 	for i, text := range service.LoadBalancerSourceRanges {
 		network, err := netip.ParsePrefix(text)
@@ -129,7 +129,7 @@ func validateLoadBalancer(service configv1alpha1.ImpersonationProxyServiceSpec) 
 // Endpoint is where clients reach the proxy. Host is a DNS name or an IP address without brackets.
 type Endpoint struct{ Host, Port string }
 
-// URL returns what is published. The port is left out when it is the one that https has anyway.
+// URL returns the URL that is published. It leaves out port 443.
 func (e Endpoint) URL() string {
 	host := e.Host
 	if strings.Contains(host, ":") {
@@ -153,11 +153,11 @@ func parseEndpoint(text string) (Endpoint, error) {
 	return Endpoint{Host: host, Port: port}, nil
 }
 
-// ErrPending is returned while the address of the proxy is still being assigned.
+// ErrPending is returned while the proxy has no address yet.
 var ErrPending = errors.New("waiting for load balancer Service to be assigned IP or hostname")
 
-// Endpoint returns where clients reach the proxy: the external endpoint, else the address of the Service (nil when it
-// does not exist yet). It returns ErrPending while the Service has no address.
+// Endpoint returns the address of the proxy: the external endpoint, else that of the Service (nil if it does not exist
+// yet). It returns ErrPending while the Service has no address.
 func (d Desired) Endpoint(service *corev1.Service) (Endpoint, error) {
 	if d.ExternalEndpoint != "" {
 		return parseEndpoint(d.ExternalEndpoint)
@@ -188,7 +188,7 @@ func (d Desired) Endpoint(service *corev1.Service) (Endpoint, error) {
 	)
 }
 
-// ingressIPs returns the valid IP addresses of a load balancer, each once, in the order in which its cloud tells them.
+// ingressIPs returns the distinct valid IP addresses of a load balancer, in the order of its status.
 func ingressIPs(service *corev1.Service) []string {
 	var valid []string
 	for _, ingress := range service.Status.LoadBalancer.Ingress {

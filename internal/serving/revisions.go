@@ -18,117 +18,116 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// The bounds of a History. Append evicts revisions without clients beyond them, and fails when only others are left.
+// The limits of a History. Above them, Append evicts revisions without clients.
 const (
 	MaxRevisions = 100
 	MaxBytes     = 768 << 10
-	// MaxUsedNames bounds how many names under a wildcard a Revision keeps.
+	// MaxUsedNames limits how many names under a wildcard a Revision keeps.
 	MaxUsedNames = 50
 )
 
-// ErrFull is returned by Append when every revision in the history has clients, and there is no room for another.
+// ErrFull is returned by Append if the history is above its limits and every revision has clients.
 var ErrFull = errors.New("the revision history is full of revisions in use: " +
 	"retire those no kubeconfig uses (\"pinniped ip-tls history\")")
 
-// DefaultMemory is how long a revision is assumed to be in use after it was last published, unless the agent is
+// DefaultMemory is how long a revision is assumed to be in use after it was last published or used, unless the agent is
 // configured otherwise.
 const DefaultMemory = 365 * 24 * time.Hour
 
-// Revision is what was published to clients for some time.
+// Revision is what was published to clients during some period.
 type Revision struct {
 	ID string
-	// Since is when it was first published, Until when it was last; a zero Until means that it is published now.
+	// Since is when it was first published, Until when publication ended; zero while it is published.
 	Since, Until time.Time
-	// Opened is when the last time began in which it was published.
+	// Opened is when its latest publication began.
 	Opened time.Time
-	// FirstUsed and LastUsed are when a client used the proxy while it was published, to the hour. Both are zero for a
-	// revision that nobody has used: it has no clients.
+	// FirstUsed and LastUsed are when clients used the proxy while it was published, truncated to the hour. Both are
+	// zero for a revision that was never used: it has no clients.
 	FirstUsed, LastUsed time.Time
 	// Endpoint is the URL of the proxy.
 	Endpoint string
-	// Bundle is the trust bundle (PEM). It is empty where clients use their system roots.
+	// Bundle is the trust bundle (PEM). It is empty if clients use their system roots.
 	Bundle []byte
-	// Lost are the fingerprints of the CA certificates in the trust bundle, if it is restored from a summary that does
-	// not have the certificates themselves.
+	// Lost are the fingerprints of the CA certificates in the trust bundle, if the revision was restored from a summary
+	// without the certificates.
 	Lost []string
 	// Names are the DNS names and IP addresses that the certificate in service covered.
 	Names []string
-	// UsedNames are names under a wildcard of Names that clients used.
+	// UsedNames are the names under a wildcard in Names that clients used.
 	UsedNames []string
-	// Retired is when an administrator said that no kubeconfig has it any more; zero if nobody did since it was last
-	// published again. It is for people: no decision depends on the clock that it comes from.
+	// Retired is when an administrator retired the revision; zero if it is not retired, or was published again since.
+	// The time is for display only: the administrator's clock may be wrong.
 	Retired time.Time
 	Change
 }
 
-// Change is the change of a CredentialIssuer's spec that led to a Revision.
+// Change is the change of a CredentialIssuer's spec that caused a Revision.
 type Change struct {
-	// Spec is what the spec said; nil where that is not known.
+	// Spec is the spec after the change; nil if unknown.
 	Spec *RevisionSpec
-	// By is the field manager that changed it, ChangedAt when, by the clock of the API server.
+	// By is the field manager of the change, ChangedAt its time by the API server's clock.
 	By        string
 	ChangedAt time.Time
-	// Outcome is what came of it.
+	// Outcome is the result of the change.
 	Outcome RevisionOutcome
 }
 
-// RevisionSpec is what of a CredentialIssuer's spec decides what is published.
+// RevisionSpec is the part of a CredentialIssuer's spec that determines what is published.
 type RevisionSpec struct {
 	TLS              *configv1alpha1.ImpersonationProxyTLSSpec `json:"tls,omitempty"`
 	ExternalEndpoint string                                    `json:"externalEndpoint,omitempty"`
 	LoadBalancerIP   string                                    `json:"loadBalancerIP,omitempty"`
-	// ServiceType is the type of the Service in front of the proxy; empty is not known.
+	// ServiceType is the type of the Service in front of the proxy; empty if unknown.
 	ServiceType configv1alpha1.ImpersonationProxyServiceType `json:"serviceType,omitempty"`
 }
 
-// RevisionOutcome says what came of the spec of a Revision.
+// RevisionOutcome is the result of the spec of a Revision.
 type RevisionOutcome string
 
-// The outcomes. One that was once in service stays so.
+// The values of RevisionOutcome. A revision that was once InService stays so.
 const (
 	OutcomeInService RevisionOutcome = "InService"
 	OutcomePrepared  RevisionOutcome = "Prepared"
 	OutcomeRefused   RevisionOutcome = "Refused"
 )
 
-// HasClients reports whether somebody may have the revision.
+// HasClients reports whether clients may have the revision: it was used and is not retired.
 func (s *Revision) HasClients() bool { return !s.LastUsed.IsZero() && !s.Ended() }
 
-// Published is what is published to clients at one moment.
+// Published is what is published to clients at one point in time.
 type Published struct {
 	Endpoint string
 	Bundle   []byte
-	// Chain is the certificate in service, with its intermediates. It is empty when that is not known.
+	// Chain is the certificate in service, with its intermediates. It is empty if unknown.
 	Chain []*x509.Certificate
-	// Names are the names that clients may use, where these are not all that Chain covers. Without names and chain, it
-	// is the endpoint alone.
+	// Names are the names that clients may use; if empty, all that Chain covers; without Chain, the host of Endpoint.
 	Names []string
-	// Change is the one that led to it.
+	// Change is the change that caused it.
 	Change Change
 }
 
-// History is what was published, the latest Revision last.
+// History is the list of published revisions, the latest last.
 type History struct {
 	Revisions []Revision
-	// Chain is the certificate that is or was last in service, leaf first. It is empty when it is not known.
+	// Chain is the certificate in service, or the last one that was, leaf first. It is empty if unknown.
 	Chain []*x509.Certificate
 }
 
-// Ended says whether an administrator has said that no kubeconfig has the Revision any more.
+// Ended reports whether an administrator has retired the Revision.
 func (s *Revision) Ended() bool { return !s.Retired.IsZero() }
 
-// Retirement returns what an administrator adds to the ConfigMap of the history to retire the Revision. It holds for
-// this publication only: one that is published again later counts again.
+// Retirement returns the key and value that retire the Revision in the ConfigMap of the history. They apply to this
+// publication only, not to a later one.
 func (s *Revision) Retirement(at time.Time) (key, value string) {
 	return RetiredPrefix + s.ID, moment(s.Opened) + "/" + moment(at)
 }
 
-// InUse reports whether a revision has clients.
+// InUse reports whether any revision has clients.
 func (h History) InUse() bool {
 	return slices.ContainsFunc(h.Revisions, func(s Revision) bool { return s.HasClients() })
 }
 
-// Host is the name under which clients with the Revision verify the proxy; empty when the endpoint is no URL.
+// Host is the name for which clients with the Revision verify the proxy; empty if the endpoint is not a valid URL.
 func (s *Revision) Host() string {
 	at, err := url.Parse(s.Endpoint)
 	if err != nil {
@@ -137,16 +136,16 @@ func (s *Revision) Host() string {
 	return strings.ToLower(at.Hostname())
 }
 
-// Append returns the history when this is published from now on. Published without an endpoint means that nothing is.
-// Revisions that were last published or used longer ago than retention are dropped. The error is ErrFull; the history
-// is then beyond its bounds.
+// Append returns the history after published has been published at now; an empty endpoint means that nothing is. It
+// drops revisions that were last published and used longer ago than retention. If it returns ErrFull, the returned
+// history exceeds its limits.
 func (h History) Append(published Published, now time.Time, retention time.Duration) (History, error) {
-	now = now.UTC().Truncate(time.Second) // as it is kept
+	now = now.UTC().Truncate(time.Second) // the stored precision
 	next := History{Chain: published.Chain}
 	if len(next.Chain) == 0 {
-		next.Chain = h.Chain // who verified it counts, also while nothing is served
+		next.Chain = h.Chain // its clients still count while nothing is served
 	}
-	id, unknown := "", "" // with the spec that led to it, and where that is not known
+	id, unknown := "", "" // the IDs with the spec, and without one
 	fresh := Revision{
 		Since: now, Opened: now, Endpoint: published.Endpoint, Bundle: published.Bundle, Names: NamesOf(published.Chain),
 		Change: published.Change,
@@ -164,7 +163,7 @@ func (h History) Append(published Published, now time.Time, retention time.Durat
 	}
 	for _, s := range h.Revisions {
 		switch {
-		case s.Until.IsZero() && (s.ID == id || s.Spec == nil && s.ID == unknown): // it goes on
+		case s.Until.IsZero() && (s.ID == id || s.Spec == nil && s.ID == unknown): // it stays published
 			if s.Spec == nil {
 				s.Change, s.ID = published.Change, id
 			}
@@ -172,13 +171,13 @@ func (h History) Append(published Published, now time.Time, retention time.Durat
 				s.Outcome = published.Change.Outcome
 			}
 			s.Bundle, s.Lost = published.Bundle, nil
-			if s.Ended() && s.Outcome != OutcomePrepared { // kubeconfigs are made with it again
+			if s.Ended() && s.Outcome != OutcomePrepared { // kubeconfigs can be made with it again
 				s.Opened = laterOf(now, s.Opened.Add(time.Second))
 				s.FirstUsed, s.LastUsed, s.UsedNames, s.Retired = time.Time{}, time.Time{}, nil, time.Time{}
 			}
 			fresh = s
 			continue
-		case s.ID == id: // it comes back
+		case s.ID == id: // it is published again
 			fresh.Since = s.Since
 			fresh.FirstUsed, fresh.LastUsed, fresh.UsedNames = s.FirstUsed, s.LastUsed, s.UsedNames
 			if s.Ended() {
@@ -205,8 +204,8 @@ func laterOf(a, b time.Time) time.Time {
 	return b
 }
 
-// bounded evicts revisions until the history has its permitted size: first those that nobody used, then those that an
-// administrator has retired, in each case the one first that ended first. One with clients is never evicted.
+// bounded evicts revisions until the history is within its limits: first those that were never used, then retired ones,
+// the earliest to end first. It never evicts one with clients.
 func (h History) bounded() (History, error) {
 	for len(h.Revisions) > MaxRevisions || len(h.Revisions) > 1 && h.size() > MaxBytes {
 		evicted := -1
@@ -228,7 +227,7 @@ func (h History) bounded() (History, error) {
 	return h, nil
 }
 
-// size returns how many bytes the history has as it is kept, or an upper bound if that is within the limit.
+// size returns the size of the stored history in bytes, or an upper bound if that is within the limit.
 func (h History) size() int {
 	size, seen := 0, map[string]bool{}
 	for _, cert := range h.Chain {
@@ -257,11 +256,11 @@ func (h History) size() int {
 	return len(h.Encode())
 }
 
-// useInterval is how coarsely uses are kept.
+// useInterval is the precision of recorded uses.
 const useInterval = time.Hour
 
-// Used returns the history when a client has used the proxy by a name while the revision with this ID was published.
-// The name may be empty. changed is false where the history says so already.
+// Used records that a client used the proxy by this name (which may be empty) while the revision with this ID was
+// published. changed is false if the history has that already.
 func (h History) Used(id, name string, at time.Time) (next History, changed bool) {
 	at = at.UTC().Truncate(useInterval)
 	for i := range h.Revisions {
@@ -287,7 +286,7 @@ func (h History) Used(id, name string, at time.Time) (next History, changed bool
 	return h, false
 }
 
-// underWildcard reports whether a client that uses the name is not yet one of the revision, and would be covered.
+// underWildcard reports whether a wildcard of the revision covers this name and the name is not recorded yet.
 func (s *Revision) underWildcard(name string) bool {
 	if name == "" || slices.Contains(s.Names, name) || slices.Contains(s.UsedNames, name) {
 		return false
@@ -298,9 +297,9 @@ func (s *Revision) underWildcard(name string) bool {
 
 func sameCase(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
-// Restore returns the history with revisions that a summary of it lists and it lacks: it was lost, or an old copy was
-// put back. A trust bundle is put together from the certificates in the history and in known, as far as they are
-// there. Where something is missing, the revision counts as used.
+// Restore adds the revisions in summary that the history lacks because it was lost or replaced by an old copy. It
+// reassembles their trust bundles from the certificates in the history and in known (PEM). If any is missing, the
+// bundle stays in Revision.Lost.
 func (h History) Restore(summary []Revision, known []byte) (History, bool) {
 	certificates := h.certificates(known)
 	next, changed := History{Chain: h.Chain, Revisions: slices.Clone(h.Revisions)}, false
@@ -333,7 +332,7 @@ func (h History) Restore(summary []Revision, known []byte) (History, bool) {
 		at := slices.IndexFunc(next.Revisions, func(have Revision) bool { return have.Until.IsZero() })
 		if at < 0 {
 			at = len(next.Revisions)
-		} else if s.Until.IsZero() { // the history goes on since
+		} else if s.Until.IsZero() { // the history began again then
 			s.Until = next.Revisions[at].Opened
 		}
 		next.Revisions, changed = slices.Insert(next.Revisions, at, s), true
@@ -341,7 +340,7 @@ func (h History) Restore(summary []Revision, known []byte) (History, bool) {
 	return next, changed
 }
 
-// certificates returns the CA certificates in the history and in known, by their fingerprints.
+// certificates returns the CA certificates in the history and in known (PEM), by fingerprint.
 func (h History) certificates(known []byte) map[string]*x509.Certificate {
 	all := map[string]*x509.Certificate{}
 	add := func(bundle []byte) {
@@ -357,8 +356,8 @@ func (h History) certificates(known []byte) map[string]*x509.Certificate {
 	return all
 }
 
-// With returns the history with a Revision added that somebody else knows of, such as the status of the
-// CredentialIssuer. Unless it says otherwise, it counts as used. One that is there already stays as it is.
+// With returns the history with a Revision from another source, such as the status of the CredentialIssuer. Unless
+// LastUsed is set, it counts as used. A revision that the history already has stays unchanged.
 func (h History) With(s Revision) History {
 	s.ID = s.identity()
 	known := slices.ContainsFunc(h.Revisions, func(other Revision) bool {
@@ -375,7 +374,7 @@ func (h History) With(s Revision) History {
 	return h
 }
 
-// assumed is a time of use where only the time of publication is known, if that.
+// assumed returns the assumed time of use of a revision: that of its publication, or 1970 if unknown.
 func assumed(since time.Time) time.Time {
 	if since.IsZero() {
 		return time.Unix(0, 0).UTC()
@@ -393,8 +392,7 @@ func (h History) Current() *Revision {
 	return nil
 }
 
-// Find returns the Revision with an ID, or with the only ID that begins like that; nil when there is none or more
-// than one.
+// Find returns the Revision with this ID or unambiguous prefix of an ID; nil if there is none.
 func (h History) Find(id string) *Revision {
 	var found *Revision
 	for i := range h.Revisions {
@@ -411,25 +409,25 @@ func (h History) Find(id string) *Revision {
 	return found
 }
 
-// identity is the same for revisions that clients cannot tell apart, and that the same spec led to.
+// identity hashes what clients can see of a revision, and its spec.
 func (s *Revision) identity() string {
 	names := slices.Clone(s.Names)
 	slices.Sort(names)
 	parts := slices.Concat([]string{s.Endpoint}, s.Fingerprints(), []string{""}, names)
 	if s.Spec != nil {
 		spec := *s.Spec
-		if spec.TLS != nil { // how it replaces another one does not matter
+		if spec.TLS != nil { // how it replaces the previous one does not matter
 			spec.TLS = spec.TLS.DeepCopy()
 			spec.TLS.CATransition, spec.TLS.ActivateAfter = "", nil
 		}
-		encoded, _ := json.Marshal(spec) // it holds only text
+		encoded, _ := json.Marshal(spec) // cannot fail: only text
 		parts = append(parts, string(encoded))
 	}
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
 	return hex.EncodeToString(sum[:5])
 }
 
-// Fingerprints are the SHA-256 fingerprints of the certificates in the CA bundle, sorted; none for the system roots.
+// Fingerprints returns the SHA-256 fingerprints of the trust bundle, sorted; none for the system roots.
 func (s *Revision) Fingerprints() []string {
 	if len(s.Lost) > 0 {
 		return s.Lost
@@ -447,7 +445,7 @@ func fingerprints(bundle []byte) []string {
 	return slices.Compact(all)
 }
 
-// NamesOf returns the DNS names and IP addresses that a certificate covers, as clients spell them.
+// NamesOf returns the DNS names and IP addresses that a certificate covers, in canonical form.
 func NamesOf(chain []*x509.Certificate) []string {
 	if len(chain) == 0 {
 		return nil
@@ -459,7 +457,7 @@ func NamesOf(chain []*x509.Certificate) []string {
 	return canonical(names)
 }
 
-// canonical returns names as clients spell them, sorted, each once.
+// canonical returns names in lower case without a trailing dot, sorted and deduplicated.
 func canonical(names []string) []string {
 	all := make([]string, 0, len(names))
 	for _, name := range names {

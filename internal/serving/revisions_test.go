@@ -21,7 +21,7 @@ const (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// pki issues certificates of CAs that are called by one letter.
+// pki issues certificates of CAs that are named by letters.
 type pki struct {
 	t   *testing.T
 	cas map[string]*certs.CA
@@ -41,7 +41,7 @@ func (p *pki) ca(name string) *certs.CA {
 	return p.cas[name]
 }
 
-// bundle has the CAs of the letters in names.
+// bundle returns the CAs that these letters name.
 func (p *pki) bundle(names string) []byte {
 	p.t.Helper()
 	var all []byte
@@ -67,7 +67,7 @@ func (p *pki) chain(ca string, names ...string) []*x509.Certificate {
 	return chain
 }
 
-// used publishes, and lets a client use it.
+// used publishes a revision and records a use of it.
 func used(t *testing.T, h serving.History, published serving.Published, at time.Time) serving.History {
 	t.Helper()
 	h, err := h.Append(published, at, serving.DefaultMemory)
@@ -185,7 +185,7 @@ func TestHistory(t *testing.T) {
 	if len(h.Revisions) != 1 || h.Current() != nil {
 		t.Errorf("a year later, with nothing published: %+v", h.Revisions)
 	}
-	for i := range 3 * serving.MaxRevisions { // nobody uses them
+	for i := range 3 * serving.MaxRevisions { // none is used
 		at = at.Add(time.Minute)
 		chain := p.chain("a", "proxy.example.com", fmt.Sprintf("n%d.example.com", i))
 		var err error

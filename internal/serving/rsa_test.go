@@ -18,8 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// TestRSAOnlyClients connects with a client that knows RSA only: it needs an external certificate with an RSA key,
-// which the agent takes like any other.
+// TestRSAOnlyClients connects with a client that supports only RSA: it needs an external certificate with an RSA key.
 func TestRSAOnlyClients(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
@@ -83,7 +82,7 @@ func TestRSAOnlyClients(t *testing.T) {
 				&tls.Config{Certificates: []tls.Certificate{got.Certificate.Certificate}, MinVersion: tls.VersionTLS12},
 			)
 			go func() {
-				_ = server.HandshakeContext(context.Background()) // the client tells
+				_ = server.HandshakeContext(context.Background()) // the client returns the error
 				_ = serverEnd.Close()
 			}()
 			client := tls.Client(clientEnd, &tls.Config{

@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Strategy returns what the status of a CredentialIssuer says of the proxy; nil when it says nothing.
+// Strategy returns the strategy of the impersonation proxy in the status of a CredentialIssuer, or nil.
 func Strategy(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.CredentialIssuerStrategy {
 	for i := range issuer.Status.Strategies {
 		if issuer.Status.Strategies[i].Type == configv1alpha1.StrategyImpersonationProxy {
@@ -25,8 +25,8 @@ func Strategy(issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.Credentia
 	return nil
 }
 
-// Frontend returns the endpoint and the trust bundle that a strategy publishes. The bundle is empty where clients use
-// their system roots. found is false where nothing is published, or the bundle cannot be read.
+// Frontend returns the endpoint and the trust bundle that a strategy publishes. The bundle is empty if clients use
+// their system roots. found is false if nothing is published or the bundle is not base64.
 func Frontend(strategy *configv1alpha1.CredentialIssuerStrategy) (endpoint string, bundle []byte, found bool) {
 	if strategy == nil || strategy.Frontend == nil || strategy.Frontend.ImpersonationProxyInfo == nil {
 		return "", nil, false
@@ -36,8 +36,8 @@ func Frontend(strategy *configv1alpha1.CredentialIssuerStrategy) (endpoint strin
 	return info.Endpoint, bundle, err == nil
 }
 
-// RestoreFrom returns the history with what the status of the CredentialIssuer lists and it lacks. known are CA
-// certificates (PEM) that are known besides.
+// RestoreFrom restores the revisions that the status of the CredentialIssuer lists and the history lacks. known are
+// additional CA certificates (PEM). See Restore.
 func (h History) RestoreFrom(issuer *configv1alpha1.CredentialIssuer, known []byte) (History, bool) {
 	var summary []Revision
 	for _, s := range issuer.Status.Revisions {
@@ -54,8 +54,8 @@ func (h History) RestoreFrom(issuer *configv1alpha1.CredentialIssuer, known []by
 	return h.Restore(summary, slices.Concat(known, []byte{'\n'}, published))
 }
 
-// SinceStatus returns the history with what the status of the CredentialIssuer publishes, if that is not its current
-// revision: another program has written the status, or the history is empty.
+// SinceStatus adds what the status of the CredentialIssuer publishes, if that is not the current revision: another
+// version wrote the status, or the history is empty.
 func (h History) SinceStatus(issuer *configv1alpha1.CredentialIssuer, now time.Time, retention time.Duration) History {
 	strategy := Strategy(issuer)
 	endpoint, bundle, found := Frontend(strategy)
@@ -69,7 +69,7 @@ func (h History) SinceStatus(issuer *configv1alpha1.CredentialIssuer, now time.T
 		inService.Source == configv1alpha1.ServingCertificateSecret {
 		published.Names = slices.Concat(inService.DNSNames, inService.IPAddresses)
 	}
-	for _, s := range h.Revisions { // the time of the status may be that of an older entry
+	for _, s := range h.Revisions { // another writer's status may be older than the history
 		for _, at := range []time.Time{s.Opened, s.Until} {
 			if at.After(since) {
 				since = at
@@ -80,17 +80,17 @@ func (h History) SinceStatus(issuer *configv1alpha1.CredentialIssuer, now time.T
 		since = now
 	}
 	chain := h.Chain
-	h, _ = h.Append(published, since, retention) // a history that is full is reported with what is published next
+	h, _ = h.Append(published, since, retention) // ErrFull is reported at the next publication
 	h.Chain = chain
 	if current := h.Current(); current != nil {
-		h, _ = h.Used(current.ID, "", now) // the program that published it did not note uses
+		h, _ = h.Used(current.ID, "", now) // the version that published it did not record uses
 	}
 	return h
 }
 
-// InService returns the certificate that clients get, or got last, as far as the history and the status of the
-// CredentialIssuer tell; nil where that is not known. It has no key. secret may be the one that it is from, or nil;
-// namespace is the agent's.
+// InService returns the certificate that clients get, or got last, according to the history and the status of the
+// CredentialIssuer; nil if unknown. It has no key. secret is the Secret that it may come from, or nil; namespace is the
+// agent's.
 func (h History) InService(
 	issuer *configv1alpha1.CredentialIssuer, secret *corev1.Secret, namespace string,
 ) *Certificate {

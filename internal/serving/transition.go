@@ -1,13 +1,13 @@
 // Package serving decides which certificate the impersonation proxy serves and which trust bundle it publishes. It is
-// pure: it reads no cluster, no file and no clock, and is shared by the agent and the CLI.
+// pure: it reads no cluster, file or clock. The agent and the CLI share it.
 //
-// What is published at one time is a Revision: the endpoint, the trust bundle, and the names that the certificate in
-// service covers. A kubeconfig made meanwhile has it. The agent appends every Revision to a History before it publishes
-// it.
+// A Revision is what is published during some period: the endpoint, the trust bundle, and the names that the
+// certificate in service covers. Kubeconfigs made in that period contain it. The agent appends every Revision to a
+// History before it publishes it.
 //
-// Resolve reads what a CredentialIssuer asks for, External checks the certificate that it names, and Evaluate says
-// whether that certificate is served, waits, or is refused. Effect says for each kind of client whether it verifies what
-// is served now and what would be served next; Judge draws the conclusion.
+// Resolve reads the spec of a CredentialIssuer. External checks the certificate that it names. Evaluate decides whether
+// that certificate is served, waits, or is refused. Effect determines which clients verify before and after a change,
+// and Judge whether the change breaks any.
 package serving
 
 import (
@@ -24,33 +24,32 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// transitionMargin is for how long before the end of a certificate its successor is served in any case.
+// transitionMargin is how long before the old certificate expires its successor is served in any case.
 const transitionMargin = 24 * time.Hour
 
-// Waiting is a certificate that is not served yet.
+// Waiting is a certificate that is not served yet because it would break clients.
 type Waiting struct {
 	Certificate *Certificate
-	Until       time.Time // then it is served in any case
-	Broken      Judgement // which clients do not verify it
+	Until       time.Time // when it is served in any case
+	Broken      Judgement // the clients that it would break
 }
 
-// Situation is that in which a certificate is to be put into service.
+// Situation is the input of Evaluate other than the certificate.
 type Situation struct {
-	// InService is what clients get now; on a replica that has just started, what they get from the others. nil is
-	// nothing.
+	// InService is what clients get now, from this replica or from others if it has just started. nil means nothing.
 	InService *Certificate
-	// Revisions returns the history of what was published. known is false where it cannot be relied on.
+	// Revisions returns the history of published revisions. known is false if the history is unreliable.
 	Revisions func() (h History, known bool)
-	// Endpoint is the URL that is published now; "" is none.
+	// Endpoint is the URL that is published now, or "".
 	Endpoint string
 	TLS      configv1alpha1.ImpersonationProxyTLSSpec
 	Now      time.Time
-	// Leads is true on the leader. The others follow it.
+	// Leads is true on the leader; the other replicas serve what it serves.
 	Leads bool
 }
 
-// Evaluate says what comes of a certificate that may be served: it is served; or it waits, and the one in service is
-// served on with the trust bundles of both; or it is refused in favor of the one in service.
+// Evaluate decides what happens to a certificate that can be served: it is served; or it waits, while the certificate
+// in service is served with the trust bundles of both (dual trust); or it is refused.
 func Evaluate(e Evaluation, in Situation) Evaluation {
 	old, next := in.InService, e.Certificate
 	switch {
@@ -59,7 +58,7 @@ func Evaluate(e Evaluation, in Situation) Evaluation {
 	case len(e.tolerated) > 0 && old.serves(e.wanted, in.Now):
 		return e.refusedAsWorse()
 	case old.Source == SourceGenerated && next.Source == SourceGenerated:
-		return e // of the same CA
+		return e // they have the same CA
 	case old.Fallback:
 		return e
 	}
@@ -77,7 +76,7 @@ func Evaluate(e Evaluation, in Situation) Evaluation {
 	}
 	if !in.Leads && len(history.Chain) > 0 && history.Chain[0].Equal(next.Certificate.Leaf) &&
 		old.SHA256() != next.SHA256() {
-		return e // the leading replica serves it already
+		return e // the leader serves it already
 	}
 	if old.SHA256() != next.SHA256() {
 		e = e.waitIfBroken(in)
@@ -85,7 +84,7 @@ func Evaluate(e Evaluation, in Situation) Evaluation {
 	return e.refusedIfFull(history, in)
 }
 
-// refusedAsWorse refuses a certificate that would be served only for want of a better one.
+// refusedAsWorse refuses a certificate with tolerated errors in favor of the one in service.
 func (e Evaluation) refusedAsWorse() Evaluation {
 	refusal := e.tolerated[0]
 	refusal.Hint = strings.TrimPrefix(refusal.Hint+"; "+hintWarn, "; ")
@@ -101,8 +100,8 @@ func (e Evaluation) refusedAsWorse() Evaluation {
 	}
 }
 
-// withBundleOf keeps the trust bundle that is published, where ca.crt has disappeared from the Secret: clients that are
-// set up from now on would verify the certificate with their system roots, and fail.
+// withBundleOf keeps publishing the trust bundle if ca.crt has disappeared from the Secret. Otherwise new clients would
+// verify the certificate with their system roots, and fail.
 func (e Evaluation) withBundleOf(old *Certificate, h History, in Situation) (Evaluation, *Certificate) {
 	next, current, bundle := e.Certificate, h.Current(), old.own()
 	if len(next.Bundle) > 0 || len(bundle) == 0 || in.TLS.CertificateAuthorityData != "" || current == nil ||
@@ -126,7 +125,7 @@ func (e Evaluation) withBundleOf(old *Certificate, h History, in Situation) (Eva
 	return e, &kept
 }
 
-// waitIfBroken lets the certificate wait if clients in use do not verify it that verify the one in service.
+// waitIfBroken makes the certificate wait if it would break clients in use.
 func (e Evaluation) waitIfBroken(in Situation) Evaluation {
 	old, next := in.InService, e.Certificate
 	during := old.together(next)
@@ -140,13 +139,13 @@ func (e Evaluation) waitIfBroken(in Situation) Evaluation {
 	return e
 }
 
-// Breaks says which clients would stop verifying if next were served now.
+// Breaks returns which clients would break if next were served now.
 func (in Situation) Breaks(next *Certificate) Judgement {
 	history, known := in.Revisions()
 	now := Served{Chain: history.Chain}
 	if old := in.InService; old != nil {
 		now.Chain = old.Chain()
-		if in.Endpoint != "" { // what is in service counts, also where nothing is known
+		if in.Endpoint != "" { // clients of the certificate in service count even without a history
 			revision := Revision{
 				Since: now.Chain[0].NotBefore, Opened: now.Chain[0].NotBefore, Endpoint: in.Endpoint, Bundle: old.Bundle,
 				Names: NamesOf(now.Chain),
@@ -157,7 +156,7 @@ func (in Situation) Breaks(next *Certificate) Judgement {
 			if len(history.Revisions) == 0 {
 				revision.Bundle = old.own()
 			}
-			if !known { // earlier clients may have no more than what verifies it
+			if !known { // earlier clients may have only the CA that verifies it
 				revision.Bundle = verifying(revision.Bundle, now, in.Now)
 			}
 			history = history.With(revision)
@@ -171,7 +170,7 @@ func (in Situation) Breaks(next *Certificate) Judgement {
 	return Judge(Effect(history, now, Served{Chain: next.Chain()}, in.Now))
 }
 
-// verifying returns those members of a trust bundle that verify what is served by themselves.
+// verifying returns the members of a trust bundle each of which verifies what is served on its own.
 func verifying(bundle []byte, served Served, at time.Time) []byte {
 	members, _ := certs.ParseBundle(bundle)
 	var all []byte
@@ -184,7 +183,7 @@ func verifying(bundle []byte, served Served, at time.Time) []byte {
 	return all
 }
 
-// refusedIfFull refuses a change for which the history has no room: its clients would be forgotten.
+// refusedIfFull refuses a change that does not fit into the history, because its clients could not be recorded.
 func (e Evaluation) refusedIfFull(h History, in Situation) Evaluation {
 	current, publish := h.Current(), e.Certificate
 	if in.Endpoint == "" || current == nil || certs.SameBundle(current.Bundle, publish.Bundle) {
@@ -211,7 +210,7 @@ func (m *Certificate) own() []byte {
 	return m.Bundle
 }
 
-// together returns the certificate as it is served while next waits: with a trust bundle for both.
+// together returns the certificate as it is served while next waits: with the trust bundles of both.
 func (m *Certificate) together(next *Certificate) *Certificate {
 	during, own := *m, m.own()
 	during.Bundle, during.Own = own, nil
@@ -223,8 +222,8 @@ func (m *Certificate) together(next *Certificate) *Certificate {
 	return &during
 }
 
-// transitionEnds returns until when clients that trust its CA bundle accept the certificate, less a margin for what is
-// late. It is the zero time if they do not accept it now.
+// transitionEnds returns until when clients that trust the published bundle accept the certificate, less a margin. It
+// returns the zero time if they do not accept it now.
 func (m *Certificate) transitionEnds(now time.Time) time.Time {
 	chain := m.Chain()
 	leaf, end := chain[0], chain[0].NotAfter
@@ -258,7 +257,7 @@ func (m *Certificate) transitionEnds(now time.Time) time.Time {
 	return end.Add(-min(transitionMargin, leaf.NotAfter.Sub(leaf.NotBefore)/10))
 }
 
-// covers says whether the certificate covers each of the names that clients use, as far as next does.
+// covers reports whether the certificate covers every name that clients use and next covers.
 func (m *Certificate) covers(next *Certificate, wanted []certs.Name) bool {
 	return !slices.ContainsFunc(wanted, func(name certs.Name) bool {
 		return !name.Advisory && m.Certificate.Leaf.VerifyHostname(name.Value) != nil &&
@@ -266,10 +265,10 @@ func (m *Certificate) covers(next *Certificate, wanted []certs.Name) bool {
 	})
 }
 
-// maxSentences is how many kinds of clients a message names.
+// maxSentences is how many groups of clients a message lists.
 const maxSentences = 3
 
-// Summarize says in one line which clients a change breaks, and why.
+// Summarize says in one line which clients a change breaks and why.
 func Summarize(j Judgement) string {
 	sentences := j.Sentences()
 	if more := len(sentences) - maxSentences; more > 0 {
@@ -278,8 +277,8 @@ func Summarize(j Judgement) string {
 	return strings.Join(sentences, "; ")
 }
 
-// Message says until when the certificate waits, what an administrator can do, and which clients do not verify it.
-// namespace is the agent's.
+// Message says until when the certificate waits, how to serve it now, and which clients do not verify it. namespace is
+// the agent's.
 func (w *Waiting) Message(namespace string) string {
 	what, command := "the generated certificate", "unset"
 	if w.Certificate.Source == SourceExternal {

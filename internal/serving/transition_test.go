@@ -18,8 +18,7 @@ import (
 
 const overlapName, overlapOther = "proxy.example.com", "other.example.com"
 
-// replica goes through the renewals of one Secret as a replica does: it holds what is in service, and what clients were
-// told.
+// replica models a replica during the renewals of one Secret: its certificate in service, and the published revisions.
 type replica struct {
 	t       *testing.T
 	cas     map[string]*certs.CA
@@ -28,7 +27,7 @@ type replica struct {
 	secret  *corev1.Secret
 	service *Certificate
 	history History
-	forgets bool // history cannot be kept
+	forgets bool // the history cannot be stored
 	leads   bool
 	waiting *Waiting
 }
@@ -53,7 +52,7 @@ func (r *replica) ca(name string) *certs.CA {
 	return r.cas[name]
 }
 
-// bundle returns the CA bundle with the CAs of these letters.
+// bundle returns the CAs that these letters name.
 func (r *replica) bundle(cas string) []byte {
 	var all []byte
 	for _, name := range strings.Split(cas, "") {
@@ -62,7 +61,7 @@ func (r *replica) bundle(cas string) []byte {
 	return all
 }
 
-// renews puts a certificate of a CA into the Secret, and the CA of it.
+// renews puts a certificate of this CA, and the CA, into the Secret.
 func (r *replica) renews(ca string, names ...string) {
 	r.t.Helper()
 	pair, err := r.ca(ca).IssueServing(certs.SANs{DNSNames: names}, r.now, 90*day)
@@ -75,14 +74,14 @@ func (r *replica) renews(ca string, names ...string) {
 	}
 }
 
-// looks does what comes of all that.
+// looks evaluates the Secret and acts on the result.
 func (r *replica) looks() {
 	r.t.Helper()
 	name := types.NamespacedName{Namespace: r.secret.Namespace, Name: r.secret.Name}
 	r.follow(External(ExternalInput{Name: name, Secret: r.secret, Spec: r.spec, Endpoint: overlapName, Now: r.now}))
 }
 
-// follow does what comes of a certificate that is wanted.
+// follow acts on the evaluation of the requested certificate.
 func (r *replica) follow(judged Evaluation) {
 	r.t.Helper()
 	judged = Evaluate(judged, Situation{
@@ -111,7 +110,7 @@ func (r *replica) follow(judged Evaluation) {
 	}
 }
 
-// restarts forgets everything but the copy of the certificate in service, and what clients were told.
+// restarts discards everything but the backup of the certificate in service and the published revisions.
 func (r *replica) restarts() {
 	r.t.Helper()
 	data, err := LastGoodData(r.service)
@@ -125,7 +124,7 @@ func (r *replica) restarts() {
 	r.waiting = nil
 }
 
-// serves returns the CA of the certificate in service, and those that are published.
+// serves returns the CA of the certificate in service and those that are published.
 func (r *replica) serves() string {
 	r.t.Helper()
 	members, _ := certs.ParseBundle(r.service.Bundle)
@@ -136,7 +135,7 @@ func (r *replica) serves() string {
 	return text
 }
 
-// TestOverlap goes through renewals that clients would refuse.
+// TestOverlap performs renewals that would break clients.
 func TestOverlap(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -319,7 +318,7 @@ func TestOverlap(t *testing.T) {
 			r := newReplica(t)
 			test.do(r)
 			r.looks()
-			for range 2 { // and it stays like that
+			for range 2 { // and it is stable
 				if got := r.serves(); got != test.want || (r.waiting != nil) != test.wait {
 					t.Fatalf("in service is %s, want %s; it waits: %v", got, test.want, r.waiting != nil)
 				}
@@ -344,8 +343,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// TestOverlapEndsWithTheCA shows that a certificate is not served for longer than its CA is good, whose renewal is
-// probably what has brought another one.
+// TestOverlapEndsWithTheCA shows that a certificate is not served after its CA expires: the renewal of the CA is
+// probably why there is a new certificate.
 func TestOverlapEndsWithTheCA(t *testing.T) {
 	t.Parallel()
 	r := &replica{t: t, cas: map[string]*certs.CA{}, now: noon}

@@ -25,7 +25,7 @@ func sansOf(t *testing.T, names ...string) certs.SANs {
 	return all
 }
 
-// served returns a certificate that could be served instead, issued at.
+// served returns a certificate that could be served instead, issued at this time.
 func served(t *testing.T, names certs.SANs, at time.Time) *Certificate {
 	t.Helper()
 	ca, err := certs.NewCA("test CA", noon.Add(-100*day), 3650*day)
@@ -43,8 +43,7 @@ func served(t *testing.T, names certs.SANs, at time.Time) *Certificate {
 	return &Certificate{Certificate: certificate, Source: SourceGenerated}
 }
 
-// TestUnless judges a certificate for proxy.example.com, where clients use another name, in the light of what could be
-// served instead.
+// TestUnless evaluates a certificate for proxy.example.com, while clients use another name, against alternatives.
 func TestUnless(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
@@ -52,8 +51,8 @@ func TestUnless(t *testing.T) {
 	for _, test := range []struct {
 		name         string
 		verification configv1alpha1.TLSVerification
-		instead      []string      // names of what could be served instead; nil: there is nothing
-		issued       time.Duration // when that was issued, from now
+		instead      []string      // names of the alternative; nil if there is none
+		issued       time.Duration // when the alternative was issued, relative to now
 		refused      bool
 	}{
 		{"refuses it for one that covers all names", "", []string{"clients.example.com", "10.0.0.1"}, 0, true},

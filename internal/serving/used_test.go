@@ -10,12 +10,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 )
 
-// refusedBy says whether a change from one chain to another breaks clients of the history.
+// refusedBy reports whether a change from one chain to another breaks clients of the history.
 func refusedBy(h serving.History, now, next serving.Served) bool {
 	return serving.Judge(serving.Effect(h, now, next, noon)).Refused
 }
 
-// TestUnusedRevisions shows that a revision that nobody used has no clients.
+// TestUnusedRevisions shows that a revision that was never used has no clients.
 func TestUnusedRevisions(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -41,7 +41,7 @@ func TestUnusedRevisions(t *testing.T) {
 	}
 }
 
-// TestWildcardNames shows that names under a wildcard count once they were used.
+// TestWildcardNames shows that names under a wildcard count once they have been used.
 func TestWildcardNames(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -65,8 +65,8 @@ func TestWildcardNames(t *testing.T) {
 	}
 }
 
-// TestFullOfUsedRevisions shows that no revision with clients is dropped for want of room: neither when many follow that
-// nobody uses, nor when all are in use.
+// TestFullOfUsedRevisions shows that no revision with clients is evicted: neither if many unused ones follow, nor if
+// all are in use.
 func TestFullOfUsedRevisions(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -105,7 +105,7 @@ func TestFullOfUsedRevisions(t *testing.T) {
 	}
 }
 
-// TestRestore shows that what a lost history had is restored from its summary, and counts.
+// TestRestore shows that a lost history is restored from its summary, and its clients count.
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -147,7 +147,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestExpiredInBetween shows that clients of a certificate that has expired, or was switched off, still count.
+// TestExpiredInBetween shows that clients of a certificate that has expired or was switched off still count.
 func TestExpiredInBetween(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)

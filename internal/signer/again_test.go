@@ -12,7 +12,7 @@ import (
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
 )
 
-// restless is a cluster in which others change a request, and whose watches end at once.
+// restless fakes a cluster in which others change the request and watches end at once.
 type restless struct {
 	certificatesv1client.CertificateSigningRequestInterface
 
@@ -43,8 +43,7 @@ func (r *restless) Get(context.Context, string, metav1.GetOptions) (*certificate
 	return request, nil
 }
 
-// TestARequestIsReadAgain shows when the agent reads a request that it has made: after somebody else has changed it,
-// and when the watch for the certificate ends.
+// TestARequestIsReadAgain shows that the agent reads its request again after a conflict, and when the watch ends.
 func TestARequestIsReadAgain(t *testing.T) {
 	t.Parallel()
 	cluster := &restless{}
@@ -59,7 +58,7 @@ func TestARequestIsReadAgain(t *testing.T) {
 	}
 }
 
-// usurped is a cluster in which somebody replaces a request after the agent has made it.
+// usurped fakes a cluster in which another client replaces the request after the agent has created it.
 type usurped struct{ restless }
 
 func (u *usurped) Get(context.Context, string, metav1.GetOptions) (*certificatesv1.CertificateSigningRequest, error) {
@@ -76,7 +75,7 @@ func (u *usurped) Watch(context.Context, metav1.ListOptions) (watch.Interface, e
 	return other, nil
 }
 
-// TestAnotherRequestOfTheSameName is neither approved nor taken for the one that was made.
+// TestAnotherRequestOfTheSameName is neither approved nor mistaken for the original.
 func TestAnotherRequestOfTheSameName(t *testing.T) {
 	t.Parallel()
 	made := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "login", UID: "own"}}

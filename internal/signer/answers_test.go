@@ -16,8 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// respond stands for a signer: it changes the status of each CertificateSigningRequest that is approved, until the
-// function that it returns is called.
+// respond fakes a signer: it changes the status of each approved CertificateSigningRequest until stop is called.
 func (w *world) respond(t *testing.T, change func(*certificatesv1.CertificateSigningRequest)) (stop func()) {
 	t.Helper()
 	requests := w.admin.CertificatesV1().CertificateSigningRequests()
@@ -34,13 +33,13 @@ func (w *world) respond(t *testing.T, change func(*certificatesv1.CertificateSig
 				continue
 			}
 			change(request)
-			_, _ = requests.UpdateStatus(t.Context(), request, metav1.UpdateOptions{}) // it may be gone by now
+			_, _ = requests.UpdateStatus(t.Context(), request, metav1.UpdateOptions{}) // it may have been deleted
 		}
 	}()
 	return sync.OnceFunc(func() { events.Stop(); <-ended })
 }
 
-// signAs signs what was requested.
+// signAs signs the certificate request.
 func signAs(
 	t *testing.T,
 	ca *certs.CA,

@@ -20,54 +20,54 @@ import (
 )
 
 const (
-	// clusterInFlight is how many certificates are asked for at a time. Each needs about five requests to the API server.
+	// clusterInFlight is the maximum number of concurrent requests. Each needs about five API calls.
 	clusterInFlight = 8
-	// clusterTimeout is how long a signer may take. A login that has waited in vain can still be served otherwise.
+	// clusterTimeout is how long the signer may take. A login that times out can still use another strategy.
 	clusterTimeout = 10 * time.Second
-	// A signer that works is tested from time to time, and one that does not, more and more seldom.
+	// A working signer is tested every testInterval; a failing one with exponential backoff from firstRetry.
 	testInterval = 5 * time.Minute
 	firstRetry   = 5 * time.Second
 )
 
-// ErrNotTested is returned until the cluster's signer is tested.
+// ErrNotTested is returned before the first self-test of the cluster's signer has finished.
 var ErrNotTested = errors.New("the cluster's signer was not tested yet")
 
-// Cluster issues client certificates by the cluster's own signer, kubernetes.io/kube-apiserver-client. The API server
-// itself accepts them, so clients need no impersonation proxy. It needs no access to the cluster's signing key, and no
-// pod on a control-plane node: it makes CertificateSigningRequests, and approves them. NewCluster makes one.
+// Cluster issues client certificates with the cluster's own signer, kubernetes.io/kube-apiserver-client. The API server
+// accepts them directly, without an impersonation proxy. Cluster needs neither the cluster's signing key nor a pod on a
+// control-plane node: it creates and approves CertificateSigningRequests. Use NewCluster.
 type Cluster struct {
 	options  ClusterOptions
 	config   *rest.Config
 	requests requester
 	core     corev1client.CoreV1Interface
 
-	slots chan struct{} // one for each certificate that is asked for at the moment
-	test  chan struct{} // asks for a self-test at once
+	slots chan struct{} // one for each certificate being issued
+	test  chan struct{} // triggers a self-test
 	state atomic.Pointer[ClusterState]
 	keys  keyStock
 }
 
-// ClusterOptions is everything a Cluster needs.
+// ClusterOptions are the options of NewCluster.
 type ClusterOptions struct {
 	// Agent is how the agent reaches the API server.
 	Agent *rest.Config
-	// Server, if set, is the URL of the API server for clients, instead of what the cluster says of itself.
+	// Server, if set, replaces the API server URL for clients from ConfigMap cluster-info.
 	Server string
 	// Labels are set on the CertificateSigningRequests.
 	Labels map[string]string
-	// Changed, if set, is called when State is another.
+	// Changed, if set, is called when State changes.
 	Changed func()
-	// Timeout, TestInterval and FirstRetry are ten seconds, five minutes and five seconds unless set.
+	// Timeout, TestInterval and FirstRetry default to ten seconds, five minutes and five seconds.
 	Timeout, TestInterval, FirstRetry time.Duration
 }
 
-// ClusterState is what is known about the cluster's signer. It is never changed.
+// ClusterState is the state of the cluster's signer. It is immutable.
 type ClusterState struct {
-	// Tested is false until the first self-test has ended.
+	// Tested is false until the first self-test has finished.
 	Tested bool
-	// Err says why the signer cannot be used; nil when it can.
+	// Err says why the signer is unusable; nil if it works.
 	Err error
-	// Server and CABundle (PEM) are how clients reach the API server, unless InfoErr says why that is not known.
+	// Server and CABundle (PEM) are how clients reach the API server. InfoErr says why they are unknown.
 	Server   string
 	CABundle []byte
 	InfoErr  error
@@ -79,7 +79,7 @@ func (s ClusterState) equal(other ClusterState) bool {
 		s.Server == other.Server && string(s.CABundle) == string(other.CABundle)
 }
 
-// NewCluster returns a Cluster. Until Run has tested the signer, it issues nothing.
+// NewCluster returns a Cluster. It issues nothing until Run has tested the signer.
 func NewCluster(options ClusterOptions) (*Cluster, error) {
 	for _, length := range []struct {
 		value    *time.Duration
@@ -95,7 +95,7 @@ func NewCluster(options ClusterOptions) (*Cluster, error) {
 		options.Changed = func() {}
 	}
 	config := rest.CopyConfig(options.Agent)
-	config.QPS = -1 // the slots bound how much is asked for
+	config.QPS = -1 // slots limits the load
 	client, err := certificatesv1client.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for CertificateSigningRequests: %w", err)
@@ -116,10 +116,10 @@ func NewCluster(options ClusterOptions) (*Cluster, error) {
 	return c, nil
 }
 
-// State returns what is known about the signer.
+// State returns the current state of the signer.
 func (c *Cluster) State() ClusterState { return *c.state.Load() }
 
-// Run tests the signer from time to time until ctx ends.
+// Run tests the signer periodically until ctx ends.
 func (c *Cluster) Run(ctx context.Context) {
 	c.keys.refill()
 	wait := c.options.FirstRetry
@@ -137,7 +137,7 @@ func (c *Cluster) Run(ctx context.Context) {
 		} else {
 			wait = c.options.FirstRetry
 		}
-		next += rand.N(next/5 + 1) //nolint:gosec // so that replicas do not all test at once
+		next += rand.N(next/5 + 1) //nolint:gosec // spreads the tests of the replicas
 		select {
 		case <-ctx.Done():
 			return
@@ -145,7 +145,7 @@ func (c *Cluster) Run(ctx context.Context) {
 		case <-c.test:
 			select {
 			case <-ctx.Done():
-			case <-time.After(time.Until(last.Add(c.options.FirstRetry))): // however many logins ask for it
+			case <-time.After(time.Until(last.Add(c.options.FirstRetry))): // limits the tests that logins trigger
 			}
 		}
 	}
@@ -168,10 +168,9 @@ func (c *Cluster) set(ctx context.Context, state ClusterState) {
 	c.options.Changed()
 }
 
-// IssueClientCertificate returns a certificate from the cluster's signer that is valid for about ttl, at least for ten
-// minutes. It returns an error at once while the signer does not respond. A signer that does not respond to a login
-// gets no other login before a self-test has succeeded. Any other error concerns one user, until a self-test shows
-// more.
+// IssueClientCertificate returns a certificate from the cluster's signer that is valid for about ttl, and at least ten
+// minutes. While the signer is unusable, it fails at once. A timeout marks the signer as unusable until a self-test
+// succeeds. Any other error triggers a self-test, except ErrRefused or if no slot became free.
 func (c *Cluster) IssueClientCertificate(
 	ctx context.Context,
 	identity certs.ClientIdentity,
@@ -196,8 +195,8 @@ func (c *Cluster) IssueClientCertificate(
 	return pair, err
 }
 
-// Retest has the signer tested again, and the address of the API server for clients read again: at once, unless that
-// was just done.
+// Retest triggers a self-test, which also reads the API server's address for clients again. It runs at most once per
+// FirstRetry.
 func (c *Cluster) Retest() {
 	select {
 	case c.test <- struct{}{}:
@@ -205,13 +204,13 @@ func (c *Cluster) Retest() {
 	}
 }
 
-// errNoResponse is the cause when the signer has taken too long.
+// errNoResponse is the cause of a timeout of the signer.
 var errNoResponse = errors.New("no response")
 
-// errBusy is returned when as many certificates are asked for as may be, and none is issued in time.
+// errBusy is returned if no slot becomes free in time.
 var errBusy = errors.New("too many certificates are asked for at the moment")
 
-// issue gets one certificate, when a slot is free.
+// issue gets one certificate as soon as a slot is free.
 func (c *Cluster) issue(
 	ctx context.Context,
 	identity certs.ClientIdentity,
@@ -232,7 +231,7 @@ func (c *Cluster) issue(
 	}
 	pair, err := c.requests.get(ctx, key, identity, max(ttl, minClusterLife), done)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errNoResponse) && !errors.Is(err, errNoResponse) {
-		err = fmt.Errorf("%w: %w", cause, err) // it was the API server that took too long
+		err = fmt.Errorf("%w: %w", cause, err) // the API server took too long
 	}
 	return pair, explain(err)
 }
@@ -242,7 +241,7 @@ func (c *Cluster) withTimeout(ctx context.Context) (context.Context, context.Can
 	return context.WithTimeoutCause(ctx, c.options.Timeout, cause)
 }
 
-// explain adds to an error what can be done about it.
+// explain adds a hint to an error.
 func explain(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):

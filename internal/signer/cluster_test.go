@@ -36,7 +36,7 @@ const (
 	waitLimit = 2 * time.Minute
 )
 
-// world is a control plane on which the agent's account has the permissions of deploy/clustersigner.
+// world is a control plane where the agent's service account has the permissions of deploy/clustersigner.
 type world struct {
 	*devcluster.Cluster
 	admin kubernetes.Interface
@@ -76,7 +76,7 @@ func (w *world) grant(t *testing.T) {
 	}
 }
 
-// publish makes the ConfigMap cluster-info with a server, as kubeadm does.
+// publish creates ConfigMap cluster-info with a server, as kubeadm does.
 func (w *world) publish(t *testing.T, server string) {
 	t.Helper()
 	content, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
@@ -113,7 +113,7 @@ func (w *world) start(t *testing.T, options signer.ClusterOptions) *signer.Clust
 	return c
 }
 
-// waitForState waits until the signer was tested, and says why it cannot be used, or nothing.
+// waitForState waits until the signer has been tested and Err contains problem; "" means that it works.
 func waitForState(t *testing.T, c *signer.Cluster, problem string) signer.ClusterState {
 	t.Helper()
 	var state signer.ClusterState
@@ -132,7 +132,7 @@ func waitForState(t *testing.T, c *signer.Cluster, problem string) signer.Cluste
 	return state
 }
 
-// requests returns how many CertificateSigningRequests there are.
+// requests returns the number of CertificateSigningRequests.
 func (w *world) requests(t *testing.T) int {
 	t.Helper()
 	list, err := w.admin.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
@@ -142,7 +142,7 @@ func (w *world) requests(t *testing.T) int {
 	return len(list.Items)
 }
 
-// whoIs returns the user that a certificate authenticates at the API server.
+// whoIs returns the user that the API server authenticates by a certificate.
 func (w *world) whoIs(ctx context.Context, pair *certs.KeyPair) (authenticationv1.UserInfo, error) {
 	config := rest.AnonymousClientConfig(w.AdminConfig())
 	config.CertData, config.KeyData = pair.CertPEM, pair.KeyPEM
@@ -253,7 +253,7 @@ func TestTheClustersOwnSigner(t *testing.T) {
 	})
 }
 
-// manyLogins has more users log in than certificates are asked for at a time, and counts the requests meanwhile.
+// manyLogins has more users log in than clusterInFlight, and counts the requests meanwhile.
 func manyLogins(t *testing.T, w *world, c *signer.Cluster) { //nolint:thelper // a subtest
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -300,7 +300,8 @@ func manyLogins(t *testing.T, w *world, c *signer.Cluster) { //nolint:thelper //
 	}
 }
 
-// otherSigner shows the limit by the signer's name: the agent's account may ask another signer, but not approve that.
+// otherSigner shows that the agent's permissions are limited to one signer: it can create requests for another, but not
+// approve them.
 func (w *world) otherSigner(t *testing.T) {
 	t.Helper()
 	agent, err := kubernetes.NewForConfig(w.agent)
@@ -331,7 +332,7 @@ func (w *world) otherSigner(t *testing.T) {
 	}
 }
 
-// TestNoSignerAnswers is a cluster as EKS is: requests may be made and approved, and are never signed.
+// TestNoSignerAnswers simulates EKS: requests can be created and approved, and are never signed.
 func TestNoSignerAnswers(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, false)
@@ -346,7 +347,7 @@ func TestNoSignerAnswers(t *testing.T) {
 		t.Errorf("a login waited for %s for a signer that is known not to respond", waited)
 	}
 
-	// Another program responds: it denies what is approved already, as a policy engine may.
+	// Another program denies the approved request, as a policy engine may.
 	denied := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
 		request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "Policy", Message: "not here",
@@ -355,7 +356,7 @@ func TestNoSignerAnswers(t *testing.T) {
 	waitForState(t, c, "the request was refused: Failed (Policy: not here)")
 	denied()
 
-	// A signer that issues for longer than it was asked, as before Kubernetes 1.22.
+	// A signer that issues for longer than requested, as before Kubernetes 1.22.
 	ca, err := certs.NewCA("other", time.Now(), 365*24*time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -374,7 +375,7 @@ func TestNoSignerAnswers(t *testing.T) {
 	foreign()
 }
 
-// TestRetest shows that a caller need not wait for the next test.
+// TestRetest shows that a caller need not wait for the next periodic test.
 func TestRetest(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, false)
@@ -408,13 +409,13 @@ func TestRetest(t *testing.T) {
 	})
 }
 
-// TestASignerThatGoesAway shows that one login in vain is enough: later ones do not wait.
+// TestASignerThatGoesAway shows that one login that times out is enough: later ones fail at once.
 func TestASignerThatGoesAway(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, false)
 	w.grant(t)
 	c := w.start(t, signer.ClusterOptions{Timeout: 2 * time.Second, FirstRetry: 100 * time.Millisecond})
-	client := w.ClientCA() // by which the API server knows its users
+	client := w.ClientCA() // the API server trusts it for client certificates
 	stop := w.respond(t, func(request *certificatesv1.CertificateSigningRequest) {
 		request.Status.Certificate = signAs(t, client, request, 10*time.Minute)
 	})

@@ -17,13 +17,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// The ConfigMap in which a cluster says, in a kubeconfig without users, how clients reach its API server.
+// ConfigMap cluster-info, which kubeadm defines: a kubeconfig without users that says how clients reach the API server.
 const (
 	infoNamespace = metav1.NamespacePublic
 	infoConfigMap = "cluster-info"
 	infoKey       = "kubeconfig"
 
-	// followRetry is when to watch it again: a watch lasts for minutes.
+	// followRetry is the delay before a watch is restarted. The API server ends watches after some minutes.
 	followRetry = 10 * time.Second
 )
 
@@ -34,7 +34,8 @@ func (c *Cluster) clusterInfo(ctx context.Context) (server string, caBundle []by
 	return ClusterInfo(ctx, c.core, c.options.Server)
 }
 
-// ClusterInfo returns how clients reach the API server, as the cluster says; with a URL, that instead of the address.
+// ClusterInfo returns how clients reach the API server, from ConfigMap cluster-info. serverURL, if set, replaces the
+// URL.
 func ClusterInfo(
 	ctx context.Context,
 	core corev1client.ConfigMapsGetter,
@@ -55,8 +56,8 @@ func ClusterInfo(
 	return server, caBundle, nil
 }
 
-// FollowClusterInfo calls changed when the cluster says something else about how clients reach the API server, until ctx
-// ends. Where it may not be watched, nothing is called.
+// FollowClusterInfo calls changed when ConfigMap cluster-info changes, and once at the start, until ctx ends. Without
+// permission to watch it, changed is never called.
 func FollowClusterInfo(ctx context.Context, core corev1client.ConfigMapsGetter, changed func()) {
 	version := ""
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
@@ -67,7 +68,7 @@ func FollowClusterInfo(ctx context.Context, core corev1client.ConfigMapsGetter, 
 			return
 		}
 		defer events.Stop()
-		for event := range events.ResultChan() { // the first is what there is
+		for event := range events.ResultChan() { // the first event is the current object
 			if configMap, ok := event.Object.(*corev1.ConfigMap); ok && configMap.ResourceVersion != version {
 				version = configMap.ResourceVersion
 				changed()

@@ -25,29 +25,28 @@ import (
 )
 
 const (
-	// minClusterLife is the shortest lifetime that a CertificateSigningRequest may ask for.
+	// minClusterLife is the shortest lifetime that a CertificateSigningRequest can request.
 	minClusterLife = 10 * time.Minute
-	// approvalReason stands in the condition by which the agent approves a request.
+	// approvalReason is the reason of the Approved condition that the agent sets.
 	approvalReason = "PinnipedLogin"
-	// deleteTimeout bounds how long the agent tries to delete a request that it has made.
+	// deleteTimeout limits how long the agent tries to delete its request.
 	deleteTimeout = 5 * time.Second
-	// approvalTries is how often the agent approves a request that others change at the same time.
+	// approvalTries is how often the agent tries to approve a request that others change concurrently.
 	approvalTries = 3
 )
 
-// ErrRefused is returned when the request for this user was denied, or refused by the signer. That says nothing about
-// other users.
+// ErrRefused is returned if the request for this user was denied or failed. It says nothing about other users.
 var ErrRefused = errors.New("the request was refused")
 
-// requester gets certificates by CertificateSigningRequests. Each request is made, approved and deleted by the agent.
+// requester gets certificates with CertificateSigningRequests that it creates, approves and deletes.
 type requester struct {
 	requests certificatesv1client.CertificateSigningRequestInterface
 	labels   map[string]string
 	now      func() time.Time
 }
 
-// get returns a certificate for identity and key, which is valid for about ttl. It calls done once, perhaps later, when
-// nothing of the request is left in the cluster.
+// get returns a certificate for identity and key that is valid for about ttl. It calls done once, possibly after it
+// returns, when the request has been deleted.
 func (r *requester) get(
 	ctx context.Context,
 	key *ecdsa.PrivateKey,
@@ -61,7 +60,7 @@ func (r *requester) get(
 		return nil, err
 	}
 	defer func(made *certificatesv1.CertificateSigningRequest) {
-		go func() { // the login need not wait for that
+		go func() { // the login does not wait for the deletion
 			defer done()
 			r.remove(ctx, made)
 		}()
@@ -97,7 +96,7 @@ func (r *requester) create(
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			Request:           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
 			SignerName:        certificatesv1.KubeAPIServerClientSignerName,
-			ExpirationSeconds: ptr.To(int32(ttl / time.Second)), //nolint:gosec // a day at the most
+			ExpirationSeconds: ptr.To(int32(ttl / time.Second)), //nolint:gosec // at most a day
 			Usages:            []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 		},
 	}, metav1.CreateOptions{})
@@ -107,12 +106,11 @@ func (r *requester) create(
 	return request, nil
 }
 
-// errReplaced is returned when the name of a request that the agent made belongs to another object by now.
+// errReplaced is returned if a request was deleted and its name belongs to another one now.
 var errReplaced = errors.New("the CertificateSigningRequest was replaced by one of the same name")
 
-// approve marks the request as approved. It tries again when somebody else has changed it meanwhile. What is approved
-// is the request that was made, never another one of its name: the update carries its UID and resourceVersion, and the
-// spec of a request cannot change.
+// approve approves the request, and tries again on a conflict. It cannot approve another request of that name: the
+// update carries the UID and resourceVersion, and the spec of a request is immutable.
 func (r *requester) approve(
 	ctx context.Context,
 	request *certificatesv1.CertificateSigningRequest,
@@ -138,7 +136,7 @@ func (r *requester) approve(
 	}
 }
 
-// wait returns what the signer issued, in PEM.
+// wait returns the certificate that the signer issued, in PEM.
 func (r *requester) wait(ctx context.Context, request *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	signed, err := outcome(request)
 	for signed == nil && err == nil {
@@ -153,7 +151,7 @@ func (r *requester) wait(ctx context.Context, request *certificatesv1.Certificat
 	return signed, err
 }
 
-// next returns a later state of the request.
+// next returns a later version of the request.
 func (r *requester) next(
 	ctx context.Context,
 	request *certificatesv1.CertificateSigningRequest,
@@ -185,7 +183,7 @@ func (r *requester) next(
 	}
 }
 
-// readAgain reads a request whose watch has ended, after a moment: the API server may be about to restart.
+// readAgain reads the request after its watch has ended. It first waits 100 ms, as the API server may be restarting.
 func (r *requester) readAgain(
 	ctx context.Context, made *certificatesv1.CertificateSigningRequest,
 ) (*certificatesv1.CertificateSigningRequest, error) {
@@ -201,7 +199,7 @@ func (r *requester) readAgain(
 	return request, nil
 }
 
-// again returns the request as it is now, or errReplaced when another object has its name.
+// again returns the current version of the request, or errReplaced if another object has its name.
 func (r *requester) again(
 	ctx context.Context, made *certificatesv1.CertificateSigningRequest,
 ) (*certificatesv1.CertificateSigningRequest, error) {
@@ -212,7 +210,7 @@ func (r *requester) again(
 	return request, err
 }
 
-// outcome returns what the signer issued, nothing while it has not, or why it will not.
+// outcome returns the issued certificate, nil while there is none, or why there will be none.
 func outcome(request *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	for _, condition := range request.Status.Conditions {
 		if condition.Type == certificatesv1.CertificateDenied || condition.Type == certificatesv1.CertificateFailed {
@@ -225,8 +223,8 @@ func outcome(request *certificatesv1.CertificateSigningRequest) ([]byte, error) 
 	return request.Status.Certificate, nil
 }
 
-// remove deletes the request: it has the user's name and groups in it, and is of no use any more. When that fails, the
-// cluster deletes it after an hour.
+// remove deletes the request, which contains the user's name and groups. If that fails, the cluster deletes it after an
+// hour.
 func (r *requester) remove(ctx context.Context, request *certificatesv1.CertificateSigningRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()
@@ -237,7 +235,7 @@ func (r *requester) remove(ctx context.Context, request *certificatesv1.Certific
 	)
 }
 
-// keyPair checks what the signer issued, and returns it with its key.
+// keyPair checks the issued certificate and returns it with its key.
 func keyPair(
 	signed []byte,
 	key *ecdsa.PrivateKey,
@@ -277,7 +275,7 @@ func keyPair(
 	}, nil
 }
 
-// checkIssued returns an error unless the certificate is for this key and exactly this user, and ends when it should.
+// checkIssued returns an error unless the certificate is for exactly this key and user, and its lifetime is about ttl.
 func checkIssued(
 	leaf *x509.Certificate,
 	key *ecdsa.PrivateKey,

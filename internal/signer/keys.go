@@ -7,18 +7,18 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// stock is how many keys are made in advance: enough for the logins of a team that starts work at the same moment.
+// stock is how many keys are generated in advance: enough for a team that starts work at the same moment.
 const stock = 64
 
-// keyStock holds unused keys, so that a login does not wait until one is made. They are in memory only, and each is
-// given away once. The zero value is empty.
+// keyStock holds unused keys in memory, so that a login need not wait for key generation. Each is used once. The zero
+// value is empty.
 type keyStock struct {
 	mu        sync.Mutex
 	keys      []*ecdsa.PrivateKey
 	refilling bool
 }
 
-// take returns a key that is given away once.
+// take returns an unused key.
 func (k *keyStock) take() (*ecdsa.PrivateKey, error) {
 	k.mu.Lock()
 	var key *ecdsa.PrivateKey
@@ -37,7 +37,7 @@ func (k *keyStock) take() (*ecdsa.PrivateKey, error) {
 	return certs.NewKey()
 }
 
-// refill makes keys in the background until there are enough, one goroutine at a time.
+// refill generates keys in the background until there are enough, in one goroutine at a time.
 func (k *keyStock) refill() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -55,7 +55,7 @@ func (k *keyStock) refill() {
 			if err != nil || len(k.keys) >= stock {
 				k.refilling = false
 				k.mu.Unlock()
-				return // without keys in stock each login makes its own, and sees the error
+				return // each login then generates its own key and gets the error
 			}
 			k.mu.Unlock()
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// adversary replaces the request of each user named victim-… just before the agent approves it, by one for an
+// adversary replaces the request of each user named victim-… just before the agent approves it with one for an
 // administrator under the same name.
 type adversary struct {
 	agent    http.RoundTripper
@@ -63,7 +63,7 @@ func (a *adversary) replace(of *http.Request, name string) error {
 	return nil
 }
 
-// TestAReplacedRequestIsNotApproved has an adversary, who may create and delete CertificateSigningRequests, replace the
+// TestAReplacedRequestIsNotApproved: an adversary that can create and delete CertificateSigningRequests replaces the
 // request of every login before its approval. The agent approves none of them, and the signer signs none.
 func TestAReplacedRequestIsNotApproved(t *testing.T) {
 	t.Parallel()

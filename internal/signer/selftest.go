@@ -17,11 +17,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// selfTestUser is whom the certificate of the self-test is for. It is in no group, and may do what every authenticated
-// user may do.
+// selfTestUser is the user of the self-test's certificate. It is in no group but system:authenticated.
 const selfTestUser = "concierge.pinniped.dev:self-test"
 
-// selfTest gets a certificate as a login would, and asks the API server for its user.
+// selfTest gets a certificate as a login would, and asks the API server which user it authenticates.
 func (c *Cluster) selfTest(ctx context.Context) error {
 	pair, err := c.issue(ctx, certs.ClientIdentity{Username: selfTestUser}, minClusterLife)
 	if err != nil {
@@ -35,7 +34,7 @@ func (c *Cluster) selfTest(ctx context.Context) error {
 	return nil
 }
 
-// tryCertificate returns nil when the API server knows the user of the certificate.
+// tryCertificate returns nil if the API server authenticates the user of the certificate.
 func (c *Cluster) tryCertificate(ctx context.Context, pair *certs.KeyPair) error {
 	config := rest.AnonymousClientConfig(c.config)
 	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
@@ -54,7 +53,7 @@ func (c *Cluster) tryCertificate(ctx context.Context, pair *certs.KeyPair) error
 	if proxy == nil {
 		proxy = http.ProxyFromEnvironment
 	}
-	// A transport of its own: client-go would keep one for each certificate, for ever.
+	// A separate transport, because client-go would cache one for each certificate forever.
 	transport := &http.Transport{
 		TLSClientConfig: tlsConfig, Proxy: proxy, DialContext: config.Dial, DisableKeepAlives: true,
 		TLSHandshakeTimeout: 10 * time.Second,
@@ -67,9 +66,9 @@ func (c *Cluster) tryCertificate(ctx context.Context, pair *certs.KeyPair) error
 		Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), fmt.Sprintf("%q", selfTestUser)):
-		return nil // who it is, the API server knows
+		return nil // the API server has authenticated the user
 	case apierrors.IsNotFound(err):
-		return nil // before Kubernetes 1.28 there is no such API
+		return nil // Kubernetes before 1.28 does not serve this API
 	case err != nil:
 		return err
 	case review.Status.UserInfo.Username != selfTestUser:

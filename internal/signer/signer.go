@@ -1,7 +1,7 @@
-// Package signer issues the short-lived client certificates with which users log in.
+// Package signer issues the short-lived client certificates of logins.
 //
-// Signer signs by a CA of the agent's own, for the impersonation proxy. Every replica loads it from the same Secret, so
-// that each accepts what any other issued. Cluster has the cluster's own signer issue them, for the API server itself.
+// Signer signs with the agent's own CA, for the impersonation proxy. All replicas load it from the same Secret, so each
+// accepts the certificates of the others. Cluster uses the cluster's own signer, for the API server itself.
 package signer
 
 import (
@@ -15,35 +15,35 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// AtProxyKey is the extra key by which the impersonation proxy says of a login that it goes through it. The value is
-// the API group of the login. Users cannot set the key at the proxy: its suffix is reserved.
+// AtProxyKey is the extra key that marks a login through the impersonation proxy. The value is the API group of the
+// login. Users cannot set it at the proxy, because its suffix is reserved.
 const AtProxyKey = "login.impersonation-proxy.concierge.pinniped.dev"
 
-// ErrNotLoaded is returned while there is no CA to sign with: at start, and while the impersonation proxy is disabled.
-// Nothing is signed then, because the proxy would not accept it.
+// ErrNotLoaded is returned while there is no CA: at startup, and while the impersonation proxy is disabled, which would
+// not accept the certificates.
 var ErrNotLoaded = errors.New("the client certificate signer is not loaded")
 
-// Signer issues client certificates. The zero value has no CA yet; it is safe for concurrent use.
+// Signer issues client certificates. The zero value has no CA yet. It is safe for concurrent use.
 type Signer struct {
-	// Clock says when a certificate becomes valid; nil means the real clock.
+	// Clock is the clock for the validity of certificates; nil means the real clock.
 	Clock clock.PassiveClock
 
 	current atomic.Pointer[Generation]
 	keys    keyStock
 }
 
-// Generation is one immutable state of the signer.
+// Generation is an immutable state of the Signer.
 type Generation struct {
 	ca     *certs.CA
 	bundle []byte
 }
 
-// Bundle returns the PEM certificates of every CA whose client certificates are to be accepted: the one that signs,
-// and those that signed before it. The caller must not change it.
+// Bundle returns the CA certificates (PEM) whose client certificates are accepted: the signing CA and the previous
+// ones. The caller must not modify it.
 func (g *Generation) Bundle() []byte { return g.bundle }
 
-// Load makes ca the signing CA and goes on accepting what the CAs in previous (PEM) have signed.
-// Loading what is loaded already changes nothing. It reports whether something changed.
+// Load makes ca the signing CA and keeps accepting the certificates of the CAs in previous (PEM). It reports whether
+// anything changed.
 func (s *Signer) Load(ca *certs.CA, previous []byte) bool {
 	bundle := append(ca.CertPEM(), previous...)
 	if old := s.current.Load(); old != nil && bytes.Equal(old.bundle, bundle) {
@@ -54,14 +54,13 @@ func (s *Signer) Load(ca *certs.CA, previous []byte) bool {
 	return true
 }
 
-// Clear forgets the CA: nothing is signed or accepted any more. It reports whether there was one.
+// Clear removes the CA: nothing is signed or accepted any more. It reports whether there was one.
 func (s *Signer) Clear() bool { return s.current.Swap(nil) != nil }
 
-// Current returns the state in force, or nil while there is none. The pointer is the same until the state changes.
+// Current returns the current state, or nil if there is none. The pointer stays the same until the state changes.
 func (s *Signer) Current() *Generation { return s.current.Load() }
 
-// IssueClientCertificate issues a client certificate that is valid for ttl. It returns ErrNotLoaded while there is no
-// CA.
+// IssueClientCertificate issues a client certificate that is valid for ttl. It returns ErrNotLoaded if there is no CA.
 func (s *Signer) IssueClientCertificate(
 	username string,
 	groups, organizationalUnits []string,

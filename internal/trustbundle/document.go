@@ -1,6 +1,6 @@
-// Package trustbundle is the trust bundle endpoint of the impersonation proxy: the document with the CA bundle that
-// verifies the proxy, and the policy by which kubeconfigs adopt a new bundle. The proxy encodes the document; "pinniped
-// kubeconfig rotate" and logins decode it. See docs/adr/0022-trust-bundle-endpoint.md.
+// Package trustbundle implements the trust bundle endpoint of the impersonation proxy: the document with the CA bundle
+// that verifies the proxy, and the policy by which kubeconfigs adopt a new bundle. The proxy encodes the document;
+// "pinniped kubeconfig rotate" and logins decode it. See docs/adr/0022-trust-bundle-endpoint.md.
 package trustbundle
 
 import (
@@ -17,7 +17,7 @@ import (
 // Path is where the proxy serves the document, to GET requests without credentials.
 const Path = "/.well-known/pinniped-ca-bundle"
 
-// MaxSize is how many bytes a document may have. A CA bundle of a hundred certificates fits.
+// MaxSize is the maximum size of a document in bytes. A CA bundle of a hundred certificates fits.
 const MaxSize = 256 << 10
 
 const (
@@ -25,21 +25,22 @@ const (
 	kind       = "TrustBundle"
 )
 
-// document is the JSON form.
+// document is the JSON form of a trust bundle.
 type document struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// CertificateAuthorityData is PEM, in base64; empty when clients are to use their system roots.
+	// CertificateAuthorityData is PEM, in base64; empty for the system roots.
 	CertificateAuthorityData []byte `json:"certificateAuthorityData"`
 }
 
-// ErrNoDocument means that the response is no trust bundle, so the server has no trust bundle endpoint.
+// ErrNoDocument means that the server has no trust bundle endpoint: its response is not a trust bundle.
 var ErrNoDocument = errors.New("the response is not a trust bundle")
 
-// Encode returns the document for a CA bundle: PEM, or nothing for the system roots.
+// Encode returns the document for a CA bundle (PEM), or for the system roots if bundle is empty. It returns an error if
+// the document exceeds MaxSize.
 func Encode(bundle []byte) ([]byte, error) {
 	if bundle == nil {
-		bundle = []byte{} // "" and not null
+		bundle = []byte{} // encodes to "", not null
 	}
 	encoded, err := json.Marshal(document{APIVersion: apiVersion, Kind: kind, CertificateAuthorityData: bundle})
 	if err != nil {
@@ -52,9 +53,9 @@ func Encode(bundle []byte) ([]byte, error) {
 	return encoded, nil
 }
 
-// Decode reads a document and returns the CA bundle: PEM of certificates and nothing else, or nothing for the system
-// roots. It reads no more than MaxSize bytes. Any other content results in ErrNoDocument; any other error means that
-// the document is unusable.
+// Decode reads a document and returns the CA bundle (PEM), which contains only certificates, or nil for the system
+// roots. It reads at most MaxSize bytes. It returns ErrNoDocument for other content; any other error means that the
+// document is unusable.
 func Decode(r io.Reader) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	if err != nil {
@@ -80,7 +81,7 @@ func Decode(r io.Reader) ([]byte, error) {
 	return clean(found.CertificateAuthorityData)
 }
 
-// clean checks that a bundle has certificates and nothing else, and returns it as it is.
+// clean returns an error unless the bundle contains only certificates.
 func clean(bundle []byte) ([]byte, error) {
 	if len(bundle) == 0 {
 		return nil, nil

@@ -67,8 +67,8 @@ func TestOtherResponses(t *testing.T) {
 	}
 }
 
-// FuzzDecode decodes arbitrary bytes. A document that is accepted has no bundle or certificates only, and encodes to
-// the same document.
+// FuzzDecode decodes arbitrary bytes. An accepted bundle is empty or contains only certificates, and encodes to the
+// same document.
 func FuzzDecode(f *testing.F) {
 	good, err := trustbundle.Encode(bundle(f))
 	if err != nil {

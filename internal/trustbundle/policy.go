@@ -17,23 +17,23 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Policy says which CA bundles an entry of a kubeconfig adopts.
+// Policy says which CA bundles a kubeconfig entry adopts.
 type Policy struct {
 	Now func() time.Time
 	// Roots are the system roots; nil for those of this machine.
 	Roots *x509.CertPool
-	// AllowOlder permits a bundle whose certificates are all older than those of the kubeconfig.
+	// AllowOlder permits a bundle whose newest certificate is older than that of the kubeconfig.
 	AllowOlder bool
-	// Expected are the only certificates that a bundle may have; empty for any. See ParseExpected.
+	// Expected are the only certificates that a bundle may contain; empty for any. See ParseExpected.
 	Expected []string
 }
 
 var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// NoneExpected is the value of --expect-ca with which no CA bundle is adopted.
+// NoneExpected is the value of --expect-ca that refuses every CA bundle.
 const NoneExpected = "none"
 
-// ParseExpected returns SHA-256 fingerprints in one spelling, for Policy.Expected.
+// ParseExpected normalizes SHA-256 fingerprints for Policy.Expected. NoneExpected is valid as well.
 func ParseExpected(fingerprints []string) ([]string, error) {
 	parsed := make([]string, 0, len(fingerprints))
 	for _, text := range fingerprints {
@@ -46,7 +46,8 @@ func ParseExpected(fingerprints []string) ([]string, error) {
 	return parsed, nil
 }
 
-// Verifies says whether a client that expects host and trusts bundle accepts the chain.
+// Verifies returns nil if a client that connects to host and trusts bundle accepts the chain. An empty bundle means the
+// system roots.
 func (p Policy) Verifies(chain []*x509.Certificate, host string, bundle []byte) error {
 	if len(chain) == 0 {
 		return errors.New("no certificate was presented")
@@ -69,8 +70,8 @@ func (p Policy) Verifies(chain []*x509.Certificate, host string, bundle []byte) 
 	return nil
 }
 
-// Anchors returns those candidates that, as the only CA of a client that expects host, make it accept the chain. Without a
-// host, names are not compared.
+// Anchors returns the candidates that verify the chain as the only CA of a client that connects to host. If host is
+// empty, names are not checked.
 func (p Policy) Anchors(chain []*x509.Certificate, host string, candidates []*x509.Certificate) []*x509.Certificate {
 	var anchors []*x509.Certificate
 	for _, candidate := range candidates {
@@ -86,7 +87,7 @@ func PEM(certificate *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})
 }
 
-// Unexpected returns an error when the bundle has a certificate that is not expected.
+// Unexpected returns an error if the bundle contains a certificate that is not expected.
 func (p Policy) Unexpected(bundle []byte) error {
 	if len(p.Expected) == 0 {
 		return nil
@@ -103,10 +104,10 @@ func (p Policy) Unexpected(bundle []byte) error {
 	return nil
 }
 
-// Received is a CA bundle that was read from a trust bundle endpoint. It must not be copied.
+// Received is a CA bundle from a trust bundle endpoint. It must not be copied.
 type Received struct {
 	Policy
-	// Chain is what the endpoint presented on that connection. The handshake has proved that it has the key.
+	// Chain is the certificate chain of that connection. The handshake has proved that the endpoint has the key.
 	Chain []*x509.Certificate
 	PEM   []byte
 
@@ -114,7 +115,7 @@ type Received struct {
 	results map[[sha256.Size]byte]error // by host and old bundle
 }
 
-// Accepts returns nil when an entry may adopt the bundle, and otherwise why not.
+// Accepts returns nil if an entry may adopt the bundle, and otherwise why not. It caches the results.
 func (b *Received) Accepts(trust kubeconfig.Trust) error {
 	if trust.Err != nil {
 		return trust.Err
@@ -161,7 +162,7 @@ func (b *Received) decide(trust kubeconfig.Trust) error {
 	return nil
 }
 
-// usable returns an error for a certificate that verifies no server: there is no good reason to adopt it.
+// usable returns an error for a certificate that verifies no server, so that there is no reason to adopt it.
 func (p Policy) usable(certificate *x509.Certificate) error {
 	switch {
 	case p.Now().After(certificate.NotAfter):
@@ -173,7 +174,7 @@ func (p Policy) usable(certificate *x509.Certificate) error {
 	return nil
 }
 
-// Added returns the certificates of a new bundle that the old one does not have.
+// Added returns the certificates of the offered bundle that the old one does not contain.
 func Added(old, offered []byte) []*x509.Certificate {
 	known, _ := certs.ParseBundle(old)
 	members, _ := certs.ParseBundle(offered)
@@ -182,12 +183,12 @@ func Added(old, offered []byte) []*x509.Certificate {
 	})
 }
 
-// Name is the subject of a certificate, quoted as it is text from outside, and its fingerprint.
+// Name returns the subject of a certificate, quoted because it is untrusted, and its fingerprint.
 func Name(certificate *x509.Certificate) string {
 	return fmt.Sprintf("%.120q (SHA-256 %s)", certificate.Subject.String(), certs.Fingerprint(certificate.Raw))
 }
 
-// Names is Name for several.
+// Names is Name for several certificates.
 func Names(certificates []*x509.Certificate) string {
 	names := make([]string, len(certificates))
 	for i, certificate := range certificates {
@@ -196,7 +197,7 @@ func Names(certificates []*x509.Certificate) string {
 	return strings.Join(names, ", ")
 }
 
-// newest returns the date from which the newest certificate of a bundle is valid.
+// newest returns the latest NotBefore in a bundle.
 func newest(bundle []byte) time.Time {
 	var latest time.Time
 	members, _ := certs.ParseBundle(bundle)

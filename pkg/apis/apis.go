@@ -1,8 +1,7 @@
-// Package apis holds the Kubernetes API of the product: Pinniped's Concierge API groups, at version v1alpha1.
+// Package apis contains the Kubernetes API of the product: Pinniped's Concierge API groups, at version v1alpha1.
 //
 // The four groups are config.concierge, authentication.concierge, login.concierge and identity.concierge, each
-// followed by an API group suffix. The suffix is DefaultGroupSuffix unless the installation uses another one.
-// NewScheme returns a scheme for one suffix; clients made with it need no further translation.
+// followed by an API group suffix, by default DefaultGroupSuffix. NewScheme returns a scheme for one suffix.
 package apis
 
 import (
@@ -21,13 +20,13 @@ import (
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 )
 
-// DefaultGroupSuffix ends every API group unless the installation chose another suffix.
+// DefaultGroupSuffix is the default suffix of every API group.
 const DefaultGroupSuffix = "pinniped.dev"
 
-// Version is the one served version of every group.
+// Version is the only served version of all groups.
 const Version = "v1alpha1"
 
-// Groups are the four API groups under one suffix.
+// Groups are the four API groups with one suffix.
 type Groups struct {
 	Config         schema.GroupVersion // CredentialIssuer
 	Authentication schema.GroupVersion // WebhookAuthenticator, JWTAuthenticator
@@ -35,7 +34,7 @@ type Groups struct {
 	Identity       schema.GroupVersion // WhoAmIRequest (aggregated)
 }
 
-// GroupsFor returns the API groups that end in suffix. It does not check the suffix: see ValidateGroupSuffix.
+// GroupsFor returns the API groups with this suffix. It does not validate the suffix: see ValidateGroupSuffix.
 func GroupsFor(suffix string) Groups {
 	group := func(name string) schema.GroupVersion {
 		return schema.GroupVersion{Group: name + ".concierge." + suffix, Version: Version}
@@ -59,7 +58,7 @@ func ValidateGroupSuffix(suffix string) error {
 	return nil
 }
 
-// AddToScheme registers the kinds of all four groups under suffix.
+// AddToScheme registers the kinds of all four groups with this suffix.
 func AddToScheme(scheme *runtime.Scheme, suffix string) {
 	groups := GroupsFor(suffix)
 	scheme.AddKnownTypes(groups.Config,
@@ -76,7 +75,7 @@ func AddToScheme(scheme *runtime.Scheme, suffix string) {
 	}
 }
 
-// NewScheme returns a scheme that knows the kinds of the four groups under suffix, and nothing else.
+// NewScheme returns a scheme with the kinds of the four groups with this suffix, and nothing else.
 func NewScheme(suffix string) *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	AddToScheme(scheme, suffix)

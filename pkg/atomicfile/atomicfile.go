@@ -1,11 +1,10 @@
-// Package atomicfile reads and replaces files that others may exchange at any moment.
+// Package atomicfile reads and atomically replaces files that others may replace at any moment.
 //
-// A file is replaced as a whole: a program that reads it sees the old content or the new content, never a part of
-// either. Symbolic links are followed once. From then on the folder is held open and only that entry of it is
-// replaced, so that a link which somebody puts there in the meantime leads nowhere.
+// A reader sees either the old content or the new content. Symbolic links are followed once; then the directory is held
+// open and only that entry of it is replaced, so a link that is planted later has no effect.
 //
-// The library google/renameio does not work on Windows, and keeps the permissions of the old file. A file with
-// credentials must not be readable for others only because the file before it was.
+// The library google/renameio does not support Windows, and keeps the permissions of the old file. A file with
+// credentials must not become readable for others only because the old one was.
 package atomicfile
 
 import (
@@ -22,19 +21,19 @@ import (
 	"time"
 )
 
-// ErrNotRegular means that there is a folder, a device or a pipe where a regular file is expected.
+// ErrNotRegular means that a file is a directory, a device or a pipe.
 var ErrNotRegular = errors.New("it is not a regular file")
 
-// ErrTooLarge means that a file has more bytes than its reader accepts.
+// ErrTooLarge means that a file exceeds the limit.
 var ErrTooLarge = errors.New("the file is too large")
 
-// ErrReplaced means that another file has the name now than the one that was read.
+// ErrReplaced means that the file was replaced by another one since it was read.
 var ErrReplaced = errors.New("another file has taken its place since it was read; nothing was written")
 
 // InPlaceError means that a file could be neither replaced nor overwritten.
 type InPlaceError struct {
-	Folder string // must be writable for the file to be replaced
-	Copy   string // has the content before; empty if the file is as it was
+	Folder string // the directory that would have to be writable
+	Copy   string // a backup of the old content; empty if the file is unchanged
 	Err    error
 }
 
@@ -47,8 +46,8 @@ func (e *InPlaceError) Error() string {
 
 func (e *InPlaceError) Unwrap() error { return e.Err }
 
-// ReadFile reads a regular file of at most limit bytes. Symbolic links are followed. It does not wait for what is at
-// the other end of a pipe.
+// ReadFile reads a regular file of at most limit bytes. It follows symbolic links. For other files it returns
+// ErrNotRegular without blocking.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
 	if err != nil {
@@ -79,22 +78,23 @@ func readAll(file *os.File, limit int64) ([]byte, fs.FileInfo, error) {
 // File is a file that was read in order to be replaced.
 type File struct {
 	Content []byte
-	Exists  bool // otherwise Replace makes it
-	Linked  bool // a symbolic link led to it
+	Exists  bool // if false, Replace creates it
+	Linked  bool // it was reached through a symbolic link
 
-	path string // as the caller gave it
+	path string // as given by the caller
 	at   entry
-	file *os.File // open, so that no other file gets its inode
+	file *os.File // open, so that its inode is not reused
 	info fs.FileInfo
 }
 
-// entry is a name in a folder that is held open.
+// entry is a name in an open directory.
 type entry struct {
 	root *os.Root
 	name string
 }
 
-// Open reads the regular file at path, of at most limit bytes, or finds out that there is none. The caller closes it.
+// Open reads the regular file at path, of at most limit bytes. If there is none, Exists is false. The caller must close
+// it.
 func Open(path string, limit int64) (*File, error) {
 	at, info, err := find(path)
 	if err != nil {
@@ -129,7 +129,7 @@ func (f *File) read(found fs.FileInfo, limit int64) error {
 	return err
 }
 
-// Close lets go of the file and its folder.
+// Close closes the file and its directory.
 func (f *File) Close() {
 	if f.file != nil {
 		_ = f.file.Close()
@@ -137,20 +137,20 @@ func (f *File) Close() {
 	_ = f.at.root.Close()
 }
 
-// same returns an error if the entry is another file now than the one that was read.
+// same returns ErrReplaced if the entry is not the file that was read any more.
 func (f *File) same() error {
 	if now, err := f.at.root.Lstat(f.at.name); err != nil || !os.SameFile(f.info, now) {
 		return ErrReplaced
 	}
-	if runtime.GOOS == "windows" { // which replaces no open file, and does not use the number of a file again so soon
+	if runtime.GOOS == "windows" { // it cannot replace an open file, and does not reuse file IDs soon
 		_ = f.file.Close()
 	}
 	return nil
 }
 
-// Replace replaces the file that was read with data. The file keeps its permissions and, on Unix, its owner; a new one
-// has mode 0600. Where a file cannot be replaced (it is a mount point, or its folder is not writable), it is
-// overwritten after a copy of it was made.
+// Replace replaces the file that was read. The new one has the same permissions and, on Unix, the same owner, or mode
+// 0600 if there was none. If the file cannot be replaced (it is a mount point, or its directory is not writable),
+// Replace backs it up and overwrites it.
 func (f *File) Replace(data []byte) error {
 	if !f.Exists {
 		return f.at.replace(data, nil, nil)
@@ -167,8 +167,7 @@ func (f *File) Replace(data []byte) error {
 	return f.overwrite(data, err)
 }
 
-// ReplacePrivate is Replace for a file with secrets: the new file has mode 0600 and is this process's own, whatever
-// the old one was.
+// ReplacePrivate is Replace for a file with secrets: the new file has mode 0600 and the owner of this process.
 func (f *File) ReplacePrivate(data []byte) error {
 	if !f.Exists {
 		return f.at.replace(data, nil, nil)
@@ -180,7 +179,7 @@ func (f *File) ReplacePrivate(data []byte) error {
 	return f.overwritePrivate(data, err)
 }
 
-// overwritePrivate is overwrite, after nobody else can read the file any more.
+// overwritePrivate is overwrite after removing the permissions of others.
 func (f *File) overwritePrivate(data []byte, cause error) error {
 	if err := f.at.root.Chmod(f.at.name, 0o600); err != nil {
 		return err
@@ -188,12 +187,11 @@ func (f *File) overwritePrivate(data []byte, cause error) error {
 	return f.overwrite(data, cause)
 }
 
-// Write replaces the file at path with data. The new file has mode 0600, whatever the old one had, and is on the disk
-// before it gets its name. A symbolic link stays, and its target is replaced; a device or pipe, such as /dev/stdout, is
-// written to as it is. What cannot be
-// replaced is overwritten as with Replace.
+// Write replaces the file at path with data. The new file has mode 0600 and is on disk before it gets its name. If path
+// is a symbolic link, its target is replaced. A device or pipe, such as /dev/stdout, is written to. If the file cannot
+// be replaced, it is overwritten as in Replace.
 func Write(path string, data []byte) error {
-	// A link in /proc or /dev/fd may lead to something that has no path. Only the kernel can follow such a link.
+	// A link in /proc or /dev/fd may lead to something without a path, which only the kernel can follow.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		if info.IsDir() {
 			return &fs.PathError{Op: "write", Path: path, Err: errors.New("is a directory")}
@@ -223,7 +221,7 @@ func Write(path string, data []byte) error {
 	return file.overwritePrivate(data, err)
 }
 
-// find follows symbolic links and returns the entry to which path leads. The info is nil if there is no such file yet.
+// find follows symbolic links and returns the entry that path leads to. The info is nil if there is no such file.
 func find(path string) (entry, fs.FileInfo, error) {
 	original := path
 	for range 40 {
@@ -253,14 +251,14 @@ func find(path string) (entry, fs.FileInfo, error) {
 	return entry{}, nil, fmt.Errorf("following symbolic links of %q: too many", original)
 }
 
-// replace writes a new file next to the entry and renames it. It calls prepare with the new file while that is empty,
-// and check just before the entry is replaced. Both may be nil.
+// replace writes a new file next to the entry and renames it. It calls prepare with the new, empty file, and check just
+// before the entry is replaced. Both may be nil.
 func (e entry) replace(data []byte, prepare func(*os.File) error, check func() error) error {
 	temp, name, err := e.temporary("tmp")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.root.Remove(name) }() // gone already when all went well
+	defer func() { _ = e.root.Remove(name) }() // it has been renamed if all went well
 	if prepare != nil {
 		if err := prepare(temp); err != nil {
 			return errors.Join(err, temp.Close())
@@ -277,10 +275,10 @@ func (e entry) replace(data []byte, prepare func(*os.File) error, check func() e
 	return retry(func() error { return e.root.Rename(name, e.name) }, inUse, time.Sleep)
 }
 
-// temporary makes a file next to the entry that only its owner can read.
+// temporary creates a file next to the entry that only its owner can read.
 func (e entry) temporary(kind string) (*os.File, string, error) {
 	for {
-		number := strconv.FormatUint(rand.Uint64(), 10) //nolint:gosec // O_EXCL refuses a name that somebody has guessed
+		number := strconv.FormatUint(rand.Uint64(), 10) //nolint:gosec // O_EXCL rejects an existing name
 		name := "." + e.name + "." + number + "." + kind
 		file, err := e.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) {
@@ -290,7 +288,7 @@ func (e entry) temporary(kind string) (*os.File, string, error) {
 	}
 }
 
-// fill writes data to the disk and closes the file.
+// fill writes and syncs data, and closes the file.
 func fill(file *os.File, data []byte) error {
 	if _, err := file.Write(data); err != nil {
 		return errors.Join(err, file.Close())
@@ -301,7 +299,7 @@ func fill(file *os.File, data []byte) error {
 	return file.Close()
 }
 
-// onlyInPlace says whether an error means that the file may be written, but not replaced by another one.
+// onlyInPlace reports whether an error means that the file may be writable, but cannot be replaced.
 func onlyInPlace(err error) bool {
 	if inUse(err) {
 		return false
@@ -310,7 +308,7 @@ func onlyInPlace(err error) bool {
 		errors.Is(err, fs.ErrPermission)
 }
 
-// overwrite writes data into the file that was read, after a copy was made next to it or next to the link to it.
+// overwrite writes data into the file that was read, after a backup next to it or next to the link to it.
 func (f *File) overwrite(data []byte, cause error) error {
 	folder := f.at.root.Name()
 	file, err := f.at.root.OpenFile(f.at.name, os.O_RDWR|nonblock, 0)
@@ -348,7 +346,7 @@ func (f *File) overwrite(data []byte, cause error) error {
 	return beside.root.Remove(name)
 }
 
-// rewrite replaces the content of an open file. It does not begin with an empty one: readers take no lock.
+// rewrite replaces the content of an open file. It truncates last, so that concurrent readers never see an empty file.
 func rewrite(file *os.File, data []byte) error {
 	if _, err := file.WriteAt(data, 0); err != nil {
 		return err
@@ -359,7 +357,7 @@ func rewrite(file *os.File, data []byte) error {
 	return file.Sync()
 }
 
-// retry calls do again, for a second, as long as its error may pass.
+// retry calls do again for about a second, as long as passes reports that its error is temporary.
 func retry(do func() error, passes func(error) bool, sleep func(time.Duration)) error {
 	for wait := time.Millisecond; ; wait *= 2 {
 		err := do()
@@ -370,7 +368,7 @@ func retry(do func() error, passes func(error) bool, sleep func(time.Duration)) 
 	}
 }
 
-// inUse reports whether Windows does not replace a file because another program has it open.
+// inUse reports whether Windows cannot replace a file because another program has it open.
 func inUse(err error) bool {
 	const accessDenied, sharingViolation = syscall.Errno(5), syscall.Errno(32)
 	return runtime.GOOS == "windows" && (errors.Is(err, accessDenied) || errors.Is(err, sharingViolation))
@@ -387,7 +385,7 @@ func writeThrough(path string, data []byte) error {
 	return file.Close()
 }
 
-// rootCause drops the operation and path of an error that is named already.
+// rootCause removes the operation and path from an error, which are reported elsewhere.
 func rootCause(err error) error {
 	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathError.Err

@@ -15,7 +15,7 @@ func TestWrite(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		prepare func(t *testing.T, dir string) (path string)
-		reads   string // where the content is found, if not at path
+		reads   string // where the content is, if not at path
 		fails   bool
 	}{
 		{name: "makes a file", prepare: func(_ *testing.T, dir string) string { return filepath.Join(dir, "new") }},
@@ -110,7 +110,7 @@ func TestReplace(t *testing.T) {
 	expect(t, missing, "content")
 }
 
-// Somebody who owns the folder exchanges what was read, by something that leads to a file of the one who writes.
+// TestReplaceOfAnExchangedFile: an attacker who owns the directory replaces the file by a link to one of the writer's.
 func TestReplaceOfAnExchangedFile(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -184,7 +184,7 @@ const (
 	limit = 1 << 10
 )
 
-// replace reads the file at path, and replaces it by "content" after between was called.
+// replace reads the file at path, calls between, and replaces the file with "content".
 func replace(t *testing.T, path string, between func()) error {
 	t.Helper()
 	file, err := atomicfile.Open(path, limit)

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// pipeWait is how long a pipe may give nothing.
+// pipeWait is how long a pipe may provide no data.
 const pipeWait = time.Minute
 
-// Inputs reads files that a person names, which may be pipes: /dev/stdin, or what a shell makes of <(COMMAND). A pipe can
-// be read only once, so its content is kept for the next reader. The nil value works and keeps nothing.
+// Inputs reads files that a user names, which may be pipes: /dev/stdin, or <(COMMAND) of a shell. A pipe can be read
+// only once, so its content is cached. A nil *Inputs works and caches nothing.
 type Inputs struct {
 	mu   sync.Mutex
 	kept map[string][]byte // by path
@@ -40,11 +40,11 @@ func (i *Inputs) Read(path string, limit int64) ([]byte, error) {
 	return content, err
 }
 
-// ReadInput is ReadFile for a file that a person names. It may be a pipe or a device, from which it reads to the end. It
-// gives up when that gives nothing for a minute.
+// ReadInput is ReadFile for a file that a user names. It may be a pipe or device, which is read to the end. It returns
+// an error if that provides no data for a minute.
 func ReadInput(path string, limit int64) ([]byte, error) { return readInput(path, limit, pipeWait) }
 
-// ReadStream reads to the end of r, at most limit bytes.
+// ReadStream reads r to the end. It returns ErrTooLarge after more than limit bytes.
 func ReadStream(r io.Reader, limit int64) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(content)) > limit {
@@ -61,7 +61,7 @@ func readInput(path string, limit int64, wait time.Duration) ([]byte, error) {
 	case info.Mode().IsRegular() || info.IsDir():
 		return ReadFile(path, limit)
 	}
-	// Opening a pipe waits for its other end, so both happen in a goroutine, which is left behind when nothing comes.
+	// Opening a pipe blocks until its other end is open. The goroutine is abandoned if nothing comes.
 	progress, result := make(chan struct{}, 1), make(chan error, 1)
 	var content []byte
 	go func() {

@@ -36,7 +36,8 @@ func TestReplaceAMountPoint(t *testing.T) {
 	}
 }
 
-// In a folder in which nothing can be made, the file that a link leads to is overwritten. The copy is next to the link.
+// TestReplaceInAReadOnlyFolder overwrites the target of a link in a read-only directory. The backup is next to the
+// link.
 func TestReplaceInAReadOnlyFolder(t *testing.T) {
 	if !inNamespace(t) {
 		return
@@ -64,7 +65,7 @@ func TestReplaceInAReadOnlyFolder(t *testing.T) {
 	}
 }
 
-// inNamespace runs the test again in a process that may mount, and reports whether this is that process.
+// inNamespace runs the test again in a process that can mount, and reports whether this is that process.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
 	const mark = "PINNIPED_TEST_NAMESPACE"

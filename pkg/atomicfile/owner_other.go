@@ -7,10 +7,10 @@ import (
 	"os"
 )
 
-const nonblock = 0 // no file system has pipes
+const nonblock = 0 // file systems have no pipes
 
-// NoFollow is a flag for os.OpenFile that changes nothing: only administrators make symbolic links on Windows.
+// NoFollow is a flag for os.OpenFile without effect: on Windows, only administrators create symbolic links.
 const NoFollow = 0
 
-// keepOwner has nothing to do: on this system a new file gets its owner from its folder.
+// keepOwner does nothing: on this system, a new file gets its owner from its directory.
 func keepOwner(*os.File, fs.FileInfo) error { return nil }

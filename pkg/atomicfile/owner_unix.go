@@ -12,10 +12,10 @@ import (
 // nonblock opens a pipe without waiting for its other end.
 const nonblock = syscall.O_NONBLOCK
 
-// NoFollow is a flag for os.OpenFile: it opens no symbolic link, and a pipe without waiting for its other end.
+// NoFollow is a flag for os.OpenFile: it rejects symbolic links, and opens a pipe without waiting for its other end.
 const NoFollow = syscall.O_NOFOLLOW | nonblock
 
-// keepOwner gives file the owner and group of the one it will replace.
+// keepOwner gives file the owner and group of the file that it will replace.
 func keepOwner(file *os.File, old fs.FileInfo) error {
 	was, ok := old.Sys().(*syscall.Stat_t)
 	if !ok {

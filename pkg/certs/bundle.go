@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// checkBundle checks the members of the CA bundle. A bad member is only a warning here. When the certificate cannot be
-// verified without that member, checkVerifies reports the error.
+// checkBundle checks the members of the CA bundle. A bad member is only a warning here: if the certificate does not
+// verify without it, checkVerifies reports the error.
 func (r *run) checkBundle(v verdict) []Finding {
 	if len(bytes.TrimSpace(r.Bundle)) == 0 {
 		return []Finding{r.bundleEmpty()}
@@ -30,7 +30,7 @@ func (r *run) checkBundle(v verdict) []Finding {
 		seen[print] = member.number
 		found = append(found, r.checkMember(member, leaf, v)...)
 		if r.Now.After(member.NotAfter) {
-			continue // that it has the name of another member is over when it is left out
+			continue // the conflict with its namesake disappears when it is removed
 		}
 		if other, same := subjects[string(member.RawSubject)]; same &&
 			!bytes.Equal(other.RawSubjectPublicKeyInfo, member.RawSubjectPublicKeyInfo) {
@@ -42,9 +42,8 @@ func (r *run) checkBundle(v verdict) []Finding {
 	return append(found, r.endsEarly(v)...)
 }
 
-// sameNameFinding reports two members that have the same name and different keys. Go tries both keys. Other clients
-// tell the two apart by their key identifiers only: without these they try one of them, and give up when it is the
-// wrong one.
+// sameNameFinding reports two members with the same name and different keys. Go tries both keys. Other clients choose
+// by the key identifiers; without them, they may try only the wrong one and fail.
 func (r *run) sameNameFinding(member, other numbered) Finding {
 	unclear := slices.ContainsFunc(r.chain, func(c numbered) bool {
 		return bytes.Equal(c.RawIssuer, member.RawSubject) && len(c.AuthorityKeyId) == 0 && !selfIssued(c.Certificate)
@@ -115,7 +114,7 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 	}
 	var found []Finding
 	sent := containsCert(r.chain, member.Certificate)
-	if !sent { // what is in tls.crt has been looked at
+	if !sent { // certificates in tls.crt have been checked already
 		found = r.checkWeakSignature(member)
 	}
 	switch problem := weakKey(member.PublicKey); {
@@ -133,15 +132,15 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 	return found
 }
 
-// otherwise verifies the chain with all members of the bundle except one.
+// otherwise verifies the chain with all members of the bundle except this one.
 func (r *run) otherwise(member numbered, at time.Time) verdict {
 	rest := slices.DeleteFunc(slices.Clone(r.bundle), func(m numbered) bool { return m.Equal(member.Certificate) })
 	return r.verifyAt(poolOf(rest), poolOf(r.chain[1:]), at)
 }
 
-// endsEarly reports the members that expire before the serving certificate. It is a warning when no other member
-// verifies the certificate until its end. Otherwise it is information: during a change of CA, the old root stands next
-// to the new one.
+// endsEarly reports the members that expire before the serving certificate. That is a warning if no other member
+// verifies the certificate until it expires, else information: the old root is next to the new one during a CA
+// rollover.
 func (r *run) endsEarly(v verdict) []Finding {
 	leaf := r.chain[0].Certificate
 	if v.err != nil || r.Now.After(leaf.NotAfter) {

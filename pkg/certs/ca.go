@@ -18,30 +18,29 @@ import (
 	"time"
 )
 
-// Backdate is how long before the moment of issue a certificate becomes valid, so that clients whose clock is late
-// accept it at once.
+// Backdate is how long before its issuance a certificate becomes valid, so that clients with a late clock accept it at
+// once.
 const Backdate = 5 * time.Minute
 
-// CA is a certificate authority: a CA certificate and its private key.
-// It is safe for concurrent use.
+// CA is a certificate authority: a CA certificate and its private key. It is safe for concurrent use.
 type CA struct {
 	cert    *x509.Certificate
 	certPEM []byte
 	key     crypto.Signer
 }
 
-// SANs are the names a serving certificate is valid for.
+// SANs are the subject alternative names of a serving certificate.
 type SANs struct {
 	DNSNames    []string
 	IPAddresses []net.IP
 }
 
-// ClientIdentity is who a client certificate speaks for, in the way the Kubernetes API server reads it:
-// the username becomes the common name, the groups become organizations.
+// ClientIdentity is the identity in a client certificate, as the Kubernetes API server reads it: the username is the
+// common name, the groups are organizations.
 type ClientIdentity struct {
 	Username string
 	Groups   []string
-	// OrganizationalUnits carries facts for audit tools, such as "key=value". The API server does not read them.
+	// OrganizationalUnits carry "key=value" facts for audit tools. The API server ignores them.
 	OrganizationalUnits []string
 }
 
@@ -53,7 +52,7 @@ type KeyPair struct {
 	NotAfter  time.Time
 }
 
-// NewCA makes a CA with an ECDSA P-256 key. It is valid from Backdate before now until now+ttl.
+// NewCA creates a CA with an ECDSA P-256 key, valid from now-Backdate to now+ttl.
 func NewCA(commonName string, now time.Time, ttl time.Duration) (*CA, error) {
 	key, err := NewKey()
 	if err != nil {
@@ -71,7 +70,7 @@ func NewCA(commonName string, now time.Time, ttl time.Duration) (*CA, error) {
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: commonName},
 		SubjectKeyId:          id,
-		AuthorityKeyId:        id, // strict clients, such as Python's, want it in a root as well
+		AuthorityKeyId:        id, // strict clients, such as Python's, require it in a root as well
 		NotBefore:             now.Add(-Backdate),
 		NotAfter:              now.Add(ttl),
 		IsCA:                  true,
@@ -85,8 +84,8 @@ func NewCA(commonName string, now time.Time, ttl time.Duration) (*CA, error) {
 	return newCA(der, key)
 }
 
-// LoadCA reads a CA from its PEM certificate and PEM private key. It returns an error when either cannot be parsed,
-// when they do not belong together, or when the certificate is not a CA that may sign certificates.
+// LoadCA loads a CA from its certificate and private key, both PEM. It returns an error if either cannot be parsed,
+// they do not match, or the certificate is not that of a CA that may sign certificates.
 func LoadCA(certPEM, keyPEM []byte) (*CA, error) {
 	block, _ := pem.Decode(certPEM)
 	if block == nil || block.Type != "CERTIFICATE" {
@@ -118,17 +117,17 @@ func newCA(der []byte, key crypto.Signer) (*CA, error) {
 	return &CA{cert: cert, certPEM: encodeCertificate(der), key: key}, nil
 }
 
-// Certificate returns the CA's certificate; the caller must not change it.
+// Certificate returns the CA's certificate. The caller must not modify it.
 func (ca *CA) Certificate() *x509.Certificate { return ca.cert }
 
-// CertPEM returns the CA's certificate as PEM. This is the CA bundle that clients need.
+// CertPEM returns the CA's certificate as PEM, which is the CA bundle for clients.
 func (ca *CA) CertPEM() []byte { return slices.Clone(ca.certPEM) }
 
 // KeyPEM returns the CA's private key as PEM (PKCS#8).
 func (ca *CA) KeyPEM() ([]byte, error) { return encodeKey(ca.key) }
 
-// IssueServing issues a serving certificate for names with a new ECDSA P-256 key, valid from Backdate before now
-// until now+ttl, but never longer than the CA itself.
+// IssueServing issues a serving certificate for names with a new ECDSA P-256 key, valid from now-Backdate to now+ttl,
+// but not longer than the CA. It returns an error if there are no names.
 func (ca *CA) IssueServing(names SANs, now time.Time, ttl time.Duration) (*KeyPair, error) {
 	if len(names.DNSNames) == 0 && len(names.IPAddresses) == 0 {
 		return nil, errors.New("a serving certificate needs at least one DNS name or IP address")
@@ -144,8 +143,8 @@ func (ca *CA) IssueServing(names SANs, now time.Time, ttl time.Duration) (*KeyPa
 	}, now, ttl)
 }
 
-// IssueClient issues a client certificate for identity with a new ECDSA P-256 key, valid from Backdate before now
-// until now+ttl, but never longer than the CA itself.
+// IssueClient issues a client certificate for identity with a new ECDSA P-256 key, valid from now-Backdate to now+ttl,
+// but not longer than the CA. It returns an error if the username is empty.
 func (ca *CA) IssueClient(identity ClientIdentity, now time.Time, ttl time.Duration) (*KeyPair, error) {
 	key, err := NewKey()
 	if err != nil {
@@ -154,7 +153,7 @@ func (ca *CA) IssueClient(identity ClientIdentity, now time.Time, ttl time.Durat
 	return ca.IssueClientFor(key, identity, now, ttl)
 }
 
-// IssueClientFor is IssueClient with a key that exists already and is used for nothing else.
+// IssueClientFor is IssueClient with an existing key, which must not be used for anything else.
 func (ca *CA) IssueClientFor(
 	key *ecdsa.PrivateKey,
 	identity ClientIdentity,
@@ -217,7 +216,7 @@ func NewKey() (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// keyID identifies a key, by method 1 of RFC 7093.
+// keyID returns the key identifier by method 1 of RFC 7093, section 2.
 func keyID(key crypto.PublicKey) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -234,7 +233,7 @@ func keyID(key crypto.PublicKey) ([]byte, error) {
 	return sum[:20], nil
 }
 
-// newSerial returns a random positive serial number of at most 20 octets, as RFC 5280 section 4.1.2.2 asks for.
+// newSerial returns a random positive serial number of at most 20 octets (RFC 5280, section 4.1.2.2).
 func newSerial() (*big.Int, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
@@ -255,8 +254,8 @@ func encodeKey(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// parsePrivateKey reads the first private key of a PEM file: PKCS#8, PKCS#1 or SEC 1. Other blocks before it, such
-// as EC PARAMETERS, are passed over.
+// parsePrivateKey parses the first private key in PEM data: PKCS#8, PKCS#1 or SEC 1. It skips other blocks, such as EC
+// PARAMETERS.
 func parsePrivateKey(keyPEM []byte) (crypto.Signer, error) {
 	for rest := keyPEM; ; {
 		var block *pem.Block

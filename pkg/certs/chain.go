@@ -11,16 +11,15 @@ import (
 	"time"
 )
 
-// chains checks the certificates in tls.crt as a chain, the members of the CA bundle, and that the bundle verifies
-// the chain.
+// chains checks tls.crt as a chain, the members of the CA bundle, and that the bundle verifies the chain.
 func (r *run) chains() {
 	r.path = buildPath(r.chain)
 	r.anchor = r.anchors()
-	if !r.found.has(ChainOrder) { // the key has shown already that the first place is wrong
+	if !r.found.has(ChainOrder) { // the key has already shown that the first certificate is wrong
 		r.found.addAll(checkOrder(r.chain, r.path))
 	}
 	v := r.verify(r.anchor)
-	guess := v.err != nil && r.unreadable // what could not be read may be what seems to be missing
+	guess := v.err != nil && r.unreadable // what seems to be missing may be what could not be read
 	if !guess {
 		r.found.addAll(r.checkIncomplete(v))
 	}
@@ -35,28 +34,28 @@ func (r *run) chains() {
 	r.found.addAll(r.checkStrict(v))
 }
 
-// maxVerifiableRSA keeps hostile keys from costing seconds: no library makes, and none accepts, larger ones.
+// maxVerifiableRSA limits the cost of hostile keys. No library creates or accepts larger ones.
 const maxVerifiableRSA = 16384
 
-// tooCostly says whether a certificate's key is so large that nothing signed with it is checked.
+// tooCostly reports whether a certificate's key is so large that signatures by it are not checked.
 func tooCostly(cert *x509.Certificate) bool {
 	key, ok := cert.PublicKey.(*rsa.PublicKey)
 	return ok && key.N.BitLen() > maxVerifiableRSA
 }
 
-// signedBy says whether parent's key signed child, and child names parent as its issuer. It does not say whether
-// parent may issue certificates: intermediateProblems does.
+// signedBy reports whether parent's key signed child, and child names parent as its issuer. Whether parent may issue
+// certificates is checked by intermediateProblems.
 func signedBy(child, parent *x509.Certificate) bool {
 	if !bytes.Equal(child.RawIssuer, parent.RawSubject) || tooCostly(parent) {
 		return false
 	}
 	var err error
-	fips140.WithoutEnforcement(func() { // which panics for SHA-1: findings are to say who signed, not who is trusted
+	fips140.WithoutEnforcement(func() { // it panics for SHA-1; this only determines who signed
 		err = parent.CheckSignature(child.SignatureAlgorithm, child.RawTBSCertificate, child.Signature)
 	})
 	var insecure x509.InsecureAlgorithmError
 	if errors.As(err, &insecure) || errors.Is(err, x509.ErrUnsupportedAlgorithm) {
-		// The signature cannot be tried; it is another check's matter. The names and key identifiers tell.
+		// The signature cannot be verified, which another check reports. Compare the key identifiers instead.
 		return len(child.AuthorityKeyId) == 0 || len(parent.SubjectKeyId) == 0 ||
 			bytes.Equal(child.AuthorityKeyId, parent.SubjectKeyId)
 	}
@@ -83,8 +82,8 @@ func containsCert(group []numbered, cert *x509.Certificate) bool {
 	return slices.ContainsFunc(group, func(n numbered) bool { return bytes.Equal(n.Raw, cert.Raw) })
 }
 
-// related returns which blocks of the chain lead upwards from the serving certificate, on whatever path: certificates
-// that are cross-signed for old clients have more than one.
+// related reports which certificates of the chain are above the serving certificate on any path. Certificates that are
+// cross-signed for old clients have several.
 func related(chain []numbered) []bool {
 	in := make([]bool, len(chain))
 	in[0] = true
@@ -105,13 +104,13 @@ func related(chain []numbered) []bool {
 	return in
 }
 
-// checkOrder wants each certificate to have signed one that stands before it. Clients pass over a root wherever it
-// stands, so that is for checkExtra to say.
+// checkOrder requires each certificate to have signed an earlier one. It ignores roots, which clients skip anywhere;
+// see checkExtra.
 func checkOrder(chain, path []numbered) []Finding {
 	in := related(chain)
 	for i := 1; i < len(chain); i++ {
 		if !in[i] || containsCert(chain[:i], chain[i].Certificate) || selfIssued(chain[i].Certificate) {
-			continue // unrelated, a repetition or a root; ChainExtra says so
+			continue // unrelated, a duplicate or a root: see checkExtra
 		}
 		signedEarlier := slices.ContainsFunc(chain[:i], func(child numbered) bool {
 			return signedBy(child.Certificate, chain[i].Certificate)
@@ -129,8 +128,8 @@ func checkOrder(chain, path []numbered) []Finding {
 	return nil
 }
 
-// checkExtra names what does not belong into tls.crt. When the chain is incomplete, a CA that seems to be unrelated
-// may stand above the one that is missing.
+// checkExtra reports superfluous certificates in tls.crt. If the chain is incomplete, an unrelated CA is not reported,
+// because it may be above the missing one.
 func checkExtra(chain []numbered, incomplete bool) []Finding {
 	const fix = "leave it out; it costs bytes in every handshake"
 	in := related(chain)
@@ -155,7 +154,7 @@ func checkExtra(chain []numbered, incomplete bool) []Finding {
 	return found
 }
 
-// checkOutlives warns when the certificate stops being verifiable before it ends.
+// checkOutlives warns if the certificate stops being verifiable before it expires.
 func (r *run) checkOutlives(v verdict) []Finding {
 	leaf := r.chain[0].Certificate
 	const fix = "renew the CA's certificate in time, or have the serving certificate issued for a shorter time"
@@ -188,7 +187,7 @@ func (r *run) checkOutlives(v verdict) []Finding {
 	return nil
 }
 
-// bottleneck returns the issuer that ends first in the chain that lasts longest.
+// bottleneck returns the issuer that expires first in the chain that is valid longest.
 func bottleneck(chains [][]*x509.Certificate) *x509.Certificate {
 	var longest *x509.Certificate
 	for _, chain := range chains {

@@ -21,7 +21,7 @@ func TestChain(t *testing.T) {
 	inter2 := p.inter.newCA(t, "Intermediate 2")
 	deep := inter2.newLeaf(t)
 	unrelated := newRoot(t, "Stranger")
-	other := newRoot(t, "Root") // of the same name
+	other := newRoot(t, "Root") // with the same name
 	for _, tt := range []struct {
 		name    string
 		cert    []byte
@@ -109,7 +109,7 @@ func TestChainOrderIsNotAllowed(t *testing.T) {
 	in := p.input(t)
 	in.CertPEM = chainOf(p.inter, p.leaf)
 	in.Allow = []Code{ChainOrder}
-	wantFindings(t, in, "error ChainOrder") // nobody can serve that
+	wantFindings(t, in, "error ChainOrder") // no server can serve that
 	inter2 := p.inter.newCA(t, "Intermediate 2")
 	deep := inputFor(t, p.root, inter2.newLeaf(t), p.inter, inter2)
 	deep.Allow = in.Allow

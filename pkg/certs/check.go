@@ -1,13 +1,13 @@
-// Package certs issues certificates, and checks certificates that others issued.
+// Package certs issues certificates, and checks certificates that others have issued.
 //
-// Issuing: NewCA makes a certificate authority, and LoadCA reads one back. The methods IssueServing and IssueClient
-// issue certificates.
+// Issuing: NewCA creates a certificate authority, and LoadCA loads one. IssueServing and IssueClient issue
+// certificates.
 //
-// Checking: Check runs a catalogue of checks on a serving certificate, together with its key, the names that clients
-// use and the CA bundle that they verify with. It returns a Report with every finding. Timeline tells what Check will
-// find later. Explain describes a code of the catalogue.
+// Checking: Check runs a catalogue of checks on a serving certificate with its key, the names that clients use, and
+// their CA bundle. It returns a Report with all findings. Timeline returns what Check will find later. Explain explains
+// a code of the catalogue.
 //
-// The package needs no cluster and reads no clock: times are parameters.
+// The package accesses no cluster and no clock: times are parameters.
 package certs
 
 import (
@@ -21,18 +21,18 @@ import (
 	"time"
 )
 
-// Name is a name under which clients reach the endpoint, and where it comes from.
+// Name is a name that clients use for the endpoint, and its source.
 type Name struct {
 	// Value is a DNS name or an IP address, without a port.
 	Value string `json:"value"`
-	// Source is for messages: "spec.impersonationProxy.externalEndpoint".
+	// Source is for messages, such as "spec.impersonationProxy.externalEndpoint".
 	Source string `json:"source"`
-	// Advisory is true for a name that the endpoint has but that clients do not use, such as the address of a
-	// load balancer behind an external endpoint. That it is not covered is information.
+	// Advisory is true for a name of the endpoint that clients do not use, such as the address of a load balancer
+	// behind an external endpoint. If the certificate does not cover it, that is only information.
 	Advisory bool `json:"advisory,omitempty"`
 }
 
-// Limits are the sizes up to which data is checked. They are checked before anything is decoded.
+// Limits are the maximum sizes of the input. They are checked before anything is decoded.
 type Limits struct {
 	LeafBytes          int // the first block of tls.crt
 	KeyBytes           int // tls.key
@@ -42,7 +42,7 @@ type Limits struct {
 	BundleCertificates int // blocks in a CA bundle
 }
 
-// DefaultLimits are far above what real certificates need, and low enough for hostile data to cost little.
+// DefaultLimits returns limits far above what real certificates need, but low enough that hostile data costs little.
 func DefaultLimits() Limits {
 	return Limits{
 		LeafBytes:          36_500,
@@ -66,9 +66,8 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// Sources is how messages call the parts of an Input, so that they name what their reader can change: the flags of a
-// command, for example. Where a field is empty, messages speak of the keys of a Secret and of the CredentialIssuer's
-// spec.
+// Sources are the names of the parts of an Input in messages, so that these name what their reader can change, such as
+// the flags of a command. Empty fields default to the keys of a Secret and the CredentialIssuer's spec.
 type Sources struct {
 	Certificate string // instead of "tls.crt"
 	Key         string // instead of "tls.key"
@@ -85,47 +84,47 @@ func (s Sources) withDefaults() Sources {
 	}
 }
 
-// DefaultSkew is how far apart the clocks of a client and of the machine that checks may be.
+// DefaultSkew is the default tolerance between the clocks of clients and this machine.
 const DefaultSkew = 5 * time.Minute
 
-// Input is everything that Check checks.
+// Input is the input of Check.
 type Input struct {
 	// CertPEM and KeyPEM are tls.crt and tls.key.
 	CertPEM []byte
 	KeyPEM  []byte
-	// NoKey is true when the caller does not have the private key, for example because it has seen the chain in a
-	// handshake. Check then ignores KeyPEM, says nothing about the private key, and rehearses no handshake.
+	// NoKey is true if the caller does not have the private key, for example because the chain is from a handshake.
+	// Check then ignores KeyPEM, skips the checks of the private key, and rehearses no handshake.
 	NoKey bool
-	// SecretType is the type of the Secret that they come from; empty means: not from a Secret.
+	// SecretType is the type of the Secret that they are from; empty if they are not from a Secret.
 	SecretType string
-	// Bundle is the CA bundle that will be published. When it is empty, clients use their system roots.
+	// Bundle is the CA bundle that will be published. If it is empty, clients use their system roots.
 	Bundle []byte
-	// Endpoint is spec.impersonationProxy.externalEndpoint: HOST or HOST:PORT. Its host counts as one of Names.
+	// Endpoint is spec.impersonationProxy.externalEndpoint: HOST or HOST:PORT. Its host is one of the names to cover.
 	Endpoint string
-	// Names is every other name that clients use.
+	// Names are all other names that clients use.
 	Names []Name
-	// Now is the time at which the certificate must be valid. A zero Now makes Check refuse everything.
+	// Now is the time at which the certificate must be valid. Check refuses everything if it is zero.
 	Now time.Time
-	// ServerTime is what the API server's clock reads at Now; zero means: not known.
+	// ServerTime is the API server's clock at Now; zero if unknown.
 	ServerTime time.Time
-	// Skew is how far apart clocks may be; zero means DefaultSkew, negative means none.
+	// Skew is the tolerance between clocks; zero means DefaultSkew, negative means none.
 	Skew time.Duration
-	// ExpiresWithin makes it an error (ExpiresSoon) when the certificate, or what clients cannot verify it without,
-	// expires within this time from Now; zero means that only the share of its lifetime counts that is left.
+	// ExpiresWithin makes it an error (ExpiresSoon) if the certificate, or a CA that clients need, expires within this
+	// time from Now. If it is zero, only the remaining share of the lifetime counts.
 	ExpiresWithin time.Duration
-	// Roots stand for the system roots; nil means: those of this machine.
+	// Roots replace the system roots; nil means those of this machine.
 	Roots *x509.CertPool
-	// Limits bound what is read; what is zero in it is as in DefaultLimits.
+	// Limits are the maximum sizes; zero fields default to DefaultLimits.
 	Limits Limits
-	// Sources are how messages call the parts of the input.
+	// Sources are the names of the parts of the input in messages.
 	Sources Sources
-	// Allow names errors to let through. Codes for which Allowable is false have no effect.
+	// Allow lists errors that do not refuse the certificate. Codes for which Allowable is false have no effect.
 	Allow []Code
 }
 
-// Report is what Check found out. The facts about the certificate are filled in as far as it can be read.
+// Report is the result of Check. The facts about the certificate are set if it can be parsed.
 type Report struct {
-	// Findings are in the order of the catalogue's stations: files, key, certificate, names, chain, bundle, clients.
+	// Findings are in the order of the catalogue: files, key, certificate, names, chain, bundle, clients.
 	Findings []Finding `json:"findings"`
 
 	Subject     string    `json:"subject,omitempty"`
@@ -138,28 +137,28 @@ type Report struct {
 	IPAddresses []string  `json:"ipAddresses,omitempty"`
 	Key         string    `json:"key,omitempty"`
 
-	// Rehearsed is true when handshakes were tried. They are not without the private key, nor when other findings make
-	// them fail for certain.
+	// Rehearsed is true if handshakes were rehearsed. They are not without the private key, or if other findings would
+	// make them fail.
 	Rehearsed bool `json:"-"`
-	// Leaf is the serving certificate; nil when it cannot be read.
+	// Leaf is the serving certificate; nil if it cannot be parsed.
 	Leaf *x509.Certificate `json:"-"`
 }
 
-// OK is true when nothing refuses the certificate.
+// OK reports whether no finding refuses the certificate.
 func (r Report) OK() bool { return !slices.ContainsFunc(r.Findings, Finding.Refuses) }
 
-// Errors returns the findings that refuse the certificate; an error that was allowed is not among them.
+// Errors returns the findings that refuse the certificate, without errors that were allowed.
 func (r Report) Errors() []Finding { return r.filter(Finding.Refuses) }
 
-// Warnings returns the findings of severity warning and the errors that were allowed.
+// Warnings returns the warnings and the errors that were allowed.
 func (r Report) Warnings() []Finding {
 	return r.filter(
 		func(f Finding) bool { return f.Severity == SeverityWarning || f.Severity == SeverityError && f.Allowed },
 	)
 }
 
-// First returns the finding to show where there is room for one: the first that refuses, else the first warning. It is
-// false when there is neither.
+// First returns the most important finding: the first that refuses, else the first warning. It returns false if there
+// is neither.
 func (r Report) First() (Finding, bool) {
 	for _, some := range [][]Finding{r.Errors(), r.Warnings()} {
 		if len(some) > 0 {
@@ -169,7 +168,7 @@ func (r Report) First() (Finding, bool) {
 	return Finding{}, false
 }
 
-// Has says whether there is a finding with the code, of any severity, allowed or not.
+// Has reports whether there is a finding with this code, of any severity, allowed or not.
 func (r Report) Has(code Code) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == code })
 }
@@ -184,9 +183,9 @@ func (r Report) filter(keep func(Finding) bool) []Finding {
 	return kept
 }
 
-// Check checks a serving certificate in the way it would be put in front of a cluster: chain, key, names and the CA
-// bundle that clients will be given. It reads no clock, opens no connection and never panics; sizes are limited before
-// anything is decoded, and no message holds key material. It may be called on every change of a Secret.
+// Check checks a serving certificate together with its chain, key, names and the CA bundle of clients. It reads no
+// clock, opens no connection and never panics. It limits sizes before it decodes anything, and no message contains key
+// material. It is fast enough to run on every change of a Secret.
 func Check(in Input) Report {
 	run := newRun(in)
 	run.files()
@@ -200,21 +199,21 @@ func Check(in Input) Report {
 	return run.report
 }
 
-// run is one run of the catalogue.
+// run is the state of one call of Check.
 type run struct {
 	Input
 	report Report
 	found  *findings
 
-	chain  []numbered // tls.crt; the serving certificate is chain[0], also when it stands elsewhere in the file
+	chain  []numbered // tls.crt; chain[0] is the serving certificate, even if it is not first in the file
 	bundle []numbered
-	anchor anchors // what clients will verify with
+	anchor anchors // the roots of clients
 	paired bool    // tls.key belongs to chain[0]
-	// unreadable is true when a block of the chain or of the bundle could not be read, so that a certificate may only seem
-	// to be missing.
+	// unreadable is true if a certificate of the chain or the bundle could not be parsed, so that it only seems to be
+	// missing.
 	unreadable bool
 	path       []numbered
-	// outdatedCA is the expired member of the bundle that keeps the certificate from being verified: it has been named.
+	// outdatedCA is the expired member of the bundle because of which the certificate does not verify, once reported.
 	outdatedCA *x509.Certificate
 }
 
@@ -232,7 +231,7 @@ func newRun(in Input) *run {
 	return &run{Input: in, found: newFindings(in.Allow)}
 }
 
-// files reads what there is to read: tls.crt, tls.key, the bundle.
+// files parses tls.crt, tls.key and the bundle.
 func (r *run) files() {
 	var list []Finding
 	r.bundle, list = parseBundle(r.Bundle, r.Limits, r.Sources.Bundle)
@@ -275,8 +274,8 @@ func (r *run) files() {
 	}
 }
 
-// lead puts the certificate at place in front, as that is the one which was meant, and adds what was found about
-// that. What follows is then said of the right certificate; the file's order is refused already.
+// lead moves the certificate at place to the front and adds the findings about it, so that further findings are about
+// the right certificate. A wrong order is an error anyway.
 func (r *run) lead(place int, list []Finding) {
 	if place > 0 {
 		leaf := r.chain[place]
@@ -303,7 +302,7 @@ func (r *run) facts() {
 	r.report.Key = describeKey(leaf.PublicKey)
 }
 
-// checkComplete says what an issuer has not filled in yet.
+// checkComplete reports what an issuer has not filled in yet.
 func checkComplete(in Input) []Finding {
 	var list []Finding
 	if t := in.SecretType; t != "" && t != "kubernetes.io/tls" && t != "Opaque" {
@@ -331,7 +330,8 @@ func checkComplete(in Input) []Finding {
 	}
 	hint := "wait until the issuer has filled the Secret; if none does, write the PEM data yourself"
 	if in.SecretType == "Opaque" {
-		// An issuer at work leaves a Secret of type kubernetes.io/tls, with empty keys. This one a person has made.
+		// An issuer in progress leaves a Secret of type kubernetes.io/tls with empty keys. This one was created
+		// manually.
 		hint = fmt.Sprintf("put the PEM data there, under the keys %s and %s", in.Sources.Certificate, in.Sources.Key)
 	}
 	f := finding(SecretIncomplete, hint, "%s %s missing or empty", missing, are)
@@ -339,7 +339,7 @@ func checkComplete(in Input) []Finding {
 	return append(list, f)
 }
 
-// exchanged says whether each of the two files holds what belongs into the other one.
+// exchanged reports whether each of the two files contains what belongs in the other.
 func exchanged(cert, key []byte, limits Limits) bool {
 	if len(cert) > limits.ChainBytes || len(key) > limits.KeyBytes {
 		return false
@@ -353,14 +353,14 @@ func exchanged(cert, key []byte, limits Limits) bool {
 	return strings.HasSuffix(first(cert), "PRIVATE KEY") && first(key) == "CERTIFICATE"
 }
 
-// readChain reads tls.crt. The chain is empty when the serving certificate itself cannot be read.
+// readChain parses tls.crt. The chain is empty if the serving certificate cannot be parsed.
 func readChain(data []byte, limits Limits, name string) ([]numbered, []Finding) {
 	if len(data) > limits.ChainBytes {
 		return nil, []Finding{tooLarge(name, len(data), limits.ChainBytes, chainSize)}
 	}
 	chain, list := parseCertificates(data, partChain, name, limits.ChainCertificates)
 	if len(chain) > 0 && !leads(data, chain[0].number) {
-		return nil, list // the serving certificate is lost; what follows it says nothing
+		return nil, list // the serving certificate is unreadable, so the rest is inconclusive
 	}
 	if len(chain) > 0 {
 		if size := len(encodeCertificate(chain[0].Raw)); size > limits.LeafBytes {
@@ -370,8 +370,8 @@ func readChain(data []byte, limits Limits, name string) ([]numbered, []Finding) 
 	return chain, list
 }
 
-// leads says whether block number n is the first that was meant as a certificate: a private key or its parameters in
-// front of it are wrong there, but TLS libraries pass over them.
+// leads reports whether block number n is the first one that is not a private key or parameters, which TLS libraries
+// skip.
 func leads(data []byte, n int) bool {
 	for _, block := range readPEM(data).blocks[:n-1] {
 		if !strings.HasSuffix(block.label, "PRIVATE KEY") && !strings.HasSuffix(block.label, "PARAMETERS") {

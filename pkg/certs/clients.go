@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// checkStrict reports what Python 3.13 and later and OpenSSL with -x509_strict refuse, and what Go accepts while
-// every OpenSSL or GnuTLS refuses it. Where several chains verify, the chain with the fewest problems counts.
+// checkStrict reports what Python 3.13 and later and OpenSSL with -x509_strict reject, and what Go accepts but all
+// OpenSSL or GnuTLS clients reject. Of several verified chains, the one with the fewest problems counts.
 func (r *run) checkStrict(v verdict) []Finding {
 	chains := v.chains
 	if len(chains) == 0 {
@@ -25,7 +25,7 @@ func (r *run) checkStrict(v verdict) []Finding {
 		chains = [][]*x509.Certificate{plain}
 	}
 	if r.anchor.system && v.err == nil {
-		// Clients accept the roots of their own system, whatever these lack.
+		// Clients accept the roots of their own system regardless of their form.
 		chains = slices.Clone(chains)
 		for i, chain := range chains {
 			chains[i] = chain[:max(len(chain)-1, 1)]
@@ -104,8 +104,7 @@ func strictProblems(cert, parent *x509.Certificate) []string {
 	return problems
 }
 
-// misfits lists what in a certificate contradicts something else in it. That an issuer is no CA is another check's
-// matter.
+// misfits lists contradictions within a certificate. Another check reports an issuer that is not a CA.
 func misfits(cert *x509.Certificate, isLeaf bool) []string {
 	var problems []string
 	certSign := cert.KeyUsage&x509.KeyUsageCertSign != 0
@@ -128,7 +127,7 @@ func misfits(cert *x509.Certificate, isLeaf bool) []string {
 	return problems
 }
 
-// partialChain warns when nothing but an intermediate stands in the bundle.
+// partialChain warns if the bundle contains an intermediate without its root.
 func (r *run) partialChain(v verdict) *Finding {
 	if v.err != nil || r.anchor.system || r.anchor.pins(r.chain[0].Certificate) {
 		return nil
@@ -150,11 +149,11 @@ func (r *run) partialChain(v verdict) *Finding {
 	return &f
 }
 
-// firstIssuer warns when a certificate of the chain has two issuers in tls.crt (one key, cross-signed by two CAs), and
-// only the later one leads to what clients trust. Go tries both, other clients go on with the first.
+// firstIssuer warns if a certificate has two issuers in tls.crt (one key, cross-signed by two CAs), and only the later
+// one leads to a trusted root. Go tries both; other clients try only the first.
 func (r *run) firstIssuer(v verdict) *Finding {
 	if v.err != nil || r.found.has(IntermediateInvalid, WeakKey, WeakSignature) {
-		return nil // said already of one of the two
+		return nil // already reported for one of the two
 	}
 	valid := func(cert *x509.Certificate) bool { return !v.at.Before(cert.NotBefore) && !v.at.After(cert.NotAfter) }
 	way := []numbered{r.chain[0]}
@@ -187,7 +186,7 @@ func (r *run) firstIssuer(v verdict) *Finding {
 	return &f
 }
 
-// clients rehearses handshakes in memory, when nothing is known yet that would make them fail.
+// clients rehearses handshakes in memory, unless a finding would make them fail.
 func (r *run) clients() {
 	if !r.paired || r.anchor.unknown {
 		return
@@ -222,9 +221,9 @@ func (r *run) clients() {
 	}
 }
 
-// rehearsalNames returns the names to try: those that clients use and the certificate covers, or one of its own.
+// rehearsalNames returns the names to rehearse: those that clients use and the certificate covers, else one of its own.
 func (r *run) rehearsalNames() []string {
-	const most = 4 // one a kind is enough; names were all checked before
+	const most = 4 // all names have been checked already
 	leaf := r.chain[0].Certificate
 	var names []string
 	if host, _, err := ParseEndpoint(r.Endpoint); err == nil && covers(leaf, host) {
@@ -239,7 +238,7 @@ func (r *run) rehearsalNames() []string {
 		return names
 	}
 	for _, dns := range leaf.DNSNames {
-		// A name that ends in a dot is one that no client looks for.
+		// No client uses a name that ends in a dot.
 		if name := strings.Replace(dns, "*", "rehearsal", 1); covers(leaf, name) && !strings.HasSuffix(name, ".") {
 			return []string{name}
 		}
@@ -250,7 +249,7 @@ func (r *run) rehearsalNames() []string {
 	return nil
 }
 
-// rehearse does one handshake between a server that has pair and a client that trusts roots.
+// rehearse performs a handshake between a server with pair and a client that trusts roots.
 func rehearse(pair tls.Certificate, roots *x509.CertPool, name string, version uint16, at time.Time) error {
 	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
 		name = addr.Unmap().WithZone("").String()
@@ -272,7 +271,7 @@ func rehearse(pair tls.Certificate, roots *x509.CertPool, name string, version u
 		RootCAs: roots, ServerName: strings.TrimSuffix(name, "."), MinVersion: version, MaxVersion: version, Time: clock,
 	})
 	err := client.HandshakeContext(context.Background())
-	_ = clientConn.Close() // lets a server that still waits for the client go
+	_ = clientConn.Close() // ends a server that still waits for the client
 	if serverErr := <-served; err == nil && serverErr != nil && !errors.Is(serverErr, net.ErrClosed) {
 		return serverErr
 	}

@@ -1,9 +1,9 @@
 package certs
 
-// Code names a check. Codes are stable: they appear in the CredentialIssuer's status, in events and in scripts.
+// Code is the code of a check. Codes are stable: they are in the CredentialIssuer's status, events and scripts.
 type Code string
 
-// The codes, in the order in which they are checked.
+// The codes, in the order of the checks.
 const (
 	SecretNotFound       Code = "SecretNotFound"
 	SecretNotPermitted   Code = "SecretNotPermitted"
@@ -46,12 +46,12 @@ const (
 	EndpointServesOther  Code = "EndpointServesOther"
 )
 
-// Explanation is what `pinniped explain CODE` prints.
+// Explanation is the output of `pinniped explain CODE`.
 type Explanation struct {
 	Code Code `json:"code"`
-	// Severity is the usual one; a finding may be milder where the cause says so.
+	// Severity is the usual severity; Cause says when a finding is less severe.
 	Severity Severity `json:"severity"`
-	// Allowable is true when `--allow CODE` can let such an error through.
+	// Allowable is true if `--allow CODE` can allow the error.
 	Allowable   bool   `json:"allowable"`
 	Cause       string `json:"cause"`
 	Consequence string `json:"consequence"`
@@ -59,7 +59,7 @@ type Explanation struct {
 	Example     string `json:"example,omitempty"`
 }
 
-// Explain returns what is behind a code; ok is false for a code that does not exist.
+// Explain returns the explanation of a code; ok is false for an unknown code.
 func Explain(code Code) (explanation Explanation, ok bool) {
 	for _, e := range catalogue() {
 		if e.Code == code {
@@ -70,7 +70,7 @@ func Explain(code Code) (explanation Explanation, ok bool) {
 	return Explanation{}, false
 }
 
-// Codes returns every code, in the order in which they are checked.
+// Codes returns all codes, in the order of the checks.
 func Codes() []Code {
 	all := catalogue()
 	codes := make([]Code, len(all))
@@ -80,10 +80,9 @@ func Codes() []Code {
 	return codes
 }
 
-// Allowable says whether an error with this code can be let through by name: it is one that the agent does not
-// refuse, or does not if it is configured so. Anything else the agent keeps out of service whatever an administrator
-// wants, so there is nothing to allow. A single finding may still not be allowed: what a published CA bundle does not
-// verify, the agent refuses.
+// Allowable reports whether an error with this code can be allowed: the agent either accepts such a certificate or can
+// be configured to. The agent refuses all others in any case. A particular finding may still not be allowable: the
+// agent always refuses a certificate that a published CA bundle does not verify.
 func Allowable(code Code) bool {
 	switch code {
 	case ExpiresSoon, NameNotCovered, ChainIncomplete, BundleDoesNotVerify, OldClientsBreak:

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// checkDates checks that the serving certificate is valid: by the clock of this machine and, where it is known, by the
-// API server's.
+// checkDates checks the validity of the serving certificate by this machine's clock and, if known, the API server's.
 func checkDates(leaf *x509.Certificate, now, server time.Time, skew time.Duration) []Finding {
 	var list []Finding
 	clocks := []struct {
@@ -65,11 +64,11 @@ func dateFindings(leaf *x509.Certificate, now time.Time, skew time.Duration, clo
 	return expirySoon(leaf, now, clock)
 }
 
-// expirySoon uses fractions of the lifetime, as certificates of 6 days and of 10 years are both in use. It counts in
-// seconds, because a time.Duration cannot be longer than 292 years.
+// expirySoon uses fractions of the lifetime, because lifetimes range from days to years. It calculates in seconds,
+// because a time.Duration is limited to 292 years.
 func expirySoon(leaf *x509.Certificate, now time.Time, clock string) []Finding {
 	if !leaf.NotAfter.Before(lastInstant()) {
-		return nil // it has no end
+		return nil // it never expires
 	}
 	total := leaf.NotAfter.Unix() - leaf.NotBefore.Unix()
 	left := leaf.NotAfter.Unix() - now.Unix()
@@ -93,9 +92,8 @@ func expirySoon(leaf *x509.Certificate, now time.Time, clock string) []Finding {
 	}
 }
 
-// moments returns the times at which a verification counts: the moment itself, moved into the serving certificate's
-// own validity (that it lies outside is a finding of its own), and where certificates begin within the skew, also the
-// moment when they do.
+// moments returns the times at which to verify: now, moved into the serving certificate's validity (another finding
+// reports if it is outside), and, if other certificates become valid within the skew, the time at which all are valid.
 func moments(now time.Time, skew time.Duration, leaf *x509.Certificate, others ...[]numbered) []time.Time {
 	at := now
 	if at.Before(leaf.NotBefore) {

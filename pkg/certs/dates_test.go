@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestMessagesAboutDatesStayTrue checks the same certificate twice, hours apart. What is kept does not change; what is
-// shown says how far away the date is.
+// TestMessagesAboutDatesStayTrue checks the same certificate twice, hours apart. Message stays the same; String says
+// how far away the date is.
 func TestMessagesAboutDatesStayTrue(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// encodingFault finds the field for which Go refuses to parse a certificate, and says who has to change what. Issuing
-// the certificate again by the same CA, in the same way, makes the same fault.
+// encodingFault finds the field because of which Go fails to parse a certificate, and says who must change what. If the
+// same CA reissues the certificate unchanged, the fault remains.
 func encodingFault(der []byte) (fault, fix string) {
 	outer := elements(der)
 	if len(outer) == 0 {
@@ -59,7 +59,7 @@ func encodingFault(der []byte) (fault, fix string) {
 	return "", ""
 }
 
-// extensionFault checks the extensions whose content Go decodes.
+// extensionFault checks the extensions that Go decodes.
 func extensionFault(extension asn1.RawValue, by string) (fault, fix string) {
 	fields := elements(extension.Bytes)
 	if len(fields) < 2 {
@@ -100,8 +100,7 @@ func extensionFault(extension asn1.RawValue, by string) (fault, fix string) {
 	return "", ""
 }
 
-// generalNameFault says what is wrong with a name of RFC 5280's GeneralName; ipv4 and ipv6 are how long an IP address
-// is.
+// generalNameFault checks a GeneralName of RFC 5280. ipv4 and ipv6 are the lengths of IP addresses in bytes.
 func generalNameFault(name asn1.RawValue, ipv4, ipv6 int) string {
 	kinds := map[int]string{1: "e-mail address", 2: "DNS name", 6: "URI"}
 	if name.Class != asn1.ClassContextSpecific {
@@ -126,7 +125,7 @@ func generalNameFault(name asn1.RawValue, ipv4, ipv6 int) string {
 	return ""
 }
 
-// nameFault says which attribute of a distinguished name is encoded wrongly.
+// nameFault checks the encoding of the attributes of a distinguished name.
 func nameFault(name asn1.RawValue) string {
 	for _, set := range elements(name.Bytes) {
 		for _, attribute := range elements(set.Bytes) {
@@ -158,7 +157,7 @@ func attributeName(oid asn1.RawValue) string {
 	return "attribute " + id.String()
 }
 
-// stringFault says why a string of ASN.1 is not valid for its type.
+// stringFault says why an ASN.1 string is invalid for its type.
 func stringFault(value asn1.RawValue) string {
 	bad := func(name string, permitted func(byte) bool) string {
 		at := slices.IndexFunc(value.Bytes, func(b byte) bool { return !permitted(b) })
@@ -193,7 +192,7 @@ func stringFault(value asn1.RawValue) string {
 	return ""
 }
 
-// characterAt shows one character, also where the text is no valid UTF-8.
+// characterAt quotes one character, even if the text is not valid UTF-8.
 func characterAt(text []byte, at int) string {
 	if r, _ := utf8.DecodeRune(text[at:]); r != utf8.RuneError {
 		return quote(string(r))
@@ -201,7 +200,7 @@ func characterAt(text []byte, at int) string {
 	return fmt.Sprintf("0x%02x", text[at])
 }
 
-// readableName shows a distinguished name that Go does not parse.
+// readableName formats a distinguished name that Go does not parse.
 func readableName(name asn1.RawValue) string {
 	var all []string
 	for _, set := range elements(name.Bytes) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// patched changes bytes of a certificate to what Go's own encoder does not write, without signing it again: Go refuses
-// to parse it before it checks the signature.
+// patched changes bytes of a certificate to something that Go does not encode. It keeps the signature, because Go fails
+// to parse the certificate before it checks that.
 func patched(tb testing.TB, der []byte, from, to string) []byte {
 	tb.Helper()
 	if len(from) != len(to) || !bytes.Contains(der, []byte(from)) {
@@ -19,8 +19,8 @@ func patched(tb testing.TB, der []byte, from, to string) []byte {
 	return bytes.ReplaceAll(der, []byte(from), []byte(to))
 }
 
-// TestEncodingFaults has certificates whose fields Go does not decode. The finding says whose certificate it is, which
-// field and character, and what the issuer has to change; there is no second finding about what could not be read.
+// TestEncodingFaults has certificates with fields that Go does not decode. The finding says which certificate, field
+// and character it is, and what the issuer must change; there is no second finding.
 func TestEncodingFaults(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t, "Example-Org Root")
@@ -103,7 +103,7 @@ func TestEncodingFaults(t *testing.T) {
 	}
 }
 
-// TestStringFaults goes through the types of strings.
+// TestStringFaults tests all string types.
 func TestStringFaults(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

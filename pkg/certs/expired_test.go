@@ -2,7 +2,8 @@ package certs
 
 import "testing"
 
-// TestExpiredIsToldOnce wants no second finding with another cure where a CA has expired, too, or was made later.
+// TestExpiredIsToldOnce shows that there is no second finding with another fix if a CA has expired, too, or was issued
+// later.
 func TestExpiredIsToldOnce(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t, "Root", validity(-100*day, -10*day))

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// sooner refuses a serving certificate that expires within Input.ExpiresWithin. list is what checkDates has found; that
-// less of its lifetime is left than usual is not said next to it.
+// sooner adds an error if the serving certificate expires within Input.ExpiresWithin. It replaces the finding
+// ExpiresSoon in list, the result of checkDates.
 func (r *run) sooner(list []Finding) []Finding {
 	leaf := r.chain[0].Certificate
 	reported := slices.ContainsFunc(list, func(f Finding) bool {
@@ -19,11 +19,11 @@ func (r *run) sooner(list []Finding) []Finding {
 	return append(list, r.tooSoon(leaf, "renew it now", "the serving certificate"))
 }
 
-// issuersLast refuses a certificate when all that clients can verify it with expires within Input.ExpiresWithin, and
-// names the CA certificates that do. A CA that clients can do without is not among them.
+// issuersLast reports an error if in every verified chain a CA expires within Input.ExpiresWithin, and names these CA
+// certificates.
 func (r *run) issuersLast(v verdict) []Finding {
 	if v.err != nil || r.anchor.unknown {
-		return nil // said already
+		return nil // already reported
 	}
 	var ending []*x509.Certificate
 	for _, chain := range v.chains {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// TestExpiresWithin wants errors that name what expires too soon, and none for a CA that clients can do without.
+// TestExpiresWithin shows that errors name what expires too soon, and not a CA that clients do not need.
 func TestExpiresWithin(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
-	// The certificates begin an hour before now.
+	// The certificates have been valid for an hour.
 	ca, err := NewCA("Short CA", now.Add(-time.Hour), 60*day)
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestExpiresWithin(t *testing.T) {
 		within time.Duration
 		at     time.Time
 		bundle []byte
-		want   []string // parts of the errors, in their order
+		want   []string // parts of the errors, in order
 	}{
 		{name: "is off"},
 		{name: "takes what lasts longer", within: 10 * day},

@@ -1,6 +1,6 @@
 package certs
 
-// catalogue is the text behind every code, in the order in which the checks run.
+// catalogue returns the explanations of all codes, in the order of the checks.
 func catalogue() []Explanation {
 	entries := []Explanation{
 		{

@@ -150,7 +150,7 @@ func TestNotACertificate(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		cert    []byte
-		want    string // the verdict; empty: fine
+		want    string // the verdict; empty if none
 		message string // part of the message
 	}{
 		{name: "takes Windows line ends", cert: bytes.ReplaceAll(good, []byte("\n"), []byte("\r\n"))},
@@ -230,7 +230,7 @@ func TestNotACertificate(t *testing.T) {
 			if got != tt.want || first.Code != NotACertificate && tt.want != "" || !strings.Contains(first.Message, tt.message) {
 				t.Errorf("got %q %s: %q; want %q with %q", got, first.Code, first.Message, tt.want, tt.message)
 			}
-			for _, data := range [][]byte{tt.cert, concat(p.root.pem(), tt.cert)} { // and in a bundle
+			for _, data := range [][]byte{tt.cert, concat(p.root.pem(), tt.cert)} { // also in a bundle
 				if _, list := ParseBundle(data); (len(list) > 0) != (tt.want != "") {
 					t.Errorf("ParseBundle: findings %v, want some: %v", list, tt.want != "")
 				}
@@ -273,8 +273,8 @@ func TestBadSerial(t *testing.T) {
 				tt.want...)
 		})
 	}
-	// Go's x509 does not make these, so the encoded serial number is replaced; the signature is then wrong, which
-	// parsing does not look at.
+	// Go's x509 does not create these, so the encoded serial number is replaced. That invalidates the signature, which
+	// parsing does not check.
 	base := newRoot(
 		t,
 		"Root",
@@ -414,7 +414,7 @@ func TestKeyIsCAKey(t *testing.T) {
 	if message := report.Findings[0].Message; !strings.Contains(message, "block 1 of the CA bundle") {
 		t.Errorf("%q does not name the CA", message)
 	}
-	in.NoKey = true // as in a handshake: the certificate alone tells
+	in.NoKey = true // as from a handshake
 	wantFindings(t, in, "error KeyIsCAKey")
 
 	// A self-signed CA that serves with its own certificate, and is being renewed with the same key.
@@ -430,7 +430,7 @@ func TestKeyIsCAKey(t *testing.T) {
 	}
 }
 
-// TestOldRootsKey is about a root of version 1, which nothing in it calls a CA.
+// TestOldRootsKey has a root of version 1, which does not say that it is a CA.
 func TestOldRootsKey(t *testing.T) {
 	t.Parallel()
 	o := withOpenSSL(t)

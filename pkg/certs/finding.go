@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Severity says what a finding means for the certificate.
+// Severity is the severity of a finding.
 type Severity int
 
-// The severities. Only an error refuses a certificate.
+// The severities. Only an error refuses the certificate.
 const (
-	// SeverityInfo informs, and asks for no action.
+	// SeverityInfo requires no action.
 	SeverityInfo Severity = iota
-	// SeverityWarning goes on: some clients have trouble, or all of them will later.
+	// SeverityWarning does not refuse the certificate: some clients fail, or all will later.
 	SeverityWarning
-	// SeverityError refuses the certificate, unless its code is allowed by name.
+	// SeverityError refuses the certificate, unless it is allowed.
 	SeverityError
 )
 
@@ -34,10 +34,10 @@ func (s Severity) String() string {
 	}
 }
 
-// MarshalText writes the severity as String does, so that JSON and YAML show a word.
+// MarshalText returns the severity as a word, for JSON and YAML.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses what MarshalText returns.
 func (s *Severity) UnmarshalText(text []byte) error {
 	for _, known := range []Severity{SeverityInfo, SeverityWarning, SeverityError} {
 		if string(text) == known.String() {
@@ -48,44 +48,43 @@ func (s *Severity) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown severity %q (known: info, warning, error)", clip(string(text), 40))
 }
 
-// Finding is what one check has to say. Message and Hint are bounded in length and hold nothing secret, so they may go
-// into a status, an event or a log line as they are.
+// Finding is the result of a check. Message and Hint are limited in length and contain no secrets, so they are safe for
+// a status, an event or a log message.
 type Finding struct {
-	// Code is stable: scripts compare it, Explain explains it.
+	// Code is stable: scripts compare it, and Explain explains it.
 	Code     Code     `json:"code"`
 	Severity Severity `json:"severity"`
-	// Message names the culprit and what is wrong with it. It stays true when it is kept: times in it are dates, and how
-	// far away they are is only in what String returns.
+	// Message names the object and its problem. It contains dates rather than durations, so it remains true when
+	// stored; String adds how far away a date is.
 	Message string `json:"message"`
-	// Hint says what to do about it; it may be empty.
+	// Hint says how to fix it; it may be empty.
 	Hint string `json:"hint,omitempty"`
-	// Allowed is true for an error that Input.Allow lets through.
+	// Allowed is true for an error that Input.Allow allows.
 	Allowed bool `json:"allowed,omitempty"`
-	// Pending is true when waiting may fix it: an issuer has not finished the Secret yet.
+	// Pending is true if waiting may fix it, because an issuer has not completed the Secret yet.
 	Pending bool `json:"pending,omitempty"`
 
-	// Presented is true for a finding of CheckServed about an address that presents the expected certificate: only what
-	// clients verify it with, or the name under which they connect, does not fit it.
+	// Presented is true for a finding of CheckServed about an address that presents the expected certificate, which
+	// does not fit the clients' CA bundle or name.
 	Presented bool `json:"-"`
 
-	// date is a date in Message, and away how far away that is at the time of the check; both are empty where Message
-	// has none.
+	// date is a date in Message, and away how far away it was at the time of the check; both are empty if Message has
+	// none.
 	date, away string
 
-	// final findings cannot be allowed: what they are about cannot be served, or must not be published.
+	// final findings cannot be allowed: the certificate cannot be served, or must not be published.
 	final bool
 }
 
-// Refuses says whether the finding forbids the use of the certificate.
+// Refuses reports whether the finding refuses the certificate.
 func (f Finding) Refuses() bool { return f.Severity == SeverityError && !f.Allowed }
 
-// CanBeAllowed says whether naming the code in Input.Allow lets this finding through.
+// CanBeAllowed reports whether Input.Allow can allow this finding.
 func (f Finding) CanBeAllowed() bool {
 	return f.Severity == SeverityError && !f.final && Allowable(f.Code)
 }
 
-// String returns the finding in one line, "CODE: message", for showing at once: how far away a date is stands next to
-// it.
+// String returns "CODE: message" for immediate display: it adds how far away a date is.
 func (f Finding) String() string {
 	message := f.Message
 	if f.date != "" {
@@ -94,22 +93,22 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s", f.Code, message)
 }
 
-// within has String say how far a date in the message is in the future.
+// within makes String say how far a date in the message is in the future.
 func (f Finding) within(now, at time.Time) Finding {
 	f.date, f.away = date(at), "in "+span(now, at)
 	return f
 }
 
-// ago has String say how far a date in the message is in the past.
+// ago makes String say how far a date in the message is in the past.
 func (f Finding) ago(now, at time.Time) Finding {
 	f.date, f.away = date(at), span(at, now)+" ago"
 	return f
 }
 
-// maxFindingsPerCode bounds a report: a hostile bundle could otherwise produce thousands of findings.
+// maxFindingsPerCode limits a report: a hostile bundle could otherwise cause thousands of findings.
 const maxFindingsPerCode = 10
 
-// findings collects what the checks of one run say.
+// findings collects the findings of one call of Check.
 type findings struct {
 	list  []Finding
 	count map[Code]int
@@ -126,7 +125,7 @@ func (fs *findings) add(f Finding) {
 	f.Allowed = f.CanBeAllowed() && slices.Contains(fs.allow, f.Code)
 	fs.count[f.Code]++
 	if fs.count[f.Code] > maxFindingsPerCode && (!f.Refuses() || fs.refusesBy(f.Code)) {
-		return // result says how many were left out; the one that refuses is never left out
+		return // result adds the number of omitted findings; the first that refuses is never omitted
 	}
 	fs.list = append(fs.list, f)
 }
@@ -137,7 +136,7 @@ func (fs *findings) addAll(list []Finding) {
 	}
 }
 
-// has says whether there is an error with one of the codes, allowed or not.
+// has reports whether there is an error with one of the codes, allowed or not.
 func (fs *findings) has(codes ...Code) bool {
 	return slices.ContainsFunc(fs.list, func(f Finding) bool {
 		return f.Severity == SeverityError && slices.Contains(codes, f.Code)
@@ -148,7 +147,7 @@ func (fs *findings) refusesBy(code Code) bool {
 	return slices.ContainsFunc(fs.list, func(f Finding) bool { return f.Code == code && f.Refuses() })
 }
 
-// result returns the findings; where some were left out, the last one of that code says how many.
+// result returns the findings. If some were omitted, the last one of that code says how many.
 func (fs *findings) result() []Finding {
 	for code, n := range fs.count {
 		kept := 0
@@ -166,7 +165,7 @@ func (fs *findings) result() []Finding {
 	return fs.list
 }
 
-// finding makes a finding with the severity that its code usually has.
+// finding returns a finding with the usual severity of its code.
 func finding(code Code, hint, format string, args ...any) Finding {
 	return Finding{Code: code, Severity: code.severity(), Message: fmt.Sprintf(format, args...), Hint: hint}
 }
@@ -181,8 +180,8 @@ func (f Finding) asFinal() Finding {
 	return f
 }
 
-// NewFinding makes a finding for what a caller has found out itself, such as SecretNotFound, with the severity and the
-// fix that the catalogue has for the code. The message is clipped to a bounded length.
+// NewFinding returns a finding of a caller, such as SecretNotFound, with the severity and the fix of the catalogue. The
+// message is truncated.
 func NewFinding(code Code, message string) Finding {
 	f := Finding{Code: code, Severity: code.severity(), Message: clip(message, maxMessage)}
 	if e, ok := Explain(code); ok {

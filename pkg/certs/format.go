@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// part is what a file should hold.
+// part is the expected content of a file.
 type part int
 
 const (
@@ -26,7 +26,7 @@ const (
 	labelOpenSSH     = "OPENSSH PRIVATE KEY"
 )
 
-// dataKeys are the keys under which Secrets and responses of APIs hold the part, the best one first.
+// dataKeys are the keys of the part in Secrets and API responses, the best one first.
 func (p part) dataKeys() []string {
 	switch p {
 	case partBundle:
@@ -38,7 +38,7 @@ func (p part) dataKeys() []string {
 	}
 }
 
-// label is the PEM label of the part.
+// label returns the PEM label of the part.
 func (p part) label() string {
 	if p == partKey {
 		return "PRIVATE KEY"
@@ -46,7 +46,7 @@ func (p part) label() string {
 	return labelCertificate
 }
 
-// wanted is the hint for a file in which there is nothing to convert.
+// wanted returns the hint for a file that cannot be converted.
 func (p part) wanted() string {
 	return fmt.Sprintf(
 		"put a PEM file there, with lines from -----BEGIN %s----- to -----END %s-----",
@@ -55,7 +55,8 @@ func (p part) wanted() string {
 	)
 }
 
-// recognize says what data without a PEM block is, and with which command it becomes PEM. It shows none of the content.
+// recognize says what data without a PEM block is, and which command converts it to PEM. It reveals none of the
+// content.
 func recognize(data []byte, p part) (what, hint string) {
 	trimmed := bytes.TrimSpace(data)
 	switch {
@@ -65,7 +66,7 @@ func recognize(data []byte, p part) (what, hint string) {
 		return "text in UTF-16", "convert it: iconv -f " + isUTF16(data) + " -t UTF-8 FILE > new.pem"
 	case bytes.HasPrefix(data, []byte{0xfe, 0xed, 0xfe, 0xed}), bytes.HasPrefix(data, []byte{0xce, 0xce, 0xce, 0xce}):
 		const first = "convert it: keytool -importkeystore -srckeystore FILE -destkeystore new.p12 -deststoretype PKCS12, then "
-		return "a Java key store", first + fromPKCS12("new.p12", p) // of type JKS, or JCEKS
+		return "a Java key store", first + fromPKCS12("new.p12", p) // JKS or JCEKS
 	case isPKCS12(data):
 		return "PKCS#12 (.p12, .pfx, and .jks from newer Java)", "convert it: " + fromPKCS12("FILE", p)
 	case isDER(data):
@@ -84,7 +85,7 @@ func recognize(data []byte, p part) (what, hint string) {
 	return ofBase64(trimmed, p)
 }
 
-// fromPKCS12 is the command that takes the part out of a key store.
+// fromPKCS12 returns the command that extracts the part from a key store.
 func fromPKCS12(file string, p part) string {
 	if p == partKey {
 		return "openssl pkcs12 -in " + file + " -nocerts -nodes -out new.pem"
@@ -92,7 +93,7 @@ func fromPKCS12(file string, p part) string {
 	return "openssl pkcs12 -in " + file + " -nokeys -out new.pem"
 }
 
-// ofDER says what DER holds, and the command that converts it from stdin.
+// ofDER says what DER data contains, and which command converts it from stdin.
 func ofDER(der []byte, p part) (what, command string) {
 	if isPKCS7(der) {
 		return "PKCS#7", "openssl pkcs7 -inform DER -print_certs -out new.pem"
@@ -115,7 +116,7 @@ func ofDER(der []byte, p part) (what, command string) {
 	return "something else", p.wanted()
 }
 
-// isPKCS7 recognizes signedData of RFC 2315, in which issuers send certificates.
+// isPKCS7 recognizes signedData (RFC 2315), in which issuers send certificates.
 func isPKCS7(der []byte) bool {
 	outer := elements(der)
 	if len(outer) == 0 {
@@ -125,7 +126,7 @@ func isPKCS7(der []byte) bool {
 	return len(info) == 2 && bytes.Equal(info[0].FullBytes, []byte("\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02"))
 }
 
-// ofBase64 looks one and two layers of base64 deep.
+// ofBase64 decodes up to two layers of base64.
 func ofBase64(text []byte, p part) (what, hint string) {
 	decode, layer := "base64 -d FILE", "once"
 	for range 2 {
@@ -150,7 +151,7 @@ func ofBase64(text []byte, p part) (what, hint string) {
 	return "no PEM", p.wanted()
 }
 
-// ofDocument recognizes manifests, kubeconfigs and the responses of APIs, which hold PEM as one of their values.
+// ofDocument recognizes manifests, kubeconfigs and API responses that contain PEM as a value.
 func ofDocument(text []byte, p part) (what, hint string) {
 	if lower := bytes.ToLower(text[:min(len(text), 20)]); bytes.HasPrefix(lower, []byte("<!doctype")) ||
 		bytes.HasPrefix(lower, []byte("<html")) {
@@ -170,7 +171,7 @@ func ofDocument(text []byte, p part) (what, hint string) {
 const fromKubeconfig = "kubectl config view --raw --flatten --kubeconfig FILE " +
 	"-o jsonpath='{.clusters[0].cluster.certificate-authority-data}' | base64 -d > new.pem"
 
-// yamlKind returns the kind of a Kubernetes manifest, empty for other text.
+// yamlKind returns the kind of a Kubernetes manifest, or "" for other text.
 func yamlKind(text []byte) string {
 	found := regexp.MustCompile(`(?m)^kind: *["']?([A-Za-z]{1,60})["']? *\r?$`).FindSubmatch(text)
 	if found == nil || !regexp.MustCompile(`(?m)^apiVersion:`).Match(text) {
@@ -182,7 +183,7 @@ func yamlKind(text []byte) string {
 	return string(found[1])
 }
 
-// otherKinds are the hints for manifests that hold no certificate themselves.
+// otherKinds returns hints for manifests that do not contain the part directly.
 func otherKinds(kind string, p part) string {
 	switch kind {
 	case "kubeconfig (Config)":
@@ -217,7 +218,7 @@ func ofYAML(text []byte, kind string, p part) string {
 	return "extract the value that holds the PEM: kubectl get -f FILE -o yaml shows the keys"
 }
 
-// ofJSON finds the value that holds the part, and prints the jq line for it.
+// ofJSON finds the value with the part and returns the jq command for it.
 func ofJSON(document any, p part) (what, hint string) {
 	what = "JSON"
 	switch top := document.(type) {
@@ -235,7 +236,7 @@ func ofJSON(document any, p part) (what, hint string) {
 			}
 		}
 	}
-	for _, key := range append(p.dataKeys(), "") { // any key at last
+	for _, key := range append(p.dataKeys(), "") { // finally any key
 		if path, encoded, ok := pathOf(document, key, p); ok {
 			decode := ""
 			if encoded {
@@ -247,7 +248,7 @@ func ofJSON(document any, p part) (what, hint string) {
 	return what, p.wanted()
 }
 
-// pathOf returns the jq path of the first value under the key that holds PEM of the part.
+// pathOf returns the jq path of the first value under this key that contains PEM of the part.
 func pathOf(value any, key string, p part) (path string, encoded, ok bool) {
 	var walk func(value any, path, under string) bool
 	walk = func(value any, at, under string) bool {
@@ -293,7 +294,7 @@ func pathOf(value any, key string, p part) (path string, encoded, ok bool) {
 	return path, encoded, ok
 }
 
-// blockHint is the hint for a PEM block that is written badly.
+// blockHint returns the hint for a malformed PEM block.
 func blockHint(problem, before string, data []byte) string {
 	switch {
 	case strings.HasPrefix(problem, "it begins with a byte order mark") && bytes.HasPrefix(data, []byte(utf8BOM)):
@@ -310,7 +311,7 @@ func blockHint(problem, before string, data []byte) string {
 	return copyAgain
 }
 
-// isUTF16 returns iconv's name of the encoding; empty for other data.
+// isUTF16 returns iconv's name of the encoding, or "" for other data.
 func isUTF16(data []byte) string {
 	switch {
 	case bytes.HasPrefix(data, []byte{0xff, 0xfe}), bytes.HasPrefix(data, []byte{0xfe, 0xff}):
@@ -324,7 +325,7 @@ func isUTF16(data []byte) string {
 	}
 }
 
-// serves says whether a certificate is that of a server: it is not a CA, or it has names of hosts.
+// serves reports whether this may be a server's certificate: it is not a CA, or it has names or addresses.
 func serves(cert *x509.Certificate) bool {
 	return !isCA(cert) || len(cert.DNSNames)+len(cert.IPAddresses) > 0
 }

@@ -36,10 +36,10 @@ func secretYAML(entries string) []byte {
 	return []byte("apiVersion: v1\n" + entries + "kind: Secret\nmetadata:\n  name: proxy-tls\ntype: kubernetes.io/tls\n")
 }
 
-// otherFiles are what people give where a certificate or a private key is expected.
+// otherFiles are files that people confuse with a certificate or a private key.
 func otherFiles(t *testing.T, o openssl, p pki) []struct {
 	name      string
-	cert, key []byte // where one is nil, the good one is given
+	cert, key []byte // nil for the good one
 	what      string // part of the message
 } {
 	t.Helper()
@@ -132,7 +132,7 @@ func otherFiles(t *testing.T, o openssl, p pki) []struct {
 	}
 }
 
-// TestOtherFormats gives files of other formats, and then runs the command that the hint names.
+// TestOtherFormats tests files of other formats, and runs the command in the hint.
 func TestOtherFormats(t *testing.T) {
 	t.Parallel()
 	o := withOpenSSL(t)
@@ -175,7 +175,7 @@ func TestOtherFormats(t *testing.T) {
 	}
 }
 
-// follow runs the commands of a hint on a file, and returns what they write.
+// follow runs the commands in a hint on a file and returns their output.
 func (o openssl) follow(name, hint string, data []byte) (fixed []byte, ran bool) {
 	o.t.Helper()
 	_, commands, found := strings.Cut(hint, ": ")
@@ -198,7 +198,7 @@ func (o openssl) follow(name, hint string, data []byte) (fixed []byte, ran bool)
 	return o.read("new.pem"), true
 }
 
-// TestOtherKinds gives manifests and files that hold no serving certificate.
+// TestOtherKinds tests manifests and files without a serving certificate.
 func TestOtherKinds(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -263,7 +263,7 @@ func marshal8(t *testing.T, e entity) []byte {
 	return der
 }
 
-// FuzzRecognize shows no byte of a key, whatever the file is.
+// FuzzRecognize shows that no byte of a key is revealed.
 func FuzzRecognize(f *testing.F) {
 	p := newPKI(f)
 	key := p.leaf.keyPEM(f)

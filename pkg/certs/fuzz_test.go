@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// FuzzCheck holds Check to its promises on hostile input: no panic, bounded messages, nothing of the key in them, and
-// no certificate that Go's own readers would pass over in silence without a finding.
+// FuzzCheck tests Check on hostile input: it must not panic, messages are limited and contain nothing of the key, and a
+// certificate that Go would silently skip has a finding.
 func FuzzCheck(f *testing.F) {
 	p := newPKI(f)
 	key := p.leaf.keyPEM(f)
@@ -53,7 +53,7 @@ func secretOf(key []byte) string {
 	return lines[1][:min(24, len(lines[1]))]
 }
 
-// goReads counts the certificates that AppendCertsFromPEM takes.
+// goReads counts the certificates that AppendCertsFromPEM accepts.
 func goReads(bundle []byte) int {
 	n := 0
 	for len(bundle) > 0 {
@@ -71,13 +71,13 @@ func goReads(bundle []byte) int {
 	return n
 }
 
-// TestHostileInputIsCheap bounds the work on input of the largest size that is checked.
+// TestHostileInputIsCheap limits the cost of input of the maximum size.
 func TestHostileInputIsCheap(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t, "Root")
 	same := make([]entity, 19)
 	for i := range same {
-		same[i] = root.newCA(t, "Root") // all of one name, so that each may have signed each
+		same[i] = root.newCA(t, "Root") // with the same name, so that each may have signed each
 	}
 	leaf := same[18].newLeaf(t)
 	var bundle []byte
@@ -114,8 +114,7 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
-// FuzzLoadCA reads CAs as somebody may have written them into a Secret. One that is taken can do what a CA must, and an
-// error shows nothing of the key.
+// FuzzLoadCA loads arbitrary CAs. An accepted one can issue certificates, and errors reveal nothing of the key.
 func FuzzLoadCA(f *testing.F) {
 	ca, err := NewCA("CA", testNow(), time.Hour)
 	if err != nil {
@@ -159,7 +158,7 @@ func FuzzLoadCA(f *testing.F) {
 	})
 }
 
-// FuzzParseEndpoint holds ParseEndpoint to one reading: what it takes, it takes again in the same way.
+// FuzzParseEndpoint shows that the parsed form of an endpoint parses to the same.
 func FuzzParseEndpoint(f *testing.F) {
 	for _, seed := range []string{"example.com", "https://example.com:8443", "[::1]:443", "https://user@h", "h:0", "h:65536", "10.0.0.1", "http://h", "h/p", " h", "h\x00", "xn--bcher-kva.example"} {
 		f.Add(seed)
@@ -172,7 +171,7 @@ func FuzzParseEndpoint(f *testing.F) {
 		if host == "" || strings.ContainsAny(host, " \t\r\n\x00/@?#") {
 			t.Errorf("%q gives host %q", endpoint, host)
 		}
-		plain := strings.TrimSuffix(net.JoinHostPort(host, port), ":") // without a port when there is none
+		plain := strings.TrimSuffix(net.JoinHostPort(host, port), ":") // without a port if there is none
 		again, samePort, err := ParseEndpoint(plain)
 		if err != nil || again != host || samePort != port {
 			t.Errorf("%q gives %q and %q, but these give %q and %q, %v", endpoint, host, port, again, samePort, err)

@@ -9,34 +9,33 @@ import (
 	"time"
 )
 
-// Served is what one address of the endpoint presented in a handshake.
+// Served is what an address of the endpoint presented in a handshake.
 type Served struct {
-	// Address is the IP address and port that was dialled.
+	// Address is the dialed IP address and port.
 	Address string
-	// Chain is what it presented, leaf first; empty when the connection failed.
+	// Chain is the presented chain, leaf first; empty if the connection failed.
 	Chain []*x509.Certificate
-	// Err says why there is no chain.
+	// Err is why there is no chain.
 	Err error
 }
 
 // Expected is what every address of the endpoint must present.
 type Expected struct {
-	// SHA256 is the fingerprint of the serving certificate, as in Report.SHA256. When it is empty, every certificate
-	// will do that clients can verify.
+	// SHA256 is the fingerprint of the serving certificate, as in Report.SHA256. If it is empty, any certificate that
+	// clients can verify is accepted.
 	SHA256 string
-	// Host is the name or IP address that clients verify.
+	// Host is the DNS name or IP address that clients verify.
 	Host string
-	// Bundle is the published CA bundle; when it is empty, the system roots count.
+	// Bundle is the published CA bundle; if it is empty, the system roots are used.
 	Bundle []byte
-	// Roots stand for the system roots; nil means: those of this machine.
+	// Roots replace the system roots; nil means those of this machine.
 	Roots *x509.CertPool
 	Now   time.Time
 }
 
-// CheckServed checks what the caller saw at the endpoint's addresses. It returns a finding for each address that does
-// not present the expected certificate in a way that clients can verify: EndpointUnreachable, EndpointServesOther, or
-// the code of what clients object to (Expired, NotYetValid, NameNotCovered, BundleDoesNotVerify). When there is no
-// address at all, there is one finding.
+// CheckServed checks what the endpoint's addresses presented. It returns a finding for each address that does not
+// present the expected certificate or that clients cannot verify: EndpointUnreachable, EndpointServesOther, Expired,
+// NotYetValid, NameNotCovered or BundleDoesNotVerify. If there is no address, it returns one finding.
 func CheckServed(want Expected, seen []Served) []Finding {
 	if len(seen) == 0 {
 		return []Finding{
@@ -49,7 +48,7 @@ func CheckServed(want Expected, seen []Served) []Finding {
 		pool.AddCert(member)
 	}
 	if len(strings.TrimSpace(string(want.Bundle))) == 0 {
-		pool = want.Roots // nil stands for the system roots in x509, too
+		pool = want.Roots // nil means the system roots in x509, too
 	}
 	found := newFindings(nil)
 	for _, served := range seen {
@@ -103,7 +102,7 @@ func servedProblem(want Expected, pool *x509.CertPool, served Served) (
 	return "", "", ""
 }
 
-// refusalOf says why clients do not accept a certificate that does not verify.
+// refusalOf says why a certificate does not verify.
 func refusalOf(leaf *x509.Certificate, now time.Time, presents string, err error) (code Code, problem, hint string) {
 	switch {
 	case now.After(leaf.NotAfter):
@@ -116,8 +115,8 @@ func refusalOf(leaf *x509.Certificate, now time.Time, presents string, err error
 		quote(strings.TrimPrefix(err.Error(), "x509: ")), "see which intermediates it sends along"
 }
 
-// CheckLoadBalancerIP warns when the external endpoint's host does not lead to the address that the load balancer was
-// asked for. resolved is what the host resolves to; without any address there is nothing to say.
+// CheckLoadBalancerIP warns if the external endpoint's host does not resolve to loadBalancerIP. resolved are the host's
+// addresses; if there are none, it returns nothing.
 func CheckLoadBalancerIP(loadBalancerIP, host string, resolved []netip.Addr) []Finding {
 	wanted, err := netip.ParseAddr(loadBalancerIP)
 	if err != nil || len(resolved) == 0 {

@@ -49,7 +49,7 @@ func TestRehearse(t *testing.T) {
 	}
 }
 
-// HandshakeFailed is the net below all other checks, so it takes a run in which the others did not look.
+// TestHandshakeFailed runs without the other checks, after which HandshakeFailed is the last resort.
 func TestHandshakeFailed(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)

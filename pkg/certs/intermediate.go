@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// intermediates checks the CA certificates in tls.crt through which clients will verify.
+// intermediates checks the CA certificates in tls.crt that are above the serving certificate.
 func (r *run) intermediates(v verdict) {
 	const fix = "get a valid intermediate from the CA, or have the certificate issued by another one"
 	in := related(r.chain)
@@ -18,7 +18,7 @@ func (r *run) intermediates(v verdict) {
 		if !in[i] || containsCert(r.chain[:i], cert.Certificate) {
 			continue
 		}
-		// Clients reach the serving certificate by another path, so that what is wrong here hurts only some of them.
+		// Some clients verify by another path, so problems here affect only the others.
 		spare := v.err == nil && !v.uses(cert.Certificate)
 		add := func(f Finding) {
 			if spare && f.Severity == SeverityError {
@@ -46,8 +46,8 @@ func (r *run) intermediates(v verdict) {
 	}
 }
 
-// intermediateProblems lists why a certificate may not have issued another. below is how many CA certificates stand
-// between it and the serving certificate; negative when it is not on the main path.
+// intermediateProblems lists why a certificate cannot be an issuer. below is the number of CA certificates between it
+// and the serving certificate; negative if it is not on the main path.
 func intermediateProblems(cert *x509.Certificate, below int, now time.Time, skew time.Duration) []string {
 	var problems []string
 	keyUsage, _, _, _ := oids()
@@ -89,7 +89,7 @@ func intermediateProblems(cert *x509.Certificate, below int, now time.Time, skew
 	return problems
 }
 
-// unhandled says which critical extension makes Go refuse a certificate; empty when none does.
+// unhandled describes the critical extension because of which Go rejects a certificate, or returns "".
 func unhandled(cert *x509.Certificate) string {
 	if len(cert.UnhandledCriticalExtensions) == 0 {
 		return ""
@@ -109,7 +109,7 @@ func unhandled(cert *x509.Certificate) string {
 	)
 }
 
-// intermediateDoubts lists what Go lets through and others do not, or what is probably not meant.
+// intermediateDoubts lists what Go accepts and others reject, and what is probably unintended.
 func intermediateDoubts(cert, leaf *x509.Certificate) []string {
 	var doubts []string
 	if slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) &&
@@ -130,13 +130,13 @@ func intermediateDoubts(cert, leaf *x509.Certificate) []string {
 	return doubts
 }
 
-// constraintsFix is the hint for a name that name constraints forbid.
+// constraintsFix is the hint for a name that name constraints exclude.
 const constraintsFix = "have the certificate issued without that name, or by a CA that may issue for it"
 
-// constraintProblems lists the names of the serving certificate that a CA's name constraints forbid, each with the
-// constraint that does so.
+// constraintProblems lists the names of the serving certificate that a CA's name constraints exclude, each with the
+// constraint.
 func constraintProblems(ca, leaf *x509.Certificate) []string {
-	const most = 100 // of each kind: constraints times names must not take long on hostile input
+	const most = 100 // of each kind, to limit the cost of hostile input
 	networks := func(list []*net.IPNet) []string {
 		texts := make([]string, 0, len(list))
 		for _, network := range list {
@@ -186,8 +186,8 @@ func inNetwork(address, network string) bool {
 	return err == nil && ip != nil && (ip.To4() != nil) == (len(parsed.IP) == net.IPv4len) && parsed.Contains(ip)
 }
 
-// mailWithin applies RFC 5280, section 4.2.1.10: a constraint is one address, one host, or with a dot all hosts below
-// it.
+// mailWithin implements RFC 5280, section 4.2.1.10: a constraint is an address, a host, or, with a leading dot, all
+// hosts below it.
 func mailWithin(address, constraint string) bool {
 	if strings.Contains(constraint, "@") {
 		return strings.EqualFold(address, constraint)
@@ -195,7 +195,7 @@ func mailWithin(address, constraint string) bool {
 	return inURIDomain(address[strings.LastIndex(address, "@")+1:], constraint)
 }
 
-// inURIDomain says whether a host is the one of a constraint or, where that begins with a dot, below it.
+// inURIDomain reports whether a host equals the constraint or, if that starts with a dot, is below it.
 func inURIDomain(host, constraint string) bool {
 	if strings.HasPrefix(constraint, ".") {
 		return strings.HasSuffix(strings.ToLower(host), strings.ToLower(constraint))
@@ -203,11 +203,11 @@ func inURIDomain(host, constraint string) bool {
 	return strings.EqualFold(host, constraint)
 }
 
-// inDomain applies RFC 5280, section 4.2.1.10: the domain itself and everything below it.
+// inDomain implements RFC 5280, section 4.2.1.10: the domain itself and everything below it.
 func inDomain(name, domain string) bool {
 	name, domain = strings.ToLower(name), strings.ToLower(domain)
 	if strings.HasPrefix(domain, ".") {
-		return strings.HasSuffix(name, domain) // a wildcard stands for what is below, which is meant here
+		return strings.HasSuffix(name, domain) // a wildcard is below the domain as well
 	}
 	name = strings.TrimPrefix(name, "*.")
 	return domain == "" || name == domain || strings.HasSuffix(name, "."+domain)

@@ -17,12 +17,12 @@ import (
 
 const (
 	minRSABits = 2048
-	// maxRSABits is where Go's TLS refuses a peer's key.
+	// maxRSABits is the maximum that Go's TLS accepts from a peer.
 	maxRSABits = 8192
 )
 
-// readKey reads tls.key. The messages never hold any of its content, and x509's own error texts are not used, as what
-// they might quote one day is not in our hands.
+// readKey parses tls.key. Messages contain none of its content, nor x509's error texts, which might quote it in the
+// future.
 func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Finding) {
 	name := sources.Key
 	if len(data) > limits.KeyBytes {
@@ -150,10 +150,10 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 	return signer, nil
 }
 
-// decryptHint is the hint for a key that is protected by a passphrase.
+// decryptHint is the hint for an encrypted key.
 const decryptHint = "decrypt it: openssl pkey -in FILE -out new.pem"
 
-// parseKey reads a private key. As tls.X509KeyPair does, it takes every encoding whatever the label says.
+// parseKey parses a private key. Like tls.X509KeyPair, it accepts every encoding regardless of the label.
 func parseKey(der []byte) (any, error) {
 	key, err := x509.ParsePKCS8PrivateKey(der)
 	if err == nil {
@@ -168,7 +168,7 @@ func parseKey(der []byte) (any, error) {
 	return nil, err
 }
 
-// belongs says whether the private key is that of the certificate.
+// belongs reports whether the private key is that of the certificate.
 func belongs(key crypto.Signer, cert *x509.Certificate) bool {
 	return sameKey(key.Public(), cert.PublicKey)
 }
@@ -178,8 +178,8 @@ func sameKey(a, b crypto.PublicKey) bool {
 	return ok && b != nil && comparable.Equal(b)
 }
 
-// checkKeyPair says whether tls.key belongs to the leaf and, where it does not, what it does belong to. It returns the
-// place of the certificate that it belongs to in chain, or -1.
+// checkKeyPair checks that tls.key belongs to the leaf, and if not, what it does belong to. It returns the index of the
+// matching certificate in chain, or -1.
 func checkKeyPair(key crypto.Signer, chain, bundle []numbered, name string) (int, []Finding) {
 	if belongs(key, chain[0].Certificate) {
 		return 0, nil
@@ -230,9 +230,9 @@ func isCAKey(name string, ca numbered) Finding {
 	)
 }
 
-// checkCAKey compares the serving certificate's key with that of every CA in the chain and in the bundle. It needs no
-// private key. A self-signed CA that serves with its own certificate is LeafIsCA's matter, also while the bundle holds
-// that CA's next certificate.
+// checkCAKey compares the serving certificate's public key with those of all CAs in the chain and the bundle. It
+// ignores a self-signed CA that serves with its own certificate, which LeafIsCA reports, even if the bundle has its
+// renewal.
 func (r *run) checkCAKey() []Finding {
 	if r.found.has(KeyIsCAKey) {
 		return nil
@@ -259,9 +259,9 @@ func (r *run) checkCAKey() []Finding {
 
 const orderFix = "put the serving certificate first, then each certificate that signed the one before it"
 
-// checkFirst finds the serving certificate in a chain when the key is not known. It returns 0 when the first
-// certificate can be one. When it cannot, but a later certificate that is not of a CA can, it returns the index of
-// that one and a finding about the order. Otherwise it returns -1.
+// checkFirst finds the serving certificate in a chain if the key is unknown. It returns 0 if the first certificate can
+// be a server's. Otherwise it returns the index of the first one that can and is not a CA, with a finding about the
+// order, or -1.
 func checkFirst(chain []numbered) (int, []Finding) {
 	if serves(chain[0].Certificate) {
 		return 0, nil
@@ -275,7 +275,7 @@ func checkFirst(chain []numbered) (int, []Finding) {
 	return -1, nil
 }
 
-// isCA says whether clients may take the certificate for that of a CA. Before version 3 nothing in it says so.
+// isCA reports whether clients may accept the certificate as that of a CA. Versions before 3 do not say.
 func isCA(cert *x509.Certificate) bool {
 	return cert.IsCA || cert.Version < 3 && selfIssued(cert)
 }
@@ -295,7 +295,7 @@ func describeKey(public crypto.PublicKey) string {
 	}
 }
 
-// weakKey says what is wrong with a public key, or "".
+// weakKey returns what is wrong with a public key, or "".
 func weakKey(public crypto.PublicKey) string {
 	switch key := public.(type) {
 	case *rsa.PublicKey:
@@ -326,7 +326,7 @@ func weakKey(public crypto.PublicKey) string {
 	}
 }
 
-// tooLong says whether a key is too long for a certificate that a server sends. Go checks the length of no others.
+// tooLong reports whether a key is too long for a certificate that a server sends. Go limits no others.
 func tooLong(public crypto.PublicKey) bool {
 	key, ok := public.(*rsa.PublicKey)
 	return ok && key.N.BitLen() > maxRSABits

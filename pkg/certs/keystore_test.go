@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestKeyStores gives key stores in place of PEM, and then does what the hints say, with the password on the command
-// line instead of typed.
+// TestKeyStores tests key stores in place of PEM, and follows the hints, with the password on the command line.
 func TestKeyStores(t *testing.T) {
 	t.Parallel()
 	o := withOpenSSL(t)
@@ -49,8 +48,7 @@ func TestKeyStores(t *testing.T) {
 	}
 }
 
-// wantHints wants a key store to be called what it is, as certificate and as key, and the commands in the
-// hints.
+// wantHints expects that a key store is recognized, as certificate and as key, and these commands in the hints.
 func wantHints(t *testing.T, store []byte, name string, commands ...string) {
 	t.Helper()
 	report := Check(Input{CertPEM: store, KeyPEM: store})

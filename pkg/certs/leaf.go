@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// certificate checks the serving certificate by itself.
+// certificate checks the serving certificate on its own.
 func (r *run) certificate() {
 	leaf := r.chain[0]
 	r.found.addAll(r.checkCAKey())
@@ -27,8 +27,8 @@ func (r *run) certificate() {
 	r.found.addAll(r.sooner(checkDates(leaf.Certificate, r.Now, r.ServerTime, r.Skew)))
 }
 
-// checkKeyType tells of a key that many clients do not know. Of ECDSA it says nothing: only clients that know RSA
-// alone, which are rare by now, refuse that. The explanation of the code speaks of them.
+// checkKeyType reports Ed25519 keys, which many clients do not support. It does not report ECDSA: clients that support
+// only RSA are rare.
 func checkKeyType(leaf numbered) []Finding {
 	if _, ok := leaf.PublicKey.(ed25519.PublicKey); !ok {
 		return nil
@@ -59,18 +59,18 @@ func extension(cert *x509.Certificate, id asn1.ObjectIdentifier) (critical bool,
 	return false, nil, false
 }
 
-// selfIssued says whether the certificate names itself as its issuer.
+// selfIssued reports whether the certificate is its own issuer.
 func selfIssued(cert *x509.Certificate) bool {
 	if string(cert.RawSubject) != string(cert.RawIssuer) {
 		return false
 	}
-	// A CA that changed its key signs its new key with the old one under the same name; the key identifiers tell.
+	// After a key rollover, a CA signs its new key with the old one under the same name; the key identifiers differ.
 	return len(cert.AuthorityKeyId) == 0 || len(cert.SubjectKeyId) == 0 ||
 		string(cert.AuthorityKeyId) == string(cert.SubjectKeyId)
 }
 
-// checkWeakSignature checks the signature under a certificate. Clients do not verify the one under a certificate that
-// they trust themselves: there it is a warning, and under a root it is nothing.
+// checkWeakSignature checks the signature algorithm. Clients do not verify the signature of a certificate that they
+// trust directly: that is a warning only, and for a root it is not reported.
 func (r *run) checkWeakSignature(cert numbered) []Finding {
 	trusted := selfIssued(cert.Certificate) || containsCert(r.bundle, cert.Certificate)
 	if selfIssued(cert.Certificate) && !cert.Equal(r.chain[0].Certificate) {

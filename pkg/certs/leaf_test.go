@@ -336,8 +336,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestAdvisoryNames shows that the usual setup of a cloud, a name of the company's own in front of a load balancer's,
-// is good: clients are not told to use the load balancer's.
+// TestAdvisoryNames shows that the usual setup in a cloud is fine: an own name in front of a load balancer's name,
+// which the certificate need not cover.
 func TestAdvisoryNames(t *testing.T) {
 	t.Parallel()
 	in := newPKI(t).input(t)

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// remark is a property of a certificate which Go accepts and which makes OpenSSL or GnuTLS refuse it. The text in what
-// follows the certificate's name in a sentence: "is a proxy certificate".
+// remark is a property that Go accepts and OpenSSL or GnuTLS reject. what follows the certificate's name in a sentence,
+// such as "is a proxy certificate".
 type remark struct{ what, hint string }
 
 const (
 	reissueFix = "have it reissued by a CA that follows RFC 5280"
-	// gnuTLSMost is how many certificates GnuTLS takes from a server. Programs may set another limit, and hardly any does.
+	// gnuTLSMost is how many certificates GnuTLS accepts from a server by default.
 	gnuTLSMost = 16
 )
 
-// lenientRemarks lists what Go lets through in the certificate at place i of a chain that it verifies.
+// lenientRemarks lists what Go accepts and others reject in certificate i of a verified chain.
 func lenientRemarks(chain []*x509.Certificate, i int) []remark {
 	cert := chain[i]
 	var found []remark
@@ -38,8 +38,8 @@ func lenientRemarks(chain []*x509.Certificate, i int) []remark {
 	return append(found, constraintRemarks(cert, chain[0])...)
 }
 
-// issuerRemarks is about how a certificate points to its issuer. Go tries every certificate of the issuer's name;
-// OpenSSL only those to which the authority key identifier points with all its parts.
+// issuerRemarks is about references to the issuer. Go tries every certificate with the issuer's name; OpenSSL only
+// those that match all parts of the authority key identifier.
 func issuerRemarks(chain []*x509.Certificate, i int) []remark {
 	cert, parent := chain[i], chain[i]
 	consequence := "than its own: OpenSSL does not take it for a root"
@@ -47,7 +47,7 @@ func issuerRemarks(chain []*x509.Certificate, i int) []remark {
 		parent = chain[i+1]
 		consequence = fmt.Sprintf("than %s has: OpenSSL does not find the issuer", subject(parent))
 	} else if !signedBy(cert, cert) {
-		return nil // the issuer plays no part
+		return nil // the issuer is not used
 	}
 	issuer, serial := authority(cert)
 	switch {
@@ -75,8 +75,8 @@ func issuerRemarks(chain []*x509.Certificate, i int) []remark {
 	return nil
 }
 
-// authority returns the issuer's own issuer and serial number from the authority key identifier; nil where they are
-// not given.
+// authority returns the issuer and serial number of the issuer's certificate from the authority key identifier; nil if
+// absent.
 func authority(cert *x509.Certificate) (issuer []byte, serial *big.Int) {
 	var identifier struct {
 		Key    []byte        `asn1:"optional,tag:0"`
@@ -99,7 +99,7 @@ func authority(cert *x509.Certificate) (issuer []byte, serial *big.Int) {
 	return nil, identifier.Serial
 }
 
-// elements splits the content of a sequence, as far as it can be read.
+// elements splits the content of a sequence, as far as it can be parsed.
 func elements(content []byte) []asn1.RawValue {
 	var all []asn1.RawValue
 	for len(content) > 0 {
@@ -113,7 +113,7 @@ func elements(content []byte) []asn1.RawValue {
 	return all
 }
 
-// timeRemarks is about dates that are not written as RFC 5280, section 4.1.2.5, wants them.
+// timeRemarks is about dates whose format violates RFC 5280, section 4.1.2.5.
 func timeRemarks(cert *x509.Certificate) []remark {
 	var tbs struct {
 		Version   asn1.RawValue `asn1:"optional,tag:0"`
@@ -146,7 +146,7 @@ func timeRemarks(cert *x509.Certificate) []remark {
 	return nil
 }
 
-// extensionRemarks is about extensions that Go does not look at, or not closely.
+// extensionRemarks is about extensions that Go does not check, or not strictly.
 func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 	var found []remark
 	note := func(hint, format string, args ...any) {
@@ -222,7 +222,7 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 	return found
 }
 
-// oddName says what stands among alternative names that some cannot read; empty when nothing does.
+// oddName describes an alternative name that some clients cannot parse, or returns "".
 func oddName(names []byte) string {
 	const dnsName, x400Address, ediPartyName, last = 2, 3, 5, 8
 	for _, name := range elements(names) {
@@ -252,7 +252,7 @@ func subjectMail(cert *x509.Certificate) []string {
 	return addresses
 }
 
-// constraintRemarks is about name constraints that Go applies to less than others do.
+// constraintRemarks is about name constraints that others apply more broadly than Go.
 func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 	critical, value, ok := extension(ca, asn1.ObjectIdentifier{2, 5, 29, 30})
 	if !ok {
@@ -268,7 +268,7 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 		Excluded  []subtree `asn1:"optional,tag:1"`
 	}
 	if _, err := asn1.Unmarshal(value, &constraints); err != nil {
-		return nil // Go has read them in another way
+		return nil // Go has parsed them differently
 	}
 	const fix = "have the certificate issued by a CA without these name constraints"
 	var found []remark
@@ -278,7 +278,7 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 	}
 	// e-mail address, DNS name, URI, IP address
 	known := []int{1, 2, 6, 7}
-	// critical ones Go refuses
+	// Go rejects critical ones.
 	if !critical && slices.ContainsFunc(subtrees, func(s subtree) bool { return !slices.Contains(known, s.Base.Tag) }) {
 		found = append(
 			found,

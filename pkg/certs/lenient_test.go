@@ -22,19 +22,19 @@ func marshal(tb testing.TB, value any) []byte {
 	return der
 }
 
-// tagged is an element of the context's class.
+// tagged returns a context-specific element.
 func tagged(tag int, compound bool, content []byte) asn1.RawValue {
 	return asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: tag, IsCompound: compound, Bytes: content}
 }
 
-// with adds an extension, or puts it in place of the one that x509 would make.
+// with adds an extension, or replaces the one that x509 would create.
 func with(oid asn1.ObjectIdentifier, isCritical bool, value []byte) change {
 	return func(c *x509.Certificate) {
 		c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: oid, Critical: isCritical, Value: value})
 	}
 }
 
-// pointingTo makes an authority key identifier of all three parts.
+// pointingTo returns an authority key identifier with all three parts.
 func pointingTo(tb testing.TB, key []byte, issuer *x509.Certificate, serial *big.Int) change {
 	tb.Helper()
 	name := marshal(tb, tagged(4, true, issuer.RawIssuer))
@@ -45,7 +45,7 @@ func pointingTo(tb testing.TB, key []byte, issuer *x509.Certificate, serial *big
 	}{key, tagged(1, true, name), serial}))
 }
 
-// written signs a certificate again, with its dates in the given form.
+// written signs a certificate again with its dates in this form.
 func (e entity) written(tb testing.TB, leaf entity, tag int, form string) entity {
 	tb.Helper()
 	var tbs asn1.RawValue
@@ -89,8 +89,8 @@ func constraining(tb testing.TB, isCritical bool, permitted ...[]byte) change {
 	return with(asn1.ObjectIdentifier{2, 5, 29, 30}, isCritical, marshal(tb, []asn1.RawValue{tagged(0, true, subtrees)}))
 }
 
-// TestLenient keeps what Go accepts and OpenSSL 3.0 or GnuTLS 3.7 refused when a server presented it: none may pass in
-// silence. Each is tried next to the same thing as all of them accept it.
+// TestLenient has certificates that Go accepts and OpenSSL 3.0 or GnuTLS 3.7 rejected from a server: each must have a
+// finding. Each is next to a variant that all accept.
 func TestLenient(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -130,7 +130,7 @@ func TestLenient(t *testing.T) {
 		}
 	}
 	noIDs := func(c *x509.Certificate) { c.SubjectKeyId = []byte{} }
-	// through makes an Input with a leaf that an intermediate with the change has issued.
+	// through returns an Input with a leaf whose intermediate has the change.
 	through := func(ca change, leaf ...change) Input {
 		inter := p.root.newCA(t, "Special", ca)
 		return inputFor(t, p.root, inter.newLeaf(t, leaf...), inter)
@@ -167,7 +167,7 @@ func TestLenient(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		in      Input
-		message string // of a warning; empty when all clients accept
+		message string // of a warning; empty if all clients accept it
 	}{
 		{
 			name: "takes issuer and serial number of the issuer's certificate",

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// ParseEndpoint reads spec.impersonationProxy.externalEndpoint: HOST or HOST:PORT, where HOST is a DNS name, an IPv4
-// address or an IPv6 address (in brackets when a port follows). It is not a URL. The host comes back without brackets
-// and, if it holds characters outside ASCII, as IDNA A-labels; port is empty when none is given.
+// ParseEndpoint parses spec.impersonationProxy.externalEndpoint: HOST or HOST:PORT, where HOST is a DNS name, an IPv4
+// address or an IPv6 address (in brackets if a port follows). It is not a URL. It returns the host without brackets
+// and, if it is not ASCII, as IDNA A-labels; port is empty if absent.
 func ParseEndpoint(endpoint string) (host, port string, err error) {
 	_, host, port, err = splitEndpoint(endpoint)
 	return host, port, err
 }
 
-// splitEndpoint is ParseEndpoint which also returns the host as it was typed, outside of ASCII perhaps.
+// splitEndpoint is ParseEndpoint, but also returns the host as typed, which may not be ASCII.
 func splitEndpoint(endpoint string) (typed, host, port string, err error) {
 	shown := quote(endpoint)
 	switch {
@@ -66,7 +66,7 @@ func checkPort(port string) error {
 	return nil
 }
 
-// endpointHost checks the host part; bracketed hosts must be IPv6 addresses.
+// endpointHost checks the host. In brackets, it must be an IPv6 address.
 func endpointHost(host string, bracketed bool) (string, error) {
 	addr, err := netip.ParseAddr(host)
 	switch {
@@ -85,7 +85,7 @@ func endpointHost(host string, bracketed bool) (string, error) {
 	}
 	ascii, err := asciiName(host)
 	if err == nil && strings.Contains(ascii, "_") {
-		// Certificates may name such hosts, but RFC 1123 allows none, and Kubernetes refuses them.
+		// Certificates may contain such names, but RFC 1123 forbids them for hosts, and Kubernetes rejects them.
 		err = errors.New("an underscore may not stand in the name of a host")
 	}
 	if err != nil {
@@ -94,7 +94,7 @@ func endpointHost(host string, bracketed bool) (string, error) {
 	return ascii, nil
 }
 
-// asciiName returns the form of a DNS name that certificates and the wire use, or says why it is none.
+// asciiName returns a DNS name in ASCII, as in certificates and on the wire, or says why it is invalid.
 func asciiName(name string) (string, error) {
 	if strings.ContainsFunc(name, func(r rune) bool { return r > 0x7f }) {
 		ascii, err := idna.Lookup.ToASCII(name)
@@ -148,7 +148,7 @@ func (r *run) names() {
 	}
 	for i, name := range slices.Concat(names, r.Names) {
 		if i >= len(names) && slices.ContainsFunc(names, func(n Name) bool { return n.Value == name.Value }) {
-			continue // said of the endpoint already
+			continue // already reported for the endpoint
 		}
 		if trouble, hint := oddlyWritten(name.Value); trouble != "" {
 			r.found.add(finding(EndpointInvalid, hint, "%s %s", shownName(name), trouble).withSeverity(SeverityWarning))
@@ -190,7 +190,7 @@ func quotedNames(names []Name) []string {
 	return quoted
 }
 
-// covers says whether clients accept the certificate for the name.
+// covers reports whether clients accept the certificate for the name.
 func covers(leaf *x509.Certificate, name string) bool {
 	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
 		return leaf.VerifyHostname(addr.Unmap().WithZone("").String()) == nil
@@ -199,7 +199,7 @@ func covers(leaf *x509.Certificate, name string) bool {
 	return err == nil && leaf.VerifyHostname(ascii) == nil
 }
 
-// oddlyWritten says why a name works for Go programs and not for others, and how to write it instead.
+// oddlyWritten says why a name works only for Go programs, and how to write it instead.
 func oddlyWritten(name string) (trouble, hint string) {
 	addr, err := netip.ParseAddr(strings.Trim(name, "[]"))
 	switch {
@@ -216,8 +216,7 @@ func oddlyWritten(name string) (trouble, hint string) {
 	}
 }
 
-// shownName shows a name as it was typed, with the form that certificates have where that is another one, and with
-// where it comes from.
+// shownName formats a name as it was typed, with its ASCII form if different, and its source.
 func shownName(name Name) string {
 	shown := quote(name.Value)
 	var notes []string
@@ -262,7 +261,7 @@ func checkName(leaf *x509.Certificate, name Name) []Finding {
 	return nil
 }
 
-// whyNotCovered explains the near misses that people look at for a long time.
+// whyNotCovered says why the certificate does not cover the name. It explains near misses that are easy to overlook.
 func whyNotCovered(leaf *x509.Certificate, name string) string {
 	sans := sanList(leaf)
 	addr, err := netip.ParseAddr(strings.Trim(name, "[]"))
@@ -318,7 +317,7 @@ func sanList(leaf *x509.Certificate) string {
 	return strings.Join(parts, " and ")
 }
 
-// goOnly says why a name that Go accepts is refused by OpenSSL and GnuTLS.
+// goOnly says why OpenSSL and GnuTLS reject a name that Go accepts.
 func goOnly(leaf *x509.Certificate, name string) string {
 	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
 		if !addr.Unmap().Is4() {
@@ -346,7 +345,7 @@ func goOnly(leaf *x509.Certificate, name string) string {
 	return "it does so by a wildcard directly below a top-level domain, which OpenSSL does not match"
 }
 
-// leafCovers matches a wildcard against a name: one label, at the front.
+// leafCovers matches a wildcard against a name: exactly one label, at the front.
 func leafCovers(wildcard, name string) bool {
 	_, rest, ok := strings.Cut(name, ".")
 	return ok && "*."+rest == wildcard

@@ -16,7 +16,7 @@ func critical(oid asn1.ObjectIdentifier, value ...byte) change {
 	}
 }
 
-// onlyDirectory are name constraints that permit one directory name: SEQUENCE { [0] { SEQUENCE { [4] Name } } }.
+// onlyDirectory returns name constraints that permit one directory name: SEQUENCE { [0] { SEQUENCE { [4] Name } } }.
 func onlyDirectory(t *testing.T) []byte {
 	t.Helper()
 	name, err := asn1.Marshal(pkix.Name{CommonName: "Other"}.ToRDNSequence())
@@ -27,8 +27,7 @@ func onlyDirectory(t *testing.T) []byte {
 	return wrap(0x30, wrap(0xa0, wrap(0x30, wrap(0xa4, name))))
 }
 
-// TestOdd keeps what a comparison of several hundred odd certificates with Go, OpenSSL and GnuTLS has brought to light:
-// each is named for what it is.
+// TestOdd has odd certificates for which Go, OpenSSL and GnuTLS were found to differ.
 func TestOdd(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)

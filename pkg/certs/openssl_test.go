@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// These tests use the program openssl to make files that Go's x509 package cannot make. Without it they count as
-// skipped.
+// These tests use openssl to create files that Go's x509 package cannot create. They are skipped without it.
 
 type openssl struct {
 	t   *testing.T
@@ -46,7 +45,7 @@ func (o openssl) read(name string) []byte {
 	return data
 }
 
-// run runs openssl with the words of a line as arguments.
+// run runs openssl with a line of arguments.
 func (o openssl) run(line string) {
 	o.t.Helper()
 	cmd := exec.CommandContext(o.t.Context(), "openssl", strings.Fields(line)...)
@@ -57,7 +56,7 @@ func (o openssl) run(line string) {
 	}
 }
 
-// root makes ca.pem and ca.key.
+// root creates ca.pem and ca.key.
 func (o openssl) root(extra string) {
 	o.t.Helper()
 	o.run("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 3650 -subj /CN=Root " +
@@ -65,7 +64,7 @@ func (o openssl) root(extra string) {
 		"subjectKeyIdentifier=hash " + extra)
 }
 
-// leaf makes tls.crt and tls.key, signed by ca.pem; extensions are lines of a configuration file.
+// leaf creates tls.crt and tls.key, signed by ca.pem; extensions are lines of a configuration file.
 func (o openssl) leaf(key, sign string, extensions ...string) {
 	o.t.Helper()
 	if extensions == nil {
@@ -195,7 +194,7 @@ func TestOpenSSLCertificates(t *testing.T) {
 	}
 }
 
-// TestWithFIPS checks certificates that are signed with SHA-1 or a weak key in a process that refuses these.
+// TestWithFIPS checks certificates with SHA-1 signatures or weak keys in a process that rejects these.
 func TestWithFIPS(t *testing.T) {
 	t.Parallel()
 	withOpenSSL(t) // or skipped
@@ -210,7 +209,7 @@ func TestWithFIPS(t *testing.T) {
 	}
 }
 
-// TestOpenSSLWeakAnchors is about weak signatures that clients do not verify, as they trust the very certificate.
+// TestOpenSSLWeakAnchors has weak signatures that clients do not verify, because they trust the certificate itself.
 func TestOpenSSLWeakAnchors(t *testing.T) {
 	t.Parallel()
 	o := withOpenSSL(t)
@@ -261,7 +260,7 @@ func TestOpenSSLWeakAnchors(t *testing.T) {
 func TestOpenSSLSelfSigned(t *testing.T) {
 	t.Parallel()
 	o := withOpenSSL(t)
-	// What people do; the configuration of the distribution would add CA:TRUE, as is done here.
+	// A common command; like here, the distribution's configuration would add CA:TRUE.
 	o.run(
 		"req -x509 -newkey rsa:2048 -nodes -keyout tls.key -out tls.crt -days 90 -subj /CN=proxy.example.com -addext " +
 			"basicConstraints=critical,CA:TRUE -addext subjectAltName=DNS:proxy.example.com -addext subjectKeyIdentifier=hash",
@@ -362,8 +361,8 @@ func TestWrongAuthorityKeyID(t *testing.T) {
 	}
 }
 
-// TestCrossSigned has an issuing CA that two roots have signed. OpenSSL takes the first certificate of it that the
-// server sends, and refuses when only the second leads to the CA bundle.
+// TestCrossSigned has an issuing CA that two roots have signed. OpenSSL uses the first certificate of it that the
+// server sends, and fails if only the second leads to the CA bundle.
 func TestCrossSigned(t *testing.T) {
 	t.Parallel()
 	o := withOpenSSL(t)

@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// numbered is a parsed certificate together with its place in the file it came from.
+// numbered is a parsed certificate with its position in a file.
 type numbered struct {
 	*x509.Certificate
-	number int    // the block's number, counted from 1
-	file   string // how messages call the file
+	number int    // block number, from 1
+	file   string // name of the file in messages
 }
 
-// where names the certificate for a message: its place, its subject, and enough of its SHA-256 to recognise it.
+// where describes the certificate for a message: its position, its subject, and a prefix of its SHA-256 fingerprint.
 func (n numbered) where() string {
 	return fmt.Sprintf(
 		"block %d of %s (%s, SHA-256 %s)",
@@ -29,10 +29,10 @@ func (n numbered) where() string {
 	)
 }
 
-// ParseBundle reads a CA bundle: PEM, CERTIFICATE blocks only. It returns every certificate that can be read, and a
-// finding for everything that is not as expected: a block that libraries would skip in silence, a private key, text
-// after the last block. Size and number of certificates are limited by DefaultLimits. Empty data gives no certificates
-// and no findings.
+// ParseBundle parses a CA bundle: PEM, CERTIFICATE blocks only. It returns all certificates that can be parsed, and
+// findings about everything else, such as a block that libraries silently skip, a private key, or text after the last
+// block. Size and number of certificates are limited by DefaultLimits. Empty data gives neither certificates nor
+// findings.
 func ParseBundle(data []byte) ([]*x509.Certificate, []Finding) {
 	parsed, list := parseBundle(data, DefaultLimits(), "the CA bundle")
 	certificates := make([]*x509.Certificate, len(parsed))
@@ -42,8 +42,8 @@ func ParseBundle(data []byte) ([]*x509.Certificate, []Finding) {
 	return certificates, list
 }
 
-// SameBundle says whether two CA bundles hold the same certificates, whatever their order, repetitions, comments and
-// line ends. Bundles that cannot be read completely are the same only when their bytes are.
+// SameBundle reports whether two CA bundles contain the same certificates, regardless of order, duplicates, comments
+// and line endings. Bundles that cannot be parsed completely are the same only if their bytes are.
 func SameBundle(a, b []byte) bool {
 	if bytes.Equal(bytes.TrimSpace(a), bytes.TrimSpace(b)) {
 		return true
@@ -83,11 +83,10 @@ func parseBundle(data []byte, limits Limits, name string) ([]numbered, []Finding
 		return nil, []Finding{tooLarge(name, len(data), limits.BundleBytes, bundleSize)}
 	}
 	parsed, list := parseCertificates(data, partBundle, name, limits.BundleCertificates)
-	// A key pasted into the bundle would be published to everybody: never acceptable, whatever is allowed.
 	return parsed, list
 }
 
-// What files usually weigh, for the hint of TooLarge.
+// Usual sizes, for the hint of TooLarge.
 const (
 	leafSize   = "a certificate is one or two kilobytes; one with hundreds of names can be split into several"
 	chainSize  = "a certificate chain is a few kilobytes"
@@ -100,7 +99,7 @@ func tooLarge(name string, size, limit int, usual string) Finding {
 		"%s has %d bytes, more than the %d that are read", name, size, limit).asFinal()
 }
 
-// parseCertificates reads a PEM file that may hold nothing but certificates. name is how messages call the file.
+// parseCertificates parses a PEM file of certificates only. name is the file's name in messages.
 func parseCertificates(data []byte, p part, name string, most int) ([]numbered, []Finding) {
 	file := readPEM(data)
 	readable := slices.ContainsFunc(file.blocks, func(b pemBlock) bool { return b.problem == "" })
@@ -140,8 +139,8 @@ func parseCertificates(data []byte, p part, name string, most int) ([]numbered, 
 // removeKey is the hint for a private key among certificates.
 const removeKey = "remove the key from there at once, and replace it if anybody else could read the file"
 
-// parseBlock returns the certificate of a block, or the finding that says why there is none. It returns both for a
-// block that only some readers accept.
+// parseBlock returns the certificate of a block, or a finding that says why there is none. It returns both for a block
+// that only some programs accept.
 func parseBlock(block pemBlock, name string, data []byte) (*x509.Certificate, *Finding) {
 	fail := func(hint, format string, args ...any) *Finding {
 		f := finding(NotACertificate, hint, "block %d of %s (line %d) %s", block.number, name, block.line,
@@ -182,7 +181,7 @@ func parseBlock(block pemBlock, name string, data []byte) (*x509.Certificate, *F
 	return cert, nil
 }
 
-// unparsable finds the true cause behind x509's refusal to parse.
+// unparsable finds the cause of an error of x509.ParseCertificate.
 func unparsable(block pemBlock, name string, err error) *Finding {
 	where := fmt.Sprintf("block %d of %s (line %d)", block.number, name, block.line)
 	var f Finding
@@ -218,7 +217,7 @@ func unparsable(block pemBlock, name string, err error) *Finding {
 	return &f
 }
 
-// serialProblem says what RFC 5280, section 4.1.2.2, has against a serial number.
+// serialProblem returns how a serial number violates RFC 5280, section 4.1.2.2, or "".
 func serialProblem(serial *big.Int) string {
 	switch {
 	case serial == nil:
@@ -234,7 +233,7 @@ func serialProblem(serial *big.Int) string {
 	}
 }
 
-// copyAgain is the hint for what no command can convert.
+// copyAgain is the hint for a file that no command can convert.
 const copyAgain = "copy the file again from where it came from; what is missing cannot be made up"
 
 const serialFix = "have the certificate reissued by a CA that follows RFC 5280"
@@ -244,14 +243,14 @@ func checkSerial(cert numbered) []Finding {
 		return []Finding{finding(BadSerial, serialFix, "%s has a serial number that %s", cert.where(), problem)}
 	}
 	if cert.SerialNumber.BitLen() == 20*8 {
-		// A value of 20 octets whose first bit is set takes a 21st one in DER. Clients in use accept it.
+		// A number of 20 octets with the first bit set takes 21 octets in DER. Current clients accept it.
 		return []Finding{finding(BadSerial, serialFix, "%s has a serial number of 20 octets that takes 21 when encoded",
 			cert.where()).withSeverity(SeverityWarning)}
 	}
 	return nil
 }
 
-// rawSerial reads nothing but the serial number, also where the rest is not to x509's taste.
+// rawSerial parses only the serial number, even if x509 rejects the rest.
 func rawSerial(der []byte) *big.Int {
 	var certificate struct {
 		TBS       asn1.RawValue

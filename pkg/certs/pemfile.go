@@ -9,25 +9,24 @@ import (
 	"unicode/utf16"
 )
 
-// pemBlock is one block of a PEM file as a careful reader sees it: also the blocks that Go's pem.Decode passes over in
-// silence are there, with the reason.
+// pemBlock is a block of a PEM file, including those that pem.Decode silently skips, with the reason.
 type pemBlock struct {
-	number  int    // counted from 1, over the blocks of every type
-	line    int    // the line of its BEGIN
-	label   string // "CERTIFICATE"
-	bytes   []byte // the content; nil when problem is set
-	headers bool   // "Name: value" lines before the content
-	// the line of an empty line within the content, which OpenSSL takes for the end of headers; 0 when there is none
+	number  int    // counted from 1, over all blocks
+	line    int    // of BEGIN
+	label   string // such as "CERTIFICATE"
+	bytes   []byte // the content; nil if problem is set
+	headers bool   // there are "Name: value" lines before the content
+	// the line of an empty line within the content, which OpenSSL mistakes for the end of headers; 0 for none
 	blank   int
-	skipped bool   // readers that take PEM literally pass over it in silence (a BOM, text before BEGIN)
-	problem string // why it cannot be read; empty when it can
-	before  string // what stands before BEGIN on its line
+	skipped bool   // strict programs silently skip it (a BOM, text before BEGIN)
+	problem string // why it cannot be parsed, or ""
+	before  string // the text before BEGIN on its line
 }
 
-// pemFile is what a PEM file holds.
+// pemFile is the content of a PEM file.
 type pemFile struct {
 	blocks []pemBlock
-	// junkAfter is the line of the first text after the last block, 0 when there is none.
+	// junkAfter is the line of the first text after the last block; 0 for none.
 	junkAfter int
 }
 
@@ -37,8 +36,8 @@ const (
 	pemEnd   = "-----END "
 )
 
-// readPEM splits data into blocks in one pass, so that its cost is linear however hostile the data is. The caller has
-// checked its size.
+// readPEM splits data into blocks in one pass, so that the cost is linear even for hostile data. The caller must check
+// its size.
 func readPEM(data []byte) pemFile {
 	var file pemFile
 	lines := splitLines(data)
@@ -81,7 +80,7 @@ func readPEM(data []byte) pemFile {
 	return file
 }
 
-// splitLines cuts data after each line feed; the line ends stay out.
+// splitLines splits data into lines, without line endings.
 func splitLines(data []byte) [][]byte {
 	lines := bytes.Split(data, []byte("\n"))
 	for i, line := range lines {
@@ -90,7 +89,7 @@ func splitLines(data []byte) [][]byte {
 	return lines
 }
 
-// beginLine finds "-----BEGIN LABEL-----" in a line, and what stands before it.
+// beginLine finds "-----BEGIN LABEL-----" in a line, and the text before it.
 func beginLine(line []byte) (before, label string, ok bool) {
 	start := bytes.Index(line, []byte(pemBegin))
 	if start < 0 {
@@ -101,11 +100,11 @@ func beginLine(line []byte) (before, label string, ok bool) {
 	if stop < 0 {
 		return "", "", false
 	}
-	// What follows the closing dashes on the same line is content whose line break got lost; findEnd notices.
+	// Text after the closing dashes means that line breaks are lost; findEnd reports that.
 	return string(line[:start]), string(rest[:stop]), true
 }
 
-// strayMarker recognises what was meant as BEGIN or END, but is damaged or alone.
+// strayMarker recognizes a BEGIN or END that is damaged or unmatched.
 func strayMarker(line []byte) string {
 	switch {
 	case bytes.Contains(line, []byte(pemEnd)):
@@ -117,7 +116,7 @@ func strayMarker(line []byte) string {
 	}
 }
 
-// findEnd returns the index of the line on which the block that begins on line start ends.
+// findEnd returns the index of the last line of the block that starts at line start.
 func findEnd(lines [][]byte, start int, label string) (end int, problem string) {
 	rest := lines[start][bytes.Index(lines[start], []byte(pemBegin))+len(pemBegin):]
 	rest = rest[bytes.Index(rest, []byte("-----"))+len("-----"):]
@@ -141,7 +140,7 @@ func findEnd(lines [][]byte, start int, label string) (end int, problem string) 
 		case string(after[:stop]) != label:
 			return i, fmt.Sprintf("it begins as %s and ends as %s", quote(label), quote(string(after[:stop])))
 		case bytes.Contains(after[stop:], []byte(pemBegin)):
-			// The next block begins on this line; the caller goes on behind it, so it is named here.
+			// The next block starts on this line, which the caller skips, so it is reported here.
 			return i, "the line break between its END and the BEGIN of the next block is missing"
 		case len(bytes.TrimSpace(after[stop+len("-----"):])) > 0:
 			return i, "text follows its END on the same line"
@@ -153,7 +152,7 @@ func findEnd(lines [][]byte, start int, label string) (end int, problem string) 
 	return len(lines) - 1, "it has no END line"
 }
 
-// misplaced says what is wrong with text in front of BEGIN; readers pass over such a block without a word.
+// misplaced describes text in front of BEGIN; other programs silently skip such a block.
 func misplaced(before string) string {
 	switch {
 	case before == "":
@@ -167,8 +166,7 @@ func misplaced(before string) string {
 	}
 }
 
-// blankLine returns the index of the first empty line within a block, 0 when there is none. One right behind BEGIN
-// does no harm.
+// blankLine returns the index of the first empty line within a block, or 0. One right after BEGIN is harmless.
 func blankLine(lines [][]byte) int {
 	for i, line := range lines {
 		if i > 1 && len(bytes.TrimSpace(line)) == 0 {
@@ -196,7 +194,8 @@ func decodeBlock(lines [][]byte, label string) (content []byte, headers bool, pr
 	return block.Bytes, len(block.Headers) > 0, ""
 }
 
-// isDER says whether data begins as certificates and keys do: with a long sequence, or with a short one that is all.
+// isDER reports whether data starts like a certificate or key in DER: with a long sequence, or a short one that is all
+// of it.
 func isDER(data []byte) bool {
 	return len(data) > 4 && data[0] == 0x30 && (data[1] >= 0x80 || int(data[1])+2 == len(data))
 }
@@ -207,7 +206,7 @@ func unbase64(text []byte) ([]byte, bool) {
 	return decoded, err == nil && len(decoded) > 0
 }
 
-// isPKCS12 recognises SEQUENCE { INTEGER 3, ...: a PFX.
+// isPKCS12 recognizes a PFX: SEQUENCE { INTEGER 3, ...
 func isPKCS12(data []byte) bool {
 	if len(data) < 8 || data[0] != 0x30 {
 		return false

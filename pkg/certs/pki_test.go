@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// testNow is the moment at which every test takes place, unless it says otherwise.
+// testNow is the time of all tests, unless they say otherwise.
 func testNow() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
 const (
@@ -54,7 +54,7 @@ func ecKey(tb testing.TB) crypto.Signer {
 	return key
 }
 
-// change alters a template before it is signed.
+// change modifies a template before it is signed.
 type change func(*x509.Certificate)
 
 func signWith(
@@ -75,7 +75,7 @@ func signWith(
 	return cert
 }
 
-// caTemplate is an exemplary CA certificate, valid for ten years.
+// caTemplate returns a typical CA certificate, valid for ten years.
 func caTemplate(name string, changes ...change) *x509.Certificate {
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1000 + serials.Add(1)),
@@ -105,7 +105,7 @@ func (e entity) newCA(tb testing.TB, name string, changes ...change) entity {
 	return entity{signWith(tb, caTemplate(name, changes...), e.Certificate, key.Public(), e.key), key}
 }
 
-// leafTemplate is an exemplary serving certificate, valid for 90 days of which 80 are left.
+// leafTemplate returns a typical serving certificate, valid for 90 days of which 80 are left.
 func leafTemplate(changes ...change) *x509.Certificate {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1000 + serials.Add(1)),
@@ -176,7 +176,7 @@ func block(label string, data []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: label, Bytes: data})
 }
 
-// pki is a root, an intermediate, and a good serving certificate with its Input.
+// pki is a root, an intermediate, and a valid serving certificate with its Input.
 type pki struct {
 	root, inter, leaf entity
 }
@@ -188,7 +188,7 @@ func newPKI(tb testing.TB) pki {
 	return pki{root, inter, inter.newLeaf(tb)}
 }
 
-// input is a good one: nothing but an info may be found.
+// input returns a valid Input: only informational findings are expected.
 func (p pki) input(tb testing.TB) Input {
 	tb.Helper()
 	return inputFor(tb, p.root, p.leaf, p.inter)
@@ -206,7 +206,7 @@ func inputFor(tb testing.TB, root, leaf entity, intermediates ...entity) Input {
 	}
 }
 
-// verdictOf writes findings as "severity Code", for comparison.
+// verdictOf formats findings as "severity Code", for comparison.
 func verdictOf(findings []Finding) []string {
 	out := make([]string, 0, len(findings))
 	for _, f := range findings {

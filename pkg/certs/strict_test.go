@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestKeyIdentifiers shows that our own certificates name the key that signed them, the root included.
+// TestKeyIdentifiers shows that certificates of this package, including the root, have key identifiers.
 func TestKeyIdentifiers(t *testing.T) {
 	t.Parallel()
 	ca, other := newTestCA(t), newTestCA(t)

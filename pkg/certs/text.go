@@ -13,17 +13,17 @@ import (
 
 const (
 	maxMessage = 600 // bytes of a message or hint
-	maxName    = 120 // bytes of a name out of a certificate inside a message
+	maxName    = 120 // bytes of a name from a certificate in a message
 )
 
-// Fingerprint returns the SHA-256 of a DER certificate in lower-case hexadecimal, as `openssl x509 -fingerprint
-// -sha256` shows it without its colons.
+// Fingerprint returns the SHA-256 of a DER certificate in lower-case hexadecimal, like `openssl x509 -fingerprint
+// -sha256` without colons.
 func Fingerprint(der []byte) string {
 	sum := sha256.Sum256(der)
 	return hex.EncodeToString(sum[:])
 }
 
-// clip shortens s to at most n bytes without cutting a character.
+// clip truncates s to at most n bytes, between characters.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -35,10 +35,10 @@ func clip(s string, n int) string {
 	return s[:cut] + "…"
 }
 
-// quote shows text from outside: quoted, with control characters escaped, and bounded.
+// quote quotes and truncates untrusted text, with control characters escaped.
 func quote(s string) string { return strconv.QuoteToGraphic(clip(s, maxName)) }
 
-// quotedAll is quote for each of texts.
+// quotedAll quotes each text.
 func quotedAll(texts []string) []string {
 	quoted := make([]string, len(texts))
 	for i, text := range texts {
@@ -47,7 +47,7 @@ func quotedAll(texts []string) []string {
 	return quoted
 }
 
-// subject shows a certificate's subject, or what stands for an empty one.
+// subject formats a certificate's subject, or its first DNS name if that is empty.
 func subject(cert *x509.Certificate) string {
 	if name := cert.Subject.String(); name != "" {
 		return quote(name)
@@ -65,13 +65,13 @@ func issuer(cert *x509.Certificate) string {
 	return "a CA without a name"
 }
 
-// shortPrint is enough of a fingerprint to tell certificates apart.
+// shortPrint returns a prefix of the fingerprint that identifies a certificate to people.
 func shortPrint(cert *x509.Certificate) string { return Fingerprint(cert.Raw)[:16] }
 
 func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
-// span shows how far apart two times are, in the unit a person would choose. It counts in seconds, as a time.Duration
-// ends after 292 years and certificates do not.
+// span formats the time between a and b in a suitable unit. It calculates in seconds, because a time.Duration is
+// limited to 292 years.
 func span(a, b time.Time) string {
 	seconds := b.Unix() - a.Unix()
 	if seconds < 0 {
@@ -95,12 +95,11 @@ func span(a, b time.Time) string {
 	}
 }
 
-// lastInstant is the last one that can be written as RFC 3339 and JSON want it. In a certificate it stands for "no
-// end".
+// lastInstant returns the last time that RFC 3339 and JSON can represent. In a certificate it means "no expiration"
+// (RFC 5280, section 4.1.2.5).
 func lastInstant() time.Time { return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) }
 
-// writable returns t in UTC, moved into the years that JSON can hold: a certificate whose dates have an offset may
-// leave them by some hours.
+// writable returns t in UTC, limited to the years of JSON: dates with an offset may exceed them by some hours.
 func writable(t time.Time) time.Time {
 	t = t.UTC()
 	switch {
@@ -113,7 +112,7 @@ func writable(t time.Time) time.Time {
 	}
 }
 
-// joined joins the items for a sentence and leaves out what would make it too long.
+// joined joins the items for a sentence, and omits those that make it too long.
 func joined(items []string) string {
 	const most = 12
 	if len(items) > most {

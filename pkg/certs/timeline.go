@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// Event is an instant at which the verdict on a certificate changes for the worse.
+// Event is a time at which the verdict on a certificate gets worse.
 type Event struct {
 	At time.Time `json:"at"`
-	// Findings are those that are new at that instant.
+	// Findings are the findings that are new at that time.
 	Findings []Finding `json:"findings"`
-	// Breaks is true when clients can no longer connect, or the certificate would be refused for another reason than that
-	// it will expire soon.
+	// Breaks is true if clients cannot connect any more, or the certificate would be refused for any reason other than
+	// ExpiresSoon.
 	Breaks bool `json:"breaks"`
 }
 
-// maxInstants bounds what a hostile bundle can cost: each instant is a run of all checks.
+// maxInstants limits the cost of a hostile bundle: each instant runs all checks.
 const maxInstants = 200
 
-// Timeline returns what will go wrong with a certificate that is not renewed, in the order of time. There is an Event
-// for each time after in.Now at which Check finds something new, until the serving certificate has expired. What
-// Check finds at in.Now is not repeated. in.ServerTime and in.ExpiresWithin are ignored.
+// Timeline returns what will go wrong with a certificate that is not renewed, in chronological order: an Event for each
+// time after in.Now at which Check finds something new, until the serving certificate has expired. It ignores
+// in.ServerTime and in.ExpiresWithin.
 func Timeline(in Input) []Event {
 	in.ServerTime, in.ExpiresWithin = time.Time{}, 0
 	before := Check(in).Findings
@@ -46,9 +46,8 @@ func Timeline(in Input) []Event {
 	return events
 }
 
-// sameMatter says whether now repeats the finding before: it has the same code and no higher severity. The messages
-// must be the same, too, except for findings about the dates of the serving certificate, whose messages tell the
-// time left and so differ every day.
+// sameMatter reports whether now repeats the finding before: it has the same code, no higher severity and the same
+// message. Messages about the dates of the serving certificate may differ.
 func sameMatter(before, now Finding) bool {
 	if before.Code != now.Code || before.Severity < now.Severity {
 		return false
@@ -56,7 +55,7 @@ func sameMatter(before, now Finding) bool {
 	return before.Message == now.Message || slices.Contains([]Code{Expired, ExpiresSoon, NotYetValid}, now.Code)
 }
 
-// instants returns the times after in.Now at which something may change: certificates begin, age and end.
+// instants returns the times after in.Now at which something may change: certificates become valid, age and expire.
 func instants(in Input) []time.Time {
 	r := newRun(in)
 	r.files()
@@ -74,7 +73,8 @@ func instants(in Input) []time.Time {
 		seconds = append(seconds, cert.NotBefore.Add(-r.Skew).Unix(), cert.NotBefore.Unix(), cert.NotAfter.Unix()+1)
 	}
 	slices.Sort(seconds)
-	// What lasts until the end of the year 9999 never ends (RFC 5280, section 4.1.2.5), and no later time can be written.
+	// A certificate until the end of the year 9999 never expires (RFC 5280, section 4.1.2.5), and JSON has no later
+	// time.
 	end = min(end, lastInstant().Unix())
 	seconds = slices.DeleteFunc(slices.Compact(seconds), func(s int64) bool { return s <= in.Now.Unix() || s > end })
 	if len(seconds) > maxInstants {
@@ -87,14 +87,14 @@ func instants(in Input) []time.Time {
 	return times
 }
 
-// involved returns the certificates on whose dates the verdict may depend: the chain, and what may have issued
-// something in it, from the bundles or the system roots.
+// involved returns the certificates whose dates may affect the verdict: the chain, and all potential issuers from the
+// bundle or the system roots.
 func (r *run) involved() []*x509.Certificate {
 	var found []*x509.Certificate
 	for _, cert := range r.chain {
 		found = append(found, cert.Certificate)
 	}
-	for i := 0; i < len(found); i++ { // found grows meanwhile
+	for i := 0; i < len(found); i++ { // found grows in the loop
 		for _, candidate := range r.bundle {
 			if bytes.Equal(found[i].RawIssuer, candidate.RawSubject) && !slices.ContainsFunc(found, candidate.Equal) {
 				found = append(found, candidate.Certificate)

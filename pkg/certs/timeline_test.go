@@ -104,7 +104,7 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// TestTimelineCanBeWritten makes JSON of what lasts as long as it can, and longer than a Duration.
+// TestTimelineCanBeWritten encodes as JSON certificates that never expire, and whose lifetime exceeds a Duration.
 func TestTimelineCanBeWritten(t *testing.T) {
 	t.Parallel()
 	for _, end := range []time.Time{
@@ -126,7 +126,7 @@ func TestTimelineCanBeWritten(t *testing.T) {
 	}
 }
 
-// TestDatesWithAnOffset is about a date that is in the year 9999 where it was written, and in the year 10000 in UTC.
+// TestDatesWithAnOffset has a date in the year 9999 in its own time zone, and in the year 10000 in UTC.
 func TestDatesWithAnOffset(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)

@@ -5,8 +5,8 @@ import (
 	"encoding/pem"
 )
 
-// UnionBundle returns one CA bundle with every certificate of the given ones, each once, in their order: what clients
-// are to trust while a CA is replaced. What cannot be read in a bundle is left out; ParseBundle says what that is.
+// UnionBundle returns a CA bundle with all certificates of the given ones, in order and without duplicates. Clients
+// trust it while a CA is replaced. It omits what cannot be parsed; see ParseBundle.
 func UnionBundle(bundles ...[]byte) []byte {
 	var union bytes.Buffer
 	seen := map[string]bool{}

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// anchors are the certificates that clients trust.
+// anchors are the trust anchors of clients.
 type anchors struct {
 	name    string // for messages
 	pool    *x509.CertPool
 	members []numbered // nil for the system roots
 	system  bool
-	unknown bool // there is nothing to try with: no system roots on this machine, or an unreadable bundle
+	unknown bool // nothing to verify with: no system roots on this machine, or an unreadable bundle
 }
 
-// does returns the anchors' name with "do" or "does", for sentences like "the system roots do not verify it".
+// does returns the name with "do" or "does", for sentences like "the system roots do not verify it".
 func (a anchors) does() string {
 	if a.system {
 		return a.name + " do"
@@ -31,10 +31,10 @@ func (r *run) anchors() anchors {
 	return r.anchorsOf(r.Bundle, r.bundle, "the CA bundle that will be published")
 }
 
-// anchorsOf makes what clients trust out of a bundle; an empty one stands for the system roots.
+// anchorsOf returns the trust anchors in a bundle; an empty one means the system roots.
 func (r *run) anchorsOf(data []byte, members []numbered, name string) anchors {
 	if len(bytes.TrimSpace(data)) > 0 {
-		// A bundle of which nothing could be read has its own findings; there is nothing to verify with.
+		// An unreadable bundle has its own findings; there is nothing to verify with.
 		return anchors{name: name, pool: poolOf(members), members: members, unknown: len(members) == 0}
 	}
 	a := anchors{name: "the system roots", system: true, pool: r.Roots}
@@ -59,10 +59,10 @@ func poolOf(members []numbered) *x509.CertPool {
 	return pool
 }
 
-// verdict is what verification said.
+// verdict is the result of a verification.
 type verdict struct {
 	err    error
-	at     time.Time // the moment that counted
+	at     time.Time // the time at which certificates had to be valid
 	chains [][]*x509.Certificate
 }
 
@@ -72,7 +72,7 @@ func (v verdict) uses(cert *x509.Certificate) bool {
 	})
 }
 
-// verify does what clients do, with tls.crt's own intermediates only.
+// verify verifies the chain as clients do, with the intermediates in tls.crt only.
 func (r *run) verify(a anchors) verdict {
 	var last verdict
 	for _, at := range moments(r.Now, r.Skew, r.chain[0].Certificate, r.chain, a.members) {
@@ -86,7 +86,7 @@ func (r *run) verify(a anchors) verdict {
 func (r *run) verifyAt(roots, intermediates *x509.CertPool, at time.Time) verdict {
 	usage := x509.ExtKeyUsageServerAuth
 	if r.found.has(NoServerAuth) {
-		usage = x509.ExtKeyUsageAny // said already; look for what else is wrong
+		usage = x509.ExtKeyUsageAny // already reported; find other problems
 	}
 	leaf := r.chain[0].Certificate
 	if tooCostly(leaf) {
@@ -101,11 +101,11 @@ func (r *run) verifyAt(roots, intermediates *x509.CertPool, at time.Time) verdic
 	return verdict{err: err, at: at, chains: chains}
 }
 
-// top is the last certificate to which the signatures in tls.crt lead.
+// top returns the last certificate of the path in tls.crt.
 func (r *run) top() numbered { return r.path[len(r.path)-1] }
 
-// anchored says whether the signatures lead from tls.crt to a certificate in the bundle. Other errors, such as wrong
-// dates, do not count.
+// anchored reports whether the signatures lead from tls.crt to a certificate in the bundle, regardless of dates and
+// other errors.
 func (r *run) anchored(a anchors) bool {
 	in := related(r.chain)
 	for i, cert := range r.chain {
@@ -121,10 +121,9 @@ func (r *run) anchored(a anchors) bool {
 	return false
 }
 
-// checkIncomplete looks for a certificate missing between tls.crt and what clients trust. An issuer that is in
-// neither may be a missing intermediate or a root that is not trusted, and nothing in a certificate tells which. It
-// is reported here when something speaks for an intermediate, and else as BundleDoesNotVerify, so that one cause is
-// one finding.
+// checkIncomplete reports a missing certificate between tls.crt and the trust anchors. An unknown issuer may be a
+// missing intermediate or an untrusted root, and a certificate does not say which. It is reported here if it probably
+// is an intermediate, and otherwise as BundleDoesNotVerify, so that there is one finding for each cause.
 func (r *run) checkIncomplete(v verdict) []Finding {
 	top := r.top()
 	if v.err == nil {
@@ -136,7 +135,7 @@ func (r *run) checkIncomplete(v verdict) []Finding {
 	if r.anchor.system {
 		var unknown x509.UnknownAuthorityError
 		if len(r.path) > 1 || !errors.As(v.err, &unknown) {
-			return nil // an intermediate is there; its root is not a system root
+			return nil // there is an intermediate whose root is not a system root
 		}
 	} else if !r.intermediateMissing() {
 		return nil
@@ -146,8 +145,8 @@ func (r *run) checkIncomplete(v verdict) []Finding {
 		top.where(), issuer(top.Certificate), r.Sources.Certificate, r.anchor.name))}
 }
 
-// ofAnchor makes a finding about a published CA bundle final. About system roots, an administrator may know better:
-// clients have others than this machine.
+// ofAnchor makes a finding about a published CA bundle final. One about system roots is not, because clients may have
+// other roots than this machine.
 func (r *run) ofAnchor(f Finding) Finding {
 	if r.anchor.system {
 		return f
@@ -155,14 +154,14 @@ func (r *run) ofAnchor(f Finding) Finding {
 	return f.asFinal()
 }
 
-// completeFix is the hint for an issuer that is nowhere.
+// completeFix is the hint for an unknown issuer.
 func (r *run) completeFix() string {
 	return fmt.Sprintf("if that is an intermediate CA, append its certificate to %s, behind the one that it signed "+
 		"(many CAs call such a file fullchain); if it is the root, clients need it in the CA bundle", r.Sources.Certificate)
 }
 
-// intermediateMissing says whether an intermediate certificate is missing: tls.crt holds a CA that clients trust, but
-// the signatures do not lead from it to the serving certificate.
+// intermediateMissing reports whether an intermediate certificate is missing: tls.crt contains a CA that clients trust,
+// but there is no path from the serving certificate to it.
 func (r *run) intermediateMissing() bool {
 	in := related(r.chain)
 	return slices.ContainsFunc(r.anchor.members, func(member numbered) bool {
@@ -176,7 +175,7 @@ func (r *run) intermediateMissing() bool {
 	})
 }
 
-// onlyInBundle warns where an intermediate reaches clients by the bundle only.
+// onlyInBundle warns if clients have an intermediate only from the bundle.
 func (r *run) onlyInBundle(v verdict) []Finding {
 	roots := slices.DeleteFunc(slices.Clone(r.anchor.members), func(m numbered) bool { return !selfIssued(m.Certificate) })
 	if r.anchor.system || len(roots) == 0 || r.anchor.pins(r.chain[0].Certificate) {
@@ -208,8 +207,7 @@ func named(members []numbered, rawName []byte) *numbered {
 	return nil
 }
 
-// encodedDifferently finds the issuer whose name reads the same but is written in another string type, which Go does
-// not match.
+// encodedDifferently finds the issuer whose name has the same text in another string type, which Go does not match.
 func encodedDifferently(members []numbered, child *x509.Certificate) *numbered {
 	for i, member := range members {
 		if member.Subject.String() == child.Issuer.String() && !bytes.Equal(member.RawSubject, child.RawIssuer) {
@@ -219,13 +217,13 @@ func encodedDifferently(members []numbered, child *x509.Certificate) *numbered {
 	return nil
 }
 
-// checkVerifies says why clients will not trust the certificate.
+// checkVerifies says why clients do not trust the certificate.
 func (r *run) checkVerifies(v verdict) []Finding {
 	if v.err == nil || r.anchor.unknown {
 		return nil
 	}
 	if r.found.has(ChainIncomplete) || r.found.has(IntermediateInvalid, WeakSignature, WeakKey) && r.anchored(r.anchor) {
-		return nil // the cause is named already
+		return nil // the cause is already reported
 	}
 	if r.outdated(v) {
 		return nil
@@ -240,16 +238,15 @@ func (r *run) checkVerifies(v verdict) []Finding {
 	)}
 }
 
-// outdated says whether dates keep the serving certificate from being verified and the checks of the dates have said
-// so: it has expired, or is never valid. When a CA has expired as well, or was made later, a new certificate shows
-// that.
+// outdated reports whether verification fails because the serving certificate has expired or is never valid, which the
+// checks of dates report. Problems of a CA's dates become visible with a new certificate.
 func (r *run) outdated(v verdict) bool {
 	var invalid x509.CertificateInvalidError
 	return errors.As(v.err, &invalid) && invalid.Reason == x509.Expired &&
 		(r.found.has(Expired) || r.chain[0].Equal(invalid.Cert))
 }
 
-// whyNot finds the true cause behind x509's response.
+// whyNot finds the cause of a verification error.
 func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 	top := r.top()
 	hint = "publish the certificate of the CA that issued it"
@@ -329,8 +326,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 	return fmt.Sprintf("%s is issued by %s, which is not in it", top.where(), issuer(top.Certificate)), hint
 }
 
-// constrained names the CA above the serving certificate whose name constraints forbid one of its names, and the
-// constraint.
+// constrained describes the first CA above the serving certificate whose name constraints exclude one of its names.
 func (r *run) constrained(a anchors) string {
 	for _, ca := range slices.Concat(r.path[1:], a.members) {
 		if !bytes.Equal(ca.RawSubject, r.top().RawIssuer) && !containsCert(r.path[1:], ca.Certificate) {

@@ -1,9 +1,8 @@
-// Package kubeconfig builds and writes kubeconfigs that log in with the pinniped CLI. It never contacts a cluster.
+// Package kubeconfig builds and edits kubeconfigs that log in with the pinniped CLI. It never contacts a cluster.
 //
-// Select picks the context of an existing kubeconfig that the new one is for; Build makes the new one, with an exec
-// credential plugin that runs "pinniped login"; Write and WriteFile put it out. Merge and MergeFile put it into a
-// kubeconfig that has other entries as well. Rotate and RotateFile put a new CA
-// bundle into kubeconfigs that users have already.
+// Select selects the context of an existing kubeconfig; Build builds a new kubeconfig for it, with an exec credential
+// plugin that runs "pinniped login"; Write and WriteFile write it. Merge and MergeFile add it to a kubeconfig with
+// other entries. Rotate and RotateFile write a new CA bundle into existing kubeconfigs.
 package kubeconfig
 
 import (
@@ -16,24 +15,24 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Input is what a kubeconfig is built from.
+// Input is the input of Build.
 type Input struct {
-	Source *Source // whose names and connection settings are taken over
+	Source *Source // its names and connection settings are the defaults
 	Suffix string  // appended to the source's names of context, cluster and user
-	Names  Names   // replace the source's names, suffix included
+	Names  Names   // replace the source's names and Suffix
 
-	// Server and CABundle replace the source's when Server is set. An empty CABundle means the system roots.
+	// Server and CABundle replace the source's if Server is set. An empty CABundle means the system roots.
 	Server   string
 	CABundle []byte
 
-	// TokenFile, if set, is the file from which clients read a bearer token, instead of running Exec.
+	// TokenFile, if set, is the file from which clients read a bearer token; Exec is then unused.
 	TokenFile string
 	Exec      Exec
-	// Impersonate, if set, is as whom clients act next to their credential.
+	// Impersonate, if set, is the impersonation that clients send with their credential.
 	Impersonate *Impersonation
 }
 
-// Names are those of a context, its cluster and its user. Empty ones are not chosen.
+// Names are the names of a context, its cluster and its user; empty means the default.
 type Names struct{ Context, Cluster, User string }
 
 // names returns the names of the new entries.
@@ -47,9 +46,9 @@ func (in *Input) names() Names {
 
 // Build returns a kubeconfig with one cluster, one user and one context, which is the current one.
 //
-// A Server that is another one than the source's is a different endpoint: what only concerns the old one
-// (tls-server-name, insecure-skip-tls-verify) is left out, what describes the way there (proxy-url,
-// disable-compression) is kept. A CA bundle is always embedded, and must hold certificates only.
+// If Server is not the source's, it is another endpoint: settings of the old one (tls-server-name,
+// insecure-skip-tls-verify) are dropped, and settings of the path (proxy-url, disable-compression) are kept. The CA
+// bundle is always embedded. It returns an error if the bundle contains anything but certificates.
 func Build(in Input) (*clientcmdapi.Config, error) {
 	cluster := in.Source.Cluster.DeepCopy()
 	bundle := in.CABundle
@@ -71,7 +70,7 @@ func Build(in Input) (*clientcmdapi.Config, error) {
 			return nil, fmt.Errorf("checking the CA bundle: %w", err)
 		}
 		cluster.CertificateAuthorityData = bundle
-		cluster.InsecureSkipTLSVerify = false // client-go refuses both together
+		cluster.InsecureSkipTLSVerify = false // client-go rejects the combination
 	}
 
 	config := clientcmdapi.NewConfig()
@@ -94,9 +93,8 @@ func (in *Input) authInfo() *clientcmdapi.AuthInfo {
 	return user
 }
 
-// CountCertificates returns how many certificates a CA bundle (PEM) has. A bundle without any, with a block that is not
-// a certificate, or with a certificate that cannot be parsed is an error that names the block; contents are never
-// part of it.
+// CountCertificates returns the number of certificates in a CA bundle (PEM). It returns an error if there are none, or
+// if a block is not a certificate or cannot be parsed. The error contains the block's number, but no content.
 func CountCertificates(bundle []byte) (int, error) {
 	count := 0
 	for rest := bundle; ; {

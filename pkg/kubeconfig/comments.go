@@ -8,14 +8,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// withComments returns the text of a new item with the comments of the old one, where their lines are still there.
+// withComments returns the text of a new item with the comments of the old one whose lines still exist.
 func withComments(item string, before []byte) string {
 	var was, is yaml.Node
 	if yaml.Unmarshal(before, &was) != nil || yaml.Unmarshal([]byte(item), &is) != nil {
 		return item
 	}
 	lines := strings.SplitAfter(item, "\n")
-	above, below := map[int]string{}, map[int]string{} // by the line, counted from 1
+	above, below := map[int]string{}, map[int]string{} // by line, from 1
 	places := map[string]commented{}
 	walk(&is, "", func(path string, at commented) { places[path] = at })
 	walk(&was, "", func(path string, old commented) {
@@ -49,7 +49,7 @@ func withComments(item string, before []byte) string {
 	return out.String()
 }
 
-// commented is a field of a mapping, or an item of a list.
+// commented is a field of a mapping or an item of a list.
 type commented struct {
 	node  *yaml.Node // the key, or the item
 	value *yaml.Node // nil for an item
@@ -65,7 +65,7 @@ func (p commented) line() string {
 	return p.node.LineComment
 }
 
-// last returns the last line of what is there.
+// last returns the last line of the field or item.
 func (p commented) last() int {
 	last := p.node.Line
 	var visit func(n *yaml.Node)
@@ -82,8 +82,8 @@ func (p commented) last() int {
 	return last
 }
 
-// walk calls visit for all fields and items below node. A path names a field by its key, and an item of a list by the
-// flag that it is, by its name, or by its number.
+// walk calls visit for all fields and items below node. A path contains a field's key, and a list item's flag, name or
+// index.
 func walk(node *yaml.Node, path string, visit func(path string, at commented)) {
 	switch node.Kind {
 	case yaml.DocumentNode:
@@ -113,7 +113,7 @@ func walk(node *yaml.Node, path string, visit func(path string, at commented)) {
 	}
 }
 
-// commentLines returns the lines of a comment, with an indent.
+// commentLines indents the lines of a comment.
 func commentLines(comment, indent string) string {
 	var out strings.Builder
 	for line := range strings.Lines(comment) {

@@ -7,7 +7,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// changedByHand is a kubeconfig of ours in which a person has written comments and an argument.
+// changedByHand is a generated kubeconfig to which a user has added comments and an argument.
 const changedByHand = "# mine\n" + `apiVersion: v1
 kind: Config
 clusters:
@@ -21,7 +21,7 @@ contexts:
   name: dev
 ` + "users:\n" + devUser
 
-// TestMergeKeepsComments merges an update of an entry that a person has commented.
+// TestMergeKeepsComments updates an entry with comments.
 func TestMergeKeepsComments(t *testing.T) {
 	t.Parallel()
 	made := madeFor(t, "dev", "https://dev.example.com")
@@ -46,7 +46,7 @@ func TestMergeKeepsComments(t *testing.T) {
 	}
 }
 
-// TestMergeRefusesRelativeCaches has a plugin whose cache would lie in any folder in which kubectl runs.
+// TestMergeRefusesRelativeCaches has a plugin with a relative cache path.
 func TestMergeRefusesRelativeCaches(t *testing.T) {
 	t.Parallel()
 	made := madeFor(t, "dev", "https://dev.example.com")

@@ -2,8 +2,7 @@ package kubeconfig
 
 import "testing"
 
-// TestComments has an entry that a person wrote comments into, and the entry that takes its place: the comments of lines
-// that stay are kept.
+// TestComments replaces an entry with comments: the comments of lines that stay are kept.
 func TestComments(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ before, item, want string }{

@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// damaged says which entry of a kubeconfig cannot be read, and in which line. client-go's own error names Go types and
-// prints values, which may be secret.
+// damaged says which entry of a kubeconfig is invalid, and in which line. client-go's error contains Go types and
+// values, which may be secret.
 func damaged(root *yaml.Node) error {
 	for _, kind := range []string{kindCluster, kindContext, kindUser} {
 		_, list := field(root, kind+"s")
@@ -49,7 +49,7 @@ func damaged(root *yaml.Node) error {
 	return fmt.Errorf("%w: its fields are not those of a kubeconfig", ErrDamaged)
 }
 
-// damagedData looks for data that is not in base64.
+// damagedData reports data that is not base64.
 func damagedData(item *yaml.Node, kind, name string) error {
 	_, body := field(item, kind)
 	if body == nil || body.Kind != yaml.MappingNode {

@@ -14,9 +14,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Differences says what is different between two kubeconfigs by their meaning, a line for each setting that only old
-// has ("- …") or only now has ("+ …"), in the order of their names. The order of entries, and that of a plugin's
-// flags, has no meaning. CA bundles are shown by their certificates, and secrets not at all.
+// Differences returns the semantic differences of two kubeconfigs, sorted: a line for each setting that only old has
+// ("- …") or only now has ("+ …"). It ignores the order of entries and of a plugin's flags. It describes CA bundles by
+// their certificates, and never shows secrets.
 func Differences(old, now *clientcmdapi.Config) []string {
 	before, after := settings(old), settings(now)
 	all := maps.Clone(before)
@@ -38,13 +38,13 @@ func Differences(old, now *clientcmdapi.Config) []string {
 	return lines
 }
 
-// setting is a value of a kubeconfig: how it is compared, and as it is written if that is something else.
+// setting is a value of a kubeconfig: value for comparison, and written as in the file, if different.
 type setting struct {
 	value, written string
 	kind           settingKind
 }
 
-// newBundle returns the setting of a CA bundle: the same certificates are the same bundle.
+// newBundle returns the setting of a CA bundle. Bundles are compared by their certificates.
 func newBundle(encoded string) setting {
 	made := setting{value: encoded, written: encoded, kind: bundleSetting}
 	text, err := base64.StdEncoding.DecodeString(encoded)
@@ -98,7 +98,7 @@ func describeBundle(encoded string) string {
 	return strings.Join(all, ", ")
 }
 
-// settings returns all that a kubeconfig says, under names such as "cluster dev: server".
+// settings returns all settings of a kubeconfig by name, such as "cluster \"dev\" server".
 func settings(config *clientcmdapi.Config) map[string]setting {
 	found := map[string]setting{}
 	var text []byte
@@ -108,7 +108,7 @@ func settings(config *clientcmdapi.Config) map[string]setting {
 	}
 	var fields map[string]any
 	if err != nil || yaml.Unmarshal(text, &fields) != nil {
-		return found // impossible: it was read from text, or built
+		return found // impossible: it was parsed or built
 	}
 	if current, _ := fields["current-context"].(string); current != "" {
 		found["current-context"] = setting{value: current}
@@ -125,7 +125,7 @@ func settings(config *clientcmdapi.Config) map[string]setting {
 	return found
 }
 
-// secretFields are the fields of a user that are not shown.
+// secretFields are the fields of a user that are never shown.
 var secretFields = []string{"token", "password", "client-key-data", "client-certificate-data"}
 
 func flatten(into map[string]setting, prefix string, fields map[string]any) {
@@ -150,7 +150,7 @@ func flatten(into map[string]setting, prefix string, fields map[string]any) {
 	}
 }
 
-// flattenList names the flags of a plugin by themselves, other lists as a whole.
+// flattenList adds a plugin's flags one by one, and other lists as a whole.
 func flattenList(into map[string]setting, path, name string, list []any) {
 	if name != "args" {
 		for _, item := range list {

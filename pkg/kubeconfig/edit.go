@@ -13,14 +13,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A change replaces a stretch of the file. Encoding the whole file again would lose its layout.
+// change replaces a part of the file. Encoding the whole file again would lose its layout.
 type change struct {
 	from, to int
 	text     string
 }
 
-// edit returns content with the new CA bundle of the entries to rotate. It notes in entries which of them had no place
-// for a CA bundle before.
+// edit returns content with the new CA bundle of the rotated entries. It sets absent in entries that had none.
 func edit(content []byte, root *yaml.Node, entries []planned) ([]byte, error) {
 	lines := lineStarts(content)
 	var changes []change
@@ -37,7 +36,7 @@ func edit(content []byte, root *yaml.Node, entries []planned) ([]byte, error) {
 	}
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(b.from, a.from) })
 	result := bytes.Clone(content)
-	for _, c := range changes { // from the end to the beginning, so that positions stay right
+	for _, c := range changes { // from the end, so that positions stay valid
 		result = slices.Replace(result, c.from, c.to, []byte(c.text)...)
 	}
 	return result, nil
@@ -75,7 +74,7 @@ func entryChange(content []byte, lines []int, root *yaml.Node, entry *planned) (
 
 const caDataField = "certificate-authority-data"
 
-// following returns the key after key in a mapping; nil when key is the last one.
+// following returns the key after key in a mapping, or nil.
 func following(mapping, key *yaml.Node) *yaml.Node {
 	for i := 0; i+2 < len(mapping.Content); i += 2 {
 		if mapping.Content[i] == key {
@@ -85,7 +84,7 @@ func following(mapping, key *yaml.Node) *yaml.Node {
 	return nil
 }
 
-// remove takes a key and its value out of a mapping: all that stands before the next key.
+// remove removes a key and its value from a mapping: everything up to the next key.
 func remove(content []byte, lines []int, key, next *yaml.Node) (change, error) {
 	from, err := position(content, lines, key)
 	if err != nil {
@@ -98,7 +97,7 @@ func remove(content []byte, lines []int, key, next *yaml.Node) (change, error) {
 	return change{from: from, to: to}, nil
 }
 
-// insertBeside adds certificate-authority-data in front of a key of the same mapping.
+// insertBeside adds certificate-authority-data before a key of the same mapping.
 func insertBeside(content []byte, lines []int, mapping, key *yaml.Node, encoded string) (change, error) {
 	at, err := position(content, lines, key)
 	if err != nil {
@@ -108,7 +107,7 @@ func insertBeside(content []byte, lines []int, mapping, key *yaml.Node, encoded 
 		return change{at, at, fmt.Sprintf("%q: %q, ", caDataField, encoded)}, nil
 	}
 	start := lines[key.Line-1]
-	indent := strings.Repeat(" ", utf8.RuneCount(content[start:at])) // the first key of a mapping may stand behind a dash
+	indent := strings.Repeat(" ", utf8.RuneCount(content[start:at])) // the first key of a list item is after a dash
 	end := "\n"
 	if next := bytes.IndexByte(content[at:], '\n'); next > 0 && content[at+next-1] == '\r' {
 		end = "\r\n"
@@ -116,7 +115,7 @@ func insertBeside(content []byte, lines []int, mapping, key *yaml.Node, encoded 
 	return change{at, at, caDataField + ": " + encoded + end + indent}, nil
 }
 
-// replace gives a scalar another value, in the style that it has. The value needs no escaping in any style.
+// replace replaces the value of a scalar and keeps its style. The value must need no escaping.
 func replace(content []byte, lines []int, scalar *yaml.Node, value string) (change, error) {
 	if scalar.Kind != yaml.ScalarNode {
 		return change{}, fmt.Errorf("line %d: it is a YAML alias; write it out, or recreate the kubeconfig", scalar.Line)
@@ -151,7 +150,7 @@ func replace(content []byte, lines []int, scalar *yaml.Node, value string) (chan
 	return change{at, at + len(old), quote + value + quote}, nil
 }
 
-// position returns where a node begins. The parser counts characters, not bytes.
+// position returns the byte offset of a node. The parser counts characters.
 func position(content []byte, lines []int, node *yaml.Node) (int, error) {
 	if node.Line < 1 || node.Line > len(lines) {
 		return 0, fmt.Errorf("finding line %d", node.Line)
@@ -167,8 +166,8 @@ func position(content []byte, lines []int, node *yaml.Node) (int, error) {
 	return at, nil
 }
 
-// lineStarts returns where lines begin. Lines end where they do for the parser, which numbers them: at a line feed, at
-// a carriage return, and at three rare characters of Unicode.
+// lineStarts returns the byte offsets of all lines. Like the YAML parser, it ends lines at a line feed, a carriage
+// return, and three rare Unicode characters.
 func lineStarts(content []byte) []int {
 	starts := []int{0}
 	for i := 0; i < len(content); {
@@ -184,7 +183,7 @@ func lineStarts(content []byte) []int {
 	return starts
 }
 
-// field returns the key and the value of a mapping's field; nil when there is none.
+// field returns the key and the value of a mapping's field, or nil.
 func field(mapping *yaml.Node, name string) (key, value *yaml.Node) {
 	if mapping == nil || mapping.Kind != yaml.MappingNode {
 		return nil, nil
@@ -197,7 +196,7 @@ func field(mapping *yaml.Node, name string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// named returns the item of a list of the kubeconfig that has a name. There is one: clientcmd refuses duplicates.
+// named returns the list item with this name, or nil. It is unique: clientcmd rejects duplicates.
 func named(root *yaml.Node, list, name string) *yaml.Node {
 	_, items := field(root, list)
 	if items == nil {

@@ -8,15 +8,14 @@ import (
 	"golang.org/x/text/encoding/unicode"
 )
 
-// encodings are those that a byte order mark at the beginning of a file announces. PowerShell writes them.
+// encodings are the encodings by byte order mark. PowerShell writes them.
 var encodings = map[string]encoding.Encoding{
 	"\xff\xfe":     unicode.UTF16(unicode.LittleEndian, unicode.UseBOM),
 	"\xfe\xff":     unicode.UTF16(unicode.BigEndian, unicode.UseBOM),
 	"\xef\xbb\xbf": unicode.UTF8BOM,
 }
 
-// inUTF8 has change work on content without its byte order mark and in UTF-8, in which positions are counted, and
-// gives the changed content the encoding of the file again.
+// inUTF8 calls change with content in UTF-8 without byte order mark, and returns the result in the original encoding.
 func inUTF8(content []byte, change func(text []byte) (changed []byte, err error)) ([]byte, error) {
 	for mark, as := range encodings {
 		if !bytes.HasPrefix(content, []byte(mark)) {

@@ -16,7 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// TestEncodings shows that files which PowerShell has written are changed like others, and keep their encoding.
+// TestEncodings shows that files from PowerShell are changed like others and keep their encoding.
 func TestEncodings(t *testing.T) {
 	t.Parallel()
 	made := clientcmdapi.NewConfig()

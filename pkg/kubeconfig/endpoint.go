@@ -8,34 +8,32 @@ import (
 	"strings"
 )
 
-// Endpoint is a server under all of its names.
+// Endpoint is a server with all its names.
 type Endpoint struct {
-	URL string // https://host[:port], as it is published
-	// Names are further names and addresses of the same server, each HOST or HOST:PORT. Without a port, the port of URL
-	// counts. A wildcard such as *.example.com, from a certificate, stands for names that may also be those of other
-	// servers.
+	URL string // https://host[:port], as published
+	// Names are further names and addresses of the server: HOST or HOST:PORT, by default with the port of URL. A
+	// wildcard such as *.example.com, from a certificate, may also cover names of other servers.
 	Names []string
-	// SameServer is asked about a host that only a wildcard covers: whether it is this server, and whether that could be
-	// found out. It may be nil.
+	// SameServer, if set, reports whether a host that only a wildcard covers is this server, and whether that is known.
 	SameServer func(host string) (same, known bool)
 }
 
-// lead says whether an address is one of an endpoint: yes, no or perhaps.
+// lead says whether an address leads to an endpoint.
 type lead int
 
 const (
 	leadsElsewhere lead = iota
 	leadsHere
-	perhapsHere // a wildcard covers its name, and no more is known
+	perhapsHere // only a wildcard covers its name
 )
 
-// SameEndpoint compares two URLs as a client would connect to them.
+// SameEndpoint reports whether clients connect to the same server with both URLs.
 func SameEndpoint(a, b string) bool {
 	return Endpoint{URL: b}.leads(a, "") == leadsHere
 }
 
-// leads says whether server, a URL, leads to the endpoint. serverName is the name that a client expects in the
-// certificate, if it is another one than the host of the URL.
+// leads says whether server, a URL, leads to the endpoint. serverName is the name that clients expect in the
+// certificate, if it is not the host of the URL.
 func (e Endpoint) leads(server, serverName string) lead {
 	at, ok := parseServer(server)
 	if !ok {
@@ -47,7 +45,7 @@ func (e Endpoint) leads(server, serverName string) lead {
 	}
 	serverName = canonicalHost(serverName)
 	if ok && serverName != "" && serverName == here.host {
-		return leadsHere // by a tunnel, for example
+		return leadsHere // for example through a tunnel
 	}
 	if at.path != "" {
 		return leadsElsewhere
@@ -86,7 +84,7 @@ func (e Endpoint) ask(host string) lead {
 	return perhapsHere
 }
 
-// server is what a client connects to.
+// server is the address that a client connects to.
 type server struct{ host, port, path string }
 
 func parseServer(text string) (server, bool) {
@@ -101,7 +99,7 @@ func parseServer(text string) (server, bool) {
 	return server{canonicalHost(u.Hostname()), port, strings.TrimSuffix(u.Path, "/")}, true
 }
 
-// splitName reads HOST or HOST:PORT. An IPv6 address with a port stands in brackets.
+// splitName parses HOST or HOST:PORT. An IPv6 address with a port must be in brackets.
 func splitName(name string) (host, port string) {
 	name = strings.TrimSpace(name)
 	if _, err := netip.ParseAddr(name); err != nil {
@@ -112,7 +110,7 @@ func splitName(name string) (host, port string) {
 	return canonicalHost(name), ""
 }
 
-// canonicalHost returns one spelling of a DNS name or an IP address.
+// canonicalHost returns the canonical form of a DNS name or an IP address.
 func canonicalHost(host string) string {
 	host = strings.TrimSuffix(strings.ToLower(strings.TrimSpace(host)), ".")
 	if addr, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
@@ -121,7 +119,7 @@ func canonicalHost(host string) string {
 	return host
 }
 
-// Canonical returns the names of an endpoint in one spelling, sorted, each once; empty ones are left out.
+// Canonical returns the non-empty names of an endpoint in canonical form, sorted and deduplicated.
 func Canonical(names []string) []string {
 	var all []string
 	for _, name := range names {

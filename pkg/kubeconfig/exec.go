@@ -8,13 +8,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Exec is the exec credential plugin of the kubeconfig: how to run "pinniped login".
+// Exec is the exec credential plugin of the kubeconfig, "pinniped login".
 type Exec struct {
 	Command     string
 	InstallHint string
 
-	Concierge *Concierge // nil sends the credential straight to the cluster
-	// CredentialCache is the path of the cache file; nil leaves the choice to the plugin, empty switches the cache off.
+	Concierge *Concierge // nil sends the credential directly to the cluster
+	// CredentialCache is the path of the cache file; nil means the plugin's default, empty disables the cache.
 	CredentialCache *string
 	Static          *Static // either Static or OIDC
 	OIDC            *OIDC
@@ -27,38 +27,38 @@ type Concierge struct {
 	AuthenticatorType string
 	Endpoint          string
 	CABundle          []byte
-	// Strategy, if set, is the strategy whose kind of credential the plugin asks for.
+	// Strategy, if set, is the strategy whose credential the plugin requests.
 	Strategy string
-	// Identity, if set, is the digest of the Impersonation next to the plugin, so that the plugin notices when it is
-	// old.
+	// Identity, if set, is the digest of the Impersonation in the kubeconfig, so that the plugin detects when that is
+	// outdated.
 	Identity string
-	// Follow, if set, has the plugin put a new CA bundle of the cluster into the kubeconfig: FollowUsual, or the absolute
-	// path of the kubeconfig.
+	// Follow, if set, makes the plugin refresh the cluster's trust bundle in the kubeconfig: FollowUsual, or the
+	// absolute path of the kubeconfig.
 	Follow string
 }
 
-// DefaultInstallHint is what kubectl says by default when there is no pinniped CLI.
+// DefaultInstallHint is kubectl's default message if there is no pinniped CLI.
 const DefaultInstallHint = "The pinniped CLI does not appear to be installed.  See https://get.pinniped.dev/cli for " +
 	"more details"
 
-// FollowUsual stands for the kubeconfig that kubectl uses without its flag --kubeconfig.
+// FollowUsual is the kubeconfig that kubectl uses without --kubeconfig.
 const FollowUsual = "kubectl"
 
 const followFlag = "--follow"
 
-// Arguments of the plugin for a credential that comes with an Impersonation.
+// Arguments of the plugin for a credential with an Impersonation.
 const (
 	StrategyArgument = "--concierge-strategy="
 	IdentityArgument = "--concierge-identity="
 )
 
-// Static is a login with a static token: the token itself, or the name of the environment variable that holds it.
+// Static is a login with a static token: the token itself, or the environment variable that contains it.
 type Static struct {
 	Token    string
 	TokenEnv string
 }
 
-// OIDC is a login with an OpenID Connect issuer. Zero values are left out of the arguments.
+// OIDC is a login with an OpenID Connect issuer. Zero values are omitted from the arguments.
 type OIDC struct {
 	Issuer            string
 	ClientID          string
@@ -88,7 +88,7 @@ func (e *Exec) config() *clientcmdapi.ExecConfig {
 	}
 }
 
-// Args returns the plugin's arguments. Their order is part of the contract: caches of credentials are keyed by it.
+// Args returns the plugin's arguments. Their order is stable, because credential caches are keyed by them.
 func (e *Exec) Args() []string {
 	args := []string{"login", "static"}
 	if e.OIDC != nil {

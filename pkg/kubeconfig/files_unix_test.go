@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// A kubeconfig names files that would keep its reader waiting, or fill its memory.
+// TestFilesThatAKubeconfigNames: a kubeconfig names files that would block its reader or fill its memory.
 func TestFilesThatAKubeconfigNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -51,8 +51,8 @@ func TestFilesThatAKubeconfigNames(t *testing.T) {
 	}
 }
 
-// Anyone who owns the folder puts a link in place of the kubeconfig after it was read: the file that the link leads
-// to stays.
+// TestRotateFileThatIsExchanged: an attacker who owns the directory replaces the kubeconfig by a link after it was
+// read. The target of the link stays unchanged.
 func TestRotateFileThatIsExchanged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func TestRotateFileThatIsExchanged(t *testing.T) {
 	calls := 0
 	_, err := kubeconfig.UpdateFile(context.Background(), path, kubeconfig.FileUpdate{
 		Change: func(content []byte) (*kubeconfig.Rotation, error) {
-			if calls++; calls == 2 { // the file is locked, and will be written
+			if calls++; calls == 2 { // the file is locked and about to be written
 				if err := errors.Join(os.Remove(path), os.Symlink(theirs, path)); err != nil {
 					return nil, err
 				}

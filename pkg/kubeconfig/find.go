@@ -18,14 +18,15 @@ import (
 // Found is a file that may be a kubeconfig.
 type Found struct {
 	Path  string
-	Named bool // by the caller, and not found in a folder: if it is no kubeconfig, that is a mistake
-	// Hidden is true for a folder that was left out because its name begins with a dot.
+	Named bool // the caller named it, so it must be a kubeconfig; otherwise it was found in a directory
+	// Hidden is true for a directory that was skipped because its name starts with a dot.
 	Hidden bool
-	// Err says why what is at Path cannot be looked at. ErrDangling is a link that leads nowhere.
+	// Err is why Path is unreadable; ErrDangling for a dangling symbolic link.
 	Err error
 }
 
-// Load reads the kubeconfig. One that was found in a folder must be a regular file; one that was named may be a pipe.
+// Load loads the kubeconfig. If it was found in a directory, it must be a regular file; if it was named, it may be a
+// pipe.
 func (f Found) Load(inputs *atomicfile.Inputs) (*clientcmdapi.Config, error) {
 	if f.Named {
 		return LoadInput(f.Path, inputs)
@@ -33,24 +34,22 @@ func (f Found) Load(inputs *atomicfile.Inputs) (*clientcmdapi.Config, error) {
 	return Load(f.Path)
 }
 
-// ErrDangling means that a symbolic link leads to a file that does not exist.
+// ErrDangling means that the target of a symbolic link does not exist.
 var ErrDangling = errors.New("it is a symbolic link that leads nowhere")
 
-// passing matches the names of temporary files: kubectl's locks, the locks of editors, and files that atomicfile has
-// not renamed yet.
+// passing matches temporary files: kubectl's and editors' locks, and files that atomicfile has not renamed yet.
 var passing = regexp.MustCompile(`\.lock$|^\.#|^\..+\.[0-9]+\.(tmp|backup)$`)
 
-// Find returns the files that paths stand for, each once, in order: a folder stands for every file in it and in the
-// folders below. Symbolic links are followed, and what several of them lead to is returned once. Locks and temporary
-// files are left out. A folder whose name begins with a dot, such as .git, is returned as Hidden and not looked into,
-// except .kube and what the caller names; the folders that Kubernetes makes in its volumes, whose names begin with
-// two dots, are not even returned. What cannot be read is returned with its error. Find itself fails only when ctx is
-// over.
+// Find returns the files for paths, in order and without duplicates: for a directory, all files in and below it. It
+// follows symbolic links, and skips locks and temporary files. A directory whose name starts with a dot, such as .git,
+// is returned as Hidden, unless it is .kube or the caller names it; directories whose names start with two dots, which
+// Kubernetes creates in volumes, are skipped. Unreadable files are returned with their error. Find fails only if ctx is
+// done.
 func Find(ctx context.Context, paths []string) ([]Found, error) {
 	f := finder{seen: map[string]bool{}}
 	for _, path := range paths {
 		if info, err := os.Stat(path); err != nil || !info.IsDir() {
-			f.add(Found{Path: path, Named: true}) // what is wrong with it is said when it is read
+			f.add(Found{Path: path, Named: true}) // errors are reported when it is read
 			continue
 		}
 		if err := f.walk(ctx, filepath.Clean(path)); err != nil {
@@ -62,10 +61,10 @@ func Find(ctx context.Context, paths []string) ([]Found, error) {
 
 type finder struct {
 	files []Found
-	seen  map[string]bool // files and folders, by their real paths
+	seen  map[string]bool // files and directories, by real path
 }
 
-// first says whether path, which may be a link, leads to something that was not seen yet.
+// first reports whether path, which may be a link, leads to something new.
 func (f *finder) first(path string) bool {
 	actual, err := filepath.EvalSymlinks(path)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// bigFile has all kinds of entries for two proxies and one other server.
+// bigFile has all types of entries for two proxies and one other server.
 const bigFile = `# all clusters
 kind: Config
 apiVersion: v1

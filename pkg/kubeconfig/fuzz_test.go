@@ -12,8 +12,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// FuzzRotate rotates unusual and malformed files. Rotate either refuses a file, or returns a kubeconfig in which
-// only the trust in the endpoint has changed and which a second rotation leaves as it is.
+// FuzzRotate rotates unusual and malformed files. Rotate either rejects a file, or returns a kubeconfig in which only
+// the CA bundle of the endpoint has changed, and which a second rotation leaves unchanged.
 func FuzzRotate(f *testing.F) {
 	f.Add([]byte(strings.ReplaceAll(userFile, "${OLD}", oldData)))
 	f.Add(
@@ -81,8 +81,8 @@ func FuzzRotate(f *testing.F) {
 	})
 }
 
-// FuzzTrusts shows that Rotate changes what Trusts finds: afterwards there is nothing but the new bundle, or the
-// result names the entry as not rotated.
+// FuzzTrusts shows that Rotate changes what Trusts returns: each entry then has the new bundle, or is reported as not
+// rotated.
 func FuzzTrusts(f *testing.F) {
 	f.Add([]byte(strings.ReplaceAll(userFile, "${OLD}", oldData)), "10.1.2.3", false)
 	for _, args := range []string{
@@ -151,7 +151,7 @@ func FuzzTrusts(f *testing.F) {
 	})
 }
 
-// FuzzSelect reads what a context of a hostile kubeconfig leads to.
+// FuzzSelect selects a context of a hostile kubeconfig.
 func FuzzSelect(f *testing.F) {
 	f.Add([]byte(strings.ReplaceAll(userFile, "${OLD}", oldData)), "c")
 	f.Add([]byte("contexts: [{name: c, context: {cluster: none}}]\ncurrent-context: c\n"), "")

@@ -14,8 +14,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Impersonation is the user as whom a client acts, next to its credential: the fields as, as-uid, as-groups and
-// as-user-extra of a kubeconfig's user.
+// Impersonation is the user that a client impersonates: the fields as, as-uid, as-groups and as-user-extra of a
+// kubeconfig's user.
 type Impersonation struct {
 	User   string              `json:"user"`
 	UID    string              `json:"uid,omitempty"`
@@ -25,8 +25,8 @@ type Impersonation struct {
 
 const extraHeader = "impersonate-extra-"
 
-// ParseImpersonation reads the headers that a cluster wants with every request. A header that is not about
-// impersonation is an error, because a kubeconfig cannot say it.
+// ParseImpersonation parses the headers that a cluster requires with every request. It returns an error for headers
+// that are not about impersonation, because a kubeconfig cannot contain them.
 func ParseImpersonation(headers map[string][]string) (*Impersonation, error) {
 	i := &Impersonation{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -60,7 +60,7 @@ func ParseImpersonation(headers map[string][]string) (*Impersonation, error) {
 	return i, nil
 }
 
-// ImpersonationOf returns as whom a kubeconfig's user acts, or nil.
+// ImpersonationOf returns the impersonation of a kubeconfig's user, or nil.
 func ImpersonationOf(user *clientcmdapi.AuthInfo) *Impersonation {
 	if user == nil || user.Impersonate == "" {
 		return nil
@@ -77,24 +77,24 @@ func ImpersonationOf(user *clientcmdapi.AuthInfo) *Impersonation {
 	return i
 }
 
-// SetOn makes a kubeconfig's user act so. What it said before about that is gone.
+// SetOn sets the impersonation of a kubeconfig's user.
 func (i *Impersonation) SetOn(user *clientcmdapi.AuthInfo) {
 	user.Impersonate, user.ImpersonateUID = i.User, i.UID
 	user.ImpersonateGroups, user.ImpersonateUserExtra = i.Groups, i.Extra
 }
 
-// Digest is a short text that is another one for another user, or other groups.
+// Digest returns a short hash of the impersonation.
 func (i *Impersonation) Digest() string {
 	text, err := json.Marshal(i) // sorts the keys of maps; the values are sorted already
 	if err != nil {
-		panic(err) // texts can always be encoded
+		panic(err) // text can always be encoded
 	}
 	sum := sha256.Sum256(text)
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// Changed describes how now differs from i, for a person. lost is true when a client that acts as i is refused by the
-// cluster as it is now, because it claims what the user has not.
+// Changed describes how now differs from i. lost is true if the cluster now rejects clients that impersonate i, because
+// the user has lost something.
 func (i *Impersonation) Changed(now *Impersonation) (description string, lost bool) {
 	if i.User != now.User {
 		return fmt.Sprintf("it is for user %q, and you are %q", i.User, now.User), true
@@ -136,7 +136,7 @@ func flat(extra map[string][]string) []string {
 	return all
 }
 
-// some names the first few.
+// some lists the first few names.
 func some(names []string) string {
 	const limit = 5
 	quoted := make([]string, 0, limit)

@@ -12,11 +12,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// installationExtension is the extension of a cluster that says to which installation it leads.
+// installationExtension is the extension of a cluster that identifies the installation.
 const installationExtension = "pinniped.dev/installation"
 
-// SetInstallation notes in the clusters of config to which installation they lead, so that Merge knows it again behind
-// another endpoint. The UID is that of the CredentialIssuer.
+// SetInstallation records the installation in the clusters of config, so that Merge recognizes it under another
+// endpoint. The UID is that of the CredentialIssuer.
 func SetInstallation(config *clientcmdapi.Config, uid string) error {
 	text, err := json.Marshal(map[string]string{"uid": uid})
 	if err != nil {
@@ -45,7 +45,7 @@ func installation(cluster *clientcmdapi.Cluster) string {
 	return is.UID
 }
 
-// OtherClusterError means that an entry with a name of ours leads to another cluster.
+// OtherClusterError means that an entry with the name of a new one leads to another cluster.
 type OtherClusterError struct {
 	Kind, Name string
 	There, New string // the endpoints
@@ -63,8 +63,8 @@ func (e *OtherClusterError) Error() string {
 	return fmt.Sprintf("the %s %q there leads to another cluster: to %s, and not to %s", e.Kind, e.Name, e.There, e.New)
 }
 
-// refuseOtherCluster returns an error if an entry that would be replaced leads to another cluster than its successor:
-// people's commands would go there.
+// refuseOtherCluster returns an error if a replaced entry would lead to another cluster, because users' commands would
+// then go there.
 func refuseOtherCluster(before, made *clientcmdapi.Config) error {
 	for _, name := range names(made.Clusters) {
 		if old := before.Clusters[name]; old != nil && !sameCluster(old, made.Clusters[name]) {
@@ -80,7 +80,7 @@ func refuseOtherCluster(before, made *clientcmdapi.Config) error {
 		}
 		user := made.Contexts[name].AuthInfo
 		if before.Clusters[made.Contexts[name].Cluster] != nil {
-			continue // it is the same cluster, possibly with a new endpoint
+			continue // the same cluster, possibly with a new endpoint
 		}
 		there, to := conciergeEndpoint(before.AuthInfos[user]), conciergeEndpoint(made.AuthInfos[user])
 		if there != "" && to != "" && !SameEndpoint(there, to) {
@@ -100,8 +100,8 @@ func conciergeEndpoint(user *clientcmdapi.AuthInfo) string {
 	return ""
 }
 
-// sameCluster says whether two entries lead to the same cluster: to the same installation, if that is known of both, or
-// else to one endpoint with a CA in common.
+// sameCluster reports whether two entries lead to the same cluster: to the same installation, if both are known, else
+// to the same endpoint with a common CA.
 func sameCluster(a, b *clientcmdapi.Cluster) bool {
 	if x, y := installation(a), installation(b); x != "" && y != "" {
 		return x == y
@@ -119,7 +119,7 @@ func haveOneInCommon(a, b []byte) bool {
 		known = append(known, string(block.Bytes))
 	}
 	if len(known) == 0 {
-		return true // it is no CA bundle, and tells nothing
+		return true // it is not a CA bundle, so nothing is known
 	}
 	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
 		if slices.Contains(known, string(block.Bytes)) {
@@ -129,7 +129,7 @@ func haveOneInCommon(a, b []byte) bool {
 	return false
 }
 
-// keepCluster puts into wanted what people have set in the entry that it replaces.
+// keepCluster copies user settings from the replaced entry into wanted.
 func keepCluster(old, wanted *clientcmdapi.Cluster) {
 	if wanted.ProxyURL == "" {
 		wanted.ProxyURL = old.ProxyURL
@@ -167,8 +167,8 @@ func keepUser(old, wanted *clientcmdapi.AuthInfo) {
 	wanted.Exec.Args = keepArguments(old.Exec.Args, wanted.Exec.Args)
 }
 
-// refuseRelative returns an error if a plugin that is made keeps its cache in a relative path, which somebody has added:
-// tokens would lie in any folder in which kubectl runs.
+// refuseRelative returns an error if a plugin has a relative cache path, which a user has added: tokens would be stored
+// in every directory in which kubectl runs.
 func refuseRelative(wanted, made *clientcmdapi.Config) error {
 	for name := range made.AuthInfos {
 		user := wanted.AuthInfos[name]
@@ -187,14 +187,14 @@ func refuseRelative(wanted, made *clientcmdapi.Config) error {
 	return nil
 }
 
-// decided are the beginnings of the arguments that the cluster and the flags of "get kubeconfig" decide: one that is not
-// wanted any more goes.
+// decided are prefixes of arguments that the cluster and the flags of "get kubeconfig" determine, so that obsolete ones
+// are removed.
 var decided = []string{
 	"--enable-concierge", "--concierge-", "--issuer", "--client-id", "--scopes", "--ca-bundle", "--token",
 	"--request-audience", "--upstream-identity-provider-",
 }
 
-// keepArguments returns the wanted arguments of a plugin, and those of the old ones that people have added.
+// keepArguments returns the wanted arguments of a plugin, with arguments that users have added to the old ones.
 func keepArguments(old, wanted []string) []string {
 	at := slices.Index(old, "login")
 	if at < 0 || at+1 >= len(old) || len(wanted) < 2 || old[at+1] != wanted[1] {

@@ -10,7 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// made is a kubeconfig for a cluster whose installer gave it the same names as every other one.
+// made returns a kubeconfig for a cluster whose installer uses the same names everywhere.
 func made(t *testing.T, server, uid string, bundle []byte) *clientcmdapi.Config {
 	t.Helper()
 	config, err := kubeconfig.Build(kubeconfig.Input{
@@ -78,7 +78,7 @@ func TestMergeOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// What people add to an entry of ours stays when the entry is updated.
+// TestMergeKeepsWhatPeopleAdd shows that additions of users stay when an entry is updated.
 func TestMergeKeepsWhatPeopleAdd(t *testing.T) {
 	t.Parallel()
 	one, two := ca(t, "one"), ca(t, "two")
@@ -107,7 +107,7 @@ func TestMergeKeepsWhatPeopleAdd(t *testing.T) {
 	}
 }
 
-// The error names the entry and the line, and prints no value.
+// TestDamagedKubeconfigs shows that errors name the entry and the line, and contain no value.
 func TestDamagedKubeconfigs(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, content, says string }{

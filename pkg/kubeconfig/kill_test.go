@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// mergerVariable makes this test binary a process that merges into the kubeconfig at this path until it is killed.
+// mergerVariable makes this test binary merge into the kubeconfig at this path until it is killed.
 const mergerVariable = "KUBECONFIG_TEST_MERGER"
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,8 @@ func mergeForever(path string) {
 	}
 }
 
-// TestMergeIsKilled kills a process at any moment of its merging: the kubeconfig is whole, and has what it had besides.
+// TestMergeIsKilled kills a process at a random time during a merge: the kubeconfig is valid and keeps its other
+// entries.
 func TestMergeIsKilled(t *testing.T) {
 	t.Parallel()
 	const head, tail = "# Ann's\nkind: Config\n", "users: []\n# the end\n"
@@ -84,7 +85,7 @@ func TestMergeIsKilled(t *testing.T) {
 		if string(before) != string(after) {
 			wrote++
 		}
-		_ = os.Remove(path + ".lock") // as the message about a stale lock says
+		_ = os.Remove(path + ".lock") // as the error about a stale lock says
 	}
 	if wrote == 0 {
 		t.Error("no process has written anything: nothing was tried")

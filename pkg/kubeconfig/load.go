@@ -9,8 +9,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
-// LoadAsWritten reads the kubeconfig at path. Relative paths in it stay relative. What is not a kubeconfig gives
-// ErrNotKubeconfig, one that cannot be read ErrDamaged.
+// LoadAsWritten loads the kubeconfig at path. Relative paths in it stay relative. It returns ErrNotKubeconfig for
+// another file, and ErrDamaged for an invalid kubeconfig.
 func LoadAsWritten(path string) (*clientcmdapi.Config, error) {
 	content, err := atomicfile.ReadFile(path, maxSize)
 	if err != nil {
@@ -19,7 +19,7 @@ func LoadAsWritten(path string) (*clientcmdapi.Config, error) {
 	return loadText(path, content)
 }
 
-// LoadInput is Load for a file that a person names, which may be a pipe.
+// LoadInput is Load for a file that a user names, which may be a pipe.
 func LoadInput(path string, inputs *atomicfile.Inputs) (*clientcmdapi.Config, error) {
 	content, err := readInput(path, inputs)
 	if err != nil {
@@ -32,7 +32,8 @@ func LoadInput(path string, inputs *atomicfile.Inputs) (*clientcmdapi.Config, er
 	return config, resolvePaths(path, config)
 }
 
-// LoadLikeKubectl is LoadInput for a file that kubectl uses as well. It accepts what kubectl does, such as an empty file.
+// LoadLikeKubectl is LoadInput for a file that kubectl uses as well. It accepts what kubectl accepts, such as an empty
+// file.
 func LoadLikeKubectl(path string, inputs *atomicfile.Inputs) (*clientcmdapi.Config, error) {
 	content, err := readInput(path, inputs)
 	if err != nil {
@@ -55,7 +56,7 @@ func readInput(path string, inputs *atomicfile.Inputs) ([]byte, error) {
 	return content, nil
 }
 
-// loadText reads the kubeconfig that is the content of the file at path.
+// loadText parses the content of the kubeconfig at path.
 func loadText(path string, content []byte) (*clientcmdapi.Config, error) {
 	root, err := parse(content)
 	if err != nil {
@@ -95,7 +96,7 @@ func resolvePaths(path string, config *clientcmdapi.Config) error {
 	return nil
 }
 
-// WithDefaults returns config as readers of its text get it: Build leaves out what is the default.
+// WithDefaults returns config with the defaults that parsing its text sets, which Build omits.
 func WithDefaults(config *clientcmdapi.Config) (*clientcmdapi.Config, error) {
 	text, err := clientcmd.Write(*config)
 	if err != nil {

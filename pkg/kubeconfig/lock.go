@@ -13,13 +13,13 @@ import (
 
 const (
 	lockPoll = 20 * time.Millisecond
-	// staleAge is the age of a lock whose owner was killed: programs hold it for the moment of a write.
+	// staleAge is the age at which a lock is considered stale: programs hold it only while they write.
 	staleAge = time.Minute
-	// staleWait is how long lock waits for a lock that looks stale. Clocks of file servers can be wrong.
+	// staleWait is how long lock waits for a stale lock, because clocks of file servers may be wrong.
 	staleWait = time.Second
 )
 
-// lockedError says what is in the way. Programs ask for the reason why waiting for it ended; people need the rest.
+// lockedError describes the lock. It wraps the reason why waiting ended, for programs.
 type lockedError struct {
 	path, lock string
 	age        time.Duration
@@ -44,7 +44,7 @@ func (e *lockedError) Error() string {
 	)
 }
 
-// Hint says how to go on.
+// Hint says how to fix it.
 func (e *lockedError) Hint() string {
 	quoted := "'" + strings.ReplaceAll(e.lock, "'", `'\''`) + "'"
 	return "if no other program is changing the kubeconfig, run: rm -f " + quoted
@@ -52,9 +52,8 @@ func (e *lockedError) Hint() string {
 
 func (e *lockedError) Unwrap() error { return e.cause }
 
-// lock takes the lock that clientcmd, and with it kubectl, takes: a file that only one program can create. It waits
-// for another program until ctx ends, and a second if that program seems to have been killed. The folder is held open,
-// so that the lock which is removed is the one that was made.
+// lock acquires the lock that clientcmd, and thus kubectl, uses: a file that only one program can create. It waits
+// until ctx ends, or one second if the lock is stale. The directory is held open, so that unlock removes the same file.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	folder, name := filepath.Dir(path), filepath.Base(path)+".lock"
 	root, err := os.OpenRoot(folder)
@@ -88,7 +87,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-// folderError says which folder must be writable.
+// folderError says which directory must be writable.
 type folderError struct {
 	path, folder string
 	err          error
@@ -100,7 +99,7 @@ func (e *folderError) Error() string {
 
 func (e *folderError) Unwrap() error { return e.err }
 
-// Hint says how to go on.
+// Hint says how to fix it.
 func (e *folderError) Hint() string {
 	return fmt.Sprintf("the folder %q must be writable: kubectl and this program create a lock there while they "+
 		"change the kubeconfig", e.folder)

@@ -12,31 +12,31 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Outcomes of Merge; Current is one as well.
+// Outcomes of Merge, in addition to Current.
 const (
 	Added   Outcome = "added"   // the file did not have it
-	Updated Outcome = "updated" // the file had an older one of ours
+	Updated Outcome = "updated" // the file had an older version of it
 )
 
 const kindContext = "context"
 
-// Merged is a kubeconfig into which the entries of another one were put.
+// Merged is a kubeconfig with the merged entries.
 type Merged struct {
-	Content []byte  // what the file must hold
-	Entries []Entry // the entries that were put in: clusters, users, contexts, each in the order of their names
-	// CurrentContext is the file's current context now, and CurrentContextBefore the one that it had.
+	Content []byte  // the new content of the file
+	Entries []Entry // the merged entries: clusters, users, contexts, each sorted by name
+	// CurrentContext is the file's new current context, and CurrentContextBefore the old one.
 	CurrentContext, CurrentContextBefore string
-	// Before and After are our entries alone, and the current context.
+	// Before and After contain only the merged entries and the current context.
 	Before, After *clientcmdapi.Config
 }
 
-// Changed reports whether the content is another one than before.
+// Changed reports whether the content differs from before.
 func (m *Merged) Changed() bool {
 	return m.CurrentContext != m.CurrentContextBefore ||
 		slices.ContainsFunc(m.Entries, func(e Entry) bool { return e.Outcome != Current })
 }
 
-// ForeignEntryError means that a kubeconfig has an entry with a name of ours that was not made by this program.
+// ForeignEntryError means that a kubeconfig has an entry with the name of a new one that this program has not created.
 type ForeignEntryError struct {
 	Kind, Name string
 	Reason     string
@@ -46,17 +46,16 @@ func (e *ForeignEntryError) Error() string {
 	return fmt.Sprintf("the %s %q there is another one, and stays unchanged: %s", e.Kind, e.Name, e.Reason)
 }
 
-// Merge puts the clusters, users and contexts of made into a kubeconfig, each under its name. Everything else stays
-// as it is, byte for byte: the other entries, comments, and the order of all. With setCurrent the current context
-// becomes that of made; otherwise it stays.
+// Merge adds the clusters, users and contexts of made to a kubeconfig. Everything else stays unchanged, byte for byte:
+// other entries, comments, and the order. If setCurrent is true, the current context becomes that of made.
 //
-// An entry of the same name is replaced if it is one that Build made: a user that runs "pinniped login" or reads the
-// same token file, a context of such a user, a cluster that only such contexts use. Any other one is a
-// ForeignEntryError, and one that leads to another cluster an OtherClusterError. What people set in our entries is
-// kept: a context's namespace and extensions, a plugin's environment and arguments, the way to the cluster
-// (proxy-url). What is equal already is not touched.
+// An entry of the same name is replaced if Build created it: a user that runs "pinniped login" or reads the same token
+// file, a context of such a user, or a cluster that only such contexts use. For any other, Merge returns a
+// ForeignEntryError, and for one that leads to another cluster, an OtherClusterError. Settings that users added to a
+// replaced entry are kept: a context's namespace and extensions, a plugin's environment and arguments, a cluster's
+// proxy-url. Equal entries stay unchanged.
 //
-// What is not a kubeconfig gives ErrNotKubeconfig, one that cannot be read ErrDamaged. Empty content is an empty
+// Merge returns ErrNotKubeconfig for another file, and ErrDamaged for an invalid kubeconfig. Empty content is an empty
 // kubeconfig.
 func Merge(content []byte, made *clientcmdapi.Config, setCurrent bool) (*Merged, error) {
 	made, err := WithDefaults(made)
@@ -124,7 +123,7 @@ func merge(content []byte, made *clientcmdapi.Config, setCurrent bool) (*Merged,
 	return merged, nil
 }
 
-// mergeConfig returns what the kubeconfig must say in the end, and what has to be done for it.
+// mergeConfig returns the merged kubeconfig, and the outcome of each entry.
 func mergeConfig(before, made *clientcmdapi.Config, setCurrent bool) (*clientcmdapi.Config, []Entry) {
 	after := before.DeepCopy()
 	var entries []Entry
@@ -176,7 +175,7 @@ func mergeConfig(before, made *clientcmdapi.Config, setCurrent bool) (*clientcmd
 	return after, entries
 }
 
-// only returns the entries of config that made has as well.
+// only returns the entries of config that made also has.
 func only(config, made *clientcmdapi.Config) *clientcmdapi.Config {
 	some := config.DeepCopy()
 	maps.DeleteFunc(some.Clusters, func(name string, _ *clientcmdapi.Cluster) bool { return made.Clusters[name] == nil })
@@ -197,7 +196,7 @@ func blank(content []byte) bool {
 	return true
 }
 
-// refuseForeign returns an error if a name of made is that of an entry which Build has not made.
+// refuseForeign returns an error if an entry with a name in made was not created by Build.
 func refuseForeign(before, made *clientcmdapi.Config) error {
 	for _, name := range names(made.AuthInfos) {
 		if old, ok := before.AuthInfos[name]; ok && !ours(old, made.AuthInfos[name]) {
@@ -237,7 +236,7 @@ func refuseForeign(before, made *clientcmdapi.Config) error {
 	return nil
 }
 
-// ours reports whether Build may have made a user that stands where wanted is to stand.
+// ours reports whether Build may have created user, which wanted is to replace.
 func ours(user, wanted *clientcmdapi.AuthInfo) bool {
 	if user == nil || RunsPinniped(user) {
 		return true
@@ -245,7 +244,7 @@ func ours(user, wanted *clientcmdapi.AuthInfo) bool {
 	return wanted != nil && wanted.TokenFile != "" && user.TokenFile == wanted.TokenFile
 }
 
-// RunsPinniped reports whether a user's credential plugin is "pinniped login", of this program or of Pinniped.
+// RunsPinniped reports whether a user's credential plugin is "pinniped login", of this program or of upstream Pinniped.
 func RunsPinniped(user *clientcmdapi.AuthInfo) bool {
 	if user.Exec == nil {
 		return false

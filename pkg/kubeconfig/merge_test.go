@@ -21,7 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// madeFor returns what Build makes for a cluster called name.
+// madeFor returns the result of Build for a cluster called name.
 func madeFor(tb testing.TB, name, server string) *clientcmdapi.Config {
 	tb.Helper()
 	config, err := kubeconfig.Build(kubeconfig.Input{
@@ -65,7 +65,7 @@ const devUser = `- name: dev
       provideClusterInfo: true
 `
 
-// TestMerge compares whole files: what is not in the wanted text has changed that must not.
+// TestMerge compares whole files.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	const context = "- context:\n    cluster: dev\n    user: dev\n  name: dev\n"
@@ -152,7 +152,7 @@ const compactUser = `{"name":"dev","user":{"exec":{"apiVersion":"client.authenti
 	`"--concierge-authenticator-type=","--concierge-endpoint=https://dev.example.com","--concierge-ca-bundle-data=",` +
 	`"--token-env=T"],"command":"pinniped","env":[],"provideClusterInfo":true}}}`
 
-// TestMergeRefuses has files that Merge leaves alone.
+// TestMergeRefuses has files that Merge rejects.
 func TestMergeRefuses(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, content, want string }{
@@ -186,8 +186,8 @@ func TestMergeRefuses(t *testing.T) {
 	}
 }
 
-// TestMergeKeepsRandomFiles makes kubeconfigs in many layouts, each entry a stretch of text of its own, merges entries
-// into them, and takes these out again: what is left must be the file as it was, byte for byte.
+// TestMergeKeepsRandomFiles creates kubeconfigs in many layouts, merges entries into them, and removes these again: the
+// rest must be identical to the original, byte for byte.
 func TestMergeKeepsRandomFiles(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(400) {
@@ -215,7 +215,7 @@ func TestMergeKeepsRandomFiles(t *testing.T) {
 	}
 }
 
-// randomFile returns a kubeconfig, and its parts that are not ours, with a NUL where our entries stand or will stand.
+// randomFile returns a kubeconfig, and its other entries with NULs in place of ours.
 func randomFile(random *rand.Rand) (content, others string) {
 	pick := func(all ...string) string { return all[random.IntN(len(all))] }
 	eol := pick("\n", "\r\n")
@@ -274,7 +274,7 @@ func randomFile(random *rand.Rand) (content, others string) {
 	}
 	parts = append(parts, pick("", "current-context: x"+eol, "# tail", "# tail"+eol), "\x00")
 	content = strings.Join(parts, "")
-	// Between \x01 and \x00 is ours.
+	// Our entries are between \x01 and \x00.
 	var kept strings.Builder
 	skipping := false
 	for _, r := range content {
@@ -296,8 +296,8 @@ func randomFile(random *rand.Rand) (content, others string) {
 	return strings.NewReplacer("\x00", "", "\x01", "").Replace(content), kept.String()
 }
 
-// FuzzMerge merges into unusual and malformed files: Merge either refuses a file, or returns a kubeconfig with our
-// entries in which nothing else has changed, and of which no byte is lost outside of our entries.
+// FuzzMerge merges into unusual and malformed files. Merge either rejects a file, or returns a kubeconfig with our
+// entries in which no other byte has changed.
 func FuzzMerge(f *testing.F) {
 	f.Add([]byte(strings.ReplaceAll(userFile, "${OLD}", oldData)))
 	for seed := range uint64(20) {
@@ -344,8 +344,8 @@ func FuzzMerge(f *testing.F) {
 	})
 }
 
-// TestMergeFile has many programs merge into one file that does not exist yet: all entries are there afterwards, and no
-// reader ever sees a part of it.
+// TestMergeFile has many programs merge into one new file concurrently: it contains all entries, and readers never see
+// a partial file.
 func TestMergeFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), ".kube", "config")
@@ -378,7 +378,7 @@ func TestMergeFile(t *testing.T) {
 	}
 }
 
-// TestStaleLock has a lock that its owner never removed.
+// TestStaleLock has a lock that was never removed.
 func TestStaleLock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "it's")

@@ -11,9 +11,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
-// MergeFile is Merge for the file at path, which is replaced as a whole or not at all, and keeps its permissions and
-// owner. A file that does not exist is made, readable by its owner only, and its folder as well. While MergeFile works
-// it holds the lock that kubectl takes (path with ".lock" appended), for which it waits until ctx ends.
+// MergeFile is Merge for the file at path, which it replaces atomically with the same permissions and owner. If the
+// file does not exist, it is created with mode 0600, and its directory as well. MergeFile holds kubectl's lock (path
+// with ".lock" appended), and waits for it until ctx ends.
 func MergeFile(ctx context.Context, path string, made *clientcmdapi.Config, setCurrent bool) (*Merged, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("making the folder of kubeconfig %q: %w", path, err)
@@ -37,7 +37,7 @@ func MergeFile(ctx context.Context, path string, made *clientcmdapi.Config, setC
 	return merged, nil
 }
 
-// PreviewMerge is MergeFile without the writing, and without the lock.
+// PreviewMerge is MergeFile without writing or locking.
 func PreviewMerge(path string, made *clientcmdapi.Config, setCurrent bool) (*Merged, error) {
 	merged, file, err := readAndMerge(path, made, setCurrent)
 	if err != nil {

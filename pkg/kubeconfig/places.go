@@ -11,37 +11,35 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The flags of "pinniped login", of this CLI and of Pinniped's, that say where the credential is exchanged. They have
-// had these names from the beginning; other programs that embed Pinniped's login have them, too.
+// The flags of "pinniped login" that say where the credential is exchanged. They are the same in upstream Pinniped, and
+// in other programs that embed its login.
 const (
 	endpointFlag = "--concierge-endpoint"
 	bundleFlag   = "--concierge-ca-bundle-data"
 )
 
-// The environment variables of "pinniped exchange-credential", which was the credential plugin before there was
-// "pinniped login".
+// The environment variables of "pinniped exchange-credential", the credential plugin before "pinniped login".
 const (
 	endpointVariable = "PINNIPED_K8S_API_ENDPOINT"
 	bundleVariable   = "PINNIPED_CA_BUNDLE"
 )
 
-// place is a cluster or a user of a kubeconfig that leads to an endpoint. It is the one reading of a kubeconfig:
-// Trusts tells it, Rotate changes it.
+// place is a cluster or user of a kubeconfig that leads to an endpoint. Trusts reports places, and Rotate changes them.
 type place struct {
 	kind, name string // kind is kindCluster or kindUser
-	server     string // its URL
-	serverName string // the name that the client expects in the certificate, if it is not the host of server
-	proxy      string // URL of the HTTP proxy on the way; empty for that of the environment
+	server     string // a URL
+	serverName string // the name that clients expect in the certificate, if it is not the host of server
+	proxy      string // URL of the HTTP proxy; empty for that of the environment
 	host       string // the name that the certificate must cover
 	lead       lead
 
 	bundle   []byte // PEM; empty for the system roots
-	file     string // where bundle is to be read from instead
+	file     string // the file that contains the bundle instead
 	insecure bool
-	err      error // why the bundle is not known
+	err      error // why the bundle is unknown
 
-	// For Rotate, of a user: which argument holds the bundle (-1: none), and what stands before it in the same argument.
-	// fixed says why the bundle is not ours to change.
+	// For Rotate, if it is a user: the index of the argument with the bundle (-1: none), and what precedes it in that
+	// argument. fixed says why the bundle cannot be changed.
 	argument int
 	prefix   string
 	fixed    string
@@ -52,8 +50,8 @@ const (
 	kindUser    = "user"
 )
 
-// places returns all that leads to the endpoint, or may lead there, in the order of the names, clusters first. It
-// reads no file.
+// places returns all places that lead, or may lead, to the endpoint: clusters, then users, sorted by name. It reads no
+// file.
 func places(config *clientcmdapi.Config, endpoint Endpoint) []place {
 	var found []place
 	for _, one := range allPlaces(config) {
@@ -61,18 +59,18 @@ func places(config *clientcmdapi.Config, endpoint Endpoint) []place {
 			continue
 		}
 		if len(found) > 0 && one.same(found[len(found)-1]) {
-			continue // another address in the command line of the same plugin
+			continue // another address in the same plugin's command line
 		}
 		found = append(found, one)
 	}
 	return found
 }
 
-// same says whether both places are the same cluster or user.
+// same reports whether both places are the same cluster or user.
 func (p place) same(other place) bool { return p.kind == other.kind && p.name == other.name }
 
-// allPlaces returns all that leads to a server, in the order of the names, clusters first. A user may be there several
-// times, if its plugin is a command line with several addresses. allPlaces reads no file.
+// allPlaces returns all places that lead to any server: clusters, then users, sorted by name. A user is listed several
+// times if its plugin's command line has several addresses. It reads no file.
 func allPlaces(config *clientcmdapi.Config) []place {
 	var found []place
 	for _, name := range names(config.Clusters) {
@@ -119,7 +117,7 @@ func clusterPlace(name string, cluster *clientcmdapi.Cluster) place {
 	return one
 }
 
-// pluginPlace reads the arguments of a credential plugin, or the environment of a very old one. It returns nil for a
+// pluginPlace parses the arguments of a credential plugin, or the environment of a very old one. It returns nil for a
 // plugin that exchanges nothing.
 func pluginPlace(plugin *clientcmdapi.ExecConfig) *place {
 	flags := parseFlags(plugin.Args)
@@ -156,8 +154,8 @@ func pluginPlace(plugin *clientcmdapi.ExecConfig) *place {
 	return one
 }
 
-// hiddenPlaces finds the addresses of a plugin whose flags stand within one argument, such as the command line of a
-// shell. What it trusts cannot be read there.
+// hiddenPlaces finds the addresses of a plugin whose flags are within one argument, such as a shell command line. Their
+// CA bundle cannot be determined.
 func hiddenPlaces(plugin *clientcmdapi.ExecConfig) []place {
 	var found []place
 	for _, argument := range plugin.Args {
@@ -184,14 +182,14 @@ func decode(data string) ([]byte, error) {
 	return bundle, nil
 }
 
-// flagValue is the value of a flag, and the argument in which it stands: -1 if there is none.
+// flagValue is the value of a flag, and the index of its argument: -1 for none.
 type flagValue struct {
 	value  string
 	index  int
 	prefix string
 }
 
-// withoutValue are the flags of "pinniped login" that take no separate value, withValue those that do.
+// withoutValue are the flags of "pinniped login" without a separate value, withValue those with one.
 var (
 	withoutValue = []string{
 		"--enable-concierge",
@@ -226,9 +224,9 @@ var (
 	}
 )
 
-// parseFlags reads arguments as pflag does: --flag=value or --flag value, of several the last one counts, and "--"
-// ends them. A program may stand in front of "login", with flags and a "--" of its own. Of a flag that is not known,
-// the next argument is the value unless it looks like a flag.
+// parseFlags parses arguments like pflag: --flag=value or --flag value, the last one counts, and "--" ends them.
+// Another program may precede "login", with its own flags and "--". The argument after an unknown flag is its value,
+// unless it looks like a flag.
 func parseFlags(args []string) map[string]flagValue {
 	found := map[string]flagValue{}
 	start := 0
@@ -257,18 +255,18 @@ func parseFlags(args []string) map[string]flagValue {
 	return found
 }
 
-// planned is the result entry of a place and, when it is to be changed, what it gets.
+// planned is the entry of a place in the result, and how to change it.
 type planned struct {
 	Entry
-	argument int // of a user: the argument in which its bundle is, and what stands before it there
+	argument int // for a user: the index of the argument with its bundle, and what precedes it there
 	prefix   string
 	server   string
 	from, to []byte // the CA bundle before and after
-	// absent is true when the key is to be removed, to undo that it was added.
+	// absent is true if the key is to be removed, to undo adding it.
 	absent bool
 }
 
-// plan decides what has to be done with a place so that it trusts the bundle, and changes config accordingly.
+// plan decides how to make a place trust the bundle, and changes config accordingly.
 func (p place) plan(config *clientcmdapi.Config, target Target) planned {
 	bundle := target.CABundle
 	made := planned{

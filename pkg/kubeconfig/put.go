@@ -15,7 +15,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// put returns content with the entries of merged that are not current yet, as config has them.
+// put returns content with the entries of merged that are not current, as in config.
 func put(content []byte, root *yaml.Node, config *clientcmdapi.Config, merged *Merged) ([]byte, error) {
 	t := &editor{content: content, lines: lineStarts(content), root: root}
 	for _, kind := range []string{kindCluster, kindContext, kindUser} {
@@ -31,16 +31,16 @@ func put(content []byte, root *yaml.Node, config *clientcmdapi.Config, merged *M
 	return t.apply(), nil
 }
 
-// editor changes parts of the text of a kubeconfig.
+// editor edits the text of a kubeconfig.
 type editor struct {
 	content []byte
-	lines   []int // where each begins
+	lines   []int // offset of each line
 	root    *yaml.Node
 	changes []change
-	tail    string // what comes at the end of the document
+	tail    string // to append to the document
 }
 
-// apply carries out the changes, from the end to the beginning, so that positions stay right.
+// apply applies the changes from the end, so that positions stay valid.
 func (t *editor) apply() []byte {
 	if t.tail != "" {
 		end := t.end()
@@ -49,7 +49,7 @@ func (t *editor) apply() []byte {
 		}
 		t.changes = append(t.changes, change{end, end, t.tail})
 	}
-	// Of changes at one place, the first one made comes first in the text.
+	// Of several changes at one position, the first one is first in the text.
 	slices.Reverse(t.changes)
 	slices.SortStableFunc(t.changes, func(a, b change) int { return cmp.Compare(b.from, a.from) })
 	result := bytes.Clone(t.content)
@@ -87,7 +87,7 @@ func (t *editor) putList(kind string, config *clientcmdapi.Config, entries []Ent
 	return nil
 }
 
-// render returns the item of a list, in block style, at the beginning of a line, as clientcmd writes it.
+// render returns a list item in block style without indentation, as clientcmd writes it.
 func render(kind, name string, from *clientcmdapi.Config) (string, error) {
 	one := clientcmdapi.NewConfig()
 	switch kind {
@@ -99,7 +99,7 @@ func render(kind, name string, from *clientcmdapi.Config) (string, error) {
 		user := from.AuthInfos[name].DeepCopy()
 		if user.Exec != nil && user.Exec.APIVersion == execAPIVersion &&
 			user.Exec.InteractiveMode == clientcmdapi.IfAvailableExecInteractiveMode {
-			user.Exec.InteractiveMode = "" // the default, which Build leaves out
+			user.Exec.InteractiveMode = "" // the default, which Build omits
 		}
 		one.AuthInfos[name] = user
 	}
@@ -123,7 +123,7 @@ func render(kind, name string, from *clientcmdapi.Config) (string, error) {
 	return string(content[start:end]), nil
 }
 
-// replaceItem replaces the item of a list that has a name.
+// replaceItem replaces the list item with this name.
 func (t *editor) replaceItem(list *yaml.Node, name, item string) error {
 	at := -1
 	if list != nil && list.Kind == yaml.SequenceNode {
@@ -165,7 +165,7 @@ func (t *editor) replaceItem(list *yaml.Node, name, item string) error {
 
 var errAlias = errors.New("finding it in the file: it is a YAML alias; write it out")
 
-// addItems adds items at the end of a list, which is made if there is none.
+// addItems appends items to a list, or adds the list.
 func (t *editor) addItems(key, list *yaml.Node, kind string, items []string) error {
 	switch {
 	case list == nil && flow(t.root):
@@ -198,7 +198,7 @@ func (t *editor) addItems(key, list *yaml.Node, kind string, items []string) err
 	return nil
 }
 
-// fillEmptyList gives a list that is null its items.
+// fillEmptyList replaces a null list by items.
 func (t *editor) fillEmptyList(key, list *yaml.Node, items []string) error {
 	if list.Tag != "!!null" || list.Anchor != "" {
 		return fmt.Errorf("line %d: it is no list", list.Line)
@@ -223,7 +223,7 @@ func (t *editor) fillEmptyList(key, list *yaml.Node, items []string) error {
 		t.changes = append(t.changes, change{at, at + len(list.Value), t.lineEnd() + t.unended(items)})
 		return nil
 	}
-	// There is nothing behind the colon but a comment perhaps: the items come in the lines below.
+	// After the colon there is nothing but perhaps a comment, so the items go on the next lines.
 	after := t.lineStart(key.Line)
 	text := t.indented(strings.Join(items, ""), t.root.Column-1)
 	if after > 0 && t.content[after-1] != '\n' {
@@ -263,14 +263,14 @@ func (t *editor) putCurrentContext(name string) error {
 	return nil
 }
 
-// plainScalar says whether a YAML reader takes text for itself, without quotes.
+// plainScalar reports whether text means itself in YAML without quotes.
 func plainScalar(text string) bool {
 	var back map[string]any
 	return sigsyaml.Unmarshal([]byte("a: "+text+"\n"), &back) == nil && len(back) == 1 && back["a"] == any(text)
 }
 
-// blockItem returns where an item of a list in block style begins, at its dash's line, and where its last line ends.
-// Blank lines and comments behind it belong to what follows.
+// blockItem returns where a list item in block style starts, at its dash's line, and where its last line ends. Blank
+// lines and comments after it belong to what follows.
 func (t *editor) blockItem(list *yaml.Node, index int) (from, to int, err error) {
 	item := list.Content[index]
 	if item.Kind == yaml.AliasNode {
@@ -303,8 +303,7 @@ func (t *editor) blockItem(list *yaml.Node, index int) (from, to int, err error)
 	return from, t.trimmed(from, end), nil
 }
 
-// dashLine returns the line, counted from 0, in which the item of a list has its dash: that of its content, or one
-// above. It returns -1 if there is none.
+// dashLine returns the line, from 0, with the dash of a list item: that of its content or one above, or -1.
 func (t *editor) dashLine(list *yaml.Node, contentLine int) int {
 	for line := contentLine - 1; line >= list.Line-1 && line >= 0; line-- {
 		at := t.lineStart(line)
@@ -316,7 +315,7 @@ func (t *editor) dashLine(list *yaml.Node, contentLine int) int {
 	return -1
 }
 
-// trimmed returns the end of the last line from from to end that is neither blank nor a comment.
+// trimmed returns the end of the last line between from and end that is neither blank nor a comment.
 func (t *editor) trimmed(from, end int) int {
 	last := from
 	for at := from; at < end; {
@@ -332,7 +331,7 @@ func (t *editor) trimmed(from, end int) int {
 	return last
 }
 
-// end returns where the document ends: at the end of the file, or before a line that ends it or begins another one.
+// end returns where the document ends: at the end of the file, or at a line that ends it or starts another document.
 func (t *editor) end() int {
 	for _, at := range t.lines {
 		rest := t.content[at:]
@@ -344,7 +343,7 @@ func (t *editor) end() int {
 	return len(t.content)
 }
 
-// lineStart returns where a line, counted from 0, begins; the end of the file for one behind the last.
+// lineStart returns the offset of a line, counted from 0; the end of the file for a line after the last.
 func (t *editor) lineStart(line int) int {
 	if line < 0 || line >= len(t.lines) {
 		return len(t.content)
@@ -352,7 +351,7 @@ func (t *editor) lineStart(line int) int {
 	return t.lines[line]
 }
 
-// lineEnd is how lines end in this file.
+// lineEnd returns the line ending of this file.
 func (t *editor) lineEnd() string {
 	if at := bytes.IndexByte(t.content, '\n'); at > 0 && t.content[at-1] == '\r' {
 		return "\r\n"
@@ -360,7 +359,7 @@ func (t *editor) lineEnd() string {
 	return "\n"
 }
 
-// indented returns lines with spaces in front, and with the file's line ends.
+// indented returns lines with indentation and the file's line endings.
 func (t *editor) indented(lines string, spaces int) string {
 	var out strings.Builder
 	for line := range strings.Lines(lines) {
@@ -369,12 +368,12 @@ func (t *editor) indented(lines string, spaces int) string {
 	return out.String()
 }
 
-// unended returns items as lines of which the last one has no end, as it stands in the file already.
+// unended returns items without the last line ending, which the file already has.
 func (t *editor) unended(items []string) string {
 	return strings.TrimSuffix(t.indented(strings.Join(items, ""), t.root.Column-1), t.lineEnd())
 }
 
-// endLine returns content whose last line is ended.
+// endLine ends the last line of content.
 func endLine(content []byte) []byte {
 	if len(content) > 0 && content[len(content)-1] != '\n' {
 		return append(content, '\n')

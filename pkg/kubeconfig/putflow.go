@@ -10,7 +10,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// addFlowField adds a field to a document in flow style, such as JSON, in front of the others.
+// addFlowField adds a field at the start of a document in flow style, such as JSON.
 func (t *editor) addFlowField(name, value string) error {
 	at, err := position(t.content, t.lines, t.root)
 	if err != nil {
@@ -35,7 +35,7 @@ func (t *editor) addFlowItems(list *yaml.Node, items []string) error {
 		return err
 	}
 	if len(list.Content) == 0 && !flow(t.root) {
-		// kubectl writes an empty list like that; it becomes one in block style, as kubectl writes a full one.
+		// kubectl writes an empty list in this form; like kubectl, write a non-empty one in block style.
 		t.changes = append(t.changes, change{from, to, t.lineEnd() + t.unended(items)})
 		return nil
 	}
@@ -60,7 +60,7 @@ func (t *editor) addFlowItems(list *yaml.Node, items []string) error {
 
 func flow(n *yaml.Node) bool { return n != nil && n.Style&yaml.FlowStyle != 0 }
 
-// flowItems returns items, which are in block style, in flow style.
+// flowItems converts items from block style to flow style.
 func flowItems(items []string) (string, error) {
 	all := make([]string, 0, len(items))
 	for _, item := range items {
@@ -81,7 +81,7 @@ func flowItem(item string) (string, error) {
 	return strings.TrimSuffix(strings.TrimPrefix(string(list), "["), "]"), nil
 }
 
-// flowEnd returns where a list or a mapping in flow style ends that begins at from.
+// flowEnd returns the end of a list or mapping in flow style that starts at from.
 func flowEnd(content []byte, from int) (int, error) {
 	if c := content[from]; c != '[' && c != '{' {
 		return 0, errFlow
@@ -94,7 +94,7 @@ func flowEnd(content []byte, from int) (int, error) {
 			at++
 		case quote != 0:
 			if c == quote {
-				quote = 0 // a doubled single quote begins another one at once
+				quote = 0 // the second of two single quotes starts a new one at once
 			}
 		case (c == '"' || c == '\'') && at > from && beginsValue(content[at-1]):
 			quote = c
@@ -118,5 +118,5 @@ func flowEnd(content []byte, from int) (int, error) {
 
 var errFlow = errors.New("finding the end of a list or mapping in braces: it has a YAML anchor, or is damaged")
 
-// beginsValue says whether a quote behind c begins a value: within a word, it is a character as any other.
+// beginsValue reports whether a quote after c starts a value: within a word, it is an ordinary character.
 func beginsValue(c byte) bool { return bytes.IndexByte([]byte(" \t\r\n,:[{'"), c) >= 0 }

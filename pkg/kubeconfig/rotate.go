@@ -12,50 +12,50 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Target is where clients connect, and what they are to trust there.
+// Target is an endpoint, and the CA bundle that its clients should trust.
 type Target struct {
 	Endpoint
-	CABundle []byte // PEM; empty means the system roots
-	// Accepts, if set, is asked before a place gets the CA bundle. Its error becomes the reason why the place is skipped.
+	CABundle []byte // PEM; empty for the system roots
+	// Accepts, if set, is called before a place gets the CA bundle. If it returns an error, the place is skipped.
 	Accepts func(Trust) error
 }
 
-// ErrNotKubeconfig means that a file is something else.
+// ErrNotKubeconfig means that a file is not a kubeconfig.
 var ErrNotKubeconfig = errors.New("this is not a kubeconfig")
 
-// ErrDamaged means that a file looks like a kubeconfig and cannot be read as one, with merge markers in it for example.
-// Clients that use it will need the CA bundle when it has been fixed.
+// ErrDamaged means that a file looks like a kubeconfig but is invalid, for example because of merge markers. Once it is
+// fixed, its clients need the CA bundle.
 var ErrDamaged = errors.New("this looks like a kubeconfig, but cannot be read")
 
-// maxSize bounds what is parsed: a kubeconfig of a thousand clusters has a tenth of it.
+// maxSize limits what is parsed; a kubeconfig of a thousand clusters is ten times smaller.
 const maxSize = 32 << 20
 
-// Outcome is what Rotate did with one entry.
+// Outcome is the result of Rotate for one entry.
 type Outcome string
 
 // Outcomes of Rotate.
 const (
 	Rotated Outcome = "rotated" // it has the target's CA bundle now
-	Current Outcome = "current" // it had it already
-	Skipped Outcome = "skipped" // it leads to the target, but its trust is not for us to change; Reason says why
+	Current Outcome = "current" // it already had the target's CA bundle
+	Skipped Outcome = "skipped" // it leads to the target, but its CA bundle cannot be changed; see Reason
 )
 
-// Entry is a cluster or a user of a kubeconfig that leads to the target.
+// Entry is a cluster or user of a kubeconfig that leads to the target.
 type Entry struct {
 	Kind    string  `json:"kind"` // cluster or user
 	Name    string  `json:"name"`
 	Outcome Outcome `json:"outcome"`
 	Reason  string  `json:"reason,omitempty"`
-	// Code says the reason of a skipped entry in one word.
+	// Code is the reason why an entry was skipped.
 	Code SkipCode `json:"code,omitempty"`
 }
 
-// SkipCode says why an entry is skipped.
+// SkipCode says why an entry was skipped.
 type SkipCode string
 
 // The codes of skipped entries.
 const (
-	SkipInsecure  SkipCode = "Insecure"  // nothing is verified there, so no CA bundle locks its clients out
+	SkipInsecure  SkipCode = "Insecure"  // nothing is verified, so no CA bundle breaks its clients
 	SkipCAFile    SkipCode = "CAFile"    // the CA bundle is in a file
 	SkipPlugin    SkipCode = "Plugin"    // the arguments of the credential plugin cannot be changed
 	SkipUncertain SkipCode = "Uncertain" // it may lead elsewhere
@@ -63,10 +63,10 @@ const (
 	SkipNotAccepted SkipCode = "NotAccepted"
 )
 
-// Rotation is a kubeconfig whose clients of the target trust the target's CA bundle.
+// Rotation is a kubeconfig whose clients trust the target's CA bundle.
 type Rotation struct {
-	Content []byte  // what the file must hold
-	Entries []Entry // those that lead to the target, in the order of their names, clusters first
+	Content []byte  // the new content of the file
+	Entries []Entry // entries that lead to the target: clusters, then users, sorted by name
 	// Changes are the rotated entries.
 	Changes []Change
 }
@@ -76,21 +76,19 @@ func (r *Rotation) Changed() bool {
 	return slices.ContainsFunc(r.Entries, func(e Entry) bool { return e.Outcome == Rotated })
 }
 
-// Rotate puts the target's CA bundle into all that leads to the target's endpoint: clusters with that server, and
-// users whose credential plugin is "pinniped login" with that --concierge-endpoint. These are the places that Trusts
-// returns, and each of them is an entry of the result. Everything else stays as it is, comments and the order of the
-// file included; before the result is returned, it is read again and compared, and a difference anywhere else is an
-// error.
+// Rotate writes the target's CA bundle into all entries that lead to the target's endpoint: clusters with that server,
+// and users whose credential plugin is "pinniped login" with that --concierge-endpoint. The result lists all of them,
+// which are the ones that Trusts returns. Everything else stays unchanged, including comments and order: the result is
+// parsed and compared, and any other difference is an error.
 //
-// There may be several targets. A place that leads to more than one of them gets the CA bundle of the first.
+// If an entry leads to several targets, it gets the CA bundle of the first.
 //
-// What is not a kubeconfig gives ErrNotKubeconfig, one that cannot be read ErrDamaged.
+// Rotate returns ErrNotKubeconfig for another file, and ErrDamaged for an invalid kubeconfig.
 func Rotate(content []byte, to ...Target) (*Rotation, error) {
 	return RotateOnly(content, nil, to...)
 }
 
-// RotateOnly is Rotate for the clusters and users of some contexts: those for which include returns true. A nil include
-// includes everything.
+// RotateOnly is Rotate for the clusters and users for which include returns true. A nil include includes everything.
 func RotateOnly(content []byte, include func(Trust) bool, to ...Target) (*Rotation, error) {
 	for _, target := range to {
 		if len(target.CABundle) == 0 {
@@ -105,7 +103,7 @@ func RotateOnly(content []byte, include func(Trust) bool, to ...Target) (*Rotati
 	})
 }
 
-// rewrite applies to content, in the file's encoding, what decide returns for the kubeconfig in it.
+// rewrite applies the changes that decide returns to content, in the file's encoding.
 func rewrite(
 	content []byte,
 	decide func(before *clientcmdapi.Config) (*clientcmdapi.Config, []planned),
@@ -140,7 +138,7 @@ func read(content []byte) (*yaml.Node, *clientcmdapi.Config, error) {
 	return document, config, nil
 }
 
-// apply changes what entries say, and reads the result again: it must be what is wanted, and nothing else.
+// apply applies entries, and parses the result: it must be exactly what is wanted.
 func apply(content []byte, document *yaml.Node, wanted *clientcmdapi.Config, entries []planned) (*Rotation, error) {
 	rotation := &Rotation{Content: content}
 	for i := range entries {
@@ -197,7 +195,7 @@ func parse(content []byte) (*yaml.Node, error) {
 	return root, nil
 }
 
-// rotateConfig returns what the kubeconfig must say in the end, and what has to be done for it.
+// rotateConfig returns the rotated kubeconfig, and how to change each entry.
 func rotateConfig(
 	before *clientcmdapi.Config,
 	include func(Trust) bool,
@@ -226,14 +224,15 @@ func rotateConfig(
 	return after, entries
 }
 
-// parts are what a kubeconfig has at the beginning of a line, or in JSON behind other parts. foreign is what shows
-// that a file with them is a text about kubeconfigs, a script that writes one, or a template for one.
+// parts matches keys of a kubeconfig at the start of a line, or in JSON. foreign matches what shows that a file with
+// them is a document about kubeconfigs, a script that writes one, or a template.
 var (
 	parts   = regexp.MustCompile(`(?m)(?:^|[{,])\s*"?(clusters|contexts|users|current-context)"?\s*:`)
 	foreign = regexp.MustCompile("(?m)\\A#!|^\\s*```|\\{\\{")
 )
 
-// looksLikeKubeconfig says whether a file that cannot be read as YAML may have been a kubeconfig: it has two of the parts.
+// looksLikeKubeconfig reports whether a file that is not valid YAML may have been a kubeconfig: it has two of the
+// parts.
 func looksLikeKubeconfig(content []byte) bool {
 	if foreign.Match(content) {
 		return false
@@ -245,7 +244,7 @@ func looksLikeKubeconfig(content []byte) bool {
 	return len(seen) > 1
 }
 
-// Change is what Rotate did to one entry. It has no secret.
+// Change is what Rotate changed in one entry. It contains no secrets.
 type Change struct {
 	Kind     string // cluster or user
 	Name     string

@@ -18,7 +18,7 @@ import (
 
 const oldData = "T0xEIEJVTkRMRQ=="
 
-// userFile has all that is easily lost when a file is written again. ${OLD} is where the bundle is.
+// userFile contains everything that is easily lost when a file is rewritten. ${OLD} stands for the bundle.
 const userFile = `# of Ann — do not lose this
 kind: Config
 apiVersion: v1
@@ -77,7 +77,7 @@ func TestRotate(t *testing.T) {
 		err           string
 		notKubeconfig bool
 		damaged       bool
-		names         []string // further ones of the endpoint
+		names         []string // further names of the endpoint
 	}{
 		{
 			name: "changes the bundle and keeps every other byte", content: strings.ReplaceAll(userFile, "${OLD}", oldData),

@@ -14,9 +14,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
-// RotateFile is Rotate for the file at path, which is replaced as a whole or not at all, and keeps its permissions and
-// owner. While it works it holds the lock that kubectl takes (path with ".lock" appended), for which it waits until ctx
-// ends. With dryRun it only says what it would do.
+// RotateFile is Rotate for the file at path, which it replaces atomically with the same permissions and owner. It holds
+// kubectl's lock (path with ".lock" appended), and waits for it until ctx ends. If dryRun is true, it changes nothing.
 func RotateFile(ctx context.Context, path string, to Target, dryRun bool) (*Rotation, error) {
 	return UpdateFile(ctx, path, FileUpdate{DryRun: dryRun, Change: func(content []byte) (*Rotation, error) {
 		rotation, err := Rotate(content, to)
@@ -29,15 +28,15 @@ func RotateFile(ctx context.Context, path string, to Target, dryRun bool) (*Rota
 
 // FileUpdate says how UpdateFile changes a file.
 type FileUpdate struct {
-	// Change returns what is to become of the content. It is called twice: once to find out whether there is anything to
-	// do, and again while the file is locked.
+	// Change returns the new content. It is called twice: without the lock, to find out whether anything changes, and
+	// then while the file is locked.
 	Change func(content []byte) (*Rotation, error)
-	DryRun bool // the file is left alone
+	DryRun bool // the file stays unchanged
 }
 
-// UpdateFile changes the kubeconfig at path in the way of RotateFile.
+// UpdateFile changes the kubeconfig at path. It replaces and locks the file as RotateFile does.
 func UpdateFile(ctx context.Context, path string, update FileUpdate) (*Rotation, error) {
-	rotation, file, err := readAndChange(path, update.Change) // most files of a fleet need no lock: there is nothing to do
+	rotation, file, err := readAndChange(path, update.Change) // most files of a fleet do not change, and need no lock
 	if err != nil {
 		return rotation, err
 	}
@@ -82,8 +81,8 @@ func readAndChange(path string, change func([]byte) (*Rotation, error)) (*Rotati
 	return rotation, file, nil
 }
 
-// CheckCAFiles makes entries of a rotation of the file at path, with content, current whose CA file, which Rotate
-// does not read, has all of a target's CA bundle already.
+// CheckCAFiles marks entries of a rotation as current if their CA file, which Rotate does not read, already contains
+// the target's CA bundle. content is that of the file at path.
 func CheckCAFiles(path string, content []byte, rotation *Rotation, to ...Target) error {
 	if !slices.ContainsFunc(rotation.Entries, func(e Entry) bool { return e.Code == SkipCAFile }) {
 		return nil
@@ -115,7 +114,7 @@ func checkCAFiles(config *clientcmdapi.Config, rotation *Rotation, to Target) {
 	}
 }
 
-// hasAll says whether every certificate of some is in bundle.
+// hasAll reports whether bundle contains all certificates of some.
 func hasAll(bundle, some []byte) bool {
 	for block, rest := pem.Decode(some); block != nil; block, rest = pem.Decode(rest) {
 		found := false
@@ -129,23 +128,23 @@ func hasAll(bundle, some []byte) bool {
 	return true
 }
 
-// maxNamed bounds the files that a kubeconfig names, such as a CA bundle.
+// maxNamed limits files that a kubeconfig names, such as a CA bundle.
 const maxNamed = 8 << 20
 
 // ReadNamed reads a file that a kubeconfig names: a CA bundle, a certificate or a token. It must be a regular file, so
-// that no kubeconfig makes its reader wait or read without end.
+// that reading cannot block or be endless.
 func ReadNamed(path string) ([]byte, error) { return atomicfile.ReadFile(path, maxNamed) }
 
-// ReadInput is ReadNamed for a file that a person names, which may be a pipe.
+// ReadInput is ReadNamed for a file that a user names, which may be a pipe.
 func ReadInput(path string) ([]byte, error) { return atomicfile.ReadInput(path, maxNamed) }
 
-// open opens the file of a kubeconfig, which need not exist.
+// open opens a kubeconfig, which need not exist.
 func open(path string) (*atomicfile.File, error) {
 	file, err := atomicfile.Open(path, maxSize)
 	return file, explainRead(err)
 }
 
-// explainRead says that what cannot be a kubeconfig is none.
+// explainRead adds ErrNotKubeconfig to errors about files that cannot be a kubeconfig.
 func explainRead(err error) error {
 	if errors.Is(err, atomicfile.ErrNotRegular) || errors.Is(err, atomicfile.ErrTooLarge) {
 		if pathError, ok := errors.AsType[*fs.PathError](err); ok {
@@ -156,5 +155,5 @@ func explainRead(err error) error {
 	return err
 }
 
-// writing explains why the kubeconfig at path was not written.
+// writing adds the path to an error of a write.
 func writing(path string, err error) error { return fmt.Errorf("writing kubeconfig %q: %w", path, err) }

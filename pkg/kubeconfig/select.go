@@ -8,7 +8,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Source is one context of a kubeconfig and what it refers to.
+// Source is a context of a kubeconfig with its cluster.
 type Source struct {
 	ContextName string
 	ClusterName string
@@ -16,8 +16,8 @@ type Source struct {
 	Cluster     *clientcmdapi.Cluster // a copy
 }
 
-// Select returns the context called contextName, or the current one if that is empty. The context, its cluster and its
-// user must exist.
+// Select returns the context contextName, or the current one if that is empty. It returns an error if the context, its
+// cluster or its user does not exist.
 func Select(config *clientcmdapi.Config, contextName string) (*Source, error) {
 	if contextName == "" {
 		contextName = config.CurrentContext
@@ -50,8 +50,8 @@ func Select(config *clientcmdapi.Config, contextName string) (*Source, error) {
 	}, nil
 }
 
-// CABundle returns the CA bundle (PEM) of the source's cluster: its certificate-authority-data, or else the content of
-// its certificate-authority file. It is empty for a cluster that is verified with the system roots.
+// CABundle returns the CA bundle (PEM) of the source's cluster: its certificate-authority-data, else the content of its
+// certificate-authority file. It is empty if the cluster is verified with the system roots.
 func (s *Source) CABundle() ([]byte, error) {
 	if len(s.Cluster.CertificateAuthorityData) > 0 || s.Cluster.CertificateAuthority == "" {
 		return s.Cluster.CertificateAuthorityData, nil

@@ -8,32 +8,32 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Trust is one place in a kubeconfig that leads to an endpoint, and what the endpoint is verified with there.
+// Trust is a place in a kubeconfig that leads to an endpoint, and how the endpoint is verified there.
 type Trust struct {
-	// Where names the place: a cluster, or the user whose credential plugin goes there.
+	// Where describes the place: a cluster, or the user whose credential plugin connects to the endpoint.
 	Where string
 	// Kind is "cluster" or "user", and Name the name of that entry in the kubeconfig.
 	Kind, Name string
-	// Server is the URL that the place leads to.
+	// Server is the URL of the server.
 	Server string
 	// Host is the name that the server's certificate must cover.
 	Host string
-	// ProxyURL is the HTTP proxy that a cluster names for the way there.
+	// ProxyURL is the cluster's HTTP proxy.
 	ProxyURL string
-	// Uncertain is true when it is not known whether the place leads to the endpoint: a wildcard of the certificate
-	// covers its name, and other servers may have such a name as well.
+	// Uncertain is true if the place may lead to another server, because only a wildcard of the certificate covers its
+	// name.
 	Uncertain bool
-	// CABundle is PEM; when it is empty, the system roots count.
+	// CABundle is PEM; it is empty for the system roots.
 	CABundle []byte
-	// Insecure is true when nothing is verified there at all.
+	// Insecure is true if nothing is verified.
 	Insecure bool
-	// Err says why the CA bundle is not known.
+	// Err is why the CA bundle is unknown.
 	Err error
 }
 
-// Trusts returns every place of config that leads to endpoint: clusters with its address, and users whose credential
-// plugin is a "pinniped login" that goes there, in the order of their names. Rotate changes exactly these. Files that
-// config refers to are read; their paths must be absolute, or relative to the working directory.
+// Trusts returns all places of config that lead to endpoint, sorted by name: clusters, and users whose credential
+// plugin is "pinniped login". Rotate changes exactly these. Trusts reads files that config names; their paths must be
+// absolute, or relative to the working directory.
 func Trusts(config *clientcmdapi.Config, endpoint Endpoint) []Trust {
 	return trusts(places(config, endpoint))
 }
@@ -56,7 +56,7 @@ func trusts(places []place) []Trust {
 	return found
 }
 
-// trust returns what is known of a place without reading a file.
+// trust returns the Trust of a place without reading a file.
 func (p place) trust() Trust {
 	return Trust{
 		Where: fmt.Sprintf("%s %q", p.kind, p.name), Kind: p.kind, Name: p.name, Server: p.server, Host: p.host,
@@ -64,7 +64,7 @@ func (p place) trust() Trust {
 	}
 }
 
-// Leads says whether a place certainly leads to the endpoint.
+// Leads reports whether a place certainly leads to the endpoint.
 func (e Endpoint) Leads(trust Trust) bool {
 	at, _ := parseServer(trust.Server)
 	serverName := trust.Host
@@ -74,11 +74,11 @@ func (e Endpoint) Leads(trust Trust) bool {
 	return e.leads(trust.Server, serverName) == leadsHere
 }
 
-// elsewhere are credential plugins that get their credential from somebody else than the impersonation proxy.
+// elsewhere are credential plugins that do not connect to the impersonation proxy.
 var elsewhere = []string{"aws", "aws-iam-authenticator", "gke-gcloud-auth-plugin", "kubelogin", "kubectl-oidc_login"}
 
-// UnknownPlugin returns the program that a user logs in with, when it is not known where that program goes and what it
-// trusts there: it is no "pinniped login", and none of the usual credential plugins. Otherwise it returns "".
+// UnknownPlugin returns the program that a user logs in with, if it is unknown where that connects and what it trusts:
+// it is neither "pinniped login" nor a common credential plugin. Otherwise it returns "".
 func UnknownPlugin(user *clientcmdapi.AuthInfo) string {
 	if user == nil || user.Exec == nil || RunsPinniped(user) {
 		return ""

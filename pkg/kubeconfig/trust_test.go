@@ -73,8 +73,8 @@ func TestTrusts(t *testing.T) {
 	}
 }
 
-// TestTwoArguments rotates a kubeconfig whose credential plugins have their flags as two arguments each: in such a
-// file the plugin's CA bundle must not stay behind the cluster's, or its user is broken when the old CA goes.
+// TestTwoArguments rotates a kubeconfig whose credential plugins have flags and values as separate arguments: the
+// plugin's CA bundle must be rotated with the cluster's, or its user breaks when the old CA is removed.
 func TestTwoArguments(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(filepath.Join("testdata", "two-arguments.yaml"))
@@ -195,7 +195,7 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// TestCAFile shows that a cluster whose CA file has the new CA already is not left over.
+// TestCAFile shows that a cluster whose CA file already contains the new CA is current.
 func TestCAFile(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

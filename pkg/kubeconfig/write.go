@@ -10,7 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
-// Write prints config as YAML.
+// Write writes config as YAML.
 func Write(w io.Writer, config *clientcmdapi.Config) error {
 	content, err := clientcmd.Write(*config)
 	if err != nil {
@@ -22,7 +22,7 @@ func Write(w io.Writer, config *clientcmdapi.Config) error {
 	return nil
 }
 
-// WriteFile replaces the file at path with config as YAML, mode 0600. The file is replaced as a whole or not at all.
+// WriteFile atomically replaces the file at path with config as YAML, mode 0600.
 func WriteFile(path string, config *clientcmdapi.Config) error {
 	content, err := clientcmd.Write(*config)
 	if err != nil {

@@ -56,7 +56,7 @@ func TestRun(t *testing.T) {
 		},
 		{name: "prints a user without groups", user: identityv1alpha1.UserInfo{Username: "jane"}, wants: "Username: " +
 			"jane\nGroups: \n"},
-		{name: "hints at a missing agent", err: &discovery.NotInstalledError{What: "API"}, says: "identifying "+
+		{name: "hints at a missing agent", err: &discovery.NotInstalledError{What: "API"}, says: "identifying " +
 			"the user: the pinniped agent is not installed", hint: `"pinniped.dev"`},
 		{name: "passes on other errors", err: errors.New("boom"), says: "identifying the user: boom"},
 	} {

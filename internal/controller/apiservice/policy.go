@@ -8,31 +8,31 @@ import (
 )
 
 const (
-	// announcement is how long a new CA is in the APIServices before it signs, so that every API server has seen it
-	// by then.
+	// announcement is how long a new CA is in the APIServices before it signs, so that every API server trusts it by
+	// then.
 	announcement = 5 * time.Minute
-	// caLifetimes is the lifetime of a CA, in lifetimes of a certificate.
+	// caLifetimes is the lifetime of a CA as a multiple of that of a certificate.
 	caLifetimes = 4
-	// caName is the common name of the CA. It is Pinniped's.
+	// caName is the common name of the CA, the same as in upstream Pinniped.
 	caName = "Pinniped Aggregation CA"
 
-	maxRequeue = time.Hour // clocks jump
+	maxRequeue = time.Hour // in case the clock is changed
 	minRequeue = time.Second
 )
 
-// The keys of the Secret. The first four are Pinniped's, whose Secret is taken over as it is.
+// The keys of the Secret. The first four are those of upstream Pinniped, so its Secret can be reused.
 const (
 	keyCACertificate     = "caCertificate"
 	keyCAKey             = "caCertificatePrivateKey"
 	keyCertificate       = "tlsCertificateChain"
 	keyPrivateKey        = "tlsPrivateKey"
-	keyNextCACertificate = "nextCACertificate" // trusted, but nothing is signed by it yet
+	keyNextCACertificate = "nextCACertificate" // trusted, but does not sign yet
 	keyNextCAKey         = "nextCACertificatePrivateKey"
 	keyPreviousCAs       = "previousCACertificates" // still trusted
 )
 
-// policy is the policy of the Secret that holds the serving certificate of the aggregated APIs, and its CA. Only the
-// API server knows the CA, and it is told of a new one. So the CA is renewed like the certificate.
+// policy is the policy of the Secret with the serving certificate of the aggregated APIs and its CA. Only the API
+// server trusts the CA, through the APIServices, so the CA is renewed like the certificate.
 func policy(dnsNames []string, life time.Duration) issuedcert.Policy {
 	return issuedcert.Policy{
 		Name: "serving certificate",
@@ -52,7 +52,7 @@ func policy(dnsNames []string, life time.Duration) issuedcert.Policy {
 	}
 }
 
-// requeueAfter returns how long the next check of the Secret can wait. state was in order at now.
+// requeueAfter returns how long the next check of the Secret can wait. state has no verdict at now.
 func requeueAfter(state *issuedcert.State, now time.Time) time.Duration {
 	return min(max(state.Due().Sub(now), minRequeue), maxRequeue)
 }

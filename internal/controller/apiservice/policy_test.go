@@ -21,7 +21,7 @@ var (
 	testNames = []string{"api.ns.svc", "api.ns.svc.cluster.local"}
 )
 
-// fresh returns the content of a Secret that was made at testNow.
+// fresh returns the content of a Secret that was issued at testNow.
 func fresh(t *testing.T) map[string][]byte {
 	t.Helper()
 	missing := issuedcert.Inspect(policy(testNames, testLife), nil, testNow)
@@ -63,8 +63,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestPinnipedsSecret shows that a Secret of Pinniped's is taken over as it is: with its CA, also when its
-// certificate has more names.
+// TestPinnipedsSecret shows that a Secret of upstream Pinniped is reused with its CA, even if its certificate has more
+// names.
 func TestPinnipedsSecret(t *testing.T) {
 	t.Parallel()
 	ca, err := certs.NewCA("Pinniped Aggregation CA", testNow, 365*day)

@@ -1,10 +1,9 @@
-// Package apiservice keeps the serving certificate of the aggregated APIs, and the CA bundle in their APIServices by
-// which the Kubernetes API server verifies it.
+// Package apiservice manages the serving certificate of the aggregated APIs, and the CA bundle in their APIServices
+// with which the Kubernetes API server verifies it.
 //
-// Certificate and CA stand in one Secret. The leading replica makes and renews them, every replica serves what the
-// Secret holds. A new CA is announced in the APIServices some minutes before anything is signed by it, and the old
-// one stays there until it expires, so that no replica ever presents a certificate that the API server does not trust
-// yet or no longer.
+// Certificate and CA are in one Secret. The leader issues and renews them; every replica serves what the Secret
+// contains. A new CA is in the APIServices for some minutes before it signs, and the old one stays there until it
+// expires. So the API server always trusts the certificate of every replica.
 package apiservice
 
 import (
@@ -39,19 +38,19 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
-// FieldManager is the name under which the agent writes.
+// FieldManager is the field manager of everything that the agent applies.
 const FieldManager = "pinniped-agent"
 
-// DefaultLife is how long a serving certificate is valid. It is renewed after two thirds of that.
+// DefaultLife is the lifetime of a serving certificate. It is renewed after two thirds of that.
 const DefaultLife = 30 * 24 * time.Hour
 
-// Getter reads single objects by name, from memory once they are known.
+// Getter gets single objects by name, from a cache once they are watched.
 type Getter[T client.Object] interface {
 	Get(ctx context.Context, name types.NamespacedName) (T, bool, error)
 }
 
-// Reconciler keeps the Secret, the APIServices and the certificate that this replica serves. Its exported fields are
-// set before SetupWithManager.
+// Reconciler maintains the Secret, the APIServices and the certificate that this replica serves. Its exported fields
+// must be set before SetupWithManager.
 type Reconciler struct {
 	Client client.Client // writes the APIServices
 	Live   client.Reader // reads the Secret from the API server before it is written
@@ -61,31 +60,31 @@ type Reconciler struct {
 	Secrets     Getter[*corev1.Secret]
 	APIServices Getter[*apiregistrationv1.APIService]
 	IsLeader    func() bool
-	// Wake brings an event whenever the Secret, an APIService or leadership changed.
+	// Wake receives an event when the Secret, an APIService or the leader changes.
 	Wake <-chan event.GenericEvent
 
-	// Certificate gets what is to be served.
+	// Certificate is where Reconcile puts the certificate to serve.
 	Certificate *Certificate
 
 	Namespace       string
 	Secret          string   // name
 	Service         string   // name of the Service in front of the aggregated APIs
-	APIServiceNames []string // whose caBundle is kept
+	APIServiceNames []string // whose caBundle is maintained
 	Labels          map[string]string
 	Life            time.Duration // zero: DefaultLife
 	Clock           clock.PassiveClock
 
 	problem  logs.Problem
-	failures int // in a row
+	failures int // consecutive
 }
 
-// firstRetry is how long to wait after a failure. After each further one it is twice as long, maxDoublings times.
+// firstRetry is the delay after a first failure. It doubles with each further one, up to maxDoublings times.
 const (
 	firstRetry   = 20 * time.Millisecond
 	maxDoublings = 9
 )
 
-// SetupWithManager makes mgr run the reconciler on every replica: once at the start, and whenever it is woken.
+// SetupWithManager registers the reconciler with mgr on every replica. It runs once at the start and on every trigger.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	request := reconcile.Request{NamespacedName: r.secretName()}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -99,7 +98,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		))).
 		WithLogConstructor(func(request *reconcile.Request) logr.Logger {
 			if request == nil {
-				return ctrl.Log.V(2) // of the controller's own machinery
+				return ctrl.Log.V(2) // controller-runtime's own messages
 			}
 			return ctrl.Log.WithName("apiservice")
 		}).
@@ -111,15 +110,14 @@ func (r *Reconciler) secretName() types.NamespacedName {
 	return types.NamespacedName{Namespace: r.Namespace, Name: r.Secret}
 }
 
-// dnsNames are the names by which the API server knows the aggregated APIs.
+// dnsNames are the names that the API server uses for the aggregated APIs.
 func (r *Reconciler) dnsNames() []string {
 	name := r.Service + "." + r.Namespace + ".svc"
 	return []string{name, name + ".cluster.local"}
 }
 
-// Reconcile puts what the Secret holds into service. The leader first replaces what has to be replaced in the Secret,
-// and tells the APIServices. What fails is tried again, and logged once until it changes: an error that is returned
-// from here would be logged at every try.
+// Reconcile puts the certificate in the Secret into service. The leader first renews it and updates the APIServices. A
+// failure is retried, and logged once until it changes; a returned error would be logged at every retry.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	result, err := r.converge(ctx)
 	if err == nil {
@@ -128,7 +126,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return result, nil
 	}
 	if ctx.Err() != nil {
-		return ctrl.Result{}, nil //nolint:nilerr // the agent stops; what was broken off is no failure
+		return ctrl.Result{}, nil //nolint:nilerr // the agent is stopping; an interrupted reconcile is no failure
 	}
 	r.problem.LogRetried(ctx, r.Clock.Now(), slog.LevelError,
 		"Failed to reconcile the certificate of the aggregated APIs", err.Error())
@@ -147,7 +145,7 @@ func (r *Reconciler) converge(ctx context.Context) (ctrl.Result, error) {
 	if !r.IsLeader() {
 		r.serve(ctx, state)
 		if state.Verdict() != nil {
-			return ctrl.Result{RequeueAfter: maxRequeue}, nil // what the leader writes wakes us
+			return ctrl.Result{RequeueAfter: maxRequeue}, nil // the watch triggers a reconcile
 		}
 		return ctrl.Result{RequeueAfter: requeueAfter(state, now)}, nil
 	}
@@ -159,7 +157,7 @@ func (r *Reconciler) converge(ctx context.Context) (ctrl.Result, error) {
 	if err := r.relabel(ctx); err != nil {
 		logs.Warn(ctx, "Failed to change the labels of a Secret", "secret", r.secretName(), "problem", err.Error())
 	}
-	// First trusted, then served.
+	// Trust before serving.
 	err = r.trust(ctx, state.Bundle())
 	r.serve(ctx, state)
 	if err != nil {
@@ -176,7 +174,7 @@ func (r *Reconciler) policy() issuedcert.Policy {
 	return policy(r.dnsNames(), life)
 }
 
-// serve puts the certificate into service. While it cannot be read, the last known good one stays.
+// serve puts the certificate into service. While it is unreadable, the previous one stays.
 func (r *Reconciler) serve(ctx context.Context, state *issuedcert.State) {
 	if state.Certificate == nil {
 		log.FromContext(ctx).
@@ -191,8 +189,8 @@ func (r *Reconciler) serve(ctx context.Context, state *issuedcert.State) {
 	}
 }
 
-// renew repairs the Secret until nothing is wrong with it, and returns its state. It reads the Secret from the API
-// server, because the informer's copy may be older than the last renewal.
+// renew repairs the Secret until it has no verdict, and returns its state. It reads the Secret from the API server,
+// because the cache may not contain the last renewal yet.
 func (r *Reconciler) renew(ctx context.Context, now time.Time) (*issuedcert.State, error) {
 	secret := &corev1.Secret{}
 	switch err := r.Live.Get(ctx, r.secretName(), secret); {
@@ -213,8 +211,8 @@ func (r *Reconciler) renew(ctx context.Context, now time.Time) (*issuedcert.Stat
 			return nil, fmt.Errorf("renewing the serving certificate: %w", err)
 		}
 		if !next.SameCA(state) {
-			// The APIServices get the new CA before its certificate is served, also when there was no time to
-			// announce it.
+			// The APIServices get the new CA before its certificate is served, even if there was no time to announce
+			// it.
 			if err := r.trust(ctx, next.Bundle()); !onlyMissing(err) {
 				return nil, err
 			}
@@ -234,7 +232,7 @@ func (r *Reconciler) renew(ctx context.Context, now time.Time) (*issuedcert.Stat
 	return nil, errors.New("renewing the serving certificate: what was made is not accepted; is the clock right?")
 }
 
-// relabel gives the Secret the labels that are configured.
+// relabel sets the configured labels on the Secret.
 func (r *Reconciler) relabel(ctx context.Context) error {
 	secret, found, err := r.Secrets.Get(ctx, r.secretName())
 	if err != nil || !found || issuedcert.HasMetadata(secret, r.Labels) || issuedcert.Foreign(secret, r.Labels) {
@@ -253,19 +251,19 @@ func (r *Reconciler) relabel(ctx context.Context) error {
 	return nil
 }
 
-// errMissing is returned for an APIService that is not there.
+// errMissing is returned for an APIService that does not exist.
 var errMissing = errors.New("it does not exist")
 
-// onlyMissing reports whether nothing is wrong but that APIServices are not there. No API server then verifies the
-// certificate for them, and the others need it.
+// onlyMissing reports whether the only problem is that APIServices do not exist. The API server then does not verify
+// the certificate for them, and the others need it.
 func onlyMissing(err error) bool {
 	joined, ok := err.(interface{ Unwrap() []error })
 	return err == nil ||
 		ok && !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !errors.Is(e, errMissing) })
 }
 
-// trust sets the CA bundle of the APIServices that have another one. They are the installation's: a missing one is
-// not made.
+// trust sets the CA bundle of the APIServices that have another one. It creates no missing one, because the
+// installation owns them.
 func (r *Reconciler) trust(ctx context.Context, bundle []byte) error {
 	var problems []error
 	for _, name := range r.APIServiceNames {
@@ -290,7 +288,7 @@ func (r *Reconciler) trustOne(ctx context.Context, name string, bundle []byte) e
 	patch := &unstructured.Unstructured{}
 	patch.SetGroupVersionKind(apiregistrationv1.SchemeGroupVersion.WithKind("APIService"))
 	patch.SetName(name)
-	patch.SetUID(service.UID) // so that one that was deleted meanwhile is not made again by half
+	patch.SetUID(service.UID) // so that Apply does not recreate a deleted one incompletely
 	spec := map[string]any{"caBundle": base64.StdEncoding.EncodeToString(bundle), "insecureSkipTLSVerify": false}
 	if err := unstructured.SetNestedMap(patch.Object, spec, "spec"); err != nil {
 		return err

@@ -37,11 +37,11 @@ func mustParse(certPEM []byte) *x509.Certificate {
 	return cert
 }
 
-// liveGetter reads from a client instead of from memory.
+// liveGetter gets objects from a client instead of a cache.
 type liveGetter[T client.Object] struct {
 	client.Client
 	empty func() T
-	stale bool // sees nothing yet
+	stale bool // finds no object yet
 }
 
 func (g liveGetter[T]) Get(ctx context.Context, name types.NamespacedName) (T, bool, error) {
@@ -59,7 +59,7 @@ func (g liveGetter[T]) Get(ctx context.Context, name types.NamespacedName) (T, b
 
 const testService = "v1alpha1.login.concierge.pinniped.dev"
 
-// fixture is a reconciler on a fake client whose next writes can be made to fail.
+// fixture is a reconciler with a fake client whose next writes can be made to fail.
 type fixture struct {
 	*Reconciler
 	fail   error
@@ -114,7 +114,7 @@ func newFixture(t *testing.T, leader bool) *fixture {
 	return f
 }
 
-// secretWriter writes Secrets with the fake client, and fails when the fixture says so.
+// secretWriter writes Secrets with the fake client, and fails if the fixture says so.
 type secretWriter struct {
 	*fixture
 	client client.Client
@@ -259,7 +259,7 @@ func TestLeaderReportsFailures(t *testing.T) {
 	}
 }
 
-// TestAMissingAPIService has one of two APIServices missing when the first certificate is made: the other one gets it.
+// TestAMissingAPIService issues the first certificate while one of two APIServices is missing: the other is updated.
 func TestAMissingAPIService(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, true)
@@ -276,7 +276,7 @@ func TestAMissingAPIService(t *testing.T) {
 	}
 }
 
-// TestFailuresAreLoggedOnce has the API server away for a while: the log says so once, and the tries become rarer.
+// TestFailuresAreLoggedOnce has the API server fail for a while: that is logged once, and retries become less frequent.
 func TestFailuresAreLoggedOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, true)
@@ -322,7 +322,7 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 	says("the API server is away", 1)
 }
 
-// failingGetter reads nothing.
+// failingGetter always fails.
 type failingGetter struct{ err error }
 
 func (g failingGetter) Get(context.Context, types.NamespacedName) (*corev1.Secret, bool, error) {

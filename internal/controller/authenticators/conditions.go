@@ -20,7 +20,7 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
-// The types of the conditions that both kinds have.
+// The condition types of both kinds.
 const (
 	TypeTLS           = "TLSConfigurationValid"
 	TypeAuthenticator = "AuthenticatorValid"
@@ -40,26 +40,26 @@ const (
 		"container image"
 	messagePEMMustBeginWith = `(PEM certificates must begin with "-----BEGIN CERTIFICATE-----")`
 
-	// MessageAuthenticator is the message of a good condition of type TypeAuthenticator.
+	// MessageAuthenticator is the message of a true condition of type TypeAuthenticator.
 	MessageAuthenticator = "authenticator initialized"
 )
 
-// Good returns a condition that holds.
+// Good returns a true condition.
 func Good(kind, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reasonSuccess, Message: message}
 }
 
-// Bad returns a condition that does not hold.
+// Bad returns a false condition.
 func Bad(kind, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// Unknown returns a condition that could not be checked, because one before it does not hold.
+// Unknown returns a condition that was not checked because a previous one is not true.
 func Unknown(kind string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reasonUnknown, Message: messageUnknown}
 }
 
-// Checking returns a condition that is being checked at this moment.
+// Checking returns a condition that is being checked.
 func Checking(kind string) metav1.Condition {
 	return metav1.Condition{
 		Type: kind, Status: metav1.ConditionUnknown, Reason: reasonChecking, Message: "being checked: there is no " +
@@ -67,7 +67,7 @@ func Checking(kind string) metav1.Condition {
 	}
 }
 
-// summed adds the condition that sums up the others.
+// summed adds the condition Ready, which summarizes the others.
 func summed(kind string, conditions []metav1.Condition) []metav1.Condition {
 	if slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Reason == reasonChecking }) {
 		ready := Checking(TypeReady)
@@ -94,7 +94,7 @@ func phase(conditions []metav1.Condition) authenticationv1alpha1.AuthenticatorPh
 	}
 }
 
-// DescribeURLError words why a URL cannot be read, without repeating the URL, in which a password may stand.
+// DescribeURLError says why a URL is invalid, without the URL, which may contain a password.
 func DescribeURLError(err error) string {
 	var parsing *url.Error
 	if errors.As(err, &parsing) {
@@ -103,10 +103,10 @@ func DescribeURLError(err error) string {
 	return err.Error()
 }
 
-// DescribeProbe words a failed probe for the status. Who may write an authenticator chooses where the agent connects
-// to, so the status must not tell what is there: a closed port, another protocol and another response have one text,
-// and the rest is in the log. A certificate that is not accepted, another issuer's name, and keys that cannot be used
-// are named: without that, a CA bundle or an issuer could not be configured.
+// DescribeProbe describes a failed probe for the status. A user who can write an authenticator chooses where the agent
+// connects to, so the status must not reveal what is there: a closed port, another protocol and another response have
+// the same text, and the details are in the log. Certificate errors, another issuer's name and unusable keys are
+// described, because they are needed to configure a CA bundle or an issuer.
 func DescribeProbe(err error) string {
 	_, ofCertificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, ofIssuer := errors.AsType[*authenticator.IssuerMismatchError](err)
@@ -117,7 +117,7 @@ func DescribeProbe(err error) string {
 	return "no usable response; the agent's log has the reason"
 }
 
-// LogProbe logs a failed probe that the status tells less about, unless before is the same.
+// LogProbe logs a failed probe in full, unless the previous error was the same.
 func LogProbe(ctx context.Context, err, before error) {
 	if err == nil || before != nil && Describe(before) == Describe(err) {
 		return
@@ -125,7 +125,7 @@ func LogProbe(ctx context.Context, err, before error) {
 	logs.Warn(ctx, "Failed to reach the authenticator's endpoint", "problem", Describe(err))
 }
 
-// Describe words a failed probe so that the same failure has the same text each time: the status is only written when
+// Describe describes a failed probe. The same failure always has the same text, because the status is only written when
 // it changes.
 func Describe(err error) string {
 	var expired x509.CertificateInvalidError
@@ -136,7 +136,7 @@ func Describe(err error) string {
 	var operation *net.OpError
 	if errors.As(err, &operation) && operation.Source != nil {
 		stable := *operation
-		stable.Source = nil // a port that is another one each time
+		stable.Source = nil // the ephemeral port differs each time
 		err = &stable
 	}
 	const limit = 1000

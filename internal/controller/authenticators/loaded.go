@@ -8,19 +8,19 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
-// loadPatience is how long a replica that starts may wait for authenticators that do not respond. It is the time after
-// which an evaluation gives up on a dead address.
+// loadPatience is how long a starting replica waits for authenticators that do not respond. An evaluation gives up on
+// an unreachable address after the same time.
 const loadPatience = 10 * time.Second
 
-// loading is what Loaded records from one call to the next.
+// loading is the state of Loaded between calls.
 type loading struct {
 	done  bool
-	since time.Time // of the first call that could list the objects
+	since time.Time // the first call that could list the objects
 }
 
-// Loaded returns nil once every authenticator of the kind has been evaluated, and names one that has not been. Until
-// then, a login at this replica could be told that its authenticator does not exist. After loadPatience it returns nil
-// in any case: an authenticator that is away must not keep out the users of the others. Once nil, it stays nil.
+// Loaded returns nil once every authenticator of the kind has been evaluated, else an error that names one. Until then,
+// a login at this replica might fail because its authenticator seems not to exist. After loadPatience it returns nil
+// anyway, so that an unavailable authenticator does not block the users of others. Once nil, it stays nil.
 func (r *Reconciler) Loaded(ctx context.Context) error {
 	r.mu.Lock()
 	done := r.loading.done
@@ -28,7 +28,7 @@ func (r *Reconciler) Loaded(ctx context.Context) error {
 	if done {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second) // while the informer is not synced, it waits
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // List blocks until the informer is synced
 	defer cancel()
 	requests, err := r.list(ctx)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// slowFixture has an evaluation that waits until the test says what it finds.
+// slowFixture has an evaluation that blocks until the test provides the result.
 func slowFixture(t *testing.T) (f *fixture, finish chan Evaluation) {
 	t.Helper()
 	f = newFixture(t)

@@ -3,28 +3,27 @@ package authenticators
 import "time"
 
 const (
-	// ProbeEvery is the time between probes while the other side answers.
+	// ProbeEvery is the time between probes while they succeed.
 	ProbeEvery = 2 * time.Minute
-	// ProbeLate is the longest time between probes while it does not.
+	// ProbeLate is the maximum time between probes while they fail.
 	ProbeLate = 30 * time.Second
 
-	probeSoon = time.Second // after a first failure; doubled after each further one
+	probeSoon = time.Second // after the first failure; doubled after each further one
 )
 
-// Pace says when to probe next: now and then while the other side answers, soon when it does not, and less often the
-// longer it does not.
+// Pace says when to probe next: periodically while probes succeed, with exponential backoff while they fail.
 type Pace struct {
 	at       time.Time
 	failures int
 }
 
-// Due is true when it is time to probe.
+// Due reports whether it is time to probe.
 func (p Pace) Due(now time.Time) bool { return !now.Before(p.at) }
 
-// Wait is how long it is until then.
+// Wait returns how long to wait until the next probe.
 func (p Pace) Wait(now time.Time) time.Duration { return max(p.at.Sub(now), 0) + time.Millisecond }
 
-// After returns the pace after a probe that ended now.
+// After returns the pace after a probe at now.
 func (p Pace) After(succeeded bool, now time.Time) Pace {
 	if succeeded {
 		return Pace{at: now.Add(ProbeEvery)}

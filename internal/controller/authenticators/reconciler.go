@@ -1,8 +1,8 @@
-// Package authenticators is what the controllers of WebhookAuthenticators and of JWTAuthenticators have in common:
-// reading the CA bundle, putting usable authenticators into the cache, and reporting conditions. What differs between
-// the kinds is in a Kind.
+// Package authenticators is what the controllers of WebhookAuthenticators and JWTAuthenticators have in common: reading
+// the CA bundle, putting usable authenticators into the cache, and reporting conditions. A Kind contains the
+// differences.
 //
-// Every replica evaluates every object and fills its own cache of authenticators; the leading one writes the status.
+// Every replica evaluates every object and fills its own cache of authenticators; the leader writes the status.
 package authenticators
 
 import (
@@ -42,36 +42,36 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
-// FieldManager is the name under which the agent writes.
+// FieldManager is the field manager of everything that the agent applies.
 const FieldManager = "pinniped-agent"
 
-// workers is how many objects are evaluated at once; a probe of a dead address takes seconds.
+// workers is the number of concurrent evaluations; a probe of an unreachable address takes seconds.
 const workers = 4
 
-// patience is how long an evaluation may take before the status tells of it.
+// patience is how long an evaluation may take before the status says that it is in progress.
 const patience = 300 * time.Millisecond
 
-// Getter reads single objects by name, from memory once they are known, until they are forgotten.
+// Getter gets single objects by name, from a cache once they are watched.
 type Getter[T client.Object] interface {
 	Get(ctx context.Context, name types.NamespacedName) (T, bool, error)
 	Forget(keep func(types.NamespacedName) bool)
 }
 
-// Cache is where usable authenticators go.
+// Cache holds usable authenticators. authenticator.Cache implements it.
 type Cache interface {
-	// Expect says that the authenticator exists, and of which issuer its tokens are ("" for a webhook).
+	// Expect says that the authenticator exists, and which issuer its tokens have ("" for a webhook).
 	Expect(kind, name, issuer string)
 	// Put makes an authenticator usable.
 	Put(kind, name string, authenticator authenticator.Token)
-	// Suspend says that the authenticator exists and is not usable, and why. It reports whether it was usable before.
+	// Suspend says that the authenticator exists but is unusable, and why. It reports whether it was usable before.
 	Suspend(kind, name, why string) bool
-	// Remove says that there is no such authenticator. It reports whether it was usable before.
+	// Remove says that the authenticator does not exist. It reports whether it was usable before.
 	Remove(kind, name string) bool
 }
 
-// Kind is what differs from one kind of authenticator to another.
+// Kind is what differs between the kinds of authenticators.
 type Kind struct {
-	// Name of the kind, such as "WebhookAuthenticator". It is also the key of its authenticators in the cache.
+	// Name is the kind, such as "WebhookAuthenticator". It is also the key of its authenticators in the cache.
 	Name string
 	// New returns an empty object, NewList an empty list of them.
 	New     func() client.Object
@@ -79,16 +79,16 @@ type Kind struct {
 	// TLS and Status return these parts of an object.
 	TLS    func(client.Object) *authenticationv1alpha1.TLSSpec
 	Status func(client.Object) Status
-	// Issuer returns the issuer of an object's tokens; nil for a kind whose tokens have none.
+	// Issuer returns the issuer of an object's tokens; nil for a kind whose tokens have no issuer.
 	Issuer func(client.Object) string
-	// Evaluate checks an object, and returns its conditions and whether its authenticator can be used. before is
-	// what the last evaluation returned as Known, or nil.
+	// Evaluate checks an object. It returns its conditions and whether its authenticator is usable. before is Known of
+	// the previous evaluation, or nil.
 	Evaluate func(ctx context.Context, object client.Object, bundle CABundle, before Known) Evaluation
 	// Checking returns the conditions to report while Evaluate waits for the network.
 	Checking func(object client.Object, bundle CABundle) []metav1.Condition
 }
 
-// Status is what both kinds report.
+// Status is the status of both kinds.
 type Status struct {
 	Conditions []metav1.Condition                        `json:"conditions,omitempty"`
 	Phase      authenticationv1alpha1.AuthenticatorPhase `json:"phase,omitempty"`
@@ -96,14 +96,14 @@ type Status struct {
 
 // CABundle is the CA bundle with which the agent verifies a webhook or an issuer.
 type CABundle struct {
-	PEM       []byte           // nil for the system's roots
-	Condition metav1.Condition // whether PEM can be used
+	PEM       []byte           // nil for the system roots
+	Condition metav1.Condition // whether PEM is valid
 }
 
-// Usable is true when PEM can be used.
+// Usable reports whether PEM is valid.
 func (b CABundle) Usable() bool { return b.Condition.Status == metav1.ConditionTrue }
 
-// Pool returns the bundle's certificates; nil means the system's roots.
+// Pool returns the bundle's certificates; nil means the system roots.
 func (b CABundle) Pool() *x509.CertPool {
 	if b.PEM == nil {
 		return nil
@@ -113,34 +113,34 @@ func (b CABundle) Pool() *x509.CertPool {
 	return roots
 }
 
-// Sum returns a hash of the bundle, for comparisons. The system's roots are hashed as an empty bundle.
+// Sum returns a hash of the bundle, for comparison. The system roots are hashed as an empty bundle.
 func (b CABundle) Sum() [sha256.Size]byte { return sha256.Sum256(b.PEM) }
 
-// Known is what a replica records of one object from one evaluation to the next.
+// Known is the state of one object between evaluations.
 type Known interface {
-	// InUse returns the authenticator that is to be in the cache, or nil.
+	// InUse returns the authenticator for the cache, or nil.
 	InUse() authenticator.Token
-	// Release closes what this evaluation has opened and next does not use any more. next may be nil.
+	// Release closes what this evaluation has opened and next does not use. next may be nil.
 	Release(next Known)
 }
 
-// Evaluation is the outcome of an evaluation.
+// Evaluation is the result of an evaluation.
 type Evaluation struct {
-	Conditions   []metav1.Condition // without the one of type Ready
-	Known        Known              // nil: there is nothing that could be used
+	Conditions   []metav1.Condition // without Ready
+	Known        Known              // nil if nothing is usable
 	RequeueAfter time.Duration
 }
 
-// Reconciler evaluates the objects of one kind. Its exported fields are set before SetupWithManager. Secrets and
-// ConfigMaps are its own: it forgets what no object of the kind names any more.
+// Reconciler evaluates the objects of one kind. Its exported fields must be set before SetupWithManager. Secrets and
+// ConfigMaps must not be shared: it forgets objects that no authenticator of the kind names.
 type Reconciler struct {
 	Kind       Kind
-	Client     client.Client // objects of the kind from its cache; writes their status
+	Client     client.Client // reads objects of the kind from its cache; writes their status
 	Secrets    Getter[*corev1.Secret]
 	ConfigMaps Getter[*corev1.ConfigMap]
 	Cache      Cache
 	IsLeader   func() bool
-	// Wake brings an event whenever a Secret, a ConfigMap or leadership changed.
+	// Wake receives an event when a Secret, a ConfigMap or the leader changes.
 	Wake <-chan event.GenericEvent
 
 	Namespace string // of the Secrets and ConfigMaps
@@ -153,13 +153,13 @@ type Reconciler struct {
 	loading  loading
 }
 
-// verdict is what the last evaluation of an object found.
+// verdict is the result of the last evaluation of an object.
 type verdict struct {
 	generation int64
-	conditions []metav1.Condition // with the one of type Ready
+	conditions []metav1.Condition // including Ready
 }
 
-// reference is the object that an authenticator takes its CA bundle from.
+// reference is the source of an authenticator's CA bundle.
 type reference struct {
 	kind authenticationv1alpha1.CertificateAuthorityDataSourceKind
 	name string
@@ -173,11 +173,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ToLower(r.Kind.Name)).
-		For(r.Kind.New()). // also when only its status changed: what somebody else wrote there is fixed at once
+		For(r.Kind.New()). // also for status changes, to correct those of other writers at once
 		WatchesRawSource(source.Channel(r.Wake, handler.EnqueueRequestsFromMapFunc(r.all))).
 		WithLogConstructor(func(request *reconcile.Request) logr.Logger {
 			if request == nil {
-				return ctrl.Log.V(2) // of the controller's own machinery
+				return ctrl.Log.V(2) // controller-runtime's own messages
 			}
 			return ctrl.Log.WithValues(logKey, request.Name)
 		}).
@@ -216,7 +216,7 @@ func (r *Reconciler) list(ctx context.Context) ([]reconcile.Request, error) {
 	return requests, err
 }
 
-// Reconcile evaluates one object, makes its authenticator usable or not, and reports, if this replica leads.
+// Reconcile evaluates one object, puts its authenticator into or out of use, and, on the leader, reports.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	object := r.Kind.New()
 	if err := r.Client.Get(ctx, request.NamespacedName, object); client.IgnoreNotFound(err) != nil {
@@ -248,11 +248,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	before := r.recall(request.Name)
 	found := r.evaluate(ctx, object, bundle, before)
 	if ctx.Err() != nil {
-		return ctrl.Result{}, ctx.Err() // the agent stops; a probe that was broken off says nothing
+		return ctrl.Result{}, ctx.Err() // the agent is stopping; an interrupted probe is inconclusive
 	}
 	conditions := summed(r.Kind.Name, found.Conditions)
 	r.publish(ctx, request.Name, inUse(before), inUse(found.Known), conditions)
-	r.keep(request.Name, found.Known, verdict{object.GetGeneration(), conditions}) // after it is in use: see Loaded
+	r.keep(request.Name, found.Known, verdict{object.GetGeneration(), conditions}) // once it is in use: see Loaded
 	release(before, found.Known)
 	if r.IsLeader() {
 		if err := r.report(ctx, object, conditions); err != nil {
@@ -262,8 +262,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: found.RequeueAfter}, nil
 }
 
-// evaluate checks an object. While that takes long, because the other side does not respond, the status says what is
-// known so far, and is fixed when somebody else changes it.
+// evaluate checks an object. While that takes longer than patience, the leader reports what is known so far, and
+// corrects changes of other writers.
 func (r *Reconciler) evaluate(ctx context.Context, object client.Object, bundle CABundle, before Known) Evaluation {
 	done := make(chan Evaluation, 1)
 	go func() { done <- r.Kind.Evaluate(ctx, object, bundle, before) }()
@@ -282,8 +282,8 @@ func (r *Reconciler) evaluate(ctx context.Context, object client.Object, bundle 
 	}
 }
 
-// reportMeanwhile writes what is known of an object that is being evaluated: what the last evaluation found, or, when
-// nothing has been found for this generation, that it is being checked.
+// reportMeanwhile reports on an object that is being evaluated: the result of the last evaluation of this generation,
+// or, if there is none, that it is being checked.
 func (r *Reconciler) reportMeanwhile(ctx context.Context, evaluated client.Object, bundle CABundle) error {
 	object := r.Kind.New()
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(evaluated), object); err != nil {
@@ -291,7 +291,7 @@ func (r *Reconciler) reportMeanwhile(ctx context.Context, evaluated client.Objec
 	}
 	generation := object.GetGeneration()
 	if generation != evaluated.GetGeneration() || object.GetUID() != evaluated.GetUID() {
-		return nil // its own evaluation comes next
+		return nil // its own evaluation is next
 	}
 	r.mu.Lock()
 	last, known := r.verdicts[object.GetName()]
@@ -302,7 +302,7 @@ func (r *Reconciler) reportMeanwhile(ctx context.Context, evaluated client.Objec
 	case slices.ContainsFunc(r.Kind.Status(object).Conditions, func(c metav1.Condition) bool {
 		return c.Type == TypeReady && c.ObservedGeneration == generation && c.Reason != reasonChecking
 	}):
-		return nil // an earlier leader found that; it stays until there is something newer
+		return nil // found by an earlier leader; it stays until there is a new result
 	}
 	return r.report(ctx, object, summed(r.Kind.Name, r.Kind.Checking(object, bundle)))
 }
@@ -320,7 +320,7 @@ func release(k, next Known) {
 	}
 }
 
-// publish makes the authenticator usable, or takes it out of use.
+// publish puts the authenticator into or out of use.
 func (r *Reconciler) publish(
 	ctx context.Context,
 	name string,
@@ -338,7 +338,7 @@ func (r *Reconciler) publish(
 	}
 }
 
-// problem returns what the first condition that does not hold says.
+// problem returns the message of the first false condition.
 func problem(conditions []metav1.Condition) string {
 	for _, condition := range conditions {
 		if condition.Status == metav1.ConditionFalse {
@@ -348,7 +348,7 @@ func problem(conditions []metav1.Condition) string {
 	return ""
 }
 
-// report writes the status, unless it says so already.
+// report writes the status, if it differs.
 func (r *Reconciler) report(ctx context.Context, object client.Object, conditions []metav1.Condition) error {
 	before := r.Kind.Status(object)
 	desired := desiredStatus(before, object.GetGeneration(), conditions, r.Clock.Now())
@@ -369,7 +369,7 @@ func (r *Reconciler) report(ctx context.Context, object client.Object, condition
 	patch.SetUID(object.GetUID())
 	if err := r.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(patch),
 		client.FieldOwner(FieldManager), client.ForceOwnership); apierrors.IsNotFound(err) {
-		return nil // it was deleted meanwhile
+		return nil // it was deleted
 	} else if err != nil {
 		return fmt.Errorf("updating the status of %s %q: %w", r.Kind.Name, object.GetName(), err)
 	}
@@ -377,7 +377,7 @@ func (r *Reconciler) report(ctx context.Context, object client.Object, condition
 	return nil
 }
 
-// desiredStatus is the status that says what was found. A condition keeps its time while its status stays the same.
+// desiredStatus returns the new status. A condition keeps its transition time while its status is unchanged.
 func desiredStatus(before Status, generation int64, conditions []metav1.Condition, now time.Time) Status {
 	desired := Status{Phase: phase(conditions)}
 	for _, condition := range conditions {
@@ -400,7 +400,7 @@ func (r *Reconciler) recall(name string) Known {
 	return r.known[name]
 }
 
-// keep keeps what an evaluation has found. An empty verdict is that of an object which was deleted.
+// keep stores the result of an evaluation. An empty verdict means that the object was deleted.
 func (r *Reconciler) keep(name string, k Known, v verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -415,8 +415,8 @@ func (r *Reconciler) keep(name string, k Known, v verdict) {
 	}
 }
 
-// follow notes from which object an authenticator takes its CA bundle, before that is read, and stops following
-// Secrets and ConfigMaps that none names any more.
+// follow records the source of an authenticator's CA bundle before it is read, and stops watching Secrets and
+// ConfigMaps that no authenticator names any more.
 func (r *Reconciler) follow(name string, spec *authenticationv1alpha1.TLSSpec) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,14 +24,14 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
-// shelf is a fake Cache that records what was put into it.
+// shelf is a fake Cache that records its content.
 type shelf struct {
 	mu      sync.Mutex
 	names   []string
 	puts    int
-	problem string // of the latest one suspended
+	problem string // of the last suspended authenticator
 
-	expected string // the latest one
+	expected string // the last one
 }
 
 func (s *shelf) Expect(kind, name, issuer string) {
@@ -74,11 +74,11 @@ func (s *shelf) has(name string) bool {
 	return slices.Contains(s.names, "WebhookAuthenticator/"+name)
 }
 
-// drawer is where Secrets or ConfigMaps are read from.
+// drawer is a fake Getter.
 type drawer[T client.Object] struct {
 	objects map[string]T
 	err     error
-	kept    []string // of those asked about
+	kept    []string // objects that were kept
 }
 
 func (d *drawer[T]) Get(_ context.Context, name types.NamespacedName) (T, bool, error) {
@@ -95,7 +95,7 @@ func (d *drawer[T]) Forget(keep func(types.NamespacedName) bool) {
 	}
 }
 
-// found is the Known of the test's kind. It counts how often it was released.
+// found is the Known of the test's kind. It counts calls of Release.
 type found struct {
 	authenticator.Token
 	released *int
@@ -105,7 +105,7 @@ func (f *found) InUse() authenticator.Token { return f }
 
 func (f *found) Release(Known) { *f.released++ }
 
-// testKind is WebhookAuthenticators, evaluated as a test wants it: usable for as long as the CA bundle is.
+// testKind is WebhookAuthenticators with an evaluation for tests: usable if the CA bundle is.
 func (f *fixture) testKind() Kind {
 	return Kind{
 		Name:    "WebhookAuthenticator",
@@ -139,7 +139,7 @@ func (f *fixture) testKind() Kind {
 	}
 }
 
-// fixture is a reconciler with everything around it under the test's control.
+// fixture is a reconciler with fakes that the test controls.
 type fixture struct {
 	*Reconciler
 	cache       *shelf
@@ -236,7 +236,7 @@ func TestReconcile(t *testing.T) {
 		if !f.cache.has("a") || f.writes != 0 {
 			t.Errorf("in use: %v, writes: %d", f.cache.has("a"), f.writes)
 		}
-		f.leading = true // and reports when it comes to lead
+		f.leading = true // and it reports when it becomes the leader
 		if err := f.run(t, "a"); err != nil || f.phase(t, "a") != "Ready" || f.cache.puts != 1 {
 			t.Errorf("phase %q, puts %d, error %v", f.phase(t, "a"), f.cache.puts, err)
 		}

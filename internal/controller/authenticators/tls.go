@@ -14,10 +14,10 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
-// maxBundleSize is far above any real CA bundle; parsing costs memory.
+// maxBundleSize is far above any real CA bundle; parsing takes memory.
 const maxBundleSize = 1 << 20
 
-// origin is what stands in the Secret or ConfigMap that a spec names.
+// origin is the content of the Secret or ConfigMap that a spec names.
 type origin struct {
 	name       types.NamespacedName
 	found      bool
@@ -26,8 +26,8 @@ type origin struct {
 	hasKey     bool
 }
 
-// fetchSource reads the object that the spec takes its CA bundle from, or returns nil when it takes it from none.
-// An error means that it could not be read, which says nothing about the spec.
+// fetchSource reads the source of the CA bundle, or returns nil if the spec names none. An error says nothing about the
+// spec.
 func (r *Reconciler) fetchSource(ctx context.Context, spec *authenticationv1alpha1.TLSSpec) (*origin, error) {
 	if spec == nil || spec.CertificateAuthorityDataSource == nil {
 		return nil, nil
@@ -58,7 +58,8 @@ func (r *Reconciler) fetchSource(ctx context.Context, spec *authenticationv1alph
 	return s, nil
 }
 
-// CABundle returns the CA bundle that an authenticator's spec names: PEM, nil for the system's roots.
+// CABundle returns the CA bundle (PEM) of an authenticator's spec, or nil for the system roots. It returns an error if
+// the bundle is unreadable or invalid.
 func (r *Reconciler) CABundle(ctx context.Context, spec *authenticationv1alpha1.TLSSpec) ([]byte, error) {
 	from, err := r.fetchSource(ctx, spec)
 	if err != nil {
@@ -71,7 +72,7 @@ func (r *Reconciler) CABundle(ctx context.Context, spec *authenticationv1alpha1.
 	return bundle, nil
 }
 
-// checkTLS returns the CA bundle to verify the other side with; nil means the system's roots.
+// checkTLS returns the CA bundle and the condition TLSConfigurationValid. nil means the system roots.
 func checkTLS(spec *authenticationv1alpha1.TLSSpec, from *origin) ([]byte, metav1.Condition) {
 	switch {
 	case spec == nil || spec.CertificateAuthorityData == "" && spec.CertificateAuthorityDataSource == nil:

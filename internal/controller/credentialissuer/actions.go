@@ -17,7 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// step is a group of actions that depend on each other. The first that fails ends its step.
+// step is a group of dependent actions. The first failure ends the step.
 type step int
 
 const (
@@ -25,9 +25,9 @@ const (
 	stepRenewSigner
 	stepLoad
 	stepRenewCertificate
-	stepSwitch // the proxy on or off; when that fails, nothing after it is done
-	stepTidy   // not done unless the right certificate is in service
-	stepLabels // the next look tries again
+	stepSwitch // proxy on or off; if it fails, nothing else is done
+	stepTidy   // only done if the right certificate is in service
+	stepLabels // a failure is retried at the next reconcile
 )
 
 // action is one thing to do. String is for tests.
@@ -37,7 +37,7 @@ type action interface {
 	do(ctx context.Context, r *Reconciler) error
 }
 
-// apply carries the actions out in order, and returns with which error a step ended.
+// apply performs the actions in order and returns the error that ended each failed step.
 func (r *Reconciler) apply(ctx context.Context, d decision) map[step]error {
 	failed := map[step]error{}
 	for _, a := range d.actions {
@@ -95,7 +95,7 @@ func (a writeIssued) do(ctx context.Context, r *Reconciler) error {
 	return nil
 }
 
-// keepState keeps the content of a Secret, to restore it if it is damaged.
+// keepState stores the state of a Secret in memory, to restore the Secret if it is damaged.
 type keepState struct {
 	at    step
 	name  string
@@ -117,7 +117,7 @@ func (r *Reconciler) keepState(name string, state *issuedcert.State) {
 	r.known[name] = state
 }
 
-// loadSigner signs client certificates with use from now on, and accepts what the CAs in accepted signed as well.
+// loadSigner makes use the CA that signs client certificates. Those signed by the CAs in accepted are accepted as well.
 type loadSigner struct {
 	at       step
 	state    *issuedcert.State
@@ -141,9 +141,10 @@ func (a loadSigner) do(ctx context.Context, r *Reconciler) error {
 type serve struct {
 	at          step
 	certificate *serving.Certificate
-	keptIn      string // the Secret that keeps the copy, if it is one
+	keptIn      string // the Secret with the backup, if certificate is from there
 
-	// instead is the delegated certificate that it replaces because its permission is gone, or nil. cause says why.
+	// instead is the delegated certificate that it replaces because its permission was withdrawn, or nil; cause says
+	// why.
 	instead *serving.Certificate
 	cause   *serving.Refusal
 }
@@ -184,7 +185,7 @@ func (a serve) do(ctx context.Context, r *Reconciler) error {
 	return nil
 }
 
-// reportUnusableCopy logs why the copy of the last known good certificate is not served.
+// reportUnusableCopy logs why the last known good certificate is not served.
 type reportUnusableCopy struct {
 	name types.NamespacedName
 	err  error
@@ -208,7 +209,7 @@ func (startProxy) String() string { return "start proxy" }
 
 func (startProxy) do(ctx context.Context, r *Reconciler) error {
 	if r.Holder.Current() == nil {
-		return nil // loading it failed, or its permission was withdrawn a moment ago
+		return nil // loading it failed, or its permission was just withdrawn
 	}
 	if err := r.Proxy.Start(ctx); err != nil {
 		return coded(configv1alpha1.CodeProxyNotStarted, fmt.Errorf("starting the impersonation proxy: %w", err))
@@ -216,8 +217,8 @@ func (startProxy) do(ctx context.Context, r *Reconciler) error {
 	return nil
 }
 
-// stopProxy makes the proxy listen no more, and forgets its certificate. The signer goes as well: a client
-// certificate that nothing accepts must not be issued.
+// stopProxy stops the proxy and unloads its certificate and the signer, so that no client certificate is issued that
+// nothing accepts.
 type stopProxy struct{}
 
 func (stopProxy) step() step     { return stepSwitch }
@@ -233,7 +234,7 @@ func (stopProxy) do(ctx context.Context, r *Reconciler) error {
 	return nil
 }
 
-// writeCopy keeps a copy of the external certificate in service.
+// writeCopy backs up the external certificate in service.
 type writeCopy struct {
 	name   types.NamespacedName
 	data   map[string][]byte
@@ -248,7 +249,7 @@ func (a writeCopy) do(ctx context.Context, r *Reconciler) error {
 	err := r.writeSecret(ctx, a.name, corev1.SecretTypeTLS, a.data, a.read)
 	switch {
 	case issuedcert.ChangedMeanwhile(err):
-		return nil // it was written a moment ago; its watch wakes us
+		return nil // just written; the watch triggers a reconcile
 	case err != nil:
 		return coded(configv1alpha1.CodeLastGoodNotKept, fmt.Errorf("backing up the certificate in service: %w", err))
 	}
@@ -256,7 +257,7 @@ func (a writeCopy) do(ctx context.Context, r *Reconciler) error {
 	return nil
 }
 
-// removeSecret removes a Secret of the agent's own, unless it has changed since it was read.
+// removeSecret deletes a Secret of the agent, unless it has changed since it was read.
 type removeSecret struct{ secret *corev1.Secret }
 
 func (removeSecret) step() step       { return stepTidy }
@@ -268,8 +269,7 @@ func (a removeSecret) do(ctx context.Context, r *Reconciler) error {
 	}})
 }
 
-// relabel gives Secrets of the agent's own the labels that are configured, and takes them from a Deployment that owns
-// them.
+// relabel sets the configured labels on Secrets of the agent and removes Deployments from their owners.
 type relabel struct{ secrets []*corev1.Secret }
 
 func (relabel) step() step { return stepLabels }
@@ -287,7 +287,7 @@ func (a relabel) do(ctx context.Context, r *Reconciler) error {
 	for _, secret := range a.secrets {
 		target := issuedcert.Target{Name: r.local(secret.Name), Labels: r.Labels, FieldManager: FieldManager}
 		switch err := issuedcert.WriteMetadata(ctx, r.SecretWriter, target, secret); {
-		case issuedcert.ChangedMeanwhile(err): // its watch wakes us
+		case issuedcert.ChangedMeanwhile(err): // the watch triggers a reconcile
 		case err != nil:
 			all = errors.Join(all, err)
 		default:
@@ -297,7 +297,7 @@ func (a relabel) do(ctx context.Context, r *Reconciler) error {
 	return all
 }
 
-// writeSecret writes a Secret of the agent's own, unless it has changed since it was read.
+// writeSecret writes a Secret of the agent, unless it has changed since it was read.
 func (r *Reconciler) writeSecret(ctx context.Context, name types.NamespacedName, kind corev1.SecretType,
 	data map[string][]byte, read *corev1.Secret,
 ) error {

@@ -14,7 +14,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// useBearerTokens makes the proxy accept the tokens that the spec says, and no others from now on.
+// useBearerTokens configures which tokens the proxy accepts.
 func (r *Reconciler) useBearerTokens(ctx context.Context, spec configv1alpha1.ImpersonationProxySpec) {
 	if r.BearerTokens == nil {
 		return
@@ -24,8 +24,8 @@ func (r *Reconciler) useBearerTokens(ctx context.Context, spec configv1alpha1.Im
 	r.bearerProblem = r.unknownAuthenticators(ctx, accepted.Authenticators)
 }
 
-// unknownAuthenticators says which of these authenticators do not exist, nil when all do. One that is made later is
-// noticed by the next reconcile.
+// unknownAuthenticators returns a warning about authenticators that do not exist, or nil. The next reconcile notices
+// one that is created later.
 func (r *Reconciler) unknownAuthenticators(
 	ctx context.Context,
 	named []configv1alpha1.BearerTokenAuthenticator,

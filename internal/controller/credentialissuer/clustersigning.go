@@ -9,7 +9,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Messages of the strategy with the cluster's own signer. Clients of Pinniped know the first.
+// Messages of the strategy with the cluster's own signer. Clients of upstream Pinniped know the first.
 const (
 	messageClusterSigns = "key was fetched successfully"
 	messageClusterTrial = "asking the cluster's own signer for a certificate, as a test"
@@ -17,9 +17,9 @@ const (
 		"answered a test; the agent has no access to its key"
 )
 
-// ClusterSigning reports the strategy by which users get certificates from the cluster's own signer.
+// ClusterSigning is the strategy that issues certificates with the cluster's own signer.
 type ClusterSigning struct {
-	// State tells what is known about that signer.
+	// State returns the state of that signer.
 	State func() signer.ClusterState
 }
 
@@ -37,7 +37,7 @@ func (c ClusterSigning) Report(context.Context) configv1alpha1.CredentialIssuerS
 	case !state.Tested:
 		return clusterStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, messageClusterTrial)
 	case state.Err != nil:
-		// Clients of Pinniped look for the beginning. What is really wrong follows.
+		// Clients of upstream Pinniped look for this prefix.
 		message := fmt.Sprintf("%s; %v", messageNoClusterKey, state.Err)
 		return withFindings(
 			clusterStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonCouldNotFetchKey, clip(message)),

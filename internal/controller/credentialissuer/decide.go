@@ -9,15 +9,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// decision is what follows from a spec and what was seen.
+// decision is what decide returns.
 type decision struct {
 	actions []action       // in this order
-	errs    map[step]error // what is known to be wrong before anything is done
+	errs    map[step]error // errors found before any action
 	phase   int32
 
 	at         serving.Endpoint // where clients reach the proxy, unless addressErr is set
 	addressErr error
-	evaluation serving.Evaluation // of the certificate that is to be served
+	evaluation serving.Evaluation // of the certificate that the spec asks for
 	// replaces is the delegated certificate that the actions take out of service, or nil.
 	replaces *serving.Certificate
 }
@@ -30,7 +30,7 @@ func (d *decision) fail(at step, err error) {
 	}
 }
 
-// writes returns the names of the Secrets with issued content that would be written.
+// writes returns the names of the Secrets that writeIssued actions write.
 func (d *decision) writes() []string {
 	var names []string
 	for _, a := range d.actions {
@@ -41,12 +41,12 @@ func (d *decision) writes() []string {
 	return names
 }
 
-// decideOff says what is to be done so that the proxy runs no more. The two CAs stay in their Secrets, and so does the
-// Secret that the spec names, whatever it holds.
+// decideOff returns the decision to stop the proxy. It keeps the CAs, the Secret that the spec names, and, while
+// revisions have clients, everything else.
 func decideOff(spec serving.Desired, s observed) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOff}
 	d.add(stopProxy{})
-	if h, known := s.revisions(); known && !h.InUse() { // else its clients count when the proxy is switched on again
+	if h, known := s.revisions(); known && !h.InUse() { // otherwise its clients count when the proxy is turned on again
 		if !s.isNamed(spec, s.names.TLSSecret) {
 			s.removeGenerated(&d)
 		}
@@ -58,12 +58,12 @@ func decideOff(spec serving.Desired, s observed) decision {
 	return d
 }
 
-// isNamed reports whether the spec names one of the agent's own Secrets.
+// isNamed reports whether the spec names this Secret of the agent.
 func (s *observed) isNamed(spec serving.Desired, name string) bool {
 	return spec.Secret == s.local(name)
 }
 
-// decide says what is to be done so that the proxy runs as the spec asks for.
+// decide returns the decision to run the proxy as the spec asks for.
 func decide(spec serving.Desired, s observed) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOn}
 	if d.at, d.addressErr = spec.Endpoint(s.service); !errors.Is(d.addressErr, serving.ErrPending) {
@@ -74,7 +74,7 @@ func decide(spec serving.Desired, s observed) decision {
 	inService := s.chooseCertificate(spec, &d)
 	d.evaluation = s.evaluation
 	if inService == nil && spec.TLS == nil && d.errs[stepLoad] == nil {
-		d.phase = phaseIdle // there is no address yet that a certificate could be made for
+		d.phase = phaseIdle // no address yet to issue a certificate for
 	}
 	if inService == nil {
 		s.relabel(spec, &d)
@@ -90,7 +90,7 @@ func decide(spec serving.Desired, s observed) decision {
 			s.keepGenerated(spec, &d)
 		default:
 			s.keepCA(&d)
-			// Only now, with the external certificate in service, may the generated one go.
+			// The generated certificate is removed only once the external one is in service.
 			s.removeGenerated(&d)
 		}
 	}
@@ -98,8 +98,8 @@ func decide(spec serving.Desired, s observed) decision {
 	return d
 }
 
-// decideWithoutSpec says what is to be done while nothing says what is wanted: a replica goes on, or, when it has just
-// started, serves what was served last.
+// decideWithoutSpec returns the decision while there is no CredentialIssuer: a replica keeps serving, or, if it has
+// just started, serves what was served last.
 func decideWithoutSpec(s observed) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOn}
 	inService := s.serving
@@ -115,7 +115,7 @@ func decideWithoutSpec(s observed) decision {
 	return d
 }
 
-// situation is that in which a certificate is to be put into service.
+// situation returns the input of serving.Evaluate.
 func (s *observed) situation(spec serving.Desired, d *decision) serving.Situation {
 	in := serving.Situation{InService: s.met(), Revisions: s.revisions, TLS: spec.Transition, Now: s.now, Leads: s.leads}
 	if d.addressErr == nil {
@@ -124,8 +124,8 @@ func (s *observed) situation(spec serving.Desired, d *decision) serving.Situatio
 	return in
 }
 
-// met returns the certificate that clients get, or nil: what is in service and need not leave it, and on a replica that
-// has just started what the others serve.
+// met returns the certificate that clients get, or nil: the one in service, unless its permission was withdrawn; on a
+// replica that has just started, the one that the others serve.
 func (s *observed) met() *serving.Certificate {
 	switch {
 	case s.serving != nil && s.withdrawn != nil:
@@ -139,7 +139,7 @@ func (s *observed) met() *serving.Certificate {
 	return s.stillGenerated()
 }
 
-// lastGood returns the last known good certificate, of which there is a copy, or nil.
+// lastGood returns the last known good certificate from its backup, or nil.
 func (s *observed) lastGood() *serving.Certificate {
 	kept := s.secrets[s.names.LastGoodSecret]
 	if kept.secret == nil {
@@ -152,7 +152,7 @@ func (s *observed) lastGood() *serving.Certificate {
 	return certificate
 }
 
-// stillGenerated returns the generated certificate as it is, or nil.
+// stillGenerated returns the generated certificate, or nil.
 func (s *observed) stillGenerated() *serving.Certificate {
 	generated, ca := s.secrets[s.names.TLSSecret], s.secrets[s.names.CASecret]
 	if generated.secret == nil || ca.secret == nil {
@@ -161,8 +161,8 @@ func (s *observed) stillGenerated() *serving.Certificate {
 	return serving.StillGenerated(generated.secret, ca.secret)
 }
 
-// chooseCertificate adds the actions that put the right certificate into service, and returns the certificate that
-// is in service when they succeed, or nil.
+// chooseCertificate adds the actions that put the right certificate into service. It returns the certificate that is in
+// service after they succeed, or nil.
 func (s *observed) chooseCertificate(
 	spec serving.Desired,
 	d *decision,
@@ -188,9 +188,8 @@ func (s *observed) chooseCertificate(
 	return inService
 }
 
-// needsFallback reports whether the generated certificate is to be served where a delegated one must not be: in
-// place of one whose permission is gone, and for one that is not permitted while only a generated one or none is
-// there to be served. Any other external certificate stays.
+// needsFallback reports whether to serve the generated certificate in place of a delegated one: if the permission of
+// the one in service was withdrawn, or if the requested one is not permitted and no external certificate is in service.
 func (s *observed) needsFallback(d *decision, inService *serving.Certificate) bool {
 	if inService == nil || inService.Source == serving.SourceGenerated {
 		refusal := s.evaluation.Refusal
@@ -206,7 +205,7 @@ func (s *observed) needsFallback(d *decision, inService *serving.Certificate) bo
 	return s.withdrawn != nil
 }
 
-// serveGenerated adds what puts the generated certificate into service. It returns what is then in service.
+// serveGenerated adds the actions that serve the generated certificate. It returns what is then in service.
 func (s *observed) serveGenerated(spec serving.Desired, d *decision) *serving.Certificate {
 	names := serving.GeneratedNames(d.at.Host, spec.ImpersonationProxySpec, s.service)
 	ca := s.maintain(d, stepLoad, stepLoad, s.names.generatedCA(), s.inspectCA(), nil)
@@ -238,8 +237,8 @@ func (s *observed) serveGenerated(spec serving.Desired, d *decision) *serving.Ce
 	inService := s.serving
 	if still := s.stillGenerated(); inService == nil && still != nil && s.lastGood() == nil &&
 		state.faultIs(issuedcert.SANMismatch) {
-		// A replica that has just started serves what the others still serve. The leader may be of another version, and
-		// find nothing wrong with these names.
+		// A replica that has just started serves what the others serve. The leader may run another version that accepts
+		// these names.
 		s.serve(d, stepLoad, serve{certificate: still})
 		inService = still
 	}
@@ -256,9 +255,8 @@ func (s *observed) serveGenerated(spec serving.Desired, d *decision) *serving.Ce
 	return inService
 }
 
-// serveLastGood adds what a replica does that has just started while the external certificate is refused: it serves
-// what the other replicas still serve. That is the last known good certificate, else the generated one that it is to
-// replace.
+// serveLastGood adds the action of a replica that has just started while the external certificate is refused: it serves
+// what the others serve, which is the last known good certificate, or else the generated one.
 func (s *observed) serveLastGood(d *decision) *serving.Certificate {
 	kept := s.secrets[s.names.LastGoodSecret]
 	d.fail(stepLoad, kept.err)
@@ -285,7 +283,7 @@ func (s *observed) serveLastGood(d *decision) *serving.Certificate {
 	return certificate
 }
 
-// serve adds the action unless the certificate is in service already.
+// serve adds the action, unless the certificate is in service already.
 func (s *observed) serve(d *decision, at step, action serve) {
 	if at != stepLoad || !sameCertificate(s.serving, action.certificate) {
 		action.at = at

@@ -21,7 +21,7 @@ const decideDay = 24 * time.Hour
 
 var decideNoon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// world is what the cases of TestDecide are made of.
+// world is the input of the cases of TestDecide.
 type world struct {
 	ca, leaf, signer    *issuedcert.State
 	generated, external *serving.Certificate
@@ -50,7 +50,7 @@ func newWorld(t *testing.T) world {
 	return w
 }
 
-// everything returns what a leader sees where all of the agent's Secrets are in order, and nothing is served yet.
+// everything returns what a leader observes if all of its Secrets are valid and nothing is served yet.
 func (w world) everything() observed {
 	s := observed{
 		namespace: "ns", names: testNames, leads: true, now: decideNoon.Add(decideDay),
@@ -69,7 +69,7 @@ func (s *observed) put(name string, data map[string][]byte) {
 	}
 }
 
-// desired resolves a spec, by default one that is enabled.
+// desired resolves a spec, which is enabled by default.
 func desired(t *testing.T, proxy spec) serving.Desired {
 	t.Helper()
 	if proxy.Mode == "" {
@@ -296,7 +296,7 @@ func TestDecide(t *testing.T) {
 			want: lines(signer, "report that the last known good certificate cannot be used"),
 		},
 
-		// A certificate of another namespace.
+		// A certificate in another namespace.
 		{
 			name: "keeps no copy of it", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see:  func(s *observed) { s.evaluation.Certificate = &delegated },
@@ -401,7 +401,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestJudge shows with what a certificate is compared that does not cover a name.
+// TestJudge shows to which certificate one that does not cover a name is compared.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -505,7 +505,7 @@ func TestDecideOff(t *testing.T) {
 	}
 }
 
-// TestStrategy shows what is reported when actions fail.
+// TestStrategy shows what is reported if actions fail.
 func TestStrategy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -12,34 +12,34 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// delegatedTimeout bounds the first read of a Secret of another namespace. Its permission could be withdrawn
-// meanwhile.
+// delegatedTimeout limits the first read of a Secret in another namespace, during which its permission could be
+// withdrawn.
 const delegatedTimeout = 3 * time.Second
 
-// errRevoked is wrapped by the error that a delegated certificate could not be replaced although its use is no
-// longer permitted. The certificate leaves service anyway, a moment later.
+// errRevoked is wrapped by the error that a delegated certificate could not be replaced after its permission was
+// withdrawn. The certificate is taken out of service soon anyway.
 var errRevoked = errors.New("its use is no longer permitted")
 
-// Permissions says whether Secrets of other namespaces may be used.
+// Permissions reports whether Secrets of other namespaces may be used. delegation.Poller implements it.
 type Permissions interface {
-	// Get returns the present outcome, or an error while there is none yet. The reconciler is woken when it changes.
+	// Get returns the current outcome, or an error if it is unknown. A change triggers a reconcile.
 	Get(ctx context.Context, secret types.NamespacedName) (delegation.Outcome, error)
 	Forget(keep func(types.NamespacedName) bool)
 }
 
-// mayUse returns why a Secret of another namespace may not be used, or nil. It is called before the Secret is read,
-// so that the answer does not tell whether the Secret exists.
+// mayUse returns why a Secret of another namespace may not be used, or nil. It is called before the Secret is read, so
+// that the result does not reveal whether the Secret exists.
 func (r *Reconciler) mayUse(ctx context.Context, secret types.NamespacedName) (*serving.Refusal, error) {
 	outcome, err := r.Permissions.Get(ctx, secret)
 	if err != nil || outcome == delegation.Permitted {
 		return nil, coded(configv1alpha1.CodePermissionUnknown, err)
 	}
-	// Everything known about the Secret is dropped, with the key.
+	// Drop the cached Secret with its key.
 	r.Secrets.Forget(func(name types.NamespacedName) bool { return name != secret })
 	return &serving.Refusal{Finding: delegation.Refusal(outcome, secret, r.Namespace)}, nil
 }
 
-// forgetPermissions stops following what is neither configured nor served.
+// forgetPermissions stops polling for Secrets that are neither configured nor served.
 func (r *Reconciler) forgetPermissions(configured types.NamespacedName) {
 	inService := r.Holder.Current()
 	r.Permissions.Forget(func(name types.NamespacedName) bool {

@@ -25,12 +25,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// withdrawal is within what a withdrawn permission must have its effect.
+// withdrawal is the maximum time until a withdrawn permission takes effect.
 const withdrawal = 5 * time.Second
 
 var shared = types.NamespacedName{Namespace: "shared", Name: "wildcard"}
 
-// sharing is a Secret of another namespace, with an owner who permits its use and forbids it again.
+// sharing is a Secret in another namespace, with an owner who permits its use and withdraws the permission.
 type sharing struct {
 	*replica
 	pki *certs.CA
@@ -45,7 +45,7 @@ func (s *sharing) pair(t *testing.T) *certs.KeyPair {
 	return pair
 }
 
-// put writes the Secret, and returns the fingerprint of its certificate.
+// put writes the Secret and returns the fingerprint of its certificate.
 func (s *sharing) put(t *testing.T) string {
 	t.Helper()
 	pair := s.pair(t)
@@ -136,15 +136,15 @@ func startSharing(t *testing.T, cluster *devcluster.Cluster) (*sharing, *replica
 
 var kindManifests = filepath.Join("..", "..", "..", "deploy", "tlscertificatedelegation")
 
-// TestDelegatedCertificate goes through the life of a delegated certificate: not permitted, permitted, renewed,
-// gone, withdrawn.
+// TestDelegatedCertificate tests the lifecycle of a delegated certificate: not permitted, permitted, renewed, deleted,
+// withdrawn.
 func TestDelegatedCertificate(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	leader, follower := startSharing(t, cluster)
 	both := []*replica{leader.replica, follower}
 
-	// Not permitted: the generated certificate serves, and the status says the same with and without the Secret.
+	// Not permitted: the generated certificate is served, and the status is the same with and without the Secret.
 	const appears = 20 * time.Second
 	serves(t, appears, "", both...)
 	without := leader.waitFor(t, "ErrorDuringSetup", "SecretNotPermitted")
@@ -159,7 +159,7 @@ func TestDelegatedCertificate(t *testing.T) {
 		t.Errorf("it is not ready although the generated certificate serves: %v", err)
 	}
 
-	// The kind appears, then the permission.
+	// The CRD is installed, then the permission is granted.
 	if err := cluster.Install(t.Context(), kindManifests); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	) {
 		t.Error("the bundle of ca.crt is not published")
 	}
-	// The generated one stays, to take its place. It is made again when somebody deletes it.
+	// The generated certificate stays as fallback. It is recreated if it is deleted.
 	kept, there := leader.secret(t, testNames.TLSSecret)
 	if !there {
 		t.Fatal("the generated certificate is gone")
@@ -191,7 +191,7 @@ func TestDelegatedCertificate(t *testing.T) {
 		return nil
 	})
 
-	// A renewal is followed. A Secret that is gone, with the permission still there, changes nothing.
+	// A renewal is served. If the Secret is deleted while the permission stays, nothing changes.
 	second := leader.put(t)
 	serves(t, withdrawal, second, both...)
 	if err := leader.live.Delete(
@@ -207,7 +207,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	leader.waitFor(t, "Listening", messageListening)
 	leader.use(t, "")
 
-	// Withdrawn: the generated certificate takes its place, without a moment without any.
+	// Withdrawn: the generated certificate replaces it without interruption.
 	leader.withdraw(t)
 	stop := make(chan struct{})
 	gap := make(chan bool, 1)
@@ -252,7 +252,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	}
 	leader.waitForEvent(t, "Warning OldClientsBreak", `trust "corporate"`)
 
-	// Once more: this time the kind itself goes.
+	// Once more: this time the CRD is deleted.
 	leader.permit(t)
 	serves(t, appears, third, both...)
 	definition := &unstructured.Unstructured{}
@@ -265,7 +265,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	serves(t, withdrawal, "", both...)
 	leader.waitFor(t, "ErrorDuringSetup", "the cluster has no TLSCertificateDelegations")
 
-	// Its key went nowhere.
+	// Its key was copied nowhere.
 	var secrets corev1.SecretList
 	if err := leader.live.List(t.Context(), &secrets, client.InNamespace(leader.Namespace)); err != nil {
 		t.Fatal(err)
@@ -283,8 +283,8 @@ func TestDelegatedCertificate(t *testing.T) {
 	}
 }
 
-// TestWithdrawnWhileItIsTheLastGood shows that a delegated certificate which is only the last known good one is given
-// up, too.
+// TestWithdrawnWhileItIsTheLastGood shows that a delegated certificate is taken out of service even if it is only the
+// last known good one.
 func TestWithdrawnWhileItIsTheLastGood(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -303,9 +303,8 @@ func TestWithdrawnWhileItIsTheLastGood(t *testing.T) {
 	leader.waitFor(t, "Pending", "SecretNotFound")
 }
 
-// TestWithdrawnWithoutALeader withdraws the permission while no replica leads. The generated certificate takes the
-// place of the delegated one. Where that is gone as well, nothing is served rather than a certificate that must not
-// be.
+// TestWithdrawnWithoutALeader withdraws the permission while no replica leads. The generated certificate replaces the
+// delegated one. If that is missing as well, nothing is served.
 func TestWithdrawnWithoutALeader(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// theIssuer returns the CredentialIssuer, with an error of the API server when there is none.
+// theIssuer returns the CredentialIssuer.
 func (r *replica) theIssuer(t *testing.T) (*configv1alpha1.CredentialIssuer, error) {
 	t.Helper()
 	var issuer configv1alpha1.CredentialIssuer
@@ -23,8 +23,8 @@ func (r *replica) theIssuer(t *testing.T) (*configv1alpha1.CredentialIssuer, err
 	return &issuer, err
 }
 
-// TestADeletedCredentialIssuer deletes the CredentialIssuer while the Secret that it names is bad. The replica that runs
-// serves on, one that starts serves the last known good certificate, and it stays deleted, until somebody applies one.
+// TestADeletedCredentialIssuer deletes the CredentialIssuer while the Secret that it names is invalid. The running
+// replica keeps serving, a new one serves the last known good certificate, and the CredentialIssuer is not recreated.
 func TestADeletedCredentialIssuer(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)

@@ -11,24 +11,24 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// maxEvent bounds an event's message, in bytes, as the events API does.
+// maxEvent is the maximum length of an event's message in bytes, as in the events API.
 const maxEvent = 1024
 
-// reasonServed is the reason of the event that tells that another certificate is served.
+// reasonServed is the reason of the event for a change of the serving certificate.
 const reasonServed = "ServingCertificateChanged"
 
-// announced is what the latest events said. The watch may show the previous status again; then no event is repeated.
+// announced is the content of the latest events, so that none is repeated if the watch delivers an old status.
 type announced struct {
 	served           string
 	status           configv1alpha1.StrategyStatus
 	reason           configv1alpha1.StrategyReason
 	strategy, secret string
-	waits, ended     string // the certificate that waits, and the one whose transition has ended last
+	waits, ended     string // the waiting certificate, and the one whose transition ended last
 }
 
-// recordChanges records events for what has changed in the status: at most one about the strategy, which is nil when
-// it has not changed, and one about the certificate. The leader calls it after it has written the status. So there is
-// one event for each transition, also when another replica becomes the leader.
+// recordChanges records events for changes of the status: at most one about the strategy, which is nil if unchanged,
+// and one about the certificate. The leader calls it after it has written the status, so there is one event for each
+// transition, even if the leader changes.
 func (r *Reconciler) recordChanges(
 	issuer *configv1alpha1.CredentialIssuer,
 	strategy *configv1alpha1.CredentialIssuerStrategy,
@@ -61,10 +61,10 @@ func (r *Reconciler) recordChanges(
 	r.Events.Event(issuer, kind, reason, clip(strategy.Message))
 }
 
-// reasonTransitionEnded is the reason of the event that tells that a transition has ended.
+// reasonTransitionEnded is the reason of the event for the end of a transition.
 const reasonTransitionEnded = "TransitionEnded"
 
-// announceTransition makes an event when a transition begins, and when it ends. waiting is nil while there is none.
+// announceTransition records an event when a transition begins or ends. waiting is nil if there is none.
 func (r *Reconciler) announceTransition(
 	issuer *configv1alpha1.CredentialIssuer, waiting *serving.Waiting, served *configv1alpha1.ServingCertificateStatus,
 ) {
@@ -96,7 +96,7 @@ func (r *Reconciler) announceTransition(
 	}
 }
 
-// clip shortens text to what an event may say. Findings have the same bound.
+// clip truncates text to the maximum length of an event. Findings have the same limit.
 func clip(text string) string {
 	if len(text) <= maxEvent {
 		return text

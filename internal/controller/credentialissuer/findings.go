@@ -13,10 +13,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// maxFindings is how many findings of a strategy the CRD allows.
+// maxFindings is the maximum number of findings of a strategy in the CRD.
 const maxFindings = 50
 
-// codedError is an error whose finding has a code of its own. Its text is that of the error in it.
+// codedError is an error with the code of its finding.
 type codedError struct {
 	code string
 	err  error
@@ -25,7 +25,7 @@ type codedError struct {
 func (e *codedError) Error() string { return e.err.Error() }
 func (e *codedError) Unwrap() error { return e.err }
 
-// coded gives err the code of its finding. Of several codes the outermost counts. No error stays none.
+// coded sets the code of err's finding. The outermost code counts. It returns nil for a nil error.
 func coded(code string, err error) error {
 	if err == nil {
 		return nil
@@ -37,7 +37,7 @@ func newFinding(code string, severity configv1alpha1.FindingSeverity, message st
 	return configv1alpha1.StrategyFinding{Code: code, Severity: severity, Message: clip(strings.ToValidUTF8(message, ""))}
 }
 
-// findingOf returns a warning that tells err, or nil for no error.
+// findingOf returns err as a warning, or nil for a nil error.
 func findingOf(code string, err error) *configv1alpha1.StrategyFinding {
 	if err == nil {
 		return nil
@@ -46,8 +46,8 @@ func findingOf(code string, err error) *configv1alpha1.StrategyFinding {
 	return &finding
 }
 
-// certificateFinding returns a finding of the catalogue as the status tells it. Where it stands decides its
-// severity: an error of the catalogue that does not keep the certificate out of service is a warning here.
+// certificateFinding converts a finding of pkg/certs to one of the status with this severity, which is lower for an
+// error that does not keep the certificate out of service. Informational findings stay so.
 func certificateFinding(f certs.Finding, severity configv1alpha1.FindingSeverity) configv1alpha1.StrategyFinding {
 	if severity == configv1alpha1.FindingWarning && f.Severity == certs.SeverityInfo {
 		severity = configv1alpha1.FindingInfo
@@ -59,12 +59,12 @@ func certificateFinding(f certs.Finding, severity configv1alpha1.FindingSeverity
 	return newFinding(string(f.Code), severity, message)
 }
 
-// findingsOf returns what went wrong, one finding for each of the errors that are joined in err.
+// findingsOf returns one finding for each of the errors that are joined in err.
 func findingsOf(err error) []configv1alpha1.StrategyFinding {
 	if err == nil {
 		return nil
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { // joined at the top; what one error wraps stays together
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // joined at the top level only
 		var all []configv1alpha1.StrategyFinding
 		for _, part := range joined.Unwrap() {
 			all = append(all, findingsOf(part)...)
@@ -93,8 +93,8 @@ func codeOf(err error) string {
 	return configv1alpha1.CodeSetupFailed
 }
 
-// besides returns what there is to say about the certificate that the spec asks for, whatever decides the
-// strategy's status, and what others warn of; nil is nothing.
+// besides returns the findings about the requested certificate, which do not depend on the strategy's status, and the
+// non-nil others.
 func besides(
 	evaluation serving.Evaluation,
 	others ...*configv1alpha1.StrategyFinding,
@@ -117,7 +117,7 @@ func besides(
 	return all
 }
 
-// waits returns the finding that a certificate waits, or nil.
+// waits returns the finding for a waiting certificate, or nil.
 func waits(evaluation serving.Evaluation, namespace string) *configv1alpha1.StrategyFinding {
 	if evaluation.Waiting == nil {
 		return nil
@@ -127,7 +127,7 @@ func waits(evaluation serving.Evaluation, namespace string) *configv1alpha1.Stra
 	return &finding
 }
 
-// withFindings adds findings to a strategy: each once, the most severe first, not more than the CRD allows.
+// withFindings adds findings to a strategy: deduplicated, sorted by severity, limited to maxFindings.
 func withFindings(
 	strategy configv1alpha1.CredentialIssuerStrategy,
 	more ...configv1alpha1.StrategyFinding,

@@ -32,8 +32,8 @@ import (
 // credentialIssuerCRD is the file of the CRD.
 const credentialIssuerCRD = "config.concierge.pinniped.dev_credentialissuers.yaml"
 
-// olderCRDs returns a folder with the CRD of CredentialIssuer as it was before the status had some of its fields,
-// each a path below the schema of the status.
+// olderCRDs returns a directory with the CRD of CredentialIssuer without these status fields, each a path below the
+// schema of the status.
 func olderCRDs(t *testing.T, without ...string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "crds", credentialIssuerCRD))
@@ -68,7 +68,7 @@ func olderCRDs(t *testing.T, without ...string) string {
 	return dir
 }
 
-// shifted is a clock that can be put forward.
+// shifted is a clock that can be moved forward.
 type shifted struct {
 	clock.RealClock
 	by atomic.Int64
@@ -101,8 +101,8 @@ func (c *countingStatus) Apply(
 	return c.SubResourceWriter.Apply(ctx, object, options...)
 }
 
-// TestOlderCRD shows that an agent reports to Pinniped's CRD, which does not have all fields of its status, without a
-// loop, and tells all of it when the CRD has caught up.
+// TestOlderCRD shows that an agent reports to upstream Pinniped's CRD, which lacks some status fields, without a loop,
+// and reports everything after the CRD was upgraded.
 func TestOlderCRD(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{}, olderCRDs(t, "objects", "strategies.items.findings",

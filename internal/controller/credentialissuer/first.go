@@ -19,17 +19,17 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// reasonMade is the reason of the event that tells that the leader made the first CredentialIssuer.
+// reasonMade is the reason of the event for the creation of the first CredentialIssuer.
 const reasonMade = "CredentialIssuerMade"
 
-// firstAfter is for how long the CredentialIssuer of a new installation is waited for, before the leader makes it.
+// firstAfter is how long the leader of a new installation waits for a CredentialIssuer before it creates one.
 const firstAfter = 10 * time.Second
 
-// errNoIssuer is why a replica does not know what to do.
+// errNoIssuer says that a replica has no configuration.
 var errNoIssuer = errors.New("there is no CredentialIssuer")
 
-// isNew reports whether the agent has served nothing in its namespace yet: a CredentialIssuer with a certificate, a
-// CA or a signer was there before, and what it said cannot be known.
+// isNew reports whether the agent has served nothing in its namespace yet. If there is a certificate, CA or signer,
+// there was a CredentialIssuer, whose content is unknown.
 func (s *observed) isNew() bool {
 	for _, read := range s.secrets {
 		if read.err != nil || read.secret != nil {
@@ -39,22 +39,22 @@ func (s *observed) isNew() bool {
 	return s.serving == nil
 }
 
-// first makes the CredentialIssuer of a new installation. It waits for a while: the administrator's own
-// may be on its way.
+// first creates the CredentialIssuer of a new installation. It waits first, in case the administrator is about to apply
+// one.
 func (r *Reconciler) first(ctx context.Context) (ctrl.Result, error) {
 	r.phase.Store(phaseLost)
 	if wait := r.missingSince.Add(firstAfter).Sub(r.Clock.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if !r.IsLeader() {
-		return ctrl.Result{RequeueAfter: recheck}, nil // what the leader makes wakes us
+		return ctrl.Result{RequeueAfter: recheck}, nil // the watch triggers a reconcile once the leader has created it
 	}
 	made := &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: r.Names.CredentialIssuer, Labels: r.Labels},
 		Spec:       *r.FirstSpec.DeepCopy(),
 	}
 	switch err := r.Client.Create(ctx, made, client.FieldOwner(FieldManager)); {
-	case apierrors.IsAlreadyExists(err): // its informer wakes us
+	case apierrors.IsAlreadyExists(err): // the watch triggers a reconcile
 		return ctrl.Result{RequeueAfter: recheck}, nil
 	case err != nil:
 		r.logRetried(ctx, fmt.Sprintf("there is no CredentialIssuer %q, and none can be made: %v", made.Name, err))
@@ -69,8 +69,8 @@ func (r *Reconciler) first(ctx context.Context) (ctrl.Result, error) {
 	return ctrl.Result{RequeueAfter: recheck}, nil
 }
 
-// withoutSpec returns the owners of an object's fields, without those of its spec: the spec is the administrator's from
-// the beginning, so that a server-side apply of another one meets no conflict.
+// withoutSpec returns managed fields without the spec, which then belongs to the administrator: server-side apply of
+// another spec meets no conflict.
 func withoutSpec(owners []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	var left []metav1.ManagedFieldsEntry
 	for _, entry := range owners {
@@ -89,8 +89,8 @@ func withoutSpec(owners []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry
 	return left
 }
 
-// setOwners says who owns the fields of a CredentialIssuer that was just made. Without any owner it would be nobody's,
-// and the API server would have the next one that applies it meet conflicts.
+// setOwners sets the managed fields of the new CredentialIssuer. It leaves them unchanged if owners is empty, because
+// the API server would then attribute all fields to an unknown manager, which conflicts with the next apply.
 func (r *Reconciler) setOwners(
 	ctx context.Context, made *configv1alpha1.CredentialIssuer, owners []metav1.ManagedFieldsEntry,
 ) {
@@ -105,8 +105,8 @@ func (r *Reconciler) setOwners(
 	}
 }
 
-// withoutIssuer goes on serving, or serves what was served last, when the CredentialIssuer was deleted. It reports
-// nothing, and makes no CredentialIssuer: who deletes one wants none.
+// withoutIssuer keeps serving after the CredentialIssuer was deleted, or serves what was served last. It reports
+// nothing, and does not recreate the CredentialIssuer, which was deleted on purpose.
 func (r *Reconciler) withoutIssuer(ctx context.Context) (ctrl.Result, error) {
 	if r.missingSince.IsZero() {
 		r.missingSince = r.Clock.Now()

@@ -17,8 +17,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestTheFirstCredentialIssuer starts a new installation, whose leader makes the CredentialIssuer, and then applies an
-// administrator's own to it, which meets no conflict.
+// TestTheFirstCredentialIssuer starts a new installation, whose leader creates the CredentialIssuer, and then applies
+// the administrator's own without a conflict.
 func TestTheFirstCredentialIssuer(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestSecretsOfOthersStay has Secrets of a user under the names of the agent's: nothing in them is lost, and the status
-// says which is in the way and what to do.
+// TestSecretsOfOthersStay has Secrets of users under the agent's names: they stay unchanged, and the status says which
+// Secret is in the way and what to do.
 func TestSecretsOfOthersStay(t *testing.T) {
 	t.Parallel()
 	r := startReplica(t, startCluster(t), "default", true)

@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestOtherLabels starts an agent that is configured with other labels: everything that the agent made gets them.
+// TestOtherLabels reconfigures the labels of an agent: everything that the agent created gets them.
 func TestOtherLabels(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -55,7 +55,7 @@ func TestOtherLabels(t *testing.T) {
 		})
 	}
 	have(before, map[string]string{"app": "x", "old": "1"})
-	for _, name := range names { // somebody else has a label there
+	for _, name := range names { // a label of another writer
 		var secret corev1.Secret
 		testkit.Eventually(t, waitLimit, func() error {
 			if err := before.live.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: name}, &secret); err != nil {
@@ -116,8 +116,8 @@ func TestDecideLabels(t *testing.T) {
 	}
 }
 
-// TestOwners makes a Deployment the owner of what the agent needs, as Pinniped's agent does, and another object, too:
-// the Deployment is no owner any more soon, and the other one stays.
+// TestOwners makes a Deployment, as upstream Pinniped does, and another object owners of the agent's objects: the
+// Deployment is removed from the owners, and the other stays.
 func TestOwners(t *testing.T) {
 	t.Parallel()
 	r := startReplicaWith(t, startCluster(t), "default", "agent", true, func(*Reconciler) {})

@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestLastGood starts replicas while the Secret is bad: they serve what the others serve, or else are not ready.
+// TestLastGood starts replicas while the Secret is invalid: they serve what the others serve, or else are not ready.
 func TestLastGood(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -36,7 +36,7 @@ func TestLastGood(t *testing.T) {
 	good, other := issue(), issue()
 	mixed := &certs.KeyPair{CertPEM: good.CertPEM, KeyPEM: other.KeyPEM}
 
-	// There has never been a good certificate: nothing is served, and no replica is ready.
+	// There has never been a valid certificate: nothing is served, and no replica is ready.
 	leader.putSecret(t, "external", mixed, pki.CertPEM())
 	leader.create(t, spec{
 		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
@@ -50,7 +50,7 @@ func TestLastGood(t *testing.T) {
 		t.Errorf("it publishes what it does not serve: %+v (%v)", strategy.Frontend, err)
 	}
 
-	// Good, then bad again: who starts now serves the last known good one, with its bundle.
+	// Valid, then invalid again: a new replica serves the last known good certificate with its bundle.
 	leader.putSecret(t, "external", good, pki.CertPEM())
 	leader.waitFor(t, "Listening", messageListening)
 	testkit.Eventually(t, waitLimit, func() error {
@@ -86,7 +86,7 @@ func TestLastGood(t *testing.T) {
 	}
 	leader.waitForServed(t, lastGood.SHA256(), 2, 2)
 
-	// The leader restores the copy when it was deleted, even while the configured Secret is bad.
+	// The leader restores a deleted backup, even while the configured Secret is invalid.
 	if err := leader.live.Delete(ctx, mustSecret(t, leader, testNames.LastGoodSecret)); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestLastGood(t *testing.T) {
 		return nil
 	})
 
-	// The one that started late leads: what it tells is right.
+	// The replica that started late becomes the leader and reports the right status.
 	leader.leading.Store(false)
 	second.leading.Store(true)
 	second.notify()
@@ -109,8 +109,8 @@ func TestLastGood(t *testing.T) {
 		t.Errorf("the frontend is %+v", strategy.Frontend)
 	}
 
-	// Back to generated: no copy is left. Then to an external one that does not exist: who starts now serves the
-	// generated one.
+	// Back to generated: the backup is deleted. Then an external Secret that does not exist: a new replica serves the
+	// generated certificate.
 	second.configure(t, func(s *spec) { s.TLS = nil })
 	second.waitFor(t, "Listening", messageListening)
 	testkit.Eventually(t, waitLimit, func() error {
@@ -127,12 +127,12 @@ func TestLastGood(t *testing.T) {
 		t.Error("it does not know the generated certificate as such")
 	}
 
-	// A Service that cannot be applied is reported, and stops no replica from serving, not even a leader that has
-	// just started.
+	// A Service that cannot be applied is reported, and stops no replica from serving, not even a leader that has just
+	// started.
 	second.putSecret(t, "external", good, pki.CertPEM())
 	second.configure(t, func(s *spec) {
 		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}
-		s.Service = svc{Type: "ClusterIP", IPFamilyPolicy: "RequireDualStack"} // which this cluster is not
+		s.Service = svc{Type: "ClusterIP", IPFamilyPolicy: "RequireDualStack"} // the cluster is not dual-stack
 	})
 	second.waitFor(t, "ErrorDuringSetup", "applying Service default/ip")
 	second.leading.Store(false)
@@ -150,7 +150,7 @@ func mustSecret(t *testing.T, r *replica, name string) *corev1.Secret {
 	return secret
 }
 
-// TestOwnCopy shows that the copy is not taken for an original.
+// TestOwnCopy shows that the backup is not accepted as a source.
 func TestOwnCopy(t *testing.T) {
 	t.Parallel()
 	r := startReplica(t, startCluster(t), "default", true)

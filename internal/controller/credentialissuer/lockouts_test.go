@@ -16,7 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// serves waits until a replica serves a certificate of a CA, and publishes these CAs.
+// serves waits until a replica serves a certificate of this CA and publishes these CAs.
 func (r *replica) serves(t *testing.T, ca, bundle string) {
 	t.Helper()
 	testkit.Eventually(t, waitLimit, func() error {
@@ -31,7 +31,7 @@ func (r *replica) serves(t *testing.T, ca, bundle string) {
 	})
 }
 
-// retire says that no kubeconfig has the revisions that a transition waits for.
+// retire retires the revisions that a transition waits for.
 func (r *replica) retire(t *testing.T, transition *configv1alpha1.TransitionStatus) {
 	t.Helper()
 	_, history, err := r.remembered(t)
@@ -49,7 +49,7 @@ func (r *replica) retire(t *testing.T, transition *configv1alpha1.TransitionStat
 	}
 }
 
-// TestNobodyIsLockedOut changes the certificate in the ways in which clients in use were broken without a word.
+// TestNobodyIsLockedOut changes the certificate in ways that used to break clients silently.
 func TestNobodyIsLockedOut(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -86,7 +86,7 @@ func TestNobodyIsLockedOut(t *testing.T) {
 	r.serves(t, "one", "one")
 	r.waitForStates(t, "one") // and it is used
 
-	// The way to the generated certificate is a transition, and so is the way back.
+	// Switching to the generated certificate is a transition, and so is switching back.
 	r.configure(t, names(""))
 	r.serves(t, "one", "one+"+generated)
 	if transition := r.waiting(t); transition.SecretName != "" {
@@ -104,7 +104,7 @@ func TestNobodyIsLockedOut(t *testing.T) {
 	second.serves(t, generated, generated)
 	r.use(t, "")
 
-	// The generated certificate is served on, also by replicas that start, and when the proxy was switched off in between.
+	// The generated certificate stays in service, also on new replicas, and after the proxy was off.
 	put("b", "two")
 	r.configure(t, names("b"))
 	r.serves(t, generated, generated+"+two")
@@ -134,7 +134,7 @@ func TestNobodyIsLockedOut(t *testing.T) {
 	r.serves(t, "three", "three")
 	r.use(t, "")
 
-	// GitOps puts the bundle of the next CA into the spec, then the certificate is renewed by it.
+	// GitOps adds the next CA to the bundle in the spec, then that CA renews the certificate.
 	r.configure(t, func(proxy *configv1alpha1.ImpersonationProxySpec) {
 		proxy.TLS.CertificateAuthorityData = base64.StdEncoding.EncodeToString(cas["one"].CertPEM())
 	})
@@ -152,7 +152,7 @@ func TestNobodyIsLockedOut(t *testing.T) {
 	r.waitForCodes(t, "Listening", messageListening+", but: BundleEmpty", "BundleEmpty")
 	r.serves(t, "one", "one")
 
-	// A Secret is put back: clients of the certificate in between count.
+	// An old Secret is restored: clients of the certificate in between count.
 	put("a", "four")
 	r.serves(t, "one", "one+four")
 	r.retire(t, r.waiting(t))

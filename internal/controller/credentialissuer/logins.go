@@ -11,7 +11,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// loginProblem says which logins of the spec have an authenticator that is missing or not ready, nil when none has.
+// loginProblem returns a warning about logins in the spec whose authenticator is missing or not ready, or nil.
 func (r *Reconciler) loginProblem(
 	ctx context.Context,
 	spec configv1alpha1.ImpersonationProxySpec,

@@ -10,18 +10,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// controlPlaneSelectors find nodes that run a control plane. Managed clusters show none.
+// controlPlaneSelectors select control-plane nodes. Managed clusters have none.
 var controlPlaneSelectors = []string{
 	"node-role.kubernetes.io/control-plane",
 	"node-role.kubernetes.io/master",
 	"kubernetes.io/node-role in (control-plane, master)",
 }
 
-// errNoNodes is returned for a cluster without any node, where nothing can be concluded.
+// errNoNodes is returned for a cluster without nodes, where mode auto cannot decide.
 var errNoNodes = errors.New("no nodes found")
 
-// controlPlaneVisible says whether the cluster shows a control-plane node. It asks the API server for one node of
-// each kind, so that neither memory nor time grow with the number of nodes.
+// controlPlaneVisible reports whether the cluster has a control-plane node. Each request is limited to one node, so the
+// cost does not grow with the cluster.
 func controlPlaneVisible(ctx context.Context, reader client.Reader) (bool, error) {
 	for _, selector := range controlPlaneSelectors {
 		found, err := anyNode(ctx, reader, selector)

@@ -15,7 +15,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// noNodes may not list nodes.
+// noNodes is a client without permission to list nodes.
 type noNodes struct{ client.Reader }
 
 var errForbidden = errors.New("nodes is forbidden")
@@ -24,7 +24,7 @@ func (noNodes) List(context.Context, client.ObjectList, ...client.ListOption) er
 	return errForbidden
 }
 
-// TestTurnedOff shows that only mode auto asks for nodes.
+// TestTurnedOff shows that only mode auto lists nodes.
 func TestTurnedOff(t *testing.T) {
 	t.Parallel()
 	r := &Reconciler{Live: noNodes{}, Clock: clock.RealClock{}}
@@ -47,7 +47,7 @@ func TestTurnedOff(t *testing.T) {
 	}
 }
 
-// TestNodesThatCannotBeListed keeps the proxy as it was: on this replica, or, when it has just started, by the status.
+// TestNodesThatCannotBeListed shows that the proxy stays as it was: on this replica, or, at startup, by the status.
 func TestNodesThatCannotBeListed(t *testing.T) {
 	t.Parallel()
 	listening := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening, messageListening)
@@ -85,8 +85,8 @@ func TestNodesThatCannotBeListed(t *testing.T) {
 	}
 }
 
-// TestReplicasWithoutNodes runs a proxy in mode auto, and then replicas that may not list nodes: the one that leads goes
-// on, one that starts gets ready, and the status keeps the address.
+// TestReplicasWithoutNodes runs a proxy in mode auto and then revokes the permission to list nodes: the leader keeps
+// serving, a new replica becomes ready, and the status keeps the address.
 func TestReplicasWithoutNodes(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)

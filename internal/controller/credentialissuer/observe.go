@@ -16,7 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// observed is the input of decide: the state of the cluster and of this replica at one moment.
+// observed is the input of decide: the state of the cluster and of this replica at one point in time.
 type observed struct {
 	namespace string
 	names     Names
@@ -26,31 +26,30 @@ type observed struct {
 
 	service *corev1.Service // in front of the proxy, or nil
 	secrets map[string]ownSecret
-	known   map[string]*issuedcert.State // what Secrets held when there was last nothing wrong with them
+	known   map[string]*issuedcert.State // the last states of Secrets without a verdict
 	signing *certs.CA                    // signs client certificates now, or nil
 
-	// serving is the certificate in service, or nil. If its Secret is of another namespace, withdrawn says why it
-	// may not be used any more, and withdrawnErr why that is not known.
+	// serving is the certificate in service, or nil. If it is delegated, withdrawn says why it may not be used any
+	// more, and withdrawnErr why that is unknown.
 	serving      *serving.Certificate
 	withdrawn    *serving.Refusal
 	withdrawnErr error
 
-	// evaluation is of the certificate that the spec names.
+	// evaluation is that of the certificate that the spec names.
 	evaluation    serving.Evaluation
 	evaluationErr error
 
-	// revisions returns the history of what was published, and whether it can be relied on.
+	// revisions returns the revision history, and whether it is reliable.
 	revisions func() (serving.History, bool)
 }
 
-// ownSecret is one of the agent's own Secrets as it was read: nil when it does not exist.
+// ownSecret is a Secret of the agent; nil if it does not exist.
 type ownSecret struct {
 	secret *corev1.Secret
 	err    error
 }
 
-// observe reads everything that decide needs. Nearly all of it is in memory already. on says whether the proxy is to
-// run.
+// observe reads everything that decide needs, mostly from caches. on says whether the proxy should run.
 func (r *Reconciler) observe(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, spec serving.Desired,
 	service *corev1.Service, on bool,
@@ -75,9 +74,8 @@ func (r *Reconciler) observe(
 	return s
 }
 
-// observeLive reads Secrets that are about to be written from the API server, because the watch may not have
-// delivered our last write yet. Without a response, what was observed stays; the write then fails if the Secret has
-// changed since.
+// observeLive reads Secrets that are about to be written from the API server, because the watch may not have delivered
+// the agent's last write yet. If that fails, the cached Secret stays; the write then fails if the Secret has changed.
 func (r *Reconciler) observeLive(ctx context.Context, s *observed, names []string) {
 	for _, name := range names {
 		live := &corev1.Secret{}
@@ -90,8 +88,8 @@ func (r *Reconciler) observeLive(ctx context.Context, s *observed, names []strin
 	}
 }
 
-// evaluate checks the certificate that the spec names. A Secret of another namespace is not even read unless its
-// owner permits that.
+// evaluate checks the certificate that the spec names. It does not read a Secret in another namespace unless its owner
+// permits that.
 func (r *Reconciler) evaluate(
 	ctx context.Context, spec serving.Desired, service *corev1.Service,
 ) (serving.Evaluation, error) {
@@ -115,7 +113,7 @@ func (r *Reconciler) evaluate(
 	}), nil
 }
 
-// bundleSource reads the object that the spec takes the CA bundle from.
+// bundleSource reads the object that certificateAuthorityDataSource names.
 func (r *Reconciler) bundleSource(
 	ctx context.Context, tls *configv1alpha1.ImpersonationProxyTLSSpec,
 ) *serving.BundleSource {
@@ -129,7 +127,7 @@ func (r *Reconciler) bundleSource(
 	)
 }
 
-// secretOrNil returns a Secret, or nil when it does not exist.
+// secretOrNil returns a Secret, or nil if it does not exist.
 func (r *Reconciler) secretOrNil(ctx context.Context, name types.NamespacedName) (*corev1.Secret, error) {
 	secret, found, err := r.Secrets.Get(ctx, name)
 	if err != nil || !found {
@@ -142,8 +140,8 @@ func (s *observed) local(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: s.namespace, Name: name}
 }
 
-// refuseOwnCopy refuses a valid spec that names the agent's own copy as the original. The agent overwrites that
-// copy, and removes it when something else is served. Mode disabled ignores everything else.
+// refuseOwnCopy returns an error if the spec names the agent's backup as the source. The agent overwrites the backup,
+// and deletes it when something else is served. It is nil if mode is disabled.
 func (r *Reconciler) refuseOwnCopy(spec serving.Desired) error {
 	if spec.Mode == configv1alpha1.ImpersonationProxyModeDisabled || spec.Secret != r.local(r.Names.LastGoodSecret) {
 		return nil

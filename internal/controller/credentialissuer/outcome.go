@@ -11,20 +11,19 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// result is what came of a decision.
+// result is the result of a decision.
 type result struct {
 	decision
-	failed     map[step]error // with which error a step ended
+	failed     map[step]error // the error that ended each failed step
 	serviceErr error          // of the Service in front of the proxy
 
-	serving *serving.Certificate // in service after all that, or nil
-	listens bool                 // whether the proxy does
-	// warnings are what an admin should know besides; nil is none.
+	serving *serving.Certificate // in service after the actions, or nil
+	listens bool                 // whether the proxy listens
+	// warnings are additional findings; nil entries are ignored.
 	warnings []*configv1alpha1.StrategyFinding
 }
 
-// failure returns all that went wrong, before the actions or in them. What could not be renewed, but is still good,
-// is no failure.
+// failure joins all errors found before or during the actions, except failed renewals of valid certificates.
 func (d *decision) failure(failed map[step]error) error {
 	var all []error
 	for _, at := range []step{stepSigner, stepLoad, stepSwitch, stepTidy} {
@@ -33,9 +32,9 @@ func (d *decision) failure(failed map[step]error) error {
 	return errors.Join(all...)
 }
 
-// errorOf returns what went wrong in one step.
+// errorOf returns the error of one step.
 func (r *result) errorOf(at step) error {
-	// A single error stays as it is, with its own text and type.
+	// A single error keeps its text and type.
 	switch known, failed := r.errs[at], r.failed[at]; {
 	case failed == nil:
 		return known
@@ -46,8 +45,8 @@ func (r *result) errorOf(at step) error {
 	}
 }
 
-// loadErr returns why the right certificate is not in service. A delegated certificate without permission is a
-// matter of its own.
+// loadErr returns why the right certificate is not in service. A delegated certificate without permission that cannot
+// be replaced has its own code.
 func (r *result) loadErr() error {
 	err := r.errorOf(stepLoad)
 	if err == nil || r.replaces == nil {
@@ -57,9 +56,9 @@ func (r *result) loadErr() error {
 		fmt.Errorf("replacing the certificate of Secret %q: %w: %w", r.replaces.Secret, errRevoked, err))
 }
 
-// strategy returns what to report of a proxy that is to run. The error, if any, is one that a later try may fix.
+// strategy returns the strategy of a proxy that should run. The error, if any, is one that a retry may fix.
 func (r *result) strategy() (configv1alpha1.CredentialIssuerStrategy, error) {
-	// What is wrong with the Service or the signer keeps no replica from serving. It is reported if there is nothing
+	// Problems with the Service or the signer do not stop a replica from serving. They are reported if there is nothing
 	// worse.
 	problem := r.serviceErr
 	if problem == nil {
@@ -81,7 +80,7 @@ func (r *result) strategy() (configv1alpha1.CredentialIssuerStrategy, error) {
 	return withFindings(r.running(r.evaluation, problem), more...), problem
 }
 
-// running returns the strategy of a proxy that serves, if it can. What decides its status stands in its findings.
+// running returns the strategy of a proxy that serves, if it can. Its findings include what determines its status.
 func (r *result) running(evaluation serving.Evaluation, problem error) configv1alpha1.CredentialIssuerStrategy {
 	switch {
 	case evaluation.Refusal != nil:
@@ -93,7 +92,7 @@ func (r *result) running(evaluation serving.Evaluation, problem error) configv1a
 		return withFindings(pending, findingsOf(r.addressErr)...)
 	case r.addressErr != nil:
 		return errorStrategy(r.addressErr)
-	case r.serving == nil: // it was withdrawn a moment ago, and that wakes us
+	case r.serving == nil: // just withdrawn, which triggers a reconcile
 		return errorStrategy(serving.ErrNoCertificate)
 	}
 	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening,
@@ -102,7 +101,7 @@ func (r *result) running(evaluation serving.Evaluation, problem error) configv1a
 	return strategy
 }
 
-// listening returns the message of a proxy that serves. It tells the warnings, and what else is wrong; nil is nothing.
+// listening returns the message of a proxy that serves, with all warnings. nil entries of others are ignored.
 func listening(warnings []certs.Finding, others ...*configv1alpha1.StrategyFinding) string {
 	var sentences []string
 	for _, warning := range warnings {
@@ -119,7 +118,7 @@ func listening(warnings []certs.Finding, others ...*configv1alpha1.StrategyFindi
 	return messageListening + ", but: " + strings.Join(sentences, "; ")
 }
 
-// errorStrategy reports an error.
+// errorStrategy returns the strategy for an error. Its reason is Pending if the error resolves without intervention.
 func errorStrategy(err error) configv1alpha1.CredentialIssuerStrategy {
 	strategy := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup, err.Error())
 	var refusal *serving.Refusal
@@ -130,8 +129,8 @@ func errorStrategy(err error) configv1alpha1.CredentialIssuerStrategy {
 	return withFindings(strategy, findingsOf(err)...)
 }
 
-// brokenButServing reports an error. While a certificate is still in service at a known address, clients are told
-// where, although somebody has to fix the strategy.
+// brokenButServing returns the strategy for an error. It has the frontend if a certificate is still in service at a
+// known address, so that clients can connect although the strategy needs a fix.
 func (r *result) brokenButServing(err error) configv1alpha1.CredentialIssuerStrategy {
 	strategy := errorStrategy(err)
 	if r.serving == nil || r.addressErr != nil || !r.listens || errors.Is(err, errRevoked) {

@@ -19,8 +19,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestOverlap renews the certificate by another CA: all replicas serve the old one on, also those that start meanwhile,
-// until an administrator says that it is enough, or nobody is left who trusts only the old CA.
+// TestOverlap renews the certificate with another CA: all replicas, including new ones, serve the old one until an
+// administrator retires revisions, or no client trusts only the old CA.
 func TestOverlap(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -86,7 +86,7 @@ func TestOverlap(t *testing.T) {
 	third := startNamedReplica(t, cluster, "default", "third", false)
 	serves(first, third)
 
-	// Nobody is left: the new one takes over on all replicas.
+	// No such client is left: all replicas serve the new one.
 	history := leader.waitForStates(t, "one", "one+two")
 	key, value := history.Revisions[0].Retirement(time.Now())
 	retire := corev1ac.ConfigMap(testNames.RevisionsConfigMap, "default").WithData(map[string]string{key: value})
@@ -104,7 +104,7 @@ func TestOverlap(t *testing.T) {
 		}
 	}
 
-	// Once more, and the leader has become another one; an administrator retires what it waits for.
+	// Once more, with another leader; an administrator retires the revisions that it waits for.
 	leader.leading.Store(false)
 	third.leading.Store(true)
 	third.notify()
@@ -115,8 +115,8 @@ func TestOverlap(t *testing.T) {
 	serves(last, leader, follower, third)
 }
 
-// waitForTransition waits until the status says that a certificate waits for clients with these bundles, or that none
-// does.
+// waitForTransition waits until the status says that a certificate waits for clients with these bundles, or, without
+// any, that there is no transition.
 func (r *replica) waitForTransition(
 	t *testing.T, secret, sha256 string, bundles ...string,
 ) *configv1alpha1.TransitionStatus {
@@ -157,7 +157,7 @@ func (r *replica) waitForTransition(
 	return transition
 }
 
-// TestOverlapEnds puts the clock forward to the end of an overlap.
+// TestOverlapEnds moves the clock to the end of a transition.
 func TestOverlapEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -11,17 +11,16 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// errNotLeader is returned where something has to be written first and another replica will do it. The watch wakes
-// us then.
+// errNotLeader is returned if the leader has to write something first. The watch then triggers a reconcile.
 var errNotLeader = errors.New("waiting for the leading replica to create it")
 
-// issuedSecret is a Secret whose content the agent issues itself.
+// issuedSecret describes a Secret with content that the agent issues.
 type issuedSecret struct {
 	name string
 	kind corev1.SecretType
-	// code and doing are for the finding when it cannot be prepared.
+	// code and doing describe the finding if the content cannot be prepared.
 	code, doing string
-	// made and restored are what is logged when it was written.
+	// made and restored are the log messages after a write.
 	made, restored string
 }
 
@@ -49,7 +48,7 @@ func (n Names) signer() issuedSecret {
 	}
 }
 
-// failed says which preparation ended with err. No error stays none.
+// failed says which preparation failed with err. It returns nil for a nil error.
 func (i issuedSecret) failed(err error) error {
 	if err == nil {
 		return nil
@@ -61,7 +60,7 @@ func (r *Reconciler) local(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: r.Namespace, Name: name}
 }
 
-// sameCertificate reports whether serving b instead of a would change nothing for clients, and nothing in the status.
+// sameCertificate reports whether replacing a by b changes nothing for clients or in the status.
 func sameCertificate(a, b *serving.Certificate) bool {
 	if a == nil || b == nil {
 		return a == b

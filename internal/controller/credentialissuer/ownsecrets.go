@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// loadSigner adds what loads the CA that signs client certificates, and makes it where needed.
+// loadSigner adds the actions that load the CA of client certificates, and issue it if needed.
 func (s *observed) loadSigner(d *decision) {
 	read := s.secrets[s.names.SignerSecret]
 	state := inspected{err: read.err, secret: read.secret}
@@ -27,14 +27,14 @@ func (s *observed) loadSigner(d *decision) {
 	})
 }
 
-// inspected is one of the agent's own Secrets and what it holds.
+// inspected is a Secret of the agent and its state.
 type inspected struct {
 	secret *corev1.Secret
 	state  *issuedcert.State
-	err    error // that kept it from being read
+	err    error // why it could not be read
 }
 
-// faultIs reports whether reason is the most urgent one to change the Secret.
+// faultIs reports whether reason is the most urgent reason to change the Secret.
 func (i inspected) faultIs(reason issuedcert.Reason) bool {
 	if i.state == nil {
 		return false
@@ -51,9 +51,9 @@ func (s *observed) inspectCA() inspected {
 	return inspected{secret: read.secret, state: issuedcert.Inspect(serving.GeneratedCA(), read.secret, s.now)}
 }
 
-// maintain adds what makes an issued Secret good, and then what uses it: use is called with the state to be used,
-// and the step in which to use it. What is only old is used at once. Its successor is then written in the step
-// renew, whose failure does no harm. It returns the CA of the state in use, or nil when there is none.
+// maintain adds the actions that repair an issued Secret, and calls use with the state to be used and the step in which
+// to use it. A state that is only due for renewal is used at once; its successor is written in the step renew, whose
+// failure is harmless. It returns the CA of the state in use, or nil if there is none.
 func (s *observed) maintain(d *decision, at, renew step, issued issuedSecret, has inspected,
 	use func(*issuedcert.State, step),
 ) *certs.CA {
@@ -97,9 +97,8 @@ func (s *observed) maintain(d *decision, at, renew step, issued issuedSecret, ha
 	return next.CA
 }
 
-// relabel adds what gives the agent's own Secrets the labels that are configured, and takes them from a Deployment that
-// owns them. A Secret that the other actions write
-// or remove is left to them, and one that an admin brought to its owner.
+// relabel adds the action that corrects labels and owners of the agent's Secrets. It skips Secrets that other actions
+// write or delete, and those of administrators.
 func (s *observed) relabel(spec serving.Desired, d *decision) {
 	if !s.leads {
 		return
@@ -128,7 +127,7 @@ func (s *observed) relabel(spec serving.Desired, d *decision) {
 	}
 }
 
-// ours reports whether a Secret with one of our names holds what we put there.
+// ours reports whether a Secret with one of the agent's names has the agent's content.
 func (s *observed) ours(spec serving.Desired, secret *corev1.Secret) bool {
 	if s.isNamed(spec, secret.Name) {
 		return false
@@ -142,7 +141,7 @@ func (s *observed) ours(spec serving.Desired, secret *corev1.Secret) bool {
 	return true
 }
 
-// keepCA adds what lets the generated CA survive a time in which another certificate is served. It makes none.
+// keepCA adds the actions that preserve the generated CA while another certificate is served. It makes no new CA.
 func (s *observed) keepCA(d *decision) {
 	issued, has := s.names.generatedCA(), s.inspectCA()
 	if has.err != nil {
@@ -159,18 +158,18 @@ func (s *observed) keepCA(d *decision) {
 	}
 }
 
-// keepGenerated keeps a generated certificate next to a delegated one. When the permission is withdrawn, every
-// replica has to stop serving the delegated one within seconds, and cannot wait for a leader to make another first.
+// keepGenerated maintains a generated certificate next to a delegated one. If the permission is withdrawn, all replicas
+// must switch within seconds and cannot wait until the leader has issued one.
 func (s *observed) keepGenerated(spec serving.Desired, d *decision) {
 	ca := s.inspectCA()
 	if !s.leads && ca.err == nil && ca.state.Verdict() != nil || d.addressErr != nil {
 		s.keepCA(d)
-		return // what the leader makes wakes us
+		return // the watch triggers a reconcile
 	}
 	signing := s.maintain(d, stepTidy, stepTidy, s.names.generatedCA(), ca, nil)
 	read := s.secrets[s.names.TLSSecret]
 	if signing == nil || read.err != nil {
-		return // it may be there anyway, and nothing else has changed
+		return // it may exist anyway, and nothing else has changed
 	}
 	names := serving.GeneratedServing(serving.GeneratedNames(d.at.Host, spec.ImpersonationProxySpec, s.service))
 	leaf := inspected{secret: read.secret, state: issuedcert.InspectUnder(signing, names, read.secret, s.now)}
@@ -179,12 +178,12 @@ func (s *observed) keepGenerated(spec serving.Desired, d *decision) {
 	}
 }
 
-// keepLastGood lets the leader keep a copy of the external certificate in service, for replicas that start while
-// its Secret is bad. When something else is served, or nothing, the copy is removed.
+// keepLastGood makes the leader back up the external certificate in service, for replicas that start while its Secret
+// is invalid. If anything else or nothing is in service, the backup is deleted.
 func (s *observed) keepLastGood(d *decision, inService *serving.Certificate) {
 	name := s.local(s.names.LastGoodSecret)
 	if !s.leads || inService != nil && inService.Secret == name {
-		return // also when an admin named that very Secret
+		return // an administrator may have named this Secret as the source
 	}
 	failed := func(err error) { d.fail(stepTidy, coded(configv1alpha1.CodeLastGoodNotKept, err)) }
 	kept := s.secrets[s.names.LastGoodSecret]
@@ -208,13 +207,12 @@ func (s *observed) keepLastGood(d *decision, inService *serving.Certificate) {
 	}
 }
 
-// removeGenerated lets the leader remove the generated serving certificate, which nothing serves any more. Its CA
-// stays: it is in kubeconfigs, and comes back into use when the external certificate goes. A Secret of that name
-// with other content stays as well.
+// removeGenerated makes the leader delete the generated serving certificate, which is not served any more. Its CA
+// stays, because kubeconfigs have it and it may be used again. A Secret of that name with other content also stays.
 func (s *observed) removeGenerated(d *decision) {
 	external := s.evaluation.Certificate
 	if !s.leads || external != nil && external.Secret == s.local(s.names.TLSSecret) {
-		return // also when an admin named the generated Secret as the external one
+		return // an administrator may have named this Secret as the source
 	}
 	generated, ca := s.secrets[s.names.TLSSecret], s.secrets[s.names.CASecret]
 	if err := errors.Join(generated.err, ca.err); err != nil {

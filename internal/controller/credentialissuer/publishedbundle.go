@@ -5,8 +5,8 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// publishedBundle returns the trust bundle that the status publishes. It is empty where clients use their system roots.
-// The second result is false when the proxy does not work.
+// publishedBundle returns the trust bundle that the status publishes, which is empty for the system roots. The second
+// result is false if the proxy does not work.
 func publishedBundle(issuer *configv1alpha1.CredentialIssuer) ([]byte, bool) {
 	strategy := serving.Strategy(issuer)
 	_, bundle, found := serving.Frontend(strategy)

@@ -1,12 +1,12 @@
-// Package credentialissuer makes the impersonation proxy what a CredentialIssuer says, and reports in its status
-// the strategies.
+// Package credentialissuer configures the impersonation proxy as a CredentialIssuer specifies, and reports all
+// strategies in its status.
 //
-// Every replica runs the reconciler. Each follows the configuration, loads the certificate and the signer, and
-// starts or stops its own proxy. Only the leader writes to the cluster: Services, Secrets, the status.
+// Every replica runs the reconciler. Each loads the certificate and the signer, and starts or stops its own proxy. Only
+// the leader writes to the cluster: Services, Secrets, the revision history, the status.
 //
-// One pass observes, decides, applies and reports. observe.go reads the cluster. decide.go returns the actions that
-// follow, in order, without a cluster. actions.go carries them out. outcome.go says what the status tells about the
-// result, again without a cluster. The Services in front of the proxy come first, in services.go.
+// A reconcile first applies the Services (services.go) and reads the cluster (observe.go). It decides on an ordered
+// list of actions (decide.go), performs them (actions.go) and computes the status (outcome.go). decide.go and
+// outcome.go are pure.
 package credentialissuer
 
 import (
@@ -41,14 +41,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// recheck is how often everything is looked at without being woken: expiry, nodes. Nearly all of it is read from
-// memory.
+// recheck is how often to reconcile without a trigger, for expiry. Nearly everything is read from caches.
 const recheck = time.Minute
 
-// recheckNodes is how often nodes are looked at in mode auto: four requests, each for at most one node.
+// recheckNodes is how often to list nodes in mode auto: up to four requests, each limited to one node.
 const recheckNodes = 15 * time.Second
 
-// Names are the names of the objects that the reconciler reads and makes.
+// Names are the names of the objects that the reconciler reads and creates.
 type Names struct {
 	CredentialIssuer    string
 	LoadBalancerService string
@@ -56,48 +55,48 @@ type Names struct {
 	TLSSecret           string // generated serving certificate
 	CASecret            string // generated serving CA
 	SignerSecret        string // CA of client certificates
-	LastGoodSecret      string // copy of the external certificate in service
+	LastGoodSecret      string // backup of the external certificate in service
 	RevisionsConfigMap  string // the revision history
 }
 
-// Getter reads single objects by name, from memory once they are known.
+// Getter gets single objects by name, from a cache once they are watched.
 type Getter[T client.Object] interface {
 	Get(ctx context.Context, name types.NamespacedName) (T, bool, error)
 	Forget(keep func(types.NamespacedName) bool)
 }
 
-// ClusterTrustBundles reads ClusterTrustBundles by name, from memory once they are known.
+// ClusterTrustBundles gets ClusterTrustBundles by name, from a cache once they are watched.
 type ClusterTrustBundles interface {
-	// TrustBundle returns the PEM of a ClusterTrustBundle, or nil when there is none, or no such API.
+	// TrustBundle returns the PEM of a ClusterTrustBundle, or nil if it or its API does not exist.
 	TrustBundle(ctx context.Context, name string) (pem *string, err error)
-	// ForgetTrustBundles stops watching all but the one with this name.
+	// ForgetTrustBundles stops watching all except the one with this name.
 	ForgetTrustBundles(except string)
 }
 
 // Proxy is the impersonation proxy of this replica.
 type Proxy interface {
-	// Start makes it listen, unless it does already. It returns an error when it cannot, or when it ended by itself.
+	// Start makes it listen, unless it does already. It returns an error if it cannot or if it had stopped by itself.
 	Start(ctx context.Context) error
-	// Stop makes it finish what it is doing and listen no more.
+	// Stop stops it gracefully.
 	Stop(ctx context.Context) error
 	// Serving reports whether it listens.
 	Serving() bool
-	// Ready returns nil when it can serve requests, and otherwise why it cannot.
+	// Ready returns nil if it can serve requests, and otherwise why not.
 	Ready() error
 }
 
-// Reconciler follows one CredentialIssuer. Its exported fields are set before SetupWithManager.
+// Reconciler reconciles one CredentialIssuer. Its exported fields must be set before SetupWithManager.
 type Reconciler struct {
-	Client client.Client // writes all but Secrets
+	Client client.Client // writes everything except Secrets
 	// SecretWriter writes the agent's own Secrets, in Namespace.
 	SecretWriter issuedcert.Writer
-	Live         client.Reader // straight from the API server: nodes, and what is about to be written
+	Live         client.Reader // uncached: nodes, and what is about to be written
 	Issuers      Getter[*configv1alpha1.CredentialIssuer]
 	Secrets      Getter[*corev1.Secret]
 	Services     Getter[*corev1.Service]
 	ConfigMaps   Getter[*corev1.ConfigMap]
 	ClusterTrustBundles
-	// Permissions is asked before a Secret of another namespace is read.
+	// Permissions is asked before a Secret in another namespace is read.
 	Permissions Permissions
 
 	Replicas Replicas
@@ -107,67 +106,67 @@ type Reconciler struct {
 	Signer   *signer.Signer
 	Proxy    Proxy
 	IsLeader func() bool
-	// Wake brings an event whenever something changed: the CredentialIssuer, a Secret, a Service, leadership.
+	// Wake receives an event when the CredentialIssuer, a Secret, a Service or the leader changes.
 	Wake <-chan event.GenericEvent
-	// Warning, if set, returns what an admin should know besides, or nil.
+	// Warning, if set, returns an additional finding for the status, or nil.
 	Warning func() *configv1alpha1.StrategyFinding
 
-	// OldCluster says that the version of Kubernetes is not supported; nil when it is.
+	// OldCluster says that the version of Kubernetes is unsupported; nil if it is supported.
 	OldCluster *configv1alpha1.StrategyFinding
 
 	// OtherStrategies are the strategies other than the proxy, in any order.
 	OtherStrategies []OtherStrategy
-	// UserTokens, if set, is called with whether the strategy ServiceAccountToken is on.
+	// UserTokens, if set, is the strategy ServiceAccountToken, which the spec turns on and off.
 	UserTokens UserTokens
 
 	// BearerTokens, if set, is called with the authenticators whose tokens the proxy accepts as bearer tokens.
 	BearerTokens func(configv1alpha1.BearerTokensSpec)
 
-	// Usage, if set, notes that clients use the proxy of this replica.
+	// Usage, if set, records which revisions clients use at this replica.
 	Usage *Usage
 
-	// Published, if set, is called with the CA bundle that the status publishes, whichever replica wrote that; found is
-	// false while none is published.
+	// Published, if set, is called with the trust bundle in the status, whichever replica wrote it; found is false if
+	// there is none.
 	Published func(bundle []byte, found bool)
 
-	// FirstSpec is the spec of the CredentialIssuer that the leader of a new installation makes, or nil for none.
+	// FirstSpec is the spec of the CredentialIssuer that the leader of a new installation creates, or nil for none.
 	FirstSpec *configv1alpha1.CredentialIssuerSpec
 
 	Names     Names
 	Namespace string
-	// ServiceAccount is as which ServiceAccount of Namespace the agent runs; "" when that is not known.
+	// ServiceAccount is the name of the agent's ServiceAccount in Namespace; "" if unknown.
 	ServiceAccount    string
-	Labels            map[string]string // of everything that is made
+	Labels            map[string]string // of everything that the agent creates
 	AppLabel          string            // value of the label "app" on the agent's pods
 	ProxyPort         int32
-	RevisionRetention time.Duration // for how long clients are expected that have what is not published any more
+	RevisionRetention time.Duration // how long a revision is assumed to be in use after it was last published or used
 	Clock             clock.PassiveClock
 
 	phase          atomic.Int32
 	badLogins      *configv1alpha1.StrategyFinding  // of the spec's kubeconfig; nil for none
 	bearerProblem  *configv1alpha1.StrategyFinding  // of the spec's bearerTokens; nil for none
-	decidedOn      *configv1alpha1.CredentialIssuer // what Reconcile works on; nil while there is none
-	missingSince   time.Time                        // when the CredentialIssuer was first found missing; zero while it is there
+	decidedOn      *configv1alpha1.CredentialIssuer // the object of the current Reconcile; nil if there is none
+	missingSince   time.Time                        // when the CredentialIssuer was first missing; zero if it exists
 	retries        atomic.Int32
 	appliedService any
-	judgedService  string // resourceVersion of the Service before it was applied last
+	judgedService  string // resourceVersion of the Service before it was last applied
 	problem, nodes logs.Problem
-	known          map[string]*issuedcert.State // what own Secrets held when there was last nothing wrong with them
+	known          map[string]*issuedcert.State // the last states of Secrets without a verdict
 	signing        *certs.CA                    // the CA that signs client certificates
 
-	reporting // next to Reconcile: see reports.go
+	reporting // state of the goroutine in reports.go
 }
 
-// The phases, for readiness.
+// The phases determine readiness.
 const (
-	phaseUnknown int32 = iota // nothing was decided yet
-	phaseOff                  // the proxy is switched off
-	phaseIdle                 // it has no address yet to serve at
-	phaseOn                   // the proxy is to serve
-	phaseLost                 // there is no CredentialIssuer, and nothing to serve
+	phaseUnknown int32 = iota // nothing has been decided yet
+	phaseOff                  // the proxy is turned off
+	phaseIdle                 // the proxy has no address yet
+	phaseOn                   // the proxy should serve
+	phaseLost                 // no CredentialIssuer, and nothing to serve
 )
 
-// SetupWithManager makes mgr run the reconciler on every replica: once at the start, and whenever it is woken.
+// SetupWithManager registers the reconciler with mgr on every replica. It runs once at the start and on every trigger.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Name: r.Names.CredentialIssuer}}
 	always := handler.EnqueueRequestsFromMapFunc(
@@ -188,14 +187,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
 		WithLogConstructor(func(request *reconcile.Request) logr.Logger {
 			if request == nil {
-				return ctrl.Log.V(2) // of the controller's own machinery
+				return ctrl.Log.V(2) // controller-runtime's own messages
 			}
 			return ctrl.Log.WithValues("credentialIssuer", r.Names.CredentialIssuer)
 		}).
 		Complete(r)
 }
 
-// Ready returns why this replica cannot serve, or nil when it can or when it is not meant to.
+// Ready returns why this replica cannot serve, or nil if it can or should not.
 func (r *Reconciler) Ready() error {
 	switch r.phase.Load() {
 	case phaseOff, phaseIdle:
@@ -212,14 +211,14 @@ func (r *Reconciler) Ready() error {
 	}
 }
 
-// Wanted reports whether the proxy is to serve; false also while that is not known.
+// Wanted reports whether the proxy should serve; false if unknown.
 func (r *Reconciler) Wanted() bool {
 	phase := r.phase.Load()
 	return phase != phaseUnknown && phase != phaseOff
 }
 
-// Reconcile fetches the CredentialIssuer, makes this replica what it says, and hands in what came out, for the leader
-// to report.
+// Reconcile configures this replica as the CredentialIssuer specifies, and queues a report, which the leader writes to
+// the status.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	issuer, found, err := r.Issuers.Get(ctx, types.NamespacedName{Name: req.Name})
 	if err != nil {
@@ -240,26 +239,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	r.useServiceAccountTokens(issuer)
 	strategy, err := r.converge(ctx, issuer)
 	r.publish(strategy)
-	retry := err != nil && !errors.Is(err, errNotLeader) // what the leader makes wakes us
+	retry := err != nil && !errors.Is(err, errNotLeader) // the watch triggers a reconcile
 	r.logStrategy(ctx, strategy, retry)
 	r.handIn(report{issuer: issuer, proxy: strategy, serving: r.served(), waiting: r.Holder.Evaluation().Waiting})
 	if !retry {
 		r.retries.Store(0)
 		return ctrl.Result{RequeueAfter: r.nextLook(issuer)}, nil
 	}
-	// The problem is logged once and stands in the status; an error returned from here would be logged at every try.
+	// The problem is logged once and is in the status; a returned error would be logged at every retry.
 	return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
 }
 
-// nextLook is how long to wait while all is quiet: until the certificate in service becomes valid, expires or has to
-// make room for its successor, if that is soon, and not so long where nodes decide whether the proxy runs.
+// nextLook returns how long to wait for the next reconcile if nothing triggers one: until the certificate in service
+// becomes valid, expires or is replaced, at most recheck, or recheckNodes in mode auto.
 func (r *Reconciler) nextLook(issuer *configv1alpha1.CredentialIssuer) time.Duration {
 	wait := recheck
 	if proxy := issuer.Spec.ImpersonationProxy; proxy != nil && proxy.Mode == configv1alpha1.ImpersonationProxyModeAuto {
 		wait = recheckNodes
 	}
 	if r.badLogins != nil {
-		wait = min(wait, 5*time.Second) // no event tells that an authenticator is ready
+		wait = min(wait, 5*time.Second) // no event is sent when an authenticator becomes ready
 	}
 	if inService := r.Holder.Current(); inService != nil {
 		now := r.Clock.Now()
@@ -276,21 +275,21 @@ func (r *Reconciler) nextLook(issuer *configv1alpha1.CredentialIssuer) time.Dura
 	return wait
 }
 
-// firstRetry and lastRetry bound how long to wait after failures: twice as long each time.
+// firstRetry and lastRetry are the limits of the exponential backoff after failures.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = firstRetry << 7
 )
 
-// retryAfter is how long to wait after one more failure in a row.
+// retryAfter returns how long to wait after one more consecutive failure.
 func (r *Reconciler) retryAfter() time.Duration {
 	return min(firstRetry<<min(r.retries.Add(1)-1, 7), lastRetry)
 }
 
-// problemMessage goes before each problem in the log.
+// problemMessage is the log message of all problems.
 const problemMessage = "Failed to reconcile CredentialIssuer"
 
-// problemLevel is error where users are refused for it.
+// problemLevel is the log level of problems: error if clients cannot connect.
 func (r *Reconciler) problemLevel() slog.Level {
 	if phase := r.phase.Load(); phase == phaseLost ||
 		phase == phaseOn && (r.Holder.Current() == nil || !r.Proxy.Serving()) {
@@ -299,18 +298,18 @@ func (r *Reconciler) problemLevel() slog.Level {
 	return slog.LevelWarn
 }
 
-// logProblem logs what somebody has to fix.
+// logProblem logs a problem that needs intervention.
 func (r *Reconciler) logProblem(ctx context.Context, problem string) {
 	r.problem.Log(ctx, r.problemLevel(), problemMessage, problem)
 }
 
-// logRetried logs what is tried again by itself.
+// logRetried logs a problem that is retried.
 func (r *Reconciler) logRetried(ctx context.Context, problem string) {
 	r.problem.LogRetried(ctx, r.Clock.Now(), r.problemLevel(), problemMessage, problem)
 }
 
-// logStrategy logs what the strategy says, unless all is well. An installation waits for a while for what others make:
-// that is no error.
+// logStrategy logs the strategy's problem, if any. A pending one is a warning only: a new installation waits for
+// objects that others create.
 func (r *Reconciler) logStrategy(ctx context.Context, strategy configv1alpha1.CredentialIssuerStrategy, retry bool) {
 	switch {
 	case strategy.Status == configv1alpha1.StrategySuccess || strategy.Reason == configv1alpha1.ReasonDisabled:
@@ -324,8 +323,8 @@ func (r *Reconciler) logStrategy(ctx context.Context, strategy configv1alpha1.Cr
 	}
 }
 
-// converge does what the spec says and returns the strategy to report. The error, if any, is one that a later try
-// may fix. It stands in the strategy as well.
+// converge configures this replica and returns the strategy to report. The error, if any, is one that a retry may fix.
+// It is in the strategy as well.
 func (r *Reconciler) converge(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
 ) (configv1alpha1.CredentialIssuerStrategy, error) {
@@ -334,7 +333,7 @@ func (r *Reconciler) converge(
 		err = r.refuseOwnCopy(spec)
 	}
 	if err != nil {
-		// only a change of the spec can fix it, and that wakes us
+		// only a change of the spec can fix it, which triggers a reconcile
 		return errorStrategy(coded(configv1alpha1.CodeSpecInvalid, err)), nil
 	}
 	r.forgetUnused(spec)
@@ -383,8 +382,8 @@ func (r *Reconciler) converge(
 	return done.strategy()
 }
 
-// turnedOff returns why the proxy is not to run, or nil. In mode auto the nodes decide. While they cannot be listed,
-// the proxy stays on or off, as it was, and a warning is returned, or an error where nobody knows how it was.
+// turnedOff returns why the proxy should not run, or nil. In mode auto the nodes decide. While they cannot be listed,
+// the proxy stays as it was, and a warning is returned, or an error if the previous state is unknown.
 func (r *Reconciler) turnedOff(
 	ctx context.Context, mode configv1alpha1.ImpersonationProxyMode, issuer *configv1alpha1.CredentialIssuer,
 ) (off, unreadable *configv1alpha1.StrategyFinding, err error) {
@@ -418,8 +417,7 @@ func (r *Reconciler) turnedOff(
 	return nil, nil, nil
 }
 
-// wasOn reports whether the proxy was to run last: on this replica, and before the first decision of this replica
-// according to the status.
+// wasOn reports whether the proxy was turned on at the last decision of this replica, or else according to the status.
 func (r *Reconciler) wasOn(issuer *configv1alpha1.CredentialIssuer) (on, known bool) {
 	switch r.phase.Load() {
 	case phaseOff:
@@ -448,7 +446,7 @@ func (r *Reconciler) warning() *configv1alpha1.StrategyFinding {
 	return r.Warning()
 }
 
-// forgetUnused stops watching objects that no configuration names any more.
+// forgetUnused stops watching objects that the configuration does not name any more.
 func (r *Reconciler) forgetUnused(spec serving.Desired) {
 	var from configv1alpha1.CertificateAuthorityDataSourceSpec
 	if spec.TLS != nil && spec.TLS.CertificateAuthorityDataSource != nil {

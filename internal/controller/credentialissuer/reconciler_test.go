@@ -45,7 +45,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// switchboard stands for the impersonation proxy: it remembers whether it was told to run.
+// switchboard fakes the impersonation proxy: it records whether it should run.
 type switchboard struct {
 	mu      sync.Mutex
 	on      bool
@@ -79,7 +79,7 @@ func (s *switchboard) Ready() error {
 	return nil
 }
 
-// fail stops it, and makes every start fail with err until it is nil.
+// fail stops it and makes every start fail with err, until err is nil.
 func (s *switchboard) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ var testNames = Names{
 	RevisionsConfigMap: "handed-out",
 }
 
-// replica is a Reconciler that runs against a real API server.
+// replica is a Reconciler with a real API server.
 type replica struct {
 	*Reconciler
 	live    client.Client
@@ -112,7 +112,7 @@ func startNamedReplica(t *testing.T, cluster *devcluster.Cluster, namespace, nam
 	return startReplicaWith(t, cluster, namespace, name, leading, func(*Reconciler) {})
 }
 
-// startReplicaWith starts a replica after change has been applied to it.
+// startReplicaWith starts a replica after change has modified it.
 func startReplicaWith(
 	t *testing.T,
 	cluster *devcluster.Cluster,
@@ -199,7 +199,7 @@ func startReplicaWith(
 	return r
 }
 
-// noTrustBundles is a cluster without ClusterTrustBundles.
+// noTrustBundles fakes a cluster without ClusterTrustBundles.
 type noTrustBundles struct{}
 
 func (noTrustBundles) TrustBundle(context.Context, string) (*string, error) { return nil, nil }
@@ -212,7 +212,7 @@ func (r *replica) notify() {
 	}
 }
 
-// strategy returns the proxy's entry in the status.
+// strategy returns the proxy's strategy in the status.
 func (r *replica) strategy(ctx context.Context) (configv1alpha1.CredentialIssuerStrategy, error) {
 	var issuer configv1alpha1.CredentialIssuer
 	if err := r.live.Get(ctx, types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
@@ -225,7 +225,7 @@ func (r *replica) strategy(ctx context.Context) (configv1alpha1.CredentialIssuer
 	return issuer.Status.Strategies[1], nil
 }
 
-// waitFor waits until the status has a reason and a text in its message.
+// waitFor waits until the status has this reason and its message contains this text.
 func (r *replica) waitFor(
 	t *testing.T,
 	reason configv1alpha1.StrategyReason,
@@ -255,7 +255,7 @@ func (r *replica) waitForCodes(
 ) configv1alpha1.CredentialIssuerStrategy {
 	t.Helper()
 	var strategy configv1alpha1.CredentialIssuerStrategy
-	testkit.Eventually(t, waitLimit, func() error { // the text may begin like the one before
+	testkit.Eventually(t, waitLimit, func() error { // the text may start like the previous one
 		strategy = r.waitFor(t, reason, text)
 		var got []string
 		for _, finding := range strategy.Findings {
@@ -269,7 +269,7 @@ func (r *replica) waitForCodes(
 	return strategy
 }
 
-// waitForServed waits until the status says what is served (any certificate if sha256 is empty), and by how many.
+// waitForServed waits until the status has this certificate (any if sha256 is empty) and number of replicas.
 func (r *replica) waitForServed(
 	t *testing.T,
 	sha256 string,
@@ -292,7 +292,7 @@ func (r *replica) waitForServed(
 	return last
 }
 
-// expectEvents checks the events that the leader made so far: each transition once.
+// expectEvents checks the events so far: one for each transition.
 func (r *replica) expectEvents(t *testing.T) {
 	t.Helper()
 	seen := map[string]int{}
@@ -360,7 +360,7 @@ func (r *replica) putSecret(t *testing.T, name string, pair *certs.KeyPair, bund
 	}
 }
 
-// waitLimit is how long anything may take to come true.
+// waitLimit limits every wait.
 const waitLimit = 15 * time.Second
 
 func startCluster(t *testing.T) *devcluster.Cluster {
@@ -373,7 +373,7 @@ func startClusterWith(t *testing.T, options devcluster.Options) *devcluster.Clus
 	return testkit.Cluster(t, options, filepath.Join("..", "..", "..", "deploy", "crds"))
 }
 
-// TestReconciler goes through the life of an installation on a real API server.
+// TestReconciler tests the lifecycle of an installation on a real API server.
 func TestReconciler(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -440,7 +440,7 @@ func TestReconciler(t *testing.T) {
 		return follower.Ready()
 	})
 
-	// Annotations of others stay, ours that go are removed.
+	// Annotations of others stay; obsolete ones of the agent are removed.
 	testkit.Eventually(t, waitLimit, func() error {
 		var service corev1.Service
 		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
@@ -468,7 +468,7 @@ func TestReconciler(t *testing.T) {
 		return nil
 	})
 
-	// A name of the outside: certificate for that, and another Service.
+	// An external endpoint: a certificate for it, and another Service.
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
 		s.ExternalEndpoint = "proxy.example.com:8443"
 		s.Service = configv1alpha1.ImpersonationProxyServiceSpec{Type: "ClusterIP"}
@@ -501,7 +501,7 @@ func TestReconciler(t *testing.T) {
 		t.Errorf("what is served is told as %+v", served)
 	}
 
-	// An external certificate: first missing, then half-made, then bad, then good.
+	// An external certificate: missing, incomplete, invalid, then valid.
 	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -565,7 +565,7 @@ func TestReconciler(t *testing.T) {
 		t.Errorf("what is served is told as %+v", served)
 	}
 
-	// The follower cannot serve: the status says which one, and why.
+	// The follower cannot serve: the status says which replica and why.
 	follower.proxy.fail(errors.New("port in use"))
 	follower.notify()
 	testkit.Eventually(t, waitLimit, func() error {
@@ -596,7 +596,7 @@ func TestReconciler(t *testing.T) {
 		return err
 	})
 
-	// The generated Secret's own name as the external one: nothing may delete what is served.
+	// The spec names the generated Secret: nothing may delete what is served.
 	leader.putSecret(t, testNames.TLSSecret, good, pki.CertPEM())
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS.SecretName = testNames.TLSSecret })
 	testkit.Eventually(t, waitLimit, func() error {
@@ -610,7 +610,7 @@ func TestReconciler(t *testing.T) {
 		t.Fatal("it deleted the Secret that it serves")
 	}
 
-	// Back to generated: with the old CA, so that old kubeconfigs work again. The user's Secret would be in the way.
+	// Back to generated, with the old CA, so that old kubeconfigs work again. The user's Secret would be in the way.
 	if err := leader.live.Delete(t.Context(), mustSecret(t, leader, testNames.TLSSecret)); err != nil {
 		t.Fatal(err)
 	}
@@ -625,7 +625,7 @@ func TestReconciler(t *testing.T) {
 
 	leader.expectEvents(t)
 
-	// Leadership moves: the other one writes.
+	// Another replica becomes the leader and writes.
 	leader.leading.Store(false)
 	follower.leading.Store(true)
 	follower.notify()
@@ -672,7 +672,7 @@ func TestReconciler(t *testing.T) {
 	})
 }
 
-// TestFreshInstallWithExternalCertificate shows that nothing is ever generated but the signer.
+// TestFreshInstallWithExternalCertificate shows that only the signer is generated.
 func TestFreshInstallWithExternalCertificate(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)

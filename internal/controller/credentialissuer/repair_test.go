@@ -20,7 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestGeneratedSecretsAreRepaired damages and deletes the Secrets that the agent makes: clients notice nothing.
+// TestGeneratedSecretsAreRepaired damages and deletes the agent's Secrets: clients are unaffected.
 func TestGeneratedSecretsAreRepaired(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -69,7 +69,7 @@ func TestGeneratedSecretsAreRepaired(t *testing.T) {
 		t.Error("client certificates from before are no longer accepted")
 	}
 
-	// The CA survives a time in which another certificate is served, even if somebody deletes it then.
+	// The CA survives while another certificate is served, even if it is deleted then.
 	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestGeneratedSecretsAreRepaired(t *testing.T) {
 	}
 	restored(testNames.CASecret, "ca.crt", ca)
 
-	// Deleting the signer's Secret asks for a new CA: what the old CA signed is not accepted any more.
+	// Deleting the signer's Secret requests a new CA: certificates of the old CA are not accepted any more.
 	if err := r.live.Delete(t.Context(), mustSecret(t, r, testNames.SignerSecret)); err != nil {
 		t.Fatal(err)
 	}
@@ -98,8 +98,8 @@ func TestGeneratedSecretsAreRepaired(t *testing.T) {
 	})
 }
 
-// TestTheYearsGoBy moves the clock: certificates are renewed at two thirds of their life, by the same CA, and
-// client certificates that were issued before the signer rotated are accepted.
+// TestTheYearsGoBy moves the clock: the same CA renews certificates at two thirds of their life, and client
+// certificates issued before the signer rotated are accepted.
 func TestTheYearsGoBy(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -119,7 +119,7 @@ func TestTheYearsGoBy(t *testing.T) {
 		follower.notify()
 	}
 	pass(200)
-	time.Sleep(500 * time.Millisecond) // nothing is to happen in this time
+	time.Sleep(500 * time.Millisecond) // nothing should happen in this time
 	if leader.Holder.Current().SHA256() != before.SHA256() ||
 		!bytes.Equal(leader.Signer.Current().Bundle(), signerBefore) {
 		t.Fatal("it renewed what is not two thirds through its life")
@@ -143,7 +143,7 @@ func TestTheYearsGoBy(t *testing.T) {
 		})
 	}
 
-	// The old CA goes on signing until every replica must have loaded the new one.
+	// The old CA keeps signing until every replica has loaded the new one.
 	signs := func(ca []byte) func() error {
 		return func() error {
 			for _, r := range []*replica{leader, follower} {

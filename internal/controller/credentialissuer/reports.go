@@ -16,34 +16,34 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// report is what came of one look at the CredentialIssuer, for the status.
+// report is the result of a reconcile, for the status.
 type report struct {
 	issuer  *configv1alpha1.CredentialIssuer
 	proxy   configv1alpha1.CredentialIssuerStrategy
-	serving *serving.Certificate // what clients get, or nil
-	waiting *serving.Waiting     // a renewed certificate that waits, or nil
-	history serving.History      // this revision included; writeReport sets it
+	serving *serving.Certificate // in service on this replica, or nil
+	waiting *serving.Waiting     // the waiting certificate, or nil
+	history serving.History      // including the current revision; set by writeReport
 }
 
-// reporting is what the goroutine that writes reports has of its own. The API server may take long to accept a
-// report, or refuse it, for example because an admission webhook does not answer. No certificate waits for that.
+// reporting is the state of the goroutine that writes reports. It is separate because the API server may take long to
+// accept a report, or refuse it, for example because of an admission webhook. Certificates must not wait for that.
 type reporting struct {
-	reports chan report             // the latest one, until it is written
-	again   chan event.GenericEvent // wakes Reconcile
+	reports chan report             // the latest report, until it is written
+	again   chan event.GenericEvent // triggers a reconcile
 
-	// historyProblem is why the revision history is not written; nil if it is.
+	// historyProblem is why the revision history could not be written, or nil.
 	historyProblem atomic.Pointer[configv1alpha1.StrategyFinding]
 
 	ledger ledger
 
 	lastReportProblem string
 	lastAnnounced     announced
-	recordedOthers    map[configv1alpha1.StrategyType]strategyState // what the latest events said
+	recordedOthers    map[configv1alpha1.StrategyType]strategyState // the content of the latest events
 	schema            statusSchema                                  // of the CRD, as far as it is known
 	schemaSeen        time.Time
 }
 
-// handIn leaves a report to be written, instead of one that waits. Only Reconcile calls it, so there is always room.
+// handIn queues a report and replaces an older one. It never blocks, because only Reconcile calls it.
 func (r *Reconciler) handIn(next report) {
 	select {
 	case <-r.reports:
@@ -52,7 +52,7 @@ func (r *Reconciler) handIn(next report) {
 	r.reports <- next
 }
 
-// writeReports writes what is handed in, until ctx ends. What fails is tried again until there is something newer.
+// writeReports writes queued reports until ctx ends. A failed one is retried until there is a newer one.
 func (r *Reconciler) writeReports(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, ctrl.Log.WithValues("credentialIssuer", r.Names.CredentialIssuer))
 	var latest report
@@ -74,7 +74,7 @@ func (r *Reconciler) writeReports(ctx context.Context) error {
 	}
 }
 
-// writeReport lets the leader write the status, and returns whether nothing is left to be done.
+// writeReport makes the leader write the status. It returns false if it must be retried.
 func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 	if !r.IsLeader() {
 		r.ledger, r.lastAnnounced = ledger{}, announced{}
@@ -84,7 +84,7 @@ func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 	var historyErr error
 	of.history, historyErr = r.appendRevision(ctx, of)
 	r.reportProblem(ctx, of.issuer, &r.historyProblem, findingOf(configv1alpha1.CodeRevisionsNotKept, historyErr))
-	err := client.IgnoreNotFound(r.writeStatus(ctx, of)) // what is made again wakes Reconcile
+	err := client.IgnoreNotFound(r.writeStatus(ctx, of)) // recreation triggers a reconcile
 	switch {
 	case err == nil:
 		r.lastReportProblem = ""
@@ -95,7 +95,7 @@ func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 	return errors.Join(historyErr, err) == nil
 }
 
-// reportProblem logs a problem and adds it to the status, or removes it when it is over.
+// reportProblem logs a problem when it begins, and triggers a reconcile when it begins or ends, to update the status.
 func (r *Reconciler) reportProblem(
 	ctx context.Context,
 	issuer *configv1alpha1.CredentialIssuer,

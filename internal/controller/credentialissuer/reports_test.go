@@ -23,10 +23,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// silentServer takes connections and says nothing, until it is closed.
+// silentServer accepts connections and does not respond until it is closed.
 type silentServer struct {
 	listener net.Listener
-	asked    chan struct{} // somebody has connected
+	asked    chan struct{} // a client has connected
 
 	mu   sync.Mutex
 	open []net.Conn
@@ -67,8 +67,7 @@ func (s *silentServer) close() {
 	}
 }
 
-// judges makes the API server ask the silent server about each change of a resource, and wait half a minute for an
-// answer.
+// judges registers the silent server as admission webhook for a resource, with a timeout of half a minute.
 func (s *silentServer) judges(t *testing.T, cluster *devcluster.Cluster, group, resource string) (end func()) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -106,8 +105,8 @@ func (s *silentServer) judges(t *testing.T, cluster *devcluster.Cluster, group, 
 	}
 }
 
-// TestNoCertificateWaitsForAReport renews the certificate while the API server takes no status, because an admission
-// webhook does not answer. Afterwards the status says what it would have said without that.
+// TestNoCertificateWaitsForAReport renews the certificate while an admission webhook that does not respond blocks the
+// status. Afterwards the status is complete.
 func TestNoCertificateWaitsForAReport(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -124,7 +123,7 @@ func TestNoCertificateWaitsForAReport(t *testing.T) {
 		}
 		leader.putSecret(t, "external", pair, pki.CertPEM())
 		served := leafSHA256(t, pair)
-		testkit.Eventually(t, waitLimit, func() error { // the webhook has twice as long for one answer
+		testkit.Eventually(t, waitLimit, func() error { // twice the webhook's timeout
 			if current := leader.Holder.Current(); current == nil || current.SHA256() != served {
 				return errors.New("another certificate is served")
 			}
@@ -145,7 +144,7 @@ func TestNoCertificateWaitsForAReport(t *testing.T) {
 		apis.GroupsFor(apis.DefaultGroupSuffix).Config.Group,
 		"credentialissuers/status",
 	)
-	for silent := false; !silent; { // the API server learns of the webhook in its own time
+	for silent := false; !silent; { // the API server needs time to load the webhook
 		served := renew()
 		testkit.Eventually(t, waitLimit, func() error {
 			select {

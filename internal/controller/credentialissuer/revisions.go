@@ -21,8 +21,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// revisions returns the revision history as far as this replica can read it. What the ConfigMap lacks is restored from
-// the status. known is false where neither can be relied on: then whatever could break clients is refused.
+// revisions returns the revision history, with revisions that the ConfigMap lacks restored from the status. known is
+// false if the ConfigMap cannot be read and there are none.
 func (r *Reconciler) revisions(ctx context.Context, issuer *configv1alpha1.CredentialIssuer) (serving.History, bool) {
 	there, found, err := r.ConfigMaps.Get(ctx, r.local(r.Names.RevisionsConfigMap))
 	var h serving.History
@@ -34,7 +34,7 @@ func (r *Reconciler) revisions(ctx context.Context, issuer *configv1alpha1.Crede
 	return h, err == nil || len(h.Revisions) > 0
 }
 
-// restored returns the history with what the status lists and it lacks.
+// restored returns the history with revisions that it lacks restored from the status.
 func (r *Reconciler) restored(h serving.History, issuer *configv1alpha1.CredentialIssuer) serving.History {
 	var known []byte
 	if current := r.Holder.Current(); current != nil {
@@ -44,16 +44,16 @@ func (r *Reconciler) restored(h serving.History, issuer *configv1alpha1.Credenti
 	return h
 }
 
-// revisionsTimeout bounds how long a report waits for the API server to take the revision history.
+// revisionsTimeout limits how long a report waits until the revision history is written.
 const revisionsTimeout = 5 * time.Second
 
-// ledger is what the goroutine that writes reports knows of the revision history, while this replica leads.
+// ledger is the state of the revision history on the leader.
 type ledger struct {
-	current   bool                // it has what the status published when this replica began to lead
-	history   serving.History     // as it was last; written, unless unsaved
+	current   bool                // it includes what the status published when this replica became the leader
+	history   serving.History     // the latest, which is stored unless unsaved is set
 	unsaved   bool                // writing it failed
-	published serving.Published   // the latest that is appended
-	chain     []*x509.Certificate // the latest certificate that was in service
+	published serving.Published   // the latest that was appended
+	chain     []*x509.Certificate // the latest certificate in service
 }
 
 // publishedBy returns what a report publishes.
@@ -65,14 +65,14 @@ func publishedBy(of report) serving.Published {
 	if endpoint, bundle, found := serving.Frontend(&of.proxy); found {
 		published.Endpoint, published.Bundle = endpoint, bundle
 		if of.serving.Source == serving.SourceGenerated {
-			// The agent puts the load balancer's addresses into it as well, which clients do not use.
+			// The certificate also covers the load balancer's addresses, which clients do not use.
 			published.Names = []string{(&serving.Revision{Endpoint: endpoint}).Host()}
 		}
 	}
 	return published
 }
 
-// changeOf returns the spec that led to a report, and what came of it.
+// changeOf returns the spec of a report and its outcome.
 func changeOf(of report) serving.Change {
 	change := serving.Change{Outcome: serving.OutcomeRefused}
 	switch {
@@ -90,11 +90,11 @@ func changeOf(of report) serving.Change {
 	return change
 }
 
-// changedBy returns which field manager changed the proxy's spec last, and when. The informer leaves that out.
+// changedBy returns which field manager last changed the proxy's spec, and when. The cache lacks managed fields.
 func (r *Reconciler) changedBy(ctx context.Context, issuer *configv1alpha1.CredentialIssuer) (string, time.Time) {
 	live, by := &configv1alpha1.CredentialIssuer{}, metav1.ManagedFieldsEntry{}
 	if r.Live.Get(ctx, client.ObjectKeyFromObject(issuer), live) != nil {
-		return "", time.Time{} // it is there for people
+		return "", time.Time{} // it is for display only
 	}
 	for _, entry := range live.ManagedFields {
 		if entry.Time != nil && entry.FieldsV1 != nil &&
@@ -109,8 +109,8 @@ func (r *Reconciler) changedBy(ctx context.Context, issuer *configv1alpha1.Crede
 	return by.Manager, by.Time.UTC()
 }
 
-// appendRevision appends what the report publishes to the history, before the status names it. It returns the history
-// also when that could not be written.
+// appendRevision appends what the report publishes to the history, before the status publishes it. It returns the
+// history even if that could not be written.
 func (r *Reconciler) appendRevision(ctx context.Context, of report) (serving.History, error) {
 	ctx, cancel := context.WithTimeout(ctx, revisionsTimeout)
 	defer cancel()
@@ -141,7 +141,7 @@ func (r *Reconciler) appendRevision(ctx context.Context, of report) (serving.His
 		r.local(r.Names.RevisionsConfigMap), err)
 }
 
-// appendOnce writes the history with what is published, unless the ConfigMap changes meanwhile.
+// appendOnce writes the history with what is published. It returns a conflict if the ConfigMap changes concurrently.
 func (r *Reconciler) appendOnce(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, published serving.Published,
 ) (serving.History, error) {
@@ -155,9 +155,9 @@ func (r *Reconciler) appendOnce(
 	case err != nil:
 		return serving.History{}, err
 	case m.current && (m.unsaved || there.Data[serving.RevisionsKey] == ""):
-		history = m.history // also where it was deleted
+		history = m.history // also if the ConfigMap was deleted
 	case !m.current:
-		live := &configv1alpha1.CredentialIssuer{} // the informer may not have what the last leader wrote
+		live := &configv1alpha1.CredentialIssuer{} // the cache may lack what the last leader wrote
 		if r.Live.Get(ctx, client.ObjectKeyFromObject(issuer), live) != nil {
 			live = issuer
 		}
@@ -183,7 +183,7 @@ func (r *Reconciler) appendOnce(
 	return next, nil
 }
 
-// next returns the history with what the status and the replicas know, when this is published from now on.
+// next returns the history with this publication, and with what the status and the replicas know.
 func (r *Reconciler) next(
 	h serving.History, issuer *configv1alpha1.CredentialIssuer, published serving.Published,
 ) (serving.History, error) {
@@ -192,7 +192,7 @@ func (r *Reconciler) next(
 	return r.withUses(h), err
 }
 
-// withUses returns the history with the uses that this replica and the others know of.
+// withUses returns the history with the uses that all replicas have recorded.
 func (r *Reconciler) withUses(h serving.History) serving.History {
 	if r.Usage != nil {
 		h = addUses(h, r.Usage.report())
@@ -203,7 +203,7 @@ func (r *Reconciler) withUses(h serving.History) serving.History {
 	return h
 }
 
-// upToDate says whether the ConfigMap has the history and the labels.
+// upToDate reports whether the ConfigMap has this history and the labels.
 func (r *Reconciler) upToDate(there *corev1.ConfigMap, next serving.History) bool {
 	for key, value := range r.Labels {
 		if there.Labels[key] != value {
@@ -226,8 +226,8 @@ func samePublished(a, b serving.Published) bool {
 	return true
 }
 
-// reportBrokenClients records an event and a log line about the clients that stop verifying, when a certificate is put
-// into service that breaks them. The agent serves such a certificate only if an administrator has chosen so.
+// reportBrokenClients records an event and a log message if a new certificate breaks clients. The agent serves such a
+// certificate only if an administrator has chosen to, or if the old one expires.
 func (r *Reconciler) reportBrokenClients(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, h serving.History, chain []*x509.Certificate,
 ) {
@@ -250,7 +250,7 @@ func (r *Reconciler) reportBrokenClients(
 	r.Events.Event(issuer, corev1.EventTypeWarning, string(certs.OldClientsBreak), clip(problem))
 }
 
-// apiTime returns a time as the API keeps it; nil for none.
+// apiTime converts a time to an API time, nil for the zero time.
 func apiTime(at time.Time) *metav1.Time {
 	if at.IsZero() {
 		return nil
@@ -259,7 +259,7 @@ func apiTime(at time.Time) *metav1.Time {
 	return &kept
 }
 
-// revisionsStatus summarizes the revision history. What an administrator has retired is left out.
+// revisionsStatus summarizes the revision history without retired revisions.
 func revisionsStatus(h serving.History) []configv1alpha1.RevisionStatus {
 	var all []configv1alpha1.RevisionStatus
 	for i := range h.Revisions {

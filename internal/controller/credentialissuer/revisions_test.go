@@ -27,7 +27,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// remembered returns the ConfigMap in which the agent remembers what clients were told, and what is in it.
+// remembered returns the ConfigMap of the revision history, and the history.
 func (r *replica) remembered(t *testing.T) (*corev1.ConfigMap, serving.History, error) {
 	t.Helper()
 	var there corev1.ConfigMap
@@ -39,8 +39,8 @@ func (r *replica) remembered(t *testing.T) (*corev1.ConfigMap, serving.History, 
 	return &there, history, err
 }
 
-// waitForStates waits until the memory has states with these CAs in their bundles, the latest last, and the status sums
-// up the same.
+// waitForStates waits until the history has revisions with these CAs in their bundles, the latest last, and the status
+// lists the same.
 func (r *replica) waitForStates(t *testing.T, want ...string) serving.History {
 	t.Helper()
 	var history serving.History
@@ -75,7 +75,7 @@ func (r *replica) waitForStates(t *testing.T, want ...string) serving.History {
 	return history
 }
 
-// use lets a client use the proxy by a name, and waits until the revision history and the status know it.
+// use simulates a client that uses the proxy by this name, and waits until the history and the status record it.
 func (r *replica) use(t *testing.T, name string) serving.History {
 	t.Helper()
 	var history serving.History
@@ -94,7 +94,7 @@ func (r *replica) use(t *testing.T, name string) serving.History {
 		if _, history, err = r.remembered(t); err != nil {
 			return err
 		}
-		// What has just been put into service is published a moment later.
+		// A certificate that has just been put into service is published a moment later.
 		if current := history.Current(); current == nil || current.LastUsed.IsZero() ||
 			!certs.SameBundle(current.Bundle, bundle) ||
 			issuer.Status.Revisions[len(issuer.Status.Revisions)-1].LastUsed == nil {
@@ -114,7 +114,7 @@ func commonNames(bundle []byte) string {
 	return strings.Join(names, "+")
 }
 
-// waitForEvent waits until there is an event that begins with want and has a text, and returns it.
+// waitForEvent waits for an event that starts with want and contains text, and returns it.
 func (r *replica) waitForEvent(t *testing.T, want, text string) string {
 	t.Helper()
 	var got string
@@ -133,8 +133,8 @@ func (r *replica) waitForEvent(t *testing.T, want, text string) string {
 	return got
 }
 
-// TestHandedOut follows the memory of what clients were told: through a take-over from Pinniped and the way back,
-// restarts, a deleted CredentialIssuer, a deleted memory and a proxy that is off.
+// TestHandedOut tests the revision history during a migration from upstream Pinniped and back, restarts, deletion of
+// the CredentialIssuer and of the history, and while the proxy is off.
 func TestHandedOut(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -158,7 +158,7 @@ func TestHandedOut(t *testing.T) {
 	pinniped, one, two := newCA("pinniped"), newCA("one"), newCA("two")
 	const name, other = "proxy.example.com", "other.example.com"
 
-	// Pinniped has published a CA of its own for an hour.
+	// Upstream Pinniped has published its own CA for an hour.
 	observer := startNamedReplica(t, cluster, "default", "first", false)
 	observer.putSecret(t, "first", issue(one, name, other), one.CertPEM())
 	observer.create(t, spec{
@@ -207,7 +207,7 @@ func TestHandedOut(t *testing.T) {
 	}
 	leader.waitForEvent(t, "Warning OldClientsBreak", `trust "pinniped"`)
 
-	// Another leader goes on; what an administrator has retired stays retired, and is not in the status any more.
+	// Another replica becomes the leader; a retired revision stays retired and is removed from the status.
 	key, value := history.Revisions[0].Retirement(time.Now())
 	retire := corev1ac.ConfigMap(testNames.RevisionsConfigMap, "default").WithData(map[string]string{key: value})
 	if err := leader.live.Apply(ctx, retire, client.FieldOwner("cli")); err != nil {
@@ -228,7 +228,7 @@ func TestHandedOut(t *testing.T) {
 		t.Error("it is not retired any more")
 	}
 
-	// The generated certificate, because somebody has removed the block tls: everybody is broken, and it is told.
+	// The block tls is removed, so the generated certificate is served: all clients break, which is reported.
 	leader.configure(t, func(s *spec) { s.TLS = nil })
 	history = leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA")
 	event := leader.waitForEvent(t, "Warning OldClientsBreak", `trust "one"`)
@@ -236,7 +236,7 @@ func TestHandedOut(t *testing.T) {
 		t.Errorf("it names who was retired: %s", event)
 	}
 
-	// The CredentialIssuer is deleted, and comes back without a status; then the memory itself is deleted.
+	// The CredentialIssuer is deleted, and recreated without a status; then the history is deleted.
 	if err := leader.live.Delete(ctx, &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
 	}); err != nil {
@@ -257,14 +257,15 @@ func TestHandedOut(t *testing.T) {
 	}
 	leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA")
 
-	// Pinniped takes over, and we come back.
+	// Upstream Pinniped takes over, and then this agent again.
 	leader.leading.Store(false)
 	leader.notify()
 	reports(asPinniped(metav1.Now().Rfc3339Copy()))
 	leads(observer)
 	leader.waitForStates(t, "one", "pinniped", "Pinniped Impersonation Proxy Serving CA")
 
-	// Off: nothing is published. Then another certificate: those who trust its CA come back, and a name is dropped.
+	// Off: nothing is published. Then another certificate: clients that trust its CA verify again, and a name is
+	// dropped.
 	leader.configure(t, func(s *spec) { s.Mode = "disabled" })
 	testkit.Eventually(t, waitLimit, func() error {
 		if _, h, err := leader.remembered(t); err != nil || h.Current() != nil {
@@ -283,7 +284,7 @@ func TestHandedOut(t *testing.T) {
 	leader.waitForEvent(t, "Warning OldClientsBreak", "expect "+other+", which the certificate does not cover")
 }
 
-// forgetful is a client that cannot write ConfigMaps for a while.
+// forgetful is a client whose writes of ConfigMaps can be made to fail.
 type forgetful struct {
 	client.Client
 	refuses atomic.Bool
@@ -298,8 +299,8 @@ func (f *forgetful) Apply(
 	return f.Client.Apply(ctx, object, options...)
 }
 
-// TestWithoutMemory keeps the agent from remembering: clients are told anyway, and so is the administrator. What
-// was told meanwhile is remembered as soon as that is possible.
+// TestWithoutMemory prevents the agent from writing the history: it publishes anyway and reports the problem. The
+// history is completed as soon as it can be written.
 func TestWithoutMemory(t *testing.T) {
 	t.Parallel()
 	writes := &forgetful{}
@@ -340,7 +341,7 @@ func TestWithoutMemory(t *testing.T) {
 	leader.waitForCodes(t, "Listening", messageListening)
 }
 
-// TestSinceStatus shows what is remembered of a status that somebody else has written.
+// TestSinceStatus shows which revisions are recorded from a status that another program has written.
 func TestSinceStatus(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -367,7 +368,7 @@ func TestSinceStatus(t *testing.T) {
 		before serving.History
 		issuer *configv1alpha1.CredentialIssuer
 		states int
-		since  time.Time // of the one that is published
+		since  time.Time // of the published revision
 	}{
 		{name: "remembers it where nothing is remembered", issuer: issuer(bundle, noon), states: 1, since: noon},
 		{

@@ -12,19 +12,19 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// statusSchema says which fields of the status the CRD in the cluster declares. The API server refuses to apply any
-// other field, so the agent would report nothing at all to a CRD that is older than itself.
+// statusSchema says which status fields the installed CRD declares. The API server rejects a status with any other
+// field, so with a CRD that is older than the agent, nothing would be reported.
 type statusSchema int
 
 const (
 	schemaFull     statusSchema = iota
-	schemaPinniped              // Pinniped's own, which has two strategies only
+	schemaPinniped              // upstream Pinniped's, with two strategies only
 )
 
-// retrySchema is how long the agent believes that the CRD is an older one. Then it tries everything again.
+// retrySchema is how long to assume that the CRD is old before trying the full status again.
 const retrySchema = 5 * time.Minute
 
-// reduce leaves out of a status what the CRD does not declare.
+// reduce removes the fields that the CRD does not declare.
 func (s statusSchema) reduce(status configv1alpha1.CredentialIssuerStatus) configv1alpha1.CredentialIssuerStatus {
 	if s == schemaFull {
 		return status
@@ -39,8 +39,8 @@ func (s statusSchema) reduce(status configv1alpha1.CredentialIssuerStatus) confi
 	return reduced
 }
 
-// mayBeSchema says whether err can come from a CRD that is older than the agent. The API server has no code of its
-// own for that, so this is true of other errors, too: then writing less fails as well.
+// mayBeSchema reports whether an old CRD may be the cause of err. The API server has no specific code for that, so
+// other errors match, too; writing less then fails as well.
 func mayBeSchema(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -61,7 +61,7 @@ func (r *Reconciler) knownSchema() statusSchema {
 	return r.schema
 }
 
-// learnSchema keeps with which schema the status was written, or needed no writing.
+// learnSchema records the schema with which the status was written or was up to date.
 func (r *Reconciler) learnSchema(ctx context.Context, schema statusSchema) {
 	if schema != r.schema {
 		log.FromContext(ctx).Info("Found which CRD of CredentialIssuer is installed", "pinniped", schema == schemaPinniped)

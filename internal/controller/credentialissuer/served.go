@@ -11,18 +11,18 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Replicas shows the replicas to each other.
+// Replicas shares the state of the replicas. replicas.Registry implements it.
 type Replicas interface {
-	// Publish says what this replica serves. It returns at once.
+	// Publish sets the report of this replica. It returns at once.
 	Publish(report replicas.Report)
-	// Live returns what all replicas that live have said, this one included.
+	// Live returns the reports of all live replicas, including this one.
 	Live() []replicas.Report
 }
 
-// maxOtherReplicas is how many replicas that serve something else are listed in the status.
+// maxOtherReplicas is the maximum number of replicas in the status that serve another certificate.
 const maxOtherReplicas = 20
 
-// publish reports to the other replicas which certificate this one serves and, unless all is well, the problem.
+// publish shares which certificate this replica serves, and its problem, if any.
 func (r *Reconciler) publish(strategy configv1alpha1.CredentialIssuerStrategy) {
 	report := replicas.Report{}
 	if r.Usage != nil {
@@ -45,8 +45,8 @@ func (r *Reconciler) served() *serving.Certificate {
 	return r.Holder.Current()
 }
 
-// servedStatus says what this replica serves and who else does, or nil when it serves nothing. have is what the
-// status says so far.
+// servedStatus returns which certificate this replica serves and which replicas serve it, or nil if it serves none.
+// have is the current status.
 func servedStatus(
 	have *configv1alpha1.ServingCertificateStatus,
 	inService *serving.Certificate,
@@ -74,7 +74,7 @@ func servedStatus(
 		status.IPAddresses = append(status.IPAddresses, ip.String())
 	}
 	if have != nil && sameServed(have, status) {
-		status.ServedSince = have.ServedSince // also when another replica has become the leader
+		status.ServedSince = have.ServedSince // even if the leader has changed
 	}
 	for _, replica := range live {
 		status.Replicas++
@@ -87,10 +87,10 @@ func servedStatus(
 	return status
 }
 
-// maxWaitsFor is how many revisions the status of a transition lists.
+// maxWaitsFor is the maximum number of revisions in the status of a transition.
 const maxWaitsFor = 20
 
-// transitionStatus says which certificate waits, and for whom; nil where none does. have is what the status says so far.
+// transitionStatus describes the waiting certificate; nil if there is none. have is the current status.
 func transitionStatus(
 	have *configv1alpha1.TransitionStatus, waiting *serving.Waiting, namespace string, now metav1.Time,
 ) *configv1alpha1.TransitionStatus {
@@ -115,7 +115,7 @@ func transitionStatus(
 	return status
 }
 
-// secretName returns the name of a Secret as the status has it: NAME in the agent's namespace, else NAMESPACE/NAME.
+// secretName returns the name of a Secret for the status: NAME in the agent's namespace, else NAMESPACE/NAME.
 func secretName(name types.NamespacedName, namespace string) string {
 	if name.Namespace == namespace {
 		return name.Name

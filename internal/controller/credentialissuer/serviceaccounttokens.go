@@ -16,13 +16,13 @@ const (
 	messageTokensCleaning = "switched off: the service accounts of users are being deleted"
 )
 
-// UserTokens is what the reconciler needs of the strategy ServiceAccountToken.
+// UserTokens is the strategy ServiceAccountToken. satoken.Backend implements it.
 type UserTokens interface {
 	Configure(settings satoken.Settings)
 	State() satoken.State
 }
 
-// ServiceAccountTokens reports the strategy by which users get tokens of service accounts.
+// ServiceAccountTokens reports the strategy ServiceAccountToken.
 type ServiceAccountTokens struct{ Tokens UserTokens }
 
 var _ OtherStrategy = ServiceAccountTokens{}
@@ -32,7 +32,7 @@ func (ServiceAccountTokens) Type() configv1alpha1.StrategyType {
 	return configv1alpha1.StrategyServiceAccountToken
 }
 
-// Report implements OtherStrategy. A strategy that is off is not listed.
+// Report implements OtherStrategy. The strategy is not listed while it is off.
 func (s ServiceAccountTokens) Report(context.Context) configv1alpha1.CredentialIssuerStrategy {
 	state := s.Tokens.State()
 	failed := func(reason configv1alpha1.StrategyReason, message string) configv1alpha1.CredentialIssuerStrategy {
@@ -84,8 +84,8 @@ func (s ServiceAccountTokens) Report(context.Context) configv1alpha1.CredentialI
 	}, newFinding(configv1alpha1.CodeUserAccountsUsed, configv1alpha1.FindingInfo, message))
 }
 
-// useServiceAccountTokens switches the strategy on or off, as the spec says. A strategy that the status lists was on
-// before, perhaps under another process.
+// useServiceAccountTokens turns the strategy on or off, as the spec says. If the status lists the strategy, it was on
+// before, perhaps in another process.
 func (r *Reconciler) useServiceAccountTokens(issuer *configv1alpha1.CredentialIssuer) {
 	if r.UserTokens == nil {
 		return

@@ -25,7 +25,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// FieldManager is under which name the agent owns the fields that it applies.
+// FieldManager is the field manager of everything that the agent applies.
 const FieldManager = "pinniped-agent"
 
 const proxyServicePort = 443
@@ -42,8 +42,8 @@ func (r *Reconciler) serviceName(spec configv1alpha1.ImpersonationProxySpec) str
 	return ""
 }
 
-// desiredService is what the agent wants to own of the Service that a spec asks for. Fields that others set stay
-// theirs. present is the Service as it is, or nil.
+// desiredService returns the fields that the agent applies to the Service. Others may set further fields. present is
+// the current Service, or nil.
 func (r *Reconciler) desiredService(
 	spec configv1alpha1.ImpersonationProxySpec,
 	present *corev1.Service,
@@ -76,9 +76,8 @@ const (
 	labelKeys      = "credentialissuer.pinniped.dev/label-keys"
 )
 
-// withKeys adds to a Service's annotations which annotations and labels on it are ours. Server-side apply knows
-// that without them; they are for Pinniped's own agent, which removes by them what it no longer wants, if it ever
-// takes this Service over.
+// withKeys adds annotations that list the agent's annotations and labels. Server-side apply does not need them;
+// upstream Pinniped's agent does, to remove obsolete ones if it ever manages this Service again.
 func withKeys(annotations, labels map[string]string) map[string]string {
 	all := maps.Clone(annotations)
 	if all == nil {
@@ -86,30 +85,30 @@ func withKeys(annotations, labels map[string]string) map[string]string {
 	}
 	for name, of := range map[string]map[string]string{annotationKeys: annotations, labelKeys: labels} {
 		if len(of) > 0 {
-			keys, _ := json.Marshal(slices.Sorted(maps.Keys(of))) // strings always can be marshalled
+			keys, _ := json.Marshal(slices.Sorted(maps.Keys(of))) // strings can always be marshaled
 			all[name] = string(keys)
 		}
 	}
 	return all
 }
 
-// ownService is one of the agent's own Services as it was read: nil when it does not exist.
+// ownService is a Service of the agent; nil if it does not exist.
 type ownService struct {
 	service *corev1.Service
 	err     error
 }
 
-// serviceChanges is what is to be done with the agent's own Services.
+// serviceChanges are the changes to the agent's Services.
 type serviceChanges struct {
-	apply   *corev1ac.ServiceApplyConfiguration // what the agent wants to own of one; nil when it is so already
-	release *corev1.Service                     // it belongs to a Deployment, and is to belong to none; or nil
-	remove  []*corev1.Service                   // made for an earlier configuration
+	apply   *corev1ac.ServiceApplyConfiguration // nil if up to date
+	release *corev1.Service                     // to be removed from its Deployment, or nil
+	remove  []*corev1.Service                   // obsolete
 }
 
 func (c serviceChanges) any() bool { return c.apply != nil || c.release != nil || len(c.remove) > 0 }
 
-// reconcileServices makes the one Service that spec asks for and removes the other. It returns the Service as it is
-// in the cluster, or nil when there is none. Replicas that do not lead only look.
+// reconcileServices applies the Service that spec asks for and deletes the other. It returns the current Service, or
+// nil if there is none. Only the leader changes anything.
 func (r *Reconciler) reconcileServices(
 	ctx context.Context,
 	spec configv1alpha1.ImpersonationProxySpec,
@@ -136,7 +135,7 @@ func (r *Reconciler) reconcileServices(
 			problems = errors.Join(problems, err)
 		}
 	}
-	kept := seen[keep].service // nil when there is to be none
+	kept := seen[keep].service // nil if none is wanted
 	if keep == "" || !leads {
 		r.appliedService = nil // by the next time, another replica may have applied something else
 	}
@@ -153,8 +152,8 @@ func (r *Reconciler) reconcileServices(
 	return kept, problems
 }
 
-// decideServices decides what makes the Service of the name keep what spec asks for, and leaves no other one. keep is
-// empty when there is to be none. A Service that could not be read is left alone.
+// decideServices returns the changes so that the Service called keep is as spec asks for, and no other one exists. keep
+// is empty if none is wanted. A Service that could not be read stays unchanged.
 func (r *Reconciler) decideServices(
 	spec configv1alpha1.ImpersonationProxySpec, keep string, seen map[string]ownService,
 ) serviceChanges {
@@ -181,8 +180,8 @@ func (r *Reconciler) decideServices(
 	return changes
 }
 
-// changeServices carries the changes out. present is the Service that is kept, or nil. What fails does not keep the
-// rest from being done, but a Service is released only when it is as expected.
+// changeServices performs the changes. present is the Service that is kept, or nil. It continues after a failed
+// deletion, but releases a Service only after it was applied.
 func (r *Reconciler) changeServices(
 	ctx context.Context, spec configv1alpha1.ImpersonationProxySpec, present *corev1.Service, changes serviceChanges,
 ) error {
@@ -203,7 +202,7 @@ func (r *Reconciler) changeServices(
 			return errors.Join(problems,
 				coded(configv1alpha1.CodeServiceNotApplied, fmt.Errorf("applying Service %s: %w", name, err)))
 		}
-		// Apply has overwritten what it was given with the answer, which could not be compared with the next wish.
+		// Apply has overwritten its argument with the response, which is not comparable with the next desired Service.
 		r.appliedService = r.desiredService(spec, present)
 		if present != nil {
 			r.judgedService = present.ResourceVersion
@@ -216,13 +215,13 @@ func (r *Reconciler) changeServices(
 	return problems
 }
 
-// pinnipedManager is the field manager of Pinniped's own agent, which writes by updates.
+// pinnipedManager is the field manager of upstream Pinniped's agent, which uses updates.
 const pinnipedManager = "pinniped-concierge"
 
-// takeOver makes the fields of a Service that Pinniped's agent owns this agent's. Otherwise what is not asked for any
-// more, such as source ranges, would stay: server-side apply removes only what its own manager owns.
+// takeOver transfers fields that upstream Pinniped's agent owns to this agent's field manager. Otherwise obsolete
+// fields, such as source ranges, would stay: server-side apply removes only fields that its manager owns.
 func (r *Reconciler) takeOver(ctx context.Context, name types.NamespacedName) error {
-	found := &corev1.ServiceList{} // informers keep no managed fields, and the agent may list Services, not get one
+	found := &corev1.ServiceList{} // uncached for managed fields; RBAC permits only list
 	if err := r.Live.List(ctx, found, client.InNamespace(name.Namespace),
 		client.MatchingFields{metav1.ObjectNameField: name.Name}); err != nil {
 		return fmt.Errorf("reading Service %s: %w", name, err)
@@ -257,7 +256,7 @@ func (r *Reconciler) releaseService(ctx context.Context, service *corev1.Service
 	unlessReplaced := client.MergeFromWithOptions(service, client.MergeFromWithOptimisticLock{})
 	err := r.Client.Patch(ctx, released, unlessReplaced, client.FieldOwner(FieldManager))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // its watch wakes us
+		return nil // the watch triggers a reconcile
 	}
 	if err != nil {
 		return coded(configv1alpha1.CodeServiceNotApplied,
@@ -268,8 +267,8 @@ func (r *Reconciler) releaseService(ctx context.Context, service *corev1.Service
 	return nil
 }
 
-// classToApply is the loadBalancerClass to apply: the wanted one to a Service that is yet to be made, and to one
-// that exists what it has, because Kubernetes refuses a change and with it everything else that is applied.
+// classToApply returns the loadBalancerClass to apply: wanted for a new Service; for an existing one its current class,
+// because Kubernetes rejects a change together with everything else that is applied.
 func classToApply(wanted string, present *corev1.Service) *string {
 	if present != nil && present.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		return present.Spec.LoadBalancerClass
@@ -280,9 +279,9 @@ func classToApply(wanted string, present *corev1.Service) *string {
 	return &wanted
 }
 
-// classProblem returns a finding when the Service has another loadBalancerClass than the spec asks for, else nil.
-// The agent does not delete the Service by itself to fix that: the load balancer's address, under which clients
-// come in, would be lost. A class that the cluster gave to a Service for which none was asked is no problem.
+// classProblem returns a finding if the Service has another loadBalancerClass than the spec asks for, else nil. The
+// agent does not recreate the Service by itself, because its address, which clients use, would change. A class that the
+// cluster chose because the spec names none is no problem.
 func classProblem(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Service) *configv1alpha1.StrategyFinding {
 	wanted := spec.Service.LoadBalancerClass
 	if wanted == "" || service == nil || spec.Service.Type != configv1alpha1.ServiceTypeLoadBalancer ||
@@ -307,15 +306,15 @@ func classProblem(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Se
 	}
 }
 
-// serviceHas says whether the Service in the cluster is as desired in all that the agent owns. hasMore reports
-// whether a Service has what is not desired, and may be of Pinniped's agent: one that still ran when the fields were
-// taken over has written them again. If it is of others, it stays when desired is applied.
+// hasMore reports whether a Service has fields that are not desired and may come from upstream Pinniped's agent: if it
+// was still running during takeOver, it has written them again. Fields of other managers stay when desired is applied.
 func hasMore(service *corev1.Service, desired *corev1ac.ServiceApplyConfiguration) bool {
 	return desired.Spec.LoadBalancerIP == nil && service.Spec.LoadBalancerIP != "" ||
 		len(desired.Spec.LoadBalancerSourceRanges) < len(service.Spec.LoadBalancerSourceRanges) ||
 		service.Annotations[annotationKeys] != desired.Annotations[annotationKeys]
 }
 
+// serviceHas reports whether the Service has all fields that the agent applies.
 func serviceHas(service *corev1.Service, desired *corev1ac.ServiceApplyConfiguration) bool {
 	spec := desired.Spec
 	return service.Spec.Type == *spec.Type &&
@@ -340,9 +339,9 @@ func containsAll(have, want map[string]string) bool {
 	return true
 }
 
-// current reports whether this replica leads and the CredentialIssuer is still the one that was decided about, with the
-// same spec. It asks the API server: a watch may lag behind, also on a replica that leads no more and does not know it
-// yet. When it is another one, its watch wakes us.
+// current reports whether this replica still leads and the CredentialIssuer still has the spec of the decision. It asks
+// the API server, because a watch may lag, also on a replica that does not know yet that it lost the lead. A change
+// triggers a reconcile.
 func (r *Reconciler) current(ctx context.Context) (bool, error) {
 	if !r.IsLeader() || r.decidedOn == nil {
 		return false, nil
@@ -358,8 +357,8 @@ func (r *Reconciler) current(ctx context.Context) (bool, error) {
 	return live.UID == r.decidedOn.UID && live.Generation == r.decidedOn.Generation && r.IsLeader(), nil
 }
 
-// remove deletes exactly the object that was read, if the CredentialIssuer still does not ask for it. An object that
-// was replaced or changed in the meantime stays, and wakes us again.
+// remove deletes exactly the object that was read, if the spec of the decision is still current. An object that was
+// replaced or changed since stays, and triggers a reconcile.
 func (r *Reconciler) remove(ctx context.Context, kind string, object client.Object) error {
 	if current, err := r.current(ctx); !current || err != nil {
 		return coded(configv1alpha1.CodeCleanupFailed, err)

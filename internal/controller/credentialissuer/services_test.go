@@ -25,7 +25,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// create makes the CredentialIssuer.
+// create creates the CredentialIssuer.
 func (r *replica) create(t *testing.T, proxy configv1alpha1.ImpersonationProxySpec) {
 	t.Helper()
 	if err := r.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
@@ -36,7 +36,7 @@ func (r *replica) create(t *testing.T, proxy configv1alpha1.ImpersonationProxySp
 	}
 }
 
-// service returns a Service as it is in the cluster.
+// service returns the current Service.
 func (r *replica) service(t *testing.T, name string) (*corev1.Service, error) {
 	t.Helper()
 	var service corev1.Service
@@ -61,7 +61,7 @@ func (r *replica) changeService(
 	})
 }
 
-// TestServices goes through what the agent owns of its Services, on a real API server with IPv4 and IPv6.
+// TestServices tests which fields of its Services the agent owns, on a real dual-stack API server.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	cluster := startClusterWith(
@@ -79,7 +79,7 @@ func TestServices(t *testing.T) {
 		LoadBalancerClass:        "example.com/internal",
 	}})
 	r.waitFor(t, "Pending", serving.ErrPending.Error())
-	// Somebody else's fields, and the addresses, of both families.
+	// Other writers' fields, and addresses of both families.
 	r.changeService(t, "lb", func(s *corev1.Service) {
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
@@ -109,7 +109,7 @@ func TestServices(t *testing.T) {
 		t.Errorf("the Service is %+v", before.Spec)
 	}
 
-	// Ranges change and go; what others put there stays.
+	// Source ranges are changed and removed; what others set stays.
 	r.configure(t, func(s *spec) { s.Service.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} })
 	testkit.Eventually(t, waitLimit, func() error {
 		service, err := r.service(t, "lb")
@@ -133,7 +133,7 @@ func TestServices(t *testing.T) {
 		return nil
 	})
 
-	// Somebody meddles with what is ours: it comes back.
+	// Another writer changes a field of the agent: it is restored.
 	r.changeService(t, "lb", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "stolen"} }, update)
 	testkit.Eventually(t, waitLimit, func() error {
 		service, err := r.service(t, "lb")
@@ -143,14 +143,14 @@ func TestServices(t *testing.T) {
 		return err
 	})
 
-	// A bad network is told; what is served stays.
+	// An invalid network is reported; what is served stays.
 	r.configure(t, func(s *spec) { s.Service.LoadBalancerSourceRanges = []string{"198.51.100.0/33"} })
 	r.waitFor(t, "ErrorDuringSetup", `invalid service.loadBalancerSourceRanges[0] "198.51.100.0/33"`)
 	if r.Ready() != nil || !r.proxy.Serving() {
 		t.Error("a bad network took the proxy out of service")
 	}
 
-	// The class cannot change: it is told, the Service stays, and everything else is applied.
+	// The class is immutable: that is reported, the Service stays, and everything else is applied.
 	r.configure(t, func(s *spec) {
 		s.Service.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
 		s.Service.LoadBalancerClass = "example.com/public"
@@ -163,7 +163,7 @@ func TestServices(t *testing.T) {
 	if after.UID != before.UID || !slices.Equal(after.Spec.LoadBalancerSourceRanges, []string{"203.0.113.0/24"}) {
 		t.Errorf("the Service was made again, or not changed: %+v", after.Spec)
 	}
-	// When an administrator deletes the Service, it is created again with the new class.
+	// After an administrator deletes the Service, it is recreated with the new class.
 	if err := r.live.Delete(ctx, after); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestServices(t *testing.T) {
 		}
 		return err
 	})
-	// Asked for no more: it stays, and that is no problem.
+	// The class is removed from the spec: the Service keeps it, and that is no problem.
 	r.changeService(t, "lb", func(s *corev1.Service) {
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "lb.example.com"}}
 	}, updateStatus)
@@ -189,7 +189,7 @@ func TestServices(t *testing.T) {
 		return err
 	})
 
-	// ClusterIP, of both families: the load balancer goes.
+	// ClusterIP, dual-stack: the load balancer is deleted.
 	r.configure(t, func(s *spec) { s.Service = svc{Type: "ClusterIP", IPFamilyPolicy: "RequireDualStack"} })
 	testkit.Eventually(t, waitLimit, func() error {
 		if _, err := r.service(t, "lb"); !apierrors.IsNotFound(err) {
@@ -212,7 +212,7 @@ func TestServices(t *testing.T) {
 	r.configure(t, func(s *spec) { s.Service = svc{Type: "ClusterIP"} })
 	r.waitFor(t, "Listening", messageListening)
 
-	// None: nothing is left behind.
+	// None: both Services are deleted.
 	r.configure(t, func(s *spec) { s.Service, s.ExternalEndpoint = svc{Type: "None"}, "[2001:db8::9]:8443" })
 	testkit.Eventually(t, waitLimit, func() error {
 		var services corev1.ServiceList
@@ -231,8 +231,8 @@ func TestServices(t *testing.T) {
 	})
 }
 
-// TestAServiceOfPinniped is taken over with all that Pinniped's agent had set: what the spec does not ask for goes,
-// what others have set stays, and so do the Service and its port on nodes.
+// TestAServiceOfPinniped takes over a Service of upstream Pinniped's agent: fields that the spec does not ask for are
+// removed; fields of others, the Service itself and its node port stay.
 func TestAServiceOfPinniped(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -301,7 +301,7 @@ func TestAServiceOfPinniped(t *testing.T) {
 		}
 		return service
 	}
-	// A pod of Pinniped's agent that still runs writes all of it again.
+	// A pod of upstream Pinniped's agent that is still running writes all of it again.
 	again := current()
 	before := again.DeepCopy()
 	again.Annotations["example.com/internal"] = "true"
@@ -311,7 +311,7 @@ func TestAServiceOfPinniped(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone("Pinniped has set it again")
-	// The spec asks for it, and then no more.
+	// A field is added to the spec, and removed.
 	r.configure(t, func(s *spec) {
 		s.Service.LoadBalancerIP, s.Service.LoadBalancerSourceRanges = "192.0.2.9", []string{"192.0.2.0/24"}
 		s.Service.Annotations = map[string]string{"example.com/internal": "true"}
@@ -329,7 +329,7 @@ func TestAServiceOfPinniped(t *testing.T) {
 	}
 }
 
-// countingClient counts what is applied.
+// countingClient counts apply requests.
 type countingClient struct {
 	client.Client
 	applied atomic.Int32
@@ -346,8 +346,7 @@ func (c *countingClient) Apply(
 	return c.Client.Apply(ctx, object, options...)
 }
 
-// TestServiceThatIsAsDesired shows that a Service is written, and the log says so, only when there is something to
-// write.
+// TestServiceThatIsAsDesired shows that a Service is written, and logged, only if it differs.
 func TestServiceThatIsAsDesired(t *testing.T) {
 	t.Parallel()
 	var counting *countingClient
@@ -378,7 +377,7 @@ func TestServiceThatIsAsDesired(t *testing.T) {
 			return nil
 		})
 	}
-	// Once more is possible: the first of these may come before the watch has seen the Service.
+	// One more is possible: the first may precede the watch event of the Service.
 	if again := counting.applied.Load() - before; again > 1 {
 		t.Errorf("the Service was applied %d times although it was as desired", again)
 	}

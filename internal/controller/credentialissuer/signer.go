@@ -7,21 +7,21 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// The signer CA: its lifetime, and the keys of its Secret. The first two keys are Pinniped's.
+// The lifetime of the signer CA, and the keys of its Secret. The first two keys are those of upstream Pinniped.
 const (
 	signerTTL = 365*24*time.Hour - certs.Backdate
-	// signerOverlap is how long the previous CA goes on signing after a rotation.
+	// signerOverlap is how long the previous CA keeps signing after a rotation.
 	signerOverlap    = time.Minute
 	signerCommonName = "Pinniped Impersonation Proxy Signer CA"
 
 	signerCertKey = "caCertificate"
 	signerKeyKey  = "caCertificatePrivateKey"
-	// signerPreviousKey holds the previous CA. What it signed is accepted until it expires.
+	// signerPreviousKey is the key of the previous CA, which is accepted until it expires.
 	signerPreviousKey = "previousCACertificate"
 )
 
-// signerPolicy is the policy of the Secret that holds the signer CA. An admin who deletes the Secret may want that
-// nothing it signed is accepted any more, so a deleted CA does not come back.
+// signerPolicy is the policy of the Secret with the signer CA. An administrator may delete the Secret to invalidate all
+// client certificates, so a deleted CA is not restored.
 func signerPolicy() issuedcert.Policy {
 	return issuedcert.Policy{
 		Name: "signer CA",
@@ -33,10 +33,9 @@ func signerPolicy() issuedcert.Policy {
 	}
 }
 
-// chooseSigner returns the CA with which this replica signs, and the PEM certificates of all other CAs whose
-// signatures it accepts. signing is the CA that it signed with so far, or nil. That one goes on for signerOverlap
-// next to its successor in state: until then, every replica has surely read of the successor, and accepts what it
-// signs.
+// chooseSigner returns the CA that signs, and the PEM certificates of all other accepted CAs. signing is the CA that
+// this replica has signed with, or nil. It keeps signing for signerOverlap after a rotation, until every replica has
+// loaded its successor and accepts what that signs.
 func chooseSigner(state *issuedcert.State, signing *certs.CA, now time.Time) (use *certs.CA, accepted []byte) {
 	made := state.CA.Certificate().NotBefore.Add(certs.Backdate)
 	if signing != nil && state.Follows(signing) &&

@@ -14,7 +14,7 @@ func inspectSigner(secret *corev1.Secret, now time.Time) *issuedcert.State {
 	return issuedcert.Inspect(signerPolicy(), secret, now)
 }
 
-// newSigner returns the first signer of a cluster.
+// newSigner returns the first signer CA of a cluster.
 func newSigner(t *testing.T, now time.Time) *issuedcert.State {
 	t.Helper()
 	missing := inspectSigner(nil, now)
@@ -128,7 +128,7 @@ func TestSignerIsReplaced(t *testing.T) {
 	}
 }
 
-// TestChooseSigner follows a rotation: the previous CA signs for another minute, and is accepted until it expires.
+// TestChooseSigner tests a rotation: the previous CA signs for another minute, and is accepted until it expires.
 func TestChooseSigner(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

@@ -15,7 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// behind is an informer that has not seen the agent's own writes yet: it finds no object.
+// behind fakes an informer that has not received the agent's own writes yet: it finds no object.
 type behind struct{}
 
 func (behind) Get(context.Context, types.NamespacedName) (*corev1.Secret, bool, error) {
@@ -24,8 +24,8 @@ func (behind) Get(context.Context, types.NamespacedName) (*corev1.Secret, bool, 
 
 func (behind) Forget(func(types.NamespacedName) bool) {}
 
-// TestWatchesThatAreBehind shows that the leader looks before it writes: it makes nothing that is there already,
-// and reports no problem.
+// TestWatchesThatAreBehind shows that the leader reads before it writes: it creates nothing that exists, and reports no
+// problem.
 func TestWatchesThatAreBehind(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
@@ -80,7 +80,7 @@ func TestWatchesThatAreBehind(t *testing.T) {
 	}
 }
 
-// frozen is an informer whose watch has stopped: it shows a CredentialIssuer as it was.
+// frozen fakes an informer whose watch has stopped: it returns an old CredentialIssuer.
 type frozen struct {
 	issuer *configv1alpha1.CredentialIssuer
 	reads  atomic.Int32
@@ -93,8 +93,8 @@ func (f *frozen) Get(context.Context, types.NamespacedName) (*configv1alpha1.Cre
 
 func (*frozen) Forget(func(types.NamespacedName) bool) {}
 
-// TestAnOldViewOfTheCredentialIssuer has a replica lead that still sees an earlier spec. It removes and makes nothing: the
-// address of the load balancer would be lost.
+// TestAnOldViewOfTheCredentialIssuer has a leader with an outdated spec. It creates and deletes nothing: the address of
+// the load balancer would be lost.
 func TestAnOldViewOfTheCredentialIssuer(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)

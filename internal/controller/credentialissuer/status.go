@@ -17,20 +17,20 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Messages of the states that are no error. Clients of Pinniped know them.
+// Messages of states that are not errors. Clients of upstream Pinniped know them.
 const (
 	messageListening = "impersonation proxy is ready to accept client connections"
 	messageDisabled  = "impersonation proxy was explicitly disabled by configuration"
 	messageAutoOff   = "automatically determined that impersonation proxy should be disabled"
 
-	// The agent runs no pod on control-plane nodes to fetch the cluster's signing key. While the cluster's signer is not
-	// used, this strategy is reported in the way that Pinniped reports it on managed clusters.
+	// The agent never fetches the cluster's signing key from a control-plane node. While the cluster's signer is not
+	// used, this strategy is reported as upstream Pinniped reports it on managed clusters.
 	messageNoClusterKey = "could not find a healthy kube-controller-manager pod (0 candidates): note that this error is " +
 		"the expected " +
 		"behavior for some cluster types, including most cloud provider clusters (e.g. GKE, AKS, EKS)"
 )
 
-// clusterSigningOff reports that the cluster's own signer is not used, because the agent is not configured for it.
+// clusterSigningOff is the strategy while the agent is not configured to use the cluster's own signer.
 func clusterSigningOff() configv1alpha1.CredentialIssuerStrategy {
 	return configv1alpha1.CredentialIssuerStrategy{
 		Type:    configv1alpha1.StrategyKubeClusterSigningCertificate,
@@ -43,7 +43,7 @@ func clusterSigningOff() configv1alpha1.CredentialIssuerStrategy {
 	}
 }
 
-// disabled reports a proxy that is off on purpose.
+// disabled returns the strategy of a proxy that is intentionally off.
 func disabled(why configv1alpha1.StrategyFinding) configv1alpha1.CredentialIssuerStrategy {
 	return withFindings(proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonDisabled, why.Message), why)
 }
@@ -58,7 +58,7 @@ func proxyStrategy(
 	}
 }
 
-// frontend says how clients reach the proxy. An empty bundle is published as such: system roots.
+// frontend returns how clients reach the proxy. An empty bundle means the system roots.
 func frontend(at serving.Endpoint, bundle []byte) *configv1alpha1.CredentialIssuerFrontend {
 	return &configv1alpha1.CredentialIssuerFrontend{
 		Type: configv1alpha1.FrontendImpersonationProxy,
@@ -69,8 +69,8 @@ func frontend(at serving.Endpoint, bundle []byte) *configv1alpha1.CredentialIssu
 	}
 }
 
-// mergeStrategies returns the strategies to be written: the wanted ones, each with the time of its last change. It
-// reports whether that differs from what is there, also by a strategy of ours that is not wanted any more.
+// mergeStrategies returns the wanted strategies, each with the time of its last change. It reports whether they differ
+// from the current ones, including an obsolete strategy of the agent.
 func mergeStrategies(
 	have, want []configv1alpha1.CredentialIssuerStrategy,
 	now metav1.Time,
@@ -103,7 +103,7 @@ func mergeStrategies(
 	return merged, changed
 }
 
-// objects tells clients the names of the agent's objects, which its configuration may change.
+// objects returns the names of the agent's objects, which are configurable.
 func (r *Reconciler) objects() *configv1alpha1.ObjectNames {
 	return &configv1alpha1.ObjectNames{
 		Namespace:                  r.Namespace,
@@ -117,11 +117,10 @@ func (r *Reconciler) objects() *configv1alpha1.ObjectNames {
 	}
 }
 
-// writeStatus writes the status, by server-side apply, if it differs from what is there, and makes events of what has
-// changed. Strategies of other writers stay. A CRD that is older than the agent refuses a status with a field that
-// it does not declare, so less is written then.
+// writeStatus applies the status if it has changed, and records events. Strategies of other writers stay. A CRD that is
+// older than the agent rejects unknown fields, so less is written then.
 func (r *Reconciler) writeStatus(ctx context.Context, of report) error {
-	// The API keeps seconds only; a finer time would look like a change each time.
+	// API times have a resolution of seconds; a finer one would look like a change each time.
 	now := metav1.NewTime(r.Clock.Now()).Rfc3339Copy()
 	have := of.issuer.Status
 	full := configv1alpha1.CredentialIssuerStatus{
@@ -147,7 +146,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, of report) error {
 			continue
 		}
 		if schema > first {
-			// Perhaps it was not the schema for which more was refused, but something that has passed since.
+			// The first refusal may have been a transient error rather than the schema.
 			more, moreChanged, _ := first.merge(have, full, now)
 			if r.applyStatus(ctx, of.issuer, more) == nil {
 				schema, status, changed = first, more, moreChanged
@@ -161,19 +160,19 @@ func (r *Reconciler) writeStatus(ctx context.Context, of report) error {
 	return refused
 }
 
-// merge returns the status to write where the CRD is of this schema. It reports whether the strategies differ from what
-// is there, and whether anything does.
+// merge returns the status to write for a CRD with this schema. It reports whether the strategies differ from the
+// current ones, and whether anything does.
 func (s statusSchema) merge(have, full configv1alpha1.CredentialIssuerStatus, now metav1.Time) (
 	status configv1alpha1.CredentialIssuerStatus, changed, write bool,
 ) {
 	status = s.reduce(full)
 	status.Strategies, changed = mergeStrategies(have.Strategies, status.Strategies, now)
 	have.Strategies = status.Strategies
-	// It disregards what the API does not keep: fractions of seconds, empty instead of absent lists.
+	// Semantic equality ignores what the API does not store: fractions of seconds, empty lists.
 	return status, changed, changed || !equality.Semantic.DeepEqual(have, status)
 }
 
-// announce makes events and a log line of what was written.
+// announce records events and logs a message about what was written.
 func (r *Reconciler) announce(
 	ctx context.Context, of report, served *configv1alpha1.ServingCertificateStatus, changed bool,
 ) {
@@ -203,7 +202,7 @@ func (r *Reconciler) applyStatus(
 	}
 	patch.SetGroupVersionKind(gvk)
 	patch.SetName(issuer.Name)
-	patch.SetUID(issuer.UID) // not onto one of the same name that was made since
+	patch.SetUID(issuer.UID) // not to a new object of the same name
 	if err := r.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(patch),
 		client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("failed to update CredentialIssuer status: %w", err)

@@ -9,17 +9,17 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// OtherStrategy is a way into the cluster next to the impersonation proxy.
+// OtherStrategy is a strategy other than the impersonation proxy.
 type OtherStrategy interface {
-	// Type is always the same.
+	// Type is constant.
 	Type() configv1alpha1.StrategyType
-	// Report returns what the status is to say, from memory: it contacts nothing. When that changes, the strategy
-	// wakes the reconciler, by Wake. It need not set LastUpdateTime. A strategy without a type is not listed.
+	// Report returns the strategy for the status from memory: it contacts nothing. When it changes, the strategy
+	// triggers a reconcile through Wake. LastUpdateTime need not be set. A strategy without a type is not listed.
 	Report(ctx context.Context) configv1alpha1.CredentialIssuerStrategy
 }
 
-// strategyOrder is the order in which clients should try the strategies. They stand in the status in this order, and
-// clients take the first one that is a success. The first two are always there: Pinniped's clients expect that.
+// strategyOrder is the order of the strategies in the status. Clients use the first successful one. The first two are
+// always listed, because clients of upstream Pinniped expect them.
 func strategyOrder() []configv1alpha1.StrategyType {
 	return []configv1alpha1.StrategyType{
 		configv1alpha1.StrategyKubeClusterSigningCertificate,
@@ -28,7 +28,7 @@ func strategyOrder() []configv1alpha1.StrategyType {
 	}
 }
 
-// strategies returns all that is to be reported, in the order of strategyOrder.
+// strategies returns all strategies of the status, in strategyOrder.
 func (r *Reconciler) strategies(
 	ctx context.Context,
 	proxy configv1alpha1.CredentialIssuerStrategy,
@@ -51,8 +51,8 @@ func (r *Reconciler) strategies(
 	return all
 }
 
-// recordOtherChanges records one event for each strategy next to the proxy whose state has changed. The leader calls
-// it after it has written the status. What is Pending is about to be decided, and not worth an event.
+// recordOtherChanges records one event for each other strategy whose state has changed, unless the new state is
+// Pending. The leader calls it after it has written the status.
 func (r *Reconciler) recordOtherChanges(
 	issuer *configv1alpha1.CredentialIssuer,
 	written []configv1alpha1.CredentialIssuerStrategy,
@@ -83,7 +83,7 @@ func (r *Reconciler) recordOtherChanges(
 	}
 }
 
-// strategyState is what of a strategy an event tells.
+// strategyState is the content of an event about a strategy.
 type strategyState struct {
 	status  configv1alpha1.StrategyStatus
 	reason  configv1alpha1.StrategyReason

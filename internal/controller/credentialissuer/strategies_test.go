@@ -11,7 +11,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// fixedStrategy is an OtherStrategy that says what it is told to say.
+// fixedStrategy is an OtherStrategy with a fixed report.
 type fixedStrategy struct {
 	said configv1alpha1.CredentialIssuerStrategy
 }
@@ -104,7 +104,7 @@ func TestEventsOfOtherStrategies(t *testing.T) {
 	}
 	strategy.said.Status, strategy.said.Reason, strategy.said.Message = "Success", "FetchedKey", "it signs"
 	tell()
-	tell() // the same once more
+	tell() // an unchanged report
 	if got := next(); !strings.HasPrefix(got, "Normal FetchedKey ") || !strings.Contains(got, "it signs") {
 		t.Errorf("got event %q", got)
 	}

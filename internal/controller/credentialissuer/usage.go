@@ -15,26 +15,26 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Usage notes that clients use the proxy of this replica while a revision is published. It tells the leader through the
-// Lease of the replica, coarsely: once an hour for each revision, and once for each name under a wildcard.
+// Usage records which revisions clients use at this replica. The leader reads it from the replica's Lease. It changes
+// at most once an hour for each revision, and once for each name under a wildcard.
 type Usage struct {
-	// Changed wakes the reconciler.
+	// Changed triggers a reconcile.
 	Changed func()
 	Clock   clock.PassiveClock
 
 	mu       sync.RWMutex
 	revision string
-	uses     []use // of the revision that is published, and of the one before it
+	uses     []use // of the published revision and the one before it
 }
 
-// use is the use of one revision.
+// use is the recorded use of one revision.
 type use struct {
 	revision string
 	hour     int64
 	names    []string
 }
 
-// publish says which revision is published from now on.
+// publish sets which revision is published now.
 func (u *Usage) publish(issuer *configv1alpha1.CredentialIssuer) {
 	id := ""
 	for _, revision := range issuer.Status.Revisions {
@@ -47,12 +47,12 @@ func (u *Usage) publish(issuer *configv1alpha1.CredentialIssuer) {
 	u.revision = id
 }
 
-// Note says that a client has used the proxy by a name, whose certificate is leaf. The name is empty where it does not
-// prove that the client knows it.
+// Note records that a client used the proxy by this name, for which leaf was served. The name is empty if the client
+// has not proved that it knows the name.
 func (u *Usage) Note(name string, leaf *x509.Certificate) {
 	hour := u.Clock.Now().Unix() / int64(time.Hour/time.Second)
 	if name != "" && (leaf == nil || slices.Contains(leaf.DNSNames, name) || leaf.VerifyHostname(name) != nil) {
-		name = "" // only names under a wildcard are told
+		name = "" // only names under a wildcard are recorded
 	}
 	u.mu.RLock()
 	known := u.revision == "" || u.noted(hour, name)
@@ -83,7 +83,7 @@ func (u *Usage) noted(hour int64, name string) bool {
 	return false
 }
 
-// report returns what the other replicas read: "revision@hour name…", one for each revision.
+// report encodes the uses for the Lease: "REVISION@HOUR NAME…" for each revision, separated by semicolons.
 func (u *Usage) report() string {
 	u.mu.RLock()
 	defer u.mu.RUnlock()
@@ -94,7 +94,7 @@ func (u *Usage) report() string {
 	return strings.Join(all, ";")
 }
 
-// addUses returns the history with the uses that a replica reports.
+// addUses returns the history with the uses in a replica's report.
 func addUses(h serving.History, report string) serving.History {
 	for text := range strings.SplitSeq(report, ";") {
 		fields := strings.Fields(text)

@@ -1,5 +1,5 @@
-// Package jwtauthenticator evaluates JWTAuthenticators: does the issuer tell where its keys are, can they be fetched,
-// and does the API server's own code accept the claims and rules?
+// Package jwtauthenticator evaluates JWTAuthenticators: whether the issuer's discovery works, its keys can be fetched,
+// and the API server's own code accepts the claims and rules.
 package jwtauthenticator
 
 import (
@@ -22,7 +22,7 @@ import (
 // Kind is the key of these authenticators in the cache.
 const Kind = authenticator.KindJWT
 
-// Evaluator checks JWTAuthenticators: whether tokens can be verified with them, and which conditions say so.
+// Evaluator checks whether JWTAuthenticators can verify tokens, and returns the conditions.
 type Evaluator struct {
 	// Proxy returns the HTTP proxy for a request, as http.ProxyFromEnvironment does; nil means none.
 	Proxy func(*http.Request) (*url.URL, error)
@@ -57,24 +57,23 @@ func (e *Evaluator) Kind() authenticators.Kind {
 	}
 }
 
-// target identifies what a provider connects to. When it changes, a new provider is made and probed.
+// target identifies what a provider connects to. A change of it requires a new provider and a probe.
 type target struct {
 	issuer string
 	bundle [sha256.Size]byte
 }
 
-// known is what a replica records of one JWTAuthenticator from one evaluation to the next. It is not changed once it is
-// returned.
+// known is the state of one JWTAuthenticator between evaluations. It is immutable once returned.
 type known struct {
 	target   target
 	provider *authenticator.Provider
-	probed   []metav1.Condition // of the latest probe: discovery, keys' URL, keys
-	failed   error              // what the status tells less about
+	probed   []metav1.Condition // conditions of the latest probe: discovery, JWKS URL, keys
+	failed   error              // the error in full; the status omits details
 	pace     authenticators.Pace
 
-	spec    [sha256.Size]byte // what jwt was made for
+	spec    [sha256.Size]byte // the hash of the spec of jwt
 	jwt     *authenticator.JWT
-	problem error // why there is no jwt
+	problem error // why jwt is nil
 	usable  bool
 }
 
@@ -97,8 +96,8 @@ func (k *known) Release(next authenticators.Known) {
 	}
 }
 
-// evaluate checks a spec. before is the result of the last evaluation of the object, or nil. Only the probe uses the
-// network.
+// evaluate checks a spec. before is the result of the previous evaluation of the object, or nil. Only the probe uses
+// the network.
 func (e *Evaluator) evaluate(
 	ctx context.Context, spec *authenticationv1alpha1.JWTAuthenticatorSpec, bundle authenticators.CABundle, before *known,
 ) authenticators.Evaluation {
@@ -128,9 +127,8 @@ func (e *Evaluator) evaluate(
 	return f
 }
 
-// prepare returns a known with a provider and an authenticator for this spec. When only claims or rules have
-// changed, it keeps the provider with its keys. So such a change takes effect even while the issuer cannot be
-// reached.
+// prepare returns a known with a provider and an authenticator for this spec. If only claims or rules have changed, it
+// keeps the provider with its keys, so that the change takes effect even while the issuer is unavailable.
 func (e *Evaluator) prepare(
 	spec *authenticationv1alpha1.JWTAuthenticatorSpec,
 	bundle authenticators.CABundle,
@@ -157,16 +155,16 @@ func (e *Evaluator) prepare(
 	return k
 }
 
-// sumOf stands for a spec where two of them are compared.
+// sumOf hashes a spec, for comparison.
 func sumOf(spec *authenticationv1alpha1.JWTAuthenticatorSpec) [sha256.Size]byte {
 	text, err := json.Marshal(spec)
 	if err != nil {
-		panic(err) // it consists of texts
+		panic(err) // unreachable: only text
 	}
 	return sha256.Sum256(text)
 }
 
-// probe asks the issuer where its keys are, and for the keys. It also returns what went wrong.
+// probe performs discovery and fetches the keys. It returns the conditions, and the error, if any.
 func probe(ctx context.Context, provider *authenticator.Provider) ([]metav1.Condition, error) {
 	keysURL, err := provider.Discover(ctx)
 	if err != nil {
@@ -193,8 +191,8 @@ func probe(ctx context.Context, provider *authenticator.Provider) ([]metav1.Cond
 	return append(found, authenticators.Good(typeKeys, message)), nil
 }
 
-// authenticatorCondition says whether tokens can be verified. A spec that can never work is reported before the
-// issuer has answered.
+// authenticatorCondition says whether tokens can be verified. An invalid spec is reported before the issuer has
+// responded.
 func authenticatorCondition(k *known) metav1.Condition {
 	switch {
 	case k.problem != nil:

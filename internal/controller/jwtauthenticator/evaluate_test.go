@@ -64,7 +64,7 @@ func TestCheckKeysURL(t *testing.T) {
 	}
 }
 
-// summary is what matters of a finding: the reasons, in order.
+// summary returns the reasons of an evaluation, in order.
 func summary(f authenticators.Evaluation) string {
 	var reasons []string
 	for _, condition := range f.Conditions {

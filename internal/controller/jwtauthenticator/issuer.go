@@ -10,8 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 )
 
-// The types of the conditions that only this kind has. Each needs those before it: TLS, issuer, discovery, keys' URL,
-// keys, authenticator.
+// The condition types of this kind only. Each requires those before it: TLS, issuer, discovery, JWKS URL, keys,
+// authenticator.
 const (
 	typeIssuer    = "IssuerURLValid"
 	typeDiscovery = "DiscoveryURLValid"
@@ -36,7 +36,7 @@ const (
 	messageKeys           = "successfully fetched jwks"
 )
 
-// checkIssuer says whether text can be an issuer.
+// checkIssuer says whether text is a valid issuer URL.
 func checkIssuer(text string) metav1.Condition {
 	const wellKnown = "/.well-known/openid-configuration"
 	issuer, err := url.Parse(text)
@@ -72,7 +72,7 @@ func checkIssuer(text string) metav1.Condition {
 	return authenticators.Good(typeIssuer, messageIssuer)
 }
 
-// checkKeysURL says whether the issuer's keys can be at text.
+// checkKeysURL says whether text is a valid URL of the issuer's keys.
 func checkKeysURL(text string) metav1.Condition {
 	if text == "" {
 		return authenticators.Bad(typeKeysURL, reasonKeysURL, "the issuer's discovery document has no jwks_uri")

@@ -13,8 +13,8 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 )
 
-// TestStatusSaysLittleOfWhatIsNoIssuer has the agent look at addresses where no issuer is. Who may write an
-// authenticator must not learn from its status what is there instead.
+// TestStatusSaysLittleOfWhatIsNoIssuer probes addresses that are not issuers. A user who can write an authenticator
+// must not learn from its status what is there.
 func TestStatusSaysLittleOfWhatIsNoIssuer(t *testing.T) {
 	t.Parallel()
 	plain := httptest.NewServer(http.NotFoundHandler())
@@ -36,7 +36,7 @@ func TestStatusSaysLittleOfWhatIsNoIssuer(t *testing.T) {
 	}
 	secret := answers(http.StatusUnauthorized, "secret")
 	bundle := authenticators.CABundle{
-		// httptest has one certificate for all.
+		// httptest uses one certificate for all servers.
 		PEM:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secret.Certificate().Raw}),
 		Condition: authenticators.Good(authenticators.TypeTLS, "fine"),
 	}

@@ -19,8 +19,8 @@ import (
 // ProxyFunc returns the HTTP proxy for a request, as http.ProxyFromEnvironment does.
 type ProxyFunc func(*http.Request) (*url.URL, error)
 
-// checkEndpoint returns the URL of the endpoint and whether it is reached through a proxy. The URL is nil when the
-// endpoint cannot be used.
+// checkEndpoint returns the URL of the endpoint and whether it is reached through a proxy. The URL is nil if the
+// endpoint is invalid.
 func checkEndpoint(text string, proxy ProxyFunc) (endpoint *url.URL, proxied bool, condition metav1.Condition) {
 	endpoint, err := url.Parse(text)
 	if err != nil {
@@ -51,7 +51,7 @@ func checkEndpoint(text string, proxy ProxyFunc) (endpoint *url.URL, proxied boo
 	return endpoint, proxied, authenticators.Good(typeEndpoint, messageEndpoint)
 }
 
-// address is where to dial for an endpoint.
+// address returns HOST:PORT of an endpoint.
 func address(endpoint *url.URL) string {
 	port := endpoint.Port()
 	if port == "" {
@@ -62,7 +62,7 @@ func address(endpoint *url.URL) string {
 
 const probeTimeout = 10 * time.Second
 
-// Dial is the real probe: it makes a TLS connection, asks nothing, and closes it.
+// Dial makes a TLS connection, sends nothing, and closes it.
 func Dial(ctx context.Context, address string, roots *x509.CertPool) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package webhookauthenticator evaluates WebhookAuthenticators: is the endpoint a URL that can be dialed, and who
-// verifies its certificate?
+// Package webhookauthenticator evaluates WebhookAuthenticators: whether the endpoint is a valid URL, can be dialed, and
+// has a certificate that verifies.
 package webhookauthenticator
 
 import (
@@ -20,10 +20,10 @@ import (
 // Kind is the key of these authenticators in the cache.
 const Kind = authenticator.KindWebhook
 
-// Evaluator checks WebhookAuthenticators: whether tokens can be verified with them, and which conditions say so.
+// Evaluator checks whether WebhookAuthenticators can verify tokens, and returns the conditions.
 type Evaluator struct {
-	Proxy ProxyFunc // nil: none
-	// Dial makes a TLS connection to a webhook and closes it; the function Dial, except in tests.
+	Proxy ProxyFunc // nil for none
+	// Dial connects to a webhook with TLS; the function Dial, except in tests.
 	Dial  func(ctx context.Context, address string, roots *x509.CertPool) error
 	Clock clock.PassiveClock
 }
@@ -55,18 +55,18 @@ func (e *Evaluator) Kind() authenticators.Kind {
 	}
 }
 
-// target is what an authenticator was made for. Another target needs another authenticator, and a probe of its own.
+// target is what an authenticator connects to. A change of it requires a new authenticator and a probe.
 type target struct {
 	endpoint string
 	proxied  bool
 	bundle   [sha256.Size]byte
 }
 
-// known is what a replica records of one WebhookAuthenticator from one evaluation to the next.
+// known is the state of one WebhookAuthenticator between evaluations.
 type known struct {
 	target  target
 	webhook *authenticator.Webhook
-	proven  bool // a probe succeeded, or none is possible
+	proven  bool // a probe has succeeded, or none is possible
 	problem error
 	pace    authenticators.Pace
 }
@@ -86,8 +86,8 @@ func (k *known) Release(next authenticators.Known) {
 	}
 }
 
-// evaluate checks a spec. before is the result of the last evaluation of the object, or nil. Only the probe uses the
-// network.
+// evaluate checks a spec. before is the result of the previous evaluation of the object, or nil. Only the probe uses
+// the network.
 func (e *Evaluator) evaluate(
 	ctx context.Context,
 	spec *authenticationv1alpha1.WebhookAuthenticatorSpec,
@@ -139,8 +139,8 @@ func (e *Evaluator) evaluate(
 	return f
 }
 
-// probe dials the webhook and returns what is known then. One that answered before stays proven: it is the same one,
-// and whether it is away for a moment or for long, each login finds out by itself.
+// probe dials the webhook and returns the new state. A webhook that once responded stays proven: its target is the
+// same, and if it is unavailable, logins fail by themselves.
 func (e *Evaluator) probe(ctx context.Context, endpoint *url.URL, roots *x509.CertPool, k known) *known {
 	if !k.target.proxied {
 		before := k.problem

@@ -89,7 +89,7 @@ func TestCheckEndpoint(t *testing.T) {
 	}
 }
 
-// dialer is the network as a test has it.
+// dialer is the network in a test.
 type dialer struct {
 	err   error
 	calls int
@@ -97,7 +97,7 @@ type dialer struct {
 
 func (d *dialer) dial(context.Context, string, *x509.CertPool) error { d.calls++; return d.err }
 
-// summary is what matters of conditions: the reasons, in order.
+// summary returns the reasons of the conditions, in order.
 func summary(f authenticators.Evaluation) string {
 	var reasons []string
 	for _, condition := range f.Conditions {

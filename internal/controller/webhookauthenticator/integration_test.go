@@ -82,7 +82,7 @@ func startReconciler(t *testing.T, cluster *devcluster.Cluster, cache authentica
 	})
 }
 
-// inUse is true when authenticator w can be used.
+// inUse reports whether authenticator w is usable.
 func inUse(cache *authenticator.Cache) bool {
 	reference := corev1.TypedLocalObjectReference{
 		APIGroup: ptr.To("authentication.concierge.pinniped.dev"),
@@ -93,7 +93,7 @@ func inUse(cache *authenticator.Cache) bool {
 	return err == nil
 }
 
-// TestOnAPIServer follows one WebhookAuthenticator through its life.
+// TestOnAPIServer tests the lifecycle of a WebhookAuthenticator.
 func TestOnAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)

@@ -1,7 +1,6 @@
 package webhookauthenticator
 
-// The types of the conditions that only this kind has. Each needs those before it: TLS, endpoint, connection,
-// authenticator.
+// The condition types of this kind only. Each requires those before it: TLS, endpoint, connection, authenticator.
 const (
 	typeEndpoint   = "EndpointURLValid"
 	typeConnection = "WebhookConnectionValid"

@@ -38,11 +38,11 @@ const (
 // +kubebuilder:validation:Enum=Enforce;Warn
 type TLSVerification string
 
-// The kinds of verification.
+// The values of TLSVerification.
 const (
 	// VerificationEnforce refuses such a certificate: the last known good one stays in service.
 	VerificationEnforce TLSVerification = "Enforce"
-	// VerificationWarn serves it and says so in the strategy's message.
+	// VerificationWarn serves it, with a warning in the strategy's message.
 	VerificationWarn TLSVerification = "Warn"
 )
 
@@ -50,7 +50,7 @@ const (
 // +kubebuilder:validation:Enum=DualTrust;Immediate
 type CATransition string
 
-// The ways to replace it.
+// The values of CATransition.
 const (
 	// CATransitionDualTrust publishes both trust bundles, and serves the old certificate until clients trust the new CA.
 	CATransitionDualTrust CATransition = "DualTrust"

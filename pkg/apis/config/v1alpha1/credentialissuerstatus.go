@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// StrategyType is one way in which clients log in to the cluster.
+// StrategyType is a strategy by which clients log in to the cluster.
 // +kubebuilder:validation:Enum=KubeClusterSigningCertificate;ImpersonationProxy;ServiceAccountToken
 type StrategyType string
 
@@ -12,20 +12,20 @@ const (
 	StrategyKubeClusterSigningCertificate StrategyType = "KubeClusterSigningCertificate"
 	// StrategyImpersonationProxy serves the Kubernetes API through the agent's impersonation proxy.
 	StrategyImpersonationProxy StrategyType = "ImpersonationProxy"
-	// StrategyServiceAccountToken gives each user the token of a service account that may impersonate that user alone. It
-	// is listed only while it is switched on.
+	// StrategyServiceAccountToken gives each user the token of a service account that can impersonate only that user.
+	// It is listed only while it is turned on.
 	StrategyServiceAccountToken StrategyType = "ServiceAccountToken"
 )
 
-// FrontendType names how a client connects under a strategy.
+// FrontendType is how clients connect under a strategy.
 // +kubebuilder:validation:Enum=TokenCredentialRequestAPI;ImpersonationProxy
 type FrontendType string
 
 // The frontends.
 const (
-	// FrontendTokenCredentialRequestAPI means: log in at the cluster's own API server.
+	// FrontendTokenCredentialRequestAPI: clients log in at the cluster's own API server.
 	FrontendTokenCredentialRequestAPI FrontendType = "TokenCredentialRequestAPI"
-	// FrontendImpersonationProxy means: log in at, and send every request to, the impersonation proxy.
+	// FrontendImpersonationProxy: clients log in at the impersonation proxy, and send all requests to it.
 	FrontendImpersonationProxy FrontendType = "ImpersonationProxy"
 )
 
@@ -97,7 +97,7 @@ type CredentialIssuerStatus struct {
 	Revisions []RevisionStatus `json:"revisions,omitempty"`
 }
 
-// TransitionPhase says how far the transition to another serving certificate is.
+// TransitionPhase is the phase of the transition to another serving certificate.
 // +kubebuilder:validation:Enum=Prepared
 type TransitionPhase string
 
@@ -221,11 +221,11 @@ type ObjectNames struct {
 	RevisionsConfigMap string `json:"revisionsConfigMap,omitempty"`
 }
 
-// ServingCertificateSource names where a serving certificate comes from.
+// ServingCertificateSource is the origin of a serving certificate.
 // +kubebuilder:validation:Enum=Generated;Secret
 type ServingCertificateSource string
 
-// The sources of serving certificates.
+// The values of ServingCertificateSource.
 const (
 	// ServingCertificateGenerated is a certificate of the agent's own CA.
 	ServingCertificateGenerated ServingCertificateSource = "Generated"
@@ -337,7 +337,7 @@ type CredentialIssuerStrategy struct {
 	Frontend *CredentialIssuerFrontend `json:"frontend,omitempty"`
 }
 
-// FindingSeverity says how bad a finding is.
+// FindingSeverity is the severity of a finding.
 // +kubebuilder:validation:Enum=Error;Warning;Info
 type FindingSeverity string
 

@@ -1,5 +1,5 @@
-// Package v1alpha1 is version v1alpha1 of the API group config.concierge.pinniped.dev: how the agent is configured
-// and how it reports the ways in which clients can get access.
+// Package v1alpha1 is version v1alpha1 of the API group config.concierge.pinniped.dev: the configuration of the agent,
+// and the strategies by which clients log in.
 //
 // +kubebuilder:object:generate=true
 // +groupName=config.concierge.pinniped.dev

@@ -1,65 +1,63 @@
 package v1alpha1
 
-// The codes of findings that are not about a certificate. Those about certificates are in the catalogue that
-// `pinniped explain` prints.
+// The codes of findings that are not about a certificate. See `pinniped explain` for those about certificates.
 const (
-	// CodeSpecInvalid: the spec contradicts itself, or has a value that makes no sense.
+	// CodeSpecInvalid: the spec is inconsistent, or has an invalid value.
 	CodeSpecInvalid = "SpecInvalid"
-	// CodeNodesUnreadable: in mode auto the nodes decide whether the proxy runs, and they could not be read.
+	// CodeNodesUnreadable: the mode is auto, and the nodes could not be listed.
 	CodeNodesUnreadable = "NodesUnreadable"
-	// CodeDisabledBySpec: the proxy is off because the mode says so.
+	// CodeDisabledBySpec: the proxy is off because of the mode.
 	CodeDisabledBySpec = "DisabledBySpec"
-	// CodeDisabledByNodes: the proxy is off because the mode is auto and the cluster shows control-plane nodes.
+	// CodeDisabledByNodes: the proxy is off because the mode is auto and the cluster has visible control-plane nodes.
 	CodeDisabledByNodes = "DisabledByNodes"
 	// CodeServiceNotApplied: the Service in front of the proxy could not be created or updated.
 	CodeServiceNotApplied = "ServiceNotApplied"
-	// CodeServiceClassDiffers: the Service has another loadBalancerClass than the spec asks for, and Kubernetes does not
-	// let it change.
+	// CodeServiceClassDiffers: the Service has another loadBalancerClass than the spec asks for, which is immutable.
 	CodeServiceClassDiffers = "ServiceClassDiffers"
 	// CodeServiceAddressPending: the Service has no address yet.
 	CodeServiceAddressPending = "ServiceAddressPending"
-	// CodeServiceAddressInvalid: the Service has addresses, and none of them can be used.
+	// CodeServiceAddressInvalid: the Service has addresses, but none is usable.
 	CodeServiceAddressInvalid = "ServiceAddressInvalid"
 	// CodeSignerUnavailable: the CA that signs client certificates could not be loaded or created.
 	CodeSignerUnavailable = "SignerUnavailable"
 	// CodeSecretUnreadable: the Secret that the spec names could not be read.
 	CodeSecretUnreadable = "SecretUnreadable"
-	// CodePermissionUnknown: whether a Secret of another namespace may be used could not be found out.
+	// CodePermissionUnknown: it is unknown whether a Secret of another namespace may be used.
 	CodePermissionUnknown = "PermissionUnknown"
-	// CodePermissionWithdrawn: a certificate of another namespace must leave service, and what is to replace it is not
-	// there yet.
+	// CodePermissionWithdrawn: a certificate of another namespace must be taken out of service, and its replacement is
+	// not available yet.
 	CodePermissionWithdrawn = "PermissionWithdrawn"
-	// CodeGeneratedCertificateUnavailable: the agent could not make its own certificate or CA.
+	// CodeGeneratedCertificateUnavailable: the agent could not issue its own certificate or CA.
 	CodeGeneratedCertificateUnavailable = "GeneratedCertificateUnavailable"
-	// CodeLastGoodNotKept: the copy of the certificate in service could not be read, written or removed.
+	// CodeLastGoodNotKept: the backup of the certificate in service could not be read, written or deleted.
 	CodeLastGoodNotKept = "LastGoodNotKept"
 	// CodeRevisionsNotKept: the published revisions could not be read or written.
 	CodeRevisionsNotKept = "RevisionsNotKept"
-	// CodeTransitionPrepared: a new certificate, of a renewal or of a changed spec, is not served yet, because clients
+	// CodeTransitionPrepared: a new certificate, from a renewal or a changed spec, is not served yet, because clients
 	// in use would stop verifying: see status.transition.
 	CodeTransitionPrepared = "TransitionPrepared"
-	// CodeCleanupFailed: an object that is not needed any more could not be removed.
+	// CodeCleanupFailed: an obsolete object could not be deleted.
 	CodeCleanupFailed = "CleanupFailed"
 	// CodeProxyNotStarted: the proxy cannot listen.
 	CodeProxyNotStarted = "ProxyNotStarted"
 	// CodeProxyNotStopped: the proxy did not shut down cleanly.
 	CodeProxyNotStopped = "ProxyNotStopped"
-	// CodeWaitingForLeader: another replica is about to write what this one needs.
+	// CodeWaitingForLeader: the leader has to write something before this replica can continue.
 	CodeWaitingForLeader = "WaitingForLeader"
-	// CodeWriteConflict: another program changed an object at the same moment. The agent tries again at once.
+	// CodeWriteConflict: another program changed an object concurrently. The agent retries.
 	CodeWriteConflict = "WriteConflict"
-	// CodeSetupFailed: something else went wrong; the message says what.
+	// CodeSetupFailed: any other error; see the message.
 	CodeSetupFailed = "SetupFailed"
 	// CodeUpstreamCredentialExcess: the proxy's own credential has more permissions than impersonation needs.
 	CodeUpstreamCredentialExcess = "UpstreamCredentialExcess"
-	// CodeKubernetesTooOld: the version of Kubernetes is not supported.
+	// CodeKubernetesTooOld: the version of Kubernetes is unsupported.
 	CodeKubernetesTooOld = "KubernetesTooOld"
 	// CodeAuthenticatorUnknown: spec.impersonationProxy.bearerTokens names authenticators that do not exist.
 	CodeAuthenticatorUnknown = "AuthenticatorUnknown"
 	// CodeLoginUnavailable: spec.impersonationProxy.kubeconfig has logins whose authenticator is missing or not ready.
 	CodeLoginUnavailable = "LoginUnavailable"
-	// CodeLastGoodCertificateServed: what the spec asks for does not take effect, and the last known good certificate
-	// stays in service.
+	// CodeLastGoodCertificateServed: the spec does not take effect, and the last known good certificate stays in
+	// service.
 	CodeLastGoodCertificateServed = "LastGoodCertificateServed"
 	// CodeGeneratedCertificateServed: the generated certificate is served instead of one that may not be used.
 	CodeGeneratedCertificateServed = "GeneratedCertificateServed"
@@ -67,15 +65,14 @@ const (
 	CodeClusterKeyUnavailable = "ClusterKeyUnavailable"
 	// CodeClusterSignerUsed: users get certificates from the cluster's own signer.
 	CodeClusterSignerUsed = "ClusterSignerUsed"
-	// CodeClusterSignerUnavailable: the agent is configured to use the cluster's own signer, which gives no certificates
-	// that can be used.
+	// CodeClusterSignerUnavailable: the agent is configured to use the cluster's own signer, which issues no usable
+	// certificates.
 	CodeClusterSignerUnavailable = "ClusterSignerUnavailable"
-	// CodeClusterInfoUnavailable: the cluster's own signer can be used, but where clients reach the API server is not
-	// known.
+	// CodeClusterInfoUnavailable: it is unknown how clients reach the API server.
 	CodeClusterInfoUnavailable = "ClusterInfoUnavailable"
 	// CodeUserAccountsNotPermitted: the agent may not manage users' service accounts.
 	CodeUserAccountsNotPermitted = "UserAccountsNotPermitted"
-	// CodeUserAccountsUnguarded: no admission policy limits what the agent may write for users' service accounts.
+	// CodeUserAccountsUnguarded: no admission policy limits what the agent can write for users' service accounts.
 	CodeUserAccountsUnguarded = "UserAccountsUnguarded"
 	// CodeUserAccountsUnavailable: a token of a service account did not work in a test.
 	CodeUserAccountsUnavailable = "UserAccountsUnavailable"

@@ -1,6 +1,6 @@
 package v1alpha1
 
-// KubeconfigSpec says how people log in, so that they can make their own kubeconfig.
+// KubeconfigSpec describes how users log in, so that they can create their own kubeconfig.
 type KubeconfigSpec struct {
 	// clusterName is the name of the context and of the cluster in users' kubeconfigs.
 	//

@@ -1,5 +1,5 @@
-// Package v1alpha1 is version v1alpha1 of the API group identity.concierge.pinniped.dev: asking the cluster who one
-// is. The group is served by the agent as an aggregated API; nothing is stored.
+// Package v1alpha1 is version v1alpha1 of the API group identity.concierge.pinniped.dev: which user the cluster
+// authenticates. The agent serves it as an aggregated API; nothing is stored.
 //
 // +kubebuilder:object:generate=true
 // +kubebuilder:skip

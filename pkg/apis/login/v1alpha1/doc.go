@@ -1,5 +1,5 @@
 // Package v1alpha1 is version v1alpha1 of the API group login.concierge.pinniped.dev: exchanging a token for a
-// short-lived client certificate. The group is served by the agent as an aggregated API; nothing is stored.
+// short-lived cluster credential. The agent serves it as an aggregated API; nothing is stored.
 //
 // +kubebuilder:object:generate=true
 // +kubebuilder:skip
