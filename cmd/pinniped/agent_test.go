@@ -237,7 +237,7 @@ func (a *scriptAgent) remember(issuer *configv1alpha1.CredentialIssuer, told ser
 		return nil
 	}
 	var err error
-	if a.history, err = a.history.Append(told, a.day, serving.DefaultMemory); err != nil {
+	if a.history, err = a.history.Append(told, a.day, serving.DefaultRetention); err != nil {
 		return err
 	}
 	if current := a.history.Current(); current != nil { // somebody has a kubeconfig with it

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/ptr"
+
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
 // Token authenticates tokens.
@@ -144,11 +146,8 @@ func sameIssuer(a, b string) bool {
 	return strings.EqualFold(strings.TrimRight(strings.TrimSpace(a), "/"), strings.TrimRight(strings.TrimSpace(b), "/"))
 }
 
+// maxExternal is the length of the longest name in Kubernetes.
+const maxExternal = 253
+
 // bounded truncates external text for logs.
-func bounded(text string) string {
-	const limit = 253 // the longest name in Kubernetes
-	if len(text) > limit {
-		return strings.ToValidUTF8(text[:limit], "") + "…"
-	}
-	return text
-}
+func bounded(text string) string { return logs.Truncate(text, maxExternal) }

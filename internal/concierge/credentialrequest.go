@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
@@ -258,13 +259,7 @@ func (c *credentialRequests) failed(
 }
 
 // bounded truncates input of unauthenticated clients for logs and messages.
-func bounded(text string) string {
-	const limit = 253 // the longest name in Kubernetes
-	if len(text) > limit {
-		return text[:limit] + "…"
-	}
-	return text
-}
+func bounded(text string) string { return logs.Truncate(text, 253) } // the longest name in Kubernetes
 
 // checkCarriable returns an error when a client certificate cannot express the user.
 func checkCarriable(claimed user.Info) error {

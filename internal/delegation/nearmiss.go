@@ -17,7 +17,7 @@ const (
 	MissMalformed      NearMissKind = "Malformed"
 	MissNamespace      NearMissKind = "NamespaceNotListed"
 	MissNamespaceCase  NearMissKind = "NamespaceMisspelt"
-	MissAsteriskMixed  NearMissKind = "AsteriskBesideOthers"
+	MissAsteriskMixed  NearMissKind = "AsteriskNextToOthers"
 	MissPattern        NearMissKind = "Pattern"
 	MissSecretMisspelt NearMissKind = "SecretMisspelt"
 	MissOtherSecret    NearMissKind = "OtherSecret"

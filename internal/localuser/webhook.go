@@ -73,7 +73,7 @@ func (h *webhook) lookup(ctx context.Context, name string) *user {
 		found, err = parseUser(secret)
 	}
 	if err != nil {
-		h.log.Error(err, "Refused user", "secret", secret.Name)
+		h.log.Error(err, "Refused user", "secret", name)
 	}
 	return found
 }

@@ -133,6 +133,14 @@ func isOf(function string, packages ...string) bool {
 	return slices.ContainsFunc(packages, func(p string) bool { return strings.HasPrefix(function, p) })
 }
 
+// Truncate shortens text to at most n bytes, with "…" at the end, and cuts no character in two.
+func Truncate(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n-len("…")], "") + "…"
+}
+
 // maxText is how many bytes of a text are written. It fits a stack.
 const maxText = 16 << 10
 

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 )
 
 const (
@@ -245,11 +247,8 @@ func (c *check) ask(
 		}
 	}
 	if review.Status.Allowed || certain {
-		reason := review.Status.Reason
-		if len(reason) > maxReason {
-			reason = reason[:maxReason] + "..."
-		}
-		c.report.Excess = append(c.report.Excess, Excess{What: what, Why: reason})
+		why := logs.Truncate(review.Status.Reason, maxReason)
+		c.report.Excess = append(c.report.Excess, Excess{What: what, Why: why})
 	}
 	return nil
 }

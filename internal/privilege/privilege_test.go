@@ -453,7 +453,7 @@ func TestAuthorizersThatCannotListAreAsked(t *testing.T) {
 	}
 	want := Report{
 		Incomplete: true,
-		Excess:     []Excess{{What: "list secrets in kube-system", Why: strings.Repeat("x", maxReason) + "..."}},
+		Excess:     []Excess{{What: "list secrets in kube-system", Why: strings.Repeat("x", maxReason-len("…")) + "…"}},
 	}
 	if diff := cmp.Diff(want, report); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -73,10 +73,9 @@ func newScraped() []scraped {
 				emit(usage.Refused, strings.ReplaceAll(usage.Resource.String(), " ", "_"))
 			}
 		}, "resource")
-	add(gauge, "queued_seats",
-		"Seats that queued work needs, by resource: reviews, logins, verification of client certificates, "+
-			"pre-authentication of unauthenticated clients, and requests to the API server (forwarded), where a request "+
-			"with a long response needs several seats.",
+	add(gauge, "queued_operations",
+		"Operations that wait for a seat, by resource: reviews, logins, verification of client certificates, "+
+			"pre-authentication of unauthenticated clients, and requests to the API server (forwarded).",
 		func(s *Server, emit emit) {
 			for _, usage := range s.FlowControl.Usage() {
 				if usage.Resource.HasSeats() {

@@ -99,7 +99,7 @@ func (*store) Resync() error { return nil }
 func asLease(object any) (*coordinationv1.Lease, error) {
 	lease, ok := object.(*coordinationv1.Lease)
 	if !ok {
-		return nil, fmt.Errorf("a %T came where a Lease was asked for", object)
+		return nil, fmt.Errorf("got a %T instead of a Lease", object)
 	}
 	return lease, nil
 }

@@ -31,7 +31,7 @@ func TestHistoryKeepsSpecs(t *testing.T) {
 		t.Helper()
 		next, err := h.Append(serving.Published{
 			Endpoint: endpoint, Bundle: p.bundle("a"), Chain: p.chain("a"), Change: change,
-		}, noon.Add(after), serving.DefaultMemory)
+		}, noon.Add(after), serving.DefaultRetention)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,9 +30,9 @@ const (
 var ErrFull = errors.New("the revision history is full of revisions in use: " +
 	"retire those no kubeconfig uses (\"pinniped ip-tls history\")")
 
-// DefaultMemory is how long a revision is assumed to be in use after it was last published or used, unless the agent is
+// DefaultRetention is how long a revision is assumed to be in use after it was last published or used, unless the agent is
 // configured otherwise.
-const DefaultMemory = 365 * 24 * time.Hour
+const DefaultRetention = 365 * 24 * time.Hour
 
 // Revision is what was published to clients during some period.
 type Revision struct {

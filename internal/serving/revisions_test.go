@@ -70,7 +70,7 @@ func (p *pki) chain(ca string, names ...string) []*x509.Certificate {
 // used publishes a revision and records a use of it.
 func used(t *testing.T, h serving.History, published serving.Published, at time.Time) serving.History {
 	t.Helper()
-	h, err := h.Append(published, at, serving.DefaultMemory)
+	h, err := h.Append(published, at, serving.DefaultRetention)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestHistory(t *testing.T) {
 		h, err = h.Append(
 			serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain},
 			at,
-			serving.DefaultMemory,
+			serving.DefaultRetention,
 		)
 		if err != nil {
 			t.Fatal(err)
@@ -180,8 +180,8 @@ func TestHistory(t *testing.T) {
 	if len(h.Chain) != 1 || !h.Chain[0].Equal(a[0]) {
 		t.Errorf("in service: %v", h.Chain)
 	}
-	at = at.Add(serving.DefaultMemory)
-	h, _ = h.Append(serving.Published{}, at, serving.DefaultMemory)
+	at = at.Add(serving.DefaultRetention)
+	h, _ = h.Append(serving.Published{}, at, serving.DefaultRetention)
 	if len(h.Revisions) != 1 || h.Current() != nil {
 		t.Errorf("a year later, with nothing published: %+v", h.Revisions)
 	}
@@ -192,7 +192,7 @@ func TestHistory(t *testing.T) {
 		h, err = h.Append(
 			serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: chain},
 			at,
-			serving.DefaultMemory,
+			serving.DefaultRetention,
 		)
 		if err != nil {
 			t.Fatal(err)

@@ -44,6 +44,8 @@ type Situation struct {
 	Endpoint string
 	TLS      configv1alpha1.ImpersonationProxyTLSSpec
 	Now      time.Time
+	// Retention is how long a revision is assumed to be in use after it was last published or used.
+	Retention time.Duration
 	// Leads is true on the leader; the other replicas serve what it serves.
 	Leads bool
 }
@@ -190,7 +192,7 @@ func (e Evaluation) refusedIfFull(h History, in Situation) Evaluation {
 		return e
 	}
 	published := Published{Endpoint: in.Endpoint, Bundle: publish.Bundle, Chain: publish.Chain()}
-	_, err := h.Append(published, in.Now, DefaultMemory)
+	_, err := h.Append(published, in.Now, in.Retention)
 	if !errors.Is(err, ErrFull) {
 		return e
 	}

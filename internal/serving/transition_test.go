@@ -91,6 +91,7 @@ func (r *replica) follow(judged Evaluation) {
 		TLS:       r.spec,
 		Now:       r.now,
 		Leads:     r.leads,
+		Retention: DefaultRetention,
 	})
 	if judged.Certificate != nil {
 		r.service = judged.Certificate
@@ -100,7 +101,7 @@ func (r *replica) follow(judged Evaluation) {
 		Endpoint: "https://" + overlapName, Bundle: r.service.Bundle, Chain: r.service.Chain(),
 		Change: Change{Spec: &RevisionSpec{TLS: r.spec.DeepCopy()}},
 	}
-	history, err := r.history.Append(told, r.now, DefaultMemory)
+	history, err := r.history.Append(told, r.now, DefaultRetention)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -200,7 +201,7 @@ func TestOverlap(t *testing.T) {
 			name: "refuses it where the history is full of revisions in use", do: func(r *replica) {
 				for i := range MaxRevisions - 1 {
 					published := Published{Endpoint: fmt.Sprintf("https://%d.example.com", i), Bundle: r.service.Bundle}
-					r.history, _ = r.history.Append(published, r.now, DefaultMemory)
+					r.history, _ = r.history.Append(published, r.now, DefaultRetention)
 					r.history, _ = r.history.Used(r.history.Current().ID, "", r.now)
 				}
 				r.looks()

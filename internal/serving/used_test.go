@@ -21,7 +21,7 @@ func TestUnusedRevisions(t *testing.T) {
 	p := newPKI(t)
 	a, b := p.chain("a"), p.chain("b")
 	h, err := serving.History{}.Append(
-		serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a}, noon.Add(-day), serving.DefaultMemory)
+		serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a}, noon.Add(-day), serving.DefaultRetention)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestFullOfUsedRevisions(t *testing.T) {
 			Bundle: p.bundle("b"),
 			Chain:  b,
 			Names:  []string{"proxy.example.com"},
-		}, noon.Add(time.Duration(i)*time.Second), serving.DefaultMemory)
+		}, noon.Add(time.Duration(i)*time.Second), serving.DefaultRetention)
 	}
 	h := used(t, serving.History{}, serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a}, noon.Add(-day))
 	var err error
@@ -153,7 +153,7 @@ func TestExpiredInBetween(t *testing.T) {
 	p := newPKI(t)
 	a, b := p.chain("a"), p.chain("b")
 	h := used(t, serving.History{}, serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a}, noon.Add(-day))
-	h, err := h.Append(serving.Published{}, noon, serving.DefaultMemory)
+	h, err := h.Append(serving.Published{}, noon, serving.DefaultRetention)
 	if err != nil {
 		t.Fatal(err)
 	}

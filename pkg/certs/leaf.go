@@ -234,7 +234,7 @@ func checkMustStaple(leaf numbered) []Finding {
 		finding(
 			MustStaple,
 			"have it issued without the TLS feature status_request (OCSP must-staple)",
-			"%s demands a stapled OCSP answer, which the impersonation proxy does not send: clients that insist on it refuse",
+			"%s demands a stapled OCSP response, which the impersonation proxy does not send: clients that insist on it refuse",
 			leaf.where(),
 		),
 	}

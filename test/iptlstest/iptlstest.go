@@ -204,7 +204,7 @@ func (w *World) Remember(t *testing.T, since time.Time) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if history, err = history.Append(w.published(t), since, serving.DefaultMemory); err != nil {
+	if history, err = history.Append(w.published(t), since, serving.DefaultRetention); err != nil {
 		t.Fatal(err)
 	}
 	if current := history.Current(); current != nil { // somebody has a kubeconfig with it

@@ -115,7 +115,7 @@ func (s *state) lockedOutByPinniped(kubectl) (*result.MigrationFinding, error) {
 	if err != nil || configured == nil || plan.Waits(typed) { // see transitionPrepared
 		return nil, err
 	}
-	history := s.history.SinceStatus(typed, s.now, serving.DefaultMemory)
+	history := s.history.SinceStatus(typed, s.now, serving.DefaultRetention)
 	now := serving.Served{}
 	if inService := history.InService(typed, s.secret, namespace); inService != nil {
 		now.Chain = inService.Chain()

@@ -49,7 +49,7 @@ func TestTrust(t *testing.T) {
 		told.Endpoint, told.Bundle = "https://proxy.example.com", company.CertPEM()
 		return told
 	}
-	remembered, _ := serving.History{}.Append(chain(good), now.Add(-24*time.Hour), serving.DefaultMemory)
+	remembered, _ := serving.History{}.Append(chain(good), now.Add(-24*time.Hour), serving.DefaultRetention)
 	remembered, _ = remembered.Used(remembered.Current().ID, "", now)
 	publishes := func(secretName string) map[string]any {
 		leaf := chain(good).Chain[0]

@@ -139,10 +139,5 @@ func Describe(err error) string {
 		stable.Source = nil // the ephemeral port differs each time
 		err = &stable
 	}
-	const limit = 1000
-	text := err.Error()
-	if len(text) > limit {
-		text = text[:limit] + "…"
-	}
-	return text
+	return logs.Truncate(err.Error(), 1000)
 }

@@ -14,7 +14,7 @@ const (
 	messageClusterSigns = "key was fetched successfully"
 	messageClusterTrial = "asking the cluster's own signer for a certificate, as a test"
 	messageSignerUsed   = "users get certificates from the cluster's signer kubernetes.io/kube-apiserver-client, which has " +
-		"answered a test; the agent has no access to its key"
+		"responded to a test; the agent has no access to its key"
 )
 
 // ClusterSigning is the strategy that issues certificates with the cluster's own signer.

@@ -117,7 +117,9 @@ func decideWithoutSpec(s observed) decision {
 
 // situation returns the input of serving.Evaluate.
 func (s *observed) situation(spec serving.Desired, d *decision) serving.Situation {
-	in := serving.Situation{InService: s.met(), Revisions: s.revisions, TLS: spec.Transition, Now: s.now, Leads: s.leads}
+	in := serving.Situation{
+		InService: s.met(), Revisions: s.revisions, Retention: s.retention, TLS: spec.Transition, Now: s.now, Leads: s.leads,
+	}
 	if d.addressErr == nil {
 		in.Endpoint = d.at.URL()
 	}

@@ -53,7 +53,7 @@ func newWorld(t *testing.T) world {
 // everything returns what a leader observes if all of its Secrets are valid and nothing is served yet.
 func (w world) everything() observed {
 	s := observed{
-		namespace: "ns", names: testNames, leads: true, now: decideNoon.Add(decideDay),
+		namespace: "ns", names: testNames, leads: true, now: decideNoon.Add(decideDay), retention: serving.DefaultRetention,
 		secrets: map[string]ownSecret{}, known: map[string]*issuedcert.State{},
 		revisions: func() (serving.History, bool) { return serving.History{}, true },
 	}

@@ -2,11 +2,11 @@ package credentialissuer
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/pinniped-toolkit/pinniped/internal/logs"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
@@ -97,9 +97,4 @@ func (r *Reconciler) announceTransition(
 }
 
 // clip truncates text to the maximum length of an event. Findings have the same limit.
-func clip(text string) string {
-	if len(text) <= maxEvent {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxEvent-len("…")], "") + "…"
-}
+func clip(text string) string { return logs.Truncate(text, maxEvent) }

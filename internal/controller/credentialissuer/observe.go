@@ -22,6 +22,7 @@ type observed struct {
 	names     Names
 	labels    map[string]string // of everything that the agent creates
 	leads     bool
+	retention time.Duration // Reconciler.RevisionRetention
 	now       time.Time
 
 	service *corev1.Service // in front of the proxy, or nil
@@ -56,7 +57,8 @@ func (r *Reconciler) observe(
 ) observed {
 	s := observed{
 		namespace: r.Namespace, names: r.Names, labels: r.Labels, leads: r.IsLeader(), now: r.Clock.Now(), service: service,
-		secrets: map[string]ownSecret{}, known: maps.Clone(r.known), signing: r.signing, serving: r.Holder.Current(),
+		retention: r.RevisionRetention,
+		secrets:   map[string]ownSecret{}, known: maps.Clone(r.known), signing: r.signing, serving: r.Holder.Current(),
 	}
 	if on && spec.TLS != nil {
 		s.evaluation, s.evaluationErr = r.evaluate(ctx, spec, service)

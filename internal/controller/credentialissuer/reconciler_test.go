@@ -178,7 +178,7 @@ func startReplicaWith(
 		Holder: &serving.Holder{}, Signer: &signer.Signer{}, Proxy: r.proxy,
 		IsLeader: r.leading.Load, Wake: r.wake,
 		Names: testNames, Namespace: namespace, Labels: map[string]string{"app": "x"}, AppLabel: "x", ProxyPort: 8444,
-		Clock: clock.RealClock{}, RevisionRetention: serving.DefaultMemory,
+		Clock: clock.RealClock{}, RevisionRetention: serving.DefaultRetention,
 	}
 	r.Usage = &Usage{Clock: clock.RealClock{}, Changed: r.notify}
 	change(r.Reconciler)

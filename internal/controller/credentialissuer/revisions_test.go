@@ -350,7 +350,7 @@ func TestSinceStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open, _ := serving.History{}.Append(serving.Published{Endpoint: at}, noon, serving.DefaultMemory)
+	open, _ := serving.History{}.Append(serving.Published{Endpoint: at}, noon, serving.DefaultRetention)
 	open.Chain = []*x509.Certificate{ca.Certificate()}
 	issuer := func(bundle string, since time.Time) *configv1alpha1.CredentialIssuer {
 		strategy := proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, "m")
@@ -393,7 +393,7 @@ func TestSinceStatus(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got := test.before.SinceStatus(test.issuer, noon.Add(time.Hour), serving.DefaultMemory)
+			got := test.before.SinceStatus(test.issuer, noon.Add(time.Hour), serving.DefaultRetention)
 			if len(got.Revisions) != test.states || got.Current() == nil || !got.Current().Since.Equal(test.since) ||
 				len(got.Chain) != len(test.before.Chain) {
 				t.Errorf("%d states: %+v", len(got.Revisions), got.Revisions)

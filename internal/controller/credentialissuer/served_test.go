@@ -4,10 +4,8 @@ import (
 	"crypto/tls"
 	"net"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -129,18 +127,5 @@ func TestServedStatus(t *testing.T) {
 	); got.Replicas != 31 ||
 		len(got.OtherReplicas) != maxOtherReplicas {
 		t.Errorf("of 31 replicas %d are counted and %d listed", got.Replicas, len(got.OtherReplicas))
-	}
-}
-
-func TestClip(t *testing.T) {
-	t.Parallel()
-	if got := clip("short"); got != "short" {
-		t.Errorf("got %q", got)
-	}
-	if got := clip(
-		strings.Repeat("ä", maxEvent),
-	); len(got) > maxEvent || !utf8.ValidString(got) ||
-		!strings.HasSuffix(got, "…") {
-		t.Errorf("a long one has %d bytes, valid %v", len(got), utf8.ValidString(got))
 	}
 }

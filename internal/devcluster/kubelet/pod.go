@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 )
 
@@ -63,18 +62,16 @@ func (k *Kubelet) Run(ctx context.Context, pod Pod) error {
 	if err != nil {
 		return fmt.Errorf("creating pod %q: %w", pod.Namespace+"/"+pod.Name, err)
 	}
-	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		object.Status = corev1.PodStatus{
-			Phase:      corev1.PodRunning,
-			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
-			ContainerStatuses: []corev1.ContainerStatus{{
-				Name: ContainerName, Ready: true, ContainerID: "process://" + pod.Name,
-				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
-			}},
-		}
-		_, err := k.client.Pods(pod.Namespace).UpdateStatus(ctx, object, metav1.UpdateOptions{})
-		return err
-	})
+	object.Status = corev1.PodStatus{
+		Phase:      corev1.PodRunning,
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+		ContainerStatuses: []corev1.ContainerStatus{{
+			Name: ContainerName, Ready: true, ContainerID: "process://" + pod.Name,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+		}},
+	}
+	_, err = k.client.Pods(pod.Namespace).UpdateStatus(ctx, object, metav1.UpdateOptions{})
+	return err
 }
 
 // restricted returns the security context that restricted Pod Security requires. It does not affect the process, which

@@ -138,8 +138,13 @@ func (p *Plan) judge(st *Snapshot) {
 	}
 	endpoint, _, _ := serving.Frontend(serving.Strategy(st.Issuer))
 	situation := serving.Situation{
-		InService: st.InService, Revisions: func() (serving.History, bool) { return st.History, st.Known },
-		Endpoint: endpoint, TLS: desired.Transition, Now: st.Now, Leads: true,
+		InService: st.InService,
+		Retention: serving.DefaultRetention,
+		Revisions: func() (serving.History, bool) { return st.History, st.Known },
+		Endpoint:  endpoint,
+		TLS:       desired.Transition,
+		Now:       st.Now,
+		Leads:     true,
 	}
 	p.Next = e.Certificate
 	verdict := serving.Evaluate(e, situation)

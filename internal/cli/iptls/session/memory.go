@@ -29,5 +29,5 @@ func (s *Session) Memory(ctx context.Context, issuer *configv1alpha1.CredentialI
 		}
 	}
 	h, restored := h.RestoreFrom(issuer, nil)
-	return h.SinceStatus(issuer, s.ServerNow(), serving.DefaultMemory), found || restored, nil
+	return h.SinceStatus(issuer, s.ServerNow(), serving.DefaultRetention), found || restored, nil
 }

@@ -266,7 +266,7 @@ func (o *Options) readHistory(ctx context.Context, l *snapshot) error {
 		return err
 	case err != nil:
 		l.notKnown("what was published before: %s", err)
-		history = history.SinceStatus(l.issuer, l.At, serving.DefaultMemory)
+		history = history.SinceStatus(l.issuer, l.At, serving.DefaultRetention)
 	}
 	l.history = history
 	return nil
