@@ -24,7 +24,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
 )
 
-// accepts parses a command line with the real tree of commands, as far as no file and no cluster is needed.
+// accepts parses a command line with the real command tree, without files and without a cluster.
 func accepts(t *testing.T, line string) {
 	t.Helper()
 	words := strings.Fields(line)
@@ -45,8 +45,8 @@ func accepts(t *testing.T, line string) {
 	}
 }
 
-// TestNextCommands shows that what `ip-tls status` says to type is a command of ours or kubectl's, for every code, and
-// that ours take these flags and arguments.
+// TestNextCommands checks that the commands that `ip-tls status` suggests for each code exist, and that ours accept
+// their flags and arguments.
 func TestNextCommands(t *testing.T) {
 	t.Parallel()
 	codes := []string{
@@ -81,8 +81,8 @@ func TestNextCommands(t *testing.T) {
 	}
 }
 
-// TestHintsMend types the first thing that the status says to type, in states that really come up, and looks whether
-// those work afterwards who were told of the company's CA.
+// TestHintsMend runs the first suggested command in realistic states, and checks that clients that trust the Company CA
+// work afterwards.
 func TestHintsMend(t *testing.T) {
 	t.Parallel()
 	const company = "Company CA"
@@ -91,7 +91,7 @@ func TestHintsMend(t *testing.T) {
 		world func(*testing.T, *iptlstest.World, func(func(*session.Session) factory.Command))
 		hint  string
 		mends bool
-		fresh bool // nobody was ever told of the generated certificate
+		fresh bool // the generated certificate was never published
 	}{
 		{
 			name: "somebody removed spec.tls", hint: "pinniped ip-tls undo", mends: true,
@@ -158,7 +158,7 @@ func TestHintsMend(t *testing.T) {
 			w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
 				obey(c)
 				w.Remember(t, at)
-				at = at.Add(38 * 24 * time.Hour) // so that nearly all clients are from before the next change
+				at = at.Add(38 * 24 * time.Hour) // nearly all clients are older than the next change
 			}
 			w.Cluster.AfterSecret = w.Cluster.AfterApply
 			run := func(command func(*session.Session) factory.Command) *iptlstest.Run {
@@ -197,7 +197,7 @@ func TestHintsMend(t *testing.T) {
 	}
 }
 
-// commandOf returns the command of a line that the status says to type.
+// commandOf returns the command of a suggested command line.
 func commandOf(t *testing.T, w *iptlstest.World, s *session.Session, line string) factory.Command {
 	t.Helper()
 	accepts(t, line)

@@ -1,7 +1,7 @@
 // Package iptls implements `pinniped ip-tls`: the serving certificate of the impersonation proxy.
 //
-// The verbs are in folders of their own. What they share is below them: package session talks to the cluster and the
-// endpoint, package plan decides. Imports go from each verb to session, and from there to plan.
+// Each verb has its own package. They share package session, which talks to the cluster and the endpoint, and package
+// plan, which decides. Imports go from the verbs to session, and from session to plan.
 package iptls
 
 import (
@@ -34,5 +34,5 @@ namespace, or of another namespace whose owner permits that.`,
 	return cmd
 }
 
-// NewExplainCommand returns the part of `pinniped explain` that is about Secrets of other namespaces.
+// NewExplainCommand returns the part of `pinniped explain` for Secrets of other namespaces.
 func NewExplainCommand(f *factory.Factory) *cobra.Command { return delegate.NewExplainCommand(f) }

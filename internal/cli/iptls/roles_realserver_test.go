@@ -29,8 +29,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestRoles runs the ip-tls commands on a real API server as users with the Roles of deploy/iptlsroles, and as one
-// without any.
+// TestRoles runs the ip-tls commands on a real API server, as users with the Roles in deploy/iptlsroles and as a user
+// without.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t, devcluster.Options{}, "../../../deploy/crds", "../../../deploy/tlscertificatedelegation")
@@ -86,7 +86,7 @@ func TestRoles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The agent remembers that clients were told of its own CA before.
+	// The agent records that it has published its own CA before.
 	w.Cluster.Report(w.Proxy.URL(), w.Generated.CertPEM())
 	w.Remember(t, time.Now().Add(-time.Hour))
 	w.Cluster.Report(w.Proxy.URL(), w.CA.CertPEM())
@@ -177,7 +177,7 @@ func TestRoles(t *testing.T) {
 			!strings.Contains(said, "deploy/iptlsroles") {
 			t.Errorf("%v without a Role: exit code %d, %s", tt.args, code, said)
 		}
-		testkit.Eventually(t, 30*time.Second, func() error { // the API server's authorizer follows
+		testkit.Eventually(t, 30*time.Second, func() error { // the API server's authorizer needs a moment
 			code, out, said := runIPTLS(t.Context(), tt.args, "--kubeconfig", users[tt.user])
 			if code != tt.code || strings.Contains(out+said, "not permitted") && tt.user == "operator" {
 				return fmt.Errorf("%v as %s: exit code %d, %s%s", tt.args, tt.user, code, out, said)
@@ -195,8 +195,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// fillsASecretThatAnAdministratorMakes shows that an operator cannot make a Secret, which would be as good as being an
-// administrator, and that the command in the hint makes one that the operator can fill.
+// fillsASecretThatAnAdministratorMakes checks that an operator cannot create a Secret, which would make them an
+// administrator, and that the command in the hint creates one that the operator can fill.
 func fillsASecretThatAnAdministratorMakes(t *testing.T, cluster *devcluster.Cluster, set []string) {
 	t.Helper()
 	kubectl, err := cluster.Kubectl()

@@ -34,21 +34,21 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
 )
 
-// decision is what a command decided, without any sentence.
+// decision is the decision of a command, without texts.
 type decision struct {
 	Exit     int      `json:"exit"`
 	Action   string   `json:"action"`
-	Codes    []string `json:"codes"`    // of the findings, each with its severity
-	Steps    []string `json:"steps"`    // its states
-	Problems int      `json:"problems"` // how many there are, not what they say
-	Spec     string   `json:"spec"`     // the Secret and the verification in the end
+	Codes    []string `json:"codes"`    // of the findings, with severities
+	Steps    []string `json:"steps"`    // states
+	Problems int      `json:"problems"` // their number
+	Spec     string   `json:"spec"`     // final Secret and verification
 }
 
-// otherWords is the name of the environment variable in which the inner test gets the path for its decisions.
+// otherWords is the environment variable with the output path of the inner test.
 const otherWords = "PINNIPED_TEST_OTHER_WORDS"
 
-// TestSentencesDecideNothing shows that commands decide by codes and not by the texts of messages. It runs them a
-// second time, with a pkg/certs in which every message has another text, and expects the same decisions.
+// TestSentencesDecideNothing checks that commands decide by codes and not by the texts of messages. It runs them a
+// second time with a pkg/certs in which every message has another text, and expects the same decisions.
 func TestSentencesDecideNothing(t *testing.T) {
 	t.Parallel()
 	if path := os.Getenv(otherWords); path != "" {
@@ -97,8 +97,7 @@ func TestSentencesDecideNothing(t *testing.T) {
 	}
 }
 
-// overlay writes a copy of pkg/certs with other messages. It returns the path of the JSON file that `go test
-// -overlay` takes.
+// overlay writes a copy of pkg/certs with other messages, and returns the path of the JSON file for `go test -overlay`.
 func overlay(t *testing.T) string {
 	t.Helper()
 	sources, err := filepath.Glob("../../../pkg/certs/*.go")
@@ -187,7 +186,7 @@ func inOtherWords(text string) string {
 	return listed
 }
 
-// agentSays returns text, as a message of the agent. In the inner test it returns another text instead.
+// agentSays returns text as a message of the agent, or another text in the inner test.
 func agentSays(text string) string {
 	if os.Getenv(otherWords) != "" {
 		return "quite something else"
@@ -195,7 +194,7 @@ func agentSays(text string) string {
 	return text
 }
 
-// short is the --timeout of commands that wait for something that never happens.
+// short is the --timeout of commands that wait for an event that never happens.
 const short = 2 * time.Second
 
 func flags() change.Flags { return change.Flags{DryRun: session.DryRunNone, Wait: true} }
@@ -210,7 +209,7 @@ func set(s *session.Session, secret string, allow ...string) *change.SetOptions 
 	}
 }
 
-// decisions runs commands in worlds of their own, and returns what each decided.
+// decisions runs commands in separate worlds, and returns their decisions.
 func decisions(t *testing.T) map[string]decision {
 	t.Helper()
 	type command = func(*session.Session) factory.Command
@@ -350,7 +349,7 @@ func decisions(t *testing.T) map[string]decision {
 	return found
 }
 
-// decide runs a command, and returns the parts of its result that are not texts of messages.
+// decide runs a command, and returns the parts of its result that are not texts.
 func decide(
 	ctx context.Context,
 	t *testing.T,

@@ -1,5 +1,4 @@
-// Package check implements `pinniped ip-tls check`: the catalogue of checks, asked about the cluster, files, or an
-// endpoint.
+// Package check implements `pinniped ip-tls check`: the certificate checks for a cluster, files, or an endpoint.
 package check
 
 import (
@@ -25,18 +24,18 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Options is everything `pinniped ip-tls check` needs; a test fills it directly.
+// Options holds the inputs of `pinniped ip-tls check`; a test fills it directly.
 type Options struct {
 	Session     *session.Session
 	Certificate session.CertificateFlags
 
-	Cert, Key []string // paths; each key is that of the certificate in the same place
-	Names     []string // next to --cert: names under which clients connect
-	Endpoint  string   // HOST or HOST:PORT to look at
+	Cert, Key []string // paths, in pairs
+	Names     []string // with --cert: names that clients use
+	Endpoint  string   // HOST or HOST:PORT to probe
 	At        string
 	Timeline  bool
 	FailOn    string // "error" or "warning"; empty is "error"
-	Within    string // --expires-within: 30d, or as time.ParseDuration has it
+	Within    string // --expires-within: days (30d), or a time.ParseDuration text
 	Style     ui.Style
 
 	request plan.Request
@@ -120,7 +119,7 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 	return cmd
 }
 
-// Complete turns the flags into a request. It loads the kubeconfig only when the cluster will be asked.
+// Complete turns the flags into a request. It loads the kubeconfig only if the cluster is needed.
 func (o *Options) Complete() error {
 	once := map[string]string{"ca-bundle": o.Certificate.CABundle}
 	for flag, paths := range map[string][]string{"cert": o.Cert, "key": o.Key} {
@@ -147,7 +146,7 @@ func (o *Options) Complete() error {
 	return o.Session.Open()
 }
 
-// Run gathers, checks and prints.
+// Run collects, checks and prints.
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
@@ -169,8 +168,8 @@ func (o *Options) Run(ctx context.Context) error {
 	return o.print(checked, o.refusal(checked))
 }
 
-// refusal returns the error for findings that make the command fail. An endpoint that cannot be reached is no verdict
-// on a certificate: when nothing else is wrong, the check has failed.
+// refusal returns an error if findings make the command fail. An unreachable endpoint is no verdict on a certificate:
+// if nothing else is wrong, the check itself has failed.
 func (o *Options) refusal(checked *result.Check) error {
 	var unreachable *certs.Finding
 	for _, s := range checked.Subjects {
@@ -197,7 +196,7 @@ func (o *Options) refusal(checked *result.Check) error {
 	return nil
 }
 
-// named adds the name of the file to an error, where there are several files.
+// named adds the file name to an error if there are several files.
 func (o *Options) named(s result.CheckedCertificate, err error) error {
 	if len(o.Cert) < 2 {
 		return err
@@ -205,7 +204,7 @@ func (o *Options) named(s result.CheckedCertificate, err error) error {
 	return fmt.Errorf("%s: %w", s.Name, err)
 }
 
-// now is the time for which the certificate is checked.
+// now returns the time for which the certificate is checked.
 func (o *Options) now() time.Time {
 	if o.at.IsZero() {
 		return o.Session.Now()
@@ -213,7 +212,7 @@ func (o *Options) now() time.Time {
 	return o.at
 }
 
-// checkCluster checks what is configured, or what the flags would configure.
+// checkCluster checks the configured certificate, or what the flags would configure.
 func (o *Options) checkCluster(ctx context.Context) (*result.Check, error) {
 	req := o.request
 	if err := o.Session.Locate(ctx, &req); err != nil {
@@ -263,7 +262,7 @@ func (o *Options) timeline(in certs.Input) []certs.Event {
 	return certs.Timeline(in)
 }
 
-// checkGenerated checks what the endpoint presents while the agent serves a certificate that it has generated.
+// checkGenerated checks the endpoint while the agent serves its generated certificate.
 func (o *Options) checkGenerated(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
 ) (*result.Check, error) {
@@ -284,7 +283,7 @@ func (o *Options) checkGenerated(
 	return checked, err
 }
 
-// checkEndpoint checks what the addresses of --endpoint present.
+// checkEndpoint checks the certificates at the addresses of --endpoint.
 func (o *Options) checkEndpoint(ctx context.Context) (*result.Check, error) {
 	host, port, err := certs.ParseEndpoint(o.Endpoint)
 	if err != nil {
@@ -318,15 +317,15 @@ func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle [
 	if leaves := distinctLeaves(served); leaves > 1 {
 		f := certs.NewFinding(certs.EndpointServesOther,
 			fmt.Sprintf("the addresses of %s present %d different certificates", at, leaves))
-		f.Severity = certs.SeverityWarning // while a new one is being rolled out, that is as it should be
+		f.Severity = certs.SeverityWarning // normal during a rollout
 		last := &checked.Subjects[len(checked.Subjects)-1].Certificate
 		last.Findings = append(last.Findings, f)
 	}
 	return checked, nil
 }
 
-// checkServed checks the certificate chain that the addresses in same present. When they present none, the findings
-// say why.
+// checkServed checks the certificate chain that all addresses in same present. If they present none, the findings say
+// why.
 func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Served) result.CheckedCertificate {
 	addresses := make([]string, len(same))
 	for i, one := range same {
@@ -339,7 +338,7 @@ func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Serv
 	}
 	var chain bytes.Buffer
 	for _, certificate := range same[0].Chain {
-		_ = pem.Encode(&chain, &pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}) // a Buffer takes everything
+		_ = pem.Encode(&chain, &pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}) // a Buffer cannot fail
 	}
 	in := certs.Input{
 		CertPEM: chain.Bytes(), NoKey: true, Bundle: bundle,
@@ -351,7 +350,7 @@ func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Serv
 	return subject
 }
 
-// alike groups the addresses that present the same chain. The groups are in the order of their first addresses.
+// alike groups the addresses by the chain that they present, in order of their first addresses.
 func alike(served []certs.Served) [][]certs.Served {
 	var groups [][]certs.Served
 	for _, one := range served {
@@ -377,7 +376,7 @@ func distinctLeaves(served []certs.Served) int {
 	return len(leaves)
 }
 
-// checkFiles checks files, and asks no cluster.
+// checkFiles checks files, without a cluster.
 func (o *Options) checkFiles() (*result.Check, error) {
 	checked := o.newResult(result.SourceFile, o.request.Bundle)
 	if len(o.Key) == 0 {
@@ -402,7 +401,7 @@ func (o *Options) checkFiles() (*result.Check, error) {
 	return checked, nil
 }
 
-// checkFile checks the certificate in one file; key is the path of its private key, or empty.
+// checkFile checks the certificate in a file; key is the path of its private key, or empty.
 func (o *Options) checkFile(path, key string) (result.CheckedCertificate, error) {
 	subject := result.CheckedCertificate{Name: path}
 	in := certs.Input{

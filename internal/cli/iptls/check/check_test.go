@@ -246,7 +246,7 @@ func TestCheckEndpoint(t *testing.T) {
 	}
 }
 
-// TestForeignTextOfCertificates judges certificates whose names and issuers are anything.
+// TestForeignTextOfCertificates checks certificates with hostile names and issuers.
 func TestForeignTextOfCertificates(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*iptlstest.World){

@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// TestNoOracle shows that without permission everything is the same whether or not the Secret exists.
+// TestNoOracle checks that without permission, the result does not reveal whether the Secret exists.
 func TestNoOracle(t *testing.T) {
 	t.Parallel()
 	var outputs []string

@@ -10,7 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// TestExpiredIsToldOnce checks, and sets, a certificate that has expired as its CA has, while another CA is published.
+// TestExpiredIsToldOnce checks, and sets, an expired certificate of an expired CA, while another CA is published.
 func TestExpiredIsToldOnce(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour

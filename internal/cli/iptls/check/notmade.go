@@ -8,7 +8,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// notMadeBecause names checks that the command has not made, with one reason.
+// notMadeBecause returns checks that were not made, all with the same reason.
 func notMadeBecause(reason string, codes ...certs.Code) []result.CheckNotMade {
 	list := make([]result.CheckNotMade, len(codes))
 	for i, code := range codes {
@@ -17,7 +17,7 @@ func notMadeBecause(reason string, codes ...certs.Code) []result.CheckNotMade {
 	return list
 }
 
-// notMade names the checks for which the flags give nothing to check with, each with the reason.
+// notMade returns the checks for which the flags give no input, with the reasons.
 func (o *Options) notMade(source result.Source) []result.CheckNotMade {
 	ofKey := []certs.Code{certs.KeyMismatch, certs.KeyEncrypted, certs.KeyUnreadable, certs.HandshakeFailed}
 	ofCluster := []certs.Code{

@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// conclude fills in what follows from the rest.
+// conclude sets the fields that follow from the others.
 func (o *Options) conclude(r *result.Check) {
 	r.OK = true
 	for i := range r.Subjects {
@@ -36,10 +36,10 @@ func (o *Options) conclude(r *result.Check) {
 	}
 }
 
-// judges says whether an error is a verdict on a certificate. That an endpoint cannot be reached is none.
+// judges reports whether an error is a verdict on a certificate, which an unreachable endpoint is not.
 func judges(f certs.Finding) bool { return f.Code != certs.EndpointUnreachable }
 
-// fails says whether a finding makes the command fail.
+// fails reports whether a finding makes the command fail.
 func (o *Options) fails(f certs.Finding) bool {
 	return f.Refuses() || o.FailOn == failOnWarning && f.Severity == certs.SeverityWarning
 }
@@ -94,7 +94,7 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 			leaf.NotAfter.Format(time.RFC3339))
 		ui.Fprintf(out, "  SHA-256:    %s\n", leaf.SHA256)
 		if strings.HasPrefix(leaf.Key, "ECDSA") {
-			// Every current client knows it, so that is no finding. pinniped explain RSAOnlyClients tells the rest.
+			// This is no finding, because every current client supports ECDSA. See `pinniped explain RSAOnlyClients`.
 			ui.Fprintf(out, "  key:        %s; clients that know RSA only cannot connect\n", leaf.Key)
 		}
 		ui.Fprintf(out, "  CA bundle:  %s\n", bundle)
@@ -123,7 +123,7 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 	}
 }
 
-// mark returns the character that shows the severity of a finding.
+// mark returns the symbol for the severity of a finding.
 func (o *Options) mark(f certs.Finding) string {
 	switch {
 	case f.Refuses():

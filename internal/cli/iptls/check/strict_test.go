@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// certFiles are files with certificates of one CA.
+// certFiles are the paths of certificates of one CA.
 type certFiles struct{ good, goodKey, soon, other, otherKey, ca, missing string }
 
 func writeFiles(t *testing.T, w *iptlstest.World) certFiles {
@@ -35,7 +35,7 @@ func writeFiles(t *testing.T, w *iptlstest.World) certFiles {
 	other := issue(0, 5*day)
 	return certFiles{
 		good: write("good.pem", w.Pair.CertPEM), goodKey: write("good-key.pem", w.Pair.KeyPEM),
-		soon:  write("soon.pem", issue(-8*day, 10*day).CertPEM), // less than a third is left
+		soon:  write("soon.pem", issue(-8*day, 10*day).CertPEM), // less than a third of its lifetime is left
 		other: write("other.pem", other.CertPEM), otherKey: write("other-key.pem", other.KeyPEM),
 		ca: write("ca.pem", w.CA.CertPEM()), missing: filepath.Join(directory, "missing.pem"),
 	}
@@ -152,7 +152,7 @@ func TestStrictness(t *testing.T) {
 	}
 }
 
-// TestNotMade wants the checks that were not made in the result for programs.
+// TestNotMade checks that JSON output lists the checks that were not made.
 func TestNotMade(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)

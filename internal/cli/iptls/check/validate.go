@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Validate checks the flags before anything is read.
+// Validate checks the flags.
 func (o *Options) Validate() error {
 	if err := o.Session.Validate(checkFormats()...); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (o *Options) validateStrictness() error {
 	return nil
 }
 
-// parseSpan reads a number of days, or what time.ParseDuration reads.
+// parseSpan parses a number of days, or a time.ParseDuration text.
 func parseSpan(text string) (time.Duration, error) {
 	const day = 24 * time.Hour
 	if count, ok := strings.CutSuffix(text, "d"); ok {
@@ -109,7 +109,7 @@ func validateName(name string) error {
 	return nil
 }
 
-// validateSource wants one source of the certificate, and no flag that has no meaning with it.
+// validateSource permits one source of the certificate, and only flags that apply to it.
 func (o *Options) validateSource() error {
 	for _, source := range []struct {
 		flag     string
@@ -140,7 +140,7 @@ func (o *Options) validateSource() error {
 	return nil
 }
 
-// validatePairs wants either no key, or one for each certificate.
+// validatePairs permits no keys, or one for each certificate.
 func (o *Options) validatePairs() error {
 	if len(o.Key) == 0 || len(o.Key) == len(o.Cert) {
 		return nil

@@ -1,5 +1,5 @@
-// Package delegate implements the commands about a Secret of another namespace: `pinniped ip-tls delegate` lets the
-// agent use it, and `pinniped explain` says why the agent may or may not.
+// Package delegate implements the commands for a Secret of another namespace: `pinniped ip-tls delegate` permits the
+// agent to use it, and `pinniped explain` says why the agent may or may not.
 package delegate
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Options is everything `pinniped ip-tls delegate` needs; a test fills it directly.
+// Options holds the inputs of `pinniped ip-tls delegate`; a test fills it directly.
 type Options struct {
 	Session *session.Session
 	Grant   Grant
@@ -85,7 +85,7 @@ Exit codes: 0 done, 3 not revoked, as clients would stop verifying (see "pinnipe
 	return cmd
 }
 
-// Validate checks the argument and the flags before anything is read.
+// Validate checks the argument and the flags.
 func (o *Options) Validate() error {
 	if err := o.Session.Validate(factory.Formats()...); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (o *Options) Validate() error {
 	return o.Grant.validate()
 }
 
-// Complete loads the kubeconfig, where the cluster will be asked.
+// Complete loads the kubeconfig if the cluster is needed.
 func (o *Options) Complete() error {
 	if o.DryRun == session.DryRunClient && !o.Revoke && cmp.Or(o.Grant.To, o.Session.Namespace) != "" {
 		o.Session.Progress = o.Session.NewProgress()
@@ -110,7 +110,7 @@ func (o *Options) Complete() error {
 	return o.Session.Open()
 }
 
-// Run makes or removes the objects, and prints them.
+// Run creates or deletes the objects, and prints them.
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
@@ -151,8 +151,8 @@ const (
 	actionKept    = "unchanged"
 )
 
-// apply creates or updates the objects, and returns what it did with each. First it checks that the cluster knows
-// the kind TLSCertificateDelegation, so that otherwise nothing is written.
+// apply creates or updates the objects, and returns what it did with each. It first checks that the cluster serves the
+// kind TLSCertificateDelegation, and writes nothing if not.
 func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[string]string, error) {
 	if err := o.kindIsThere(ctx); err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[stri
 	return done, nil
 }
 
-// denied adds to an error from the Secret's namespace who is permitted to do it.
+// denied adds a hint to a forbidden error from the Secret's namespace.
 func (o *Options) denied(err error) error {
 	if !errors.Is(err, discovery.ErrForbidden) {
 		return err
@@ -186,8 +186,8 @@ func (o *Options) denied(err error) error {
 		o.Grant.secret.Namespace)
 }
 
-// version is the resourceVersion of the object in the cluster. It is empty when there is none, or when the user may
-// not read it: a user who may make an object need not be permitted to read it.
+// version returns the resourceVersion of the object in the cluster. It is empty if there is none or it may not be read:
+// a user who may create an object need not be permitted to read it.
 func (o *Options) version(ctx context.Context, object map[string]any) string {
 	found, err := o.Session.Cluster.Grant(ctx, object)
 	if err != nil {
@@ -208,12 +208,12 @@ func (o *Options) kindIsThere(ctx context.Context) error {
 		return ui.WithHint(fmt.Errorf("the cluster has no %ss (%s/%s), so nothing can be delegated",
 			delegation.Kind, delegation.Group, delegation.Version), kindHint)
 	case errors.Is(err, discovery.ErrForbidden):
-		return nil // a user who may make them need not be permitted to list them
+		return nil // not every user who may create them may list them
 	}
 	return err
 }
 
-// revoke removes the objects, the delegation first, and says when others still permit the same.
+// revoke deletes the objects, the delegation first, and warns if others still permit the same.
 func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, objects []map[string]any) error {
 	var there, removed []map[string]any
 	for i := len(objects) - 1; i >= 0; i-- {
@@ -251,8 +251,8 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 	return o.print(removed, func(map[string]any) string { return "removed" })
 }
 
-// judge refuses to take the permission back when that would break clients that verify now, because the agent serves
-// this very Secret. An owner who may not look at that is told so, and may take it back anyway.
+// judge refuses to revoke the permission if that would break clients that verify now, because the agent serves this
+// Secret. An owner who may not read the status is told so, and may revoke it anyway.
 func (o *Options) judge(ctx context.Context, namespace string) error {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err == nil {
@@ -283,7 +283,7 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 	return err
 }
 
-// stillPermitted warns about other delegations of the same Secret. It is no error when these may not be looked at.
+// stillPermitted warns about other delegations of the same Secret. It ignores errors.
 func (o *Options) stillPermitted(ctx context.Context, agent types.NamespacedName) {
 	all, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
 	if err != nil {
@@ -314,14 +314,14 @@ func describe(object map[string]any) string {
 		metadata["name"], metadata["namespace"])
 }
 
-// print writes the objects to stdout, as kubectl takes them, or what was done with them.
+// print prints the objects as manifests for kubectl, or what was done with them.
 func (o *Options) print(objects []map[string]any, done func(object map[string]any) string) error {
 	var text []byte
 	var err error
 	switch o.Session.Output {
 	case "json":
 		return ui.PrintAs(o.Session.Out, "json", map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
-	case "yaml": // a list is no stream of documents
+	case "yaml": // kubectl needs separate documents
 		if text, err = delegation.YAML(objects); err != nil {
 			return err
 		}

@@ -30,7 +30,7 @@ func runDelegate(t *testing.T, w *iptlstest.World, change func(*Options)) *iptls
 func TestDelegate(t *testing.T) {
 	t.Parallel()
 	offline := func(o *Options) {
-		o.DryRun, o.Grant.To, o.Session.Connect = session.DryRunClient, "agents", nil // which would panic
+		o.DryRun, o.Grant.To, o.Session.Connect = session.DryRunClient, "agents", nil // Connect must not be called
 	}
 	for _, tt := range []struct {
 		name   string
@@ -189,7 +189,7 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// TestRevokeOfWhatIsServed revokes the delegation of the very Secret that the agent serves.
+// TestRevokeOfWhatIsServed revokes the delegation of the Secret that the agent serves.
 func TestRevokeOfWhatIsServed(t *testing.T) {
 	t.Parallel()
 	served := func(t *testing.T) *iptlstest.World {
@@ -236,7 +236,7 @@ func TestRevokeOfWhatIsServed(t *testing.T) {
 				t.Helper()
 				w.Cluster.Revisions.Data = map[string]string{}
 				names := iptlstest.Loopback()
-				names.DNSNames = nil // as the generated certificate will have it
+				names.DNSNames = nil // like the generated certificate
 				w.Proxy.Serve(t, iptlstest.Serving(t, w.CA, names))
 				w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), w.Generated.CertPEM()...))
 				w.Remember(t, time.Now().Add(-time.Hour))

@@ -24,13 +24,13 @@ import (
 const (
 	checkDelegation = "delegation"
 	checkRBAC       = "rbac"
-	checkSecret     = "secret" // decides nothing
+	checkSecret     = "secret" // information only
 )
 
-// explanation collects what is found out.
+// explanation collects the result.
 type explanation struct{ result.DelegationExplanation }
 
-// ExplainOptions is everything `pinniped explain` needs; a test fills it directly.
+// ExplainOptions holds the inputs of `pinniped explain`; a test fills it directly.
 type ExplainOptions struct {
 	Session *session.Session
 	Grant   Grant
@@ -73,7 +73,7 @@ Exit codes: 0 permitted, 3 not permitted, 4 not known (see "pinniped help exit-c
 
 func explainFormats() []string { return factory.Formats() }
 
-// Validate checks the argument and the flags before anything is read.
+// Validate checks the argument and the flags.
 func (o *ExplainOptions) Validate() error {
 	if err := o.Session.Validate(explainFormats()...); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (o *ExplainOptions) Validate() error {
 // Complete loads the kubeconfig.
 func (o *ExplainOptions) Complete() error { return o.Session.Open() }
 
-// Run looks, decides and prints.
+// Run collects, decides and prints.
 func (o *ExplainOptions) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
@@ -101,7 +101,7 @@ func (o *ExplainOptions) Run(ctx context.Context) error {
 	})
 }
 
-// verdict returns an error unless it is permitted.
+// verdict returns an error unless the use is permitted.
 func (o *ExplainOptions) verdict(found *explanation, agent types.NamespacedName) error {
 	switch found.Permitted {
 	case result.AnswerYes:
@@ -116,7 +116,7 @@ func (o *ExplainOptions) verdict(found *explanation, agent types.NamespacedName)
 	}
 }
 
-// missing tells in one line what a permission lacks.
+// missing lists in one line what the permission lacks.
 func (e *explanation) missing() string {
 	var all []string
 	for _, check := range e.Checks {
@@ -135,7 +135,7 @@ func (o *ExplainOptions) hint(found *explanation) string {
 		"%s --to %s", o.Grant.secret.Namespace, o.Grant.secret, found.Agent.Namespace)
 }
 
-// explain finds out all that the caller may see.
+// explain collects all that the caller may read.
 func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName) (*explanation, error) {
 	e := &explanation{
 		result.DelegationExplanation{
@@ -175,7 +175,7 @@ func (e *explanation) add(name string, answer result.Answer, format string, args
 	e.Checks = append(e.Checks, result.DelegationCheck{Name: name, Answer: answer, Message: fmt.Sprintf(format, args...)})
 }
 
-// deny notes that something is missing. The first reason stays, and a "no" replaces an "unknown".
+// deny records that something is missing. The first reason is kept, and a "no" replaces an "unknown".
 func (e *explanation) deny(outcome delegation.Outcome) {
 	if e.Permitted != result.AnswerNo {
 		e.Permitted, e.Reason = result.AnswerNo, outcome
@@ -188,7 +188,7 @@ func (e *explanation) doubt() {
 	}
 }
 
-// addDelegation looks in all namespaces, for near misses, or else in the Secret's.
+// addDelegation reads the delegations of all namespaces, for near misses, or else of the Secret's namespace.
 func (o *ExplainOptions) addDelegation(ctx context.Context, e *explanation) error {
 	all, err := o.Session.Cluster.Delegations(ctx, "")
 	if errors.Is(err, discovery.ErrForbidden) {
@@ -238,7 +238,7 @@ func (o *ExplainOptions) addRBAC(ctx context.Context, e *explanation, agent type
 	return nil
 }
 
-// addSecret tells about the Secret what the caller may read. It decides nothing.
+// addSecret adds what the caller may read of the Secret. It decides nothing.
 func (o *ExplainOptions) addSecret(ctx context.Context, e *explanation) error {
 	secret, err := o.Session.Cluster.Secret(ctx, o.Grant.secret.Namespace, o.Grant.secret.Name)
 	switch {

@@ -110,7 +110,7 @@ func TestExplain(t *testing.T) {
 					continue
 				}
 				var got result.DelegationExplanation
-				if err := yaml.Unmarshal(r.Out.Bytes(), &got); err != nil { // JSON is YAML, too
+				if err := yaml.Unmarshal(r.Out.Bytes(), &got); err != nil { // JSON is also YAML
 					t.Fatal(err)
 				}
 				var answers []string
@@ -128,7 +128,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestExplainForeignText has delegations and a Secret of another namespace, whose owner writes anything.
+// TestExplainForeignText checks delegations and a Secret of another namespace with hostile text.
 func TestExplainForeignText(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)

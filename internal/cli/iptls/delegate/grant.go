@@ -19,7 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Grant says what a permission is about: a Secret of another namespace, and the agent that may use it.
+// Grant identifies a permission: a Secret of another namespace, and the agent that may use it.
 type Grant struct {
 	Secret         string // NAMESPACE/NAME
 	To             string // the agent's namespace
@@ -43,7 +43,7 @@ func (g *Grant) addFlags(cmd *cobra.Command) {
 	})
 }
 
-// oneSecret is the cobra.Command.Args of a command about one Secret.
+// oneSecret is the cobra.Command.Args of a command with one Secret.
 func oneSecret(cmd *cobra.Command, args []string) error {
 	switch len(args) {
 	case 0:
@@ -76,7 +76,7 @@ func (g *Grant) validate() error {
 	return nil
 }
 
-// agent returns the agent's service account. It asks the cluster for what the flags leave open.
+// agent returns the agent's service account. It reads from the cluster what flags do not set.
 func (g *Grant) agent(ctx context.Context, s *session.Session) (types.NamespacedName, error) {
 	account := types.NamespacedName{Namespace: cmp.Or(g.To, s.Namespace), Name: g.ServiceAccount}
 	if account.Namespace == "" {
@@ -98,7 +98,7 @@ func (g *Grant) agent(ctx context.Context, s *session.Session) (types.Namespaced
 		}
 	}
 	if account.Name == "" {
-		account.Name = discovery.AppName(s.CredentialIssuer) // an owner may not be permitted to look
+		account.Name = discovery.AppName(s.CredentialIssuer) // an owner may not be able to read it
 	}
 	return account, nil
 }

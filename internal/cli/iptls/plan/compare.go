@@ -26,7 +26,7 @@ func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChang
 		}
 	}
 	add(FieldSecret, before.SecretName, after.SecretName)
-	if before.CertificateAuthorityData != after.CertificateAuthorityData { // different bundles may have the same description
+	if before.CertificateAuthorityData != after.CertificateAuthorityData { // bundles may share a description
 		changes = append(changes, FieldChange{
 			Field: FieldBundle, From: DescribeBundle(before.CertificateAuthorityData),
 			To: DescribeBundle(after.CertificateAuthorityData),

@@ -18,15 +18,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// away says whether an error means that the cluster cannot be asked, so that only the endpoint still can: it does not
-// answer, or no login succeeds, as when the kubeconfig itself leads through the proxy whose certificate has expired.
+// away reports whether an error means that only the endpoint can be asked: the cluster does not respond, or no login
+// succeeds, for example because the kubeconfig uses the proxy and its certificate has expired.
 func away(err error) bool {
 	return errors.Is(err, discovery.ErrUnreachable) || errors.Is(err, discovery.ErrPluginFailed) ||
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// How long the cluster may take before the endpoint is looked at without it, and before that look counts. So it is said
-// within three seconds what users get.
+// How long the cluster may take before the endpoint is probed without it, and before that result is used: users' state
+// is known within three seconds.
 const (
 	patience        = 200 * time.Millisecond
 	clusterPatience = 2200 * time.Millisecond
@@ -56,8 +56,8 @@ func (o *Options) probeEarly(ctx context.Context) *snapshot {
 	}
 }
 
-// probeEndpointOnly probes the endpoint without the cluster. The endpoint and its trust bundle come from --endpoint
-// and from kubeconfigs. It returns nil if they are unknown.
+// probeEndpointOnly probes the endpoint without the cluster. The endpoint and its trust bundle are from --endpoint and
+// from kubeconfigs. It returns nil if they are unknown.
 func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	url, bundle, known := o.knownEndpoint()
 	at, err := plan.ParseEndpoint(url)
@@ -93,8 +93,8 @@ func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	return l
 }
 
-// gatherAway returns what is seen at the endpoint alone, when the cluster cannot be asked, together with an error. l is
-// that look; nil if it has not been done yet.
+// gatherAway returns the status of the endpoint alone, with an error, when the cluster cannot be asked. l is the result
+// of an earlier probe, or nil.
 func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*result.Status, error) {
 	if l == nil {
 		l = o.probeEndpointOnly(ctx)
@@ -102,7 +102,7 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 	switch {
 	case l != nil:
 	case errors.Is(cause, discovery.ErrPluginFailed):
-		return nil, cause // it is another plugin, which knows better what is wrong
+		return nil, cause // the plugin's error explains more
 	default:
 		status := &result.Status{At: o.Session.Now().UTC(), Users: result.Users{
 			State: result.UsersNotKnown, Message: "not known: the cluster does not respond, and no endpoint is known",
@@ -114,7 +114,7 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 	l.notKnown("what is configured, and what the agent reports: %s", cause)
 	if !o.throughEndpoint(l.view.At.URL) {
 		if l.Users.State == result.UsersNotAffected && slices.ContainsFunc(l.probed,
-			func(one probed) bool { return one.Status == http.StatusUnauthorized }) { // the proxy alone has answered
+			func(one probed) bool { return one.Status == http.StatusUnauthorized }) { // only the proxy has responded
 			l.Users.State, l.Users.Message = result.UsersNotKnown, "not known: the certificate in service is good, but "+
 				"the API server does not respond, and the proxy does not ask it without credentials"
 		}
@@ -126,21 +126,21 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 			"installer or cloud, for example")
 }
 
-// throughEndpoint says whether the administrator's own kubeconfig leads to the endpoint at url.
+// throughEndpoint reports whether the administrator's own kubeconfig uses the endpoint at url.
 func (o *Options) throughEndpoint(url string) bool {
 	current, err := o.Current(o.Session.ClusterFlags)
 	return err == nil && kubeconfig.SameEndpoint(current.Source.Cluster.Server, url)
 }
 
-// knownEndpoint returns the endpoint without asking the cluster: that of --endpoint, else the one to which the
-// credential plugin of a kubeconfig goes, else the server of a kubeconfig of --kubeconfigs. The CA bundle is that of
-// --ca-bundle, else of the same kubeconfig; it is empty for the system roots, and where it is not known.
+// knownEndpoint returns the endpoint without the cluster: that of --endpoint, of a credential plugin in a kubeconfig,
+// or the server in a kubeconfig of --kubeconfigs. The CA bundle is from --ca-bundle, or from the same kubeconfig; it is
+// empty for the system roots. known is false if the CA bundle is unknown.
 func (o *Options) knownEndpoint() (url string, bundle []byte, known bool) {
 	var found []kubeconfig.Trust
 	for _, kind := range []string{"user", "cluster"} {
 		for _, one := range o.kubeconfigs {
 			if one.Err != nil || kind == "cluster" && len(o.KubeconfigsFrom) == 0 && o.Endpoint == "" {
-				continue // the server of the administrator's own kubeconfig is the API server that does not answer
+				continue // the administrator's server is the API server, which does not respond
 			}
 			for _, place := range kubeconfig.AllTrusts(one.Config) {
 				if place.Kind == kind && place.Err == nil {
@@ -157,7 +157,7 @@ func (o *Options) knownEndpoint() (url string, bundle []byte, known bool) {
 	}
 	host, port, err := certs.ParseEndpoint(o.Endpoint)
 	if err != nil {
-		return "", nil, false // Validate has refused it
+		return "", nil, false // Validate rejects this
 	}
 	if port == "" {
 		port = "443"

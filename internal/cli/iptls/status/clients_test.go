@@ -17,13 +17,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// began is when the certificate of the company's CA came into service, and changed when the next thing happened.
+// began is when the Company CA's certificate was activated, and changed is when the next change happened.
 var (
 	began   = time.Now().Add(-40 * 24 * time.Hour).UTC().Truncate(time.Second)
 	changed = time.Now().Add(-4 * time.Hour).UTC().Truncate(time.Second)
 )
 
-// remembering is a world with an agent that has told clients of the company's CA since then.
+// remembering returns a world in which the agent has published the Company CA since began.
 func remembering(t *testing.T) *iptlstest.World {
 	t.Helper()
 	w := iptlstest.NewExternalWorld(t)
@@ -31,7 +31,7 @@ func remembering(t *testing.T) *iptlstest.World {
 	return w
 }
 
-// renewed puts a certificate of another CA, for these names, into the Secret and into service.
+// renewed writes a certificate of another CA, for these names, into the Secret and serves it.
 func renewed(t *testing.T, w *iptlstest.World, names certs.SANs) {
 	t.Helper()
 	next := iptlstest.NewCA(t, "Next CA")
@@ -50,8 +50,7 @@ func generated(t *testing.T, w *iptlstest.World) {
 	w.Remember(t, changed)
 }
 
-// TestUsersOfEverythingTold has clients of all that was told so far, and looks whether the first line and the exit code
-// say what they meet.
+// TestUsersOfEverythingTold checks that the first line and the exit code match the clients of all revisions.
 func TestUsersOfEverythingTold(t *testing.T) {
 	t.Parallel()
 	at := changed.Format("2006-01-02 15:04:05Z")
@@ -269,7 +268,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 	}
 }
 
-// TestNamesOfKubeconfigs looks at a kubeconfig that uses a name which the certificate does not cover any more.
+// TestNamesOfKubeconfigs checks a kubeconfig with a name that the certificate no longer covers.
 func TestNamesOfKubeconfigs(t *testing.T) {
 	t.Parallel()
 	w := remembering(t)
@@ -287,12 +286,12 @@ func TestNamesOfKubeconfigs(t *testing.T) {
 		"type: pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls")
 }
 
-// TestAnAPIServerThatStandsStill has a cluster that takes the command's requests, and answers none.
+// TestAnAPIServerThatStandsStill checks a cluster that accepts requests and does not respond.
 func TestAnAPIServerThatStandsStill(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
-		answer int // of the proxy
+		answer int // status of the proxy's response
 		direct bool
 		exit   int
 		says   string
@@ -325,7 +324,7 @@ func TestAnAPIServerThatStandsStill(t *testing.T) {
 					}
 				}
 				if tt.exit == 124 {
-					o.Session.Timeout = time.Second // the cluster may still answer
+					o.Session.Timeout = time.Second // time for the cluster to respond
 				}
 			})
 			r.Check(t, tt.exit, tt.says, "only the endpoint was asked")

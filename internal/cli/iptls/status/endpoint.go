@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// expectedSHA256 is the fingerprint of what must be presented; empty when any certificate will do that verifies.
+// expectedSHA256 returns the fingerprint that must be presented, or "" if any certificate that verifies is fine.
 func (l *snapshot) expectedSHA256() string {
 	switch serving := l.issuer.Status.ServingCertificate; {
 	case l.waits && serving != nil:
@@ -25,7 +25,7 @@ func (l *snapshot) expectedSHA256() string {
 	}
 }
 
-// probeEndpoint asks each address what it presents.
+// probeEndpoint probes each address.
 func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
 	at := l.view.At
 	if at.Host == "" || l.view.Disabled {
@@ -41,11 +41,11 @@ func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
 	}
 	want := certs.Expected{SHA256: l.expectedSHA256(), Host: at.Host, Bundle: l.bundle, Now: l.At}
 	any := want
-	any.SHA256 = "" // clients do not know which certificate it should be
+	any.SHA256 = "" // clients accept any valid certificate
 	for _, one := range met {
 		served := one.Served
 		if one.Silent() {
-			served.Err = nil // the certificate is there, so it is judged first
+			served.Err = nil // check the certificate first
 		}
 		found := probed{Met: one}
 		if problems := certs.CheckServed(any, []certs.Served{served}); len(problems) > 0 {
@@ -71,7 +71,7 @@ func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
 	}
 }
 
-// silence says how an address fails to answer a request.
+// silence describes how an address fails to respond.
 func silence(one session.Met) string {
 	if one.Err != nil {
 		return "presents its certificate, but " + one.Err.Error()

@@ -24,7 +24,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// snapshot is everything that the status shows.
+// snapshot is the data for the status.
 type snapshot struct {
 	*result.Status
 	issuer *configv1alpha1.CredentialIssuer
@@ -32,23 +32,23 @@ type snapshot struct {
 	secret *corev1.Secret
 	source *serving.BundleSource // of the CA bundle
 	view   plan.AgentView
-	// bundle is what clients verify with: what is published.
+	// bundle is the published trust bundle.
 	bundle []byte
 	chain  []*x509.Certificate // of the Secret
 	probed []probed            // at the endpoint
-	// history is what was published. waits is true while the agent waits with a renewed certificate.
+	// history has the revisions. waits is true during a transition.
 	history serving.History
-	// elsewhere is what clients find that have another endpoint.
+	// elsewhere is what clients get at the endpoints of other revisions.
 	elsewhere session.Elsewhere
 	waits     bool
-	// losesSome says whether somebody who works now would not work with the certificate in a Secret.
+	// losesSome reports whether a client that works now would stop verifying with the certificate in a Secret.
 	losesSome func(secret string) bool
-	// namespace is the agent's; paths are the kubeconfigs that were looked at.
+	// namespace is the agent's; paths are the values of --kubeconfigs.
 	namespace string
 	paths     []string
 }
 
-// gatherStatus reads what may be read, looks at the endpoint, and puts the picture together.
+// gatherStatus reads the cluster, probes the endpoint, and combines the results.
 func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	namespace, err := session.FindNamespace(ctx, o.Session.Cluster, o.Session.Namespace, o.Session.CredentialIssuer)
 	if err != nil {
@@ -100,7 +100,7 @@ func (l *snapshot) notKnown(format string, args ...any) {
 	l.NotKnown = append(l.NotKnown, fmt.Sprintf(format, args...))
 }
 
-// problem adds a problem, unless one with the same code is there already: the first names the cause best.
+// problem adds a problem, unless there is one with the same code: the first one names the cause best.
 func (l *snapshot) problem(code, format string, args ...any) {
 	if code == "" || !l.hasProblem(code) {
 		l.Problems = append(l.Problems, result.Problem{Code: code, Message: fmt.Sprintf(format, args...)})
@@ -111,7 +111,7 @@ func (l *snapshot) hasProblem(code string) bool {
 	return slices.ContainsFunc(l.Problems, func(p result.Problem) bool { return p.Code == code })
 }
 
-// configured fills in what the spec says.
+// configured sets the configuration in the spec.
 func (l *snapshot) configured(namespace string) {
 	l.Configured = &result.ConfiguredStatus{
 		Mode: string(l.spec.Mode), Source: result.SourceGenerated,
@@ -131,12 +131,13 @@ func (l *snapshot) configured(namespace string) {
 		l.Configured.CABundleSource = from.String()
 	}
 	if tls.CertificateAuthorityData != "" {
-		bundle, _ := base64.StdEncoding.DecodeString(tls.CertificateAuthorityData) // what cannot be read is a problem below
+		bundle, _ := base64.StdEncoding.DecodeString(tls.CertificateAuthorityData) // reported below if invalid
 		l.Configured.CABundle = result.BundleOf(bundle)
 	}
 }
 
-// readSecret reads the configured Secret, and who renews it. Only a cluster that is away is an error.
+// readSecret reads the configured Secret and finds its renewer. It returns an error only if the cluster cannot be
+// asked.
 func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 	ref := l.Configured.Secret
 	if ref == nil {
@@ -182,7 +183,7 @@ func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 	return nil
 }
 
-// readAgent fills in what the agent says of the proxy.
+// readAgent sets the agent's report about the proxy.
 func (l *snapshot) readAgent() {
 	if strategy := serving.Strategy(l.issuer); strategy != nil {
 		l.Agent = &result.AgentStatus{
@@ -193,7 +194,7 @@ func (l *snapshot) readAgent() {
 	l.view.Disabled = l.Agent != nil && l.Agent.Reason == string(configv1alpha1.ReasonDisabled)
 }
 
-// reported compares what the agent says with the spec.
+// reported compares the agent's report with the spec.
 func (l *snapshot) reported() {
 	if endpoint, bundle, _ := serving.Frontend(serving.Strategy(l.issuer)); endpoint != "" {
 		l.bundle = bundle
@@ -236,8 +237,8 @@ func (l *snapshot) reported() {
 	}
 }
 
-// endpoint returns where to look when the agent reports no endpoint that works: what it has published anyway, else
-// what the spec names, else what was published last.
+// endpoint returns the endpoint to probe if the agent reports no working one: that in the status, in the spec, or of
+// the last revision.
 func (l *snapshot) endpoint() plan.Endpoint {
 	var urls []string
 	if endpoint, _, _ := serving.Frontend(serving.Strategy(l.issuer)); endpoint != "" {
@@ -257,7 +258,7 @@ func (l *snapshot) endpoint() plan.Endpoint {
 	return plan.Endpoint{}
 }
 
-// readHistory reads what was published. Only a cluster that is away is an error.
+// readHistory reads the revisions. It returns an error only if the cluster cannot be asked.
 func (o *Options) readHistory(ctx context.Context, l *snapshot) error {
 	history, _, err := o.Session.Memory(ctx, l.issuer, l.namespace)
 	switch {
@@ -271,8 +272,8 @@ func (o *Options) readHistory(ctx context.Context, l *snapshot) error {
 	return nil
 }
 
-// losesSome says whether somebody who works now would not work with the certificate in a Secret. It is false where that
-// may not be read.
+// losesSome reports whether a client that works now would stop verifying with the certificate in a Secret. It is false
+// if the Secret cannot be read.
 func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool {
 	at, err := delegation.SecretName(name, l.namespace)
 	if err != nil {
@@ -288,8 +289,7 @@ func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool 
 		serving.Judge(serving.Effect(l.history, serving.Served{Chain: l.probed[0].Chain}, next, l.At)).Refused
 }
 
-// certificate fills in the certificate to show: the configured one, else what is presented, else what the agent
-// reports.
+// certificate sets the certificate to show: the configured, the presented, or the reported one.
 func (l *snapshot) certificate() {
 	from, leaf := result.SourceSecret, (*x509.Certificate)(nil)
 	if len(l.chain) > 0 {
@@ -332,7 +332,7 @@ func (l *snapshot) certificate() {
 // renewedByAgent is the Kind of the Renewer of a generated certificate.
 const renewedByAgent = "pinniped-agent"
 
-// evaluateKubeconfigs says which kubeconfigs work with what is presented and with what is configured.
+// evaluateKubeconfigs checks which kubeconfigs work with the presented and with the configured certificate.
 func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *snapshot) error {
 	if l.view.At.Host == "" || len(o.kubeconfigs) == 0 {
 		return nil

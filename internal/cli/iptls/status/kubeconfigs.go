@@ -20,17 +20,17 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// presented is what a kubeconfig is compared with.
+// presented is what kubeconfigs are checked against.
 type presented struct {
 	at         kubeconfig.Endpoint
-	chains     [][]*x509.Certificate // presented now
-	configured []*x509.Certificate   // that will be; nil when it is not known
+	chains     [][]*x509.Certificate // currently presented
+	configured []*x509.Certificate   // not yet presented; nil if unknown
 	bundle     []byte                // published
 	now        time.Time
 	roots      *x509.CertPool // nil for the system roots
 }
 
-// evaluateKubeconfigs looks at every context that leads to the endpoint. others is how many do not.
+// evaluateKubeconfigs checks every context that uses the endpoint. others is the number of other contexts.
 func (s *presented) evaluateKubeconfigs(all []session.Kubeconfig) (judged []result.File, others int) {
 	for _, one := range all {
 		file := result.File{Path: one.File, Outcome: result.FileWorks}
@@ -62,7 +62,7 @@ func (s *presented) evaluateKubeconfigs(all []session.Kubeconfig) (judged []resu
 	return judged, others
 }
 
-// worse returns the outcome that matters more.
+// worse returns the more important outcome.
 func worse(a, b result.FileOutcome) result.FileOutcome {
 	rank := []result.FileOutcome{
 		result.FileWorks, result.FileOutdated, result.FileNotKnown, result.FileWillBreak, result.FileBroken,
@@ -73,14 +73,14 @@ func worse(a, b result.FileOutcome) result.FileOutcome {
 	return a
 }
 
-// anchor is one CA bundle in a kubeconfig with which the endpoint is verified.
+// anchor is a CA bundle in a kubeconfig for the endpoint.
 type anchor struct {
 	kubeconfig.Trust
 	what string
 }
 
-// trustsOf returns what a context verifies the endpoint with: kubectl does by the cluster's CA, and the credential
-// plugin by its own arguments.
+// trustsOf returns the CA bundles of a context: kubectl uses the cluster's, and the credential plugin that in its
+// arguments.
 func trustsOf(all []kubeconfig.Trust, kubeContext *clientcmdapi.Context) []anchor {
 	var trusts []anchor
 	for _, one := range all {
@@ -105,7 +105,7 @@ func (s *presented) evaluateContext(name string, trusts []anchor) result.Entry {
 	return entry
 }
 
-// evaluateTrust returns the outcome, the reason, and the code where it is a name that is not covered.
+// evaluateTrust returns the outcome for a CA bundle, with its reason.
 func (s *presented) evaluateTrust(one anchor) result.Entry {
 	found := func(outcome result.FileOutcome, format string, args ...any) result.Entry {
 		return result.Entry{Outcome: outcome, Reason: fmt.Sprintf(format, args...)}
@@ -157,7 +157,7 @@ func (s *presented) evaluateTrust(one anchor) result.Entry {
 	return result.Entry{Outcome: result.FileWorks}
 }
 
-// differs says how a bundle differs from the published one; empty when it does not.
+// differs describes how a bundle differs from the published one, or returns "".
 func differs(bundle, published []byte) string {
 	mine, _ := certs.ParseBundle(bundle)
 	theirs, _ := certs.ParseBundle(published)
@@ -191,7 +191,7 @@ func (s *presented) verify(one anchor, chain []*x509.Certificate) error {
 	}
 	if len(bytes.TrimSpace(one.CABundle)) > 0 {
 		options.Roots = x509.NewCertPool()
-		options.Roots.AppendCertsFromPEM(one.CABundle) // as kubectl does
+		options.Roots.AppendCertsFromPEM(one.CABundle) // like kubectl
 	}
 	for _, certificate := range chain[1:] {
 		options.Intermediates.AddCert(certificate)

@@ -9,7 +9,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
 
-// readLife finds out whether the agent runs. Its status alone does not tell: nothing updates it when the agent is gone.
+// readLife finds out whether the agent runs, which its status does not show.
 func (o *Options) readLife(ctx context.Context, namespace string, l *snapshot) error {
 	if l.Agent == nil {
 		return nil

@@ -12,27 +12,27 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Place is what commands that fix something have to name.
+// Place has the names and facts for NextCommands.
 type Place struct {
 	Namespace string // the agent's
-	Issuer    string // the CredentialIssuer, as kubectl names it
-	Secret    string // as the spec names it: NAME or NAMESPACE/NAME
+	Issuer    string // name of the CredentialIssuer for kubectl
+	Secret    string // NAME or NAMESPACE/NAME as in the spec
 	Service   string
 	Endpoint  string // HOST:PORT
-	// Undo is true where "ip-tls undo" helps, LosesSome where that would break clients that work now.
+	// Undo is true if "ip-tls undo" helps, LosesSome if it would break clients that work now.
 	Undo, LosesSome bool
-	// Renewer is the controller that fills the Secret; nil when none is known.
+	// Renewer is the controller that fills the Secret; nil if unknown.
 	Renewer *result.Renewer
-	// OnlyBundle is true if the Secret's certificate is in service, so only the CA bundle is wrong. OwnBundle is true if
-	// ca.crt of the Secret differs from the CA bundle in the spec.
+	// OnlyBundle is true if the Secret's certificate is in service, so only the CA bundle is wrong. OwnBundle is true
+	// if ca.crt of the Secret differs from the CA bundle in the spec.
 	OnlyBundle, OwnBundle bool
-	// Renewal is true if the certificate that waits is in the same Secret as the one in service.
+	// Renewal is true if the prepared certificate is in the same Secret as the one in service.
 	Renewal bool
-	// Kubeconfigs are the files and folders that were looked at.
+	// Kubeconfigs are the values of --kubeconfigs.
 	Kubeconfigs []string
 }
 
-// NextCommands returns the commands to type when something with this code is wrong. FILE, NEW and the like stand for
+// NextCommands returns the commands to run for a problem with this code. FILE, NAME and the like are placeholders for
 // what only the administrator knows.
 func NextCommands(code string, at Place) []string {
 	secret := at.Secret
@@ -78,7 +78,7 @@ func NextCommands(code string, at Place) []string {
 		}
 		return []string{"pinniped kubeconfig rotate " + files}
 	case configv1alpha1.CodeTransitionPrepared:
-		if !at.Renewal { // somebody has configured it
+		if !at.Renewal { // it is a configuration change
 			return []string{"pinniped ip-tls history", "pinniped ip-tls undo"}
 		}
 		if at.Renewer != nil && at.Renewer.Kind == result.CertManagerCertificate {
@@ -117,10 +117,10 @@ func NextCommands(code string, at Place) []string {
 	return []string{pods, "kubectl get events " + namespace}
 }
 
-// codeGeneratedServes is the code for a generated certificate in service although revisions in use have another one.
+// codeGeneratedServes means that the generated certificate is in service, but revisions in use have another one.
 const codeGeneratedServes = "GeneratedServes"
 
-// secretNamespace is that of Secret.
+// secretNamespace returns the namespace of Secret.
 func (p Place) secretNamespace() string {
 	if other, _, found := strings.Cut(p.Secret, "/"); found {
 		return other
@@ -128,7 +128,7 @@ func (p Place) secretNamespace() string {
 	return p.Namespace
 }
 
-// back is the command that puts the certificate into service again that was before the generated one.
+// back returns the command that restores the certificate that was in service before the generated one.
 func (p Place) back() string {
 	switch {
 	case !p.Undo:
@@ -156,7 +156,7 @@ func (l *snapshot) next(code string) []string {
 	case to == nil:
 	case code == codeGeneratedServes && !plan.ServesGenerated(to.Spec.TLS):
 		at.Undo, at.LosesSome = true, l.losesSome(to.Spec.TLS.SecretName)
-	case code == codeEndpointMoved: // what a cloud has changed stays changed
+	case code == codeEndpointMoved: // undo cannot restore an address that the cloud has changed
 		at.Undo = slices.ContainsFunc(l.Clients, func(s result.ClientState) bool { return s.ID == to.ID && s.Refused() }) &&
 			(to.Spec.LoadBalancerIP != l.spec.Service.LoadBalancerIP || to.Spec.ServiceType != l.spec.Service.Type)
 	case code == string(certs.BundleDoesNotVerify):
@@ -171,7 +171,7 @@ func (l *snapshot) next(code string) []string {
 	commands := NextCommands(code, at)
 	refused := func(s result.ClientState) bool { return s.Refused() }
 	if code == string(certs.OldClientsBreak) && slices.ContainsFunc(l.Clients, refused) {
-		commands = append(commands, "pinniped ip-tls history") // some states may be retired
+		commands = append(commands, "pinniped ip-tls history") // to find revisions to retire
 	}
 	return commands
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
 )
 
-// runSet puts the world's certificate in front.
+// runSet configures and serves the world's certificate.
 func runSet(ctx context.Context, w *iptlstest.World, adapt func(*change.SetOptions), changed ...string) *iptlstest.Run {
 	return sessiontest.Run(ctx, w, func(s *session.Session) factory.Command {
 		o := &change.SetOptions{

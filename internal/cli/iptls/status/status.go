@@ -1,5 +1,5 @@
-// Package status implements `pinniped ip-tls status`: gather.go and endpoint.go look, kubeconfigs.go evaluates
-// kubeconfigs, text.go prints.
+// Package status implements `pinniped ip-tls status`: gather.go and endpoint.go collect, kubeconfigs.go evaluates
+// kubeconfigs, users.go concludes, text.go prints.
 package status
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Options is everything `pinniped ip-tls status` needs; a test fills it directly.
+// Options holds the inputs of `pinniped ip-tls status`; a test fills it directly.
 type Options struct {
 	Session *session.Session
 
 	KubeconfigsFrom []string
-	Endpoint        string // HOST or HOST:PORT, for when the cluster does not answer
-	CABundle        string // the path of what clients of it trust
+	Endpoint        string // HOST or HOST:PORT, if the cluster does not respond
+	CABundle        string // path of the CA bundle for Endpoint
 	Style           ui.Style
-	Terminal        bool // stdout is one
+	Terminal        bool // stdout is a terminal
 
 	// Current returns the user's own kubeconfig.
 	Current func(factory.ClusterFlags) (*factory.Cluster, error)
@@ -93,7 +93,7 @@ Exit codes: 0 in effect, 1 only the endpoint could be asked, 5 not in effect, 8 
 	return cmd
 }
 
-// Validate checks the flags before anything is read.
+// Validate checks the flags.
 func (o *Options) Validate() error {
 	if err := session.ValidateEndpoint("endpoint", o.Endpoint); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (o *Options) Validate() error {
 	return o.Session.Validate(statusFormats()...)
 }
 
-// Complete loads the kubeconfig. It contacts nothing.
+// Complete loads the kubeconfig. It sends no request.
 func (o *Options) Complete() error {
 	if err := o.Session.Open(); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (o *Options) Complete() error {
 		}
 	}
 	if len(o.KubeconfigsFrom) > 0 {
-		return nil // Run reads them: a big folder takes its time
+		return nil // Run reads them, as a large directory takes time
 	}
 	current, err := o.Current(o.Session.ClusterFlags)
 	if err != nil {
@@ -126,7 +126,7 @@ func (o *Options) Complete() error {
 	return nil
 }
 
-// Run looks and prints.
+// Run collects and prints the status.
 func (o *Options) Run(ctx context.Context) error {
 	if len(o.KubeconfigsFrom) > 0 {
 		var err error
@@ -144,8 +144,7 @@ func (o *Options) Run(ctx context.Context) error {
 	return o.Session.Print(status, err, func() ([]byte, error) { return o.text(status) })
 }
 
-// verdict returns the error with which the command ends. The result tells the reasons, so the error does not repeat
-// them.
+// verdict returns the command's error. It does not repeat the reasons, which are in the result.
 func (o *Options) verdict(status *result.Status) error {
 	if status.InEffect {
 		if err := o.kubeconfigVerdict(status); err != nil {
@@ -164,8 +163,8 @@ func (o *Options) verdict(status *result.Status) error {
 	return ui.WithExitCode(errors.New(text), ui.ExitNotConverged)
 }
 
-// kubeconfigVerdict returns an error when a kubeconfig of --kubeconfigs does not work, or will not, or cannot be
-// read. What is not there, behind a link, cannot be used either.
+// kubeconfigVerdict returns an error if a kubeconfig of --kubeconfigs is broken, will break, or cannot be read. A link
+// to a missing file is no error.
 func (o *Options) kubeconfigVerdict(status *result.Status) error {
 	if len(o.KubeconfigsFrom) == 0 {
 		return nil
@@ -197,9 +196,9 @@ func (o *Options) kubeconfigVerdict(status *result.Status) error {
 	return ui.WithExitCode(err, ui.ExitKubeconfigs)
 }
 
-// gather reads the status once, within the time limit. When the cluster does not answer, the last third of that time
-// is for the endpoint alone; the status then comes together with an error. It does not wait for a cluster that gives
-// no answer to users either.
+// gather reads the status once, within the time limit. If the cluster does not respond, the last third of the limit is
+// for the endpoint alone; the status is then returned with an error. It does not wait that long if users get no
+// response either.
 func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
@@ -210,7 +209,7 @@ func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 		err    error
 	}
 	asked, early := make(chan answer, 1), make(chan *snapshot, 1)
-	go func() { // a credential plugin does not end with the context
+	go func() { // a credential plugin may outlive ctx
 		status, err := o.gatherStatus(asking)
 		asked <- answer{status, err}
 	}()

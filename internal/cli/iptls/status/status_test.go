@@ -29,8 +29,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/sessiontest"
 )
 
-// kubeconfigOf returns a kubeconfig for server, with a context for each CA bundle. The keys of bundles are the names
-// of the contexts.
+// kubeconfigOf returns a kubeconfig for server, with a context for each CA bundle, named by its key.
 func kubeconfigOf(server string, bundles map[string][]byte) *clientcmdapi.Config {
 	config := clientcmdapi.NewConfig()
 	for name, bundle := range bundles {
@@ -41,14 +40,13 @@ func kubeconfigOf(server string, bundles map[string][]byte) *clientcmdapi.Config
 	return config
 }
 
-// currentOf is the user's own kubeconfig, whose context leads to server.
+// currentOf returns the user's own kubeconfig, with a context for server.
 func currentOf(server, context string, bundle []byte) *factory.Cluster {
 	raw := kubeconfigOf(server, map[string][]byte{context: bundle})
 	return &factory.Cluster{Raw: raw, Source: &kubeconfig.Source{Cluster: raw.Clusters[context]}}
 }
 
-// runStatus runs the command. Its current kubeconfig is an older one for the endpoint, which trusts the generated
-// CA.
+// runStatus runs the command. Its current kubeconfig is an old one for the endpoint, which trusts the generated CA.
 func runStatus(ctx context.Context, w *iptlstest.World, change func(*Options)) *iptlstest.Run {
 	r := &iptlstest.Run{}
 	o := &Options{Session: sessiontest.New(w, r)}

@@ -13,7 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// text draws the picture.
+// text returns the status as text.
 func (o *Options) text(r *result.Status) ([]byte, error) {
 	var out strings.Builder
 	verdict := o.Style.Good("in effect")
@@ -91,7 +91,7 @@ func (o *Options) tables(out *strings.Builder, r *result.Status) error {
 			return err
 		}
 	}
-	if len(r.Clients) > 1 { // one alone is what stands above
+	if len(r.Clients) > 1 { // a single one is shown above
 		out.WriteString("\n")
 		if err := session.ClientTable(out, o.Style, r.Clients); err != nil {
 			return err
@@ -114,7 +114,7 @@ func (o *Options) tables(out *strings.Builder, r *result.Status) error {
 	return nil
 }
 
-// usersMark paints the first line.
+// usersMark returns the colour of the first line.
 func (o *Options) usersMark(state result.UsersState) func(string) string {
 	switch state {
 	case result.UsersNotAffected:
@@ -126,7 +126,7 @@ func (o *Options) usersMark(state result.UsersState) func(string) string {
 	}
 }
 
-// agentText says what the agent reports, without the message when a problem tells it.
+// agentText returns the agent's report, without the message if a problem has it.
 func agentText(r *result.Status) string {
 	text := r.Agent.Status + ", " + r.Agent.Reason
 	if r.Agent.Running == result.AnswerNo {
@@ -195,7 +195,7 @@ func bundleText(bundle result.CABundle) string {
 	return bundle.String()
 }
 
-// entriesOf returns the contexts of a kubeconfig; for one that cannot be read, the file itself.
+// entriesOf returns the contexts of a kubeconfig, or an entry for the file if it cannot be read.
 func entriesOf(file result.File) []result.Entry {
 	if len(file.Entries) == 0 {
 		return []result.Entry{{Outcome: file.Outcome, Reason: file.Reason}}
@@ -203,7 +203,7 @@ func entriesOf(file result.File) []result.Entry {
 	return file.Entries
 }
 
-// outcomeText is an outcome in words.
+// outcomeText returns an outcome in words.
 func outcomeText(outcome result.FileOutcome) string {
 	switch outcome {
 	case result.FileWillBreak:
@@ -237,7 +237,7 @@ func (o *Options) renewerText(r *result.Renewer) string {
 	return text
 }
 
-// validity tells the dates and the time left, and on a terminal draws how much of the lifetime is over.
+// validity returns the dates and the time left, and on a terminal a bar of the elapsed lifetime.
 func (o *Options) validity(c *result.CertificateStatus, at time.Time) string {
 	text := fmt.Sprintf("%s to %s", c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339))
 	left, lifetime := c.NotAfter.Sub(at), c.NotAfter.Sub(c.NotBefore)
@@ -265,7 +265,7 @@ func (o *Options) validity(c *result.CertificateStatus, at time.Time) string {
 	return text + ", " + paint(remaining)
 }
 
-// bar draws the part of a lifetime that is over.
+// bar draws the elapsed part of a lifetime.
 func bar(from, to, at time.Time) string {
 	const width = 24
 	over := 0
@@ -278,8 +278,8 @@ func bar(from, to, at time.Time) string {
 	return "▕" + strings.Repeat("█", over) + strings.Repeat("░", width-over) + "▏"
 }
 
-// replicasText says how many replicas serve the certificate that is shown. When they serve another one, it gives the
-// fingerprint of that one.
+// replicasText returns the number of replicas that serve the certificate shown. If they serve another one, it includes
+// that fingerprint.
 func replicasText(r *result.Status) string {
 	count := fmt.Sprintf("%d of %d serve ", r.Replicas.Serving, r.Replicas.Total)
 	if r.Certificate != nil && r.Replicas.SHA256 != "" && r.Replicas.SHA256 != r.Certificate.SHA256 {

@@ -16,21 +16,20 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Codes of problems that neither a check nor the agent has found.
+// Codes of problems that are neither from a check nor from the agent.
 const (
-	codeAgentNotRunning = "AgentNotRunning" // no replica of the agent lives
-	codeNoAnswer        = "NoAnswer"        // the certificate is good, and requests get no answer
-	codeEndpointMoved   = "EndpointMoved"   // clients in use have another endpoint, which fails them
+	codeAgentNotRunning = "AgentNotRunning" // no replica of the agent is alive
+	codeNoAnswer        = "NoAnswer"        // the certificate is good, but requests get no response
+	codeEndpointMoved   = "EndpointMoved"   // clients in use have another endpoint, which fails
 )
 
-// probed is one address of the endpoint, as a client with the published CA bundle finds it.
+// probed is an address of the endpoint, as seen by a client with the published CA bundle.
 type probed struct {
 	session.Met
-	refused *certs.Finding // why the client does not accept the certificate; nil when it does
+	refused *certs.Finding // why the client refuses the certificate; nil if it does not
 }
 
-// judgeClients says how the clients fare of everything that was published. Where that is not known at all, it is what
-// is published, or would be.
+// judgeClients sets whether the clients of each revision work. Without revisions, it uses the published trust bundle.
 func (l *snapshot) judgeClients() {
 	history := l.history
 	if len(history.Revisions) == 0 && (len(l.bundle) > 0 || l.Published != nil || l.Configured == nil) {
@@ -45,7 +44,8 @@ func (l *snapshot) judgeClients() {
 	l.history, l.Clients = history, session.ClientStates(history, met, l.elsewhere, l.At)
 }
 
-// concludeUsers says how users fare, from what the addresses present and who works with that.
+// concludeUsers sets whether users can connect, from the certificates at the addresses and the clients that accept
+// them.
 func (l *snapshot) concludeUsers() {
 	var mend string
 	l.Users, mend = l.usersAtEndpoint()
@@ -72,9 +72,10 @@ func (l *snapshot) concludeUsers() {
 	}
 }
 
-// usersAtEndpoint also returns the code of what has to be fixed, where that is not the code of the users.
+// usersAtEndpoint returns whether users can connect. mend is the code of the problem to fix, if it differs from the
+// users' code.
 func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
-	var refusing, silent []probed // addresses at which no client works
+	var refusing, silent []probed // where no client works
 	for _, one := range l.probed {
 		switch {
 		case len(one.Chain) == 0 || l.nobodyAccepts(one):
@@ -125,7 +126,7 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
 	return l.notAffected(), ""
 }
 
-// nobodyAccepts says whether no client that is to be expected accepts what an address presents.
+// nobodyAccepts reports whether no client in use accepts the certificate at an address.
 func (l *snapshot) nobodyAccepts(one probed) bool {
 	if one.refused == nil || len(l.Clients) == 0 {
 		return false
@@ -138,7 +139,7 @@ func (l *snapshot) nobodyAccepts(one probed) bool {
 	return true
 }
 
-// someStates says which users are refused, while others work.
+// someStates returns which users fail while others work.
 func (l *snapshot) someStates() (users result.Users, some bool) {
 	users.State = result.UsersSomeRefused
 	var sentences []string
@@ -167,7 +168,7 @@ func (l *snapshot) someStates() (users result.Users, some bool) {
 	return users, len(sentences) > 0
 }
 
-// sentence says who is refused with a state, since when and why.
+// sentence says which users of a revision fail, since when and why.
 func (l *snapshot) sentence(state *result.ClientState) string {
 	who := "those with kubeconfigs made " + l.when(state)
 	if state.Outcome == result.ClientsPartlyRefused {
@@ -189,7 +190,7 @@ func (l *snapshot) sentence(state *result.ClientState) string {
 	return fmt.Sprintf("%s are refused%s (%s; %s)", who, since, state.Message, state.Code)
 }
 
-// when says in which time kubeconfigs with a state were made.
+// when returns the time in which kubeconfigs of a revision were created.
 func (l *snapshot) when(state *result.ClientState) string {
 	earlier := func(other result.ClientState) bool {
 		return other.ID != state.ID && !other.Refused() && other.Since != nil && state.Until != nil &&
@@ -208,7 +209,7 @@ func (l *snapshot) when(state *result.ClientState) string {
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
-// mends returns the code of what has to be fixed when users are refused; it is empty if the users' own code says it.
+// mends returns the code of the problem to fix when users fail; it is empty if that is the users' own code.
 func (l *snapshot) mends(code string) string {
 	generated := plan.IsGenerated(l.bundle)
 	if inService := l.issuer.Status.ServingCertificate; inService != nil {
@@ -221,7 +222,7 @@ func (l *snapshot) mends(code string) string {
 		return ""
 	case generated && l.Configured != nil && plan.ServesGenerated(l.spec.TLS) && len(l.Clients) > 1:
 		return codeGeneratedServes
-	case len(l.Problems) > 0 && l.Problems[0].Code != "": // which is why
+	case len(l.Problems) > 0 && l.Problems[0].Code != "": // the cause
 		return l.Problems[0].Code
 	case slices.ContainsFunc(l.Clients, func(s result.ClientState) bool { return s.Outcome == result.ClientsWork }):
 		return string(certs.OldClientsBreak)
@@ -229,7 +230,7 @@ func (l *snapshot) mends(code string) string {
 	return ""
 }
 
-// moved says whether all clients that are refused with a code have an endpoint that is no longer published.
+// moved reports whether all clients that fail with a code use an endpoint that is no longer published.
 func (l *snapshot) moved(code string) bool {
 	some := false
 	for i := range l.Clients {
@@ -246,7 +247,7 @@ func (l *snapshot) moved(code string) bool {
 		(code == string(certs.EndpointUnreachable) || code == string(certs.NameNotCovered))
 }
 
-// cause fills in the code, the time and the end of the sentence for users who are refused.
+// cause returns the code, the time and the rest of the message for users who fail.
 func (l *snapshot) cause(one probed) result.Users {
 	if one.refused == nil {
 		return result.Users{
@@ -307,7 +308,7 @@ func (l *snapshot) notAffected() result.Users {
 	return users
 }
 
-// brokenContexts returns the contexts that do not accept what is presented, and counts all.
+// brokenContexts returns the contexts that do not accept the presented certificate, and the number of all contexts.
 func (l *snapshot) brokenContexts() (broken []result.Entry, all int) {
 	for _, file := range l.Kubeconfigs {
 		for _, entry := range file.Entries {
@@ -334,7 +335,7 @@ func (l *snapshot) finding(code string) *configv1alpha1.StrategyFinding {
 
 func (l *snapshot) agentFinds(code string) bool { return l.finding(code) != nil }
 
-// disabledCode is why the proxy is switched off.
+// disabledCode returns why the proxy is disabled.
 func (l *snapshot) disabledCode() string {
 	for _, code := range []string{configv1alpha1.CodeDisabledBySpec, configv1alpha1.CodeDisabledByNodes} {
 		if l.agentFinds(code) {
@@ -344,7 +345,7 @@ func (l *snapshot) disabledCode() string {
 	return ""
 }
 
-// agentProblem says what the agent reports, by its findings where it lists some.
+// agentProblem adds the agent's first error finding, or the problem of the status.
 func (l *snapshot) agentProblem() {
 	strategy := serving.Strategy(l.issuer)
 	if strategy != nil && strategy.Status != configv1alpha1.StrategySuccess {
@@ -358,8 +359,8 @@ func (l *snapshot) agentProblem() {
 	l.problem("", "%s", l.view.Problem)
 }
 
-// otherCA says what is wrong when the Secret was renewed by another CA, or another CA bundle is configured. This one
-// cause has many consequences, so it comes first.
+// otherCA adds a problem if the Secret was renewed by another CA, or another CA bundle is configured. It comes first,
+// because it has many consequences.
 func (l *snapshot) otherCA() {
 	if l.secret == nil || len(l.chain) == 0 || l.spec.TLS == nil || l.waits {
 		return
@@ -396,8 +397,8 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, now time.Time) erro
 	return err
 }
 
-// endpointProblems adds what is wrong at the addresses, each cause once. What follows from another problem is left out:
-// an endpoint that presents what the agent says it serves meanwhile, or that does not answer as no agent runs.
+// endpointProblems adds the problems at the addresses, one per cause. It leaves out consequences of other problems: an
+// endpoint that presents what the agent reports to serve instead, or that does not respond because no agent runs.
 func (l *snapshot) endpointProblems() {
 	byCode := map[string][]string{}
 	var order []string

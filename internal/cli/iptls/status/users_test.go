@@ -16,14 +16,14 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// inService configures the Secret, and serves it.
+// inService configures the Secret and serves it.
 func inService(t *testing.T, w *iptlstest.World) {
 	t.Helper()
 	w.Obey(t)
 	runSet(t.Context(), w, nil).Check(t, 0)
 }
 
-// lastGood makes the agent report that it refuses what is configured and serves the last known good certificate.
+// lastGood makes the agent report that it refuses the configuration and serves the last known good certificate.
 func lastGood(w *iptlstest.World, code, message string) {
 	strategy := &w.Cluster.Issuer.Status.Strategies[0]
 	strategy.Status, strategy.Reason = configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup
@@ -34,7 +34,8 @@ func lastGood(w *iptlstest.World, code, message string) {
 	}
 }
 
-// TestUsers shows what the first line tells the person who is paged: how users fare, the one cause, and what to type.
+// TestUsers checks the first line for the person who is paged: whether users can connect, the cause, and the next
+// commands.
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -47,7 +48,7 @@ func TestUsers(t *testing.T) {
 		says     string
 		next     string
 		hint     string
-		problems []string // their codes
+		problems []string // codes
 	}{
 		{
 			name: "are not affected while all is well", state: result.UsersNotAffected,
@@ -225,7 +226,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// withEndpoint names the endpoint to which the administrator's own kubeconfig leads.
+// withEndpoint sets --endpoint to that of the administrator's own kubeconfig.
 func withEndpoint(o *Options) {
 	current := o.Current
 	o.Current = func(flags factory.ClusterFlags) (*factory.Cluster, error) {
@@ -235,7 +236,7 @@ func withEndpoint(o *Options) {
 	}
 }
 
-// withoutKubeconfig leaves the administrator's old kubeconfig out.
+// withoutKubeconfig removes the administrator's old kubeconfig.
 func withoutKubeconfig(o *Options) {
 	o.Current = func(factory.ClusterFlags) (*factory.Cluster, error) {
 		return currentOf("https://elsewhere.example.com", "x", nil), nil
