@@ -70,7 +70,7 @@ func newRoot() *cobra.Command {
 		},
 		Args: cobra.ArbitraryArgs,
 	}
-	// cobra's own --version prints with templates, for which the linker keeps every exported method: a third more.
+	// cobra's own --version prints with templates, for which the linker keeps every exported method. That adds a third.
 	root.Flags().BoolVar(&tellVersion, "version", false, "print the version")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newConcierge(), newLocalUserAuthenticator(), newVersion())
