@@ -1,4 +1,4 @@
-// Package hack tests the scripts next to it.
+// Package hack tests the scripts in this directory.
 package hack
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 )
 
-// TestInstall runs what `make install` runs, twice: an installation, and a new version next to a configuration that an
-// administrator has changed.
+// TestInstall runs `make install` twice: an installation, and an upgrade after an administrator changed the
+// configuration.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	a := newAdministrator(t, devcluster.Options{})

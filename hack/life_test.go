@@ -22,7 +22,7 @@ import (
 
 const issuers = "credentialissuers.config.concierge.pinniped.dev"
 
-// administrator types at a shell, on a cluster that is new.
+// administrator runs shell commands on a new cluster.
 type administrator struct {
 	*devcluster.Cluster
 	kubectl, helm string
@@ -52,7 +52,7 @@ func newAdministrator(t *testing.T, options devcluster.Options) *administrator {
 	return a
 }
 
-// tries runs a program and returns what it printed, on stderr included.
+// tries runs a program and returns its output, including stderr.
 func (a *administrator) tries(
 	ctx context.Context,
 	stdin io.Reader,
@@ -74,7 +74,7 @@ func (a *administrator) does(t *testing.T, program string, arguments ...string) 
 	return out
 }
 
-// types runs the blocks of a document that this test runs and that contain a text, as they stand there.
+// types runs the shell blocks of a document that contain a text, unchanged.
 func (a *administrator) types(t *testing.T, document, text string) string {
 	t.Helper()
 	blocks, err := documents.Read("..", document)
@@ -100,17 +100,17 @@ func (a *administrator) image(t *testing.T) string {
 		"--output=jsonpath={.spec.template.spec.containers[0].image}")
 }
 
-// issuer returns the CredentialIssuer, as far as it belongs to its administrators.
+// issuer returns the part of the CredentialIssuer that administrators own.
 func (a *administrator) issuer(t *testing.T) string {
 	t.Helper()
 	return a.does(t, a.kubectl, "get", issuers, "pinniped-concierge-config",
 		`--output=jsonpath={.metadata.uid} {.metadata.generation} {.spec}`)
 }
 
-// startsTheAgent runs the agent next to the cluster, with the configuration of its ConfigMap.
+// startsTheAgent runs the agent next to the cluster, with its ConfigMap.
 func (a *administrator) startsTheAgent(t *testing.T) *devinstall.Agent {
 	t.Helper()
-	node := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"worker"}}` // without any, mode auto knows nothing
+	node := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"worker"}}` // mode auto needs a node
 	if out, err := a.tries(t.Context(), strings.NewReader(node), a.kubectl, "apply", "--filename=-"); err != nil {
 		t.Fatalf("making a node: %v\n%s", err, out)
 	}
@@ -142,12 +142,12 @@ const (
 	removal      = "docs/howto/uninstall.md"
 )
 
-// TestLifeByHelm installs the chart with the real helm, brings a new version and takes it back, removes it and installs
-// it again, while an administrator configures the CredentialIssuer that the agent has made.
+// TestLifeByHelm installs the chart with helm, upgrades, rolls back, uninstalls and reinstalls it, while an
+// administrator changes the CredentialIssuer that the agent created.
 func TestLifeByHelm(t *testing.T) {
 	t.Parallel()
 	a := newAdministrator(t, devcluster.Options{})
-	told := a.types(t, installation, "helm install") // as "docs/howto/install.md" says
+	told := a.types(t, installation, "helm install") // from docs/howto/install.md
 	if !strings.Contains(told, "kubectl rollout status --namespace pinniped-concierge") ||
 		!strings.Contains(told, "pinniped ip-tls status") {
 		t.Errorf("it does not say how to go on:\n%s", told)
@@ -167,7 +167,7 @@ func TestLifeByHelm(t *testing.T) {
 		}
 	}
 
-	// What follows is the archive, as a release has it.
+	// From here on, use the archive, as in a release.
 	folder := t.TempDir()
 	a.does(t, a.helm, "package", "../deploy/helm", "--version=1.2.3", "--destination="+folder)
 	chart := filepath.Join(folder, "pinniped-concierge-1.2.3.tgz")
@@ -189,7 +189,7 @@ func TestLifeByHelm(t *testing.T) {
 	}
 	uninstall := func() {
 		t.Helper()
-		a.types(t, removal, "helm uninstall") // as "docs/howto/uninstall.md" says
+		a.types(t, removal, "helm uninstall") // from docs/howto/uninstall.md
 		if left := a.programs(t); left != "" {
 			t.Errorf("the release is gone, and there is\n%s", left)
 		}
@@ -203,7 +203,7 @@ func TestLifeByHelm(t *testing.T) {
 	unchanged("a second installation")
 	uninstall()
 
-	// As Argo CD does it, which knows no lookup in the cluster.
+	// Argo CD renders the chart without access to the cluster.
 	rendered := a.does(t, a.helm, "template", "pinniped-concierge", chart, "--namespace=pinniped-concierge")
 	for range 2 {
 		out, err := a.tries(t.Context(), strings.NewReader(rendered), a.kubectl, "apply", "--server-side", "--filename=-")
@@ -213,7 +213,7 @@ func TestLifeByHelm(t *testing.T) {
 		unchanged("helm template")
 	}
 
-	// Helm takes over what kubectl has applied.
+	// Helm adopts objects that kubectl has applied.
 	a.does(t, a.helm, "install", "pinniped-concierge", chart, "--namespace=pinniped-concierge",
 		"--take-ownership", "--force-conflicts", "--set=image=registry.example.com/agent:v3")
 	if got := a.image(t); got != "registry.example.com/agent:v3" {
@@ -222,8 +222,7 @@ func TestLifeByHelm(t *testing.T) {
 	unchanged("taking over")
 }
 
-// programs returns what there is of the agent that an uninstallation must not leave. What clients were told is kept with
-// the configuration.
+// programs returns the objects that an uninstall must remove. The revision history is kept with the configuration.
 func (a *administrator) programs(t *testing.T) string {
 	t.Helper()
 	left := a.does(t, a.kubectl, "get", "deployments,configmaps,serviceaccounts,networkpolicies,poddisruptionbudgets,"+
@@ -233,12 +232,12 @@ func (a *administrator) programs(t *testing.T) string {
 	return strings.ReplaceAll(left, "configmap/pinniped-concierge-revisions\n", "")
 }
 
-// TestLifeByKubectl installs with the one command on a cluster that is new, applies an administrator's CredentialIssuer
-// to the one that the agent has made, takes the agent out and installs it again, and removes all of it.
+// TestLifeByKubectl installs on a new cluster, applies an administrator's CredentialIssuer, removes and reinstalls the
+// agent, and removes everything.
 func TestLifeByKubectl(t *testing.T) {
 	t.Parallel()
-	a := newAdministrator(t, devcluster.Options{ControllerManager: true}) // it is what deletes namespaces
-	a.types(t, installation, "kubectl apply")                             // as "docs/howto/install.md" says
+	a := newAdministrator(t, devcluster.Options{ControllerManager: true}) // deletes namespaces
+	a.types(t, installation, "kubectl apply")                             // from docs/howto/install.md
 	agent := a.startsTheAgent(t)
 	if made := a.issuer(t); !strings.Contains(made, `"mode":"auto"`) {
 		t.Errorf("the agent has made %s", made)
@@ -265,7 +264,7 @@ func TestLifeByKubectl(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	a.types(t, removal, "deploy/upgrade") // as "docs/howto/uninstall.md" says
+	a.types(t, removal, "deploy/upgrade") // from docs/howto/uninstall.md
 	if left := a.programs(t); left != "" {
 		t.Errorf("the agent is uninstalled, and there is\n%s", left)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestManifestsOfARelease makes them twice: they are the same bytes, and everything in them names the image.
+// TestManifestsOfARelease creates them twice: they are identical, and all of them name the image.
 func TestManifestsOfARelease(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("../bin/helm"); testing.Short() || err != nil {

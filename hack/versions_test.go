@@ -13,8 +13,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/kubeversion"
 )
 
-// TestVersions compares what documents and workflows say about versions of Kubernetes with hack/controlplane/versions.txt,
-// into which hack/controlplane/measure.sh writes what tests found, and with the table of the package kubeversion.
+// TestVersions compares the Kubernetes versions in documents, workflows and package kubeversion with
+// hack/controlplane/versions.txt, the results of hack/controlplane/measure.sh.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	text := read(t, "controlplane/versions.txt")

@@ -1,4 +1,4 @@
-// Command pinniped-agent is the part of the product that runs in, or next to, the cluster.
+// Command pinniped-agent runs in the cluster, or next to it.
 package main
 
 import (
@@ -11,23 +11,23 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	// the image is empty: without these, no public CA would be known to webhooks' clients
+	// The image has no CA certificates, so webhook clients would know no public CA without these.
 	_ "golang.org/x/crypto/x509roots/fallback"
 
 	"github.com/pinniped-toolkit/pinniped/internal/agent"
 )
 
-// version is set by the linker for releases: -X main.version=v1.2.3. It must be a package variable for that.
+// version is set by the linker for releases: -X main.version=v1.2.3, which requires a package variable.
 var version = "v0.0.0-devel"
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// usageError marks an error in the command line. The exit code is then 2.
+// usageError is an error in the command line. It sets exit code 2.
 type usageError struct{ error }
 
-// run returns the exit code: 0 done, 1 failed, 2 wrong usage.
+// run returns the exit code: 0 done, 1 failed, 2 usage error.
 func run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -70,8 +70,7 @@ func newRoot() *cobra.Command {
 		},
 		Args: cobra.ArbitraryArgs,
 	}
-	// cobra's own flag prints by a template, and a program with templates is a third larger: the linker then keeps every
-	// method of every type.
+	// cobra's own --version prints with templates, for which the linker keeps every exported method. That adds a third.
 	root.Flags().BoolVar(&tellVersion, "version", false, "print the version")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newConcierge(), newLocalUserAuthenticator(), newVersion())

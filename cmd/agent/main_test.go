@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestVersion asks for the version in both ways. Scripts compare it with a release's name, so it stands alone on its
+// TestVersion checks both ways to print the version. Scripts compare it with a release's name, so it is alone on its
 // line.
 func TestVersion(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
 )
 
-// What the agent of a script reads and writes.
+// Names of objects that the agent of a script reads and writes.
 const (
 	agentNamespace = "pinniped-concierge"
 	issuerName     = "pinniped-concierge-config"
@@ -39,7 +39,7 @@ const (
 	caSecret       = "pinniped-concierge-impersonation-proxy-ca-certificate"
 )
 
-// scriptAgent is an agent that follows the CredentialIssuer at once: its proxy on loopback presents the configured
+// scriptAgent is an agent that applies the CredentialIssuer at once: its proxy on loopback presents the configured
 // certificate, and the status reports it.
 type scriptAgent struct {
 	server      *discoverytest.Server
@@ -48,17 +48,17 @@ type scriptAgent struct {
 	generated   *certs.CA
 	version     int
 
-	day     time.Time // of the next change, for an agent that records; else zero
+	day     time.Time // time of the next change, for an agent with history; else zero
 	history serving.History
 }
 
-// agentCommand starts an agent and its proxy. Before that, it makes the Secrets proxy-tls and next-tls, with
-// certificates of the Company CA and of the Next CA, and writes the content of proxy-tls to the files company-ca.pem,
-// company-fullchain.pem and company-key.pem. With the argument memory, it records what clients were told, as if there
-// was a day between two changes, and GENERATED_STATE is the ID of its first state. It sets these environment variables:
-// PROXY is HOST:PORT of the proxy. For each PREFIX of COMPANY, NEXT and GENERATED, PREFIX_CA_DATA is the CA bundle in
-// base64, PREFIX_CA_SHA256 the CA's fingerprint and PREFIX_CA its first 16 digits, PREFIX_SHA256 and PREFIX_SHORT (16
-// digits) the fingerprint of the serving certificate, and PREFIX_FROM and PREFIX_UNTIL its validity.
+// agentCommand starts an agent and its proxy. It first creates the Secrets proxy-tls and next-tls, with certificates of
+// the Company CA and the Next CA, and writes the content of proxy-tls to company-ca.pem, company-fullchain.pem and
+// company-key.pem. With the argument memory, the agent keeps a revision history with a day between two changes, and
+// GENERATED_STATE is the ID of the first revision. It sets PROXY to the HOST:PORT of the proxy and, for each PREFIX of
+// COMPANY, NEXT and GENERATED: PREFIX_CA_DATA (CA bundle in base64), PREFIX_CA_SHA256 and PREFIX_CA (the CA's
+// fingerprint, full and 16 digits), PREFIX_SHA256 and PREFIX_SHORT (the serving certificate's fingerprint), and
+// PREFIX_FROM and PREFIX_UNTIL (its validity).
 func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 1 || len(args) == 1 && args[0] != "memory" {
 		ts.Fatalf("usage: agent [memory]")
@@ -124,7 +124,7 @@ func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
 			err = a.obey(&changed)
 		}
 		if err != nil {
-			panic(err) // the server ends the connection, and the command fails
+			panic(err) // closes the connection, so that the command fails
 		}
 	}
 	go a.serve(listener)
@@ -146,14 +146,14 @@ func decode(object map[string]any, into any) error {
 	return json.Unmarshal(encoded, into)
 }
 
-// serve presents the certificate in service, and refuses every request.
+// serve presents the certificate in service, and rejects every request.
 func (a *scriptAgent) serve(listener net.Listener) {
 	server := &http.Server{
 		Handler: http.HandlerFunc(
 			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
 		),
 		ReadHeaderTimeout: time.Minute,
-		ErrorLog:          log.New(io.Discard, "", 0), // a client that only looks at the certificate ends the connection
+		ErrorLog:          log.New(io.Discard, "", 0), // clients may close the connection after the handshake
 		TLSConfig: &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.certificate.Load(), nil },
@@ -162,7 +162,7 @@ func (a *scriptAgent) serve(listener net.Listener) {
 	_ = server.ServeTLS(listener, "", "") // until the listener is closed
 }
 
-// obey takes the certificate of the spec into service and reports it.
+// obey serves the certificate in the spec, and reports it.
 func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
 	name, source := servingSecret, configv1alpha1.ServingCertificateGenerated
 	block := issuer.Spec.ImpersonationProxy.TLS
@@ -227,7 +227,7 @@ func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
 	return a.server.Put(issuer)
 }
 
-// remember keeps what clients are told, if the agent has a memory. A day passes between two changes.
+// remember records a revision if the agent has a history. A day passes between two changes.
 func (a *scriptAgent) remember(issuer *configv1alpha1.CredentialIssuer, told serving.Published) error {
 	if a.day.IsZero() {
 		return nil
@@ -240,7 +240,7 @@ func (a *scriptAgent) remember(issuer *configv1alpha1.CredentialIssuer, told ser
 	if a.history, err = a.history.Append(told, a.day, serving.DefaultRetention); err != nil {
 		return err
 	}
-	if current := a.history.Current(); current != nil { // somebody has a kubeconfig with it
+	if current := a.history.Current(); current != nil { // it has clients
 		a.history, _ = a.history.Used(current.ID, "", a.day)
 	}
 	a.day = a.day.Add(24 * time.Hour)

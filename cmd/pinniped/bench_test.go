@@ -16,9 +16,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/oidctest"
 )
 
-// BenchmarkWarmLogin compares the processor time of logins with a warm cache with that of `pinniped version` and of a Go
-// program that does nothing: the factors hardly depend on the machine. The first should stay below two. The size of
-// the binary, which should stay below 25 MB, is reported as well.
+// BenchmarkWarmLogin compares the CPU time of logins with a warm cache to that of `pinniped version` and of an empty Go
+// program. The factors hardly depend on the machine; the first should be below two. It also reports the size of the
+// binary, which should be below 25 MB.
 func BenchmarkWarmLogin(b *testing.B) {
 	dir := b.TempDir()
 	program, empty := filepath.Join(dir, "pinniped-measured"), filepath.Join(dir, "empty")
@@ -73,7 +73,7 @@ func BenchmarkWarmLogin(b *testing.B) {
 	}
 	run := func(b *testing.B, program string, args ...string) time.Duration {
 		b.Helper()
-		// kubectl asks once; this process, which asks again and again, must not look as if the cluster had refused it.
+		// kubectl asks once. Without the notes, repeated requests of this process do not look like refused credentials.
 		_ = os.Remove(filepath.Join(dir, ".config", "pinniped", "credentials.yaml.asked"))
 		command := exec.CommandContext(b.Context(), program, args...)
 		command.Env = []string{"HOME=" + dir, "PINNIPED_USERNAME=ann", "PINNIPED_PASSWORD=" + issuer.Password}

@@ -10,9 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDependencies compares the modules in the binary with deps.txt, so that none slips in unnoticed: the plugin runs
-// before kubectl commands, and every package that is linked in costs time at its start. UPDATE_GOLDEN=1 rewrites the
-// list.
+// TestDependencies compares the modules in the binary with deps.txt, so that new ones are noticed: the plugin runs
+// before kubectl commands, and every package adds to its startup time. UPDATE_GOLDEN=1 rewrites the list.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
 	packages := list(t, "{{.ImportPath}}")
@@ -43,7 +42,7 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// list returns what the template gives for all packages of the CLI on Linux, sorted and once each.
+// list returns the sorted, distinct results of the template for all packages of the CLI on Linux.
 func list(t *testing.T, template string) []string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", template, ".")

@@ -21,9 +21,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
 )
 
-// TestInterruptedChanges interrupts `ip-tls set` again and again, at random moments. Each run sets a certificate
-// from files together with its endpoint. After an interruption the cluster has both or neither. The last run is not
-// interrupted, and completes.
+// TestInterruptedChanges interrupts `ip-tls set` at random moments. Each run sets a certificate from files together
+// with its endpoint. After an interrupt the cluster has both or neither. The last run is not interrupted, and
+// completes.
 func TestInterruptedChanges(t *testing.T) {
 	t.Parallel()
 	program, err := exec.LookPath("pinniped")
@@ -35,7 +35,7 @@ func TestInterruptedChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	// no agent reports, so that nothing ever takes effect
+	// No agent reports, so no change takes effect.
 	issuer := discoverytest.Issuer(apis.DefaultGroupSuffix, "issuer")
 	issuer.Spec.ImpersonationProxy.Service.Type = "None"
 	issuer.Spec.ImpersonationProxy.ExternalEndpoint = "p0.example.com"
@@ -106,16 +106,16 @@ func TestInterruptedChanges(t *testing.T) {
 		}
 		within := 450 * time.Millisecond
 		if i%2 == 0 {
-			within = 80 * time.Millisecond // mostly before anything is written
+			within = 80 * time.Millisecond // mostly before the first write
 		}
 		moment := time.Duration(random.Int64N(int64(within)))
-		time.Sleep(moment) // the moment is the point of the test
+		time.Sleep(moment) // interrupt at this moment
 		if err := command.Process.Signal([]os.Signal{syscall.SIGINT, syscall.SIGTERM}[i/2%2]); err != nil {
 			t.Fatal(err)
 		}
 		_ = command.Wait() // the exit code is checked below
 		code := command.ProcessState.ExitCode()
-		killed := code == -1 // before the program could ask for the signal
+		killed := code == -1 // before the program handled signals
 		if code != 130 && !killed {
 			t.Errorf("run %d, interrupted after %s: exit code %d:\n%s", i, moment, code, &stderr)
 		}

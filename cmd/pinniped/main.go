@@ -1,4 +1,4 @@
-// Command pinniped is the CLI: see internal/cli.
+// Command pinniped is the CLI. See package internal/cli.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 )
 
-// version is set by the linker for releases: -X main.version=v1.2.3. It must be a package variable for that.
+// version is set by the linker for releases: -X main.version=v1.2.3, which requires a package variable.
 var version string
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -33,8 +33,8 @@ func run(args []string) int {
 	return cli.Main(ctx, f)
 }
 
-// setVerbosity shows client-go's log lines up to level on stderr; 0 shows none, as our own errors say all. Levels from
-// 8 on would print the bodies of requests and responses, credentials among them, and are not available.
+// setVerbosity prints client-go's log up to level on stderr; 0 prints none. Levels from 8 on are not available, because
+// they print the bodies of requests and responses with credentials.
 func setVerbosity(level int) {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)

@@ -22,7 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// runner starts `pinniped run` with a cluster that needs no login.
+// runner runs `pinniped run` with a cluster that needs no login.
 type runner struct{ program, home, kubeconfig string }
 
 func newRunner(t *testing.T) *runner {
@@ -48,7 +48,7 @@ func (r *runner) environ() []string {
 	return append(os.Environ(), "HOME="+r.home, "XDG_RUNTIME_DIR=", "KUBECONFIG="+r.kubeconfig)
 }
 
-// leftovers are the directories of runs.
+// leftovers returns the directories of runs.
 func (r *runner) leftovers(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(r.home, ".config/pinniped/run/run-*"))
@@ -58,7 +58,7 @@ func (r *runner) leftovers(t *testing.T) []string {
 	return found
 }
 
-// start starts a script in a session of its own, without a terminal, and returns when it has printed a line.
+// start starts a script in its own session, without a terminal, and returns when it has printed a line.
 func (r *runner) start(t *testing.T, script string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), r.program, "run", "--", "sh", "-c", script)
@@ -77,7 +77,7 @@ func (r *runner) start(t *testing.T, script string) (*exec.Cmd, *bufio.Reader) {
 	return command, reader
 }
 
-// TestRunPassesSignalsOn sends signals to `pinniped run`: the program gets each once, decides, and nothing is left.
+// TestRunPassesSignalsOn checks that the program gets each signal once, and that no files are left behind.
 func TestRunPassesSignalsOn(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -99,7 +99,7 @@ func TestRunPassesSignalsOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			var text strings.Builder
-			_, _ = out.WriteTo(&text) // ends with the program
+			_, _ = out.WriteTo(&text) // until the program exits
 			_ = command.Wait()        // the exit code is checked below
 			if code := command.ProcessState.ExitCode(); code != test.code {
 				t.Errorf("got code %d, want %d", code, test.code)
@@ -114,9 +114,8 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	}
 }
 
-// TestRunIsKilled kills `pinniped run` in a way that leaves it no time for anything: the program ends
-// nevertheless, also one that does not want to, and the files are gone. A signal is passed on first, so that the
-// watchdog knows the program. Before that, the kernel asks the program to end, and the program may refuse.
+// TestRunIsKilled kills `pinniped run` with SIGKILL, and checks that the program is ended, even if it ignores SIGTERM,
+// and that the files are deleted. It forwards a signal first, so that the watchdog has the PID.
 func TestRunIsKilled(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
@@ -158,8 +157,8 @@ func TestRunIsKilled(t *testing.T) {
 	}
 }
 
-// TestRunOnATerminal does what a person does in a shell: Ctrl-Z stops the program and pinniped together, fg continues
-// both, and Ctrl-C reaches the program once.
+// TestRunOnATerminal checks job control: Ctrl-Z stops the program and pinniped, fg continues both, and Ctrl-C reaches
+// the program once.
 func TestRunOnATerminal(t *testing.T) {
 	t.Parallel()
 	bash, err := exec.LookPath("bash")
@@ -173,7 +172,7 @@ func TestRunOnATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer terminal.Close() //nolint:errcheck // the shell has ended
+	defer terminal.Close() //nolint:errcheck // the shell has exited
 	screen := &screen{lines: make(chan string)}
 	go screen.read(terminal)
 	send := func(keys string) {
@@ -190,7 +189,7 @@ func TestRunOnATerminal(t *testing.T) {
 	send("\x1a")
 	screen.wait(t, "Stopped")
 	screen.wait(t, "prompt ")
-	// The shell waits for us to stop, and not for the program, which until then takes the next key.
+	// The shell waits until pinniped stops, not the program, which would get the next key until then.
 	testkit.Eventually(t, 10*time.Second, func() error {
 		if state := stateOf(t, program); state != "T" {
 			return fmt.Errorf("the state of process %q is %q", program, state)
@@ -198,7 +197,7 @@ func TestRunOnATerminal(t *testing.T) {
 		return nil
 	})
 	send("fg\n")
-	screen.wait(t, "exit 5'") // fg says what it continues
+	screen.wait(t, "exit 5'") // fg prints the command line
 	send("typed\n")
 	screen.wait(t, "line-typed")
 	send("\x03")
@@ -208,13 +207,13 @@ func TestRunOnATerminal(t *testing.T) {
 	screen.wait(t, "code-5")
 	screen.wait(t, "prompt ")
 	send("exit\n")
-	_ = shell.Wait() // its code is the last command's
+	_ = shell.Wait() // exit code of the last command
 	if left := r.leftovers(t); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }
 
-// screen is what a terminal shows.
+// screen is the output of a terminal.
 type screen struct {
 	lines chan string
 	seen  strings.Builder
@@ -232,7 +231,7 @@ func (s *screen) read(from *os.File) {
 	}
 }
 
-// wait waits until text is shown, and returns what was shown before, which it forgets.
+// wait waits until text is printed. It returns and discards the output before it.
 func (s *screen) wait(t *testing.T, text string) string {
 	t.Helper()
 	limit := time.After(time.Minute)
@@ -253,10 +252,10 @@ func (s *screen) wait(t *testing.T, text string) string {
 	return before
 }
 
-// stateOf returns the state of a process as ps tells it: T is stopped.
+// stateOf returns the state of a process as in ps: T is stopped.
 func stateOf(t *testing.T, process string) string {
 	t.Helper()
-	if status, err := os.ReadFile("/proc/" + process + "/stat"); err == nil { // Linux, where ps may be missing
+	if status, err := os.ReadFile("/proc/" + process + "/stat"); err == nil { // on Linux, ps may be missing
 		_, rest, _ := strings.Cut(string(status), ") ")
 		return rest[:1]
 	}

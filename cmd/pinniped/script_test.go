@@ -30,9 +30,9 @@ func TestMain(m *testing.M) {
 
 type serverKey struct{}
 
-// TestScripts runs the transcripts in testdata/script. Each has an API server of its own with a user pinny, a
-// CredentialIssuer, a WebhookAuthenticator, and an administrator's kubeconfig in admin.yaml. ca.pem is the CA of the
-// API server; cert.pem and key.pem are of proxy.example.com, issued by other-ca.pem.
+// TestScripts runs the scripts in testdata/script. Each has its own API server with a user pinny, a CredentialIssuer, a
+// WebhookAuthenticator, and an administrator's kubeconfig admin.yaml. ca.pem is the API server's CA; cert.pem and
+// key.pem are for proxy.example.com, issued by other-ca.pem.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -115,14 +115,14 @@ func setUp(env *testscript.Env) error {
 
 // clusterCommand changes the API server:
 //
-//	cluster put FILE           stores an object, with variables of the environment replaced
-//	cluster delete PATH        removes one
-//	cluster uninstall          makes all our APIs unknown
+//	cluster put FILE           stores an object, with environment variables expanded
+//	cluster delete PATH        deletes an object
+//	cluster uninstall          removes all our APIs
 //	cluster forbid VERB RESOURCE
-//	cluster groups GROUP...    puts pinny into other groups
-//	cluster exchanges N        checks how many TokenCredentialRequests there were
-//	cluster revoke             refuses the credentials issued so far
-//	cluster requests N PATH    checks how many requests for a path there were
+//	cluster groups GROUP...    changes pinny's groups
+//	cluster exchanges N        checks the number of TokenCredentialRequests
+//	cluster revoke             rejects the credentials issued so far
+//	cluster requests N PATH    checks the number of requests for a path
 func clusterCommand(ts *testscript.TestScript, neg bool, args []string) {
 	server, _ := ts.Value(serverKey{}).(*discoverytest.Server)
 	if neg || len(args) == 0 {
@@ -163,7 +163,7 @@ func clusterCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// codeCommand runs a command and checks its exit code: code 2 pinniped get. Its output is in code.stdout and
+// codeCommand runs a command and checks its exit code: code 2 pinniped get. The output is in code.stdout and
 // code.stderr.
 func codeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
@@ -182,7 +182,7 @@ func codeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// validCommand checks that a file, or stdout, is one object for programs, as package result has it.
+// validCommand checks that a file, or stdout, is a valid object of package result.
 func validCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: valid stdout|FILE")
@@ -205,8 +205,7 @@ func modeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// withinCommand checks that a directory has a file whose name matches, or with ! that it has none:
-// within PATTERN DIR.
+// withinCommand checks that a directory contains a file with a matching name, or with ! none: within PATTERN DIR.
 func withinCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 2 {
 		ts.Fatalf("usage: [!] within PATTERN DIR")
@@ -224,7 +223,7 @@ func withinCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// envsubstCommand replaces the variables of the environment in a file.
+// envsubstCommand expands environment variables in a file.
 func envsubstCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: envsubst FILE")
@@ -232,14 +231,14 @@ func envsubstCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(os.Expand(ts.ReadFile(args[0]), ts.Getenv)), 0o600))
 }
 
-// issuerCommand is an OpenID Connect issuer with a user ann. The cluster accepts its ID tokens, for audience
-// "cluster" or its client's.
+// issuerCommand controls an OpenID Connect issuer with a user ann. The cluster accepts its ID tokens for the audience
+// "cluster" or the client's.
 //
-//	issuer start               starts it: $ISSUER, $ISSUER_CA_DATA; the program "browser" logs in as ann
+//	issuer start               starts it, sets $ISSUER and $ISSUER_CA_DATA; the program "browser" logs in as ann
 //	issuer supervisor          makes it a Pinniped Supervisor with password logins
-//	issuer rotate-keys         signs with another key from now on
-//	issuer end-sessions        forgets all sessions
-//	issuer count N TEXT        checks how many requests there were that contain TEXT
+//	issuer rotate-keys         rotates its signing key
+//	issuer end-sessions        deletes all sessions
+//	issuer count N TEXT        checks the number of requests that contain TEXT
 func issuerCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: issuer start|supervisor|rotate-keys|end-sessions|count")
@@ -282,11 +281,11 @@ func issuerCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// issuers maps each running script to its issuer. It is a package variable because the values of a script's
-// environment are fixed when the script starts.
+// issuers maps running scripts to their issuers. It is a package variable because the values of a script's environment
+// are fixed at its start.
 var issuers sync.Map
 
-// browse is the program "browser": it opens an address as a person's browser does, and writes the page to a file.
+// browse is the program "browser": it opens an address like a browser, and writes the page to a file.
 func browse() {
 	bundle, err := base64.StdEncoding.DecodeString(os.Getenv("ISSUER_CA_DATA"))
 	if err == nil {
@@ -303,7 +302,7 @@ func browse() {
 	}
 }
 
-// awaitCommand waits for a file of a program that may still be running, such as the browser: await FILE.
+// awaitCommand waits for a file from a program that may still run, such as the browser: await FILE.
 func awaitCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: await FILE")
@@ -319,8 +318,8 @@ func awaitCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// timelessCommand writes stdout or stderr without what the clock puts into it, for cmp: timeless stdout FILE. Times
-// of the last hour become NOW, and durations 0s.
+// timelessCommand writes stdout or stderr to a file without times, for cmp: timeless stdout FILE. Times of the last
+// hour become NOW, and durations 0s.
 func timelessCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: timeless stdout|stderr FILE")
@@ -329,7 +328,7 @@ func timelessCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ReplaceAllStringFunc(ts.ReadFile(args[0]), func(text string) string {
 			at, err := time.Parse(time.RFC3339, text)
 			ts.Check(err)
-			if age := time.Since(at); age < -time.Minute || age > time.Hour { // a clock may be set back
+			if age := time.Since(at); age < -time.Minute || age > time.Hour { // the clock may be set back
 				return text
 			}
 			return "NOW"

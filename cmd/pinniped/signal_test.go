@@ -19,10 +19,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
 )
 
-// TestInterrupt has a signal arrive while the command waits: it ends at once, with 130, and writes nothing.
+// TestInterrupt interrupts the command while it waits: it ends at once with 130, and writes nothing.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	program, err := exec.LookPath("pinniped") // testscript puts this test binary on the PATH under this name
+	program, err := exec.LookPath("pinniped") // testscript puts this test binary on the PATH as pinniped
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 const servingSecret = "impersonation-proxy-tls-serving-cert"
 
-// makeCertificate is the PKI's part of the scenario.
+// makeCertificate issues a certificate with the PKI.
 func (d *demo) makeCertificate(ctx context.Context) (err error) {
 	d.Title("Get a certificate of your own")
 	if d.pki, err = scenario.NewPKI(d.dir, "Demo CA"); err != nil {
@@ -28,7 +28,7 @@ func (d *demo) makeCertificate(ctx context.Context) (err error) {
 	return err
 }
 
-// setCertificate is what the product is about.
+// setCertificate puts the API behind the certificate, the main step of the demo.
 func (d *demo) setCertificate(ctx context.Context) error {
 	d.Title("Put the API behind it")
 	d.Say(

@@ -13,7 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 )
 
-// startCluster starts the control plane, and makes the shell in which the scenario goes on.
+// startCluster starts the control plane, and creates the shell for the later steps.
 func (d *demo) startCluster(ctx context.Context) error {
 	d.Title("Start a Kubernetes API server")
 	d.Say(
@@ -57,7 +57,7 @@ func (d *demo) openShell(kubectl string) {
 	d.shell = scenario.OpenShell(d.Screen, d.dir, filepath.Join(d.dir, adminKubeconfig), programs...)
 }
 
-// building calls try again after it built the programs of the control plane that try misses.
+// building retries try after building the control plane programs that it misses.
 func (d *demo) building(ctx context.Context, try func() error) error {
 	for built := map[string]bool{}; ; {
 		err := try()
@@ -76,7 +76,7 @@ func (d *demo) building(ctx context.Context, try func() error) error {
 
 func (d *demo) binary(name string) string { return filepath.Join(d.programs, name) }
 
-// applyManifests installs what is shipped.
+// applyManifests installs the manifests of the product.
 func (d *demo) applyManifests(ctx context.Context) error {
 	d.Title("Install the product")
 	d.Say(
@@ -99,7 +99,7 @@ func (d *demo) applyManifests(ctx context.Context) error {
 	return nil
 }
 
-// startPrograms starts what the Deployments would start on a cluster with nodes.
+// startPrograms starts the programs of the Deployments, as there are no nodes.
 func (d *demo) startPrograms(ctx context.Context) (err error) {
 	d.Title("Run the agent and the local-user-authenticator")
 	d.Say(
@@ -122,7 +122,7 @@ func (d *demo) startPrograms(ctx context.Context) (err error) {
 	return err
 }
 
-// started shows the command line of a program in the background.
+// started prints the command line of a background program.
 func (d *demo) started(args []string) {
 	var words []string
 	for _, arg := range args {

@@ -23,20 +23,20 @@ const (
 	userKubeconfig  = "pinniped-kubeconfig.yaml"
 )
 
-// demo is the scenario's state: each step finds here what the ones before it left.
+// demo is the state of the scenario, which each step reads and extends.
 type demo struct {
 	*scenario.Screen
 	shell      *scenario.Shell
 	repository string
-	programs   string // the folder with pinniped and pinniped-agent
-	dir        string // where the demo keeps what it makes
+	programs   string // directory with pinniped and pinniped-agent
+	dir        string // output directory
 
 	cluster *devcluster.Cluster
 	install *devinstall.Installation
 	agent   *devinstall.Agent
 	users   *devinstall.LocalUsers
 	pki     *scenario.PKI
-	// certificate is the first one that the PKI issued.
+	// certificate is the first one from the PKI.
 	certificate *x509.Certificate
 }
 
@@ -44,8 +44,7 @@ func newDemo(s *scenario.Screen, repository string) *demo {
 	return &demo{Screen: s, repository: repository, programs: filepath.Join(repository, "bin")}
 }
 
-// tell runs the steps, one after the other. Those after the start of the cluster may take until limit, and none
-// longer than ctx.
+// tell runs the steps in order. Those after the start of the cluster may take up to limit, and none longer than ctx.
 func (d *demo) tell(ctx context.Context, limit time.Duration) error {
 	d.Say(
 		"This demo puts a Kubernetes API behind a certificate of your own. It starts a real Kubernetes API server here, " +
@@ -70,12 +69,12 @@ func (d *demo) tell(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// endpoint is where users reach the impersonation proxy.
+// endpoint returns the impersonation proxy's endpoint for users.
 func (d *demo) endpoint() string {
 	return net.JoinHostPort("localhost", strconv.Itoa(d.agent.ProxyPort))
 }
 
-// stop ends everything that runs. It may be called at any time.
+// stop stops all programs. It may be called at any time.
 func (d *demo) stop() error {
 	if d.cluster == nil {
 		return nil
@@ -87,7 +86,7 @@ func (d *demo) stop() error {
 	return nil
 }
 
-// withLogs adds the end of our programs' logs to an error, so that one look tells what went wrong.
+// withLogs adds the last lines of our programs' logs to an error.
 func (d *demo) withLogs(err error) error {
 	var logs []string
 	if d.agent != nil {
@@ -107,7 +106,7 @@ func (d *demo) withLogs(err error) error {
 	return err
 }
 
-// tail returns the last lines of text, each at most width bytes long.
+// tail returns the last lines of text, truncated to width bytes each.
 func tail(text string, count, width int) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	lines = lines[max(0, len(lines)-count):]
@@ -119,7 +118,7 @@ func tail(text string, count, width int) string {
 	return strings.Join(lines, "\n")
 }
 
-// explainKeep says how to use what is left running.
+// explainKeep prints how to use the running demo.
 func (d *demo) explainKeep() {
 	d.Say("Everything is left running, until you press Ctrl-C here. In another terminal:")
 	d.Command(strings.Join(d.exports(), "\n"))
@@ -130,7 +129,7 @@ func (d *demo) explainKeep() {
 	d.Say("The agent's log is " + d.agent.Log() + " and that of the local-user-authenticator is " + d.users.Log() + ".")
 }
 
-// exports are the commands that give a shell the demo's environment.
+// exports returns the shell commands for the demo's environment.
 func (d *demo) exports() []string {
 	lines := []string{"cd " + scenario.Quote(d.dir)}
 	for _, entry := range d.shell.Env {
@@ -146,7 +145,7 @@ func (d *demo) exports() []string {
 	return lines
 }
 
-// findRepository returns the folder of this repository that the working directory is in.
+// findRepository returns the root of this repository, from the working directory.
 func findRepository() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {

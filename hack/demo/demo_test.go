@@ -13,8 +13,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 )
 
-// TestDemo tells the whole scenario. Every step of it fails by itself when something is not as expected. All
-// programs refuse cryptography that FIPS 140-3 does not approve: a certificate, logins, a renewal and checks need none.
+// TestDemo runs the whole scenario. Every step checks its result. All programs reject cryptography that FIPS 140-3 does
+// not approve, because certificates, logins, renewals and checks need none.
 func TestDemo(t *testing.T) {
 	t.Setenv("GODEBUG", "fips140=only")
 	if testing.Short() {

@@ -1,8 +1,8 @@
-// Command demo tells the product's main scenario on a local control plane, from nothing to kubectl, with real programs.
-// Every command is printed before it is run, and every step is checked. It ends by itself and leaves nothing behind;
-// with KEEP=1 in the environment it stays until Ctrl-C.
+// Command demo runs the product's main scenario on a local control plane, from nothing to kubectl, with real programs.
+// It prints every command before it runs it, and checks every step. At the end it cleans up; with KEEP=1 in the
+// environment it keeps running until Ctrl-C.
 //
-// It is run by `make demo`, which builds the programs first.
+// `make demo` builds the programs and runs it.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 )
 
-// patience bounds the scenario, without the builds before it. It is generous: the machine may be slow or busy.
+// patience limits the scenario, without the builds before it. It is generous for slow or busy machines.
 const patience = 5 * time.Minute
 
 // The exit codes of the CLI.
@@ -53,7 +53,7 @@ func run(out *os.File, getenv func(string) string) int {
 	return exitFailed
 }
 
-// tell runs the whole scenario, and clears up behind it.
+// tell runs the whole scenario, and cleans up.
 func tell(ctx context.Context, s *scenario.Screen, keep bool) error {
 	repository, err := findRepository()
 	if err != nil {

@@ -24,7 +24,7 @@ func (d *demo) renewCertificate(ctx context.Context) error {
 		return err
 	}
 	defer watch.Stop()
-	// The first line comes from a list. The second one proves that the watch is open.
+	// The first line is from a list. The second line proves that the watch is open.
 	if err := watch.WaitFor(ctx, "one ", 30*time.Second); err != nil {
 		return fmt.Errorf("watching before the renewal: %w", err)
 	}

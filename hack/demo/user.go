@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 )
 
-// addUser makes a user, and tells the agent whom to ask about users.
+// addUser creates a user and a WebhookAuthenticator.
 func (d *demo) addUser(ctx context.Context) error {
 	d.Title("Add a user")
 	hash, err := bcrypt.GenerateFromPassword([]byte(scenario.Password), bcrypt.DefaultCost)
@@ -44,7 +44,7 @@ func (d *demo) addUser(ctx context.Context) error {
 	return nil
 }
 
-// makeKubeconfig makes what the administrator hands to the user.
+// makeKubeconfig creates the kubeconfig for the user.
 func (d *demo) makeKubeconfig(ctx context.Context) error {
 	d.Title("Make a kubeconfig for pinny")
 	d.Say(
@@ -74,7 +74,7 @@ func (d *demo) makeKubeconfig(ctx context.Context) error {
 	return nil
 }
 
-// useKubeconfig is the user's part of the scenario.
+// useKubeconfig runs the user's commands.
 func (d *demo) useKubeconfig(ctx context.Context) error {
 	d.Title("Use it")
 	d.Say(
@@ -98,7 +98,7 @@ func (d *demo) useKubeconfig(ctx context.Context) error {
     --clusterrole=cluster-admin --group=group-for-mtls`); err != nil {
 		return err
 	}
-	// A decision may be remembered for a moment.
+	// The API server may cache an earlier decision briefly.
 	text, err := d.shell.Soon(ctx, list, 15*time.Second)
 	if err != nil {
 		return err
@@ -120,10 +120,10 @@ func (d *demo) useKubeconfig(ctx context.Context) error {
 	return nil
 }
 
-// hello makes a pod. It asks for no service account, as no controller makes them here.
+// hello creates a pod without a service account token, as no controller creates them here.
 const hello = `kubectl run hello --image=hello --restart=Never --overrides='{"spec": {"automountServiceAccountToken": false}}'`
 
-// fetchKubeconfig has the user make the kubeconfig without an administrator.
+// fetchKubeconfig gets the kubeconfig as a user, without an administrator.
 func (d *demo) fetchKubeconfig(ctx context.Context) error {
 	d.Title("Let users fetch their kubeconfig")
 	d.Say("The administrator says once how users log in. The proxy then offers the kubeconfig to everyone.")
@@ -151,7 +151,7 @@ spec: {impersonationProxy: {kubeconfig: {clusterName: demo, logins: [
 	return nil
 }
 
-// compareCAs shows that what clients trust is what the PKI issued.
+// compareCAs checks that clients trust the CA of the PKI.
 func (d *demo) compareCAs(ctx context.Context) error {
 	d.Title("Compare the CA bundles")
 	d.Say(

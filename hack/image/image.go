@@ -26,12 +26,12 @@ import (
 )
 
 const (
-	user      = "65532:65532" // as deploy/concierge/deployment.yaml
+	user      = "65532:65532" // as in deploy/concierge/deployment.yaml
 	cycloneDX = types.MediaType("application/vnd.cyclonedx+json")
 	source    = "https://github.com/pinniped-toolkit/pinniped"
 )
 
-// program is one that Go has built, with what its linker wrote into it. Its SBOM is the file path+".cdx.json".
+// program is a Go program with its build info. Its SBOM is the file path+".cdx.json".
 type program struct {
 	path, version string
 	info          *debug.BuildInfo
@@ -45,7 +45,7 @@ func readProgram(path, version string) (*program, error) {
 	return &program{path: path, version: version, info: info}, nil
 }
 
-// setting returns a setting of the build, such as GOOS, GOARCH, vcs.revision or vcs.time. An unknown one is empty.
+// setting returns a build setting such as GOOS, GOARCH, vcs.revision or vcs.time, or "" if it is unknown.
 func (p *program) setting(key string) string {
 	for _, s := range p.info.Settings {
 		if s.Key == key {
@@ -55,21 +55,21 @@ func (p *program) setting(key string) string {
 	return ""
 }
 
-// built is an image of one platform, and its SBOM.
+// built is an image for one platform, and its SBOM.
 type built struct {
 	platform v1.Platform
 	image    v1.Image
-	sbom     v1.Image // refers to image as its subject (OCI 1.1)
+	sbom     v1.Image // its subject is image (OCI 1.1)
 }
 
-// base is an image that programs are added to, of a registry.
+// base is an image from a registry to which programs are added.
 type base struct {
 	name   string
 	digest string
-	image  v1.Image // of one platform
+	image  v1.Image // for one platform
 }
 
-// pullBase reads the image of a platform.
+// pullBase pulls the image for a platform.
 func pullBase(ctx context.Context, from string, platform v1.Platform) (*base, error) {
 	ref, err := name.ParseReference(from)
 	if err != nil {
@@ -91,8 +91,8 @@ func platformOf(p *program) v1.Platform {
 	return v1.Platform{OS: p.setting("GOOS"), Architecture: p.setting("GOARCH")}
 }
 
-// build packs one program into an image from scratch, or onto a base, whose users and shell stay as they are. Equal programs give equal images: the times in an image are those
-// of the commit, and nothing of this machine goes in. The revision is that of a program that does not name its commit.
+// build puts a program into an empty image, or onto a base, whose user and shell stay. It is reproducible: times are
+// those of the commit, and nothing depends on this machine. revision is used if the program does not record its commit.
 func build(p *program, revision string, on *base) (*built, error) {
 	created := time.Unix(0, 0).UTC()
 	if at := p.setting("vcs.time"); at != "" {
@@ -155,8 +155,8 @@ func build(p *program, revision string, on *base) (*built, error) {
 	return &built{platform: platform, image: image, sbom: sbom}, nil
 }
 
-// layerOf is a layer with one file. A program as User 65532 needs no more: it reads no users, no certificates and no
-// time zones of the image.
+// layerOf returns a layer with one file. As user 65532, a program needs no user database, CA certificates or time zones
+// in the image.
 func layerOf(path, as string, modified time.Time) (v1.Layer, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -179,7 +179,7 @@ func layerOf(path, as string, modified time.Time) (v1.Layer, error) {
 	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestCompression))
 }
 
-// referrer is an artifact whose subject is the image: registries list it under the image's referrers.
+// referrer returns an artifact whose subject is the image. Registries list it as a referrer of the image.
 func referrer(image v1.Image, document []byte) (v1.Image, error) {
 	subject, err := descriptor(image)
 	if err != nil {
@@ -211,7 +211,7 @@ func descriptor(image v1.Image) (*v1.Descriptor, error) {
 	return &v1.Descriptor{MediaType: mediaType, Digest: digest, Size: size}, nil
 }
 
-// indexOf is the index that a registry serves for a tag: a node takes the image of its platform from it.
+// indexOf returns the image index for a tag, with an image per platform.
 func indexOf(images []*built) v1.ImageIndex {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, b := range images {

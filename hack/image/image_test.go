@@ -25,7 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// TestTwoBuildsOneDigest builds one program twice, in two folders, for two platforms: both images have the same digest.
+// TestTwoBuildsOneDigest builds a program twice, in two directories, for two platforms, and compares the digests.
 func TestTwoBuildsOneDigest(t *testing.T) {
 	t.Parallel()
 	first, second := options{}, options{}
@@ -49,7 +49,7 @@ func TestTwoBuildsOneDigest(t *testing.T) {
 	}
 }
 
-// TestPushed pushes to a registry, and reads from it what a node and a scanner read.
+// TestPushed pushes to a registry, and reads what a node and a scanner read.
 func TestPushed(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true)))
@@ -99,7 +99,7 @@ func checkImage(t *testing.T, image v1.Image, architecture string) {
 	if got := config.Config.Labels["org.opencontainers.image.version"]; got != "v1.2.3" {
 		t.Errorf("label version: got %q", got)
 	}
-	// The programs are built without the commit, as in a git worktree.
+	// The programs are built without a commit, as in a git worktree.
 	if got := config.Config.Labels["org.opencontainers.image.revision"]; got != "abc123" {
 		t.Errorf("label revision: got %q", got)
 	}
@@ -151,8 +151,8 @@ func checkReferrer(t *testing.T, repository name.Repository, image v1.Image) {
 	}
 }
 
-// TestTar reads the file as `kind load image-archive` does: the image has the tag of the version, and the one that
-// deploy/concierge names. Written again, it is the same.
+// TestTar reads the file like `kind load image-archive`: the image has the version's tag and the name in
+// deploy/concierge. A second build writes the same file.
 func TestTar(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "bin", "hello.tar")
@@ -228,7 +228,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestOnABase adds a program to an image of a registry: what that has stays, and the program is on its PATH.
+// TestOnABase adds a program to an image from a registry: the base's content stays, and the program is on the PATH.
 func TestOnABase(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true)))
@@ -296,7 +296,7 @@ func TestOnABase(t *testing.T) {
 
 const sbom = `{"bomFormat": "CycloneDX"}`
 
-// buildHello builds a program in a new folder, with its SBOM.
+// buildHello builds a program in a new directory, with its SBOM.
 func buildHello(t *testing.T, architecture, says string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -318,7 +318,7 @@ func buildHello(t *testing.T, architecture, says string) string {
 	return filepath.Join(folder, "hello")
 }
 
-// layoutDigests are the digests of all that index.json of the layout names.
+// layoutDigests returns all digests in index.json of the layout.
 func layoutDigests(t *testing.T, folder string) []string {
 	t.Helper()
 	path, err := layout.FromPath(folder)

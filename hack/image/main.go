@@ -1,11 +1,12 @@
-// Command image packs programs into a container image, without a Docker daemon: alone, or onto an image of a registry.
+// Command image packs programs into a container image without a Docker daemon: into an empty image, or onto one from a
+// registry.
 //
 //	image -name REGISTRY/pinniped-agent -version V -layout DIR -tar FILE PROGRAM...
 //	image -name REGISTRY/pinniped-agent -version V -push PROGRAM...
 //	image -name REGISTRY/pinniped -version V -base docker.io/alpine/git:v2 -push PROGRAM...
 //
-// Each PROGRAM is for another platform, which stands in the program itself. Its SBOM is the file PROGRAM.cdx.json. It prints the image's name with its
-// digest.
+// Each PROGRAM is for another platform, which its build info names. Its SBOM is the file PROGRAM.cdx.json. The command
+// prints the image's name with its digest.
 package main
 
 import (
@@ -74,7 +75,7 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	if len(o.programs) == 0 {
 		return fmt.Errorf("no PROGRAM named")
 	}
-	// A tag holds no plus sign, which versions between two releases have. Helm writes an underscore for it, too.
+	// Tags cannot contain a plus sign, which versions between releases have. Helm also replaces it by an underscore.
 	tag, err := name.NewTag(o.name + ":" + strings.ReplaceAll(o.version, "+", "_"))
 	if err != nil {
 		return fmt.Errorf("reading -name and -version: %w", err)
@@ -121,7 +122,7 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// writeLayout replaces what was in the folder, so that it never holds images of two builds.
+// writeLayout replaces the content of the directory, so that it never has images of two builds.
 func writeLayout(folder string, tag name.Tag, index v1.ImageIndex, images []*built) error {
 	if _, err := os.Stat(folder); err == nil {
 		if _, err := layout.FromPath(folder); err != nil {
@@ -147,7 +148,7 @@ func writeLayout(folder string, tag name.Tag, index v1.ImageIndex, images []*bui
 	return nil
 }
 
-// writeTar writes the image of this machine's architecture. A file is in its place only when it is complete.
+// writeTar writes the image for this machine's architecture. It renames the file into place when it is complete.
 func writeTar(file string, tag name.Tag, images []*built) error {
 	for _, b := range images {
 		if b.platform.Architecture != runtime.GOARCH {
@@ -157,7 +158,7 @@ func writeTar(file string, tag name.Tag, images []*built) error {
 			return err
 		}
 		unfinished := file + ".unfinished"
-		defer os.Remove(unfinished) //nolint:errcheck // it is gone when all went well
+		defer os.Remove(unfinished) //nolint:errcheck // already renamed on success
 		to, err := os.Create(unfinished)
 		if err != nil {
 			return err
@@ -171,8 +172,7 @@ func writeTar(file string, tag name.Tag, images []*built) error {
 	return fmt.Errorf("no program for linux/%s among those to pack", runtime.GOARCH)
 }
 
-// archive writes an image as `docker save` does. The library's own writer puts the tags into any order, so that two
-// builds of the same would differ.
+// archive writes an image like `docker save`. The library's writer orders tags randomly, so that builds would differ.
 func archive(to io.Writer, image v1.Image, tags ...string) error {
 	out := tar.NewWriter(to)
 	add := func(name string, content []byte) error {

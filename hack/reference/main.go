@@ -1,5 +1,4 @@
-// Command reference writes the catalogue of certificate checks, as `pinniped explain` has it, into the file that is its
-// argument.
+// Command reference writes the certificate checks, as `pinniped explain` prints them, to the file in its argument.
 package main
 
 import (
@@ -46,7 +45,7 @@ func checks() []byte {
 	return []byte(text.String())
 }
 
-// lines returns a paragraph with a line for each sentence, of at most 120 columns.
+// lines returns a paragraph with one sentence per line, in lines of at most 120 columns.
 func lines(paragraph string) string {
 	var text strings.Builder
 	width := 0

@@ -17,7 +17,7 @@ import (
 
 var complaints = regexp.MustCompile(`(?s)<pre id="wrong">(.*?)</pre>`)
 
-// finds are what people paste into the search, and what they are to find first.
+// finds maps texts that people paste into the search to the expected first result.
 var finds = map[string]string{
 	"x509: certificate signed by unknown authority": "howto/certificate-trouble.html#what-clients-print",
 	`Unable to connect to the server: tls: failed to verify certificate: x509: certificate is valid for 10.0.0.1, not api.example.com`: "" +
@@ -31,9 +31,9 @@ var finds = map[string]string{
 	"exit code 6":                     "reference/exit-codes.html",
 }
 
-// TestInBrowser shows every page on phones and desktops, in both themes: no page scrolls sideways, what scrolls by
-// itself can be reached with the keyboard, a finger hits what is meant for it, and text has the contrast of WCAG's AA.
-// The search finds what people paste.
+// TestInBrowser renders every page at phone and desktop width, in both themes: no page scrolls sideways, scrollable
+// elements are reachable by keyboard, touch targets are large enough, and text has WCAG AA contrast. It also checks the
+// search.
 func TestInBrowser(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -14,10 +14,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 )
 
-// commandsFolder is where the pages of the commands stand in the site, next to the pages of docs.
+// commandsFolder is the path of the commands' pages in the site.
 const commandsFolder = "docs/reference/cli"
 
-// commandTree is the CLI as it is on a machine that has set nothing.
+// commandTree returns the CLI's command tree, independent of this machine's settings.
 func commandTree() *cobra.Command {
 	f := factory.New(nil)
 	f.Getenv = func(string) string { return "" }
@@ -30,7 +30,7 @@ func commandTree() *cobra.Command {
 
 var deepHeading = regexp.MustCompile(`(?m)^#(#+ )`)
 
-// commandPages returns the Markdown of every command, by path.
+// commandPages returns the Markdown pages of all commands, by path.
 func commandPages() (map[string][]byte, error) {
 	pages := map[string][]byte{}
 	var add func(*cobra.Command) error
@@ -55,7 +55,7 @@ func commandPages() (map[string][]byte, error) {
 	return pages, add(commandTree())
 }
 
-// writeManPages writes the manual page of every command into a folder. Their date is $SOURCE_DATE_EPOCH, else today.
+// writeManPages writes the manual pages of all commands to a directory. Their date is $SOURCE_DATE_EPOCH, or today.
 func writeManPages(folder string) error {
 	if err := os.RemoveAll(folder); err != nil {
 		return err

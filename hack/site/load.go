@@ -20,7 +20,7 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// repository is where the header leads, and links to files that are no pages.
+// repository is the link in the header, and the base of links to files that are not pages.
 const repository = "https://github.com/pinniped-toolkit/pinniped"
 
 var markdown = goldmark.New(
@@ -28,12 +28,12 @@ var markdown = goldmark.New(
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()),
 )
 
-// site is all pages, by their path in the repository.
+// site has all pages, by their path in the repository.
 type site struct {
 	root   string
 	pages  []*page
 	byPath map[string]*page
-	images map[string]bool // pictures that pages show
+	images map[string]bool // used in pages
 }
 
 type page struct {
@@ -46,16 +46,16 @@ type page struct {
 	contents []heading
 	sections []section
 
-	before, after *page // its neighbours in the menu
+	before, after *page // neighbours in the menu
 }
 
-// heading is one line of a page's contents.
+// heading is a line of a page's table of contents.
 type heading struct {
 	Anchor, Title string
 	Level         int
 }
 
-// section is what the search finds: a heading, and the text below it.
+// section is a search result: a heading and the text below it.
 type section struct {
 	Page    string `json:"p"` // title of the page
 	Heading string `json:"h"`
@@ -95,7 +95,7 @@ func load(root string) (*site, error) {
 	return s, nil
 }
 
-// address is where a page of the site is.
+// address returns the path of a page in the site.
 func address(name string) string {
 	if name == "README.md" {
 		return "index.html"
@@ -103,7 +103,7 @@ func address(name string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(name, "docs/"), ".md")) + ".html"
 }
 
-// read collects headings and texts.
+// read collects headings and text.
 func (p *page) read() {
 	p.title = p.path
 	for next := p.document.FirstChild(); next != nil; next = next.NextSibling() {
@@ -117,7 +117,7 @@ func (p *page) read() {
 		}
 		words, at := plain(node, p.source), p.address
 		id, _ := node.AttributeString("id")
-		name := string(id.([]byte)) //nolint:forcetypeassert // the parser makes it
+		name := string(id.([]byte)) //nolint:forcetypeassert // set by the parser
 		p.anchors[name] = true
 		if node.Level == 1 {
 			p.title = words
@@ -153,7 +153,7 @@ func plain(node ast.Node, source []byte) string {
 	return strings.Join(strings.Fields(words.String()), " ")
 }
 
-// link makes links between documents links between pages, and reports those that lead nowhere.
+// link rewrites links between documents to links between pages, and reports broken ones.
 func (s *site) link() error {
 	var broken []error
 	for _, p := range s.pages {
@@ -215,7 +215,7 @@ func (s *site) resolve(from *page, destination string, image bool) (string, erro
 	return address, nil
 }
 
-// relative is the way from one file of the site to another.
+// relative returns the relative path from one file of the site to another.
 func relative(from, to string) string {
 	return strings.Repeat("../", strings.Count(from, "/")) + to
 }

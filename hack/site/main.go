@@ -1,8 +1,8 @@
-// Command site makes a static website of README.md, CONTRIBUTING.md, docs and the help of the CLI's commands, with search
-// and without a server: every page and every link in it is a file. It fails for a link that leads nowhere, and for a page
-// that README.md does not list. With -man it writes manual pages of the commands instead.
+// Command site builds a static website from README.md, CONTRIBUTING.md, docs and the CLI's help. Its search needs no
+// server. It fails for a broken link, and for a page that README.md does not list. With -man it writes manual pages
+// instead.
 //
-// It is run by `make docs-site`, which writes bin/site, and by `make man`, which writes bin/man.
+// `make docs-site` writes bin/site with it, and `make man` bin/man.
 package main
 
 import (

@@ -10,17 +10,17 @@ import (
 	"github.com/yuin/goldmark/ast"
 )
 
-// order is the heading of README.md below which every page is linked, in the order of the menu.
+// order is the heading in README.md below which all pages are linked, in the order of the menu.
 const order = "Documentation"
 
-// group is one part of the menu.
+// group is a part of the menu.
 type group struct {
 	Title string
 	Pages []*page
 }
 
-// menu is what README.md links to, in its order and under its headings: one list for readers on both sides. A page that
-// it does not link to is an error, but for the pages that have an index of their own: commands and decisions.
+// menu returns the pages that README.md links to, in its order and under its headings. A page without a link is an
+// error, except commands and decisions, which have their own index.
 func (s *site) menu() ([]group, error) {
 	readme := s.byPath["README.md"]
 	var groups []group
@@ -80,8 +80,7 @@ func (s *site) menu() ([]group, error) {
 	return groups, errors.Join(missing...)
 }
 
-// addOthers puts the pages that README.md links to elsewhere, such as where it tells how to install, into the first group,
-// behind README.md itself.
+// addOthers adds the pages that README.md links to elsewhere to the first group, after README.md itself.
 func (s *site) addOthers(groups []group, listed map[*page]bool) {
 	var others []*page
 	_ = ast.Walk(s.byPath["README.md"].document, func(n ast.Node, entering bool) (ast.WalkStatus, error) {

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// TestSite makes the website, so it fails for a link between documents that leads nowhere.
+// TestSite builds the website, which fails for a broken link.
 func TestSite(t *testing.T) {
 	t.Parallel()
 	out := t.TempDir()
 	if err := run(filepath.Join("..", ".."), out); err != nil {
 		t.Fatal(err)
 	}
-	// Every link and picture of the finished pages is a file of the site, or elsewhere.
+	// Every relative link and picture in the pages is a file of the site.
 	reference := regexp.MustCompile(`(?:href|src)="([^"#?]+)`)
 	pages := 0
 	err := filepath.WalkDir(out, func(path string, _ os.DirEntry, err error) error {
@@ -101,7 +101,7 @@ func TestBrokenLinks(t *testing.T) {
 	}
 }
 
-// TestContrast computes what WCAG 2 asks for at level AA: 4.5:1 for text, 3:1 for what bounds a control.
+// TestContrast computes the contrasts of WCAG 2 level AA: 4.5:1 for text, 3:1 for the borders of controls.
 func TestContrast(t *testing.T) {
 	t.Parallel()
 	css, err := assets.ReadFile("assets/site.css")
@@ -136,7 +136,7 @@ func contrast(t *testing.T, a, b string) float64 {
 	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
 }
 
-// luminance is WCAG's relative luminance of a colour in sRGB.
+// luminance returns the WCAG relative luminance of an sRGB colour.
 func luminance(t *testing.T, colour string) float64 {
 	t.Helper()
 	sum := 0.0

@@ -17,7 +17,7 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// view is what the template shows.
+// view is the data for the template.
 type view struct {
 	Title, Up, Address, Repository string
 	Menu                           []group
@@ -30,7 +30,7 @@ type view struct {
 func (p *page) Title() string   { return p.title }
 func (p *page) Address() string { return p.address }
 
-// Has says whether a page is in the group.
+// Has reports whether a page is in the group.
 func (g group) Has(address string) bool {
 	return slices.ContainsFunc(g.Pages, func(p *page) bool { return p.address == address })
 }
@@ -82,7 +82,7 @@ func (s *site) write(out string, menu []group) error {
 	if err != nil {
 		return err
 	}
-	// A script, and not JSON, so that the search works in files that no server serves.
+	// It is a script, and not JSON, so that the search works without a server.
 	if err := put("search-index.js", append([]byte("window.sections = "), found...)); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (s *site) write(out string, menu []group) error {
 	return nil
 }
 
-// label gives each cell of a table the heading of its column, which a phone shows next to it: there, a row is a list.
+// label adds the heading of its column to each table cell, because phones show rows as lists.
 func label(p *page) {
 	_ = ast.Walk(p.document, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		table, ok := n.(*extensionast.Table)
@@ -127,8 +127,7 @@ func label(p *page) {
 	})
 }
 
-// scrollable lets tables and code scroll by themselves, so that the page does not on a phone. What scrolls can be reached
-// with the keyboard.
+// scrollable lets tables and code scroll, so that the page does not on a phone. They are reachable by keyboard.
 func scrollable(body []byte) []byte {
 	return []byte(strings.NewReplacer(
 		"<table>", `<div class="wide" tabindex="0"><table>`, "</table>", "</table></div>",

@@ -46,7 +46,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage (see "pinniped help exit-codes")`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	})
-	// cobra's own --version prints with text/template, for which the linker keeps every exported method: 4 MB.
+	// cobra's own --version prints with text/template, for which the linker keeps every exported method. That adds 4
+	// MB.
 	root.Flags().BoolVar(&tellVersion, "version", false, "version for pinniped")
 	group := root.RunE
 	root.RunE = func(cmd *cobra.Command, args []string) error {

@@ -58,8 +58,8 @@ func (c *Cache) Refuse(key string, process int, why Refusal) {
 	c.note(".refused", fmt.Sprintf("%.16s %d %d %s\n", key, process, c.Now().Unix(), text))
 }
 
-// Refused returns the Refusal recorded for this process in the last seconds, or nil. kubectl asks again for each of its
-// first requests; the user is asked only once.
+// Refused returns the Refusal recorded for this process in the last 10 seconds, or nil. kubectl asks again for each of
+// its first requests; the user is asked only once.
 func (c *Cache) Refused(key string, process int) *Refusal {
 	mine := fmt.Sprintf("%.16s %d ", key, process)
 	for line := range strings.Lines(c.notes(".refused")) {

@@ -102,8 +102,8 @@ func browse(t *testing.T, address string, flags ...string) (dom, log string) {
 	return string(text), out + errOut
 }
 
-// compare compares the mean colours of 20x20 pixel blocks, to tolerate other fonts. A block may differ by a tenth of the
-// range, and one in twenty blocks by more.
+// compare compares the mean colours of 20x20 pixel blocks, to tolerate other fonts. A block may differ by a tenth of
+// the range, and one in twenty blocks by more.
 func compare(t *testing.T, got, want string) {
 	t.Helper()
 	shot, err := os.ReadFile(got)

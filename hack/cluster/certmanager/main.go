@@ -1,6 +1,6 @@
-// Command certmanager runs those controllers of cert-manager that turn a Certificate into a Secret, with its CA issuer,
-// against the API server of a kubeconfig. It is for tests, in a module of its own: cert-manager's programs cannot be had
-// as Go modules, and what cert-manager imports must not come near the product's binaries.
+// Command certmanager runs the cert-manager controllers that issue Certificates with the CA issuer, against the API
+// server of a kubeconfig. It is for tests, and in a separate module to keep cert-manager's dependencies out of the
+// product. cert-manager's own programs are not available as Go modules.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// run runs every controller that has registered itself, until ctx is over.
+// run runs all registered controllers until ctx ends.
 func run(ctx context.Context, kubeconfig string) error {
 	contexts, err := controller.NewContextFactory(ctx, controller.ContextOptions{
 		Kubeconfig:    kubeconfig,

@@ -1,5 +1,5 @@
-// Command trustmanager runs trust-manager's controller of Bundles against the API server of a kubeconfig. It is for
-// tests, like certmanager: trust-manager's own program listens on all addresses.
+// Command trustmanager runs trust-manager's Bundle controller against the API server of a kubeconfig, for tests.
+// trust-manager's own program listens on all addresses.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 func main() {
-	// controller-runtime defines --kubeconfig
+	// controller-runtime defines --kubeconfig.
 	namespace := flag.String("trust-namespace", "", "namespace of the Bundles' sources")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// run runs the controller until ctx is over.
+// run runs the controller until ctx ends.
 func run(ctx context.Context, namespace string) error {
 	ctrl.SetLogger(klog.Background())
 	config, err := ctrl.GetConfig()

@@ -13,7 +13,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// completionTimeout is how long the tab key may take.
+// completionTimeout limits a shell completion.
 const completionTimeout = 3 * time.Second
 
 // CompleteFlags registers shell completion for flags of cmd.
@@ -101,7 +101,7 @@ func (f *Factory) CompleteSecrets(flags *ClusterFlags, suffix, namespace *string
 	})
 }
 
-// ofTheAgents returns the names of the Secrets that agents create in a namespace, which nobody should configure.
+// ofTheAgents returns the names of the Secrets that agents create in a namespace, which are not for configuration.
 func ofTheAgents(ctx context.Context, client *discovery.Client, namespace string) []string {
 	issuers, err := client.CredentialIssuers(ctx)
 	if err != nil { // complete too much rather than nothing: leave out the default names

@@ -218,7 +218,7 @@ func TestStaticTokenForJWTAuthenticator(t *testing.T) {
 	}
 }
 
-// TestIssuerHints checks that each issuer that fails to respond usefully gives a hint.
+// TestIssuerHints checks the hint for each failure to read an issuer's metadata.
 func TestIssuerHints(t *testing.T) {
 	t.Parallel()
 	issuer, bundle := issuerServer(t, "", "")

@@ -88,7 +88,7 @@ func DefaultPath(f *factory.Factory, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// readEnvironment reads the environment of kubectl and the user.
+// readEnvironment reads the environment variables of kubectl and of the user.
 func (p *Plugin) readEnvironment(f *factory.Factory) {
 	p.Parent = os.Getppid
 	p.following.readEnvironment(f)

@@ -49,7 +49,7 @@ func SavedFor(f *factory.Factory, cluster *factory.Cluster) (*Saved, error) {
 // givenCluster returns the cluster information that kubectl passes to the credential plugin of config, or nil.
 func givenCluster(config *rest.Config) (*clientauthenticationv1beta1.Cluster, error) {
 	if !config.ExecProvider.ProvideClusterInfo {
-		return nil, nil //nolint:nilnil // nil is what is told
+		return nil, nil //nolint:nilnil // kubectl passes none
 	}
 	return ClusterInfo(config)
 }

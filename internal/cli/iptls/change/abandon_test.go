@@ -8,8 +8,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// TestAllowedRevisionsAreRetired lets clients of the generated certificate break, as the README's first steps do: then
-// the status is good, and a later change does not count them.
+// TestAllowedRevisionsAreRetired breaks clients of the generated certificate, as the README's first steps do. Then the
+// status is good, and a later change ignores these clients.
 func TestAllowedRevisionsAreRetired(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// TestAllowIsOfferedWhereItWorks goes through all codes, against an agent that judges as the real one: what --allow
-// takes leads to a certificate in service, and what the agent refuses is not offered.
+// TestAllowIsOfferedWhereItWorks checks for all codes, with an agent that decides like the real one, that --allow leads
+// to a certificate in service, and that it is not offered for what the agent refuses.
 func TestAllowIsOfferedWhereItWorks(t *testing.T) {
 	t.Parallel()
 	issue := func(t *testing.T, w *iptlstest.World, names certs.SANs, from time.Time, lifetime time.Duration) {
@@ -33,7 +33,7 @@ func TestAllowIsOfferedWhereItWorks(t *testing.T) {
 			t.Helper()
 			issue(t, w, iptlstest.Loopback(), time.Now().Add(-99*time.Hour), 100*time.Hour)
 		},
-		// About system roots only: those of clients are not those of this machine.
+		// Only for system roots: those of clients may differ from those of this machine.
 		certs.ChainIncomplete: func(_ *testing.T, w *iptlstest.World) { delete(w.Cluster.TLSSecret.Data, "ca.crt") },
 		certs.BundleDoesNotVerify: func(_ *testing.T, w *iptlstest.World) {
 			delete(w.Cluster.TLSSecret.Data, "ca.crt")
@@ -68,8 +68,8 @@ func TestAllowIsOfferedWhereItWorks(t *testing.T) {
 	}
 }
 
-// TestAllowIsNotOfferedForAPublishedBundle has a CA bundle that does not verify the certificate: the agent judges by
-// it as well.
+// TestAllowIsNotOfferedForAPublishedBundle checks a CA bundle that does not verify the certificate, which the agent
+// also refuses.
 func TestAllowIsNotOfferedForAPublishedBundle(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
@@ -81,15 +81,15 @@ func TestAllowIsNotOfferedForAPublishedBundle(t *testing.T) {
 	r.Lacks(t, "--allow BundleDoesNotVerify")
 }
 
-// TestFinalVerdictEndsTheWait has an agent that refuses what the CLI let through: it is believed at once, unless what
-// it says is about an earlier configuration, or may fix itself.
+// TestFinalVerdictEndsTheWait checks that the wait ends when the agent refuses what the CLI accepted, unless its status
+// is about an earlier configuration, or the problem may resolve itself.
 func TestFinalVerdictEndsTheWait(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		code   string
 		reason configv1alpha1.StrategyReason
-		seen   int64 // how far the agent's view of the spec is behind
+		seen   int64 // how far the agent's observed generation is behind
 		final  bool
 	}{
 		{name: "a refused certificate", code: "WeakKey", reason: configv1alpha1.ReasonErrorDuringSetup, final: true},

@@ -24,15 +24,14 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestApplyOnARealAPIServer shows that server-side apply does with our objects what apply.go says it does: only a real
-// API server knows.
+// TestApplyOnARealAPIServer checks server-side apply of plan.ApplyObject on a real API server.
 func TestApplyOnARealAPIServer(t *testing.T) {
 	t.Parallel()
 	client := startCluster(t, crds)
 	endpoint := "proxy.example.com"
 	cases := []struct {
 		name   string
-		before map[string]any // what another manager has applied
+		before map[string]any // applied by another manager
 		req    plan.Request
 		change func(*configv1alpha1.ImpersonationProxySpec)
 	}{
@@ -127,7 +126,7 @@ func TestApplyOnARealAPIServer(t *testing.T) {
 	}
 }
 
-// TestUnsetOnARealAPIServer shows that unset removes the tls block even when another field manager owns it, that a
+// TestUnsetOnARealAPIServer checks that unset removes the tls block even if another field manager owns it, that a
 // rollback restores the block, and that set can own it again.
 func TestUnsetOnARealAPIServer(t *testing.T) {
 	t.Parallel()
@@ -241,7 +240,7 @@ func TestUnsetOnARealAPIServer(t *testing.T) {
 
 const crds = "../../../../deploy/crds"
 
-// startCluster starts an API server with the resource definitions at path, until the end of the test.
+// startCluster starts an API server with the CRDs at path, until the end of the test.
 func startCluster(t *testing.T, path string) *discovery.Client {
 	t.Helper()
 	cluster := testkit.Cluster(t, devcluster.Options{}, path)
@@ -252,7 +251,7 @@ func startCluster(t *testing.T, path string) *discovery.Client {
 	return client
 }
 
-// clusterWithSecret is a real API server with the Secret of a world.
+// clusterWithSecret is a real API server with a world's Secret.
 type clusterWithSecret struct {
 	*discovery.Client
 	world *iptlstest.World
@@ -262,7 +261,7 @@ func (c clusterWithSecret) Secret(ctx context.Context, namespace, name string) (
 	return c.world.Cluster.Secret(ctx, namespace, name)
 }
 
-// TestSetWithoutVerification runs against the CredentialIssuers of a Pinniped that does not know our own field.
+// TestSetWithoutVerification runs against CredentialIssuers of Pinniped, without our fields.
 func TestSetWithoutVerification(t *testing.T) {
 	t.Parallel()
 	client := startCluster(t, crdsWithoutVerification(t))
@@ -276,7 +275,7 @@ func TestSetWithoutVerification(t *testing.T) {
 		}}},
 		"gitops",
 	)
-	// The API server publishes the schema a moment after it serves the API.
+	// The API server publishes the schema shortly after it serves the API.
 	testkit.Eventually(t, time.Minute, func() error {
 		_, err := client.TLSFields(t.Context())
 		return err
@@ -302,7 +301,7 @@ func TestSetWithoutVerification(t *testing.T) {
 	}
 }
 
-// TestSetWithoutTLS asks an agent that is so old that it cannot be given a certificate.
+// TestSetWithoutTLS checks an old agent without spec.impersonationProxy.tls.
 func TestSetWithoutTLS(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
@@ -310,7 +309,7 @@ func TestSetWithoutTLS(t *testing.T) {
 	runSet(t.Context(), w, nil).Check(t, 3, "its API has no field spec.impersonationProxy.tls")
 }
 
-// crdsWithoutVerification writes our resource definitions without the field verification.
+// crdsWithoutVerification writes our CRDs without the field verification.
 func crdsWithoutVerification(t *testing.T) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(crds, "*credentialissuers*"))

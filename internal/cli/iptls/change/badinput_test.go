@@ -24,7 +24,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// TestBadInput has files as people have them: each is named for what it is, the hint leads out, and nothing is written.
+// TestBadInput checks that for realistic bad files the error names the problem, the hint helps, and nothing is written.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	again := func(data []byte) []byte { return []byte(base64.StdEncoding.EncodeToString(data)) }
@@ -156,7 +156,7 @@ func TestBadInput(t *testing.T) {
 	})
 }
 
-// answering is a network in which a name leads to the addresses given, or to an error.
+// answering is a network in which a name resolves to the given addresses, or to an error.
 type answering struct {
 	session.RealNetwork
 	addresses []netip.Addr
@@ -165,7 +165,8 @@ type answering struct {
 
 func (n answering) Resolve(context.Context, string) ([]netip.Addr, error) { return n.addresses, n.err }
 
-// TestBadEndpoint has endpoints at which the proxy is not: the reason is told, and what was there is put back.
+// TestBadEndpoint checks endpoints that do not lead to the proxy: the error has the reason, and the configuration is
+// restored.
 func TestBadEndpoint(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

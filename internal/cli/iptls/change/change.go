@@ -1,9 +1,8 @@
-// Package change implements the commands that change the CredentialIssuer: `pinniped ip-tls set`, `unset` and
-// `undo`.
+// Package change implements the commands that change the CredentialIssuer: `pinniped ip-tls set`, `unset` and `undo`.
 //
-// Do carries out a Change: the verb evaluates and applies it (set.go, unset.go, undo.go), wait.go waits
-// until the endpoint presents the certificate, or the agent waits with it for clients of the old one (transition.go), and
-// rollback.go puts the previous configuration back when it does not.
+// Do carries out a Change. The verb evaluates and applies it (set.go, unset.go, undo.go). wait.go waits until the
+// endpoint presents the certificate, or the agent has prepared a transition (transition.go). If that fails, rollback.go
+// restores the previous configuration.
 package change
 
 import (
@@ -16,32 +15,33 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Change is one change of the CredentialIssuer, on its way into effect.
+// Change is a change of the CredentialIssuer.
 type Change struct {
 	Session *session.Session
 	Flags   Flags
 	Verb    Verb
 }
 
-// Verb is what differs between the commands that change the CredentialIssuer.
+// Verb is the specific part of a command that changes the CredentialIssuer.
 type Verb interface {
-	// Evaluate gathers, decides, and tells what was found. With a proposal, an error refuses it.
+	// Evaluate reads the cluster, decides, and prints the findings. An error refuses the change; the proposal may then
+	// be set.
 	Evaluate(ctx context.Context, first bool) (*Proposal, error)
-	// Apply does it, if nothing has changed since.
+	// Apply makes the change, or returns ErrConflict if the objects have changed since.
 	Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error)
 }
 
-// Proposal is what a verb would do, and what it has found.
+// Proposal is a change that a verb would make, with the state of the cluster.
 type Proposal struct {
 	Snapshot *plan.Snapshot
 	Plan     *plan.Plan
-	// Outcome is what the result calls it; empty for what follows from the changes.
+	// Outcome is the outcome for the result; empty if it follows from the changes.
 	Outcome result.Outcome
-	// PutBack undoes what Apply has changed besides the CredentialIssuer; nil when it has changed nothing else.
+	// PutBack undoes changes of other objects than the CredentialIssuer; nil if there are none.
 	PutBack func(context.Context) error
 }
 
-// merge makes the API server store a proposal by a merge patch, no matter which manager owns the fields until then.
+// merge applies a proposal by a merge patch, regardless of field managers.
 func (c *Change) merge(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
 	patch, err := plan.MergePatch(p.Snapshot.Issuer, p.Plan.Wanted)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// TestChangeOfCAIsRefused goes to the agent's generated certificate and away from it: users whose kubeconfigs stop
-// working must not learn that from an outage.
+// TestChangeOfCAIsRefused changes to the agent's generated certificate and back: a change that breaks kubeconfigs must
+// be refused, and not found out by an outage.
 func TestChangeOfCAIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -27,7 +27,7 @@ func TestChangeOfCAIsRefused(t *testing.T) {
 				r := &iptlstest.Run{}
 				o := optionsFor(w, r)
 				o.Certificate.Allow = allow
-				o.Session.NewProgress = func() *ui.Progress { return &ui.Progress{Out: io.Discard} } // as with -q
+				o.Session.NewProgress = func() *ui.Progress { return &ui.Progress{Out: io.Discard} } // like -q
 				return r.Do(t.Context(), o)
 			},
 		},
@@ -56,8 +56,8 @@ func TestChangeOfCAIsRefused(t *testing.T) {
 	}
 }
 
-// TestAllowedChangeOfCAStillLooks makes the proxy present what the new CA bundle does not verify: consent to a change
-// of CA is no consent to that.
+// TestAllowedChangeOfCAStillLooks presents a certificate that the new CA bundle does not verify: --allow
+// OldClientsBreak does not allow that.
 func TestAllowedChangeOfCAStillLooks(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)

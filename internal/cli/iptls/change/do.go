@@ -16,7 +16,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Attempts bounds how often a change is evaluated again because the CredentialIssuer has changed meanwhile.
+// Attempts limits how often a change is evaluated because the CredentialIssuer has changed.
 const Attempts = 5
 
 // doAndPrint checks, applies, waits and prints.
@@ -33,7 +33,7 @@ func doAndPrint(ctx context.Context, req *plan.Request, c Change) error {
 	return c.print(result, err)
 }
 
-// Do checks, applies and waits. It may return a result together with an error; the caller then prints both.
+// Do checks, applies and waits. It may return a result with an error; the caller then prints both.
 func Do(ctx context.Context, c Change) (*Result, error) {
 	p, applied, err := c.applyChecked(ctx)
 	if p == nil {
@@ -60,7 +60,7 @@ func Do(ctx context.Context, c Change) (*Result, error) {
 	return done, c.switchedOff(p, done)
 }
 
-// switchedOff returns an error when the configuration that was made serves nobody, because the proxy is off.
+// switchedOff returns an error if no client can connect because the proxy is off.
 func (c *Change) switchedOff(p *Proposal, done *Result) error {
 	mode := p.Plan.Wanted.Mode
 	if mode != configv1alpha1.ImpersonationProxyModeDisabled && !done.SwitchedOff {
@@ -76,8 +76,8 @@ func (c *Change) switchedOff(p *Proposal, done *Result) error {
 	return ui.WithExitCode(ui.WithHint(err, "enable it: pinniped ip-tls set --mode enabled"), ui.ExitSwitchedOff)
 }
 
-// applyChecked gathers, decides and applies. When the CredentialIssuer has changed between reading and applying, it
-// starts over, so that what is applied was checked against what is there. applied is nil when nothing had to change.
+// applyChecked evaluates and applies the change. If the CredentialIssuer has changed in between, it starts over, so
+// that the applied change was checked against the current state. applied is nil if nothing had to change.
 func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.CredentialIssuer, error) {
 	var before *Proposal
 	for attempt := 1; ; attempt++ {
@@ -126,7 +126,7 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 	}
 }
 
-// agentRuns refuses a change for whose effect the command would wait in vain, because no replica of the agent runs.
+// agentRuns refuses a change if the command would wait in vain, because no replica of the agent runs.
 func (c *Change) agentRuns(ctx context.Context, p *Proposal) error {
 	if c.Flags.DryRun != session.DryRunNone || !c.Flags.Wait {
 		return nil
@@ -134,7 +134,7 @@ func (c *Change) agentRuns(ctx context.Context, p *Proposal) error {
 	namespace := p.Plan.Request.Namespace
 	life, err := c.Session.Life(ctx, namespace, p.Snapshot.Issuer)
 	if err != nil || life.Running != result.AnswerNo {
-		return nil // what cannot be known is seen during the wait
+		return nil // if unknown, the wait will show it
 	}
 	hint := "find out why: kubectl get pods --namespace=" + namespace +
 		"; --wait=false makes the change anyway; it takes effect when the agent runs again"
@@ -142,7 +142,7 @@ func (c *Change) agentRuns(ctx context.Context, p *Proposal) error {
 	return ui.WithExitCode(ui.WithHint(err, "%s", hint), ui.ExitRefused)
 }
 
-// secretError is what went wrong in writing a Secret.
+// secretError is an error in writing a Secret.
 type secretError struct {
 	name string
 	error
@@ -150,7 +150,7 @@ type secretError struct {
 
 func (e *secretError) Unwrap() error { return e.error }
 
-// culprit names the object that could not be changed.
+// culprit returns the object that could not be changed.
 func culprit(err error, issuer *configv1alpha1.CredentialIssuer) string {
 	if of, ok := errors.AsType[*secretError](err); ok {
 		return fmt.Sprintf("Secret %q", of.name)
@@ -158,7 +158,7 @@ func culprit(err error, issuer *configv1alpha1.CredentialIssuer) string {
 	return fmt.Sprintf("CredentialIssuer %q", issuer.Name)
 }
 
-// overwrites refuses when somebody else has changed, since before was read, fields that this run changes as well.
+// overwrites returns an error if fields of this change were changed by others since before was read.
 func overwrites(before *Proposal, now *configv1alpha1.CredentialIssuer) error {
 	var theirs []string
 	for _, change := range plan.ChangesBetween(*before.Snapshot.Issuer.Spec.ImpersonationProxy,

@@ -12,8 +12,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// TestSecretOnARealAPIServer shows that a Secret is made, overwritten, put back and removed as files.go says, and
-// that a change in between is noticed: only a real API server knows.
+// TestSecretOnARealAPIServer checks on a real API server that a Secret is created, overwritten, restored and deleted,
+// and that concurrent changes are detected.
 func TestSecretOnARealAPIServer(t *testing.T) {
 	t.Parallel()
 	client := startCluster(t, crds)
@@ -79,7 +79,7 @@ func TestSecretOnARealAPIServer(t *testing.T) {
 		t.Errorf("making what somebody else has made meanwhile: %v, want a conflict", err)
 	}
 
-	// Somebody else's, with a CA.
+	// A Secret of another owner, with a CA.
 	before := read("theirs")
 	if before, err = client.ApplySecret(t.Context(), namespace, "theirs", map[string]any{
 		"metadata": map[string]any{"resourceVersion": before.ResourceVersion}, "type": "kubernetes.io/tls",

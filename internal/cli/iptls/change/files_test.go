@@ -19,7 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// pemFiles writes a certificate and its key into files.
+// pemFiles writes a certificate and its key to files.
 func pemFiles(t *testing.T, pair *certs.KeyPair) (cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -32,7 +32,7 @@ func pemFiles(t *testing.T, pair *certs.KeyPair) (cert, key string) {
 	return cert, key
 }
 
-// fromFiles runs set with a certificate from files, and a CA bundle from a file.
+// setFromFiles runs set with a certificate and a CA bundle from files.
 func setFromFiles(
 	t *testing.T,
 	w *iptlstest.World,
@@ -130,7 +130,7 @@ func TestSetFromFiles(t *testing.T) {
 		cert, key := pemFiles(t, w.Pair)
 		r := runSet(t.Context(), w, func(o *SetOptions) {
 			o.Cert, o.Key, o.Certificate.SystemRoots = cert, key, true
-			// no system knows the Company CA
+			// The Company CA is not in the system roots.
 			o.Certificate.Allow, o.Flags.Wait = []string{
 				"BundleDoesNotVerify", "ChainIncomplete", "OldClientsBreak",
 			}, false
@@ -241,13 +241,13 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 		w := iptlstest.New(t)
 		w.Cluster.NamespaceErr = fmt.Errorf("%w: connection refused", discovery.ErrUnreachable)
 		pair := &certs.KeyPair{CertPEM: w.Pair.CertPEM, KeyPEM: iptlstest.Serving(t, w.CA, iptlstest.Loopback()).KeyPEM}
-		away := func(o *SetOptions) { o.Session.Namespace = "" } // so that the cluster is asked for it
+		away := func(o *SetOptions) { o.Session.Namespace = "" } // the namespace is read from the cluster
 		r := setFromFiles(t, w, pair, func(o *SetOptions) { away(o); o.Session.Output = "json" })
 		r.Check(t, 3, "KeyMismatch", "nothing was changed", `"outcome": "refused"`)
 		if strings.Contains(r.Err.Error(), "connection refused") {
 			t.Errorf("it has asked the cluster: %v", r.Err)
 		}
-		setFromFiles(t, w, w.Pair, away).Check(t, 1, "connection refused") // these do match
+		setFromFiles(t, w, w.Pair, away).Check(t, 1, "connection refused") // these files match
 	})
 	for _, kind := range []string{"client", "server"} {
 		t.Run("in a "+kind+" dry run", func(t *testing.T) {

@@ -12,17 +12,17 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// Flags are what the commands have that change the CredentialIssuer.
+// Flags are the common flags of the commands that change the CredentialIssuer.
 type Flags struct {
 	DryRun     string
 	Diff       bool
 	Wait       bool
 	NoRollback bool
-	// Kubeconfigs are files and folders with all kubeconfigs that there are.
+	// Kubeconfigs are files and directories with all existing kubeconfigs.
 	Kubeconfigs []string
 }
 
-// AddFlags adds them to a command, and those of its session.
+// AddFlags adds the flags and those of the session to a command.
 func (c *Flags) AddFlags(cmd *cobra.Command, f *factory.Factory, s *session.Session) {
 	flags := cmd.Flags()
 	flags.StringVar(&c.DryRun, "dry-run", session.DryRunNone,
@@ -45,12 +45,12 @@ func (c *Flags) AddFlags(cmd *cobra.Command, f *factory.Factory, s *session.Sess
 	s.AddFlags(cmd, f, 2*time.Minute, factory.Formats()...)
 }
 
-// Validate checks the flags of a command, and those of its session.
+// Validate checks the flags and those of the session.
 func (c *Flags) Validate(s *session.Session) error {
 	if err := s.Validate(factory.Formats()...); err != nil {
 		return err
 	}
-	for _, path := range c.Kubeconfigs { // before anything is changed
+	for _, path := range c.Kubeconfigs { // before any change
 		if _, err := os.Stat(path); err != nil {
 			return ui.Usage(fmt.Errorf("reading --kubeconfigs: %w", err))
 		}

@@ -58,15 +58,15 @@ func (o *SetOptions) gatherAndEvaluate(ctx context.Context) (*plan.Snapshot, *pl
 	}
 }
 
-// issuerPolls is how much more time passes between looks at an issuer than at the agent: it needs seconds or minutes.
+// issuerPolls is the factor by which issuers are polled less often than the agent: they need seconds or minutes.
 const issuerPolls = 5
 
-// filler is what is about to put a certificate into a Secret.
+// filler is a controller that is about to fill a Secret.
 type filler struct {
-	name        string // cert-manager's Certificate "proxy-tls"
-	state       string // what it says of itself; may be empty
-	certificate string // its name, when it is a Certificate of cert-manager
-	failed      string // why nothing will come of it for now
+	name        string // such as: cert-manager's Certificate "proxy-tls"
+	state       string // its own report; may be empty
+	certificate string // name of the cert-manager Certificate, if it is one
+	failed      string // why it has failed
 }
 
 func (f *filler) String() string {
@@ -76,8 +76,8 @@ func (f *filler) String() string {
 	return f.name + " (" + f.state + ")"
 }
 
-// awaitIssuer waits while the Secret is not fit, and something is about to fill it. It says whether the Secret has
-// changed, so that it must be looked at again.
+// awaitIssuer waits while the Secret is not usable and a controller is about to fill it. It reports whether the Secret
+// has changed and must be read again.
 func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan.Plan) (bool, error) {
 	name := o.request.SecretName()
 	by, err := o.fillerOf(ctx, name, st.Secret)
@@ -115,14 +115,14 @@ func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan
 		by = next
 	}
 	if by == nil {
-		return false, nil // it has gone, or has done all that it will do
+		return false, nil // it is gone or has finished
 	}
 	return false, ui.WithHint(
 		fmt.Errorf("%s, which is to fill Secret %q, has failed: %s", by.name, name, by.failed),
 		"fix the cause, then have cert-manager retry at once: cmctl renew %s --namespace %s", by.certificate, name.Namespace)
 }
 
-// notFilled is the error of a wait that ended before the Secret was filled.
+// notFilled returns the error for a wait that ended before the Secret was filled.
 func notFilled(name types.NamespacedName, by *filler, cause error) error {
 	err := fmt.Errorf("waiting for Secret %q, to be filled by %s: %w", name, by, cause)
 	if by.certificate == "" || errors.Is(cause, context.Canceled) {
@@ -143,7 +143,7 @@ func (o *SetOptions) pause(ctx context.Context, lasts time.Duration) error {
 	}
 }
 
-// sayFiller makes the findings of a run that does not wait tell what to wait for.
+// sayFiller adds what to wait for to the findings of a run that does not wait.
 func (o *SetOptions) sayFiller(p *plan.Plan, name types.NamespacedName, by *filler) {
 	said := false
 	for i := range p.Report.Findings {
@@ -160,7 +160,7 @@ func (o *SetOptions) sayFiller(p *plan.Plan, name types.NamespacedName, by *fill
 	}
 }
 
-// fillerOf returns what is about to fill a Secret, nil for nothing. secret is nil when it does not exist.
+// fillerOf returns the controller that is about to fill a Secret, or nil. secret is nil if it does not exist.
 func (o *SetOptions) fillerOf(ctx context.Context, name types.NamespacedName, secret *corev1.Secret) (*filler, error) {
 	all, err := o.Session.Cluster.Certificates(ctx, name.Namespace)
 	switch {
@@ -175,7 +175,7 @@ func (o *SetOptions) fillerOf(ctx context.Context, name types.NamespacedName, se
 		)
 	}
 	for _, one := range all {
-		// A certificate that does not fit is worth waiting only while another one is on its way.
+		// If the Secret has a certificate, wait only while a new one is being issued.
 		if one.Secret != name.Name || !incomplete(secret) && !one.Issuing {
 			continue
 		}
@@ -200,13 +200,13 @@ func (o *SetOptions) fillerOf(ctx context.Context, name types.NamespacedName, se
 	return nil, nil
 }
 
-// incomplete says whether a Secret lacks a certificate or its key; secret is nil when it does not exist.
+// incomplete reports whether a Secret lacks a certificate or its key. It is true for nil.
 func incomplete(secret *corev1.Secret) bool {
 	return secret == nil || len(bytes.TrimSpace(secret.Data[corev1.TLSCertKey])) == 0 ||
 		len(bytes.TrimSpace(secret.Data[corev1.TLSPrivateKeyKey])) == 0
 }
 
-// sameSecret says whether nothing has changed between two looks at a Secret.
+// sameSecret reports whether a Secret is unchanged between two reads.
 func sameSecret(before, now *corev1.Secret) bool {
 	if before == nil || now == nil {
 		return before == nil && now == nil

@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// atWork is a Certificate that cert-manager has begun to issue.
+// atWork returns a Certificate that cert-manager is issuing.
 func atWork() *discovery.Certificate {
 	return &discovery.Certificate{
 		Name: "proxy", Secret: "proxy-tls", Issuer: "Issuer company-ca", Issuing: true,
@@ -22,7 +22,7 @@ func atWork() *discovery.Certificate {
 	}
 }
 
-// issues makes cert-manager fill the Secret after some looks at its Certificate.
+// issues makes cert-manager fill the Secret after a number of reads of its Certificate.
 func issues(w *iptlstest.World, looks int) {
 	secret := w.Cluster.TLSSecret.DeepCopy()
 	w.Cluster.AfterLook = func(c *iptlstest.Cluster) {
@@ -185,7 +185,7 @@ func TestSetDoesNotWaitForTheIssuer(t *testing.T) {
 	})
 }
 
-// TestSetWaitsForAnotherIssuer has a Secret that another controller owns, and has not filled yet.
+// TestSetWaitsForAnotherIssuer checks a Secret that another controller owns and has yet to fill.
 func TestSetWaitsForAnotherIssuer(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)

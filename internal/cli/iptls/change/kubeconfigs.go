@@ -18,8 +18,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// kubeconfigsVerify reports whether every kubeconfig of --kubeconfigs that leads to the endpoint verifies the new
-// certificate. It is false when none leads there.
+// kubeconfigsVerify reports whether every kubeconfig of --kubeconfigs that uses the endpoint verifies the new
+// certificate. It is false if none uses it.
 func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, issuer *configv1alpha1.CredentialIssuer) (
 	files []result.File, verify bool, err error,
 ) {
@@ -58,7 +58,7 @@ func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, issuer *con
 	return files, len(files) > 0 && bad == 0, nil
 }
 
-// evaluateKubeconfig says whether everything in a kubeconfig that leads to the endpoint verifies the new certificate.
+// evaluateKubeconfig checks whether all entries of a kubeconfig that use the endpoint verify the new certificate.
 func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, next serving.Served,
 	now time.Time,
 ) result.File {
@@ -106,7 +106,7 @@ func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, n
 	return one
 }
 
-// unknownPlugins returns the contexts that lead to the endpoint and log in with a program of which nothing is known.
+// unknownPlugins returns the contexts that use the endpoint and an unknown credential plugin.
 func unknownPlugins(config *clientcmdapi.Config, places []kubeconfig.Trust) []result.Entry {
 	var found []result.Entry
 	for _, name := range slices.Sorted(maps.Keys(config.Contexts)) {

@@ -8,9 +8,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// refuseFiles refuses files that no cluster can make good: they cannot be read, or do not belong together. It asks no
-// cluster, so that a mistake in them is named also where the cluster is away. It returns nil when the cluster is to be
-// asked.
+// refuseFiles rejects files that cannot be used in any cluster: unreadable, or not matching. It does not contact the
+// cluster, so that these errors are reported even if the cluster does not respond. It returns nil if there are none.
 func (o *SetOptions) refuseFiles() error {
 	if o.files == nil {
 		return nil
@@ -35,9 +34,9 @@ func (o *SetOptions) refuseFiles() error {
 	}, plan.Refusal(report, plan.NothingChanged))
 }
 
-// ofFilesAlone says whether an error is about the files themselves, and neither about the time nor about the cluster.
+// ofFilesAlone reports whether an error depends only on the files, and not on the time or the cluster.
 func ofFilesAlone(f certs.Finding) bool {
-	switch f.Code { //nolint:exhaustive // all others need the cluster, or its clock
+	switch f.Code { //nolint:exhaustive // the others depend on the cluster or its clock
 	case certs.TooLarge,
 		certs.NotACertificate,
 		certs.BadSerial,
@@ -51,10 +50,10 @@ func ofFilesAlone(f certs.Finding) bool {
 	return false
 }
 
-// knownLocally says whether a finding holds whatever the cluster says. Without --ca-bundle and --system-roots, the
-// cluster has the CA bundle.
+// knownLocally reports whether a finding does not depend on the cluster. Without --ca-bundle and --system-roots, the CA
+// bundle is in the cluster.
 func (o *SetOptions) knownLocally(f certs.Finding) bool {
-	switch f.Code { //nolint:exhaustive // all others are about the files
+	switch f.Code { //nolint:exhaustive // the others are about the files
 	case certs.BundleDoesNotVerify, certs.ChainIncomplete, certs.BundleEmpty:
 		return o.request.BundleGiven || o.request.SystemRoots
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// withoutCertificate says whether the flags name a mode or the Service's type, and nothing that goes with a
-// certificate: that stays what it is. The endpoint belongs to the Service's type.
+// withoutCertificate reports whether the flags change only the mode, the Service or its endpoint, and not the
+// certificate.
 func (o *SetOptions) withoutCertificate() bool {
 	return (o.Mode != "" || o.ServiceType != "") && o.Certificate.Secret == "" && o.Cert == "" && o.Key == "" &&
 		!o.changesCertificate()
 }
 
-// changesCertificate says whether a flag changes what goes with the configured Secret.
+// changesCertificate reports whether a flag changes a setting of the configured Secret.
 func (o *SetOptions) changesCertificate() bool {
 	flags := []string{"ca-bundle", "ca-bundle-from", "ca-from-secret", "system-roots", "activate-after"}
 	if o.ServiceType == "" {
@@ -27,8 +27,8 @@ func (o *SetOptions) changesCertificate() bool {
 	return slices.ContainsFunc(flags, o.Certificate.Changed)
 }
 
-// evaluateProxy evaluates the configuration as it is with another mode, Service or endpoint. To switch the proxy off,
-// the certificate need not be good.
+// evaluateProxy evaluates a change of mode, Service or endpoint. To disable the proxy, the certificate need not be
+// valid.
 func (o *SetOptions) evaluateProxy(ctx context.Context, first bool) (*Proposal, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// TestSetMode switches the proxy on and off by the command that hints tell to type, and keeps all else.
+// TestSetMode enables and disables the proxy with the command of the hints, and keeps everything else.
 func TestSetMode(t *testing.T) {
 	t.Parallel()
 	to := func(mode string) func(*SetOptions) {
@@ -52,7 +52,7 @@ func TestSetMode(t *testing.T) {
 	})
 }
 
-// TestSetWithTheConfiguredSecret changes what goes with the configured Secret, without naming that.
+// TestSetWithTheConfiguredSecret changes settings of the configured Secret without naming it.
 func TestSetWithTheConfiguredSecret(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.NewExternalWorld(t)

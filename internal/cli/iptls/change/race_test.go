@@ -8,7 +8,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// TestInterruptNamesTheWayBack interrupts a command while it waits.
+// TestInterruptNamesTheWayBack interrupts a command while it waits, and checks that the message names undo.
 func TestInterruptNamesTheWayBack(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
@@ -17,7 +17,7 @@ func TestInterruptNamesTheWayBack(t *testing.T) {
 	runSet(ctx, w, nil).Check(t, 130, "interrupted: the CredentialIssuer changed", "pinniped ip-tls undo")
 }
 
-// TestOvertaken has another administrator who changes the same between reading and writing.
+// TestOvertaken checks a concurrent change of the same fields by another administrator.
 func TestOvertaken(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 )
 
-// Result is what the commands print for programs.
+// Result is the JSON and YAML output of the commands.
 type Result = result.Change
 
 func (c *Change) newResult(proposal *Proposal) *Result {
@@ -42,7 +42,7 @@ func (c *Change) newResult(proposal *Proposal) *Result {
 	return done
 }
 
-// expectedBundle returns the CA bundle that clients get; it is nil if the agent still has to create a CA.
+// expectedBundle returns the CA bundle for clients, or nil if the agent has yet to create a CA.
 func expectedBundle(p *plan.Plan) result.CABundle {
 	if p.Generated && len(p.Bundle) == 0 {
 		return nil
@@ -55,7 +55,7 @@ func (c *Change) print(result *Result, err error) error {
 	return c.Session.Print(result, err, func() ([]byte, error) { return c.text(result) })
 }
 
-// WriteDiff shows the fields that change, before and after.
+// WriteDiff writes the changed fields, before and after.
 func WriteDiff(out *strings.Builder, changes []plan.FieldChange) {
 	for _, change := range changes {
 		ui.Fprintf(out, "- %s: %s\n+ %s: %s\n", change.Field, plan.OrNone(change.From), change.Field,
@@ -65,7 +65,7 @@ func WriteDiff(out *strings.Builder, changes []plan.FieldChange) {
 
 func (c *Change) text(done *Result) ([]byte, error) {
 	if done.Outcome == result.OutcomeRefused || done.Outcome == result.OutcomeNotConverged {
-		return nil, nil // the step lines and the error have said it all
+		return nil, nil // the steps and the error have said it
 	}
 	var out strings.Builder
 	suffix := ""

@@ -13,8 +13,8 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// notConverged reports what was seen, and puts the previous configuration back. final is true when the agent refuses
-// the new one.
+// notConverged reports the last observation, and restores the previous configuration. final means that the agent
+// refuses the new one permanently.
 func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
 	done *Result, seen observation, final bool,
 ) error {
@@ -28,7 +28,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	cause := "no response"
 	for i, problem := range seen.problems {
 		if i == 0 {
-			cause = problem // the error says it
+			cause = problem // part of the error
 			continue
 		}
 		c.Session.Progress.Fail("%s", problem)
@@ -60,7 +60,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	return ui.WithExitCode(ui.WithHint(failed, "%s", hint), ui.ExitNotConverged)
 }
 
-// rollBack puts the previous configuration back, unless it was changed again meanwhile.
+// rollBack restores the previous configuration, unless it has been changed again.
 func (c *Change) rollBack(ctx context.Context, p *Proposal) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
@@ -79,8 +79,8 @@ func (c *Change) rollBack(ctx context.Context, p *Proposal) error {
 
 var errMeanwhile = errors.New("the configuration was changed in the meantime, so it was left as it is")
 
-// replace puts another configuration in the place of the planned one. errMeanwhile means that somebody else has changed
-// that.
+// replace replaces the planned configuration by another one. It returns errMeanwhile if the planned one has been
+// changed.
 func (c *Change) replace(ctx context.Context, p *Proposal, with configv1alpha1.ImpersonationProxySpec) error {
 	for attempt := 1; ; attempt++ {
 		current, err := c.Session.Cluster.CredentialIssuer(ctx, p.Snapshot.Issuer.Name)
@@ -102,5 +102,5 @@ func (c *Change) replace(ctx context.Context, p *Proposal, with configv1alpha1.I
 	}
 }
 
-// rollbackTimeout bounds putting the previous configuration back; by then the command's own time is over.
+// rollbackTimeout limits the rollback, as the command's own timeout has passed.
 const rollbackTimeout = 20 * time.Second

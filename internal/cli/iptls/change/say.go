@@ -10,7 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Say prints what the checks have found, but for the first finding that refuses: the error of plan.Refusal says that.
+// Say prints the findings of the checks, except the first one that refuses, which is in the error of plan.Refusal.
 func Say(progress *ui.Progress, st *plan.Snapshot, p *plan.Plan) {
 	if p.Report.Leaf != nil {
 		progress.Info("Certificate for %s, valid until %s, SHA-256 %s",

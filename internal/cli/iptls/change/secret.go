@@ -18,13 +18,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 )
 
-// keyPair is a certificate and its key from files, on their way into a Secret.
+// keyPair is a certificate and its key from files.
 type keyPair struct{ cert, key []byte }
 
-// secretChange is a Secret before and after it was written. Before is nil when there was none.
+// secretChange is a Secret before and after it was written. before is nil if there was none.
 type secretChange struct{ before, after *corev1.Secret }
 
-// intended returns the Secret as it will be. Existing is the one that is there; nil when there is none.
+// intended returns the Secret to write. existing is the current one, or nil.
 func (k *keyPair) intended(existing *corev1.Secret, namespace, name string, systemRoots bool) *corev1.Secret {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -38,12 +38,12 @@ func (k *keyPair) intended(existing *corev1.Secret, namespace, name string, syst
 	}
 	secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey] = k.cert, k.key
 	if systemRoots && len(secret.Data[plan.CABundleKey]) > 0 {
-		secret.Data[plan.CABundleKey] = []byte{} // server-side apply cannot remove what another manager owns
+		secret.Data[plan.CABundleKey] = []byte{} // server-side apply cannot remove fields of other managers
 	}
 	return secret
 }
 
-// writtenKeys are the keys of a Secret that differ from what is wanted.
+// writtenKeys returns the keys of a Secret that differ from those in wanted.
 func writtenKeys(before, wanted *corev1.Secret) []string {
 	var keys []string
 	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, plan.CABundleKey} {
@@ -55,7 +55,7 @@ func writtenKeys(before, wanted *corev1.Secret) []string {
 	return keys
 }
 
-// changesOfSecret lists what changes in the Secret, without any key material.
+// changesOfSecret lists the changes in the Secret, without key material.
 func changesOfSecret(before, wanted *corev1.Secret) []plan.FieldChange {
 	describe := func(secret *corev1.Secret, key string) string {
 		switch {
@@ -78,7 +78,7 @@ func changesOfSecret(before, wanted *corev1.Secret) []plan.FieldChange {
 	return changes
 }
 
-// mayWrite says why a Secret must not be overwritten; nil when it may. Overwrite is consent to the rest.
+// mayWrite returns an error if a Secret must not be overwritten. overwrite is --overwrite-secret.
 func mayWrite(secret *corev1.Secret, overwrite bool) error {
 	if secret == nil {
 		return nil
@@ -129,7 +129,7 @@ func ownsData(entry metav1.ManagedFieldsEntry) bool {
 		plan.EntryOwns(entry, []string{"data", corev1.TLSPrivateKeyKey})
 }
 
-// secretFields returns what is applied: the keys with their data, and in a new Secret its type.
+// secretFields returns the fields to apply: the type, and the keys with their data.
 func secretFields(secret *corev1.Secret, keys []string, resourceVersion string) map[string]any {
 	data := map[string]any{}
 	for _, key := range keys {
@@ -142,8 +142,7 @@ func secretFields(secret *corev1.Secret, keys []string, resourceVersion string) 
 	return map[string]any{"metadata": metadata, "type": string(secret.Type), "data": data}
 }
 
-// writeSecret replaces the Secret before by wanted. It returns ErrConflict when the Secret in the cluster is no
-// longer the one in before.
+// writeSecret replaces before by wanted. It returns ErrConflict if the Secret in the cluster is no longer before.
 func writeSecret(ctx context.Context, cluster session.Cluster, before, wanted *corev1.Secret,
 	dryRun bool,
 ) (*corev1.Secret, error) {
@@ -151,7 +150,7 @@ func writeSecret(ctx context.Context, cluster session.Cluster, before, wanted *c
 	if before != nil && !bytes.Equal(before.Data[plan.CABundleKey], wanted.Data[plan.CABundleKey]) {
 		keys = append(keys, plan.CABundleKey)
 	}
-	// A new Secret has no resourceVersion that would notice another one made meanwhile; not forcing notices it.
+	// A new Secret has no resourceVersion. Without Force, a Secret that was created concurrently is a conflict.
 	opts := discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: before != nil, DryRun: dryRun}
 	version := ""
 	if before != nil {

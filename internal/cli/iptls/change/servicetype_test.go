@@ -8,8 +8,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// TestSetServiceType changes the Service in front of the proxy, alone and together with a certificate, with the checks
-// and the rollback of every change, and undoes it.
+// TestSetServiceType changes the Service in front of the proxy, alone and together with a certificate, with the usual
+// checks and rollback, and undoes it.
 func TestSetServiceType(t *testing.T) {
 	t.Parallel()
 	to := func(kind string) func(*SetOptions) {

@@ -17,25 +17,25 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// SetOptions is everything `pinniped ip-tls set` needs; a test fills it directly.
+// SetOptions holds the inputs of `pinniped ip-tls set`; a test fills it directly.
 type SetOptions struct {
 	Session     *session.Session
 	Flags       Flags
 	Certificate session.CertificateFlags
 
-	Cert, Key       string // paths, or "-" for stdin: what goes into the Secret
+	Cert, Key       string // paths, or "-" for stdin
 	OverwriteSecret bool
-	Mode            string // of the proxy; empty: as it is
-	ServiceType     string // of the Service in front of it; empty: as it is
+	Mode            string // of the proxy; empty: unchanged
+	ServiceType     string // of the Service in front of it; empty: unchanged
 	ActivateAfter   time.Duration
 
 	request plan.Request
 	files   *keyPair       // nil without --cert
-	present *corev1.Secret // as it was found, with --cert; nil when there was none
-	written *secretChange  // what this run has done to the Secret
-	changed bool           // the CredentialIssuer has been changed, too
+	present *corev1.Secret // before the change, with --cert; nil if there was none
+	written *secretChange  // what this run has changed in the Secret
+	changed bool           // the CredentialIssuer has been changed
 
-	mayNotList bool // Certificates of cert-manager; it has been said
+	mayNotList bool // cert-manager Certificates; already reported
 }
 
 // NewSetCommand returns `pinniped ip-tls set`.
@@ -162,7 +162,7 @@ func serviceTypes() []string {
 	}
 }
 
-// Validate checks the flags before anything is read.
+// Validate checks the flags.
 func (o *SetOptions) Validate() error {
 	if o.Certificate.Secret == "" && (o.Cert != "" || !o.withoutCertificate() && !o.changesCertificate()) {
 		hint := hintSecret
@@ -199,7 +199,7 @@ func (o *SetOptions) Validate() error {
 	return o.Certificate.Validate()
 }
 
-// Complete turns the flags into a request: it reads the CA bundle and loads the kubeconfig.
+// Complete turns the flags into a request: it reads the files and loads the kubeconfig.
 func (o *SetOptions) Complete() error {
 	err := session.OneFromStdin(map[string]string{"cert": o.Cert, "key": o.Key, "ca-bundle": o.Certificate.CABundle})
 	if err != nil {
@@ -226,7 +226,7 @@ var errNoSecret = errors.New("--secret is missing")
 
 const hintSecret = "name the Secret with the certificate: --secret proxy-tls"
 
-// useConfigured takes the Secret of the CredentialIssuer if --secret is missing.
+// useConfigured uses the Secret in the CredentialIssuer if --secret is missing.
 func (o *SetOptions) useConfigured(ctx context.Context) error {
 	if o.request.Secret != "" || o.withoutCertificate() {
 		return nil
@@ -255,7 +255,7 @@ func (o *SetOptions) Run(ctx context.Context) error {
 	}
 	err := doAndPrint(ctx, &o.request, Change{Session: o.Session, Flags: o.Flags, Verb: o})
 	if err != nil && o.written != nil && !o.changed {
-		// The Secret is written, but the CredentialIssuer is not: half a change.
+		// The Secret is written, but not the CredentialIssuer: undo half a change.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 		defer cancel()
 		if undone := o.written.undo(ctx, o.Session.Cluster, o.Session.Progress); undone != nil {
@@ -265,8 +265,8 @@ func (o *SetOptions) Run(ctx context.Context) error {
 	return err
 }
 
-// Apply writes the Secret, if there are files for it, and then changes the CredentialIssuer. Once it has begun, an
-// interrupt no longer stops it, so that both are changed or neither is.
+// Apply writes the Secret if there are files for it, and then changes the CredentialIssuer. An interrupt does not stop
+// it, so that both are changed or neither.
 func (o *SetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -280,7 +280,7 @@ func (o *SetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.Cr
 		return nil, err
 	}
 	if len(plan.ChangesBetween(*p.Snapshot.Issuer.Spec.ImpersonationProxy, p.Plan.Wanted)) == 0 {
-		o.changed = true // the agent follows the Secret
+		o.changed = true // the agent watches the Secret
 		return p.Snapshot.Issuer, nil
 	}
 	applied, err := o.applyIssuer(ctx, p)
@@ -288,10 +288,10 @@ func (o *SetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.Cr
 	return applied, err
 }
 
-// applyTimeout bounds the writing, which is not interrupted.
+// applyTimeout limits the writes, which are not interrupted.
 const applyTimeout = 30 * time.Second
 
-// applySecret writes the Secret when there are files for it and it differs from them.
+// applySecret writes the files into the Secret if it differs.
 func (o *SetOptions) applySecret(ctx context.Context, p *Proposal) error {
 	if o.files == nil || len(writtenKeys(o.present, p.Snapshot.Secret)) == 0 {
 		p.PutBack = o.undoWritten()
@@ -318,8 +318,8 @@ func (o *SetOptions) applySecret(ctx context.Context, p *Proposal) error {
 	return nil
 }
 
-// mayNotCreate says who makes a Secret that this user may fill but not make: anyone who can make Secrets in the agent's
-// namespace is as good as an administrator, so no Role for this command permits it.
+// mayNotCreate adds a hint for a user who may update a Secret but not create one. A user who can create Secrets in the
+// agent's namespace is effectively an administrator, so no Role for this command permits it.
 func mayNotCreate(secret *corev1.Secret, err error) error {
 	return ui.WithHint(session.WithCodes(err),
 		"have an administrator create it once, empty: kubectl create secret generic %s --namespace=%s --type=%s "+
@@ -345,7 +345,7 @@ func (o *SetOptions) applyIssuer(ctx context.Context, p *Proposal) (*configv1alp
 		})
 }
 
-// Evaluate gathers and decides.
+// Evaluate reads the cluster, and evaluates the configuration.
 func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error) {
 	if o.withoutCertificate() {
 		return o.evaluateProxy(ctx, first)
@@ -362,7 +362,7 @@ func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error
 	if o.files != nil {
 		before := o.present
 		if o.written != nil {
-			before = o.written.before // what this run has written before it looked again
+			before = o.written.before // before the first attempt of this run
 		}
 		ofSecret := changesOfSecret(before, st.Secret)
 		p.Changes = append(ofSecret, p.Changes...)

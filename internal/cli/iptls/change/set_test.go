@@ -101,7 +101,7 @@ func TestSetJSON(t *testing.T) {
 	}
 }
 
-// TestSetInAnotherNamespace is given a namespace in which there is no agent: no Secret is looked for there.
+// TestSetInAnotherNamespace checks that no Secret is read in a namespace without an agent.
 func TestSetInAnotherNamespace(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
@@ -500,7 +500,7 @@ func TestValidate(t *testing.T) {
 		name    string
 		change  func(*SetOptions)
 		changed []string
-		says    string // empty: fine
+		says    string // empty: no error
 	}{
 		{name: "takes the least", change: func(*SetOptions) {}},
 		{name: "needs a Secret", change: func(o *SetOptions) { o.Certificate.Secret = "" }, says: "--secret is missing"},
@@ -615,7 +615,7 @@ func TestSetOfTheAgentsOwnCopy(t *testing.T) {
 	}
 }
 
-// optionsFor returns options for a first certificate, whose administrator has consented to the change of CA.
+// optionsFor returns options for a first certificate, with --allow OldClientsBreak.
 func optionsFor(w *iptlstest.World, r *iptlstest.Run, changed ...string) *SetOptions {
 	return &SetOptions{
 		Session: sessiontest.New(w, r), Flags: Flags{DryRun: session.DryRunNone, Wait: true},
@@ -625,7 +625,7 @@ func optionsFor(w *iptlstest.World, r *iptlstest.Run, changed ...string) *SetOpt
 	}
 }
 
-// TestForeignText sets a certificate of a CA whose name is anything, over a spec and a status that are.
+// TestForeignText checks hostile text in a CA's name, the spec and the status.
 func TestForeignText(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*iptlstest.World, *SetOptions){
@@ -666,7 +666,7 @@ func TestForeignText(t *testing.T) {
 	}
 }
 
-// runSet runs the command as the command line does.
+// runSet runs the command like the command line.
 func runSet(ctx context.Context, w *iptlstest.World, change func(*SetOptions), changed ...string) *iptlstest.Run {
 	r := &iptlstest.Run{}
 	o := optionsFor(w, r, changed...)

@@ -16,8 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// transitionTo returns the transition by which the agent brings the planned certificate into service; nil when none is
-// under way.
+// transitionTo returns the agent's transition to the planned certificate, or nil.
 func transitionTo(p *plan.Plan, issuer *configv1alpha1.CredentialIssuer) *configv1alpha1.TransitionStatus {
 	t, tls := issuer.Status.Transition, p.Wanted.TLS
 	if t == nil || tls == nil || tls.CATransition == configv1alpha1.CATransitionImmediate ||
@@ -28,7 +27,7 @@ func transitionTo(p *plan.Plan, issuer *configv1alpha1.CredentialIssuer) *config
 	return t
 }
 
-// sayReplaced tells of a transition that the change ends.
+// sayReplaced reports a transition that the change ends.
 func (c *Change) sayReplaced(p *Proposal) {
 	t := p.Snapshot.Issuer.Status.Transition
 	if t == nil || transitionTo(p.Plan, p.Snapshot.Issuer) != nil {
@@ -41,13 +40,13 @@ func (c *Change) sayReplaced(p *Proposal) {
 	c.Session.Progress.Info("This replaces the transition to %s, which is %s", to, result.TransitionOf(t))
 }
 
-// mayBreak says whether clients of the old certificate may break: also those that came after the check.
+// mayBreak reports whether clients of the old certificate may break, including those added after the check.
 func (p *Proposal) mayBreak() bool {
 	return slices.Contains(p.Plan.Request.Allow, certs.OldClientsBreak)
 }
 
-// retire has the agent serve the new certificate when clients may break, or when the kubeconfigs of --kubeconfigs show
-// that no client needs the old one. It returns false where the agent goes on waiting.
+// retire retires the revisions that the transition waits for if clients may break, or if the kubeconfigs of
+// --kubeconfigs all verify the new certificate. It returns false if the agent continues to wait.
 func (c *Change) retire(ctx context.Context, p *Proposal, issuer *configv1alpha1.CredentialIssuer, done *Result) (bool,
 	error,
 ) {
@@ -67,7 +66,7 @@ func (c *Change) retire(ctx context.Context, p *Proposal, issuer *configv1alpha1
 	return len(ids) > 0, err
 }
 
-// prepared fills in the result of a change whose certificate waits for clients of the old one.
+// prepared sets the result of a change whose certificate is not served yet.
 func (c *Change) prepared(ctx context.Context, p *Proposal, seen observation, done *Result) error {
 	done.Outcome, done.Transition = result.OutcomePrepared, result.TransitionOf(seen.transition)
 	done.Endpoint, done.Addresses = seen.view.At.URL, seen.addresses
@@ -95,8 +94,8 @@ func (c *Change) prepared(ctx context.Context, p *Proposal, seen observation, do
 	)
 }
 
-// settle completes a change that --allow OldClientsBreak permits: it retires the revisions whose clients break, and
-// restores dual trust for later certificates. It also completes an earlier run that was killed.
+// settle completes a change with --allow OldClientsBreak: it retires the revisions whose clients break, and restores
+// dual trust for later certificates. It also completes an earlier run that was killed.
 func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
 	if !p.mayBreak() {
 		return

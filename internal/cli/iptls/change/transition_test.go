@@ -19,8 +19,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// newTransition is a world in which clients use a certificate of the Company CA, and Secret next-tls has one of another
-// CA.
+// newTransition returns a world in which clients use a certificate of the Company CA, and Secret next-tls has one of
+// another CA.
 func newTransition(t *testing.T) (*iptlstest.World, *certs.CA) {
 	t.Helper()
 	w, ca := iptlstest.NewExternalWorld(t), iptlstest.NewCA(t, "Next CA")
@@ -40,7 +40,7 @@ func next(t *testing.T, w *iptlstest.World, adapt func(*SetOptions), changed ...
 	}, changed...)
 }
 
-// verifies says whether clients with a trust bundle verify what is presented now.
+// verifies reports whether clients with a trust bundle verify the presented certificate.
 func verifies(t *testing.T, w *iptlstest.World, bundle []byte) bool {
 	t.Helper()
 	chain, _, err := session.RealNetwork{}.Asked(t.Context(), w.Proxy.Endpoint(), "127.0.0.1")
@@ -61,7 +61,7 @@ func publishedBundle(t *testing.T, w *iptlstest.World) []byte {
 	return bundle
 }
 
-// transitionOf is the field caTransition.
+// transitionOf returns the field caTransition.
 func transitionOf(w *iptlstest.World) configv1alpha1.CATransition {
 	return w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.CATransition
 }
@@ -79,7 +79,7 @@ func kubeconfigFor(t *testing.T, w *iptlstest.World, path string, bundle []byte)
 	}
 }
 
-// TestSetWaitsForClients changes the CA: clients of the old one go on, and the same command reports until they are gone.
+// TestSetWaitsForClients changes the CA: old clients keep working, and the command reports them until they are gone.
 func TestSetWaitsForClients(t *testing.T) {
 	t.Parallel()
 	w, ca := newTransition(t)
@@ -123,7 +123,7 @@ func TestSetWaitsForClients(t *testing.T) {
 	next(t, w, nil).Check(t, 0, "unchanged")
 }
 
-// TestSetIsReplacedWhileItWaits takes the change back, makes another one, or ends the wait.
+// TestSetIsReplacedWhileItWaits undoes the change, makes another one, or ends the wait.
 func TestSetIsReplacedWhileItWaits(t *testing.T) {
 	t.Parallel()
 	t.Run("by undo", func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestSetActivateAfter(t *testing.T) {
 	}
 }
 
-// TestSetRefusesWhatCannotWait has changes with which no agent can go on serving the old certificate to all.
+// TestSetRefusesWhatCannotWait checks changes during which no agent could serve the old certificate to all.
 func TestSetRefusesWhatCannotWait(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -213,11 +213,11 @@ func TestSetRefusesWhatCannotWait(t *testing.T) {
 	}
 }
 
-// TestUnsetWaitsForClients goes back to the generated certificate: clients of the old one go on until they are gone.
+// TestUnsetWaitsForClients changes to the generated certificate: old clients keep working until they are gone.
 func TestUnsetWaitsForClients(t *testing.T) {
 	t.Parallel()
 	w, names := iptlstest.NewExternalWorld(t), iptlstest.Loopback()
-	names.DNSNames = nil // the generated certificate covers the endpoint alone
+	names.DNSNames = nil // like the generated certificate
 	pair := iptlstest.Serving(t, w.CA, names)
 	w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 	w.Proxy.Serve(t, pair)

@@ -17,12 +17,12 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// UndoOptions is everything `pinniped ip-tls undo` needs; a test fills it directly.
+// UndoOptions holds the inputs of `pinniped ip-tls undo`; a test fills it directly.
 type UndoOptions struct {
 	Session *session.Session
 	Flags   Flags
 
-	ToRevision string // the ID, or how it begins; empty: the one before
+	ToRevision string // ID or a prefix of it; empty: the previous one
 	Allow      []string
 
 	request plan.Request
@@ -62,7 +62,7 @@ Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 	return cmd
 }
 
-// Validate checks the flags before anything is read.
+// Validate checks the flags.
 func (o *UndoOptions) Validate() error {
 	if err := o.Flags.Validate(o.Session); err != nil {
 		return err
@@ -75,17 +75,17 @@ func (o *UndoOptions) Validate() error {
 // Complete loads the kubeconfig.
 func (o *UndoOptions) Complete() error { return o.Session.Open() }
 
-// Run looks, puts back, waits and prints.
+// Run restores a revision, waits and prints.
 func (o *UndoOptions) Run(ctx context.Context) error {
 	return doAndPrint(ctx, &o.request, Change{Session: o.Session, Flags: o.Flags, Verb: o})
 }
 
-// Apply puts the fields back, no matter which manager owns them.
+// Apply restores the fields, regardless of field managers.
 func (o *UndoOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
 	return (&Change{Session: o.Session, Flags: o.Flags}).merge(ctx, p)
 }
 
-// Evaluate finds the revision to go back to, and evaluates the configuration that led to it.
+// Evaluate finds the revision to restore, and evaluates its configuration.
 func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {
@@ -116,7 +116,7 @@ func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, erro
 	return p, nil
 }
 
-// revision returns the revision to go back to. Its Spec is known.
+// revision returns the revision to restore. Its Spec is not nil.
 func (o *UndoOptions) revision(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
 ) (*serving.Revision, error) {
@@ -161,7 +161,7 @@ func (o *UndoOptions) revision(
 	return to, nil
 }
 
-// named lists names after what they name.
+// named returns names in quotes, after a singular or plural noun.
 func named(what string, names []string) string {
 	quoted := make([]string, len(names))
 	for i, name := range names {

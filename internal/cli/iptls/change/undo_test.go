@@ -29,11 +29,11 @@ func runUndo(t *testing.T, w *iptlstest.World, change func(*UndoOptions)) *iptls
 	return r.Do(t.Context(), o)
 }
 
-// SpecOf is the part of the configuration that the commands change.
+// SpecOf returns the part of the configuration that the commands change.
 func SpecOf(w *iptlstest.World) configv1alpha1.ImpersonationProxySpec {
 	spec := *w.Cluster.Issuer.Spec.ImpersonationProxy.DeepCopy()
 	if spec.TLS != nil {
-		spec.TLS.CATransition = "" // how it got there
+		spec.TLS.CATransition = "" // not part of the result
 	}
 	return spec
 }
@@ -203,7 +203,7 @@ func TestUndoRefuses(t *testing.T) {
 	})
 }
 
-// TestUndoOfFiles says that a key which was overwritten is gone.
+// TestUndoOfFiles checks the message that an overwritten key is lost.
 func TestUndoOfFiles(t *testing.T) {
 	t.Parallel()
 	w := undoWorld(t)
@@ -217,7 +217,7 @@ func TestUndoOfFiles(t *testing.T) {
 	}
 }
 
-// undoWorld has an agent that obeys, and keeps a history.
+// undoWorld returns a world with an agent that applies changes and keeps a history.
 func undoWorld(t *testing.T) *iptlstest.World {
 	t.Helper()
 	w := iptlstest.New(t)

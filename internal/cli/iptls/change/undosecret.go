@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
 
-// undo puts back what was there before, unless it was changed again meanwhile.
+// undo restores the Secret, unless it has been changed again.
 func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progress *ui.Progress) error {
 	fail := func(err error) error {
 		return fmt.Errorf("restoring Secret %q: %w", c.after.Namespace+"/"+c.after.Name, err)

@@ -11,7 +11,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// UnsetOptions is everything `pinniped ip-tls unset` needs; a test fills it directly.
+// UnsetOptions holds the inputs of `pinniped ip-tls unset`; a test fills it directly.
 type UnsetOptions struct {
 	Session *session.Session
 	Flags   Flags
@@ -59,7 +59,7 @@ Exit codes: 0 unset or unchanged, 3 refused, 5 not in effect in time, 6 in trans
 	return cmd
 }
 
-// Validate checks the flags before anything is read.
+// Validate checks the flags.
 func (o *UnsetOptions) Validate() error {
 	if err := o.Flags.Validate(o.Session); err != nil {
 		return err
@@ -72,12 +72,12 @@ func (o *UnsetOptions) Validate() error {
 // Complete loads the kubeconfig.
 func (o *UnsetOptions) Complete() error { return o.Session.Open() }
 
-// Run looks, removes, waits and prints.
+// Run removes the configuration, waits and prints.
 func (o *UnsetOptions) Run(ctx context.Context) error {
 	return doAndPrint(ctx, &o.request, Change{Session: o.Session, Flags: o.Flags, Verb: o})
 }
 
-// Evaluate reads the configuration and the CA that will be published.
+// Evaluate evaluates the generated certificate.
 func (o *UnsetOptions) Evaluate(ctx context.Context, _ bool) (*Proposal, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (o *UnsetOptions) Evaluate(ctx context.Context, _ bool) (*Proposal, error) 
 	return &Proposal{Snapshot: st, Plan: p}, nil
 }
 
-// Apply removes the block, no matter which manager owns it.
+// Apply removes the tls block, regardless of field managers.
 func (o *UnsetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
 	return (&Change{Session: o.Session, Flags: o.Flags}).merge(ctx, p)
 }

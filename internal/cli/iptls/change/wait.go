@@ -17,27 +17,27 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// observation is what one look at cluster and endpoint showed.
+// observation is one observation of cluster and endpoint.
 type observation struct {
 	view      plan.AgentView
 	addresses []result.Address
 	skipped   []string
-	hint      string   // what to do about what an address presents
-	problems  []string // why the configuration is not in effect; empty when it is
-	// transition, if set, is what the new certificate waits for: then the old one is in effect, with both trust bundles.
+	hint      string   // for the certificate at an address
+	problems  []string // why the configuration is not in effect; empty if it is
+	// transition, if set, is the transition to the new certificate: the old one is served with dual trust.
 	transition *configv1alpha1.TransitionStatus
 	issuer     *configv1alpha1.CredentialIssuer
 }
 
-// waitAndReport waits until the configuration is in effect, and fills the result with what was seen. When that does not
-// happen in time, it puts the previous configuration back.
+// waitAndReport waits until the configuration is in effect, and sets the result. If that does not happen in time, it
+// restores the previous configuration.
 func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
 	done *Result,
 ) error {
 	task := c.Session.Progress.Start("Waiting for the impersonation proxy to present the certificate")
 	started := c.Session.Now()
 	seen, err := c.await(ctx, p, task, done)
-	// Not set before the wait: the Secret may have been renewed during it.
+	// Set after the wait, during which the Secret may have been renewed.
 	done.Certificate, done.CABundle = p.Plan.Report, expectedBundle(p.Plan)
 	if err == nil && seen.transition != nil {
 		task.Done("%s presents the old certificate, and the trust bundles of both are published", seen.view.At.URL)
@@ -76,7 +76,7 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 	return c.notConverged(ctx, p, applied, done, seen, errors.Is(err, errFinal))
 }
 
-// sayFindings tells what the agent reports next to its success.
+// sayFindings prints the agent's findings after a success.
 func (c *Change) sayFindings(view plan.AgentView) {
 	for _, finding := range view.Findings {
 		say := c.Session.Progress.Warn
@@ -105,15 +105,15 @@ func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer) str
 		`"pinniped ip-tls undo"`
 }
 
-// errFinal means that the agent refuses the configuration for good, so that waiting on is of no use.
+// errFinal means that the agent permanently refuses the configuration, so that waiting is useless.
 var errFinal = errors.New("the agent refuses it")
 
-// finalPolls is for how many looks the agent must say the same before it is believed to be its last word. It may have
-// seen the new configuration before the new content of the Secret.
+// finalPolls is the number of polls for which the agent must refuse the configuration before that counts as permanent.
+// It may have observed the new configuration before the new content of the Secret.
 const finalPolls = 10
 
-// await looks until everything is as expected, the agent refuses it for good, or ctx is over; then it returns the
-// last look.
+// await polls until the configuration is in effect or prepared, the agent refuses it permanently, or ctx ends. It
+// returns the last observation.
 func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Result) (observation, error) {
 	var last observation
 	retired := false
@@ -123,7 +123,7 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Re
 			return last, err
 		}
 		if err := factory.Over(ctx); err != nil {
-			// A look that ran out of time shows little else, so the one before it is kept.
+			// An observation that ran out of time is incomplete, so keep the one before.
 			if last.issuer == nil {
 				last = seen
 			}
@@ -165,15 +165,15 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Re
 	}
 }
 
-// followSecret notices when the Secret changes during the wait, as in a renewal, and then checks the new certificate.
+// followSecret detects a change of the Secret during the wait, as by a renewal, and checks the new certificate.
 func (c *Change) followSecret(ctx context.Context, p *Proposal) error {
 	if p.Snapshot.Secret == nil {
-		return nil // the agent generates the certificate
+		return nil // the certificate is generated
 	}
 	name := p.Plan.Request.SecretName()
 	secret, err := c.Session.Cluster.Secret(ctx, name.Namespace, name.Name)
 	if err != nil || secret.ResourceVersion == p.Snapshot.Secret.ResourceVersion {
-		return nil // observe tells what is wrong
+		return nil // observe reports errors
 	}
 	p.Snapshot.Secret = secret
 	c.Session.Stamp(p.Snapshot)
@@ -194,7 +194,7 @@ func (c *Change) followSecret(ctx context.Context, p *Proposal) error {
 	return nil
 }
 
-// observe looks once at the status and at the endpoint. After an error, looking again is of no use.
+// observe reads the status and probes the endpoint once. An error is permanent.
 func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, error) {
 	issuerName, p := proposal.Snapshot.Issuer.Name, proposal.Plan
 	issuer, err := c.Session.Cluster.CredentialIssuer(ctx, issuerName)
@@ -224,7 +224,7 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 	}
 	seen.view = plan.ReadStatus(issuer, p.Wanted, bundle)
 	if seen.view.Disabled && p.Wanted.Mode == configv1alpha1.ImpersonationProxyModeEnabled {
-		// The report is older than the mode. In mode auto, there is no way to know.
+		// The status is older than the mode. With mode auto, there is no way to know.
 		seen.view.Disabled = false
 		seen.view.Problem = "the agent still reports that it is switched off: " + seen.view.Problem
 	}
@@ -249,7 +249,7 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 	return seen, nil
 }
 
-// askEndpoint compares what every address presents with what it should.
+// askEndpoint compares the certificate at every address with the expected one.
 func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, sha256 string, bundle []byte, seen *observation) {
 	served, skipped, err := session.Probe(ctx, c.Session.Network, seen.view.At)
 	if err != nil {
@@ -278,9 +278,9 @@ func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, sha256 string, b
 	}
 }
 
-// withoutAllowed drops the findings that follow from an error which --allow lets through: the right certificate is
-// presented, but clients cannot verify it. OldClientsBreak is about the previous CA bundle only: clients with the new
-// one must be able to verify the certificate.
+// withoutAllowed removes findings that follow from an allowed error: the right certificate is presented, but clients
+// cannot verify it. OldClientsBreak is only about the previous CA bundle; clients with the new one must verify the
+// certificate.
 func withoutAllowed(problems []certs.Finding, report certs.Report) []certs.Finding {
 	if !slices.ContainsFunc(report.Findings, func(f certs.Finding) bool {
 		return f.Allowed && f.Code != certs.OldClientsBreak

@@ -41,7 +41,7 @@ func TestWaitForReplicas(t *testing.T) {
 	).Check(t, 5, "the agent reports that it serves another certificate, SHA-256 0000000000000000")
 }
 
-// TestSetWithoutAnAgent shows that nothing is waited for while no agent runs that could do anything.
+// TestSetWithoutAnAgent checks that the command does not wait while no agent runs.
 func TestSetWithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
@@ -58,7 +58,7 @@ func TestSetWithoutAnAgent(t *testing.T) {
 	runSet(t.Context(), w, func(o *SetOptions) { o.Flags.Wait = false }).Check(t, 0, "Changed CredentialIssuer")
 }
 
-// TestSetWaitsForAProxyThatItSwitchesOn shows that a report from before the change is not taken for the answer to it.
+// TestSetWaitsForAProxyThatItSwitchesOn checks that a status from before the change is ignored.
 func TestSetWaitsForAProxyThatItSwitchesOn(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
@@ -71,8 +71,8 @@ func TestSetWaitsForAProxyThatItSwitchesOn(t *testing.T) {
 	}).Check(t, 5, "the agent still reports that it is switched off: explicitly disabled")
 }
 
-// TestSetTellsTheAgentsFindings shows that findings are told by their codes, and that the sentence of an agent that
-// lists none is told whole.
+// TestSetTellsTheAgentsFindings checks that findings are printed with their codes, and the whole message of an agent
+// without findings.
 func TestSetTellsTheAgentsFindings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

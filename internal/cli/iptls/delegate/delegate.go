@@ -252,7 +252,7 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 }
 
 // judge refuses to revoke the permission if that would break clients that verify now, because the agent serves this
-// Secret. An owner who may not read the status is told so, and may revoke it anyway.
+// Secret. An owner who may not read the status gets a warning, and may revoke it.
 func (o *Options) judge(ctx context.Context, namespace string) error {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err == nil {

@@ -98,7 +98,7 @@ func (g *Grant) agent(ctx context.Context, s *session.Session) (types.Namespaced
 		}
 	}
 	if account.Name == "" {
-		account.Name = discovery.AppName(s.CredentialIssuer) // the owner may not be permitted to read the CredentialIssuer
+		account.Name = discovery.AppName(s.CredentialIssuer) // an owner may not be able to read it
 	}
 	return account, nil
 }

@@ -71,7 +71,7 @@ func TestKilled(t *testing.T) {
 		timer := time.AfterFunc(life, func() { _ = cmd.Process.Kill() })
 		defer timer.Stop()
 		err := cmd.Wait()
-		if exit, ok := err.(*exec.ExitError); ok && exit.ExitCode() >= 0 { //nolint:errorlint // it is the very error
+		if exit, ok := err.(*exec.ExitError); ok && exit.ExitCode() >= 0 { //nolint:errorlint // Wait does not wrap it
 			t.Fatalf("a run failed by itself: %v\n%s", err, &said)
 		}
 		return err == nil
