@@ -128,7 +128,7 @@ func (s *state) lockedOutByPinniped(kubectl) (*result.MigrationFinding, error) {
 		Reason: result.MigrationClientsLockedOut, InTheWay: true, Objects: []string{describe(secretOf(configured))},
 		Message: fmt.Sprintf("Pinniped would serve this Secret, or nothing, and this would break "+
 			"clients of the agent's certificate: %s. Fix the Secret first; see \"pinniped ip-tls status\" and "+
-			"\"pinniped ip-tls history\" tell more", serving.Summarize(j)),
+			"\"pinniped ip-tls history\"", serving.Summarize(j)),
 	}, nil
 }
 

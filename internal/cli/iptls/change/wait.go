@@ -177,11 +177,7 @@ func (c *Change) followSecret(ctx context.Context, p *Proposal) error {
 	}
 	p.Snapshot.Secret = secret
 	c.Session.Stamp(p.Snapshot)
-	found := &plan.Snapshot{
-		Issuer: p.Snapshot.Issuer, Secret: secret, Service: p.Snapshot.Service,
-		Now: p.Snapshot.Now, ServerTime: p.Snapshot.ServerTime,
-	}
-	again := plan.Evaluate(p.Plan.Request, found, p.Plan.Wanted)
+	again := plan.Evaluate(p.Plan.Request, p.Snapshot, p.Plan.Wanted)
 	if again.Report.SHA256 == p.Plan.Report.SHA256 && certs.SameBundle(again.Bundle, p.Plan.Bundle) {
 		return nil
 	}
@@ -191,6 +187,7 @@ func (c *Change) followSecret(ctx context.Context, p *Proposal) error {
 		return err
 	}
 	p.Plan.Report, p.Plan.Bundle = again.Report, again.Bundle
+	p.Plan.Next, p.Plan.Lost = again.Next, again.Lost
 	return nil
 }
 
@@ -273,7 +270,11 @@ func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, sha256 string, b
 		}
 		seen.addresses = append(seen.addresses, address)
 	}
-	if len(served) == 0 {
+	switch {
+	case len(served) > 0:
+	case len(skipped) > 0:
+		seen.problems = append(seen.problems, fmt.Sprintf("there is no route from here to %q", seen.view.At.Host))
+	default:
 		seen.problems = append(seen.problems, fmt.Sprintf("%q resolves to no address", seen.view.At.Host))
 	}
 }

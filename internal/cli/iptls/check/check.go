@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -298,6 +299,9 @@ func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle [
 	served, skipped, err := session.Probe(ctx, o.Session.Network, at)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("checking %s: %w", at, ctx.Err())
+	}
+	if err == nil && len(served) == 0 && len(skipped) > 0 {
+		err = errors.New("there is no route to it from here")
 	}
 	if err != nil {
 		served = []certs.Served{{Address: at.String(), Err: err}}

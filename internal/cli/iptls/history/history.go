@@ -127,7 +127,7 @@ func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.Cr
 }
 
 // errNoHistory is the error for an agent without a revision history.
-var errNoHistory = errors.New("the agent keeps no revision history: it is Pinniped's, or older than that")
+var errNoHistory = errors.New("the agent keeps no revision history: it is Pinniped's, or an older version")
 
 // retire marks a revision as having no clients, and returns its ID.
 func (o *Options) retire(

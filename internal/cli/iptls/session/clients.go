@@ -35,9 +35,8 @@ func (s *Session) AskElsewhere(ctx context.Context, h serving.History, at plan.E
 		}
 		asked[r.Endpoint] = true
 		group.Go(func() {
-			met, _, err := Ask(ctx, s.Network, other)
-			unknown := func(one Met) bool { return !noRoute(one.Err) }
-			if ctx.Err() != nil || err == nil && len(met) > 0 && !slices.ContainsFunc(met, unknown) {
+			met, skipped, err := Ask(ctx, s.Network, other)
+			if ctx.Err() != nil || err == nil && len(met) == 0 && len(skipped) > 0 {
 				return
 			}
 			mu.Lock()

@@ -149,7 +149,7 @@ func Probe(ctx context.Context, network Network, at plan.Endpoint) (seen []certs
 }
 
 // Ask sends a request to every address of the endpoint concurrently. It skips addresses without a route from this
-// machine if there are others. An HTTP proxy resolves the name itself and counts as one address.
+// machine. An HTTP proxy resolves the name itself and counts as one address.
 func Ask(ctx context.Context, network Network, at plan.Endpoint) (met []Met, skipped []string, err error) {
 	targets := []string{net.JoinHostPort(at.Host, at.Port)}
 	forwarder, err := forwarderTo(at.Host, at.Port)
@@ -180,12 +180,10 @@ func Ask(ctx context.Context, network Network, at plan.Endpoint) (met []Met, ski
 		}
 		met = append(met, one)
 	}
-	if len(met) == 0 {
-		return all, nil, nil
-	}
 	return met, skipped, nil
 }
 
+// noRoute is true when this machine has no route to an address, as to IPv6 addresses from many networks.
 func noRoute(err error) bool {
 	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
 		errors.Is(err, syscall.EAFNOSUPPORT)

@@ -13,7 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-func TestLook(t *testing.T) {
+func TestProbe(t *testing.T) {
 	t.Parallel()
 	four, six := netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("2001:db8::7")
 	chain := []*x509.Certificate{{Raw: []byte("x")}}
@@ -34,7 +34,7 @@ func TestLook(t *testing.T) {
 		t.Errorf("with the other one refusing: %v, %v", seen, skipped)
 	}
 	n.Errs["203.0.113.7:8443"] = unreachable
-	if seen, skipped, _ = Probe(t.Context(), n, at); len(seen) != 2 || len(skipped) != 0 {
+	if seen, skipped, _ = Probe(t.Context(), n, at); len(seen) != 0 || len(skipped) != 2 {
 		t.Errorf("without any route: %v, %v", seen, skipped)
 	}
 }

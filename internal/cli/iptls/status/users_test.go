@@ -3,7 +3,10 @@ package status
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
+	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -115,6 +118,19 @@ func TestUsers(t *testing.T) {
 			state: result.UsersNotAffected, says: "not affected; the last known good certificate serves until ",
 			next:     "pinniped ip-tls set --secret proxy-tls --cert FILE --key FILE",
 			problems: []string{"BundleDoesNotVerify"},
+		},
+		{
+			name: "are not known where there is no route to the endpoint", state: result.UsersNotKnown, next: "pinniped ip-tls check",
+			says: "there is no route from here to any address", adapt: func(o *Options) {
+				at := netip.MustParseAddr("2001:db8::1")
+				o.Session.Network = iptlstest.Network{Addresses: []netip.Addr{at}, Errs: map[string]error{
+					fmt.Sprintf("[%s]:443", at): syscall.ENETUNREACH,
+				}}
+			},
+			world: func(_ *testing.T, w *iptlstest.World) {
+				w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint = "proxy.example.com"
+				w.Cluster.Report("https://proxy.example.com", w.Generated.CertPEM())
+			},
 		},
 		{
 			name: "are refused with kubeconfigs from before", world: inService, exit: 8, state: result.UsersSomeRefused,
