@@ -202,9 +202,9 @@ func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
 		},
 		Objects: &configv1alpha1.ObjectNames{
 			Namespace: agentNamespace, GeneratedCertificateSecret: servingSecret, GeneratedCASecret: caSecret,
-			LoadBalancerService:       strings.Replace(caSecret, "ca-certificate", "load-balancer", 1),
-			ClusterIPService:          strings.Replace(caSecret, "ca-certificate", "cluster-ip", 1),
-			LastGoodCertificateSecret: strings.Replace(caSecret, "ca-certificate", "last-good-certificate", 1),
+			LoadBalancerService:            strings.Replace(caSecret, "ca-certificate", "load-balancer", 1),
+			ClusterIPService:               strings.Replace(caSecret, "ca-certificate", "cluster-ip", 1),
+			LastKnownGoodCertificateSecret: strings.Replace(caSecret, "ca-certificate", "last-known-good-certificate", 1),
 		},
 	}
 	told := serving.Published{

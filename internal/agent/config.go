@@ -212,13 +212,13 @@ func (c *Config) AppLabel() string {
 
 // ownNames names the objects that a Pinniped Concierge does not have.
 type ownNames struct {
-	lastGoodSecret, revisionsConfigMap, lease         string
+	lastKnownGoodSecret, revisionsConfigMap, lease    string
 	userAccountsServiceAccount, userAccountsNamespace string
 }
 
 func (c *Config) ownNames() ownNames {
 	return ownNames{
-		lastGoodSecret:             c.AppName + "-impersonation-proxy-last-good-certificate",
+		lastKnownGoodSecret:        c.AppName + "-impersonation-proxy-last-known-good-certificate",
 		revisionsConfigMap:         c.AppName + "-revisions",
 		lease:                      c.AppName,
 		userAccountsServiceAccount: c.AppName + "-user-accounts",

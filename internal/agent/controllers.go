@@ -151,7 +151,7 @@ func (a *agent) addCredentialIssuer(
 			TLSSecret:           names.ImpersonationTLSCertificateSecret,
 			CASecret:            names.ImpersonationCACertificateSecret,
 			SignerSecret:        names.ImpersonationSignerSecret,
-			LastGoodSecret:      own.lastGoodSecret,
+			LastKnownGoodSecret: own.lastKnownGoodSecret,
 			RevisionsConfigMap:  own.revisionsConfigMap,
 		},
 		BearerTokens:      a.bearer.Use,

@@ -338,7 +338,7 @@ func TestBearerIsOffByDefault(t *testing.T) {
 	}
 }
 
-func TestBearerRemembers(t *testing.T) {
+func TestBearerCaches(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
 	name := func(token string) string {
@@ -409,7 +409,7 @@ func TestBearerOfAnIssuerEndsInTime(t *testing.T) {
 	}
 }
 
-func TestBearerTellsNoFromNoAnswer(t *testing.T) {
+func TestBearerDistinguishesNoFromNoResponse(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
 	g.webhook.err, g.second.err = errors.New("connection refused"), nil

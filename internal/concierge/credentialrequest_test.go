@@ -265,7 +265,7 @@ func TestTokenCredentialRequestRefusals(t *testing.T) {
 	}
 }
 
-func TestAuditLogShowsNamesWhenTold(t *testing.T) {
+func TestAuditLogShowsNamesIfConfigured(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	audit := auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))), showNames: true}

@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
 
-func TestRolesStandBesideEachOther(t *testing.T) {
+func TestHintsNameRoles(t *testing.T) {
 	t.Parallel()
 	issuers := schema.GroupResource{Group: "config.concierge.pinniped.dev", Resource: "credentialissuers"}
 	secrets := schema.GroupResource{Resource: "secrets"}

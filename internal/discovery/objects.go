@@ -36,13 +36,13 @@ func Objects(
 	}
 	proxy := AppName(issuer.Name) + "-impersonation-proxy"
 	return configv1alpha1.ObjectNames{
-		Namespace:                  namespace,
-		LoadBalancerService:        proxy + "-load-balancer",
-		ClusterIPService:           proxy + "-cluster-ip",
-		GeneratedCertificateSecret: proxy + "-tls-serving-certificate",
-		GeneratedCASecret:          proxy + "-ca-certificate",
-		LastGoodCertificateSecret:  proxy + "-last-good-certificate",
-		RevisionsConfigMap:         AppName(issuer.Name) + "-revisions",
+		Namespace:                      namespace,
+		LoadBalancerService:            proxy + "-load-balancer",
+		ClusterIPService:               proxy + "-cluster-ip",
+		GeneratedCertificateSecret:     proxy + "-tls-serving-certificate",
+		GeneratedCASecret:              proxy + "-ca-certificate",
+		LastKnownGoodCertificateSecret: proxy + "-last-known-good-certificate",
+		RevisionsConfigMap:             AppName(issuer.Name) + "-revisions",
 	}, false
 }
 

@@ -26,22 +26,22 @@ func issuerNamed(name string, objects *configv1alpha1.ObjectNames) *configv1alph
 func TestObjects(t *testing.T) {
 	t.Parallel()
 	own := configv1alpha1.ObjectNames{
-		Namespace:                  "a",
-		LoadBalancerService:        "b",
-		ClusterIPService:           "c",
-		GeneratedCertificateSecret: "d",
-		GeneratedCASecret:          "e",
-		LastGoodCertificateSecret:  "f",
+		Namespace:                      "a",
+		LoadBalancerService:            "b",
+		ClusterIPService:               "c",
+		GeneratedCertificateSecret:     "d",
+		GeneratedCASecret:              "e",
+		LastKnownGoodCertificateSecret: "f",
 	}
 	shipped := func(app string) configv1alpha1.ObjectNames {
 		return configv1alpha1.ObjectNames{
-			Namespace:                  "ns",
-			LoadBalancerService:        app + "-impersonation-proxy-load-balancer",
-			ClusterIPService:           app + "-impersonation-proxy-cluster-ip",
-			GeneratedCertificateSecret: app + "-impersonation-proxy-tls-serving-certificate",
-			GeneratedCASecret:          app + "-impersonation-proxy-ca-certificate",
-			LastGoodCertificateSecret:  app + "-impersonation-proxy-last-good-certificate",
-			RevisionsConfigMap:         app + "-revisions",
+			Namespace:                      "ns",
+			LoadBalancerService:            app + "-impersonation-proxy-load-balancer",
+			ClusterIPService:               app + "-impersonation-proxy-cluster-ip",
+			GeneratedCertificateSecret:     app + "-impersonation-proxy-tls-serving-certificate",
+			GeneratedCASecret:              app + "-impersonation-proxy-ca-certificate",
+			LastKnownGoodCertificateSecret: app + "-impersonation-proxy-last-known-good-certificate",
+			RevisionsConfigMap:             app + "-revisions",
 		}
 	}
 	for _, test := range []struct {

@@ -56,7 +56,7 @@ type Frontend struct {
 func usable(strategy *configv1alpha1.CredentialIssuerStrategy) bool {
 	return strategy.Frontend != nil && (strategy.Status == configv1alpha1.StrategySuccess ||
 		slices.ContainsFunc(strategy.Findings, func(f configv1alpha1.StrategyFinding) bool {
-			return f.Code == configv1alpha1.CodeLastGoodCertificateServed ||
+			return f.Code == configv1alpha1.CodeLastKnownGoodCertificateServed ||
 				f.Code == configv1alpha1.CodeGeneratedCertificateServed
 		}))
 }

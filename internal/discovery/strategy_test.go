@@ -30,9 +30,9 @@ func TestChooseStrategy(t *testing.T) {
 	)
 	failedWithFrontend := proxy
 	failedWithFrontend.Status = configv1alpha1.StrategyError
-	lastGood := failedWithFrontend
-	lastGood.Message = "Expired: so it is"
-	lastGood.Findings = []configv1alpha1.StrategyFinding{{Code: configv1alpha1.CodeLastGoodCertificateServed}}
+	lastKnownGood := failedWithFrontend
+	lastKnownGood.Message = "Expired: so it is"
+	lastKnownGood.Findings = []configv1alpha1.StrategyFinding{{Code: configv1alpha1.CodeLastKnownGoodCertificateServed}}
 	noFrontend := proxy
 	noFrontend.Frontend = nil
 	emptyFrontend := proxy
@@ -84,7 +84,7 @@ func TestChooseStrategy(t *testing.T) {
 		},
 		{
 			name:       "takes the proxy while the last known good certificate serves, and says so",
-			strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, lastGood},
+			strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, lastKnownGood},
 			want: &discovery.Frontend{
 				Strategy: configv1alpha1.StrategyImpersonationProxy,
 				Mode:     proxyFrontend.Mode, Endpoint: proxyFrontend.Endpoint, CABundle: proxyFrontend.CABundle,

@@ -113,7 +113,7 @@ func (w *ByName[T]) follow(name types.NamespacedName) *entry[T] {
 		name.Namespace,
 		fields.OneTermEqualSelector("metadata.name", name.Name),
 	)
-	reflector := cache.NewReflectorWithOptions(e.remembering(from), w.example, e, cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(e.recording(from), w.example, e, cache.ReflectorOptions{
 		Name: w.resource + " " + text(name),
 		// After an outage, a renewed certificate should not wait for half a minute, the library's default.
 		Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Cap: 5 * time.Second, Steps: 6, Factor: 2, Jitter: 0.5},
@@ -216,8 +216,8 @@ func (e *entry[T]) lastFailure() error {
 	return e.failure
 }
 
-// remembering returns a ListWatch like from that keeps the latest error for Get.
-func (e *entry[T]) remembering(from *cache.ListWatch) *cache.ListWatch {
+// recording returns a ListWatch like from that keeps the latest error for Get.
+func (e *entry[T]) recording(from *cache.ListWatch) *cache.ListWatch {
 	note := func(err error) {
 		if err != nil {
 			e.mu.Lock()

@@ -155,7 +155,7 @@ func TestOnARealAPIServer(t *testing.T) {
 	// Sequential, because they share the users.
 	t.Run("follows users and keeps its certificate", func(t *testing.T) { followsUsers(t, cluster) })
 	t.Run("serves TLS 1.3 only", func(t *testing.T) { servesTLS13Only(t, cluster) })
-	t.Run("has the rights it needs and no more", func(t *testing.T) { hasNoMoreRights(t, cluster) })
+	t.Run("has the rights it needs and no more", func(t *testing.T) { hasNoMorePermissions(t, cluster) })
 	t.Run("has pods that its namespace admits", func(t *testing.T) { hasAdmittedPods(t, cluster) })
 }
 
@@ -301,7 +301,7 @@ func servesTLS13Only(t *testing.T, cluster *devcluster.Cluster) {
 }
 
 // The other tests use the permissions of the role in the manifests; this one checks what it must not permit.
-func hasNoMoreRights(t *testing.T, cluster *devcluster.Cluster) {
+func hasNoMorePermissions(t *testing.T, cluster *devcluster.Cluster) {
 	t.Helper()
 	config, err := cluster.ServiceAccountConfig(t.Context(), namespace, "local-user-authenticator")
 	if err != nil {

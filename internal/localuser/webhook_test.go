@@ -310,7 +310,7 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-func TestWebhookTellsBusyClientsToComeBack(t *testing.T) {
+func TestWebhookAsksBusyClientsToRetry(t *testing.T) {
 	t.Parallel()
 	h := newTestWebhook(t, logr.Discard(), userSecret(t, "pinny", "password123", bcrypt.MinCost, nil))
 	h.logins = nil // as if full

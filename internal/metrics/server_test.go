@@ -157,8 +157,8 @@ func (r *recorder) SetWriteDeadline(deadline time.Time) error {
 	return nil
 }
 
-// TestUnreadAnswersEnd checks the write deadlines of responses, because few are written at a time.
-func TestUnreadAnswersEnd(t *testing.T) {
+// TestSlowClientsEnd checks the write deadlines of responses, because few are written at a time.
+func TestSlowClientsEnd(t *testing.T) {
 	t.Parallel()
 	handler := (&Server{Gatherer: registry(), Profiling: ProfilingAnyone}).Handler()
 	for path, want := range map[string]time.Duration{"/metrics": scrapeTimeout, "/debug/pprof/heap": profileTimeout} {

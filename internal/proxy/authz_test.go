@@ -301,7 +301,7 @@ func TestLongSelectors(t *testing.T) {
 	}
 	for _, client := range []*http.Client{jane, p.client(t, nil)} {
 		got := p.get(t, client, pods+selector(maxSelector+2), nil)
-		const want = "a selector has 16386 bytes, and may have 16384: ask for a part of the values at a time, or without it"
+		const want = "a selector has 16386 bytes; the limit is 16384: request fewer values at a time, or omit it"
 		if got.Code != http.StatusBadRequest || !strings.Contains(got.Body, want) {
 			t.Errorf("want 400 with %q, got %d: %.200s", want, got.Code, got.Body)
 		}
@@ -415,8 +415,8 @@ func TestRevokedPermissionsEnd(t *testing.T) {
 	}
 }
 
-// TestRevokedImpersonationIsNotRememberedTwice expires the cache of the filter, but not that of reviews.
-func TestRevokedImpersonationIsNotRememberedTwice(t *testing.T) {
+// TestRevokedImpersonationIsNotCachedTwice expires the cache of the filter, but not that of reviews.
+func TestRevokedImpersonationIsNotCachedTwice(t *testing.T) {
 	t.Parallel()
 	clock := &steppedClock{}
 	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock = clock })

@@ -458,8 +458,8 @@ func TestWatchesThatEndSoonAreNoFlood(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfNobody checks that connections of unauthenticated clients stay open, and with them their penalties.
-func TestConnectionsOfNobody(t *testing.T) {
+// TestConnectionsOfUnauthenticatedClients checks that connections of unauthenticated clients stay open, and with them their penalties.
+func TestConnectionsOfUnauthenticatedClients(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		policy int // the API server's, for anonymous users

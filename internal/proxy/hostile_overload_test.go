@@ -109,8 +109,8 @@ func (c *rawHTTP2) statuses(t *testing.T) map[int]int {
 	}
 }
 
-// TestUnreadAnswersAreBounded has a user request more large responses than memory permits, and read none of them.
-func TestUnreadAnswersAreBounded(t *testing.T) {
+// TestResponsesToSlowClientsAreBounded has a user request more large responses than memory permits, and read none of them.
+func TestResponsesToSlowClientsAreBounded(t *testing.T) {
 	t.Parallel()
 	const size, each, connections = 32 << 20, 40, 2
 	p := startProxy(t, memory(size))
@@ -141,9 +141,9 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestFewStayUnread has a user request more responses, or watches, than one may leave unread, and read none of them.
+// TestFewResponsesToSlowClientsWait has a user request more responses, or watches, than one may leave unread, and read none of them.
 // The excess ones end soon, so the API server finishes them. The others may wait.
-func TestFewStayUnread(t *testing.T) {
+func TestFewResponsesToSlowClientsWait(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		path        string
@@ -185,9 +185,9 @@ func TestFewStayUnread(t *testing.T) {
 	}
 }
 
-// TestAnswersThatAreNotReadEnd checks that every response has a deadline: small or large, of an authenticated client or
+// TestResponsesToSlowClientsEnd checks that every response has a deadline: small or large, of an authenticated client or
 // not.
-func TestAnswersThatAreNotReadEnd(t *testing.T) {
+func TestResponsesToSlowClientsEnd(t *testing.T) {
 	t.Parallel()
 	quick := func(_ *proxy, o *Options) { o.WriteTimeout = 300 * time.Millisecond }
 	for name, test := range map[string]struct {

@@ -29,9 +29,9 @@ func (c *atOnce) count() func() {
 	return func() { c.now.Add(-1) }
 }
 
-// TestRequestsOfAUserTakeTurns has one user, or one unauthenticated client, send more requests than may be at the API
+// TestRequestsOfAUserAreQueued has one user, or one unauthenticated client, send more requests than may be at the API
 // server at a time. The rest waits, and others are not affected.
-func TestRequestsOfAUserTakeTurns(t *testing.T) {
+func TestRequestsOfAUserAreQueued(t *testing.T) {
 	t.Parallel()
 	const fit, asked = 64, 90
 	for _, name := range []string{"greedy", ""} {
@@ -185,9 +185,9 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 // responseWindow is how much of a response the kernel holds.
 const responseWindow = 256 << 10
 
-// TestSlowReadersHoldNothingAtTheAPIServer requests responses larger than any window and reads nothing. The API server
+// TestSlowClientsHoldNothingAtTheAPIServer requests responses larger than any window and reads nothing. The API server
 // finishes them anyway, within the client's memory limit, and the client gets them when it begins to read.
-func TestSlowReadersHoldNothingAtTheAPIServer(t *testing.T) {
+func TestSlowClientsHoldNothingAtTheAPIServer(t *testing.T) {
 	t.Parallel()
 	const size, asked = 1 << 20, 6
 	content := bytes.Repeat([]byte("0123456789abcde\n"), size/16)
@@ -281,8 +281,8 @@ func (c *rawHTTP2) readAll(t *testing.T, n int) map[uint32][]byte {
 	return bodies
 }
 
-// TestAnswersReadAheadBreakAsTheyAre has the API server break off a response while it is being buffered.
-func TestAnswersReadAheadBreakAsTheyAre(t *testing.T) {
+// TestBufferedResponsesBreakUnchanged has the API server break off a response while it is being buffered.
+func TestBufferedResponsesBreakUnchanged(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	broken := make(chan struct{})

@@ -21,9 +21,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// TestBrokenAnswersStayBroken has the API server, or a program behind it, break off a response. The client must not
+// TestBrokenResponsesStayBroken has the API server, or a program behind it, break off a response. The client must not
 // take it for complete.
-func TestBrokenAnswersStayBroken(t *testing.T) {
+func TestBrokenResponsesStayBroken(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"less than its length": "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"items\":[",
@@ -71,8 +71,8 @@ func TestBrokenAnswersStayBroken(t *testing.T) {
 	}
 }
 
-// TestInformationalAnswers has the API server send informational responses before its response.
-func TestInformationalAnswers(t *testing.T) {
+// TestInformationalResponses has the API server send informational responses before its response.
+func TestInformationalResponses(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	p.api.set(func() {

@@ -47,7 +47,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"response to a slow client": seconds(o.WriteTimeout) + " for each 32 KiB, then it ends; " + seconds(slowAfter) +
 			" beyond the limit of slow clients",
 		"connection on which a client reads nothing at all": seconds(server.HTTP2.WriteByteTimeout) + ", then it is closed",
-		"streams when the proxy shuts down":                 "`shutdownDelay` and " + seconds(o.StreamGrace) + "; other requests `shutdownDelay` and " + seconds(o.DrainTimeout),
+		"streams when the proxy shuts down":                 "`shutdownDelay` + " + seconds(o.StreamGrace) + "; other requests `shutdownDelay` + " + seconds(o.DrainTimeout),
 		"certificates that a client may present": fmt.Sprintf(
 			"%d, and of these %d intermediates with one subject; then 401", clienttrust.MaxPresented, clienttrust.MaxOfOneName,
 		),

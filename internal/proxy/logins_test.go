@@ -109,9 +109,9 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 	}
 }
 
-// TestFailedLoginsAreADebt guesses a password as a user. The response is 201, as from the API server, but the user gets
+// TestFailedLoginsArePenalized guesses a password as a user. The response is 201, as from the API server, but the user gets
 // a penalty. A successful login causes none.
-func TestFailedLoginsAreADebt(t *testing.T) {
+func TestFailedLoginsArePenalized(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	release := make(chan struct{})
@@ -128,9 +128,9 @@ func TestFailedLoginsAreADebt(t *testing.T) {
 	}
 }
 
-// TestAbandonedLoginsKeepTheirTurn has a client disconnect again and again as soon as its login has a seat. The login
+// TestAbandonedLoginsKeepTheirSeat has a client disconnect again and again as soon as its login has a seat. The login
 // continues, so this causes no more logins than if the client had waited.
-func TestAbandonedLoginsKeepTheirTurn(t *testing.T) {
+func TestAbandonedLoginsKeepTheirSeat(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	release := make(chan struct{})

@@ -18,7 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-func TestAnswersStreamAtOnce(t *testing.T) {
+func TestResponsesStreamAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, path := range map[string]string{
 		"watch":     "/api/v1/pods?watch=1",
@@ -300,7 +300,7 @@ func TestLastWordsOfAnAPIServerThatTakesNothingMore(t *testing.T) {
 	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 0 && streams == 0 })
 }
 
-func TestAnswersToUpgradesThatAreNo101(t *testing.T) {
+func TestResponsesToUpgradesOtherThan101(t *testing.T) {
 	t.Parallel()
 	raw := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

@@ -10,9 +10,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 )
 
-// TestTrustIsHandedOn checks that all clients can read the published CA bundle, and that these requests do not reach
+// TestTrustBundleIsPublished checks that all clients can read the published CA bundle, and that these requests do not reach
 // the API server.
-func TestTrustIsHandedOn(t *testing.T) {
+func TestTrustBundleIsPublished(t *testing.T) {
 	t.Parallel()
 	var published atomic.Pointer[[]byte]
 	published.Store(new([]byte))
@@ -61,8 +61,8 @@ func TestTrustIsHandedOn(t *testing.T) {
 	}
 }
 
-// TestHandingOnIsOff checks that without a trust bundle the API server serves the path.
-func TestHandingOnIsOff(t *testing.T) {
+// TestTrustBundleEndpointIsOff checks that without a trust bundle the API server serves the path.
+func TestTrustBundleEndpointIsOff(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	if got := p.get(t, p.as(t, "ann"), trustbundle.Path, nil); !strings.Contains(got.Body, "the API server") {

@@ -143,8 +143,8 @@ func TestRevokedWiderPermissionsEnd(t *testing.T) {
 	p.getAll(t, client, "d", 0, 5, 403)
 }
 
-// TestRightsToSingleNames has a user with permissions for single names.
-func TestRightsToSingleNames(t *testing.T) {
+// TestPermissionsForSingleNames has a user with permissions for single names.
+func TestPermissionsForSingleNames(t *testing.T) {
 	t.Parallel()
 	clock := newStillClock()
 	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock, o.AllowTTL, o.DenyTTL = clock, time.Hour, time.Minute })

@@ -136,8 +136,8 @@ func TestReviewsAreBounded(t *testing.T) {
 	eventually(t, func() bool { return p.taken(flowcontrol.AccessReview) == 0 })
 }
 
-// TestUsersTakeTurns has two users ask more questions than may be at the API server. A third user's question is next.
-func TestUsersTakeTurns(t *testing.T) {
+// TestUsersAreQueuedFairly has two users ask more questions than may be at the API server. A third user's question is next.
+func TestUsersAreQueuedFairly(t *testing.T) {
 	t.Parallel()
 	const fit, asked = 16, 40
 	p := startProxy(t)
@@ -347,8 +347,8 @@ func TestLoginsAreBounded(t *testing.T) {
 	eventually(t, func() bool { return p.taken(flowcontrol.Login)+p.waiting(flowcontrol.Login) == 0 })
 }
 
-// TestSlowLoginsHoldNoTurn sends login bodies that do not end, and too long ones.
-func TestSlowLoginsHoldNoTurn(t *testing.T) {
+// TestSlowLoginsHoldNoSeat sends login bodies that do not end, and too long ones.
+func TestSlowLoginsHoldNoSeat(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	client := p.client(t, nil)
@@ -501,8 +501,8 @@ func TestCertificatesBecomeGood(t *testing.T) {
 	}
 }
 
-// TestVerificationsTakeTurns has many clients present uncached certificates at once.
-func TestVerificationsTakeTurns(t *testing.T) {
+// TestVerificationsAreQueued has many clients present uncached certificates at once.
+func TestVerificationsAreQueued(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	var all sync.WaitGroup

@@ -418,9 +418,9 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// TestExternalTellsAll shows that a certificate with several errors is refused for the first, and that the others are
+// TestExternalReportsAll shows that a certificate with several errors is refused for the first, and that the others are
 // reported as well.
-func TestExternalTellsAll(t *testing.T) {
+func TestExternalReportsAll(t *testing.T) {
 	t.Parallel()
 	ca, unrelated := newCA(t), newCA(t)
 	pair, other := issue(t, ca, noon, 10*day), issue(t, ca, noon, 10*day)

@@ -52,7 +52,7 @@ func (c *crowd) step() string {
 		c.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(c.bundle(cas))
 		return "bundle " + cas
 	case "renew":
-		names := []string{overlapName, overlapOther}[:1+c.random.IntN(2)]
+		names := []string{proxyName, otherName}[:1+c.random.IntN(2)]
 		c.renews(ca, names...)
 		c.secret.Name = name
 		c.secrets[name] = c.secret
@@ -62,7 +62,7 @@ func (c *crowd) step() string {
 		c.now = c.now.Add(lasts)
 		return lasts.String()
 	case "restart": // kill -9
-		if KeepsLastGood(c.service) {
+		if KeepsLastKnownGood(c.service) {
 			c.restarts()
 		}
 		return what
@@ -109,7 +109,7 @@ func (c *crowd) reconcile() {
 		}
 		return
 	}
-	pair, err := c.ca("g").IssueServing(certs.SANs{DNSNames: []string{overlapName}}, c.now, 90*day)
+	pair, err := c.ca("g").IssueServing(certs.SANs{DNSNames: []string{proxyName}}, c.now, 90*day)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func (c *crowd) reconcile() {
 	if generated.Certificate, err = keyPair(pair.CertPEM, pair.KeyPEM); err != nil {
 		c.t.Fatal(err)
 	}
-	c.follow(Generated(generated, overlapName, nil))
+	c.follow(Generated(generated, proxyName, nil))
 }
 
 // TestRandomSteps changes the certificate in 1,000 random steps without --allow: no client of a used revision stops

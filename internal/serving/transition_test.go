@@ -16,7 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-const overlapName, overlapOther = "proxy.example.com", "other.example.com"
+const proxyName, otherName = "proxy.example.com", "other.example.com"
 
 // replica models a replica during the renewals of one Secret: its certificate in service, and the published revisions.
 type replica struct {
@@ -35,7 +35,7 @@ type replica struct {
 func newReplica(t *testing.T) *replica {
 	t.Helper()
 	r := &replica{t: t, cas: map[string]*certs.CA{}, now: noon}
-	r.renews("a", overlapName, overlapOther)
+	r.renews("a", proxyName, otherName)
 	r.looks()
 	return r
 }
@@ -78,7 +78,7 @@ func (r *replica) renews(ca string, names ...string) {
 func (r *replica) looks() {
 	r.t.Helper()
 	name := types.NamespacedName{Namespace: r.secret.Namespace, Name: r.secret.Name}
-	r.follow(External(ExternalInput{Name: name, Secret: r.secret, Spec: r.spec, Endpoint: overlapName, Now: r.now}))
+	r.follow(External(ExternalInput{Name: name, Secret: r.secret, Spec: r.spec, Endpoint: proxyName, Now: r.now}))
 }
 
 // follow acts on the evaluation of the requested certificate.
@@ -87,7 +87,7 @@ func (r *replica) follow(judged Evaluation) {
 	judged = Evaluate(judged, Situation{
 		InService: r.service,
 		Revisions: func() (History, bool) { return r.history, !r.forgets },
-		Endpoint:  "https://" + overlapName,
+		Endpoint:  "https://" + proxyName,
 		TLS:       r.spec,
 		Now:       r.now,
 		Leads:     r.leads,
@@ -98,7 +98,7 @@ func (r *replica) follow(judged Evaluation) {
 	}
 	r.waiting = judged.Waiting
 	told := Published{
-		Endpoint: "https://" + overlapName, Bundle: r.service.Bundle, Chain: r.service.Chain(),
+		Endpoint: "https://" + proxyName, Bundle: r.service.Bundle, Chain: r.service.Chain(),
 		Change: Change{Spec: &RevisionSpec{TLS: r.spec.DeepCopy()}},
 	}
 	history, err := r.history.Append(told, r.now, DefaultRetention)
@@ -114,11 +114,11 @@ func (r *replica) follow(judged Evaluation) {
 // restarts discards everything but the backup of the certificate in service and the published revisions.
 func (r *replica) restarts() {
 	r.t.Helper()
-	data, err := LastGoodData(r.service)
+	data, err := LastKnownGoodData(r.service)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if r.service, err = LastGood(&corev1.Secret{Data: data}); err != nil {
+	if r.service, err = LastKnownGood(&corev1.Secret{Data: data}); err != nil {
 		r.t.Fatal(err)
 	}
 	r.service.Secret.Namespace = r.secret.Namespace
@@ -136,8 +136,8 @@ func (r *replica) serves() string {
 	return text
 }
 
-// TestOverlap performs renewals that would break clients.
-func TestOverlap(t *testing.T) {
+// TestDualTrust performs renewals that would break clients.
+func TestDualTrust(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
@@ -147,25 +147,25 @@ func TestOverlap(t *testing.T) {
 	}{
 		{name: "waits with another Secret with DualTrust", do: func(r *replica) {
 			r.spec.CATransition = configv1alpha1.CATransitionDualTrust
-			r.renews("b", overlapName, overlapOther)
+			r.renews("b", proxyName, otherName)
 			r.secret.Name = "another"
 		}, want: "a:ab", wait: true},
 		{name: "serves another Secret at once without it", do: func(r *replica) {
-			r.renews("b", overlapName, overlapOther)
+			r.renews("b", proxyName, otherName)
 			r.secret.Name = "another"
 		}, want: "b:b"},
 		{name: "waits with a renewal whose bundle the spec named before", do: func(r *replica) {
 			r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("b"))
-			r.renews("b", overlapName, overlapOther)
+			r.renews("b", proxyName, otherName)
 		}, want: "a:ab", wait: true},
-		{name: "serves a renewal by the same CA", do: func(r *replica) { r.renews("a", overlapName, overlapOther) }, want: "a:a"},
-		{name: "waits with one of another CA, and publishes both", do: func(r *replica) { r.renews("b", overlapName, overlapOther) }, want: "a:ab", wait: true},
-		{name: "waits with one that lacks a name", do: func(r *replica) { r.renews("a", overlapName) }, want: "a:a", wait: true},
+		{name: "serves a renewal by the same CA", do: func(r *replica) { r.renews("a", proxyName, otherName) }, want: "a:a"},
+		{name: "waits with one of another CA, and publishes both", do: func(r *replica) { r.renews("b", proxyName, otherName) }, want: "a:ab", wait: true},
+		{name: "waits with one that lacks a name", do: func(r *replica) { r.renews("a", proxyName) }, want: "a:a", wait: true},
 		{
 			name: "serves it where the spec says so",
 			do: func(r *replica) {
 				r.spec.CATransition = configv1alpha1.CATransitionImmediate
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 			},
 			want: "b:b",
 		},
@@ -175,7 +175,7 @@ func TestOverlap(t *testing.T) {
 		},
 		{
 			name: "keeps it also with a renewal that lacks it", do: func(r *replica) {
-				r.renews("a", overlapName, overlapOther)
+				r.renews("a", proxyName, otherName)
 				delete(r.secret.Data, "ca.crt")
 			}, want: "a:a",
 		},
@@ -194,7 +194,7 @@ func TestOverlap(t *testing.T) {
 				r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("ab"))
 				r.looks()
 				r.history, r.forgets = History{}, true
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 			}, want: "a:ab", wait: true,
 		},
 		{
@@ -205,112 +205,112 @@ func TestOverlap(t *testing.T) {
 					r.history, _ = r.history.Used(r.history.Current().ID, "", r.now)
 				}
 				r.looks()
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 			}, want: "a:a",
 		},
 		{
 			name: "forgets a renewal that is overtaken by another one", do: func(r *replica) {
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 				r.looks()
-				r.renews("c", overlapName, overlapOther)
+				r.renews("c", proxyName, otherName)
 			}, want: "a:ac", wait: true,
 		},
 		{
 			name: "goes back with the Secret", do: func(r *replica) {
 				before := r.secret
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 				r.looks()
 				r.secret = before
 			}, want: "a:a",
 		},
 		{
 			name: "serves a renewal by the CA that it had before", do: func(r *replica) {
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 				r.looks()
-				r.renews("a", overlapName, overlapOther)
+				r.renews("a", proxyName, otherName)
 			}, want: "a:a",
 		},
 		{
 			name: "goes on after a restart", do: func(r *replica) {
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 				r.looks()
 				r.restarts()
 			}, want: "a:ab", wait: true,
 		},
 		{
 			name: "goes on after a restart with a renewal in between", do: func(r *replica) {
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 				r.looks()
 				r.restarts()
-				r.renews("c", overlapName, overlapOther)
+				r.renews("c", proxyName, otherName)
 			}, want: "a:ac", wait: true,
 		},
 		{
 			name: "waits until a day before the end of the one in service", do: func(r *replica) {
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 				r.now = noon.Add(89*day - time.Second)
 			}, want: "a:ab", wait: true,
 		},
 		{
 			name: "serves it then", do: func(r *replica) {
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 				r.looks()
 				r.now = noon.Add(89 * day)
 			}, want: "b:b",
 		},
 		{
 			name: "serves it when everybody who would refuse it is retired", do: func(r *replica) {
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 				r.looks()
 				r.history.Revisions[0].Retired = r.now.Add(time.Second)
 			}, want: "b:b",
 		},
 		{
 			name: "serves it when all of them are forgotten", do: func(r *replica) {
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 				r.looks()
 				r.history.Revisions = slices.Delete(r.history.Revisions, 0, 1)
 			}, want: "b:b",
 		},
 		{
 			name: "waits for those who accept the one in service where nothing can be remembered", do: func(r *replica) {
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 				r.history, r.forgets = History{}, true
 			}, want: "a:ab", wait: true,
 		},
 		{
 			name: "serves what the leading replica serves", do: func(r *replica) {
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 				r.history.Chain, _ = certs.ParseBundle(r.secret.Data["tls.crt"])
 			}, want: "b:b",
 		},
 		{
 			name: "serves it when the one in service lacks a name that clients use", do: func(r *replica) {
-				r.renews("a", overlapOther)
+				r.renews("a", otherName)
 				r.spec.Verification, r.service = configv1alpha1.VerificationWarn, nil
 				r.looks()
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 			}, want: "b:b",
 		},
 		{
 			name: "publishes what the spec says", do: func(r *replica) {
 				r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("abx"))
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 			}, want: "a:abx", wait: true,
 		},
 		{
 			name: "serves the content of another Secret", do: func(r *replica) {
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 				r.secret.Name = "another"
 			}, want: "b:b",
 		},
 		{
 			name: "loses nobody on the way back, however few they are", do: func(r *replica) {
 				r.spec.CATransition = configv1alpha1.CATransitionImmediate
-				r.renews("b", overlapName, overlapOther)
+				r.renews("b", proxyName, otherName)
 				r.looks()
 				r.spec.CATransition = ""
-				r.renews("a", overlapName, overlapOther)
+				r.renews("a", proxyName, otherName)
 			}, want: "b:ba", wait: true,
 		},
 	} {
@@ -344,9 +344,9 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// TestOverlapEndsWithTheCA shows that a certificate is not served after its CA expires: the renewal of the CA is
+// TestDualTrustEndsWithTheCA shows that a certificate is not served after its CA expires: the renewal of the CA is
 // probably why there is a new certificate.
-func TestOverlapEndsWithTheCA(t *testing.T) {
+func TestDualTrustEndsWithTheCA(t *testing.T) {
 	t.Parallel()
 	r := &replica{t: t, cas: map[string]*certs.CA{}, now: noon}
 	ca, err := certs.NewCA("a", noon.Add(-100*day), 130*day)
@@ -354,9 +354,9 @@ func TestOverlapEndsWithTheCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.cas["a"] = ca
-	r.renews("a", overlapName)
+	r.renews("a", proxyName)
 	r.looks()
-	r.renews("b", overlapName)
+	r.renews("b", proxyName)
 	r.looks()
 	if r.waiting == nil || r.waiting.Until.After(ca.Certificate().NotAfter.Add(-transitionMargin)) {
 		t.Fatalf("it waits: %+v", r.waiting)

@@ -332,8 +332,8 @@ func (w *world) otherSigner(t *testing.T) {
 	}
 }
 
-// TestNoSignerAnswers simulates EKS: requests can be created and approved, and are never signed.
-func TestNoSignerAnswers(t *testing.T) {
+// TestNoSignerResponds simulates EKS: requests can be created and approved, and are never signed.
+func TestNoSignerResponds(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, false)
 	w.grant(t)

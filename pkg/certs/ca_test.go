@@ -152,7 +152,7 @@ func TestLoadCA(t *testing.T) {
 	}
 }
 
-func TestCAHandsOutCopies(t *testing.T) {
+func TestCAReturnsCopies(t *testing.T) {
 	t.Parallel()
 	ca := newTestCA(t)
 	ca.CertPEM()[0] = 'x'

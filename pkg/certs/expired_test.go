@@ -2,9 +2,9 @@ package certs
 
 import "testing"
 
-// TestExpiredIsToldOnce shows that there is no second finding with another fix if a CA has expired, too, or was issued
+// TestExpiredIsReportedOnce shows that there is no second finding with another fix if a CA has expired, too, or was issued
 // later.
-func TestExpiredIsToldOnce(t *testing.T) {
+func TestExpiredIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t, "Root", validity(-100*day, -10*day))
 	in := inputFor(t, root, root.newLeaf(t, validity(-50*day, -2*day)))

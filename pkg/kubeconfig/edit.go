@@ -69,7 +69,7 @@ func entryChange(content []byte, lines []int, root *yaml.Node, entry *planned) (
 	if server == nil {
 		return change{}, errors.New("finding its server in the file")
 	}
-	return insertBeside(content, lines, body, key, encoded)
+	return insertNextTo(content, lines, body, key, encoded)
 }
 
 const caDataField = "certificate-authority-data"
@@ -97,8 +97,8 @@ func remove(content []byte, lines []int, key, next *yaml.Node) (change, error) {
 	return change{from: from, to: to}, nil
 }
 
-// insertBeside adds certificate-authority-data before a key of the same mapping.
-func insertBeside(content []byte, lines []int, mapping, key *yaml.Node, encoded string) (change, error) {
+// insertNextTo adds certificate-authority-data before a key of the same mapping.
+func insertNextTo(content []byte, lines []int, mapping, key *yaml.Node, encoded string) (change, error) {
 	at, err := position(content, lines, key)
 	if err != nil {
 		return change{}, err

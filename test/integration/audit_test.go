@@ -33,7 +33,7 @@ func (w *world) readAudit(done map[right]bool, refused map[right]bool) error {
 	if err != nil {
 		return err
 	}
-	if w.ownRights {
+	if w.ownPermissions {
 		done = map[right]bool{}
 	}
 	readAudit(log, []string{devinstall.Namespace, devinstall.LocalUserNamespace}, done, refused)

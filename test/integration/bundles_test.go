@@ -179,9 +179,9 @@ func TestTrustManager(t *testing.T) {
 	})
 }
 
-// TestTheWebhookMendsItsCertificate shows that the local-user-authenticator puts its serving certificate right in the
+// TestTheWebhookRepairsItsCertificate shows that the local-user-authenticator puts its serving certificate right in the
 // Secret that is there, so that the CA in WebhookAuthenticators stays good.
-func TestTheWebhookMendsItsCertificate(t *testing.T) {
+func TestTheWebhookRepairsItsCertificate(t *testing.T) {
 	w := needsCluster(t)
 	before := w.webhookSecret(t)
 	broken := before.DeepCopy()

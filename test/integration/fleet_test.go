@@ -32,7 +32,7 @@ type overlap struct {
 	old  []byte // a user's kubeconfig from before
 }
 
-func newOverlap(t *testing.T) *overlap {
+func newDualTrust(t *testing.T) *overlap {
 	t.Helper()
 	w := needsCluster(t)
 	w.external(t, "fleet-tls", pairData(w.issue(t, "localhost")))
@@ -118,7 +118,7 @@ func blockWith(t *testing.T, document, text string, into any) string {
 
 // TestFleetFollowsWithoutAnAdministrator rotates a user's kubeconfig by what the real proxy shows to everybody.
 func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
-	o := newOverlap(t)
+	o := newDualTrust(t)
 	path := filepath.Join(t.TempDir(), "pinny")
 	if err := os.WriteFile(path, o.old, 0o600); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ const rotateInCI = "docs/howto/rotate-in-ci.md"
 // TestRotateInCI runs what docs/howto/rotate-in-ci.md shows: the steps of the jobs as scripts, and the CronJob's
 // manifests and command, with no more rights than they give.
 func TestRotateInCI(t *testing.T) {
-	o := newOverlap(t)
+	o := newDualTrust(t)
 	t.Run("GitHub Actions", func(t *testing.T) {
 		var workflow struct {
 			Jobs map[string]struct {

@@ -37,8 +37,8 @@ func (w *world) administrator(t *testing.T) *reader {
 	return r
 }
 
-// handOut puts a user's kubeconfig into the reader's folder.
-func (r *reader) handOut(t *testing.T, name string) {
+// distribute puts a user's kubeconfig into the reader's folder.
+func (r *reader) distribute(t *testing.T, name string) {
 	t.Helper()
 	content, err := os.ReadFile(r.userKubeconfig(t, "pinny:password123"))
 	if err != nil {
@@ -114,7 +114,7 @@ func TestHowToExternalCertificate(t *testing.T) {
 			serves("proxy-tls")
 			w.putSecret(t, "proxy-tls-new", pairData(w.issue(t, "localhost")))
 		},
-		"kubeconfig rotate": func() { r.handOut(t, "kubeconfigs/pinny.yaml") },
+		"kubeconfig rotate": func() { r.distribute(t, "kubeconfigs/pinny.yaml") },
 		"ip-tls undo": func() { // a change that can be taken back without locking anybody out
 			w.succeed(t, w.cli, "ip-tls", "set", "--secret=proxy-tls-new", "--kubeconfig="+w.Cluster.AdminKubeconfig())
 		},
@@ -137,7 +137,7 @@ func TestHowToRotateCA(t *testing.T) {
 	r.file(t, "fullchain.pem", pair.CertPEM)
 	r.file(t, "key.pem", pair.KeyPEM)
 	r.file(t, "ca-2027.pem", next.CertPEM())
-	r.handOut(t, "kubeconfigs/pinny.yaml")
+	r.distribute(t, "kubeconfigs/pinny.yaml")
 	w.use(t)
 	w.removeAfterwards(t, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: "proxy-tls-2027"},
@@ -163,7 +163,7 @@ func TestHowToCertificateTrouble(t *testing.T) {
 	w.external(t, "proxy-tls", pairData(w.issue(t, "localhost")))
 	w.onlyNow(t)
 	r := w.administrator(t)
-	r.handOut(t, ".kube/config")
+	r.distribute(t, ".kube/config")
 	r.environment = append(r.environment, "HOME="+r.dir)
 	r.reads(t, "docs/howto/certificate-trouble.md", nil)
 }
@@ -172,7 +172,7 @@ func TestHowToKubeconfigs(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "proxy-tls", pairData(w.issue(t, "localhost")))
 	r := w.administrator(t)
-	r.handOut(t, "kubeconfigs/pinny.yaml")
+	r.distribute(t, "kubeconfigs/pinny.yaml")
 	r.reads(t, "docs/howto/kubeconfigs.md", nil)
 }
 

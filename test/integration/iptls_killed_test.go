@@ -52,7 +52,7 @@ func TestSetIsKilled(t *testing.T) {
 			if got := w.asAdmin(t, allowed...); got.code != 0 {
 				t.Fatalf("the same command again ended with %d: %s%s", got.code, got.out, got.errOut)
 			}
-			before.locksOut(t)
+			before.breaks(t)
 			if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls.CATransition != configv1alpha1.CATransitionDualTrust {
 				t.Errorf("caTransition is %q", tls.CATransition)
 			}

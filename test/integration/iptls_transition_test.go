@@ -161,7 +161,7 @@ func (c *caller) works(t *testing.T) {
 	})
 }
 
-func (c *caller) locksOut(t *testing.T) {
+func (c *caller) breaks(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {
 		if err := c.failed.Load(); err == nil || !strings.Contains((*err).Error(), "certificate") {
@@ -227,7 +227,7 @@ func TestChangeOfCAUnderTraffic(t *testing.T) {
 			if err := presents(w.agents[0].ProxyAddress(), w.newPair); err != nil {
 				t.Error(err)
 			}
-			before.locksOut(t)
+			before.breaks(t)
 			during.works(t)
 			after := w.client(t, "after")
 			after.works(t)

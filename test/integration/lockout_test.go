@@ -174,9 +174,9 @@ func (w *crowd) allWork(t *testing.T, when string) {
 	}
 }
 
-// TestAWiderBundleSavesNobody walks around the guard by a CA bundle that is widened first: those who were told the
+// TestWideningTheBundleFirst walks around the guard by a CA bundle that is widened first: those who were told the
 // narrow one are remembered.
-func TestAWiderBundleSavesNobody(t *testing.T) {
+func TestWideningTheBundleFirst(t *testing.T) {
 	w := newCrowd(t)
 	old := w.userKubeconfig(t, "pinny:password123")
 	widened := func() {
@@ -217,8 +217,8 @@ func TestAWiderBundleSavesNobody(t *testing.T) {
 	refuses(0, "", "undo")
 }
 
-// TestNamesAreTold refuses a certificate that lacks a name which clients may use.
-func TestNamesAreTold(t *testing.T) {
+// TestNamesOfRevisions refuses a certificate that lacks a name which clients may use.
+func TestNamesOfRevisions(t *testing.T) {
 	w := newCrowd(t)
 	got := w.ipTLS(t, "set", "--secret=lock-a-one")
 	if got.code != 3 || !strings.Contains(got.errOut, secondName) || !strings.Contains(got.errOut, "NameNotCovered") {

@@ -43,8 +43,8 @@ type world struct {
 	pki     *certs.CA
 	// freshLog is what the replicas logged until the tests began.
 	freshLog []string
-	// ownRights says that the agent has other rights here than the shipped ones.
-	ownRights bool
+	// ownPermissions says that the agent has other rights here than the shipped ones.
+	ownPermissions bool
 	// signs says that the cluster issues certificates: deploy/clustersigner is tested.
 	signs bool
 }
@@ -54,7 +54,7 @@ var shared *world
 // clusters is the folder of the control planes of all worlds. Their audit logs are read when all tests are done.
 var (
 	clusters string
-	rights   watchedRights
+	rights   watchedPermissions
 )
 
 func TestMain(m *testing.M) {

@@ -157,8 +157,8 @@ func TestManualEditsOfAStatusHeal(t *testing.T) {
 	}
 }
 
-// TestAStatusWhileTheWebhookDoesNotAnswer finds out what a new WebhookAuthenticator says before there is an answer.
-func TestAStatusWhileTheWebhookDoesNotAnswer(t *testing.T) {
+// TestStatusWhileTheWebhookDoesNotRespond finds out what a new WebhookAuthenticator says before there is an answer.
+func TestStatusWhileTheWebhookDoesNotRespond(t *testing.T) {
 	w := needsCluster(t)
 	object := &authenticationv1alpha1.WebhookAuthenticator{
 		ObjectMeta: metav1.ObjectMeta{Name: "silent"},

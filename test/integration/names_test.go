@@ -53,7 +53,7 @@ func renamed(t *testing.T) *world {
 	if err := w.Install(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.ownRights = true // the shipped ones are for the shipped names
+	w.ownPermissions = true // the shipped ones are for the shipped names
 	bind := func(name, role, account string) client.Object {
 		return &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{
@@ -141,14 +141,14 @@ func TestOtherNames(t *testing.T) {
 	testkit.Eventually(t, 30*time.Second, func() error {
 		issuer := w.ownIssuer(t)
 		want := configv1alpha1.ObjectNames{
-			Namespace:                  devinstall.Namespace,
-			LoadBalancerService:        "own-balancer",
-			ClusterIPService:           "own-inside",
-			GeneratedCertificateSecret: "own-leaf",
-			GeneratedCASecret:          "own-ca",
-			LastGoodCertificateSecret:  "own-impersonation-proxy-last-good-certificate",
-			RevisionsConfigMap:         "own-revisions",
-			ServiceAccount:             devinstall.AgentAccount,
+			Namespace:                      devinstall.Namespace,
+			LoadBalancerService:            "own-balancer",
+			ClusterIPService:               "own-inside",
+			GeneratedCertificateSecret:     "own-leaf",
+			GeneratedCASecret:              "own-ca",
+			LastKnownGoodCertificateSecret: "own-impersonation-proxy-last-known-good-certificate",
+			RevisionsConfigMap:             "own-revisions",
+			ServiceAccount:                 devinstall.AgentAccount,
 		}
 		if issuer.Status.Objects == nil || *issuer.Status.Objects != want {
 			return fmt.Errorf("the status names %+v", issuer.Status.Objects)
@@ -217,7 +217,7 @@ func TestOtherNames(t *testing.T) {
 		"lb.cloud.example.com",
 	)
 	expect(
-		w.asAdmin(t, "ip-tls", "set", "--secret=own-impersonation-proxy-last-good-certificate"),
+		w.asAdmin(t, "ip-tls", "set", "--secret=own-impersonation-proxy-last-known-good-certificate"),
 		2,
 		"the copy that the agent itself keeps",
 	)

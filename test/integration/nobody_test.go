@@ -37,10 +37,10 @@ type event struct {
 	breaks bool
 }
 
-// TestNobodyIsLockedOut does in random order what administrators, cert-manager and other tools do, and looks at clients
+// TestNoClientBreaks does in random order what administrators, cert-manager and other tools do, and looks at clients
 // of every past state. Whatever a command does without --allow, and whatever a renewal brings, who works goes on
 // working; and after each of them, line one of `ip-tls status` says what clients meet. LOCKOUT_SEED is another order.
-func TestNobodyIsLockedOut(t *testing.T) {
+func TestNoClientBreaks(t *testing.T) {
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("LOCKOUT_SEED"), "3"), 10, 64)
 	if err != nil {
 		t.Fatal(err)

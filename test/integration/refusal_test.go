@@ -95,9 +95,9 @@ func TestTheCLIRefuses(t *testing.T) {
 	}
 }
 
-// TestTheAgentKeepsTheLastGoodOne replaces a good Secret by every bad one in turn: what is served stays, and the
+// TestTheAgentKeepsTheLastKnownGoodOne replaces a good Secret by every bad one in turn: what is served stays, and the
 // status says why. Then the Secret is fixed, and everything is as before, without a hand.
-func TestTheAgentKeepsTheLastGoodOne(t *testing.T) {
+func TestTheAgentKeepsTheLastKnownGoodOne(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")
 	w.external(t, "kept-cert", pairData(good))

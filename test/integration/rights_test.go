@@ -51,8 +51,8 @@ func builtIn() map[string][]rbacv1.PolicyRule {
 	}
 }
 
-// shippedRights reads the rights that the manifests give to service accounts.
-func shippedRights(manifests io.Reader) (map[right]bool, error) {
+// shippedPermissions reads the rights that the manifests give to service accounts.
+func shippedPermissions(manifests io.Reader) (map[right]bool, error) {
 	roles, bindings := builtIn(), []rbacv1.RoleBinding{}
 	for decoder := yaml.NewYAMLOrJSONDecoder(manifests, 4096); ; {
 		var object struct {
@@ -83,7 +83,7 @@ func shippedRights(manifests io.Reader) (map[right]bool, error) {
 			if subject.Kind == rbacv1.ServiceAccountKind {
 				account := subject.Namespace + ":" + subject.Name
 				for _, rule := range rules {
-					addRights(rights, right{account: account, namespace: binding.Namespace}, rule)
+					addPermissions(rights, right{account: account, namespace: binding.Namespace}, rule)
 				}
 			}
 		}
@@ -91,7 +91,7 @@ func shippedRights(manifests io.Reader) (map[right]bool, error) {
 	return rights, nil
 }
 
-func addRights(rights map[right]bool, one right, rule rbacv1.PolicyRule) {
+func addPermissions(rights map[right]bool, one right, rule rbacv1.PolicyRule) {
 	names := rule.ResourceNames
 	if len(names) == 0 {
 		names = []string{""}
@@ -107,8 +107,8 @@ func addRights(rights map[right]bool, one right, rule rbacv1.PolicyRule) {
 	}
 }
 
-// readShippedRights reads those of the folders of deploy that run something.
-func readShippedRights(deploy string) (map[right]bool, error) {
+// readShippedPermissions reads those of the folders of deploy that run something.
+func readShippedPermissions(deploy string) (map[right]bool, error) {
 	var files []io.Reader
 	for _, folder := range []string{"concierge", "local-user-authenticator", "clustersigner", "serviceaccounttokens"} {
 		found, err := filepath.Glob(filepath.Join(deploy, folder, "rbac*.yaml"))
@@ -126,12 +126,12 @@ func readShippedRights(deploy string) (map[right]bool, error) {
 			files = append(files, strings.NewReader("---\n"+string(content)+"\n"))
 		}
 	}
-	return shippedRights(io.MultiReader(files...))
+	return shippedPermissions(io.MultiReader(files...))
 }
 
-// rareRights are those that the programs need in cases that these tests cannot bring about at will, and the test that
+// rarePermissions are those that the programs need in cases that these tests cannot bring about at will, and the test that
 // does.
-func rareRights() map[right]string {
+func rarePermissions() map[right]string {
 	const first = "internal/controller/credentialissuer/first_test.go: TestTheFirstCredentialIssuer"
 	return map[right]string{
 		{
@@ -180,7 +180,7 @@ func (r right) coveredBy(rights map[right]bool) bool {
 func unused(shipped, done map[right]bool) []string {
 	var found []string
 	for one := range shipped {
-		needed := rareRights()[one] != ""
+		needed := rarePermissions()[one] != ""
 		for other := range done {
 			needed = needed || one.covers(other)
 		}
@@ -206,13 +206,13 @@ func missing(shipped, done, refused map[right]bool) []string {
 	return found
 }
 
-// watchedRights are the worlds whose audit logs are read after all tests.
-type watchedRights struct {
+// watchedPermissions are the worlds whose audit logs are read after all tests.
+type watchedPermissions struct {
 	mu     sync.Mutex
 	worlds []*world
 }
 
-func (w *watchedRights) watch(one *world) {
+func (w *watchedPermissions) watch(one *world) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.worlds = append(w.worlds, one)
@@ -220,14 +220,14 @@ func (w *watchedRights) watch(one *world) {
 
 // check compares, after all tests, what the programs did in every world with what the shipped manifests let them do.
 // It says what it did not look at.
-func (w *watchedRights) check(deploy string, out io.Writer) error {
+func (w *watchedPermissions) check(deploy string, out io.Writer) error {
 	done, refused := map[right]bool{}, map[right]bool{}
 	for _, world := range w.worlds {
 		if err := world.readAudit(done, refused); err != nil {
 			return err
 		}
 	}
-	shipped, err := readShippedRights(deploy)
+	shipped, err := readShippedPermissions(deploy)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (w *watchedRights) check(deploy string, out io.Writer) error {
 }
 
 // incomplete says why what was done is not all that the programs can do, or nothing.
-func (w *watchedRights) incomplete() string {
+func (w *watchedPermissions) incomplete() string {
 	for _, name := range []string{"test.run", "test.skip"} {
 		if value := flag.Lookup(name).Value.String(); value != "" {
 			return fmt.Sprintf("-%s %q leaves tests out", strings.TrimPrefix(name, "test."), value)
@@ -267,15 +267,15 @@ func (w *watchedRights) incomplete() string {
 	return "there is no kube-controller-manager, and deploy/clustersigner was not tested"
 }
 
-// TestRareRights checks that the tests are there which show that a right is needed, and that the right is one of the
+// TestRarePermissions checks that the tests are there which show that a right is needed, and that the right is one of the
 // shipped.
-func TestRareRights(t *testing.T) {
+func TestRarePermissions(t *testing.T) {
 	t.Parallel()
-	shipped, err := readShippedRights(filepath.Join("..", "..", "deploy"))
+	shipped, err := readShippedPermissions(filepath.Join("..", "..", "deploy"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for one, shows := range rareRights() {
+	for one, shows := range rarePermissions() {
 		file, test, _ := strings.Cut(shows, ": ")
 		content, err := os.ReadFile(filepath.Join("..", "..", file))
 		if err != nil || !strings.Contains(string(content), "\nfunc "+test+"(") {
@@ -287,9 +287,9 @@ func TestRareRights(t *testing.T) {
 	}
 }
 
-func TestCompareRights(t *testing.T) {
+func TestComparePermissions(t *testing.T) {
 	t.Parallel()
-	shipped, err := shippedRights(strings.NewReader(`kind: Role
+	shipped, err := shippedPermissions(strings.NewReader(`kind: Role
 metadata: {name: agent, namespace: ours}
 rules:
 - {apiGroups: [""], resources: [secrets], verbs: [list, watch, delete]}

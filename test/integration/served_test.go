@@ -39,8 +39,8 @@ func (w *world) waitForServed(
 	return served
 }
 
-// TestTheStatusTellsWhatIsServed reads what is served, and by how many, through a refusal and the death of a replica.
-func TestTheStatusTellsWhatIsServed(t *testing.T) {
+// TestStatusShowsWhatIsServed reads what is served, and by how many, through a refusal and the death of a replica.
+func TestStatusShowsWhatIsServed(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")
 	w.external(t, "told-cert", pairData(good))

@@ -155,7 +155,7 @@ func portForwardStreams(t *testing.T, s *streams, pod string) {
 		t.Fatal(err)
 	}
 	defer afterwards.Close() //nolint:errcheck // it is only a test's
-	go answerAfterwards(afterwards)
+	go respondAfterwards(afterwards)
 
 	port := func(address net.Addr) string { return strconv.Itoa(address.(*net.TCPAddr).Port) }
 	forward := s.start(
@@ -212,8 +212,8 @@ func portForwardStreams(t *testing.T, s *streams, pod string) {
 	}
 }
 
-// answerAfterwards sends back all it got, when the client has closed its half.
-func answerAfterwards(listener net.Listener) {
+// respondAfterwards sends back all it got, when the client has closed its half.
+func respondAfterwards(listener net.Listener) {
 	for {
 		connection, err := listener.Accept()
 		if err != nil {

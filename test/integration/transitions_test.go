@@ -178,7 +178,7 @@ func TestTransitions(t *testing.T) {
 			}
 			return nil
 		})
-		w.waitForNoSecret(t, lastGoodSecret)
+		w.waitForNoSecret(t, lastKnownGoodSecret)
 	})
 	load.stop(t)
 
@@ -188,7 +188,7 @@ func TestTransitions(t *testing.T) {
 		"a generated certificate":         {"Generated serving certificate"},
 		"use of a generated certificate":  {"Put serving certificate into service", `"generated"`},
 		"cleanup of the generated Secret": {"Removed what the configuration no longer needs", generatedSecret},
-		"cleanup of the copy":             {"Removed what the configuration no longer needs", lastGoodSecret},
+		"cleanup of the copy":             {"Removed what the configuration no longer needs", lastKnownGoodSecret},
 		"a Secret that is not there": {
 			// It may also stay in service for a moment, until the one that replaces it is seen.
 			"Failed to reconcile CredentialIssuer", "SecretNotFound", `transition-b\", which`,
@@ -260,7 +260,7 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.removeAfterwards(t, issuer)
-	w.mayRemember(t, "fresh-revisions")
+	w.mayRecord(t, "fresh-revisions")
 	agent, err := w.StartAgent(
 		t.Context(),
 		"fresh",
@@ -290,7 +290,7 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, func() error { // the leader may write the signer after the certificate is served
 		written = w.writtenSecrets(t)
 		if !slices.Contains(written, "fresh-signer") ||
-			!slices.Contains(written, "fresh-impersonation-proxy-last-good-certificate") {
+			!slices.Contains(written, "fresh-impersonation-proxy-last-known-good-certificate") {
 			return fmt.Errorf("the audit log does not even show what was written: %v", written)
 		}
 		return nil
@@ -316,8 +316,8 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	})
 }
 
-// mayRemember lets the agent keep what clients were told in a ConfigMap of another name than the shipped one.
-func (w *world) mayRemember(t *testing.T, name string) {
+// mayRecord lets the agent keep what clients were told in a ConfigMap of another name than the shipped one.
+func (w *world) mayRecord(t *testing.T, name string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}
 	for _, object := range []client.Object{

@@ -43,8 +43,8 @@ type Cluster struct {
 	secretErr               error // of writing a Secret
 	CertManager             *discovery.Certificate
 	CertificatesErr         error // of listing them
-	// AfterLook is called after each list of the Certificates, as cert-manager works meanwhile.
-	AfterLook func(*Cluster)
+	// AfterList is called after each list of the Certificates, as cert-manager works meanwhile.
+	AfterList func(*Cluster)
 	ReadErr   error    // of reading the Secret
 	owned     []string // keys of the Secret that we have applied
 

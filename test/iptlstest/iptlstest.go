@@ -107,15 +107,15 @@ func (w *World) Obey(t *testing.T) {
 	}
 }
 
-// Record is Obey by an agent that keeps a revision history since an hour ago.
+// RecordSince is Obey by an agent that keeps a revision history since an hour ago.
 func (w *World) Record(t *testing.T) {
 	t.Helper()
-	w.Remember(t, time.Now().Add(-time.Hour))
+	w.RecordSince(t, time.Now().Add(-time.Hour))
 	w.Obey(t)
 	obey := w.Cluster.AfterApply
 	w.Cluster.AfterApply = func(c *Cluster) {
 		obey(c)
-		w.Remember(t, time.Now())
+		w.RecordSince(t, time.Now())
 	}
 }
 
@@ -146,7 +146,7 @@ func (w *World) DualTrust(t *testing.T) {
 	c := w.Cluster
 	oldPair := w.Proxy.pair.Load()
 	oldBundle := w.published(t).Bundle
-	w.Remember(t, time.Now().Add(-time.Hour))
+	w.RecordSince(t, time.Now().Add(-time.Hour))
 	c.AfterApply = func(c *Cluster) {
 		pair, bundle := w.configured(t)
 		chain, _ := certs.ParseBundle(pair.CertPEM)
@@ -179,21 +179,20 @@ func (w *World) DualTrust(t *testing.T) {
 			SHA256: certs.Fingerprint(leaf[0].Raw), NotAfter: metav1.NewTime(leaf[0].NotAfter),
 			Replicas: 1, ServingReplicas: 1,
 		}
-		w.Remember(t, time.Now())
+		w.RecordSince(t, time.Now())
 	}
 	c.AfterRevisions = c.AfterApply
 }
 
-// Remember makes the agent keep a memory: what is published and presented now is what clients are told since that time,
-// and each call adds what they are told from then on.
-func (w *World) Remember(t *testing.T, since time.Time) {
+// RecordSince adds what is published and presented now to the agent's revision history, as of that time.
+func (w *World) RecordSince(t *testing.T, since time.Time) {
 	t.Helper()
 	c := w.Cluster
 	if c.Issuer.Status.Objects == nil {
 		c.Issuer.Status.Objects = &configv1alpha1.ObjectNames{
 			Namespace: "pinniped-concierge", RevisionsConfigMap: "pinniped-concierge-revisions",
-			GeneratedCASecret:         "pinniped-concierge-impersonation-proxy-ca-certificate",
-			LastGoodCertificateSecret: "pinniped-concierge-last-good",
+			GeneratedCASecret:              "pinniped-concierge-impersonation-proxy-ca-certificate",
+			LastKnownGoodCertificateSecret: "pinniped-concierge-last-known-good",
 		}
 		c.Revisions = &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "pinniped-concierge", Name: "pinniped-concierge-revisions"},

@@ -92,8 +92,8 @@ func (c *Cluster) Certificates(context.Context, string) ([]discovery.Certificate
 		return nil, fmt.Errorf("listing certificates: %w", discovery.ErrNotFound)
 	}
 	found := *c.CertManager
-	if c.AfterLook != nil {
-		c.AfterLook(c)
+	if c.AfterList != nil {
+		c.AfterList(c)
 	}
 	return []discovery.Certificate{found}, nil
 }

@@ -252,8 +252,8 @@ func (i *issuer) age(t *testing.T) {
 	}
 }
 
-// TestWholeStory follows one session: login in the browser, use, token exchange, refresh, and end.
-func TestWholeStory(t *testing.T) {
+// TestWholeScenario follows one session: login in the browser, use, token exchange, refresh, and end.
+func TestWholeScenario(t *testing.T) {
 	t.Parallel()
 	i := start(t)
 	first, stderr := i.token(t, nil)

@@ -21,7 +21,7 @@ func agentCodes() []certs.Explanation {
 			Example: "pinniped ip-tls history\npinniped kubeconfig rotate ~/.kube/config",
 		},
 		{
-			Code: configv1alpha1.CodeLastGoodCertificateServed, Severity: certs.SeverityWarning,
+			Code: configv1alpha1.CodeLastKnownGoodCertificateServed, Severity: certs.SeverityWarning,
 			Cause:       "The configured certificate cannot be served: another finding has the reason.",
 			Consequence: "The last known good certificate stays in service. Nothing changes for clients until it expires.",
 			Fix:         "fix the cause in the other finding, or restore the previous configuration",

@@ -110,7 +110,7 @@ func ofTheAgents(ctx context.Context, client *discovery.Client, namespace string
 	var own []string
 	for i := range issuers {
 		if objects, _ := discovery.Objects(&issuers[i], namespace); objects.Namespace == namespace {
-			own = append(own, objects.GeneratedCertificateSecret, objects.LastGoodCertificateSecret)
+			own = append(own, objects.GeneratedCertificateSecret, objects.LastKnownGoodCertificateSecret)
 		}
 	}
 	return own

@@ -151,8 +151,8 @@ func TestOIDC(t *testing.T) {
 	}
 }
 
-// TestOneJWTAuthenticatorBesideAWebhook checks that an OpenID Connect login selects the JWTAuthenticator.
-func TestOneJWTAuthenticatorBesideAWebhook(t *testing.T) {
+// TestOneJWTAuthenticatorNextToAWebhook checks that an OpenID Connect login selects the JWTAuthenticator.
+func TestOneJWTAuthenticatorNextToAWebhook(t *testing.T) {
 	t.Parallel()
 	issuer, bundle := issuerServer(t, "", "")
 	for _, test := range []struct {

@@ -327,7 +327,7 @@ func (l late) CredentialIssuer(ctx context.Context, name string) (*configv1alpha
 	return l.fake.CredentialIssuer(ctx, name)
 }
 
-func TestTimeIsOverDuringALook(t *testing.T) {
+func TestTimeIsOverDuringAPoll(t *testing.T) {
 	t.Parallel()
 	pending := discoverytest.FailedStrategy(
 		configv1alpha1.StrategyImpersonationProxy, configv1alpha1.ReasonPending, "no address yet")
@@ -356,15 +356,15 @@ func TestWarnsAboutAnAuthenticatorThatIsNotReady(t *testing.T) {
 	}
 }
 
-// TestWhileTheLastGoodCertificateServes checks that there is a kubeconfig even if the proxy's configuration is not in
+// TestWhileTheLastKnownGoodCertificateServes checks that there is a kubeconfig even if the proxy's configuration is not in
 // effect.
-func TestWhileTheLastGoodCertificateServes(t *testing.T) {
+func TestWhileTheLastKnownGoodCertificateServes(t *testing.T) {
 	t.Parallel()
 	strategy := discoverytest.ProxyStrategy("https://proxy.example.com", nil)
 	strategy.Status, strategy.Reason = configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup
 	strategy.Message = "Expired: the new one has expired"
 	strategy.Findings = []configv1alpha1.StrategyFinding{
-		{Code: configv1alpha1.CodeLastGoodCertificateServed},
+		{Code: configv1alpha1.CodeLastKnownGoodCertificateServed},
 		{Code: configv1alpha1.CodeKubernetesTooOld, Message: "Kubernetes 1.20.0 is not supported"},
 	}
 	o, out, errOut := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, &fake{

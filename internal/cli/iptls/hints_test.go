@@ -81,20 +81,20 @@ func TestNextCommands(t *testing.T) {
 	}
 }
 
-// TestHintsMend runs the first suggested command in realistic states, and checks that clients that trust the Company CA
+// TestHintsFix runs the first suggested command in realistic states, and checks that clients that trust the Company CA
 // work afterwards.
-func TestHintsMend(t *testing.T) {
+func TestHintsFix(t *testing.T) {
 	t.Parallel()
 	const company = "Company CA"
 	for _, tt := range []struct {
 		name  string
 		world func(*testing.T, *iptlstest.World, func(func(*session.Session) factory.Command))
 		hint  string
-		mends bool
+		fixes bool
 		fresh bool // the generated certificate was never published
 	}{
 		{
-			name: "somebody removed spec.tls", hint: "pinniped ip-tls undo", mends: true,
+			name: "somebody removed spec.tls", hint: "pinniped ip-tls undo", fixes: true,
 			world: func(t *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
 				t.Helper()
 				w.Cluster.Issuer.Spec.ImpersonationProxy.TLS = nil
@@ -133,7 +133,7 @@ func TestHintsMend(t *testing.T) {
 			},
 		},
 		{
-			name: "the certificate does not fit the CA bundle of the spec", fresh: true, mends: true,
+			name: "the certificate does not fit the CA bundle of the spec", fresh: true, fixes: true,
 			hint: "pinniped ip-tls set --secret proxy-tls --cert FILE --key FILE",
 			world: func(t *testing.T, w *iptlstest.World, _ func(func(*session.Session) factory.Command)) {
 				t.Helper()
@@ -152,12 +152,12 @@ func TestHintsMend(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			w := iptlstest.New(t)
-			w.Remember(t, time.Now().Add(-40*24*time.Hour))
+			w.RecordSince(t, time.Now().Add(-40*24*time.Hour))
 			w.Obey(t)
 			obey, at := w.Cluster.AfterApply, time.Now().Add(-39*24*time.Hour)
 			w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
 				obey(c)
-				w.Remember(t, at)
+				w.RecordSince(t, at)
 				at = at.Add(38 * 24 * time.Hour) // nearly all clients are older than the next change
 			}
 			w.Cluster.AfterSecret = w.Cluster.AfterApply
@@ -168,7 +168,7 @@ func TestHintsMend(t *testing.T) {
 			run(func(s *session.Session) factory.Command { return set(s, "proxy-tls") }).Check(t, 0)
 			if tt.fresh {
 				w.Cluster.Revisions.Data = map[string]string{}
-				w.Remember(t, time.Now().Add(-38*24*time.Hour))
+				w.RecordSince(t, time.Now().Add(-38*24*time.Hour))
 			}
 			tt.world(t, w, func(command func(*session.Session) factory.Command) { run(command).Check(t, 0) })
 			look := func() result.Status {
@@ -189,7 +189,7 @@ func TestHintsMend(t *testing.T) {
 			}
 			run(func(s *session.Session) factory.Command { return commandOf(t, w, s, before.Users.Next[0]) }).Check(t, 0)
 			for _, state := range look().Clients {
-				if tt.mends && strings.Contains(state.CABundle.String(), company) && state.Refused() {
+				if tt.fixes && strings.Contains(state.CABundle.String(), company) && state.Refused() {
 					t.Errorf("after %q, still refused: %+v", before.Users.Next[0], state)
 				}
 			}

@@ -88,9 +88,9 @@ func TestRoles(t *testing.T) {
 	}
 	// The agent records that it has published its own CA before.
 	w.Cluster.Report(w.Proxy.URL(), w.Generated.CertPEM())
-	w.Remember(t, time.Now().Add(-time.Hour))
+	w.RecordSince(t, time.Now().Add(-time.Hour))
 	w.Cluster.Report(w.Proxy.URL(), w.CA.CertPEM())
-	w.Remember(t, time.Now())
+	w.RecordSince(t, time.Now())
 	const handedOut = "pinniped-concierge-revisions"
 	usual, _ := discovery.Objects(&configv1alpha1.CredentialIssuer{}, "pinniped-concierge")
 	usual.RevisionsConfigMap = handedOut

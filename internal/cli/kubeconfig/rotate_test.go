@@ -61,7 +61,7 @@ func (c cluster) CredentialIssuer(context.Context, string) (*configv1alpha1.Cred
 		proxy := &issuer.Status.Strategies[len(issuer.Status.Strategies)-1]
 		proxy.Status, proxy.Reason = configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup
 		proxy.Message = c.trouble
-		proxy.Findings = []configv1alpha1.StrategyFinding{{Code: configv1alpha1.CodeLastGoodCertificateServed}}
+		proxy.Findings = []configv1alpha1.StrategyFinding{{Code: configv1alpha1.CodeLastKnownGoodCertificateServed}}
 	}
 	return issuer, nil
 }

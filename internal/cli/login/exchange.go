@@ -29,7 +29,7 @@ import (
 
 const (
 	exchangeTimeout = 30 * time.Second
-	maxAnswer       = 1 << 20
+	maxResponse     = 1 << 20
 	maxAttempts     = 3
 	maxRetryAfter   = 5 * time.Second
 )
@@ -174,7 +174,7 @@ func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (
 		return nil, e.explain(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	content, err := io.ReadAll(http.MaxBytesReader(nil, response.Body, maxAnswer))
+	content, err := io.ReadAll(http.MaxBytesReader(nil, response.Body, maxResponse))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, ui.WithHint(fmt.Errorf("the response from %q is larger than %d bytes", e.endpoint, tooLarge.Limit),
 			"a credential is much smaller; contact the cluster's administrator")

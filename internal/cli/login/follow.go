@@ -25,8 +25,8 @@ import (
 const (
 	// bundleTimeout limits the request for the trust bundle, while kubectl waits.
 	bundleTimeout = 2 * time.Second
-	// lookInterval is the minimum time between two requests of a login, and noticeInterval between two messages.
-	lookInterval   = time.Hour
+	// checkInterval is the minimum time between two requests of a login, and noticeInterval between two messages.
+	checkInterval  = time.Hour
 	noticeInterval = 24 * time.Hour
 )
 
@@ -140,7 +140,7 @@ func (l *bundleCheck) finish(ctx context.Context) {
 	if l.notes == nil {
 		return
 	}
-	noted := l.notes.note(l.key+" checked", lookInterval)
+	noted := l.notes.note(l.key+" checked", checkInterval)
 	if l.bundle == nil || !l.changed() {
 		return
 	}

@@ -371,8 +371,8 @@ func TestFollowFiles(t *testing.T) {
 	})
 }
 
-// TestFollowEntryByEntry checks that a cluster whose own CA bundle does not verify the proxy is unchanged.
-func TestFollowEntryByEntry(t *testing.T) {
+// TestRefreshEntryByEntry checks that a cluster whose own CA bundle does not verify the proxy is unchanged.
+func TestRefreshEntryByEntry(t *testing.T) {
 	t.Parallel()
 	f := newFollower(t, "--follow")
 	mixed := func(bundle []byte) string {

@@ -43,8 +43,8 @@ func (f *follower) person() (terminal *os.File, shown func() string) {
 	}
 }
 
-// TestTellsOfANewCA checks that the user is notified once a day, with the command to run.
-func TestTellsOfANewCA(t *testing.T) {
+// TestNotifiesOfANewCA checks that the user is notified once a day, with the command to run.
+func TestNotifiesOfANewCA(t *testing.T) {
 	t.Parallel()
 	f := newFollower(t)
 	_, shown := f.person()
@@ -79,8 +79,8 @@ func TestTellsOfANewCA(t *testing.T) {
 	}
 }
 
-// TestTellsNobody checks that without a user, or while another program owns the screen, nothing is fetched or printed.
-func TestTellsNobody(t *testing.T) {
+// TestNotifiesNoOne checks that without a user, or while another program owns the screen, nothing is fetched or printed.
+func TestNotifiesNoOne(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*follower, *os.File){
 		"stderr in a file":         func(f *follower, _ *os.File) { f.errOut = io.Discard },
@@ -106,8 +106,8 @@ func TestTellsNobody(t *testing.T) {
 	}
 }
 
-// TestTellsOfFollowing checks the messages about a new CA in the kubeconfig, and about a rejected one.
-func TestTellsOfFollowing(t *testing.T) {
+// TestNotifiesOfRefreshing checks the messages about a new CA in the kubeconfig, and about a rejected one.
+func TestNotifiesOfRefreshing(t *testing.T) {
 	t.Parallel()
 	f := newFollower(t, "--follow")
 	_, shown := f.person()

@@ -70,7 +70,7 @@ func (p *Plugin) unauthorized(ctx context.Context, credential *clientauthenticat
 		return false
 	}
 	defer func() { _ = response.Body.Close() }()
-	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer))
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxResponse))
 	return response.StatusCode == http.StatusUnauthorized
 }
 

@@ -190,8 +190,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestAnswers checks misbehaving servers.
-func TestAnswers(t *testing.T) {
+// TestResponses checks misbehaving servers.
+func TestResponses(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name   string

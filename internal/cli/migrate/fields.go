@@ -48,9 +48,9 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// handOver returns a JSON patch that makes `kubectl apply --server-side` the owner of the installers' fields, and
+// mergeManagers returns a JSON patch that makes `kubectl apply --server-side` the owner of the installers' fields, and
 // changes nothing else. Applying the patch fails if the owners have changed.
-func handOver(object found) ([]operation, error) {
+func mergeManagers(object found) ([]operation, error) {
 	var entries []int // of installers
 	var both bool     // kubectl has applied the object before
 	for i, entry := range object.ManagedFields {

@@ -34,8 +34,8 @@ func decide(s *state, back bool, k kubectl) (*result.Migration, error) {
 		},
 		true: {
 			result.StagePinniped:   {s.unknownStrategies, s.leftOfAgent},
-			result.StageAgent:      {s.transitionPrepared, s.lockedOutByPinniped, s.settingsOfAgent},
-			result.StageRollingOut: {s.transitionPrepared, s.lockedOutByPinniped, s.settingsOfAgent},
+			result.StageAgent:      {s.transitionPrepared, s.brokenByPinniped, s.settingsOfAgent},
+			result.StageRollingOut: {s.transitionPrepared, s.brokenByPinniped, s.settingsOfAgent},
 		},
 	}
 	for _, check := range checks[back][m.Stage] {
@@ -204,7 +204,7 @@ func (s *state) fieldsOwned(k kubectl) (*result.MigrationFinding, error) {
 		if len(names) == 0 {
 			continue
 		}
-		patch, err := handOver(object)
+		patch, err := mergeManagers(object)
 		if err != nil {
 			return nil, fmt.Errorf("reading the field managers of %s: %w", describe(object.Ref), err)
 		}

@@ -265,12 +265,12 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestHandOverJoins checks that the fields of several managers are merged, so that kubectl owns all of them.
-func TestHandOverJoins(t *testing.T) {
+// TestFieldManagersAreMerged checks that the fields of several managers are merged, so that kubectl owns all of them.
+func TestFieldManagersAreMerged(t *testing.T) {
 	t.Parallel()
 	status := entry("kube-controller-manager", update, `{"f:status":{}}`)
 	status.Subresource = "status"
-	patch, err := handOver(managed(
+	patch, err := mergeManagers(managed(
 		entry("kubectl-client-side-apply", update, `{"f:spec":{"f:replicas":{}}}`), status,
 		entry("kubectl-edit", update, `{"f:spec":{"f:paused":{}}}`), entry(applier, apply, `{"f:spec":{"f:replicas":{}}}`),
 	))

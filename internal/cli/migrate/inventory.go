@@ -107,7 +107,7 @@ func agents() []discovery.Ref {
 		in(namespace, v1("policy", "poddisruptionbudgets"), app),
 		granted(namespace, app+"-agent"),
 		[]discovery.Ref{agentConfig},
-		in(namespace, core("secrets"), app+"-impersonation-proxy-last-good-certificate"),
+		in(namespace, core("secrets"), app+"-impersonation-proxy-last-known-good-certificate"),
 		granted("default", app+"-events"),
 		granted("", app+"-agent"),
 		in("", v1(flowControl, "flowschemas"), app, app+"-reviews", app+"-logins"),

@@ -107,9 +107,9 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 	}, nil
 }
 
-// lockedOutByPinniped finds clients that verify what the agent serves, and would not verify what Pinniped serves: the
+// brokenByPinniped finds clients that verify what the agent serves, and would not verify what Pinniped serves: the
 // Secret as it is, or nothing.
-func (s *state) lockedOutByPinniped(kubectl) (*result.MigrationFinding, error) {
+func (s *state) brokenByPinniped(kubectl) (*result.MigrationFinding, error) {
 	typed, err := s.typedIssuer()
 	configured := external(typed)
 	if err != nil || configured == nil || plan.Waits(typed) { // see transitionPrepared
@@ -125,7 +125,7 @@ func (s *state) lockedOutByPinniped(kubectl) (*result.MigrationFinding, error) {
 		return nil, nil
 	}
 	return &result.MigrationFinding{
-		Reason: result.MigrationClientsLockedOut, InTheWay: true, Objects: []string{describe(secretOf(configured))},
+		Reason: result.MigrationClientsBroken, InTheWay: true, Objects: []string{describe(secretOf(configured))},
 		Message: fmt.Sprintf("Pinniped would serve this Secret, or nothing, and this would break "+
 			"clients of the agent's certificate: %s. Fix the Secret first; see \"pinniped ip-tls status\" and "+
 			"\"pinniped ip-tls history\"", serving.Summarize(j)),

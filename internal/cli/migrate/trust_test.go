@@ -88,20 +88,20 @@ func TestTrust(t *testing.T) {
 		{name: "Pinniped serves what the agent serves", secret: good, back: true},
 		{
 			name: "Pinniped serves a certificate of another CA", secret: issue(another, month, "proxy.example.com"), back: true,
-			want: result.MigrationClientsLockedOut, says: "BundleDoesNotVerify",
+			want: result.MigrationClientsBroken, says: "BundleDoesNotVerify",
 		},
 		{
 			name: "Pinniped serves a certificate that lacks a name", secret: issue(company, month, "proxy.example.com"),
-			back: true, want: result.MigrationClientsLockedOut, says: "old.example.com",
+			back: true, want: result.MigrationClientsBroken, says: "old.example.com",
 		},
 		{
 			name: "Pinniped has no key", secret: without(good, "tls.key"), back: true,
-			want: result.MigrationClientsLockedOut, says: "SwitchedOff",
+			want: result.MigrationClientsBroken, says: "SwitchedOff",
 		},
-		{name: "the Secret is gone", back: true, want: result.MigrationClientsLockedOut, says: "SwitchedOff"},
+		{name: "the Secret is gone", back: true, want: result.MigrationClientsBroken, says: "SwitchedOff"},
 		{
 			name: "the Secret is of another namespace", of: "shared/proxy-tls", back: true,
-			want: result.MigrationClientsLockedOut, says: "secrets/proxy-tls",
+			want: result.MigrationClientsBroken, says: "secrets/proxy-tls",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

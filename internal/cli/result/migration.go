@@ -79,8 +79,8 @@ const (
 	MigrationTransitionPrepared MigrationReason = "TransitionPrepared"
 	// MigrationCertificateRefused means that the agent refuses the certificate that Pinniped serves.
 	MigrationCertificateRefused MigrationReason = "CertificateRefused"
-	// MigrationClientsLockedOut means that clients of the agent would not verify what Pinniped serves.
-	MigrationClientsLockedOut MigrationReason = "ClientsLockedOut"
+	// MigrationClientsBroken means that clients of the agent would not verify what Pinniped serves.
+	MigrationClientsBroken MigrationReason = "ClientsBroken"
 	// MigrationUnknownStrategy means that the status has a strategy that Pinniped's CRD does not permit.
 	MigrationUnknownStrategy MigrationReason = "UnknownStrategy"
 )
@@ -91,7 +91,7 @@ func (MigrationReason) Enum() []string {
 		string(MigrationElsewhere), string(MigrationOwnedByDeployment), string(MigrationFieldsOwned),
 		string(MigrationManagedByKapp), string(MigrationAppliedByOthers), string(MigrationLoginsAtAPIServer),
 		string(MigrationSettings), string(MigrationRollingOut), string(MigrationLeftOver), string(MigrationPrivileged),
-		string(MigrationTransitionPrepared), string(MigrationCertificateRefused), string(MigrationClientsLockedOut),
+		string(MigrationTransitionPrepared), string(MigrationCertificateRefused), string(MigrationClientsBroken),
 		string(MigrationUnknownStrategy),
 	}
 }

@@ -155,7 +155,7 @@ func TestStyle(t *testing.T) {
 	}
 }
 
-func TestStepsTellHowLongTheyTook(t *testing.T) {
+func TestStepsShowTheirDuration(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -251,7 +251,7 @@ func (a writeCopy) do(ctx context.Context, r *Reconciler) error {
 	case issuedcert.ChangedMeanwhile(err):
 		return nil // just written; the watch triggers a reconcile
 	case err != nil:
-		return coded(configv1alpha1.CodeLastGoodNotKept, fmt.Errorf("backing up the certificate in service: %w", err))
+		return coded(configv1alpha1.CodeLastKnownGoodNotKept, fmt.Errorf("backing up the certificate in service: %w", err))
 	}
 	log.FromContext(ctx).Info("Backed up the certificate in service", "secret", a.name, "sha256", a.sha256)
 	return nil

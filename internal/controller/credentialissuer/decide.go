@@ -50,8 +50,8 @@ func decideOff(spec serving.Desired, s observed) decision {
 		if !s.isNamed(spec, s.names.TLSSecret) {
 			s.removeGenerated(&d)
 		}
-		if !s.isNamed(spec, s.names.LastGoodSecret) {
-			s.keepLastGood(&d, nil)
+		if !s.isNamed(spec, s.names.LastKnownGoodSecret) {
+			s.keepLastKnownGood(&d, nil)
 		}
 	}
 	s.relabel(spec, &d)
@@ -82,7 +82,7 @@ func decide(spec serving.Desired, s observed) decision {
 	}
 	d.add(startProxy{})
 	if d.errs[stepLoad] == nil {
-		s.keepLastGood(&d, inService)
+		s.keepLastKnownGood(&d, inService)
 		switch {
 		case spec.TLS == nil || s.evaluation.Certificate == nil || d.errs[stepTidy] != nil ||
 			inService.Source == serving.SourceGenerated:
@@ -104,7 +104,7 @@ func decideWithoutSpec(s observed) decision {
 	d := decision{errs: map[step]error{}, phase: phaseOn}
 	inService := s.serving
 	if inService == nil {
-		inService = s.serveLastGood(&d)
+		inService = s.serveLastKnownGood(&d)
 	}
 	if inService == nil {
 		d.phase = phaseLost
@@ -135,19 +135,19 @@ func (s *observed) met() *serving.Certificate {
 	case s.serving != nil:
 		return s.serving
 	}
-	if kept := s.lastGood(); kept != nil {
+	if kept := s.lastKnownGood(); kept != nil {
 		return kept
 	}
 	return s.stillGenerated()
 }
 
-// lastGood returns the last known good certificate from its backup, or nil.
-func (s *observed) lastGood() *serving.Certificate {
-	kept := s.secrets[s.names.LastGoodSecret]
+// lastKnownGood returns the last known good certificate from its backup, or nil.
+func (s *observed) lastKnownGood() *serving.Certificate {
+	kept := s.secrets[s.names.LastKnownGoodSecret]
 	if kept.secret == nil {
 		return nil
 	}
-	certificate, err := serving.LastGood(kept.secret)
+	certificate, err := serving.LastKnownGood(kept.secret)
 	if err != nil {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (s *observed) chooseCertificate(
 		inService = s.evaluation.Certificate
 		s.serve(d, stepLoad, serve{certificate: inService})
 	case inService == nil:
-		inService = s.serveLastGood(d)
+		inService = s.serveLastKnownGood(d)
 	}
 	if d.addressErr == nil && s.needsFallback(d, inService) {
 		inService = s.serveGenerated(spec, d)
@@ -237,7 +237,7 @@ func (s *observed) serveGenerated(spec serving.Desired, d *decision) *serving.Ce
 		state.state = issuedcert.InspectUnder(ca, serving.GeneratedServing(names), read.secret, s.now)
 	}
 	inService := s.serving
-	if still := s.stillGenerated(); inService == nil && still != nil && s.lastGood() == nil &&
+	if still := s.stillGenerated(); inService == nil && still != nil && s.lastKnownGood() == nil &&
 		state.faultIs(issuedcert.SANMismatch) {
 		// A replica that has just started serves what the others serve. The leader may run another version that accepts
 		// these names.
@@ -257,21 +257,21 @@ func (s *observed) serveGenerated(spec serving.Desired, d *decision) *serving.Ce
 	return inService
 }
 
-// serveLastGood adds the action of a replica that has just started while the external certificate is refused: it serves
+// serveLastKnownGood adds the action of a replica that has just started while the external certificate is refused: it serves
 // what the others serve, which is the last known good certificate, or else the generated one.
-func (s *observed) serveLastGood(d *decision) *serving.Certificate {
-	kept := s.secrets[s.names.LastGoodSecret]
+func (s *observed) serveLastKnownGood(d *decision) *serving.Certificate {
+	kept := s.secrets[s.names.LastKnownGoodSecret]
 	d.fail(stepLoad, kept.err)
 	if kept.err != nil {
 		return nil
 	}
 	if kept.secret != nil {
-		certificate, err := serving.LastGood(kept.secret)
+		certificate, err := serving.LastKnownGood(kept.secret)
 		if err == nil {
-			s.serve(d, stepLoad, serve{certificate: certificate, keptIn: s.names.LastGoodSecret})
+			s.serve(d, stepLoad, serve{certificate: certificate, keptIn: s.names.LastKnownGoodSecret})
 			return certificate
 		}
-		d.add(reportUnusableCopy{s.local(s.names.LastGoodSecret), err})
+		d.add(reportUnusableCopy{s.local(s.names.LastKnownGoodSecret), err})
 	}
 	generated, ca := s.secrets[s.names.TLSSecret], s.secrets[s.names.CASecret]
 	if err := errors.Join(generated.err, ca.err); err != nil {

@@ -95,7 +95,7 @@ func TestDecide(t *testing.T) {
 	tls := &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}
 	delegated := *w.external
 	delegated.Delegated, delegated.Secret.Namespace = true, "shared"
-	copyOf, err := serving.LastGoodData(w.external)
+	copyOf, err := serving.LastKnownGoodData(w.external)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,15 +201,15 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "removes the copy of an external certificate that is served no more", spec: spec{ExternalEndpoint: named},
-			see:  func(s *observed) { s.put(testNames.LastGoodSecret, copyOf) },
-			want: lines(signer, renewed, serveGenerated, "start proxy", "remove last-good"),
+			see:  func(s *observed) { s.put(testNames.LastKnownGoodSecret, copyOf) },
+			want: lines(signer, renewed, serveGenerated, "start proxy", "remove last-known-good"),
 		},
 
 		// An external certificate.
 		{
 			name: "serves it, then keeps a copy and removes the generated one", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see: func(s *observed) { s.evaluation.Certificate, s.serving = w.external, w.generated },
-			want: lines(signer, serveExternal, "start proxy", "copy to last-good", "keep generated-ca",
+			want: lines(signer, serveExternal, "start proxy", "copy to last-known-good", "keep generated-ca",
 				"remove generated-tls"),
 		},
 		{
@@ -221,7 +221,7 @@ func TestDecide(t *testing.T) {
 			name: "serves it without an address", spec: spec{Service: svc{Type: "LoadBalancer"}, TLS: tls},
 			see: func(s *observed) {
 				s.evaluation.Certificate = w.external
-				s.put(testNames.LastGoodSecret, copyOf)
+				s.put(testNames.LastKnownGoodSecret, copyOf)
 				delete(s.secrets, testNames.TLSSecret)
 			},
 			want: lines(signer, serveExternal, "start proxy", "keep generated-ca"),
@@ -230,7 +230,7 @@ func TestDecide(t *testing.T) {
 			name: "puts the generated CA back next to it, and makes none", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see: func(s *observed) {
 				s.evaluation.Certificate, s.serving = w.external, w.external
-				s.put(testNames.LastGoodSecret, copyOf)
+				s.put(testNames.LastKnownGoodSecret, copyOf)
 				delete(s.secrets, testNames.CASecret)
 				s.known[testNames.CASecret] = w.ca
 			},
@@ -240,7 +240,7 @@ func TestDecide(t *testing.T) {
 			name: "generates nothing next to it", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see: func(s *observed) {
 				s.evaluation.Certificate, s.serving = w.external, w.external
-				s.put(testNames.LastGoodSecret, copyOf)
+				s.put(testNames.LastKnownGoodSecret, copyOf)
 				delete(s.secrets, testNames.CASecret)
 				delete(s.secrets, testNames.TLSSecret)
 			},
@@ -249,19 +249,19 @@ func TestDecide(t *testing.T) {
 		{
 			name: "removes nothing while the copy cannot be kept", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see: func(s *observed) {
-				s.evaluation.Certificate, s.secrets[testNames.LastGoodSecret] = w.external, ownSecret{err: unreadable}
+				s.evaluation.Certificate, s.secrets[testNames.LastKnownGoodSecret] = w.external, ownSecret{err: unreadable}
 			},
 			want: lines(signer, serveExternal, "start proxy"), errs: map[step]string{stepTidy: unreadable.Error()},
 		},
 		{
 			name: "does not remove the generated Secret that an admin named", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see: func(s *observed) {
-				s.put(testNames.LastGoodSecret, copyOf)
+				s.put(testNames.LastKnownGoodSecret, copyOf)
 				own := *w.external
 				own.Secret = w.generated.Secret
 				s.evaluation.Certificate = &own
 			},
-			want: lines(signer, "serve external ns/generated-tls", "start proxy", "copy to last-good", "keep generated-ca"),
+			want: lines(signer, "serve external ns/generated-tls", "start proxy", "copy to last-known-good", "keep generated-ca"),
 		},
 		{
 			name: "keeps what is in service when it is refused", spec: spec{ExternalEndpoint: named, TLS: tls},
@@ -277,9 +277,9 @@ func TestDecide(t *testing.T) {
 			name: "starts with the last known good one", spec: spec{ExternalEndpoint: named, TLS: tls},
 			see: func(s *observed) {
 				s.evaluation = refusal(certs.KeyMismatch)
-				s.put(testNames.LastGoodSecret, copyOf)
+				s.put(testNames.LastKnownGoodSecret, copyOf)
 			},
-			want: lines(signer, serveExternal+" kept in last-good", "start proxy"),
+			want: lines(signer, serveExternal+" kept in last-known-good", "start proxy"),
 		},
 		{
 			name: "starts with the generated one where there is no last known good one", spec: spec{ExternalEndpoint: named, TLS: tls},
@@ -291,7 +291,7 @@ func TestDecide(t *testing.T) {
 			see: func(s *observed) {
 				s.evaluation = refusal(certs.SecretNotFound)
 				delete(s.secrets, testNames.TLSSecret)
-				s.put(testNames.LastGoodSecret, map[string][]byte{"a": nil})
+				s.put(testNames.LastKnownGoodSecret, map[string][]byte{"a": nil})
 			},
 			want: lines(signer, "report that the last known good certificate cannot be used"),
 		},
@@ -335,7 +335,7 @@ func TestDecide(t *testing.T) {
 			},
 			see: func(s *observed) {
 				s.evaluation, s.serving = refusal(certs.SecretNotPermitted), w.external
-				s.put(testNames.LastGoodSecret, copyOf)
+				s.put(testNames.LastKnownGoodSecret, copyOf)
 			},
 			want: lines(signer, "start proxy"),
 		},
@@ -368,9 +368,9 @@ func TestDecide(t *testing.T) {
 				another := delegated
 				another.Secret.Name = "another"
 				s.evaluation.Certificate, s.serving, s.withdrawn = &another, &delegated, refusal(certs.SecretNotPermitted).Refusal
-				s.put(testNames.LastGoodSecret, copyOf)
+				s.put(testNames.LastKnownGoodSecret, copyOf)
 			},
-			want: lines(signer, "serve external shared/another", "start proxy", "remove last-good", renewed),
+			want: lines(signer, "serve external shared/another", "start proxy", "remove last-known-good", renewed),
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -405,7 +405,7 @@ func TestDecide(t *testing.T) {
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	copyOf, err := serving.LastGoodData(w.external)
+	copyOf, err := serving.LastKnownGoodData(w.external)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,7 +436,7 @@ func TestJudge(t *testing.T) {
 		{"serves it where there is nothing else", nothing, false},
 		{"keeps the one in service", func(s *observed) { nothing(s); s.serving = w.external }, true},
 		{"keeps the generated one in service", func(s *observed) { nothing(s); s.serving = w.generated }, true},
-		{"serves the last known good one after a restart", func(s *observed) { nothing(s); s.put(testNames.LastGoodSecret, copyOf) }, true},
+		{"serves the last known good one after a restart", func(s *observed) { nothing(s); s.put(testNames.LastKnownGoodSecret, copyOf) }, true},
 		{"serves the generated one after a restart", func(*observed) {}, true},
 		{"serves it in the place of one that has to go", func(s *observed) {
 			s.serving, s.withdrawn = w.external, refusal(certs.SecretNotPermitted).Refusal
@@ -454,7 +454,7 @@ func TestJudge(t *testing.T) {
 func TestDecideOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	copyOf, err := serving.LastGoodData(w.external)
+	copyOf, err := serving.LastKnownGoodData(w.external)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,16 +466,16 @@ func TestDecideOff(t *testing.T) {
 	}{
 		{"removes the generated certificate", func(*observed) {}, "", []string{"stop proxy", "remove generated-tls"}},
 		{
-			"removes the copy", func(s *observed) { s.put(testNames.LastGoodSecret, copyOf) }, "",
-			[]string{"stop proxy", "remove generated-tls", "remove last-good"},
+			"removes the copy", func(s *observed) { s.put(testNames.LastKnownGoodSecret, copyOf) }, "",
+			[]string{"stop proxy", "remove generated-tls", "remove last-known-good"},
 		},
 		{"removes nothing that it did not make", func(s *observed) {
 			s.put(testNames.TLSSecret, copyOf)
-			s.put(testNames.LastGoodSecret, w.leaf.Data())
+			s.put(testNames.LastKnownGoodSecret, w.leaf.Data())
 		}, "", []string{"stop proxy"}},
 		{"leaves writing to the leader", func(s *observed) { s.leads = false }, "", []string{"stop proxy"}},
 		{"keeps what clients verify, for the time when it is switched on again", func(s *observed) {
-			s.put(testNames.LastGoodSecret, copyOf)
+			s.put(testNames.LastKnownGoodSecret, copyOf)
 			used := serving.Revision{ID: "x", LastUsed: decideNoon}
 			s.revisions = func() (serving.History, bool) {
 				return serving.History{Revisions: []serving.Revision{used}}, true
@@ -483,8 +483,8 @@ func TestDecideOff(t *testing.T) {
 		}, "", []string{"stop proxy"}},
 		{"keeps the generated certificate that the spec names", func(*observed) {}, testNames.TLSSecret, []string{"stop proxy"}},
 		{
-			"keeps the copy that the spec names", func(s *observed) { s.put(testNames.LastGoodSecret, copyOf) },
-			testNames.LastGoodSecret,
+			"keeps the copy that the spec names", func(s *observed) { s.put(testNames.LastKnownGoodSecret, copyOf) },
+			testNames.LastKnownGoodSecret,
 			[]string{"stop proxy", "remove generated-tls"},
 		},
 	} {

@@ -283,9 +283,9 @@ func TestDelegatedCertificate(t *testing.T) {
 	}
 }
 
-// TestWithdrawnWhileItIsTheLastGood shows that a delegated certificate is taken out of service even if it is only the
+// TestWithdrawnWhileItIsTheLastKnownGood shows that a delegated certificate is taken out of service even if it is only the
 // last known good one.
-func TestWithdrawnWhileItIsTheLastGood(t *testing.T) {
+func TestWithdrawnWhileItIsTheLastKnownGood(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	if err := cluster.Install(t.Context(), kindManifests); err != nil {

@@ -168,7 +168,7 @@ func TestObjects(t *testing.T) {
 	t.Parallel()
 	want := &configv1alpha1.ObjectNames{
 		Namespace: "ns", LoadBalancerService: "lb", ClusterIPService: "ip", GeneratedCertificateSecret: "generated-tls",
-		GeneratedCASecret: "generated-ca", LastGoodCertificateSecret: "last-good",
+		GeneratedCASecret: "generated-ca", LastKnownGoodCertificateSecret: "last-known-good",
 		RevisionsConfigMap: "handed-out",
 	}
 	if diff := cmp.Diff(want, (&Reconciler{Namespace: "ns", Names: testNames}).objects()); diff != "" {

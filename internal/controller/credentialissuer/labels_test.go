@@ -87,7 +87,7 @@ func TestDecideLabels(t *testing.T) {
 			"relabel generated-ca signer",
 		},
 		{
-			"leaves alone what it did not make", func(s *observed) { s.put(testNames.LastGoodSecret, w.leaf.Data()) },
+			"leaves alone what it did not make", func(s *observed) { s.put(testNames.LastKnownGoodSecret, w.leaf.Data()) },
 			spec{ExternalEndpoint: "proxy.example.com"},
 			"relabel generated-ca generated-tls signer",
 		},

@@ -49,8 +49,8 @@ func (r *replica) retire(t *testing.T, transition *configv1alpha1.TransitionStat
 	}
 }
 
-// TestNobodyIsLockedOut changes the certificate in ways that used to break clients silently.
-func TestNobodyIsLockedOut(t *testing.T) {
+// TestNoClientBreaks changes the certificate in ways that used to break clients silently.
+func TestNoClientBreaks(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	const generated, name = "Pinniped Impersonation Proxy Serving CA", "proxy.example.com"

@@ -67,7 +67,7 @@ func (r *Reconciler) observe(
 		s.withdrawn, s.withdrawnErr = r.mayUse(ctx, s.serving.Secret)
 	}
 	for _, name := range []string{
-		r.Names.SignerSecret, r.Names.CASecret, r.Names.TLSSecret, r.Names.LastGoodSecret,
+		r.Names.SignerSecret, r.Names.CASecret, r.Names.TLSSecret, r.Names.LastKnownGoodSecret,
 	} {
 		secret, err := r.secretOrNil(ctx, r.local(name))
 		s.secrets[name] = ownSecret{secret, err}
@@ -145,7 +145,7 @@ func (s *observed) local(name string) types.NamespacedName {
 // refuseOwnCopy returns an error if the spec names the agent's backup as the source. The agent overwrites the backup,
 // and deletes it when something else is served. It is nil if mode is disabled.
 func (r *Reconciler) refuseOwnCopy(spec serving.Desired) error {
-	if spec.Mode == configv1alpha1.ImpersonationProxyModeDisabled || spec.Secret != r.local(r.Names.LastGoodSecret) {
+	if spec.Mode == configv1alpha1.ImpersonationProxyModeDisabled || spec.Secret != r.local(r.Names.LastKnownGoodSecret) {
 		return nil
 	}
 	return fmt.Errorf("invalid tls.secretName: Secret %q is a backup that the agent itself keeps, and removes; "+

@@ -137,7 +137,7 @@ func (r *result) brokenButServing(err error) configv1alpha1.CredentialIssuerStra
 		return strategy
 	}
 	strategy.Frontend = frontend(r.at, r.serving.Bundle)
-	code, what := configv1alpha1.CodeLastGoodCertificateServed,
+	code, what := configv1alpha1.CodeLastKnownGoodCertificateServed,
 		"the certificate of Secret %s (SHA-256 %s) stays in service until this is fixed"
 	var refusal *serving.Refusal
 	if errors.As(err, &refusal) && refusal.Finding.Code == certs.SecretNotPermitted &&

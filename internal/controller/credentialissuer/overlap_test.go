@@ -19,9 +19,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestOverlap renews the certificate with another CA: all replicas, including new ones, serve the old one until an
+// TestDualTrust renews the certificate with another CA: all replicas, including new ones, serve the old one until an
 // administrator retires revisions, or no client trusts only the old CA.
-func TestOverlap(t *testing.T) {
+func TestDualTrust(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	newCA := func(name string) *certs.CA {
@@ -77,7 +77,7 @@ func TestOverlap(t *testing.T) {
 	serves(first, leader, follower)
 	leader.waitForServed(t, leafSHA256(t, first), 2, 2)
 	testkit.Eventually(t, waitLimit, func() error {
-		kept, there := leader.secret(t, testNames.LastGoodSecret)
+		kept, there := leader.secret(t, testNames.LastKnownGoodSecret)
 		if !there || commonNames(kept.Data["ca.crt"]) != "one+two" {
 			return errors.New("the copy is not what is served")
 		}
@@ -157,8 +157,8 @@ func (r *replica) waitForTransition(
 	return transition
 }
 
-// TestOverlapEnds moves the clock to the end of a transition.
-func TestOverlapEnds(t *testing.T) {
+// TestDualTrustEnds moves the clock to the end of a transition.
+func TestDualTrustEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.everything()
@@ -190,7 +190,7 @@ func TestOverlapEnds(t *testing.T) {
 	waiting.Until = time.Now().Add(recheck / 2)
 	r.Holder.Note(d.evaluation)
 	issuer := &configv1alpha1.CredentialIssuer{}
-	if wait := r.nextLook(issuer); wait > recheck/2+time.Second {
+	if wait := r.nextCheck(issuer); wait > recheck/2+time.Second {
 		t.Errorf("it looks again in %s", wait)
 	}
 }

@@ -135,8 +135,8 @@ func (s *observed) ours(spec serving.Desired, secret *corev1.Secret) bool {
 	switch secret.Name {
 	case s.names.TLSSecret:
 		return s.stillGenerated() != nil
-	case s.names.LastGoodSecret:
-		return serving.IsLastGood(secret)
+	case s.names.LastKnownGoodSecret:
+		return serving.IsLastKnownGood(secret)
 	}
 	return true
 }
@@ -178,26 +178,26 @@ func (s *observed) keepGenerated(spec serving.Desired, d *decision) {
 	}
 }
 
-// keepLastGood makes the leader back up the external certificate in service, for replicas that start while its Secret
+// keepLastKnownGood makes the leader back up the external certificate in service, for replicas that start while its Secret
 // is invalid. If anything else or nothing is in service, the backup is deleted.
-func (s *observed) keepLastGood(d *decision, inService *serving.Certificate) {
-	name := s.local(s.names.LastGoodSecret)
+func (s *observed) keepLastKnownGood(d *decision, inService *serving.Certificate) {
+	name := s.local(s.names.LastKnownGoodSecret)
 	if !s.leads || inService != nil && inService.Secret == name {
 		return // an administrator may have named this Secret as the source
 	}
-	failed := func(err error) { d.fail(stepTidy, coded(configv1alpha1.CodeLastGoodNotKept, err)) }
-	kept := s.secrets[s.names.LastGoodSecret]
+	failed := func(err error) { d.fail(stepTidy, coded(configv1alpha1.CodeLastKnownGoodNotKept, err)) }
+	kept := s.secrets[s.names.LastKnownGoodSecret]
 	switch {
 	case kept.err != nil:
 		failed(kept.err)
 		return
-	case !serving.KeepsLastGood(inService):
-		if kept.secret != nil && serving.IsLastGood(kept.secret) {
+	case !serving.KeepsLastKnownGood(inService):
+		if kept.secret != nil && serving.IsLastKnownGood(kept.secret) {
 			d.add(removeSecret{kept.secret})
 		}
 		return
 	}
-	data, err := serving.LastGoodData(inService)
+	data, err := serving.LastKnownGoodData(inService)
 	if err != nil {
 		failed(err)
 		return

@@ -55,7 +55,7 @@ type Names struct {
 	TLSSecret           string // generated serving certificate
 	CASecret            string // generated serving CA
 	SignerSecret        string // CA of client certificates
-	LastGoodSecret      string // backup of the external certificate in service
+	LastKnownGoodSecret string // backup of the external certificate in service
 	RevisionsConfigMap  string // the revision history
 }
 
@@ -244,15 +244,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	r.handIn(report{issuer: issuer, proxy: strategy, serving: r.served(), waiting: r.Holder.Evaluation().Waiting})
 	if !retry {
 		r.retries.Store(0)
-		return ctrl.Result{RequeueAfter: r.nextLook(issuer)}, nil
+		return ctrl.Result{RequeueAfter: r.nextCheck(issuer)}, nil
 	}
 	// The problem is logged once and is in the status; a returned error would be logged at every retry.
 	return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
 }
 
-// nextLook returns how long to wait for the next reconcile if nothing triggers one: until the certificate in service
+// nextCheck returns how long to wait for the next reconcile if nothing triggers one: until the certificate in service
 // becomes valid, expires or is replaced, at most recheck, or recheckNodes in mode auto.
-func (r *Reconciler) nextLook(issuer *configv1alpha1.CredentialIssuer) time.Duration {
+func (r *Reconciler) nextCheck(issuer *configv1alpha1.CredentialIssuer) time.Duration {
 	wait := recheck
 	if proxy := issuer.Spec.ImpersonationProxy; proxy != nil && proxy.Mode == configv1alpha1.ImpersonationProxyModeAuto {
 		wait = recheckNodes
@@ -463,7 +463,7 @@ func (r *Reconciler) forgetUnused(spec serving.Desired) {
 	}
 	r.Secrets.Forget(func(name types.NamespacedName) bool {
 		switch name.Name {
-		case r.Names.TLSSecret, r.Names.CASecret, r.Names.SignerSecret, r.Names.LastGoodSecret:
+		case r.Names.TLSSecret, r.Names.CASecret, r.Names.SignerSecret, r.Names.LastKnownGoodSecret:
 			if name.Namespace == r.Namespace {
 				return true
 			}

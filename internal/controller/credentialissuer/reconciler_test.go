@@ -88,7 +88,7 @@ func (s *switchboard) fail(err error) {
 
 var testNames = Names{
 	CredentialIssuer: "config", LoadBalancerService: "lb", ClusterIPService: "ip",
-	TLSSecret: "generated-tls", CASecret: "generated-ca", SignerSecret: "signer", LastGoodSecret: "last-good",
+	TLSSecret: "generated-tls", CASecret: "generated-ca", SignerSecret: "signer", LastKnownGoodSecret: "last-known-good",
 	RevisionsConfigMap: "handed-out",
 }
 
@@ -517,7 +517,13 @@ func TestReconciler(t *testing.T) {
 			Verification: configv1alpha1.VerificationEnforce,
 		}
 	})
-	pendingStrategy := leader.waitForCodes(t, "Pending", "SecretNotFound", "SecretNotFound", "LastGoodCertificateServed")
+	pendingStrategy := leader.waitForCodes(
+		t,
+		"Pending",
+		"SecretNotFound",
+		"SecretNotFound",
+		"LastKnownGoodCertificateServed",
+	)
 	if info := pendingStrategy.Frontend; info == nil ||
 		info.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(oldCA) {
 		t.Errorf("what is still being served is not told: %+v", info)
@@ -527,7 +533,7 @@ func TestReconciler(t *testing.T) {
 		t.Fatal(err)
 	}
 	leader.putSecret(t, "external", wrong, pki.CertPEM())
-	leader.waitForCodes(t, "ErrorDuringSetup", "NameNotCovered", "NameNotCovered", "LastGoodCertificateServed")
+	leader.waitForCodes(t, "ErrorDuringSetup", "NameNotCovered", "NameNotCovered", "LastKnownGoodCertificateServed")
 	if leader.Holder.Current().Source != serving.SourceGenerated {
 		t.Fatal("a bad certificate replaced a good one")
 	}

@@ -133,9 +133,9 @@ func (r *replica) waitForEvent(t *testing.T, want, text string) string {
 	return got
 }
 
-// TestHandedOut tests the revision history during a migration from upstream Pinniped and back, restarts, deletion of
+// TestRevisions tests the revision history during a migration from upstream Pinniped and back, restarts, deletion of
 // the CredentialIssuer and of the history, and while the proxy is off.
-func TestHandedOut(t *testing.T) {
+func TestRevisions(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	ctx := t.Context()
@@ -299,9 +299,9 @@ func (f *forgetful) Apply(
 	return f.Client.Apply(ctx, object, options...)
 }
 
-// TestWithoutMemory prevents the agent from writing the history: it publishes anyway and reports the problem. The
+// TestWithoutHistory prevents the agent from writing the history: it publishes anyway and reports the problem. The
 // history is completed as soon as it can be written.
-func TestWithoutMemory(t *testing.T) {
+func TestWithoutHistory(t *testing.T) {
 	t.Parallel()
 	writes := &forgetful{}
 	leader := startReplicaWith(t, startCluster(t), "default", "leader", true, func(r *Reconciler) {

@@ -106,14 +106,14 @@ func mergeStrategies(
 // objects returns the names of the agent's objects, which are configurable.
 func (r *Reconciler) objects() *configv1alpha1.ObjectNames {
 	return &configv1alpha1.ObjectNames{
-		Namespace:                  r.Namespace,
-		LoadBalancerService:        r.Names.LoadBalancerService,
-		ClusterIPService:           r.Names.ClusterIPService,
-		GeneratedCertificateSecret: r.Names.TLSSecret,
-		GeneratedCASecret:          r.Names.CASecret,
-		LastGoodCertificateSecret:  r.Names.LastGoodSecret,
-		ServiceAccount:             r.ServiceAccount,
-		RevisionsConfigMap:         r.Names.RevisionsConfigMap,
+		Namespace:                      r.Namespace,
+		LoadBalancerService:            r.Names.LoadBalancerService,
+		ClusterIPService:               r.Names.ClusterIPService,
+		GeneratedCertificateSecret:     r.Names.TLSSecret,
+		GeneratedCASecret:              r.Names.CASecret,
+		LastKnownGoodCertificateSecret: r.Names.LastKnownGoodSecret,
+		ServiceAccount:                 r.ServiceAccount,
+		RevisionsConfigMap:             r.Names.RevisionsConfigMap,
 	}
 }
 

@@ -327,8 +327,8 @@ func TestWaitsEnd(t *testing.T) {
 	}
 }
 
-// TestDebt penalizes one user; the others are not affected.
-func TestDebt(t *testing.T) {
+// TestPenalty penalizes one user; the others are not affected.
+func TestPenalty(t *testing.T) {
 	t.Parallel()
 	a := standard()
 	if a.Penalize("jane", flowcontrol.Burst/2); a.Delay("jane") > 0 {

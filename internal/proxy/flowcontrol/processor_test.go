@@ -7,11 +7,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-// TestUsersAreServedBeforeTheNextLook ends the work of one unauthenticated client on a single processor, while another
+// TestUsersRunBeforeUnauthenticatedClients ends the work of one unauthenticated client on a single processor, while another
 // one waits and a user's goroutine is ready: the user's goroutine runs first.
 //
 //nolint:paralleltest // it sets the number of processors of the program
-func TestUsersAreServedBeforeTheNextLook(t *testing.T) {
+func TestUsersRunBeforeUnauthenticatedClients(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const rounds = 100
 	first := 0

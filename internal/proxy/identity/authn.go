@@ -136,9 +136,9 @@ type tokenResponse struct {
 }
 
 // NewTokenReviewer returns a TokenReviewer with empty caches.
-func NewTokenReviewer(post PostReview, turns *flowcontrol.Controller, clk clock.PassiveClock) *TokenReviewer {
+func NewTokenReviewer(post PostReview, flow *flowcontrol.Controller, clk clock.PassiveClock) *TokenReviewer {
 	r := &TokenReviewer{
-		reviews: newReviews[*tokenResponse](post, turns, flowcontrol.TokenReview, clk, maxTokens, maxTokens),
+		reviews: newReviews[*tokenResponse](post, flow, flowcontrol.TokenReview, clk, maxTokens, maxTokens),
 	}
 	_, _ = rand.Read(r.salt[:]) // it never fails
 	return r

@@ -157,10 +157,10 @@ type decision struct {
 
 // NewAccessReviewer returns an AccessReviewer with empty caches.
 func NewAccessReviewer(
-	post PostReview, turns *flowcontrol.Controller, clk clock.PassiveClock, allowTTL, denyTTL time.Duration,
+	post PostReview, flow *flowcontrol.Controller, clk clock.PassiveClock, allowTTL, denyTTL time.Duration,
 ) *AccessReviewer {
 	return &AccessReviewer{
-		reviews:  newReviews[decision](post, turns, flowcontrol.AccessReview, clk, maxDecisions, maxUnauthenticated),
+		reviews:  newReviews[decision](post, flow, flowcontrol.AccessReview, clk, maxDecisions, maxUnauthenticated),
 		allowTTL: allowTTL, denyTTL: denyTTL,
 	}
 }

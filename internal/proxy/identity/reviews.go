@@ -81,10 +81,10 @@ type flightKey struct {
 }
 
 func newReviews[T any](
-	post PostReview, turns *flowcontrol.Controller, kind flowcontrol.Resource, clk clock.PassiveClock, kept, apart int,
+	post PostReview, flow *flowcontrol.Controller, kind flowcontrol.Resource, clk clock.PassiveClock, kept, apart int,
 ) reviews[T] {
 	return reviews[T]{
-		post: post, clock: clk, flow: turns, kind: kind, flying: map[flightKey]*flight[T]{},
+		post: post, clock: clk, flow: flow, kind: kind, flying: map[flightKey]*flight[T]{},
 		kept:  cache.NewLRUExpireCacheWithClock(kept, clk),
 		apart: cache.NewLRUExpireCacheWithClock(apart, clk),
 	}

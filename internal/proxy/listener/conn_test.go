@@ -58,9 +58,9 @@ func TestPossessionComesFirst(t *testing.T) {
 	}
 }
 
-// TestUnauthenticatedClientsAreComputedInTurn has more unauthenticated clients in a handshake than half of the
+// TestUnauthenticatedClientsWaitForAProcessor has more unauthenticated clients in a handshake than half of the
 // processors. One waits until the result for another is written, or the other has disconnected.
-func TestUnauthenticatedClientsAreComputedInTurn(t *testing.T) {
+func TestUnauthenticatedClientsWaitForAProcessor(t *testing.T) {
 	t.Parallel()
 	e := newPort()
 	begin := func() (*listener.Conn, <-chan error) {

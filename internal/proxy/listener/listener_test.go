@@ -297,9 +297,9 @@ func blockWith(fields int) []byte {
 	return block.Bytes()
 }
 
-// TestUnreadAnswersToLargeHeads has unauthenticated clients send large headers and read no response, until
+// TestSlowClientsWithLargeHeaders has unauthenticated clients send large headers and read no response, until
 // unauthenticated clients have no memory left. Their connections are evicted as soon as a new client needs memory.
-func TestUnreadAnswersToLargeHeads(t *testing.T) {
+func TestSlowClientsWithLargeHeaders(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
 	block := blockWith(2000)
@@ -381,8 +381,8 @@ func TestUsersAreNotUnauthenticated(t *testing.T) {
 	}
 }
 
-// TestDebtsSlowDown penalizes one user heavily. The user's reads wait; those of other users do not.
-func TestDebtsSlowDown(t *testing.T) {
+// TestPenaltiesSlowDown penalizes one user heavily. The user's reads wait; those of other users do not.
+func TestPenaltiesSlowDown(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(w http.ResponseWriter, req *http.Request) {
 		listener.From(req.Context()).Conn.Penalize(time.Hour)

@@ -22,9 +22,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 )
 
-// TestAnswers has the server respond in every way that HTTP/1.1 allows. It then sends a second request, which must get
+// TestResponses has the server respond in every way that HTTP/1.1 allows. It then sends a second request, which must get
 // its own response, over a new connection unless the whole first response was read and nothing followed it.
-func TestAnswers(t *testing.T) {
+func TestResponses(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 3*readSize+7)
 	for _, test := range []struct {
@@ -100,9 +100,9 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswersThatEndWithTheConnection checks that the end of the connection ends a response without a length, and
+// TestResponsesThatEndWithTheConnection checks that the end of the connection ends a response without a length, and
 // breaks any other response.
-func TestAnswersThatEndWithTheConnection(t *testing.T) {
+func TestResponsesThatEndWithTheConnection(t *testing.T) {
 	t.Parallel()
 	for response, good := range map[string]bool{
 		"HTTP/1.1 200 OK\r\n\r\nhello":                                                true,
@@ -145,7 +145,7 @@ func TestHeadsWithoutAnEnd(t *testing.T) {
 	}
 }
 
-func TestInformationalAnswersAreTold(t *testing.T) {
+func TestInformationalResponsesAreForwarded(t *testing.T) {
 	t.Parallel()
 	s := serve(t, respondWith("HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n"+ok))
 	var told []string
@@ -162,8 +162,8 @@ func TestInformationalAnswersAreTold(t *testing.T) {
 	_ = res.Body.Close()
 }
 
-// TestAnAnswerHalfReadEndsTheConnection also checks that the server stops writing the rest.
-func TestAnAnswerHalfReadEndsTheConnection(t *testing.T) {
+// TestHalfReadResponseEndsTheConnection also checks that the server stops writing the rest.
+func TestHalfReadResponseEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
 	s := serve(t, func(n int64, conn net.Conn, read *bufio.Reader) {
@@ -238,8 +238,8 @@ func TestWhoLeaves(t *testing.T) {
 	}
 }
 
-// TestContextsMayEndAfterTheAnswer checks that the end of a finished request's context does not affect another request.
-func TestContextsMayEndAfterTheAnswer(t *testing.T) {
+// TestContextsMayEndAfterTheResponse checks that the end of a finished request's context does not affect another request.
+func TestContextsMayEndAfterTheResponse(t *testing.T) {
 	t.Parallel()
 	s := serve(t, respondWith(ok))
 	for range 20 {
@@ -354,9 +354,9 @@ func TestAWriteThatWasNotSentIsRepeated(t *testing.T) {
 	}
 }
 
-// TestNothingThatNobodyAskedForIsAnAnswer has the server send an unsolicited response after its response: at once in
+// TestUnrequestedBytesAreNoResponse has the server send an unsolicited response after its response: at once in
 // the same record, or later, alone or before the connection ends.
-func TestNothingThatNobodyAskedForIsAnAnswer(t *testing.T) {
+func TestUnrequestedBytesAreNoResponse(t *testing.T) {
 	t.Parallel()
 	const smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong"
 	for name, together := range map[string]bool{"together": true, "later": false} {
@@ -392,8 +392,8 @@ func TestNothingThatNobodyAskedForIsAnAnswer(t *testing.T) {
 	}
 }
 
-// TestConnectionsThatCannotBeLookedAtAreUsedOnce tests connections of custom dialers, which cannot be peeked at.
-func TestConnectionsThatCannotBeLookedAtAreUsedOnce(t *testing.T) {
+// TestConnectionsThatCannotBeInspectedAreUsedOnce tests connections of custom dialers, which cannot be peeked at.
+func TestConnectionsThatCannotBeInspectedAreUsedOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t, respondWith(ok))
 	s.wrap = func(conn net.Conn) net.Conn { return blind{conn} }
@@ -445,9 +445,9 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestAnAnswerBeforeTheBody has the server refuse a request before it reads the body, as net/http does: it reads a part
+// TestResponseBeforeTheBody has the server refuse a request before it reads the body, as net/http does: it reads a part
 // of the rest, and closes the connection.
-func TestAnAnswerBeforeTheBody(t *testing.T) {
+func TestResponseBeforeTheBody(t *testing.T) {
 	t.Parallel()
 	s := serve(t, atFirst(func(conn net.Conn, read *bufio.Reader) {
 		_, _ = http.ReadRequest(read)
@@ -466,9 +466,9 @@ func TestAnAnswerBeforeTheBody(t *testing.T) {
 	}
 }
 
-// TestAnAnswerAfterTheServerStoppedReading checks that the response is returned even if not all of the body could be
+// TestResponseAfterTheServerStoppedReading checks that the response is returned even if not all of the body could be
 // sent.
-func TestAnAnswerAfterTheServerStoppedReading(t *testing.T) {
+func TestResponseAfterTheServerStoppedReading(t *testing.T) {
 	t.Parallel()
 	const half = writeSize + 1
 	broken, responded := new(atomic.Bool), make(chan struct{})

@@ -12,8 +12,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
-// TestWhatIsKnownOfAnswers checks what is cached, and for how long.
-func TestWhatIsKnownOfAnswers(t *testing.T) {
+// TestWhatIsKnownOfResponses checks what is cached, and for how long.
+func TestWhatIsKnownOfResponses(t *testing.T) {
 	t.Parallel()
 	clk := testingclock.NewFakePassiveClock(time.Now())
 	l := NewLongResponses(clk)

@@ -77,9 +77,9 @@ func sentOn(name, verb, target string) (*http.Request, *request.State) {
 	return httptest.NewRequestWithContext(ctx, method, target, nil), state
 }
 
-// TestRequestsTakeTurns has one user send more requests than fit, and then thirty others. Few requests of each are at
+// TestRequestsAreQueued has one user send more requests than fit, and then thirty others. Few requests of each are at
 // the API server at a time, and a user with one request is next. Slow requests delay the others only briefly.
-func TestRequestsTakeTurns(t *testing.T) {
+func TestRequestsAreQueued(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, verb, target string
@@ -210,8 +210,8 @@ func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
 	}
 }
 
-// TestTurnsEnd checks when a request releases its seats: at the latest when it ends.
-func TestTurnsEnd(t *testing.T) {
+// TestSeatsAreReleased checks when a request releases its seats: at the latest when it ends.
+func TestSeatsAreReleased(t *testing.T) {
 	t.Parallel()
 	const head, read, later = "the head of the response", "its end", "the end of the request"
 	for _, test := range []struct {
@@ -298,9 +298,9 @@ func TestTurnsEnd(t *testing.T) {
 	})
 }
 
-// TestBeginningsOfSlowReaders has a slow client read the initial list of a watch. The list counts as initial until the
+// TestFirstBytesToSlowClients has a slow client read the initial list of a watch. The list counts as initial until the
 // API server has sent all of it.
-func TestBeginningsOfSlowReaders(t *testing.T) {
+func TestFirstBytesToSlowClients(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		over := false
@@ -319,8 +319,8 @@ func TestBeginningsOfSlowReaders(t *testing.T) {
 	})
 }
 
-// TestAnswersCount checks how much memory counts for a response before it is sent to the client.
-func TestAnswersCount(t *testing.T) {
+// TestResponsesCount checks how much memory counts for a response before it is sent to the client.
+func TestResponsesCount(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		length, want int64

@@ -56,9 +56,9 @@ func TestChangeOfCAIsRefused(t *testing.T) {
 	}
 }
 
-// TestAllowedChangeOfCAStillLooks presents a certificate that the new CA bundle does not verify: --allow
+// TestAllowedChangeOfCAIsStillChecked presents a certificate that the new CA bundle does not verify: --allow
 // OldClientsBreak does not allow that.
-func TestAllowedChangeOfCAStillLooks(t *testing.T) {
+func TestAllowedChangeOfCAIsStillChecked(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
 	w.Obey(t)

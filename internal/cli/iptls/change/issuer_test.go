@@ -25,7 +25,7 @@ func atWork() *discovery.Certificate {
 // issues makes cert-manager fill the Secret after a number of reads of its Certificate.
 func issues(w *iptlstest.World, looks int) {
 	secret := w.Cluster.TLSSecret.DeepCopy()
-	w.Cluster.AfterLook = func(c *iptlstest.Cluster) {
+	w.Cluster.AfterList = func(c *iptlstest.Cluster) {
 		if looks--; looks == 0 {
 			c.TLSSecret = secret
 			c.BumpSecret()
@@ -100,7 +100,7 @@ func TestSetWaitsInVain(t *testing.T) {
 			name: "ends when cert-manager fails meanwhile",
 			setup: func(w *iptlstest.World) {
 				w.Cluster.CertManager = atWork()
-				w.Cluster.AfterLook = func(c *iptlstest.Cluster) { c.CertManager = failed() }
+				w.Cluster.AfterList = func(c *iptlstest.Cluster) { c.CertManager = failed() }
 			},
 			code: 1,
 			says: []string{"Waiting for Secret", "has failed: Failed: the CA says no"},
@@ -109,7 +109,7 @@ func TestSetWaitsInVain(t *testing.T) {
 			name: "ends when the Certificate is deleted meanwhile",
 			setup: func(w *iptlstest.World) {
 				w.Cluster.CertManager = atWork()
-				w.Cluster.AfterLook = func(c *iptlstest.Cluster) { c.CertManager = nil }
+				w.Cluster.AfterList = func(c *iptlstest.Cluster) { c.CertManager = nil }
 			},
 			code: ui.ExitRefused, says: []string{"Waiting for Secret", "SecretNotFound"},
 		},

@@ -8,8 +8,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// TestInterruptNamesTheWayBack interrupts a command while it waits, and checks that the message names undo.
-func TestInterruptNamesTheWayBack(t *testing.T) {
+// TestInterruptNamesUndo interrupts a command while it waits, and checks that the message names undo.
+func TestInterruptNamesUndo(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -607,7 +607,7 @@ func TestSetOfTheAgentsOwnCopy(t *testing.T) {
 	t.Parallel()
 	w := iptlstest.New(t)
 	runSet(t.Context(), w, func(o *SetOptions) {
-		o.Certificate.Secret = "pinniped-concierge-impersonation-proxy-last-good-certificate"
+		o.Certificate.Secret = "pinniped-concierge-impersonation-proxy-last-known-good-certificate"
 	}).
 		Check(t, 2, "is a backup that the agent itself keeps", "name the Secret that the certificate comes from")
 	if len(w.Cluster.WithoutRecords()) > 0 {

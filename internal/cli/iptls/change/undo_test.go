@@ -132,7 +132,7 @@ func TestUndo(t *testing.T) {
 		w.Cluster.AfterApply = func(c *iptlstest.Cluster) {
 			c.Issuer.Status.Strategies[0].Status = configv1alpha1.StrategyError
 			w.Outcome = serving.OutcomeRefused
-			w.Remember(t, time.Now())
+			w.RecordSince(t, time.Now())
 		}
 		runSet(t.Context(), w, func(o *SetOptions) {
 			o.Certificate.Secret, o.Flags.NoRollback, o.Session.Timeout = "typo-tls", true, iptlstest.TooShort

@@ -71,9 +71,9 @@ func TestSetWaitsForAProxyThatItSwitchesOn(t *testing.T) {
 	}).Check(t, 5, "the agent still reports that it is switched off: explicitly disabled")
 }
 
-// TestSetTellsTheAgentsFindings checks that findings are printed with their codes, and the whole message of an agent
+// TestSetPrintsTheAgentsFindings checks that findings are printed with their codes, and the whole message of an agent
 // without findings.
-func TestSetTellsTheAgentsFindings(t *testing.T) {
+func TestSetPrintsTheAgentsFindings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string

@@ -10,8 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// TestExpiredIsToldOnce checks, and sets, an expired certificate of an expired CA, while another CA is published.
-func TestExpiredIsToldOnce(t *testing.T) {
+// TestExpiredIsReportedOnce checks, and sets, an expired certificate of an expired CA, while another CA is published.
+func TestExpiredIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	w := iptlstest.New(t)

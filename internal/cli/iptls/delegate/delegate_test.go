@@ -196,7 +196,7 @@ func TestRevokeOfWhatIsServed(t *testing.T) {
 		t.Helper()
 		w := iptlstest.NewExternalWorld(t)
 		w.Cluster.Issuer.Spec.ImpersonationProxy.TLS.SecretName = "shared/proxy-tls"
-		w.Remember(t, time.Now().Add(-40*24*time.Hour))
+		w.RecordSince(t, time.Now().Add(-40*24*time.Hour))
 		runDelegate(t, w, nil).Check(t, 0)
 		return w
 	}
@@ -239,7 +239,7 @@ func TestRevokeOfWhatIsServed(t *testing.T) {
 				names.DNSNames = nil // like the generated certificate
 				w.Proxy.Serve(t, iptlstest.Serving(t, w.CA, names))
 				w.Cluster.Report(w.Proxy.URL(), append(w.CA.CertPEM(), w.Generated.CertPEM()...))
-				w.Remember(t, time.Now().Add(-time.Hour))
+				w.RecordSince(t, time.Now().Add(-time.Hour))
 			},
 		},
 		{

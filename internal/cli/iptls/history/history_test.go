@@ -43,12 +43,12 @@ func listed(t *testing.T, w *iptlstest.World) []result.ClientState {
 func renewedTwice(t *testing.T) *iptlstest.World {
 	t.Helper()
 	w := iptlstest.NewExternalWorld(t)
-	w.Remember(t, time.Now().Add(-72*time.Hour))
+	w.RecordSince(t, time.Now().Add(-72*time.Hour))
 	for _, since := range []time.Duration{48 * time.Hour, 24 * time.Hour} {
 		ca := iptlstest.NewCA(t, "Next CA")
 		w.Proxy.Serve(t, iptlstest.Serving(t, ca, iptlstest.Loopback()))
 		w.Cluster.Report(w.Proxy.URL(), ca.CertPEM())
-		w.Remember(t, time.Now().Add(-since))
+		w.RecordSince(t, time.Now().Add(-since))
 	}
 	return w
 }

@@ -47,8 +47,8 @@ type RealNetwork struct{}
 // probeTimeout limits one attempt at one address.
 const probeTimeout = 5 * time.Second
 
-// answerTimeout limits the request after the handshake. Slower responses count as an outage.
-const answerTimeout = 2 * time.Second
+// responseTimeout limits the request after the handshake. Slower responses count as an outage.
+const responseTimeout = 2 * time.Second
 
 // askedPath is requested without credentials. The proxy forwards it to the API server, or responds with 401 itself if
 // the API server does not permit anonymous requests.
@@ -91,7 +91,7 @@ func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 				return nil
 			},
 		},
-		ResponseHeaderTimeout: answerTimeout,
+		ResponseHeaderTimeout: responseTimeout,
 	}
 	dialer := &net.Dialer{Timeout: probeTimeout}
 	if forwarder != nil && forwarder.Scheme == "https" { // verify the forwarder's own certificate
@@ -104,7 +104,7 @@ func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 		return dialer.DialContext(ctx, network, target)
 	}
 	endpoint := url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout+answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout+responseTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint.JoinPath(askedPath).String(), nil)
 	if err != nil {
@@ -122,7 +122,7 @@ func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 		return chain, response.StatusCode, nil
 	case chain != nil:
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-			err = fmt.Errorf("no response within %s", answerTimeout)
+			err = fmt.Errorf("no response within %s", responseTimeout)
 		}
 		return chain, 0, fmt.Errorf("a request gets no response: %w", err)
 	case forwarder != nil:

@@ -23,11 +23,11 @@ var (
 	changed = time.Now().Add(-4 * time.Hour).UTC().Truncate(time.Second)
 )
 
-// remembering returns a world in which the agent has published the Company CA since began.
-func remembering(t *testing.T) *iptlstest.World {
+// recording returns a world in which the agent has published the Company CA since began.
+func recording(t *testing.T) *iptlstest.World {
 	t.Helper()
 	w := iptlstest.NewExternalWorld(t)
-	w.Remember(t, began)
+	w.RecordSince(t, began)
 	return w
 }
 
@@ -39,7 +39,7 @@ func renewed(t *testing.T, w *iptlstest.World, names certs.SANs) {
 	w.Cluster.TLSSecret.Data = map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": next.CertPEM()}
 	w.Proxy.Serve(t, pair)
 	w.Cluster.Report(w.Proxy.URL(), next.CertPEM())
-	w.Remember(t, changed)
+	w.RecordSince(t, changed)
 }
 
 // generated makes the agent serve its own certificate.
@@ -47,11 +47,11 @@ func generated(t *testing.T, w *iptlstest.World) {
 	t.Helper()
 	w.Proxy.Serve(t, iptlstest.Serving(t, w.Generated, iptlstest.Loopback()))
 	w.Cluster.Report(w.Proxy.URL(), w.Generated.CertPEM())
-	w.Remember(t, changed)
+	w.RecordSince(t, changed)
 }
 
-// TestUsersOfEverythingTold checks that the first line and the exit code match the clients of all revisions.
-func TestUsersOfEverythingTold(t *testing.T) {
+// TestUsersOfEveryRevision checks that the first line and the exit code match the clients of all revisions.
+func TestUsersOfEveryRevision(t *testing.T) {
 	t.Parallel()
 	at := changed.Format("2006-01-02 15:04:05Z")
 	for _, tt := range []struct {
@@ -125,7 +125,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				pair := iptlstest.Serving(t, w.CA, names)
 				w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 				w.Proxy.Serve(t, pair)
-				w.Remember(t, changed)
+				w.RecordSince(t, changed)
 			},
 			exit: 8, state: result.UsersSomeRefused, code: "NameNotCovered",
 			says: "those who reach it as proxy.example.com are refused since " + at, next: "pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls",
@@ -151,7 +151,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 					Source: configv1alpha1.ServingCertificateSecret, SecretName: "proxy-tls", SHA256: certs.Fingerprint(leaf[0].Raw),
 					Replicas: 1, ServingReplicas: 1,
 				}
-				w.Remember(t, changed)
+				w.RecordSince(t, changed)
 			},
 			state: result.UsersNotAffected, says: "; the certificate in Secret proxy-tls waits for clients of " +
 				"1234567890, until 2027-01-02T03:04:05Z at the latest; if Issuer wrong is the wrong issuer, correct it in " +
@@ -181,7 +181,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 				moved := strings.Replace(w.Cluster.Revisions.Data[serving.RevisionsKey], w.Proxy.URL(),
 					"https://127.0.0.1:1", 1)
 				w.Cluster.Revisions.Data[serving.RevisionsKey] = moved
-				w.Remember(t, changed)
+				w.RecordSince(t, changed)
 			},
 			exit: 8, state: result.UsersSomeRefused, code: "EndpointUnreachable",
 			says: "they use https://127.0.0.1:1, which does not respond; EndpointUnreachable); others work",
@@ -192,13 +192,13 @@ func TestUsersOfEverythingTold(t *testing.T) {
 			world: func(_ *testing.T, w *iptlstest.World) {
 				w.Proxy.Answer(0)
 			},
-			exit: 5, state: result.UsersAllRefused, code: codeNoAnswer, says: "all without a response (127.0.0.1:",
+			exit: 5, state: result.UsersAllRefused, code: codeNoResponse, says: "all without a response (127.0.0.1:",
 			next: "kubectl get --raw=/readyz",
 		},
 		{
 			name:  "get no answer while the proxy does not reach the API server",
 			world: func(_ *testing.T, w *iptlstest.World) { w.Proxy.Answer(http.StatusServiceUnavailable) },
-			exit:  5, state: result.UsersAllRefused, code: codeNoAnswer, says: "answers a request with 503 Service Unavailable)",
+			exit:  5, state: result.UsersAllRefused, code: codeNoResponse, says: "answers a request with 503 Service Unavailable)",
 			next: "kubectl get --raw=/readyz",
 		},
 		{
@@ -240,12 +240,12 @@ func TestUsersOfEverythingTold(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w := remembering(t)
+			w := recording(t)
 			tt.world(t, w)
 			started := time.Now()
 			text := runStatus(t.Context(), w, withoutKubeconfig)
 			text.Check(t, tt.exit, tt.says)
-			if took := time.Since(started); tt.code == codeNoAnswer && took > 5*time.Second {
+			if took := time.Since(started); tt.code == codeNoResponse && took > 5*time.Second {
 				t.Errorf("it took %s", took)
 			}
 			first, _, _ := strings.Cut(text.Out.String(), "\n")
@@ -271,7 +271,7 @@ func TestUsersOfEverythingTold(t *testing.T) {
 // TestNamesOfKubeconfigs checks a kubeconfig with a name that the certificate no longer covers.
 func TestNamesOfKubeconfigs(t *testing.T) {
 	t.Parallel()
-	w := remembering(t)
+	w := recording(t)
 	names := iptlstest.Loopback()
 	names.DNSNames = nil
 	pair := iptlstest.Serving(t, w.CA, names)

@@ -89,7 +89,7 @@ func NextCommands(code string, at Place) []string {
 		return []string{"pinniped ip-tls history", replace + " --ca-bundle FILE"}
 	case codeGeneratedServes:
 		return []string{at.back()}
-	case codeNoAnswer:
+	case codeNoResponse:
 		return []string{"kubectl get --raw=/readyz", pods}
 	case string(certs.NotACertificate), string(certs.ChainOrder):
 		return []string{"pinniped ip-tls check", replace}

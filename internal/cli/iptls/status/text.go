@@ -152,7 +152,7 @@ func (o *Options) addressVerdict(a result.Address) string {
 	case a.Skipped:
 		return "• " + a.Problem
 	case a.Problem != "":
-		return o.Style.Bad("✗") + " " + cmp.Or(string(a.Code), codeNoAnswer)
+		return o.Style.Bad("✗") + " " + cmp.Or(string(a.Code), codeNoResponse)
 	default:
 		return o.Style.Good("✓") + " as expected"
 	}

@@ -19,7 +19,7 @@ import (
 // Codes of problems that are neither from a check nor from the agent.
 const (
 	codeAgentNotRunning = "AgentNotRunning" // no replica of the agent is alive
-	codeNoAnswer        = "NoAnswer"        // the certificate is good, but requests get no response
+	codeNoResponse      = "NoAnswer"        // the certificate is good, but requests get no response
 	codeEndpointMoved   = "EndpointMoved"   // clients in use have another endpoint, which fails
 )
 
@@ -114,14 +114,14 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
 			if len(refusing) == 0 {
 				users.Message = "all without a response" + strings.TrimPrefix(users.Message, "all refused")
 			}
-			return users, l.mends(users.Code)
+			return users, l.fixes(users.Code)
 		}
 		users.State = result.UsersSomeRefused
 		users.Message = fmt.Sprintf("refused at %d of %d addresses", out, len(l.probed)) + users.Message
 		return users, ""
 	}
 	if users, some := l.someStates(); some {
-		return users, l.mends(users.Code)
+		return users, l.fixes(users.Code)
 	}
 	return l.notAffected(), ""
 }
@@ -209,8 +209,8 @@ func (l *snapshot) when(state *result.ClientState) string {
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
-// mends returns the code of the problem to fix when users fail; it is empty if that is the users' own code.
-func (l *snapshot) mends(code string) string {
+// fixes returns the code of the problem to fix when users fail; it is empty if that is the users' own code.
+func (l *snapshot) fixes(code string) string {
 	generated := plan.IsGenerated(l.bundle)
 	if inService := l.issuer.Status.ServingCertificate; inService != nil {
 		generated = inService.Source == configv1alpha1.ServingCertificateGenerated
@@ -218,7 +218,7 @@ func (l *snapshot) mends(code string) string {
 	switch {
 	case l.moved(code):
 		return codeEndpointMoved
-	case code == string(certs.NameNotCovered), code == codeNoAnswer:
+	case code == string(certs.NameNotCovered), code == codeNoResponse:
 		return ""
 	case generated && l.Configured != nil && plan.ServesGenerated(l.spec.TLS) && len(l.Clients) > 1:
 		return codeGeneratedServes
@@ -251,7 +251,7 @@ func (l *snapshot) moved(code string) bool {
 func (l *snapshot) cause(one probed) result.Users {
 	if one.refused == nil {
 		return result.Users{
-			Code: codeNoAnswer, Message: fmt.Sprintf(" (%s %s)", one.Address, silence(one.Met)),
+			Code: codeNoResponse, Message: fmt.Sprintf(" (%s %s)", one.Address, silence(one.Met)),
 		}
 	}
 	users := result.Users{Code: string(one.refused.Code)}
@@ -292,7 +292,7 @@ func (l *snapshot) notAffected() result.Users {
 	}
 	what := "the certificate in service is good"
 	switch {
-	case l.agentFinds(configv1alpha1.CodeLastGoodCertificateServed):
+	case l.agentFinds(configv1alpha1.CodeLastKnownGoodCertificateServed):
 		what = "the last known good certificate serves"
 	case l.agentFinds(configv1alpha1.CodeGeneratedCertificateServed):
 		what = "the generated certificate is served instead, and is good"
@@ -406,7 +406,7 @@ func (l *snapshot) endpointProblems() {
 		if address.Problem == "" || address.Skipped || l.follows(address) {
 			continue
 		}
-		code := cmp.Or(string(address.Code), codeNoAnswer)
+		code := cmp.Or(string(address.Code), codeNoResponse)
 		if byCode[code] == nil {
 			order = append(order, code)
 		}

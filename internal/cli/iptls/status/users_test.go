@@ -26,14 +26,14 @@ func inService(t *testing.T, w *iptlstest.World) {
 	runSet(t.Context(), w, nil).Check(t, 0)
 }
 
-// lastGood makes the agent report that it refuses the configuration and serves the last known good certificate.
-func lastGood(w *iptlstest.World, code, message string) {
+// lastKnownGood makes the agent report that it refuses the configuration and serves the last known good certificate.
+func lastKnownGood(w *iptlstest.World, code, message string) {
 	strategy := &w.Cluster.Issuer.Status.Strategies[0]
 	strategy.Status, strategy.Reason = configv1alpha1.StrategyError, configv1alpha1.ReasonErrorDuringSetup
 	strategy.Message = message + "; the certificate stays in service until this is fixed"
 	strategy.Findings = []configv1alpha1.StrategyFinding{
 		{Code: code, Severity: configv1alpha1.FindingError, Message: message},
-		{Code: configv1alpha1.CodeLastGoodCertificateServed, Severity: configv1alpha1.FindingInfo, Message: "it stays"},
+		{Code: configv1alpha1.CodeLastKnownGoodCertificateServed, Severity: configv1alpha1.FindingInfo, Message: "it stays"},
 	}
 }
 
@@ -68,7 +68,7 @@ func TestUsers(t *testing.T) {
 				inService(t, w)
 				w.Cluster.TLSSecret.Data["tls.crt"], w.Cluster.TLSSecret.Data["tls.key"] = pair.CertPEM, pair.KeyPEM
 				w.Proxy.Serve(t, pair)
-				lastGood(w, "Expired", "the serving certificate expired")
+				lastKnownGood(w, "Expired", "the serving certificate expired")
 			},
 			state: result.UsersAllRefused, code: "Expired", says: "all refused since 20",
 			next: "pinniped ip-tls set --secret proxy-tls --cert FILE --key FILE", problems: []string{"Expired"},
@@ -108,7 +108,7 @@ func TestUsers(t *testing.T) {
 				w.Cluster.TLSSecret.Data = map[string][]byte{
 					"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": next.CertPEM(),
 				}
-				lastGood(w, "BundleDoesNotVerify", "the CA bundle does not verify it")
+				lastKnownGood(w, "BundleDoesNotVerify", "the CA bundle does not verify it")
 				leaf, _ := certs.ParseBundle(w.Pair.CertPEM)
 				w.Cluster.Issuer.Status.ServingCertificate = &configv1alpha1.ServingCertificateStatus{
 					Source: configv1alpha1.ServingCertificateSecret, SHA256: certs.Fingerprint(leaf[0].Raw),

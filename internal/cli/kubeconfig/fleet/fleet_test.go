@@ -160,8 +160,8 @@ func clusterOutcomes(result *Result) map[ClusterOutcome]int {
 	return counts
 }
 
-// TestTrustIsHandedOn checks that only entries whose own CA bundle verifies the endpoint get the new one.
-func TestTrustIsHandedOn(t *testing.T) {
+// TestTrustBundleIsPublished checks that only entries whose own CA bundle verifies the endpoint get the new one.
+func TestTrustBundleIsPublished(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t)
 	other := newCA(t, "other", time.Now())
@@ -229,9 +229,9 @@ func TestExpectedCA(t *testing.T) {
 	}
 }
 
-// TestHostileAnswers checks that no response of a cluster changes a kubeconfig, uses many resources, or stops the
+// TestHostileResponses checks that no response of a cluster changes a kubeconfig, uses many resources, or stops the
 // rotation for others.
-func TestHostileAnswers(t *testing.T) {
+func TestHostileResponses(t *testing.T) {
 	t.Parallel()
 	good, ca := newProxy(t), newCA(t, "ca", time.Now().Add(-time.Hour))
 	other := newCA(t, "attacker", time.Now())

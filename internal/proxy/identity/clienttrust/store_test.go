@@ -116,9 +116,9 @@ func TestBoundedCaches(t *testing.T) {
 	}
 }
 
-// TestVerifyRemembers checks that each certificate is verified once: the result is cached for the same purpose until
+// TestVerifyCaches checks that each certificate is verified once: the result is cached for the same purpose until
 // the certificate expires.
-func TestVerifyRemembers(t *testing.T) {
+func TestVerifyCaches(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakePassiveClock(time.Now())
 	signer := newCA(t, "signer")

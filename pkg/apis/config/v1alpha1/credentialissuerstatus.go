@@ -204,10 +204,10 @@ type ObjectNames struct {
 	// +kubebuilder:validation:MinLength=1
 	GeneratedCASecret string `json:"generatedCASecret"`
 
-	// lastGoodCertificateSecret holds the agent's copy of the external certificate in service.
+	// lastKnownGoodCertificateSecret holds the agent's copy of the external certificate in service.
 	//
 	// +kubebuilder:validation:MinLength=1
-	LastGoodCertificateSecret string `json:"lastGoodCertificateSecret"`
+	LastKnownGoodCertificateSecret string `json:"lastKnownGoodCertificateSecret"`
 
 	// serviceAccount is the ServiceAccount with which the agent reads Secrets. It is absent if the agent uses another
 	// identity.

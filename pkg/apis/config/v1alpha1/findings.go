@@ -29,8 +29,8 @@ const (
 	CodePermissionWithdrawn = "PermissionWithdrawn"
 	// CodeGeneratedCertificateUnavailable: the agent could not issue its own certificate or CA.
 	CodeGeneratedCertificateUnavailable = "GeneratedCertificateUnavailable"
-	// CodeLastGoodNotKept: the backup of the certificate in service could not be read, written or deleted.
-	CodeLastGoodNotKept = "LastGoodNotKept"
+	// CodeLastKnownGoodNotKept: the backup of the certificate in service could not be read, written or deleted.
+	CodeLastKnownGoodNotKept = "LastKnownGoodNotKept"
 	// CodeRevisionsNotKept: the published revisions could not be read or written.
 	CodeRevisionsNotKept = "RevisionsNotKept"
 	// CodeTransitionPrepared: a new certificate, from a renewal or a changed spec, is not served yet, because clients
@@ -56,9 +56,9 @@ const (
 	CodeAuthenticatorUnknown = "AuthenticatorUnknown"
 	// CodeLoginUnavailable: spec.impersonationProxy.kubeconfig has logins whose authenticator is missing or not ready.
 	CodeLoginUnavailable = "LoginUnavailable"
-	// CodeLastGoodCertificateServed: the spec does not take effect, and the last known good certificate stays in
+	// CodeLastKnownGoodCertificateServed: the spec does not take effect, and the last known good certificate stays in
 	// service.
-	CodeLastGoodCertificateServed = "LastGoodCertificateServed"
+	CodeLastKnownGoodCertificateServed = "LastKnownGoodCertificateServed"
 	// CodeGeneratedCertificateServed: the generated certificate is served instead of one that may not be used.
 	CodeGeneratedCertificateServed = "GeneratedCertificateServed"
 	// CodeClusterKeyUnavailable: the strategy that uses the cluster's own signing key is not available.

@@ -18,7 +18,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-const lastGoodSecret = "pinniped-concierge-impersonation-proxy-last-good-certificate"
+const lastKnownGoodSecret = "pinniped-concierge-impersonation-proxy-last-known-good-certificate"
 
 // TestARestartWhileTheSecretIsBad kills replicas while the Secret is bad. What starts serves the last known good
 // certificate; with nothing good to serve it is not ready, and when the Secret is fixed, all is well without a hand.
@@ -64,7 +64,7 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	}
 	if err := w.admin.Delete(
 		t.Context(),
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: lastGoodSecret}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: lastKnownGoodSecret}},
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,11 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	w.generatedOnly(t)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		var secret corev1.Secret
-		err := w.admin.Get(t.Context(), types.NamespacedName{Namespace: devinstall.Namespace, Name: lastGoodSecret}, &secret)
+		err := w.admin.Get(
+			t.Context(),
+			types.NamespacedName{Namespace: devinstall.Namespace, Name: lastKnownGoodSecret},
+			&secret,
+		)
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the copy is still there: %w", err)
 		}

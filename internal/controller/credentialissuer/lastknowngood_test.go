@@ -15,8 +15,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestLastGood starts replicas while the Secret is invalid: they serve what the others serve, or else are not ready.
-func TestLastGood(t *testing.T) {
+// TestLastKnownGood starts replicas while the Secret is invalid: they serve what the others serve, or else are not ready.
+func TestLastKnownGood(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	ctx := t.Context()
@@ -54,7 +54,7 @@ func TestLastGood(t *testing.T) {
 	leader.putSecret(t, "external", good, pki.CertPEM())
 	leader.waitFor(t, "Listening", messageListening)
 	testkit.Eventually(t, waitLimit, func() error {
-		if _, there := leader.secret(t, testNames.LastGoodSecret); !there {
+		if _, there := leader.secret(t, testNames.LastKnownGoodSecret); !there {
 			return errors.New("no copy is kept")
 		}
 		return nil
@@ -72,26 +72,27 @@ func TestLastGood(t *testing.T) {
 			return r.Ready()
 		})
 	}
-	lastGood := leader.Holder.Current()
-	serves(second, lastGood.SHA256())
-	if got := second.Holder.Current(); got.Secret != lastGood.Secret || string(got.Bundle) != string(lastGood.Bundle) ||
-		got.Source != lastGood.Source {
+	lastKnownGood := leader.Holder.Current()
+	serves(second, lastKnownGood.SHA256())
+	if got := second.Holder.Current(); got.Secret != lastKnownGood.Secret ||
+		string(got.Bundle) != string(lastKnownGood.Bundle) ||
+		got.Source != lastKnownGood.Source {
 		t.Errorf(
 			"it serves %s %s, want %s %s, with the same bundle",
 			got.Source,
 			got.Secret,
-			lastGood.Source,
-			lastGood.Secret,
+			lastKnownGood.Source,
+			lastKnownGood.Secret,
 		)
 	}
-	leader.waitForServed(t, lastGood.SHA256(), 2, 2)
+	leader.waitForServed(t, lastKnownGood.SHA256(), 2, 2)
 
 	// The leader restores a deleted backup, even while the configured Secret is invalid.
-	if err := leader.live.Delete(ctx, mustSecret(t, leader, testNames.LastGoodSecret)); err != nil {
+	if err := leader.live.Delete(ctx, mustSecret(t, leader, testNames.LastKnownGoodSecret)); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, waitLimit, func() error {
-		if _, there := leader.secret(t, testNames.LastGoodSecret); !there {
+		if _, there := leader.secret(t, testNames.LastKnownGoodSecret); !there {
 			return errors.New("no copy is kept")
 		}
 		return nil
@@ -114,7 +115,7 @@ func TestLastGood(t *testing.T) {
 	second.configure(t, func(s *spec) { s.TLS = nil })
 	second.waitFor(t, "Listening", messageListening)
 	testkit.Eventually(t, waitLimit, func() error {
-		if _, there := second.secret(t, testNames.LastGoodSecret); there {
+		if _, there := second.secret(t, testNames.LastKnownGoodSecret); there {
 			return errors.New("a copy of a certificate that is not served is still there")
 		}
 		return nil
@@ -156,7 +157,7 @@ func TestOwnCopy(t *testing.T) {
 	r := startReplica(t, startCluster(t), "default", true)
 	r.create(t, spec{
 		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
-		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: testNames.LastGoodSecret},
+		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: testNames.LastKnownGoodSecret},
 	})
 	r.waitFor(t, "ErrorDuringSetup", "is a backup that the agent itself keeps")
 }

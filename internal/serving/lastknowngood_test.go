@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-func TestLastGood(t *testing.T) {
+func TestLastKnownGood(t *testing.T) {
 	t.Parallel()
 	ca, err := certs.NewCA("x", time.Now(), time.Hour)
 	if err != nil {
@@ -32,18 +32,18 @@ func TestLastGood(t *testing.T) {
 		Secret:      types.NamespacedName{Namespace: "ns", Name: "theirs"},
 		Bundle:      ca.CertPEM(),
 	}
-	data, err := LastGoodData(served)
+	data, err := LastKnownGoodData(served)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := LastGoodData(served); err != nil || !SameData(&corev1.Secret{Data: data}, again) {
+	if again, err := LastKnownGoodData(served); err != nil || !SameData(&corev1.Secret{Data: data}, again) {
 		t.Errorf("the same certificate is another copy each time (%v)", err)
 	}
 	if SameData(nil, data) {
 		t.Error("no Secret has the data")
 	}
 	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "kept"}, Data: data}
-	got, err := LastGood(kept)
+	got, err := LastKnownGood(kept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,17 +65,17 @@ func TestLastGood(t *testing.T) {
 		"a generated one":    {&Certificate{Source: SourceGenerated}, false},
 		"nothing in service": {nil, false},
 	} {
-		if got := KeepsLastGood(test.m); got != test.want {
+		if got := KeepsLastKnownGood(test.m); got != test.want {
 			t.Errorf("%s is kept: %v", name, got)
 		}
 	}
 	for name, secret := range map[string]*corev1.Secret{
 		"of somebody else": {Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM}},
 		"damaged": {
-			Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": pair.KeyPEM, lastGoodNameKey: []byte("s")},
+			Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": pair.KeyPEM, lastKnownGoodNameKey: []byte("s")},
 		},
 	} {
-		if got, err := LastGood(secret); err == nil {
+		if got, err := LastKnownGood(secret); err == nil {
 			t.Errorf("a copy that is %s is used: %+v", name, got)
 		}
 	}
