@@ -90,7 +90,7 @@ func (p *proxy) begin(
 			got <- &response{}
 			return
 		}
-		defer res.Body.Close() //nolint:errcheck
+		defer res.Body.Close() //nolint:errcheck // it was read
 		text, _ := io.ReadAll(res.Body)
 		got <- &response{Code: res.StatusCode, Header: res.Header, Body: string(text)}
 	}()

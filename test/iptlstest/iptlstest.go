@@ -107,7 +107,7 @@ func (w *World) Obey(t *testing.T) {
 	}
 }
 
-// RecordSince is Obey by an agent that keeps a revision history since an hour ago.
+// Record is Obey by an agent that keeps a revision history since an hour ago.
 func (w *World) Record(t *testing.T) {
 	t.Helper()
 	w.RecordSince(t, time.Now().Add(-time.Hour))
