@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -188,72 +186,6 @@ func processesOf(t *testing.T, dir string) []string {
 	return found
 }
 
-func TestGuard(t *testing.T) {
-	t.Parallel()
-
-	t.Run("kills what it was told of and removes the directory", func(t *testing.T) {
-		t.Parallel()
-		dir := filepath.Join(t.TempDir(), "it's a \"dir\"")
-		if err := os.MkdirAll(filepath.Join(dir, "sub"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		guard, err := newGuard(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, second, forgotten := sleeper(t, guard), sleeper(t, guard), sleeper(t, guard)
-		guard.remove(forgotten.Process)
-		if err := guard.pipe.Close(); err != nil { // as the kernel does when the owner dies
-			t.Fatal(err)
-		}
-		for _, process := range []*exec.Cmd{first, second} {
-			err := process.Wait()
-			if status, ok := process.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-				t.Errorf("want a killed process, got %v", err)
-			}
-		}
-		_ = guard.shell.Wait()
-		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("want the directory gone, got %v", err)
-		}
-		if err := forgotten.Process.Signal(syscall.Signal(0)); err != nil {
-			t.Errorf("want the forgotten process alive, got %v", err)
-		}
-	})
-
-	t.Run("does nothing once dismissed", func(t *testing.T) {
-		t.Parallel()
-		dir := t.TempDir()
-		guard, err := newGuard(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		process := sleeper(t, guard)
-		guard.dismiss()
-		if err := process.Process.Signal(syscall.Signal(0)); err != nil {
-			t.Errorf("want the process alive, got %v", err)
-		}
-		if _, err := os.Stat(dir); err != nil {
-			t.Errorf("want the directory kept, got %v", err)
-		}
-	})
-}
-
-// sleeper starts a guarded process that ends with the test.
-func sleeper(t *testing.T, guard *guard) *exec.Cmd {
-	t.Helper()
-	process := exec.Command("sleep", "600")
-	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = process.Process.Kill() })
-	if err := guard.add(process.Process); err != nil {
-		t.Fatal(err)
-	}
-	return process
-}
-
 func TestReservePort(t *testing.T) {
 	t.Parallel()
 	for name, reserve := range map[string]func() (*port, error){
@@ -274,28 +206,5 @@ func TestReservePort(t *testing.T) {
 				seen[reserved.number] = true
 			}
 		})
-	}
-}
-
-// TestListenOnAReservedPort checks that a Go program can listen on a port that is reserved for it, repeatedly.
-func TestListenOnAReservedPort(t *testing.T) {
-	t.Parallel()
-	reserved, err := reserveGoPort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(reserved.release)
-	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(reserved.number))
-	for range 3 {
-		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = listener.Close()
-		_ = connection.Close()
 	}
 }

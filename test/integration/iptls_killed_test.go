@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
@@ -93,4 +95,76 @@ func (w *world) retirements(t *testing.T) map[string]string {
 	}
 	maps.DeleteFunc(kept.Data, func(key, _ string) bool { return !strings.HasPrefix(key, serving.RetiredPrefix) })
 	return kept.Data
+}
+
+// TestAgentIsKilled kills all replicas in each phase of a transition to another CA. After each restart, the clients in
+// use verify the certificate that is served, and the transition goes on.
+func TestAgentIsKilled(t *testing.T) {
+	w := newTurn(t, false)
+	before := w.client(t, "before")
+	before.works(t)
+	w.leadsThrough(t, before) // it is used
+	before.stop()             // it does not survive the absence of all replicas
+	fleet := kubeconfigOf(t, before)
+	restart := func(phase string, client *caller, serves *certs.KeyPair) {
+		t.Helper()
+		for _, agent := range w.agents {
+			if err := agent.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, agent := range w.agents {
+			if err := agent.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, agent := range w.agents {
+			testkit.Eventually(t, 40*time.Second, func() error {
+				if err := agent.Ready(t.Context()); err != nil {
+					return fmt.Errorf("killed when %s: %w", phase, err)
+				}
+				return presents(agent.ProxyAddress(), serves)
+			})
+		}
+		if err := w.WaitAvailable(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.leadsThrough(t, client)
+	}
+	until := func(reached func() bool) {
+		t.Helper()
+		testkit.Eventually(t, 40*time.Second, func() error {
+			if !reached() {
+				return errors.New("it is not as far")
+			}
+			return nil
+		})
+	}
+	prepared := func() bool {
+		transition := w.issuer(t).Status.Transition
+		return transition != nil && transition.Phase == configv1alpha1.TransitionPrepared
+	}
+
+	w.set(t, 0, "--wait=false")
+	restart("the spec is changed", before, w.oldPair)
+	until(prepared)
+	restart("both CAs are published", before, w.oldPair)
+	until(prepared)
+	w.set(t, 6)
+
+	after := &caller{name: "the fleet", path: fleet}
+	if got := w.asAdmin(t, "kubeconfig", "rotate", fleet); got.code != 0 {
+		t.Fatalf("kubeconfig rotate ended with %d: %s", got.code, got.errOut)
+	}
+	known := w.retirements(t)
+	w.kill(t, []string{
+		"ip-tls", "set", "--secret=rotate-new", "--ca-bundle=" + w.newBundle, "--kubeconfigs=" + fleet,
+	}, func() bool { return !maps.Equal(w.retirements(t), known) })
+	restart("the last revision is retired", after, w.newPair)
+	until(func() bool { return string(w.publishedBundle(t)) == string(w.newCA.CertPEM()) })
+	restart("the new certificate is active", after, w.newPair)
+	w.set(t, 0)
+	if got := w.asAdmin(t, "ip-tls", "status"); got.code != 0 {
+		t.Errorf("status ended with %d: %s%s", got.code, got.out, got.errOut)
+	}
 }
