@@ -141,7 +141,7 @@ func clientPrograms(pod string) []clientProgram {
 			// It needs a terminal, and ends only by a key.
 			return []string{
 				"script", "--quiet", "--return", "--command",
-				"stty rows 40 cols 150; TERM=xterm timeout 15 " + k9s + " --readonly --namespace default --command pods || true",
+				"stty rows 40 cols 150; TERM=xterm timeout --foreground 15 " + k9s + " --readonly --namespace default --command pods || true",
 				"/dev/null",
 			}
 		}, []string{pod}},
