@@ -219,7 +219,7 @@ func TestOtherNames(t *testing.T) {
 	expect(
 		w.asAdmin(t, "ip-tls", "set", "--secret=own-impersonation-proxy-last-known-good-certificate"),
 		2,
-		"the copy that the agent itself keeps",
+		"a backup that the agent",
 	)
 	expect(w.asAdmin(t, "ip-tls", "status", "--kubeconfigs="+user), 8, user, "broken") // as was allowed above
 }

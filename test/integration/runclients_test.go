@@ -140,7 +140,10 @@ func clientPrograms(pod string) []clientProgram {
 			k9s := installed("k9s", "github.com/derailed/k9s@v0")(t)[0]
 			// It needs a terminal, and ends only by a key.
 			return []string{
-				"script", "--quiet", "--return", "--command",
+				"script",
+				"--quiet",
+				"--return",
+				"--command",
 				"stty rows 40 cols 150; TERM=xterm timeout --foreground 15 " + k9s + " --readonly --namespace default --command pods || true",
 				"/dev/null",
 			}

@@ -45,6 +45,7 @@ type Options struct {
 	From       From
 	Login      Login
 	PrintLogin bool              // print the login for the CredentialIssuer instead of a kubeconfig
+	notOnPath  bool              // the kubeconfig runs this program by its path
 	Given      func(string) bool // reports whether a flag was given; nil: none
 	TokenFile  string            // for LoginBearer
 	Args       []string          // process arguments, for a hint
@@ -382,15 +383,16 @@ func (o *Options) Complete(lookPath func(string) (string, error)) error {
 			return nil
 		}
 	}
-	o.CLIPath = path
-	if o.Login != LoginBearer {
-		o.Progress.Info(
-			"the kubeconfig runs %s: give --pinniped-cli-path %s if users have it on their PATH",
-			path,
-			commandName,
-		)
-	}
+	o.CLIPath, o.notOnPath = path, o.Login != LoginBearer
 	return nil
+}
+
+// sayCommand says that the kubeconfig runs this program by its path, which users may not have.
+func (o *Options) sayCommand() {
+	if o.notOnPath {
+		o.Progress.Info("the kubeconfig runs %s: pass --pinniped-cli-path %s if users have it on their PATH", o.CLIPath,
+			commandName)
+	}
 }
 
 // commandName is the CLI's name on the PATH.

@@ -82,6 +82,7 @@ func (o *Options) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	o.sayCommand()
 	return o.deliver(ctx, config, &input)
 }
 

@@ -509,7 +509,7 @@ func TestCommand(t *testing.T) {
 		{name: "is the name where that runs this program", onPath: this, want: "pinniped"},
 		{name: "is the name where a link leads to this program", onPath: filepath.Join(dir, "link"), want: "pinniped"},
 		{name: "is the path where the name runs another program", onPath: other, want: this, says: "the kubeconfig runs " + this},
-		{name: "is the path where there is no such name", want: this, says: "give --pinniped-cli-path pinniped if users have it"},
+		{name: "is the path where there is no such name", want: this, says: "pass --pinniped-cli-path pinniped if users have it"},
 		{name: "is the name that Krew gives it", plugin: filepath.Join(dir, "link"), want: "kubectl-pinniped"},
 		{name: "is pinniped, if both run it", onPath: this, plugin: this, want: "pinniped"},
 		{name: "is what was asked for", onPath: this, flag: "/opt/pinniped", want: "/opt/pinniped"},
@@ -527,6 +527,7 @@ func TestCommand(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
+			o.sayCommand()
 			if o.CLIPath != test.want || !strings.Contains(errOut.String(), test.says) || test.says == "" && errOut.Len() > 0 {
 				t.Errorf("want %q, got %q, saying %q", test.want, o.CLIPath, errOut)
 			}
