@@ -119,8 +119,8 @@ func setUp(next http.Handler) http.Handler {
 //
 //go:noinline
 func growStack(i int) byte {
-	var room [9 << 10]byte
-	return room[i%len(room)]
+	var stack [9 << 10]byte
+	return stack[i%len(stack)]
 }
 
 // recoverPanics responds with 500 when a handler panics, or breaks off a response that has begun. Two panics are not

@@ -106,7 +106,7 @@ func (a *Accounts) account(ctx context.Context, id Identity) (*corev1.ServiceAcc
 		now := a.Clock.Now()
 		found, err := accounts.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			if err := a.room(ctx); err != nil {
+			if err := a.makeSpace(ctx); err != nil {
 				return nil, err
 			}
 			return accounts.Create(ctx, account(a.Namespace, id, now.Add(TokenLife+hold)), metav1.CreateOptions{})
@@ -130,8 +130,8 @@ func (a *Accounts) account(ctx context.Context, id Identity) (*corev1.ServiceAcc
 	})
 }
 
-// room returns ErrFull if there is no space for another account, even after unused ones are collected.
-func (a *Accounts) room(ctx context.Context) error {
+// makeSpace returns ErrFull if there is no space for another account, even after unused ones are collected.
+func (a *Accounts) makeSpace(ctx context.Context) error {
 	for _, collect := range []bool{true, false} {
 		// The namespace contains only accounts, so the API server can count them without sending them.
 		page, err := a.Manager.CoreV1().ServiceAccounts(a.Namespace).List(ctx, metav1.ListOptions{Limit: 1})

@@ -105,7 +105,7 @@ func (c *crowd) reconcile() {
 	if c.spec.SecretName != "" {
 		if secret := c.secrets[c.spec.SecretName]; secret != nil {
 			c.secret = secret
-			c.looks()
+			c.observes()
 		}
 		return
 	}

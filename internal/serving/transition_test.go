@@ -36,7 +36,7 @@ func newReplica(t *testing.T) *replica {
 	t.Helper()
 	r := &replica{t: t, cas: map[string]*certs.CA{}, now: noon}
 	r.renews("a", proxyName, otherName)
-	r.looks()
+	r.observes()
 	return r
 }
 
@@ -74,8 +74,8 @@ func (r *replica) renews(ca string, names ...string) {
 	}
 }
 
-// looks evaluates the Secret and acts on the result.
-func (r *replica) looks() {
+// observes evaluates the Secret and acts on the result.
+func (r *replica) observes() {
 	r.t.Helper()
 	name := types.NamespacedName{Namespace: r.secret.Namespace, Name: r.secret.Name}
 	r.follow(External(ExternalInput{Name: name, Secret: r.secret, Spec: r.spec, Endpoint: proxyName, Now: r.now}))
@@ -182,17 +182,17 @@ func TestDualTrust(t *testing.T) {
 		{
 			name: "uses the system roots where the spec has changed", do: func(r *replica) {
 				r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("a"))
-				r.looks()
+				r.observes()
 				r.spec.CertificateAuthorityData = ""
 				delete(r.secret.Data, "ca.crt")
-				r.looks()
+				r.observes()
 			}, want: "a:",
 		},
 		{
 			name: "waits for clients that may trust less than what is published, where the history is not known",
 			do: func(r *replica) {
 				r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("ab"))
-				r.looks()
+				r.observes()
 				r.history, r.forgets = History{}, true
 				r.renews("b", proxyName, otherName)
 			}, want: "a:ab", wait: true,
@@ -204,14 +204,14 @@ func TestDualTrust(t *testing.T) {
 					r.history, _ = r.history.Append(published, r.now, DefaultRetention)
 					r.history, _ = r.history.Used(r.history.Current().ID, "", r.now)
 				}
-				r.looks()
+				r.observes()
 				r.renews("b", proxyName, otherName)
 			}, want: "a:a",
 		},
 		{
 			name: "forgets a renewal that is overtaken by another one", do: func(r *replica) {
 				r.renews("b", proxyName, otherName)
-				r.looks()
+				r.observes()
 				r.renews("c", proxyName, otherName)
 			}, want: "a:ac", wait: true,
 		},
@@ -219,28 +219,28 @@ func TestDualTrust(t *testing.T) {
 			name: "goes back with the Secret", do: func(r *replica) {
 				before := r.secret
 				r.renews("b", proxyName, otherName)
-				r.looks()
+				r.observes()
 				r.secret = before
 			}, want: "a:a",
 		},
 		{
 			name: "serves a renewal by the CA that it had before", do: func(r *replica) {
 				r.renews("b", proxyName, otherName)
-				r.looks()
+				r.observes()
 				r.renews("a", proxyName, otherName)
 			}, want: "a:a",
 		},
 		{
 			name: "goes on after a restart", do: func(r *replica) {
 				r.renews("b", proxyName, otherName)
-				r.looks()
+				r.observes()
 				r.restarts()
 			}, want: "a:ab", wait: true,
 		},
 		{
 			name: "goes on after a restart with a renewal in between", do: func(r *replica) {
 				r.renews("b", proxyName, otherName)
-				r.looks()
+				r.observes()
 				r.restarts()
 				r.renews("c", proxyName, otherName)
 			}, want: "a:ac", wait: true,
@@ -254,21 +254,21 @@ func TestDualTrust(t *testing.T) {
 		{
 			name: "serves it then", do: func(r *replica) {
 				r.renews("b", proxyName, otherName)
-				r.looks()
+				r.observes()
 				r.now = noon.Add(89 * day)
 			}, want: "b:b",
 		},
 		{
 			name: "serves it when everybody who would refuse it is retired", do: func(r *replica) {
 				r.renews("b", proxyName, otherName)
-				r.looks()
+				r.observes()
 				r.history.Revisions[0].Retired = r.now.Add(time.Second)
 			}, want: "b:b",
 		},
 		{
 			name: "serves it when all of them are forgotten", do: func(r *replica) {
 				r.renews("b", proxyName, otherName)
-				r.looks()
+				r.observes()
 				r.history.Revisions = slices.Delete(r.history.Revisions, 0, 1)
 			}, want: "b:b",
 		},
@@ -288,7 +288,7 @@ func TestDualTrust(t *testing.T) {
 			name: "serves it when the one in service lacks a name that clients use", do: func(r *replica) {
 				r.renews("a", otherName)
 				r.spec.Verification, r.service = configv1alpha1.VerificationWarn, nil
-				r.looks()
+				r.observes()
 				r.renews("b", proxyName, otherName)
 			}, want: "b:b",
 		},
@@ -308,7 +308,7 @@ func TestDualTrust(t *testing.T) {
 			name: "loses nobody on the way back, however few they are", do: func(r *replica) {
 				r.spec.CATransition = configv1alpha1.CATransitionImmediate
 				r.renews("b", proxyName, otherName)
-				r.looks()
+				r.observes()
 				r.spec.CATransition = ""
 				r.renews("a", proxyName, otherName)
 			}, want: "b:ba", wait: true,
@@ -318,12 +318,12 @@ func TestDualTrust(t *testing.T) {
 			t.Parallel()
 			r := newReplica(t)
 			test.do(r)
-			r.looks()
+			r.observes()
 			for range 2 { // and it is stable
 				if got := r.serves(); got != test.want || (r.waiting != nil) != test.wait {
 					t.Fatalf("in service is %s, want %s; it waits: %v", got, test.want, r.waiting != nil)
 				}
-				r.looks()
+				r.observes()
 			}
 			if !test.wait {
 				return
@@ -355,14 +355,14 @@ func TestDualTrustEndsWithTheCA(t *testing.T) {
 	}
 	r.cas["a"] = ca
 	r.renews("a", proxyName)
-	r.looks()
+	r.observes()
 	r.renews("b", proxyName)
-	r.looks()
+	r.observes()
 	if r.waiting == nil || r.waiting.Until.After(ca.Certificate().NotAfter.Add(-transitionMargin)) {
 		t.Fatalf("it waits: %+v", r.waiting)
 	}
 	r.now = r.waiting.Until
-	r.looks()
+	r.observes()
 	if got := r.serves(); got != "b:b" {
 		t.Errorf("in service is %s", got)
 	}

@@ -30,7 +30,7 @@ import (
 // fake returns the CredentialIssuers one after the other, and then the last one again.
 type fake struct {
 	issuers       []any // *CredentialIssuer or error
-	looks         int
+	polls         int
 	authenticator *discovery.Authenticator
 	several       []string // all authenticators, if only the type selects one
 	bundle        []byte
@@ -51,8 +51,8 @@ func jwtAuthenticator(issuer string) *discovery.Authenticator {
 }
 
 func (f *fake) CredentialIssuer(context.Context, string) (*configv1alpha1.CredentialIssuer, error) {
-	answer := f.issuers[min(f.looks, len(f.issuers)-1)]
-	f.looks++
+	answer := f.issuers[min(f.polls, len(f.issuers)-1)]
+	f.polls++
 	if err, ok := answer.(error); ok {
 		return nil, err
 	}
@@ -266,23 +266,23 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 		answers []any
 		skip    bool
 		short   bool // it waits only for a moment
-		looks   int
+		polls   int
 		says    string
 	}{
-		{name: "waits for a better one", answers: []any{onTrial, onTrial, ready}, looks: 3},
-		{name: "passes over a better one that takes long", answers: []any{onTrial, ready}, short: true, looks: 1},
-		{name: "does not wait for a better one when told so", answers: []any{onTrial, ready}, skip: true, looks: 1},
-		{name: "takes a ready one at once", answers: []any{ready}, looks: 1},
-		{name: "waits while it is pending", answers: []any{pending, pending, ready}, looks: 3},
-		{name: "waits for the first report", answers: []any{issuer(), ready}, looks: 2},
-		{name: "passes over a hiccup while it waits", answers: []any{pending, hiccup, ready}, looks: 3},
+		{name: "waits for a better one", answers: []any{onTrial, onTrial, ready}, polls: 3},
+		{name: "passes over a better one that takes long", answers: []any{onTrial, ready}, short: true, polls: 1},
+		{name: "does not wait for a better one when told so", answers: []any{onTrial, ready}, skip: true, polls: 1},
+		{name: "takes a ready one at once", answers: []any{ready}, polls: 1},
+		{name: "waits while it is pending", answers: []any{pending, pending, ready}, polls: 3},
+		{name: "waits for the first report", answers: []any{issuer(), ready}, polls: 2},
+		{name: "passes over a hiccup while it waits", answers: []any{pending, hiccup, ready}, polls: 3},
 		{
-			name: "ends when it is forbidden while it waits", answers: []any{pending, discovery.ErrForbidden, ready}, looks: 2,
+			name: "ends when it is forbidden while it waits", answers: []any{pending, discovery.ErrForbidden, ready}, polls: 2,
 			says: "forbidden",
 		},
-		{name: "ends when waiting was in vain", answers: []any{pending, failed}, looks: 2, says: "bad certificate"},
-		{name: "ends when the first look fails", answers: []any{hiccup, ready}, looks: 1, says: "etcd leader changed"},
-		{name: "does not wait when told so", answers: []any{pending, ready}, skip: true, looks: 1, says: "no address yet"},
+		{name: "ends when waiting was in vain", answers: []any{pending, failed}, polls: 2, says: "bad certificate"},
+		{name: "ends when the first look fails", answers: []any{hiccup, ready}, polls: 1, says: "etcd leader changed"},
+		{name: "does not wait when told so", answers: []any{pending, ready}, skip: true, polls: 1, says: "no address yet"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -302,13 +302,13 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 			case test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says) || out.Len() > 0):
 				t.Errorf("want an error that says %q and no output, got %v", test.says, err)
 			}
-			if discoverer.looks != test.looks {
-				t.Errorf("want %d looks, got %d", test.looks, discoverer.looks)
+			if discoverer.polls != test.polls {
+				t.Errorf("want %d polls, got %d", test.polls, discoverer.polls)
 			}
 			if test.short && !strings.Contains(errOut.String(), "skipping it") {
 				t.Errorf("want a line that says what is skipped, got:\n%s", errOut)
 			}
-			if test.looks > 1 &&
+			if test.polls > 1 &&
 				!strings.Contains(errOut.String(), "waiting for CredentialIssuer pending strategies to finish") {
 				t.Errorf("want a line that says what is waited for, got:\n%s", errOut)
 			}
@@ -320,7 +320,7 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 type late struct{ *fake }
 
 func (l late) CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error) {
-	if l.looks > 0 {
+	if l.polls > 0 {
 		<-ctx.Done()
 		return nil, fmt.Errorf("no response in time: %w", ctx.Err())
 	}

@@ -54,8 +54,8 @@ type exchange struct {
 	// used, if set, is called after a successful exchange, with the client and its open connection.
 	used func(context.Context, *http.Client)
 
-	// tell prints a line of the cluster's message about a successful login.
-	tell func(string)
+	// warn prints a line of the cluster's message about a successful login.
+	warn func(string)
 
 	// cluster is kubectl's TLS server name and proxy for the same endpoint, or nil.
 	cluster *clientauthenticationv1beta1.Cluster
@@ -95,7 +95,7 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 		credential, headers, err := result.credential()
 		if err == nil {
 			for _, warning := range result.warnings() {
-				e.tell(warning)
+				e.warn(warning)
 			}
 		}
 		if err == nil && e.strategy == serviceAccountToken && len(headers) == 0 {

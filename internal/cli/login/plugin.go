@@ -114,7 +114,7 @@ func (p *Plugin) validate() error {
 	}
 	p.exchange.now = p.Now
 	p.exchange.kubeconfig = func() string { return p.Origin(p.Args) }
-	p.exchange.tell = func(text string) { ui.Println(p.ErrOut, "warning: %s", text) }
+	p.exchange.warn = func(text string) { ui.Println(p.ErrOut, "warning: %s", text) }
 	p.exchange.cluster = p.info.clusterAt(p.concierge.Endpoint)
 	return nil
 }

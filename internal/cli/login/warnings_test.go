@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestWhatTheClusterSaysBesides checks that stderr, which kubectl passes on, shows why a login failed, and the
+// TestWarnings checks that stderr, which kubectl passes on, shows why a login failed, and the
 // cluster's message about a successful one, without control characters.
-func TestWhatTheClusterSaysBesides(t *testing.T) {
+func TestWarnings(t *testing.T) {
 	t.Parallel()
 	const failed = `{"status":{"message":"authentication failed"}}`
 	for _, test := range []struct {

@@ -34,10 +34,10 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 		c.Session.Progress.Fail("%s", problem)
 	}
 	failed := fmt.Errorf("the change did not take effect within %s: %s", c.Session.Timeout, cause)
-	mend := "fix the cause, or raise --timeout"
+	fix := "fix the cause, or raise --timeout"
 	if final {
 		failed = fmt.Errorf("the change does not take effect: %s", cause)
-		mend = fmt.Sprintf("run %q for more", "pinniped explain "+seen.view.Refused.Code)
+		fix = fmt.Sprintf("run %q for more", "pinniped explain "+seen.view.Refused.Code)
 	}
 	hint := ""
 	switch {
@@ -51,7 +51,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 			hint = "check the CredentialIssuer: kubectl get " + discovery.KubectlName(p.Snapshot.Issuer) + " -o yaml"
 		} else {
 			done.RolledBack = true
-			hint = "the previous configuration was restored; " + mend
+			hint = "the previous configuration was restored; " + fix
 		}
 	}
 	if seen.hint != "" {

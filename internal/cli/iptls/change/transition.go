@@ -73,7 +73,7 @@ func (c *Change) prepared(ctx context.Context, p *Proposal, seen observation, do
 	published, _ := plan.Published(seen.issuer)
 	done.CABundle = result.BundleOf(published)
 	var who []string
-	history, _, err := c.Session.Memory(ctx, p.Snapshot.Issuer, p.Plan.Request.Namespace)
+	history, _, err := c.Session.History(ctx, p.Snapshot.Issuer, p.Plan.Request.Namespace)
 	for _, id := range seen.transition.WaitsFor {
 		if r := history.Find(id); err == nil && r != nil {
 			client := serving.Client{Revision: r, Name: r.Host()}

@@ -120,7 +120,7 @@ func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, erro
 func (o *UndoOptions) revision(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
 ) (*serving.Revision, error) {
-	h, found, err := o.Session.Memory(ctx, issuer, o.request.Namespace)
+	h, found, err := o.Session.History(ctx, issuer, o.request.Namespace)
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ func (o *Options) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	history, found, err := o.Session.Memory(ctx, issuer, namespace)
+	history, found, err := o.Session.History(ctx, issuer, namespace)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ var errNoHistory = errors.New("the agent keeps no revision history: it is Pinnip
 func (o *Options) retire(
 	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
 ) (string, error) {
-	h, found, err := o.Session.Memory(ctx, issuer, namespace)
+	h, found, err := o.Session.History(ctx, issuer, namespace)
 	if err != nil {
 		return "", err
 	}

@@ -72,7 +72,7 @@ func (s *Session) Gather(ctx context.Context, issuer *configv1alpha1.CredentialI
 	if host, _, err := certs.ParseEndpoint(wanted.ExternalEndpoint); err == nil && wanted.Service.LoadBalancerIP != "" {
 		st.Resolved, _ = s.Network.Resolve(ctx, host) // a failure is reported while waiting
 	}
-	if st.History, st.Known, err = s.Memory(ctx, issuer, namespace); err != nil {
+	if st.History, st.Known, err = s.History(ctx, issuer, namespace); err != nil {
 		return nil, err
 	}
 	st.InService = st.History.InService(issuer, st.Secret, namespace)

@@ -10,9 +10,9 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Memory returns the revision history, completed from the status. found is false if the agent keeps none, as
+// History returns the revision history, completed from the status. found is false if the agent keeps none, as
 // Pinniped's.
-func (s *Session) Memory(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (
+func (s *Session) History(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (
 	h serving.History, found bool, err error,
 ) {
 	if objects, published := discovery.Objects(issuer, namespace); published && objects.RevisionsConfigMap != "" {

@@ -260,7 +260,7 @@ func (l *snapshot) endpoint() plan.Endpoint {
 
 // readHistory reads the revisions. It returns an error only if the cluster cannot be asked.
 func (o *Options) readHistory(ctx context.Context, l *snapshot) error {
-	history, _, err := o.Session.Memory(ctx, l.issuer, l.namespace)
+	history, _, err := o.Session.History(ctx, l.issuer, l.namespace)
 	switch {
 	case errors.Is(err, discovery.ErrUnreachable), ctx.Err() != nil:
 		return err

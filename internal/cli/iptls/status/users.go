@@ -47,8 +47,8 @@ func (l *snapshot) judgeClients() {
 // concludeUsers sets whether users can connect, from the certificates at the addresses and the clients that accept
 // them.
 func (l *snapshot) concludeUsers() {
-	var mend string
-	l.Users, mend = l.usersAtEndpoint()
+	var fix string
+	l.Users, fix = l.usersAtEndpoint()
 	if entries, all := l.brokenContexts(); l.Users.State == result.UsersNotAffected && len(entries) > 0 {
 		l.Users.State, l.Users.Code = result.UsersSomeRefused, string(certs.OldClientsBreak)
 		why := "do not trust the certificate in service"
@@ -58,27 +58,27 @@ func (l *snapshot) concludeUsers() {
 		l.Users.Message = fmt.Sprintf("refused with %d of the %d contexts below, which %s; not affected with what is "+
 			"published", len(entries), all, why)
 	}
-	if mend == "" {
-		mend = l.Users.Code
+	if fix == "" {
+		fix = l.Users.Code
 	}
-	if mend == "" && len(l.Problems) > 0 {
-		mend = l.Problems[0].Code
+	if fix == "" && len(l.Problems) > 0 {
+		fix = l.Problems[0].Code
 	}
 	switch {
 	case l.Users.State != result.UsersNotAffected || len(l.Problems) > 0:
-		l.Users.Next = l.next(mend)
+		l.Users.Next = l.next(fix)
 	case l.waits:
 		l.Users.Next = l.next(configv1alpha1.CodeTransitionPrepared)
 	}
 }
 
-// usersAtEndpoint returns whether users can connect. mend is the code of the problem to fix, if it differs from the
+// usersAtEndpoint returns whether users can connect. fix is the code of the problem to fix, if it differs from the
 // users' code.
-func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
+func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
 	var refusing, silent []probed // where no client works
 	for _, one := range l.probed {
 		switch {
-		case len(one.Chain) == 0 || l.nobodyAccepts(one):
+		case len(one.Chain) == 0 || l.noneAccepts(one):
 			refusing = append(refusing, one)
 		case one.Silent():
 			silent = append(silent, one)
@@ -126,8 +126,8 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, mend string) {
 	return l.notAffected(), ""
 }
 
-// nobodyAccepts reports whether no client in use accepts the certificate at an address.
-func (l *snapshot) nobodyAccepts(one probed) bool {
+// noneAccepts reports whether no client in use accepts the certificate at an address.
+func (l *snapshot) noneAccepts(one probed) bool {
 	if one.refused == nil || len(l.Clients) == 0 {
 		return false
 	}
