@@ -24,12 +24,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 )
 
-// overlap is a world in the middle of a rotation: the corporate CA's certificate is in service, and the next CA is
-// published next to it.
+// overlap is a world during a rotation: a certificate of the corporate CA is in service, and the next CA is also
+// published.
 type overlap struct {
 	*world
 	both []byte
-	old  []byte // a user's kubeconfig from before
+	old  []byte // a user's kubeconfig from before the rotation
 }
 
 func newDualTrust(t *testing.T) *overlap {
@@ -55,7 +55,7 @@ func newDualTrust(t *testing.T) *overlap {
 	return o
 }
 
-// repository makes a git repository with a kubeconfig, as CI checks it out, and another one that it is pushed to.
+// repository creates a git repository with a kubeconfig, as CI checks it out, and its remote.
 func (o *overlap) repository(t *testing.T) (work, remote string) {
 	t.Helper()
 	remote, work = filepath.Join(t.TempDir(), "remote.git"), filepath.Join(t.TempDir(), "work")
@@ -116,7 +116,8 @@ func blockWith(t *testing.T, document, text string, into any) string {
 	return ""
 }
 
-// TestFleetFollowsWithoutAnAdministrator rotates a user's kubeconfig by what the real proxy shows to everybody.
+// TestFleetFollowsWithoutAnAdministrator rotates a user's kubeconfig with what the proxy publishes to unauthenticated
+// clients.
 func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 	o := newDualTrust(t)
 	path := filepath.Join(t.TempDir(), "pinny")
@@ -133,7 +134,7 @@ func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 	if who := o.run(t, o.cli, "whoami", "--kubeconfig="+path); who.code != 0 || !strings.Contains(who.out, "pinny") {
 		t.Errorf("whoami: %+v", who)
 	}
-	// A kubeconfig that does not verify the proxy gets nothing.
+	// A kubeconfig that does not verify the proxy is not changed.
 	foreign := filepath.Join(t.TempDir(), "foreign")
 	config, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -158,8 +159,8 @@ func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 
 const rotateInCI = "docs/howto/rotate-in-ci.md"
 
-// TestRotateInCI runs what docs/howto/rotate-in-ci.md shows: the steps of the jobs as scripts, and the CronJob's
-// manifests and command, with no more rights than they give.
+// TestRotateInCI runs the examples of docs/howto/rotate-in-ci.md: the steps of the jobs as scripts, and the CronJob's
+// manifests and command, with only the permissions that they grant.
 func TestRotateInCI(t *testing.T) {
 	o := newDualTrust(t)
 	t.Run("GitHub Actions", func(t *testing.T) {
@@ -210,7 +211,7 @@ func TestRotateInCI(t *testing.T) {
 	})
 }
 
-// twice runs a job, and checks that what it has done is pushed; a second run finds nothing to do.
+// twice runs a job twice, and checks that the first run pushes its change and the second finds nothing to do.
 func (o *overlap) twice(t *testing.T, work, remote string, job func()) {
 	t.Helper()
 	log := func() string { return o.shell(t, remote, nil, "git log --format=%s main") }
@@ -302,7 +303,7 @@ func (o *overlap) cronJob(t *testing.T) {
 	}
 }
 
-// serviceAccount makes a kubeconfig for a service account, as a pod has it.
+// serviceAccount returns a kubeconfig of a service account, as a pod has it.
 func (o *overlap) serviceAccount(t *testing.T, namespace, name string) string {
 	t.Helper()
 	account, token := &corev1.ServiceAccount{}, &authenticationv1.TokenRequest{}
