@@ -106,7 +106,7 @@ func (f *forwarder) listen(t *testing.T, a *administrator, address string) (stri
 				return
 			}
 			go func() {
-				defer connection.Close() //nolint:errcheck // it is over, whatever the reason
+				defer connection.Close() //nolint:errcheck // the connection has ended anyway
 				defer context.AfterFunc(live, func() { _ = connection.Close() })()
 				_ = f.join(connection) // the client notices that its connection ends
 			}()
@@ -129,7 +129,7 @@ func (f *forwarder) join(connection net.Conn) error {
 	if err != nil {
 		return err
 	}
-	defer streams.Close() //nolint:errcheck // it is over
+	defer streams.Close() //nolint:errcheck // the connection has ended anyway
 	headers := http.Header{}
 	headers.Set(corev1.PortHeader, strconv.Itoa(f.port))
 	headers.Set(corev1.PortForwardRequestIDHeader, "0")

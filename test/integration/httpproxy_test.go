@@ -117,7 +117,7 @@ func TestThroughAnHTTPProxy(t *testing.T) {
 		t.Errorf("with proxy-url, kubectl ended with %d: %s%s", got.code, got.out, got.errOut)
 	}
 
-	forwarder.Close() // the error names it
+	forwarder.Close() // the error must name it
 	got := w.runWith(t, environment, nil, w.cli, "ip-tls", "status", "--kubeconfig="+w.Cluster.AdminKubeconfig())
 	if got.code == 0 || !strings.Contains(got.out+got.errOut, forwarder.URL) {
 		t.Errorf("status ended with %d and does not name the HTTP proxy:\n%s%s", got.code, got.out, got.errOut)

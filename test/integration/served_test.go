@@ -104,7 +104,7 @@ func TestStatusShowsWhatIsServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.waitForServed(t, 30*time.Second, next, 2, 2)
-	// A replica that stops cleanly is removed from the status at once.
+	// A replica that stops cleanly is removed from the status within seconds.
 	if err := follower.Stop(); err != nil {
 		t.Fatal(err)
 	}

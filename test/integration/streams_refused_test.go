@@ -141,7 +141,7 @@ func askForStream(t *testing.T, s *streams, config *rest.Config, method, path, u
 	if err != nil {
 		return answer{}, err
 	}
-	defer connection.Close() //nolint:errcheck // hung up on whatever is there
+	defer connection.Close() //nolint:errcheck // the test needs no clean close
 	response, err := requestStream(connection, method, path, upgrade)
 	if err != nil {
 		return answer{}, err

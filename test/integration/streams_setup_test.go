@@ -113,7 +113,7 @@ func (s *streams) run(t *testing.T, name, script string) string {
 func (s *streams) environment() []string { return append([]string{"HOME=" + s.home}, s.protocol...) }
 
 // emptyMessage is what kubectl prints if the empty message with which an API server starts a websocket arrives before
-// kubectl has created its side of the stream. This happens without the proxy, too. No output is lost by it.
+// kubectl has created its side of the stream. This happens without the proxy, too. The tests would notice lost output.
 var emptyMessage = regexp.MustCompile(`(?m)^E\d{4} .* Unknown stream id 1, discarding message\r?(\n|$)`)
 
 // kubectl runs kubectl as user pinny through the proxy.

@@ -154,7 +154,7 @@ func portForwardStreams(t *testing.T, s *streams, pod string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer afterwards.Close() //nolint:errcheck // it is only a test's
+	defer afterwards.Close() //nolint:errcheck // an error does not affect the test
 	go respondAfterwards(afterwards)
 
 	port := func(address net.Addr) string { return strconv.Itoa(address.(*net.TCPAddr).Port) }
@@ -220,7 +220,7 @@ func respondAfterwards(listener net.Listener) {
 			return
 		}
 		go func() {
-			defer connection.Close() //nolint:errcheck // it is only a test's
+			defer connection.Close() //nolint:errcheck // an error does not affect the test
 			if got, err := io.ReadAll(connection); err == nil {
 				_, _ = connection.Write(got)
 			}

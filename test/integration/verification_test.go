@@ -55,7 +55,7 @@ func TestAWrongNameWithoutVerification(t *testing.T) {
 	use("unverified-wrong", configv1alpha1.VerificationWarn)
 	w.waitForServed(t, 60*time.Second, wrong, 2, 2)
 	w.waitForStatus(t, "Listening", string(certs.NameNotCovered))
-	use("unverified-wrong", "") // there is nothing better any more
+	use("unverified-wrong", "") // no better certificate is in service
 	w.waitForStatus(t, "Listening", string(certs.NameNotCovered))
 	w.generatedOnly(t)
 }

@@ -37,15 +37,15 @@ type Cluster struct {
 	BeforeApply, AfterApply func(*Cluster)
 	afterRead               func(*Cluster)
 	NamespaceErr, ApplyErr  error
-	IssuerErr               error // of reading the CredentialIssuer
+	IssuerErr               error // from reading the CredentialIssuer
 	Still                   bool  // the API server accepts requests and never responds
 	CASecretErr             error
-	secretErr               error // of writing a Secret
+	secretErr               error // from writing a Secret
 	CertManager             *discovery.Certificate
-	CertificatesErr         error // of listing them
+	CertificatesErr         error // from listing them
 	// AfterList is called after each list of the Certificates, to simulate cert-manager.
 	AfterList func(*Cluster)
-	ReadErr   error    // of reading the Secret
+	ReadErr   error    // from reading the Secret
 	owned     []string // keys of the Secret that our apply owns
 
 	// Access to Secrets of other namespaces: what is permitted, which reviews were sent, and which Secrets were read.
@@ -60,7 +60,7 @@ type Cluster struct {
 	// Revisions is the agent's revision history; nil for an agent that keeps none.
 	Revisions    *corev1.ConfigMap
 	CABundles    map[string][]byte // ConfigMaps with a CA bundle under ca.crt
-	RevisionsErr error             // of reading it
+	RevisionsErr error             // from reading it
 	retired      []string          // its keys that our apply owns
 	LeasesErr    error
 	// Fields are the fields of spec.impersonationProxy.tls; nil means that the schema is not available.

@@ -52,7 +52,7 @@ func enums(value reflect.Value, path string) error {
 		}
 		return nil
 	}
-	switch value.Kind() { //nolint:exhaustive // other kinds hold no values of types of ours
+	switch value.Kind() { //nolint:exhaustive // other kinds cannot contain our types
 	case reflect.Pointer, reflect.Interface:
 		if !value.IsNil() {
 			return enums(value.Elem(), path)

@@ -42,8 +42,8 @@ var shells = []string{"sh", "shell", "bash", "zsh", "console", "shell-session"}
 // command matches a shell command, whatever the language of its block.
 var command = regexp.MustCompile(`(?m)^\s*(\$ |(sudo |export )?(kubectl|pinniped|helm|make|openssl|git|docker|kind) )`)
 
-// ForShell reports whether readers run the block in a shell. Transcripts count, and so do blocks in which a line begins
-// with a program that the documents use, unless the block has another language.
+// ForShell reports whether readers run the block in a shell. Transcripts count, and so do blocks of plain
+// text or without a language in which a line begins with a program that the documents use.
 func (b Block) ForShell() bool {
 	if slices.Contains(shells, b.Language) {
 		return true
