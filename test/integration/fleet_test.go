@@ -24,15 +24,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 )
 
-// overlap is a world during a rotation: a certificate of the corporate CA is in service, and the next CA is also
+// dualTrust is a world during a rotation: a certificate of the corporate CA is in service, and the next CA is also
 // published.
-type overlap struct {
+type dualTrust struct {
 	*world
 	both []byte
 	old  []byte // a user's kubeconfig from before the rotation
 }
 
-func newDualTrust(t *testing.T) *overlap {
+func newDualTrust(t *testing.T) *dualTrust {
 	t.Helper()
 	w := needsCluster(t)
 	w.external(t, "fleet-tls", pairData(w.issue(t, "localhost")))
@@ -44,7 +44,7 @@ func newDualTrust(t *testing.T) *overlap {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &overlap{world: w, both: append(bytes.Clone(w.pki.CertPEM()), next.CertPEM()...), old: old}
+	o := &dualTrust{world: w, both: append(bytes.Clone(w.pki.CertPEM()), next.CertPEM()...), old: old}
 	bundle := filepath.Join(t.TempDir(), "both.pem")
 	if err := os.WriteFile(bundle, o.both, 0o600); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func newDualTrust(t *testing.T) *overlap {
 }
 
 // repository creates a git repository with a kubeconfig, as CI checks it out, and its remote.
-func (o *overlap) repository(t *testing.T) (work, remote string) {
+func (o *dualTrust) repository(t *testing.T) (work, remote string) {
 	t.Helper()
 	remote, work = filepath.Join(t.TempDir(), "remote.git"), filepath.Join(t.TempDir(), "work")
 	o.shell(
@@ -78,7 +78,7 @@ func (o *overlap) repository(t *testing.T) (work, remote string) {
 }
 
 // shell runs a script as CI systems do, with the CLI on the PATH.
-func (o *overlap) shell(t *testing.T, folder string, environment []string, script string) string {
+func (o *dualTrust) shell(t *testing.T, folder string, environment []string, script string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -212,7 +212,7 @@ func TestRotateInCI(t *testing.T) {
 }
 
 // twice runs a job twice, and checks that the first run pushes its change and the second finds nothing to do.
-func (o *overlap) twice(t *testing.T, work, remote string, job func()) {
+func (o *dualTrust) twice(t *testing.T, work, remote string, job func()) {
 	t.Helper()
 	log := func() string { return o.shell(t, remote, nil, "git log --format=%s main") }
 	for _, want := range []cliresult.RotationSummary{
@@ -240,7 +240,7 @@ func (o *overlap) twice(t *testing.T, work, remote string, job func()) {
 	}
 }
 
-func (o *overlap) cronJob(t *testing.T) {
+func (o *dualTrust) cronJob(t *testing.T) {
 	block := blockWith(t, rotateInCI, "kind: CronJob", nil)
 	manifest := filepath.Join(t.TempDir(), "cronjob.yaml")
 	if err := os.WriteFile(manifest, []byte(block), 0o600); err != nil {
@@ -304,7 +304,7 @@ func (o *overlap) cronJob(t *testing.T) {
 }
 
 // serviceAccount returns a kubeconfig of a service account, as a pod has it.
-func (o *overlap) serviceAccount(t *testing.T, namespace, name string) string {
+func (o *dualTrust) serviceAccount(t *testing.T, namespace, name string) string {
 	t.Helper()
 	account, token := &corev1.ServiceAccount{}, &authenticationv1.TokenRequest{}
 	account.Namespace, account.Name = namespace, name
