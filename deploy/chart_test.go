@@ -20,7 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/agent"
 )
 
-// charted returns what `helm template` prints, by kind and name.
+// charted returns the output of `helm template`, by kind and name.
 func charted(t *testing.T, namespace string, flags ...string) map[string]map[string]any {
 	t.Helper()
 	out, err := helmTemplate(t, namespace, flags...)
@@ -57,7 +57,7 @@ func identity(object map[string]any) string {
 	return fmt.Sprint(object["kind"], " ", metadata["name"])
 }
 
-// at returns what is at a path of fields and list indexes.
+// at returns the value at a path of fields and list indexes.
 func at(node any, path ...any) any {
 	for _, step := range path {
 		switch step := step.(type) {
@@ -75,8 +75,8 @@ func at(node any, path ...any) any {
 	return node
 }
 
-// TestTheChartIsTheKustomization compares the objects of the chart, by default and with each of its switches, with those
-// of deploy/concierge and the folders that the switches stand for.
+// TestTheChartIsTheKustomization compares the objects of the chart, by default and with each option, with those of
+// deploy/concierge and the folders that correspond to the options.
 func TestTheChartIsTheKustomization(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, resources, components, switches string }{
@@ -117,7 +117,7 @@ func TestTheChartIsTheKustomization(t *testing.T) {
 					want[identity(object)] = object
 				}
 			}
-			// A patch of kustomize puts what it adds first.
+			// A kustomize patch adds its items first.
 			anyOrder := cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })
 			for _, objects := range []map[string]map[string]any{want, got} {
 				for _, object := range objects {
@@ -148,7 +148,7 @@ func copyInto(t *testing.T, disk filesys.FileSystem) {
 	}
 }
 
-// normalize makes equal what means the same: numbers, the text of the configuration, and Helm's own annotations.
+// normalize makes equivalent objects equal: numbers, the text of the configuration, and Helm's own annotations.
 func normalize(t *testing.T, object map[string]any) {
 	t.Helper()
 	if text, ok := at(object, "data", "pinniped.yaml").(string); ok {
@@ -178,7 +178,7 @@ func normalize(t *testing.T, object map[string]any) {
 	}
 }
 
-// TestTheChartInAnotherNamespace looks for places that the release's namespace has not reached.
+// TestTheChartInAnotherNamespace checks that all objects use the release's namespace.
 func TestTheChartInAnotherNamespace(t *testing.T) {
 	t.Parallel()
 	objects := charted(t, "elsewhere", "--set=namespace.create=true,clusterSigner.enabled=true,monitoring.enabled=true,"+
@@ -260,8 +260,8 @@ func TestTheChartsValues(t *testing.T) {
 	}
 }
 
-// TestTheChartKeepsTheConfiguration looks for what must outlive the release: the kinds without which the CredentialIssuer
-// would be deleted.
+// TestTheChartKeepsTheConfiguration checks that the CRDs outlive the release: without them, the CredentialIssuer would
+// be deleted.
 func TestTheChartKeepsTheConfiguration(t *testing.T) {
 	t.Parallel()
 	kept := 0
@@ -281,7 +281,7 @@ func TestTheChartKeepsTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestTheChartsSchema checks that Helm refuses values that are misspelled.
+// TestTheChartsSchema checks that Helm rejects misspelled values.
 func TestTheChartsSchema(t *testing.T) {
 	t.Parallel()
 	for _, values := range []string{

@@ -1,4 +1,4 @@
-// Package deploy tests the manifests next to it as what they become: the objects that kustomize makes of them.
+// Package deploy tests the manifests next to it, as kustomize renders them.
 package deploy
 
 import (
@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// folders returns the folders next to this file that hold a kustomization of one of the kinds.
+// folders returns the folders next to this file with a kustomization of this kind.
 func folders(t *testing.T, kind string) []string {
 	t.Helper()
 	all, err := filepath.Glob("*/kustomization.yaml")
@@ -82,7 +82,7 @@ func deployments(t *testing.T, folder string) []*appsv1.Deployment {
 	return found
 }
 
-// TestPodSecurity has Pod Security admission judge every pod that is shipped, at its level "restricted".
+// TestPodSecurity checks every shipped pod against the Pod Security Standard "restricted".
 func TestPodSecurity(t *testing.T) {
 	t.Parallel()
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
@@ -106,8 +106,8 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// TestContainers checks what Pod Security does not: a CPU limit would throttle TLS handshakes, and a container that
-// can write its own file system, or takes all memory of its node, is no thin agent.
+// TestContainers checks what Pod Security does not: no CPU limit, which would throttle TLS handshakes; a read-only root
+// file system; and a memory limit.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	for _, folder := range folders(t, "Kustomization") {
@@ -143,8 +143,7 @@ func TestContainers(t *testing.T) {
 }
 
 // TestStartingIsGivenTime checks that the kubelet does not kill an agent that waits for the API server at its start:
-// it would wait longer before each new start, also when the API server is back. An agent that runs and hangs is
-// killed soon.
+// the back-off of restarts would outlast the outage. A running agent that hangs is killed soon.
 func TestStartingIsGivenTime(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{"concierge", "upgrade"} {
@@ -165,8 +164,7 @@ func TestStartingIsGivenTime(t *testing.T) {
 	}
 }
 
-// TestNetworkPolicy checks that the policy next to each Deployment opens every port that its container listens on, and
-// no other.
+// TestNetworkPolicy checks that the policy of each Deployment opens exactly the ports that its containers listen on.
 func TestNetworkPolicy(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{"concierge", "local-user-authenticator"} {
@@ -221,8 +219,8 @@ func networkPolicies(t *testing.T, folder string) []*networkingv1.NetworkPolicy 
 	return found
 }
 
-// TestTheWebhookTakesAgentsOnly checks that the pods from which the local-user-authenticator takes connections are
-// the agent's: anyone can label a pod, so its namespace counts, too, by the label that the API server sets itself.
+// TestTheWebhookTakesAgentsOnly checks that the local-user-authenticator accepts connections only from the agent's
+// pods. Anyone can label a pod, so the policy also selects the namespace, by the label that the API server sets.
 func TestTheWebhookTakesAgentsOnly(t *testing.T) {
 	t.Parallel()
 	agent := deployments(t, "concierge")[0]
@@ -252,7 +250,7 @@ func TestTheWebhookTakesAgentsOnly(t *testing.T) {
 	}
 }
 
-// TestProcessors checks that the agent uses as many processors as it requests, and not every one of the node.
+// TestProcessors checks that the agent uses as many CPUs as it requests, not all of the node.
 func TestProcessors(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{"concierge", "upgrade"} {
@@ -270,7 +268,7 @@ func TestProcessors(t *testing.T) {
 	}
 }
 
-// TestTokensAreMounted checks that a pod gets a token of a service account only where it asks for one itself.
+// TestTokensAreMounted checks that a pod gets a service account token only if it requests one itself.
 func TestTokensAreMounted(t *testing.T) {
 	t.Parallel()
 	accounts := 0

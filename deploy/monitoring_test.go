@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestMetricsExist looks up every metric that an alert or a panel asks for in the reference. The reference is made from
-// what the agent serves.
+// TestMetricsExist checks that the metrics of alerts and panels are in the reference, which is generated from the
+// agent.
 func TestMetricsExist(t *testing.T) {
 	t.Parallel()
 	reference, err := os.ReadFile("../docs/reference/metrics.md")
@@ -33,7 +33,7 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
-// TestEveryAlertFires looks for each alert among those that the tests of `make alerts` expect to fire.
+// TestEveryAlertFires checks that the tests of `make alerts` expect each alert to fire.
 func TestEveryAlertFires(t *testing.T) {
 	t.Parallel()
 	rules, err := os.ReadFile("monitoring/alerts.yaml")

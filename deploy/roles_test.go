@@ -48,7 +48,7 @@ const (
 	securityTable  = "../docs/security.md"
 )
 
-// role is a Role or ClusterRole that is shipped or documented.
+// role is a shipped or documented Role or ClusterRole.
 type role struct {
 	kind, name, namespace string // a ClusterRole has no namespace
 	rules                 []rbacv1.PolicyRule
@@ -62,7 +62,7 @@ func (r role) String() string {
 	return "Role " + r.namespace + "/" + r.name
 }
 
-// shippedRoles returns every Role and ClusterRole in YAML files below deploy, and in the documents.
+// shippedRoles returns every Role and ClusterRole in the YAML files below deploy and in the documents.
 func shippedRoles(t *testing.T) []role {
 	t.Helper()
 	found := map[string]role{}
@@ -123,9 +123,9 @@ func shippedRoles(t *testing.T) []role {
 	return all
 }
 
-// TestWhatRolesBecome binds every Role and ClusterRole that is shipped or documented to a user who has nothing else,
-// and has that user try, on a real API server, to become somebody else. What came of it is compared with the table in
-// docs/security.md: a Role is as strong as what its owner can become.
+// TestWhatRolesBecome binds every shipped or documented Role and ClusterRole to a user without other permissions, who
+// tries to become someone else on a real API server. The results must match the table in docs/security.md: a Role is as
+// powerful as the identities that its holder can assume.
 func TestWhatRolesBecome(t *testing.T) {
 	t.Parallel()
 	a := newAttack(t)
@@ -145,7 +145,7 @@ func TestWhatRolesBecome(t *testing.T) {
 	}
 }
 
-// attack is a cluster with all of the manifests on it.
+// attack is a cluster with all manifests installed.
 type attack struct {
 	cluster *devcluster.Cluster
 	admin   kubernetes.Interface
@@ -161,11 +161,11 @@ func newAttack(t *testing.T) *attack {
 		t.Fatal(err)
 	}
 	a := &attack{cluster: cluster, admin: admin}
-	// A token Secret from before the policy, whose annotation somebody could change.
+	// A token Secret from before the policy, whose annotation could be changed.
 	testkit.Eventually(
 		t,
 		time.Minute,
-		func() error { // its controller deletes the Secret of an account that is not there yet
+		func() error { // its controller deletes Secrets of missing accounts
 			_, err := admin.CoreV1().ServiceAccounts(agentNamespace).Get(t.Context(), "default", metav1.GetOptions{})
 			return err
 		},
@@ -193,7 +193,7 @@ func newAttack(t *testing.T) *attack {
 			})
 		}
 	}
-	// The policies act when the API server has compiled them.
+	// The policies take effect when the API server has compiled them.
 	testkit.Eventually(t, time.Minute, func() error {
 		_, err := admin.CoreV1().Secrets(agentNamespace).Create(t.Context(), tokenSecret("refused", "default"),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -202,7 +202,7 @@ func newAttack(t *testing.T) *attack {
 		}
 		return nil
 	})
-	// They let the token controller go on with what was there before.
+	// They do not affect the token controller's existing Secrets.
 	_, err = admin.CoreV1().Secrets(agentNamespace).Patch(t.Context(), "old-token", types.MergePatchType,
 		[]byte(`{"data": null}`), metav1.PatchOptions{})
 	if err != nil {
@@ -234,7 +234,7 @@ func (a *attack) mustCreate(t *testing.T, namespace string, secret *corev1.Secre
 	}
 }
 
-// token returns the token of a service account in a Secret, as far as the token controller has filled it in.
+// token returns the token in a Secret of a service account, once the token controller has set it.
 func (a *attack) token(
 	ctx context.Context,
 	as kubernetes.Interface,
@@ -265,7 +265,7 @@ func (a *attack) token(
 	return token, nil
 }
 
-// by returns what a user with this role alone can do to become somebody else.
+// by returns the ways in which a user with only this role can become someone else.
 func (a *attack) by(t *testing.T, r role) []string {
 	t.Helper()
 	ctx := t.Context()
@@ -278,7 +278,7 @@ func (a *attack) by(t *testing.T, r role) []string {
 		_, err = a.admin.RbacV1().ClusterRoleBindings().Create(ctx,
 			&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}, metav1.CreateOptions{})
 	} else {
-		// One that is only documented is not installed yet.
+		// A role that is only documented is not installed yet.
 		_, err = a.admin.RbacV1().Roles(r.namespace).Create(ctx, &rbacv1.Role{
 			ObjectMeta: metav1.ObjectMeta{Name: r.name}, Rules: r.rules,
 		}, metav1.CreateOptions{})
@@ -392,7 +392,7 @@ type holder struct {
 
 var errNo = apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("nothing of it may be done"))
 
-// waitForPermissions returns when the API server's authorizer has seen the binding.
+// waitForPermissions waits until the API server's authorizer has observed the binding.
 func (h *holder) waitForPermissions(t *testing.T) {
 	t.Helper()
 	rule := h.role.rules[0]
@@ -426,7 +426,7 @@ func (h *holder) impersonates(ctx context.Context) error {
 	return isMaster(ctx, as)
 }
 
-// isMaster reads what only an administrator may.
+// isMaster reads an object that only an administrator may read.
 func isMaster(ctx context.Context, config *rest.Config) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -496,7 +496,7 @@ func (h *holder) requestsTokens(ctx context.Context, namespace string) error {
 	return err
 }
 
-// secretNames are those that the role names, and one more.
+// secretNames returns the names in the role, and one other.
 func (h *holder) secretNames() []string {
 	names := []string{"attack"}
 	for _, rule := range h.role.rules {
@@ -507,7 +507,7 @@ func (h *holder) secretNames() []string {
 	return names
 }
 
-// makesTokenSecrets makes a Secret that the token controller fills, in whichever way, and uses the token.
+// makesTokenSecrets creates a Secret that the token controller fills, in any possible way, and uses the token.
 func (h *holder) makesTokenSecrets(ctx context.Context, namespace string) error {
 	account := proxyAccount
 	if namespace != agentNamespace {
@@ -542,7 +542,7 @@ func (h *holder) makesTokenSecret(ctx context.Context, namespace, name, account 
 			return err
 		}
 	}
-	defer func() { // for the other roles, all is as it was
+	defer func() { // restores the state for the other roles
 		_ = admins.Delete(ctx, name, metav1.DeleteOptions{})
 		if was != nil && was.Name != "" {
 			was.ResourceVersion, was.UID = "", ""
@@ -568,7 +568,7 @@ func (h *holder) makesTokenSecret(ctx context.Context, namespace, name, account 
 	return isMaster(ctx, config)
 }
 
-// retargetsTokenSecrets has the token controller put another account's token into a token Secret that is there.
+// retargetsTokenSecrets has the token controller put another account's token into an existing token Secret.
 func (h *holder) retargetsTokenSecrets(ctx context.Context, namespace string) error {
 	patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q, %q: null}}, "data": null}`, corev1.ServiceAccountNameKey,
 		proxyAccount, corev1.ServiceAccountUIDKey)
@@ -613,14 +613,14 @@ func read(ctx context.Context, as kubernetes.Interface, namespace, name string) 
 	return &all.Items[0], nil
 }
 
-// makesSecrets makes one that is not there: for a while, it could also be of another type than its reader expects.
+// makesSecrets creates a missing Secret, which could also have another type than its reader expects for a while.
 func (h *holder) makesSecrets(ctx context.Context, namespace string) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "attack"}}
 	_, err := h.CoreV1().Secrets(namespace).Create(ctx, secret, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	return err
 }
 
-// documented reads the table: a role by its kind and name, and in code what a test can do with it.
+// documented returns the table: by kind and name of the role, the results of the test, which are in code.
 func (a *attack) documented(t *testing.T) map[string][]string {
 	t.Helper()
 	content, err := os.ReadFile(securityTable)

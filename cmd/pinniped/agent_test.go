@@ -207,14 +207,14 @@ func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
 			LastKnownGoodCertificateSecret: strings.Replace(caSecret, "ca-certificate", "last-known-good-certificate", 1),
 		},
 	}
-	told := serving.Published{
+	published := serving.Published{
 		Endpoint: a.url, Bundle: bundle, Chain: []*x509.Certificate{certificate.Leaf},
 		Change: serving.Change{
 			Outcome: serving.OutcomeInService,
 			Spec:    &serving.RevisionSpec{TLS: block, ExternalEndpoint: issuer.Spec.ImpersonationProxy.ExternalEndpoint},
 		},
 	}
-	if err := a.remember(issuer, told); err != nil {
+	if err := a.record(issuer, published); err != nil {
 		return err
 	}
 	if err := a.server.Put(map[string]any{
@@ -227,17 +227,17 @@ func (a *scriptAgent) obey(issuer *configv1alpha1.CredentialIssuer) error {
 	return a.server.Put(issuer)
 }
 
-// remember records a revision if the agent has a history. A day passes between two changes.
-func (a *scriptAgent) remember(issuer *configv1alpha1.CredentialIssuer, told serving.Published) error {
+// record adds a revision if the agent has a history. A day passes between two changes.
+func (a *scriptAgent) record(issuer *configv1alpha1.CredentialIssuer, published serving.Published) error {
 	if a.day.IsZero() {
 		return nil
 	}
 	issuer.Status.Objects.RevisionsConfigMap = "pinniped-concierge-revisions"
-	if now := a.history.Current(); now != nil && now.Endpoint == told.Endpoint && bytes.Equal(now.Bundle, told.Bundle) {
+	if now := a.history.Current(); now != nil && now.Endpoint == published.Endpoint && bytes.Equal(now.Bundle, published.Bundle) {
 		return nil
 	}
 	var err error
-	if a.history, err = a.history.Append(told, a.day, serving.DefaultRetention); err != nil {
+	if a.history, err = a.history.Append(published, a.day, serving.DefaultRetention); err != nil {
 		return err
 	}
 	if current := a.history.Current(); current != nil { // it has clients

@@ -73,7 +73,7 @@ func BenchmarkWarmLogin(b *testing.B) {
 	}
 	run := func(b *testing.B, program string, args ...string) time.Duration {
 		b.Helper()
-		// kubectl asks once. Without the notes, repeated requests of this process do not look like refused credentials.
+		// kubectl asks once. Repeated requests would look like rejected credentials if this record of them stayed.
 		_ = os.Remove(filepath.Join(dir, ".config", "pinniped", "credentials.yaml.asked"))
 		command := exec.CommandContext(b.Context(), program, args...)
 		command.Env = []string{"HOME=" + dir, "PINNIPED_USERNAME=ann", "PINNIPED_PASSWORD=" + issuer.Password}

@@ -114,8 +114,8 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	}
 }
 
-// TestRunIsKilled kills `pinniped run` with SIGKILL, and checks that the program is ended, even if it ignores SIGTERM,
-// and that the files are deleted. It forwards a signal first, so that the watchdog has the PID.
+// TestRunIsKilled kills `pinniped run` with SIGKILL, and checks that the program is terminated, even if it ignores
+// SIGTERM, and that the files are deleted. It forwards a signal first, so that the watchdog has the PID.
 func TestRunIsKilled(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{

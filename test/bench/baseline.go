@@ -23,15 +23,15 @@ import (
 )
 
 const (
-	// baselineVariable is set in the environment of the baseline, which is this same program. It is the path of its
+	// baselineVariable is the environment variable that makes this program the baseline. It is the path of its
 	// configuration.
 	baselineVariable = "PINNIPED_BENCH_BASELINE"
-	// proxyAccount may impersonate.
+	// proxyAccount is a service account that may impersonate.
 	proxyAccount  = "pinniped-concierge-impersonation-proxy"
 	servingSecret = "pinniped-concierge-impersonation-proxy-tls-serving-certificate"
 )
 
-// baselineConfig is what the baseline needs to know.
+// baselineConfig is the configuration of the baseline.
 type baselineConfig struct {
 	Listen           string
 	Certificate, Key []byte
@@ -45,10 +45,10 @@ type baselineProcess struct {
 	address string
 }
 
-// ProxyAddress is where it listens.
+// ProxyAddress returns the address that it listens on.
 func (p *baselineProcess) ProxyAddress() string { return p.address }
 
-// startBaseline starts the baseline: what a reverse proxy of net/http costs that checks nothing and bounds nothing.
+// startBaseline starts the baseline: a reverse proxy of net/http without checks and limits.
 func (e *environment) startBaseline(ctx context.Context) (*baselineProcess, error) {
 	account, err := e.Cluster.ServiceAccountConfig(ctx, devinstall.Namespace, proxyAccount)
 	if err != nil {
@@ -95,7 +95,7 @@ func (e *environment) startBaseline(ctx context.Context) (*baselineProcess, erro
 	return &baselineProcess{program, config.Listen}, nil
 }
 
-// serveBaseline is the process of the baseline. It does not verify client certificates: only the bench reaches it.
+// serveBaseline runs the baseline process. It does not verify client certificates: only the bench reaches it.
 func serveBaseline(path string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {

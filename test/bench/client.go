@@ -15,13 +15,13 @@ import (
 
 const requestTimeout = time.Minute
 
-// client is a user's connections to one target. It asks as kubectl does: JSON, compressed, over HTTP/2.
+// client holds a user's connections to one target. It sends requests as kubectl does: JSON, compressed, over HTTP/2.
 type client struct {
 	url   string
 	conns []*http.Client
 }
 
-// newClient makes a client with a number of connections, which are opened when they are used.
+// newClient returns a client with a number of connections, which are opened on first use.
 func newClient(config *rest.Config, connections int, keepAlive bool) (*client, error) {
 	settings, err := rest.TLSConfigFor(config)
 	if err != nil {
@@ -56,7 +56,7 @@ func get(path string) request {
 	return request{method: http.MethodGet, path: path, want: http.StatusOK}
 }
 
-// do makes a request on one of the connections and reads the whole response.
+// do sends a request on one of the connections and reads the whole response.
 func (c *client) do(ctx context.Context, connection int, r request) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -71,7 +71,7 @@ func (c *client) do(ctx context.Context, connection int, r request) error {
 	return nil
 }
 
-// open makes a request and returns its response, whose body is still to be read and closed.
+// open sends a request and returns its response. The caller reads and closes the body.
 func (c *client) open(ctx context.Context, connection int, r request) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.url+r.path, bytes.NewReader(r.body))
 	if err != nil {

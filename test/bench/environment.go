@@ -37,26 +37,26 @@ import (
 const (
 	namespace       = "bench"
 	listedNamespace = "bench-list"
-	group           = "bench" // may do what the loads do
+	group           = "bench" // has the permissions that the loads need
 	podName         = "exec"
 	caSecret        = "pinniped-concierge-impersonation-proxy-ca-certificate"
 	startTimeout    = time.Minute
 )
 
-// target is a way to the API.
+// target is a way to reach the API server.
 type target struct {
 	name    string  // direct, ours, other or baseline
 	process process // nil for direct
 }
 
-// process is a proxy.
+// process is a proxy process.
 type process interface {
 	PID() int
 	Log() string
 	ProxyAddress() string
 }
 
-// environment is a cluster with the product installed, and with objects to ask for.
+// environment is a cluster with the product installed and with objects for the loads.
 type environment struct {
 	*devinstall.Installation
 	options *options
@@ -70,7 +70,7 @@ type environment struct {
 	dir     string // of the pod
 }
 
-// newEnvironment also returns an environment with an error, if that has to be closed.
+// newEnvironment can return an environment together with an error; then close it.
 func newEnvironment(ctx context.Context, o *options, errOut io.Writer) (*environment, error) {
 	for _, path := range []string{o.agent, o.other} {
 		if _, err := os.Stat(path); path != "" && err != nil {
@@ -142,7 +142,7 @@ func shippedProcs(deploy string) (string, error) {
 	return "", errors.New("the shipped Deployment sets no GOMAXPROCS")
 }
 
-// startTargets starts all proxies. They serve with the same certificate, and the cluster's own calls go to ours.
+// startTargets starts all proxies, with the same certificate. The cluster's own calls go to ours.
 func (e *environment) startTargets(ctx context.Context) error {
 	agent, err := e.StartAgent(ctx, "agent")
 	if err != nil {
@@ -227,7 +227,7 @@ func (e *environment) enableProxy(ctx context.Context, agent *devinstall.Agent) 
 	})
 }
 
-// fill creates the objects that the loads ask for, and permits the group to.
+// fill creates the objects that the loads request, and grants the group access.
 func (e *environment) fill(ctx context.Context) error {
 	for _, name := range []string{namespace, listedNamespace} {
 		object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -262,7 +262,7 @@ func (e *environment) fill(ctx context.Context) error {
 	return e.createAll(ctx, e.options.listed, func(i int) *corev1.ConfigMap { return listedConfigMap(objectName(i)) })
 }
 
-// createAll creates n objects, some at a time.
+// createAll creates n objects, several at a time.
 func (e *environment) createAll(ctx context.Context, n int, object func(int) *corev1.ConfigMap) error {
 	const atOnce = 8
 	errs := make([]error, atOnce)
@@ -304,7 +304,7 @@ func (e *environment) mayList(ctx context.Context) error {
 
 func objectName(i int) string { return fmt.Sprintf("object-%d", i) }
 
-// configMap holds 1 kB.
+// configMap returns a ConfigMap with 1 kB of data.
 func configMap(namespace, name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -313,7 +313,7 @@ func configMap(namespace, name string) *corev1.ConfigMap {
 	}
 }
 
-// listedConfigMap has 2.8 kB as JSON. Compression leaves three fifths of it, as of settings and keys.
+// listedConfigMap returns a ConfigMap of 2.8 kB as JSON. It compresses to three fifths, like settings and keys.
 func listedConfigMap(name string) *corev1.ConfigMap {
 	data := make([]byte, 1600)
 	_, _ = rand.NewChaCha8(sha256.Sum256([]byte(name))).Read(data)
@@ -326,8 +326,8 @@ func listedConfigMap(name string) *corev1.ConfigMap {
 	}
 }
 
-// newUser returns the configuration of a user that no proxy has seen before, with a client certificate of the cluster's
-// CA, which all targets accept.
+// newUser returns the configuration of a new user, with a client certificate of the cluster's CA, which all targets
+// accept.
 func (e *environment) newUser(t *target) (*rest.Config, error) {
 	e.users++
 	config, err := e.Cluster.User(fmt.Sprintf("user-%d", e.users), group)
@@ -360,7 +360,7 @@ func (e *environment) startNode(ctx context.Context) (err error) {
 	})
 }
 
-// poll calls try until it returns nil, or ctx ends.
+// poll calls try until it returns nil or ctx is done.
 func poll(ctx context.Context, what string, try func() error) error {
 	for {
 		err := try()

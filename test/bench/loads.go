@@ -20,19 +20,19 @@ import (
 const (
 	configMaps       = "/api/v1/namespaces/" + namespace + "/configmaps"
 	listedConfigMaps = "/api/v1/namespaces/" + listedNamespace + "/configmaps"
-	// connections are what the workers of a user share.
+	// connections is the number of connections that the workers of a user share.
 	connections = 4
-	// execWorkers are few, as each exec starts a process on this machine.
+	// execWorkers is low because each exec starts a process on this machine.
 	execWorkers = 4
 )
 
-// turn measures one target for a while.
-type turn func(ctx context.Context, d time.Duration) (sample, error)
+// measurement measures one target for a duration.
+type measurement func(ctx context.Context, d time.Duration) (sample, error)
 
-// load is something that is measured. start prepares it for one target.
+// load is a workload. start prepares it for one target.
 type load struct {
 	name, about string
-	start       func(ctx context.Context, e *environment, t *target) (one turn, stop func(), err error)
+	start       func(ctx context.Context, e *environment, t *target) (one measurement, stop func(), err error)
 }
 
 func loads() []load {
@@ -66,11 +66,11 @@ func createOne() (request, error) {
 	return request{http.MethodPost, configMaps + "?dryRun=All", body, http.StatusCreated}, err
 }
 
-// repeat makes the same request again and again. No workers are as many as the options say.
+// repeat repeats the same request. With workers 0, the number of workers comes from the options.
 func repeat(workers int, keepAlive bool, what func() (request, error)) func(
 	context.Context, *environment, *target,
-) (turn, func(), error) {
-	return func(_ context.Context, e *environment, t *target) (turn, func(), error) {
+) (measurement, func(), error) {
+	return func(_ context.Context, e *environment, t *target) (measurement, func(), error) {
 		n := workers
 		if n == 0 {
 			n = e.options.workers
@@ -89,15 +89,15 @@ func repeat(workers int, keepAlive bool, what func() (request, error)) func(
 	}
 }
 
-// startNames gets each object once a turn, as a user who is new, so nothing is cached.
-func startNames(_ context.Context, e *environment, t *target) (turn, func(), error) {
+// startNames gets each object once per measurement, as a new user, so nothing is cached.
+func startNames(_ context.Context, e *environment, t *target) (measurement, func(), error) {
 	return func(ctx context.Context, d time.Duration) (sample, error) {
 		c, err := e.newUserClient(t, connections, true)
 		if err != nil {
 			return sample{}, err
 		}
 		defer c.close()
-		for connection := range c.conns { // opened before the time counts
+		for connection := range c.conns { // before the measurement starts
 			if err := c.do(ctx, connection, get("/api/v1/namespaces/"+namespace)); err != nil {
 				return sample{}, err
 			}
@@ -108,8 +108,8 @@ func startNames(_ context.Context, e *environment, t *target) (turn, func(), err
 	}, func() {}, nil
 }
 
-// loop is a closed loop: every worker waits for its response before it asks again. It makes as many requests as fit
-// into the time, at most a number if that is not 0, and at least one by each worker. It returns at the first error.
+// loop is a closed loop: each worker waits for its response before the next request. It makes as many requests as fit
+// into d, but no more than most unless that is 0, and at least one per worker. It returns at the first error.
 func (e *environment) loop(
 	ctx context.Context, t *target, workers, most int, d time.Duration,
 	call func(ctx context.Context, worker, i int) error,
@@ -146,7 +146,7 @@ func (e *environment) loop(
 	})
 }
 
-// account takes the time of work and what it costs the processes. The work returns the latency of each operation.
+// account measures the duration of work and the CPU time of the processes. work returns the latency of each operation.
 func (e *environment) account(t *target, workers int, work func() ([]time.Duration, error)) (sample, error) {
 	s := sample{workers: workers}
 	server, err := cpuTime(e.Cluster.APIServerPID())
@@ -181,7 +181,7 @@ func (e *environment) account(t *target, workers int, work func() ([]time.Durati
 }
 
 // startExec runs "true" in a pod of a simulated node.
-func startExec(ctx context.Context, e *environment, t *target) (turn, func(), error) {
+func startExec(ctx context.Context, e *environment, t *target) (measurement, func(), error) {
 	if err := e.startNode(ctx); err != nil {
 		return nil, nil, err
 	}

@@ -1,6 +1,6 @@
-// Command bench measures the impersonation proxy on a local control plane. Every load runs direct, through this build,
-// and through a baseline and another build if they are given, in turn in one run. Results are in Go's benchmark format,
-// for benchstat. docs/performance.md says what the figures mean.
+// Command bench measures the impersonation proxy on a local control plane. One run measures every load directly at the
+// API server, through this build and, if given, through a baseline and another build, in turn. Results are in Go's
+// benchmark format, for benchstat. docs/performance.md explains the figures.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	if path := os.Getenv(baselineVariable); path != "" {
 		exit(serveBaseline(path))
 	}
-	klog.SetLogger(logr.Discard()) // client-go reports each exec session that ends
+	klog.SetLogger(logr.Discard()) // client-go logs the end of each exec session
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	o, err := parseOptions(os.Args[1:], os.Stderr)
@@ -95,7 +95,7 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	return o, nil
 }
 
-// run measures the loads. Each result is printed when it is there.
+// run measures the loads, and prints each result immediately.
 func run(ctx context.Context, o *options, out, errOut io.Writer) (err error) {
 	e, err := newEnvironment(ctx, o, errOut)
 	if e != nil {
@@ -127,17 +127,17 @@ func (e *environment) measure(ctx context.Context, l load, out io.Writer) error 
 			f()
 		}
 	}()
-	turns := map[*target]turn{}
+	measurements := map[*target]measurement{}
 	for _, t := range e.targets {
 		one, stop, err := l.start(ctx, e, t)
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
-		turns[t], clean = one, append(clean, stop)
+		measurements[t], clean = one, append(clean, stop)
 	}
 	for round := range e.options.rounds + 1 {
 		for _, t := range e.targets {
-			s, err := turns[t](ctx, cmp.Or(e.options.duration, time.Second))
+			s, err := measurements[t](ctx, cmp.Or(e.options.duration, time.Second))
 			if err != nil {
 				return fmt.Errorf("%s: %w", t.name, err)
 			}

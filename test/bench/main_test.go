@@ -13,7 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 )
 
-// TestMain lets the test's own program be the baseline.
+// TestMain also runs the test binary as the baseline.
 func TestMain(m *testing.M) {
 	if path := os.Getenv(baselineVariable); path != "" {
 		exit(serveBaseline(path))
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestBench runs each load for a moment: it shows that they work, and asserts no speed.
+// TestBench runs each load briefly, to check that it works. It does not check its speed.
 func TestBench(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

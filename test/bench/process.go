@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// clockTick is the unit of processor time in /proc/PID/stat, on Linux always 10 ms for programs.
+// clockTick is the unit of CPU time in /proc/PID/stat, which is always 10 ms on Linux.
 const clockTick = 10 * time.Millisecond
 
 // cpuTime returns the user and system time of a process.
@@ -21,7 +21,7 @@ func cpuTime(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading a process's CPU time, which needs Linux: %w", err)
 	}
-	// The program's name, in parentheses, may contain anything.
+	// The program's name is in parentheses and may contain any byte.
 	_, after, found := bytes.Cut(content[max(0, bytes.LastIndexByte(content, ')')):], []byte(") "))
 	fields := strings.Fields(string(after))
 	if !found || len(fields) < 13 {
@@ -35,8 +35,8 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * clockTick, nil
 }
 
-// residentMemory returns all resident memory of a process, and the part without files: the program's own pages are
-// shared by replicas on one node.
+// residentMemory returns the resident memory of a process, in total and without files. Replicas on one node share the
+// pages of the program file.
 func residentMemory(pid int) (all, anonymous int64, err error) {
 	path := filepath.Join("/proc", strconv.Itoa(pid), "status")
 	content, err := os.ReadFile(path)

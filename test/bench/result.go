@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// sample is what one turn of one target gave.
+// sample is the result of one measurement of one target.
 type sample struct {
 	workers    int
 	operations int
@@ -19,11 +19,11 @@ type sample struct {
 	latencies  []time.Duration
 	proxyCPU   time.Duration
 	serverCPU  time.Duration
-	memory     int64 // resident, of the proxy; 0 without one
-	perWatch   int64 // bytes; 0 if this is no load of watches
+	memory     int64 // resident, of the proxy; 0 if there is none
+	perWatch   int64 // bytes; 0 unless the load is watches
 }
 
-// write prints one line of a benchmark. benchstat gathers the lines of all rounds.
+// write prints one line in Go's benchmark format. benchstat combines the lines of all rounds.
 func (s sample) write(out io.Writer, name string, t *target) error {
 	n := max(1, s.operations)
 	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / float64(n) }
@@ -41,7 +41,7 @@ func (s sample) write(out io.Writer, name string, t *target) error {
 	return err
 }
 
-// quantile returns the value below which a share q of the sorted durations lies, in nanoseconds.
+// quantile returns the q-quantile of sorted durations, in nanoseconds.
 func quantile(sorted []time.Duration, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -49,7 +49,7 @@ func quantile(sorted []time.Duration, q float64) float64 {
 	return float64(sorted[min(len(sorted)-1, int(q*float64(len(sorted))))])
 }
 
-// writeHeader prints the configuration that benchstat keeps apart.
+// writeHeader prints the configuration by which benchstat groups results.
 func writeHeader(out io.Writer, e *environment) error {
 	_, err := fmt.Fprintf(out, "goos: %s\ngoarch: %s\ncpu: %s\ngomaxprocs: %s\n",
 		runtime.GOOS, runtime.GOARCH, processor(), e.procs)

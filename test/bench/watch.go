@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// watchesPerConnection is less than the streams that servers allow on one connection.
+	// watchesPerConnection is below the limit of streams per connection.
 	watchesPerConnection = 75
 	eventTimeout         = 30 * time.Second
 )
 
-// watches are open on one target. Each event of each of them arrives in one channel.
+// watches are open watches on one target. All events arrive in one channel.
 type watches struct {
-	object  string // that is watched, another one for each target
+	object  string // watched object, one for each target
 	client  *client
 	arrived chan time.Time
 	cancel  context.CancelFunc
 	group   sync.WaitGroup
-	bytes   int64 // of the proxy, each
+	bytes   int64 // of the proxy, per watch
 }
 
-// startWatches opens watches and keeps them open. An operation of a turn is an event that has reached one of them.
-func startWatches(ctx context.Context, e *environment, t *target) (turn, func(), error) {
+// startWatches opens watches and keeps them open. An operation is an event that has reached one of them.
+func startWatches(ctx context.Context, e *environment, t *target) (measurement, func(), error) {
 	if err := e.createConfigMap(ctx, configMap(namespace, "watched-"+t.name)); err != nil {
 		return nil, nil, err
 	}
@@ -98,7 +98,7 @@ func (e *environment) openWatches(ctx context.Context, t *target, n int) (_ *wat
 	return w, nil
 }
 
-// report says when each event, which is a line, has arrived.
+// report sends the arrival time of each event, which is one line.
 func (w *watches) report(body io.Reader) {
 	buffer := make([]byte, 8<<10)
 	for {
@@ -118,7 +118,7 @@ func (w *watches) close() {
 	w.client.close()
 }
 
-// change changes the object and returns how long the event took to each of the watches.
+// change changes the object and returns the latency of the event on each watch.
 func (e *environment) change(ctx context.Context, w *watches) ([]time.Duration, error) {
 	patch := fmt.Sprintf(`{"data":{"change":"%d"}}`, time.Now().UnixNano())
 	changed := time.Now()

@@ -19,10 +19,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// accountToken begins the token of a user's service account.
+// accountToken is the prefix of tokens of users' service accounts.
 const accountToken = "token-of-service-account:"
 
-// exchange answers a TokenCredentialRequest: a client certificate for a token in Users, if the authenticator exists.
+// exchange handles a TokenCredentialRequest: a client certificate for a token in Users, if the authenticator exists.
 func (s *Server) exchange(w http.ResponseWriter, body []byte) {
 	if len(s.failures) > 0 {
 		code := s.failures[0]
@@ -101,7 +101,7 @@ func (s *Server) whoAmI(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusCreated, result)
 }
 
-// identify returns who sent the request.
+// identify returns the user who sent the request.
 func (s *Server) identify(r *http.Request) User {
 	if certificates := r.TLS.PeerCertificates; len(certificates) > 0 {
 		subject := certificates[0].Subject

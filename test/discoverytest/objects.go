@@ -65,7 +65,7 @@ func AccountStrategy(server string, caBundle []byte) configv1alpha1.CredentialIs
 	return strategy
 }
 
-// FailedStrategy returns a strategy that did not work.
+// FailedStrategy returns a strategy that failed.
 func FailedStrategy(
 	kind configv1alpha1.StrategyType,
 	reason configv1alpha1.StrategyReason,

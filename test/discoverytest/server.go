@@ -1,8 +1,8 @@
-// Package discoverytest is an API server for tests: TLS on loopback, speaking as much of the Kubernetes API as the CLI
-// uses, and recording what was asked.
+// Package discoverytest is an API server for tests, with TLS on loopback. It implements the part of the Kubernetes API
+// that the CLI uses, and records requests.
 //
-// It keeps objects by path, answers get, list, server-side apply, merge patches and delete, exchanges tokens in
-// TokenCredentialRequests for client certificates that it then accepts, and serves WhoAmIRequests.
+// It stores objects by path, and supports get, list, server-side apply, merge patches and delete. It exchanges tokens
+// in TokenCredentialRequests for client certificates, which it then accepts, and serves WhoAmIRequests.
 package discoverytest
 
 import (
@@ -29,16 +29,16 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Admin is the bearer token with which every request is permitted, unless Forbid says otherwise.
+// Admin is the bearer token of an administrator, who may do everything except what Forbid denies.
 const Admin = "admin-token"
 
-// User is somebody who may log in with a token.
+// User is a user who may log in with a token.
 type User struct {
 	Name   string
 	Groups []string
 }
 
-// Request is one request that the server was sent.
+// Request is one received request.
 type Request struct {
 	Method        string
 	Path          string
@@ -53,9 +53,9 @@ type Server struct {
 	URL   string
 	CA    *certs.CA // of the serving certificate
 	Users map[string]User
-	// Login, if not nil, says who logs in with a token that is not in Users. Set it before the server is used.
+	// Login, if not nil, returns the user of a token that is not in Users. Set it before the server is used.
 	Login func(token string) (User, bool)
-	// Changed, when it is set, is called after a request has stored an object, before the client has the response.
+	// Changed, if not nil, is called after a request has stored an object, before the response.
 	Changed func(path string)
 
 	http   *httptest.Server
@@ -68,7 +68,7 @@ type Server struct {
 	forbid   map[string]bool           // "verb resource"
 	requests []Request
 	lifetime time.Duration
-	revoked  map[string]bool // serial numbers of credentials that are accepted no longer
+	revoked  map[string]bool // serial numbers of revoked credentials
 	issued   []string        // serial numbers of all credentials
 	failures []int           // status codes for the next TokenCredentialRequests
 	slow     time.Duration
@@ -148,7 +148,7 @@ func (s *Server) Kubeconfig() *clientcmdapi.Config {
 // CAData returns the CA bundle of the serving certificate as base64 of PEM.
 func (s *Server) CAData() string { return base64.StdEncoding.EncodeToString(s.CA.CertPEM()) }
 
-// Put stores object, anything that encodes to a Kubernetes object in JSON, in place of what was there.
+// Put creates or replaces an object: anything that encodes to a Kubernetes object in JSON.
 func (s *Server) Put(object any) error {
 	encoded, err := json.Marshal(object)
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *Server) Delete(path string) {
 	delete(s.objects, path)
 }
 
-// Uninstall makes the server know none of the product's APIs.
+// Uninstall removes the product's APIs.
 func (s *Server) Uninstall() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,21 +187,21 @@ func (s *Server) Uninstall() {
 	s.absent = append(s.absent, "/apis/apiregistration.k8s.io/v1/apiservices/")
 }
 
-// Forbid refuses verb (get, list, patch, create) on resource (such as secrets) from now on.
+// Forbid denies verb (get, list, patch, create) on resource (such as secrets) from now on.
 func (s *Server) Forbid(verb, resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forbid[verb+" "+resource] = true
 }
 
-// IssueFor sets how long issued credentials are good; the default is 5 minutes.
+// IssueFor sets the lifetime of issued credentials; the default is 5 minutes.
 func (s *Server) IssueFor(lifetime time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lifetime = lifetime
 }
 
-// Revoke has the server answer 401 to every credential that it has issued.
+// Revoke revokes all issued credentials: requests with them get status 401.
 func (s *Server) Revoke() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,28 +210,28 @@ func (s *Server) Revoke() {
 	}
 }
 
-// SlowDown makes every request that changes an object take that long.
+// SlowDown delays every request that changes an object.
 func (s *Server) SlowDown(by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slow = by
 }
 
-// FailExchanges answers the next TokenCredentialRequests with these status codes, with "Retry-After: 0".
+// FailExchanges fails the next TokenCredentialRequests with these status codes and "Retry-After: 0".
 func (s *Server) FailExchanges(codes ...int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failures = codes
 }
 
-// Requests returns what the server was sent so far.
+// Requests returns the requests received so far.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// Exchanges returns how many TokenCredentialRequests there were.
+// Exchanges returns the number of TokenCredentialRequests.
 func (s *Server) Exchanges() int {
 	n := 0
 	for _, r := range s.Requests() {
@@ -260,7 +260,7 @@ func pathOf(fields map[string]any) (string, error) {
 	return path + "/" + strings.ToLower(kind) + "s/" + name, nil
 }
 
-// Object returns the object at path; nil when there is none. It must not be changed.
+// Object returns the object at path, or nil. It must not be changed.
 func (s *Server) Object(path string) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -335,7 +335,7 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request, body []byte) {
 		)
 	case verb == "list":
 		s.list(w, r.URL.Path+"/")
-	case !exists && (verb != "patch" || !slices.Contains(parts, "namespaces")): // server-side apply makes what is not there
+	case !exists && (verb != "patch" || !slices.Contains(parts, "namespaces")): // server-side apply creates it
 		fail(w, http.StatusNotFound, "NotFound", fmt.Sprintf("%s %q not found", resource, parts[len(parts)-1]), details)
 	case verb == "get":
 		answer(w, http.StatusOK, object)
@@ -381,7 +381,7 @@ func (s *Server) list(w http.ResponseWriter, prefix string) {
 	})
 }
 
-// review answers a SubjectAccessReview about one object: yes when there is a Role for it in its namespace.
+// review handles a SubjectAccessReview about one object: it is allowed if its namespace has a Role for it.
 func (s *Server) review(w http.ResponseWriter, body []byte) {
 	var review authorizationv1.SubjectAccessReview
 	if err := json.Unmarshal(body, &review); err != nil || review.Spec.ResourceAttributes == nil {
@@ -399,8 +399,8 @@ func (s *Server) review(w http.ResponseWriter, body []byte) {
 	answer(w, http.StatusCreated, review)
 }
 
-// apply merges the applied fields into the object; in a merge patch, null removes a field. It knows no field managers
-// except the one called "conflict", which always has a conflict unless it forces.
+// apply merges the applied fields into object; in a merge patch, null removes a field. It does not track field
+// managers: the one called "conflict" always has a conflict unless it forces.
 func (s *Server) apply(w http.ResponseWriter, r *http.Request, object map[string]any, body []byte) {
 	var applied map[string]any
 	known := slices.Contains(
@@ -452,7 +452,7 @@ func merge(into, from map[string]any) map[string]any {
 	return merged
 }
 
-// SetUser says whom a token is of, from now on.
+// SetUser sets the user of a token.
 func (s *Server) SetUser(token string, user User) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

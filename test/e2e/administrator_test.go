@@ -22,20 +22,20 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// patience bounds each command, of which some wait for a cloud.
+// patience limits each command; some wait for a cloud.
 const patience = 15 * time.Minute
 
-// administrator types commands, in a folder of the test and with the administrator's kubeconfig.
+// administrator runs commands in a folder of the test, with the administrator's kubeconfig.
 type administrator struct {
 	*scenario.Screen
 	shell      *scenario.Shell
 	dir        string
 	kubeconfig string
 	repository string
-	manifests  string // the folder for what installs the agent
+	manifests  string // the folder of the manifests for the agent
 }
 
-// newAdministrator makes an administrator, who has a kubectl elsewhere than on the PATH if that is not "".
+// newAdministrator creates an administrator. kubectl is the program's path, or "" for the one on the PATH.
 func newAdministrator(t *testing.T, kubeconfig, kubectl string) *administrator {
 	t.Helper()
 	repository, err := filepath.Abs(filepath.Join("..", ".."))
@@ -64,14 +64,14 @@ func newAdministrator(t *testing.T, kubeconfig, kubectl string) *administrator {
 	return a
 }
 
-// tries runs a command, and returns what it printed.
+// tries runs a command, and returns its output.
 func (a *administrator) tries(command string) (string, error) {
 	ctx, cancel := context.WithTimeout(interrupted, patience)
 	defer cancel()
 	return a.shell.Run(ctx, command)
 }
 
-// does runs a command that has to succeed, and returns what it printed.
+// does runs a command that must succeed, and returns its output.
 func (a *administrator) does(t *testing.T, command string) string {
 	t.Helper()
 	text, err := a.tries(command)
@@ -81,7 +81,7 @@ func (a *administrator) does(t *testing.T, command string) string {
 	return text
 }
 
-// fails runs a command that has to fail with a message that holds want.
+// fails runs a command that must fail with a message that contains want.
 func (a *administrator) fails(t *testing.T, command, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(interrupted, patience)
@@ -91,7 +91,7 @@ func (a *administrator) fails(t *testing.T, command, want string) {
 	}
 }
 
-// soon runs a command until it succeeds, and returns what it printed.
+// soon runs a command until it succeeds, and returns its output.
 func (a *administrator) soon(t *testing.T, command string) string {
 	t.Helper()
 	text, err := a.shell.Soon(interrupted, command, time.Minute)
@@ -101,7 +101,7 @@ func (a *administrator) soon(t *testing.T, command string) string {
 	return text
 }
 
-// reads runs a command without showing it, and returns its output.
+// reads runs a command without logging it, and returns its output.
 func (a *administrator) reads(command string) (string, error) {
 	quiet := *a.shell
 	quiet.Screen = &scenario.Screen{Out: io.Discard}
@@ -114,7 +114,7 @@ func (a *administrator) reads(command string) (string, error) {
 	return text, nil
 }
 
-// afterwards runs a command when the test ends, however it ends.
+// afterwards runs a command at the end of the test, even if it fails.
 func (a *administrator) afterwards(t *testing.T, command string) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -126,7 +126,7 @@ func (a *administrator) afterwards(t *testing.T, command string) {
 	})
 }
 
-// background runs a command until the test ends. It returns when the command has printed want.
+// background runs a command until the end of the test. It returns when the command has printed want.
 func (a *administrator) background(t *testing.T, command, want string) (*scenario.Background, error) {
 	t.Helper()
 	a.Command(command + " &")
@@ -143,7 +143,7 @@ func (a *administrator) background(t *testing.T, command, want string) (*scenari
 	return running, nil
 }
 
-// mayBegin fails unless the cluster has no Concierge, or one that may be used. Nothing is changed before.
+// mayBegin fails unless the cluster has no Concierge, or one that may be used. It changes nothing.
 func (a *administrator) mayBegin(t *testing.T, use bool) {
 	t.Helper()
 	a.Title("Look what is there")
@@ -167,7 +167,7 @@ func (a *administrator) mayBegin(t *testing.T, use bool) {
 	}
 }
 
-// install installs the agent, as `make install` does, until the test ends.
+// install installs the agent until the end of the test, as `make install` does.
 func (a *administrator) install(t *testing.T, image, timeout string) {
 	t.Helper()
 	a.Title("Install the agent")
@@ -178,7 +178,7 @@ func (a *administrator) install(t *testing.T, image, timeout string) {
 	)
 	a.does(t, "MANIFESTS="+scenario.Quote(a.manifests)+" TIMEOUT="+timeout+" "+
 		scenario.Quote(filepath.Join(a.repository, "hack", "install.sh"))+" "+scenario.Quote(image))
-	if timeout == "0" { // no pod runs that has the configuration from which the agent makes it
+	if timeout == "0" { // no pod runs with the configuration from which the agent creates it
 		a.does(
 			t,
 			"kubectl apply --server-side --filename "+scenario.Quote(filepath.Join(a.manifests, "credentialissuer.yaml")),
@@ -186,7 +186,7 @@ func (a *administrator) install(t *testing.T, image, timeout string) {
 	}
 }
 
-// issuer is the part of a CredentialIssuer that belongs to its administrators.
+// issuer is the part of a CredentialIssuer that administrators own.
 type issuer struct {
 	Metadata struct {
 		Annotations map[string]string `json:"annotations"`
@@ -207,7 +207,7 @@ func (a *administrator) issuer(t *testing.T) *issuer {
 	return read
 }
 
-// differs returns an error that shows how another one differs.
+// differs returns an error with the difference to other.
 func (i *issuer) differs(other *issuer) error {
 	if diff := cmp.Diff(other.Spec, i.Spec); diff != "" {
 		return fmt.Errorf("the CredentialIssuer's spec has changed (-before +after):\n%s", diff)
@@ -219,7 +219,7 @@ func (i *issuer) differs(other *issuer) error {
 	return nil
 }
 
-// keepConfiguration puts the CredentialIssuer back when the test ends.
+// keepConfiguration restores the CredentialIssuer at the end of the test.
 func (a *administrator) keepConfiguration(t *testing.T) {
 	t.Helper()
 	before := a.issuer(t)
@@ -241,17 +241,17 @@ func (a *administrator) keepConfiguration(t *testing.T) {
     --patch-file configuration-before.json`)
 }
 
-// waitForReason waits until the agent reports about the impersonation proxy.
+// waitForReason waits until the impersonation proxy has this reason.
 func (a *administrator) waitForReason(t *testing.T, reason string) {
 	t.Helper()
 	a.does(t, `kubectl wait --timeout=2m credentialissuer pinniped-concierge-config \
     --for='jsonpath={.status.strategies[?(@.type=="ImpersonationProxy")].reason}=`+reason+`'`)
 }
 
-// passing are kinds of objects that come and go by themselves.
+// passing matches kinds whose objects come and go by themselves.
 const passing = "^(events|events.events.k8s.io|leases.coordination.k8s.io|endpoints|endpointslices.discovery.k8s.io)$"
 
-// inventory lists everything on the cluster.
+// inventory lists all objects of the cluster.
 func (a *administrator) inventory(t *testing.T) []string {
 	t.Helper()
 	all, err := a.listed()
@@ -268,7 +268,7 @@ func (a *administrator) listed() ([]string, error) {
 	return strings.Split(strings.TrimSpace(text), "\n"), err
 }
 
-// leaves waits until the cluster has what it had.
+// leaves waits until the cluster has the same objects as before.
 func (a *administrator) leaves(t *testing.T, before []string) {
 	t.Helper()
 	testkit.Eventually(t, 2*time.Minute, func() error {

@@ -24,7 +24,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 )
 
-// forwarder leads connections of this machine to a port of a pod, each by a stream connection of its own. `kubectl
+// forwarder forwards connections of this machine to a port of a pod, each by its own stream connection. `kubectl
 // port-forward` has one for all, and drops all of them when the pod resets one.
 type forwarder struct {
 	config *rest.Config
@@ -33,7 +33,7 @@ type forwarder struct {
 	port   int
 }
 
-// toService leads to where a Service of the agent's namespace leads.
+// toService forwards to the target of a Service in the agent's namespace.
 func (a *administrator) toService(t *testing.T, name string) *forwarder {
 	t.Helper()
 	f := a.newForwarder(t)
@@ -49,7 +49,7 @@ func (a *administrator) toService(t *testing.T, name string) *forwarder {
 	return f
 }
 
-// toAgent leads to a port of the agent's pods.
+// toAgent forwards to a port of the agent's pods.
 func (a *administrator) toAgent(t *testing.T, port int) *forwarder {
 	t.Helper()
 	f := a.newForwarder(t)
@@ -72,7 +72,7 @@ func (a *administrator) newForwarder(t *testing.T) *forwarder {
 	return &forwarder{config: config, client: client}
 }
 
-// choosePod takes one that runs.
+// choosePod selects a running pod.
 func (f *forwarder) choosePod(t *testing.T, selector map[string]string) {
 	t.Helper()
 	pods, err := f.client.CoreV1().Pods(devinstall.Namespace).List(interrupted, metav1.ListOptions{
@@ -87,7 +87,7 @@ func (f *forwarder) choosePod(t *testing.T, selector map[string]string) {
 	f.pod = pods.Items[0].Name
 }
 
-// listen takes connections at an address of this machine until the test ends, and returns the port.
+// listen accepts connections at an address of this machine until the end of the test, and returns the port.
 func (f *forwarder) listen(t *testing.T, a *administrator, address string) (string, error) {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
@@ -97,7 +97,7 @@ func (f *forwarder) listen(t *testing.T, a *administrator, address string) (stri
 	live, end := context.WithCancel(context.WithoutCancel(interrupted))
 	t.Cleanup(func() {
 		end()
-		_ = listener.Close() // it only listened
+		_ = listener.Close() // it was only a listener
 	})
 	go func() {
 		for {
@@ -106,9 +106,9 @@ func (f *forwarder) listen(t *testing.T, a *administrator, address string) (stri
 				return
 			}
 			go func() {
-				defer connection.Close() //nolint:errcheck // it is over, whatever the reason
+				defer connection.Close() //nolint:errcheck // the connection has ended anyway
 				defer context.AfterFunc(live, func() { _ = connection.Close() })()
-				_ = f.join(connection) // the client sees that its connection ends
+				_ = f.join(connection) // the client notices that its connection ends
 			}()
 		}
 	}()
@@ -116,7 +116,7 @@ func (f *forwarder) listen(t *testing.T, a *administrator, address string) (stri
 	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port), nil
 }
 
-// join joins a connection and the pod's port.
+// join connects a client with the pod's port.
 func (f *forwarder) join(connection net.Conn) error {
 	transport, upgrader, err := spdy.RoundTripperFor(f.config)
 	if err != nil {
@@ -129,7 +129,7 @@ func (f *forwarder) join(connection net.Conn) error {
 	if err != nil {
 		return err
 	}
-	defer streams.Close() //nolint:errcheck // it is over
+	defer streams.Close() //nolint:errcheck // the connection has ended anyway
 	headers := http.Header{}
 	headers.Set(corev1.PortHeader, strconv.Itoa(f.port))
 	headers.Set(corev1.PortForwardRequestIDHeader, "0")
@@ -138,7 +138,7 @@ func (f *forwarder) join(connection net.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := problems.Close(); err != nil { // nothing is said on it from here
+	if err := problems.Close(); err != nil { // this side sends no errors
 		return err
 	}
 	headers.Set(corev1.StreamType, corev1.StreamTypeData)
@@ -148,7 +148,7 @@ func (f *forwarder) join(connection net.Conn) error {
 	}
 	go func() {
 		_, _ = io.Copy(data, connection)
-		_ = data.Close() // the client has said all it wants to say
+		_ = data.Close() // the client has sent everything
 	}()
 	_, err = io.Copy(connection, data)
 	return err

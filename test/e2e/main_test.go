@@ -1,11 +1,10 @@
 //go:build unix
 
-// Package e2e tells the whole scenario on a cluster, as an administrator and a user live it: a certificate of a PKI
-// goes in front of the cluster, by a load balancer, behind a proxy that passes TLS through, and at an external
-// endpoint.
+// Package e2e runs the whole scenario of an administrator and a user on a cluster: a certificate of a PKI is served at
+// a load balancer, behind a proxy that passes TLS through, and at an external endpoint.
 //
-// `make test-e2e` runs it on the cluster of KUBECONFIG. Without that variable, and in every other run of the tests, it
-// has a control plane of its own, so that a kubeconfig that lies around is never used by accident.
+// `make test-e2e` runs it on the cluster of KUBECONFIG. Without that variable, and in every other test run, it starts
+// its own control plane, so that it never uses a kubeconfig by accident.
 package e2e
 
 import (
@@ -20,19 +19,19 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// The environment of the test. `make test-e2e` sets it.
+// Environment variables of the test, which `make test-e2e` sets.
 const (
-	// kubeconfigEnv is the kubeconfig of the cluster to use, as the variable KUBECONFIG would have it.
+	// kubeconfigEnv is the kubeconfig of the cluster. It is not KUBECONFIG, which may be set for something else.
 	kubeconfigEnv = "E2E_KUBECONFIG"
-	// imageEnv is the agent's image, in a place where the cluster's nodes find it.
+	// imageEnv is the agent's image, from which the cluster's nodes can pull.
 	imageEnv = "E2E_IMAGE"
-	// installedEnv is "use" to use the Concierge that is installed.
+	// installedEnv is "use" to use the installed Concierge.
 	installedEnv = "E2E_INSTALLED"
-	// programsEnv is a folder with pinniped; without it, the test builds that.
+	// programsEnv is a folder with pinniped. Without it, the test builds pinniped.
 	programsEnv = "E2E_PROGRAMS"
 )
 
-// interrupted ends at Ctrl-C. The test then fails, and cleans up; a second Ctrl-C ends it at once.
+// interrupted is done at Ctrl-C. The test then fails and cleans up; a second Ctrl-C ends it at once.
 var interrupted context.Context
 
 func TestMain(m *testing.M) {
@@ -42,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestEndToEnd tells the scenario on the cluster that the environment names, or on a control plane of its own.
+// TestEndToEnd runs the scenario on the cluster of the environment, or on its own control plane.
 func TestEndToEnd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it needs a real API server, and -short leaves those out")
@@ -54,7 +53,7 @@ func TestEndToEnd(t *testing.T) {
 	onOwnControlPlane(t)
 }
 
-// onCluster tells the scenario on somebody's cluster.
+// onCluster runs the scenario on an existing cluster.
 func onCluster(t *testing.T, kubeconfig string) {
 	t.Helper()
 	a := newAdministrator(t, kubeconfig, "")
@@ -67,11 +66,11 @@ func onCluster(t *testing.T, kubeconfig string) {
 	if !use {
 		a.install(t, there.image, "5m")
 	}
-	a.tell(t, there)
+	a.runScenario(t, there)
 }
 
-// onOwnControlPlane tells the scenario where everything that it leaves behind is seen. Before that it is interrupted
-// once, and refused once.
+// onOwnControlPlane runs the scenario and checks that it leaves nothing behind. Before, one run is interrupted and one
+// is refused.
 func onOwnControlPlane(t *testing.T) {
 	t.Helper()
 	own := newControlPlane(t)
@@ -81,14 +80,14 @@ func onOwnControlPlane(t *testing.T) {
 		child := own.child(t, a)
 		child.waitFor(t, "Waiting for deployment")
 		child.interrupt(t)
-		// Whichever is first: the program that runs ends by the signal, or the test by its context.
+		// Either the running program ends by the signal, or the test by its context.
 		if code, text := child.ended(t); code == 0 ||
 			!strings.Contains(text, "context canceled") && !strings.Contains(text, "signal: interrupt") {
 			t.Errorf("after Ctrl-C it ended with %d:\n%s", code, text)
 		}
 		a.leaves(t, empty)
 	}) {
-		return // what it has left would be in the way
+		return // it may have left objects behind
 	}
 	t.Run("installs", func(t *testing.T) {
 		a.install(t, "registry.example.com/team/pinniped-agent:v1.0.0", "0")
@@ -106,7 +105,7 @@ func onOwnControlPlane(t *testing.T) {
 		})
 		t.Run("tells the scenario", func(t *testing.T) {
 			a.mayBegin(t, true)
-			a.tell(t, own)
+			a.runScenario(t, own)
 		})
 		a.leaves(t, installed)
 		testkit.Eventually(t, 30*time.Second, func() error { return a.issuer(t).differs(issuer) })

@@ -20,19 +20,19 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// place is what differs from one cluster to the next.
+// place is what differs between clusters.
 type place interface {
-	// startUsers makes the local-user-authenticator run, and returns the URL at which the agent reaches it.
+	// startUsers starts the local-user-authenticator, and returns the URL at which the agent reaches it.
 	startUsers(t *testing.T, a *administrator) string
-	// usersImage is the image of the local-user-authenticator.
+	// usersImage returns the image of the local-user-authenticator.
 	usersImage() string
-	// proxyPort is the port of the agent's pods at which the impersonation proxy listens.
+	// proxyPort returns the port of the agent's pods on which the impersonation proxy listens.
 	proxyPort() int
-	// balance may do what a cloud does for a Service of type LoadBalancer.
+	// balance may simulate a cloud's load balancer for a Service.
 	balance(t *testing.T, a *administrator, service string) error
 }
 
-// cluster is one that runs pods.
+// cluster is a place that runs pods.
 type cluster struct{ image string }
 
 func (c *cluster) usersImage() string { return c.image }
@@ -50,8 +50,8 @@ func (c *cluster) startUsers(t *testing.T, a *administrator) string {
 
 func (c *cluster) balance(*testing.T, *administrator, string) error { return nil }
 
-// controlPlane is a cluster of this test's own. It runs no pods, so the programs run as processes next to it, with the
-// identities of their service accounts. A pod of a stand-in for a node leads to the agent.
+// controlPlane is the test's own cluster. It cannot run pods, so the programs run as processes with the identities of
+// their service accounts. A pod of a fake node forwards to the agent.
 type controlPlane struct {
 	cluster *devcluster.Cluster
 	node    *kubelet.Kubelet
@@ -66,7 +66,7 @@ func newControlPlane(t *testing.T) *controlPlane {
 		t.Fatal(err)
 	}
 	t.Setenv(programsEnv, programs)
-	// The namespaces of the scenario end only where controllers run.
+	// Without controllers, the namespaces of the scenario would not be deleted.
 	own := &controlPlane{cluster: testkit.Cluster(t, devcluster.Options{ControllerManager: true})}
 	own.install = &devinstall.Installation{
 		Cluster: own.cluster, Binary: filepath.Join(programs, "pinniped-agent"), Deploy: filepath.Join("..", "..", "deploy"),
@@ -98,7 +98,7 @@ func (own *controlPlane) usersImage() string {
 
 func (own *controlPlane) proxyPort() int { return own.agent.ProxyPort }
 
-// startAgent makes the agent run until the test ends, and a pod that leads to it.
+// startAgent starts the agent, and a pod that forwards to it, until the end of the test.
 func (own *controlPlane) startAgent(t *testing.T, a *administrator) {
 	t.Helper()
 	var err error
@@ -140,7 +140,7 @@ func (own *controlPlane) startUsers(t *testing.T, _ *administrator) string {
 	return users.Endpoint()
 }
 
-// balance leads port 443 of this machine's loopback address to the Service, if this process may open that port.
+// balance forwards port 443 of the loopback address to the Service, if this process may listen on that port.
 func (own *controlPlane) balance(t *testing.T, a *administrator, service string) error {
 	t.Helper()
 	if _, err := a.toService(t, service).listen(t, a, "127.0.0.1:443"); err != nil {
@@ -151,14 +151,14 @@ func (own *controlPlane) balance(t *testing.T, a *administrator, service string)
 	return nil
 }
 
-// child is this test as another process, on a cluster with a kubeconfig.
+// child is this test in another process, on the cluster of a kubeconfig.
 type child struct {
 	command *exec.Cmd
 	printed *testkit.Buffer
 	done    chan struct{}
 }
 
-// child starts the test on this control plane, as `make test-e2e` does on somebody's cluster.
+// child starts the test on this control plane, as `make test-e2e` does on an existing cluster.
 func (own *controlPlane) child(t *testing.T, a *administrator) *child {
 	t.Helper()
 	c := &child{printed: &testkit.Buffer{}, done: make(chan struct{})}
@@ -170,13 +170,13 @@ func (own *controlPlane) child(t *testing.T, a *administrator) *child {
 		imageEnv+"="+own.usersImage(),
 	)
 	c.command.Stdout, c.command.Stderr = c.printed, c.printed
-	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does, so that Ctrl-C is for all of it
+	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // like a shell, so that Ctrl-C reaches all processes
 	if err := c.command.Start(); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
 		defer close(c.done)
-		_ = c.command.Wait() // its exit code is looked at
+		_ = c.command.Wait() // the exit code is checked elsewhere
 	}()
 	t.Cleanup(func() {
 		_ = c.command.Process.Kill() // if it still runs
@@ -200,7 +200,7 @@ func (c *child) waitFor(t *testing.T, want string) {
 	})
 }
 
-// interrupt is Ctrl-C.
+// interrupt sends what Ctrl-C sends.
 func (c *child) interrupt(t *testing.T) {
 	t.Helper()
 	if err := syscall.Kill(-c.command.Process.Pid, syscall.SIGINT); err != nil {
@@ -212,7 +212,7 @@ func (c *child) ended(t *testing.T) (int, string) {
 	t.Helper()
 	select {
 	case <-c.done:
-	case <-time.After(6 * time.Minute): // kubectl waits for 5
+	case <-time.After(6 * time.Minute): // kubectl waits for 5 minutes
 		t.Fatalf("it does not end:\n%s", c.printed)
 	}
 	return c.command.ProcessState.ExitCode(), c.printed.String()

@@ -19,7 +19,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/scenario"
 )
 
-// What the scenario makes has these names.
+// Names of the objects that the scenario creates.
 const (
 	secret        = "pinniped-e2e-tls"
 	authenticator = "pinniped-e2e"
@@ -27,14 +27,14 @@ const (
 	userFile      = "pinny.yaml"
 )
 
-// The Services that the agent makes.
+// Names of the Services that the agent creates.
 const (
 	balancerService  = "pinniped-concierge-impersonation-proxy-load-balancer"
 	clusterIPService = "pinniped-concierge-impersonation-proxy-cluster-ip"
 )
 
-// tell tells the scenario where an agent is installed. It leaves that as it was.
-func (a *administrator) tell(t *testing.T, there place) {
+// runScenario runs the scenario on a cluster with the agent, and restores the configuration.
+func (a *administrator) runScenario(t *testing.T, there place) {
 	t.Helper()
 	a.afterwards(t, "kubectl delete secret --namespace pinniped-concierge --ignore-not-found "+secret)
 	a.keepConfiguration(t)
@@ -64,7 +64,7 @@ func (a *administrator) tell(t *testing.T, there place) {
 	}
 }
 
-// addUser makes user pinny, in a local-user-authenticator that is there as long as the scenario is told.
+// addUser creates user pinny in a local-user-authenticator that runs until the end of the test.
 func (a *administrator) addUser(t *testing.T, there place) {
 	t.Helper()
 	a.Title("Add a user")
@@ -85,7 +85,7 @@ func (a *administrator) addUser(t *testing.T, there place) {
 	}
 }
 
-// configure switches the proxy on, with a Service and an external endpoint, of which "" is none.
+// configure enables the proxy, with a Service and an external endpoint; "" is none.
 func (a *administrator) configure(t *testing.T, service, endpoint string) {
 	t.Helper()
 	external := "null"
@@ -97,7 +97,7 @@ func (a *administrator) configure(t *testing.T, service, endpoint string) {
 		service+`"}}}}'`)
 }
 
-// byLoadBalancer makes clients come by the address that a cloud gives the agent's Service.
+// byLoadBalancer makes clients use the address that a cloud gives the agent's Service.
 func byLoadBalancer(t *testing.T, a *administrator, there place) string {
 	t.Helper()
 	a.configure(t, "LoadBalancer", "")
@@ -118,7 +118,7 @@ func byLoadBalancer(t *testing.T, a *administrator, there place) string {
 	return net.JoinHostPort(strings.TrimSpace(address), "443")
 }
 
-// haproxyConfig passes TLS through to one backend, for the clients that ask for localhost.
+// haproxyConfig passes TLS through to one backend, for clients that request localhost.
 const haproxyConfig = `defaults
   mode tcp
   timeout connect 5s
@@ -133,7 +133,7 @@ backend proxy
   server agent 127.0.0.1:%s
 `
 
-// byPassthrough makes clients come by HAProxy, which looks at no more than the name for which they ask.
+// byPassthrough makes clients use HAProxy, which reads only the server name (SNI).
 func byPassthrough(t *testing.T, a *administrator, _ place) string {
 	t.Helper()
 	haproxy, err := exec.LookPath("haproxy")
@@ -179,7 +179,7 @@ func byPassthrough(t *testing.T, a *administrator, _ place) string {
 			t.Logf("HAProxy says:\n%s", log)
 		}
 	})
-	// HAProxy has the socket now, and is alone with it.
+	// HAProxy has inherited the socket, and is its only user.
 	if err := errors.Join(socket.Close(), listener.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func byPassthrough(t *testing.T, a *administrator, _ place) string {
 	return endpoint
 }
 
-// byExternalEndpoint makes clients come by an address of which the cluster knows nothing.
+// byExternalEndpoint makes clients use an address that is unknown to the cluster.
 func byExternalEndpoint(t *testing.T, a *administrator, there place) string {
 	t.Helper()
 	port, err := a.toAgent(t, there.proxyPort()).listen(t, a, "127.0.0.1:0")
@@ -204,7 +204,7 @@ func byExternalEndpoint(t *testing.T, a *administrator, there place) string {
 	return endpoint
 }
 
-// live puts a certificate in front of the cluster at an endpoint, gets in, renews the certificate, and goes back.
+// live puts a certificate into service at an endpoint, logs in, renews the certificate, and rolls back.
 func (a *administrator) live(t *testing.T, endpoint string) {
 	t.Helper()
 	pki, err := scenario.NewPKI(a.dir, "PKI of the end-to-end test")
@@ -241,7 +241,7 @@ func (a *administrator) live(t *testing.T, endpoint string) {
 	a.Checked("with the agent's own certificate pinny gets in, too, after kubeconfig rotate")
 }
 
-// isPinny asks the cluster who the user of the kubeconfig is.
+// isPinny checks that the user of the kubeconfig is pinny.
 func (a *administrator) isPinny(t *testing.T, endpoint string) {
 	t.Helper()
 	who := a.does(t, "pinniped whoami --kubeconfig "+userFile)
@@ -253,7 +253,7 @@ func (a *administrator) isPinny(t *testing.T, endpoint string) {
 	}
 }
 
-// renew replaces the certificate while pinny asks and asks. Each question connects again.
+// renew replaces the certificate while pinny sends requests, each on a new connection.
 func (a *administrator) renew(t *testing.T, pki *scenario.PKI, endpoint, question string) {
 	t.Helper()
 	renewed, err := pki.Issue("renewed", host(endpoint))
@@ -270,7 +270,7 @@ func (a *administrator) renew(t *testing.T, pki *scenario.PKI, endpoint, questio
 		t.Fatal(errors.Join(err, interrupted.Err()))
 	}
 	a.does(t, scenario.Store(secret, "renewed"))
-	// A kubelet or an API server may hand on a Secret late.
+	// A kubelet or an API server may propagate a Secret late.
 	if _, err := pki.WaitPresented(interrupted, endpoint, renewed, 3*time.Minute); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Package identityproviders_test goes through docs/howto/identity-providers.md: an issuer with the shape of each
-// provider's tokens and discovery document logs a person in with our client, and the authenticator of the page's
-// JWTAuthenticator says who that is.
+// Package identityproviders_test tests docs/howto/identity-providers.md. For each provider, a user logs in with our
+// client at an issuer with that provider's tokens and discovery document, and the page's JWTAuthenticator verifies the
+// token.
 package identityproviders_test
 
 import (
@@ -37,15 +37,15 @@ var root = filepath.Join("..", "..")
 
 type object = map[string]any
 
-// login is a person at a provider, and what the cluster makes of it.
+// login is a login at a provider, and the result in the cluster.
 type login struct {
 	name, provider string
-	claims         object // of the ID token, besides those of every issuer
+	claims         object // of the ID token, in addition to those of every issuer
 	metadata       object // of the discovery document; SELF is the issuer's address
-	groups         string // an expression of the page, in place of the claim
-	warns          string // when no ID token comes with a refresh, in words of the page
-	want           string // the user and the groups
-	refused        string // in words of the page
+	groups         string // an expression of the page, instead of the claim
+	warns          string // quoted from the page, if no ID token comes with a refresh
+	want           string // user and groups
+	refused        string // quoted from the page
 }
 
 var logins = []login{
@@ -170,8 +170,8 @@ var logins = []login{
 	},
 }
 
-// TestIdentityProviders reads the page: its commands have flags that there are, and logins end as it says. The API
-// server validates the files in TestIdentityProviderManifests.
+// TestIdentityProviders checks the page: its commands have only existing flags, and logins end as it says.
+// TestIdentityProviderManifests has the API server validate the files.
 func TestIdentityProviders(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, page))
@@ -216,7 +216,7 @@ func TestIdentityProviders(t *testing.T) {
 	}
 }
 
-// read returns the page's JWTAuthenticators by name, after it has checked the logins and the commands.
+// read checks the page's logins and commands, and returns its JWTAuthenticators by name.
 func read(t *testing.T) map[string]authenticationv1alpha1.JWTAuthenticatorSpec {
 	t.Helper()
 	blocks, err := documents.Read(root, page)
@@ -285,7 +285,7 @@ func (l login) run(t *testing.T, spec authenticationv1alpha1.JWTAuthenticatorSpe
 		return to
 	}
 	idp.Claims, idp.Metadata = self(l.claims), self(l.metadata)
-	idp.Claims["username"] = nil // which only a Supervisor has
+	idp.Claims["username"] = nil // only a Supervisor has it
 	idp.NoIDAtRefresh = l.warns != ""
 	slash := strings.HasSuffix(spec.Issuer, "/")
 	spec.Issuer, spec.Audience = idp.URL, oidctest.ClientID
@@ -307,7 +307,7 @@ func (l login) run(t *testing.T, spec authenticationv1alpha1.JWTAuthenticatorSpe
 		},
 	}
 	if authorized, ok := idp.Claims["azp"].(string); ok && authorized != oidctest.ClientID {
-		delete(idp.Claims, "azp") // such tokens come from no login
+		delete(idp.Claims, "azp") // such tokens do not come from a login
 	}
 	if _, err := client.Token(t.Context()); err != nil {
 		var hinted interface{ Hint() string }
@@ -352,7 +352,7 @@ func (l login) run(t *testing.T, spec authenticationv1alpha1.JWTAuthenticatorSpe
 	return strings.Join(slices.Concat([]string{info.GetName()}, info.GetGroups()), " "), nil
 }
 
-// screen is a terminal at which nobody types.
+// screen is a terminal without input.
 type screen struct{ testkit.Buffer }
 
 func (*screen) Interactive() bool { return false }

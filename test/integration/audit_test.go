@@ -11,7 +11,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 )
 
-// auditEvent is what is read of an event of the API server's audit log.
+// auditEvent has the fields that the tests read of an event in the API server's audit log.
 type auditEvent struct {
 	Verb, UserAgent, RequestURI string
 	User                        struct{ Username string }
@@ -27,23 +27,23 @@ type auditEvent struct {
 
 const accountPrefix = "system:serviceaccount:"
 
-// readAudit adds what the programs did in this world, and what RBAC refused them.
-func (w *world) readAudit(done map[right]bool, refused map[right]bool) error {
+// readAudit adds the permissions that the programs used in this world, and those that RBAC denied them.
+func (w *world) readAudit(done map[permission]bool, refused map[permission]bool) error {
 	log, err := os.ReadFile(w.Cluster.AuditLog())
 	if err != nil {
 		return err
 	}
 	if w.ownPermissions {
-		done = map[right]bool{}
+		done = map[permission]bool{}
 	}
 	readAudit(log, []string{devinstall.Namespace, devinstall.LocalUserNamespace}, done, refused)
 	return nil
 }
 
-// readAudit adds what service accounts of the namespaces did according to an audit log, and what RBAC refused them.
-// The accounts' tokens are used by tests, too, which have another user agent than our programs.
-func readAudit(log []byte, namespaces []string, done map[right]bool, refused map[right]bool) {
-	var users [][]byte // so that most of what others did need not be decoded
+// readAudit adds the permissions that service accounts of the namespaces used according to an audit log, and those that
+// RBAC denied them. It ignores the tests' own use of the accounts' tokens, by its user agent.
+func readAudit(log []byte, namespaces []string, done map[permission]bool, refused map[permission]bool) {
+	var users [][]byte // skips most events of other users without decoding them
 	for _, namespace := range namespaces {
 		users = append(users, []byte(`"username":"`+accountPrefix+namespace+":"))
 	}
@@ -51,7 +51,7 @@ func readAudit(log []byte, namespaces []string, done map[right]bool, refused map
 		if !slices.ContainsFunc(users, func(user []byte) bool { return bytes.Contains(line, user) }) {
 			continue
 		}
-		// An API server that was killed leaves a piece of a line, and the next one goes on behind it.
+		// An API server that is killed leaves part of a line; the next one continues on the same line.
 		start := max(0, bytes.LastIndex(line, []byte(`{"kind":"Event"`)))
 		var event auditEvent
 		if json.Unmarshal(line[start:], &event) != nil {
@@ -72,28 +72,28 @@ func readAudit(log []byte, namespaces []string, done map[right]bool, refused map
 			continue
 		}
 		if event.Annotations["authorization.k8s.io/decision"] == "forbid" {
-			refused[event.right(account)] = true
+			refused[event.permission(account)] = true
 			continue
 		}
-		for _, one := range event.rights(account) {
+		for _, one := range event.permissions(account) {
 			done[one] = true
 		}
 	}
 }
 
-func (e *auditEvent) right(account string) right {
+func (e *auditEvent) permission(account string) permission {
 	ref := e.ObjectRef
 	resource := strings.TrimSuffix(ref.Resource+"/"+ref.Subresource, "/")
 	if resource == "" {
 		resource, _, _ = strings.Cut(e.RequestURI, "?")
 	}
-	return right{account, ref.Namespace, ref.APIGroup, resource, ref.Name, e.Verb}
+	return permission{account, ref.Namespace, ref.APIGroup, resource, ref.Name, e.Verb}
 }
 
-// rights are those that a request needed.
-func (e *auditEvent) rights(account string) []right {
-	one := e.right(account)
-	needed := []right{one}
+// permissions returns the permissions that a request needed.
+func (e *auditEvent) permissions(account string) []permission {
+	one := e.permission(account)
+	needed := []permission{one}
 	also := func(verb string) {
 		one.verb = verb
 		needed = append(needed, one)
@@ -103,7 +103,7 @@ func (e *auditEvent) rights(account string) []right {
 	case one.verb == "patch" && created:
 		also("create")
 	case one.resource == "clusterroles" && slices.Contains([]string{"create", "update"}, one.verb):
-		also("escalate") // or the account would need all that it grants
+		also("escalate") // without it, the account would need all permissions that it grants
 	case one.resource == "clusterrolebindings" && slices.Contains([]string{"create", "update"}, one.verb):
 		one.resource, one.name = "clusterroles", ""
 		also("bind")
@@ -114,11 +114,11 @@ func (e *auditEvent) rights(account string) []right {
 	return needed
 }
 
-// impersonations are the rights that it takes to be somebody else.
-func (e *auditEvent) impersonations(account string) []right {
-	var needed []right
+// impersonations returns the permissions that an impersonation needed.
+func (e *auditEvent) impersonations(account string) []permission {
+	var needed []permission
 	add := func(group, resource string) {
-		needed = append(needed, right{account: account, group: group, resource: resource, verb: "impersonate"})
+		needed = append(needed, permission{account: account, group: group, resource: resource, verb: "impersonate"})
 	}
 	if strings.HasPrefix(e.ImpersonatedUser.Username, accountPrefix) {
 		add("", "serviceaccounts")

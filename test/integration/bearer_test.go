@@ -26,13 +26,13 @@ import (
 
 const audience = "this-cluster"
 
-// trust makes a JWTAuthenticator for the length of the test, and waits until it is ready.
+// trust creates a JWTAuthenticator until the end of the test, and waits until it is ready.
 func (w *world) trust(t *testing.T, name string, idp *issuer.Issuer) *authenticationv1alpha1.JWTAuthenticator {
 	t.Helper()
 	return w.trustFor(t, name, idp, audience)
 }
 
-// trustFor is trust, for another audience.
+// trustFor is trust with another audience.
 func (w *world) trustFor(
 	t *testing.T,
 	name string,
@@ -63,8 +63,8 @@ func (w *world) trustFor(
 	return object
 }
 
-// exchange sends a TokenCredentialRequest by way of the API server and returns the message of its answer, "" when it
-// holds a certificate.
+// exchange sends a TokenCredentialRequest through the API server and returns the message of the response, "" if it has
+// a certificate.
 func (w *world) exchange(t *testing.T, kind, name, token string) string {
 	t.Helper()
 	sent := w.sendLogin(t, kind, name, token)
@@ -87,7 +87,7 @@ func (w *world) exchange(t *testing.T, kind, name, token string) string {
 	return answer.Status.Message
 }
 
-// sendLogin has kubectl create a TokenCredentialRequest.
+// sendLogin creates a TokenCredentialRequest with kubectl.
 func (w *world) sendLogin(t *testing.T, kind, name, token string) result {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{
@@ -114,8 +114,8 @@ func (w *world) acceptTokensOf(t *testing.T, accepted ...configv1alpha1.BearerTo
 	})
 }
 
-// TestTokensOfAnIssuer logs in with tokens of an OpenID Connect issuer: by an exchange for a certificate, and
-// straight at the proxy.
+// TestTokensOfAnIssuer logs in with tokens of an OpenID Connect issuer: in exchange for a certificate, and as bearer
+// tokens at the proxy.
 func TestTokensOfAnIssuer(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
@@ -124,7 +124,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	good := idp.Claims(audience, map[string]any{"jti": "42"})
 
 	const failed = "authentication failed"
-	// a replica may be later than the leader, and each gets some of the requests
+	// A replica may lag behind the leader, and each gets some of the requests.
 	testkit.Eventually(t, 20*time.Second, func() error {
 		for range 4 {
 			if got := w.exchange(t, "JWTAuthenticator", "ci", idp.Token(t, good)); got != "" {
@@ -151,7 +151,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		t.Errorf("a token of %d bytes: got %+v", len(huge), got)
 	}
 
-	// Straight at the proxy: not before it is switched on.
+	// As bearer tokens at the proxy: only when enabled.
 	tokenFile := filepath.Join(t.TempDir(), "token")
 	present := func(token string) {
 		t.Helper()
@@ -208,7 +208,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		}
 	}
 
-	// The issuer changes its keys.
+	// The issuer rotates its keys.
 	idp.Rotate(t)
 	present(idp.Token(t, good))
 	for _, agent := range w.agents {
@@ -219,7 +219,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 			return nil
 		})
 	}
-	// What the cluster knows itself goes on working.
+	// The cluster's own credentials keep working.
 	account, err := w.Cluster.ServiceAccountConfig(
 		t.Context(),
 		devinstall.Namespace,
@@ -233,7 +233,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		t.Errorf("a service account's token: %d %s", got.code, got.errOut)
 	}
 
-	// Without authenticators in the configuration, the token is refused within seconds.
+	// Without authenticators in the spec, the token is rejected within seconds.
 	present(idp.Token(t, good))
 	w.acceptTokensOf(t)
 	testkit.Eventually(t, 10*time.Second, func() error {
@@ -244,7 +244,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	})
 }
 
-// TestTokensOfAWebhook presents a webhook's token straight to the proxy, and revokes it.
+// TestTokensOfAWebhook presents a webhook's token as a bearer token to the proxy, and revokes it.
 func TestTokensOfAWebhook(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))

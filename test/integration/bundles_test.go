@@ -22,7 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestABundleInAConfigMap has the agent take a webhook's CA bundle from a ConfigMap.
+// TestABundleInAConfigMap configures the CA bundle of a webhook in a ConfigMap.
 func TestABundleInAConfigMap(t *testing.T) {
 	w := needsCluster(t)
 	bundle := &corev1.ConfigMap{
@@ -57,8 +57,8 @@ func TestABundleInAConfigMap(t *testing.T) {
 	})
 }
 
-// TestTheTrustBundleOfAConfigMap publishes the CA bundle of a ConfigMap, as trust-manager keeps it, and changes and
-// deletes it while clients work.
+// TestTheTrustBundleOfAConfigMap publishes the CA bundle of a ConfigMap, as trust-manager keeps it. It changes and
+// deletes the ConfigMap while clients work.
 func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
@@ -142,8 +142,8 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	}
 }
 
-// TestTrustManager goes through docs/howto/trust-bundle.md with trust-manager's own controller: the CA bundle that it
-// keeps is published, also when its source changes.
+// TestTrustManager follows docs/howto/trust-bundle.md with trust-manager's own controller: its CA bundle is published,
+// also after its source changes.
 func TestTrustManager(t *testing.T) {
 	w := needsCluster(t)
 	w.needsController(t, "trustmanager")
@@ -179,8 +179,8 @@ func TestTrustManager(t *testing.T) {
 	})
 }
 
-// TestTheWebhookRepairsItsCertificate shows that the local-user-authenticator puts its serving certificate right in the
-// Secret that is there, so that the CA in WebhookAuthenticators stays good.
+// TestTheWebhookRepairsItsCertificate shows that the local-user-authenticator repairs its serving certificate in the
+// existing Secret, so that the CA in WebhookAuthenticators stays valid.
 func TestTheWebhookRepairsItsCertificate(t *testing.T) {
 	w := needsCluster(t)
 	before := w.webhookSecret(t)
@@ -201,7 +201,7 @@ func TestTheWebhookRepairsItsCertificate(t *testing.T) {
 	})
 }
 
-// webhookSecret is the Secret with the local-user-authenticator's serving certificate and CA.
+// webhookSecret returns the Secret with the local-user-authenticator's serving certificate and CA.
 func (w *world) webhookSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	var secret corev1.Secret

@@ -20,9 +20,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestCertManagerRenewsTheCA gives cert-manager's Issuer another CA, with another key, and has cert-manager issue the
-// certificate in service again, under load. Clients that trust the old CA alone are not refused, and when none of
-// them is left, the new certificate takes over by itself, under the load of those that have followed.
+// TestCertManagerRenewsTheCA gives cert-manager's Issuer another CA with another key, and has cert-manager reissue the
+// certificate in service, under load. Clients that trust only the old CA keep working. When none are left, the new
+// certificate becomes active, under load of clients with a refreshed trust bundle.
 func TestCertManagerRenewsTheCA(t *testing.T) {
 	w := needsCluster(t)
 	m := w.installCertManager(t)
@@ -88,19 +88,20 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 	})
 	before.enough(t, 200)
 	everywhere(nil, first.Raw)
-	status := w.look(t)
+	status := w.status(t)
 	if status.Users.State != cliresult.UsersNotAffected ||
 		!strings.Contains(status.Users.Message, " waits for clients of ") {
 		t.Errorf("line one is %q", status.Users.Message)
 	}
 	before.stop(t)
 
-	// Those who have followed go on while the states end that lack the new CA, and the new certificate takes over.
+	// Clients with a refreshed trust bundle keep working while the other revisions are retired and the new certificate
+	// becomes active.
 	after := w.load(t, trusting(w.publishedBundle(t)))
 	after.enough(t, 100)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		left := 0
-		for _, state := range w.look(t).Clients {
+		for _, state := range w.status(t).Clients {
 			if state.Until != nil && state.Outcome != cliresult.ClientsRetired {
 				left++
 				if got := w.asAdmin(t, "ip-tls", "history", "--retire="+state.ID); got.code != 0 {
@@ -108,7 +109,7 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 				}
 			}
 		}
-		if left > 0 { // in the second in which they were told, they are not retired yet
+		if left > 0 { // a revision is not retired within the second of its last publication
 			return fmt.Errorf("%d states were not retired yet", left)
 		}
 		return nil

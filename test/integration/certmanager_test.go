@@ -29,7 +29,7 @@ metadata: {name: company-ca, namespace: pinniped-concierge}
 spec: {ca: {secretName: company-ca}}
 `
 
-// certManager is cert-manager on the cluster of the tests: its API now, and its controllers when they are started.
+// certManager is cert-manager on the cluster of the tests: its API, and its controllers once they are started.
 type certManager struct{ *world }
 
 // installCertManager installs cert-manager's API until the end of the test.
@@ -42,7 +42,7 @@ func (w *world) installCertManager(t *testing.T) *certManager {
 	return &certManager{w}
 }
 
-// start starts cert-manager's controllers, with an Issuer of the corporate CA.
+// start starts cert-manager's controllers, and creates an Issuer of the corporate CA.
 func (m *certManager) start(t *testing.T) {
 	t.Helper()
 	key, err := m.pki.KeyPEM()
@@ -54,7 +54,7 @@ func (m *certManager) start(t *testing.T) {
 	m.startController(t, "certmanager")
 }
 
-// needsController skips the test where a program of hack/cluster is not built, and returns its path.
+// needsController returns the path of a program of hack/cluster, and skips the test if it is not built.
 func (*world) needsController(t *testing.T, name string) string {
 	t.Helper()
 	program, err := filepath.Abs("../../bin/" + name)
@@ -118,7 +118,7 @@ func (m *certManager) apply(t *testing.T, manifest string) {
 	}
 }
 
-// renew has cert-manager issue a Certificate again now, in the way of cmctl.
+// renew has cert-manager reissue a Certificate now, as cmctl does.
 func (m *certManager) renew(t *testing.T, name string) {
 	t.Helper()
 	certificate := &unstructured.Unstructured{}
@@ -141,8 +141,8 @@ func (m *certManager) renew(t *testing.T, name string) {
 	})
 }
 
-// TestCertManager follows a certificate of cert-manager from "ip-tls manifest" to a renewal under load. cert-manager's
-// own controllers issue it.
+// TestCertManager follows a certificate from "ip-tls manifest" to a renewal under load. cert-manager's own controllers
+// issue it.
 func TestCertManager(t *testing.T) {
 	w := needsCluster(t)
 	m := w.installCertManager(t)
@@ -155,7 +155,7 @@ func TestCertManager(t *testing.T) {
 	if got := w.run(t, w.cli, set...); got.code != 3 || !strings.Contains(got.errOut, "SecretNotFound") {
 		t.Errorf("without a Certificate, ip-tls set ended with %d: %s", got.code, got.errOut)
 	}
-	t.Cleanup(func() { // it would be there already in another run
+	t.Cleanup(func() { // another run would find it
 		_ = w.admin.Delete(context.WithoutCancel(t.Context()), &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: secret},
 		})
@@ -195,7 +195,7 @@ func TestCertManager(t *testing.T) {
 	for _, agent := range w.agents {
 		testkit.Eventually(t, 30*time.Second, func() error { return differs(agent, first.Raw, nil) })
 	}
-	// Requests on connections with the new certificate, too.
+	// Also on connections with the new certificate.
 	before := load.requests.Load()
 	testkit.Eventually(t, 30*time.Second, func() error {
 		if done := load.requests.Load() - before; done < 200 {
@@ -206,7 +206,7 @@ func TestCertManager(t *testing.T) {
 	load.stop(t)
 }
 
-// differs checks that a replica presents the certificate want, or, where that is nil, another one than not.
+// differs checks that a replica presents the certificate want or, if that is nil, one other than not.
 func differs(agent *devinstall.Agent, not, want []byte) error {
 	certificate, err := presented(agent.ProxyAddress())
 	switch {

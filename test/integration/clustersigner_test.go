@@ -22,7 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// signing is a world of its own: a cluster with a kube-controller-manager, and the agent with deploy/clustersigner.
+// signing returns its own world: a cluster with a kube-controller-manager, and the agent with deploy/clustersigner.
 func signing(t *testing.T) *world {
 	t.Helper()
 	needsCluster(t)
@@ -54,7 +54,7 @@ func signing(t *testing.T) *world {
 	if err := w.Cluster.Install(t.Context(), overlay, issuer); err != nil {
 		t.Fatal(err)
 	}
-	// The agent is no pod here: it gets the configuration of the overlay.
+	// The agent does not run in a pod: it gets the configuration of the overlay.
 	w.Config = w.succeed(
 		t,
 		w.kubectl,
@@ -83,7 +83,7 @@ func signing(t *testing.T) *world {
 	if err := w.startAll(ctx, []string{"shutdownDelay=0s"}, "agent-a", "agent-b"); err != nil {
 		t.Fatal(err)
 	}
-	// Logins go to the replica that does not lead: the leader, which writes the status, has to hear of them.
+	// Logins go to the replica that does not lead. The leader writes the status, so it must learn the result.
 	leader, other := w.leader(t)
 	w.agents = []*devinstall.Agent{other, leader}
 	if err := w.PointAt(t.Context(), other); err != nil {
@@ -129,7 +129,7 @@ func (w *world) waitForStrategies(
 	return found
 }
 
-// moveAPIServer has the cluster say that clients reach its API server there, and waits until the status says so.
+// moveAPIServer changes the address of the API server in the cluster-info, and waits until the status has it.
 func (w *world) moveAPIServer(t *testing.T, server string) {
 	t.Helper()
 	info, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
@@ -156,10 +156,10 @@ func (w *world) moveAPIServer(t *testing.T, server string) {
 	})
 }
 
-// TestLoginsByTheClustersOwnSigner lets users in at the API server, with certificates of the real
-// kube-controller-manager, and at the proxy when that is gone.
+// TestLoginsByTheClustersOwnSigner logs users in at the API server, with certificates of the real
+// kube-controller-manager, and at the proxy when that is down.
 func TestLoginsByTheClustersOwnSigner(t *testing.T) {
-	t.Parallel() // in a world of its own
+	t.Parallel() // has its own world
 	w := signing(t)
 	const pinny = "pinny"
 	strategies := w.waitForStrategies(t, configv1alpha1.ReasonFetchedKey, configv1alpha1.ReasonListening)

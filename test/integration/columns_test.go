@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTheColumnsOfKubectlGet reads the table that the API server makes of the CredentialIssuer.
+// TestTheColumnsOfKubectlGet checks the table that the API server returns for the CredentialIssuer.
 func TestTheColumnsOfKubectlGet(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)

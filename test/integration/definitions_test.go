@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The modules whose CustomResourceDefinitions the documents and the manifests need.
+// Modules with the CustomResourceDefinitions that the documents and the manifests need.
 const (
 	certManagerModule = "github.com/cert-manager/cert-manager@v1.21.2"
 	contourModule     = "github.com/projectcontour/contour@v1.33.8"
@@ -18,12 +18,12 @@ const (
 	prometheusModule  = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 )
 
-// define installs CustomResourceDefinitions by name until the test ends. They are read from a file or folder of a Go
-// module, which `go mod download` gets once.
+// define installs CustomResourceDefinitions by name until the end of the test. They come from a file or folder of a Go
+// module, which `go mod download` fetches once.
 func (w *world) define(t *testing.T, module, path string, names ...string) {
 	t.Helper()
 	download := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
-	download.Dir = t.TempDir() // apart from our go.mod: nothing is built of it
+	download.Dir = t.TempDir() // not in our module: nothing is built
 	output, err := download.Output()
 	var found struct{ Dir, Error string }
 	if jsonErr := json.Unmarshal(output, &found); jsonErr != nil || found.Error != "" {

@@ -32,16 +32,16 @@ const (
 	sharedName = "wildcard-tls"
 	sharedTLS  = owners + "/" + sharedName
 	grantName  = sharedName + "-to-" + devinstall.Namespace
-	// withdrawal is within what a withdrawn permission must have its effect.
+	// withdrawal is how soon a withdrawn permission must take effect.
 	withdrawal = 5 * time.Second
 )
 
-// TestDelegation lives through a Secret of another namespace, with the shipped manifests and the agent's own rights:
-// not permitted, permitted by half, permitted, renewed, and withdrawn piece by piece, under traffic.
+// TestDelegation uses a Secret of another namespace, with the shipped manifests and the agent's own permissions: not
+// permitted, partly permitted, permitted, renewed, and each permission withdrawn, under load.
 func TestDelegation(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
-	roots := x509.NewCertPool() // the CA of the shared certificate, and the one that is generated
+	roots := x509.NewCertPool() // the CA of the shared certificate, and the generated one
 	roots.AddCert(w.pki.Certificate())
 	roots.AppendCertsFromPEM(w.publishedBundle(t))
 	err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: owners}})
@@ -59,7 +59,7 @@ func TestDelegation(t *testing.T) {
 				args...)...)
 	}
 
-	// Not permitted, and not even possible. Everything is the same with and without the Secret.
+	// Not permitted, and the kind does not exist. The result is the same with and without the Secret.
 	noKind := w.asAdmin(t, "ip-tls", "delegate", sharedTLS)
 	if noKind.code != 1 || !strings.Contains(noKind.errOut, "deploy/tlscertificatedelegation") {
 		t.Fatalf("without the kind: %+v", noKind)
@@ -83,7 +83,7 @@ func TestDelegation(t *testing.T) {
 		t.Errorf("without the kind, the status said %q", statusWithout)
 	}
 
-	// explain tells what is missing, and what to ask for.
+	// explain says what is missing, and what to ask for.
 	explained := w.explain(t, 3)
 	if explained.Reason != string(delegation.NotDelegated) || len(explained.NearMisses) != 0 {
 		t.Errorf("the explanation is %+v", explained)
@@ -108,7 +108,7 @@ func TestDelegation(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// By half: a delegation without a RoleBinding, first for another namespace, then for the agent's.
+	// Partly: a delegation without a RoleBinding, first for another namespace, then for the agent's.
 	documents := strings.Split(printed, "---\n")
 	if err := os.WriteFile(half, []byte(documents[0]+"---\n"+documents[2]), 0o600); err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestDelegation(t *testing.T) {
 	w.putShared(t, second)
 	w.bothPresent(t, withdrawal, second)
 
-	// Withdrawn, each piece by itself, under traffic.
+	// Withdrawn, each permission alone, under load.
 	traffic := w.load(t, roots)
 	for _, piece := range []struct {
 		name     string
@@ -229,8 +229,8 @@ func TestDelegation(t *testing.T) {
 	}
 }
 
-// endSharing removes everything that belongs to the shared Secret, object by object: the cluster has no controller
-// that deletes the objects of a deleted namespace.
+// endSharing deletes all objects for the shared Secret one by one: the cluster has no controller that deletes the
+// objects of a deleted namespace.
 func (w *world) endSharing(t *testing.T) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -272,7 +272,7 @@ func (w *world) putSharedData(t *testing.T, data map[string][]byte) {
 	}
 }
 
-// explanation is what a script reads of `ip-tls explain`.
+// explanation has the fields that a script reads from `ip-tls explain`.
 type explanation struct {
 	Permitted  string                `json:"permitted"`
 	Reason     string                `json:"reason"`
@@ -310,7 +310,7 @@ func (w *world) bothGenerated(t *testing.T, limit time.Duration) {
 	}
 }
 
-// mayReadThisAlone shows that the agent's rights in the owners' namespace are those for the one Secret.
+// mayReadThisAlone shows that the agent's only permissions in the owners' namespace are those for the one Secret.
 func (w *world) mayReadThisAlone(t *testing.T) {
 	t.Helper()
 	identity, err := w.Cluster.ServiceAccountConfig(t.Context(), devinstall.Namespace, devinstall.AgentAccount)
@@ -358,7 +358,7 @@ func (w *world) askedForSecrets(t *testing.T) []string {
 			ObjectRef struct{ Resource, Namespace, Name string }
 		}
 		if err := json.Unmarshal(line, &event); err != nil {
-			continue // the line that is being written
+			continue // a partly written line
 		}
 		agent := "system:serviceaccount:" + devinstall.Namespace + ":" + devinstall.AgentAccount
 		if event.User.Username == agent && event.ObjectRef.Resource == "secrets" &&

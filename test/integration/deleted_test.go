@@ -15,9 +15,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestADeletedCredentialIssuer deletes the CredentialIssuer while every replica is stopped and the Secret is bad. The
-// replicas start, and serve the last known good certificate. Nobody creates the CredentialIssuer again but the
-// administrator.
+// TestADeletedCredentialIssuer deletes the CredentialIssuer while all replicas are stopped and the Secret is invalid.
+// The replicas start and serve the last known good certificate. Only the administrator recreates the CredentialIssuer.
 func TestADeletedCredentialIssuer(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
@@ -49,8 +48,8 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 			return errors.Join(presents(agent.ProxyAddress(), good), agent.Ready(t.Context()))
 		})
 	}
-	// A login goes to the aggregated APIs. The API server took them for away while no replica ran, and looks again in its
-	// own time.
+	// Logins use the aggregated APIs. The API server marked them unavailable while no replica ran, and checks again at its
+	// own interval.
 	waiting, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	if err := w.WaitAvailable(waiting); err != nil {

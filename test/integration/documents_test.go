@@ -16,21 +16,21 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 )
 
-// reader types the shell blocks of documents into bash, as the administrator of the cluster. Blocks are typed as they
-// stand; only what every cluster has another of is replaced.
+// reader runs the shell blocks of documents in bash, as the administrator of the cluster. Only values that differ
+// between clusters are replaced.
 type reader struct {
 	*world
-	// dir is the working directory: the files that the documents name, and deploy.
+	// dir is the working directory. It has deploy and the files that the documents name.
 	dir         string
 	environment []string
-	places      []string // pairs: what the documents say, and what it is here
+	places      []string // pairs: text of the documents, and its replacement
 	stdin       string
 }
 
 func (w *world) reader(t *testing.T) *reader {
 	t.Helper()
 	r := &reader{world: w, dir: t.TempDir()}
-	if len(w.agents) > 0 { // the tests' proxy has no port 443, and no name in DNS
+	if len(w.agents) > 0 { // the tests' proxy has neither port 443 nor a DNS name
 		r.places = []string{"--name proxy.example.com", "--name localhost", "proxy.example.com", w.endpoint()}
 	}
 	programs := t.TempDir()
@@ -53,8 +53,8 @@ func (w *world) reader(t *testing.T) *reader {
 	return r
 }
 
-// notFresh lets existing clients break: on a fresh cluster nobody has used the generated certificate (TestDemo), but in
-// the cluster of the tests others have.
+// notFresh allows breaking existing clients: on a fresh cluster no client uses the generated certificate (TestDemo),
+// but the cluster of the tests has such clients.
 func (r *reader) notFresh() {
 	r.places = append(r.places, "ip-tls set", "ip-tls set --allow OldClientsBreak")
 }
@@ -71,7 +71,7 @@ func (r *reader) file(t *testing.T, name string, content []byte) {
 	}
 }
 
-// program puts a shell script onto the reader's PATH, for one that this machine may not have.
+// program puts a shell script on the reader's PATH, in place of a program that may not be installed.
 func (r *reader) program(t *testing.T, name, script string) {
 	t.Helper()
 	directory := t.TempDir()
@@ -85,8 +85,8 @@ func (r *reader) program(t *testing.T, name, script string) {
 	r.environment[0] = strings.Replace(r.environment[0], "PATH=", "PATH="+directory+string(filepath.ListSeparator), 1)
 }
 
-// blocks returns the blocks of a document which say that this test runs them. The document is named from the root of
-// the repository, so that documents.TestEveryShellBlockIsRun finds the name here.
+// blocks returns the blocks of a document that name this test. The path of the document is relative to the root of the
+// repository: documents.TestEveryShellBlockIsRun searches for it.
 func (r *reader) blocks(t *testing.T, document string) []documents.Block {
 	t.Helper()
 	test, _, _ := strings.Cut(t.Name(), "/")
@@ -102,7 +102,7 @@ func (r *reader) blocks(t *testing.T, document string) []documents.Block {
 	return mine
 }
 
-// all returns the blocks of a document that are for a shell.
+// all returns the shell blocks of a document.
 func (r *reader) all(t *testing.T, document string) []documents.Block {
 	t.Helper()
 	blocks, err := documents.Read(filepath.Join("..", ".."), document)
@@ -112,8 +112,8 @@ func (r *reader) all(t *testing.T, document string) []documents.Block {
 	return slices.DeleteFunc(blocks, func(b documents.Block) bool { return !b.ForShell() })
 }
 
-// reads types all blocks of a document that this test runs, one after the other, and returns what each printed. A hook
-// is called right before the first block that contains its key.
+// reads runs the blocks of a document that name this test, in order, and returns the output of each. A hook is called
+// before the first block that contains its key.
 func (r *reader) reads(t *testing.T, document string, hooks map[string]func()) []string {
 	t.Helper()
 	called := map[string]bool{}
@@ -135,15 +135,15 @@ func (r *reader) reads(t *testing.T, document string, hooks map[string]func()) [
 	return printed
 }
 
-// failures makes bash note which line of a block has ended with which code; it goes on, as it does for a person.
+// failures makes bash record the line and the exit code of each failed command. The block continues, as for a person.
 const failures = `trap 'echo "$? $LINENO" >>"$FAILURES"' ERR
 set -o pipefail
 `
 
 var promised = regexp.MustCompile(`#.*exit code (\d+)`)
 
-// types runs one block, and returns what it printed on both streams. Every command must end with 0, or with the exit
-// code that the comment on its line promises.
+// types runs one block, and returns its output on both streams. Every command must exit with 0, or with the exit code
+// in the comment on its line.
 func (r *reader) types(t *testing.T, block documents.Block) string {
 	t.Helper()
 	scratch := t.TempDir()
@@ -172,11 +172,11 @@ func (r *reader) types(t *testing.T, block documents.Block) string {
 	bash.Dir = r.dir
 	bash.Env = append(append([]string{}, r.environment...), "BASH_ENV="+prelude, "FAILURES="+noted)
 	bash.Stdin = strings.NewReader(r.stdin)
-	output, _ := bash.CombinedOutput() // each command counts, not the last
+	output, _ := bash.CombinedOutput() // checked for each command
 	if ctx.Err() != nil {
 		t.Fatalf("%s did not end:\n%s%s", block, text, output)
 	}
-	ended := map[int]string{} // by line: the exit code that is not 0
+	ended := map[int]string{} // exit code by line, without 0
 	if content, err := os.ReadFile(noted); err == nil {
 		for line := range strings.Lines(string(content)) {
 			var code, number int
@@ -210,7 +210,7 @@ func (r *reader) types(t *testing.T, block documents.Block) string {
 	return string(output)
 }
 
-// logicalLines splits a script where a line does not end with a backslash.
+// logicalLines splits a script into lines. A line that ends with a backslash continues on the next one.
 func logicalLines(text string) []string {
 	var lines []string
 	line := ""
@@ -223,7 +223,7 @@ func logicalLines(text string) []string {
 	return lines
 }
 
-// commandsOf returns what is typed in a transcript.
+// commandsOf returns the commands of a transcript.
 func commandsOf(transcript string) string {
 	typed := ""
 	for line := range strings.Lines(transcript) {

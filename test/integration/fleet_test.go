@@ -24,15 +24,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 )
 
-// overlap is a world in the middle of a rotation: the corporate CA's certificate is in service, and the next CA is
-// published next to it.
-type overlap struct {
+// dualTrust is a world during a rotation: a certificate of the corporate CA is in service, and the next CA is also
+// published.
+type dualTrust struct {
 	*world
 	both []byte
-	old  []byte // a user's kubeconfig from before
+	old  []byte // a user's kubeconfig from before the rotation
 }
 
-func newDualTrust(t *testing.T) *overlap {
+func newDualTrust(t *testing.T) *dualTrust {
 	t.Helper()
 	w := needsCluster(t)
 	w.external(t, "fleet-tls", pairData(w.issue(t, "localhost")))
@@ -44,7 +44,7 @@ func newDualTrust(t *testing.T) *overlap {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &overlap{world: w, both: append(bytes.Clone(w.pki.CertPEM()), next.CertPEM()...), old: old}
+	o := &dualTrust{world: w, both: append(bytes.Clone(w.pki.CertPEM()), next.CertPEM()...), old: old}
 	bundle := filepath.Join(t.TempDir(), "both.pem")
 	if err := os.WriteFile(bundle, o.both, 0o600); err != nil {
 		t.Fatal(err)
@@ -55,8 +55,8 @@ func newDualTrust(t *testing.T) *overlap {
 	return o
 }
 
-// repository makes a git repository with a kubeconfig, as CI checks it out, and another one that it is pushed to.
-func (o *overlap) repository(t *testing.T) (work, remote string) {
+// repository creates a git repository with a kubeconfig, as CI checks it out, and its remote.
+func (o *dualTrust) repository(t *testing.T) (work, remote string) {
 	t.Helper()
 	remote, work = filepath.Join(t.TempDir(), "remote.git"), filepath.Join(t.TempDir(), "work")
 	o.shell(
@@ -78,7 +78,7 @@ func (o *overlap) repository(t *testing.T) (work, remote string) {
 }
 
 // shell runs a script as CI systems do, with the CLI on the PATH.
-func (o *overlap) shell(t *testing.T, folder string, environment []string, script string) string {
+func (o *dualTrust) shell(t *testing.T, folder string, environment []string, script string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -116,7 +116,8 @@ func blockWith(t *testing.T, document, text string, into any) string {
 	return ""
 }
 
-// TestFleetFollowsWithoutAnAdministrator rotates a user's kubeconfig by what the real proxy shows to everybody.
+// TestFleetFollowsWithoutAnAdministrator rotates a user's kubeconfig with what the proxy publishes to unauthenticated
+// clients.
 func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 	o := newDualTrust(t)
 	path := filepath.Join(t.TempDir(), "pinny")
@@ -133,7 +134,7 @@ func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 	if who := o.run(t, o.cli, "whoami", "--kubeconfig="+path); who.code != 0 || !strings.Contains(who.out, "pinny") {
 		t.Errorf("whoami: %+v", who)
 	}
-	// A kubeconfig that does not verify the proxy gets nothing.
+	// A kubeconfig that does not verify the proxy is not changed.
 	foreign := filepath.Join(t.TempDir(), "foreign")
 	config, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -158,8 +159,8 @@ func TestFleetFollowsWithoutAnAdministrator(t *testing.T) {
 
 const rotateInCI = "docs/howto/rotate-in-ci.md"
 
-// TestRotateInCI runs what docs/howto/rotate-in-ci.md shows: the steps of the jobs as scripts, and the CronJob's
-// manifests and command, with no more rights than they give.
+// TestRotateInCI runs the examples of docs/howto/rotate-in-ci.md: the steps of the jobs as scripts, and the CronJob's
+// manifests and command, with only the permissions that they grant.
 func TestRotateInCI(t *testing.T) {
 	o := newDualTrust(t)
 	t.Run("GitHub Actions", func(t *testing.T) {
@@ -210,8 +211,8 @@ func TestRotateInCI(t *testing.T) {
 	})
 }
 
-// twice runs a job, and checks that what it has done is pushed; a second run finds nothing to do.
-func (o *overlap) twice(t *testing.T, work, remote string, job func()) {
+// twice runs a job twice, and checks that the first run pushes its change and the second finds nothing to do.
+func (o *dualTrust) twice(t *testing.T, work, remote string, job func()) {
 	t.Helper()
 	log := func() string { return o.shell(t, remote, nil, "git log --format=%s main") }
 	for _, want := range []cliresult.RotationSummary{
@@ -239,7 +240,7 @@ func (o *overlap) twice(t *testing.T, work, remote string, job func()) {
 	}
 }
 
-func (o *overlap) cronJob(t *testing.T) {
+func (o *dualTrust) cronJob(t *testing.T) {
 	block := blockWith(t, rotateInCI, "kind: CronJob", nil)
 	manifest := filepath.Join(t.TempDir(), "cronjob.yaml")
 	if err := os.WriteFile(manifest, []byte(block), 0o600); err != nil {
@@ -302,8 +303,8 @@ func (o *overlap) cronJob(t *testing.T) {
 	}
 }
 
-// serviceAccount makes a kubeconfig for a service account, as a pod has it.
-func (o *overlap) serviceAccount(t *testing.T, namespace, name string) string {
+// serviceAccount returns a kubeconfig of a service account, as a pod has it.
+func (o *dualTrust) serviceAccount(t *testing.T, namespace, name string) string {
 	t.Helper()
 	account, token := &corev1.ServiceAccount{}, &authenticationv1.TokenRequest{}
 	account.Namespace, account.Name = namespace, name

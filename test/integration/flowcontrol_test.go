@@ -19,8 +19,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestReviewsHaveAQueueOfTheirOwn has the API server say in which queue it puts the agent's requests: reviews, which
-// unauthenticated clients cause, apart from Leases and tokens, and both apart from other service accounts.
+// TestReviewsHaveAQueueOfTheirOwn checks the flow schemas of the agent's requests: reviews, which unauthenticated
+// clients cause, are separate from Leases and tokens, and both from other service accounts.
 func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 	w := needsCluster(t)
 	schemas, levels := map[string]string{}, map[string]string{}
@@ -115,8 +115,8 @@ func TestReviewsHaveAQueueOfTheirOwn(t *testing.T) {
 	})
 }
 
-// TestFlowControlCanBeLeftOut shows that the component takes away all that clusters without FlowSchemas refuse, and
-// nothing else.
+// TestFlowControlCanBeLeftOut shows that the component removes exactly the objects that clusters without FlowSchemas
+// reject.
 func TestFlowControlCanBeLeftOut(t *testing.T) {
 	w := needsCluster(t)
 	overlay := t.TempDir()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestKubeconfigFollows changes the CA of the real proxy under kubectl, which goes on with its kubeconfig: first both
-// CAs are published, then a certificate of the new one serves. Nothing else in the file changes.
+// TestKubeconfigFollows changes the CA of the proxy while kubectl keeps using its kubeconfig: first both CAs are
+// published, then a certificate of the new one is served. Nothing else in the file changes.
 func TestKubeconfigFollows(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "old-tls", pairData(w.issue(t, "localhost")))
@@ -22,14 +22,14 @@ func TestKubeconfigFollows(t *testing.T) {
 	if got.code != 0 {
 		t.Fatalf("get kubeconfig ended with %d: %s", got.code, got.errOut)
 	}
-	handedOut, err := os.ReadFile(path)
+	original, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	handedOut = append([]byte("# given to pinny\n"), handedOut...)
+	original = append([]byte("# given to pinny\n"), original...)
 	left := filepath.Join(t.TempDir(), "left")
 	for _, file := range []string{path, left} {
-		if err := os.WriteFile(file, handedOut, 0o600); err != nil {
+		if err := os.WriteFile(file, original, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,13 +67,13 @@ func TestKubeconfigFollows(t *testing.T) {
 		{"the new CA serves", set("next-tls", next.CertPEM()), next.CertPEM()},
 	} {
 		step.change()
-		for range 2 { // once to follow, once with what that has made
+		for range 2 { // first refreshes, then uses the result
 			got := w.runWith(t, []string{"KUBECONFIG=" + path}, nil, w.kubectl, "auth", "whoami", "--output=yaml")
 			if got.code != 0 || !strings.Contains(got.out, "username: pinny") || got.errOut != "" {
 				t.Fatalf("%s: kubectl ended with %d\n%s%s", step.name, got.code, got.out, got.errOut)
 			}
 		}
-		want := bytes.ReplaceAll(handedOut, []byte(base64.StdEncoding.EncodeToString(w.pki.CertPEM())),
+		want := bytes.ReplaceAll(original, []byte(base64.StdEncoding.EncodeToString(w.pki.CertPEM())),
 			[]byte(base64.StdEncoding.EncodeToString(step.bundle)))
 		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, want) {
 			t.Errorf("%s: the kubeconfig is\n%s", step.name, after)

@@ -25,8 +25,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// installPinniped puts everything onto the cluster that Pinniped's manifests and its program make, with the field
-// managers of the installer.
+// installPinniped creates all objects that Pinniped's manifests and its program create, with the installer's field
+// managers.
 func (m *migration) installPinniped(t *testing.T) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("testdata", "pinniped.yaml"))
@@ -47,7 +47,7 @@ func (m *migration) installPinniped(t *testing.T) {
 	var deployment appsv1.Deployment
 	m.get(t, "pinniped-concierge", &deployment)
 	m.deployment = deployment.Spec
-	if m.installer == "kubectl" { // somebody has changed it since, so that its fields have two owners
+	if m.installer == "kubectl" { // a later change by another manager, so that its fields have two owners
 		m.kubectlDoes(t, "set", "env", "--namespace="+devinstall.Namespace, "deployment/pinniped-concierge", "NO_PROXY=.svc")
 	}
 	owner := []metav1.OwnerReference{{
@@ -63,7 +63,7 @@ func (m *migration) installPinniped(t *testing.T) {
 	authenticator := &authenticationv1alpha1.WebhookAuthenticator{Spec: authenticationv1alpha1.WebhookAuthenticatorSpec{
 		Endpoint: "https://webhook.example.com",
 	}}
-	authenticator.Name, authenticator.Labels = "users", deployment.Labels // of the same app, where it is kapp's
+	authenticator.Name, authenticator.Labels = "users", deployment.Labels // of the same app, if kapp installed it
 	authenticator.Annotations = kappAnnotations(authenticator.Labels)
 	objects := []client.Object{
 		authenticator,
@@ -101,7 +101,7 @@ func kubeCertAgent(meta metav1.ObjectMeta) *appsv1.Deployment {
 	}}
 }
 
-// makeSecrets makes the four Secrets of Pinniped, and a user's kubeconfig with a certificate of its signer.
+// makeSecrets creates the four Secrets of Pinniped, and a user's kubeconfig with a certificate of its signer.
 func (m *migration) makeSecrets(t *testing.T) {
 	t.Helper()
 	now := time.Now()
@@ -159,8 +159,8 @@ func (m *migration) makeSecrets(t *testing.T) {
 	}
 }
 
-// kappDeploy does what `kapp deploy` does, as far as it matters here: it creates or replaces whole objects, each with
-// kapp's label, annotation and field manager. The label is also in selectors, and in the pods' labels.
+// kappDeploy simulates `kapp deploy`: it creates or replaces whole objects, each with kapp's label, annotation and
+// field manager. The label is also in selectors and in the pods' labels.
 func (m *migration) kappDeploy(t *testing.T) {
 	t.Helper()
 	content, err := os.ReadFile(m.manifests)

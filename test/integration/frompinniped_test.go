@@ -22,23 +22,23 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 )
 
-// migration is a cluster with a stand-in of Pinniped on it, and an administrator who reads docs/howto/from-pinniped.md.
+// migration is a cluster with a simulated Pinniped, and an administrator who reads docs/howto/from-pinniped.md.
 type migration struct {
 	*reader
 	installer  string
-	manifests  string // what installs Pinniped
+	manifests  string // the manifests that install Pinniped
 	steps      []documents.Block
-	secrets    map[string]map[string][]byte // as Pinniped made them
-	kubeconfig string                       // of a user who got in with Pinniped
+	secrets    map[string]map[string][]byte // as Pinniped created them
+	kubeconfig string                       // of a user who logged in with Pinniped
 	deployment appsv1.DeploymentSpec        // as it was installed
 }
 
 const agentImage = "registry.example.com/team/pinniped-agent:v1.0.0"
 
-// TestFromPinniped goes the way of docs/howto/from-pinniped.md, there and back, as somebody who has installed Pinniped
-// with kubectl, and as somebody who has done so with kapp. A user of Pinniped gets in all the time that the agent runs.
+// TestFromPinniped follows docs/howto/from-pinniped.md, there and back, for Pinniped installed with kubectl and with
+// kapp. A user of Pinniped can log in while the agent runs.
 func TestFromPinniped(t *testing.T) {
-	t.Parallel() // each installer in a world of its own
+	t.Parallel() // each installer has its own world
 	needsCluster(t)
 	for _, installer := range []string{"kubectl", "kapp"} {
 		t.Run(installer, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestFromPinniped(t *testing.T) {
 			}
 			m.nothingOfKapp(t)
 			m.getsIn(t)
-			if err := agent.Restart(t.Context()); err != nil { // with the rights of the agent's manifests alone
+			if err := agent.Restart(t.Context()); err != nil { // with only the permissions of the agent's manifests
 				t.Fatal(err)
 			}
 			waitReady(t, agent)
@@ -87,7 +87,7 @@ func TestFromPinniped(t *testing.T) {
 			if diff := cmp.Diff(m.deployment, m.deploymentSpec(t)); diff != "" {
 				t.Errorf("the Deployment is not what Pinniped's manifests make (-want +got):\n%s", diff)
 			}
-			m.getsIn(t) // its pods end last
+			m.getsIn(t) // its pods stop last
 			if err := agent.Stop(); err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +115,7 @@ func newMigration(t *testing.T, installer string) *migration {
 	}
 	m := &migration{reader: w.reader(t), installer: installer}
 	m.environment = append(m.environment, "MANIFESTS="+filepath.Join(m.dir, "manifests"), "TIMEOUT=0")
-	// make install builds and pushes the image, and then runs this.
+	// `make install` builds and pushes the image, and then runs this.
 	m.program(t, "make", "[ \"$*\" = 'install REGISTRY=ghcr.io/me' ] && exec "+m.install()+" "+agentImage)
 	if m.steps = m.blocks(t, "docs/howto/from-pinniped.md"); len(m.steps) != 6 {
 		t.Fatalf("the document has %d blocks", len(m.steps))
@@ -127,13 +127,13 @@ func (m *migration) install() string {
 	return filepath.Join(filepath.Dir(m.Deploy), "hack", "install.sh")
 }
 
-// kubectl runs kubectl as the administrator. It must succeed.
+// kubectlDoes runs kubectl as the administrator. It must succeed.
 func (m *migration) kubectlDoes(t *testing.T, args ...string) string {
 	t.Helper()
 	return m.succeed(t, m.kubectl, append(args, "--kubeconfig="+m.Cluster.AdminKubeconfig())...)
 }
 
-// step types a block of the document, and returns what it printed. Where kapp is the installer, that installs Pinniped.
+// step runs a block of the document, and returns its output. If kapp is the installer, it installs Pinniped.
 func (m *migration) step(t *testing.T, number int) string {
 	t.Helper()
 	block := m.steps[number]
@@ -149,7 +149,7 @@ func (m *migration) step(t *testing.T, number int) string {
 	return printed
 }
 
-// migrate runs `pinniped migrate`, which must end with an exit code.
+// migrate runs `pinniped migrate`, which must exit with code want.
 func (m *migration) migrate(t *testing.T, want int, args ...string) string {
 	t.Helper()
 	got := m.asAdmin(t, append([]string{"migrate"}, args...)...)
@@ -184,7 +184,7 @@ func (m *migration) deploymentSpec(t *testing.T) appsv1.DeploymentSpec {
 	return deployment.Spec
 }
 
-// refuseUnprepared installs the agent on Pinniped without any preparation: nothing may change.
+// refuseUnprepared installs the agent over Pinniped without preparation: nothing may change.
 func (m *migration) refuseUnprepared(t *testing.T) {
 	t.Helper()
 	everything := func() string {
@@ -205,7 +205,7 @@ func (m *migration) refuseUnprepared(t *testing.T) {
 	}
 }
 
-// isTheAgents looks for what Pinniped's Deployment must not leave behind in the agent's.
+// isTheAgents checks that nothing of Pinniped's Deployment is left in the agent's.
 func (m *migration) isTheAgents(t *testing.T) {
 	t.Helper()
 	spec := m.deploymentSpec(t)
@@ -236,7 +236,7 @@ func (m *migration) startAgent(t *testing.T) *devinstall.Agent {
 		t.Fatal(err)
 	}
 	waitReady(t, agent)
-	// There is no such name in DNS.
+	// This name is not in DNS.
 	kubeconfig := strings.Replace(m.read(t, filepath.Base(m.kubeconfig)), "https://proxy.example.com",
 		"https://"+agent.ProxyAddress(), 1)
 	if err := os.WriteFile(m.kubeconfig, []byte(kubeconfig), 0o600); err != nil {
@@ -245,7 +245,7 @@ func (m *migration) startAgent(t *testing.T) *devinstall.Agent {
 	return agent
 }
 
-// getsIn lets the user of before ask who they are, through the agent's proxy.
+// getsIn checks that the user from before can log in through the agent's proxy.
 func (m *migration) getsIn(t *testing.T) {
 	t.Helper()
 	said := m.succeed(
@@ -262,7 +262,7 @@ func (m *migration) getsIn(t *testing.T) {
 	m.keptSecrets(t)
 }
 
-// keptSecrets compares the Secrets with those that Pinniped made. Nobody owns them, and nothing holds them.
+// keptSecrets checks that the Secrets are as Pinniped created them, without owner references and finalizers.
 func (m *migration) keptSecrets(t *testing.T) {
 	t.Helper()
 	for name, data := range m.secrets {
@@ -277,7 +277,7 @@ func (m *migration) keptSecrets(t *testing.T) {
 	}
 }
 
-// rolledOut reports about the pods of the Deployment, of which none can run here, that all of them serve.
+// rolledOut reports that all pods of the Deployment serve; none can run here.
 func (m *migration) rolledOut(t *testing.T) {
 	t.Helper()
 	var deployment appsv1.Deployment
@@ -292,7 +292,7 @@ func (m *migration) rolledOut(t *testing.T) {
 	}
 }
 
-// nothingOfKapp looks for labels by which kapp would remove what the agent needs.
+// nothingOfKapp checks that no labels are left by which kapp would delete the agent's objects.
 func (m *migration) nothingOfKapp(t *testing.T) {
 	t.Helper()
 	left := m.kubectlDoes(t, "get", "--all-namespaces", "--selector=kapp.k14s.io/app", "--output=name",
@@ -303,7 +303,7 @@ func (m *migration) nothingOfKapp(t *testing.T) {
 	}
 }
 
-// nothingOfTheAgent looks for what is in the agent's manifests and not in Pinniped's.
+// nothingOfTheAgent checks that no objects are left that only the agent's manifests have.
 func (m *migration) nothingOfTheAgent(t *testing.T) {
 	t.Helper()
 	rendered := filepath.Join(t.TempDir(), "upgrade.yaml")

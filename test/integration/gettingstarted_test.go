@@ -16,8 +16,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
 )
 
-// TestGettingStarted types the whole page, one block after the other. What needs a kubelet is left out: the forwarding
-// of a port, as the proxy listens on this machine, and the wait for a pod.
+// TestGettingStarted runs the whole page, block by block, without the steps that need a kubelet: the port forwarding,
+// because the proxy listens on this machine, and the wait for a pod.
 func TestGettingStarted(t *testing.T) {
 	const document = "docs/getting-started.md"
 	w := needsCluster(t)
@@ -36,12 +36,12 @@ func TestGettingStarted(t *testing.T) {
 	r := w.reader(t)
 	r.places = append(r.places, "localhost:8443", w.endpoint(),
 		"https://local-user-authenticator.local-user-authenticator.svc/authenticate", w.users.Endpoint(),
-		"--clusterrole=view", "--clusterrole=system:aggregate-to-view", // no controller of the cluster fills "view"
+		"--clusterrole=view", "--clusterrole=system:aggregate-to-view", // no controller of the cluster aggregates "view"
 		"issuer: https://login.example.com", trusted, "issuer: https://token.actions.githubusercontent.com", trusted)
 	r.program(t, "kubectl", `case "$1" in port-forward|rollout) exit 0 ;; esac; exec '`+w.kubectl+`' "$@"`)
 
 	printed := strings.Join(r.reads(t, document, map[string]func(){
-		"name: people": func() { w.generatedOnly(t) }, // the page has gone back to the load balancer, and there is none
+		"name: people": func() { w.generatedOnly(t) }, // the page has switched back to the load balancer, and there is none
 	}), "")
 	if !strings.Contains(printed, "Username: ann\nGroups: visitors, system:authenticated") {
 		t.Errorf("nobody was ann:\n%s", printed)

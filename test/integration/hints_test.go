@@ -24,7 +24,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// types runs a line in a shell as an administrator types it, with an editor that changes nothing.
+// types runs a line in a shell, as an administrator would, with an editor that changes nothing.
 func (w *world) types(t *testing.T, line string) result {
 	t.Helper()
 	path := strings.Join([]string{filepath.Dir(w.cli), filepath.Dir(w.kubectl), os.Getenv("PATH")}, ":")
@@ -33,19 +33,19 @@ func (w *world) types(t *testing.T, line string) result {
 	}, nil, "/bin/sh", "-c", line)
 }
 
-// look is what the status says.
-func (w *world) look(t *testing.T) (found cliresult.Status) {
+// status returns the output of `ip-tls status`.
+func (w *world) status(t *testing.T) (found cliresult.Status) {
 	t.Helper()
 	got := w.asAdmin(t, "ip-tls", "status", "-o", "json")
 	decoded(t, got, got.code, &found)
 	return found
 }
 
-// TestHintsAreTyped types the first thing that `ip-tls status` says to type, as it stands, in states that come up on a
-// real cluster. Then a user works with the kubeconfig that she has had all the time.
+// TestHintsAreTyped runs the first hint of `ip-tls status`, unchanged, in states that occur on real clusters.
+// Afterwards, a user's existing kubeconfig works.
 func TestHintsAreTyped(t *testing.T) {
 	w := needsCluster(t)
-	var old *certs.CA // what the user trusts
+	var old *certs.CA // the CA that the user trusts
 	withCA := func(ca *certs.CA) map[string][]byte {
 		data := pairData(issueAt(t, ca, time.Now(), 90*24*time.Hour, "localhost"))
 		data["ca.crt"] = ca.CertPEM()
@@ -87,9 +87,9 @@ func TestHintsAreTyped(t *testing.T) {
 		secret string // "" is hints-tls
 		before func(*testing.T)
 		breaks func(*testing.T)
-		code   string // of the users
+		code   string // for users
 		hint   string
-		// instead is typed in place of the hint: what the users do where its owner keeps the Secret.
+		// instead replaces the hint: what users run if the owner of the Secret keeps it.
 		instead string
 	}{
 		{
@@ -150,7 +150,7 @@ func TestHintsAreTyped(t *testing.T) {
 			tt.breaks(t)
 			var seen cliresult.Status
 			testkit.Eventually(t, 30*time.Second, func() error {
-				if seen = w.look(t); seen.Users.Code != tt.code {
+				if seen = w.status(t); seen.Users.Code != tt.code {
 					return fmt.Errorf("the status says %+v", seen.Users)
 				}
 				return nil
@@ -161,7 +161,7 @@ func TestHintsAreTyped(t *testing.T) {
 				}
 				return nil
 			})
-			seen = w.look(t)
+			seen = w.status(t)
 			if len(seen.Users.Next) == 0 || !strings.HasPrefix(seen.Users.Next[0], tt.hint) {
 				t.Fatalf("%q is to be typed, want %q: %+v", seen.Users.Next, tt.hint, seen)
 			}
@@ -174,12 +174,12 @@ func TestHintsAreTyped(t *testing.T) {
 	}
 }
 
-// TestKubectlHints types every command of kubectl that the status may say to type, for every code, as it stands. kubectl
-// and the API server must take it.
+// TestKubectlHints runs every kubectl command that the status can suggest, for every code, unchanged. kubectl and the
+// API server must accept it.
 func TestKubectlHints(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
-	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { // a Service that is described
+	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { // a Service to describe
 		s.Service.Type = configv1alpha1.ServiceTypeClusterIP
 	})
 	issuer := w.issuer(t)

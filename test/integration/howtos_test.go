@@ -25,7 +25,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 )
 
-// administrator is a reader in a folder with a certificate of the company's CA, and a user's kubeconfig.
+// administrator returns a reader whose folder has a certificate of the company's CA and a user's kubeconfig.
 func (w *world) administrator(t *testing.T) *reader {
 	t.Helper()
 	r := w.reader(t)
@@ -47,7 +47,7 @@ func (r *reader) distribute(t *testing.T, name string) {
 	r.file(t, name, content)
 }
 
-// removeAfterwards deletes objects that a document makes.
+// removeAfterwards deletes objects that a document creates when the test ends.
 func (w *world) removeAfterwards(t *testing.T, objects ...client.Object) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -67,7 +67,7 @@ func (w *world) namespace(t *testing.T, name string) {
 	}
 }
 
-// issueAsCertManager does what cert-manager does for a Certificate of the agent's namespace: it fills the Secret.
+// issueAsCertManager fills the Secret of a Certificate in the agent's namespace, as cert-manager does.
 func (w *world) issueAsCertManager(t *testing.T, name string) {
 	t.Helper()
 	certificate := &unstructured.Unstructured{}
@@ -115,7 +115,7 @@ func TestHowToExternalCertificate(t *testing.T) {
 			w.putSecret(t, "proxy-tls-new", pairData(w.issue(t, "localhost")))
 		},
 		"kubeconfig rotate": func() { r.distribute(t, "kubeconfigs/pinny.yaml") },
-		"ip-tls undo": func() { // a change that can be taken back without locking anybody out
+		"ip-tls undo": func() { // a change that can be undone without breaking clients
 			w.succeed(t, w.cli, "ip-tls", "set", "--secret=proxy-tls-new", "--kubeconfig="+w.Cluster.AdminKubeconfig())
 		},
 		"ip-tls history": func() { serves("proxy-tls") },
@@ -224,12 +224,12 @@ func TestHowToCIWithoutSecrets(t *testing.T) {
 	w.generatedOnly(t)
 }
 
-// TestHowToLocalUsers makes a user, and logs in as that user.
+// TestHowToLocalUsers creates a user, and logs in as that user.
 func TestHowToLocalUsers(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
 	r := w.reader(t)
-	// This machine may have no htpasswd, so the hash is made here, of what the block gives that program to read.
+	// htpasswd may not be installed, so the test computes the hash from the input that the block gives it.
 	const password = "correct horse:battery"
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	if err != nil {
@@ -254,7 +254,7 @@ func TestHowToLocalUsers(t *testing.T) {
 	}
 }
 
-// reachWebhook tells where the webhook is here, as there is no cluster DNS, and waits until it is ready.
+// reachWebhook sets the address of the webhook, as there is no cluster DNS, and waits until it is ready.
 func (w *world) reachWebhook(t *testing.T, authenticator *authenticationv1alpha1.WebhookAuthenticator) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {
@@ -275,7 +275,7 @@ func (w *world) reachWebhook(t *testing.T, authenticator *authenticationv1alpha1
 	})
 }
 
-// TestIdentityProviderManifests has the API server validate each file of the page of identity providers.
+// TestIdentityProviderManifests has the API server validate the manifests in the page about identity providers.
 func TestIdentityProviderManifests(t *testing.T) {
 	w := needsCluster(t)
 	blocks, err := documents.Read(filepath.Join("..", ".."), "docs/howto/identity-providers.md")

@@ -17,8 +17,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// startForwarder starts an HTTP proxy that forwards one name, which no resolver knows, to an address.
-// tunneled returns how often a client connected through it.
+// startForwarder starts an HTTP proxy that forwards connections for one name, which is not in DNS, to an address.
+// tunneled returns the number of connections.
 func startForwarder(t *testing.T, name, address string) (server *httptest.Server, tunneled func() int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -58,11 +58,11 @@ func startForwarder(t *testing.T, name, address string) (server *httptest.Server
 	}
 }
 
-// TestThroughAnHTTPProxy has an administrator and a user who reach the impersonation proxy only through the HTTP proxy
-// of their company: by HTTPS_PROXY, and by proxy-url of the kubeconfig.
+// TestThroughAnHTTPProxy has an administrator and a user who reach the impersonation proxy only through an HTTP proxy:
+// by HTTPS_PROXY, and by proxy-url in the kubeconfig.
 func TestThroughAnHTTPProxy(t *testing.T) {
 	w := needsCluster(t)
-	const endpoint = "kubernetes.example.com:443" // no resolver knows it
+	const endpoint = "kubernetes.example.com:443" // not in DNS
 	w.external(t, "forwarded-tls", pairData(w.issue(t, "localhost", "kubernetes.example.com")))
 	forwarder, tunneled := startForwarder(t, endpoint, w.agents[0].ProxyAddress())
 	environment := []string{"HTTPS_PROXY=" + forwarder.URL}
@@ -117,14 +117,14 @@ func TestThroughAnHTTPProxy(t *testing.T) {
 		t.Errorf("with proxy-url, kubectl ended with %d: %s%s", got.code, got.out, got.errOut)
 	}
 
-	forwarder.Close() // the error names it
+	forwarder.Close() // the error must name it
 	got := w.runWith(t, environment, nil, w.cli, "ip-tls", "status", "--kubeconfig="+w.Cluster.AdminKubeconfig())
 	if got.code == 0 || !strings.Contains(got.out+got.errOut, forwarder.URL) {
 		t.Errorf("status ended with %d and does not name the HTTP proxy:\n%s%s", got.code, got.out, got.errOut)
 	}
 }
 
-// loadBalancer starts a load balancer on an address of this computer, which ends with the test.
+// loadBalancer starts a load balancer on an address of this computer, until the end of the test.
 func (w *world) loadBalancer(t *testing.T, address string) net.Listener {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
@@ -155,7 +155,7 @@ func (w *world) loadBalancer(t *testing.T, address string) net.Listener {
 	return listener
 }
 
-// TestIPv6Endpoint has users who know the cluster by an IPv6 address alone.
+// TestIPv6Endpoint has an IPv6 address as the endpoint.
 func TestIPv6Endpoint(t *testing.T) {
 	w := needsCluster(t)
 	endpoint := w.loadBalancer(t, "[::1]:0").Addr().String()

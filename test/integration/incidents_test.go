@@ -20,9 +20,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestIncidents types what "ip-tls status" says to type, after each of the incidents that wake somebody. One or two
-// commands end it, and a user works with the kubeconfig that she has had all the time, unless the hint is to issue it
-// again.
+// TestIncidents runs the hints of "ip-tls status" after incidents that page somebody. One or two commands fix each, and
+// a user's existing kubeconfig works, unless the hint is to reissue it.
 func TestIncidents(t *testing.T) {
 	w := needsCluster(t)
 	const secret = "incident-tls"
@@ -55,7 +54,7 @@ func TestIncidents(t *testing.T) {
 	)
 
 	for name, tt := range map[string]struct {
-		noCA   bool // the Secret has no ca.crt
+		noCA   bool // the Secret lacks ca.crt
 		breaks func()
 		says   string
 		hint   string
@@ -102,7 +101,7 @@ func TestIncidents(t *testing.T) {
 	}
 }
 
-// TestACloudMovesTheLoadBalancer gives the load balancer another address, as a cloud does: users need new kubeconfigs.
+// TestACloudMovesTheLoadBalancer changes the address of the load balancer, as a cloud does: users need new kubeconfigs.
 func TestACloudMovesTheLoadBalancer(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
@@ -136,11 +135,11 @@ func TestACloudMovesTheLoadBalancer(t *testing.T) {
 	if err := w.login(t, before); err == nil {
 		t.Error("the old kubeconfig works")
 	}
-	w.newUser(t) // whose kubeconfig is new
+	w.newUser(t) // with a new kubeconfig
 	w.generatedOnly(t)
 }
 
-// newUser makes a kubeconfig, which a user uses.
+// newUser creates a kubeconfig and uses it.
 func (w *world) newUser(t *testing.T) string {
 	t.Helper()
 	path := w.userKubeconfig(t, "pinny:password123")
@@ -148,7 +147,7 @@ func (w *world) newUser(t *testing.T) string {
 	return path
 }
 
-// login says whether kubectl works with a kubeconfig.
+// login returns an error if kubectl does not work with a kubeconfig.
 func (w *world) login(t *testing.T, path string) error {
 	t.Helper()
 	if got := w.run(t, w.kubectl, "--kubeconfig="+path, "auth", "whoami"); got.code != 0 {
@@ -157,7 +156,7 @@ func (w *world) login(t *testing.T, path string) error {
 	return nil
 }
 
-// hinted waits until the status says something, and returns the hint, which must be one of the first two.
+// hinted waits until the status contains says, and returns the hint, which must be one of the first two.
 func (w *world) hinted(t *testing.T, says, hint string) string {
 	t.Helper()
 	testkit.Eventually(t, 30*time.Second, func() error {
@@ -165,7 +164,7 @@ func (w *world) hinted(t *testing.T, says, hint string) string {
 		if !strings.Contains(got.out, says) {
 			return fmt.Errorf("the status does not say %q:\n%s", says, got.out)
 		}
-		if next := w.look(t).Users.Next; !slices.Contains(next[:min(2, len(next))], hint) {
+		if next := w.status(t).Users.Next; !slices.Contains(next[:min(2, len(next))], hint) {
 			return fmt.Errorf("%q is to be typed, want %q:\n%s", next, hint, got.out)
 		}
 		return nil
@@ -173,7 +172,7 @@ func (w *world) hinted(t *testing.T, says, hint string) string {
 	return hint
 }
 
-// over waits until the status is good.
+// over waits until the status has no problem.
 func (w *world) over(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {
@@ -184,7 +183,7 @@ func (w *world) over(t *testing.T) {
 	})
 }
 
-// publishes waits until the status has an endpoint.
+// publishes waits until the status has the endpoint url.
 func (w *world) publishes(t *testing.T, url string) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {

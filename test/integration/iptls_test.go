@@ -18,7 +18,7 @@ func decoded(t *testing.T, got result, code int, into any) {
 	}
 }
 
-// TestCheck looks at one certificate in the cluster, at the endpoint and for another time, and changes nothing.
+// TestCheck checks a certificate in the cluster, at the endpoint and at another time. Nothing changes.
 func TestCheck(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "checked-cert", pairData(w.issue(t, "localhost")))

@@ -26,7 +26,7 @@ import (
 type turn struct {
 	*world
 	newCA     *certs.CA
-	newBundle string // a file
+	newBundle string // path of a file
 	oldPair   *certs.KeyPair
 	newPair   *certs.KeyPair
 	identity  tls.Certificate
@@ -57,7 +57,7 @@ func newTurn(t *testing.T, generated bool) *turn {
 	return w
 }
 
-// set sets the certificate of the new CA, and returns what was said.
+// set sets the certificate of the new CA, and returns the result.
 func (w *turn) set(t *testing.T, code int, flags ...string) result {
 	t.Helper()
 	got := w.asAdmin(t, append([]string{
@@ -70,7 +70,7 @@ func (w *turn) set(t *testing.T, code int, flags ...string) result {
 	return got
 }
 
-// published is the CA bundle in the status.
+// publishedBundle returns the CA bundle in the status.
 func (w *world) publishedBundle(t *testing.T) []byte {
 	t.Helper()
 	bundle, err := base64.StdEncoding.DecodeString(w.strategy(t).Frontend.ImpersonationProxyInfo.CertificateAuthorityData)
@@ -80,7 +80,7 @@ func (w *world) publishedBundle(t *testing.T) []byte {
 	return bundle
 }
 
-// trusted is the CA bundle of the endpoint in a kubeconfig.
+// trusted returns the CA bundle of the cluster in a kubeconfig.
 func trusted(t *testing.T, path string) []byte {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(path)
@@ -90,7 +90,7 @@ func trusted(t *testing.T, path string) []byte {
 	return config.Clusters[currentCluster(t, path)].CertificateAuthorityData
 }
 
-// caller calls without a pause, each time over a new connection.
+// caller sends requests continuously, each on a new connection.
 type caller struct {
 	name     string
 	path     string // its kubeconfig
@@ -100,7 +100,7 @@ type caller struct {
 	ended    sync.WaitGroup
 }
 
-// client makes a kubeconfig as users get it now, and calls with its CA bundle until it is stopped or a request fails.
+// client creates a kubeconfig as users get it now, and sends requests with its CA bundle until it is stopped or fails.
 func (w *turn) client(t *testing.T, name string) *caller {
 	t.Helper()
 	path := w.userKubeconfig(t, "pinny:password123")
@@ -132,7 +132,7 @@ func (w *turn) client(t *testing.T, name string) *caller {
 	return c
 }
 
-// kubeconfigOf is a copy of a client's kubeconfig.
+// kubeconfigOf returns a copy of a client's kubeconfig.
 func kubeconfigOf(t *testing.T, c *caller) string {
 	t.Helper()
 	content, err := os.ReadFile(c.path)
@@ -146,7 +146,7 @@ func kubeconfigOf(t *testing.T, c *caller) string {
 	return path
 }
 
-// works ends unless the client has got answers, and only answers, until now and for a few more.
+// works waits for a few more responses, and fails the test if any request of the client has failed.
 func (c *caller) works(t *testing.T) {
 	t.Helper()
 	until := c.requests.Load() + 5
@@ -171,7 +171,7 @@ func (c *caller) breaks(t *testing.T) {
 	})
 }
 
-// kubectl shows that a kubeconfig leads through: the answer about missing permissions comes from behind the proxy.
+// leadsThrough checks that the user of a kubeconfig is pinny.
 func (w *turn) leadsThrough(t *testing.T, c *caller) {
 	t.Helper()
 	if got := w.run(
@@ -187,8 +187,8 @@ func (w *turn) leadsThrough(t *testing.T, c *caller) {
 	}
 }
 
-// TestChangeOfCAUnderTraffic changes the CA while clients with kubeconfigs from before, during and after it call. It is
-// interrupted, taken back, and made again.
+// TestChangeOfCAUnderTraffic changes the CA while clients with kubeconfigs from before, during and after it send
+// requests. The change is interrupted, undone and repeated.
 func TestChangeOfCAUnderTraffic(t *testing.T) {
 	for _, generated := range []bool{false, true} {
 		name := "from an external certificate"
@@ -200,7 +200,7 @@ func TestChangeOfCAUnderTraffic(t *testing.T) {
 			oldBundle := w.publishedBundle(t)
 			before := w.client(t, "before")
 			before.works(t)
-			w.leadsThrough(t, before) // it is used
+			w.leadsThrough(t, before) // makes it a revision in use
 
 			w.set(t, 6)
 			if got := w.asAdmin(t, "ip-tls", "undo", "--timeout=40s"); got.code != 0 ||
@@ -243,7 +243,7 @@ func TestChangeOfCAUnderTraffic(t *testing.T) {
 	}
 }
 
-// backToGenerated waits for the clients of the certificate in service, and activates the generated one when they have
+// backToGenerated waits for the clients of the certificate in service, and activates the generated one when they trust
 // its CA.
 func (w *turn) backToGenerated(t *testing.T, c *caller) {
 	t.Helper()
@@ -269,7 +269,7 @@ func (w *turn) backToGenerated(t *testing.T, c *caller) {
 	}
 }
 
-// TestUndo takes changes back on a real API server with a real agent.
+// TestUndo undoes changes on a real API server with a real agent.
 func TestUndo(t *testing.T) {
 	w := needsCluster(t)
 	pair := w.issue(t, "localhost")
@@ -311,7 +311,7 @@ func TestUndo(t *testing.T) {
 	if tls := w.issuer(t).Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != configured.SecretName {
 		t.Errorf("undo of unset has left %+v, want %+v", tls, configured)
 	}
-	// set takes over again what undo has written, although it is another kind of request
+	// set takes over the fields that undo has written, although undo sends another kind of request.
 	w.putSecret(t, "undone-cert-2", pairData(w.issue(t, "localhost")))
 	if got := w.asAdmin(t, "ip-tls", "set", "--secret=undone-cert-2", "--timeout=40s"); got.code != 0 {
 		t.Fatalf("set: %+v", got)
@@ -326,7 +326,7 @@ func TestUndo(t *testing.T) {
 		"--type=merge",
 		`--patch={"spec":{"impersonationProxy":{"tls":{"secretName":"undone-cert"}}}}`,
 	)
-	testkit.Eventually(t, 20*time.Second, func() error { // else nothing tells that it was in effect
+	testkit.Eventually(t, 20*time.Second, func() error { // otherwise there is no evidence that it took effect
 		if got := w.asAdmin(t, "ip-tls", "status"); got.code != 0 {
 			return fmt.Errorf("after kubectl patch: %+v", got)
 		}

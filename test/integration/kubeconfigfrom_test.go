@@ -21,7 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
 )
 
-// TestKubeconfigFromProxy goes the way of a developer who has no access: an administrator says how people log in, the
+// TestKubeconfigFromProxy logs in a developer without access: an administrator configures how users log in, the
 // developer fetches the kubeconfig from the proxy, and the first request logs in.
 func TestKubeconfigFromProxy(t *testing.T) {
 	w := needsCluster(t)
@@ -89,7 +89,7 @@ func TestKubeconfigFromProxy(t *testing.T) {
 		return w.runWith(t, environment, nil, w.cli,
 			append([]string{"get", "kubeconfig", "--from", endpoint, "--pinniped-cli-path", w.cli}, args...)...)
 	}
-	testkit.Eventually(t, 20*time.Second, func() error { // the proxy offers it, and its CA is shown, and not trusted
+	testkit.Eventually(t, 20*time.Second, func() error { // the proxy publishes it; the CLI shows its CA without trusting it
 		if got := fetch("-o", offered); !strings.Contains(got.errOut, "this computer does not know its CA") {
 			return errors.New(got.errOut)
 		}

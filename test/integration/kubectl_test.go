@@ -11,12 +11,12 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestKubectl runs what users type, with the kubectl on the PATH: hack/controlplane/measure.sh runs it with older ones.
+// TestKubectl runs users' commands with the kubectl on the PATH. hack/controlplane/measure.sh runs it with older ones.
 func TestKubectl(t *testing.T) {
 	s := startStreams(t)
 	s.permit(t, "pinny", "*", "configmaps", "events", "pods", "pods/ephemeralcontainers", "pods/proxy")
 	const manifest = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kubectl"}, "data": {"a": "1"}}`
-	testkit.Eventually(t, 20*time.Second, func() error { // a permission may still be cached as refused
+	testkit.Eventually(t, 20*time.Second, func() error { // the denial may still be cached
 		if got := s.kubectl(t, strings.NewReader(manifest), "apply", "-f", "-"); got.code != 0 {
 			return fmt.Errorf("kubectl apply: %s", got.errOut)
 		}
@@ -48,7 +48,7 @@ func TestKubectl(t *testing.T) {
 		words := strings.Fields(tt.line)
 		if last := words[min(1, len(words)-1)]; (last == "events" && len(words) == 1 || last == "whoami") &&
 			!strings.Contains(known, "  "+last+" ") {
-			continue // events are known since 1.26, whoami since 1.27
+			continue // kubectl has events since 1.26, whoami since 1.27
 		}
 		got := s.kubectl(t, strings.NewReader(manifest), words...)
 		if got.code != 0 || !strings.Contains(got.out, tt.want) {
@@ -57,7 +57,7 @@ func TestKubectl(t *testing.T) {
 	}
 
 	watch := s.start(t, "get", "configmaps", "--watch-only", "-o", "name")
-	testkit.Eventually(t, 20*time.Second, func() error { // the watch may begin late
+	testkit.Eventually(t, 20*time.Second, func() error { // the watch may start late
 		_ = s.kubectl(t, nil, "delete", "configmap", "kubectl", "--ignore-not-found")
 		_ = s.kubectl(t, strings.NewReader(manifest), "create", "-f", "-")
 		select {

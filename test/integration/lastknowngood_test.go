@@ -20,8 +20,8 @@ import (
 
 const lastKnownGoodSecret = "pinniped-concierge-impersonation-proxy-last-known-good-certificate"
 
-// TestARestartWhileTheSecretIsBad kills replicas while the Secret is bad. What starts serves the last known good
-// certificate; with nothing good to serve it is not ready, and when the Secret is fixed, all is well without a hand.
+// TestARestartWhileTheSecretIsBad kills replicas while the Secret is invalid. After the restart they serve the last
+// known good certificate. Without one they are not ready. When the Secret is fixed, they recover by themselves.
 func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")
@@ -56,7 +56,7 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 	}
 	w.waitForServed(t, 60*time.Second, good, 2, 2)
 
-	// Without the copy there is nothing good to serve.
+	// Without the backup there is no certificate to serve.
 	for _, agent := range w.agents {
 		if err := agent.Stop(); err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestARestartWhileTheSecretIsBad(t *testing.T) {
 		})
 	}
 
-	// No copy is kept of what is not served any more.
+	// The backup is deleted once its certificate is out of service.
 	w.generatedOnly(t)
 	testkit.Eventually(t, 20*time.Second, func() error {
 		var secret corev1.Secret

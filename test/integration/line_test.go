@@ -28,7 +28,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// userKubeconfig makes user pinny's kubeconfig in the way of the seed's walkthrough.
+// userKubeconfig creates user pinny's kubeconfig as the seed's walkthrough does.
 func (w *world) userKubeconfig(t *testing.T, token string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pinny.kubeconfig")
@@ -42,7 +42,7 @@ func (w *world) userKubeconfig(t *testing.T, token string) string {
 	return path
 }
 
-// external puts a certificate in front of the cluster with `pinniped ip-tls set` and the corporate CA as the bundle.
+// external puts a certificate into service with `pinniped ip-tls set` and the corporate CA as the bundle.
 func (w *world) external(t *testing.T, secret string, pair map[string][]byte) {
 	t.Helper()
 	w.generatedOnly(t)
@@ -59,7 +59,7 @@ func (w *world) external(t *testing.T, secret string, pair map[string][]byte) {
 	w.onlyNow(t)
 }
 
-// onlyNow retires what clients were told in earlier tests, so that nobody is refused who has it.
+// onlyNow retires the revisions of earlier tests, so that no certificate is refused for the sake of their clients.
 func (w *world) onlyNow(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, 10*time.Second, func() error {
@@ -126,7 +126,7 @@ func TestTheWholeLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), binding) })
-	// A permission just granted must work within a second.
+	// A new permission must take effect within a second.
 	testkit.Eventually(t, 2*time.Second, func() error {
 		if allowed := w.run(
 			t,
@@ -183,7 +183,7 @@ func TestTheWholeLine(t *testing.T) {
 	}
 }
 
-// TestCredentialsOfTheClusterItself shows that what the API server accepts is accepted by the proxy.
+// TestCredentialsOfTheClusterItself shows that the proxy accepts the credentials that the API server accepts.
 func TestCredentialsOfTheClusterItself(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
@@ -261,8 +261,8 @@ func currentCluster(t *testing.T, path string) string {
 	return config.Contexts[config.CurrentContext].Cluster
 }
 
-// TestRenewalUnderAWatch renews the certificate while kubectl watches: the watch goes on, new connections get the new
-// one within two seconds, on every replica.
+// TestRenewalUnderAWatch renews the certificate during a kubectl watch: the watch continues, and on every replica new
+// connections get the new certificate within two seconds.
 func TestRenewalUnderAWatch(t *testing.T) {
 	w := needsCluster(t)
 	first := w.issue(t, "localhost")
@@ -322,7 +322,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 	waitFor := func(name string) {
 		t.Helper()
 		number := 0
-		testkit.Eventually(t, 15*time.Second, func() error { // the watch may open after the first ones were made
+		testkit.Eventually(t, 15*time.Second, func() error { // the watch may miss the first ones
 			if number++; number%10 == 1 {
 				object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: name + "-"}}
 				if err := w.admin.Create(t.Context(), object); err != nil {
@@ -356,7 +356,7 @@ func TestRenewalUnderAWatch(t *testing.T) {
 	waitFor("after")
 }
 
-// TestTokenCredentialRequestMode logs in at the API server itself, by its aggregated API.
+// TestTokenCredentialRequestThroughTheAPIServer logs in at the API server itself, through its aggregated API.
 func TestTokenCredentialRequestThroughTheAPIServer(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
@@ -393,7 +393,7 @@ func TestTokenCredentialRequestThroughTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestPublicCertificate serves a certificate whose CA is not published: nothing else may stop working.
+// TestPublicCertificate serves a certificate whose CA is not published: everything else keeps working.
 func TestPublicCertificate(t *testing.T) {
 	w := needsCluster(t)
 	pair := w.issue(t, "localhost")

@@ -12,23 +12,23 @@ import (
 	"testing"
 )
 
-// traffic is load on the proxies of both replicas: of each four clients, two keep their connection and two make a new
-// one for each request.
+// traffic is load on the proxies of both replicas. Of four clients, two keep their connection, and two open a new one
+// for each request.
 type traffic struct {
 	cancel   context.CancelFunc
 	clients  sync.WaitGroup
 	requests atomic.Int64
-	dials    atomic.Int64 // of those that keep their connection
+	dials    atomic.Int64 // of the clients that keep their connection
 	failures chan error
 }
 
-// keepers is how many clients keep their connection.
+// keepers is the number of clients that keep their connection.
 const keepers = 4
 
-// load begins to call all replicas, as a user that the cluster knows, with roots as all that is trusted.
+// load sends requests to all replicas, as a known user who trusts only roots.
 func (w *world) load(t *testing.T, roots *x509.CertPool) *traffic {
 	t.Helper()
-	// Connections of unknown clients are closed after each answer, as the API server does it; these are known.
+	// Like the API server, the proxy closes connections of unauthenticated clients after each response.
 	user, err := w.Cluster.User("ann")
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func (w *world) load(t *testing.T, roots *x509.CertPool) *traffic {
 	return l
 }
 
-// stop ends the load. No request may have failed, and no kept connection may have been dropped.
+// stop ends the load. No request and no kept connection may have failed.
 func (l *traffic) stop(t *testing.T) {
 	t.Helper()
 	l.cancel()

@@ -18,29 +18,29 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// secondName is a name that some certificates cover next to localhost.
+// secondName is a name that some certificates cover in addition to localhost.
 const secondName = "second.example.com"
 
-// oldClient is a client with what it was told at some time.
+// oldClient is a client with a trust bundle and name of some revision.
 type oldClient struct {
 	bundle []byte
 	name   string
-	of     string // when it was told that, for messages
+	of     string // time of that revision, for messages
 }
 
-// crowd is everybody who was told something during a test.
-type crowd struct {
+// fleet is a world and the clients of every revision that was published during a test.
+type fleet struct {
 	*world
 	cas     map[string]*certs.CA
 	bundles map[string]string // files with CA bundles, by their letters
 	clients []*oldClient
 }
 
-// newCrowd begins with certificate lock-a of CA "a" in service, for both names. There are Secrets with certificates of
-// other CAs, and with one name.
-func newCrowd(t *testing.T) *crowd {
+// newFleet puts certificate lock-a of CA "a" into service, for both names. There are Secrets with certificates of other
+// CAs, and with one name.
+func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	w := &crowd{world: needsCluster(t), cas: map[string]*certs.CA{}, bundles: map[string]string{}}
+	w := &fleet{world: needsCluster(t), cas: map[string]*certs.CA{}, bundles: map[string]string{}}
 	w.generatedOnly(t)
 	dir := t.TempDir()
 	for _, letter := range []string{"a", "b"} {
@@ -69,17 +69,17 @@ func newCrowd(t *testing.T) *crowd {
 	); got.code != 0 {
 		t.Fatalf("set: %+v", got)
 	}
-	w.tell(t)
+	w.addClients(t)
 	return w
 }
 
-func (w *crowd) ipTLS(t *testing.T, args ...string) result {
+func (w *fleet) ipTLS(t *testing.T, args ...string) result {
 	t.Helper()
 	return w.asAdmin(t, append([]string{"ip-tls", "--timeout=60s"}, args...)...)
 }
 
-// tell makes clients of what is published now, one for each name that the certificate in service covers.
-func (w *crowd) tell(t *testing.T) {
+// addClients adds clients of what is currently published, one for each name in the certificate in service.
+func (w *fleet) addClients(t *testing.T) {
 	t.Helper()
 	var leaf *x509.Certificate
 	testkit.Eventually(t, 20*time.Second, func() (err error) {
@@ -101,8 +101,8 @@ func (w *crowd) tell(t *testing.T) {
 	}
 }
 
-// use fetches the trust bundle, as a kubeconfig does that refreshes itself, until the agent counts what is published as
-// used: only what somebody used has clients.
+// use fetches the trust bundle, as a kubeconfig that refreshes itself does, until the agent records the current
+// revision as used. Revisions that were never used have no clients.
 func (w *world) use(t *testing.T) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{
@@ -129,8 +129,8 @@ func (w *world) use(t *testing.T) {
 	})
 }
 
-// meets says why a client refuses what the proxy presents; nil when it works.
-func (w *crowd) meets(t *testing.T, c *oldClient) error {
+// meets returns the error with which a client rejects the proxy's certificate; nil if it verifies.
+func (w *fleet) meets(t *testing.T, c *oldClient) error {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(c.bundle)
@@ -154,8 +154,8 @@ func (w *crowd) meets(t *testing.T, c *oldClient) error {
 	return refused
 }
 
-// working returns the clients that work.
-func (w *crowd) working(t *testing.T) (working []*oldClient) {
+// working returns the clients that verify the proxy's certificate.
+func (w *fleet) working(t *testing.T) (working []*oldClient) {
 	t.Helper()
 	for _, c := range w.clients {
 		if w.meets(t, c) == nil {
@@ -165,7 +165,7 @@ func (w *crowd) working(t *testing.T) (working []*oldClient) {
 	return working
 }
 
-func (w *crowd) allWork(t *testing.T, when string) {
+func (w *fleet) allWork(t *testing.T, when string) {
 	t.Helper()
 	for _, c := range w.clients {
 		if err := w.meets(t, c); err != nil {
@@ -174,17 +174,17 @@ func (w *crowd) allWork(t *testing.T, when string) {
 	}
 }
 
-// TestWideningTheBundleFirst walks around the guard by a CA bundle that is widened first: those who were told the
-// narrow one are remembered.
+// TestWideningTheBundleFirst publishes a wider CA bundle before it replaces the CA: clients of the narrow bundle still
+// count.
 func TestWideningTheBundleFirst(t *testing.T) {
-	w := newCrowd(t)
+	w := newFleet(t)
 	old := w.userKubeconfig(t, "pinny:password123")
 	widened := func() {
 		t.Helper()
 		if got := w.ipTLS(t, "set", "--secret=lock-a", "--ca-bundle="+w.bundles["ab"]); got.code != 0 {
 			t.Fatalf("widening the bundle: %+v", got)
 		}
-		w.tell(t)
+		w.addClients(t)
 	}
 	refuses := func(code int, text string, args ...string) {
 		t.Helper()
@@ -207,7 +207,7 @@ func TestWideningTheBundleFirst(t *testing.T) {
 		"--kubeconfigs="+old)
 	refuses(6, "waits for", "set", "--secret=lock-b", "--ca-bundle="+w.bundles["b"], "--activate-after=168h")
 
-	// With consent, and back: those who were broken work again, so nothing refuses the way back.
+	// With --allow, and back: broken clients work again, so the rollback is not refused.
 	if got := w.ipTLS(t, "set", "--secret=lock-b", "--allow=OldClientsBreak"); got.code != 0 {
 		t.Fatalf("with consent: %+v", got)
 	}
@@ -217,9 +217,9 @@ func TestWideningTheBundleFirst(t *testing.T) {
 	refuses(0, "", "undo")
 }
 
-// TestNamesOfRevisions refuses a certificate that lacks a name which clients may use.
+// TestNamesOfRevisions checks that a certificate is refused if it lacks a name that clients may use.
 func TestNamesOfRevisions(t *testing.T) {
-	w := newCrowd(t)
+	w := newFleet(t)
 	got := w.ipTLS(t, "set", "--secret=lock-a-one")
 	if got.code != 3 || !strings.Contains(got.errOut, secondName) || !strings.Contains(got.errOut, "NameNotCovered") {
 		t.Errorf("set ended with %d: %s", got.code, got.errOut)

@@ -24,7 +24,7 @@ func TestLoginOIDC(t *testing.T) {
 	w.trustFor(t, "people", &issuer.Issuer{URL: idp.URL, CA: idp.CA.CertPEM()}, oidctest.ClientID)
 
 	r := w.reader(t)
-	r.places = append(r.places, "my-client", oidctest.ClientID, ",email", "") // which this issuer does not offer
+	r.places = append(r.places, "my-client", oidctest.ClientID, ",email", "") // this issuer does not support the scope
 	home := r.dir
 	// The "browser" leaves the link in a file, and a person opens it.
 	link, program, file := filepath.Join(

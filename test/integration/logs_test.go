@@ -18,8 +18,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// logLines returns the lines that the replicas have logged since the lengths of their logs were as in from, and these
-// lengths now. A line that is still being written is not among them.
+// logLines returns the lines that the replicas have logged since the offsets from, and the new offsets. It excludes
+// lines that are still being written.
 func (w *world) logLines(from []int) (lines []string, lengths []int, err error) {
 	for i, agent := range w.agents {
 		content, err := os.ReadFile(agent.Log())
@@ -36,7 +36,7 @@ func (w *world) logLines(from []int) (lines []string, lengths []int, err error) 
 	return lines, lengths, nil
 }
 
-// noErrors checks that no line is an error, and that client-go is silent.
+// noErrors checks that no line is an error, and that client-go logs nothing.
 func noErrors(t *testing.T, lines []string) {
 	t.Helper()
 	if len(lines) == 0 {
@@ -44,7 +44,7 @@ func noErrors(t *testing.T, lines []string) {
 	}
 	for _, line := range lines {
 		if strings.HasPrefix(line, "http2: server: error reading preface from client") {
-			continue // the library of the Concierge APIs prints this by itself when a connection is reset that early
+			continue // the library of the Concierge APIs prints this when a connection is reset that early
 		}
 		var entry struct{ Level, Msg string }
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {
@@ -57,15 +57,15 @@ func noErrors(t *testing.T, lines []string) {
 	}
 }
 
-// TestAFreshInstallLogsNoError reads what the replicas logged until they served for the first time. Both of them start
-// at once, and one loses the race for the Lease.
+// TestAFreshInstallLogsNoError checks the logs of the replicas from their start until they serve. Both start at the
+// same time, and one of them does not get the Lease.
 func TestAFreshInstallLogsNoError(t *testing.T) {
 	w := needsCluster(t)
 	noErrors(t, w.freshLog)
 }
 
-// TestARestartOfTheAPIServerLogsNoError takes the API server away for a while. Users are not let in meanwhile, but that
-// is for the API server to say.
+// TestARestartOfTheAPIServerLogsNoError stops the API server for a while. Users cannot log in meanwhile, but that is
+// not an error of the agent.
 func TestARestartOfTheAPIServerLogsNoError(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
@@ -76,7 +76,7 @@ func TestARestartOfTheAPIServerLogsNoError(t *testing.T) {
 	if err := w.Cluster.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(12 * time.Second) // for so long that the leader loses the Lease
+	time.Sleep(12 * time.Second) // long enough for the leader to lose the Lease
 	if err := w.Cluster.RestartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +101,8 @@ func TestARestartOfTheAPIServerLogsNoError(t *testing.T) {
 	}
 }
 
-// waitForWatches waits until the agents follow the authenticators again. After an outage, controller-runtime's cache may
-// wait for half a minute.
+// waitForWatches waits until the agents watch the authenticators again. After an outage, controller-runtime's cache may
+// back off for half a minute.
 func (w *world) waitForWatches(t *testing.T) {
 	t.Helper()
 	webhook := &authenticationv1alpha1.WebhookAuthenticator{

@@ -1,6 +1,5 @@
-// Package integration tests the whole line on a real API server: certificate, Secret, `pinniped ip-tls set`, the
-// agent, `pinniped get kubeconfig`, kubectl. Everything runs as a user runs it: programs as processes, with the
-// shipped manifests.
+// Package integration tests the product end to end on a real API server: certificate, Secret, `pinniped ip-tls set`,
+// the agent, `pinniped get kubeconfig`, kubectl. Programs run as processes, with the shipped manifests.
 package integration
 
 import (
@@ -31,8 +30,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// world is what all tests share: one cluster with the product installed, two replicas of the agent, a webhook with
-// user pinny.
+// world is the environment of the tests, usually shared: a cluster with the product installed, two replicas of the
+// agent, and a webhook with user pinny.
 type world struct {
 	*devinstall.Installation
 	admin   client.Client
@@ -41,29 +40,29 @@ type world struct {
 	cli     string // bin/pinniped
 	kubectl string
 	pki     *certs.CA
-	// freshLog is what the replicas logged until the tests began.
+	// freshLog is the replicas' log from before the tests.
 	freshLog []string
-	// ownPermissions says that the agent has other rights here than the shipped ones.
+	// ownPermissions means that the agent has other permissions than the shipped ones.
 	ownPermissions bool
-	// signs says that the cluster issues certificates: deploy/clustersigner is tested.
+	// signs means that the cluster issues certificates: deploy/clustersigner is tested.
 	signs bool
 }
 
 var shared *world
 
-// clusters is the folder of the control planes of all worlds. Their audit logs are read when all tests are done.
+// clusters is the folder of the control planes of all worlds. Their audit logs are read after all tests.
 var (
-	clusters string
-	rights   watchedPermissions
+	clusters    string
+	permissions watchedPermissions
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if testing.Short() {
-		os.Exit(m.Run()) // each test says that it is left out
+		os.Exit(m.Run()) // each test reports that it is skipped
 	}
 	ctrllog.SetLogger(logr.Discard())
-	klog.SetLogger(logr.Discard()) // the node's library complains of every stream that is broken off, and thousands are
+	klog.SetLogger(logr.Discard()) // the node's library logs every broken stream, and there are thousands
 	os.Exit(runAll(m))
 }
 
@@ -93,7 +92,7 @@ func runAll(m *testing.M) int {
 		}
 		return code
 	}
-	if err := rights.check(shared.Deploy, os.Stderr); err != nil {
+	if err := permissions.check(shared.Deploy, os.Stderr); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -115,12 +114,12 @@ func showTail(path string) {
 	_, _ = fmt.Fprintf(os.Stderr, "--- the end of %s\n%s\n", path, strings.Join(lines, "\n"))
 }
 
-// newWorld starts a cluster. Nothing is installed yet. The programs are those of the shared world, which builds them.
+// newWorld starts a cluster without the product. It uses the programs of the shared world, which builds them.
 func newWorld(ctx context.Context, directory string) (*world, error) {
 	return newWorldOn(ctx, directory, devcluster.Options{})
 }
 
-// auditPolicy has each request logged, without its content.
+// auditPolicy logs every request, without its body.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -128,7 +127,7 @@ rules: [{level: Metadata}]
 omitStages: [RequestReceived]
 `
 
-// newWorldOn is newWorld with a cluster of another kind.
+// newWorldOn is newWorld with options for the cluster.
 func newWorldOn(ctx context.Context, directory string, options devcluster.Options) (*world, error) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
@@ -152,7 +151,7 @@ func newWorldOn(ctx context.Context, directory string, options devcluster.Option
 	if err != nil {
 		return nil, err
 	}
-	rights.watch(w)
+	permissions.watch(w)
 	w.Installation = &devinstall.Installation{Cluster: cluster, Binary: agentBinary, Deploy: filepath.Join(root, "deploy")}
 	if w.kubectl, err = cluster.Kubectl(); err != nil {
 		return w, err
@@ -179,7 +178,7 @@ func (w *world) start(ctx context.Context) error {
 	return w.startAll(ctx, nil, "agent-a", "agent-b")
 }
 
-// startAll starts the webhook, and replicas of the agent with the same settings. It makes user pinny.
+// startAll starts the webhook, and replicas of the agent with the same settings. It creates user pinny.
 func (w *world) startAll(ctx context.Context, settings []string, replicas ...string) error {
 	var err error
 	if w.users, err = w.StartLocalUsers(ctx); err != nil {
@@ -209,13 +208,13 @@ func (w *world) startAll(ctx context.Context, settings []string, replicas ...str
 	return err
 }
 
-// result is how a command ended.
+// result is the result of a command.
 type result struct {
 	out, errOut string
 	code        int
 }
 
-// run runs a program in an environment of its own: no home, no kubeconfig but the ones in the arguments.
+// run runs a program in its own environment: without a home directory, and with no kubeconfig except in the arguments.
 func (w *world) run(t *testing.T, program string, args ...string) result {
 	t.Helper()
 	return w.runWith(t, nil, nil, program, args...)

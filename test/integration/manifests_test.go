@@ -18,8 +18,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devinstall"
 )
 
-// TestEveryManifestIsAccepted has the API server judge, strictly, all that the folders of deploy add to what is
-// installed already: every overlay and every component.
+// TestEveryManifestIsAccepted has the API server strictly validate everything that the folders of deploy add to the
+// installation: every overlay and every component.
 func TestEveryManifestIsAccepted(t *testing.T) {
 	w := needsCluster(t)
 	w.define(t, prometheusModule, "example/prometheus-operator-crd", "servicemonitors.monitoring.coreos.com",
@@ -29,7 +29,7 @@ func TestEveryManifestIsAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen, added := map[string]bool{}, []string{}
-	for _, folder := range []string{"concierge", "local-user-authenticator"} { // they are installed
+	for _, folder := range []string{"concierge", "local-user-authenticator"} { // already installed
 		for _, document := range w.kustomized(t, filepath.Join(w.Deploy, folder)) {
 			seen[document] = true
 		}
@@ -44,7 +44,7 @@ func TestEveryManifestIsAccepted(t *testing.T) {
 			folder = w.overlay(t, filepath.Base(folder))
 		}
 		for _, document := range w.kustomized(t, folder) {
-			// That namespace is not there. TestLoginsByTokensOfServiceAccounts installs what is in it.
+			// That namespace does not exist. TestLoginsByTokensOfServiceAccounts installs its objects.
 			if !seen[document] && !strings.Contains(document, "\n  namespace: "+userAccounts+"\n") {
 				seen[document] = true
 				added = append(added, document)
@@ -68,7 +68,7 @@ func TestEveryManifestIsAccepted(t *testing.T) {
 	}
 }
 
-// kustomized returns what kustomize makes of a folder, by object.
+// kustomized returns the output of kustomize for a folder, by object.
 func (w *world) kustomized(t *testing.T, folder string) []string {
 	t.Helper()
 	return strings.Split(strings.TrimSpace(w.succeed(t, w.kubectl, "kustomize", folder)), "\n---\n")
@@ -93,8 +93,8 @@ func (w *world) overlay(t *testing.T, component string) string {
 	return folder
 }
 
-// TestRoutesAreAccepted has the API server judge, strictly, the routes that `pinniped ip-tls manifest` prints, by the
-// definitions of the Gateway API. The documents' tests have Contour's and cert-manager's.
+// TestRoutesAreAccepted has the API server strictly validate the routes that `pinniped ip-tls manifest` prints, with
+// the definitions of the Gateway API. The documents' tests have those of Contour and cert-manager.
 func TestRoutesAreAccepted(t *testing.T) {
 	w := needsCluster(t)
 	w.define(t, gatewayModule, "config/crd/standard", "tlsroutes.gateway.networking.k8s.io")
@@ -120,8 +120,8 @@ func TestRoutesAreAccepted(t *testing.T) {
 	}
 }
 
-// TestNoInstallationHoldsTheConfiguration shows that the manifests of an upgrade are those of an installation without the
-// Namespace, whose labels are the administrators', and that neither has a CredentialIssuer, which they have changed.
+// TestNoInstallationHoldsTheConfiguration shows that the manifests of an upgrade are those of an installation without
+// the Namespace, whose labels administrators set, and that neither has a CredentialIssuer, which they change.
 func TestNoInstallationHoldsTheConfiguration(t *testing.T) {
 	w := needsCluster(t)
 	installation := w.kustomized(t, filepath.Join(w.Deploy, "concierge"))
@@ -138,8 +138,8 @@ func TestNoInstallationHoldsTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestThePodsAreAdmitted asks the API server to admit the pods of the shipped Deployments in their namespaces, which
-// enforce the restricted pod security standard, and one that is privileged, which must be refused.
+// TestThePodsAreAdmitted has the API server admit the pods of the shipped Deployments in their namespaces, which
+// enforce the restricted pod security standard. A privileged pod must be rejected.
 func TestThePodsAreAdmitted(t *testing.T) {
 	w := needsCluster(t)
 	for _, name := range []types.NamespacedName{
@@ -164,8 +164,8 @@ func TestThePodsAreAdmitted(t *testing.T) {
 	}
 }
 
-// TestTheDeploymentNoticesSoon shows how the API server understands the shipped Deployment: how soon a replica that
-// hangs gets no new connections, how long a rollout waits, and that replicas are spread without being held back.
+// TestTheDeploymentNoticesSoon shows how the API server interprets the shipped Deployment: how soon a replica that
+// hangs gets no new connections, how long a rollout waits, and that spreading the replicas does not block them.
 func TestTheDeploymentNoticesSoon(t *testing.T) {
 	w := needsCluster(t)
 	var deployment appsv1.Deployment

@@ -20,10 +20,10 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// heals is how soon a status that somebody edited is as it was. It is far less than the time between two probes.
+// heals is how soon an edited status must be restored. It is far less than the time between two probes.
 const heals = time.Second
 
-// silentWebhook returns the address of a server that takes connections and says nothing.
+// silentWebhook returns the address of a server that accepts connections and never responds.
 func silentWebhook(t *testing.T) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -43,7 +43,7 @@ func silentWebhook(t *testing.T) string {
 	return "https://" + listener.Addr().String()
 }
 
-// TestManualEditsOfAStatusHeal edits the status of everything that reports, as somebody with kubectl would.
+// TestManualEditsOfAStatusHeal edits every status that the agent writes, as with `kubectl edit`.
 func TestManualEditsOfAStatusHeal(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
@@ -88,7 +88,7 @@ func TestManualEditsOfAStatusHeal(t *testing.T) {
 				for i := range status.Strategies {
 					status.Strategies[i].LastUpdateTime = metav1.Time{}
 				}
-				status.ServingCertificate.ServedSince = metav1.Time{} // unknown again when the fingerprint was edited
+				status.ServingCertificate.ServedSince = metav1.Time{} // unknown again after the edit of the fingerprint
 				return status
 			},
 		},
@@ -157,7 +157,7 @@ func TestManualEditsOfAStatusHeal(t *testing.T) {
 	}
 }
 
-// TestStatusWhileTheWebhookDoesNotRespond finds out what a new WebhookAuthenticator says before there is an answer.
+// TestStatusWhileTheWebhookDoesNotRespond checks the status of a new WebhookAuthenticator before the first response.
 func TestStatusWhileTheWebhookDoesNotRespond(t *testing.T) {
 	w := needsCluster(t)
 	object := &authenticationv1alpha1.WebhookAuthenticator{
@@ -169,7 +169,7 @@ func TestStatusWhileTheWebhookDoesNotRespond(t *testing.T) {
 	}
 	w.removeAfterwards(t, object)
 	created := time.Now()
-	testkit.Eventually(t, 60*time.Second, func() error { // it says so for the ten seconds that the probe takes
+	testkit.Eventually(t, 60*time.Second, func() error { // shown during the ten seconds of the probe
 		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 			return err
 		}

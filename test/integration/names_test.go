@@ -21,7 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// otherNames are settings of the agent that give every object another name.
+// otherNames are settings of the agent that rename every object.
 var otherNames = []string{
 	"appName=own",
 	"names.servingCertificateSecret=own-api-certificate",
@@ -35,7 +35,7 @@ var otherNames = []string{
 	"names.impersonationProxyServiceAccount=own-impersonator",
 }
 
-// renamed is a world of its own, in which the agent's objects have other names than the shipped ones.
+// renamed returns its own world, in which no object of the agent has its default name.
 func renamed(t *testing.T) *world {
 	t.Helper()
 	needsCluster(t)
@@ -53,7 +53,7 @@ func renamed(t *testing.T) *world {
 	if err := w.Install(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.ownPermissions = true // the shipped ones are for the shipped names
+	w.ownPermissions = true // the shipped ones have the default names
 	bind := func(name, role, account string) client.Object {
 		return &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{
@@ -109,7 +109,7 @@ func (w *world) ownIssuer(t *testing.T) *configv1alpha1.CredentialIssuer {
 	return &issuer
 }
 
-// balance plays the cloud: it gives the agent's Service a name.
+// balance simulates the cloud: it gives the agent's Service a host name.
 func (w *world) balance(t *testing.T, hostname string) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {
@@ -126,10 +126,9 @@ func (w *world) balance(t *testing.T, hostname string) {
 	})
 }
 
-// TestOtherNames shows that the CLI works with an agent none of whose objects has its usual name: it reads the names,
-// and guesses none.
+// TestOtherNames shows that the CLI works with an agent whose objects have no default names: it reads the names.
 func TestOtherNames(t *testing.T) {
-	t.Parallel() // in a world of its own
+	t.Parallel() // has its own world
 	w := renamed(t)
 	testkit.Eventually(t, 10*time.Second, func() error { // the agent writes its status meanwhile
 		issuer := w.ownIssuer(t)
@@ -180,7 +179,7 @@ func TestOtherNames(t *testing.T) {
 	}
 	w.putSecret(t, "corporate", pairData(w.issue(t, "localhost")))
 	var status result
-	testkit.Eventually(t, 20*time.Second, func() error { // the certificate is generated again for the load balancer's name
+	testkit.Eventually(t, 20*time.Second, func() error { // reissued for the load balancer's name
 		if status = w.asAdmin(t, "ip-tls", "status"); status.code != 0 {
 			return errors.New(status.out + status.errOut)
 		}
@@ -189,20 +188,19 @@ func TestOtherNames(t *testing.T) {
 	expect(status, 0, "localhost")
 
 	// From the generated certificate, whose Secret has another name, and with the load balancer's name, which only the
-	// Service tells.
+	// Service has.
 	expect(w.asAdmin(t, "ip-tls", "set", "--secret=corporate", "--ca-bundle="+bundle, "--timeout=60s",
 		"--allow=OldClientsBreak"), 0)
 	expect(w.asAdmin(t, "ip-tls", "check"), 0, "lb.cloud.example.com")
 	user := w.userKubeconfig(t, "pinny:password123")
 	w.works(t, user)
 
-	// Back to the generated one, whose CA is read from a Secret with another name; the user's kubeconfig is rotated
-	// afterwards.
+	// Back to the generated one, whose CA is in a Secret with another name. The user's kubeconfig is rotated afterwards.
 	expect(w.asAdmin(t, "ip-tls", "unset", "--timeout=60s", "--allow=OldClientsBreak"), 0)
 	expect(w.asAdmin(t, "kubeconfig", "rotate", user), 0, "rotated")
 	w.works(t, user)
 
-	// The copy that the agent keeps is known by its name, and so is the Service again.
+	// The names of the backup and of the Service are known again.
 	expect(
 		w.asAdmin(
 			t,
@@ -221,10 +219,10 @@ func TestOtherNames(t *testing.T) {
 		2,
 		"a backup that the agent",
 	)
-	expect(w.asAdmin(t, "ip-tls", "status", "--kubeconfigs="+user), 8, user, "broken") // as was allowed above
+	expect(w.asAdmin(t, "ip-tls", "status", "--kubeconfigs="+user), 8, user, "broken") // allowed above
 }
 
-// works logs in and asks who that is, as a user.
+// works logs in with a kubeconfig, and checks the user.
 func (w *world) works(t *testing.T, path string) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {

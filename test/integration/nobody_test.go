@@ -28,25 +28,25 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// event is what happens to the certificate: a command of ours, a renewal, or what another tool does.
+// event is a change of the certificate: by a command of ours, a renewal, or another tool.
 type event struct {
 	what string
-	// happen returns what was said; it returns when the agent has drawn its conclusions.
+	// happen makes the change, waits until the agent has processed it, and returns the result.
 	happen func(t *testing.T) result
-	// breaks says that it may lock clients out: nobody has asked ip-tls.
+	// breaks means that it may break clients, because ip-tls does not check it.
 	breaks bool
 }
 
-// TestNoClientBreaks does in random order what administrators, cert-manager and other tools do, and looks at clients
-// of every past state. Whatever a command does without --allow, and whatever a renewal brings, who works goes on
-// working; and after each of them, line one of `ip-tls status` says what clients meet. LOCKOUT_SEED is another order.
+// TestNoClientBreaks makes the changes of administrators, cert-manager and other tools in random order, and checks
+// clients of all past revisions. No command without --allow and no renewal breaks a client, and after each change line
+// one of `ip-tls status` is true. LOCKOUT_SEED selects another order.
 func TestNoClientBreaks(t *testing.T) {
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("LOCKOUT_SEED"), "3"), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newCrowd(t)
-	w.onlyNow(t) // of the generated certificate nobody was told
+	w := newFleet(t)
+	w.onlyNow(t) // the generated certificate has no clients
 	w.shares(t)
 	random := rand.New(rand.NewPCG(seed, 29))
 	happened := map[string]int{}
@@ -56,7 +56,7 @@ func TestNoClientBreaks(t *testing.T) {
 		got := e.happen(t)
 		after := w.working(t)
 		t.Logf("%s: %d", e.what, got.code)
-		// A way back loses those few who were told something in the meantime, and says so.
+		// A rollback breaks the few clients of the revisions in between, and says so.
 		lost := func(c *oldClient) bool { return !slices.Contains(after, c) && slices.Contains(w.clients, c) }
 		if i := slices.IndexFunc(before, lost); i >= 0 && !e.breaks &&
 			!strings.Contains(got.errOut, "everybody else works afterwards") {
@@ -64,7 +64,7 @@ func TestNoClientBreaks(t *testing.T) {
 			t.Fatalf("%s ended with %d, and the client from %s with the name %s is refused now:\n%s%s",
 				e.what, got.code, c.of, c.name, got.out, got.errOut)
 		}
-		w.tell(t)
+		w.addClients(t)
 		users := w.lineOneIsTrue(t, e.what)
 		kind, _, _ := strings.Cut(e.what, " --")
 		happened[fmt.Sprintf("%s (%d)", kind, got.code)]++
@@ -74,8 +74,8 @@ func TestNoClientBreaks(t *testing.T) {
 	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
 }
 
-// anyEvent picks what happens next.
-func (w *crowd) anyEvent(t *testing.T, random *rand.Rand) event {
+// anyEvent picks the next event.
+func (w *fleet) anyEvent(t *testing.T, random *rand.Rand) event {
 	t.Helper()
 	pick := func(from ...string) string { return from[random.IntN(len(from))] }
 	secret := pick("lock-a", "lock-b", "lock-a-one", "lock-b-one", sharedTLS)
@@ -118,8 +118,8 @@ func (w *crowd) anyEvent(t *testing.T, random *rand.Rand) event {
 	return events[random.IntN(len(events))]
 }
 
-// shares puts a certificate into another namespace, which is delegated to the agent.
-func (w *crowd) shares(t *testing.T) {
+// shares creates a certificate in another namespace and delegates it to the agent.
+func (w *fleet) shares(t *testing.T) {
 	t.Helper()
 	err := w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: owners}})
 	if client.IgnoreAlreadyExists(err) != nil {
@@ -130,7 +130,7 @@ func (w *crowd) shares(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.fill(t, sharedTLS, "b", "localhost", secondName)
-	testkit.Eventually(t, 20*time.Second, func() error { // until the API server knows the kind
+	testkit.Eventually(t, 20*time.Second, func() error { // until the API server serves the kind
 		if got := w.ipTLS(t, "delegate", sharedTLS); got.code != 0 {
 			return errors.New(got.errOut)
 		}
@@ -138,8 +138,8 @@ func (w *crowd) shares(t *testing.T) {
 	})
 }
 
-// fill puts another certificate of a CA into a Secret, as who renews it does: with ca.crt.
-func (w *crowd) fill(t *testing.T, secret, ca string, names ...string) (sha256 string) {
+// fill puts a new certificate of a CA into a Secret, with ca.crt.
+func (w *fleet) fill(t *testing.T, secret, ca string, names ...string) (sha256 string) {
 	t.Helper()
 	pair := issueAt(t, w.cas[ca], time.Now(), 90*24*time.Hour, names...)
 	data := pairData(pair)
@@ -156,8 +156,8 @@ func (w *crowd) fill(t *testing.T, secret, ca string, names ...string) (sha256 s
 	return certs.Fingerprint(leaf.Raw)
 }
 
-// renewal renews the Secret in service, unless that is the agent's own.
-func (w *crowd) renewal(ca string, names []string) event {
+// renewal renews the Secret in service, unless it is the agent's own.
+func (w *fleet) renewal(ca string, names []string) event {
 	what := fmt.Sprintf("a renewal by CA %s for %s", ca, strings.Join(names, " and "))
 	return event{what: what, happen: func(t *testing.T) result {
 		t.Helper()
@@ -169,8 +169,8 @@ func (w *crowd) renewal(ca string, names []string) event {
 	}}
 }
 
-// revoke takes the delegation back, which has its effect a little later.
-func (w *crowd) revoke() event {
+// revoke revokes the delegation, which takes effect later.
+func (w *fleet) revoke() event {
 	return event{what: "delegate --revoke", happen: func(t *testing.T) result {
 		t.Helper()
 		got := w.ipTLS(t, "delegate", sharedTLS, "--revoke")
@@ -181,15 +181,15 @@ func (w *crowd) revoke() event {
 	}}
 }
 
-// generatedServes waits until the generated certificate is in service, and the status says so.
-func (w *crowd) generatedServes(t *testing.T) {
+// generatedServes waits until the generated certificate is in service and in the status.
+func (w *fleet) generatedServes(t *testing.T) {
 	t.Helper()
 	w.bothGenerated(t, 20*time.Second)
 	testkit.Eventually(t, 20*time.Second, w.isReported(t))
 }
 
-// isReported says whether each replica presents what the status says.
-func (w *crowd) isReported(t *testing.T) func() error {
+// isReported checks that each replica presents the certificate in the status.
+func (w *fleet) isReported(t *testing.T) func() error {
 	t.Helper()
 	return func() error {
 		inService := w.issuer(t).Status.ServingCertificate
@@ -206,9 +206,9 @@ func (w *crowd) isReported(t *testing.T) func() error {
 	}
 }
 
-// concludes waits until the agent has seen a certificate in a Secret: it serves it, or waits with it, or reports what is
-// wrong. Without sha256, that is the certificate that is there.
-func (w *crowd) concludes(t *testing.T, secret, sha256 string) {
+// concludes waits until the agent has processed the certificate in a Secret: it serves it, waits with it, or reports an
+// error. An empty sha256 means the current certificate of the Secret.
+func (w *fleet) concludes(t *testing.T, secret, sha256 string) {
 	t.Helper()
 	if sha256 == "" {
 		var there corev1.Secret
@@ -233,7 +233,7 @@ func (w *crowd) concludes(t *testing.T, secret, sha256 string) {
 		if issuer.Status.ServingCertificate.SHA256 == sha256 || slices.ContainsFunc(strategy.Findings, waits) {
 			return nil
 		}
-		// It may report the same as before, and that is no sign: it stays so for a second then.
+		// An unchanged error may be from before: wait until it is stable for a second.
 		strategy.LastUpdateTime = metav1.Time{}
 		if !reflect.DeepEqual(strategy, last) {
 			last, since = strategy, time.Now()
@@ -245,8 +245,8 @@ func (w *crowd) concludes(t *testing.T, secret, sha256 string) {
 	})
 }
 
-// remembered is what the agent remembers of what clients were told.
-func (w *crowd) remembered(t *testing.T) serving.History {
+// history returns the agent's revision history.
+func (w *fleet) history(t *testing.T) serving.History {
 	t.Helper()
 	var kept corev1.ConfigMap
 	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: w.issuer(t).Status.Objects.RevisionsConfigMap}
@@ -260,13 +260,13 @@ func (w *crowd) remembered(t *testing.T) serving.History {
 	return history
 }
 
-// has says whether a State is what the client was told.
+// has reports whether the client may be one of the revision.
 func (c *oldClient) has(s serving.Revision) bool {
 	return certs.SameBundle(s.Bundle, c.bundle) && (s.Host() == c.name || slices.Contains(s.Names, c.name))
 }
 
-// retire retires everybody who is refused: these clients are no more.
-func (w *crowd) retire(t *testing.T) result {
+// retire retires the revisions whose clients are broken, and forgets these clients.
+func (w *fleet) retire(t *testing.T) result {
 	t.Helper()
 	var found cliresult.History
 	decoded(t, w.ipTLS(t, "history", "-o", "json"), 0, &found)
@@ -277,16 +277,16 @@ func (w *crowd) retire(t *testing.T) result {
 			}
 		}
 	}
-	history := w.remembered(t)
+	history := w.history(t)
 	w.clients = slices.DeleteFunc(w.clients, func(c *oldClient) bool {
 		return !slices.ContainsFunc(history.Revisions, func(s serving.Revision) bool { return !s.Ended() && c.has(s) })
 	})
 	return result{}
 }
 
-// fares is how the clients of everything that the agent remembers fare: who is refused and why, by state, and how many
-// can use the endpoint's own name.
-func (w *crowd) fares(t *testing.T, history serving.History) (refused map[string]string, work int) {
+// fares returns the errors of the clients of all revisions that are not retired, by revision, and the number of clients
+// that can use the endpoint's own name.
+func (w *fleet) fares(t *testing.T, history serving.History) (refused map[string]string, work int) {
 	t.Helper()
 	refused = map[string]string{}
 	for i := range history.Revisions {
@@ -306,11 +306,11 @@ func (w *crowd) fares(t *testing.T, history serving.History) (refused map[string
 	return refused, work
 }
 
-// lineOneIsTrue compares line one of the status, its exit code and what it says of each state with what the clients of
-// everything meet that the agent remembers. And it looks whether that is all that clients were told here.
-func (w *crowd) lineOneIsTrue(t *testing.T, when string) cliresult.UsersState {
+// lineOneIsTrue compares line one of the status, its exit code and the status of each revision with the results of
+// these revisions' clients. It also checks that the history has all clients of this test.
+func (w *fleet) lineOneIsTrue(t *testing.T, when string) cliresult.UsersState {
 	t.Helper()
-	history := w.remembered(t)
+	history := w.history(t)
 	for _, c := range w.clients {
 		if !slices.ContainsFunc(history.Revisions, c.has) && len(history.Revisions) < serving.MaxRevisions {
 			t.Errorf("after %s, nobody remembers what the client from %s with the name %s was told", when, c.of, c.name)
@@ -319,7 +319,7 @@ func (w *crowd) lineOneIsTrue(t *testing.T, when string) cliresult.UsersState {
 	var status cliresult.Status
 	var got result
 	refused, work := w.fares(t, history)
-	for { // until nothing changed meanwhile: a renewed certificate may take over by itself
+	for { // until the results are stable: a renewed certificate may become active by itself
 		got = w.ipTLS(t, "status", "-o", "json")
 		again, working := w.fares(t, history)
 		if maps.Equal(refused, again) && work == working {

@@ -31,8 +31,8 @@ func (w *world) createUser(ctx context.Context, name, hash, groups string) error
 	})
 }
 
-// createWebhookAuthenticator makes the agent ask the local-user-authenticator, whose CA it takes from where the seed's
-// story takes it from.
+// createWebhookAuthenticator creates a WebhookAuthenticator for the local-user-authenticator, with the CA from the
+// Secret that the seed's walkthrough uses.
 func (w *world) createWebhookAuthenticator(ctx context.Context) error {
 	var secret corev1.Secret
 	name := types.NamespacedName{
@@ -53,7 +53,7 @@ func (w *world) createWebhookAuthenticator(ctx context.Context) error {
 	})
 }
 
-// issue makes a serving certificate for names that is valid from now on, of the corporate CA.
+// issue issues a serving certificate of the corporate CA, valid from now on.
 func (w *world) issue(t *testing.T, names ...string) *certs.KeyPair {
 	t.Helper()
 	return issueAt(t, w.pki, time.Now(), 90*24*time.Hour, names...)
@@ -115,7 +115,7 @@ func (w *world) issuer(t *testing.T) *configv1alpha1.CredentialIssuer {
 	return &issuer
 }
 
-// configure changes the CredentialIssuer's spec as an administrator with an editor would.
+// configure changes the CredentialIssuer's spec, as `kubectl edit` would.
 func (w *world) configure(t *testing.T, change func(*configv1alpha1.ImpersonationProxySpec)) {
 	t.Helper()
 	testkit.Eventually(t, 10*time.Second, func() error {
@@ -125,8 +125,8 @@ func (w *world) configure(t *testing.T, change func(*configv1alpha1.Impersonatio
 	})
 }
 
-// generatedOnly puts the CredentialIssuer into the state from which most tests start: the proxy on, no Service,
-// generated certificate, reachable as localhost at the first replica's port.
+// generatedOnly resets the CredentialIssuer to the state in which most tests start: the proxy enabled, no Service,
+// generated certificate, localhost and the first replica's port as the endpoint.
 func (w *world) generatedOnly(t *testing.T) {
 	t.Helper()
 	w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
@@ -166,7 +166,7 @@ func (w *world) generatedOnly(t *testing.T) {
 	w.onlyNow(t)
 }
 
-// endpoint is HOST:PORT of the first replica's proxy.
+// endpoint returns HOST:PORT of the first replica's proxy.
 func (w *world) endpoint() string { return fmt.Sprintf("localhost:%d", w.agents[0].ProxyPort) }
 
 func (w *world) strategy(t *testing.T) configv1alpha1.CredentialIssuerStrategy {
@@ -196,7 +196,7 @@ func (w *world) waitForStatus(
 	return strategy
 }
 
-// handshake connects to address, whatever it presents. A proxy that starts may listen a while before it answers.
+// handshake connects to address without verification. A proxy that starts may listen for a while before it responds.
 func handshake(address string) (*tls.Conn, error) {
 	return tls.DialWithDialer(
 		&net.Dialer{Timeout: 2 * time.Second},
@@ -206,7 +206,7 @@ func handshake(address string) (*tls.Conn, error) {
 	)
 }
 
-// presented is the certificate that a new connection to address gets.
+// presented returns the certificate that a new connection to address gets.
 func presented(address string) (*x509.Certificate, error) {
 	connection, err := handshake(address)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestSwapUnderLoad replaces the certificate again and again while clients call: some keep their connections, some
-// make a new one for each request. No request fails, and no kept connection is dropped.
+// TestSwapUnderLoad replaces the certificate repeatedly under load: some clients keep their connections, others open a
+// new one for each request. No request and no kept connection fails.
 func TestSwapUnderLoad(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "loaded-cert", pairData(w.issue(t, "localhost")))
@@ -37,7 +37,7 @@ func TestSwapUnderLoad(t *testing.T) {
 	load.stop(t)
 }
 
-// fetch gets url, without the test's context, so that ending the load does not look like a failure.
+// fetch gets url without the test's context, so that the end of the load is not an error.
 func fetch(transport http.RoundTripper, url string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -61,7 +61,7 @@ func fetch(transport http.RoundTripper, url string) error {
 }
 
 // TestSwitchedOffAndOn disables the proxy and enables it again. While it is disabled, it does not listen, and logins
-// are refused, because no server would accept the client certificates.
+// fail, because no server would accept the client certificates.
 func TestSwitchedOffAndOn(t *testing.T) {
 	w := needsCluster(t)
 	pair := w.issue(t, "localhost")
@@ -79,7 +79,7 @@ func TestSwitchedOffAndOn(t *testing.T) {
 			if _, err := presented(agent.ProxyAddress()); err == nil {
 				return fmt.Errorf("the proxy still listens")
 			}
-			return agent.Ready(t.Context()) // there is nothing that it should do and cannot
+			return agent.Ready(t.Context()) // a disabled proxy is not an error
 		})
 	}
 
@@ -92,8 +92,8 @@ func TestSwitchedOffAndOn(t *testing.T) {
 	w.succeed(t, w.cli, "whoami", "--kubeconfig="+kubeconfig)
 }
 
-// standsStill halts the API server, so that connections to it are made and nothing is answered: line one of status says
-// that users get no answer.
+// standsStill pauses the API server: it accepts connections and never responds. Line one of the status says that users
+// get no response.
 func (w *world) standsStill(t *testing.T, kubeconfig string) {
 	t.Helper()
 	signal := func(name string) {
@@ -111,8 +111,8 @@ func (w *world) standsStill(t *testing.T, kubeconfig string) {
 	}
 }
 
-// TestTheAPIServerGoesAway takes the API server away for longer than a Lease lasts. The replicas serve on (with 503
-// while there is nothing to ask), and come back by themselves.
+// TestTheAPIServerGoesAway stops the API server for longer than a Lease lasts. The replicas keep serving, with status
+// 503 meanwhile, and recover by themselves.
 func TestTheAPIServerGoesAway(t *testing.T) {
 	w := needsCluster(t)
 	pair := w.issue(t, "localhost")
@@ -136,8 +136,8 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 		!strings.Contains(err.Error(), `"kind":"Status"`) && !strings.Contains(err.Error(), `"kind": "Status"`) {
 		t.Errorf("without an API server: %v", err)
 	}
-	// The kubelet must neither restart the replicas for it nor take them out of the Service: all are as badly off, and
-	// 503 is an answer.
+	// The kubelet must neither restart the replicas for it nor take them out of the Service: none is better off, and 503
+	// is a response.
 	for ; time.Since(gone) < 12*time.Second; time.Sleep(500 * time.Millisecond) {
 		for i, agent := range w.agents {
 			if err := agent.Live(t.Context()); err != nil {
@@ -168,7 +168,7 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 			t.Errorf("replica %d was restarted", i)
 		}
 	}
-	// Somebody leads again, and writes.
+	// A leader is elected again, and writes.
 	w.putSecret(t, "away-cert", pairData(w.issue(t, "elsewhere.example.com")))
 	testkit.Eventually(t, 40*time.Second, func() error {
 		if strategy := w.strategy(t); !strings.Contains(strategy.Message, "NameNotCovered") {
@@ -178,7 +178,7 @@ func TestTheAPIServerGoesAway(t *testing.T) {
 	})
 }
 
-// TestACleanStopHandsOver stops the leader as a rollout does: requests in flight finish, the process ends, and the
+// TestACleanStopHandsOver stops the leader as a rollout does: requests in flight complete, the process exits, and the
 // other replica leads at once.
 func TestACleanStopHandsOver(t *testing.T) {
 	w := needsCluster(t)
@@ -228,7 +228,7 @@ func (w *world) leader(t *testing.T) (leader, other *devinstall.Agent) {
 	return leader, other
 }
 
-// TestABodyTooLarge: what the API server says about a body that it does not take comes through, as a Status.
+// TestABodyTooLarge shows that the API server's Status about a body that is too large reaches the client.
 func TestABodyTooLarge(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "large-cert", pairData(w.issue(t, "localhost")))

@@ -20,7 +20,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// enough waits until the load has done so many more requests.
+// enough waits for this number of further requests of the load.
 func (l *traffic) enough(t *testing.T, requests int64) {
 	t.Helper()
 	before := l.requests.Load()
@@ -32,9 +32,9 @@ func (l *traffic) enough(t *testing.T, requests int64) {
 	})
 }
 
-// TestARenewalByAnotherCA renews the certificate in the Secret by another CA, as cert-manager does when a CA is
-// renewed. Clients that trust only the old CA are not refused, nor are those that are made meanwhile, also when all
-// replicas start again; the latter are not refused either when an administrator has the new certificate served.
+// TestARenewalByAnotherCA renews the certificate in the Secret with another CA, as cert-manager does after its CA is
+// renewed. Clients that trust only the old CA keep working, and so do clients of kubeconfigs issued meanwhile, also
+// when all replicas restart. The latter also work when an administrator activates the new certificate.
 func TestARenewalByAnotherCA(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
@@ -99,23 +99,23 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	served(first)
 	before.stop(t)
 
-	// What clients were told is in the status, and in a ConfigMap.
-	handedOut := w.issuer(t).Status.Revisions
-	if len(handedOut) < 2 || handedOut[len(handedOut)-1].Until != nil || len(handedOut[len(handedOut)-1].CABundle) != 2 {
-		t.Errorf("the status has %+v", handedOut)
+	// The revisions are in the status and in a ConfigMap.
+	revisions := w.issuer(t).Status.Revisions
+	if len(revisions) < 2 || revisions[len(revisions)-1].Until != nil || len(revisions[len(revisions)-1].CABundle) != 2 {
+		t.Errorf("the status has %+v", revisions)
 	}
-	var memory corev1.ConfigMap
+	var kept corev1.ConfigMap
 	name := types.NamespacedName{Namespace: devinstall.Namespace, Name: w.issuer(t).Status.Objects.RevisionsConfigMap}
-	if err := w.admin.Get(t.Context(), name, &memory); err != nil {
+	if err := w.admin.Get(t.Context(), name, &kept); err != nil {
 		t.Fatal(err)
 	}
-	history, err := serving.Read(memory.Data)
+	history, err := serving.Read(kept.Data)
 	if err != nil || history.Current() == nil ||
 		!bytes.Contains(history.Current().Bundle, bytes.TrimSpace(next.CertPEM())) {
 		t.Errorf("remembered is %+v, %v", history.Current(), err)
 	}
 
-	// All replicas start again, at once.
+	// All replicas restart at the same time.
 	for _, agent := range w.agents {
 		if err := agent.Kill(); err != nil {
 			t.Fatal(err)
@@ -130,10 +130,10 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	w.waitForServed(t, 60*time.Second, first, 2, 2)
 	w.waitForStatus(t, "Listening", "waits (SHA-256 ")
 
-	// It is served, under the load of clients that were made meanwhile.
+	// The new certificate is activated under load of the clients from the meantime.
 	after := w.load(t, trusting(w.publishedBundle(t)))
 	after.enough(t, 100)
-	w.onlyNow(t) // an administrator says that no kubeconfig has the first CA alone
+	w.onlyNow(t) // declares that no kubeconfig has only the first CA
 	served(second)
 	publishes(next.CertPEM())
 	after.enough(t, 200)

@@ -17,8 +17,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
 )
 
-// TestReadme types what the README says, and compares what is printed with what stands there. Only what is another in
-// every run is left out: fingerprints, times, and the address of the tests' proxy.
+// TestReadme runs the commands of the README and compares their output with it, without what differs in every run:
+// fingerprints, times, and the address of the tests' proxy.
 func TestReadme(t *testing.T) {
 	w := needsCluster(t)
 	w.define(t, certManagerModule, "deploy/crds", "certificates.cert-manager.io")
@@ -32,7 +32,7 @@ func TestReadme(t *testing.T) {
 	r.notFresh()
 	printed := r.reads(t, "README.md", map[string]func(){
 		"ip-tls set": func() { w.issueAsCertManager(t, "proxy-tls") },
-		"get kubeconfig --from": func() { // the agent offers it within seconds
+		"get kubeconfig --from": func() { // the agent publishes it within seconds
 			testkit.Eventually(t, 20*time.Second, func() error {
 				got := w.run(
 					t,
@@ -72,10 +72,10 @@ var passing = []struct {
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
 	{regexp.MustCompile(`\b[0-9a-f]{16,64}\b`), "FINGERPRINT"},
-	{regexp.MustCompile(` +`), " "}, // columns are as wide as what is in them
+	{regexp.MustCompile(` +`), " "}, // column widths depend on their content
 }
 
-// lasting leaves out of a transcript what is another in every run.
+// lasting removes from a transcript what differs in every run.
 func lasting(text string) string {
 	for _, one := range passing {
 		text = one.is.ReplaceAllString(text, one.as)

@@ -18,13 +18,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// badCertificate is one that must never be put in front of a cluster.
+// badCertificate is a Secret that must never be put into service.
 type badCertificate struct {
 	name    string
 	code    certs.Code
-	data    map[string][]byte // nil: there is no Secret
+	data    map[string][]byte // nil: the Secret does not exist
 	bundle  []byte
-	pending bool // there is nothing to judge yet, rather than something bad
+	pending bool // there is no certificate to judge yet
 }
 
 func (w *world) badCertificates(t *testing.T) []badCertificate {
@@ -95,18 +95,18 @@ func TestTheCLIRefuses(t *testing.T) {
 	}
 }
 
-// TestTheAgentKeepsTheLastKnownGoodOne replaces a good Secret by every bad one in turn: what is served stays, and the
-// status says why. Then the Secret is fixed, and everything is as before, without a hand.
+// TestTheAgentKeepsTheLastKnownGoodOne replaces a valid Secret by each invalid one: the served certificate stays, and
+// the status has the reason. When the Secret is fixed, everything recovers by itself.
 func TestTheAgentKeepsTheLastKnownGoodOne(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")
 	w.external(t, "kept-cert", pairData(good))
 	for _, bad := range w.badCertificates(t) {
 		if bad.code == certs.BundleDoesNotVerify || bad.name == "private key in the bundle" {
-			continue // the bundle is in the CredentialIssuer here, not in the Secret
+			continue // this bundle is in the CredentialIssuer, not in the Secret
 		}
 		if bad.name == "expired" {
-			// Its own CA is not the published one, which is refused first; expired certificates of the right CA:
+			// That certificate has another CA than the published one, which is refused first: use the published CA.
 			bad.data = pairData(issueAt(t, w.pki, time.Now().Add(-20*time.Minute), 10*time.Minute, "localhost"))
 		}
 		t.Run(bad.name, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestTheAgentKeepsTheLastKnownGoodOne(t *testing.T) {
 	}
 }
 
-// TestTheGeneratedCertificateComesBack goes from the generated certificate to an external one and back. Afterwards
+// TestTheGeneratedCertificateComesBack switches from the generated certificate to an external one and back. Afterwards,
 // the kubeconfigs from before work again.
 func TestTheGeneratedCertificateComesBack(t *testing.T) {
 	w := needsCluster(t)
@@ -162,7 +162,7 @@ func TestTheGeneratedCertificateComesBack(t *testing.T) {
 	})
 }
 
-// TestTheUpstreamCredentialCanOnlyImpersonate asks the API server what the proxy's service account may do.
+// TestTheUpstreamCredentialCanOnlyImpersonate checks the permissions of the proxy's service account at the API server.
 func TestTheUpstreamCredentialCanOnlyImpersonate(t *testing.T) {
 	w := needsCluster(t)
 	identity, err := w.Cluster.ServiceAccountConfig(
@@ -200,13 +200,13 @@ func TestTheUpstreamCredentialCanOnlyImpersonate(t *testing.T) {
 	}
 }
 
-// TestAuditLogNamesEverybody reads the API server's own audit log: the proxy's account acted, impersonating the user.
+// TestAuditLogNamesEverybody reads the API server's audit log: the proxy's account acts, and impersonates the user.
 func TestAuditLogNamesEverybody(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "corporate-cert", pairData(w.issue(t, "localhost")))
 	kubeconfig := w.userKubeconfig(t, "pinny:password123")
 	w.run(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "--raw=/api/v1/namespaces/default/configmaps/nobody-reads-this")
-	// The proxy itself refuses what pinny may not do; what everybody may do goes through.
+	// The proxy denies what pinny may not do, and forwards what everyone may do.
 	w.succeed(t, w.kubectl, "--kubeconfig="+kubeconfig, "get", "--raw=/version?asked-by=pinny")
 	testkit.Eventually(t, 5*time.Second, func() error {
 		content, err := os.ReadFile(w.Cluster.AuditLog())
@@ -232,8 +232,7 @@ func TestAuditLogNamesEverybody(t *testing.T) {
 	})
 }
 
-// TestLeadershipMoves kills the replica that leads: the other one takes over within 20 seconds, and serves all the
-// while.
+// TestLeadershipMoves kills the leader: the other replica leads within 20 seconds, and serves throughout.
 func TestLeadershipMoves(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")

@@ -10,8 +10,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestRestartsInAnyOrder stops etcd, the API server and a replica, and starts them again in several orders. Each
-// time, users can log in again without manual repair, and the replica serves a renewed certificate.
+// TestRestartsInAnyOrder stops and starts etcd, the API server and a replica in several orders. After each, users can
+// log in without manual repair, and both replicas serve a renewed certificate.
 func TestRestartsInAnyOrder(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "restarts-cert", pairData(w.issue(t, "localhost")))
@@ -26,7 +26,7 @@ func TestRestartsInAnyOrder(t *testing.T) {
 	ctx := t.Context()
 	startEtcd := func() error { return w.Cluster.RestartEtcd(ctx) }
 	startAPIServer := func() error { return w.Cluster.RestartAPIServer(ctx) }
-	// A replica that is started without an API server waits for it, so its start ends when the cluster is back.
+	// A replica that starts without an API server waits for it, so its start only completes when the cluster is back.
 	startReplica := func() (started chan error) {
 		started = make(chan error, 1)
 		go func() { started <- replica.Restart(context.WithoutCancel(ctx)) }()

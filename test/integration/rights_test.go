@@ -17,11 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// right is what a rule of RBAC lets a service account do: one verb on one resource. An empty namespace stands for all
-// of them and what has none, an empty name for every name.
-type right struct{ account, namespace, group, resource, name, verb string }
+// permission is what RBAC lets a service account do: one verb on one resource. An empty namespace stands for all
+// namespaces and cluster-scoped resources, an empty name for all names.
+type permission struct{ account, namespace, group, resource, name, verb string }
 
-func (r right) String() string {
+func (r permission) String() string {
 	text := r.account + ": " + r.verb + " " + r.resource
 	if r.group != "" {
 		text += "." + r.group
@@ -35,7 +35,7 @@ func (r right) String() string {
 	return text
 }
 
-// builtIn are the roles of Kubernetes that our bindings refer to, without the rights that an informer has besides.
+// builtIn returns the Kubernetes roles that our bindings refer to, without the permissions that only informers use.
 func builtIn() map[string][]rbacv1.PolicyRule {
 	create := func(group, resource string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"create"}}
@@ -51,8 +51,8 @@ func builtIn() map[string][]rbacv1.PolicyRule {
 	}
 }
 
-// shippedPermissions reads the rights that the manifests give to service accounts.
-func shippedPermissions(manifests io.Reader) (map[right]bool, error) {
+// shippedPermissions returns the permissions that the manifests grant to service accounts.
+func shippedPermissions(manifests io.Reader) (map[permission]bool, error) {
 	roles, bindings := builtIn(), []rbacv1.RoleBinding{}
 	for decoder := yaml.NewYAMLOrJSONDecoder(manifests, 4096); ; {
 		var object struct {
@@ -73,7 +73,7 @@ func shippedPermissions(manifests io.Reader) (map[right]bool, error) {
 			bindings = append(bindings, object.RoleBinding)
 		}
 	}
-	rights := map[right]bool{}
+	permissions := map[permission]bool{}
 	for _, binding := range bindings {
 		rules, found := roles[binding.RoleRef.Kind+" "+binding.RoleRef.Name]
 		if !found {
@@ -83,15 +83,15 @@ func shippedPermissions(manifests io.Reader) (map[right]bool, error) {
 			if subject.Kind == rbacv1.ServiceAccountKind {
 				account := subject.Namespace + ":" + subject.Name
 				for _, rule := range rules {
-					addPermissions(rights, right{account: account, namespace: binding.Namespace}, rule)
+					addPermissions(permissions, permission{account: account, namespace: binding.Namespace}, rule)
 				}
 			}
 		}
 	}
-	return rights, nil
+	return permissions, nil
 }
 
-func addPermissions(rights map[right]bool, one right, rule rbacv1.PolicyRule) {
+func addPermissions(permissions map[permission]bool, one permission, rule rbacv1.PolicyRule) {
 	names := rule.ResourceNames
 	if len(names) == 0 {
 		names = []string{""}
@@ -100,15 +100,15 @@ func addPermissions(rights map[right]bool, one right, rule rbacv1.PolicyRule) {
 		for _, one.resource = range rule.Resources {
 			for _, one.verb = range rule.Verbs {
 				for _, one.name = range names {
-					rights[one] = true
+					permissions[one] = true
 				}
 			}
 		}
 	}
 }
 
-// readShippedPermissions reads those of the folders of deploy that run something.
-func readShippedPermissions(deploy string) (map[right]bool, error) {
+// readShippedPermissions returns the permissions in the folders of deploy that run a program.
+func readShippedPermissions(deploy string) (map[permission]bool, error) {
 	var files []io.Reader
 	for _, folder := range []string{"concierge", "local-user-authenticator", "clustersigner", "serviceaccounttokens"} {
 		found, err := filepath.Glob(filepath.Join(deploy, folder, "rbac*.yaml"))
@@ -129,11 +129,10 @@ func readShippedPermissions(deploy string) (map[right]bool, error) {
 	return shippedPermissions(io.MultiReader(files...))
 }
 
-// rarePermissions are those that the programs need in cases that these tests cannot bring about at will, and the test that
-// does.
-func rarePermissions() map[right]string {
+// rarePermissions maps the permissions that programs need in cases that these tests cannot cause to the tests that do.
+func rarePermissions() map[permission]string {
 	const first = "internal/controller/credentialissuer/first_test.go: TestTheFirstCredentialIssuer"
-	return map[right]string{
+	return map[permission]string{
 		{
 			account: "pinniped-concierge:pinniped-concierge", group: "config.concierge.pinniped.dev",
 			resource: "credentialissuers", verb: "create",
@@ -153,22 +152,22 @@ func rarePermissions() map[right]string {
 		{
 			account: "pinniped-concierge:pinniped-concierge", namespace: "pinniped-concierge", resource: "configmaps",
 			name: "pinniped-concierge-revisions", verb: "create",
-		}: "test/integration/overlap_test.go: TestARenewalByAnotherCA", // it is made by server-side apply, and that is a patch in the audit log
+		}: "test/integration/overlap_test.go: TestARenewalByAnotherCA", // created by server-side apply, which is a patch in the audit log
 	}
 }
 
-// covers says whether the right is what other needs. An informer lists and watches by one request to an API server
-// that streams lists, and by two to an older one, so anyone who watches needs to list.
-func (r right) covers(other right) bool {
+// covers reports whether r grants other. An informer lists and watches by one request to an API server that streams
+// lists, and by two to an older one, so watch also needs list.
+func (r permission) covers(other permission) bool {
 	return r.account == other.account && r.group == other.group &&
 		(r.resource == other.resource || r.resource == "*") &&
 		(r.verb == other.verb || r.verb == "list" && other.verb == "watch") &&
 		(r.namespace == "" || r.namespace == other.namespace) && (r.name == "" || r.name == other.name)
 }
 
-// coveredBy says whether one of the rights is what r needs.
-func (r right) coveredBy(rights map[right]bool) bool {
-	for one := range rights {
+// coveredBy reports whether one of the permissions grants r.
+func (r permission) coveredBy(permissions map[permission]bool) bool {
+	for one := range permissions {
 		if one.covers(r) {
 			return true
 		}
@@ -176,8 +175,8 @@ func (r right) coveredBy(rights map[right]bool) bool {
 	return false
 }
 
-// unused are the rights that no request needed.
-func unused(shipped, done map[right]bool) []string {
+// unused returns the shipped permissions that no request needed.
+func unused(shipped, done map[permission]bool) []string {
 	var found []string
 	for one := range shipped {
 		needed := rarePermissions()[one] != ""
@@ -192,10 +191,9 @@ func unused(shipped, done map[right]bool) []string {
 	return found
 }
 
-// missing are the rights that were refused and are not shipped. An API server that has just started refuses for a
-// moment what is permitted, and some tests take a right away; so a right that is shipped, or that Kubernetes gives to
-// everybody and that was used at another time, is not missing.
-func missing(shipped, done, refused map[right]bool) []string {
+// missing returns the permissions that were denied and are not shipped. It ignores those that were also used:
+// Kubernetes grants them to everyone, and an API server that has just started may deny them.
+func missing(shipped, done, refused map[permission]bool) []string {
 	var found []string
 	for one := range refused {
 		if !one.coveredBy(shipped) && !done[one] {
@@ -206,7 +204,7 @@ func missing(shipped, done, refused map[right]bool) []string {
 	return found
 }
 
-// watchedPermissions are the worlds whose audit logs are read after all tests.
+// watchedPermissions has the worlds whose audit logs are read after all tests.
 type watchedPermissions struct {
 	mu     sync.Mutex
 	worlds []*world
@@ -218,10 +216,10 @@ func (w *watchedPermissions) watch(one *world) {
 	w.worlds = append(w.worlds, one)
 }
 
-// check compares, after all tests, what the programs did in every world with what the shipped manifests let them do.
-// It says what it did not look at.
+// check compares, after all tests, the requests of the programs in every world with the shipped permissions. It reports
+// what it could not check.
 func (w *watchedPermissions) check(deploy string, out io.Writer) error {
-	done, refused := map[right]bool{}, map[right]bool{}
+	done, refused := map[permission]bool{}, map[permission]bool{}
 	for _, world := range w.worlds {
 		if err := world.readAudit(done, refused); err != nil {
 			return err
@@ -249,7 +247,7 @@ func (w *watchedPermissions) check(deploy string, out io.Writer) error {
 	return nil
 }
 
-// incomplete says why what was done is not all that the programs can do, or nothing.
+// incomplete returns why not all needed permissions were observed, or "".
 func (w *watchedPermissions) incomplete() string {
 	for _, name := range []string{"test.run", "test.skip"} {
 		if value := flag.Lookup(name).Value.String(); value != "" {
@@ -267,8 +265,7 @@ func (w *watchedPermissions) incomplete() string {
 	return "there is no kube-controller-manager, and deploy/clustersigner was not tested"
 }
 
-// TestRarePermissions checks that the tests are there which show that a right is needed, and that the right is one of the
-// shipped.
+// TestRarePermissions checks that the tests in rarePermissions exist, and that the permissions are shipped.
 func TestRarePermissions(t *testing.T) {
 	t.Parallel()
 	shipped, err := readShippedPermissions(filepath.Join("..", "..", "deploy"))
@@ -368,7 +365,7 @@ subjects: [{kind: ServiceAccount, name: proxy, namespace: ours}]
 			log:  all + strings.Replace(refused(event("delete", "pods", "ours", "")), "forbid", "allow", 1),
 		},
 	} {
-		done, denied := map[right]bool{}, map[right]bool{}
+		done, denied := map[permission]bool{}, map[permission]bool{}
 		readAudit([]byte(tt.log), []string{"ours"}, done, denied)
 		if diff := cmp.Diff(tt.unused, unused(shipped, done)); diff != "" {
 			t.Errorf("it %s: unused (-want +got):\n%s", tt.name, diff)

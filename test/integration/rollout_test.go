@@ -23,8 +23,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// balancer is a Service and its kubelet in one: it asks the replicas whether they are ready, and leads each new
-// connection to one that is. A connection that exists stays where it is.
+// balancer simulates a Service and its kubelet: it probes the readiness of the replicas, and sends each new connection
+// to a ready one. Existing connections stay.
 type balancer struct {
 	listener net.Listener
 	replicas []*devinstall.Agent
@@ -55,7 +55,7 @@ func startBalancer(t *testing.T, replicas ...*devinstall.Agent) *balancer {
 
 func (b *balancer) probe(ctx context.Context, i int) {
 	for ctx.Err() == nil {
-		attempt, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // as a load balancer's probe
+		attempt, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // like a load balancer's probe
 		b.ready[i].Store(b.replicas[i].Ready(attempt) == nil)
 		cancel()
 		select {
@@ -92,19 +92,19 @@ func (b *balancer) dial(ctx context.Context) (net.Conn, error) {
 	return nil, errors.New("no replica is ready")
 }
 
-// pass copies one direction, and passes its end on as what it is.
+// pass copies one direction, and then closes it.
 func pass(to, from net.Conn) {
 	_, _ = io.Copy(to, from)
 	_ = to.(*net.TCPConn).CloseWrite()
 }
 
-// TestARollingRestartLosesNothing restarts two replicas in turn, several times, under the load of clients that keep
-// their connections. Not one request fails: neither of those that may be sent again, nor of those that may not.
+// TestARollingRestartLosesNothing restarts two replicas in turn, several times, under load of clients that keep their
+// connections. No request fails, whether or not it can be retried.
 func TestARollingRestartLosesNothing(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "rollout-cert", pairData(w.issue(t, "localhost")))
 	replicas := make([]*devinstall.Agent, 2)
-	defer func() { // leave the cluster to the replicas that the other tests know
+	defer func() { // the other tests need their own replicas
 		for _, replica := range replicas {
 			if replica != nil {
 				if err := replica.Stop(); err != nil {
@@ -120,7 +120,7 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 		}
 		w.leader(t)
 	}()
-	// They also keep an audit log, of which no line may be missing afterwards.
+	// They also write an audit log. No line may be missing afterwards.
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(
 		policy,
@@ -162,7 +162,7 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			waitReady(t, replica)
-			// As a Deployment: the next one goes when this one takes part.
+			// Like a Deployment: the next one stops when this one is ready.
 			testkit.Eventually(t, 10*time.Second, func() error {
 				if !b.ready[0].Load() || !b.ready[1].Load() {
 					return errors.New("the balancer has not noticed yet")
@@ -225,7 +225,7 @@ func waitReady(t *testing.T, replica *devinstall.Agent) {
 	}
 }
 
-// load is 16 workers: half speak HTTP/1.1 and half HTTP/2, and half read and half write.
+// load has 16 workers: half use HTTP/1.1 and half HTTP/2; half read and half write.
 type load struct {
 	requests, failed, dials atomic.Int64
 	stop                    func()
@@ -281,7 +281,7 @@ func startLoad(t *testing.T, w *world, port int) *load {
 	return l
 }
 
-// call makes one request, which is not cut off when the load ends.
+// call sends one request, which the end of the load does not cancel.
 func call(transport http.RoundTripper, method, url, body string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -22,7 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// scrape returns what a replica measures, by name{label="value",...} as it stands there.
+// scrape returns the metrics of a replica by name{label="value",...}, as printed.
 func scrape(t *testing.T, agent *devinstall.Agent) map[string]float64 {
 	t.Helper()
 	request, err := http.NewRequestWithContext(
@@ -61,7 +61,7 @@ func scrape(t *testing.T, agent *devinstall.Agent) map[string]float64 {
 	return found
 }
 
-// TestWhatReplicasMeasure looks at the metrics of both after some use.
+// TestWhatReplicasMeasure checks the metrics of both replicas after some use.
 func TestWhatReplicasMeasure(t *testing.T) {
 	w := needsCluster(t)
 	pair := w.issue(t, "localhost")
@@ -114,9 +114,9 @@ func TestWhatReplicasMeasure(t *testing.T) {
 	}
 }
 
-// TestTheUpstreamCredentialIsWatched grants the proxy's own credential what it must not have. The agent, which looks when
-// it starts and each ten minutes, says so everywhere an admin looks, names the binding, serves nevertheless, and says it
-// no more when the grant is gone.
+// TestTheUpstreamCredentialIsWatched grants the proxy's own credential excess permissions. The agent, which checks at
+// its start and every ten minutes, reports them with the binding everywhere, keeps serving, and stops reporting them
+// when the grant is deleted.
 func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "watched-cert", pairData(w.issue(t, "localhost")))
@@ -133,7 +133,7 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "well-meant"},
-		// the role view itself is filled by a controller that does not run here
+		// No controller aggregates the role view here.
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:aggregate-to-view"},
 		Subjects: []rbacv1.Subject{
 			{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts:" + devinstall.Namespace},
@@ -194,7 +194,7 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 }
 
 // TestReadyMeansWithACredential restarts a replica that may not get its upstream credential: it listens, and is not
-// Ready until it may.
+// ready until it may.
 func TestReadyMeansWithACredential(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")

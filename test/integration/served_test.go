@@ -17,7 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// waitForServed waits until the status says that a certificate is served, by as many replicas as are said.
+// waitForServed waits until the status has the certificate, and this many replicas that serve it.
 func (w *world) waitForServed(
 	t *testing.T,
 	timeout time.Duration,
@@ -39,7 +39,8 @@ func (w *world) waitForServed(
 	return served
 }
 
-// TestStatusShowsWhatIsServed reads what is served, and by how many, through a refusal and the death of a replica.
+// TestStatusShowsWhatIsServed checks the served certificate and the number of replicas in the status, through a refusal
+// and the death of a replica.
 func TestStatusShowsWhatIsServed(t *testing.T) {
 	w := needsCluster(t)
 	good := w.issue(t, "localhost")
@@ -90,7 +91,7 @@ func TestStatusShowsWhatIsServed(t *testing.T) {
 	w.putSecret(t, "told-cert", pairData(next))
 	w.waitForServed(t, 20*time.Second, next, 2, 2)
 
-	if _, told := scrape(t, w.agents[0])[metric]; told {
+	if _, found := scrape(t, w.agents[0])[metric]; found {
 		t.Error("the metrics tell of what is over")
 	}
 
@@ -103,7 +104,7 @@ func TestStatusShowsWhatIsServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.waitForServed(t, 30*time.Second, next, 2, 2)
-	// In order, it is not missed for a moment longer than it takes to say so.
+	// A replica that stops cleanly is removed from the status within seconds.
 	if err := follower.Stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ import (
 
 const userAccounts = "pinniped-concierge-users"
 
-// accountTokens is a world of its own: a cluster with no load balancer, no signer and no proxy.
+// accountTokens returns its own world: a cluster with no load balancer, no signer and no proxy.
 func accountTokens(t *testing.T) *world {
 	t.Helper()
 	needsCluster(t)
@@ -54,10 +54,10 @@ func accountTokens(t *testing.T) *world {
 	return w
 }
 
-// setTokens switches the strategy.
+// setTokens sets the mode of the strategy.
 func (w *world) setTokens(t *testing.T, mode configv1alpha1.ServiceAccountTokensMode) {
 	t.Helper()
-	testkit.Eventually(t, 10*time.Second, func() error { // the agent writes its status meanwhile
+	testkit.Eventually(t, 10*time.Second, func() error { // the agent also writes the status
 		issuer := w.signingIssuer(t)
 		issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeDisabled
 		issuer.Spec.ServiceAccountTokens = &configv1alpha1.ServiceAccountTokensSpec{Mode: mode}
@@ -86,7 +86,7 @@ func (w *world) waitForTokens(
 	return strategy
 }
 
-// setGroups puts pinny into other groups.
+// setGroups sets pinny's groups.
 func (w *world) setGroups(t *testing.T, groups string) {
 	t.Helper()
 	var secret corev1.Secret
@@ -100,9 +100,9 @@ func (w *world) setGroups(t *testing.T, groups string) {
 	}
 }
 
-// TestLoginsByTokensOfServiceAccounts lets users in on a cluster with no load balancer, no proxy and no signer.
+// TestLoginsByTokensOfServiceAccounts logs users in on a cluster with no load balancer, no proxy and no signer.
 func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
-	t.Parallel() // in a world of its own
+	t.Parallel() // has its own world
 	w := accountTokens(t)
 	w.setTokens(t, configv1alpha1.ServiceAccountTokensModeEnabled)
 	strategy := w.waitForTokens(t, configv1alpha1.ReasonErrorDuringSetup)
@@ -228,7 +228,8 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 	t.Run("a user who is removed in the middle", w.testRemoval)
 }
 
-// testRemoval removes the user and the account while a program runs: logins end at once, the token a few seconds later.
+// testRemoval deletes the user and the account while a program runs: logins fail at once, the token a few seconds
+// later.
 func (w *world) testRemoval(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pinny.yaml")
@@ -282,7 +283,7 @@ func (w *world) testRemoval(t *testing.T) {
 			}
 		}
 	}
-	testkit.Eventually(t, 30*time.Second, func() error { // the API server remembers for ten seconds what it accepted
+	testkit.Eventually(t, 30*time.Second, func() error { // the API server caches accepted tokens for ten seconds
 		if ask() == "0" {
 			return fmt.Errorf("the token of a deleted service account works")
 		}
@@ -296,7 +297,7 @@ func (w *world) testRemoval(t *testing.T) {
 	}
 }
 
-// auditedAs reports whether the API server has logged a request of a user, whose name begins so, as another one.
+// auditedAs reports whether a user whose name has the prefix impersonated another one, according to the audit log.
 func (w *world) auditedAs(t *testing.T, userPrefix, as string) bool {
 	t.Helper()
 	log, err := os.ReadFile(w.Cluster.AuditLog())

@@ -14,8 +14,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestTheServiceFollowsTheConfiguration shows that the shipped rights let the agent make the Service in front of its
-// proxy, change it, and remove it.
+// TestTheServiceFollowsTheConfiguration shows that the shipped permissions let the agent create, change and delete the
+// Service in front of its proxy.
 func TestTheServiceFollowsTheConfiguration(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)

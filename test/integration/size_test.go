@@ -19,8 +19,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestMemoryDoesNotGrowWithTheCluster fills the cluster with nodes, and the agent's own namespace with Secrets, that
-// are none of its business. Then one node is a control plane's: mode auto follows, there and back.
+// TestMemoryDoesNotGrowWithTheCluster fills the cluster with nodes, and the agent's namespace with Secrets that it does
+// not use. Then it adds and removes a control-plane node: mode auto reacts.
 func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 	w := needsCluster(t)
 	const nodes, secrets, secretSize = 500, 1000, 20 << 10
@@ -68,7 +68,7 @@ func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Nodes are only looked at in mode auto.
+	// Only mode auto reads the nodes.
 	auto := func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = configv1alpha1.ImpersonationProxyModeAuto }
 	w.configure(t, auto)
 	w.waitForStatus(t, "Listening", "ready to accept")
@@ -99,7 +99,7 @@ func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 	const limit = 8 << 20 // all Secrets are 20 MB, all nodes 2 MB
 	for i, agent := range w.agents {
 		var after int64
-		testkit.Eventually(t, 90*time.Second, func() error { // garbage is collected every two minutes at the latest
+		testkit.Eventually(t, 90*time.Second, func() error { // garbage is collected at least every two minutes
 			after = heap(t, agent)
 			if grown := after - before[i]; grown > limit {
 				return fmt.Errorf("the heap has grown from %d to %d kB", before[i]>>10, after>>10)
@@ -117,7 +117,7 @@ func TestMemoryDoesNotGrowWithTheCluster(t *testing.T) {
 	}
 }
 
-// heap is how much memory an agent's objects take, after a garbage collection.
+// heap returns the size of an agent's objects after a garbage collection, in bytes.
 func heap(t *testing.T, agent *devinstall.Agent) int64 {
 	t.Helper()
 	request, err := http.NewRequestWithContext(

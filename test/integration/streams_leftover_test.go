@@ -17,7 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestStreamsLeaveNothingBehind ends two thousand streams in every abrupt way, and looks at what the agent, the API
+// TestStreamsLeaveNothingBehind ends two thousand streams abruptly in every way, and checks what the agent, the API
 // server and the node still hold.
 func TestStreamsLeaveNothingBehind(t *testing.T) {
 	s := startStreams(t)
@@ -37,7 +37,7 @@ func TestStreamsLeaveNothingBehind(t *testing.T) {
 		return err
 	})
 
-	for range 4 { // opens what stays open: the connections to the API server that are used again
+	for range 4 { // opens the connections to the API server that stay open for reuse
 		s.abandon(t, config, pod, 8, false)
 	}
 	s.kill(t, pod, 2)
@@ -51,14 +51,14 @@ func TestStreamsLeaveNothingBehind(t *testing.T) {
 	s.abandon(t, config, pod, each, true)
 	var after int
 	testkit.Eventually(t, 30*time.Second, func() error {
-		// Two: the agent's own timers and watches may be opening a connection just now.
+		// Two: the agent's own timers and watches may open a connection.
 		if after = s.settled(t); after > before+2 {
 			return fmt.Errorf("the agent has %d open files, before it were %d", after, before)
 		}
 		return nil
 	})
 	testkit.Eventually(t, 30*time.Second, func() error {
-		// Ten: connections that were idle before and are in use now have more of them.
+		// Ten: connections in use have more goroutines than idle ones.
 		if n := scrape(t, s.agents[0])["go_goroutines"]; n == 0 || n > goroutines+10 {
 			return fmt.Errorf("the agent has %v goroutines, before it were %v", n, goroutines)
 		}
@@ -76,8 +76,8 @@ func TestStreamsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// abandon opens streams of all kinds at once. Then the node drops them, or else the client goes away: by a reset,
-// without a word, or closing its half only, in turn.
+// abandon opens streams of all kinds at once. Then the node drops them, or the client does, in turn with a reset,
+// without a close_notify, or with a close of only its half.
 func (s *streams) abandon(t *testing.T, config *rest.Config, pod string, count int, byNode bool) {
 	t.Helper()
 	asks := []struct{ method, path, upgrade string }{
@@ -122,14 +122,14 @@ func (s *streams) abandon(t *testing.T, config *rest.Config, pod string, count i
 		over := connection.(interface{ NetConn() net.Conn })
 		tcp := over.NetConn().(*net.TCPConn)
 		switch {
-		case byNode: // the API server keeps some streams for as long as the client does
+		case byNode: // the API server keeps some streams as long as the client does
 			_ = tcp.Close()
 		case i%3 == 0:
 			_ = tcp.SetLinger(0)
 			_ = tcp.Close()
 		case i%3 == 1:
 			_ = tcp.Close()
-		default: // TLS only says that this half is closed
+		default: // only closes this half, in TLS
 			_ = connection.Close()
 		}
 	}
@@ -151,7 +151,7 @@ func (s *streams) kill(t *testing.T, pod string, count int) {
 	}
 }
 
-// settled waits until the number of the agent's open files stays the same for a while, and returns it.
+// settled waits until the number of the agent's open files is stable, and returns it.
 func (s *streams) settled(t *testing.T) int {
 	t.Helper()
 	last, same := -1, 0
@@ -168,7 +168,7 @@ func (s *streams) settled(t *testing.T) int {
 	return last
 }
 
-// openFiles counts a process's files and sockets.
+// openFiles returns the number of a process's files and sockets.
 func openFiles(t *testing.T, pid int) int {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "fd"))

@@ -18,8 +18,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestStreamsNeedPermission asks for streams as users who may do less and less. kubectl tries SPDY by itself when a
-// websocket is refused, so each protocol is also asked for without kubectl.
+// TestStreamsNeedPermission requests streams as users with fewer and fewer permissions. kubectl falls back to SPDY when
+// a websocket is refused, so each protocol is also requested without kubectl.
 func TestStreamsNeedPermission(t *testing.T) {
 	s := startStreams(t)
 	const pod = "guarded"
@@ -33,7 +33,7 @@ func TestStreamsNeedPermission(t *testing.T) {
 	}{
 		{"nothing", nil, false, false, map[string]string{"GET": "get", "POST": "create"}},
 		{"get-only", []string{"get"}, false, false, map[string]string{"GET": "create", "POST": "create"}},
-		// As at the API server itself, where a websocket needs both.
+		// Like the API server, which requires both for a websocket.
 		{"create-only", []string{"create"}, false, true, map[string]string{"GET": "get"}},
 		{"both", []string{"get", "create"}, true, true, nil},
 	} {
@@ -61,7 +61,7 @@ func TestStreamsNeedPermission(t *testing.T) {
 						test.lacks[ask.method],
 						subresource,
 					)
-					testkit.Eventually(t, 5*time.Second, func() error { // permissions take effect in a moment
+					testkit.Eventually(t, 5*time.Second, func() error { // permissions take effect soon
 						said, err := askForStream(t, s, config, ask.method, pod+"/"+path, ask.upgrade)
 						switch {
 						case err != nil:
@@ -91,7 +91,7 @@ func TestStreamsNeedPermission(t *testing.T) {
 					"echo",
 					"in",
 				)
-				if test.spdy { // over websocket, or when that is refused over SPDY
+				if test.spdy { // by websocket or, as a fallback, SPDY
 					if got.code != 0 || got.out != "in\n" {
 						t.Errorf("kubectl exec by %s ended with %d: %s", protocol.name, got.code, got.errOut)
 					}
@@ -128,20 +128,20 @@ func spdyHeaders(subresource string) string {
 	return "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: " + protocol + "\r\nContent-Length: 0\r\n"
 }
 
-// answer is how a request for a stream was answered.
+// answer is the response to a request for a stream.
 type answer struct {
 	code   int
 	status metav1.Status
 }
 
-// askForStream asks the proxy to switch protocols, and hangs up.
+// askForStream requests an upgrade from the proxy, and closes the connection.
 func askForStream(t *testing.T, s *streams, config *rest.Config, method, path, upgrade string) (answer, error) {
 	t.Helper()
 	connection, err := s.dial(config, s.endpoint())
 	if err != nil {
 		return answer{}, err
 	}
-	defer connection.Close() //nolint:errcheck // hung up on whatever is there
+	defer connection.Close() //nolint:errcheck // the test needs no clean close
 	response, err := requestStream(connection, method, path, upgrade)
 	if err != nil {
 		return answer{}, err
@@ -156,7 +156,7 @@ func askForStream(t *testing.T, s *streams, config *rest.Config, method, path, u
 	return got, nil
 }
 
-// dial connects as a user with a client certificate.
+// dial connects with the user's client certificate.
 func (w *world) dial(config *rest.Config, address string) (*tls.Conn, error) {
 	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
 	if err != nil {
@@ -174,8 +174,8 @@ func (w *world) dial(config *rest.Config, address string) (*tls.Conn, error) {
 	}), nil
 }
 
-// requestStream sends a request to switch protocols, and reads the head of the answer. Nothing of the stream is lost:
-// the server says nothing before the client has.
+// requestStream requests an upgrade, and reads the head of the response. Nothing of the stream is lost: the server
+// sends nothing before the client does.
 func requestStream(connection net.Conn, method, path, upgrade string) (*http.Response, error) {
 	if _, err := fmt.Fprintf(
 		connection,

@@ -24,13 +24,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// repeat is a container that says what it is told, and ends when it is told "bye".
+// repeat is a container that prints its input, and ends at "bye".
 const repeat = `while read -r line; do [ "$line" = bye ] && exit 0; echo "$line"; done`
 
-// streamProtocols are the ways in which kubectl opens streams.
+// streamProtocols are the protocols with which kubectl opens streams.
 var streamProtocols = []struct {
 	name        string
-	method      string // with which the stream is asked for
+	method      string // of the request for the stream
 	environment []string
 }{
 	{"websocket", "get", nil}, // the default
@@ -42,8 +42,8 @@ type streams struct {
 	*world
 	node       *kubelet.Kubelet
 	kubeconfig string   // of user pinny
-	home       string   // keeps the user's credential between calls of kubectl
-	protocol   []string // environment that chooses the protocol
+	home       string   // keeps the user's credential between runs of kubectl
+	protocol   []string // environment that selects the protocol
 }
 
 // startStreams adds a node to the cluster until the test ends.
@@ -64,12 +64,12 @@ func startStreams(t *testing.T) *streams {
 	})
 	s := &streams{world: w, node: node, home: t.TempDir()}
 	w.permit(t, "pinny", "create", "pods/exec", "pods/attach", "pods/portforward")
-	// A websocket is asked for with GET, for which the API server wants get besides create.
+	// A websocket is requested with GET, for which the API server requires get in addition to create.
 	w.permit(t, "pinny", "get", "pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward")
 	s.kubeconfig = w.userKubeconfig(t, "pinny:password123")
 	s.run(t, "warm-up", repeat)
-	// What was refused a moment ago may still be remembered, and the API server may still take the APIs of agents that the
-	// test before has stopped for unavailable.
+	// A denial may still be cached, and the API server may not have noticed that the APIs are available again after the
+	// test before stopped the agents.
 	testkit.Eventually(t, 30*time.Second, func() error {
 		if got := s.kubectl(t, nil, "exec", "warm-up", "--", "true"); got.code != 0 {
 			return fmt.Errorf("kubectl exec: %s", got.errOut)
@@ -79,14 +79,14 @@ func startStreams(t *testing.T) *streams {
 	return s
 }
 
-// over returns the same, with kubectl speaking another protocol.
+// over returns a copy whose kubectl uses another protocol.
 func (s *streams) over(environment []string) *streams {
 	other := *s
 	other.protocol = environment
 	return &other
 }
 
-// run starts a pod that lives until the test ends, and returns its directory.
+// run starts a pod until the end of the test, and returns its directory.
 func (s *streams) run(t *testing.T, name, script string) string {
 	t.Helper()
 	directory := t.TempDir()
@@ -112,9 +112,8 @@ func (s *streams) run(t *testing.T, name, script string) string {
 
 func (s *streams) environment() []string { return append([]string{"HOME=" + s.home}, s.protocol...) }
 
-// emptyMessage is what kubectl says when the empty message, with which an API server begins to speak over a
-// websocket, arrives before kubectl has opened its side of the stream. It says so without the proxy, too. Had it
-// thrown away more than that, the output would lack it.
+// emptyMessage is what kubectl prints if the empty message with which an API server starts a websocket arrives before
+// kubectl has created its side of the stream. This happens without the proxy, too. The tests would notice lost output.
 var emptyMessage = regexp.MustCompile(`(?m)^E\d{4} .* Unknown stream id 1, discarding message\r?(\n|$)`)
 
 // kubectl runs kubectl as user pinny through the proxy.
@@ -130,11 +129,11 @@ func (s *streams) kubectl(t *testing.T, stdin io.Reader, args ...string) result 
 	return got
 }
 
-// background is a kubectl that goes on while the test does.
+// background is a kubectl that runs in the background.
 type background struct {
 	*exec.Cmd
 	stdin  io.WriteCloser
-	lines  chan string // of standard output; closed at its end
+	lines  chan string // of stdout; closed at its end
 	errOut *testkit.Buffer
 }
 
@@ -178,7 +177,7 @@ func (b *background) say(t *testing.T, line string) {
 	}
 }
 
-// next returns the next line of standard output.
+// next returns the next line of stdout.
 func (b *background) next(t *testing.T) string {
 	t.Helper()
 	select {
@@ -193,7 +192,7 @@ func (b *background) next(t *testing.T) string {
 	}
 }
 
-// finished waits for kubectl's end and returns its exit code.
+// finished waits until kubectl exits, and returns its exit code.
 func (b *background) finished(t *testing.T) int {
 	t.Helper()
 	for range b.lines { // until the end of its output
@@ -202,7 +201,7 @@ func (b *background) finished(t *testing.T) int {
 	return b.ProcessState.ExitCode()
 }
 
-// permit lets a user do something everywhere, until the test ends.
+// permit grants a user a verb on resources everywhere, until the end of the test.
 func (w *world) permit(t *testing.T, user, verb string, resources ...string) {
 	t.Helper()
 	name := strings.ReplaceAll(strings.ToLower(fmt.Sprintf("%s-%s-%s-%s", t.Name(), user, verb, resources[0])), "/", ":")
@@ -223,8 +222,7 @@ func (w *world) permit(t *testing.T, user, verb string, resources ...string) {
 	}
 }
 
-// user makes a client configuration and a kubeconfig for a user with a certificate of the cluster's CA, through the
-// proxy.
+// user returns a client configuration and a kubeconfig for the proxy, of a user with a certificate of the cluster's CA.
 func (w *world) user(t *testing.T, name string) (*rest.Config, string) {
 	t.Helper()
 	config, err := w.Cluster.User(name)
@@ -239,7 +237,7 @@ func (w *world) user(t *testing.T, name string) (*rest.Config, string) {
 	return config, path
 }
 
-// audited returns the verbs of the API server's audit events that are about a pod's subresource.
+// audited returns the verbs of the API server's audit events for a pod's subresource.
 func (w *world) audited(t *testing.T, pod, subresource string) []string {
 	t.Helper()
 	log, err := os.Open(w.Cluster.AuditLog())
@@ -255,7 +253,7 @@ func (w *world) audited(t *testing.T, pod, subresource string) []string {
 			ImpersonatedUser struct{ Username string }
 		}
 		if err := decoder.Decode(&event); err != nil {
-			return verbs // the last event may be half-written
+			return verbs // the last event may be partly written
 		}
 		if event.ObjectRef.Name == pod && event.ObjectRef.Subresource == subresource {
 			verbs = append(verbs, event.Verb+" by "+event.ImpersonatedUser.Username)

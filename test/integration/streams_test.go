@@ -23,7 +23,7 @@ import (
 	"github.com/creack/pty"
 )
 
-// TestStreams has kubectl open every kind of stream through the proxy, over both protocols.
+// TestStreams opens every kind of stream with kubectl through the proxy, over both protocols.
 func TestStreams(t *testing.T) {
 	s := startStreams(t)
 	for _, protocol := range streamProtocols {
@@ -36,7 +36,7 @@ func TestStreams(t *testing.T) {
 			t.Run("cp", func(t *testing.T) { copies(t, s, pod, directory) })
 			t.Run("attach and logs", func(t *testing.T) { attachAndLogs(t, s, pod) }) // the container ends with it
 			for _, subresource := range []string{"exec", "portforward", "attach"} {
-				// kubectl goes over to SPDY by itself when websockets do not work: look at what the API server saw.
+				// kubectl falls back to SPDY when websockets fail: check the API server's audit log.
 				want := protocol.method + " by pinny"
 				if verbs := s.audited(t, pod, subresource); len(verbs) == 0 ||
 					slices.ContainsFunc(verbs, func(v string) bool { return v != want }) {
@@ -65,7 +65,7 @@ func execStreams(t *testing.T, s *streams, pod string) {
 	if got.code != 42 || got.out != "to out\n" || !strings.HasPrefix(got.errOut, "to err\n") {
 		t.Errorf("it ended with %d, out %q, err %q", got.code, got.out, got.errOut)
 	}
-	// before its input ends
+	// Before the end of its input.
 	got = s.kubectl(
 		t,
 		strings.NewReader("first\nsecond\n"),
@@ -106,7 +106,7 @@ func terminalStreams(t *testing.T, s *streams, pod string) {
 	lines := make(chan string, 100)
 	go func() {
 		var all strings.Builder
-		for scanner := bufio.NewScanner(terminal); scanner.Scan(); { // until EIO, when kubectl has ended
+		for scanner := bufio.NewScanner(terminal); scanner.Scan(); { // until EIO, when kubectl has exited
 			line := strings.TrimSpace(scanner.Text())
 			if emptyMessage.MatchString(line) {
 				continue
@@ -150,11 +150,11 @@ func portForwardStreams(t *testing.T, s *streams, pod string) {
 		_, _ = fmt.Fprintf(w, "%s %s %x", req.Method, req.URL.Path, sha256.Sum256(body))
 	}))
 	defer web.Close()
-	afterwards, err := net.Listen("tcp", "127.0.0.1:0") // answers when the client is done
+	afterwards, err := net.Listen("tcp", "127.0.0.1:0") // responds when the client is done
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer afterwards.Close() //nolint:errcheck // it is only a test's
+	defer afterwards.Close() //nolint:errcheck // an error does not affect the test
 	go respondAfterwards(afterwards)
 
 	port := func(address net.Addr) string { return strconv.Itoa(address.(*net.TCPAddr).Port) }
@@ -212,7 +212,7 @@ func portForwardStreams(t *testing.T, s *streams, pod string) {
 	}
 }
 
-// respondAfterwards sends back all it got, when the client has closed its half.
+// respondAfterwards returns all its input when the client has closed its half.
 func respondAfterwards(listener net.Listener) {
 	for {
 		connection, err := listener.Accept()
@@ -220,7 +220,7 @@ func respondAfterwards(listener net.Listener) {
 			return
 		}
 		go func() {
-			defer connection.Close() //nolint:errcheck // it is only a test's
+			defer connection.Close() //nolint:errcheck // an error does not affect the test
 			if got, err := io.ReadAll(connection); err == nil {
 				_, _ = connection.Write(got)
 			}
@@ -252,7 +252,7 @@ func copies(t *testing.T, s *streams, pod, directory string) {
 	}
 }
 
-// attachAndLogs has one kubectl talk to a container, and another one follow what it says.
+// attachAndLogs attaches one kubectl to a container, and follows its log with another.
 func attachAndLogs(t *testing.T, s *streams, pod string) {
 	t.Helper()
 	attached := s.start(t, "attach", "-i", pod)
@@ -279,7 +279,7 @@ func attachAndLogs(t *testing.T, s *streams, pod string) {
 	}
 }
 
-// randomBytes returns bytes that do not compress, the same ones every time.
+// randomBytes returns incompressible bytes, always the same.
 func randomBytes(size int) []byte {
 	bytes := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(bytes)

@@ -34,8 +34,8 @@ import (
 
 const generatedSecret = "pinniped-concierge-impersonation-proxy-tls-serving-certificate"
 
-// TestTransitions goes through every change of the serving certificate, under load on both replicas, half of which
-// makes a new connection for each request: no request fails, and no kept connection is dropped.
+// TestTransitions makes every change of the serving certificate, under load on both replicas. Half of the clients open
+// a new connection for each request. No request and no kept connection fails.
 func TestTransitions(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
@@ -160,7 +160,7 @@ func TestTransitions(t *testing.T) {
 		}
 	})
 	step("external to generated, with the old CA", func() {
-		// The user's Secret stands under the name of the generated one: it would be in the way, and nobody overwrites it.
+		// The user's Secret has the name of the generated one, and the agent does not overwrite it.
 		w.deleteSecret(t, generatedSecret)
 		w.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
 		for _, agent := range w.agents {
@@ -182,7 +182,7 @@ func TestTransitions(t *testing.T) {
 	})
 	load.stop(t)
 
-	// What the proposal wants in the log, each once, although the reconciler looked many times.
+	// The log has what the proposal wants, each once, although the reconciler ran many times.
 	for what, want := range map[string][]string{
 		"use of an external certificate":  {"Put serving certificate into service", `"external"`, "transition-a"},
 		"a generated certificate":         {"Generated serving certificate"},
@@ -190,7 +190,7 @@ func TestTransitions(t *testing.T) {
 		"cleanup of the generated Secret": {"Removed what the configuration no longer needs", generatedSecret},
 		"cleanup of the copy":             {"Removed what the configuration no longer needs", lastKnownGoodSecret},
 		"a Secret that is not there": {
-			// It may also stay in service for a moment, until the one that replaces it is seen.
+			// It may also stay in service for a moment, until its replacement is observed.
 			"Failed to reconcile CredentialIssuer", "SecretNotFound", `transition-b\", which`,
 		},
 		"a Secret without its keys":    {"Failed to reconcile CredentialIssuer", "SecretIncomplete"},
@@ -209,8 +209,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// TestExpiryWhileServing lets a certificate expire in service: it is told at once, and what is served stays until
-// there is a better one.
+// TestExpiryWhileServing lets a certificate expire in service: the status reports it at once, and it stays in service
+// until there is a better one.
 func TestExpiryWhileServing(t *testing.T) {
 	w := needsCluster(t)
 	w.external(t, "expiring-cert", pairData(w.issue(t, "localhost")))
@@ -239,8 +239,8 @@ func TestExpiryWhileServing(t *testing.T) {
 	w.waitForStatus(t, "Listening", "ready to accept")
 }
 
-// TestFreshInstallWithAnExternalCertificate starts a replica of another installation, with names of its own, that has
-// an external certificate from its first moment: the audit log knows of no attempt to make a generated one.
+// TestFreshInstallWithAnExternalCertificate starts a replica of another installation, with its own names, that has an
+// external certificate from the start: the audit log shows no attempt to create a generated one.
 func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	w := needsCluster(t)
 	pair := w.issue(t, "localhost")
@@ -265,7 +265,7 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 		t.Context(),
 		"fresh",
 		"appName=fresh",
-		"names.apiService=pinniped-concierge-api", // there is one in a cluster
+		"names.apiService=pinniped-concierge-api", // the cluster can have only one
 		"names.servingCertificateSecret=pinniped-concierge-api-tls-serving-certificate",
 		"names.impersonationProxyServiceAccount=pinniped-concierge-impersonation-proxy",
 		"names.impersonationTLSCertificateSecret=fresh-tls",
@@ -300,7 +300,7 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 			t.Errorf("Secret %q was written", name)
 		}
 	}
-	// The same question, once there is something to find.
+	// The same check when there is something to find.
 	testkit.Eventually(t, 10*time.Second, func() error { // the agent writes its status meanwhile
 		if err := w.admin.Get(t.Context(), types.NamespacedName{Name: "fresh-config"}, issuer); err != nil {
 			return err
@@ -316,7 +316,7 @@ func TestFreshInstallWithAnExternalCertificate(t *testing.T) {
 	})
 }
 
-// mayRecord lets the agent keep what clients were told in a ConfigMap of another name than the shipped one.
+// mayRecord lets the agent keep its revision history in a ConfigMap with another name than the shipped one.
 func (w *world) mayRecord(t *testing.T, name string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Namespace: devinstall.Namespace, Name: name}
@@ -339,8 +339,8 @@ func (w *world) mayRecord(t *testing.T, name string) {
 	}
 }
 
-// writtenSecrets returns the names of Secrets in the agent's namespace that the agent tried to create or change, from
-// the audit log.
+// writtenSecrets returns the names of Secrets in the agent's namespace that the agent tried to create or change,
+// according to the audit log.
 func (w *world) writtenSecrets(t *testing.T) []string {
 	t.Helper()
 	content, err := os.ReadFile(w.Cluster.AuditLog())
@@ -355,7 +355,7 @@ func (w *world) writtenSecrets(t *testing.T) []string {
 			ObjectRef struct{ Resource, Namespace, Name string }
 		}
 		if err := json.Unmarshal([]byte(line), &event); err != nil {
-			continue // the last line may be half written
+			continue // the last line may be partly written
 		}
 		if slices.Contains([]string{"create", "patch", "update"}, event.Verb) && event.ObjectRef.Resource == "secrets" &&
 			event.ObjectRef.Namespace == devinstall.Namespace && event.User.Username == "system:serviceaccount:pinniped-concierge:pinniped-concierge" {
@@ -395,8 +395,7 @@ func (w *world) deleteSecret(t *testing.T, name string) {
 	}
 }
 
-// logFrom returns a function that finds the lines with all of some texts that an agent has logged since now, by their
-// numbers.
+// logFrom returns a function that finds the log lines of an agent, from now on, that contain all parts, by line number.
 func (*world) logFrom(t *testing.T, agent *devinstall.Agent) func(parts ...string) []int {
 	t.Helper()
 	read := func() string {
@@ -435,8 +434,7 @@ func presentsChain(address string, chainPEM []byte) error {
 	return nil
 }
 
-// line is a serving certificate of an intermediate CA. The certificate of the intermediate CA can be issued again,
-// for the same key.
+// line is a serving certificate of an intermediate CA, whose certificate can be reissued for the same key.
 type line struct {
 	root    *x509.Certificate
 	rootKey crypto.PrivateKey
@@ -473,7 +471,7 @@ func newLine(t *testing.T, root *certs.CA) *line {
 	return l
 }
 
-// intermediate issues the certificate of the intermediate CA once more.
+// intermediate reissues the certificate of the intermediate CA.
 func (l *line) intermediate(t *testing.T) []byte {
 	t.Helper()
 	l.issued++

@@ -9,10 +9,9 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// TestAWrongNameWithoutVerification writes spec.impersonationProxy.tls as somebody with kubectl does, or as an object
-// for Pinniped has it: without verification. A certificate for another name does not replace a good one, neither the
-// generated one nor an external one, also not on a replica that starts. Clients notice nothing. Told to, the agent
-// serves it anyway.
+// TestAWrongNameWithoutVerification sets spec.impersonationProxy.tls without verification, as objects for Pinniped do.
+// A certificate for another name does not replace a good one, whether generated or external, also when a replica
+// restarts. Clients are not affected. With verification Warn, the agent serves it.
 func TestAWrongNameWithoutVerification(t *testing.T) {
 	w := needsCluster(t)
 	w.generatedOnly(t)
@@ -56,7 +55,7 @@ func TestAWrongNameWithoutVerification(t *testing.T) {
 	use("unverified-wrong", configv1alpha1.VerificationWarn)
 	w.waitForServed(t, 60*time.Second, wrong, 2, 2)
 	w.waitForStatus(t, "Listening", string(certs.NameNotCovered))
-	use("unverified-wrong", "") // there is nothing better any more
+	use("unverified-wrong", "") // no better certificate is in service
 	w.waitForStatus(t, "Listening", string(certs.NameNotCovered))
 	w.generatedOnly(t)
 }

@@ -19,7 +19,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// TestHowToWalkthrough goes through the walkthrough, without the containers: the proxy is off at first, as on kind.
+// TestHowToWalkthrough runs the walkthrough without the containers. As on kind, the proxy is disabled at first.
 func TestHowToWalkthrough(t *testing.T) {
 	w := needsCluster(t)
 	w.define(t, certManagerModule, "deploy/crds", "certificates.cert-manager.io", "clusterissuers.cert-manager.io")
@@ -72,7 +72,7 @@ func TestHowToWalkthrough(t *testing.T) {
 	w.generatedOnly(t)
 }
 
-// TestWalkthroughScript shows that the script runs the blocks of the document, and stops for what is missing.
+// TestWalkthroughScript shows that the script runs the blocks of the document, and exits if something is missing.
 func TestWalkthroughScript(t *testing.T) {
 	w := needsCluster(t)
 	script := filepath.Join("..", "..", "hack", "walkthrough.sh")

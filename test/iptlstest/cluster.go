@@ -20,7 +20,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Cluster keeps one CredentialIssuer, one Secret and some Services, with resource versions as an API server has.
+// Cluster simulates an API server with one CredentialIssuer, one Secret and some Services, with resource versions.
 type Cluster struct {
 	Mu        sync.Mutex
 	Issuer    *configv1alpha1.CredentialIssuer
@@ -30,40 +30,40 @@ type Cluster struct {
 	services  map[string]*corev1.Service
 	version   int
 
-	Applied []map[string]any // that were stored
+	Applied []map[string]any // without dry runs
 	Options []discovery.ApplyOptions
-	// BeforeApply and AfterApply are called around a change: an agent reacts in AfterApply, somebody else interferes
-	// in BeforeApply. They may change the objects.
+	// BeforeApply and AfterApply are called before and after a change, and may change the objects: an agent reacts in
+	// AfterApply, another program interferes in BeforeApply.
 	BeforeApply, AfterApply func(*Cluster)
 	afterRead               func(*Cluster)
 	NamespaceErr, ApplyErr  error
-	IssuerErr               error // of reading the CredentialIssuer
-	Still                   bool  // the API server takes requests and does not answer
+	IssuerErr               error // from reading the CredentialIssuer
+	Still                   bool  // the API server accepts requests and never responds
 	CASecretErr             error
-	secretErr               error // of writing a Secret
+	secretErr               error // from writing a Secret
 	CertManager             *discovery.Certificate
-	CertificatesErr         error // of listing them
-	// AfterList is called after each list of the Certificates, as cert-manager works meanwhile.
+	CertificatesErr         error // from listing them
+	// AfterList is called after each list of the Certificates, to simulate cert-manager.
 	AfterList func(*Cluster)
-	ReadErr   error    // of reading the Secret
-	owned     []string // keys of the Secret that we have applied
+	ReadErr   error    // from reading the Secret
+	owned     []string // keys of the Secret that our apply owns
 
-	// What is permitted about Secrets of other namespaces, and who was asked about, and which Secrets were read.
+	// Access to Secrets of other namespaces: what is permitted, which reviews were sent, and which Secrets were read.
 	Delegated                  []delegation.Delegation
 	MayRead                    bool
 	DelegationsErr, MayReadErr error
 	Reviewed, SecretsRead      []string
 	Grants                     map[string]map[string]any
 	GrantErr                   error
-	// Leases are those of the agent's replicas; nil means that one has just renewed its own.
+	// Leases are the Leases of the agent's replicas; nil means one that was just renewed.
 	Leases []discovery.ReplicaLease
-	// Revisions is the agent's memory; nil for an agent that has none.
+	// Revisions is the agent's revision history; nil for an agent that keeps none.
 	Revisions    *corev1.ConfigMap
-	CABundles    map[string][]byte // ConfigMaps that have one under ca.crt
-	RevisionsErr error             // of reading it
-	retired      []string          // its keys that we have applied
+	CABundles    map[string][]byte // ConfigMaps with a CA bundle under ca.crt
+	RevisionsErr error             // from reading it
+	retired      []string          // its keys that our apply owns
 	LeasesErr    error
-	// Fields are those of spec.impersonationProxy.tls; nil means that the API does not tell.
+	// Fields are the fields of spec.impersonationProxy.tls; nil means that the schema is not available.
 	Fields []string
 	// BeforeSecret and AfterSecret are like BeforeApply and AfterApply, for changes of the Secret.
 	BeforeSecret, AfterSecret func(*Cluster)
@@ -71,7 +71,7 @@ type Cluster struct {
 	AfterRevisions func(*Cluster)
 }
 
-// PutService makes a Service, or replaces it.
+// PutService creates or replaces a Service.
 func (c *Cluster) PutService(service *corev1.Service) { c.services[service.Name] = service }
 
 // Bump gives the CredentialIssuer a new resource version, as every change does.
@@ -80,7 +80,7 @@ func (c *Cluster) Bump() {
 	c.Issuer.ResourceVersion = strconv.Itoa(c.version)
 }
 
-// CredentialIssuer returns a copy of the only CredentialIssuer, whatever name was asked for.
+// CredentialIssuer returns a copy of the only CredentialIssuer. It ignores the name.
 func (c *Cluster) CredentialIssuer(_ context.Context, _ string) (*configv1alpha1.CredentialIssuer, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -97,7 +97,7 @@ func (c *Cluster) CredentialIssuer(_ context.Context, _ string) (*configv1alpha1
 	return found, nil
 }
 
-// ConfigMap returns the agent's history of revisions, or one of the ConfigMaps with CA bundles.
+// ConfigMap returns the revision history, or one of CABundles.
 func (c *Cluster) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -114,12 +114,12 @@ func (c *Cluster) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMa
 	return c.Revisions.DeepCopy(), nil
 }
 
-// ClusterTrustBundle returns that there is none.
+// ClusterTrustBundle returns ErrNotFound.
 func (c *Cluster) ClusterTrustBundle(context.Context, string) (string, error) {
 	return "", discovery.ErrNotFound
 }
 
-// ApplyConfigMap is a server-side apply of data of the agent's memory.
+// ApplyConfigMap is a server-side apply of the revision history.
 func (c *Cluster) ApplyConfigMap(_ context.Context, _, _ string, object any, opts discovery.ApplyOptions) (
 	*corev1.ConfigMap, error,
 ) {
@@ -153,7 +153,7 @@ func (c *Cluster) ApplyConfigMap(_ context.Context, _, _ string, object any, opt
 	return c.Revisions.DeepCopy(), nil
 }
 
-// ApplyCredentialIssuer stores the fields, unless the resource version is an old one.
+// ApplyCredentialIssuer stores the fields. An outdated resource version is a conflict.
 func (c *Cluster) ApplyCredentialIssuer(_ context.Context, _ string, object any,
 	opts discovery.ApplyOptions,
 ) (*configv1alpha1.CredentialIssuer, error) {
@@ -204,7 +204,7 @@ func (c *Cluster) ApplyCredentialIssuer(_ context.Context, _ string, object any,
 	return c.Issuer.DeepCopy(), nil
 }
 
-// annotate stores a merge patch of the annotations alone: nothing that an agent reacts to.
+// annotate stores a merge patch of annotations only. The agent does not react to it.
 func (c *Cluster) annotate(fields map[string]any) (*configv1alpha1.CredentialIssuer, error) {
 	if fields["metadata"].(map[string]any)["resourceVersion"] != c.Issuer.ResourceVersion {
 		return nil, fmt.Errorf("the object has been modified: %w", discovery.ErrConflict)
@@ -221,7 +221,7 @@ func (c *Cluster) annotate(fields map[string]any) (*configv1alpha1.CredentialIss
 	return c.Issuer.DeepCopy(), nil
 }
 
-// MergeCredentialIssuer stores a merge patch, unless the resource version is an old one.
+// MergeCredentialIssuer stores a merge patch. An outdated resource version is a conflict.
 func (c *Cluster) MergeCredentialIssuer(_ context.Context, _ string, patch any,
 	opts discovery.ApplyOptions,
 ) (*configv1alpha1.CredentialIssuer, error) {
@@ -262,7 +262,7 @@ func (c *Cluster) MergeCredentialIssuer(_ context.Context, _ string, patch any,
 	return c.Issuer.DeepCopy(), nil
 }
 
-// plain returns an object as JSON has it.
+// plain converts an object to decoded JSON.
 func plain(object any) map[string]any {
 	encoded, err := json.Marshal(object)
 	if err != nil {
@@ -275,7 +275,7 @@ func plain(object any) map[string]any {
 	return fields
 }
 
-// merge is a JSON merge patch.
+// merge applies a JSON merge patch (RFC 7396).
 func merge(object, patch map[string]any) {
 	for key, value := range patch {
 		into, isObject := value.(map[string]any)
@@ -295,7 +295,7 @@ func merge(object, patch map[string]any) {
 	}
 }
 
-// OrElse returns a, or b when a is empty.
+// OrElse returns a, or b if a is empty.
 func OrElse(a, b string) string {
 	if a != "" {
 		return a
@@ -313,12 +313,12 @@ func (c *Cluster) Service(_ context.Context, _, name string) (*corev1.Service, e
 	return nil, discovery.ErrNotFound
 }
 
-// ReplicaLeases returns the field Leases.
+// ReplicaLeases returns the field Leases, or a Lease that was just renewed.
 func (c *Cluster) ReplicaLeases(context.Context, string) ([]discovery.ReplicaLease, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
 	if c.Leases == nil {
-		const lasts = 30 * 24 * time.Hour // longer than the clock of any test is ahead
+		const lasts = 30 * 24 * time.Hour // longer than any test advances its clock
 		return []discovery.ReplicaLease{{Renewed: time.Now(), Lasts: lasts}}, c.LeasesErr
 	}
 	return c.Leases, c.LeasesErr
@@ -341,13 +341,13 @@ func (c *Cluster) AgentNamespace(ctx context.Context) (string, error) {
 	return "pinniped-concierge", c.NamespaceErr
 }
 
-// Report makes the agent's status say success with this bundle.
+// Report makes the status report a working proxy at url with this bundle.
 func (c *Cluster) Report(url string, bundle []byte) {
 	c.Issuer.Status.Strategies = []configv1alpha1.CredentialIssuerStrategy{ProxyReport(url, bundle)}
 	c.Bump()
 }
 
-// ProxyReport is the strategy of a proxy that works.
+// ProxyReport returns the strategy of a working proxy.
 func ProxyReport(url string, bundle []byte) configv1alpha1.CredentialIssuerStrategy {
 	return configv1alpha1.CredentialIssuerStrategy{
 		Type: configv1alpha1.StrategyImpersonationProxy, Status: configv1alpha1.StrategySuccess,
@@ -361,7 +361,7 @@ func ProxyReport(url string, bundle []byte) configv1alpha1.CredentialIssuerStrat
 	}
 }
 
-// FailedReport is the strategy of a proxy that does not.
+// FailedReport returns the strategy of a failed proxy.
 func FailedReport(reason configv1alpha1.StrategyReason, message string) configv1alpha1.CredentialIssuerStrategy {
 	return configv1alpha1.CredentialIssuerStrategy{
 		Type: configv1alpha1.StrategyImpersonationProxy, Status: configv1alpha1.StrategyError, Reason: reason,
@@ -369,7 +369,7 @@ func FailedReport(reason configv1alpha1.StrategyReason, message string) configv1
 	}
 }
 
-// WithoutRecords returns what was stored, without our records in annotations, which hold times.
+// WithoutRecords returns the stored changes without our records in annotations, which contain times.
 func (c *Cluster) WithoutRecords() []map[string]any {
 	var stored []map[string]any
 	for _, object := range c.Applied {

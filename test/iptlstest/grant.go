@@ -13,7 +13,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 )
 
-// Delegations returns those of a namespace, or all.
+// Delegations returns the delegations of a namespace, or all.
 func (c *Cluster) Delegations(_ context.Context, namespace string) ([]delegation.Delegation, error) {
 	if c.DelegationsErr != nil {
 		return nil, c.DelegationsErr
@@ -27,7 +27,7 @@ func (c *Cluster) Delegations(_ context.Context, namespace string) ([]delegation
 	return found, nil
 }
 
-// MayReadSecret answers as the field MayRead says, and notes the question.
+// MayReadSecret returns the field MayRead, and records the question.
 func (c *Cluster) MayReadSecret(_ context.Context, account, secret types.NamespacedName) (bool, error) {
 	c.Reviewed = append(c.Reviewed, account.String()+" "+secret.String())
 	return c.MayRead, c.MayReadErr
@@ -38,7 +38,7 @@ func grantKey(object map[string]any) string {
 	return fmt.Sprintf("%v %v/%v", object["kind"], metadata["namespace"], metadata["name"])
 }
 
-// sameGrant compares what is stored with what is applied, as server-side apply does before it writes.
+// sameGrant reports whether applied would change nothing in stored; then server-side apply does not write.
 func sameGrant(stored, applied map[string]any) bool {
 	bare := maps.Clone(stored)
 	metadata := maps.Clone(stored["metadata"].(map[string]any))

@@ -1,4 +1,4 @@
-// Package iptlstest is what tests of `pinniped ip-tls` run against: a cluster in memory with an agent that obeys, and
+// Package iptlstest is the environment for tests of `pinniped ip-tls`: a cluster in memory with a simulated agent, and
 // a proxy on loopback that presents real certificates.
 package iptlstest
 
@@ -29,11 +29,11 @@ type World struct {
 	Generated *certs.CA
 	CA        *certs.CA
 	Pair      *certs.KeyPair
-	// Outcome is what comes of the configuration; empty: it is in service.
+	// Outcome is the outcome of the configuration; empty means in service.
 	Outcome serving.RevisionOutcome
 }
 
-// NewCA makes a CA.
+// NewCA creates a CA.
 func NewCA(t *testing.T, name string) *certs.CA {
 	t.Helper()
 	ca, err := certs.NewCA(name, time.Now(), 10*365*24*time.Hour)
@@ -53,13 +53,13 @@ func Serving(t *testing.T, ca *certs.CA, names certs.SANs) *certs.KeyPair {
 	return pair
 }
 
-// Loopback are the names of a certificate for the proxy.
+// Loopback returns the names of the proxy's certificate.
 func Loopback() certs.SANs {
 	return certs.SANs{DNSNames: []string{"proxy.example.com"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1).To4()}}
 }
 
-// TooShort is a --timeout for what will never come true. It is long enough for all that comes before, on a busy
-// machine.
+// TooShort is a --timeout for a condition that never becomes true. It is long enough for the steps before it, even on a
+// busy machine.
 const TooShort = 2 * time.Second
 
 // New returns a world in which the agent has reported its generated certificate, and does not react to changes.
@@ -107,7 +107,7 @@ func (w *World) Obey(t *testing.T) {
 	}
 }
 
-// Record is Obey by an agent that keeps a revision history since an hour ago.
+// Record is Obey with an agent that has kept a revision history for an hour.
 func (w *World) Record(t *testing.T) {
 	t.Helper()
 	w.RecordSince(t, time.Now().Add(-time.Hour))
@@ -119,7 +119,7 @@ func (w *World) Record(t *testing.T) {
 	}
 }
 
-// configured returns the certificate and the trust bundle that the spec asks for.
+// configured returns the certificate and the trust bundle that the spec selects.
 func (w *World) configured(t *testing.T) (*certs.KeyPair, []byte) {
 	t.Helper()
 	tls, secret := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS, w.Cluster.TLSSecret
@@ -139,7 +139,7 @@ func (w *World) configured(t *testing.T) (*certs.KeyPair, []byte) {
 	return &certs.KeyPair{CertPEM: secret.Data["tls.crt"], KeyPEM: secret.Data["tls.key"]}, bundle
 }
 
-// DualTrust simulates the agent that serves the old certificate, with the trust bundles of both, while clients of
+// DualTrust simulates an agent that serves the old certificate and publishes both trust bundles while clients of
 // revisions in use do not verify the new one.
 func (w *World) DualTrust(t *testing.T) {
 	t.Helper()
@@ -184,7 +184,7 @@ func (w *World) DualTrust(t *testing.T) {
 	c.AfterRevisions = c.AfterApply
 }
 
-// RecordSince adds what is published and presented now to the agent's revision history, as of that time.
+// RecordSince adds what is currently published and presented to the agent's revision history, as of since.
 func (w *World) RecordSince(t *testing.T, since time.Time) {
 	t.Helper()
 	c := w.Cluster
@@ -206,7 +206,7 @@ func (w *World) RecordSince(t *testing.T, since time.Time) {
 	if history, err = history.Append(w.published(t), since, serving.DefaultRetention); err != nil {
 		t.Fatal(err)
 	}
-	if current := history.Current(); current != nil { // somebody has a kubeconfig with it
+	if current := history.Current(); current != nil { // it has clients
 		history, _ = history.Used(current.ID, "", since)
 	}
 	c.Revisions.Data[serving.RevisionsKey] = string(history.Encode())
@@ -218,7 +218,7 @@ func (w *World) RecordSince(t *testing.T, since time.Time) {
 	}
 }
 
-// published is what is published and presented now.
+// published returns what is currently published and presented.
 func (w *World) published(t *testing.T) serving.Published {
 	t.Helper()
 	spec := w.Cluster.Issuer.Spec.ImpersonationProxy
@@ -251,8 +251,8 @@ func (w *World) published(t *testing.T) serving.Published {
 	return now
 }
 
-// Judge simulates an agent that also judges, with the code of the real one: what it refuses is not served, and the
-// status tells the findings.
+// Judge simulates an agent that also validates certificates, with the code of the real one. It does not serve a refused
+// certificate, and reports the finding.
 func (w *World) Judge(t *testing.T) {
 	t.Helper()
 	w.Obey(t)
@@ -282,7 +282,7 @@ func (w *World) Judge(t *testing.T) {
 	}
 }
 
-// Put adds a Secret with a pair and, unless it is empty, a CA bundle.
+// Put adds a Secret with a certificate, its key and, unless it is empty, a CA bundle.
 func (w *World) Put(name string, pair *certs.KeyPair, bundle []byte) {
 	if w.Cluster.Others == nil {
 		w.Cluster.Others = map[string]*corev1.Secret{}
@@ -297,14 +297,14 @@ func (w *World) Put(name string, pair *certs.KeyPair, bundle []byte) {
 	w.Cluster.Others[name] = secret
 }
 
-// Served makes the agent follow the Secret as well.
+// Served is Obey with an agent that also reacts to changes of the Secret.
 func (w *World) Served(t *testing.T) {
 	t.Helper()
 	w.Obey(t)
 	w.Cluster.AfterSecret = w.Cluster.AfterApply
 }
 
-// SecretHas looks whether the Secret holds this pair.
+// SecretHas checks that the Secret holds this pair.
 func (w *World) SecretHas(t *testing.T, pair *certs.KeyPair) {
 	t.Helper()
 	if w.Cluster.TLSSecret == nil {
@@ -321,7 +321,7 @@ func (w *World) SecretHas(t *testing.T, pair *certs.KeyPair) {
 	}
 }
 
-// NewExternalWorld is a cluster in which an external certificate is in service.
+// NewExternalWorld returns a world in which an external certificate is in service.
 func NewExternalWorld(t *testing.T) *World {
 	t.Helper()
 	w := New(t)
@@ -331,7 +331,7 @@ func NewExternalWorld(t *testing.T) *World {
 	return w
 }
 
-// Share permits the agent to use a Secret of namespace shared.
+// Share permits the agent to use a Secret of namespace shared, with a delegation to targets.
 func (w *World) Share(secretName string, targets ...string) {
 	w.Cluster.MayRead = true
 	w.Cluster.Delegated = append(w.Cluster.Delegated, delegation.Delegation{
@@ -339,7 +339,7 @@ func (w *World) Share(secretName string, targets ...string) {
 	})
 }
 
-// HasRead says whether a Secret was read.
+// HasRead reports whether a Secret was read.
 func (w *World) HasRead(name string) bool {
 	for _, read := range w.Cluster.SecretsRead {
 		if read == name {

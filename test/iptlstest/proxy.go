@@ -17,7 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// Proxy is an HTTPS server on loopback whose certificate can be changed, as the impersonation proxy's.
+// Proxy is an HTTPS server on loopback whose certificate can be replaced, like that of the impersonation proxy.
 type Proxy struct {
 	certificate atomic.Pointer[tls.Certificate]
 	pair        atomic.Pointer[certs.KeyPair]
@@ -25,11 +25,10 @@ type Proxy struct {
 	Port        int
 }
 
-// Answer makes the proxy answer requests with this HTTP status. With zero it does not answer, as when the API server
-// behind it stands still.
+// Answer sets the HTTP status of responses. With zero there are none, as when the API server behind the proxy hangs.
 func (p *Proxy) Answer(status int) { p.status.Store(int64(status)) }
 
-// ServeHTTP answers.
+// ServeHTTP responds with the status of Answer.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if status := int(p.status.Load()); status != 0 {
 		w.WriteHeader(status)
@@ -38,7 +37,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	<-req.Context().Done()
 }
 
-// Serve makes the proxy present another certificate.
+// Serve makes the proxy present pair.
 func (p *Proxy) Serve(t *testing.T, pair *certs.KeyPair) {
 	t.Helper()
 	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
@@ -49,7 +48,7 @@ func (p *Proxy) Serve(t *testing.T, pair *certs.KeyPair) {
 	p.pair.Store(pair)
 }
 
-// StartProxy starts a proxy with this certificate, until the end of the test.
+// StartProxy starts a proxy that presents pair, until the end of the test.
 func StartProxy(t *testing.T, pair *certs.KeyPair) *Proxy {
 	t.Helper()
 	p := &Proxy{}
@@ -72,10 +71,10 @@ func StartProxy(t *testing.T, pair *certs.KeyPair) *Proxy {
 	return p
 }
 
-// Endpoint is host and port.
+// Endpoint returns HOST:PORT.
 func (p *Proxy) Endpoint() string { return "127.0.0.1:" + strconv.Itoa(p.Port) }
 
-// URL is the address as the status has it.
+// URL returns the address as the status has it.
 func (p *Proxy) URL() string { return "https://" + p.Endpoint() }
 
 // Network resolves names and presents certificates from memory, without connections.
@@ -85,10 +84,10 @@ type Network struct {
 	Errs      map[string]error
 }
 
-// Resolve returns the addresses.
+// Resolve returns the field Addresses.
 func (n Network) Resolve(context.Context, string) ([]netip.Addr, error) { return n.Addresses, nil }
 
-// Asked returns the chain, or the error, of an address, and the answer of a proxy that works.
+// Asked returns the chain or the error of an address, and the HTTP status of a working proxy.
 func (n Network) Asked(_ context.Context, at, _ string) ([]*x509.Certificate, int, error) {
 	return n.Chains[at], http.StatusOK, n.Errs[at]
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/resulttest"
 )
 
-// Run is one run of the command in a world.
+// Run is one run of a command in a world.
 type Run struct {
 	Out, ErrOut bytes.Buffer
 	Err         error
 }
 
-// Given is the Changed of a command line with these flags.
+// Given returns a function that reports whether a flag is one of these.
 func Given(flags ...string) func(string) bool {
 	return func(flag string) bool { return slices.Contains(flags, flag) }
 }
@@ -29,8 +29,8 @@ func (r *Run) Do(ctx context.Context, o factory.Command) *Run {
 	return r
 }
 
-// Check compares the exit code, and looks for the parts in all that was printed, the error and its hint.
-// Output for programs must be as the schema has it, and no step may have said what the error says.
+// Check checks the exit code, and that each part occurs in the output, the error or its hint. Machine-readable output
+// must match its schema, and no failed step may repeat the error.
 func (r *Run) Check(t *testing.T, code int, parts ...string) {
 	t.Helper()
 	if out := r.Out.String(); strings.HasPrefix(out, "{") || strings.HasPrefix(out, "apiVersion: cli.") {
@@ -59,12 +59,11 @@ func (r *Run) Check(t *testing.T, code int, parts ...string) {
 	}
 }
 
-// Hostile is text of somebody else: it clears the screen, sets the title, turns the direction of writing, and forges a
-// hint of ours.
+// Hostile is untrusted text: it clears the screen, sets the title, reverses the direction of text, and forges one of
+// our hints.
 const Hostile = "a\x1b[2J\x1b]0;title\x07\u009b31m\u202e\rb\nhint: run evil\nerror: none"
 
-// Forges looks whether foreign text has an effect on the terminal, or stands in a line of its own. What is for
-// programs is left out of it.
+// Forges fails the test if untrusted text affects the terminal or forges a line.
 func (r *Run) Forges(t *testing.T) {
 	t.Helper()
 	for line := range strings.Lines(r.Out.String() + r.ErrOut.String()) {
@@ -81,7 +80,7 @@ func (r *Run) Forges(t *testing.T) {
 	}
 }
 
-// causeOf returns what an error says after its beginning; empty where it has no beginning.
+// causeOf returns the part of an error after the first colon; empty if there is none.
 func causeOf(err error) string {
 	if err == nil {
 		return ""
@@ -91,7 +90,7 @@ func causeOf(err error) string {
 	return cause
 }
 
-// Lacks looks whether a part is in nothing that was printed.
+// Lacks checks that part does not occur in the output, the error or its hint.
 func (r *Run) Lacks(t *testing.T, part string) {
 	t.Helper()
 	all := r.ErrOut.String() + r.Out.String()

@@ -21,7 +21,7 @@ func (c *Cluster) BumpSecret() {
 	c.TLSSecret.ResourceVersion = strconv.Itoa(c.version)
 }
 
-// ApplySecret is a server-side apply of the Secret, which notices conflicts.
+// ApplySecret is a server-side apply of the Secret, with conflicts.
 func (c *Cluster) ApplySecret(_ context.Context, namespace, name string, object any,
 	opts discovery.ApplyOptions,
 ) (*corev1.Secret, error) {
@@ -71,7 +71,7 @@ func (c *Cluster) ApplySecret(_ context.Context, namespace, name string, object 
 	return c.TLSSecret.DeepCopy(), nil
 }
 
-// Certificate returns the Certificate of cert-manager, if there is one.
+// Certificate returns cert-manager's Certificate, if there is one.
 func (c *Cluster) Certificate(_ context.Context, _, name string) (*discovery.Certificate, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -81,7 +81,7 @@ func (c *Cluster) Certificate(_ context.Context, _, name string) (*discovery.Cer
 	return c.CertManager, nil
 }
 
-// Certificates returns the Certificate of cert-manager, if there is one.
+// Certificates returns cert-manager's Certificate, if there is one.
 func (c *Cluster) Certificates(context.Context, string) ([]discovery.Certificate, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -98,7 +98,7 @@ func (c *Cluster) Certificates(context.Context, string) ([]discovery.Certificate
 	return []discovery.Certificate{found}, nil
 }
 
-// DeleteSecret deletes the Secret, unless it has changed.
+// DeleteSecret deletes the Secret, unless it has changed since.
 func (c *Cluster) DeleteSecret(_ context.Context, secret *corev1.Secret) error {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -109,7 +109,7 @@ func (c *Cluster) DeleteSecret(_ context.Context, secret *corev1.Secret) error {
 	return nil
 }
 
-// Secret returns a copy of the Secret of this name, and notes that it was read.
+// Secret returns a copy of a Secret, and records that it was read.
 func (c *Cluster) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()

@@ -1,7 +1,7 @@
-// Package oidcprovider_test logs in with oidc-provider, an OpenID-certified issuer that node runs, as a user does:
-// with the whole command, and a browser that fills in the issuer's forms.
+// Package oidcprovider_test logs in as a user does, with the whole command, at oidc-provider, an OpenID-certified
+// issuer on Node.js. A simulated browser submits the issuer's forms.
 //
-// It needs node, and its packages, which "make test" installs as testdata/node/package-lock.json pins them.
+// It needs Node.js and the packages in testdata/node/package-lock.json, which "make test" installs.
 package oidcprovider_test
 
 import (
@@ -37,7 +37,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
-// issuer is oidc-provider, and a home directory of a user of it.
+// issuer is an oidc-provider and a user's home directory.
 type issuer struct {
 	url, home string
 	ca        *certs.CA
@@ -87,7 +87,7 @@ func start(t *testing.T) *issuer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = stdin.Close() // which ends it
+		_ = stdin.Close() // it exits
 		_ = command.Wait()
 	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
@@ -98,7 +98,7 @@ func start(t *testing.T) *issuer {
 	return i
 }
 
-// run runs the command as user ann, who visits the link that it prints.
+// run runs the command as user ann, who opens the link that it prints.
 func (i *issuer) run(t *testing.T, environment map[string]string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out bytes.Buffer
@@ -120,7 +120,7 @@ func (i *issuer) run(t *testing.T, environment map[string]string, args ...string
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
-			// Only links with a query are looked for: in the device flow, that is the link with the code in it.
+			// Only links with a query: in the device flow, that is the link with the code.
 			if links := regexp.MustCompile(`(?m)^    (https://\S+\?\S+)$`).
 				FindAllStringSubmatch(errOut.String(), -1); len(links) > 0 {
 				browsed <- i.browse(ctx, links[0][1])
@@ -136,7 +136,7 @@ func (i *issuer) run(t *testing.T, environment map[string]string, args ...string
 	return out.String(), errOut.String(), code
 }
 
-// browse visits link, and fills in each form that comes, until the login is over.
+// browse opens link, and submits forms until the login is complete.
 func (i *issuer) browse(ctx context.Context, link string) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(i.ca.Certificate())
@@ -210,7 +210,7 @@ func (i *issuer) login(args ...string) []string {
 	}, args...)
 }
 
-// token runs a login that must go well, and returns the claims of its token.
+// token runs a login that must succeed, and returns the claims of its token.
 func (i *issuer) token(
 	t *testing.T,
 	environment map[string]string,
@@ -242,7 +242,7 @@ func (i *issuer) sessions() *sessioncache.Cache {
 	return &sessioncache.Cache{Path: filepath.Join(i.home, ".config", "pinniped", "sessions.yaml"), Now: time.Now}
 }
 
-// age makes the tokens of the session old.
+// age expires the tokens of the session.
 func (i *issuer) age(t *testing.T) {
 	t.Helper()
 	session := i.sessions().Sessions()[0]
@@ -252,7 +252,7 @@ func (i *issuer) age(t *testing.T) {
 	}
 }
 
-// TestWholeScenario follows one session: login in the browser, use, token exchange, refresh, and end.
+// TestWholeScenario covers one session: login in the browser, use, token exchange, refresh, and end.
 func TestWholeScenario(t *testing.T) {
 	t.Parallel()
 	i := start(t)
@@ -268,7 +268,7 @@ func TestWholeScenario(t *testing.T) {
 		t.Errorf("want a token for the audience, in silence: %v\n%s", exchanged, stderr)
 	}
 
-	// This issuer gives a refresh token only to a login that asks the user for consent. The second login does.
+	// This issuer issues a refresh token only if the login asks for consent. The second login does.
 	i.age(t)
 	if _, stderr := i.token(t, nil); !strings.Contains(stderr, "&prompt=consent&") {
 		t.Errorf("want a login that asks for consent: %s", stderr)
@@ -287,7 +287,7 @@ func TestWholeScenario(t *testing.T) {
 		t.Error("want the refresh token replaced")
 	}
 
-	// The issuer takes the reuse of an old refresh token for a theft, and ends the session: the user logs in again.
+	// The issuer treats reuse of a refresh token as theft and ends the session: the user logs in again.
 	session := i.sessions().Sessions()[0]
 	session.Tokens.Refresh = refresh
 	if err := i.sessions().Put(t.Context(), session.Key, session.Tokens); err != nil {
@@ -304,7 +304,7 @@ func TestWholeScenario(t *testing.T) {
 		!strings.Contains(stderr, "ended the session of ann at issuer "+i.url+", which has revoked its tokens") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	if err := i.sessions().Put(t.Context(), session.Key, session.Tokens); err != nil { // a copy that somebody kept
+	if err := i.sessions().Put(t.Context(), session.Key, session.Tokens); err != nil { // a stale copy
 		t.Fatal(err)
 	}
 	i.age(t)

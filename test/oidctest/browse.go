@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Browse is a person's browser: it opens address, follows redirects and forms, and returns the text of the page at the
-// end. It trusts the CA bundle (PEM).
+// Browse is a user's browser: it opens address, follows redirects, submits forms, and returns the text of the last
+// page. It trusts the CA bundle (PEM).
 func Browse(ctx context.Context, caBundle []byte, address string) (string, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(caBundle)

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// ApproveDevices is the person who enters every code there is.
+// ApproveDevices approves every pending device code, as the user.
 func (i *Issuer) ApproveDevices() {
 	i.mu.Lock()
 	defer i.mu.Unlock()

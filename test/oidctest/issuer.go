@@ -1,7 +1,7 @@
 // Package oidctest is an OpenID Connect issuer for tests: ory/fosite in this process, behind TLS on loopback.
 //
-// fosite decides about requests for codes and tokens. Around it is what fosite does not do: discovery, keys, the token
-// exchange and the logins with name and password of a Pinniped Supervisor, device codes, and faults.
+// fosite handles requests for codes and tokens. This package adds what it lacks: discovery, keys, device codes, faults,
+// and a Pinniped Supervisor's token exchange and password logins.
 package oidctest
 
 import (
@@ -31,35 +31,35 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
-// ClientID is the one public client.
+// ClientID is the ID of the only client, which is public.
 const ClientID = "pinniped-cli"
 
-// Issuer is the issuer. Its fields are set before it is used.
+// Issuer is the issuer. Set its fields before use.
 type Issuer struct {
 	URL string
 	CA  *certs.CA
 
 	// Supervisor makes it a Pinniped Supervisor, with an identity provider "corporate" of type ldap.
 	Supervisor bool
-	// FormPost publishes that response mode.
+	// FormPost publishes response mode form_post.
 	FormPost bool
-	// Password is what Supervisor accepts for the user.
+	// Password is the user's password, if Supervisor is set.
 	Password string
-	// User is who logs in.
+	// User is the user who logs in.
 	User string
 	// IDLifetime is the lifetime of ID tokens; the default is an hour.
 	IDLifetime time.Duration
-	// Now is the issuer's clock; nil means the computer's.
+	// Now is the issuer's clock; nil means time.Now.
 	Now func() time.Time
 	// Metadata overrides fields of the discovery document; a nil value removes a field.
 	Metadata map[string]any
-	// Fault, if not nil, may answer a request before the issuer does, and then returns true.
+	// Fault, if not nil, may respond to a request instead of the issuer, and then returns true.
 	Fault func(w http.ResponseWriter, r *http.Request) bool
 	// Nonce, if not empty, replaces the nonce of the request in ID tokens.
 	Nonce string
 	// Claims replace those of ID tokens; a nil value removes one.
 	Claims map[string]any
-	// NoIDAtRefresh leaves the ID token out when a session is refreshed.
+	// NoIDAtRefresh omits the ID token when a session is refreshed.
 	NoIDAtRefresh bool
 	// AuthorizedParty, if not empty, is the claim "azp" of ID tokens.
 	AuthorizedParty string
@@ -71,7 +71,7 @@ type Issuer struct {
 	mu       sync.Mutex
 	key      *rsa.PrivateKey
 	keyID    string
-	devices  map[string]bool // device codes, true when the person has approved
+	devices  map[string]bool // device codes, true if approved
 	requests []string        // "METHOD path grant_type"
 }
 
@@ -142,7 +142,7 @@ func New() (*Issuer, error) {
 // Close stops the issuer.
 func (i *Issuer) Close() { i.http.Close() }
 
-// RotateKeys signs with a new key from now on, and forgets the one before.
+// RotateKeys replaces the signing key.
 func (i *Issuer) RotateKeys() error {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -154,21 +154,21 @@ func (i *Issuer) RotateKeys() error {
 	return nil
 }
 
-// EndSessions revokes all refresh tokens and access tokens that were issued so far.
+// EndSessions revokes all refresh and access tokens issued so far.
 func (i *Issuer) EndSessions() {
 	fresh := storage.NewMemoryStore()
 	i.store.RefreshTokens, i.store.AccessTokens = fresh.RefreshTokens, fresh.AccessTokens
 	i.store.RefreshTokenRequestIDs, i.store.AccessTokenRequestIDs = fresh.RefreshTokenRequestIDs, fresh.AccessTokenRequestIDs
 }
 
-// Requests returns what the issuer was asked, as "METHOD path" or, at the token endpoint, "POST path grant_type".
+// Requests returns the received requests, as "METHOD path" or, at the token endpoint, "POST path grant_type".
 func (i *Issuer) Requests() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return slices.Clone(i.requests)
 }
 
-// Count returns how many requests there were that contain text.
+// Count returns the number of requests that contain text.
 func (i *Issuer) Count(text string) int {
 	n := 0
 	for _, r := range i.Requests() {
@@ -179,7 +179,7 @@ func (i *Issuer) Count(text string) int {
 	return n
 }
 
-// Accepts reports whether token is an ID token of this issuer for audience, signed with its present key.
+// Accepts reports whether token is an ID token of this issuer for audience, signed with its current key.
 func (i *Issuer) Accepts(token, audience string) bool {
 	parsed, err := josejwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256})
 	if err != nil {
@@ -206,7 +206,7 @@ func (i *Issuer) now() time.Time {
 func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 	entry := r.Method + " " + r.URL.Path
 	if r.Method == http.MethodPost {
-		_ = r.ParseForm() // fosite complains of what is wrong
+		_ = r.ParseForm() // fosite reports errors
 		entry = strings.TrimSpace(entry + " " + r.PostForm.Get("grant_type"))
 	}
 	i.mu.Lock()
@@ -287,7 +287,7 @@ func (i *Issuer) ServeKeys(w http.ResponseWriter) {
 	)
 }
 
-// authorize asks nothing: every browser is the user's. Names and passwords are checked.
+// authorize does not prompt: every browser is the user's. Names and passwords are checked.
 func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	request, err := i.provider.NewAuthorizeRequest(ctx, r)
@@ -361,7 +361,7 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 	}
 	if _, ok := response.GetExtra("id_token").(string); ok &&
 		(i.Now != nil || i.Nonce != "" || i.AuthorizedParty != "" || i.Claims != nil) {
-		// fosite has the computer's clock, and makes no mistakes.
+		// fosite uses the computer's clock, and only issues valid tokens.
 		nonce := i.Nonce
 		if session, ok := request.GetSession().(*openid.DefaultSession); ok && nonce == "" {
 			nonce = session.Claims.Nonce
@@ -379,7 +379,7 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 	i.provider.WriteAccessResponse(ctx, w, request, response)
 }
 
-// exchange is the Supervisor's token exchange.
+// exchange handles the Supervisor's token exchange.
 func (i *Issuer) exchange(w http.ResponseWriter, r *http.Request) {
 	form := r.PostForm
 	if form.Get("requested_token_type") != "urn:ietf:params:oauth:token-type:jwt" ||
@@ -407,7 +407,7 @@ func (i *Issuer) exchange(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// sign makes an ID token without fosite.
+// sign creates an ID token without fosite.
 func (i *Issuer) sign(audience, nonce string) (string, error) {
 	i.mu.Lock()
 	key := jose.JSONWebKey{Key: i.key, KeyID: i.keyID}

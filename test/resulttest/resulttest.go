@@ -1,4 +1,4 @@
-// Package resulttest compares what commands print for programs with the types of package result.
+// Package resulttest checks machine-readable output of commands against the types of package result.
 package resulttest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 )
 
-// Valid fails the test unless the output, JSON or YAML, is one object of a kind in result.Kinds.
+// Valid fails the test unless output, as JSON or YAML, is one object of a kind in result.Kinds.
 func Valid(t *testing.T, output []byte) {
 	t.Helper()
 	if err := Validate(output); err != nil {
@@ -20,8 +20,8 @@ func Valid(t *testing.T, output []byte) {
 	}
 }
 
-// Validate is Valid without a test: the object has the version, a known kind, only fields of that kind, and in each field
-// that is an enum one of its values.
+// Validate returns an error unless output is one object with the version, a known kind, only fields of that kind, and
+// valid enum values.
 func Validate(output []byte) error {
 	var head result.Head
 	if err := yaml.Unmarshal(output, &head); err != nil {
@@ -44,7 +44,7 @@ func Validate(output []byte) error {
 	return enums(reflect.ValueOf(object), string(head.Kind))
 }
 
-// enums returns an error for a value that its type does not list.
+// enums returns an error for an enum value that its type does not list.
 func enums(value reflect.Value, path string) error {
 	if listed, ok := value.Interface().(interface{ Enum() []string }); ok && value.Kind() == reflect.String {
 		if text := value.String(); text != "" && !slices.Contains(listed.Enum(), text) {
@@ -52,7 +52,7 @@ func enums(value reflect.Value, path string) error {
 		}
 		return nil
 	}
-	switch value.Kind() { //nolint:exhaustive // other kinds hold no values of types of ours
+	switch value.Kind() { //nolint:exhaustive // other kinds cannot contain our types
 	case reflect.Pointer, reflect.Interface:
 		if !value.IsNil() {
 			return enums(value.Elem(), path)

@@ -1,4 +1,4 @@
-// Package sessiontest gives tests of the commands a session in a world of package iptlstest.
+// Package sessiontest creates sessions for tests of commands in a world of package iptlstest.
 package sessiontest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/test/iptlstest"
 )
 
-// New returns a session that talks to the cluster of w and prints into r.
+// New returns a session that uses the cluster of w and prints to r.
 func New(w *iptlstest.World, r *iptlstest.Run) *session.Session {
 	return &session.Session{
 		IOStreams: genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &r.Out, ErrOut: &r.ErrOut},

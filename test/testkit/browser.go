@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Chromium shows an address in a headless browser, with more flags, and returns what it printed on both streams. The
-// test is skipped where there is none, and with -short.
+// Chromium opens address in a headless browser with additional flags, and returns its stdout and stderr. It skips the
+// test if there is no browser, and with -short.
 func Chromium(t *testing.T, address string, flags ...string) (out, errOut string) {
 	t.Helper()
 	if testing.Short() {

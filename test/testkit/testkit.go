@@ -1,4 +1,4 @@
-// Package testkit is what tests of several packages need: a control plane, waiting for a condition, a log to look into.
+// Package testkit has helpers for tests of several packages: a control plane, polling, and a buffer for logs.
 package testkit
 
 import (
@@ -12,12 +12,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 )
 
-// startTimeout is how long a control plane may take to start, while other tests on the same machine start theirs.
+// startTimeout limits the start of a control plane. Other tests on the same machine may start theirs meanwhile.
 const startTimeout = 4 * time.Minute
 
-// Cluster starts a real etcd and kube-apiserver until the end of the test, with manifests (files or kustomize
-// folders) on it. With -short the test is skipped, and so is one that needs a kube-controller-manager where none is
-// built.
+// Cluster starts a real etcd and kube-apiserver until the end of the test, and applies manifests (files or kustomize
+// folders). It skips the test with -short, and if it needs a kube-controller-manager that is not built.
 func Cluster(t *testing.T, options devcluster.Options, manifests ...string) *devcluster.Cluster {
 	t.Helper()
 	if testing.Short() {
@@ -47,8 +46,8 @@ func Cluster(t *testing.T, options devcluster.Options, manifests ...string) *dev
 	return cluster
 }
 
-// SkipWithoutControllerManager skips the test when err says that there is no kube-controller-manager: KUBEBUILDER_ASSETS
-// may name a folder that has none.
+// SkipWithoutControllerManager skips the test if err says that there is no kube-controller-manager, for example in the
+// folder KUBEBUILDER_ASSETS.
 func SkipWithoutControllerManager(t *testing.T, err error) {
 	t.Helper()
 	var missing *devcluster.MissingProgramError
@@ -57,7 +56,7 @@ func SkipWithoutControllerManager(t *testing.T, err error) {
 	}
 }
 
-// Eventually waits until check returns no error. After the timeout, the test fails with the last one.
+// Eventually polls check until it returns nil. After the timeout, the test fails with the last error.
 func Eventually(t *testing.T, timeout time.Duration, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(timeout)
@@ -73,7 +72,7 @@ func Eventually(t *testing.T, timeout time.Duration, check func() error) {
 	}
 }
 
-// Buffer can be read while several goroutines write to it, as they do to a log. The zero value is empty.
+// Buffer collects output, for example logs. It is safe for concurrent use. The zero value is empty.
 type Buffer struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer
@@ -86,7 +85,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.buffer.Write(p)
 }
 
-// String returns all that was written so far.
+// String returns everything that was written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

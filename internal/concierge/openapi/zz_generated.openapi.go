@@ -82,7 +82,7 @@ func schema_pkg_apis_identity_v1alpha1_UserInfo(ref common.ReferenceCallback) co
 					},
 					"uid": {
 						SchemaProps: spec.SchemaProps{
-							Description: "uid tells users of the same name apart over time.",
+							Description: "uid is the unique ID of the user. A later user with the same name has another uid.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -153,7 +153,7 @@ func schema_pkg_apis_identity_v1alpha1_WhoAmIRequest(ref common.ReferenceCallbac
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata is the usual metadata of an object. Nothing is stored, so it is not used.",
+							Description: "metadata is standard object metadata. It is not used, because nothing is stored.",
 							Default:     map[string]interface{}{},
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
 						},
@@ -204,7 +204,7 @@ func schema_pkg_apis_identity_v1alpha1_WhoAmIRequestList(ref common.ReferenceCal
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata is the usual metadata of a list, which is always empty.",
+							Description: "metadata is standard list metadata. It is always empty.",
 							Default:     map[string]interface{}{},
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"),
 						},
@@ -300,7 +300,7 @@ func schema_pkg_apis_login_v1alpha1_ClusterCredential(ref common.ReferenceCallba
 					},
 					"requestHeaders": {
 						SchemaProps: spec.SchemaProps{
-							Description: "requestHeaders are headers that a client sends with every request next to the credential, such as Impersonate-User. They are absent for credentials that say themselves who the user is.",
+							Description: "requestHeaders are headers that the client must send with every request, such as Impersonate-User. They are absent if the credential itself identifies the user.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -351,7 +351,7 @@ func schema_pkg_apis_login_v1alpha1_TokenCredentialRequest(ref common.ReferenceC
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata is the usual metadata of an object. Nothing is stored, so it is not used.",
+							Description: "metadata is standard object metadata. It is not used, because nothing is stored.",
 							Default:     map[string]interface{}{},
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
 						},
@@ -402,7 +402,7 @@ func schema_pkg_apis_login_v1alpha1_TokenCredentialRequestList(ref common.Refere
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata is the usual metadata of a list, which is always empty.",
+							Description: "metadata is standard list metadata. It is always empty.",
 							Default:     map[string]interface{}{},
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"),
 						},
@@ -437,21 +437,21 @@ func schema_pkg_apis_login_v1alpha1_TokenCredentialRequestSpec(ref common.Refere
 				Properties: map[string]spec.Schema{
 					"token": {
 						SchemaProps: spec.SchemaProps{
-							Description: "token is what the authenticator understands. No response contains it.",
+							Description: "token is the token to verify. Responses do not contain it.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"authenticator": {
 						SchemaProps: spec.SchemaProps{
-							Description: "authenticator names the WebhookAuthenticator or JWTAuthenticator that vouches for the token.",
+							Description: "authenticator names the WebhookAuthenticator or JWTAuthenticator that verifies the token.",
 							Default:     map[string]interface{}{},
 							Ref:         ref("k8s.io/api/core/v1.TypedLocalObjectReference"),
 						},
 					},
 					"strategy": {
 						SchemaProps: spec.SchemaProps{
-							Description: "strategy names the strategy of the CredentialIssuer whose kind of credential is wanted. ServiceAccountToken is one that has to be asked for while another strategy works. Absent means: of the first strategy that works.",
+							Description: "strategy is the type of the strategy to get a credential from. If it is absent, the first strategy that works is used. Request ServiceAccountToken explicitly to get it while another strategy works.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

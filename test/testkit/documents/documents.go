@@ -1,10 +1,10 @@
-// Package documents reads the shell blocks of README.md and docs, for the tests that type them. An HTML comment
-// directly above a block says which test runs it, or why none does:
+// Package documents parses the shell blocks of README.md and docs, for the tests that run them. An HTML comment
+// directly above a block names the test that runs it, or says why none does:
 //
 //	<!-- run by TestHowToRotateCA -->
 //	<!-- not run: asks for a password at the terminal -->
 //
-// Readers do not see these comments, as Markdown is shown without them.
+// Rendered Markdown does not show these comments.
 package documents
 
 import (
@@ -24,26 +24,26 @@ import (
 
 // Block is a fenced block of code.
 type Block struct {
-	Path     string // of the document, below the root of the repository, with slashes
+	Path     string // of the document, relative to the root of the repository, with slashes
 	Line     int    // of its first line of code
 	Language string
 	Text     string
 	RunBy    string // the test that runs it
-	NotRun   string // why no test does
+	NotRun   string // why no test runs it
 }
 
 func (b Block) String() string { return fmt.Sprintf("%s:%d", b.Path, b.Line) }
 
 var marker = regexp.MustCompile(`^<!-- (run by|not run:) (.*) -->$`)
 
-// shells are the languages whose blocks are for a shell.
+// shells are the languages of shell blocks.
 var shells = []string{"sh", "shell", "bash", "zsh", "console", "shell-session"}
 
-// command begins a line that is for a shell, whatever the block calls itself.
+// command matches a shell command, whatever the language of its block.
 var command = regexp.MustCompile(`(?m)^\s*(\$ |(sudo |export )?(kubectl|pinniped|helm|make|openssl|git|docker|kind) )`)
 
-// ForShell reports whether a reader is to type the block. A transcript counts, as does a block in which a line
-// begins with a program that the documents use, unless its language says that it is something else.
+// ForShell reports whether readers run the block in a shell. Transcripts count, and so do blocks of plain
+// text or without a language in which a line begins with a program that the documents use.
 func (b Block) ForShell() bool {
 	if slices.Contains(shells, b.Language) {
 		return true
@@ -51,7 +51,7 @@ func (b Block) ForShell() bool {
 	return slices.Contains([]string{"", "text", "txt", "plain"}, b.Language) && command.MatchString(b.Text)
 }
 
-// Paths returns README.md and every document below docs but the generated reference of the CLI, below root.
+// Paths returns README.md and every document below docs, except the generated CLI reference.
 func Paths(root string) ([]string, error) {
 	paths := []string{"README.md"}
 	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, entry fs.DirEntry, err error) error {

@@ -39,8 +39,8 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestEveryShellBlockIsRun fails for a block that no test runs and that does not say why, and for one that names a test
-// which is not there, or which does not read this document.
+// TestEveryShellBlockIsRun fails for a block that no test runs without a reason, and for a block that names a test that
+// does not exist or does not read this document.
 func TestEveryShellBlockIsRun(t *testing.T) {
 	t.Parallel()
 	tests := testFunctions(t)
@@ -77,7 +77,7 @@ func TestEveryShellBlockIsRun(t *testing.T) {
 	}
 }
 
-// testFunctions maps the names of the repository's tests to the text of their files.
+// testFunctions maps the names of the repository's tests to the source of their files.
 func testFunctions(t *testing.T) map[string]string {
 	t.Helper()
 	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)

@@ -19,8 +19,8 @@ var (
 	address  = regexp.MustCompile("https?://[a-zA-Z0-9][^\\s\"'`<>()\\[\\]{}|\\\\]+")
 )
 
-// TestWhatIsNamedIsThere looks at documents, scripts, workflows and the sources of what the programs print: every make
-// target and every document that they name is there, and every address is one.
+// TestWhatIsNamedIsThere checks documents, scripts, workflows and the sources of messages: the make targets and
+// documents that they name exist, and their addresses are valid.
 func TestWhatIsNamedIsThere(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
@@ -89,7 +89,7 @@ func TestWhatIsNamedIsThere(t *testing.T) {
 	}
 }
 
-// checkAddress looks at an address of a document. What leads elsewhere is encrypted, and has a name.
+// checkAddress checks an address in a document. External ones must use https and a host name.
 func checkAddress(t *testing.T, name, text string) {
 	t.Helper()
 	parsed, err := url.Parse(text)

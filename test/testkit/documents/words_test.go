@@ -24,7 +24,7 @@ var (
 	fence    = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 	comment  = regexp.MustCompile(`(?s)<!--.*?-->`)
 	span     = regexp.MustCompile("`[^`]+`")
-	goal     = regexp.MustCompile(`\]\([^)]*\)`) // of a link
+	goal     = regexp.MustCompile(`\]\([^)]*\)`) // target of a link
 	tableRow = regexp.MustCompile(`^\s*\|`)
 )
 
@@ -55,7 +55,7 @@ func retiredWords(t *testing.T) []retired {
 	return words
 }
 
-// review returns the retired words in the prose of a document, and its lines that are too long outside tables and code.
+// review returns the retired words in the prose of a document, and its overlong lines outside tables and code.
 func review(source []byte, words []retired) []string {
 	blank := func(match []byte) []byte {
 		return bytes.Repeat([]byte("\n"), bytes.Count(match, []byte("\n")))
@@ -79,7 +79,7 @@ func review(source []byte, words []retired) []string {
 	return found
 }
 
-// reviewMessages returns the retired words in the strings of a program, which users read.
+// reviewMessages returns the retired words in the string literals of a program.
 func reviewMessages(path string, words []retired) ([]string, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
@@ -103,7 +103,7 @@ func reviewMessages(path string, words []retired) ([]string, error) {
 	return found, nil
 }
 
-// TestWords fails for retired words and long lines in Markdown files, and for retired words in what the programs say.
+// TestWords fails for retired words and overlong lines in Markdown files, and for retired words in programs' messages.
 func TestWords(t *testing.T) {
 	t.Parallel()
 	words := retiredWords(t)

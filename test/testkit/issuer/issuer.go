@@ -1,5 +1,5 @@
-// Package issuer is an OpenID Connect issuer inside of a test: discovery, keys that can be changed, and tokens, good
-// ones and hostile ones.
+// Package issuer is an OpenID Connect issuer for tests: discovery, keys that tests can change, and tokens, both valid
+// and hostile.
 package issuer
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Key signs tokens.
+// Key is a signing key.
 type Key struct {
 	ID        string
 	Algorithm jose.SignatureAlgorithm
@@ -42,19 +42,19 @@ type Issuer struct {
 	mu       sync.Mutex
 	keys     []Key
 	away     bool
-	document map[string]any // nil: the right one
-	keySet   []byte         // nil: of keys
+	document map[string]any // nil: the correct one
+	keySet   []byte         // nil: generated from keys
 	requests map[string]int // by path
 	made     int
 }
 
-// New starts an issuer with one key, for the length of the test.
+// New starts an issuer with one key. It stops at the end of the test.
 func New(t *testing.T) *Issuer {
 	t.Helper()
 	i := &Issuer{requests: map[string]int{}}
 	i.Rotate(t)
 	i.server = httptest.NewUnstartedServer(http.HandlerFunc(i.serve))
-	i.server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are meant to fail
+	i.server.Config.ErrorLog = log.New(io.Discard, "", 0) // some handshakes fail on purpose
 	i.server.StartTLS()
 	t.Cleanup(i.server.Close)
 	i.URL = i.server.URL
@@ -62,14 +62,14 @@ func New(t *testing.T) *Issuer {
 	return i
 }
 
-// Roots is what verifies the issuer's certificate.
+// Roots returns a pool with the issuer's CA.
 func (i *Issuer) Roots() *x509.CertPool {
 	roots := x509.NewCertPool()
 	roots.AddCert(i.server.Certificate())
 	return roots
 }
 
-// Rotate makes the issuer sign with a new key, and forget those before.
+// Rotate replaces all keys with a new one.
 func (i *Issuer) Rotate(t *testing.T) Key {
 	t.Helper()
 	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -84,7 +84,7 @@ func (i *Issuer) Rotate(t *testing.T) Key {
 	return key
 }
 
-// NewRSA returns an RSA key that no issuer has yet.
+// NewRSA generates an RSA key, for SetKeys.
 func NewRSA(t *testing.T, id string, algorithm jose.SignatureAlgorithm) Key {
 	t.Helper()
 	signer, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -94,42 +94,42 @@ func NewRSA(t *testing.T, id string, algorithm jose.SignatureAlgorithm) Key {
 	return Key{ID: id, Algorithm: algorithm, Signer: signer}
 }
 
-// SetKeys makes these the issuer's keys; it signs with the first.
+// SetKeys replaces the issuer's keys. It signs with the first.
 func (i *Issuer) SetKeys(keys ...Key) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.keys = keys
 }
 
-// SetAway makes the issuer answer 503 to everything, or not.
+// SetAway makes the issuer respond to every request with status 503, or stops that.
 func (i *Issuer) SetAway(away bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.away = away
 }
 
-// SetDocument makes the issuer serve this in place of its discovery document; nil is the right one.
+// SetDocument replaces the discovery document; nil restores the correct one.
 func (i *Issuer) SetDocument(document map[string]any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.document = document
 }
 
-// SetKeySet makes the issuer serve this in place of its keys; nil is the right ones.
+// SetKeySet replaces the key set; nil restores the correct one.
 func (i *Issuer) SetKeySet(keySet []byte) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.keySet = keySet
 }
 
-// Requests is how many requests came for discovery and for keys.
+// Requests returns the number of requests for the discovery document and for the keys.
 func (i *Issuer) Requests() (discovery, keys int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.requests["/.well-known/openid-configuration"], i.requests["/keys"]
 }
 
-// Claims returns the claims of a good token for an audience, with changes; a value of nil takes a claim away.
+// Claims returns the claims of a valid token for an audience, with changes; a nil value removes a claim.
 func (i *Issuer) Claims(audience string, changes map[string]any) map[string]any {
 	claims := map[string]any{
 		"iss": i.URL, "aud": audience, "sub": "1234", "username": "ann", "groups": []string{"dev", "ops"},
@@ -149,7 +149,7 @@ func (i *Issuer) Token(t *testing.T, claims map[string]any) string {
 	return key.Sign(t, claims)
 }
 
-// Sign returns a token with these claims.
+// Sign returns a token with these claims, signed with k.
 func (k Key) Sign(t *testing.T, claims map[string]any) string {
 	t.Helper()
 	signer, err := jose.NewSigner(
@@ -174,7 +174,7 @@ func (k Key) Sign(t *testing.T, claims map[string]any) string {
 	return token
 }
 
-// Forge returns a token with any header and signature.
+// Forge returns a token with an arbitrary header and signature.
 func Forge(t *testing.T, header, claims map[string]any, sign func(input string) []byte) string {
 	t.Helper()
 	part := func(value any) string {

@@ -1,5 +1,5 @@
-// Package v1alpha1 is version v1alpha1 of the API group authentication.concierge.pinniped.dev: the authenticators of
-// users who log in through a TokenCredentialRequest.
+// Package v1alpha1 is version v1alpha1 of the API group authentication.concierge.pinniped.dev: the authenticators that
+// verify users' tokens.
 //
 // +kubebuilder:object:generate=true
 // +groupName=authentication.concierge.pinniped.dev

@@ -67,24 +67,24 @@ type JWTAuthenticatorSpec struct {
 	TLS *TLSSpec `json:"tls,omitempty"`
 }
 
-// JWTTokenClaims says which claims become the user.
+// JWTTokenClaims maps a token's claims to the username, the groups and the extra attributes of the user.
 type JWTTokenClaims struct {
-	// username is the claim with the username. Without username and usernameExpression, it is "username".
+	// username is the claim with the username. If usernameExpression is not set either, it is "username".
 	//
 	// +optional
 	Username string `json:"username,omitempty"`
 
-	// usernameExpression is a CEL expression over "claims" that returns the username, instead of username.
+	// usernameExpression is a CEL expression over "claims" that returns the username. It cannot be combined with username.
 	//
 	// +optional
 	UsernameExpression string `json:"usernameExpression,omitempty"`
 
-	// groups is the claim with the groups. Without groups and groupsExpression, it is "groups".
+	// groups is the claim with the groups. If groupsExpression is not set either, it is "groups".
 	//
 	// +optional
 	Groups string `json:"groups,omitempty"`
 
-	// groupsExpression is a CEL expression over "claims" that returns the groups, instead of groups.
+	// groupsExpression is a CEL expression over "claims" that returns the groups. It cannot be combined with groups.
 	//
 	// +optional
 	GroupsExpression string `json:"groupsExpression,omitempty"`
@@ -95,7 +95,7 @@ type JWTTokenClaims struct {
 	Extra []ExtraMapping `json:"extra,omitempty"`
 }
 
-// ExtraMapping makes one extra attribute of the user.
+// ExtraMapping defines one extra attribute of the user.
 type ExtraMapping struct {
 	// key of the attribute: a lower-case path with a domain prefix, such as "example.com/tenant".
 	Key string `json:"key"`
@@ -106,7 +106,7 @@ type ExtraMapping struct {
 
 // ClaimValidationRule is one condition on a token's claims.
 type ClaimValidationRule struct {
-	// claim is a claim that must equal requiredValue, instead of expression.
+	// claim is the claim that must equal requiredValue. It cannot be combined with expression.
 	//
 	// +optional
 	Claim string `json:"claim,omitempty"`

@@ -1,7 +1,7 @@
 package v1alpha1
 
-// TLSSpec says which CA bundle verifies an authenticator's endpoint. With neither field set, the system roots of the
-// agent's image do. The two fields exclude each other.
+// TLSSpec configures the CA bundle that verifies an authenticator's endpoint. If neither field is set, the agent uses
+// the system roots of its image. The two fields are mutually exclusive.
 type TLSSpec struct {
 	// certificateAuthorityData is a CA bundle: PEM, encoded as base64.
 	//

@@ -13,7 +13,7 @@ const (
 	PhaseError   AuthenticatorPhase = "Error"
 )
 
-// WebhookAuthenticator lets users log in with tokens that a TokenReview webhook understands.
+// WebhookAuthenticator lets users log in with tokens that a TokenReview webhook verifies.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:categories=pinniped;pinniped-authenticator;pinniped-authenticators,scope=Cluster
@@ -25,7 +25,7 @@ type WebhookAuthenticator struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says where the webhook is.
+	// spec is the address of the webhook, and how to verify it.
 	Spec WebhookAuthenticatorSpec `json:"spec"`
 
 	// status is what the agent reports.
@@ -43,7 +43,7 @@ type WebhookAuthenticatorList struct {
 	Items []WebhookAuthenticator `json:"items"`
 }
 
-// WebhookAuthenticatorSpec says where the webhook is.
+// WebhookAuthenticatorSpec is the address of the webhook, and how to verify it.
 type WebhookAuthenticatorSpec struct {
 	// endpoint is the webhook's URL. It is called with a TokenReview of authentication.k8s.io/v1beta1.
 	//

@@ -12,7 +12,7 @@ type ImpersonationProxyMode string
 
 // The modes.
 const (
-	// ImpersonationProxyModeAuto runs the proxy on clusters that show no control-plane nodes.
+	// ImpersonationProxyModeAuto runs the proxy on clusters without visible control-plane nodes.
 	ImpersonationProxyModeAuto ImpersonationProxyMode = "auto"
 	// ImpersonationProxyModeEnabled always runs the proxy.
 	ImpersonationProxyModeEnabled ImpersonationProxyMode = "enabled"
@@ -172,8 +172,7 @@ type ImpersonationProxySpec struct {
 	Kubeconfig *KubeconfigSpec `json:"kubeconfig,omitempty"`
 }
 
-// BearerTokensSpec says which tokens clients may present to the impersonation proxy as bearer tokens, next to those of
-// the cluster itself.
+// BearerTokensSpec says which bearer tokens the impersonation proxy accepts in addition to those of the cluster.
 type BearerTokensSpec struct {
 	// authenticators lists the authenticators. A token with a JWTAuthenticator's issuer and audience is verified by that
 	// authenticator only. Any other token is sent to the cluster, and if the cluster rejects it, to the

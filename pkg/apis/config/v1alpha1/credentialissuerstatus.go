@@ -12,8 +12,8 @@ const (
 	StrategyKubeClusterSigningCertificate StrategyType = "KubeClusterSigningCertificate"
 	// StrategyImpersonationProxy serves the Kubernetes API through the agent's impersonation proxy.
 	StrategyImpersonationProxy StrategyType = "ImpersonationProxy"
-	// StrategyServiceAccountToken gives each user the token of a service account that can impersonate only that user.
-	// It is listed only while it is turned on.
+	// StrategyServiceAccountToken gives each user the token of a service account that can impersonate only that user. It
+	// is listed only while it is enabled.
 	StrategyServiceAccountToken StrategyType = "ServiceAccountToken"
 )
 
@@ -106,7 +106,7 @@ type TransitionPhase string
 const TransitionPrepared TransitionPhase = "Prepared"
 
 // TransitionStatus is a transition to a serving certificate that clients in use do not verify yet. It ends when the new
-// certificate is served: then its trust bundle alone is published.
+// certificate is served; from then on, only the new trust bundle is published.
 type TransitionStatus struct {
 	// phase is "Prepared".
 	Phase TransitionPhase `json:"phase"`
@@ -351,7 +351,7 @@ const (
 	FindingInfo FindingSeverity = "Info"
 )
 
-// StrategyFinding is one thing that is wrong with a strategy, or worth knowing about it.
+// StrategyFinding is one problem with a strategy, or one fact worth knowing about it.
 type StrategyFinding struct {
 	// code is a stable CamelCase word. For certificates, `pinniped explain CODE` describes the cause, the consequence and
 	// the fix.
@@ -368,11 +368,11 @@ type StrategyFinding struct {
 	Message string `json:"message"`
 }
 
-// CredentialIssuerFrontend says how clients connect: type tells which of the other fields is set.
+// CredentialIssuerFrontend says how clients connect. Field type says which of the other fields is set.
 //
 // +union
 type CredentialIssuerFrontend struct {
-	// type tells which of the other fields is set.
+	// type says which of the other fields is set.
 	//
 	// +unionDiscriminator
 	Type FrontendType `json:"type"`
@@ -388,7 +388,7 @@ type CredentialIssuerFrontend struct {
 	ImpersonationProxyInfo *ImpersonationProxyInfo `json:"impersonationProxyInfo,omitempty"`
 }
 
-// TokenCredentialRequestAPIInfo says where the cluster's own API server is.
+// TokenCredentialRequestAPIInfo is the address of the cluster's API server, and the CA bundle that verifies it.
 type TokenCredentialRequestAPIInfo struct {
 	// server is the URL of the Kubernetes API server.
 	//
@@ -402,7 +402,7 @@ type TokenCredentialRequestAPIInfo struct {
 	CertificateAuthorityData string `json:"certificateAuthorityData"`
 }
 
-// ImpersonationProxyInfo says where the impersonation proxy is and how to verify it.
+// ImpersonationProxyInfo is the address of the impersonation proxy, and the CA bundle that verifies it.
 type ImpersonationProxyInfo struct {
 	// endpoint is the URL of the impersonation proxy.
 	//

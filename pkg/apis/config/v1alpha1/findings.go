@@ -12,7 +12,7 @@ const (
 	CodeDisabledByNodes = "DisabledByNodes"
 	// CodeServiceNotApplied: the Service in front of the proxy could not be created or updated.
 	CodeServiceNotApplied = "ServiceNotApplied"
-	// CodeServiceClassDiffers: the Service has another loadBalancerClass than the spec asks for, which is immutable.
+	// CodeServiceClassDiffers: the loadBalancerClass of the Service differs from the spec, and is immutable.
 	CodeServiceClassDiffers = "ServiceClassDiffers"
 	// CodeServiceAddressPending: the Service has no address yet.
 	CodeServiceAddressPending = "ServiceAddressPending"

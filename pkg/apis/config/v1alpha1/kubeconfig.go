@@ -16,7 +16,7 @@ type KubeconfigSpec struct {
 	// +listMapKey=name
 	Logins []KubeconfigLogin `json:"logins"`
 
-	// installHint tells users, on the page of the proxy, how to install the pinniped CLI.
+	// installHint tells users how to install the pinniped CLI. The web page of the proxy shows it.
 	//
 	// +optional
 	InstallHint *InstallHint `json:"installHint,omitempty"`
@@ -41,7 +41,7 @@ type KubeconfigLogin struct {
 	// +optional
 	OIDC *KubeconfigOIDC `json:"oidc,omitempty"`
 
-	// refreshTrustBundle makes logins refresh the trust bundle in the kubeconfig, as --follow does.
+	// refreshTrustBundle makes logins refresh the trust bundle in the kubeconfig, as the flag --follow does.
 	//
 	// +optional
 	RefreshTrustBundle bool `json:"refreshTrustBundle,omitempty"`
@@ -82,8 +82,8 @@ type KubeconfigOIDC struct {
 	// +optional
 	Flow string `json:"flow,omitempty"`
 
-	// listenPort is the port on localhost for the browser's response, for issuers that compare it with the registered
-	// redirect URL. If it is absent, any free port is used.
+	// listenPort is the port on localhost that receives the browser's redirect. Set it for issuers that compare the port
+	// with the registered redirect URL. If it is absent, any free port is used.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
@@ -93,7 +93,7 @@ type KubeconfigOIDC struct {
 
 // InstallHint says how to install the pinniped CLI.
 type InstallHint struct {
-	// text is shown to people.
+	// text is what users see.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1000

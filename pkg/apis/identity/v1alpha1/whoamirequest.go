@@ -8,7 +8,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type WhoAmIRequest struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual metadata of an object. Nothing is stored, so it is not used.
+	// metadata is standard object metadata. It is not used, because nothing is stored.
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is empty.
@@ -25,7 +25,7 @@ type WhoAmIRequest struct {
 type WhoAmIRequestList struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual metadata of a list, which is always empty.
+	// metadata is standard list metadata. It is always empty.
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []WhoAmIRequest `json:"items"`
@@ -55,7 +55,7 @@ type UserInfo struct {
 	// username is the name that identifies the user.
 	Username string `json:"username"`
 
-	// uid tells users of the same name apart over time.
+	// uid is the unique ID of the user. A later user with the same name has another uid.
 	// +optional
 	UID string `json:"uid,omitempty"`
 

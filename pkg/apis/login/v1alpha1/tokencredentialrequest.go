@@ -11,7 +11,7 @@ import (
 type TokenCredentialRequest struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual metadata of an object. Nothing is stored, so it is not used.
+	// metadata is standard object metadata. It is not used, because nothing is stored.
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec holds the token and names its authenticator.
@@ -28,7 +28,7 @@ type TokenCredentialRequest struct {
 type TokenCredentialRequestList struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the usual metadata of a list, which is always empty.
+	// metadata is standard list metadata. It is always empty.
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []TokenCredentialRequest `json:"items"`
@@ -36,14 +36,14 @@ type TokenCredentialRequestList struct {
 
 // TokenCredentialRequestSpec holds the token and names its authenticator.
 type TokenCredentialRequestSpec struct {
-	// token is what the authenticator understands. No response contains it.
+	// token is the token to verify. Responses do not contain it.
 	Token string `json:"token,omitempty"`
 
-	// authenticator names the WebhookAuthenticator or JWTAuthenticator that vouches for the token.
+	// authenticator names the WebhookAuthenticator or JWTAuthenticator that verifies the token.
 	Authenticator corev1.TypedLocalObjectReference `json:"authenticator"`
 
-	// strategy names the strategy of the CredentialIssuer whose kind of credential is wanted. ServiceAccountToken is one
-	// that has to be asked for while another strategy works. Absent means: of the first strategy that works.
+	// strategy is the type of the strategy to get a credential from. If it is absent, the first strategy that works is
+	// used. Request ServiceAccountToken explicitly to get it while another strategy works.
 	// +optional
 	Strategy string `json:"strategy,omitempty"`
 }
@@ -73,8 +73,8 @@ type ClusterCredential struct {
 	// clientKeyData is the client certificate's private key: PEM.
 	ClientKeyData string `json:"clientKeyData,omitempty"`
 
-	// requestHeaders are headers that a client sends with every request next to the credential, such as
-	// Impersonate-User. They are absent for credentials that say themselves who the user is.
+	// requestHeaders are headers that the client must send with every request, such as Impersonate-User. They are absent
+	// if the credential itself identifies the user.
 	// +optional
 	RequestHeaders map[string][]string `json:"requestHeaders,omitempty"`
 }
