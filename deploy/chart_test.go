@@ -1,6 +1,8 @@
 package deploy
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -296,6 +298,9 @@ func TestTheChartsSchema(t *testing.T) {
 	for _, values := range []string{
 		"config.credentialIssuerSpec=null", "config.labels.team=blue",
 		"config.credentialIssuerSpec.impersonationProxy.externalEndpoint=proxy.example.com",
+		"config.credentialIssuerSpec.impersonationProxy.tls.certificateAuthorityDataSource.kind=ConfigMap," +
+			"config.credentialIssuerSpec.impersonationProxy.tls.certificateAuthorityDataSource.name=ca," +
+			"config.credentialIssuerSpec.impersonationProxy.tls.certificateAuthorityDataSource.key=ca.crt",
 		"config.kubeCertAgent.image=i,config.discovery.url=null,config.names.agentServiceAccount=x", // Pinniped's
 	} {
 		if out, err := helmTemplate(t, agentNamespace, "--set="+values); err != nil {
@@ -311,6 +316,7 @@ func TestTheChartsSchema(t *testing.T) {
 	if err := yaml.Unmarshal(content, &chart); err != nil {
 		t.Fatal(err)
 	}
+	testInitialSpec(t, chart)
 	var agentKeys []string
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[agent.Config]()) {
 		key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
@@ -321,4 +327,65 @@ func TestTheChartsSchema(t *testing.T) {
 	if diff := cmp.Diff(agentKeys, slices.Sorted(maps.Keys(chartKeys))); diff != "" {
 		t.Errorf("the keys of the configuration in values.schema.json (-agent +chart):\n%s", diff)
 	}
+}
+
+// testInitialSpec compares config.credentialIssuerSpec in the schema with the CRD. With UPDATE_GOLDEN, it updates the
+// schema.
+func testInitialSpec(t *testing.T, chart map[string]any) {
+	t.Helper()
+	content, err := os.ReadFile("crds/config.concierge.pinniped.dev_credentialissuers.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd map[string]any
+	if err := yaml.Unmarshal(content, &crd); err != nil {
+		t.Fatal(err)
+	}
+	versions, _ := at(crd, "spec", "versions").([]any)
+	want, ok := strict(at(versions[0], "schema", "openAPIV3Schema", "properties", "spec")).(map[string]any)
+	keys, _ := at(chart, "properties", "config", "properties").(map[string]any)
+	if !ok || keys == nil {
+		t.Fatal("the CRD or the schema has no spec")
+	}
+	want["type"] = []any{"object", "null"} // null: the agent creates no CredentialIssuer
+	diff := cmp.Diff(want, keys["credentialIssuerSpec"])
+	if diff == "" {
+		return
+	}
+	if os.Getenv("UPDATE_GOLDEN") == "" {
+		t.Fatalf("credentialIssuerSpec in values.schema.json (-CRD +chart), hack/generate.sh updates it:\n%s", diff)
+	}
+	keys["credentialIssuerSpec"] = want
+	var updated bytes.Buffer
+	encoder := json.NewEncoder(&updated)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(chart); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("helm/values.schema.json", updated.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// strict returns a schema of a CRD as JSON Schema that allows no unknown fields.
+func strict(schema any) any {
+	switch schema := schema.(type) {
+	case []any:
+		for i := range schema {
+			schema[i] = strict(schema[i])
+		}
+	case map[string]any:
+		for key, value := range schema {
+			if strings.HasPrefix(key, "x-kubernetes-") {
+				delete(schema, key)
+				continue
+			}
+			schema[key] = strict(value)
+		}
+		if _, object := schema["properties"].(map[string]any); object && schema["type"] == "object" {
+			schema["additionalProperties"] = false
+		}
+	}
+	return schema
 }

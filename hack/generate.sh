@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Regenerates everything that is generated: deep copies, CRDs, OpenAPI definitions, the list of checks.
+# Regenerates everything that is generated: deep copies, CRDs, OpenAPI definitions, the list of checks, the chart's copies.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,4 +12,5 @@ go tool openapi-gen --go-header-file hack/boilerplate.go.txt --output-dir "$open
 	github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1 github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1
 
 go run ./hack/reference docs/reference/cli/checks.md
+UPDATE_GOLDEN=1 go test -count=1 -run "^TestTheChartsSchema$" ./deploy >/dev/null # values.schema.json has the spec of the CRD
 hack/chart.sh

@@ -233,7 +233,8 @@ func (a *scriptAgent) record(issuer *configv1alpha1.CredentialIssuer, published 
 		return nil
 	}
 	issuer.Status.Objects.RevisionsConfigMap = "pinniped-concierge-revisions"
-	if now := a.history.Current(); now != nil && now.Endpoint == published.Endpoint && bytes.Equal(now.Bundle, published.Bundle) {
+	if now := a.history.Current(); now != nil && now.Endpoint == published.Endpoint &&
+		bytes.Equal(now.Bundle, published.Bundle) {
 		return nil
 	}
 	var err error

@@ -26,7 +26,7 @@ func fail(err any) {
 func checks() []byte {
 	var text strings.Builder
 	text.WriteString("# Certificate checks\n\n`pinniped ip-tls set` and the agent make these checks.\n" +
-		"An error refuses the certificate, a warning does not.\n`pinniped explain CODE` prints the same.\n")
+		"An error blocks the certificate; a warning does not.\n`pinniped explain CODE` prints the same.\n")
 	for _, code := range certs.Codes() {
 		explanation, ok := certs.Explain(code)
 		if !ok {

@@ -62,10 +62,10 @@ func probePaths() []string { return []string{"/healthz", "/livez", "/readyz"} }
 
 var (
 	clientsDesc = prometheus.NewDesc("pinniped_agent_api_connections",
-		"Open connections at the port of the Concierge APIs, by client: authenticated or not.",
+		"Open connections to the Concierge APIs, by client: authenticated or not.",
 		[]string{"client"}, nil)
 	clientsEvictedDesc = prometheus.NewDesc("pinniped_agent_api_connections_evicted_total",
-		"Connections of unauthenticated clients that were evicted at the port of the Concierge APIs.",
+		"Evicted connections of unauthenticated clients to the Concierge APIs.",
 		nil, nil)
 )
 

@@ -309,7 +309,7 @@ func (a *agent) testWhoAmI(t *testing.T) { //nolint:thelper // a subtest
 func (a *agent) testOpenAPI(t *testing.T) { //nolint:thelper // a subtest
 	for path, wants := range map[string][]string{
 		"/openapi/v3/apis/login.concierge.pinniped.dev/v1alpha1": {
-			"TokenCredentialRequest asks for a cluster credential", "token is what the authenticator understands", "kind of the object",
+			"TokenCredentialRequest asks for a cluster credential", "token is the token to verify", "kind of the object",
 			`"x-kubernetes-group-version-kind":[{"group":"login.concierge.pinniped.dev","kind":"TokenCredentialRequest","version":"v1alpha1"}]`,
 		},
 		"/openapi/v3/apis/identity.concierge.pinniped.dev/v1alpha1": {

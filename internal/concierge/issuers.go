@@ -89,8 +89,8 @@ func (i issuers) issue(
 		return nil, "", errors.Join(clusterErr, err)
 	}
 	if clusterErr != nil {
-		warning.AddWarning(ctx, "", "the cluster's own signer issues no certificates at the moment: this login is good at "+
-			"the impersonation proxy, but not at the API server itself")
+		warning.AddWarning(ctx, "", "the cluster's own signer issues no certificates at the moment: this login works for "+
+			"the impersonation proxy, not for the API server itself")
 	}
 	return pair, signedByAgent, nil
 }

@@ -46,7 +46,7 @@ func (c *credentialRequests) exchangeForToken(
 		c.audit.event(
 			ctx,
 			"TokenCredentialRequest Unexpected Error",
-			append(asked, "reason", "failed to issue the token of a service account", "err", err.Error())...)
+			append(asked, "reason", "failed to issue a service account token", "err", err.Error())...)
 		if errors.Is(err, satoken.ErrOff) {
 			return c.failed(ctx, loginRefused, whyNoToken(err)) // the client has asked for it
 		}
@@ -92,5 +92,5 @@ func whyNoToken(err error) string {
 	case errors.Is(err, satoken.ErrFull):
 		return satoken.ErrFull.Error()
 	}
-	return "no token of a service account can be issued at the moment"
+	return "no service account token can be issued at the moment"
 }

@@ -145,7 +145,7 @@ func parseEntry(item any) (Entry, error) {
 		namespace, ok := target.(string)
 		if !ok {
 			entry.Targets = nil
-			return entry, errors.New("targetNamespaces holds something else than names")
+			return entry, errors.New("targetNamespaces has a non-string entry")
 		}
 		entry.Targets = append(entry.Targets, namespace)
 	}

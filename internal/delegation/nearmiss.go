@@ -60,7 +60,7 @@ func nearMisses(d Delegation, secret types.NamespacedName, target string) []Near
 		case entry.Problem != "":
 			add(MissMalformed, "%s", entry.Problem)
 		case d.Deleting && named && entry.reaches(target):
-			add(MissBeingDeleted, "it is being deleted, and permits nothing any more")
+			add(MissBeingDeleted, "it is being deleted and no longer permits it")
 		case named:
 			kind, why := missedTarget(entry.Targets, target)
 			add(kind, "%s", why)

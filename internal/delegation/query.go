@@ -130,7 +130,7 @@ func (e *polled) allowed(ctx context.Context, verb string) (bool, error) {
 		err = json.Unmarshal(raw, &review)
 	}
 	if err != nil {
-		return false, fmt.Errorf("asking whether the agent may %s Secret %q: %w", verb, e.secret, err)
+		return false, fmt.Errorf("checking if the agent may %s Secret %q: %w", verb, e.secret, err)
 	}
 	return review.Status.Allowed, nil
 }

@@ -83,7 +83,7 @@ func TestChooseStrategy(t *testing.T) {
 			want: proxyFrontend,
 		},
 		{
-			name:       "takes the proxy while the last known good certificate serves, and says so",
+			name:       "takes the proxy while the last known good certificate is served, and says so",
 			strategies: []configv1alpha1.CredentialIssuerStrategy{noKey, lastKnownGood},
 			want: &discovery.Frontend{
 				Strategy: configv1alpha1.StrategyImpersonationProxy,

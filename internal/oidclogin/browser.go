@@ -74,7 +74,7 @@ func (p *provider) codeFrom(a *authorization, answer url.Values) (string, error)
 	case p.metadata.NamesItself && answer.Get("iss") == "", answer.Get("iss") != "" && answer.Get("iss") != p.login.Issuer:
 		return "", withHint(
 			fmt.Errorf("the response comes from issuer %q, not from %q", printable(answer.Get("iss")), p.login.Issuer),
-			"this can be an attack that mixes up two logins: run the command again, and follow its link only",
+			"this may be a mix-up attack: run the command again, and open only its link",
 		)
 	case answer.Get("error") != "":
 		return "", fmt.Errorf("logging in at issuer %q: %w", p.login.Issuer,

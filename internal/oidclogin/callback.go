@@ -56,7 +56,7 @@ func (p *provider) callback(
 	answers chan<- answer,
 ) {
 	if !forUs(r.Host, listener.Addr()) {
-		http.Error(w, "this is not the host of a login", http.StatusForbidden) // DNS rebinding
+		http.Error(w, "the Host header is wrong", http.StatusForbidden) // DNS rebinding
 		return
 	}
 	var values url.Values
@@ -76,7 +76,7 @@ func (p *provider) callback(
 		values = r.PostForm
 	default:
 		w.Header().Set("Allow", "GET, POST, OPTIONS")
-		http.Error(w, "the response of a login is a GET or a POST", http.StatusMethodNotAllowed)
+		http.Error(w, "a login response must be a GET or a POST", http.StatusMethodNotAllowed)
 		return
 	}
 	code, err := p.codeFrom(a, values)
@@ -106,7 +106,7 @@ func (p *provider) callback(
 // preflight permits only the issuer's own page to post its response from a script (CORS).
 func (p *provider) preflight(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Origin") == "" {
-		http.Error(w, "a preflight has an origin", http.StatusBadRequest)
+		http.Error(w, "no Origin header", http.StatusBadRequest)
 		return
 	}
 	header := w.Header()

@@ -23,11 +23,11 @@ func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Token
 	verifier := oauth2.GenerateVerifier() // PKCE: some issuers require it, others ignore it
 	device, err := p.config.DeviceAuth(p.context(ctx), oauth2.S256ChallengeOption(verifier))
 	if err != nil {
-		return nil, fmt.Errorf("asking issuer %q for a device code: %w", l.Issuer, l.explain(err))
+		return nil, fmt.Errorf("requesting a device code from %q: %w", l.Issuer, l.explain(err))
 	}
 	if device.DeviceCode == "" || device.UserCode == "" || device.VerificationURI == "" {
 		return nil, withHint(
-			fmt.Errorf("asking issuer %q for a device code: its response has none", l.Issuer),
+			fmt.Errorf("issuer %q returned no device code", l.Issuer),
 			"contact the issuer's administrator",
 		)
 	}

@@ -48,7 +48,7 @@ func (r *refusal) Error() string {
 // Hint returns a hint for the usual refusals.
 func (r *refusal) Hint() string {
 	if strings.Contains(r.description, "client_secret") {
-		return "the issuer wants a client secret, which a program on users' computers cannot keep secret: its " +
+		return "the issuer needs a client secret, which a program on users' computers cannot keep secret: its " +
 			"administrator can register a public client, or use an issuer that supports them, such as a Pinniped " +
 			"Supervisor, Dex or Keycloak"
 	}
@@ -142,7 +142,7 @@ func (l *Login) explain(err error) error {
 		"(\"pinniped get kubeconfig --oidc-ca-bundle\")"); hint != "" {
 		return withHint(err, "%s", hint)
 	}
-	return withHint(err, "see whether %s can be reached from here, also whether it needs a proxy (HTTPS_PROXY)", l.Issuer)
+	return withHint(err, "check whether %s is reachable from here, and if it needs a proxy (HTTPS_PROXY)", l.Issuer)
 }
 
 // CertificateHint returns a hint for err if it says that the issuer's certificate is not accepted, and "" otherwise.
@@ -158,7 +158,7 @@ func CertificateHint(err error, otherCA string) string {
 			"computer's clock is wrong"
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return "the issuer's certificate is of a CA that is not trusted here: " + otherCA
+		return "the issuer's certificate is from an untrusted CA: " + otherCA
 	}
 	return ""
 }
@@ -169,7 +169,7 @@ func TenantHint(discovered string) string {
 	if !strings.Contains(discovered, "{tenantid}") {
 		return ""
 	}
-	return "this address is for all tenants, and tokens name one: give the tenant's, \"pinniped get kubeconfig --oidc-issuer " +
+	return "this address is for all tenants, but tokens name one: use yours, \"pinniped get kubeconfig --oidc-issuer " +
 		"https://login.microsoftonline.com/TENANT-ID/v2.0\""
 }
 

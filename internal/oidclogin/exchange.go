@@ -24,7 +24,7 @@ func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*
 	l := p.login
 	if tokens.Access == nil || tokens.Access.Token == "" {
 		return nil, fmt.Errorf(
-			"asking issuer %q for a token for audience %q: there is no access token to exchange",
+			"getting a token from %q for audience %q: there is no access token to exchange",
 			l.Issuer,
 			l.RequestAudience,
 		)

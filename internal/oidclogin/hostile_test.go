@@ -189,7 +189,7 @@ func TestFaults(t *testing.T) {
 			t.Helper()
 			s.login.RequestTimeout = 50 * time.Millisecond
 			at("/token", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })(t, s)
-		}, says: "no response within 50ms", hint: "can be reached"},
+		}, says: "no response within 50ms", hint: "is reachable"},
 		{name: "keys that do not fit", prepare: func(t *testing.T, s *situation) {
 			t.Helper()
 			s.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
@@ -219,7 +219,7 @@ func TestFaults(t *testing.T) {
 		}), says: "it is not a key set", hint: "what is at https://"},
 		{name: "keys that cannot be fetched", prepare: at("/jwks", func(_ http.ResponseWriter, _ *http.Request) {
 			panic(http.ErrAbortHandler)
-		}), says: "fetching the keys of issuer", hint: "can be reached from here"},
+		}), says: "fetching the keys of issuer", hint: "is reachable from here"},
 		{name: "a clock that is far behind", prepare: func(_ *testing.T, s *situation) {
 			s.Now = func() time.Time { return time.Now().Add(-2 * time.Hour) }
 		}, says: "it expired", hint: "this computer's clock is 2h0m"},
@@ -439,7 +439,7 @@ func TestSessionThatCannotBeKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if screen := s.person.screen(); strings.Count(screen, "the session cannot be kept") != 1 ||
+	if screen := s.person.screen(); strings.Count(screen, "the session cannot be saved") != 1 ||
 		!strings.Contains(screen, blocked) {
 		t.Errorf("want it said once, got %q", screen)
 	}
@@ -454,7 +454,7 @@ func TestWarnings(t *testing.T) {
 	}{
 		"no place for sessions": {func(_ *testing.T, s *situation) {
 			s.login.Sessions.Path, s.login.NoPlace = "", errors.New("$HOME is not defined")
-		}, "the session cannot be kept, so the next command needs a login again: $HOME is not defined"},
+		}, "the session cannot be saved; the next command must log in again: $HOME is not defined"},
 		"a place that is no folder": {func(t *testing.T, s *situation) {
 			t.Helper()
 			home := filepath.Join(t.TempDir(), "home")
@@ -462,7 +462,7 @@ func TestWarnings(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.login.Sessions.Path = filepath.Join(home, ".config", "pinniped", "sessions.yaml")
-		}, "the session cannot be kept, so the next command needs a login again: "},
+		}, "the session cannot be saved; the next command must log in again: "},
 		"too many groups": {func(_ *testing.T, s *situation) {
 			s.Claims = map[string]any{
 				"groups": nil, "_claim_names": map[string]any{"groups": "src1"},

@@ -138,7 +138,7 @@ func (l *Login) Token(ctx context.Context) (*Token, error) {
 		if _, refused := asRefusal(err); !refused {
 			return token, err
 		}
-		l.debugf("the issuer refused the access token in the session cache: %v", err)
+		l.debugf("the issuer rejected the cached access token: %v", err)
 		return l.renewed(ctx, tokens)
 	}
 	return l.renewed(ctx, nil)
@@ -174,7 +174,7 @@ func (l *Login) renewed(ctx context.Context, refused *sessioncache.Tokens) (*Tok
 		if !ok {
 			return token, problem
 		}
-		l.debugf("the session is over, logging in again: %v", refused)
+		l.debugf("the session ended, logging in again: %v", refused)
 	}
 	tokens, err = p.logIn(ctx, tokens)
 	if err != nil {
@@ -335,7 +335,7 @@ func (l *Login) warnNoIDToken() {
 // warnUnkept says that the next command needs a login again, if the tokens could not be stored.
 func (l *Login) warnUnkept() {
 	if l.unkept != nil {
-		l.warn("the session cannot be kept, so the next command needs a login again: %v", l.unkept)
+		l.warn("the session cannot be saved; the next command must log in again: %v", l.unkept)
 	}
 }
 
@@ -353,7 +353,7 @@ func (l *Login) warnOverage(id *sessioncache.IDToken) {
 func (l *Login) alone(ctx context.Context) (unlock func()) {
 	waiting := time.AfterFunc(2*time.Second, func() {
 		if !l.Quiet {
-			l.Terminal.Print("Another command is logging in already: waiting for it.\n")
+			l.Terminal.Print("Another command is already logging in: waiting for it.\n")
 		}
 	})
 	defer waiting.Stop()

@@ -57,11 +57,11 @@ func (p *provider) logInWithPassword(ctx context.Context) (*sessioncache.Tokens,
 func (p *provider) codeOfRedirect(a *authorization, response *http.Response) (string, error) {
 	if response.StatusCode != http.StatusFound && response.StatusCode != http.StatusSeeOther {
 		err := fmt.Errorf(
-			"logging in at issuer %q: it returned %d instead of sending us on",
+			"logging in at issuer %q: it returned %d instead of a redirect",
 			p.login.Issuer,
 			response.StatusCode,
 		)
-		return "", withHint(err, "is --upstream-identity-provider-name right? tell the Supervisor's administrator otherwise")
+		return "", withHint(err, "if --upstream-identity-provider-name is right, tell the Supervisor's administrator")
 	}
 	location, err := response.Location()
 	if err != nil {
@@ -76,7 +76,7 @@ func (p *provider) codeOfRedirect(a *authorization, response *http.Response) (st
 		location.Path != expected.Path {
 		return "", withHint(
 			fmt.Errorf(
-				"logging in at issuer %q: it sends us to %q, not back here",
+				"logging in at issuer %q: it redirects to %q, not here",
 				p.login.Issuer,
 				printable(location.Redacted()),
 			),

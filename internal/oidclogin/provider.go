@@ -60,7 +60,7 @@ func (l *Login) discover(ctx context.Context) (*provider, error) {
 	if !isHTTPS(l.Issuer) {
 		return nil, withHint(
 			fmt.Errorf("the issuer %q is not an https URL", printable(l.Issuer)),
-			"give another one with --issuer",
+			"set another one with --issuer",
 		)
 	}
 	p := &provider{login: l}
@@ -117,7 +117,7 @@ func (l *Login) explainDiscovery(err error) error {
 	}
 	return withHint(
 		errors.New(printable(err.Error())),
-		"see whether %s is an OpenID Connect issuer, and whether it works",
+		"check that %s is a working OpenID Connect issuer",
 		l.Issuer,
 	)
 }
@@ -243,7 +243,7 @@ func (p *provider) verify(ctx context.Context, raw, audience string) (*sessionca
 	if notBefore, ok := claims["nbf"].(float64); ok {
 		if early := time.Unix(int64(notBefore), 0).Sub(p.login.now()); early > clockLeeway {
 			return nil, nil, p.clockHint(
-				fmt.Errorf("verifying the ID token: it becomes valid in %s only", early.Round(time.Second)),
+				fmt.Errorf("verifying the ID token: it only becomes valid in %s", early.Round(time.Second)),
 			)
 		}
 	}
@@ -335,7 +335,7 @@ func (p *provider) accept(
 	}
 	if before != nil && before.ID != nil {
 		if subject, ok := before.ID.Claims["sub"].(string); ok && subject != verified.Subject {
-			return nil, &refusal{code: "another user", description: "the refresh gave a token of another subject than the login"}
+			return nil, &refusal{code: "another user", description: "the refreshed token is for another subject"}
 		}
 	}
 	tokens.ID = id

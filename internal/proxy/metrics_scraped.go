@@ -29,7 +29,7 @@ func newScraped() []scraped {
 			emit(max(serving-streams, 0), "request") // the two are not read atomically
 			emit(streams, "stream")
 		}, "kind")
-	add(gauge, "client_connections", "Open connections of clients.",
+	add(gauge, "client_connections", "Open client connections.",
 		func(s *Server, emit emit) { emit(int64(s.port.Open())) })
 	add(counter, "upstream_problems_total",
 		"Requests that got 503, 429, 431 or 500 because they could not be forwarded, or had no usable "+

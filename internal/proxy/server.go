@@ -163,7 +163,7 @@ func newHTTPServer(handler http.Handler, config *tls.Config, said io.Writer) *ht
 // once.
 func (s *Server) Run(ctx context.Context) error {
 	if !s.phase.CompareAndSwap(phaseNew, phaseServing) {
-		return errors.New("the impersonation proxy can run once")
+		return errors.New("the impersonation proxy already ran")
 	}
 	// Requests that finish after ctx has ended still need work.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))

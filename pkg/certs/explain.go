@@ -127,7 +127,7 @@ func catalogue() []Explanation {
 		{
 			Code:        ClocksDiffer,
 			Cause:       "The clocks of this machine and of the API server differ by more than the allowed skew.",
-			Consequence: "A certificate is valid for one and not for the other; tokens and client certificates fail in the same way.",
+			Consequence: "A certificate is valid for one but not the other; tokens and client certificates fail in the same way.",
 			Fix:         "synchronize both clocks with NTP",
 		},
 		{
@@ -154,7 +154,7 @@ func catalogue() []Explanation {
 		{
 			Code:        OutlivesIssuer,
 			Cause:       "The serving certificate is valid longer than a CA certificate above it.",
-			Consequence: "Clients reject it from the day on which the CA certificate expires.",
+			Consequence: "Clients reject it once the CA certificate expires.",
 			Fix:         "renew the CA certificate in time, or have the serving certificate issued for a shorter time",
 		},
 		{
@@ -266,7 +266,7 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        EndpointServesOther,
-			Cause:       "An address of the endpoint presents a certificate other than the configured.",
+			Cause:       "An address of the endpoint presents a certificate that was not configured.",
 			Consequence: "Clients of this address fail, or reach another server.",
 			Fix:         "check the network path: DNS, the load balancer, an ingress that terminates TLS, a stale replica",
 			Example:     "openssl s_client -connect ADDRESS:443 -servername proxy.example.com -showcerts </dev/null",

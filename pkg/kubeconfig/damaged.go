@@ -17,7 +17,7 @@ func damaged(root *yaml.Node) error {
 			continue
 		}
 		if list.Kind != yaml.SequenceNode {
-			return fmt.Errorf("%w: line %d: %ss is no list", ErrDamaged, list.Line, kind)
+			return fmt.Errorf("%w: line %d: %ss: not a list", ErrDamaged, list.Line, kind)
 		}
 		lines := map[string]int{}
 		for _, item := range list.Content {
@@ -32,12 +32,12 @@ func damaged(root *yaml.Node) error {
 			case name == nil:
 				continue
 			case name.Kind != yaml.ScalarNode:
-				return fmt.Errorf("%w: line %d: the name of a %s is no text", ErrDamaged, name.Line, kind)
+				return fmt.Errorf("%w: line %d: the %s name is not a string", ErrDamaged, name.Line, kind)
 			case name.Tag != "!!str":
 				return fmt.Errorf("%w: line %d: YAML does not read the name of this %s as text: put it in quotes, \"%s\"",
 					ErrDamaged, name.Line, kind, name.Value)
 			case lines[name.Value] > 0:
-				return fmt.Errorf("%w: line %d: there is a %s %q already, in line %d", ErrDamaged, name.Line, kind, name.Value,
+				return fmt.Errorf("%w: line %d: %s %q already exists on line %d", ErrDamaged, name.Line, kind, name.Value,
 					lines[name.Value])
 			}
 			lines[name.Value] = name.Line
@@ -62,7 +62,7 @@ func damagedData(item *yaml.Node, kind, name string) error {
 		}
 		if _, err := base64.StdEncoding.DecodeString(value.Value); err != nil {
 			return fmt.Errorf(
-				"%w: line %d: %s of %s %q is not base64 in one piece",
+				"%w: line %d: %s of %s %q is not valid base64",
 				ErrDamaged,
 				value.Line,
 				key.Value,

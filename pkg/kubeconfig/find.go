@@ -35,7 +35,7 @@ func (f Found) Load(inputs *atomicfile.Inputs) (*clientcmdapi.Config, error) {
 }
 
 // ErrDangling means that the target of a symbolic link does not exist.
-var ErrDangling = errors.New("it is a symbolic link that leads nowhere")
+var ErrDangling = errors.New("it is a dangling symbolic link")
 
 // passing matches temporary files: kubectl's and editors' locks, and files that atomicfile has not renamed yet.
 var passing = regexp.MustCompile(`\.lock$|^\.#|^\..+\.[0-9]+\.(tmp|backup)$`)

@@ -51,11 +51,11 @@ func ParseImpersonation(headers map[string][]string) (*Impersonation, error) {
 			}
 			i.Extra[decoded] = slices.Sorted(slices.Values(values))
 		default:
-			return nil, fmt.Errorf("the cluster wants a header %q with every request, which a kubeconfig cannot say", name)
+			return nil, fmt.Errorf("the cluster requires header %q on every request, which no kubeconfig can set", name)
 		}
 	}
 	if i.User == "" {
-		return nil, errors.New("the cluster does not say as whom to act")
+		return nil, errors.New("the cluster names no user to act as")
 	}
 	return i, nil
 }

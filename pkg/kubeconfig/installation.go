@@ -54,13 +54,13 @@ type OtherClusterError struct {
 func (e *OtherClusterError) Error() string {
 	if SameEndpoint(e.There, e.New) {
 		return fmt.Sprintf(
-			"the %s %q there leads to another cluster: %s as well, but with another CA or of another installation",
+			"the %s %q there leads to another cluster: also %s, but with another CA or installation",
 			e.Kind,
 			e.Name,
 			e.There,
 		)
 	}
-	return fmt.Sprintf("the %s %q there leads to another cluster: to %s, and not to %s", e.Kind, e.Name, e.There, e.New)
+	return fmt.Sprintf("the %s %q there leads to another cluster: %s, not %s", e.Kind, e.Name, e.There, e.New)
 }
 
 // refuseOtherCluster returns an error if a replaced entry would lead to another cluster, because users' commands would

@@ -111,10 +111,10 @@ func TestMergeKeepsWhatPeopleAdd(t *testing.T) {
 func TestDamagedKubeconfigs(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, content, says string }{
-		{"two of one name", "clusters:\n- {name: a, cluster: {server: x}}\n- {name: a, cluster: {server: y}}\n", `line 4: there is a cluster "a" already, in line 3`},
+		{"two of one name", "clusters:\n- {name: a, cluster: {server: x}}\n- {name: a, cluster: {server: y}}\n", `line 4: cluster "a" already exists on line 3`},
 		{"a number as name", "clusters:\n- {name: 1e3, cluster: {server: x}}\n", `line 3: YAML does not read the name of this cluster as text: put it in quotes, "1e3"`},
-		{"base64 in several lines", "users:\n- name: u\n  user:\n    client-key-data: c2VjcmV0\n      c2VjcmV0\n", `line 5: client-key-data of user "u" is not base64`},
-		{"a mapping in place of a list", "clusters: {secret: secret}\nusers: []\n", "clusters is no list"},
+		{"base64 in several lines", "users:\n- name: u\n  user:\n    client-key-data: c2VjcmV0\n      c2VjcmV0\n", `line 5: client-key-data of user "u" is not valid base64`},
+		{"a mapping in place of a list", "clusters: {secret: secret}\nusers: []\n", "clusters: not a list"},
 		{"a tab", "clusters:\n- name: a\n\tcluster: secret\nusers: []\n", "line 3"},
 	} {
 		_, err := kubeconfig.Merge(

@@ -184,7 +184,7 @@ func (t *editor) addItems(key, list *yaml.Node, kind string, items []string) err
 	case list.Kind == yaml.ScalarNode: // nothing, ~ or null
 		return t.fillEmptyList(key, list, items)
 	case list.Kind != yaml.SequenceNode || len(list.Content) == 0:
-		return fmt.Errorf("line %d: it is no list", list.Line)
+		return fmt.Errorf("line %d: not a list", list.Line)
 	}
 	_, to, err := t.blockItem(list, len(list.Content)-1)
 	if err != nil {
@@ -201,7 +201,7 @@ func (t *editor) addItems(key, list *yaml.Node, kind string, items []string) err
 // fillEmptyList replaces a null list by items.
 func (t *editor) fillEmptyList(key, list *yaml.Node, items []string) error {
 	if list.Tag != "!!null" || list.Anchor != "" {
-		return fmt.Errorf("line %d: it is no list", list.Line)
+		return fmt.Errorf("line %d: not a list", list.Line)
 	}
 	if flow(t.root) {
 		at, err := position(t.content, t.lines, list)

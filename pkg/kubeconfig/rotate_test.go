@@ -168,7 +168,7 @@ func TestRotate(t *testing.T) {
 				"certificate-authority: /etc/ca.pem\n"),
 			want: cluster("    server: https://proxy.example.com\n    certificate-authority: /etc/ca.pem\n"),
 			entries: []kubeconfig.Entry{{
-				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipCAFile, Reason: `it takes its CA bundle from the file "/etc/ca.pem", which may be others' as well`,
+				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipCAFile, Reason: `it reads its CA bundle from file "/etc/ca.pem", which others may share`,
 			}},
 		},
 		{
@@ -281,7 +281,7 @@ func TestRotate(t *testing.T) {
 			want: cluster("    server: https://b.example.com\n    certificate-authority-data: T0xE\n"),
 			entries: []kubeconfig.Entry{{
 				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped,
-				Code: kubeconfig.SkipUncertain, Reason: `"b.example.com" is covered by a wildcard of the certificate only, and may be another endpoint; if it is this one, name it with --endpoint`,
+				Code: kubeconfig.SkipUncertain, Reason: `only a wildcard of the certificate covers "b.example.com", so it may be another endpoint; if it is this one, name it with --endpoint`,
 			}},
 		},
 		{
@@ -290,7 +290,7 @@ func TestRotate(t *testing.T) {
 			want: cluster("    server: https://proxy.example.com\n    certificate-authority-data: T0xE\n    " +
 				"certificate-authority: /etc/ca.pem\n"),
 			entries: []kubeconfig.Entry{{
-				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipCAFile, Reason: `without its CA bundle it would take that of the file "/etc/ca.pem"`,
+				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipCAFile, Reason: `without its CA bundle, it would use the file "/etc/ca.pem"`,
 			}},
 		},
 		{
@@ -314,7 +314,7 @@ func TestRotate(t *testing.T) {
 		{name: "refuses another kind", content: "kind: Pod\nclusters: []", notKubeconfig: true, err: "not a kubeconfig"},
 		{name: "refuses a file without a kind", content: "a: b", notKubeconfig: true, err: "not a kubeconfig"},
 		{name: "refuses an empty file", notKubeconfig: true, err: "not a kubeconfig"},
-		{name: "refuses two clusters with one name", damaged: true, err: "there is a cluster \"a\" already", content: cluster("    server: " +
+		{name: "refuses two clusters with one name", damaged: true, err: "cluster \"a\" already exists", content: cluster("    server: " +
 			"https://proxy.example.com\n- name: a\n  cluster: {}\n")},
 	} {
 		t.Run(test.name, func(t *testing.T) {

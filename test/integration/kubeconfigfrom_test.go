@@ -89,12 +89,16 @@ func TestKubeconfigFromProxy(t *testing.T) {
 		return w.runWith(t, environment, nil, w.cli,
 			append([]string{"get", "kubeconfig", "--from", endpoint, "--pinniped-cli-path", w.cli}, args...)...)
 	}
-	testkit.Eventually(t, 20*time.Second, func() error { // the proxy publishes it; the CLI shows its CA without trusting it
-		if got := fetch("-o", offered); !strings.Contains(got.errOut, "this computer does not know its CA") {
-			return errors.New(got.errOut)
-		}
-		return nil
-	})
+	testkit.Eventually(
+		t,
+		20*time.Second,
+		func() error { // the proxy publishes it; the CLI shows its CA without trusting it
+			if got := fetch("-o", offered); !strings.Contains(got.errOut, "its CA is not trusted here") {
+				return errors.New(got.errOut)
+			}
+			return nil
+		},
+	)
 	ca, err := base64.StdEncoding.DecodeString(info.CertificateAuthorityData)
 	if err != nil {
 		t.Fatal(err)

@@ -30,14 +30,14 @@ func agentCodes() []certs.Explanation {
 		{
 			Code: configv1alpha1.CodeGeneratedCertificateServed, Severity: certs.SeverityWarning,
 			Cause:       "The configured certificate cannot be served, and there is no last known good one.",
-			Consequence: "The agent serves a certificate of its own CA. Kubeconfigs that trust another CA are refused.",
+			Consequence: "The agent serves a certificate of its own CA. Kubeconfigs with another CA stop working.",
 			Fix:         "fix the cause in the other finding",
 			Example:     status,
 		},
 		{
 			Code:        "EndpointMoved",
 			Severity:    certs.SeverityError,
-			Cause:       "The endpoint has changed, and the one in users' kubeconfigs does not lead to the proxy any more.",
+			Cause:       "The endpoint has changed, and the one in users' kubeconfigs no longer leads to the proxy.",
 			Consequence: "Users with the old endpoint cannot connect. Clients of the current endpoint work.",
 			Fix: "issue new kubeconfigs. If service.type or service.loadBalancerIP of the CredentialIssuer was changed, run " +
 				"\"pinniped ip-tls undo\" instead. A DNS name in externalEndpoint avoids this",
@@ -45,8 +45,8 @@ func agentCodes() []certs.Explanation {
 		},
 		{
 			Code: "GeneratedServes", Severity: certs.SeverityError,
-			Cause:       "No certificate is configured any more, so the agent serves its generated one.",
-			Consequence: "Kubeconfigs that trust only the previous CA are refused.",
+			Cause:       "No certificate is configured now, so the agent serves its generated one.",
+			Consequence: "Kubeconfigs with only the previous CA stop working.",
 			Fix:         "restore the previous certificate, or issue new kubeconfigs",
 			Example:     "pinniped ip-tls undo",
 		},

@@ -139,12 +139,12 @@ func (o *Options) chooseLogin(
 			"name one of them with --login",
 		)
 	case name != "":
-		return nil, ui.Usage(fmt.Errorf("there is no login %q: there are %s", name, describe(all)))
+		return nil, ui.Usage(fmt.Errorf("no login %q; available: %s", name, describe(all)))
 	case o.From.URL != "" && len(all) == 1 && !o.static():
 		return nil, ui.WithHint(fmt.Errorf("login %s needs a token", describe(all)),
 			"name the environment variable that holds it with --static-token-env")
 	case o.From.URL != "":
-		return nil, ui.WithHint(ui.Usage(fmt.Errorf("no login fits the flags: there are %s", describe(all))),
+		return nil, ui.WithHint(ui.Usage(fmt.Errorf("no login matches; available: %s", describe(all))),
 			"name one of them with --login")
 	}
 	return nil, nil

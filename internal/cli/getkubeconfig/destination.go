@@ -158,7 +158,7 @@ func (o *Options) merge(ctx context.Context, config *clientcmdapi.Config) error 
 		o.Progress.Done("made %q the current context", merged.CurrentContext)
 	case merged.CurrentContext != config.CurrentContext:
 		o.Progress.Info(
-			"the current context of %q is still %q: use this one with kubectl --context %s, or give --set-current",
+			"the current context of %q is still %q: use this one with kubectl --context %s, or --set-current",
 			d.MergeInto,
 			merged.CurrentContext,
 			ui.ShellWord(config.CurrentContext),
@@ -226,12 +226,12 @@ func (o *Options) compare(config *clientcmdapi.Config) error {
 			return fmt.Errorf("writing the differences: %w", err)
 		}
 	}
-	hint := "the same command with --diff in place of --check shows what is different, and without either writes it"
+	hint := "--diff instead of --check shows the differences; without either, the command writes it"
 	if d.Diff {
 		hint = "the same command without --diff writes it"
 	}
 	return ui.WithHint(
-		ui.WithReason(fmt.Errorf("%q is not what it would be if it was made now", d.file()), ui.ExitDiffers,
+		ui.WithReason(fmt.Errorf("%q differs from a new kubeconfig", d.file()), ui.ExitDiffers,
 			ui.ReasonDiffers), "%s", hint,
 	)
 }

@@ -105,11 +105,11 @@ func (o *Options) fetch(ctx context.Context) (*logininfo.Info, error) {
 			return nil, err
 		}
 	}
-	o.Progress.Done("fetched from %s how people log in", o.From.URL)
+	o.Progress.Done("fetched login settings from %s", o.From.URL)
 	if !sameOrigin(info.Endpoint, o.From.URL) {
 		return nil, ui.WithHint(
 			fmt.Errorf("fetching the kubeconfig from %s: the proxy says that its address is %s", o.From.URL, info.Endpoint),
-			"if that is right, too: pinniped get kubeconfig --from %s", info.Endpoint)
+			"if you trust it: pinniped get kubeconfig --from %s", info.Endpoint)
 	}
 	if len(o.CABundle) > 0 {
 		return info, nil
@@ -117,7 +117,7 @@ func (o *Options) fetch(ctx context.Context) (*logininfo.Info, error) {
 	if err := policy.Verifies(chain, at.Hostname(), info.CABundle); err != nil {
 		return nil, ui.WithHint(
 			fmt.Errorf("fetching the kubeconfig from %s: the CA bundle that it publishes does not verify its certificate: %w",
-				o.From.URL, err), "tell the administrators of the cluster; --ca-bundle gives another one")
+				o.From.URL, err), "tell the cluster's administrators; --ca-bundle sets another")
 	}
 	return info, nil
 }
@@ -154,7 +154,7 @@ func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.
 		return anchors[i], nil
 	}
 	name := trustbundle.Name(anchors[0])
-	unknown := fmt.Errorf("verifying %s: this computer does not know its CA, %s", o.From.URL, name)
+	unknown := fmt.Errorf("verifying %s: its CA is not trusted here: %s", o.From.URL, name)
 	const hint = "compare the fingerprint with the one that the cluster's administrators published, and pass it with " +
 		"--ca-fingerprint"
 	terminal := &ui.Terminal{In: o.In, Out: o.ErrOut}
@@ -162,7 +162,7 @@ func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.
 		return nil, ui.WithHint(unknown, hint)
 	}
 	answer, err := terminal.ReadLine(ctx, fmt.Sprintf(
-		"This computer does not know the CA of %s:\n  %s\nDo the administrators of the cluster publish this fingerprint? (yes/no) ",
+		"The CA of %s is not trusted here:\n  %s\nDid the cluster's administrators publish this fingerprint? (yes/no) ",
 		o.From.URL,
 		name,
 	))
@@ -201,7 +201,7 @@ func (o *Options) get(ctx context.Context, config *tls.Config) (*logininfo.Info,
 	switch {
 	case response.StatusCode == http.StatusNotFound:
 		err = ui.WithHint(errors.New("the proxy offers none"),
-			"its administrators can: spec.impersonationProxy.kubeconfig of the CredentialIssuer")
+			"its administrators can set spec.impersonationProxy.kubeconfig")
 	case response.StatusCode != http.StatusOK:
 		err = ui.WithHint(fmt.Errorf("it returned %.60q", response.Status),
 			"is it an impersonation proxy of this version of pinniped?")

@@ -354,7 +354,7 @@ func TestSeveralLogins(t *testing.T) {
 		"none":           {says: `there are several: "people" (JWTAuthenticator corp), "admins" (JWTAuthenticator corp)`},
 		"one of them":    {login: "admins", has: "name: prod-eu-admins"},
 		"one with token": {static: "MY_TOKEN", has: "--token-env=MY_TOKEN"},
-		"no such":        {login: "nobody", says: `there is no login "nobody": there are "people"`},
+		"no such":        {login: "nobody", says: `no login "nobody"; available: "people"`},
 	} {
 		o, out := fetching(t, p)
 		o.Login, o.StaticTokenEnv = test.login, test.static

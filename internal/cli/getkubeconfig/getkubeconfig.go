@@ -129,9 +129,9 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	var skipValidation bool
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
-		Short: "Create a kubeconfig with which users log in to a cluster",
-		Long: `Create a kubeconfig with which users log in to a cluster. It holds no credential of yours: its credential plugin
-is "pinniped login". The strategy, endpoint and CA bundle come from the CredentialIssuer, and the connection is tried
+		Short: "Create a kubeconfig for logging in to a cluster",
+		Long: `Create a kubeconfig for logging in to a cluster. It has no credential of yours: its credential plugin
+is "pinniped login". The strategy, endpoint and CA bundle come from the CredentialIssuer, and it tests the connection
 first.
 
 With --login bearer there is no plugin: clients send a token from a file to the impersonation proxy, which accepts the
@@ -264,7 +264,7 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 	flags.Var(
 		modeFlag{&o.Mode},
 		"concierge-mode",
-		"TokenCredentialRequestAPI, ImpersonationProxy, ServiceAccountToken, or auto: the first that works in the status",
+		"TokenCredentialRequestAPI, ImpersonationProxy, ServiceAccountToken, or auto: the first working one",
 	)
 	flags.BoolVar(
 		&o.NoImpersonation,

@@ -63,7 +63,7 @@ func (o *Options) actAsUser(ctx context.Context, input *kubeconfig.Input) error 
 	if err != nil {
 		return fmt.Errorf("reading the new kubeconfig: %w", err)
 	}
-	const hint = "log in as the user of the kubeconfig, or make one for all users with --no-impersonation, which works with " +
+	const hint = "log in as the user of the kubeconfig, or get one for all users with --no-impersonation, which works with " +
 		"\"pinniped run\" only"
 	credential, err := o.LogIn(ctx, connection)
 	if err != nil {

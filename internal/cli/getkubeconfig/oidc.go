@@ -124,7 +124,7 @@ func (o *OIDCOptions) fromAuthenticator(
 				authenticator.Name,
 				err,
 			),
-			"give the issuer's CA bundle with --oidc-ca-bundle",
+			"set the issuer's CA bundle with --oidc-ca-bundle",
 		)
 	}
 	o.CABundle = bundle
@@ -135,7 +135,7 @@ func (o *OIDCOptions) fromAuthenticator(
 func (o OIDCOptions) discover(ctx context.Context, progress *ui.Progress) (*kubeconfig.OIDC, error) {
 	if o.Issuer == "" {
 		return nil, ui.WithHint(ui.Usage(errors.New("could not autodiscover --oidc-issuer and none was provided")),
-			"give --static-token-env for logins with a token, or --oidc-issuer for logins with OpenID Connect")
+			"use --static-token-env for logins with a token, or --oidc-issuer for logins with OpenID Connect")
 	}
 	if err := o.askIssuer(ctx, progress); err != nil {
 		return nil, err
@@ -289,7 +289,7 @@ func (o *OIDCOptions) chooseUpstream(all []upstream, progress *ui.Progress) erro
 func issuerHint(err error) string {
 	var status statusError
 	var tooLarge *http.MaxBytesError
-	if hint := oidclogin.CertificateHint(err, "give its CA bundle with --oidc-ca-bundle"); hint != "" {
+	if hint := oidclogin.CertificateHint(err, "set its CA bundle with --oidc-ca-bundle"); hint != "" {
 		return hint
 	}
 	switch {
@@ -300,7 +300,7 @@ func issuerHint(err error) string {
 	case errors.As(err, &tooLarge):
 		return "check --oidc-issuer: a discovery document is far smaller"
 	case errors.Is(err, errNotJSON):
-		return "check --oidc-issuer: something else than an OpenID Connect issuer responds there"
+		return "check --oidc-issuer: something other than an issuer responds there"
 	}
 	return "check that --oidc-issuer is right, and that the issuer can be reached from here (DNS, firewall, HTTPS_PROXY): " +
 		"users who log in must reach it, too"

@@ -189,7 +189,7 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 	if !strings.HasPrefix(endpoint, "https://") {
 		return ui.WithHint(
 			fmt.Errorf("the endpoint %q does not begin with \"https://\", and tokens are only sent over TLS", endpoint),
-			"give another one with --endpoint",
+			"set another one with --endpoint",
 		)
 	}
 	o.Progress.Done("discovered Concierge endpoint %s", endpoint)
@@ -200,7 +200,7 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 		if err != nil {
 			return ui.WithHint(
 				fmt.Errorf("checking the CA bundle of the endpoint: %w", err),
-				"give a good one with --ca-bundle",
+				"set a valid one: --ca-bundle",
 			)
 		}
 		o.Progress.Done("discovered Concierge certificate authority bundle with %d %s", roots, plural(roots, "certificate"))

@@ -106,7 +106,7 @@ Exit codes: 0 listed, whatever the verdicts (see "pinniped help exit-codes")`,
 		&o.ExpiresWithin,
 		"expires-within",
 		30*24*time.Hour,
-		"a certificate that expires sooner is expiring",
+		"report certificates that expire sooner",
 	)
 	flags.DurationVar(&o.Timeout, "timeout", 30*time.Second, "total time limit for --connect (0: none)")
 	factory.AddOutput(cmd, &o.Output, factory.Formats()...)

@@ -27,7 +27,7 @@ import (
 type cluster struct {
 	bundle     []byte
 	serviceErr error
-	trouble    string // while the last known good certificate serves
+	trouble    string // while the last known good certificate is served
 }
 
 func (c cluster) CredentialIssuer(context.Context, string) (*configv1alpha1.CredentialIssuer, error) {
@@ -142,7 +142,7 @@ func TestRotateFindsAll(t *testing.T) {
 			},
 		},
 		{
-			name: "while the last known good certificate serves, and says so", cluster: cluster{
+			name: "while the last known good certificate is served, and says so", cluster: cluster{
 				bundle: ca.CertPEM(), trouble: "Expired: the new one has expired",
 			}, stderr: "is not in effect; this shows what serves now: Expired: the new one has expired",
 			want: map[string]string{

@@ -219,7 +219,7 @@ func (l *bundleCheck) rotate(ctx context.Context, added string) error {
 			return err
 		}
 		if rotation.Changed() && l.mayPrint() && added != "" {
-			l.say("kubeconfig %q trusts CA %s of %s now", path, added, l.exchange.endpoint)
+			l.say("kubeconfig %q now trusts CA %s of %s", path, added, l.exchange.endpoint)
 		}
 		for _, entry := range rotation.Entries {
 			if entry.Outcome == kubeconfig.Skipped && entry.Code != kubeconfig.SkipInsecure {

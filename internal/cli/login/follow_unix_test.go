@@ -119,7 +119,7 @@ func TestNotifiesOfRefreshing(t *testing.T) {
 	f.now = f.now.Add(2 * time.Hour)
 	f.env["KUBECONFIG"] = f.path
 	f.login(f.old.CertPEM())
-	if text := shown(); !strings.Contains(text, `" trusts CA "CN=new" (SHA-256 `) {
+	if text := shown(); !strings.Contains(text, `" now trusts CA "CN=new" (SHA-256 `) {
 		t.Errorf("of a file that follows: %q", text)
 	}
 	f.wants("followed", f.both(), 2, 2)

@@ -45,7 +45,7 @@ func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string)
 		)
 	}
 	path, name, user := p.Find(p.Args)
-	what, lost := "the groups of the kubeconfig are not yours any more", true
+	what, lost := "the groups of the kubeconfig are no longer yours", true
 	if before := kubeconfig.ImpersonationOf(user); before != nil {
 		if text, refused := before.Changed(now); text != "" {
 			what, lost = text, refused
@@ -56,7 +56,7 @@ func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string)
 		return false, ui.WithHint(
 			problem,
 			"get a new kubeconfig, or create it with \"pinniped get kubeconfig --concierge-mode "+
-				"ServiceAccountToken\"; \"pinniped run\" always acts as you are now",
+				"ServiceAccountToken\"; \"pinniped run\" uses your current identity",
 		)
 	}
 	if p.concierge.UpdateKubeconfig {

@@ -335,7 +335,7 @@ func (s *state) privileged(k kubectl) (*result.MigrationFinding, error) {
 	}
 	return &result.MigrationFinding{
 		Reason: result.MigrationPrivileged, Objects: []string{describe(s.shared[at].Ref)},
-		Message: fmt.Sprintf("the namespace permits pods more (%s: %q) than the agent needs: Pinniped's kube-cert-agent "+
+		Message: fmt.Sprintf("the namespace permits more (%s: %q) than the agent needs: Pinniped's kube-cert-agent "+
 			"needed it", enforce, s.shared[at].Labels[enforce]),
 		Commands: []string{line},
 	}, nil

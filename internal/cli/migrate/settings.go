@@ -41,8 +41,8 @@ func (s *state) loginsAtAPIServer(kubectl) (*result.MigrationFinding, error) {
 				Reason:  result.MigrationLoginsAtAPIServer,
 				Objects: []string{describe(issuer)},
 				Message: "users may log in at the API server itself, with certificates that Pinniped signs with the cluster's own " +
-					"key. The agent does so with the component deploy/clustersigner alone; without it, these users need kubeconfigs " +
-					"for the impersonation proxy, which must be switched on",
+					"key. The agent does so only with the component deploy/clustersigner; without it, these users need kubeconfigs " +
+					"for the impersonation proxy, which must be enabled",
 			}, nil
 		}
 	}

@@ -88,8 +88,8 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- PROGRAM [ARGUMENT...]",
 		Short: "Run a program with a credential that is kept fresh",
-		Long: `Run a program with a credential that is kept fresh. The command logs in as the kubeconfig's context says, and sets the
-program's KUBECONFIG to a kubeconfig for this run only. It leads to a proxy on this computer, with a token that works only
+		Long: `Run a program with a credential that is kept fresh. The command logs in with the kubeconfig's context and sets the
+program's KUBECONFIG to a kubeconfig for this run only. It points to a local proxy, with a token that works only
 for this run. The proxy forwards requests with the current credential and, for service account tokens, with impersonation
 headers. So every client works, even without support for credential plugins or impersonation. Only you can read the
 kubeconfig; it is deleted when the program ends. Contexts that do not use "pinniped login" are passed on unchanged.

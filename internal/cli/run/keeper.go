@@ -56,11 +56,11 @@ func (k *keeper) run(ctx context.Context, credential *login.Credential) {
 			return
 		case err != nil && !failing:
 			failing = true
-			k.warn("the login cannot be renewed, the credential expires at %s: %v",
+			k.warn("cannot renew the login; the credential expires at %s: %v",
 				credential.Expiry.Local().Format(time.TimeOnly), err)
 		case err == nil:
 			if failing {
-				k.warn("the login is renewed")
+				k.warn("renewed the login")
 			}
 			k.warnOfChange(credential, renewed)
 			failing, credential = false, renewed

@@ -179,7 +179,7 @@ func (r *Reconciler) serve(ctx context.Context, state *issuedcert.State) {
 	if state.Certificate == nil {
 		log.FromContext(ctx).
 			Info(
-				"Waited for a serving certificate of the aggregated APIs", "secret", r.secretName(), "reason",
+				"Found no serving certificate for the aggregated APIs", "secret", r.secretName(), "reason",
 				state.Verdict().Reason,
 			)
 		return
@@ -229,7 +229,7 @@ func (r *Reconciler) renew(ctx context.Context, now time.Time) (*issuedcert.Stat
 		log.FromContext(ctx).Info("Renewed the serving certificate of the aggregated APIs",
 			"secret", r.secretName(), "part", verdict.Part, "reason", verdict.Reason, "message", verdict.Message)
 	}
-	return nil, errors.New("renewing the serving certificate: what was made is not accepted; is the clock right?")
+	return nil, errors.New("renewing the serving certificate: the new one is invalid; is the clock right?")
 }
 
 // relabel sets the configured labels on the Secret.

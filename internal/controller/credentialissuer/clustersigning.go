@@ -12,7 +12,7 @@ import (
 // Messages of the strategy with the cluster's own signer. Clients of upstream Pinniped know the first.
 const (
 	messageClusterSigns = "key was fetched successfully"
-	messageClusterTrial = "asking the cluster's own signer for a certificate, as a test"
+	messageClusterTrial = "testing the cluster's own signer"
 	messageSignerUsed   = "users get certificates from the cluster's signer kubernetes.io/kube-apiserver-client, which has " +
 		"responded to a test; the agent has no access to its key"
 )

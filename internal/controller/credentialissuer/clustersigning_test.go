@@ -26,7 +26,7 @@ func TestClusterSigning(t *testing.T) {
 	}{
 		{
 			name: "is pending before the test has ended", status: "Error", reason: "Pending",
-			starts: "asking the cluster's own signer",
+			starts: "testing the cluster's own signer",
 		},
 		{
 			name:   "fails as on managed clusters when no signer answers",

@@ -57,14 +57,14 @@ func (r *Reconciler) first(ctx context.Context) (ctrl.Result, error) {
 	case apierrors.IsAlreadyExists(err): // the watch triggers a reconcile
 		return ctrl.Result{RequeueAfter: recheck}, nil
 	case err != nil:
-		r.logRetried(ctx, fmt.Sprintf("there is no CredentialIssuer %q, and none can be made: %v", made.Name, err))
+		r.logRetried(ctx, fmt.Sprintf("cannot create the missing CredentialIssuer %q: %v", made.Name, err))
 		return ctrl.Result{RequeueAfter: r.retryAfter()}, nil
 	}
 	r.retries.Store(0)
 	r.problem.Clear()
 	log.FromContext(ctx).Info("Created the first CredentialIssuer")
 	r.Events.Event(made, corev1.EventTypeNormal, reasonMade,
-		"the agent made this CredentialIssuer, because there was none")
+		"the agent created this CredentialIssuer, as there was none")
 	r.setOwners(ctx, made, withoutSpec(made.ManagedFields))
 	return ctrl.Result{RequeueAfter: recheck}, nil
 }
@@ -119,7 +119,7 @@ func (r *Reconciler) withoutIssuer(ctx context.Context) (ctrl.Result, error) {
 	r.phase.Store(d.phase)
 	err := d.failure(r.apply(ctx, d))
 	problem := fmt.Sprintf(
-		"%v: apply one called %q",
+		"%v: apply one named %q",
 		errNoIssuer,
 		r.Names.CredentialIssuer,
 	)

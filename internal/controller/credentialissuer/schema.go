@@ -64,7 +64,7 @@ func (r *Reconciler) knownSchema() statusSchema {
 // learnSchema records the schema with which the status was written or was up to date.
 func (r *Reconciler) learnSchema(ctx context.Context, schema statusSchema) {
 	if schema != r.schema {
-		log.FromContext(ctx).Info("Found which CRD of CredentialIssuer is installed", "pinniped", schema == schemaPinniped)
+		log.FromContext(ctx).Info("Detected the installed CredentialIssuer CRD", "pinniped", schema == schemaPinniped)
 	}
 	if schema != r.schema || r.knownSchema() != schema {
 		r.schema, r.schemaSeen = schema, r.Clock.Now()

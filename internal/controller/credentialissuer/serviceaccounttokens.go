@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	messageTokensIssued   = "users get tokens of service accounts, each of which may impersonate its user alone"
-	messageTokensTrial    = "making a service account and using a token of it, as a test"
-	messageTokensCleaning = "switched off: the service accounts of users are being deleted"
+	messageTokensIssued   = "users get service account tokens; each account may impersonate only its user"
+	messageTokensTrial    = "testing a new service account and its token"
+	messageTokensCleaning = "disabled: the service accounts of users are being deleted"
 )
 
 // UserTokens is the strategy ServiceAccountToken. satoken.Backend implements it.

@@ -107,7 +107,7 @@ func (f *forwarder) checkResponse(res *http.Response) error {
 		if state.Upgrade == "" || !request.WantsUpgrade(res.Header) ||
 			!strings.EqualFold(res.Header.Get("Upgrade"), state.Upgrade) {
 			return f.Upstream.problem(problemProtocol,
-				apierrors.NewInternalError(errors.New("the API server switched to a protocol that was not asked for")))
+				apierrors.NewInternalError(errors.New("the API server switched to an unrequested protocol")))
 		}
 		delete(state.Header, "Connection")
 		if conn, ok := res.Body.(io.ReadWriteCloser); ok && state.End != nil {
@@ -190,7 +190,7 @@ func upstreamStatus(req *http.Request, err error) (problem string, status error)
 		return problemRefusedStream, tooMany
 	case strings.Contains(text, "request header list larger than"):
 		return problemTooLarge, request.StatusError(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonBadRequest,
-			"the request with the user's identity is larger than the API server takes")
+			"the request with the user's identity is too large for the API server")
 	case onlyReads(req):
 		return problemLost, request.StatusUnavailable("the connection to the API server was lost")
 	}

@@ -106,7 +106,7 @@ func (t *ServiceAccountToken) request(ctx context.Context) error {
 	expiry := response.Status.ExpirationTimestamp.Time
 	life := expiry.Sub(asked)
 	if response.Status.Token == "" || life <= 0 {
-		return fmt.Errorf("requesting a token of service account %q: got one without a life ahead", t.name)
+		return fmt.Errorf("requesting a token of service account %q: got an expired one", t.name)
 	}
 	t.mu.Lock()
 	t.token, t.renew, t.expiry = response.Status.Token, asked.Add(life/5*4), expiry

@@ -99,7 +99,7 @@ func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan
 		secret, err := session.ReadSecret(ctx, o.Session.Cluster, name.Namespace, name.Name)
 		if err == nil && !sameSecret(st.Secret, secret) {
 			if !incomplete(secret) {
-				task.Done("Secret %q is filled, after %s", name, o.Session.Now().Sub(started).Round(100*time.Millisecond))
+				task.Done("Secret %q was filled after %s", name, o.Session.Now().Sub(started).Round(100*time.Millisecond))
 			}
 			return true, nil
 		}
@@ -118,7 +118,7 @@ func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan
 		return false, nil // it is gone or has finished
 	}
 	return false, ui.WithHint(
-		fmt.Errorf("%s, which is to fill Secret %q, has failed: %s", by.name, name, by.failed),
+		fmt.Errorf("%s failed to fill Secret %q: %s", by.name, name, by.failed),
 		"fix the cause, then have cert-manager retry at once: cmctl renew %s --namespace %s", by.certificate, name.Namespace)
 }
 
@@ -168,7 +168,7 @@ func (o *SetOptions) fillerOf(ctx context.Context, name types.NamespacedName, se
 	case errors.Is(err, discovery.ErrForbidden) && o.mayNotList:
 	case errors.Is(err, discovery.ErrForbidden):
 		o.mayNotList = true
-		o.Session.Progress.Info("Whether cert-manager is about to fill Secret %q is not known: %s", name, err)
+		o.Session.Progress.Info("Cannot tell whether cert-manager will fill Secret %q: %s", name, err)
 	default:
 		return nil, session.WithCodes(
 			fmt.Errorf("finding out whether cert-manager is about to fill Secret %q: %w", name, err),

@@ -60,7 +60,7 @@ func TestSetWaitsForTheIssuer(t *testing.T) {
 			w.Cluster.CertManager = atWork()
 			issues(w, 3)
 			tt.setup(t, w)
-			runSet(t.Context(), w, nil).Check(t, 0, waits, `Secret "pinniped-concierge/proxy-tls" is filled`, "configured")
+			runSet(t.Context(), w, nil).Check(t, 0, waits, `Secret "pinniped-concierge/proxy-tls" was filled`, "configured")
 		})
 	}
 }
@@ -94,7 +94,7 @@ func TestSetWaitsInVain(t *testing.T) {
 			name:  "ends at once when cert-manager has failed",
 			setup: func(w *iptlstest.World) { w.Cluster.CertManager = failed() },
 			code:  1,
-			says:  []string{"has failed: Failed: the CA says no", "cmctl renew proxy --namespace pinniped-concierge"},
+			says:  []string{`failed to fill Secret "pinniped-concierge/proxy-tls": Failed: the CA says no`, "cmctl renew proxy --namespace pinniped-concierge"},
 		},
 		{
 			name: "ends when cert-manager fails meanwhile",
@@ -103,7 +103,7 @@ func TestSetWaitsInVain(t *testing.T) {
 				w.Cluster.AfterList = func(c *iptlstest.Cluster) { c.CertManager = failed() }
 			},
 			code: 1,
-			says: []string{"Waiting for Secret", "has failed: Failed: the CA says no"},
+			says: []string{"Waiting for Secret", `failed to fill Secret "pinniped-concierge/proxy-tls": Failed: the CA says no`},
 		},
 		{
 			name: "ends when the Certificate is deleted meanwhile",
@@ -126,7 +126,7 @@ func TestSetWaitsInVain(t *testing.T) {
 			setup: func(w *iptlstest.World) {
 				w.Cluster.CertificatesErr = fmt.Errorf("listing: %w", discovery.ErrForbidden)
 			},
-			code: ui.ExitRefused, says: []string{"SecretNotFound", "Whether cert-manager is about to fill"}, lacks: "Waiting",
+			code: ui.ExitRefused, says: []string{"SecretNotFound", "Cannot tell whether cert-manager will fill"}, lacks: "Waiting",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -51,7 +51,7 @@ func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, issuer *con
 	}
 	switch {
 	case len(files) == 0:
-		c.Session.Progress.Warn("no kubeconfig of --kubeconfigs uses %s", url)
+		c.Session.Progress.Warn("no kubeconfig in --kubeconfigs uses %s", url)
 	case bad == 0:
 		c.Session.Progress.Done("All %d kubeconfigs for %s verify the new certificate", len(files), url)
 	}

@@ -167,17 +167,17 @@ func (o *SetOptions) Validate() error {
 	if o.Certificate.Secret == "" && (o.Cert != "" || !o.withoutCertificate() && !o.changesCertificate()) {
 		hint := hintSecret
 		if o.Cert != "" {
-			hint = "name the Secret to write the certificate into, a new one or one that is there: --secret proxy-tls"
+			hint = "name a new or existing Secret to write the certificate to: --secret proxy-tls"
 		}
 		return ui.WithHint(ui.Usage(errNoSecret), "%s", hint)
 	}
 	switch {
 	case o.Cert != "" && o.Key == "":
 		return ui.WithHint(ui.Usage(errors.New("--cert needs --key")),
-			"give the file with the certificate's private key, too: --key key.pem")
+			"also pass the certificate's private key: --key key.pem")
 	case o.Cert == "" && o.Key != "":
 		return ui.WithHint(ui.Usage(errors.New("--key needs --cert")),
-			"give the file with the certificate, too: --cert fullchain.pem")
+			"also pass the certificate: --cert fullchain.pem")
 	case o.Cert == "" && o.OverwriteSecret:
 		return ui.Usage(errors.New("--overwrite-secret needs --cert and --key"))
 	case o.ActivateAfter < 0:

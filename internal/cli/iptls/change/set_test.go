@@ -507,7 +507,7 @@ func TestValidate(t *testing.T) {
 		{
 			name:   "says what the Secret is for",
 			change: func(o *SetOptions) { o.Certificate.Secret, o.Cert, o.Key = "", "x.pem", "y.pem" },
-			says:   "write the certificate into",
+			says:   "write the certificate to",
 		},
 		{
 			name: "knows its formats", change: func(o *SetOptions) { o.Session.Output = "xml" },

@@ -50,9 +50,9 @@ func (p *Proposal) mayBreak() bool {
 func (c *Change) retire(ctx context.Context, p *Proposal, issuer *configv1alpha1.CredentialIssuer, done *Result) (bool,
 	error,
 ) {
-	why := "--allow OldClientsBreak says so"
+	why := "--allow OldClientsBreak is set"
 	if !p.mayBreak() {
-		why = "no kubeconfig of --kubeconfigs has it"
+		why = "no kubeconfig in --kubeconfigs has it"
 		files, verify, err := c.kubeconfigsVerify(ctx, p, issuer)
 		done.Kubeconfigs = files
 		if err != nil || !verify {
@@ -106,7 +106,7 @@ func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
 		c.Session.Progress.Warn("the revisions whose clients break still count (%v); retire them: pinniped ip-tls history "+
 			"--retire %s", err, strings.Join(p.Plan.Lost, ", "))
 	case len(gone) > 0:
-		c.Session.Progress.Done("Retired %s, as --allow OldClientsBreak says: clients of the old certificate no "+
+		c.Session.Progress.Done("Retired %s (--allow OldClientsBreak): clients of the old certificate no "+
 			"longer count", named("revision", gone))
 	}
 	if !p.Plan.AtOnce {

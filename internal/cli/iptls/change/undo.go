@@ -55,7 +55,7 @@ Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 		},
 	}
 	cmd.Flags().StringVar(&o.ToRevision, "to-revision", "",
-		"ID of the revision to go back to, or its beginning (default: the newest one before this that was in effect)")
+		"ID, or ID prefix, of the revision to restore (default: the newest earlier one that was in effect)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"to-revision": cobra.NoFileCompletions})
 	session.AddAllowFlag(cmd, &o.Allow, "OldClientsBreak")
 	o.Flags.AddFlags(cmd, f, o.Session)

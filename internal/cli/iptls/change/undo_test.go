@@ -165,7 +165,7 @@ func TestUndo(t *testing.T) {
 		}}
 		w.Cluster.Bump()
 		w.Cluster.AfterApply(w.Cluster)
-		runUndo(t, w, nil).Check(t, 0, "undone", `"gitops" manages fields`)
+		runUndo(t, w, nil).Check(t, 0, "undone", `"gitops" also manages fields`)
 		if diff := cmp.Diff(before, SpecOf(w)); diff != "" {
 			t.Errorf("after undo (-want +got):\n%s", diff)
 		}

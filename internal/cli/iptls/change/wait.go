@@ -99,9 +99,9 @@ func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer) str
 		len(p.Changes) > 0 {
 		changed = fmt.Sprintf("Secret %q changed", p.Request.Secret)
 	} else if len(others) < len(p.Changes) {
-		changed = fmt.Sprintf("Secret %q and the CredentialIssuer are changed", p.Request.Secret)
+		changed = fmt.Sprintf("Secret %q and the CredentialIssuer changed", p.Request.Secret)
 	}
-	return changed + `; run the command again to see whether the change has taken effect, or take it back with ` +
+	return changed + `; run the command again to see whether the change has taken effect, or revert it with ` +
 		`"pinniped ip-tls undo"`
 }
 

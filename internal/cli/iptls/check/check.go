@@ -63,17 +63,17 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 
   - without flags, the configured one. With --secret, --ca-bundle, --external-endpoint and so on, what "ip-tls set" with
     these flags would configure.
-  - with --cert, the one in a file; no cluster is asked. Checks that need --key or --name are left out without these,
-    and the output says so. Repeat --cert for several files; then give no --key, or one for each --cert, in the same
+  - with --cert, the one in a file; no cluster is read. Checks that need --key or --name are skipped without these,
+    and the output says so. Repeat --cert for several files; then pass no --key, or one for each --cert, in the same
     order.
-  - with --endpoint, the one that each address of a host presents now; no cluster is asked. It is verified with
+  - with --endpoint, the one that each address of a host presents now; no cluster is read. It is verified with
     --ca-bundle, else with the system roots.
 
 --at checks for another time. --timeline also lists what fails when, if nothing is renewed. --expires-within makes it
 an error if the certificate, or a CA that clients need, expires sooner.
 
 Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinniped help exit-codes")`,
-		Example: `  # What is configured, and what would be with another Secret
+		Example: `  # The configured certificate, then another Secret
   pinniped ip-tls check
   pinniped ip-tls check --secret proxy-tls-new --ca-bundle old-and-new-ca.pem
 
@@ -107,7 +107,7 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 	flags.StringVar(&o.Endpoint, "endpoint", "", "HOST or HOST:PORT: check what each of its addresses presents")
 	flags.StringVar(&o.At, "at", "", "check for this time: 2027-01-31 or 2027-01-31T08:00:00Z (default: now)")
 	flags.BoolVar(&o.Timeline, "timeline", false, "also list what will fail, and when, if nothing is renewed")
-	flags.StringVar(&o.FailOn, "fail-on", failOnError, "what causes exit code 3: error, or warning (and error)")
+	flags.StringVar(&o.FailOn, "fail-on", failOnError, "lowest severity for exit code 3: error or warning")
 	flags.StringVar(&o.Within, "expires-within", "", "report an error if the certificate, or a CA that clients "+
 		"need, expires sooner, such as 30d or 720h")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
@@ -190,7 +190,7 @@ func (o *Options) refusal(checked *result.Check) error {
 	for _, s := range checked.Subjects {
 		if first := slices.IndexFunc(s.Certificate.Findings, o.fails); first >= 0 {
 			f := s.Certificate.Findings[first]
-			return o.named(s, ui.WithExitCode(ui.WithHint(fmt.Errorf("there is a warning, and --fail-on warning is given: %s",
+			return o.named(s, ui.WithExitCode(ui.WithHint(fmt.Errorf("--fail-on warning, and there is a warning: %s",
 				f), "%s", f.Hint), ui.ExitRefused))
 		}
 	}

@@ -28,7 +28,7 @@ func (o *Options) notMade(source result.Source) []result.CheckNotMade {
 	var list []result.CheckNotMade
 	switch source {
 	case result.SourceCluster:
-		list = notMadeBecause(`no address is asked: "pinniped ip-tls status" does so`, ofEndpoint...)
+		list = notMadeBecause(`no address is probed: use "pinniped ip-tls status"`, ofEndpoint...)
 		if !o.at.IsZero() {
 			list = append(list, notMadeBecause("it is checked for another time (--at)", certs.ClocksDiffer)...)
 		}
@@ -42,10 +42,10 @@ func (o *Options) notMade(source result.Source) []result.CheckNotMade {
 			list = append(list, notMadeBecause("no private key was given (--key)", ofKey...)...)
 		}
 		if len(o.Names) == 0 && o.Certificate.ExternalEndpoint == "" {
-			list = append(list, notMadeBecause("no name is given (--name)", certs.NameNotCovered)...)
+			list = append(list, notMadeBecause("no --name was given", certs.NameNotCovered)...)
 		}
 		if o.Certificate.ExternalEndpoint == "" {
-			list = append(list, notMadeBecause("no endpoint is given (--external-endpoint)", certs.EndpointInvalid)...)
+			list = append(list, notMadeBecause("no --external-endpoint was given", certs.EndpointInvalid)...)
 		}
 	}
 	slices.SortFunc(list, func(a, b result.CheckNotMade) int { return cmp.Compare(a.Code, b.Code) })

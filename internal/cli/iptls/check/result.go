@@ -95,7 +95,7 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 		ui.Fprintf(out, "  SHA-256:    %s\n", leaf.SHA256)
 		if strings.HasPrefix(leaf.Key, "ECDSA") {
 			// This is no finding, because every current client supports ECDSA. See `pinniped explain RSAOnlyClients`.
-			ui.Fprintf(out, "  key:        %s; clients that know RSA only cannot connect\n", leaf.Key)
+			ui.Fprintf(out, "  key:        %s; RSA-only clients cannot connect\n", leaf.Key)
 		}
 		ui.Fprintf(out, "  CA bundle:  %s\n", bundle)
 	}
@@ -110,9 +110,9 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 	}
 	switch {
 	case s.BreaksAt == nil:
-		out.WriteString("  breaks:     nothing is known to\n")
+		out.WriteString("  breaks:     nothing known\n")
 	case s.BreaksAt.Equal(at):
-		ui.Fprintf(out, "  breaks:     %s\n", o.Style.Bad("it is broken already"))
+		ui.Fprintf(out, "  breaks:     %s\n", o.Style.Bad("it is already broken"))
 	default:
 		ui.Fprintf(out, "  breaks:     first at %s\n", s.BreaksAt.Format(time.RFC3339))
 	}

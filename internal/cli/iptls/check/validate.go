@@ -134,7 +134,7 @@ func (o *Options) validateSource() error {
 	for _, flag := range []string{"key", "name"} {
 		if o.Certificate.Changed(flag) {
 			return ui.WithHint(ui.Usage(fmt.Errorf("--%s needs --cert", flag)),
-				"give the file with the certificate, too: --cert fullchain.pem")
+				"also pass the certificate: --cert fullchain.pem")
 		}
 	}
 	return nil
@@ -146,5 +146,5 @@ func (o *Options) validatePairs() error {
 		return nil
 	}
 	return ui.WithHint(ui.Usage(fmt.Errorf("--cert is given %d times, --key %d times", len(o.Cert), len(o.Key))),
-		"give one --key for each --cert, in the same order, or none")
+		"pass one --key for each --cert, in the same order, or none")
 }

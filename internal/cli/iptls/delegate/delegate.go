@@ -39,11 +39,11 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f)}
 	cmd := &cobra.Command{
 		Use:   "delegate NAMESPACE/NAME",
-		Short: "Permit the agent to use a Secret of another namespace",
+		Short: "Let the agent use a Secret in another namespace",
 		Long: `Permit the agent to serve the certificate in a Secret of another namespace, such as a wildcard certificate
-that several teams share. The owner of that namespace runs this command. By server-side apply, it creates there:
+that several teams share. The owner of that namespace runs this command. With server-side apply, it creates:
 
-  - a Role that permits to get, list and watch this Secret, and nothing else
+  - a Role that only permits get, list and watch of this Secret
   - a RoleBinding of that Role to the agent's service account
   - a TLSCertificateDelegation that names the Secret and the agent's namespace
 
@@ -199,7 +199,7 @@ func (o *Options) version(ctx context.Context, object map[string]any) string {
 }
 
 const kindHint = "install the kind: kubectl apply --server-side -k deploy/tlscertificatedelegation of pinniped's " +
-	"repository, or Contour, which brings it"
+	"repository, or Contour, which has it"
 
 func (o *Options) kindIsThere(ctx context.Context) error {
 	_, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
@@ -265,7 +265,7 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 		without.TLS = nil
 		if st, err = o.Session.Gather(ctx, issuer, namespace, without); err == nil {
 			p := plan.Evaluate(plan.Request{Namespace: namespace, Allow: o.allow}, st, without)
-			o.Session.Progress.Warn("CredentialIssuer %q has this very Secret configured: the agent will serve its generated "+
+			o.Session.Progress.Warn("CredentialIssuer %q uses this Secret: the agent will serve its generated "+
 				"certificate in its place", issuer.Name)
 			for _, f := range p.Report.Findings {
 				if f.Allowed || f.Severity == certs.SeverityWarning {
@@ -277,7 +277,7 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 	}
 	switch {
 	case errors.Is(err, discovery.ErrForbidden), errors.Is(err, discovery.ErrNoCredentialIssuer):
-		o.Session.Progress.Warn("Whether the agent serves this very Secret, and whom that breaks, is not known: %v", err)
+		o.Session.Progress.Warn("Cannot tell whether the agent serves this Secret and whom that breaks: %v", err)
 		return nil
 	}
 	return err

@@ -212,7 +212,7 @@ func TestRevokeOfWhatIsServed(t *testing.T) {
 		{
 			name: "is refused, as it locks clients out", change: revoke, code: 3, left: 3,
 			says: []string{
-				"OldClientsBreak", "every kubeconfig in use stops working", "this very Secret", "nothing was changed",
+				"OldClientsBreak", "every kubeconfig in use stops working", "uses this Secret", "nothing was changed",
 				"--allow OldClientsBreak", "does not cover proxy.example.com",
 			},
 		},
@@ -222,7 +222,7 @@ func TestRevokeOfWhatIsServed(t *testing.T) {
 		},
 		{
 			name: "is allowed", change: func(o *Options) { o.Revoke, o.Allow = true, []string{"OldClientsBreak"} },
-			says: []string{"OldClientsBreak", "this very Secret", "removed"},
+			says: []string{"OldClientsBreak", "uses this Secret", "removed"},
 		},
 		{
 			name: "is done for another Secret", change: revoke,
@@ -231,7 +231,7 @@ func TestRevokeOfWhatIsServed(t *testing.T) {
 			},
 		},
 		{
-			name: "is done where all clients know the agent's CA as well", change: revoke, says: []string{"this very Secret"},
+			name: "is done where all clients know the agent's CA as well", change: revoke, says: []string{"uses this Secret"},
 			world: func(t *testing.T, w *iptlstest.World) {
 				t.Helper()
 				w.Cluster.Revisions.Data = map[string]string{}
@@ -245,7 +245,7 @@ func TestRevokeOfWhatIsServed(t *testing.T) {
 		{
 			name: "is done by an owner who may not look", change: revoke,
 			world: func(_ *testing.T, w *iptlstest.World) { w.Cluster.IssuerErr = &discovery.ForbiddenError{Verb: "get"} },
-			says:  []string{"is not known: "},
+			says:  []string{"Cannot tell whether the agent serves this Secret"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

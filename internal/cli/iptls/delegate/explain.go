@@ -42,7 +42,7 @@ func NewExplainCommand(f *factory.Factory) *cobra.Command {
 	o := &ExplainOptions{Session: session.New(f)}
 	cmd := &cobra.Command{
 		Use:   "explain NAMESPACE/NAME",
-		Short: "Explain if the agent may use another namespace's Secret",
+		Short: "Explain access to a Secret in another namespace",
 		Long: `Explain whether the agent may serve the certificate in a Secret of another namespace, and why not:
 
   - whether a TLSCertificateDelegation in that namespace names the Secret and the agent's namespace, and
@@ -111,7 +111,7 @@ func (o *ExplainOptions) verdict(found *explanation, agent types.NamespacedName)
 			o.Grant.secret, agent.Namespace, found.missing())
 		return ui.WithExitCode(ui.WithHint(err, "%s", o.hint(found)), ui.ExitRefused)
 	default:
-		return ui.WithExitCode(ui.WithHint(errors.New("whether it is permitted is not known"),
+		return ui.WithExitCode(ui.WithHint(errors.New("cannot tell whether it is permitted"),
 			"ask the owner of namespace %q to run the same command", o.Grant.secret.Namespace), ui.ExitNotPermitted)
 	}
 }
@@ -225,7 +225,7 @@ func (o *ExplainOptions) addRBAC(ctx context.Context, e *explanation, agent type
 	allowed, err := o.Session.Cluster.MayReadSecret(ctx, agent, o.Grant.secret)
 	switch {
 	case errors.Is(err, discovery.ErrForbidden):
-		e.add(checkRBAC, result.AnswerUnknown, "you may not ask what service account %q may do (SubjectAccessReview)", agent)
+		e.add(checkRBAC, result.AnswerUnknown, "you may not create a SubjectAccessReview for service account %q", agent)
 		e.doubt()
 	case err != nil:
 		return err
@@ -267,7 +267,7 @@ func (o *ExplainOptions) table(e *explanation) ([]byte, error) {
 		return nil, err
 	}
 	if len(e.NearMisses) > 0 {
-		out.WriteString("\nDelegations that miss it:\n")
+		out.WriteString("\nNear misses:\n")
 		for _, miss := range e.NearMisses {
 			ui.Fprintf(&out, "  %s: %s\n", miss.Delegation, miss.Message)
 		}

@@ -30,12 +30,12 @@ type Grant struct {
 
 func (g *Grant) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&g.To, "to", "", "the agent's namespace, which is to use the Secret (default: as --namespace)")
+	flags.StringVar(&g.To, "to", "", "the agent's namespace (default: the value of --namespace)")
 	flags.StringVar(
 		&g.ServiceAccount,
 		"service-account",
 		"",
-		"the agent's service account (default: the one in the status of the CredentialIssuer, else named as the installation, "+
+		"the agent's service account (default: the one in the status of the CredentialIssuer, else the default name, "+
 			discovery.DefaultAppName+")",
 	)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
@@ -60,7 +60,7 @@ func (g *Grant) validate() error {
 	if !strings.Contains(g.Secret, "/") {
 		hint := "write NAMESPACE/NAME"
 		if slices.Contains(certs.Codes(), certs.Code(g.Secret)) {
-			hint = fmt.Sprintf("%q is what a check has found: run %q", g.Secret, "pinniped explain "+g.Secret)
+			hint = fmt.Sprintf("%q is a finding: run %q", g.Secret, "pinniped explain "+g.Secret)
 		}
 		return ui.WithHint(ui.Usage(fmt.Errorf("%q does not say in which namespace the Secret is", g.Secret)), "%s", hint)
 	}

@@ -37,7 +37,7 @@ until when, who made the change, and whether clients with that revision verify t
 change that breaks clients in use waits for them, or is refused ("ip-tls set --help").
 
 The agent records every change in a ConfigMap of its namespace. A revision that no client has used has no clients. If
-no kubeconfig contains a revision any more, retire it with --retire; a certificate that waits only for its clients is
+no kubeconfig contains a revision anymore, use --retire; a certificate that waits only for its clients is
 then served. The current revision cannot be retired.
 
 Exit codes: 0 listed or retired, 2 unknown ID, 3 published now and not retired (see "pinniped help exit-codes")`,
@@ -55,7 +55,7 @@ Exit codes: 0 listed or retired, 2 unknown ID, 3 published now and not retired (
 		},
 	}
 	cmd.Flags().
-		StringVar(&o.Retire, "retire", "", "ID of a revision that no kubeconfig has any more, or its beginning")
+		StringVar(&o.Retire, "retire", "", "ID or ID prefix of a revision that no kubeconfig contains")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"retire": cobra.NoFileCompletions})
 	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	return cmd

@@ -66,16 +66,16 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifest",
 		Short: "Print a Certificate or ingress route for the proxy",
-		Long: `Print a manifest that fits the CredentialIssuer, for "kubectl apply" or GitOps. Nothing is changed. --for
+		Long: `Print a manifest for the CredentialIssuer, for "kubectl apply" or GitOps. Nothing is changed. --for
 selects the kind:
 
   - cert-manager: a Certificate with every name that clients use, for the issuer of --issuer. Its Secret is that of
-    --secret, else one that is not in service, so that nothing changes for clients before "pinniped ip-tls set"
+    --secret, else one that is not in service, so that nothing changes for clients until "pinniped ip-tls set"
   - contour: an HTTPProxy, gateway-api: a TLSRoute, ingress-nginx: an Ingress. Each passes TLS through to the
     impersonation proxy, so that client certificates reach it. They need spec.impersonationProxy.service.type ClusterIP
 
-A Certificate also has the names of the certificate in service, so that existing kubeconfigs go on working. The
-addresses of a load balancer behind an external endpoint are left out: clients do not use them, and a public CA does
+A Certificate also has the names of the certificate in service, so that existing kubeconfigs keep working. The
+addresses of a load balancer behind an external endpoint are omitted: clients do not use them, and a public CA does
 not sign them. If the Secret is the one in service, the command says that it will be overwritten.
 
 Exit codes: 0 printed (see "pinniped help exit-codes")`,
@@ -222,8 +222,8 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any,
 	used := plan.Names(request, st)
 	names, left := required(slices.Concat(used, inService(st)))
 	if len(names) == 0 {
-		return nil, ui.WithHint(errors.New("there is no name yet under which clients reach the impersonation proxy"),
-			"say which one it will be: --external-endpoint proxy.example.com")
+		return nil, ui.WithHint(errors.New("clients have no name for the impersonation proxy yet"),
+			"set it: --external-endpoint proxy.example.com")
 	}
 	for _, name := range left {
 		o.Session.Progress.Info("Left out %s (%s): kubeconfigs get %s", name.Value, name.Source,
@@ -235,7 +235,7 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any,
 	}
 	for _, name := range names {
 		if private(name.Value) {
-			o.Session.Progress.Warn("%s is a private address: an ACME issuer, as every public CA, refuses the request; use a "+
+			o.Session.Progress.Warn("%s is a private address: an ACME issuer, like any public CA, rejects the request; use a "+
 				"name: --external-endpoint proxy.example.com", name.Value)
 		}
 	}
@@ -328,7 +328,7 @@ func (o *Options) warnOfOverwriting(secret types.NamespacedName, found *corev1.S
 	}
 	o.Session.Progress.Warn("Secret %q is in service: cert-manager will replace its certificate with one from %s %q as "+
 		"soon as the manifest is applied, and kubeconfigs that do not trust its CA stop working. With another name "+
-		"(--secret) nothing happens before \"pinniped ip-tls set\"", secret, o.issuer.Kind, o.issuer.Name)
+		"(--secret) nothing changes until \"pinniped ip-tls set\"", secret, o.issuer.Kind, o.issuer.Name)
 }
 
 func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any, error) {
@@ -336,18 +336,18 @@ func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any
 	endpoint := cmp.Or(o.ExternalEndpoint, spec.ExternalEndpoint)
 	host, _, err := certs.ParseEndpoint(endpoint)
 	if err != nil {
-		return nil, ui.WithHint(errors.New("the CredentialIssuer has no external endpoint, which is what the route is for"),
-			"say which one it will be: --external-endpoint proxy.example.com")
+		return nil, ui.WithHint(errors.New("the CredentialIssuer has no external endpoint, which the route needs"),
+			"set it: --external-endpoint proxy.example.com")
 	}
 	if _, err := netip.ParseAddr(host); err == nil {
 		return nil, ui.WithHint(
-			fmt.Errorf("the external endpoint %q is an IP address: an ingress tells its routes apart by names", endpoint),
-			"give a name that leads to the ingress: --external-endpoint proxy.example.com",
+			fmt.Errorf("the external endpoint %q is an IP address: an ingress routes by host name", endpoint),
+			"use a DNS name of the ingress: --external-endpoint proxy.example.com",
 		)
 	}
 	if plan.ServiceType(spec) != configv1alpha1.ServiceTypeClusterIP {
 		o.Session.Progress.Warn(
-			"spec.impersonationProxy.service.type is %s: the route has nothing to lead to before it is ClusterIP. "+
+			"spec.impersonationProxy.service.type is %s: the route has no backend until it is ClusterIP. "+
 				"Change it: pinniped ip-tls set --service-type ClusterIP --mode enabled",
 			plan.ServiceType(spec),
 		)

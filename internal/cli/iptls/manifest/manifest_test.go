@@ -312,7 +312,7 @@ func TestManifestRefuses(t *testing.T) {
 			name: "a route for an address", change: func(o *Options) { o.For, o.ExternalEndpoint = forContour, "192.0.2.1" }, code: 1,
 			says: []string{"is an IP address"},
 		},
-		{name: "a Certificate without names", change: func(o *Options) { o.Issuer = "Issuer/x" }, code: 1, says: []string{"no name yet"}},
+		{name: "a Certificate without names", change: func(o *Options) { o.Issuer = "Issuer/x" }, code: 1, says: []string{"clients have no name"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -245,7 +245,7 @@ func (p *Plan) brokenHint(j serving.Judgement) string {
 		return fmt.Sprintf(`have it issued for %s as well ("pinniped ip-tls manifest" prints what to ask cert-manager for)`,
 			strings.Join(lacks, ", "))
 	case p.Generated && len(p.Next.Bundle) == 0:
-		return "the agent's CA is not known here: afterwards, these kubeconfigs need it: \"pinniped get kubeconfig\""
+		return "the agent's CA is unknown: afterwards, these kubeconfigs need it: \"pinniped get kubeconfig\""
 	}
 	return `afterwards, these kubeconfigs need the new CA: "pinniped kubeconfig rotate", or "pinniped get kubeconfig"`
 }

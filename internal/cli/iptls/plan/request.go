@@ -94,7 +94,7 @@ func FitsSecret(r Request, secret *corev1.Secret) error {
 	case r.BundleFromSecret && !has:
 		return ui.WithExitCode(ui.WithHint(
 			fmt.Errorf("the Secret %q has no ca.crt that could be published", name),
-			"give the CA bundle as a file with --ca-bundle, or --system-roots if the certificate is of a public CA",
+			"pass a file with --ca-bundle, or --system-roots if the certificate is from a public CA",
 		), ui.ExitRefused)
 	case r.SystemRoots && has:
 		return ui.WithExitCode(ui.WithHint(

@@ -42,7 +42,7 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 	flags.BoolVar(&c.CAFromSecret, "ca-from-secret", false, "publish ca.crt of the Secret, even when the "+
 		"CredentialIssuer has a CA bundle")
 	flags.BoolVar(&c.SystemRoots, "system-roots", false, "publish no CA bundle: clients verify with their system "+
-		"roots, as for a certificate of a public CA")
+		"roots, as with a public CA")
 	flags.StringVar(&c.ExternalEndpoint, "external-endpoint", "",
 		`where clients reach the impersonation proxy: HOST or HOST:PORT (default: unchanged)`)
 	flags.StringVar(&c.LoadBalancerIP, "load-balancer-ip", "",
@@ -170,7 +170,7 @@ func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
 		if strings.TrimSpace(string(bundle)) == "" {
 			return plan.Request{},
 				ui.WithHint(ui.Usage(fmt.Errorf("the CA bundle from %s is empty", NameOf(c.CABundle))),
-					"give --ca-from-secret for ca.crt of the Secret, or --system-roots for the system roots of clients")
+					"use --ca-from-secret for the Secret's ca.crt, or --system-roots for clients' system roots")
 		}
 		req.Bundle, req.BundleGiven = bundle, true
 		req.Sources.Bundle = "the CA bundle of --ca-bundle"

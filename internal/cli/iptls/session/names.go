@@ -24,7 +24,7 @@ func Fits(r plan.Request, issuer *configv1alpha1.CredentialIssuer) error {
 		return ui.WithHint(
 			ui.Usage(fmt.Errorf("--load-balancer-ip needs a Service of type LoadBalancer, but CredentialIssuer "+
 				"%q has type %s", issuer.Name, kind)),
-			"give --service-type LoadBalancer as well",
+			"add --service-type LoadBalancer",
 		)
 	}
 	endpoint := issuer.Spec.ImpersonationProxy.ExternalEndpoint

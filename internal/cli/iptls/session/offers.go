@@ -47,9 +47,9 @@ func errNoTLS(issuer string) error {
 // errNoSource returns the error for an agent without certificateAuthorityDataSource, such as Pinniped's.
 func errNoSource(issuer string) error {
 	return ui.WithExitCode(ui.WithHint(
-		fmt.Errorf("the agent of CredentialIssuer %q takes the CA bundle from no other object: its API has no field "+
+		fmt.Errorf("the agent of CredentialIssuer %q cannot read a CA bundle elsewhere: its API has no field "+
 			"spec.impersonationProxy.tls.certificateAuthorityDataSource", issuer),
-		"give the CA bundle as a file: --ca-bundle FILE"), ui.ExitRefused)
+		"pass the CA bundle as a file: --ca-bundle FILE"), ui.ExitRefused)
 }
 
 // ownNamespaceOnly returns the finding for a Secret of another namespace, for an agent that does not support it, such

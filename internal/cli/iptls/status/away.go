@@ -85,8 +85,8 @@ func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	if !known && l.Users.Code == string(certs.BundleDoesNotVerify) {
 		l.Users = result.Users{
 			State: result.UsersNotKnown,
-			Message: "not known: no CA bundle is known here to verify the certificate at " + at.String() +
-				" with, and the system roots do not; name one with --ca-bundle, or kubeconfigs for it with --kubeconfigs",
+			Message: "not known: no CA bundle is known for the certificate at " + at.String() +
+				", and the system roots do not verify it; pass --ca-bundle, or kubeconfigs for it with --kubeconfigs",
 			Next: []string{"pinniped ip-tls status --endpoint " + at.String() + " --kubeconfigs ~/.kube"},
 		}
 	}

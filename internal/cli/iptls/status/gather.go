@@ -82,7 +82,7 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	l.reported()
 	o.probeEndpoint(ctx, l)
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("looking at the endpoint: %w", ctx.Err())
+		return nil, fmt.Errorf("checking the endpoint: %w", ctx.Err())
 	}
 	l.elsewhere = o.Session.AskElsewhere(ctx, l.history, l.view.At)
 	l.endpointProblems()

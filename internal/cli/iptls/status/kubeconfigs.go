@@ -149,7 +149,7 @@ func (s *presented) evaluateTrust(one anchor) result.Entry {
 		}
 	}
 	if len(s.chains) == 0 {
-		return found(result.FileNotKnown, "nothing is presented that could be verified")
+		return found(result.FileNotKnown, "no certificate is presented")
 	}
 	if difference := differs(one.CABundle, s.bundle); difference != "" {
 		return found(result.FileOutdated, "%s %s: reissue it before the CA changes", one.what, difference)

@@ -22,7 +22,7 @@ func (o *Options) readLife(ctx context.Context, namespace string, l *snapshot) e
 	case err != nil:
 		l.notKnown("whether the agent runs: %s", err)
 	case life.Running == result.AnswerNo && !l.view.Disabled:
-		l.problem(codeAgentNotRunning, "no replica of the agent runs: %s; what it reports is from before", life.Gone())
+		l.problem(codeAgentNotRunning, "no agent replica is running: %s; its report is outdated", life.Gone())
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
 			Message: fmt.Sprintf("not known: %s resolves to no address here", l.view.At.Host),
 		}, ""
 	case len(l.Clients) == 0 && out == 0:
-		return result.Users{State: result.UsersNotKnown, Message: "not known: nothing is published with which users could " +
+		return result.Users{State: result.UsersNotKnown, Message: "not known: nothing is published that lets users " +
 			"verify the certificate in service"}, ""
 	case out > 0:
 		one := slices.Concat(refusing, silent)[0]
@@ -293,7 +293,7 @@ func (l *snapshot) notAffected() result.Users {
 	what := "the certificate in service is good"
 	switch {
 	case l.agentFinds(configv1alpha1.CodeLastKnownGoodCertificateServed):
-		what = "the last known good certificate serves"
+		what = "the last known good certificate is served"
 	case l.agentFinds(configv1alpha1.CodeGeneratedCertificateServed):
 		what = "the generated certificate is served instead, and is good"
 	}

@@ -115,7 +115,7 @@ func TestUsers(t *testing.T) {
 					Replicas: 1, ServingReplicas: 1,
 				}
 			},
-			state: result.UsersNotAffected, says: "not affected; the last known good certificate serves until ",
+			state: result.UsersNotAffected, says: "not affected; the last known good certificate is served until ",
 			next:     "pinniped ip-tls set --secret proxy-tls --cert FILE --key FILE",
 			problems: []string{"BundleDoesNotVerify"},
 		},
@@ -165,7 +165,7 @@ func TestUsers(t *testing.T) {
 					return currentOf("https://elsewhere.example.com", "x", nil), err
 				}
 			},
-			state: result.UsersNotKnown, says: "no CA bundle is known here", next: "pinniped ip-tls status --endpoint PROXY --kubeconfigs ~/.kube",
+			state: result.UsersNotKnown, says: "no CA bundle is known for", next: "pinniped ip-tls status --endpoint PROXY --kubeconfigs ~/.kube",
 		},
 		{
 			name: "are looked at when the kubeconfig itself leads through the broken proxy", exit: 1,

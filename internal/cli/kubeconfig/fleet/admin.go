@@ -35,7 +35,7 @@ func (r *run) askAdmins(ctx context.Context) error {
 		admins[cluster] = admin
 		r.admins = append(r.admins, cluster)
 	}
-	r.each(ctx, r.admins, "clusters asked with administrators' kubeconfigs", func(ctx context.Context, c *Cluster) {
+	r.each(ctx, r.admins, "clusters read with administrators' kubeconfigs", func(ctx context.Context, c *Cluster) {
 		started := r.Now()
 		err := asker.again(ctx, &c.Tries, func(ctx context.Context) error { return r.askAdmin(ctx, asker, admins[c], c) })
 		c.Took = r.Now().Sub(started)
@@ -44,7 +44,7 @@ func (r *run) askAdmins(ctx context.Context) error {
 			c.Outcome = ClusterAsked
 		case admins[c].Optional:
 			c.Outcome = ClusterUnrelated
-			r.Progress.Info("%s has no published CA bundle, so the endpoint is asked: %v", c.Server, err)
+			r.Progress.Info("%s has no published CA bundle, so the endpoint is used: %v", c.Server, err)
 		default:
 			c.Outcome, c.Err = ClusterFailed, err
 		}

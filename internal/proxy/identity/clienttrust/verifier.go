@@ -81,7 +81,7 @@ func (v *Verifier) Known(presented []*x509.Certificate) (*authenticator.Response
 // valid. These refusals are not cached, so a certificate is accepted as soon as it is valid.
 func check(presented []*x509.Certificate, now time.Time) error {
 	if len(presented) > MaxPresented {
-		return fmt.Errorf("the client presented %d certificates, and %d is the limit", len(presented), MaxPresented)
+		return fmt.Errorf("the client presented %d certificates; the limit is %d", len(presented), MaxPresented)
 	}
 	if from, until := presented[0].NotBefore, presented[0].NotAfter; now.Before(from) || now.After(until) {
 		return fmt.Errorf("the client certificate is valid from %s to %s", from, until)
