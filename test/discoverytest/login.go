@@ -69,7 +69,7 @@ func (s *Server) exchange(w http.ResponseWriter, body []byte) {
 	pair, err := s.signer.IssueClient(
 		certs.ClientIdentity{Username: user.Name, Groups: user.Groups},
 		time.Now(),
-		s.lifetime,
+		5*time.Minute,
 	)
 	if err != nil {
 		fail(w, http.StatusInternalServerError, "InternalError", err.Error(), nil)

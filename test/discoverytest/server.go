@@ -67,7 +67,6 @@ type Server struct {
 	absent   []string                  // path prefixes of API groups that are not served
 	forbid   map[string]bool           // "verb resource"
 	requests []Request
-	lifetime time.Duration
 	revoked  map[string]bool // serial numbers of revoked credentials
 	issued   []string        // serial numbers of all credentials
 	failures []int           // status codes for the next TokenCredentialRequests
@@ -101,14 +100,13 @@ func NewServing(suffix string, ca *certs.CA, serving *certs.KeyPair) (*Server, e
 		return nil, err
 	}
 	s := &Server{
-		CA:       ca,
-		Users:    map[string]User{},
-		groups:   apis.GroupsFor(suffix),
-		signer:   signer,
-		objects:  map[string]map[string]any{},
-		forbid:   map[string]bool{},
-		revoked:  map[string]bool{},
-		lifetime: 5 * time.Minute,
+		CA:      ca,
+		Users:   map[string]User{},
+		groups:  apis.GroupsFor(suffix),
+		signer:  signer,
+		objects: map[string]map[string]any{},
+		forbid:  map[string]bool{},
+		revoked: map[string]bool{},
 	}
 	clientCAs := x509.NewCertPool()
 	clientCAs.AddCert(signer.Certificate())
@@ -192,13 +190,6 @@ func (s *Server) Forbid(verb, resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forbid[verb+" "+resource] = true
-}
-
-// IssueFor sets the lifetime of issued credentials; the default is 5 minutes.
-func (s *Server) IssueFor(lifetime time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lifetime = lifetime
 }
 
 // Revoke revokes all issued credentials: requests with them get status 401.

@@ -105,7 +105,7 @@ func TestCertManagerRenewsTheCA(t *testing.T) {
 			if state.Until != nil && state.Outcome != cliresult.ClientsRetired {
 				left++
 				if got := w.asAdmin(t, "ip-tls", "history", "--retire="+state.ID); got.code != 0 {
-					return fmt.Errorf("clients --retire ended with %d: %s", got.code, got.errOut)
+					return fmt.Errorf("history --retire ended with %d: %s", got.code, got.errOut)
 				}
 			}
 		}

@@ -35,12 +35,10 @@ type Cluster struct {
 	// BeforeApply and AfterApply are called before and after a change, and may change the objects: an agent reacts in
 	// AfterApply, another program interferes in BeforeApply.
 	BeforeApply, AfterApply func(*Cluster)
-	afterRead               func(*Cluster)
 	NamespaceErr, ApplyErr  error
 	IssuerErr               error // from reading the CredentialIssuer
 	Still                   bool  // the API server accepts requests and never responds
 	CASecretErr             error
-	secretErr               error // from writing a Secret
 	CertManager             *discovery.Certificate
 	CertificatesErr         error // from listing them
 	// AfterList is called after each list of the Certificates, to simulate cert-manager.
@@ -59,10 +57,8 @@ type Cluster struct {
 	Leases []discovery.ReplicaLease
 	// Revisions is the agent's revision history; nil for an agent that keeps none.
 	Revisions    *corev1.ConfigMap
-	CABundles    map[string][]byte // ConfigMaps with a CA bundle under ca.crt
-	RevisionsErr error             // from reading it
-	retired      []string          // its keys that our apply owns
-	LeasesErr    error
+	RevisionsErr error    // from reading it
+	retired      []string // its keys that our apply owns
 	// Fields are the fields of spec.impersonationProxy.tls; nil means that the schema is not available.
 	Fields []string
 	// BeforeSecret and AfterSecret are like BeforeApply and AfterApply, for changes of the Secret.
@@ -90,20 +86,14 @@ func (c *Cluster) CredentialIssuer(_ context.Context, _ string) (*configv1alpha1
 	if c.Issuer == nil {
 		return nil, discovery.ErrNoCredentialIssuer
 	}
-	found := c.Issuer.DeepCopy()
-	if c.afterRead != nil {
-		c.afterRead(c)
-	}
-	return found, nil
+	return c.Issuer.DeepCopy(), nil
 }
 
-// ConfigMap returns the revision history, or one of CABundles.
+// ConfigMap returns the revision history.
 func (c *Cluster) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
-	switch bundle, ok := c.CABundles[name]; {
-	case ok:
-		return &corev1.ConfigMap{Data: map[string]string{"ca.crt": string(bundle)}}, nil
+	switch {
 	case name != "pinniped-concierge-revisions":
 		return nil, discovery.ErrNotFound
 	case c.RevisionsErr != nil:
@@ -319,9 +309,9 @@ func (c *Cluster) ReplicaLeases(context.Context, string) ([]discovery.ReplicaLea
 	defer c.Mu.Unlock()
 	if c.Leases == nil {
 		const lasts = 30 * 24 * time.Hour // longer than any test advances its clock
-		return []discovery.ReplicaLease{{Renewed: time.Now(), Lasts: lasts}}, c.LeasesErr
+		return []discovery.ReplicaLease{{Renewed: time.Now(), Lasts: lasts}}, nil
 	}
-	return c.Leases, c.LeasesErr
+	return c.Leases, nil
 }
 
 // TLSFields returns the field Fields.

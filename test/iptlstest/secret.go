@@ -27,9 +27,6 @@ func (c *Cluster) ApplySecret(_ context.Context, namespace, name string, object 
 ) (*corev1.Secret, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
-	if c.secretErr != nil {
-		return nil, c.secretErr
-	}
 	if c.BeforeSecret != nil {
 		c.BeforeSecret(c)
 	}
