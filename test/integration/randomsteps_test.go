@@ -39,9 +39,9 @@ type event struct {
 
 // TestNoClientBreaks makes the changes of administrators, cert-manager and other tools in random order, and checks
 // clients of all past revisions. No command without --allow and no renewal breaks a client, and after each change line
-// one of `ip-tls status` is true. LOCKOUT_SEED selects another order.
+// one of `ip-tls status` is true. STEPS_SEED selects another order.
 func TestNoClientBreaks(t *testing.T) {
-	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("LOCKOUT_SEED"), "3"), 10, 64)
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("STEPS_SEED"), "3"), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}

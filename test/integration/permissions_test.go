@@ -234,15 +234,15 @@ func (w *watchedPermissions) check(deploy string, out io.Writer) error {
 		problems = append(problems, "refused, and not shipped: "+one)
 	}
 	if reason := w.incomplete(); reason != "" {
-		_, _ = fmt.Fprintf(out, "rights: whether all are needed was NOT looked at, because %s\n", reason)
+		_, _ = fmt.Fprintf(out, "permissions: whether all are needed was NOT checked, because %s\n", reason)
 	} else {
 		for _, one := range unused(shipped, done) {
 			problems = append(problems, "not needed by any request of any test: "+one)
 		}
-		_, _ = fmt.Fprintf(out, "rights: %d compared with the requests of all tests\n", len(shipped))
+		_, _ = fmt.Fprintf(out, "permissions: %d compared with the requests of all tests\n", len(shipped))
 	}
 	if len(problems) > 0 {
-		return fmt.Errorf("rights of the shipped manifests (deploy/*/rbac*.yaml):\n%s", strings.Join(problems, "\n"))
+		return fmt.Errorf("permissions of the shipped manifests (deploy/*/rbac*.yaml):\n%s", strings.Join(problems, "\n"))
 	}
 	return nil
 }
