@@ -32,26 +32,26 @@ func TestLimitsAreDocumented(t *testing.T) {
 	o.setDefaults()
 	for what, limit := range map[string]string{
 		"request header, all lines together": kib(server.MaxHeaderBytes) + ", then 431",
-		"HTTP/2 streams of one connection at a time": fmt.Sprintf("%d, known client or not",
+		"concurrent HTTP/2 streams per connection": fmt.Sprintf("%d, authenticated or not",
 			server.HTTP2.MaxConcurrentStreams),
 		"HTTP/2 frame that is read": kib(server.HTTP2.MaxReadFrameSize),
-		"body of a request that waits in memory for the API server": fmt.Sprintf(
-			"%s before it is sent on, and of a larger one %s a stream, %s a connection", kib(listener.MaxHeldBody),
+		"buffered request body": fmt.Sprintf(
+			"%s before it is forwarded; of a larger one %s per stream, %s per connection", kib(listener.MaxHeldBody),
 			kib(server.HTTP2.MaxReceiveBufferPerStream), kib(server.HTTP2.MaxReceiveBufferPerConnection),
 		),
-		"time for TLS, and then for a request's header":                      seconds(server.ReadHeaderTimeout) + " each",
-		"body of a request that is not a stream, from its header to its end": seconds(o.BodyTimeout) + ", then 400",
-		"connection without a request":                                       seconds(server.IdleTimeout) + ", then it is closed",
+		"time for TLS, and then for a request's header":               seconds(server.ReadHeaderTimeout) + " each",
+		"body of a non-streaming request, from its header to its end": seconds(o.BodyTimeout) + ", then 400",
+		"connection without a request":                                seconds(server.IdleTimeout) + ", then it is closed",
 		"HTTP/2 client that does not acknowledge pings": seconds(server.HTTP2.SendPingTimeout) + " until one is sent, " +
 			seconds(server.HTTP2.PingTimeout) + " for the acknowledgement, then its streams end",
 		"response to a slow client": seconds(o.WriteTimeout) + " for each 32 KiB, then it ends; " + seconds(slowAfter) +
-			" beyond the limit of slow clients",
-		"connection on which a client reads nothing at all": seconds(server.HTTP2.WriteByteTimeout) + ", then it is closed",
-		"streams when the proxy shuts down":                 "`shutdownDelay` + " + seconds(o.StreamGrace) + "; other requests `shutdownDelay` + " + seconds(o.DrainTimeout),
+			" beyond the slow-client limit",
+		"connection whose client reads nothing": seconds(server.HTTP2.WriteByteTimeout) + ", then it is closed",
+		"streams at shutdown":                   "`shutdownDelay` + " + seconds(o.StreamGrace) + "; other requests `shutdownDelay` + " + seconds(o.DrainTimeout),
 		"certificates that a client may present": fmt.Sprintf(
-			"%d, and of these %d intermediates with one subject; then 401", clienttrust.MaxPresented, clienttrust.MaxOfOneName,
+			"%d, at most %d intermediates with one subject; then 401", clienttrust.MaxPresented, clienttrust.MaxOfOneName,
 		),
-		"refused certificates that are cached": fmt.Sprintf(
+		"cached rejections of certificates": fmt.Sprintf(
 			"%[1]d for users, %[1]d for front proxies, for %.0[2]f minute, or until a CA changes",
 			clienttrust.MaxRefused, clienttrust.RefusedFor.Minutes(),
 		),
@@ -61,7 +61,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 			t.Errorf("docs/reference/agent.md has no row %q", row)
 		}
 	}
-	if text := fmt.Sprintf("not read for %d ms, if", aheadAfter.Milliseconds()); !strings.Contains(string(content), text) {
+	if text := fmt.Sprintf("unread for %d ms and", aheadAfter.Milliseconds()); !strings.Contains(string(content), text) {
 		t.Errorf("docs/reference/agent.md does not say %q", text)
 	}
 }
