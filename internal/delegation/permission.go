@@ -32,7 +32,7 @@ func ReadVerbs() []string { return []string{"get", "list", "watch"} }
 // whether the Secret exists. The outcome must not be Permitted.
 func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.Finding {
 	ask := fmt.Sprintf(
-		`ask the owner of namespace %q for what "pinniped explain %s" prints, or to run "pinniped ip-tls delegate %s --to %s"`,
+		`have the owner of namespace %q apply what "pinniped explain %s" prints, or run "pinniped ip-tls delegate %s --to %s"`,
 		secret.Namespace,
 		secret,
 		secret,

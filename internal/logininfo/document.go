@@ -180,7 +180,7 @@ func (l *Login) validate() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("authenticator.kind %.80q is not known", l.Authenticator.Kind)
+	return fmt.Errorf("unknown authenticator.kind %.80q", l.Authenticator.Kind)
 }
 
 func (o *OIDC) validate() error {
@@ -197,7 +197,7 @@ func (o *OIDC) validate() error {
 		}
 	}
 	if !slices.Contains([]string{"", "browser_authcode", "cli_password", "device_code"}, o.Flow) {
-		return fmt.Errorf("oidc.flow %.80q is not known", o.Flow)
+		return fmt.Errorf("unknown oidc.flow %.80q", o.Flow)
 	}
 	if o.ListenPort < 0 || o.ListenPort > math.MaxUint16 {
 		return fmt.Errorf("oidc.listenPort %d is not valid", o.ListenPort)

@@ -253,7 +253,7 @@ type ImpersonationProxyServiceSpec struct {
 	// +optional
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
 
-	// ipFamilyPolicy is spec.ipFamilyPolicy of the Service. If it is empty, the cluster and other clients decide.
+	// ipFamilyPolicy is spec.ipFamilyPolicy of the Service. If it is empty, the agent does not set it.
 	//
 	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
 	// +optional
@@ -348,7 +348,7 @@ type ImpersonationProxyTLSSpec struct {
 	// +optional
 	CATransition CATransition `json:"caTransition,omitempty"`
 
-	// activateAfter limits the time of dual trust: the new certificate is served when no revision that it breaks has been
+	// activateAfter limits dual trust: the new certificate is served when no revision that it breaks has been
 	// used or published for this long. If it is absent, the agent waits until shortly before the old certificate expires.
 	//
 	// +optional

@@ -77,8 +77,8 @@ type CredentialIssuerStatus struct {
 	// +optional
 	Transition *TransitionStatus `json:"transition,omitempty"`
 
-	// objects has the names of the objects that the agent creates and reads, from its configuration. Pinniped's agent
-	// does not write it.
+	// objects has the configured names of the objects that the agent creates and reads. Pinniped's agent does not write
+	// it.
 	//
 	// +optional
 	Objects *ObjectNames `json:"objects,omitempty"`
