@@ -31,7 +31,7 @@ func (c AuditConfig) validate() []error {
 		)
 	}
 	if (c.PolicyFile == "") != (c.LogPath == "") {
-		problems = append(problems, errors.New("audit.policyFile and audit.logPath: one is set and the other is not"))
+		problems = append(problems, errors.New("only one of audit.policyFile and audit.logPath is set"))
 	}
 	return problems
 }

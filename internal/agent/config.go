@@ -139,7 +139,7 @@ func parseConfig(content []byte) (*Config, error) {
 	var wrongType *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrongType):
-		return nil, fmt.Errorf("line %d: %s is a %s, and must be of type %s",
+		return nil, fmt.Errorf("line %d: %s is a %s, but must be of type %s",
 			line(&document, wrongType.Field), wrongType.Field, wrongType.Value, wrongType.Type)
 	case err != nil:
 		return nil, err

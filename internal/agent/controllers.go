@@ -41,7 +41,7 @@ func (a *agent) newManager() (ctrl.Manager, error) {
 		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the controller manager: %w", err)
+		return nil, fmt.Errorf("creating the manager: %w", err)
 	}
 	return manager, nil
 }

@@ -23,7 +23,7 @@ const (
 	selfCheckTimeout  = 30 * time.Second
 )
 
-// selfCheck regularly asks the API server, with the upstream credential itself, whether that credential may do more
+// selfCheck regularly asks the API server, with the upstream credential itself, whether that credential can do more
 // than impersonate. It only reports the result: a binding for all service accounts must not stop the proxy.
 type selfCheck struct {
 	config  *rest.Config // without credentials
@@ -106,7 +106,7 @@ func (s *selfCheck) warning() *configv1alpha1.StrategyFinding {
 	}
 	return &configv1alpha1.StrategyFinding{
 		Code: configv1alpha1.CodeUpstreamCredentialExcess, Severity: configv1alpha1.FindingWarning,
-		Message: "the proxy's own credential may do more than impersonate: " + report.String(),
+		Message: "the proxy's own credential can do more than impersonate: " + report.String(),
 	}
 }
 

@@ -75,7 +75,7 @@ func (a *agent) newRegistry(others []prometheus.Collector) *prometheus.Registry 
 		}, func() float64 { return truth(a.leader.Leading()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "pinniped_agent_proxy_wanted",
-			Help: "1 if the impersonation proxy is enabled, by the CredentialIssuer or in mode auto by the cluster's nodes, else 0.",
+			Help: "1 if the impersonation proxy is enabled, by the CredentialIssuer or, in mode auto, by the nodes; else 0.",
 		}, func() float64 {
 			reconciler := a.issuer.Load()
 			return truth(reconciler != nil && reconciler.Wanted())
@@ -105,7 +105,7 @@ var servingCertificateFindings = prometheus.NewDesc(
 
 var servingCertificateTransition = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_transition_until_timestamp_seconds",
-	"When the new certificate is served at the latest, in seconds since 1970. Absent outside a transition.",
+	"Deadline for serving the new certificate, in seconds since 1970. Absent outside a transition.",
 	nil,
 	nil,
 )

@@ -113,7 +113,7 @@ func (b *Bearer) With(cluster authenticator.Token) authenticator.Token {
 		case verdict != nil && verdict.response != nil:
 			return verdict.result(ctx)
 		case waits || b.waits(spec, form): // checked again, because it may have changed meanwhile
-			return nil, false, &unavailableError{errors.New("an authenticator that may know the token is missing or not ready")}
+			return nil, false, &unavailableError{errors.New("a possible authenticator of the token is missing or not ready")}
 		case verdict != nil:
 			return verdict.result(ctx)
 		}
@@ -268,7 +268,7 @@ func (b *Bearer) ask(ctx context.Context, by bearerAuthenticator, token string) 
 	var refusal *Refusal
 	switch {
 	case err != nil && (!errors.As(err, &refusal) || refusal.Reason == ReasonIssuerAway):
-		return &verdict{by: by, err: &unavailableError{fmt.Errorf("asking %s %q: %w", by.kind, by.name, err)}}
+		return &verdict{by: by, err: &unavailableError{fmt.Errorf("%s %q failed: %w", by.kind, by.name, err)}}
 	case err != nil:
 		return &verdict{by: by, err: fmt.Errorf("%s %q rejects the token: %w", by.kind, by.name, err)}
 	case !ok || info == nil:
@@ -277,7 +277,7 @@ func (b *Bearer) ask(ctx context.Context, by bearerAuthenticator, token string) 
 	if err := CheckUser(info); err != nil {
 		return &verdict{
 			by:  by,
-			err: fmt.Errorf("%s %q asserts a user that it may not assert: %w", by.kind, by.name, err),
+			err: fmt.Errorf("%s %q asserts an invalid user: %w", by.kind, by.name, err),
 		}
 	}
 	vouched := &user.DefaultInfo{

@@ -184,18 +184,18 @@ func (j *JWT) refusal(token string, cause error, now time.Time) error {
 		)
 	case !slices.Contains(said.Audiences, j.audience):
 		r.Reason, r.message = ReasonAudience, fmt.Sprintf(
-			"the token is for audience %q, which is another one",
+			"the token is for another audience, %q",
 			bounded(strings.Join(said.Audiences, ", ")),
 		)
 	case said.Expires.IsZero():
-		r.Reason, r.message = ReasonExpired, "the token does not say when it expires"
+		r.Reason, r.message = ReasonExpired, "the token has no expiry time"
 	case said.Expires.Before(now):
 		r.Reason, r.message = ReasonExpired, "the token expired at "+said.Expires.UTC().Format(time.RFC3339)
 	case said.NotBefore.After(now.Add(leeway)):
 		r.Reason, r.message = ReasonNotYet, "the token is not valid before "+said.NotBefore.UTC().Format(time.RFC3339)
 	case slices.Contains(said.Elsewhere, j.groups):
 		r.message = fmt.Sprintf("the issuer left the claim %q out of the token (_claim_names), because the user is in too "+
-			"many groups: it has to put fewer into tokens, in Entra ID those that are assigned to the application", j.groups)
+			"many groups: have it put fewer into tokens, in Entra ID only those assigned to the application", j.groups)
 	}
 	return r
 }

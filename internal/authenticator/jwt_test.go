@@ -568,7 +568,7 @@ func TestProvider(t *testing.T) {
 		},
 		{
 			name:    "refuses keys that are no JSON",
-			prepare: func(i *issuer.Issuer, _ *ProviderOptions) { i.SetKeySet([]byte("<html>")) }, keys: "not the expected JSON",
+			prepare: func(i *issuer.Issuer, _ *ProviderOptions) { i.SetKeySet([]byte("<html>")) }, keys: "not return the expected JSON",
 		},
 		{
 			name: "refuses no keys", prepare: func(i *issuer.Issuer, _ *ProviderOptions) { i.SetKeySet([]byte(`{"keys":[]}`)) },

@@ -228,12 +228,12 @@ func (p *Provider) get(ctx context.Context, from string, into any) error {
 	body, err := io.ReadAll(response.Body)
 	switch {
 	case err != nil:
-		return fmt.Errorf("reading the response of %s: %w", request.URL.Redacted(), err)
+		return fmt.Errorf("reading from %s: %w", request.URL.Redacted(), err)
 	case response.StatusCode != http.StatusOK:
 		return fmt.Errorf("%s returned status code %d", request.URL.Redacted(), response.StatusCode)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("the response of %s is not the expected JSON", request.URL.Redacted())
+		return fmt.Errorf("%s did not return the expected JSON", request.URL.Redacted())
 	}
 	return nil
 }

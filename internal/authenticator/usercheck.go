@@ -51,7 +51,7 @@ func CheckUser(claimed user.Info) error {
 		}
 	}
 	if size > maxUserSize {
-		return fmt.Errorf("the names of the user and its %d groups, and its extras, need %d bytes, more than %d",
+		return fmt.Errorf("the username, %d groups and the extras need %d bytes; the limit is %d",
 			len(claimed.GetGroups()), size, maxUserSize)
 	}
 	return nil
@@ -75,7 +75,7 @@ func checkIdentifier(what, name string) error {
 	}
 	otherSpace := func(r rune) bool { return r != ' ' && unicode.IsSpace(r) }
 	if strings.ContainsFunc(name, otherSpace) { // it looks like another name
-		return fmt.Errorf("%s contains a space of another kind than the ordinary one", what)
+		return fmt.Errorf("%s contains a space other than U+0020", what)
 	}
 	return checkTrimmed(what, name)
 }

@@ -124,7 +124,7 @@ func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (user.Inf
 	defer cancel()
 	content, err := w.ask(ctx, body)
 	if err != nil {
-		return nil, false, fmt.Errorf("asking the webhook: %w", err)
+		return nil, false, fmt.Errorf("webhook request: %w", err)
 	}
 	status, err := decode(content)
 	if err != nil {

@@ -57,7 +57,7 @@ func ValidateAdmissionPlugins(names []string) error {
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return fmt.Errorf("unknown admission plugin %q, known are %s", name, strings.Join(known, ", "))
+			return fmt.Errorf("unknown admission plugin %q; known: %s", name, strings.Join(known, ", "))
 		}
 	}
 	return nil
@@ -212,7 +212,7 @@ func servedAdmissionResources(client kubernetes.Interface) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("asking the API server for its resources in %s: %w", group, err)
+		return nil, fmt.Errorf("listing the API server's resources in %s: %w", group, err)
 	}
 	var names []string
 	for _, resource := range list.APIResources {

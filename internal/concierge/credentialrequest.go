@@ -202,8 +202,8 @@ func (c *credentialRequests) exchange(
 	}
 	if size := base64.StdEncoding.DecodedLen(len(pair.CertPEM)); by == signedByAgent && size > maxCertificate {
 		why := fmt.Sprintf(
-			"the user and its %d groups need a certificate of about %d bytes, and the impersonation proxy takes %d: "+
-				"a bearer token carries more",
+			"the user and its %d groups need a certificate of about %d bytes; the impersonation proxy accepts %d: "+
+				"use a bearer token",
 			len(claimed.GetGroups()),
 			size,
 			maxCertificate,
@@ -244,7 +244,7 @@ func whyNot(err error, reference corev1.TypedLocalObjectReference) string {
 
 // unsuitableUser says why a user whom an authenticator asserts may not log in. err must not contain the name.
 func unsuitableUser(err error) string {
-	return "the authenticator asserts a user who may not log in: " + err.Error()
+	return "the authenticator asserts an invalid user: " + err.Error()
 }
 
 // failed returns the response to a failed login. Clients show the warning to the user.

@@ -335,7 +335,7 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 			"expired at 2023-11-14T22:13:20Z", "Expired"},
 		{
 			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("that", nil)),
-			`the token is for audience "that", which is another one`, "WrongAudience",
+			`the token is for another audience, "that"`, "WrongAudience",
 		},
 		{
 			"jwt", "JWTAuthenticator", issuer.New(t).Token(t, idp.Claims("this", nil)), "the authenticator rejects the token",
@@ -347,7 +347,7 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 		},
 		{
 			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"groups": []string{"dev", ""}})),
-			"a user who may not log in: group number 2 is empty", "empty",
+			"an invalid user: group number 2 is empty", "empty",
 		},
 		{
 			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"username": "ann\u00a0"})),

@@ -309,13 +309,13 @@ func (a *agent) testWhoAmI(t *testing.T) { //nolint:thelper // a subtest
 func (a *agent) testOpenAPI(t *testing.T) { //nolint:thelper // a subtest
 	for path, wants := range map[string][]string{
 		"/openapi/v3/apis/login.concierge.pinniped.dev/v1alpha1": {
-			"TokenCredentialRequest asks for a cluster credential", "token is the token to verify", "kind of the object",
+			"TokenCredentialRequest exchanges a token", "token is the token to verify", "kind of the object",
 			`"x-kubernetes-group-version-kind":[{"group":"login.concierge.pinniped.dev","kind":"TokenCredentialRequest","version":"v1alpha1"}]`,
 		},
 		"/openapi/v3/apis/identity.concierge.pinniped.dev/v1alpha1": {
 			"WhoAmIRequest asks the cluster who the caller is", "username is the name",
 		},
-		"/openapi/v2": {"TokenCredentialRequest asks for a cluster credential"},
+		"/openapi/v2": {"TokenCredentialRequest exchanges a token"},
 	} {
 		testkit.Eventually(t, time.Minute, func() error { // the API server fetches the documents at its own pace
 			code, response, err := send(t.Context(), a.cluster.AdminConfig(), http.MethodGet, path, "")

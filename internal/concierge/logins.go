@@ -122,8 +122,8 @@ func (l *LoginLimits) noteRefusal(req *http.Request) {
 	now := time.Now().UnixNano()
 	if last := l.lastRefused.Swap(now); time.Duration(now-last) > logInterval {
 		usage := l.usage()
-		klog.FromContext(req.Context()).Info("Refused logins, as there are too many at once; this is logged once while it "+
-			"goes on", "source", source(req), "running", usage.Taken, "waiting", usage.Waiting)
+		klog.FromContext(req.Context()).Info("Refused logins: too many at once; logged once while this continues",
+			"source", source(req), "running", usage.Taken, "waiting", usage.Waiting)
 	}
 }
 
@@ -157,7 +157,7 @@ func readBody(w http.ResponseWriter, req *http.Request, what string, most int64)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%s may have %d bytes", what, most))
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%s exceeds %d bytes", what, most))
 	case err != nil:
 		return apierrors.NewBadRequest("reading the request body: " + bounded(err.Error()))
 	}
@@ -167,7 +167,7 @@ func readBody(w http.ResponseWriter, req *http.Request, what string, most int64)
 
 var (
 	loginsDesc = prometheus.NewDesc("pinniped_agent_logins",
-		"TokenCredentialRequests at the Concierge APIs, by state: running or waiting.",
+		"TokenCredentialRequests to the Concierge APIs, by state: running or waiting.",
 		[]string{"state"}, nil)
 	loginsRefusedDesc = prometheus.NewDesc("pinniped_agent_logins_refused_total",
 		"TokenCredentialRequests that got 429 from the Concierge APIs because of too many logins.", nil, nil)

@@ -227,7 +227,7 @@ func TestChoosePlugins(t *testing.T) {
 		t.Error(err)
 	}
 	if err := ValidateAdmissionPlugins([]string{"AlwaysDeny"}); err == nil ||
-		!strings.Contains(err.Error(), `"AlwaysDeny", known are NamespaceLifecycle`) {
+		!strings.Contains(err.Error(), `"AlwaysDeny"; known: NamespaceLifecycle`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -51,7 +51,7 @@ func nearMisses(d Delegation, secret types.NamespacedName, target string) []Near
 			if (named || entry.SecretName == secret.String()) && entry.reaches(target) {
 				add(
 					MissOtherNamespace,
-					"it delegates Secret %q of namespace %q, its own; a delegation counts only in the namespace of the Secret, %q",
+					"it delegates Secret %q in its own namespace, %q; it must be in the Secret's namespace, %q",
 					secret.Name,
 					d.Namespace,
 					secret.Namespace,
@@ -81,7 +81,7 @@ func missedTarget(targets []string, target string) (NearMissKind, string) {
 		return MissNamespaceCase, fmt.Sprintf("targetNamespaces has %q, not exactly %q", targets[i], target)
 	case slices.Contains(targets, everyone):
 		return MissAsteriskMixed, fmt.Sprintf(
-			`targetNamespaces has "*" next to other entries, where it means nothing: leave only "*", or add %q`,
+			`targetNamespaces has "*" next to other entries, where it is ignored: leave only "*", or add %q`,
 			target,
 		)
 	case len(targets) == 0:
@@ -89,12 +89,12 @@ func missedTarget(targets []string, target string) (NearMissKind, string) {
 	}
 	if i := slices.IndexFunc(targets, func(written string) bool { return strings.Contains(written, everyone) }); i >= 0 {
 		return MissPattern, fmt.Sprintf(
-			"targetNamespaces has %.100q, but patterns mean nothing there: add %q",
+			"targetNamespaces has %.100q, but patterns are ignored: add %q",
 			targets[i],
 			target,
 		)
 	}
-	return MissNamespace, fmt.Sprintf("targetNamespaces does not have %q: add it", target)
+	return MissNamespace, fmt.Sprintf("targetNamespaces lacks %q: add it", target)
 }
 
 // misspelt reports whether the name resembles the Secret's name.

@@ -32,7 +32,7 @@ func ReadVerbs() []string { return []string{"get", "list", "watch"} }
 // whether the Secret exists. The outcome must not be Permitted.
 func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.Finding {
 	ask := fmt.Sprintf(
-		`ask the owner of namespace %q for what "pinniped explain %s" prints, or to run "pinniped ip-tls delegate %s --to %s"`,
+		`have the owner of namespace %q apply what "pinniped explain %s" prints, or run "pinniped ip-tls delegate %s --to %s"`,
 		secret.Namespace,
 		secret,
 		secret,
@@ -45,23 +45,23 @@ func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.
 	case NoDelegations:
 		why = fmt.Sprintf("the cluster has no %ss (%s/%s) that could permit it", Kind, Group, Version)
 	case NotVisible:
-		why = "the agent is not allowed to find out whether its owner permits it"
+		why = "the agent cannot check (forbidden) whether its owner permits it"
 		hint = fmt.Sprintf(
 			"apply the agent's manifests (deploy/concierge) again: its ClusterRole must permit get, list and watch of %s.%s, "+
-				"and to create selfsubjectaccessreviews.authorization.k8s.io",
+				"and create of selfsubjectaccessreviews.authorization.k8s.io",
 			Plural,
 			Group,
 		)
 	case NotReadable:
 		why = fmt.Sprintf(
-			"a %s permits it, but RBAC does not let the agent's service account get, list and watch the Secret of that name",
+			"a %s permits it, but RBAC does not let the agent's service account get, list and watch that Secret",
 			Kind,
 		)
 	case Permitted:
 	}
 	finding := certs.NewFinding(
 		certs.SecretNotPermitted,
-		fmt.Sprintf("Secret %q may not be used from namespace %q: %s", secret, target, why),
+		fmt.Sprintf("Secret %q cannot be used from namespace %q: %s", secret, target, why),
 	)
 	finding.Hint = hint
 	return finding

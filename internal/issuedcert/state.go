@@ -173,7 +173,7 @@ func (s *State) verify() error {
 	if _, err := s.Certificate.Leaf.Verify(x509.VerifyOptions{
 		Roots: roots, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}); err != nil {
-		return fmt.Errorf("clients that trust the CA refuse the certificate: %w", err)
+		return fmt.Errorf("clients that trust the CA reject the certificate: %w", err)
 	}
 	return nil
 }

@@ -148,7 +148,7 @@ func namesDiffer(s *State) string {
 	if same {
 		return ""
 	}
-	return fmt.Sprintf("the %s is valid for %q, and not for %q", s.policy.Name, have, wanted)
+	return fmt.Sprintf("the %s is valid for %q, not for %q", s.policy.Name, have, wanted)
 }
 
 // certificateExpiring ignores a certificate that ends with its CA: a new one could not live longer.
@@ -168,7 +168,7 @@ func nextAnnounced(s *State) string {
 	if s.next == nil || s.now.Before(s.announcedUntil()) {
 		return ""
 	}
-	return "the next CA has been trusted for long enough to be used"
+	return "the next CA has been trusted long enough to be used"
 }
 
 func caExpiring(s *State) string {

@@ -69,7 +69,7 @@ type OIDC struct {
 }
 
 // ErrNoDocument is the error for a response that is not a login document.
-var ErrNoDocument = errors.New("the response does not say how people log in")
+var ErrNoDocument = errors.New("the response is not a login document")
 
 // Encode returns the document, or an error that names the invalid field.
 func Encode(info Info) ([]byte, error) {
@@ -85,7 +85,7 @@ func Encode(info Info) ([]byte, error) {
 		return nil, fmt.Errorf("encoding the document: %w", err)
 	}
 	if len(encoded) > MaxSize {
-		return nil, fmt.Errorf("the document has %d bytes, %d are possible", len(encoded), MaxSize)
+		return nil, fmt.Errorf("the document has %d bytes; the limit is %d", len(encoded), MaxSize)
 	}
 	return encoded, nil
 }
@@ -106,7 +106,7 @@ func Decode(r io.Reader) (*Info, error) {
 		return nil, ErrNoDocument
 	}
 	if info.APIVersion != apiVersion {
-		return nil, fmt.Errorf("the document is of version %.40q; this program knows %q", info.APIVersion, apiVersion)
+		return nil, fmt.Errorf("the document has version %.40q; this program needs %q", info.APIVersion, apiVersion)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("trailing data after document")
@@ -155,7 +155,7 @@ func (i *Info) validate() error {
 			return fmt.Errorf("logins[%d]: %w", n, err)
 		}
 		if slices.ContainsFunc(i.Logins[:n], func(l Login) bool { return l.Name == login.Name }) {
-			return fmt.Errorf("logins[%d]: there are two with the name %q", n, login.Name)
+			return fmt.Errorf("logins[%d]: duplicate name %q", n, login.Name)
 		}
 	}
 	return nil
@@ -180,7 +180,7 @@ func (l *Login) validate() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("authenticator.kind %.80q is not known", l.Authenticator.Kind)
+	return fmt.Errorf("unknown authenticator.kind %.80q", l.Authenticator.Kind)
 }
 
 func (o *OIDC) validate() error {
@@ -189,7 +189,7 @@ func (o *OIDC) validate() error {
 		return err
 	}
 	if len(o.Scopes) == 0 || len(o.Scopes) > maxScopes {
-		return fmt.Errorf("there are %d oidc.scopes, and not 1 to %d", len(o.Scopes), maxScopes)
+		return fmt.Errorf("%d oidc.scopes instead of 1 to %d", len(o.Scopes), maxScopes)
 	}
 	for _, scope := range o.Scopes {
 		if err := valid("oidc.scopes", scope, word); err != nil {
@@ -197,7 +197,7 @@ func (o *OIDC) validate() error {
 		}
 	}
 	if !slices.Contains([]string{"", "browser_authcode", "cli_password", "device_code"}, o.Flow) {
-		return fmt.Errorf("oidc.flow %.80q is not known", o.Flow)
+		return fmt.Errorf("unknown oidc.flow %.80q", o.Flow)
 	}
 	if o.ListenPort < 0 || o.ListenPort > math.MaxUint16 {
 		return fmt.Errorf("oidc.listenPort %d is not valid", o.ListenPort)

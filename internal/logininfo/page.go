@@ -94,7 +94,7 @@ func fetchStep(info *Info, fingerprints []string) (string, error) {
 	if len(fingerprints) > 0 {
 		step.WriteString(
 			`<p class="dim">Compare the fingerprint with the one that your administrators published elsewhere, ` +
-				"such as in a wiki: it protects you from an impostor of this page.</p>\n",
+				"such as in a wiki: it protects you from an imitation of it.</p>\n",
 		)
 	}
 	return step.String(), nil

@@ -32,7 +32,7 @@ func (c *check) openToAll(ctx context.Context, questions []authorizationv1.SelfS
 			metav1.CreateOptions{},
 		)
 		if err != nil {
-			return false, fmt.Errorf("asking what every authenticated user may do: %w", err)
+			return false, fmt.Errorf("checking every authenticated user's access: %w", err)
 		}
 		if !review.Status.Allowed {
 			return false, nil

@@ -368,7 +368,7 @@ func TestOtherBearerTokens(t *testing.T) {
 		{"cluster", 200, ""},
 		{"refused", 401, "Unauthorized"},
 		{"other", 401, "Unauthorized"},
-		{"away", 503, "the authenticator of the bearer token cannot be reached"},
+		{"away", 503, "the bearer token's authenticator cannot be reached"},
 	} {
 		got := p.get(t, client, "/api/v1/nodes", http.Header{"Authorization": {"Bearer " + test.token}})
 		if got.Code != test.code || !strings.Contains(got.Body, test.message) {

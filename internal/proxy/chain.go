@@ -137,7 +137,7 @@ func recoverPanics(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 				panic(p)
 			case ok:
 				request.WriteStatus(w, req, s, request.StatusUndecided(req.Context(), failed.Err,
-					"the API server cannot be reached to authorize the impersonation"))
+					"cannot reach the API server to authorize the impersonation"))
 			default:
 				klog.FromContext(req.Context()).Error(fmt.Errorf("panic: %v", p), "Recovered from panic",
 					"method", req.Method, "path", req.URL.Path, "stack", string(debug.Stack()))

@@ -79,7 +79,7 @@ func limitLogins(
 			permit, err = logins.Enqueue(who, flowcontrol.Cost{Resource: flowcontrol.Login, SubFlow: subFlow})
 		}
 		if err != nil {
-			request.WriteStatus(w, req, s, request.StatusUndecided(ctx, err, "no login is possible"))
+			request.WriteStatus(w, req, s, request.StatusUndecided(ctx, err, "cannot log in"))
 			return
 		}
 		defer permit.Release()

@@ -41,13 +41,13 @@ func NewMetrics() *Metrics {
 		}, []string{"verb", "code"}),
 		added: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "pinniped_proxy_added_seconds",
-			Help: "Time that the proxy added until the response began, for each forwarded request: all time " +
+			Help: "Time the proxy added to each forwarded request before its response began: all time " +
 				"outside the upstream round trip, token and access reviews included.",
 			Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
 		}),
 		upstream: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "pinniped_proxy_upstream_seconds",
-			Help: "Time until the API server's response to a forwarded request began, without watches, logs and upgraded " +
+			Help: "Time until the API server began responding to forwarded requests, except watches, logs and upgraded " +
 				"connections.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),

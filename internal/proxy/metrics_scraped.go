@@ -40,7 +40,7 @@ func newScraped() []scraped {
 			}
 		}, "cause")
 	add(counter, "reviews_total",
-		"SubjectAccessReviews and TokenReviews that were sent to the API server, by result.",
+		"SubjectAccessReviews and TokenReviews sent to the API server, by result.",
 		func(s *Server, emit emit) {
 			emit(s.access.Counts.Yes.Load(), "access", "yes")
 			emit(s.access.Counts.No.Load(), "access", "no")
@@ -66,15 +66,15 @@ func newScraped() []scraped {
 		"clients",
 	)
 	add(counter, "refused_total",
-		"Rejections because a limit was reached, by resource: requests that got 429 or 503, connections of unauthenticated "+
-			"clients that were evicted, and responses to slow clients that were ended.",
+		"Rejections because a limit was reached, by resource: requests that got 429 or 503, evicted connections of "+
+			"unauthenticated clients, and aborted responses to slow clients.",
 		func(s *Server, emit emit) {
 			for _, usage := range s.FlowControl.Usage() {
 				emit(usage.Refused, strings.ReplaceAll(usage.Resource.String(), " ", "_"))
 			}
 		}, "resource")
 	add(gauge, "queued_operations",
-		"Operations that wait for a seat, by resource: reviews, logins, verification of client certificates, "+
+		"Operations waiting for a seat, by resource: reviews, logins, verification of client certificates, "+
 			"pre-authentication of unauthenticated clients, and requests to the API server (forwarded).",
 		func(s *Server, emit emit) {
 			for _, usage := range s.FlowControl.Usage() {
@@ -84,7 +84,7 @@ func newScraped() []scraped {
 			}
 		}, "resource")
 	add(counter, "credentials_refused_total",
-		"Credentials that were rejected, or could not be checked. The log has only samples of them.",
+		"Credentials that were rejected or could not be checked. The log has only samples.",
 		func(s *Server, emit emit) { emit(s.refused.Total()) })
 	return all
 }

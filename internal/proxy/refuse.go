@@ -64,9 +64,9 @@ func checkFraming(req *http.Request) error {
 	case strings.Trim(req.Host, hostCharacters) != "":
 		return apierrors.NewBadRequest(fmt.Sprintf("host %q is not valid", request.Shown(req.Host)))
 	case len(req.Header["Content-Length"]) > 1:
-		return apierrors.NewBadRequest("the request has more than one length")
+		return apierrors.NewBadRequest("the request has several lengths")
 	case req.URL.Scheme != "" && (req.ProtoMajor != 1 || req.URL.Scheme != "http" && req.URL.Scheme != "https"):
-		return apierrors.NewBadRequest("the request is for another kind of server")
+		return apierrors.NewBadRequest("the request target is unsupported")
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func infoOf(req *http.Request, resolver apirequest.RequestInfoResolver) (*apireq
 	}
 	info, err := resolver.NewRequestInfo(req)
 	if err != nil {
-		return nil, apierrors.NewBadRequest("the request path cannot be understood")
+		return nil, apierrors.NewBadRequest("the request path cannot be parsed")
 	}
 	if err := checkPath(req.URL.EscapedPath(), proxiedFrom(info)); err != nil {
 		return nil, err

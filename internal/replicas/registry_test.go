@@ -127,7 +127,7 @@ func TestLive(t *testing.T) {
 	must(into.Update(leaseOf("a", `nonsense`, theirs.Add(4*time.Second))))
 	expect(
 		"it counts who reports in another way",
-		Report{Name: "a", Problem: "it reports in a way that this version of the agent cannot read"},
+		Report{Name: "a", Problem: "this version of the agent cannot read its report"},
 		own,
 	)
 	must(into.Delete(leaseOf("a", "", theirs)))

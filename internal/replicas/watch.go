@@ -109,7 +109,7 @@ func asLease(object any) (*coordinationv1.Lease, error) {
 func (r *Registry) observe(lease *coordinationv1.Lease) {
 	now := observed{at: r.options.Clock.Now(), lease: lease}
 	if err := json.Unmarshal([]byte(lease.Annotations[annotationReport]), &now.report); err != nil {
-		now.report = Report{Problem: "it reports in a way that this version of the agent cannot read"}
+		now.report = Report{Problem: "this version of the agent cannot read its report"}
 	}
 	now.report.Name = ptr.Deref(lease.Spec.HolderIdentity, lease.Name)
 	now.report.Problem = shorten(now.report.Problem)

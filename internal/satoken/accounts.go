@@ -46,7 +46,7 @@ const (
 )
 
 // ErrFull means that the maximum number of accounts exists and all of them may have valid tokens.
-var ErrFull = errors.New("there are too many users with a service account")
+var ErrFull = errors.New("too many users have a service account")
 
 // Credential is what a user authenticates with.
 type Credential struct {
@@ -91,7 +91,7 @@ func (a *Accounts) Issue(ctx context.Context, user Identity, constrained bool) (
 
 	account, err := a.account(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("making a service account for the user: %w", err)
+		return nil, fmt.Errorf("creating the user's service account: %w", err)
 	}
 	if err := a.permit(ctx, account, role(account, id, constrained)); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (a *Accounts) account(ctx context.Context, id Identity) (*corev1.ServiceAcc
 		}
 		if found.Annotations[usernameAnnotation] != id.Username || found.Annotations[uidAnnotation] != id.UID ||
 			found.Annotations[authenticatorAnnotation] != id.Authenticator || found.Labels[NamespaceLabel] != a.Namespace {
-			return nil, fmt.Errorf("service account %q was changed, and says that it is another user's", name)
+			return nil, fmt.Errorf("service account %q was changed, and is now another user's", name)
 		}
 		if found.DeletionTimestamp != nil {
 			return nil, fmt.Errorf("service account %q is being deleted", name)
@@ -162,11 +162,11 @@ func (a *Accounts) token(
 			Spec:       authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(TokenLife.Seconds()))},
 		}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("requesting a token of the user's service account: %w", err)
+		return nil, fmt.Errorf("getting a token for the user's service account: %w", err)
 	}
 	expiry := token.Status.ExpirationTimestamp.Time
 	if expiry.After(until(account)) {
-		return nil, fmt.Errorf("the API server issues tokens that live until %s, although %s was asked for",
+		return nil, fmt.Errorf("the API server issues tokens valid until %s, although %s was requested",
 			expiry.UTC().Format(time.RFC3339), TokenLife)
 	}
 	return &Credential{Token: token.Status.Token, Expiry: expiry, Headers: headers}, nil

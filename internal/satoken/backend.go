@@ -24,7 +24,7 @@ const (
 const DefaultMax = 1000
 
 // ErrOff is returned while the strategy is off or does not work.
-var ErrOff = errors.New("this cluster gives no tokens of service accounts")
+var ErrOff = errors.New("this cluster issues no service account tokens")
 
 // Settings are the options that an administrator sets.
 type Settings struct {

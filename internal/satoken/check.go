@@ -17,11 +17,11 @@ import (
 // Errors of Check.
 var (
 	// ErrNotPermitted means that the overlay in deploy/serviceaccounttokens is not installed for this agent.
-	ErrNotPermitted = errors.New("the agent may not manage service accounts of users: apply the overlay in " +
+	ErrNotPermitted = errors.New("the agent cannot manage users' service accounts: apply the overlay in " +
 		"deploy/serviceaccounttokens")
 	// ErrUnguarded means that the manager can write any ClusterRole, because the admission policy is missing or old.
-	ErrUnguarded = errors.New("no ValidatingAdmissionPolicy limits which ClusterRoles the agent may write, or one of an " +
-		"older version: apply the overlay in deploy/serviceaccounttokens")
+	ErrUnguarded = errors.New("no ValidatingAdmissionPolicy, or an outdated one, limits which ClusterRoles the agent can " +
+		"write: apply the overlay in deploy/serviceaccounttokens")
 )
 
 // probeUser is the user that Check impersonates. The account that can do so has no other use, and its tokens never
@@ -110,7 +110,7 @@ func tryImpersonation(ctx context.Context, server *rest.Config, token string) (b
 		return last == nil, nil
 	})
 	if err != nil {
-		return false, fmt.Errorf("impersonating a user with a token of a service account: %w", errors.Join(last, ctx.Err()))
+		return false, fmt.Errorf("impersonating a user with a service account token: %w", errors.Join(last, ctx.Err()))
 	}
 	err = ask(ctx, probeUserConstrained)
 	if apierrors.IsForbidden(err) {

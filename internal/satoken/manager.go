@@ -49,7 +49,7 @@ func (m *managerToken) Token() (*oauth2.Token, error) {
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(time.Hour.Seconds()))},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("requesting a token of service account %q: %w", m.name, err)
+		return nil, fmt.Errorf("getting a token for service account %q: %w", m.name, err)
 	}
 	return &oauth2.Token{
 		AccessToken: token.Status.Token, Expiry: token.Status.ExpirationTimestamp.Add(-time.Minute),

@@ -144,7 +144,7 @@ func difference(before, after []rbacv1.PolicyRule) (check permission, allowed, c
 	return permission{}, false, false
 }
 
-var errNoEffect = errors.New("the API server still decides by the old one")
+var errNoEffect = errors.New("the API server still uses the old one")
 
 // waitForEffect waits until the API server authorizes the account as expected.
 func (a *Accounts) waitForEffect(

@@ -129,7 +129,7 @@ func Decode(content []byte) (History, error) {
 		return History{}, fmt.Errorf("reading the revision history: %w", err)
 	}
 	if doc.Version != documentVersion {
-		return History{}, fmt.Errorf("reading the revision history: its version is %d, and this program knows version %d",
+		return History{}, fmt.Errorf("reading the revision history: its version is %d; this program needs %d",
 			doc.Version, documentVersion)
 	}
 	var h History

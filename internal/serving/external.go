@@ -110,7 +110,7 @@ func (in ExternalInput) Checks() (certs.Input, error) {
 func External(in ExternalInput) Evaluation {
 	if in.Secret == nil {
 		missing := certs.NewFinding(certs.SecretNotFound,
-			fmt.Sprintf("Secret %q, which spec.impersonationProxy.tls.secretName names, does not exist", in.Name))
+			fmt.Sprintf("spec.impersonationProxy.tls.secretName: Secret %q does not exist", in.Name))
 		missing.Pending = true
 		return refuse(missing)
 	}
@@ -223,7 +223,7 @@ func (s *BundleSource) bundle(from configv1alpha1.CertificateAuthorityDataSource
 		return s.Data[from.Key], nil
 	}
 	finding := certs.NewFinding(certs.BundleNotFound, fmt.Sprintf(
-		"%s, which spec.impersonationProxy.tls.certificateAuthorityDataSource names, %s", from, problem))
+		"spec.impersonationProxy.tls.certificateAuthorityDataSource: %s %s", from, problem))
 	finding.Pending = true
 	return nil, &Refusal{Finding: finding}
 }

@@ -87,7 +87,7 @@ func validateProxy(spec configv1alpha1.ImpersonationProxySpec) error {
 		return errors.New(`tls.secretName must be set when tls is set, except with caTransition "DualTrust"`)
 	}
 	if spec.TLS != nil && spec.TLS.CertificateAuthorityData != "" && spec.TLS.CertificateAuthorityDataSource != nil {
-		return errors.New("tls.certificateAuthorityData and tls.certificateAuthorityDataSource exclude each other")
+		return errors.New("tls.certificateAuthorityData and tls.certificateAuthorityDataSource cannot both be set")
 	}
 	if spec.TLS != nil && spec.TLS.SecretName != "" {
 		if _, err := delegation.SecretName(spec.TLS.SecretName, ""); err != nil {

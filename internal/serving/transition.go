@@ -118,7 +118,7 @@ func (e Evaluation) withBundleOf(old *Certificate, h History, in Situation) (Eva
 	kept.Bundle = bundle
 	finding := certs.NewFinding(
 		certs.BundleEmpty,
-		"ca.crt has disappeared from the Secret; the trust bundle of before is "+
+		"ca.crt has disappeared from the Secret; the previous trust bundle is "+
 			"still published",
 	)
 	finding.Severity = certs.SeverityWarning
@@ -291,7 +291,7 @@ func (w *Waiting) Message(namespace string) string {
 		what, command = "the certificate in Secret "+name, "set --secret "+name
 	}
 	return fmt.Sprintf(
-		"%s waits (SHA-256 %s) until %s, or until every client in use verifies it (\"pinniped ip-tls history\" lists them); "+
+		"%s (SHA-256 %s) waits until %s, or until every client in use verifies it (\"pinniped ip-tls history\" lists them); "+
 			"meanwhile, the old one is served, with both trust bundles; to serve the new one now: "+
 			"\"pinniped ip-tls %s --allow OldClientsBreak\"; clients that do not verify it: %s",
 		what,

@@ -30,7 +30,7 @@ const (
 )
 
 // ErrNotTested is returned before the first self-test of the cluster's signer has finished.
-var ErrNotTested = errors.New("the cluster's signer was not tested yet")
+var ErrNotTested = errors.New("the cluster's signer is not tested yet")
 
 // Cluster issues client certificates with the cluster's own signer, kubernetes.io/kube-apiserver-client. The API server
 // accepts them directly, without an impersonation proxy. Cluster needs neither the cluster's signing key nor a pod on a
@@ -208,7 +208,7 @@ func (c *Cluster) Retest() {
 var errNoResponse = errors.New("no response")
 
 // errBusy is returned if no slot becomes free in time.
-var errBusy = errors.New("too many certificates are asked for at the moment")
+var errBusy = errors.New("too many certificate requests at the moment")
 
 // issue gets one certificate as soon as a slot is free.
 func (c *Cluster) issue(

@@ -43,7 +43,7 @@ func ClusterInfo(
 ) (server string, caBundle []byte, err error) {
 	configMap, err := core.ConfigMaps(infoNamespace).Get(ctx, infoConfigMap, metav1.GetOptions{})
 	if err != nil {
-		return "", nil, fmt.Errorf("reading ConfigMap %s/%s, which says how clients reach the API server: %w",
+		return "", nil, fmt.Errorf("reading ConfigMap %s/%s, which has the API server's address: %w",
 			infoNamespace, infoConfigMap, err)
 	}
 	server, caBundle, err = parseClusterInfo(configMap.Data[infoKey])

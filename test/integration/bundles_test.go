@@ -137,7 +137,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	issuer := w.issuer(t)
 	issuer.Spec.ImpersonationProxy.TLS.CertificateAuthorityData = base64.StdEncoding.EncodeToString(both)
 	if err := w.admin.Update(t.Context(), issuer); !apierrors.IsInvalid(err) ||
-		!strings.Contains(err.Error(), "exclude each other") {
+		!strings.Contains(err.Error(), "cannot both be set") {
 		t.Errorf("two sources of the CA bundle: %v", err)
 	}
 }

@@ -91,7 +91,7 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	before := w.load(t, trusting(old.CertPEM()))
 	w.putSecret(t, secret, withCA(second, next))
 	publishes(certs.UnionBundle(old.CertPEM(), next.CertPEM()))
-	waits := w.waitForStatus(t, "Listening", "waits (SHA-256 ")
+	waits := w.waitForStatus(t, "Listening", ") waits until ")
 	if len(waits.Findings) != 1 || waits.Findings[0].Code != configv1alpha1.CodeTransitionPrepared {
 		t.Errorf("the findings are %+v", waits.Findings)
 	}
@@ -128,7 +128,7 @@ func TestARenewalByAnotherCA(t *testing.T) {
 	}
 	served(first)
 	w.waitForServed(t, 60*time.Second, first, 2, 2)
-	w.waitForStatus(t, "Listening", "waits (SHA-256 ")
+	w.waitForStatus(t, "Listening", ") waits until ")
 
 	// The new certificate is activated under load of the clients from the meantime.
 	after := w.load(t, trusting(w.publishedBundle(t)))
@@ -143,7 +143,7 @@ func TestARenewalByAnotherCA(t *testing.T) {
 		`--output=jsonpath={range .items[*]}{.reason}{" "}{.message}{"\n"}{end}`)
 	for _, want := range []string{
 		"TransitionPrepared the certificate in Secret " + secret,
-		"TransitionEnded the transition to the certificate with SHA-256 ",
+		"TransitionEnded the transition to certificate SHA-256 ",
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("there is no event %q:\n%s", want, said)

@@ -162,7 +162,7 @@ func TestTheUpstreamCredentialIsWatched(t *testing.T) {
 		}
 	}
 	restart()
-	w.waitForStatus(t, "Listening", "the proxy's own credential may do more than impersonate")
+	w.waitForStatus(t, "Listening", "the proxy's own credential can do more than impersonate")
 	if message := w.strategy(t).Message; !strings.Contains(
 		message,
 		`ClusterRoleBinding "well-meant" of ClusterRole "system:aggregate-to-view"`,

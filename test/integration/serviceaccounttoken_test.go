@@ -211,7 +211,7 @@ func TestLoginsByTokensOfServiceAccounts(t *testing.T) {
 			t.Errorf("left: %d service accounts, %d ClusterRoles", len(accounts.Items), len(roles.Items))
 		}
 		if got := w.run(t, w.kubectl, "--kubeconfig="+user, "get", "configmaps"); got.code == 0 ||
-			!strings.Contains(got.errOut, "this cluster gives no tokens of service accounts") {
+			!strings.Contains(got.errOut, "this cluster issues no service account tokens") {
 			t.Errorf("kubectl: %+v", got)
 		}
 		w.setTokens(t, configv1alpha1.ServiceAccountTokensModeEnabled)

@@ -187,8 +187,8 @@ func TestTransitions(t *testing.T) {
 		"use of an external certificate":  {"Put serving certificate into service", `"external"`, "transition-a"},
 		"a generated certificate":         {"Generated serving certificate"},
 		"use of a generated certificate":  {"Put serving certificate into service", `"generated"`},
-		"cleanup of the generated Secret": {"Removed what the configuration no longer needs", generatedSecret},
-		"cleanup of the copy":             {"Removed what the configuration no longer needs", lastKnownGoodSecret},
+		"cleanup of the generated Secret": {"Removed an object that is no longer needed", generatedSecret},
+		"cleanup of the copy":             {"Removed an object that is no longer needed", lastKnownGoodSecret},
 		"a Secret that is not there": {
 			// It may also stay in service for a moment, until its replacement is observed.
 			"Failed to reconcile CredentialIssuer", "SecretNotFound", `transition-b\", which`,
@@ -203,7 +203,7 @@ func TestTransitions(t *testing.T) {
 		}
 	}
 	put := logged("Put serving certificate into service", "transition-a")
-	removed := logged("Removed what the configuration no longer needs", generatedSecret)
+	removed := logged("Removed an object that is no longer needed", generatedSecret)
 	if len(put) == 0 || len(removed) == 0 || removed[0] < put[0] {
 		t.Error("the generated Secret was removed before the external certificate was served")
 	}

@@ -296,7 +296,7 @@ func TestHostileProxies(t *testing.T) {
 			func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, other.URL, http.StatusFound) }, "302 Found",
 		},
 		"no offer":   {http.NotFound, "the proxy offers none"},
-		"a page":     {send("<html>"), "does not say how people log in"},
+		"a page":     {send("<html>"), "is not a login document"},
 		"no version": {send(`{"kind":"LoginInfo"}`), "version"},
 		"an endless body": {
 			func(w http.ResponseWriter, req *http.Request) {

@@ -268,7 +268,7 @@ func schema_pkg_apis_login_v1alpha1_ClusterCredential(ref common.ReferenceCallba
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ClusterCredential is a credential with which the user can call the cluster.",
+				Description: "ClusterCredential is the user's credential for the cluster.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"expirationTimestamp": {
@@ -279,7 +279,7 @@ func schema_pkg_apis_login_v1alpha1_ClusterCredential(ref common.ReferenceCallba
 					},
 					"token": {
 						SchemaProps: spec.SchemaProps{
-							Description: "token is a bearer token; it is empty for credentials that are a client certificate.",
+							Description: "token is a bearer token; it is empty if the credential is a client certificate.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -332,7 +332,7 @@ func schema_pkg_apis_login_v1alpha1_TokenCredentialRequest(ref common.ReferenceC
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "TokenCredentialRequest asks for a cluster credential in exchange for a token.",
+				Description: "TokenCredentialRequest exchanges a token for a cluster credential.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {

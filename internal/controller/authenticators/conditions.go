@@ -62,7 +62,7 @@ func Unknown(kind string) metav1.Condition {
 // Checking returns a condition that is being checked.
 func Checking(kind string) metav1.Condition {
 	return metav1.Condition{
-		Type: kind, Status: metav1.ConditionUnknown, Reason: reasonChecking, Message: "being checked: there is no " +
+		Type: kind, Status: metav1.ConditionUnknown, Reason: reasonChecking, Message: "being checked: no " +
 			"response yet",
 	}
 }
@@ -114,7 +114,7 @@ func DescribeProbe(err error) string {
 	if ofCertificate || ofIssuer || ofKeys {
 		return Describe(err)
 	}
-	return "no usable response; the agent's log has the reason"
+	return "no usable response; see the agent's log"
 }
 
 // LogProbe logs a failed probe in full, unless the previous error was the same.

@@ -32,7 +32,7 @@ func (r *Reconciler) Loaded(ctx context.Context) error {
 	defer cancel()
 	requests, err := r.list(ctx)
 	if err != nil {
-		return fmt.Errorf("listing each %s: %w", r.Kind.Name, err)
+		return fmt.Errorf("listing %ss: %w", r.Kind.Name, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

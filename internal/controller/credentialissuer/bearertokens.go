@@ -45,6 +45,6 @@ func (r *Reconciler) unknownAuthenticators(
 	}
 	finding := newFinding(configv1alpha1.CodeAuthenticatorUnknown, configv1alpha1.FindingWarning,
 		"spec.impersonationProxy.bearerTokens names authenticators that do not exist: "+strings.Join(unknown, ", ")+
-			"; tokens that may be theirs wait for them (503)")
+			"; tokens they may verify get 503 until then")
 	return &finding
 }

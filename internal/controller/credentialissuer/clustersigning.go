@@ -13,8 +13,8 @@ import (
 const (
 	messageClusterSigns = "key was fetched successfully"
 	messageClusterTrial = "testing the cluster's own signer"
-	messageSignerUsed   = "users get certificates from the cluster's signer kubernetes.io/kube-apiserver-client, which has " +
-		"responded to a test; the agent has no access to its key"
+	messageSignerUsed   = "users get certificates from the cluster's signer kubernetes.io/kube-apiserver-client, which " +
+		"passed a test; the agent has no access to its key"
 )
 
 // ClusterSigning is the strategy that issues certificates with the cluster's own signer.

@@ -540,7 +540,7 @@ func TestStrategy(t *testing.T) {
 		},
 		{
 			name: "tells where clients get in meanwhile", spec: at, serving: w.generated, failed: map[step]error{stepLoad: failure},
-			reason: "ErrorDuringSetup", message: "it failed; the certificate of Secret ns/generated-tls", frontend: true, retries: true,
+			reason: "ErrorDuringSetup", message: "it failed; the certificate in Secret ns/generated-tls", frontend: true, retries: true,
 		},
 		{
 			name: "tells of a Service that fails before it tells of the signer", spec: at, serving: w.generated, serviceErr: failure,
@@ -575,7 +575,7 @@ func TestStrategy(t *testing.T) {
 			see: func(s *observed) {
 				s.evaluation, s.serving, s.withdrawn = refusal(certs.SecretNotPermitted), &delegated, refusal(certs.SecretNotPermitted).Refusal
 			},
-			reason: "ErrorDuringSetup", message: `replacing the certificate of Secret "ns/external": its use is no longer permitted: it failed`, retries: true,
+			reason: "ErrorDuringSetup", message: `replacing the certificate in Secret "ns/external": its use is no longer permitted: it failed`, retries: true,
 		},
 		{
 			name: "does not claim to listen with a certificate that was withdrawn just now", spec: tls,

@@ -236,7 +236,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	}
 	generated := leader.Holder.Current()
 	if want := fmt.Sprintf(
-		"the generated certificate of Secret %s (SHA-256 %s) is served instead",
+		"the generated certificate in Secret %s (SHA-256 %s) is served instead",
 		generated.Secret,
 		generated.SHA256(),
 	); !containsText(

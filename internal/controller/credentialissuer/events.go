@@ -42,7 +42,7 @@ func (r *Reconciler) recordChanges(
 			issuer,
 			corev1.EventTypeNormal,
 			reasonServed,
-			clip(fmt.Sprintf("serves the certificate of Secret %q (SHA-256 %s), valid until %s",
+			clip(fmt.Sprintf("serves the certificate in Secret %q (SHA-256 %s), valid until %s",
 				served.SecretName, served.SHA256, served.NotAfter.UTC().Format(time.RFC3339))),
 		)
 	}
@@ -83,7 +83,7 @@ func (r *Reconciler) announceTransition(
 		}
 		r.lastAnnounced.ended = before
 		r.Events.Event(issuer, corev1.EventTypeNormal, reasonTransitionEnded,
-			fmt.Sprintf("the transition to the certificate with SHA-256 %s has ended: %s", before, outcome))
+			fmt.Sprintf("the transition to certificate SHA-256 %s ended: %s", before, outcome))
 	}
 	if sha256 != "" && before != sha256 {
 		r.lastAnnounced.ended = ""

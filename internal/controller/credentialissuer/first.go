@@ -64,7 +64,7 @@ func (r *Reconciler) first(ctx context.Context) (ctrl.Result, error) {
 	r.problem.Clear()
 	log.FromContext(ctx).Info("Created the first CredentialIssuer")
 	r.Events.Event(made, corev1.EventTypeNormal, reasonMade,
-		"the agent created this CredentialIssuer, as there was none")
+		"the agent created this CredentialIssuer, as none existed")
 	r.setOwners(ctx, made, withoutSpec(made.ManagedFields))
 	return ctrl.Result{RequeueAfter: recheck}, nil
 }
@@ -129,7 +129,7 @@ func (r *Reconciler) withoutIssuer(ctx context.Context) (ctrl.Result, error) {
 	case inService == nil:
 		problem += "; until then nothing is served"
 	default:
-		problem += fmt.Sprintf("; until then the certificate of Secret %s is served", inService.Secret)
+		problem += fmt.Sprintf("; until then the certificate in Secret %s is served", inService.Secret)
 	}
 	r.publish(errorStrategy(errors.New(problem)))
 	r.logProblem(ctx, problem)

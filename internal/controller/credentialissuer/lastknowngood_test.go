@@ -102,7 +102,7 @@ func TestLastKnownGood(t *testing.T) {
 	leader.leading.Store(false)
 	second.leading.Store(true)
 	second.notify()
-	strategy := second.waitFor(t, "ErrorDuringSetup", "the certificate of Secret default/external")
+	strategy := second.waitFor(t, "ErrorDuringSetup", "the certificate in Secret default/external")
 	if strategy.Frontend == nil ||
 		strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(
 			pki.CertPEM(),
@@ -159,5 +159,5 @@ func TestOwnCopy(t *testing.T) {
 		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
 		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: testNames.LastKnownGoodSecret},
 	})
-	r.waitFor(t, "ErrorDuringSetup", "is a backup that the agent itself keeps")
+	r.waitFor(t, "ErrorDuringSetup", "is the agent's own backup")
 }

@@ -53,7 +53,7 @@ func (r *result) loadErr() error {
 		return err
 	}
 	return coded(configv1alpha1.CodePermissionWithdrawn,
-		fmt.Errorf("replacing the certificate of Secret %q: %w: %w", r.replaces.Secret, errRevoked, err))
+		fmt.Errorf("replacing the certificate in Secret %q: %w: %w", r.replaces.Secret, errRevoked, err))
 }
 
 // strategy returns the strategy of a proxy that should run. The error, if any, is one that a retry may fix.
@@ -138,12 +138,12 @@ func (r *result) brokenButServing(err error) configv1alpha1.CredentialIssuerStra
 	}
 	strategy.Frontend = frontend(r.at, r.serving.Bundle)
 	code, what := configv1alpha1.CodeLastKnownGoodCertificateServed,
-		"the certificate of Secret %s (SHA-256 %s) stays in service until this is fixed"
+		"the certificate in Secret %s (SHA-256 %s) stays in service until this is fixed"
 	var refusal *serving.Refusal
 	if errors.As(err, &refusal) && refusal.Finding.Code == certs.SecretNotPermitted &&
 		r.serving.Source == serving.SourceGenerated {
 		code = configv1alpha1.CodeGeneratedCertificateServed
-		what = "the generated certificate of Secret %s (SHA-256 %s) is served instead until this is fixed"
+		what = "the generated certificate in Secret %s (SHA-256 %s) is served instead until this is fixed"
 	}
 	what = fmt.Sprintf(what, r.serving.Secret, r.serving.SHA256())
 	strategy.Message += "; " + what

@@ -174,7 +174,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	)
 	r.reports, r.again = make(chan report, 1), make(chan event.GenericEvent, 1)
 	if err := mgr.Add(manager.RunnableFunc(r.writeReports)); err != nil {
-		return fmt.Errorf("adding what reports on the CredentialIssuer: %w", err)
+		return fmt.Errorf("adding the status writer: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("credentialissuer").
@@ -404,7 +404,7 @@ func (r *Reconciler) turnedOff(
 				return nil, nil, coded(configv1alpha1.CodeNodesUnreadable, err)
 			}
 			visible = !on
-			err = fmt.Errorf("mode auto: the proxy stays as it was until the nodes can be listed: %w", err)
+			err = fmt.Errorf("mode auto: the proxy is unchanged until nodes can be listed: %w", err)
 			unreadable = findingOf(configv1alpha1.CodeNodesUnreadable, err)
 			r.nodes.LogRetried(ctx, r.Clock.Now(), slog.LevelWarn, "Failed to list nodes", err.Error())
 		}

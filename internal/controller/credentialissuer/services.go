@@ -296,7 +296,7 @@ func classProblem(spec configv1alpha1.ImpersonationProxySpec, service *corev1.Se
 		Code:     configv1alpha1.CodeServiceClassDiffers,
 		Severity: configv1alpha1.FindingWarning,
 		Message: fmt.Sprintf(
-			"Service %q has loadBalancerClass %q instead of %q, and Kubernetes does not let it change (delete the Service: "+
+			"Service %q has loadBalancerClass %q instead of %q, and this field is immutable (delete the Service: "+
 				"the agent recreates it with "+
 				"the new class, perhaps at another address)",
 			service.Namespace+"/"+service.Name,
@@ -375,6 +375,6 @@ func (r *Reconciler) remove(ctx context.Context, kind string, object client.Obje
 		)
 	}
 	log.FromContext(ctx).
-		Info("Removed what the configuration no longer needs", "kind", kind, "object", client.ObjectKeyFromObject(object))
+		Info("Removed an object that is no longer needed", "kind", kind, "object", client.ObjectKeyFromObject(object))
 	return nil
 }

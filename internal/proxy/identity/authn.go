@@ -111,9 +111,9 @@ func namedUsers(next authenticator.Request) authenticator.Request {
 func Unauthenticated(s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if state := request.From(req.Context()); state.Unavailable != nil {
-			message := "the API server cannot be reached to authenticate the request"
+			message := "cannot reach the API server to authenticate the request"
 			if _, asked := errors.AsType[*request.UnavailableError](state.Unavailable); !asked {
-				message = "the authenticator of the bearer token cannot be reached"
+				message = "the bearer token's authenticator cannot be reached"
 			}
 			request.WriteStatus(w, req, s, request.StatusUndecided(req.Context(), state.Unavailable, message))
 			return
@@ -168,7 +168,7 @@ func (r *TokenReviewer) review(ctx context.Context, key questionKey, token strin
 		if result.Status.Error != "" {
 			// The token's authenticator wrote this text, which may contain the token.
 			said := strings.ReplaceAll(result.Status.Error, token, "[token]")
-			outcome.err = errors.New("the token review says: " + request.Bounded(said))
+			outcome.err = errors.New("token review error: " + request.Bounded(said))
 		}
 		r.apart.Add(key, outcome, tokenFailureTTL-r.clock.Since(asked))
 		return outcome, nil

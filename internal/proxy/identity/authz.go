@@ -133,7 +133,7 @@ func allPaths(path string) string {
 func refusal(ctx context.Context, asked authorizer.Attributes, reason string, err error) error {
 	switch {
 	case request.IsUnavailable(err):
-		return request.StatusUndecided(ctx, err, "the API server cannot be reached to authorize the request")
+		return request.StatusUndecided(ctx, err, "cannot reach the API server to authorize the request")
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Failed to authorize request")
 		return apierrors.NewInternalError(errNotAuthorizable)

@@ -145,7 +145,7 @@ func (r *reviews[T]) ask(
 		r.mu.Unlock()
 		close(own.landed)
 	}()
-	permit, err := acquireSeats(limited, r.flow, r.kind, "queuing to ask the API server")
+	permit, err := acquireSeats(limited, r.flow, r.kind, "queuing for a review")
 	if err == nil {
 		defer permit.Release()
 		if known, ok := r.get(question); ok { // it was decided meanwhile

@@ -119,7 +119,7 @@ func (f *forwarder) checkResponse(res *http.Response) error {
 	if res.StatusCode == http.StatusUnauthorized && ownResponse(res) {
 		f.Token.Reject(state.UpstreamToken)
 		return f.Upstream.problem(problemCredential,
-			request.StatusUnavailable("the API server did not accept the proxy's credential; it is being renewed"))
+			request.StatusUnavailable("the API server rejected the proxy's credential; it is being renewed"))
 	}
 	if state.Login != nil {
 		state.Login.Responded(res)

@@ -133,7 +133,7 @@ func (t *HTTP1) connect(ctx context.Context) (*conn, error) {
 			return newConn(secured, line, t.put), nil
 		}
 		_ = under.Close()
-		err = fmt.Errorf("shaking hands: %w", err)
+		err = fmt.Errorf("TLS handshake: %w", err)
 	}
 	if neverSent(err) {
 		return nil, err

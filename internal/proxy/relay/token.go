@@ -101,12 +101,12 @@ func (t *ServiceAccountToken) request(ctx context.Context) error {
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenLifetime.Seconds()))},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("requesting a token of service account %q: %w", t.name, err)
+		return fmt.Errorf("getting a token for service account %q: %w", t.name, err)
 	}
 	expiry := response.Status.ExpirationTimestamp.Time
 	life := expiry.Sub(asked)
 	if response.Status.Token == "" || life <= 0 {
-		return fmt.Errorf("requesting a token of service account %q: got an expired one", t.name)
+		return fmt.Errorf("getting a token for service account %q: got an expired one", t.name)
 	}
 	t.mu.Lock()
 	t.token, t.renew, t.expiry = response.Status.Token, asked.Add(life/5*4), expiry

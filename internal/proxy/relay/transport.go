@@ -56,15 +56,15 @@ func NewUpstream(config *rest.Config, processors int) (*Upstream, error) {
 	config = rest.AnonymousClientConfig(config)
 	address, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("reading the address of the API server: %w", err)
+		return nil, fmt.Errorf("reading the API server's address: %w", err)
 	}
 	if address.Scheme != "https" {
-		return nil, fmt.Errorf("the address of the API server %q is not https", address.Redacted())
+		return nil, fmt.Errorf("the API server's address %q is not https", address.Redacted())
 	}
 	config.NextProtos = []string{"http/1.1"} // net/http adds HTTP/2 where it is enabled
 	tlsConfig, err := rest.TLSConfigFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("reading the CA of the API server: %w", err)
+		return nil, fmt.Errorf("reading the API server's CA: %w", err)
 	}
 	dial := config.Dial
 	if dial == nil {

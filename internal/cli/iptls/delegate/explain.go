@@ -107,7 +107,7 @@ func (o *ExplainOptions) verdict(found *explanation, agent types.NamespacedName)
 	case result.AnswerYes:
 		return nil
 	case result.AnswerNo:
-		err := fmt.Errorf("%s: Secret %q may not be used from namespace %q: %s", certs.SecretNotPermitted,
+		err := fmt.Errorf("%s: Secret %q cannot be used from namespace %q: %s", certs.SecretNotPermitted,
 			o.Grant.secret, agent.Namespace, found.missing())
 		return ui.WithExitCode(ui.WithHint(err, "%s", o.hint(found)), ui.ExitRefused)
 	default:

@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// JWTAuthenticator lets users log in with JSON web tokens of an OpenID Connect issuer.
+// JWTAuthenticator lets users log in with an OpenID Connect issuer's JSON Web Tokens.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:categories=pinniped;pinniped-authenticator;pinniped-authenticators,scope=Cluster

@@ -97,7 +97,7 @@ type CredentialIssuerSpec struct {
 	// impersonationProxy configures the impersonation proxy.
 	ImpersonationProxy *ImpersonationProxySpec `json:"impersonationProxy"`
 
-	// serviceAccountTokens lets users log in at the cluster's API server with service account tokens, without an
+	// serviceAccountTokens lets users log in to the cluster's API server with service account tokens, without an
 	// impersonation proxy or a signer: for clusters without a load balancer. If it is absent, this is disabled.
 	//
 	// +optional
@@ -159,7 +159,7 @@ type ImpersonationProxySpec struct {
 	// +optional
 	TLS *ImpersonationProxyTLSSpec `json:"tls,omitempty"`
 
-	// bearerTokens lets clients present tokens of authenticators directly to the impersonation proxy, without a plugin
+	// bearerTokens lets clients present authenticators' tokens directly to the impersonation proxy, without a plugin
 	// that exchanges them for a certificate. If it is absent, only the cluster's own bearer tokens are accepted.
 	//
 	// +optional
@@ -176,7 +176,7 @@ type ImpersonationProxySpec struct {
 type BearerTokensSpec struct {
 	// authenticators lists the authenticators. A token with a JWTAuthenticator's issuer and audience is verified by that
 	// authenticator only. Any other token is sent to the cluster, and if the cluster rejects it, to the
-	// WebhookAuthenticators in this order. No webhook receives JSON web tokens by default: see unknownIssuers.
+	// WebhookAuthenticators in this order. No webhook receives JSON Web Tokens by default: see unknownIssuers.
 	//
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
@@ -209,8 +209,8 @@ type BearerTokenAuthenticator struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// unknownIssuers also sends a WebhookAuthenticator JSON web tokens of issuers for which the cluster has no
-	// JWTAuthenticator. The webhook could use these tokens elsewhere.
+	// unknownIssuers also sends a WebhookAuthenticator JSON Web Tokens from issuers without a JWTAuthenticator. The
+	// webhook could use these tokens elsewhere.
 	//
 	// +optional
 	UnknownIssuers bool `json:"unknownIssuers,omitempty"`
@@ -253,7 +253,7 @@ type ImpersonationProxyServiceSpec struct {
 	// +optional
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
 
-	// ipFamilyPolicy is spec.ipFamilyPolicy of the Service. If it is empty, the cluster and other clients decide.
+	// ipFamilyPolicy is spec.ipFamilyPolicy of the Service. If it is empty, the agent does not set it.
 	//
 	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
 	// +optional
@@ -303,7 +303,7 @@ func (s CertificateAuthorityDataSourceSpec) String() string {
 
 // ImpersonationProxyTLSSpec says which certificate the impersonation proxy serves and which CA bundle is published.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.certificateAuthorityDataSource) || !has(self.certificateAuthorityData) || size(self.certificateAuthorityData) == 0",message="certificateAuthorityData and certificateAuthorityDataSource exclude each other"
+// +kubebuilder:validation:XValidation:rule="!has(self.certificateAuthorityDataSource) || !has(self.certificateAuthorityData) || size(self.certificateAuthorityData) == 0",message="certificateAuthorityData and certificateAuthorityDataSource cannot both be set"
 type ImpersonationProxyTLSSpec struct {
 	// certificateAuthorityData is the CA bundle to publish to clients: PEM, encoded as base64. It may contain several CA
 	// certificates. If it is empty, the key "ca.crt" of the Secret in secretName is published. If that is missing too, no
@@ -321,8 +321,8 @@ type ImpersonationProxyTLSSpec struct {
 
 	// secretName is the Secret with the certificate chain (key "tls.crt"), its private key (key "tls.key") and,
 	// optionally, the CA bundle (key "ca.crt"): NAME in the agent's namespace, or NAMESPACE/NAME. Its type is
-	// kubernetes.io/tls or Opaque. A Secret of another namespace is used only while a TLSCertificateDelegation
-	// (projectcontour.io/v1) of that namespace names it and the agent's namespace, and RBAC lets the agent read it. When
+	// kubernetes.io/tls or Opaque. A Secret in another namespace is used only while a TLSCertificateDelegation
+	// (projectcontour.io/v1) in that namespace names it and the agent's namespace, and RBAC lets the agent read it. When
 	// that permission is withdrawn, the agent returns to its generated certificate. If secretName is absent and
 	// caTransition is "DualTrust", the agent serves its generated certificate, after a transition from the one in
 	// service.
@@ -348,7 +348,7 @@ type ImpersonationProxyTLSSpec struct {
 	// +optional
 	CATransition CATransition `json:"caTransition,omitempty"`
 
-	// activateAfter limits the time of dual trust: the new certificate is served when no revision that it breaks has been
+	// activateAfter limits dual trust: the new certificate is served when no revision that it breaks has been
 	// used or published for this long. If it is absent, the agent waits until shortly before the old certificate expires.
 	//
 	// +optional

@@ -23,9 +23,9 @@ type FrontendType string
 
 // The frontends.
 const (
-	// FrontendTokenCredentialRequestAPI: clients log in at the cluster's own API server.
+	// FrontendTokenCredentialRequestAPI: clients log in to the cluster's own API server.
 	FrontendTokenCredentialRequestAPI FrontendType = "TokenCredentialRequestAPI"
-	// FrontendImpersonationProxy: clients log in at the impersonation proxy, and send all requests to it.
+	// FrontendImpersonationProxy: clients log in to the impersonation proxy, and send all requests to it.
 	FrontendImpersonationProxy FrontendType = "ImpersonationProxy"
 )
 
@@ -77,8 +77,8 @@ type CredentialIssuerStatus struct {
 	// +optional
 	Transition *TransitionStatus `json:"transition,omitempty"`
 
-	// objects has the names of the objects that the agent creates and reads, from its configuration. Pinniped's agent
-	// does not write it.
+	// objects has the configured names of the objects that the agent creates and reads. Pinniped's agent does not write
+	// it.
 	//
 	// +optional
 	Objects *ObjectNames `json:"objects,omitempty"`
@@ -114,7 +114,7 @@ type TransitionStatus struct {
 	// since is when the phase began.
 	Since metav1.Time `json:"since"`
 
-	// secretName names the Secret of the new certificate, as servingCertificate.secretName does. It is absent for the
+	// secretName is the Secret with the new certificate, as servingCertificate.secretName does. It is absent for the
 	// certificate that the agent generates.
 	//
 	// +optional
@@ -125,7 +125,7 @@ type TransitionStatus struct {
 	// +kubebuilder:validation:MinLength=1
 	SHA256 string `json:"sha256"`
 
-	// waitsFor are the IDs of those revisions in use whose clients do not verify the new certificate; at most 20 are
+	// waitsFor are the IDs of the revisions in use whose clients do not verify the new certificate; at most 20 are
 	// listed.
 	//
 	// +listType=atomic
@@ -133,7 +133,7 @@ type TransitionStatus struct {
 	// +optional
 	WaitsFor []string `json:"waitsFor,omitempty"`
 
-	// until is when the new certificate is served at the latest.
+	// until is the deadline for serving the new certificate.
 	//
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
@@ -209,7 +209,7 @@ type ObjectNames struct {
 	// +kubebuilder:validation:MinLength=1
 	LastKnownGoodCertificateSecret string `json:"lastKnownGoodCertificateSecret"`
 
-	// serviceAccount is the ServiceAccount with which the agent reads Secrets. It is absent if the agent uses another
+	// serviceAccount is the ServiceAccount the agent uses to read Secrets. It is absent if the agent uses another
 	// identity.
 	//
 	// +optional

@@ -25,7 +25,7 @@ type KubeconfigSpec struct {
 // KubeconfigLogin is a way to log in.
 //
 // +kubebuilder:validation:XValidation:rule="(self.authenticator.kind == 'JWTAuthenticator') == has(self.oidc)",message="oidc is required with a JWTAuthenticator, and cannot be combined with another authenticator"
-// +kubebuilder:validation:XValidation:rule="!(self.name in ['plugin', 'bearer'])",message="the names \"plugin\" and \"bearer\" have another meaning for --login"
+// +kubebuilder:validation:XValidation:rule="!(self.name in ['plugin', 'bearer'])",message="the names \"plugin\" and \"bearer\" are reserved by --login"
 type KubeconfigLogin struct {
 	// name of the login, for `pinniped get kubeconfig --login NAME`.
 	//
@@ -82,8 +82,8 @@ type KubeconfigOIDC struct {
 	// +optional
 	Flow string `json:"flow,omitempty"`
 
-	// listenPort is the port on localhost that receives the browser's redirect. Set it for issuers that compare the port
-	// with the registered redirect URL. If it is absent, any free port is used.
+	// listenPort is the port on localhost that receives the browser's redirect. Set it for issuers that check the port
+	// of the redirect URL. If it is absent, any free port is used.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535

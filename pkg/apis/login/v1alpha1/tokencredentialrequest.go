@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TokenCredentialRequest asks for a cluster credential in exchange for a token.
+// TokenCredentialRequest exchanges a token for a cluster credential.
 //
 // +kubebuilder:object:root=true
 type TokenCredentialRequest struct {
@@ -59,12 +59,12 @@ type TokenCredentialRequestStatus struct {
 	Message *string `json:"message,omitempty"`
 }
 
-// ClusterCredential is a credential with which the user can call the cluster.
+// ClusterCredential is the user's credential for the cluster.
 type ClusterCredential struct {
 	// expirationTimestamp is when the credential stops working.
 	ExpirationTimestamp metav1.Time `json:"expirationTimestamp,omitempty"`
 
-	// token is a bearer token; it is empty for credentials that are a client certificate.
+	// token is a bearer token; it is empty if the credential is a client certificate.
 	Token string `json:"token,omitempty"`
 
 	// clientCertificateData is a client certificate: PEM.
