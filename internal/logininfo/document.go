@@ -85,7 +85,7 @@ func Encode(info Info) ([]byte, error) {
 		return nil, fmt.Errorf("encoding the document: %w", err)
 	}
 	if len(encoded) > MaxSize {
-		return nil, fmt.Errorf("the document has %d bytes, %d are possible", len(encoded), MaxSize)
+		return nil, fmt.Errorf("the document has %d bytes, the limit is %d", len(encoded), MaxSize)
 	}
 	return encoded, nil
 }
@@ -106,7 +106,7 @@ func Decode(r io.Reader) (*Info, error) {
 		return nil, ErrNoDocument
 	}
 	if info.APIVersion != apiVersion {
-		return nil, fmt.Errorf("the document is of version %.40q; this program knows %q", info.APIVersion, apiVersion)
+		return nil, fmt.Errorf("the document has version %.40q, not the supported %q", info.APIVersion, apiVersion)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("trailing data after document")
