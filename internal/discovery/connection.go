@@ -84,8 +84,8 @@ func Explain(err error) error {
 	case errors.As(err, &hostname):
 		return withHint(
 			err,
-			"the serving certificate is not valid for this host: replace it, or give this command an endpoint with a name "+
-				"that it has",
+			"the serving certificate is not valid for this host: replace it, or pass an endpoint with a name "+
+				"that it covers",
 		)
 	case errors.As(err, &expired) && expired.Reason == x509.Expired:
 		return withHint(
@@ -95,7 +95,7 @@ func Explain(err error) error {
 	case errors.As(err, &unknown):
 		return withHint(
 			err,
-			"the CA bundle does not verify the serving certificate: publish the right one, or give it to this command",
+			"the CA bundle does not verify the serving certificate: publish the right one, or pass it to this command",
 		)
 	}
 	return withHint(err, "check which server listens at this address; --skip-validation skips this check")

@@ -29,7 +29,7 @@ func grantResource(object map[string]any) (schema.GroupVersionResource, error) {
 	case delegation.Kind:
 		return delegation.Resource(), nil
 	default:
-		return schema.GroupVersionResource{}, fmt.Errorf("a %v is no part of a delegation", object["kind"])
+		return schema.GroupVersionResource{}, fmt.Errorf("%v is not part of a delegation", object["kind"])
 	}
 }
 

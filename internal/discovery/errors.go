@@ -19,8 +19,8 @@ var (
 	// ErrNoCredentialIssuer means that the API is installed, but has no CredentialIssuer.
 	ErrNoCredentialIssuer error = hinted{
 		"no CredentialIssuer in the cluster",
-		"the agent creates one when it first starts: check whether its pods are running; one that was deleted has " +
-			"to be applied again: kubectl apply --server-side -f deploy/concierge/credentialissuer.yaml",
+		"the agent creates one when it first starts: check whether its pods are running; if it was " +
+			"deleted, apply it again: kubectl apply --server-side -f deploy/concierge/credentialissuer.yaml",
 	}
 	// ErrNotFound means that an object that was requested by name does not exist.
 	ErrNotFound = errors.New("not found")
@@ -115,7 +115,7 @@ func (e *ForbiddenError) Hint() string {
 		kind = "Role"
 	}
 	return fmt.Sprintf(
-		"use the kubeconfig of an administrator, or ask for this %s and a %sBinding to you:\n%s",
+		"use an administrator's kubeconfig, or ask for this %s and a %sBinding to you:\n%s",
 		kind,
 		kind,
 		e.Role(),

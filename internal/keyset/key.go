@@ -43,7 +43,7 @@ func decode(text []byte) (fields, error) {
 		}
 		var one *string
 		if err := json.Unmarshal(value, &one); err != nil {
-			return nil, fmt.Errorf("its %s is not a text", name)
+			return nil, fmt.Errorf("its %s is not text", name)
 		}
 		if one != nil {
 			found[name] = *one
@@ -90,7 +90,7 @@ func (f fields) rsa() (any, error) {
 	n, e := new(big.Int).SetBytes(modulus), new(big.Int).SetBytes(exponent)
 	switch size := n.BitLen(); {
 	case size < minRSA() || size > maxRSA:
-		return nil, fmt.Errorf("it is an RSA key of %d bits, not of %d to %d", size, minRSA(), maxRSA)
+		return nil, fmt.Errorf("it is a %d-bit RSA key, not %d to %d bits", size, minRSA(), maxRSA)
 	case n.Bit(0) == 0:
 		return nil, errors.New("its modulus (n) is even")
 	case e.BitLen() < 2 || e.BitLen() > 31 || e.Bit(0) == 0:
@@ -121,7 +121,7 @@ func (f fields) ec() (any, error) {
 		// Some issuers omit leading zeros, and some add one.
 		coordinate = bytes.TrimLeft(coordinate, "\x00")
 		if len(coordinate) > size {
-			return nil, fmt.Errorf("its %s has %d bytes, and a coordinate of %s has %d", name, len(coordinate), f["crv"], size)
+			return nil, fmt.Errorf("its %s has %d bytes; a coordinate of %s has %d", name, len(coordinate), f["crv"], size)
 		}
 		point = append(point, make([]byte, size-len(coordinate))...)
 		point = append(point, coordinate...)

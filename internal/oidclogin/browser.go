@@ -77,10 +77,10 @@ func (p *provider) codeFrom(a *authorization, answer url.Values) (string, error)
 			"this may be a mix-up attack: run the command again, and open only its link",
 		)
 	case answer.Get("error") != "":
-		return "", fmt.Errorf("logging in at issuer %q: %w", p.login.Issuer,
+		return "", fmt.Errorf("logging in to issuer %q: %w", p.login.Issuer,
 			&refusal{code: printable(answer.Get("error")), description: printable(answer.Get("error_description"))})
 	case answer.Get("code") == "":
-		return "", fmt.Errorf("logging in at issuer %q: its response has no code", p.login.Issuer)
+		return "", fmt.Errorf("logging in to issuer %q: its response has no code", p.login.Issuer)
 	}
 	return answer.Get("code"), nil
 }
@@ -101,7 +101,7 @@ func (p *provider) logInWithBrowser(ctx context.Context, before *sessioncache.To
 			l.debugf("neither a listener nor a terminal to paste in: logging in with a device code")
 			return p.logInWithDeviceCode(ctx)
 		}
-		return nil, withHint(fmt.Errorf("cannot receive the response of the issuer: %w", listenErr),
+		return nil, withHint(fmt.Errorf("cannot receive the issuer's response: %w", listenErr),
 			"run the command in a terminal, or let it listen on localhost (without --skip-listen, with a free --listen-port)")
 	}
 	if listener == nil && !l.SkipListen {

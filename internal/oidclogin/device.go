@@ -15,8 +15,8 @@ func (p *provider) logInWithDeviceCode(ctx context.Context) (*sessioncache.Token
 	l := p.login
 	if p.metadata.DeviceEndpoint == "" {
 		return nil, withHint(
-			fmt.Errorf("issuer %q offers no login with a device code", l.Issuer),
-			"log in with a browser (--upstream-identity-provider-flow=browser_authcode), on a computer without one by "+
+			fmt.Errorf("issuer %q does not support the device flow", l.Issuer),
+			"log in with a browser (--upstream-identity-provider-flow=browser_authcode); without one, add "+
 				"--skip-browser",
 		)
 	}

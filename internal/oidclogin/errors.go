@@ -57,7 +57,7 @@ func (r *refusal) Hint() string {
 		return "the issuer does not allow this login for the client: ask its administrator to register the client " +
 			"of --client-id as a public client"
 	case "invalid_scope":
-		return "the issuer does not have one of the scopes: choose others with --scopes (\"pinniped get kubeconfig " +
+		return "the issuer rejects one of the scopes: choose others with --scopes (\"pinniped get kubeconfig " +
 			"--oidc-scopes\")"
 	case "access_denied":
 		return "the login was cancelled, or the issuer does not let this user in: run the command again to try once more"
@@ -108,7 +108,7 @@ func (l *Login) explain(err error) error {
 	if from := l.oversized.Load(); from != nil {
 		return withHint(
 			fmt.Errorf("the response of %s is larger than %d bytes", printable(from.Redacted()), maxBody),
-			"the issuer's administrator can have it give this client fewer claims, such as groups",
+			"ask the issuer's administrator to send this client fewer claims, such as groups",
 		)
 	}
 	if refused, ok := asRefusal(err); ok {
@@ -138,7 +138,7 @@ func (l *Login) explain(err error) error {
 	} else {
 		return err
 	}
-	if hint := CertificateHint(err, "give its CA bundle with --ca-bundle, or ask for a new kubeconfig "+
+	if hint := CertificateHint(err, "pass its CA bundle with --ca-bundle, or ask for a new kubeconfig "+
 		"(\"pinniped get kubeconfig --oidc-ca-bundle\")"); hint != "" {
 		return withHint(err, "%s", hint)
 	}

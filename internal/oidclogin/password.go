@@ -24,7 +24,7 @@ func (p *provider) logInWithPassword(ctx context.Context) (*sessioncache.Tokens,
 	if !p.isSupervisor() {
 		return nil, withHint(
 			fmt.Errorf(
-				"issuer %q is not a Pinniped Supervisor, and only those take a name and password from a command line",
+				"issuer %q is not a Pinniped Supervisor, and only those accept passwords from the command line",
 				l.Issuer,
 			),
 			"log in with a browser: --upstream-identity-provider-flow=browser_authcode",
@@ -57,7 +57,7 @@ func (p *provider) logInWithPassword(ctx context.Context) (*sessioncache.Tokens,
 func (p *provider) codeOfRedirect(a *authorization, response *http.Response) (string, error) {
 	if response.StatusCode != http.StatusFound && response.StatusCode != http.StatusSeeOther {
 		err := fmt.Errorf(
-			"logging in at issuer %q: it returned %d instead of a redirect",
+			"logging in to issuer %q: it returned %d instead of a redirect",
 			p.login.Issuer,
 			response.StatusCode,
 		)
@@ -66,7 +66,7 @@ func (p *provider) codeOfRedirect(a *authorization, response *http.Response) (st
 	location, err := response.Location()
 	if err != nil {
 		return "", fmt.Errorf(
-			"logging in at issuer %q: %w",
+			"logging in to issuer %q: %w",
 			p.login.Issuer,
 			errors.New("its response has no location"),
 		)
@@ -76,11 +76,11 @@ func (p *provider) codeOfRedirect(a *authorization, response *http.Response) (st
 		location.Path != expected.Path {
 		return "", withHint(
 			fmt.Errorf(
-				"logging in at issuer %q: it redirects to %q, not here",
+				"logging in to issuer %q: it redirects to %q, not here",
 				p.login.Issuer,
 				printable(location.Redacted()),
 			),
-			"the identity provider wants a browser: --upstream-identity-provider-flow=browser_authcode",
+			"the identity provider needs a browser: --upstream-identity-provider-flow=browser_authcode",
 		)
 	}
 	return p.codeFrom(a, location.Query())

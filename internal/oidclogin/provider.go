@@ -251,7 +251,7 @@ func (p *provider) verify(ctx context.Context, raw, audience string) (*sessionca
 }
 
 // hintOtherKey is the hint for issuers with keys that Go does not support.
-const hintOtherKey = "the issuer's administrator has to have tokens signed with another key: RSA, or EC on P-256, P-384 " +
+const hintOtherKey = "ask the issuer's administrator to sign tokens with another key: RSA, or EC on P-256, P-384 " +
 	"or P-521"
 
 // keys fetches the issuer's keys.

@@ -20,8 +20,10 @@ var (
 	ErrNotPermitted = errors.New("the agent cannot manage users' service accounts: apply the overlay in " +
 		"deploy/serviceaccounttokens")
 	// ErrUnguarded means that the manager can write any ClusterRole, because the admission policy is missing or old.
-	ErrUnguarded = errors.New("no ValidatingAdmissionPolicy, or an outdated one, limits which ClusterRoles the agent can " +
-		"write: apply the overlay in deploy/serviceaccounttokens")
+	ErrUnguarded = errors.New(
+		"no ValidatingAdmissionPolicy, or an outdated one, limits which ClusterRoles the agent can " +
+			"write: apply the overlay in deploy/serviceaccounttokens",
+	)
 )
 
 // probeUser is the user that Check impersonates. The account that can do so has no other use, and its tokens never

@@ -47,7 +47,7 @@ func Encode(bundle []byte) ([]byte, error) {
 		return nil, fmt.Errorf("encoding the CA bundle: %w", err)
 	}
 	if len(encoded) > MaxSize {
-		return nil, fmt.Errorf("the CA bundle is too large to be published: the document has %d bytes, %d are possible",
+		return nil, fmt.Errorf("the CA bundle is too large to be published: the document has %d bytes, the limit is %d",
 			len(encoded), MaxSize)
 	}
 	return encoded, nil
@@ -70,7 +70,7 @@ func Decode(r io.Reader) ([]byte, error) {
 		return nil, ErrNoDocument
 	}
 	if found.APIVersion != apiVersion {
-		return nil, fmt.Errorf("the document is of version %.40q; this program knows %q", found.APIVersion, apiVersion)
+		return nil, fmt.Errorf("the document has version %.40q, not the supported %q", found.APIVersion, apiVersion)
 	}
 	if found.CertificateAuthorityData == nil {
 		return nil, errors.New("the document has no certificateAuthorityData")
@@ -88,7 +88,7 @@ func clean(bundle []byte) ([]byte, error) {
 	}
 	members, problems := certs.ParseBundle(bundle)
 	if len(members) == 0 || slices.ContainsFunc(problems, certs.Finding.Refuses) {
-		return nil, errors.New("the CA bundle in the document has other things than certificates")
+		return nil, errors.New("the CA bundle in the document contains more than certificates")
 	}
 	return bundle, nil
 }

@@ -98,7 +98,7 @@ func (p Policy) Unexpected(bundle []byte) error {
 	}
 	for _, member := range members {
 		if print := certs.Fingerprint(member.Raw); !slices.Contains(p.Expected, print) {
-			return fmt.Errorf("it publishes a CA bundle with certificate %s, which --expect-ca does not name", print)
+			return fmt.Errorf("it publishes a CA bundle with certificate %s, which is not in --expect-ca", print)
 		}
 	}
 	return nil

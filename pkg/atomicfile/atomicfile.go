@@ -28,7 +28,7 @@ var ErrNotRegular = errors.New("it is not a regular file")
 var ErrTooLarge = errors.New("the file is too large")
 
 // ErrReplaced means that the file was replaced by another one since it was read.
-var ErrReplaced = errors.New("another file has taken its place since it was read; nothing was written")
+var ErrReplaced = errors.New("it was replaced since it was read; nothing was written")
 
 // InPlaceError means that a file could be neither replaced nor overwritten.
 type InPlaceError struct {
@@ -39,7 +39,7 @@ type InPlaceError struct {
 
 func (e *InPlaceError) Error() string {
 	if e.Copy != "" {
-		return fmt.Sprintf("overwriting it: %v; its content before is in %q", e.Err, e.Copy)
+		return fmt.Sprintf("overwriting it: %v; the old content is in %q", e.Err, e.Copy)
 	}
 	return fmt.Sprintf("the folder %q must be writable: %v", e.Folder, e.Err)
 }

@@ -83,7 +83,7 @@ func readInput(path string, limit int64, wait time.Duration) ([]byte, error) {
 			}
 			return content, err
 		case <-timer.C:
-			err := fmt.Errorf("nothing was written into the pipe for %s", wait)
+			err := fmt.Errorf("nothing was written to the pipe for %s", wait)
 			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 		}
 	}

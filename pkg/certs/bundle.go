@@ -24,7 +24,7 @@ func (r *run) checkBundle(v verdict) []Finding {
 	for _, member := range r.bundle {
 		print := Fingerprint(member.Raw)
 		if first, twice := seen[print]; twice {
-			warn(member, "leave it out", "is the same certificate as block %d", first)
+			warn(member, "remove it", "is the same certificate as block %d", first)
 			continue
 		}
 		seen[print] = member.number
@@ -51,9 +51,9 @@ func (r *run) sameNameFinding(member, other numbered) Finding {
 	if unclear || bytes.Equal(member.SubjectKeyId, other.SubjectKeyId) {
 		return finding(
 			BundleMember,
-			"leave out the one that is not needed, or have certificates issued with key identifiers",
-			"%s has the same name as block %d and another key, and no key identifiers say which of them is meant: OpenSSL and "+
-				"GnuTLS may try the wrong one only",
+			"remove the unneeded one, or have certificates issued with key identifiers",
+			"%s has the same name as block %d but another key, and no key identifiers tell them apart: OpenSSL and "+
+				"GnuTLS may try only the wrong one",
 			member.where(),
 			other.number,
 		)
@@ -61,7 +61,7 @@ func (r *run) sameNameFinding(member, other numbered) Finding {
 	f := finding(
 		BundleMember,
 		"",
-		"%s has the same name as block %d, but another key; that is right while a CA changes its key",
+		"%s has the same name as block %d, but another key; that is normal during a CA key change",
 		member.where(),
 		other.number,
 	)
@@ -71,11 +71,11 @@ func (r *run) sameNameFinding(member, other numbered) Finding {
 func (r *run) bundleEmpty() Finding {
 	f := finding(
 		BundleEmpty,
-		"if clients are to verify with another CA, give --ca-bundle FILE or put ca.crt into the Secret",
+		"if clients should verify with another CA, pass --ca-bundle FILE or put ca.crt into the Secret",
 		"no CA bundle will be published: clients verify the certificate with their system roots",
 	)
 	if r.anchor.unknown {
-		f.Message += "; this was not tried, as there are no system roots here"
+		f.Message += "; this was not tested: there are no system roots here"
 	}
 	return f
 }
@@ -99,18 +99,18 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 		}
 		return warn(hint, "is the serving certificate itself (a pin): every renewal will break clients")
 	case !root:
-		return warn("leave it out", "is not a CA certificate: it verifies nothing")
+		return warn("remove it", "is not a CA certificate: it verifies nothing")
 	case hasUsage && member.KeyUsage&x509.KeyUsageCertSign == 0:
 		return warn(
-			"leave it out, or have it reissued with keyCertSign",
+			"remove it, or have it reissued with keyCertSign",
 			"may not sign certificates: its key usage lacks keyCertSign",
 		)
 	case r.outdatedCA != nil && member.Equal(r.outdatedCA):
 		return nil
 	case r.Now.After(member.NotAfter):
-		return warn("leave it out", "expired on %s", date(member.NotAfter))
+		return warn("remove it", "expired on %s", date(member.NotAfter))
 	case member.NotBefore.After(r.Now):
-		return warn("check the clock of the machine that made it", "is not valid before %s", date(member.NotBefore))
+		return warn("check the clock of its issuer", "is not valid before %s", date(member.NotBefore))
 	}
 	var found []Finding
 	sent := containsCert(r.chain, member.Certificate)
@@ -120,7 +120,7 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 	switch problem := weakKey(member.PublicKey); {
 	case problem == "":
 	case tooLong(member.PublicKey) && !sent:
-		f := finding(WeakKey, "", "%s %s from a server; in the CA bundle alone it does no harm", member.where(), problem)
+		f := finding(WeakKey, "", "%s %s from a server; only in the CA bundle, it does no harm", member.where(), problem)
 		found = append(found, f.withSeverity(SeverityInfo))
 	default:
 		f := finding(WeakKey, keyFix, "%s %s", member.where(), problem)
@@ -161,11 +161,11 @@ func (r *run) endsEarly(v verdict) []Finding {
 		f := finding(
 			BundleMember,
 			"",
-			"expires before the serving certificate does, which another member verifies to its end: %s",
+			"expires before the serving certificate, but another member verifies it until then: %s",
 			joined(early),
 		)
 		return []Finding{f.withSeverity(SeverityInfo)}
 	}
 	return []Finding{finding(BundleMember, "publish the CA's new certificate next to it before then",
-		"expires before the serving certificate does (%s): %s", date(leaf.NotAfter), joined(early))}
+		"expires before the serving certificate (%s): %s", date(leaf.NotAfter), joined(early))}
 }

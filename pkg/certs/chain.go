@@ -131,23 +131,23 @@ func checkOrder(chain, path []numbered) []Finding {
 // checkExtra reports superfluous certificates in tls.crt. If the chain is incomplete, an unrelated CA is not reported,
 // because it may be above the missing one.
 func checkExtra(chain []numbered, incomplete bool) []Finding {
-	const fix = "leave it out; it costs bytes in every handshake"
+	const fix = "remove it; it wastes bytes in every handshake"
 	in := related(chain)
 	var found []Finding
 	for i := 1; i < len(chain); i++ {
 		cert := chain[i]
 		switch {
 		case containsCert(chain[:i], cert.Certificate):
-			found = append(found, finding(ChainExtra, fix, "%s is there twice", cert.where()))
+			found = append(found, finding(ChainExtra, fix, "%s is a duplicate", cert.where()))
 		case !in[i] && incomplete && isCA(cert.Certificate):
 		case !in[i]:
 			found = append(
 				found,
-				finding(ChainExtra, fix, "%s has signed none of the other certificates that lead to the serving certificate",
+				finding(ChainExtra, fix, "%s has signed none of the certificates in the serving certificate's chain",
 					cert.where()),
 			)
 		case selfIssued(cert.Certificate):
-			found = append(found, finding(ChainExtra, "leave it out; clients have the root already, in their CA bundle",
+			found = append(found, finding(ChainExtra, "remove it; clients already have the root in their CA bundle",
 				"%s is a root", cert.where()))
 		}
 	}

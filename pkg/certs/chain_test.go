@@ -61,7 +61,7 @@ func TestChain(t *testing.T) {
 		},
 		{
 			name: "warns of a repetition", leaf: p.leaf, cert: chainOf(p.leaf, p.inter, p.inter),
-			want: []string{"warning ChainExtra"}, message: "there twice",
+			want: []string{"warning ChainExtra"}, message: "a duplicate",
 		},
 		{
 			name: "refuses a missing intermediate", leaf: p.leaf, cert: chainOf(p.leaf),
@@ -77,7 +77,7 @@ func TestChain(t *testing.T) {
 		},
 		{
 			name: "warns of an intermediate as the only anchor", leaf: p.leaf, cert: chainOf(p.leaf, p.inter), bundle: p.inter.pem(),
-			want: []string{"warning StrictClients"}, message: "by an intermediate CA only",
+			want: []string{"warning StrictClients"}, message: "only by an intermediate CA",
 		},
 		{
 			name: "refuses a root of the same name with another key", leaf: p.leaf, cert: chainOf(p.leaf, p.inter), bundle: other.pem(),
@@ -192,7 +192,7 @@ func TestIntermediateInvalid(t *testing.T) {
 		},
 		{
 			name: "warns of an IP address under constraints for DNS names only", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} },
-			leaf: sans(testName, "10.1.2.3"), want: []string{"warning IntermediateInvalid"}, message: "hardly meant so",
+			leaf: sans(testName, "10.1.2.3"), want: []string{"warning IntermediateInvalid"}, message: "is that intended?",
 		},
 		{
 			name: "warns when the leaf outlives it", ca: validity(-day, 50*day), want: []string{"warning OutlivesIssuer"},
@@ -303,9 +303,9 @@ func TestBundle(t *testing.T) {
 			bundle     []byte
 			want, hint string
 		}{
-			{chainOf(twin(p.root), p.root), "warning BundleMember", "leave it out"},
-			{chainOf(p.root, twin(p.root)), "warning BundleMember", "leave it out"},
-			{chainOf(twin(next), p.root), "warning BundleMember", "leave it out"},
+			{chainOf(twin(p.root), p.root), "warning BundleMember", "remove it"},
+			{chainOf(p.root, twin(p.root)), "warning BundleMember", "remove it"},
+			{chainOf(twin(next), p.root), "warning BundleMember", "remove it"},
 			{twin(p.root).pem(), "error BundleDoesNotVerify", "publish the CA's renewed certificate in its place"},
 		} {
 			in := p.input(t)

@@ -245,7 +245,7 @@ func (r *run) files() {
 		if exchanged(r.CertPEM, r.KeyPEM, r.Limits) {
 			for i := range list {
 				list[i].Hint = fmt.Sprintf(
-					"%s and %s hold each other's content: exchange them",
+					"%s and %s hold each other's content: swap them",
 					r.Sources.Certificate,
 					r.Sources.Key,
 				)
@@ -310,9 +310,9 @@ func checkComplete(in Input) []Finding {
 			list,
 			finding(
 				SecretIncomplete,
-				"make a Secret of type kubernetes.io/tls: kubectl create secret tls NAME --namespace=NAMESPACE --cert=FILE "+
+				"use type kubernetes.io/tls: kubectl create secret tls NAME --namespace=NAMESPACE --cert=FILE "+
 					"--key=FILE",
-				"the Secret is of type %s; kubernetes.io/tls or Opaque is needed",
+				"the Secret's type is %s, not kubernetes.io/tls or Opaque",
 				quote(t),
 			),
 		)

@@ -48,7 +48,7 @@ func (r *run) checkStrict(v verdict) []Finding {
 			best,
 			finding(
 				StrictClients,
-				"leave out what is not needed, or have the certificate issued by a CA nearer to the root",
+				"remove the unneeded ones, or have the certificate issued by a CA nearer to the root",
 				"%s holds %d certificates: GnuTLS refuses a server that sends more than %d",
 				r.Sources.Certificate,
 				len(r.chain),
@@ -143,8 +143,8 @@ func (r *run) partialChain(v verdict) *Finding {
 	f := finding(
 		StrictClients,
 		"publish the root CA as well",
-		"the CA bundle verifies the certificate by an intermediate CA only: programs built on OpenSSL, such as curl and "+
-			"Python, want the root too",
+		"the CA bundle verifies the certificate only by an intermediate CA: programs built on OpenSSL, such as curl and "+
+			"Python, need the root too",
 	)
 	return &f
 }
@@ -180,7 +180,7 @@ func (r *run) firstIssuer(v verdict) *Finding {
 		StrictClients,
 		fmt.Sprintf("put block %d in front of block %d, or leave block %d out", second.number, first.number, first.number),
 		"%s comes before block %d, which has the same name and key: programs built on OpenSSL or GnuTLS, such as curl and "+
-			"Python, go on with the first one, issued by %s, and find no CA that they trust",
+			"Python, use the first one, issued by %s, and find no CA that they trust",
 		first.where(), second.number, issuer(first.Certificate),
 	)
 	return &f
@@ -198,7 +198,7 @@ func (r *run) clients() {
 	r.report.Rehearsed = true
 	pair, err := tls.X509KeyPair(r.CertPEM, r.KeyPEM)
 	if err != nil {
-		r.found.add(finding(HandshakeFailed, "have certificate and key written again by one tool",
+		r.found.add(finding(HandshakeFailed, "write certificate and key again with one tool",
 			"Go's TLS library does not accept %s and %s together", r.Sources.Certificate, r.Sources.Key).asFinal())
 		return
 	}

@@ -187,7 +187,7 @@ func stringFault(value asn1.RawValue) string {
 		}
 	case asn1.TagT61String:
 	default:
-		return fmt.Sprintf("is of ASN.1 type %d, which Go does not read", value.Tag)
+		return fmt.Sprintf("has ASN.1 type %d, which Go cannot read", value.Tag)
 	}
 	return ""
 }

@@ -100,5 +100,5 @@ func ExampleCheckServed() {
 		fmt.Println(finding)
 	}
 	// Output:
-	// EndpointUnreachable: 203.0.113.8:443 could not be asked: connection refused
+	// EndpointUnreachable: 203.0.113.8:443 cannot be checked: connection refused
 }

@@ -42,7 +42,7 @@ func (r *run) issuersLast(v verdict) []Finding {
 	}
 	var list []Finding
 	for _, ca := range ending {
-		list = append(list, r.tooSoon(ca, "renew the CA's certificate; \"pinniped ip-tls set\" brings clients to another CA "+
+		list = append(list, r.tooSoon(ca, "renew the CA's certificate; \"pinniped ip-tls set\" moves clients to another CA "+
 			"without an outage", "a CA that clients need"))
 	}
 	return list
@@ -53,6 +53,6 @@ func (r *run) endsSooner(cert *x509.Certificate) bool {
 }
 
 func (r *run) tooSoon(cert *x509.Certificate, hint, what string) Finding {
-	return finding(ExpiresSoon, hint, "%s (%s) expires on %s: %s are asked for",
+	return finding(ExpiresSoon, hint, "%s (%s) expires on %s: %s are required",
 		what, subject(cert), date(cert.NotAfter), span(r.Now, r.Now.Add(r.ExpiresWithin))).within(r.Now, cert.NotAfter)
 }

@@ -64,7 +64,7 @@ func catalogue() []Explanation {
 		{
 			Code:        KeyUnreadable,
 			Cause:       "tls.key contains no private key that TLS servers can use: it is not PEM, damaged, or of an unknown kind.",
-			Consequence: "There is nothing to serve with.",
+			Consequence: "There is no usable key.",
 			Fix:         "use an RSA, ECDSA or Ed25519 key, as PEM in PKCS#8, PKCS#1 or SEC 1 form",
 			Example:     "openssl pkey -inform DER -in FILE -out tls.key",
 		},

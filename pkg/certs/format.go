@@ -188,7 +188,7 @@ func otherKinds(kind string, p part) string {
 	switch kind {
 	case "kubeconfig (Config)":
 		if p == partKey {
-			return "a kubeconfig holds users' keys only; " + p.wanted()
+			return "a kubeconfig holds only users' keys; " + p.wanted()
 		}
 		return "extract the CA: " + fromKubeconfig
 	case "CertificateSigningRequest":

@@ -39,7 +39,7 @@ type Expected struct {
 func CheckServed(want Expected, seen []Served) []Finding {
 	if len(seen) == 0 {
 		return []Finding{
-			finding(EndpointUnreachable, "make a DNS record for it", "%s resolves to no address", quote(want.Host)),
+			finding(EndpointUnreachable, "add a DNS record for it", "%s resolves to no address", quote(want.Host)),
 		}
 	}
 	members, _ := ParseBundle(want.Bundle)
@@ -69,7 +69,7 @@ func servedProblem(want Expected, pool *x509.CertPool, served Served) (
 		if served.Err != nil {
 			why = clip(served.Err.Error(), 2*maxName)
 		}
-		return EndpointUnreachable, "could not be asked: " + why, "check that clients reach it: DNS, load balancer, firewall"
+		return EndpointUnreachable, "cannot be checked: " + why, "check that clients reach it: DNS, load balancer, firewall"
 	}
 	leaf := served.Chain[0]
 	presents := "presents the right certificate"
@@ -83,7 +83,7 @@ func servedProblem(want Expected, pool *x509.CertPool, served Served) (
 				issuer(leaf),
 				date(leaf.NotAfter),
 			),
-			"wait until every replica has taken it over; if that lasts, something in front of the agent ends TLS itself, or " +
+			"wait until every replica serves it; if it persists, something in front of the agent terminates TLS, or " +
 				"the address belongs to another server"
 	}
 	intermediates := x509.NewCertPool()
@@ -112,7 +112,7 @@ func refusalOf(leaf *x509.Certificate, now time.Time, presents string, err error
 			"wait until then, or check the clocks"
 	}
 	return BundleDoesNotVerify, presents + ", but the published CA bundle does not verify it: " +
-		quote(strings.TrimPrefix(err.Error(), "x509: ")), "see which intermediates it sends along"
+		quote(strings.TrimPrefix(err.Error(), "x509: ")), "check which intermediates it sends"
 }
 
 // CheckLoadBalancerIP warns if the external endpoint's host does not resolve to loadBalancerIP. resolved are the host's

@@ -58,7 +58,7 @@ func intermediateProblems(cert *x509.Certificate, below int, now time.Time, skew
 	case cert.Version != 3 && !selfIssued(cert):
 		problems = append(
 			problems,
-			fmt.Sprintf("is a certificate of version %d, which cannot be that of an intermediate CA", cert.Version),
+			fmt.Sprintf("has version %d, which an intermediate CA certificate cannot have", cert.Version),
 		)
 	case hasUsage && cert.KeyUsage&x509.KeyUsageCertSign == 0:
 		problems = append(
@@ -97,14 +97,14 @@ func unhandled(cert *x509.Certificate) string {
 	what := cert.UnhandledCriticalExtensions[0].String()
 	switch what {
 	case "2.5.29.30":
-		what += ", name constraints for something else than DNS names, IP addresses, e-mail addresses and URIs"
+		what += ", name constraints on other than DNS names, IP addresses, e-mail addresses and URIs"
 	case "2.5.29.36":
 		what += ", policy constraints"
 	case "1.3.6.1.5.5.7.1.24":
 		what += ", TLS feature"
 	}
 	return fmt.Sprintf(
-		"has a critical extension that Go programs such as kubectl do not know (%s), so that they refuse it",
+		"has a critical extension that Go programs such as kubectl do not support (%s), so they refuse it",
 		what,
 	)
 }
@@ -124,7 +124,7 @@ func intermediateDoubts(cert, leaf *x509.Certificate) []string {
 		doubts = append(
 			doubts,
 			"is limited to DNS names by its name constraints, and the serving certificate has IP addresses: nothing forbids "+
-				"them, but it was hardly meant so",
+				"them, but is that intended?",
 		)
 	}
 	return doubts

@@ -55,7 +55,7 @@ func readKey(data []byte, limits Limits, sources Sources) (crypto.Signer, []Find
 		return nil, []Finding{*problem}
 	}
 	if count > 1 {
-		return signer, []Finding{finding(KeyUnreadable, "leave only the key of the serving certificate there",
+		return signer, []Finding{finding(KeyUnreadable, "keep only the serving certificate's key there",
 			"%s holds %d private keys; only the first one is used", name, count).withSeverity(SeverityWarning)}
 	}
 	return signer, nil
@@ -66,7 +66,7 @@ func noKeyAmong(blocks []pemBlock, sources Sources) Finding {
 	if first.problem != "" && first.label == "" {
 		return finding(
 			KeyUnreadable,
-			"copy the key again from where it was made",
+			"copy the key again from its source",
 			"%s cannot be read: in line %d, %s",
 			sources.Key,
 			first.line,
@@ -99,7 +99,7 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 		return fail(
 			KeyEncrypted,
 			hint,
-			"the private key in %s is encrypted with a passphrase, and a server has no one who could type it",
+			"the private key in %s is encrypted with a passphrase, which the agent cannot enter",
 			name,
 		)
 	}
@@ -125,7 +125,7 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 	if err != nil {
 		return fail(
 			KeyUnreadable,
-			"use a key of type RSA, ECDSA or Ed25519 in PKCS#8, PKCS#1 or SEC 1 form",
+			"use an RSA, ECDSA or Ed25519 key in PKCS#8, PKCS#1 or SEC 1 form",
 			"the private key in %s (%d bytes, labelled %s) cannot be parsed: damaged, or of a type that TLS servers here do "+
 				"not support",
 			name,
@@ -141,7 +141,7 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 		}
 		return fail(
 			KeyUnreadable,
-			"use a key of type RSA, ECDSA or Ed25519",
+			"use an RSA, ECDSA or Ed25519 key",
 			"the private key in %s cannot sign: %s",
 			name,
 			what,
@@ -209,7 +209,7 @@ func checkKeyPair(key crypto.Signer, chain, bundle []numbered, name string) (int
 	return -1, []Finding{
 		finding(
 			KeyMismatch,
-			"put the key there that this certificate was requested with; when both were just replaced, the Secret may be half "+
+			"use the key that the certificate was requested with; if both were just replaced, the Secret may be half "+
 				"written",
 			"%s (%s) is not the private key of %s (%s)",
 			name,
@@ -223,7 +223,7 @@ func checkKeyPair(key crypto.Signer, chain, bundle []numbered, name string) (int
 func isCAKey(name string, ca numbered) Finding {
 	return finding(
 		KeyIsCAKey,
-		"put the serving certificate's own key there; the key of a CA never belongs into a cluster's Secret for serving",
+		"put the serving certificate's own key there; a CA's key never belongs in a serving Secret",
 		"%s is the private key of a CA, %s, not of the serving certificate",
 		name,
 		ca.where(),
@@ -244,9 +244,9 @@ func (r *run) checkCAKey() []Finding {
 			return []Finding{
 				finding(
 					KeyIsCAKey,
-					"make a new key for the serving certificate and have the certificate issued for that; replace the CA if its key "+
+					"create a key for the serving certificate and have that certificate reissued; replace the CA if its key "+
 						"has already been on servers",
-					"the serving certificate, %s, was made with the key of a CA, %s: an attacker who gets hold of the server's key "+
+					"the serving certificate, %s, uses the key of a CA, %s: an attacker who steals the server's key "+
 						"can issue certificates for any name",
 					leaf.where(),
 					ca.where(),
@@ -314,13 +314,13 @@ func weakKey(public crypto.PublicKey) string {
 			return ""
 		}
 		return fmt.Sprintf(
-			"has a key on the elliptic curve %s; TLS 1.3 clients know P-256, P-384 and P-521",
+			"has a key on the elliptic curve %s; TLS 1.3 clients use P-256, P-384 and P-521",
 			key.Params().Name,
 		)
 	case ed25519.PublicKey:
 		return ""
 	case *dsa.PublicKey:
-		return "has a DSA key, which TLS does not support any more"
+		return "has a DSA key, which TLS no longer supports"
 	default:
 		return "has a key of a type that Go programs such as kubectl do not support"
 	}
@@ -332,7 +332,7 @@ func tooLong(public crypto.PublicKey) bool {
 	return ok && key.N.BitLen() > maxRSABits
 }
 
-const keyFix = "have it reissued for a key of ECDSA P-256, P-384, P-521, Ed25519 or RSA from 2048 to 8192 bits"
+const keyFix = "have it reissued for an ECDSA P-256, P-384 or P-521, an Ed25519 or a 2048- to 8192-bit RSA key"
 
 func checkWeakKey(cert numbered) []Finding {
 	if problem := weakKey(cert.PublicKey); problem != "" {

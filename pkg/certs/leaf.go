@@ -36,8 +36,8 @@ func checkKeyType(leaf numbered) []Finding {
 	return []Finding{
 		finding(
 			RSAOnlyClients,
-			"use an ECDSA or RSA key if other clients than kubectl connect",
-			"%s has an Ed25519 key: kubectl and current OpenSSL take that, browsers, Windows and clients that know RSA only "+
+			"use an ECDSA or RSA key if clients other than kubectl connect",
+			"%s has an Ed25519 key: kubectl and current OpenSSL accept that; browsers, Windows and RSA-only clients "+
 				"do not",
 			leaf.where(),
 		),
@@ -83,7 +83,7 @@ func (r *run) checkWeakSignature(cert numbered) []Finding {
 		what = fmt.Sprintf("is signed with %s, which clients refuse", cert.SignatureAlgorithm)
 	case x509.UnknownSignatureAlgorithm:
 		what = fmt.Sprintf(
-			"is signed with an algorithm%s that Go programs such as kubectl do not know",
+			"is signed with an algorithm%s that Go programs such as kubectl reject",
 			signatureOID(cert.Certificate),
 		)
 	default:
@@ -91,7 +91,7 @@ func (r *run) checkWeakSignature(cert numbered) []Finding {
 	}
 	f := finding(WeakSignature, fix, "%s %s", cert.where(), what)
 	if trusted {
-		f.Message += ", except where they trust this very certificate; programs built on OpenSSL may refuse it there, too"
+		f.Message += ", unless they trust this very certificate; programs built on OpenSSL may refuse it even then"
 		f = f.withSeverity(SeverityWarning)
 	}
 	return []Finding{f}
@@ -114,7 +114,7 @@ func signatureOID(cert *x509.Certificate) string {
 		"1.2.840.113549.1.1.14":   "SHA-224 with RSA",
 		"1.2.840.10045.4.3.1":     "ECDSA with SHA-224",
 		"1.3.101.113":             "Ed448",
-		"1.2.840.113549.1.1.10":   "RSA-PSS with unusual parameters, such as another length of the salt than that of the hash",
+		"1.2.840.113549.1.1.10":   "RSA-PSS with unusual parameters, such as a salt length other than the hash's",
 		"2.16.840.1.101.3.4.3.10": "ECDSA with SHA3-256",
 	}
 	if name, ok := names[id]; ok {
@@ -130,7 +130,7 @@ func checkLeafIsCA(leaf numbered) []Finding {
 	return []Finding{
 		finding(
 			LeafIsCA,
-			`make one that is not a CA: openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE -addext extendedKeyUsage=serverAuth -addext keyUsage=digitalSignature`,
+			`create one with CA:FALSE: openssl req -x509 ... -addext basicConstraints=critical,CA:FALSE -addext extendedKeyUsage=serverAuth -addext keyUsage=digitalSignature`,
 			"the serving certificate, %s, is a CA certificate (CA:TRUE): an attacker who has its key can issue certificates "+
 				"that clients of this cluster trust",
 			leaf.where(),
@@ -153,7 +153,7 @@ func checkServerAuth(leaf numbered) []Finding {
 		}
 	case len(usages) == 0 && len(leaf.UnknownExtKeyUsage) == 0:
 		return []Finding{
-			finding(NoServerAuth, fix, "%s has no extended key usage: most clients accept that, strict ones want serverAuth",
+			finding(NoServerAuth, fix, "%s has no extended key usage: most clients accept that, strict ones need serverAuth",
 				leaf.where()).withSeverity(SeverityWarning),
 		}
 	case slices.Contains(usages, x509.ExtKeyUsageAny):
@@ -234,7 +234,7 @@ func checkMustStaple(leaf numbered) []Finding {
 		finding(
 			MustStaple,
 			"have it issued without the TLS feature status_request (OCSP must-staple)",
-			"%s demands a stapled OCSP response, which the impersonation proxy does not send: clients that insist on it refuse",
+			"%s demands a stapled OCSP response, which the impersonation proxy does not send: strict clients refuse",
 			leaf.where(),
 		),
 	}

@@ -250,11 +250,11 @@ func TestNames(t *testing.T) {
 		{name: "takes another case", change: sans("a.example.com"), names: []string{"A.Example.COM"}},
 		{
 			name: "warns of a v4-in-v6 name, which Go alone finds in a v4 SAN", change: sans("203.0.113.7"), names: []string{"::ffff:203.0.113.7"},
-			want: []string{"warning EndpointInvalid"}, message: `"::ffff:203.0.113.7" (test) is an IPv4 address in the form of an IPv6 address`,
+			want: []string{"warning EndpointInvalid"}, message: `"::ffff:203.0.113.7" (test) is an IPv4-mapped IPv6 address`,
 		},
 		{
 			name: "warns of a v4-in-v6 endpoint", change: sans("203.0.113.7"), endpoint: "[::ffff:203.0.113.7]:8443",
-			want: []string{"warning EndpointInvalid"}, message: `(spec.impersonationProxy.externalEndpoint) is an IPv4 address`,
+			want: []string{"warning EndpointInvalid"}, message: `(spec.impersonationProxy.externalEndpoint) is an IPv4-mapped`,
 		},
 		{name: "takes one level below a wildcard", change: sans("*.example.com"), names: []string{"a.example.com"}},
 		{
@@ -297,7 +297,7 @@ func TestNames(t *testing.T) {
 		},
 		{
 			name: "names a dot at the end of a SAN, once", change: sans("a.example.com."), names: []string{"a.example.com"},
-			want: []string{"error NameNotCovered"}, message: `"a.example.com.", with a dot at the end`,
+			want: []string{"error NameNotCovered"}, message: `"a.example.com.", with a trailing dot`,
 		},
 		{name: "converts an IDN", change: sans("xn--bcher-kva.example"), endpoint: "bücher.example"},
 		{

@@ -69,7 +69,7 @@ func issuerRemarks(chain []*x509.Certificate, i int) []remark {
 	case cert != parent && selfIssued(cert) && !bytes.Equal(cert.RawSubjectPublicKeyInfo, parent.RawSubjectPublicKeyInfo):
 		return []remark{{
 			"has the name of its issuer, and lacks key identifiers that tell them apart: OpenSSL takes it for self-signed",
-			"have it reissued with a name of its own",
+			"have it reissued with its own name",
 		}}
 	}
 	return nil
@@ -164,7 +164,7 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 		if rest, err := asn1.Unmarshal(e.Value, &content); standard && (err != nil || len(rest) > 0) {
 			note(
 				reissueFix,
-				"has a damaged extension (%s): Go passes over that, OpenSSL and GnuTLS often refuse it",
+				"has a damaged extension (%s): Go ignores that, OpenSSL and GnuTLS often refuse it",
 				clip(id, maxName),
 			)
 			continue
@@ -188,23 +188,23 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 			}
 		case "2.5.29.31":
 			if slices.ContainsFunc(elements(content.Bytes), func(point asn1.RawValue) bool { return len(point.Bytes) == 0 }) {
-				note(reissueFix, "has an empty place for revocation lists (CRL distribution point): OpenSSL refuses it")
+				note(reissueFix, "has an empty CRL distribution point: OpenSSL refuses it")
 			}
 		case "2.5.29.33", "2.5.29.36":
 			if e.Critical {
 				note("have it reissued without the extension, or with it not marked critical",
-					"has a critical extension about certificate policies (%s), which GnuTLS does not know, so that it refuses it", id)
+					"has a critical certificate policy extension (%s), which GnuTLS does not support, so it refuses it", id)
 			}
 		case "1.3.6.1.5.5.7.1.14":
 			note(
 				"have it reissued without that extension",
-				"says that it is a proxy certificate (proxyCertInfo): OpenSSL refuses it",
+				"is marked as a proxy certificate (proxyCertInfo): OpenSSL refuses it",
 			)
 		case "1.3.6.1.5.5.7.1.24":
 			if isIssuer {
 				note(
 					"use a CA without that extension",
-					"demands a TLS feature such as OCSP stapling of what it issues: GnuTLS refuses a certificate or a server "+
+					"imposes a TLS feature such as OCSP stapling on what it issues: GnuTLS refuses a certificate or a server "+
 						"without it",
 				)
 			}
@@ -214,7 +214,7 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 			if _, err := asn1.Unmarshal(e.Value, &types); !isIssuer && (err != nil || types.At(sslServer) == 0) {
 				note(
 					"have it reissued without that extension",
-					"has a Netscape certificate type that is not that of a TLS server: OpenSSL refuses it",
+					"has a Netscape certificate type other than TLS server: OpenSSL refuses it",
 				)
 			}
 		}
@@ -228,7 +228,7 @@ func oddName(names []byte) string {
 	for _, name := range elements(names) {
 		switch {
 		case name.Class != asn1.ClassContextSpecific || name.Tag > last:
-			return "something that is no name"
+			return "an unknown name type"
 		case name.Tag == dnsName && len(name.Bytes) == 0:
 			return "an empty DNS name"
 		case name.Tag == x400Address:
@@ -283,8 +283,8 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 		found = append(
 			found,
 			remark{
-				"has name constraints for something else than DNS names, IP addresses, e-mail addresses and URIs: Go does not " +
-					"look at them, " +
+				"has name constraints on other than DNS names, IP addresses, e-mail addresses and URIs: Go ignores " +
+					"them, " +
 					"but OpenSSL and GnuTLS refuse what they do not permit",
 				"try it with these programs; if they refuse, have the certificate issued by another CA",
 			},
@@ -296,8 +296,8 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 			len(ca.PermittedEmailAddresses) > 0 && !slices.ContainsFunc(ca.PermittedEmailAddresses, within)) {
 			found = append(found, remark{
 				fmt.Sprintf(
-					"may not issue for %s, the e-mail address in the subject of the serving certificate: OpenSSL and GnuTLS apply "+
-						"name constraints to that, too",
+					"may not issue for %s, the e-mail address in the subject of the serving certificate: OpenSSL and GnuTLS also "+
+						"apply name constraints to that",
 					quote(address),
 				),
 				"have the certificate issued without an e-mail address in its subject",

@@ -230,7 +230,7 @@ func TestLenient(t *testing.T) {
 			in: leafWith(
 				with(altNames, false, marshal(t, []asn1.RawValue{{Tag: asn1.TagIA5String, Bytes: []byte("x")}, dns})),
 			),
-			message: "something that is no name",
+			message: "an unknown name type",
 		},
 		{
 			name: "warns of an empty name of the issuer",
@@ -252,11 +252,11 @@ func TestLenient(t *testing.T) {
 		{name: "takes policy mappings", in: through(with(asn1.ObjectIdentifier{2, 5, 29, 33}, false, policyMapping))},
 		{
 			name: "warns of critical policy mappings",
-			in:   through(with(asn1.ObjectIdentifier{2, 5, 29, 33}, true, policyMapping)), message: "GnuTLS does not know",
+			in:   through(with(asn1.ObjectIdentifier{2, 5, 29, 33}, true, policyMapping)), message: "GnuTLS does not support",
 		},
 		{
 			name: "warns of a CA that demands stapling", in: through(with(tlsFeature, false, []byte{0x30, 3, 2, 1, 5})),
-			message: "demands a TLS feature",
+			message: "imposes a TLS feature",
 		},
 
 		{
@@ -286,11 +286,11 @@ func TestLenient(t *testing.T) {
 		},
 		{
 			name: "warns of such name constraints in the serving certificate",
-			in:   leafWith(constraining(t, false, forDirectory)), message: "Go does not look at them",
+			in:   leafWith(constraining(t, false, forDirectory)), message: "Go ignores them",
 		},
 		{
 			name: "warns of name constraints for directory names", in: through(constraining(t, false, forDirectory)),
-			message: "Go does not look at them",
+			message: "Go ignores them",
 		},
 
 		{
@@ -316,14 +316,14 @@ func TestLenient(t *testing.T) {
 		{name: "takes sixteen certificates", in: long(gnuTLSMost - 1)},
 		{name: "warns of seventeen", in: long(gnuTLSMost), message: "GnuTLS refuses a server that sends more than 16"},
 		{name: "takes roots of one name that differ by their identifiers", in: namesakes(1, 2)},
-		{name: "warns of roots of one name and one identifier", in: namesakes(1, 1), message: "may try the wrong one"},
+		{name: "warns of roots of one name and one identifier", in: namesakes(1, 1), message: "may try only the wrong one"},
 		{name: "warns of roots of one name when nothing says which is meant", in: func() Input {
 			root := newRoot(t, "Same", func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} })
 			issuer := entity{&x509.Certificate{RawSubject: root.RawSubject, PublicKey: root.PublicKey}, root.key}
 			in := inputFor(t, root, issuer.newLeaf(t))
 			in.Bundle = append(in.Bundle, newRoot(t, "Same", func(c *x509.Certificate) { c.SubjectKeyId = []byte{2} }).pem()...)
 			return in
-		}(), message: "may try the wrong one"},
+		}(), message: "may try only the wrong one"},
 		{
 			name: "warns of a root that may do nothing",
 			in: underRoot(

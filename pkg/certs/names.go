@@ -71,11 +71,11 @@ func endpointHost(host string, bracketed bool) (string, error) {
 	addr, err := netip.ParseAddr(host)
 	switch {
 	case err == nil && addr.Zone() != "":
-		return "", errors.New("an IPv6 zone means something on one machine only")
+		return "", errors.New("an IPv6 zone is valid only on one machine")
 	case err == nil && bracketed && !addr.Is6():
-		return "", errors.New("only IPv6 addresses stand in brackets")
+		return "", errors.New("only IPv6 addresses use brackets")
 	case err == nil && addr.IsUnspecified():
-		return "", fmt.Errorf("%s is no address that a client can connect to", addr)
+		return "", fmt.Errorf("clients cannot connect to address %s", addr)
 	case err == nil:
 		return host, nil
 	case bracketed:
@@ -86,7 +86,7 @@ func endpointHost(host string, bracketed bool) (string, error) {
 	ascii, err := asciiName(host)
 	if err == nil && strings.Contains(ascii, "_") {
 		// Certificates may contain such names, but RFC 1123 forbids them for hosts, and Kubernetes rejects them.
-		err = errors.New("an underscore may not stand in the name of a host")
+		err = errors.New("a host name cannot have underscores")
 	}
 	if err != nil {
 		return "", fmt.Errorf("host %s is not a valid DNS name or IP address: %w", quote(host), err)
@@ -105,12 +105,12 @@ func asciiName(name string) (string, error) {
 	}
 	bare := strings.TrimSuffix(name, ".")
 	if bare == "" || len(bare) > 253 {
-		return "", errors.New("a DNS name has from 1 to 253 characters")
+		return "", errors.New("a DNS name has 1 to 253 characters")
 	}
 	labels := strings.Split(bare, ".")
 	for _, label := range labels {
 		if len(label) == 0 || len(label) > 63 {
-			return "", errors.New("each part between dots has from 1 to 63 characters")
+			return "", errors.New("each part between dots has 1 to 63 characters")
 		}
 		if label[0] == '-' || label[len(label)-1] == '-' {
 			return "", errors.New("no part begins or ends with a hyphen")
@@ -118,14 +118,14 @@ func asciiName(name string) (string, error) {
 		for _, c := range []byte(label) {
 			letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 			if digit := c >= '0' && c <= '9'; !letter && !digit && c != '-' && c != '_' {
-				return "", errors.New("only letters, digits and hyphens may stand in it")
+				return "", errors.New("only letters, digits and hyphens are allowed")
 			}
 		}
 	}
 	last := labels[len(labels)-1]
 	if strings.Trim(last, "0123456789") == "" || strings.HasPrefix(strings.ToLower(last), "0x") {
 		return "", errors.New(
-			"it ends in a number, as IP addresses do, but is none (four numbers from 0 to 255, no leading zeros)",
+			"it ends in a number, but is not an IP address (four numbers from 0 to 255, no leading zeros)",
 		)
 	}
 	return name, nil
@@ -204,13 +204,13 @@ func oddlyWritten(name string) (trouble, hint string) {
 	addr, err := netip.ParseAddr(strings.Trim(name, "[]"))
 	switch {
 	case err == nil && addr.Is4In6():
-		return "is an IPv4 address in the form of an IPv6 address: clients built on OpenSSL or GnuTLS do not find it in a " +
+		return "is an IPv4-mapped IPv6 address: clients built on OpenSSL or GnuTLS do not find it in a " +
 				"certificate",
 			"write " + addr.Unmap().
 				String()
 	case strings.HasSuffix(name, "."):
-		return "ends in a dot: clients built on OpenSSL send it along in the handshake, which a Go server then refuses",
-			"leave out the dot at the end"
+		return "ends in a dot: clients built on OpenSSL send the dot in the handshake, which Go servers refuse",
+			"remove the trailing dot"
 	default:
 		return "", ""
 	}
@@ -237,7 +237,7 @@ func checkName(leaf *x509.Certificate, name Name) []Finding {
 	if !covers(leaf, name.Value) && name.Advisory {
 		return []Finding{finding(
 			NameNotCovered,
-			"that is fine as long as no client connects by this name",
+			"that is fine unless a client connects with this name",
 			"the serving certificate is not valid for %s, which is not the endpoint that kubeconfigs get: %s",
 			where,
 			whyNotCovered(leaf, name.Value),
@@ -253,7 +253,7 @@ func checkName(leaf *x509.Certificate, name Name) []Finding {
 		return []Finding{finding(
 			NameNotCovered,
 			"have the certificate issued with this very name",
-			"the serving certificate covers %s for Go programs such as kubectl only: %s",
+			"the serving certificate covers %s only for Go programs such as kubectl: %s",
 			where,
 			trouble,
 		).withSeverity(SeverityWarning)}
@@ -283,7 +283,7 @@ func whyNotCovered(leaf *x509.Certificate, name string) string {
 	lower := strings.ToLower(strings.TrimSuffix(ascii, "."))
 	for _, dns := range leaf.DNSNames {
 		if strings.EqualFold(dns, lower+".") {
-			return "it has " + quote(dns) + ", with a dot at the end, which no client looks for"
+			return "it has " + quote(dns) + ", with a trailing dot, which no client looks for"
 		}
 		suffix, wild := strings.CutPrefix(strings.ToLower(dns), "*.")
 		if !wild {

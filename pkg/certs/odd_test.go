@@ -48,7 +48,7 @@ func TestOdd(t *testing.T) {
 			name: "names a critical extension of the serving certificate that nobody knows",
 			in: inputFor(
 				t, p.root, p.inter.newLeaf(t, unknown), p.inter,
-			), want: []string{"error BundleDoesNotVerify"}, message: "do not know (1.2.3.4.5)",
+			), want: []string{"error BundleDoesNotVerify"}, message: "do not support (1.2.3.4.5)",
 		},
 		{
 			name: "names name constraints that Go does not understand",

@@ -111,7 +111,7 @@ func parseCertificates(data []byte, p part, name string, most int) ([]numbered, 
 		return nil, []Finding{finding(NotACertificate, hint, "%s holds no PEM certificate: it is %s", name, what)}
 	}
 	if len(file.blocks) > most {
-		return nil, []Finding{finding(TooLarge, "leave out the certificates that are not needed",
+		return nil, []Finding{finding(TooLarge, "remove the unneeded certificates",
 			"%s has %d blocks, more than the %d that are read", name, len(file.blocks), most).asFinal()}
 	}
 	var parsed []numbered
@@ -155,7 +155,7 @@ func parseBlock(block pemBlock, name string, data []byte) (*x509.Certificate, *F
 		return nil, fail(blockHint(block.problem, block.before, data), "cannot be read: %s", block.problem)
 	}
 	if block.label != "CERTIFICATE" {
-		return nil, fail(labelHint(block.label), "is labelled %s, not CERTIFICATE; many programs skip it in silence",
+		return nil, fail(labelHint(block.label), "is labelled %s, not CERTIFICATE; many programs silently skip it",
 			quote(block.label))
 	}
 	cert, err := x509.ParseCertificate(block.bytes)
@@ -164,13 +164,13 @@ func parseBlock(block pemBlock, name string, data []byte) (*x509.Certificate, *F
 	}
 	if block.headers {
 		return cert, fail("remove the lines between BEGIN and the first line of base64",
-			"(%s) has PEM headers; many programs skip it in silence", subject(cert))
+			"(%s) has PEM headers; many programs silently skip it", subject(cert))
 	}
 	if block.blank > 0 {
 		f := finding(
 			NotACertificate,
 			"remove the empty line",
-			"block %d of %s (%s) has an empty line in it, line %d: OpenSSL, and so curl and Python, cannot read the file",
+			"block %d of %s (%s) has an empty line (line %d): OpenSSL, and thus curl and Python, cannot read the file",
 			block.number,
 			name,
 			subject(cert),
@@ -234,7 +234,7 @@ func serialProblem(serial *big.Int) string {
 }
 
 // copyAgain is the hint for a file that no command can convert.
-const copyAgain = "copy the file again from where it came from; what is missing cannot be made up"
+const copyAgain = "copy the file again from its source; the missing part cannot be restored"
 
 const serialFix = "have the certificate reissued by a CA that follows RFC 5280"
 
@@ -283,7 +283,7 @@ func labelHint(label string) string {
 	case "PKCS7", "CMS":
 		return "convert it: openssl pkcs7 -in FILE -print_certs -out new.pem"
 	case "X509 CERTIFICATE", "TRUSTED CERTIFICATE":
-		return "write it again: openssl x509 -in FILE -out new.pem"
+		return "rewrite it: openssl x509 -in FILE -out new.pem"
 	default:
 		return "remove the block"
 	}

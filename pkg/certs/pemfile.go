@@ -108,7 +108,7 @@ func beginLine(line []byte) (before, label string, ok bool) {
 func strayMarker(line []byte) string {
 	switch {
 	case bytes.Contains(line, []byte(pemEnd)):
-		return "an END line stands there without its BEGIN"
+		return "an END line has no matching BEGIN"
 	case bytes.Contains(line, []byte("BEGIN ")) && bytes.Contains(line, []byte("--")):
 		return "its BEGIN line is damaged"
 	default:
@@ -145,7 +145,7 @@ func findEnd(lines [][]byte, start int, label string) (end int, problem string) 
 		case len(bytes.TrimSpace(after[stop+len("-----"):])) > 0:
 			return i, "text follows its END on the same line"
 		case at > 0:
-			return i, "its END does not stand at the beginning of a line"
+			return i, "its END is not at the beginning of a line"
 		}
 		return i, ""
 	}
@@ -160,7 +160,7 @@ func misplaced(before string) string {
 	case strings.HasPrefix(before, utf8BOM) && strings.TrimSpace(before[len(utf8BOM):]) == "":
 		return "it begins with a byte order mark (BOM)"
 	case strings.TrimSpace(before) == "":
-		return "it is indented: BEGIN must stand at the beginning of the line"
+		return "it is indented: BEGIN must be at the beginning of the line"
 	default:
 		return "there is text before BEGIN on the same line"
 	}

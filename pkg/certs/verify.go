@@ -156,7 +156,7 @@ func (r *run) ofAnchor(f Finding) Finding {
 
 // completeFix is the hint for an unknown issuer.
 func (r *run) completeFix() string {
-	return fmt.Sprintf("if that is an intermediate CA, append its certificate to %s, behind the one that it signed "+
+	return fmt.Sprintf("if that is an intermediate CA, append its certificate to %s, after the one that it signed "+
 		"(many CAs call such a file fullchain); if it is the root, clients need it in the CA bundle", r.Sources.Certificate)
 }
 
@@ -188,11 +188,11 @@ func (r *run) onlyInBundle(v verdict) []Finding {
 		return nil
 	}
 	return []Finding{finding(ChainIncomplete, fmt.Sprintf(
-		"append the missing certificates of the CA to %s, each behind the one that it signed; many CAs call such a file "+
+		"append the CA's missing certificates to %s, each after the one that it signed; many CAs call such a file "+
 			"fullchain",
 		r.Sources.Certificate,
 	),
-		"the issuer of %s, %s, is in the CA bundle but not in %s: clients that trust the root alone cannot verify it",
+		"the issuer of %s, %s, is in the CA bundle but not in %s: clients that trust only the root cannot verify it",
 		r.top().where(), issuer(r.top().Certificate), r.Sources.Certificate).withSeverity(SeverityWarning)}
 }
 
@@ -261,7 +261,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 			return where + " is not valid before " + date(invalid.Cert.NotBefore),
 				"wait until then, or publish a CA certificate that is valid now"
 		case invalid.Reason == x509.IncompatibleUsage:
-			return where + " may not stand for TLS servers (extended key usage)",
+			return where + " is not for TLS servers (extended key usage)",
 				"use a CA that may issue certificates for servers"
 		case invalid.Reason == x509.TooManyIntermediates:
 			return where + " allows fewer CAs below it than there are (path length)",
@@ -292,7 +292,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 	}
 	if a.system {
 		hint = "publish the CA bundle of the CA that issued it: --ca-bundle FILE, or ca.crt in the Secret"
-		return fmt.Sprintf("they do not know %s", issuer(top.Certificate)), hint
+		return fmt.Sprintf("they do not trust %s", issuer(top.Certificate)), hint
 	}
 	if member := named(a.members, top.RawIssuer); member != nil {
 		where := member.where()

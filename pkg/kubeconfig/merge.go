@@ -116,7 +116,7 @@ func merge(content []byte, made *clientcmdapi.Config, setCurrent bool) (*Merged,
 	}
 	if !equality.Semantic.DeepEqual(wanted, written) {
 		return nil, errors.New(
-			"merging: the file is written in a way that this program cannot edit (YAML anchors and aliases, for example)",
+			"merging: this program cannot edit the file's YAML (due to anchors or aliases, for example)",
 		)
 	}
 	merged.Content = after
@@ -228,7 +228,7 @@ func refuseForeign(before, made *clientcmdapi.Config) error {
 			if user := before.AuthInfos[other.AuthInfo]; user == nil || !RunsPinniped(user) {
 				return &ForeignEntryError{
 					Kind: kindCluster, Name: name,
-					Reason: fmt.Sprintf("context %q uses it, and leads to %s", contextName, old.Server),
+					Reason: fmt.Sprintf("context %q uses it, and goes to %s", contextName, old.Server),
 				}
 			}
 		}

@@ -16,7 +16,7 @@ import (
 // with ".lock" appended), and waits for it until ctx ends.
 func MergeFile(ctx context.Context, path string, made *clientcmdapi.Config, setCurrent bool) (*Merged, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("making the folder of kubeconfig %q: %w", path, err)
+		return nil, fmt.Errorf("creating the folder for %q: %w", path, err)
 	}
 	unlock, err := lock(ctx, path)
 	if err != nil {

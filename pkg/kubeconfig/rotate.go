@@ -157,7 +157,7 @@ func apply(content []byte, document *yaml.Node, wanted *clientcmdapi.Config, ent
 	}
 	if !equality.Semantic.DeepEqual(wanted, written) {
 		return nil, errors.New(
-			"changing only the CA bundle: the file is written in a way that this program cannot edit; recreate the kubeconfig",
+			"changing only the CA bundle: this program cannot edit the file's YAML; recreate the kubeconfig",
 		)
 	}
 	rotation.Content = after

@@ -13,7 +13,7 @@ func agentCodes() []certs.Explanation {
 		{
 			Code:     configv1alpha1.CodeTransitionPrepared,
 			Severity: certs.SeverityWarning,
-			Cause:    "The new certificate is of another CA, or lacks a name, and clients in use would not verify it.",
+			Cause:    "The new certificate is from another CA or lacks a name, so clients in use would not verify it.",
 			Consequence: "The previous certificate stays in service, and both CAs are published, until the time in the " +
 				"status.",
 			Fix: "refresh kubeconfigs; or have the certificate issued by the same CA for the same names; or serve it " +
@@ -37,7 +37,7 @@ func agentCodes() []certs.Explanation {
 		{
 			Code:        "EndpointMoved",
 			Severity:    certs.SeverityError,
-			Cause:       "The endpoint has changed, and the one in users' kubeconfigs no longer leads to the proxy.",
+			Cause:       "The endpoint changed, and the one in users' kubeconfigs no longer points to the proxy.",
 			Consequence: "Users with the old endpoint cannot connect. Clients of the current endpoint work.",
 			Fix: "issue new kubeconfigs. If service.type or service.loadBalancerIP of the CredentialIssuer was changed, run " +
 				"\"pinniped ip-tls undo\" instead. A DNS name in externalEndpoint avoids this",
@@ -52,9 +52,9 @@ func agentCodes() []certs.Explanation {
 		},
 		{
 			Code: "AgentNotRunning", Severity: certs.SeverityError,
-			Cause:       "No replica of the agent has reported for more than a minute.",
+			Cause:       "No agent replica has reported for over a minute.",
 			Consequence: "The proxy does not respond, and changes have no effect.",
-			Fix:         "find out why its pods do not run",
+			Fix:         "see why its pods are not running",
 			Example:     "kubectl get pods,events --namespace=pinniped-concierge",
 		},
 		{
@@ -67,7 +67,7 @@ func agentCodes() []certs.Explanation {
 		{
 			Code: configv1alpha1.CodeRevisionsNotKept, Severity: certs.SeverityWarning,
 			Cause: "The agent cannot write the revision history.",
-			Consequence: "The agent does not know which clients a change would break, and refuses changes that could " +
+			Consequence: "The agent cannot tell which clients a change would break, and refuses changes that could " +
 				"break some.",
 			Fix:     "let the agent write its ConfigMap: apply the manifests in deploy/ again",
 			Example: status,
@@ -76,7 +76,7 @@ func agentCodes() []certs.Explanation {
 			Code: configv1alpha1.CodePermissionWithdrawn, Severity: certs.SeverityError,
 			Cause:       "The owner of another namespace no longer permits the use of the Secret.",
 			Consequence: "The certificate is taken out of service.",
-			Fix:         "ask the owner of that namespace for the permission again",
+			Fix:         "ask that namespace's owner to permit it again",
 			Example:     "pinniped explain NAMESPACE/NAME",
 		},
 		{
@@ -91,12 +91,12 @@ func agentCodes() []certs.Explanation {
 			Code: configv1alpha1.CodeDisabledBySpec, Severity: certs.SeverityInfo,
 			Cause:       "spec.impersonationProxy.mode is disabled.",
 			Consequence: "No client can connect to the proxy.",
-			Fix:         "switch it on",
+			Fix:         "enable it",
 			Example:     "pinniped ip-tls set --mode enabled",
 		},
 		{
 			Code: configv1alpha1.CodeDisabledByNodes, Severity: certs.SeverityInfo,
-			Cause:       "The mode is auto, and the cluster shows control-plane nodes, where the proxy is not needed.",
+			Cause:       "The mode is auto and control-plane nodes are visible, so the proxy is not needed.",
 			Consequence: "No client can connect to the proxy.",
 			Fix:         "enable the proxy if you want it anyway",
 			Example:     "pinniped ip-tls set --mode enabled",

@@ -210,7 +210,7 @@ func (f *Factory) wrongValue(v *viper.Viper, err error) error {
 	value := v.Get(key)
 	switch value.(type) {
 	case []any, map[string]any:
-		return fmt.Errorf("reading the configuration: the value of %q in %s must be a single one", key, f.origin(v, key))
+		return fmt.Errorf("reading the configuration: %q in %s must have a single value", key, f.origin(v, key))
 	default: // all other keys are strings, which cannot be wrong
 		return fmt.Errorf(
 			"reading the configuration: invalid value %q for %q in %s: it must be a duration, such as 30s or 10m",

@@ -91,6 +91,6 @@ func (o *Options) checkBearer() error {
 	if err != nil {
 		return ui.WithHint(err, "name the authenticator in %s of CredentialIssuer %q", field, o.issuer.Name)
 	}
-	o.Progress.Done("discovered that the impersonation proxy accepts tokens of %s", strings.Join(accepted, ", "))
+	o.Progress.Done("discovered that the proxy accepts tokens from %s", strings.Join(accepted, ", "))
 	return nil
 }

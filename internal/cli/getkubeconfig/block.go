@@ -157,7 +157,7 @@ func (o *Options) printLogin(input *kubeconfig.Input) error {
 	exec := input.Exec.Concierge
 	if exec == nil || o.static() && exec.AuthenticatorType == string(discovery.JWT) {
 		return ui.Usage(
-			errors.New("--print-login is for logins with OpenID Connect, and with a token for a WebhookAuthenticator"),
+			errors.New("--print-login supports OpenID Connect logins, and tokens for a WebhookAuthenticator"),
 		)
 	}
 	login := configv1alpha1.KubeconfigLogin{
@@ -190,6 +190,6 @@ func (o *Options) printLogin(input *kubeconfig.Input) error {
 	if _, err := o.Out.Write(text); err != nil {
 		return fmt.Errorf("writing the login: %w", err)
 	}
-	o.Progress.Info("put it into effect: kubectl patch %s --type merge --patch-file FILE", discovery.KubectlName(o.issuer))
+	o.Progress.Info("apply it: kubectl patch %s --type merge --patch-file FILE", discovery.KubectlName(o.issuer))
 	return nil
 }

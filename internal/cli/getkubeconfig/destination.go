@@ -42,8 +42,8 @@ func (d *Destination) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&d.MergeInto, "merge-into", "", "add context, cluster and user to this file, and keep its "+
 		"other content")
-	flags.BoolVar(&d.SetCurrent, "set-current", false, "with --merge-into: make the context the current one")
-	flags.BoolVar(&d.Check, "check", false, "only compare with the file of --output or --merge-into: exit code 0 or 6")
+	flags.BoolVar(&d.SetCurrent, "set-current", false, "with --merge-into: make the context current")
+	flags.BoolVar(&d.Check, "check", false, "only compare with the --output or --merge-into file: exit code 0 or 6")
 	flags.BoolVar(&d.Diff, "diff", false, "like --check, and print the differences")
 }
 
@@ -65,7 +65,7 @@ func (d *Destination) validate() error {
 	file := d.file()
 	switch {
 	case d.MergeInto != "" && !slices.Contains([]string{"", formSummary}, d.Output):
-		return ui.Usage(errors.New("--merge-into and --output exclude each other"))
+		return ui.Usage(errors.New("--merge-into and --output cannot be combined"))
 	case d.SetCurrent && d.MergeInto == "":
 		return ui.Usage(errors.New("--set-current requires --merge-into"))
 	case d.compares() && file == "":
@@ -175,7 +175,7 @@ func (o *Options) explainMerge(err error, config *clientcmdapi.Config) error {
 	case errors.As(err, &other):
 		return ui.WithHint(err, "run: %s", o.withNames(config))
 	case errors.As(err, &foreign):
-		return ui.WithHint(err, "give this one another name with --%s-name", foreign.Kind)
+		return ui.WithHint(err, "rename this one with --%s-name", foreign.Kind)
 	case errors.Is(err, kubeconfig.ErrDamaged):
 		return ui.WithHint(err, "fix the file first; nothing was written")
 	}
@@ -226,7 +226,7 @@ func (o *Options) compare(config *clientcmdapi.Config) error {
 			return fmt.Errorf("writing the differences: %w", err)
 		}
 	}
-	hint := "--diff instead of --check shows the differences; without either, the command writes it"
+	hint := "use --diff to see the differences, or neither flag to write the file"
 	if d.Diff {
 		hint = "the same command without --diff writes it"
 	}

@@ -55,7 +55,7 @@ func (o *Options) validateFrom() error {
 		}
 	}
 	if len(from.Fingerprints) > 0 && len(o.CABundle) > 0 {
-		return errors.New("--ca-fingerprint and --ca-bundle exclude each other")
+		return errors.New("--ca-fingerprint and --ca-bundle cannot be combined")
 	}
 	if !strings.Contains(from.URL, "://") {
 		from.URL = "https://" + from.URL
@@ -108,7 +108,7 @@ func (o *Options) fetch(ctx context.Context) (*logininfo.Info, error) {
 	o.Progress.Done("fetched login settings from %s", o.From.URL)
 	if !sameOrigin(info.Endpoint, o.From.URL) {
 		return nil, ui.WithHint(
-			fmt.Errorf("fetching the kubeconfig from %s: the proxy says that its address is %s", o.From.URL, info.Endpoint),
+			fmt.Errorf("fetching the kubeconfig from %s: the proxy reports its address as %s", o.From.URL, info.Endpoint),
 			"if you trust it: pinniped get kubeconfig --from %s", info.Endpoint)
 	}
 	if len(o.CABundle) > 0 {
@@ -116,8 +116,8 @@ func (o *Options) fetch(ctx context.Context) (*logininfo.Info, error) {
 	}
 	if err := policy.Verifies(chain, at.Hostname(), info.CABundle); err != nil {
 		return nil, ui.WithHint(
-			fmt.Errorf("fetching the kubeconfig from %s: the CA bundle that it publishes does not verify its certificate: %w",
-				o.From.URL, err), "tell the cluster's administrators; --ca-bundle sets another")
+			fmt.Errorf("fetching the kubeconfig from %s: its published CA bundle does not verify its certificate: %w",
+				o.From.URL, err), "tell the cluster's administrators, or pass --ca-bundle FILE")
 	}
 	return info, nil
 }
@@ -147,7 +147,7 @@ func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.
 		})
 		if i < 0 {
 			return nil, ui.WithHint(
-				fmt.Errorf("verifying %s: its CA is %s, which --ca-fingerprint does not name",
+				fmt.Errorf("verifying %s: its CA is %s, which is not in --ca-fingerprint",
 					o.From.URL, trustbundle.Names(anchors)),
 				"ask the cluster's administrators for the fingerprint; another server may be between you and the proxy")
 		}

@@ -130,7 +130,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Create a kubeconfig for logging in to a cluster",
-		Long: `Create a kubeconfig for logging in to a cluster. It has no credential of yours: its credential plugin
+		Long: `Create a kubeconfig for logging in to a cluster. It omits your credentials: its credential plugin
 is "pinniped login". The strategy, endpoint and CA bundle come from the CredentialIssuer, and it tests the connection
 first.
 
@@ -149,7 +149,7 @@ context. It holds kubectl's lock, so many commands may merge into one file at on
 differences, without secrets.
 
 The plugin's command is "pinniped" if that runs this program, otherwise this program's path, which the command prints.
-Use --pinniped-cli-path where users have it elsewhere.
+Set --pinniped-cli-path if users have it elsewhere.
 
 Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-codes")`,
 		Example: `  # your own kubeconfig, without access to the cluster
@@ -229,7 +229,7 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 		false,
 		"send the credential straight to the cluster, without an exchange",
 	)
-	flags.String("concierge-namespace", "pinniped-concierge", "not needed any more")
+	flags.String("concierge-namespace", "pinniped-concierge", "no longer needed")
 	flags.Lookup("concierge-namespace").Hidden = true
 	flags.StringVar(
 		&o.CredentialIssuer,

@@ -29,7 +29,7 @@ func (o *Options) useStrategy(frontend *discovery.Frontend, input *kubeconfig.In
 func (o *Options) sayWhy(frontend *discovery.Frontend) {
 	for _, strategy := range o.issuer.Status.Strategies {
 		if strategy.Type == frontend.Strategy {
-			o.Progress.Info("chose strategy %s: it is the first one that works", strategy.Type)
+			o.Progress.Info("chose strategy %s: the first one that works", strategy.Type)
 			return
 		}
 		o.Progress.Info("strategy %s does not work: %s", strategy.Type, strategy.Message)
@@ -48,7 +48,7 @@ func (o *Options) actAsUser(ctx context.Context, input *kubeconfig.Input) error 
 	}
 	if o.NoImpersonation {
 		o.Progress.Warn(
-			`the kubeconfig is not for a specific user: it works with "pinniped run" and "pinniped kubectl" only`,
+			`the kubeconfig is not for a specific user: it works only with "pinniped run" and "pinniped kubectl"`,
 		)
 		return nil
 	}
@@ -63,8 +63,8 @@ func (o *Options) actAsUser(ctx context.Context, input *kubeconfig.Input) error 
 	if err != nil {
 		return fmt.Errorf("reading the new kubeconfig: %w", err)
 	}
-	const hint = "log in as the user of the kubeconfig, or get one for all users with --no-impersonation, which works with " +
-		"\"pinniped run\" only"
+	const hint = "log in as the user of the kubeconfig, or get one for all users with --no-impersonation, which works only " +
+		"with \"pinniped run\""
 	credential, err := o.LogIn(ctx, connection)
 	if err != nil {
 		return ui.WithHint(fmt.Errorf("logging in, to determine the user of the kubeconfig: %w", err), hint)

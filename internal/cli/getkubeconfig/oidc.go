@@ -59,7 +59,7 @@ func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
 		&o.DebugSessionCache,
 		"oidc-debug-session-cache",
 		false,
-		"print what happens in the session cache at login",
+		"print session cache events at login",
 	)
 	flags.StringVar(
 		&o.RequestAudience,
@@ -307,7 +307,7 @@ func issuerHint(err error) string {
 }
 
 // errNotJSON means that a response is not the expected JSON.
-var errNotJSON = errors.New("the response is not the JSON of an issuer")
+var errNotJSON = errors.New("the response is not an issuer's JSON")
 
 // statusError is a status code other than 200.
 type statusError int

@@ -244,8 +244,8 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 		switch {
 		case !ok && (err != nil || better == nil):
 			if err == nil && frontend.Trouble != "" {
-				o.Progress.Warn("the configuration of the impersonation proxy is not in effect; the kubeconfig is for what "+
-					"serves now: %s", frontend.Trouble)
+				o.Progress.Warn("the impersonation proxy's configuration is not in effect; the kubeconfig is for what "+
+					"it serves now: %s", frontend.Trouble)
 			}
 			for _, strategy := range issuer.Status.Strategies {
 				for _, finding := range strategy.Findings {

@@ -146,7 +146,7 @@ func (o *Options) runPlugin(
 	if err := json.Unmarshal(out.Bytes(), &response); err != nil || response.Status == nil {
 		return nil, ui.WithHint(
 			fmt.Errorf("logging in with the new kubeconfig: %q did not print an ExecCredential", command),
-			"is it a pinniped CLI? name that with --pinniped-cli-path",
+			"is it a pinniped CLI? pass one with --pinniped-cli-path",
 		)
 	}
 	return response.Status, nil

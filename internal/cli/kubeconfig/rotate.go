@@ -107,7 +107,7 @@ so it needs no administrator's credential. For the cluster of the current contex
 context may do that. An unreachable cluster does not stop the others. Use --admin-kubeconfig
 
   - if a kubeconfig's CA bundle no longer verifies its cluster,
-  - for a cluster of Pinniped, or one that does not publish its trust bundle,
+  - for a Pinniped cluster, or one that does not publish its trust bundle,
   - after a key has leaked (or use --expect-ca).
 
 With --kubeconfig, --endpoint or --ca-bundle, only one cluster is updated: that of the administrator's kubeconfig, or the

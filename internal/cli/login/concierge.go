@@ -67,7 +67,7 @@ func (c *concierge) addFlags(flags *pflag.FlagSet) {
 		false,
 		"change the kubeconfig when your groups have changed ("+updateVariable+"=true: for one command)",
 	)
-	flags.String("concierge-namespace", "", "not needed any more")
+	flags.String("concierge-namespace", "", "no longer needed")
 	deprecate(flags, "concierge-namespace")
 }
 

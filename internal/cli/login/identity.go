@@ -45,7 +45,7 @@ func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string)
 		)
 	}
 	path, name, user := p.Find(p.Args)
-	what, lost := "the groups of the kubeconfig are no longer yours", true
+	what, lost := "your groups differ from the kubeconfig's", true
 	if before := kubeconfig.ImpersonationOf(user); before != nil {
 		if text, refused := before.Changed(now); text != "" {
 			what, lost = text, refused

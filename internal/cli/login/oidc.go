@@ -123,7 +123,7 @@ func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 		"PEM file with the issuer's CA bundle, repeatable (default: the system roots)",
 	)
 	flags.StringSliceVar(&o.CABundleData, "ca-bundle-data", nil, "the issuer's CA bundle, base64 of PEM, repeatable")
-	flags.BoolVar(&o.DebugSessions, "debug-session-cache", false, "print what happens in the session cache")
+	flags.BoolVar(&o.DebugSessions, "debug-session-cache", false, "print session cache events")
 	flags.Lookup("debug-session-cache").Hidden = true
 	flags.StringVar(&o.RequestAudience, "request-audience", "", "audience to request with a token exchange")
 	flags.StringVar(&o.UpstreamName, "upstream-identity-provider-name", "", "name of the Supervisor's identity provider")

@@ -28,7 +28,7 @@ func (p *Plugin) fromCache(
 	if p.Parent == nil || cached == nil || !cache.Asked(key, p.Parent(), cached) {
 		return cached, false
 	}
-	p.debugf("the cached credential was requested again: testing it at the cluster")
+	p.debugf("the cached credential was requested again: testing it")
 	if refused = p.unauthorized(ctx, cached); refused {
 		p.debugf("the cluster rejects the cached credential: getting a new one")
 	}

@@ -214,7 +214,7 @@ func TestDecide(t *testing.T) {
 			want: []result.MigrationReason{result.MigrationSettings},
 			says: []string{
 				"spec.serviceAccountTokens, spec.impersonationProxy.bearerTokens, " +
-					"spec.impersonationProxy.service.loadBalancerClass, spec.impersonationProxy.tls.secretName of another namespace",
+					"spec.impersonationProxy.service.loadBalancerClass, spec.impersonationProxy.tls.secretName in another namespace",
 			},
 		},
 		{

@@ -40,7 +40,7 @@ func (s *state) loginsAtAPIServer(kubectl) (*result.MigrationFinding, error) {
 			return &result.MigrationFinding{
 				Reason:  result.MigrationLoginsAtAPIServer,
 				Objects: []string{describe(issuer)},
-				Message: "users may log in at the API server itself, with certificates that Pinniped signs with the cluster's own " +
+				Message: "users may log in to the API server itself, with certificates that Pinniped signs with the cluster's own " +
 					"key. The agent does so only with the component deploy/clustersigner; without it, these users need kubeconfigs " +
 					"for the impersonation proxy, which must be enabled",
 			}, nil
@@ -184,7 +184,7 @@ func (s *state) settingsOfAgent(kubectl) (*result.MigrationFinding, error) {
 		}
 	}
 	if secret := at(fields, "impersonationProxy", "tls", "secretName"); strings.Contains(fmt.Sprint(secret), "/") {
-		said = append(said, "spec.impersonationProxy.tls.secretName of another namespace")
+		said = append(said, "spec.impersonationProxy.tls.secretName in another namespace")
 	}
 	if len(said) == 0 {
 		return nil, nil
@@ -207,8 +207,8 @@ func (s *state) transitionPrepared(kubectl) (*result.MigrationFinding, error) {
 				Reason:   result.MigrationTransitionPrepared,
 				InTheWay: true,
 				Objects:  []string{describe(issuer)},
-				Message: "Pinniped serves the renewed certificate in the Secret at once, and breaks clients for which the agent " +
-					"waits with it: " + finding.Message,
+				Message: "Pinniped serves the renewed certificate in the Secret at once, and breaks clients that the agent " +
+					"waits for: " + finding.Message,
 				Commands: []string{"pinniped ip-tls history"},
 			}, nil
 		}

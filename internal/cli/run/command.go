@@ -95,7 +95,7 @@ headers. So every client works, even without support for credential plugins or i
 kubeconfig; it is deleted when the program ends. Contexts that do not use "pinniped login" are passed on unchanged.
 
 --direct uses no proxy: the credential is in a file that is renewed while the program runs, and the program must support
-"tokenFile" and "as", as all clients based on client-go do. Client certificates that live for less than 12 minutes use
+"tokenFile" and "as", as all clients based on client-go do. Client certificates valid for less than 12 minutes use
 "pinniped login" as a credential plugin instead, because client-go rereads files only every 5 minutes.
 
 Signals are forwarded to the program. The exit code is the program's, or 128 plus the number of the signal that ended it; 126 if

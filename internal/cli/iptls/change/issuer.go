@@ -171,7 +171,7 @@ func (o *SetOptions) fillerOf(ctx context.Context, name types.NamespacedName, se
 		o.Session.Progress.Info("Cannot tell whether cert-manager will fill Secret %q: %s", name, err)
 	default:
 		return nil, session.WithCodes(
-			fmt.Errorf("finding out whether cert-manager is about to fill Secret %q: %w", name, err),
+			fmt.Errorf("checking whether cert-manager is about to fill Secret %q: %w", name, err),
 		)
 	}
 	for _, one := range all {

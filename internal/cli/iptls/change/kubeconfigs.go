@@ -77,7 +77,7 @@ func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, n
 		switch {
 		case place.Uncertain:
 			entry.Outcome, entry.Reason = result.FileNotKnown, fmt.Sprintf(
-				"goes to %q, which a wildcard of the certificate covers, and may be another endpoint", place.Host)
+				"goes to %q, which only a wildcard covers: it may be another endpoint", place.Host)
 		case place.Insecure:
 		case place.Err != nil:
 			entry.Outcome, entry.Reason = result.FileBroken, place.Err.Error()
@@ -120,7 +120,7 @@ func unknownPlugins(config *clientcmdapi.Config, places []kubeconfig.Trust) []re
 		}
 		found = append(found, result.Entry{
 			Kind: result.EntryContext, Name: name, Outcome: result.FileNotKnown,
-			Reason: fmt.Sprintf("logs in with %q: what that program trusts is not known", program),
+			Reason: fmt.Sprintf("logs in with %q, whose trusted CAs are unknown", program),
 		})
 	}
 	return found

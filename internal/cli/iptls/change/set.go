@@ -45,15 +45,15 @@ func NewSetCommand(f *factory.Factory) *cobra.Command {
 		SuggestFor: []string{"rotate"},
 		Use:        "set --secret [NAMESPACE/]NAME | --mode MODE | --service-type TYPE",
 		Short:      "Serve the certificate in a Secret",
-		Long: `Serve the certificate in a Secret on the impersonation proxy. NAME is a Secret of the agent's namespace;
-NAMESPACE/NAME is one of another namespace, whose owner must permit that ("pinniped ip-tls delegate").
+		Long: `Serve the certificate in a Secret on the impersonation proxy. NAME is a Secret in the agent's namespace;
+NAMESPACE/NAME is one in another namespace, whose owner must permit that ("pinniped ip-tls delegate").
 
 The Secret has the keys tls.crt (the certificate, then its intermediates), tls.key, and optionally ca.crt. With --cert
 and --key, the command writes these files into the Secret, and creates it if necessary. Before it changes anything, it
 checks the certificate: key, dates, names, chain to the CA bundle, clients in use, and more ("pinniped explain CODE"
 describes each check). If a check fails, nothing changes. --allow accepts one kind of error.
 
-A certificate of another CA is served once no client breaks (spec.impersonationProxy.tls.caTransition: DualTrust).
+A certificate from a new CA is served once no client breaks (spec.impersonationProxy.tls.caTransition: DualTrust).
 Until then, the agent serves the old certificate and publishes the trust bundles of both, so that new kubeconfigs work
 with either. The command exits with 6 and lists the clients that the agent waits for. Run it again to see the progress;
 it exits with 0 when the new certificate is served. The agent stops waiting when no revision in use lacks the new CA,
@@ -64,19 +64,19 @@ or:
   --allow OldClientsBreak    at once; these clients break
 
 If cert-manager is about to fill the Secret, because a Certificate names it in spec.secretName, the command waits and
-shows what cert-manager says. So it does if cert-manager is reissuing a certificate that does not fit. With --dry-run
+shows cert-manager's progress. It also waits while cert-manager reissues an unsuitable certificate. With --dry-run
 or --wait=false it does not wait.
 
-Clients verify the certificate with the CA bundle of --ca-bundle, of another object that the agent watches
-(--ca-bundle-from), of ca.crt of the Secret (--ca-from-secret), or with the system roots (--system-roots). Without
-these flags, it stays what it is.
+Clients verify the certificate with the --ca-bundle file, another object that the agent watches
+(--ca-bundle-from), the Secret's ca.crt (--ca-from-secret), or the system roots (--system-roots). Without
+these flags, nothing changes.
 
 The command then changes the CredentialIssuer by server-side apply (field manager "pinniped-cli"), and waits until the
 agent reports the CA bundle and every address of the endpoint presents this certificate. If that takes too long, it
 restores the previous configuration, and the previous content of the Secret. If no agent runs, it changes nothing,
 unless --wait=false.
 
-If the proxy is off ("mode: disabled", or "auto" in a cluster that shows control-plane nodes), the command changes the
+If the proxy is off ("mode: disabled", or "auto" where control-plane nodes are visible), the command changes the
 configuration and exits with 7. "ip-tls set --mode enabled" turns the proxy on with the configured certificate.
 
 --service-type sets how clients reach the proxy: through a cloud's load balancer, inside the cluster, or, with None, in
@@ -88,17 +88,17 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
   pinniped ip-tls manifest --issuer ClusterIssuer/my-ca --external-endpoint proxy.example.com | kubectl apply -f -
   pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com
 
-  # A certificate of the company's own PKI, from files
+  # A certificate from the company's own PKI, in files
   pinniped ip-tls set --secret proxy-tls --cert fullchain.pem --key key.pem \
     --ca-bundle company-ca.pem --external-endpoint proxy.example.com:8443
 
-  # A certificate of a public CA: clients need no CA bundle
+  # A public CA's certificate: clients need no CA bundle
   pinniped ip-tls set --secret proxy-tls --cert fullchain.pem --key key.pem --system-roots
 
-  # A certificate of another CA; run it again until it ends with 0
+  # A certificate from a new CA; repeat until it exits with 0
   pinniped ip-tls set --secret proxy-tls-2027 --ca-bundle ca-2027.pem --activate-after 168h
 
-  # Switch the proxy on, with what is configured
+  # Enable the proxy as configured
   pinniped ip-tls set --mode enabled
 
   # The cluster has no load balancer: an ingress passes TLS through to the Service
@@ -139,7 +139,7 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 	})
 	o.Certificate.AddFlags(cmd, "Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
 		"(default: the configured one)",
-		`CA bundle to publish to clients: a PEM file, or "-" for stdin (default: what the CredentialIssuer has, `+
+		`CA bundle to publish to clients: a PEM file, or "-" for stdin (default: the CredentialIssuer's, `+
 			`else ca.crt of the Secret, else none)`)
 	o.Flags.AddFlags(cmd, f, o.Session)
 	o.Session.CompleteSecrets(cmd, f)
@@ -351,9 +351,9 @@ func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error
 		return o.evaluateProxy(ctx, first)
 	}
 	if name := o.request.SecretName(); o.files != nil && name.Namespace != o.request.Namespace {
-		return nil, ui.WithHint(ui.Usage(fmt.Errorf("--cert cannot be written into Secret %q of another namespace",
+		return nil, ui.WithHint(ui.Usage(fmt.Errorf("--cert cannot be written into Secret %q in another namespace",
 			name)),
-			"let its owner write it, or name a Secret of namespace %q", o.request.Namespace)
+			"let its owner write it, or name a Secret in namespace %q", o.request.Namespace)
 	}
 	st, p, err := o.gatherAndEvaluate(ctx)
 	if err != nil {

@@ -119,7 +119,7 @@ func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
 		ofSecret := slices.DeleteFunc(done.Changes, func(f plan.FieldChange) bool { return !f.OfSecret() })
 		done.Changes = append(ofSecret, plan.ChangesBetween(*p.Snapshot.Issuer.Spec.ImpersonationProxy, settled)...)
 	case !errors.Is(err, errMeanwhile):
-		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is still Immediate, so that a renewal by another "+
+		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is still Immediate, so a renewal from another "+
 			"CA is served at once (%v): run the same command again without --allow", err)
 	}
 }

@@ -39,7 +39,7 @@ since: a second undo reverts the first. --to-revision restores another one; "pin
 
 A revision contains the configuration that led to it: the tls block, the external endpoint, the type of the Service and
 the address of the load balancer. The command makes the same checks as "ip-tls set", waits until the endpoint presents
-the certificate, and goes back if that takes too long. If clients in use would break, the certificate in service stays
+the certificate, and reverts if that takes too long. If clients in use would break, the certificate in service stays
 until they do not ("pinniped ip-tls set --help"). Secrets stay as they are: what "ip-tls set --cert" has replaced does
 not come back.
 

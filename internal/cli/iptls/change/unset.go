@@ -39,7 +39,7 @@ The command waits until the agent reports that CA and every address of the endpo
 verifies. If that takes too long, it restores the previous configuration.
 
 Exit codes: 0 unset or unchanged, 3 refused, 5 not in effect in time, 6 in transition (see "pinniped help exit-codes")`,
-		Example: `  # Who would have to get a new kubeconfig?
+		Example: `  # Who would need a new kubeconfig?
   pinniped ip-tls unset --dry-run --diff
 
   pinniped ip-tls unset

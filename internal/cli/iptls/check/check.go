@@ -59,7 +59,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the serving certificate without changing anything",
-		Long: `Check a certificate as "pinniped ip-tls set" does, without changing anything. Which certificate:
+		Long: `Check a certificate as "pinniped ip-tls set" does, without changing anything. Flags select it:
 
   - without flags, the configured one. With --secret, --ca-bundle, --external-endpoint and so on, what "ip-tls set" with
     these flags would configure.
@@ -80,13 +80,13 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
   # Files, in a pipeline before they are merged
   pinniped ip-tls check --cert fullchain.pem --key key.pem --ca-bundle company-ca.pem --name proxy.example.com
 
-  # All that a repository holds, and none of it may expire within a month or have a warning
+  # All files of a repository; fail on a warning, or if any expires within a month
   pinniped ip-tls check --cert east.pem --cert west.pem --ca-bundle company-ca.pem --expires-within 30d --fail-on warning
 
   # What the endpoint presents right now
   pinniped ip-tls check --endpoint proxy.example.com:8443 --ca-bundle company-ca.pem
 
-  # Will it hold over the holidays? When does it break first?
+  # Is it valid over the holidays? What breaks first?
   pinniped ip-tls check --at 2027-01-07
   pinniped ip-tls check --timeline`,
 		Args: factory.NoArgs,
@@ -270,7 +270,7 @@ func (o *Options) checkGenerated(
 	endpoint, bundle, _ := serving.Frontend(serving.Strategy(issuer))
 	if endpoint == "" {
 		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q names no certificate, and the agent publishes no "+
-			"endpoint at which it would serve its own", issuer.Name),
+			"endpoint for its own", issuer.Name),
 			"name the Secret to check with --secret, or see %q", "pinniped ip-tls status")
 	}
 	at, err := plan.ParseEndpoint(endpoint)
@@ -348,7 +348,7 @@ func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Serv
 		CertPEM: chain.Bytes(), NoKey: true, Bundle: bundle,
 		Names: []certs.Name{{Value: at.Host, Source: "the endpoint"}},
 		Now:   o.now(), Allow: o.request.Allow, ExpiresWithin: o.request.ExpiresWithin,
-		Sources: certs.Sources{Certificate: "the chain that is presented"},
+		Sources: certs.Sources{Certificate: "the presented chain"},
 	}
 	subject.Certificate, subject.Timeline = certs.Check(in), o.timeline(in)
 	return subject
@@ -384,10 +384,10 @@ func distinctLeaves(served []certs.Served) int {
 func (o *Options) checkFiles() (*result.Check, error) {
 	checked := o.newResult(result.SourceFile, o.request.Bundle)
 	if len(o.Key) == 0 {
-		checked.NotChecked = append(checked.NotChecked, "the private key, and a handshake with it: give it with --key")
+		checked.NotChecked = append(checked.NotChecked, "the private key, and a handshake with it: pass it as --key")
 	}
 	if len(o.Names) == 0 && o.Certificate.ExternalEndpoint == "" {
-		checked.NotChecked = append(checked.NotChecked, "the names that clients use: give each with --name")
+		checked.NotChecked = append(checked.NotChecked, "the names that clients use: pass each as --name")
 	}
 	checked.NotChecked = append(checked.NotChecked,
 		"existing kubeconfigs: only the cluster knows their CA bundle")

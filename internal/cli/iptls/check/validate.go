@@ -126,7 +126,7 @@ func (o *Options) validateSource() error {
 		}
 		for _, other := range source.excluded {
 			if o.Certificate.Changed(other) {
-				return ui.Usage(fmt.Errorf("--%s and --%s exclude each other", source.flag, other))
+				return ui.Usage(fmt.Errorf("--%s and --%s cannot be combined", source.flag, other))
 			}
 		}
 		return o.validatePairs()

@@ -40,7 +40,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delegate NAMESPACE/NAME",
 		Short: "Let the agent use a Secret in another namespace",
-		Long: `Permit the agent to serve the certificate in a Secret of another namespace, such as a wildcard certificate
+		Long: `Permit the agent to serve the certificate in a Secret in another namespace, such as a wildcard certificate
 that several teams share. The owner of that namespace runs this command. With server-side apply, it creates:
 
   - a Role that only permits get, list and watch of this Secret
@@ -51,18 +51,18 @@ The agent checks these continuously. If one of them is gone (--revoke removes al
 certificate within five seconds and serves the generated one. It never copies the Secret.
 
 If the CredentialIssuer names this Secret, --revoke is refused while that would break clients; "pinniped ip-tls
-history" lists them. If you may not read the CredentialIssuer, the output says that this is not known.
+history" lists them. If you may not read the CredentialIssuer, the output says so.
 
-With --dry-run=client and --to, no cluster is asked; -o yaml then prints the objects for "kubectl apply" or GitOps.
+With --dry-run=client and --to, no cluster is read; -o yaml then prints the objects for "kubectl apply" or GitOps.
 
 Exit codes: 0 done, 3 not revoked, as clients would stop verifying (see "pinniped help exit-codes")`,
 		Example: `  pinniped ip-tls delegate shared/wildcard-tls
   pinniped ip-tls set --secret shared/wildcard-tls --external-endpoint proxy.example.com
 
-  # For GitOps: only print the objects, and ask no cluster
+  # For GitOps: only print the objects, without a cluster
   pinniped ip-tls delegate shared/wildcard-tls --to pinniped-concierge --dry-run -o yaml > delegation.yaml
 
-  # Take it back
+  # Revoke it
   pinniped ip-tls delegate shared/wildcard-tls --revoke`,
 		Args:              oneSecret,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -164,10 +164,10 @@ func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[stri
 			discovery.ApplyOptions{FieldManager: plan.FieldManager, DryRun: o.DryRun == session.DryRunServer})
 		switch {
 		case errors.Is(err, discovery.ErrNotFound):
-			return nil, ui.WithHint(fmt.Errorf("making %s: %w", describe(object), err), "is there a namespace %q?",
+			return nil, ui.WithHint(fmt.Errorf("creating %s: %w", describe(object), err), "is there a namespace %q?",
 				o.Grant.secret.Namespace)
 		case err != nil:
-			return nil, fmt.Errorf("making %s: %w", describe(object), err)
+			return nil, fmt.Errorf("creating %s: %w", describe(object), err)
 		}
 		done[describe(object)] = actionApplied
 		if before != "" && o.DryRun == session.DryRunNone && o.version(ctx, object) == before {
@@ -198,8 +198,8 @@ func (o *Options) version(ctx context.Context, object map[string]any) string {
 	return version
 }
 
-const kindHint = "install the kind: kubectl apply --server-side -k deploy/tlscertificatedelegation of pinniped's " +
-	"repository, or Contour, which has it"
+const kindHint = "install the CRD: kubectl apply --server-side -k deploy/tlscertificatedelegation in pinniped's " +
+	"repository, or install Contour"
 
 func (o *Options) kindIsThere(ctx context.Context) error {
 	_, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)

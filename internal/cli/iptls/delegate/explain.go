@@ -43,21 +43,21 @@ func NewExplainCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain NAMESPACE/NAME",
 		Short: "Explain access to a Secret in another namespace",
-		Long: `Explain whether the agent may serve the certificate in a Secret of another namespace, and why not:
+		Long: `Explain whether the agent may serve the certificate in a Secret in another namespace, and why not:
 
   - whether a TLSCertificateDelegation in that namespace names the Secret and the agent's namespace, and
     which ones almost do
   - whether RBAC lets the agent's service account read that Secret
 
-What you may not read is reported as unknown. Whether the Secret exists is reported only if you may read it; the agent
-does not read it before it is permitted. If something is missing, the command prints the YAML for the owner of the
+Unreadable objects are reported as unknown. Whether the Secret exists is reported only if you may read it; the agent
+does not read it without permission. If something is missing, the command prints the YAML for the owner of the
 namespace.
 
 Exit codes: 0 permitted, 3 not permitted, 4 not known (see "pinniped help exit-codes")`,
 		Example: `  pinniped explain shared/wildcard-tls
   pinniped explain shared/wildcard-tls --to pinniped-concierge -o json
 
-  # Only the YAML to ask for
+  # Only the owner's YAML
   pinniped ip-tls delegate shared/wildcard-tls --dry-run -o yaml`,
 		Args:              oneSecret,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -273,7 +273,7 @@ func (o *ExplainOptions) table(e *explanation) ([]byte, error) {
 		}
 	}
 	if e.Manifest != "" {
-		fmt.Fprintf(&out, "\nWhat the owner of namespace %q can apply to permit it:\n\n%s", o.Grant.secret.Namespace,
+		fmt.Fprintf(&out, "\nThe owner of namespace %q can permit it with:\n\n%s", o.Grant.secret.Namespace,
 			e.Manifest)
 	}
 	return []byte(out.String()), nil

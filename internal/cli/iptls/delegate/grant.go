@@ -62,7 +62,7 @@ func (g *Grant) validate() error {
 		if slices.Contains(certs.Codes(), certs.Code(g.Secret)) {
 			hint = fmt.Sprintf("%q is a finding: run %q", g.Secret, "pinniped explain "+g.Secret)
 		}
-		return ui.WithHint(ui.Usage(fmt.Errorf("%q does not say in which namespace the Secret is", g.Secret)), "%s", hint)
+		return ui.WithHint(ui.Usage(fmt.Errorf("%q lacks the namespace of the Secret", g.Secret)), "%s", hint)
 	}
 	var err error
 	if g.secret, err = delegation.SecretName(g.Secret, ""); err != nil {

@@ -152,7 +152,7 @@ func (o *Options) retire(
 			known = append(known, h.Revisions[i].ID)
 		}
 		return "", ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --retire: that %s", o.Retire, problem)),
-			"known are: %s", plan.OrNone(strings.Join(known, ", ")))
+			"known IDs: %s", plan.OrNone(strings.Join(known, ", ")))
 	case revision.Until.IsZero():
 		return "", ui.WithExitCode(ui.WithHint(
 			fmt.Errorf("revision %q is published now, so it cannot be retired", revision.ID),

@@ -69,7 +69,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Long: `Print a manifest for the CredentialIssuer, for "kubectl apply" or GitOps. Nothing is changed. --for
 selects the kind:
 
-  - cert-manager: a Certificate with every name that clients use, for the issuer of --issuer. Its Secret is that of
+  - cert-manager: a Certificate with every name that clients use, signed by --issuer. Its Secret is that in
     --secret, else one that is not in service, so that nothing changes for clients until "pinniped ip-tls set"
   - contour: an HTTPProxy, gateway-api: a TLSRoute, ingress-nginx: an Ingress. Each passes TLS through to the
     impersonation proxy, so that client certificates reach it. They need spec.impersonationProxy.service.type ClusterIP
@@ -109,7 +109,7 @@ Exit codes: 0 printed (see "pinniped help exit-codes")`,
 		&o.KeyAlgorithm,
 		"key-algorithm",
 		algorithmECDSA,
-		"of the certificate: "+algorithmECDSA+", or "+algorithmRSA+" for clients that know nothing else",
+		"of the certificate: "+algorithmECDSA+", or "+algorithmRSA+" for clients that support only RSA",
 	)
 	flags.StringVar(&o.Gateway, "gateway", "", "with --for "+forGatewayAPI+": the Gateway, [NAMESPACE/]NAME")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
@@ -141,7 +141,7 @@ func (o *Options) Validate() error {
 	switch {
 	case o.For == forCertManager && o.Issuer == "":
 		return ui.WithHint(ui.Usage(errors.New("--issuer is missing")),
-			"name the issuer that is to sign the certificate: --issuer ClusterIssuer/NAME "+
+			"name the issuer that signs the certificate: --issuer ClusterIssuer/NAME "+
 				`("kubectl get issuers,clusterissuers --all-namespaces" lists them)`)
 	case o.For != forCertManager && o.Issuer != "":
 		return ui.Usage(fmt.Errorf("--issuer is for --for %s", forCertManager))
@@ -226,7 +226,7 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any,
 			"set it: --external-endpoint proxy.example.com")
 	}
 	for _, name := range left {
-		o.Session.Progress.Info("Left out %s (%s): kubeconfigs get %s", name.Value, name.Source,
+		o.Session.Progress.Info("Omitted %s (%s): kubeconfigs use %s", name.Value, name.Source,
 			cmp.Or(o.ExternalEndpoint, spec.ExternalEndpoint))
 	}
 	known, _ := required(used)

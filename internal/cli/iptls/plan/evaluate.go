@@ -242,7 +242,7 @@ func (p *Plan) brokenHint(j serving.Judgement) string {
 		return fmt.Sprintf("the generated certificate does not cover %s: clients that use it need another name",
 			strings.Join(lacks, ", "))
 	case len(lacks) > 0:
-		return fmt.Sprintf(`have it issued for %s as well ("pinniped ip-tls manifest" prints what to ask cert-manager for)`,
+		return fmt.Sprintf(`also have it issued for %s ("pinniped ip-tls manifest" prints the Certificate to request)`,
 			strings.Join(lacks, ", "))
 	case p.Generated && len(p.Next.Bundle) == 0:
 		return "the agent's CA is unknown: afterwards, these kubeconfigs need it: \"pinniped get kubeconfig\""

@@ -36,7 +36,7 @@ func refusalHint(first certs.Finding, done string) string {
 	}
 	hint += done + fmt.Sprintf("run %q for more", "pinniped explain "+string(first.Code))
 	if first.CanBeAllowed() {
-		hint += fmt.Sprintf(", or give --allow %s if you accept the consequence", first.Code)
+		hint += fmt.Sprintf(", or pass --allow %s if you accept the consequence", first.Code)
 	}
 	return hint
 }

@@ -37,7 +37,7 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 	flags := cmd.Flags()
 	flags.StringVar(&c.Secret, "secret", "", secretUsage)
 	flags.StringVar(&c.CABundle, "ca-bundle", "", bundleUsage)
-	flags.StringVar(&c.CABundleFrom, "ca-bundle-from", "", "object that the agent takes the CA bundle from, and watches: "+
+	flags.StringVar(&c.CABundleFrom, "ca-bundle-from", "", "object with the CA bundle, which the agent watches: "+
 		"configmap/NAME[#KEY] or secret/NAME[#KEY] in its namespace (default key: ca.crt), or clustertrustbundle/NAME")
 	flags.BoolVar(&c.CAFromSecret, "ca-from-secret", false, "publish ca.crt of the Secret, even when the "+
 		"CredentialIssuer has a CA bundle")
@@ -90,7 +90,7 @@ func validateSecretName(value string) error {
 		return nil
 	}
 	return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --secret: %w", err)),
-		"write NAME for a Secret of the agent's namespace, or NAMESPACE/NAME, in lower case: --secret proxy-tls")
+		"write NAME for a Secret in the agent's namespace, or NAMESPACE/NAME, in lower case: --secret proxy-tls")
 }
 
 // validateBundleSource permits at most one source of the CA bundle.
@@ -112,7 +112,7 @@ func (c *CertificateFlags) validateBundleSource() error {
 	if len(given) < 2 {
 		return nil
 	}
-	return ui.WithHint(ui.Usage(fmt.Errorf("%s and %s exclude each other", given[0], given[1])),
+	return ui.WithHint(ui.Usage(fmt.Errorf("%s and %s cannot be combined", given[0], given[1])),
 		"clients verify with one of: a file (--ca-bundle), another object (--ca-bundle-from), ca.crt of the Secret "+
 			"(--ca-from-secret), their system roots (--system-roots)")
 }

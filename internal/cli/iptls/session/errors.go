@@ -10,7 +10,7 @@ import (
 )
 
 // rolesHint says where the Roles for these commands are.
-const rolesHint = "use the kubeconfig of an administrator, or ask for a Role: deploy/iptlsroles has " +
+const rolesHint = "use an administrator's kubeconfig, or ask for a Role: deploy/iptlsroles has " +
 	"pinniped-ip-tls-viewer and pinniped-ip-tls-operator"
 
 // WithCodes adds the documented exit codes to errors from the cluster.

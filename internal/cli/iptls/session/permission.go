@@ -41,7 +41,7 @@ func mayUse(ctx context.Context, cluster Permissions, secret, account types.Name
 			fmt.Sprintf("you may not check if RBAC lets the agent's service account %q read Secret %q", account,
 				secret))
 		unknown.Severity, unknown.Hint = certs.SeverityWarning,
-			"if it does not, the agent says so in the CredentialIssuer's status"
+			"if it does not, the CredentialIssuer's status says so"
 		return []certs.Finding{unknown}, nil
 	case err != nil:
 		return nil, WithCodes(fmt.Errorf("checking whether Secret %q may be used: %w", secret, err))

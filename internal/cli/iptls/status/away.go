@@ -108,22 +108,22 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 			State: result.UsersNotKnown, Message: "not known: the cluster does not respond, and no endpoint is known",
 			Next: []string{"pinniped ip-tls status --endpoint HOST:PORT"},
 		}}
-		return status, ui.WithHint(cause, "to check the endpoint anyway, name it with --endpoint, or kubeconfigs of "+
-			"users with --kubeconfigs")
+		return status, ui.WithHint(cause, "to check the endpoint anyway, pass it as --endpoint, or users' "+
+			"kubeconfigs as --kubeconfigs")
 	}
 	l.notKnown("what is configured, and what the agent reports: %s", cause)
 	if !o.throughEndpoint(l.view.At.URL) {
 		if l.Users.State == result.UsersNotAffected && slices.ContainsFunc(l.probed,
 			func(one probed) bool { return one.Status == http.StatusUnauthorized }) { // only the proxy has responded
 			l.Users.State, l.Users.Message = result.UsersNotKnown, "not known: the certificate in service is good, but "+
-				"the API server does not respond, and the proxy does not ask it without credentials"
+				"the API server does not respond, and unauthenticated requests never reach it"
 		}
 		return l.Status, fmt.Errorf("the cluster does not respond; only the endpoint was checked: %w", cause)
 	}
 	return l.Status, ui.WithHint(
 		fmt.Errorf("the kubeconfig uses the impersonation proxy, so only the endpoint was checked: %w", cause),
-		"to see and fix the rest, pass a --kubeconfig that bypasses the proxy: that of the cluster's "+
-			"installer or cloud, for example")
+		"to see and fix the rest, pass a --kubeconfig that bypasses the proxy, such as that of the cluster's "+
+			"installer or cloud")
 }
 
 // throughEndpoint reports whether the administrator's own kubeconfig uses the endpoint at url.

@@ -356,7 +356,7 @@ func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *
 	var others int
 	l.Kubeconfigs, others = now.evaluateKubeconfigs(o.kubeconfigs)
 	if others > 0 && len(o.KubeconfigsFrom) > 0 {
-		l.notKnown("%d contexts in the kubeconfigs lead elsewhere", others)
+		l.notKnown("%d contexts in the kubeconfigs go elsewhere", others)
 	}
 	return nil
 }

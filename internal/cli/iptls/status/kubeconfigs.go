@@ -50,7 +50,7 @@ func (s *presented) evaluateKubeconfigs(all []session.Kubeconfig) (judged []resu
 			program := kubeconfig.UnknownPlugin(one.Config.AuthInfos[one.Config.Contexts[name].AuthInfo])
 			if program != "" && worse(entry.Outcome, result.FileNotKnown) == result.FileNotKnown {
 				entry.Outcome = result.FileNotKnown
-				entry.Reason = fmt.Sprintf("it logs in with %q: what that program trusts is not known", program)
+				entry.Reason = fmt.Sprintf("it logs in with %q, whose trusted CAs are unknown", program)
 			}
 			file.Entries = append(file.Entries, entry)
 			file.Outcome = worse(file.Outcome, entry.Outcome)
@@ -114,7 +114,7 @@ func (s *presented) evaluateTrust(one anchor) result.Entry {
 	case one.Uncertain:
 		return found(
 			result.FileNotKnown,
-			"%q is covered by a wildcard of the certificate, and may be another endpoint",
+			"%q is covered only by a wildcard: it may be another endpoint",
 			one.Host,
 		)
 	case one.Err != nil:
@@ -179,7 +179,7 @@ func differs(bundle, published []byte) string {
 	case len(lacks) > 0:
 		return "lacks " + serving.Describe(lacks) + ", which is published now"
 	case len(extra) > 0:
-		return "has " + serving.Describe(extra) + ", which is not published any more"
+		return "has " + serving.Describe(extra) + ", which is no longer published"
 	}
 	return ""
 }

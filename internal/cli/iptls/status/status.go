@@ -48,7 +48,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 publishes, what each address of the endpoint presents now, when the certificate expires, who renews it, and which
 kubeconfigs work.
 
-The line USERS is the result of a TLS handshake and a request without credentials at each address, compared with every
+The USERS line is the result of a TLS handshake and a request without credentials at each address, compared with every
 revision that clients may have ("pinniped ip-tls history"): its CA bundle and its names.
 
 Kubeconfigs are the current one, or those of --kubeconfigs: files, and folders with all kubeconfigs below them. Each
@@ -61,10 +61,10 @@ context for this endpoint gets a verdict:
   not known    nothing is presented, or the context uses another credential plugin
 
 If you may not read something, or it does not respond, the output says so and shows the rest. If the cluster does not
-respond, or your kubeconfig goes through the broken proxy, only the endpoint is asked: that of --endpoint, or the one
+respond, or your kubeconfig goes through the broken proxy, only the endpoint is checked: --endpoint, or the one
 that your kubeconfigs use. To follow a change, use watch(1).
 
-Exit codes: 0 in effect, 1 only the endpoint could be asked, 5 not in effect, 8 clients or kubeconfigs stop verifying
+Exit codes: 0 in effect, 1 only the endpoint was checked, 5 not in effect, 8 clients or kubeconfigs stop verifying
 (see "pinniped help exit-codes")`,
 		Example: `  pinniped ip-tls status
 
@@ -151,12 +151,12 @@ func (o *Options) verdict(status *result.Status) error {
 			return err
 		}
 		if users := status.Users; users.State == result.UsersAllRefused || users.State == result.UsersSomeRefused {
-			return ui.WithExitCode(fmt.Errorf("what is configured is in effect, but users are refused (%s)", users.Code),
+			return ui.WithExitCode(fmt.Errorf("the configuration is in effect, but users are refused (%s)", users.Code),
 				ui.ExitKubeconfigs)
 		}
 		return nil
 	}
-	text := "what is configured is not in effect"
+	text := "the configuration is not in effect"
 	if code := status.Problems[0].Code; code != "" {
 		text += " (" + code + ")"
 	}

@@ -170,11 +170,11 @@ func (l *snapshot) someStates() (users result.Users, some bool) {
 
 // sentence says which users of a revision fail, since when and why.
 func (l *snapshot) sentence(state *result.ClientState) string {
-	who := "those with kubeconfigs made " + l.when(state)
+	who := "users with kubeconfigs made " + l.when(state)
 	if state.Outcome == result.ClientsPartlyRefused {
 		switch state.Code {
 		case certs.NameNotCovered:
-			who = "those who reach it as " + strings.Join(state.RefusedNames, " or ")
+			who = "users who reach it as " + strings.Join(state.RefusedNames, " or ")
 		default:
 			who += ", at some addresses,"
 		}
@@ -182,7 +182,7 @@ func (l *snapshot) sentence(state *result.ClientState) string {
 	since := ""
 	switch {
 	case state.RefusedSince == nil:
-	case state.Until != nil && state.Until.Equal(*state.RefusedSince) && strings.HasPrefix(who, "those with"):
+	case state.Until != nil && state.Until.Equal(*state.RefusedSince) && strings.HasPrefix(who, "users with"):
 		since = " since then"
 	default:
 		since = " since " + clock(*state.RefusedSince)
