@@ -120,14 +120,14 @@ func TestOneKeyOfMany(t *testing.T) {
 		"a secret":                      {key: members{"kty": "oct", "kid": "other", "k": "c2VjcmV0"}, says: `its kind (kty) is "oct"`},
 		"an encryption key":             {key: another.with("use", "enc"), says: `its use is "enc"`},
 		"a private key":                 {key: another.with("d", text(good.D)), says: "published with its private part"},
-		"a small RSA key":               {key: another.with("n", text(new(big.Int).Rsh(good.N, 1536))), says: "an RSA key of 512 bits"},
+		"a small RSA key":               {key: another.with("n", text(new(big.Int).Rsh(good.N, 1536))), says: "a 512-bit RSA key"},
 		"a huge RSA key": {
-			key: another.with("n", text(new(big.Int).SetBit(good.N, 20000, 1))), says: "an RSA key of 20001 bits",
+			key: another.with("n", text(new(big.Int).SetBit(good.N, 20000, 1))), says: "a 20001-bit RSA key",
 		},
 		"an even exponent":      {key: another.with("e", "AQAA"), says: "its exponent (e)"},
 		"no modulus":            {key: another.with("n", nil), says: "it has no n"},
 		"base64 that is none":   {key: another.with("n", "!"), says: "its n is not base64"},
-		"an ID that is no text": {key: another.with("kid", 7), says: "its kid is not a text"},
+		"an ID that is no text": {key: another.with("kid", 7), says: "its kid is not text"},
 		"no object":             {key: "other", says: "it is not a JSON object"},
 		"null":                  {key: nil, says: "it is not a JSON object"},
 	} {

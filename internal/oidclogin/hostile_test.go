@@ -265,7 +265,7 @@ func TestFaults(t *testing.T) {
 			t.Helper()
 			metadata("device_authorization_endpoint", nil)(t, s)
 			s.login.Flow = oidclogin.DeviceCode
-		}, says: "offers no login with a device code", hint: "browser_authcode"},
+		}, says: "does not support the device flow", hint: "browser_authcode"},
 		{name: "a broken token endpoint", prepare: at("/token", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusBadGateway)
 			_, _ = w.Write([]byte("secret of the gateway"))

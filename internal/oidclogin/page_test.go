@@ -23,7 +23,7 @@ func TestPageInBrowser(t *testing.T) {
 	good := page{user: "ann@example.com", cluster: "proxy.example.com", issuer: "https://issuer.example.com"}
 	bad := page{
 		problem: fmt.Errorf(
-			"logging in at issuer %q: %w",
+			"logging in to issuer %q: %w",
 			"https://issuer.example.com",
 			&refusal{code: "access_denied", description: "<script>alert(1)</script>"},
 		),

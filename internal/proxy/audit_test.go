@@ -164,7 +164,7 @@ func TestAuditLog(t *testing.T) {
 			t.Helper()
 			p.api.set(func() { p.api.failing = 503 })
 			p.get(t, p.as(t, "jane"), pods, http.Header{"Impersonate-User": {"joe"}})
-		}, []string{"ResponseComplete Metadata jane list " + pods + " from 127.0.0.1 Service Unavailable the API server " +
+		}, []string{"ResponseComplete Metadata jane list " + pods + " from 127.0.0.1 Service Unavailable " +
 			"cannot reach the API server to authorize the impersonation"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -50,7 +50,7 @@ func TestReadInput(t *testing.T) {
 		"a file":                               {path: regular, want: "content"},
 		"a pipe":                               {path: fifo(t, "con", "tent"), want: "content"},
 		"a pipe that takes its time":           {path: fifo(t, strings.Split(strings.Repeat("x", 10), "")...), want: strings.Repeat("x", 10)},
-		"a pipe into which nothing is written": {path: fifo(t), says: "nothing was written into the pipe for 200ms"},
+		"a pipe into which nothing is written": {path: fifo(t), says: "nothing was written to the pipe for 200ms"},
 		"a pipe with too much":                 {path: fifo(t, strings.Repeat("x", 101)), says: "more than 100 bytes"},
 		"a device without an end":              {path: "/dev/zero", says: "more than 100 bytes"},
 		"an empty device":                      {path: os.DevNull},

@@ -74,7 +74,7 @@ func TestApplyConfig(t *testing.T) {
 		},
 		{name: "refuses unknown keys", file: "timeuot: 2m\nkube: x", says: `unknown key "kube", "timeuot"`},
 		{name: "refuses a wrong value in the file", file: "timeout: soon", says: `invalid value "soon" for "timeout" in`},
-		{name: "refuses a list for one value", file: "kubeconfig: [a, b]", says: `the value of "kubeconfig" in`},
+		{name: "refuses a list for one value", file: "kubeconfig: [a, b]", says: `"kubeconfig" in`},
 		{
 			name: "refuses a wrong value in the environment", env: map[string]string{"PINNIPED_TIMEOUT": "later"},
 			says: `invalid value "later" for "timeout" in the environment variable PINNIPED_TIMEOUT`,

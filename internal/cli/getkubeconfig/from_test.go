@@ -244,9 +244,9 @@ func TestTrustInProxy(t *testing.T) {
 	}{
 		"the fingerprint":                          {proxy: good, from: From{Fingerprints: pin(good), Roots: none}},
 		"the fingerprint of one of two":            {proxy: both, from: From{Fingerprints: pin(both), Roots: none}},
-		"the fingerprint of one that verifies not": {proxy: both, from: From{Fingerprints: pin(good), Roots: none}, says: "--ca-fingerprint does not name"},
-		"another fingerprint":                      {proxy: good, from: From{Fingerprints: pin(both), Roots: none}, says: "--ca-fingerprint does not name"},
-		"another fingerprint and the system roots": {proxy: good, from: From{Fingerprints: pin(both), Roots: trusted}, says: "--ca-fingerprint does not name"},
+		"the fingerprint of one that verifies not": {proxy: both, from: From{Fingerprints: pin(good), Roots: none}, says: "not in --ca-fingerprint"},
+		"another fingerprint":                      {proxy: good, from: From{Fingerprints: pin(both), Roots: none}, says: "not in --ca-fingerprint"},
+		"another fingerprint and the system roots": {proxy: good, from: From{Fingerprints: pin(both), Roots: trusted}, says: "not in --ca-fingerprint"},
 		"the CA bundle":                            {proxy: good, from: From{Roots: none}, bundle: good.ca.CertPEM()},
 		"another CA bundle":                        {proxy: good, from: From{Roots: trusted}, bundle: both.ca.CertPEM(), says: "unknown authority"},
 		"the system roots":                         {proxy: good, from: From{Roots: trusted}},
@@ -315,7 +315,7 @@ func TestHostileProxies(t *testing.T) {
 			}, "deadline exceeded",
 		},
 		"another endpoint": {
-			send(strings.Replace(text, p.URL, "https://evil.example.com", 1)), "says that its address is https://evil.example.com",
+			send(strings.Replace(text, p.URL, "https://evil.example.com", 1)), "reports its address as https://evil.example.com",
 		},
 		"a CA that does not verify it": {
 			send(strings.Replace(text, base64.StdEncoding.EncodeToString(p.ca.CertPEM()), base64.StdEncoding.EncodeToString(issuerCA), 1)),

@@ -183,8 +183,8 @@ func TestBadEndpoint(t *testing.T) {
 		}, []string{`resolving "proxy.example.com": lookup proxy.example.com: no such host`}},
 		{"is somebody else's", func(_ *testing.T, _ *iptlstest.World) answering {
 			return answering{addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}
-		}, []string{"presents another certificate", `issued by "CN=Somebody Else"`, "something in front of the agent ends " +
-			"TLS itself, or the address belongs to another server"}},
+		}, []string{"presents another certificate", `issued by "CN=Somebody Else"`, "something in front of the agent terminates " +
+			"TLS, or the address belongs to another server"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -470,12 +470,12 @@ func TestSetSources(t *testing.T) {
 			"a file and the system roots", func(o *SetOptions) { o.Certificate.SystemRoots = true },
 			[]string{"ca-bundle"},
 			2,
-			"--ca-bundle and --system-roots exclude each other",
+			"--ca-bundle and --system-roots cannot be combined",
 		},
 		{
 			"the Secret's CA and the system roots",
 			func(o *SetOptions) { o.Certificate.SystemRoots, o.Certificate.CAFromSecret = true, true }, nil, 2,
-			"--ca-from-secret and --system-roots exclude each other",
+			"--ca-from-secret and --system-roots cannot be combined",
 		},
 		{"two files from stdin", func(o *SetOptions) { o.Cert, o.Key = "-", "-" }, nil, 2, "only one of --cert and --key " +
 			"can be read from stdin"},

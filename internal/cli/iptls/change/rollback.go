@@ -77,7 +77,7 @@ func (c *Change) rollBack(ctx context.Context, p *Proposal) error {
 	return nil
 }
 
-var errMeanwhile = errors.New("the configuration was changed in the meantime, so it was left alone")
+var errMeanwhile = errors.New("the configuration was changed in the meantime, so it stays as it is")
 
 // replace replaces the planned configuration by another one. It returns errMeanwhile if the planned one has been
 // changed.

@@ -378,7 +378,7 @@ func TestSetNotConverged(t *testing.T) {
 			func(o *SetOptions) { o.Certificate.ExternalEndpoint, o.Session.Timeout = nowhere, iptlstest.TooShort },
 			"external-endpoint",
 		)
-		r.Check(t, 5, "127.0.0.1:1 could not be asked", "connection refused")
+		r.Check(t, 5, "127.0.0.1:1 cannot be checked", "connection refused")
 		if got := w.Cluster.Issuer.Spec.ImpersonationProxy.ExternalEndpoint; got != w.Proxy.Endpoint() {
 			t.Errorf("the previous endpoint was not put back: %q", got)
 		}
@@ -535,7 +535,7 @@ func TestValidate(t *testing.T) {
 		},
 		{
 			name: "refuses two sources of the bundle", change: func(o *SetOptions) { o.Certificate.CAFromSecret = true },
-			changed: []string{"ca-bundle"}, says: "exclude each other",
+			changed: []string{"ca-bundle"}, says: "cannot be combined",
 		},
 		{
 			name: "refuses the source company-ca", change: func(o *SetOptions) { o.Certificate.CABundleFrom = "company-ca" },

@@ -25,7 +25,7 @@ func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progre
 			return fail(err)
 		}
 		if len(writtenKeys(current, c.after)) > 0 {
-			return fail(errors.New("it was changed in the meantime, so it was left alone"))
+			return fail(errors.New("it was changed in the meantime, so it stays as it is"))
 		}
 		if c.before == nil {
 			err = cluster.DeleteSecret(ctx, current)

@@ -131,7 +131,7 @@ func TestManifest(t *testing.T) {
 			change: func(o *Options) {
 				o.Issuer, o.ExternalEndpoint = "clusterissuer/company-ca", "münchen.example.com:8443"
 			},
-			want: certificateOfNames, says: []string{"Left out lb.example.com", "münchen.example.com:8443"},
+			want: certificateOfNames, says: []string{"Omitted lb.example.com", "münchen.example.com:8443"},
 		},
 		{
 			name:  "a Certificate has every address of the load balancer that clients use",

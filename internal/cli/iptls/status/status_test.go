@@ -142,7 +142,7 @@ func TestStatus(t *testing.T) {
 			w,
 			nil,
 		).Check(
-			t, 5, "127.0.0.1:1 could not be asked", "127.0.0.1:1   (none)     -       ✗ EndpointUnreachable",
+			t, 5, "127.0.0.1:1 cannot be checked", "127.0.0.1:1   (none)     -       ✗ EndpointUnreachable",
 			"connection refused",
 		)
 	})
@@ -351,12 +351,12 @@ func TestStatusKubeconfigs(t *testing.T) {
 		t.Errorf("the file is %+v", first)
 	}
 	if len(status.Kubeconfigs) != 2 || len(status.Kubeconfigs[1].Entries) != len(want) ||
-		!strings.Contains(strings.Join(status.NotKnown, "\n"), "2 contexts in the kubeconfigs lead elsewhere") {
+		!strings.Contains(strings.Join(status.NotKnown, "\n"), "2 contexts in the kubeconfigs go elsewhere") {
 		t.Errorf("%d files, not known %q", len(status.Kubeconfigs), status.NotKnown)
 	}
 	for name, says := range map[string]string{
 		"2-part": `lacks "Next CA"`, "3-more": `has "Old CA"`, "5-none": "system roots", "6-insecure": "verifies nothing", "8-plugin": "--concierge-ca-bundle-data",
-		"8-script": "what that program trusts is not known",
+		"8-script": "whose trusted CAs are unknown",
 	} {
 		reason := ""
 		for _, one := range status.Kubeconfigs[0].Entries {
