@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -23,8 +22,6 @@ type Usage struct {
 	Changed func()
 	Clock   clock.PassiveClock
 
-	last atomic.Int64 // when a client last used the proxy: Unix seconds
-
 	mu       sync.RWMutex
 	revision string
 	uses     []use // of the published revision and the one before it
@@ -37,11 +34,7 @@ type use struct {
 	names    []string
 }
 
-// publishDelay is how long a client may see a revision in the status before this replica does.
-const publishDelay = 5 * time.Second
-
-// publish sets which revision is published now. A use of the last seconds counts for it, too: the client may have read
-// the new status before this replica did.
+// publish sets which revision is published now.
 func (u *Usage) publish(issuer *configv1alpha1.CredentialIssuer) {
 	id := ""
 	for _, revision := range issuer.Status.Revisions {
@@ -51,22 +44,13 @@ func (u *Usage) publish(issuer *configv1alpha1.CredentialIssuer) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if id != u.revision && u.revision != "" && id != "" && u.Clock.Now().Sub(time.Unix(u.last.Load(), 0)) < publishDelay {
-		u.record(id, u.hour(), "")
-	}
 	u.revision = id
 }
-
-func (u *Usage) hour() int64 { return u.Clock.Now().Unix() / int64(time.Hour/time.Second) }
 
 // Note records that a client used the proxy by this name, for which leaf was served. The name is empty if the client
 // has not proved that it knows the name.
 func (u *Usage) Note(name string, leaf *x509.Certificate) {
-	now := u.Clock.Now().Unix()
-	if u.last.Load() != now {
-		u.last.Store(now)
-	}
-	hour := now / int64(time.Hour/time.Second)
+	hour := u.Clock.Now().Unix() / int64(time.Hour/time.Second)
 	if name != "" && (leaf == nil || slices.Contains(leaf.DNSNames, name) || leaf.VerifyHostname(name) != nil) {
 		name = "" // only names under a wildcard are recorded
 	}
@@ -77,22 +61,17 @@ func (u *Usage) Note(name string, leaf *x509.Certificate) {
 		return
 	}
 	u.mu.Lock()
-	u.record(u.revision, hour, name)
-	u.mu.Unlock()
-	u.Changed()
-}
-
-// record adds a use. u.mu is locked.
-func (u *Usage) record(revision string, hour int64, name string) {
-	i := slices.IndexFunc(u.uses, func(of use) bool { return of.revision == revision })
+	i := slices.IndexFunc(u.uses, func(of use) bool { return of.revision == u.revision })
 	if i < 0 {
-		u.uses = append(u.uses[max(0, len(u.uses)-1):], use{revision: revision})
+		u.uses = append(u.uses[max(0, len(u.uses)-1):], use{revision: u.revision})
 		i = len(u.uses) - 1
 	}
 	u.uses[i].hour = hour
 	if name != "" && len(u.uses[i].names) < serving.MaxUsedNames && !slices.Contains(u.uses[i].names, name) {
 		u.uses[i].names = append(slices.Clone(u.uses[i].names), name)
 	}
+	u.mu.Unlock()
+	u.Changed()
 }
 
 func (u *Usage) noted(hour int64, name string) bool {
