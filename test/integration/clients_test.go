@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -89,8 +90,11 @@ func (w *fleet) addClients(t *testing.T) {
 		leaf, err = presented(w.agents[0].ProxyAddress())
 		return err
 	})
-	w.use(t)
-	bundle := w.publishedBundle(t)
+	var bundle []byte
+	for used := []byte(nil); bundle == nil || !bytes.Equal(bundle, used); bundle = w.publishedBundle(t) {
+		used = w.publishedBundle(t) // until it is the revision that was used: another one may follow by itself
+		w.use(t)
+	}
 	for _, name := range leaf.DNSNames {
 		known := slices.ContainsFunc(w.clients, func(c *oldClient) bool {
 			return c.name == name && certs.SameBundle(c.bundle, bundle)
