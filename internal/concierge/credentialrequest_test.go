@@ -351,7 +351,7 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 		},
 		{
 			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"username": "ann\u00a0"})),
-			"the username contains a space of another kind", "another kind",
+			"the username contains a space other than U+0020", "other than U+0020",
 		},
 		{
 			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"username": ""})),

@@ -77,7 +77,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	if got := w.asAdmin(
 		t,
 		set...); got.code != 3 ||
-		!strings.Contains(got.errOut, `BundleNotFound: ConfigMap "company-ca"`) {
+		!strings.Contains(got.errOut, `certificateAuthorityDataSource: ConfigMap "company-ca"`) {
 		t.Errorf("without the ConfigMap, ip-tls set ended with %d: %s", got.code, got.errOut)
 	}
 	if err := w.admin.Create(t.Context(), source); err != nil {
@@ -119,7 +119,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 	if err := w.admin.Delete(t.Context(), source); err != nil {
 		t.Fatal(err)
 	}
-	w.waitForStatus(t, configv1alpha1.ReasonPending, `BundleNotFound: ConfigMap "company-ca"`)
+	w.waitForStatus(t, configv1alpha1.ReasonPending, `certificateAuthorityDataSource: ConfigMap "company-ca"`)
 	publishes(both)
 	if got := w.asAdmin(t, "ip-tls", "status"); !strings.Contains(got.out, "BundleNotFound") &&
 		!strings.Contains(got.out, `ConfigMap "company-ca"`) {

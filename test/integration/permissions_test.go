@@ -152,7 +152,7 @@ func rarePermissions() map[permission]string {
 		{
 			account: "pinniped-concierge:pinniped-concierge", namespace: "pinniped-concierge", resource: "configmaps",
 			name: "pinniped-concierge-revisions", verb: "create",
-		}: "test/integration/overlap_test.go: TestARenewalByAnotherCA", // created by server-side apply, which is a patch in the audit log
+		}: "test/integration/dualtrust_test.go: TestARenewalByAnotherCA", // created by server-side apply, which is a patch in the audit log
 	}
 }
 

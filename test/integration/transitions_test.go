@@ -191,7 +191,7 @@ func TestTransitions(t *testing.T) {
 		"cleanup of the copy":             {"Removed an object that is no longer needed", lastKnownGoodSecret},
 		"a Secret that is not there": {
 			// It may also stay in service for a moment, until its replacement is observed.
-			"Failed to reconcile CredentialIssuer", "SecretNotFound", `transition-b\", which`,
+			"Failed to reconcile CredentialIssuer", "SecretNotFound", `transition-b\" does not exist`,
 		},
 		"a Secret without its keys":    {"Failed to reconcile CredentialIssuer", "SecretIncomplete"},
 		"a damaged Secret":             {"Failed to reconcile CredentialIssuer", "NotACertificate"},

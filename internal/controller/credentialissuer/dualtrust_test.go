@@ -67,7 +67,7 @@ func TestDualTrust(t *testing.T) {
 	renewed := issue(two)
 	leader.putSecret(t, "external", renewed, two.CertPEM())
 	leader.waitForStates(t, "one", "one+two")
-	const waits = messageListening + ", but: the certificate in Secret external waits"
+	const waits = messageListening + ", but: the certificate in Secret external (SHA-256 "
 	leader.waitForCodes(t, "Listening", waits, "TransitionPrepared")
 	leader.waitForEvent(t, "Warning TransitionPrepared", leafSHA256(t, renewed))
 	transition := leader.waitForTransition(t, "external", leafSHA256(t, renewed), "one")

@@ -302,7 +302,7 @@ func (r *replica) expectEvents(t *testing.T) {
 	for _, want := range []string{
 		"Normal Disabled " + messageAutoOff,
 		"Warning Pending " + serving.ErrPending.Error(),
-		`Warning SecretNotFound SecretNotFound: Secret "default/external"`,
+		`Warning SecretNotFound SecretNotFound: spec.impersonationProxy.tls.secretName: Secret "default/external"`,
 		"Warning NameNotCovered NameNotCovered: ",
 		"Normal Listening " + messageListening,
 		`Normal ServingCertificateChanged serves the certificate in Secret "external" (SHA-256 `,
