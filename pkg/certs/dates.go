@@ -57,7 +57,7 @@ func dateFindings(leaf *x509.Certificate, now time.Time, skew time.Duration, clo
 		return []Finding{finding(NotYetValid, "wait until then, or check the clock of the machine that issued it",
 			"the serving certificate is not valid before %s%s", date(leaf.NotBefore), clock).within(now, leaf.NotBefore)}
 	case leaf.NotBefore.After(now):
-		return []Finding{finding(NotYetValid, "wait until then; issuers should backdate certificates by some minutes",
+		return []Finding{finding(NotYetValid, "wait until then; issuers should backdate certificates by a few minutes",
 			"the serving certificate is not valid before %s%s; clients refuse it until then",
 			date(leaf.NotBefore), clock).within(now, leaf.NotBefore).withSeverity(SeverityWarning)}
 	}

@@ -91,7 +91,7 @@ func extensionFault(extension asn1.RawValue, by string) (fault, fix string) {
 				if problem := generalNameFault(base[0], 8, 32); problem != "" {
 					return "in its name constraints, " + problem,
 						by + "for a CA certificate in whose name constraints each IP entry is an address and a mask (8 or 32 bytes), " +
-							"and each name is ASCII; a Windows CA writes an empty entry for IPADDRESS = without a value in " +
+							"and each name is ASCII; a Windows CA writes an empty entry if \"IPADDRESS =\" has no value in " +
 							"CAPolicy.inf. Certificates below it stay valid if the CA keeps its key and name"
 				}
 			}

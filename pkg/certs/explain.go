@@ -43,7 +43,7 @@ func catalogue() []Explanation {
 			Code:        BadSerial,
 			Cause:       "The serial number is negative, zero, or longer than 20 octets.",
 			Consequence: "Some clients reject the certificate. In a CA bundle, it can invalidate the whole bundle.",
-			Fix:         "have a CA that follows RFC 5280, section 4.1.2.2 reissue the certificate",
+			Fix:         "have the certificate reissued by a CA that follows RFC 5280, section 4.1.2.2",
 			Example:     "openssl x509 -in FILE -noout -serial",
 		},
 		{
@@ -70,7 +70,7 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        KeyIsCAKey,
-			Cause:       "tls.key is the private key of a CA, which may also be the key of the serving certificate.",
+			Cause:       "tls.key is the private key of a CA; the serving certificate may use the same key.",
 			Consequence: "The CA's key can be stolen from the Secret, and with it, an attacker can issue certificates for any name. If it is not the key of the serving certificate, no TLS server can serve the pair.",
 			Fix:         "create a separate key for the serving certificate, have a certificate issued for it, and consider replacing the CA",
 		},
@@ -161,7 +161,7 @@ func catalogue() []Explanation {
 			Code:        NoNames,
 			Cause:       "The certificate has no subject alternative names. Go 1.15+ and Chrome 58+ ignore common names.",
 			Consequence: "No client accepts it for any name.",
-			Fix:         "have it issued with the names and addresses that clients use as subject alternative names",
+			Fix:         "have it reissued with subject alternative names for the names and addresses that clients use",
 			Example:     "openssl: subjectAltName=DNS:proxy.example.com,IP:203.0.113.7\ncert-manager: dnsNames, ipAddresses",
 		},
 		{

@@ -193,7 +193,7 @@ func unparsable(block pemBlock, name string, err error) *Finding {
 		f = finding(BadSerial, serialFix,
 			"%s has a serial number that %s; Go programs such as kubectl refuse it", where, serialProblem(serial))
 	case strings.Contains(text, "unsupported elliptic curve"):
-		f = finding(WeakKey, "use P-256, P-384, P-521, Ed25519 or RSA from 2048 bits",
+		f = finding(WeakKey, "use P-256, P-384, P-521, Ed25519 or RSA of at least 2048 bits",
 			"%s has a key on an elliptic curve that TLS clients do not support", where)
 	case tailErr == nil && len(rest) > 0:
 		f = finding(NotACertificate, copyAgain,

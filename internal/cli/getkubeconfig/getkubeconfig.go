@@ -130,9 +130,9 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Create a kubeconfig for logging in to a cluster",
-		Long: `Create a kubeconfig for logging in to a cluster. It omits your credentials: its credential plugin
-is "pinniped login". The strategy, endpoint and CA bundle come from the CredentialIssuer, and it tests the connection
-first.
+		Long: `Create a kubeconfig for logging in to a cluster. The strategy, endpoint and CA bundle come from the
+CredentialIssuer, and the connection is tested first. The kubeconfig contains no credentials, unless you use
+--static-token: kubectl gets them from the credential plugin "pinniped login".
 
 With --login bearer there is no plugin: clients send a token from a file to the impersonation proxy, which accepts the
 tokens of the authenticators in spec.impersonationProxy.bearerTokens of the CredentialIssuer.

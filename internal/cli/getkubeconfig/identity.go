@@ -21,7 +21,7 @@ func (o *Options) useStrategy(frontend *discovery.Frontend, input *kubeconfig.In
 	}
 	if frontend.Strategy == configv1alpha1.StrategyServiceAccountToken {
 		input.Exec.Concierge.Strategy = string(frontend.Strategy)
-		o.Progress.Done("discovered that users get service account tokens, and impersonate themselves")
+		o.Progress.Done("discovered that users get service account tokens, which impersonate the user")
 	}
 }
 

@@ -120,7 +120,7 @@ func credentialOf(f *factory.Factory, cluster *factory.Cluster) *credential {
 func pluginCredential(f *factory.Factory, cluster *factory.Cluster) *credential {
 	saved, err := login.SavedFor(f, cluster)
 	if err != nil {
-		return &credential{Login: Login{Credential: "of the credential plugin " + cluster.REST.ExecProvider.Command}}
+		return &credential{Login: Login{Credential: "from the credential plugin " + cluster.REST.ExecProvider.Command}}
 	}
 	found := &credential{
 		Login:     Login{Endpoint: saved.Endpoint, Credential: "of \"pinniped login\""},
@@ -130,9 +130,9 @@ func pluginCredential(f *factory.Factory, cluster *factory.Cluster) *credential 
 	if cached == nil {
 		return found
 	}
-	found.Credential, found.Expiry, found.kind = "token, of \"pinniped login\"", cached.ExpirationTimestamp.Time, tokenKind
+	found.Credential, found.Expiry, found.kind = "token from \"pinniped login\"", cached.ExpirationTimestamp.Time, tokenKind
 	if cached.ClientCertificateData != "" {
-		found.Credential, found.kind = "client certificate, of \"pinniped login\"", certificateKind
+		found.Credential, found.kind = "client certificate from \"pinniped login\"", certificateKind
 	}
 	return found
 }
