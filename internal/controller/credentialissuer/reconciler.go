@@ -238,6 +238,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	r.missingSince, r.decidedOn = time.Time{}, issuer
 	r.useServiceAccountTokens(issuer)
 	strategy, err := r.converge(ctx, issuer)
+	if r.Usage != nil && !r.IsLeader() {
+		h, _ := r.revisions(ctx, issuer)
+		r.Usage.append(h)
+	}
 	r.publish(strategy)
 	retry := err != nil && !errors.Is(err, errNotLeader) // the watch triggers a reconcile
 	r.logStrategy(ctx, strategy, retry)

@@ -83,6 +83,9 @@ func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 	// The revision is appended before it is published.
 	var historyErr error
 	of.history, historyErr = r.appendRevision(ctx, of)
+	if r.Usage != nil {
+		r.Usage.append(of.history)
+	}
 	r.reportProblem(ctx, of.issuer, &r.historyProblem, findingOf(configv1alpha1.CodeRevisionsNotKept, historyErr))
 	err := client.IgnoreNotFound(r.writeStatus(ctx, of)) // recreation triggers a reconcile
 	switch {

@@ -22,9 +22,11 @@ type Usage struct {
 	Changed func()
 	Clock   clock.PassiveClock
 
-	mu       sync.RWMutex
-	revision string
-	uses     []use // of the published revision and the one before it
+	mu sync.RWMutex
+	// A use counts for the revision in the status, and for the latest one in the history. The leader appends a revision
+	// before it publishes it, and a client may read the status before this replica's watch delivers it.
+	published, appended string
+	uses                []use // of these revisions and the one before them
 }
 
 // use is the recorded use of one revision.
@@ -34,7 +36,7 @@ type use struct {
 	names    []string
 }
 
-// publish sets which revision is published now.
+// publish sets the revision that the status publishes.
 func (u *Usage) publish(issuer *configv1alpha1.CredentialIssuer) {
 	id := ""
 	for _, revision := range issuer.Status.Revisions {
@@ -44,7 +46,19 @@ func (u *Usage) publish(issuer *configv1alpha1.CredentialIssuer) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.revision = id
+	u.published = id
+}
+
+// append sets the latest revision in the history. The leader calls it for what it appends, other replicas for what they
+// read.
+func (u *Usage) append(h serving.History) {
+	id := ""
+	if current := h.Current(); current != nil {
+		id = current.ID
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.appended = id
 }
 
 // Note records that a client used the proxy by this name, for which leaf was served. The name is empty if the client
@@ -55,32 +69,40 @@ func (u *Usage) Note(name string, leaf *x509.Certificate) {
 		name = "" // only names under a wildcard are recorded
 	}
 	u.mu.RLock()
-	known := u.revision == "" || u.noted(hour, name)
+	known := u.noted(u.published, hour, name) && u.noted(u.appended, hour, name)
 	u.mu.RUnlock()
 	if known {
 		return
 	}
 	u.mu.Lock()
-	i := slices.IndexFunc(u.uses, func(of use) bool { return of.revision == u.revision })
+	u.note(u.published, hour, name)
+	u.note(u.appended, hour, name)
+	u.mu.Unlock()
+	u.Changed()
+}
+
+func (u *Usage) noted(revision string, hour int64, name string) bool {
+	for _, of := range u.uses {
+		if of.revision == revision && of.hour == hour {
+			return name == "" || slices.Contains(of.names, name) || len(of.names) >= serving.MaxUsedNames
+		}
+	}
+	return revision == ""
+}
+
+func (u *Usage) note(revision string, hour int64, name string) {
+	if u.noted(revision, hour, name) {
+		return
+	}
+	i := slices.IndexFunc(u.uses, func(of use) bool { return of.revision == revision })
 	if i < 0 {
-		u.uses = append(u.uses[max(0, len(u.uses)-1):], use{revision: u.revision})
+		u.uses = append(u.uses[max(0, len(u.uses)-2):], use{revision: revision})
 		i = len(u.uses) - 1
 	}
 	u.uses[i].hour = hour
 	if name != "" && len(u.uses[i].names) < serving.MaxUsedNames && !slices.Contains(u.uses[i].names, name) {
 		u.uses[i].names = append(slices.Clone(u.uses[i].names), name)
 	}
-	u.mu.Unlock()
-	u.Changed()
-}
-
-func (u *Usage) noted(hour int64, name string) bool {
-	for _, of := range u.uses {
-		if of.revision == u.revision && of.hour == hour {
-			return name == "" || slices.Contains(of.names, name) || len(of.names) >= serving.MaxUsedNames
-		}
-	}
-	return false
 }
 
 // report encodes the uses for the Lease: "REVISION@HOUR NAME…" for each revision, separated by semicolons.
