@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
@@ -79,7 +81,8 @@ func (w *fleet) ipTLS(t *testing.T, args ...string) result {
 	return w.asAdmin(t, append([]string{"ip-tls", "--timeout=60s"}, args...)...)
 }
 
-// addClients adds clients of what is currently published, one for each name in the certificate in service.
+// addClients adds clients of what is currently published, one for each name in the certificate in service. There are
+// none while the strategy has an error: then nobody can create a kubeconfig.
 func (w *fleet) addClients(t *testing.T) {
 	t.Helper()
 	var leaf *x509.Certificate
@@ -90,6 +93,9 @@ func (w *fleet) addClients(t *testing.T) {
 		leaf, err = presented(w.agents[0].ProxyAddress())
 		return err
 	})
+	if w.strategy(t).Status != configv1alpha1.StrategySuccess {
+		return
+	}
 	var bundle []byte
 	for used := []byte(nil); bundle == nil || !bytes.Equal(bundle, used); bundle = w.publishedBundle(t) {
 		used = w.publishedBundle(t) // until it is the revision that was used: another one may follow by itself
@@ -129,7 +135,7 @@ func (w *world) use(t *testing.T) {
 				return nil
 			}
 		}
-		return errors.New("what is published does not count as used")
+		return fmt.Errorf("what is published does not count as used: %+v", w.issuer(t).Status.Revisions)
 	})
 }
 
