@@ -61,7 +61,7 @@ func (c *Change) retire(ctx context.Context, p *Proposal, issuer *configv1alpha1
 	}
 	ids, err := c.Session.Retire(ctx, issuer, p.Plan.Request.Namespace, issuer.Status.Transition.WaitsFor)
 	if len(ids) > 0 {
-		c.Session.Progress.Done("Retired %s, as %s", named("revision", ids), why)
+		c.Session.Progress.Done("Retired %s, because %s", named("revision", ids), why)
 	}
 	return len(ids) > 0, err
 }
@@ -82,14 +82,14 @@ func (c *Change) prepared(ctx context.Context, p *Proposal, seen observation, do
 			who = append(who, "clients of revision "+id)
 		}
 	}
-	text := "the new certificate is not served yet: it waits for " + plan.OrNone(strings.Join(who, ", "))
+	text := "the new certificate is not served yet: the agent waits for " + plan.OrNone(strings.Join(who, ", "))
 	if until := done.Transition.Until; until != nil {
 		text += fmt.Sprintf(", until %s at the latest", until.Format(time.RFC3339))
 	}
 	return ui.WithExitCode(
 		ui.WithHint(errors.New(text), `give these clients the new CA ("pinniped kubeconfig rotate", or `+
-			`"pinniped get kubeconfig"), and run the same command again; --kubeconfigs shows that they have it, `+
-			`--activate-after bounds the wait, and --allow OldClientsBreak ends it`),
+			`"pinniped get kubeconfig"), and run the same command again; pass --kubeconfigs to show that they have it, `+
+			`--activate-after to limit the wait, or --allow OldClientsBreak to end it`),
 		ui.ExitNotDue,
 	)
 }

@@ -40,7 +40,7 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 	// Set after the wait, during which the Secret may have been renewed.
 	done.Certificate, done.CABundle = p.Plan.Report, expectedBundle(p.Plan)
 	if err == nil && seen.transition != nil {
-		task.Done("%s presents the old certificate, and the trust bundles of both are published", seen.view.At.URL)
+		task.Done("%s presents the old certificate, and both trust bundles are published", seen.view.At.URL)
 		return c.prepared(ctx, p, seen, done)
 	}
 	if err == nil {
