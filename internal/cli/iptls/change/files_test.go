@@ -157,7 +157,7 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 		says      string
 		overwrite bool // even with --overwrite-secret
 	}{
-		{name: "over a Secret of cert-manager", says: `of cert-manager's Certificate "proxy"`, secret: func(s *corev1.Secret) {
+		{name: "over a Secret of cert-manager", says: `belongs to cert-manager's Certificate "proxy"`, secret: func(s *corev1.Secret) {
 			s.Annotations = map[string]string{"cert-manager.io/certificate-name": "proxy"}
 		}},
 		{name: "over a Secret with another owner", says: `of ExternalSecret "proxy"`, secret: func(s *corev1.Secret) {

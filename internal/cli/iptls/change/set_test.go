@@ -609,7 +609,7 @@ func TestSetOfTheAgentsOwnCopy(t *testing.T) {
 	runSet(t.Context(), w, func(o *SetOptions) {
 		o.Certificate.Secret = "pinniped-concierge-impersonation-proxy-last-known-good-certificate"
 	}).
-		Check(t, 2, "is a backup that the agent itself keeps", "name the Secret that the certificate comes from")
+		Check(t, 2, "is a backup that only the agent writes", "name the Secret that the certificate comes from")
 	if len(w.Cluster.WithoutRecords()) > 0 {
 		t.Error("something was applied")
 	}

@@ -84,7 +84,7 @@ func (s *Session) gatherCA(ctx context.Context, st *plan.Snapshot, namespace str
 	objects, _ := discovery.Objects(st.Issuer, namespace)
 	st.CASecret, err = ReadSecret(ctx, s.Cluster, objects.Namespace, objects.GeneratedCASecret)
 	if errors.Is(err, discovery.ErrForbidden) {
-		s.Progress.Info("Secret %q cannot be read (forbidden), so the agent's CA is unknown until published",
+		s.Progress.Info("Secret %q cannot be read (forbidden), so the agent's CA is unknown until it is published",
 			objects.GeneratedCASecret)
 		return nil
 	}

@@ -40,14 +40,14 @@ func errNoTLS(issuer string) error {
 	return ui.WithExitCode(ui.WithHint(
 		fmt.Errorf("the agent of CredentialIssuer %q accepts no certificate: its API has no field "+
 			"spec.impersonationProxy.tls", issuer),
-		"it is Pinniped before version 0.23, or its CustomResourceDefinitions are older than the agent: apply "+
-			"those of the agent's version"), ui.ExitRefused)
+		"the agent is Pinniped before version 0.23, or the CustomResourceDefinitions are older than the agent; in the " +
+		"second case, apply those of the agent's version"), ui.ExitRefused)
 }
 
 // errNoSource returns the error for an agent without certificateAuthorityDataSource, such as Pinniped's.
 func errNoSource(issuer string) error {
 	return ui.WithExitCode(ui.WithHint(
-		fmt.Errorf("the agent of CredentialIssuer %q cannot read a CA bundle elsewhere: its API has no field "+
+		fmt.Errorf("the agent of CredentialIssuer %q cannot read a CA bundle from another object: its API has no field "+
 			"spec.impersonationProxy.tls.certificateAuthorityDataSource", issuer),
 		"pass the CA bundle as a file: --ca-bundle FILE"), ui.ExitRefused)
 }

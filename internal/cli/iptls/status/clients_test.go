@@ -128,7 +128,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				w.RecordSince(t, changed)
 			},
 			exit: 8, state: result.UsersSomeRefused, code: "NameNotCovered",
-			says: "users who reach it as proxy.example.com are refused since " + at, next: "pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls",
+			says: "users who reach the proxy as proxy.example.com are refused since " + at, next: "pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls",
 		},
 		{
 			name: "are not affected by a renewal that waits, and it says until when",
@@ -192,13 +192,13 @@ func TestUsersOfEveryRevision(t *testing.T) {
 			world: func(_ *testing.T, w *iptlstest.World) {
 				w.Proxy.Answer(0)
 			},
-			exit: 5, state: result.UsersAllRefused, code: codeNoResponse, says: "all without a response (127.0.0.1:",
+			exit: 5, state: result.UsersAllRefused, code: codeNoResponse, says: "no user gets a response (127.0.0.1:",
 			next: "kubectl get --raw=/readyz",
 		},
 		{
 			name:  "get no answer while the proxy does not reach the API server",
 			world: func(_ *testing.T, w *iptlstest.World) { w.Proxy.Answer(http.StatusServiceUnavailable) },
-			exit:  5, state: result.UsersAllRefused, code: codeNoResponse, says: "answers a request with 503 Service Unavailable)",
+			exit:  5, state: result.UsersAllRefused, code: codeNoResponse, says: "responds to a request with 503 Service Unavailable)",
 			next: "kubectl get --raw=/readyz",
 		},
 		{
@@ -220,7 +220,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				w.Cluster.Revisions.Data = nil
 				w.Cluster.Issuer.Status.Strategies, w.Cluster.Issuer.Status.Revisions = nil, nil
 			},
-			state: result.UsersNotKnown, says: "not known: nothing is published", next: "pinniped ip-tls check",
+			state: result.UsersNotKnown, says: "not known: no published CA bundle", next: "pinniped ip-tls check",
 		},
 		{
 			name: "count no state that is retired",
@@ -282,7 +282,7 @@ func TestNamesOfKubeconfigs(t *testing.T) {
 		current.Raw.Clusters["mine"].TLSServerName = "proxy.example.com"
 		o.Current = func(factory.ClusterFlags) (*factory.Cluster, error) { return current, nil }
 	})
-	r.Check(t, 8, `✗ broken: it reaches the proxy as "proxy.example.com", which what is presented does not cover`,
+	r.Check(t, 8, `✗ broken: it reaches the proxy as "proxy.example.com", which the presented certificate does not cover`,
 		"type: pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls")
 }
 
@@ -296,10 +296,10 @@ func TestAnAPIServerThatStandsStill(t *testing.T) {
 		exit   int
 		says   string
 	}{
-		{name: "says within three seconds what users get", exit: 1, says: "USERS: all without a response (127.0.0.1:"},
+		{name: "says within three seconds what users get", exit: 1, says: "USERS: no user gets a response (127.0.0.1:"},
 		{
 			name: "says so when the proxy knows", answer: http.StatusServiceUnavailable, direct: true, exit: 1,
-			says: "answers a request with 503 Service Unavailable)",
+			says: "responds to a request with 503 Service Unavailable)",
 		},
 		{
 			name: "does not guess when the proxy alone has answered", answer: http.StatusUnauthorized, direct: true, exit: 124,

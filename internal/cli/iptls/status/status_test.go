@@ -119,7 +119,7 @@ func TestStatus(t *testing.T) {
 		w.Cluster.CertManager = nil
 		runStatus(t.Context(), w, nil).Check(t, 8, "that Certificate no longer exists")
 		w.Cluster.TLSSecret.Annotations = nil
-		runStatus(t.Context(), w, nil).Check(t, 8, "unknown: before it expires")
+		runStatus(t.Context(), w, nil).Check(t, 8, "unknown; write the next certificate")
 	})
 	t.Run("of a change that is not in effect yet, and of kubeconfigs that it will break", func(t *testing.T) {
 		t.Parallel()
@@ -351,7 +351,7 @@ func TestStatusKubeconfigs(t *testing.T) {
 		t.Errorf("the file is %+v", first)
 	}
 	if len(status.Kubeconfigs) != 2 || len(status.Kubeconfigs[1].Entries) != len(want) ||
-		!strings.Contains(strings.Join(status.NotKnown, "\n"), "2 contexts in the kubeconfigs go elsewhere") {
+		!strings.Contains(strings.Join(status.NotKnown, "\n"), "2 contexts in the kubeconfigs, because they use other endpoints") {
 		t.Errorf("%d files, not known %q", len(status.Kubeconfigs), status.NotKnown)
 	}
 	for name, says := range map[string]string{
