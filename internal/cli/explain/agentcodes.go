@@ -11,9 +11,9 @@ func agentCodes() []certs.Explanation {
 	const status = "pinniped ip-tls status"
 	return []certs.Explanation{
 		{
-			Code:     configv1alpha1.CodeTransitionPrepared,
-			Severity: certs.SeverityWarning,
-			Cause:    "The new certificate is from another CA, or lacks a name, so clients in use would fail to verify it.",
+			Code:        configv1alpha1.CodeTransitionPrepared,
+			Severity:    certs.SeverityWarning,
+			Cause:       "The new certificate is from another CA, or lacks a name, so clients in use would fail to verify it.",
 			Consequence: "Until the time in the status, the previous certificate stays in service and both CAs are published.",
 			Fix: "refresh the kubeconfigs, have the same CA issue the certificate for the same names, or serve the new " +
 				"certificate now, which breaks these clients",

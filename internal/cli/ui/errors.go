@@ -42,7 +42,7 @@ func ExitCodes() []ExitCode {
 		{
 			ExitUsage, "usage",
 			"wrong usage: an invalid argument or flag, an unreadable file (except a kubeconfig), or an invalid configuration " +
-			"file",
+				"file",
 			"`--output xml`",
 		},
 		{

@@ -445,7 +445,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 			o.Cert, o.Key, o.Certificate.Allow = cert, key, []string{
 				"BundleDoesNotVerify", "ChainIncomplete", "OldClientsBreak",
 			}
-		}).Check(t, 130, `Secret "proxy-tls" and the CredentialIssuer changed`)
+		}).Check(t, 130, `Secret "proxy-tls" and the CredentialIssuer have changed`)
 		w.SecretHas(t, w.Pair)
 		if tls := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != "proxy-tls" {
 			t.Errorf("the CredentialIssuer was not changed: %+v", tls)

@@ -36,8 +36,8 @@ func (c *Flags) AddFlags(cmd *cobra.Command, f *factory.Factory, s *session.Sess
 		&c.Kubeconfigs,
 		"kubeconfigs",
 		nil,
-		"serve the new certificate once every kubeconfig in this file or directory verifies it; pass all kubeconfigs in " +
-		"use (repeatable)",
+		"serve the new certificate once every kubeconfig in this file or directory verifies it; pass all kubeconfigs in "+
+			"use (repeatable)",
 	)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),

@@ -195,7 +195,7 @@ func TestSetWaitsForAnotherIssuer(t *testing.T) {
 	}
 	w.Cluster.TLSSecret.Data["tls.key"] = nil
 	r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort })
-	r.Check(t, ui.ExitTimedOut, `filled by ExternalSecret "proxy"`, "nothing was changed")
+	r.Check(t, ui.ExitTimedOut, `waiting for ExternalSecret "proxy" to fill Secret`, "nothing was changed")
 	if took := w.Cluster.SecretsRead; len(took) < 2 {
 		t.Errorf("it has looked at the Secret %d times in %s", len(took), iptlstest.TooShort.Round(time.Second))
 	}

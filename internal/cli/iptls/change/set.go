@@ -131,7 +131,7 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 		"\"disabled\" (default: unchanged)")
 	flags.StringVar(&o.ServiceType, "service-type", "", "Service in front of the impersonation proxy: "+
 		"\"LoadBalancer\", \"ClusterIP\" or \"None\" (default: unchanged)")
-	flags.DurationVar(&o.ActivateAfter, "activate-after", 0, "serve the new certificate once all revisions whose " +
+	flags.DurationVar(&o.ActivateAfter, "activate-after", 0, "serve the new certificate once all revisions whose "+
 		"clients would break have been neither used nor published for this long, such as 168h (default: unchanged)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"activate-after": cobra.NoFileCompletions,
@@ -239,8 +239,8 @@ func (o *SetOptions) useConfigured(ctx context.Context) error {
 	}
 	tls := issuer.Spec.ImpersonationProxy.TLS
 	if plan.ServesGenerated(tls) {
-		return ui.WithHint(ui.Usage(fmt.Errorf("%w, and CredentialIssuer %q names no " +
-			"Secret", errNoSecret, issuer.Name)), hintSecret)
+		return ui.WithHint(ui.Usage(fmt.Errorf("%w, and CredentialIssuer %q names no Secret", errNoSecret, issuer.Name)),
+			hintSecret)
 	}
 	o.request.Secret = tls.SecretName
 	return nil

@@ -432,7 +432,7 @@ func TestSetNotConverged(t *testing.T) {
 		w := iptlstest.New(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		w.Cluster.AfterApply = func(*iptlstest.Cluster) { cancel() }
-		runSet(ctx, w, nil).Check(t, 130, "the CredentialIssuer changed")
+		runSet(ctx, w, nil).Check(t, 130, "the CredentialIssuer has changed")
 	})
 }
 

@@ -94,12 +94,12 @@ func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer) str
 	if applied == nil {
 		return "nothing was changed"
 	}
-	changed := "the CredentialIssuer changed"
+	changed := "the CredentialIssuer has changed"
 	if others := slices.DeleteFunc(slices.Clone(p.Changes), plan.FieldChange.OfSecret); len(others) == 0 &&
 		len(p.Changes) > 0 {
-		changed = fmt.Sprintf("Secret %q changed", p.Request.Secret)
+		changed = fmt.Sprintf("Secret %q has changed", p.Request.Secret)
 	} else if len(others) < len(p.Changes) {
-		changed = fmt.Sprintf("Secret %q and the CredentialIssuer changed", p.Request.Secret)
+		changed = fmt.Sprintf("Secret %q and the CredentialIssuer have changed", p.Request.Secret)
 	}
 	return changed + `; run the command again to see whether the change has taken effect, or revert it with ` +
 		`"pinniped ip-tls undo"`

@@ -104,11 +104,11 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 	flags.StringArrayVar(&o.Key, "key", nil, `PEM file with the private key (one for each --cert, in the same order)`)
 	flags.StringArrayVar(&o.Names, "name", nil, "with --cert: DNS name or IP address that clients use (repeatable)")
 	flags.StringVar(&o.Endpoint, "endpoint", "", "HOST or HOST:PORT: check what each of its addresses presents")
-	flags.StringVar(&o.At, "at", "", "check the certificate for this time: 2027-01-31 or 2027-01-31T08:00:00Z " +
+	flags.StringVar(&o.At, "at", "", "check the certificate for this time: 2027-01-31 or 2027-01-31T08:00:00Z "+
 		"(default: now)")
 	flags.BoolVar(&o.Timeline, "timeline", false, "also list what will fail, and when, if nothing is renewed")
 	flags.StringVar(&o.FailOn, "fail-on", failOnError, "lowest severity that leads to exit code 3: error or warning")
-	flags.StringVar(&o.Within, "expires-within", "", "report an error if the certificate, or a CA that clients need, " +
+	flags.StringVar(&o.Within, "expires-within", "", "report an error if the certificate, or a CA that clients need, "+
 		"expires within this time, such as 30d or 720h")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"fail-on":        factory.CompleteValues(failOnError, failOnWarning),
@@ -269,7 +269,7 @@ func (o *Options) checkGenerated(
 ) (*result.Check, error) {
 	endpoint, bundle, _ := serving.Frontend(serving.Strategy(issuer))
 	if endpoint == "" {
-		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q names no certificate, and the agent publishes no endpoint " +
+		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q names no certificate, and the agent publishes no endpoint "+
 			"for its generated one", issuer.Name),
 			"name the Secret to check with --secret, or see %q", "pinniped ip-tls status")
 	}

@@ -140,7 +140,7 @@ func (o *Options) Run(ctx context.Context) error {
 		}
 	}
 	if o.DryRun == session.DryRunNone {
-		o.Session.Progress.Done("The agent in namespace %q may now use Secret %q; to serve it: pinniped ip-tls set " +
+		o.Session.Progress.Done("The agent in namespace %q may now use Secret %q; to serve it: pinniped ip-tls set "+
 			"--secret %s",
 			agent.Namespace, o.Grant.secret, o.Grant.secret)
 	}
@@ -267,7 +267,7 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 		without.TLS = nil
 		if st, err = o.Session.Gather(ctx, issuer, namespace, without); err == nil {
 			p := plan.Evaluate(plan.Request{Namespace: namespace, Allow: o.allow}, st, without)
-			o.Session.Progress.Warn("CredentialIssuer %q uses this Secret, so the agent will serve its generated certificate " +
+			o.Session.Progress.Warn("CredentialIssuer %q uses this Secret, so the agent will serve its generated certificate "+
 				"instead", issuer.Name)
 			for _, f := range p.Report.Findings {
 				if f.Allowed || f.Severity == certs.SeverityWarning {
@@ -279,7 +279,7 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 	}
 	switch {
 	case errors.Is(err, discovery.ErrForbidden), errors.Is(err, discovery.ErrNoCredentialIssuer):
-		o.Session.Progress.Warn("Cannot tell whether the agent serves this Secret, and which clients the change would " +
+		o.Session.Progress.Warn("Cannot tell whether the agent serves this Secret, and which clients the change would "+
 			"break: %v", err)
 		return nil
 	}

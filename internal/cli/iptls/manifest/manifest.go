@@ -239,7 +239,7 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any,
 	}
 	for _, name := range names {
 		if private(name.Value) {
-			o.Session.Progress.Warn("%s is a private address, so an ACME issuer, like any public CA, rejects the request; " +
+			o.Session.Progress.Warn("%s is a private address, so an ACME issuer, like any public CA, rejects the request; "+
 				"use a name: --external-endpoint proxy.example.com", name.Value)
 		}
 	}
@@ -252,7 +252,7 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any,
 		return nil, ui.Usage(fmt.Errorf("invalid value for --secret: %w", err))
 	}
 	if configured != "" && request.Secret == "" {
-		o.Session.Progress.Info("The certificate goes to Secret %q. Secret %q stays in service until you run: pinniped " +
+		o.Session.Progress.Info("The certificate goes to Secret %q. Secret %q stays in service until you run: pinniped "+
 			"ip-tls set --secret %s (to have cert-manager write to the Secret in service instead, pass --secret %s)",
 			secret.Name, configured, secret.Name, configured)
 	}
@@ -330,8 +330,8 @@ func (o *Options) warnOfOverwriting(secret types.NamespacedName, found *corev1.S
 			return
 		}
 	}
-	o.Session.Progress.Warn("Secret %q is in service. As soon as you apply the manifest, cert-manager will replace its " +
-		"certificate with one from %s %q, and kubeconfigs that do not trust the new CA stop working. With another Secret " +
+	o.Session.Progress.Warn("Secret %q is in service. As soon as you apply the manifest, cert-manager will replace its "+
+		"certificate with one from %s %q, and kubeconfigs that do not trust the new CA stop working. With another Secret "+
 		"(--secret), nothing changes until you run \"pinniped ip-tls set\"", secret, o.issuer.Kind, o.issuer.Name)
 }
 
@@ -351,8 +351,8 @@ func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any
 	}
 	if plan.ServiceType(spec) != configv1alpha1.ServiceTypeClusterIP {
 		o.Session.Progress.Warn(
-			"spec.impersonationProxy.service.type is %s, so the route has no backend until the type is ClusterIP. Change it: " +
-			"pinniped ip-tls set --service-type ClusterIP --mode enabled",
+			"spec.impersonationProxy.service.type is %s, so the route has no backend until the type is ClusterIP. Change it: "+
+				"pinniped ip-tls set --service-type ClusterIP --mode enabled",
 			plan.ServiceType(spec),
 		)
 	}

@@ -15,7 +15,7 @@ import (
 func Fits(r plan.Request, issuer *configv1alpha1.CredentialIssuer) error {
 	objects, _ := discovery.Objects(issuer, r.Namespace)
 	if name := r.SecretName(); name.Namespace == objects.Namespace && name.Name == objects.LastKnownGoodCertificateSecret {
-		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --secret: Secret %q is a backup that only the agent " +
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --secret: Secret %q is a backup that only the agent "+
 			"writes and removes", name)),
 			"name the Secret that the certificate comes from")
 	}

@@ -40,8 +40,8 @@ func errNoTLS(issuer string) error {
 	return ui.WithExitCode(ui.WithHint(
 		fmt.Errorf("the agent of CredentialIssuer %q accepts no certificate: its API has no field "+
 			"spec.impersonationProxy.tls", issuer),
-		"the agent is Pinniped before version 0.23, or the CustomResourceDefinitions are older than the agent; in the " +
-		"second case, apply those of the agent's version"), ui.ExitRefused)
+		"the agent is Pinniped before version 0.23, or the CustomResourceDefinitions are older than the agent; in the "+
+			"second case, apply those of the agent's version"), ui.ExitRefused)
 }
 
 // errNoSource returns the error for an agent without certificateAuthorityDataSource, such as Pinniped's.

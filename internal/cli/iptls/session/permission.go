@@ -38,7 +38,7 @@ func mayUse(ctx context.Context, cluster Permissions, secret, account types.Name
 	switch {
 	case errors.Is(err, discovery.ErrForbidden):
 		unknown := certs.NewFinding(certs.SecretNotPermitted,
-			fmt.Sprintf("you are not permitted to check whether RBAC lets the agent's service account %q read Secret " +
+			fmt.Sprintf("you are not permitted to check whether RBAC lets the agent's service account %q read Secret "+
 				"%q", account,
 				secret))
 		unknown.Severity, unknown.Hint = certs.SeverityWarning,

@@ -283,7 +283,7 @@ func TestNamesOfKubeconfigs(t *testing.T) {
 		o.Current = func(factory.ClusterFlags) (*factory.Cluster, error) { return current, nil }
 	})
 	r.Check(t, 8, `✗ broken: it reaches the proxy as "proxy.example.com", which the presented certificate does not cover`,
-		"type: pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls")
+		"run: pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls")
 }
 
 // TestAnAPIServerThatStandsStill checks a cluster that accepts requests and does not respond.

@@ -55,7 +55,7 @@ func (l *snapshot) concludeUsers() {
 		if !slices.ContainsFunc(entries, func(e result.Entry) bool { return e.Code != string(certs.NameNotCovered) }) {
 			why, l.Users.Code = "use a name that the certificate in service does not cover", string(certs.NameNotCovered)
 		}
-		l.Users.Message = fmt.Sprintf("refused with %d of the %d contexts below, which %s; users with the published CA " +
+		l.Users.Message = fmt.Sprintf("refused with %d of the %d contexts below, which %s; users with the published CA "+
 			"bundle and endpoint are not affected", len(entries), all, why)
 	}
 	if fix == "" {
