@@ -139,7 +139,7 @@ func (c *Change) agentRuns(ctx context.Context, p *Proposal) error {
 	}
 	hint := "find out why: kubectl get pods --namespace=" + namespace +
 		"; with --wait=false, the command makes the change anyway, and the agent applies it when it runs again"
-	err = fmt.Errorf("the agent is not running: %s; nothing changed", life.Gone())
+	err = fmt.Errorf("the agent is not running: %s; nothing was changed", life.Gone())
 	return ui.WithExitCode(ui.WithHint(err, "%s", hint), ui.ExitRefused)
 }
 

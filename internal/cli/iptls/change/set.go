@@ -51,8 +51,8 @@ NAMESPACE/NAME is one in another namespace, whose owner must permit its use ("pi
 The Secret has the keys tls.crt (the certificate, then its intermediates), tls.key, and optionally ca.crt. With --cert
 and --key, the command writes these files into the Secret, and creates the Secret if necessary. Before the command
 changes anything, it checks the certificate's key, dates, names and chain to the CA bundle, the effect on clients in
-use, and more ("pinniped explain CODE" describes each check). If a check fails, nothing changes. --allow accepts one
-kind of error.
+use, and more ("pinniped explain CODE" describes each check). If a check fails, nothing changes. --allow CODE
+accepts the error with this code.
 
 The agent serves a certificate from a new CA once no client breaks (spec.impersonationProxy.tls.caTransition:
 DualTrust). Until then, it serves the old certificate and publishes both trust bundles, so that new kubeconfigs work
@@ -384,7 +384,7 @@ func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error
 		}
 	}
 	if first && st.WithoutVerification {
-		o.Session.Progress.Info("CredentialIssuer %q has no field %q: this agent does not verify the certificate's "+
+		o.Session.Progress.Info("CredentialIssuer %q has no field %q, so this agent does not verify the certificate's "+
 			"names itself", st.Issuer.Name, "verification")
 	}
 	Say(o.Session.Progress, st, p)

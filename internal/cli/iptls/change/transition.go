@@ -103,11 +103,12 @@ func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
 	gone, err := c.Session.Retire(ctx, p.Snapshot.Issuer, p.Plan.Request.Namespace, p.Plan.Lost)
 	switch {
 	case err != nil:
-		c.Session.Progress.Warn("the revisions whose clients break still count (%v); retire them: pinniped ip-tls history "+
+		c.Session.Progress.Warn("the revisions whose clients break could not be retired (%v), so they still count; retire "+
+			"them: pinniped ip-tls history "+
 			"--retire %s", err, strings.Join(p.Plan.Lost, ", "))
 	case len(gone) > 0:
-		c.Session.Progress.Done("Retired %s (--allow OldClientsBreak): clients of the old certificate no "+
-			"longer count", named("revision", gone))
+		c.Session.Progress.Done("Retired %s (--allow OldClientsBreak), so clients of the old certificate no longer "+
+			"count", named("revision", gone))
 	}
 	if !p.Plan.AtOnce {
 		return
@@ -119,7 +120,7 @@ func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
 		ofSecret := slices.DeleteFunc(done.Changes, func(f plan.FieldChange) bool { return !f.OfSecret() })
 		done.Changes = append(ofSecret, plan.ChangesBetween(*p.Snapshot.Issuer.Spec.ImpersonationProxy, settled)...)
 	case !errors.Is(err, errMeanwhile):
-		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is still Immediate, so a renewal from another "+
-			"CA is served at once (%v): run the same command again without --allow", err)
+		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is still Immediate (%v), so the agent would "+
+			"serve every later certificate from another CA at once; run the same command again without --allow", err)
 	}
 }

@@ -35,8 +35,8 @@ func NewUndoCommand(f *factory.Factory) *cobra.Command {
 		Use:   "undo",
 		Short: "Go back to the last configuration that was in effect",
 		Long: `Restore the configuration of the newest earlier revision that was in effect, no matter who has changed the
-configuration since. A second undo therefore reverts the first. --to-revision restores another revision; "pinniped
-ip-tls history" lists all of them.
+configuration since. A second undo therefore reverts the first. --to-revision restores another revision
+("pinniped ip-tls history" lists all).
 
 A revision contains the configuration that led to it: the tls block, the external endpoint, the type of the Service and
 the address of the load balancer. The command makes the same checks as "ip-tls set", waits until the endpoint presents
@@ -44,7 +44,8 @@ the certificate, and reverts the change if that takes too long. If clients in us
 current certificate in service until none would ("pinniped ip-tls set --help"). The command does not change Secrets, so
 content that "ip-tls set --cert" has replaced does not come back.
 
-Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in transition (see "pinniped help exit-codes")`,
+Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in transition (see "pinniped help " +
+	"exit-codes")`,
 		Example: `  # What would change?
   pinniped ip-tls undo --dry-run --diff
 

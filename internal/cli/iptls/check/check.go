@@ -69,7 +69,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
   - with --endpoint, the one that each address of a host presents now. The command reads no cluster, and verifies the
     certificate with --ca-bundle, or else with the system roots.
 
---at checks the certificate for another time. --timeline also lists what will fail, and when, if nothing is renewed.
+--at checks the certificate as of another time. --timeline also lists what will fail, and when, if nothing is renewed.
 --expires-within reports an error if the certificate, or a CA that clients need, expires within this time.
 
 Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinniped help exit-codes")`,
@@ -96,7 +96,8 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 		},
 	}
 	flags := cmd.Flags()
-	o.Certificate.AddFlags(cmd, "a Secret: NAME in the agent's namespace, or NAMESPACE/NAME (default: the "+
+	o.Certificate.AddFlags(cmd, "Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
+		"(default: the "+
 		"configured one)",
 		`CA bundle that clients verify with: a PEM file, or "-" for stdin (default: as in the cluster; with --cert or --endpoint, the system roots)`)
 	flags.StringArrayVar(&o.Cert, "cert", nil,
@@ -104,7 +105,7 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 	flags.StringArrayVar(&o.Key, "key", nil, `PEM file with the private key (one for each --cert, in the same order)`)
 	flags.StringArrayVar(&o.Names, "name", nil, "with --cert: DNS name or IP address that clients use (repeatable)")
 	flags.StringVar(&o.Endpoint, "endpoint", "", "HOST or HOST:PORT: check what each of its addresses presents")
-	flags.StringVar(&o.At, "at", "", "check the certificate for this time: 2027-01-31 or 2027-01-31T08:00:00Z "+
+	flags.StringVar(&o.At, "at", "", "check the certificate as of this time: 2027-01-31 or 2027-01-31T08:00:00Z "+
 		"(default: now)")
 	flags.BoolVar(&o.Timeline, "timeline", false, "also list what will fail, and when, if nothing is renewed")
 	flags.StringVar(&o.FailOn, "fail-on", failOnError, "lowest severity that leads to exit code 3: error or warning")

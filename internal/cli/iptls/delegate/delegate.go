@@ -47,7 +47,7 @@ that several teams share. The owner of that namespace runs this command. It crea
   - a RoleBinding that grants the Role to the agent's service account
   - a TLSCertificateDelegation that names the Secret and the agent's namespace
 
-The agent checks these objects continuously. If one of them is gone (--revoke removes all), the agent stops serving
+The agent checks these objects continuously. If one of them is gone (--revoke removes them all), the agent stops serving
 that certificate within five seconds and serves its generated certificate instead. The agent never copies the Secret.
 
 If the CredentialIssuer names this Secret, --revoke is refused while it would break clients; "pinniped ip-tls history"

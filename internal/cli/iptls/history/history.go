@@ -165,7 +165,7 @@ func (o *Options) retire(
 	if _, err := o.Session.Retire(ctx, issuer, namespace, []string{revision.ID}); err != nil {
 		return "", err
 	}
-	o.Session.Progress.Done("Retired revision %s: kubeconfigs made %s no longer count", revision.ID, revision.When())
+	o.Session.Progress.Done("Retired revision %s, so kubeconfigs made %s no longer count", revision.ID, revision.When())
 	return revision.ID, nil
 }
 

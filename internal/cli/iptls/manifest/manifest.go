@@ -105,7 +105,7 @@ Exit codes: 0 printed (see "pinniped help exit-codes")`,
 		"secret",
 		"",
 		"Secret for the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
-			"(default: "+defaultSecret+", or "+defaultSecret+"-2 and so on, whichever is not in service)",
+			"(default: "+defaultSecret+", or "+defaultSecret+"-2 and so on if the one before is in service)",
 	)
 	flags.StringVar(&o.ExternalEndpoint, "external-endpoint", "",
 		"where clients will reach the impersonation proxy: HOST or HOST:PORT (default: as configured)")

@@ -33,8 +33,8 @@ func Fits(r plan.Request, issuer *configv1alpha1.CredentialIssuer) error {
 	}
 	if r.ServiceType == configv1alpha1.ServiceTypeNone && endpoint == "" {
 		return ui.WithHint(
-			ui.Usage(errors.New("--service-type None needs an external endpoint: without a Service, the agent "+
-				"knows no address")),
+			ui.Usage(errors.New("--service-type None needs an external endpoint, because without a Service, the agent knows "+
+				"no address")),
 			"name it: --external-endpoint HOST:PORT",
 		)
 	}

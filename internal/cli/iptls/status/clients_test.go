@@ -72,7 +72,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 			name:  "are refused since a renewal by another CA, with what they were told before",
 			world: func(t *testing.T, w *iptlstest.World) { t.Helper(); renewed(t, w, iptlstest.Loopback()) },
 			exit:  8, state: result.UsersSomeRefused, code: "BundleDoesNotVerify",
-			says: "users with kubeconfigs made before " + at + " are refused since then (they trust \"Company CA\"",
+			says: "users with kubeconfigs made before " + at + " have been refused since then (they trust \"Company CA\"",
 			next: "pinniped kubeconfig rotate FILE",
 		},
 		{
@@ -87,7 +87,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				}
 			},
 			exit: 5, state: result.UsersSomeRefused, code: "BundleDoesNotVerify",
-			says: "users with kubeconfigs made before " + at + " are refused since then", next: "pinniped kubeconfig rotate FILE",
+			says: "users with kubeconfigs made before " + at + " have been refused since then", next: "pinniped kubeconfig rotate FILE",
 		},
 		{
 			name: "are refused since the spec lost its Secret",
@@ -97,7 +97,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				generated(t, w)
 			},
 			exit: 8, state: result.UsersSomeRefused, code: "BundleDoesNotVerify",
-			says: "users with kubeconfigs made before " + at + " are refused since then", next: "pinniped ip-tls undo --allow OldClientsBreak",
+			says: "users with kubeconfigs made before " + at + " have been refused since then", next: "pinniped ip-tls undo --allow OldClientsBreak",
 		},
 		{
 			name: "are refused since a delegation was revoked",
@@ -113,7 +113,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				}
 			},
 			exit: 5, state: result.UsersSomeRefused, code: "BundleDoesNotVerify",
-			says: "users with kubeconfigs made before " + at + " are refused since then",
+			says: "users with kubeconfigs made before " + at + " have been refused since then",
 			next: "pinniped ip-tls delegate shared/proxy-tls",
 		},
 		{
@@ -128,7 +128,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				w.RecordSince(t, changed)
 			},
 			exit: 8, state: result.UsersSomeRefused, code: "NameNotCovered",
-			says: "users who reach the proxy as proxy.example.com are refused since " + at, next: "pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls",
+			says: "users who reach the proxy as proxy.example.com have been refused since " + at, next: "pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls",
 		},
 		{
 			name: "are not affected by a renewal that waits, and it says until when",
@@ -153,7 +153,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				}
 				w.RecordSince(t, changed)
 			},
-			state: result.UsersNotAffected, says: "; the certificate in Secret proxy-tls waits for clients of " +
+			state: result.UsersNotAffected, says: "; the certificate in Secret proxy-tls waits for clients of revision " +
 				"1234567890, until 2027-01-02T03:04:05Z at the latest; if Issuer wrong is the wrong issuer, correct it in " +
 				"the Certificate",
 			next: "pinniped ip-tls history",

@@ -179,15 +179,16 @@ func (l *snapshot) sentence(state *result.ClientState) string {
 			who += ", at some addresses,"
 		}
 	}
-	since := ""
+	verb, since := "have been refused", ""
 	switch {
 	case state.RefusedSince == nil:
+		verb = "are refused"
 	case state.Until != nil && state.Until.Equal(*state.RefusedSince) && strings.HasPrefix(who, "users with"):
 		since = " since then"
 	default:
 		since = " since " + clock(*state.RefusedSince)
 	}
-	return fmt.Sprintf("%s are refused%s (%s; %s)", who, since, state.Message, state.Code)
+	return fmt.Sprintf("%s %s%s (%s; %s)", who, verb, since, state.Message, state.Code)
 }
 
 // when returns the time in which kubeconfigs of a revision were created.
