@@ -123,7 +123,12 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.Cert, "cert", "", `PEM file with the certificate, then its intermediates, to write into the Secret ("-" for stdin)`)
+	flags.StringVar(
+		&o.Cert,
+		"cert",
+		"",
+		`PEM file with the certificate, then its intermediates, to write into the Secret ("-" for stdin)`,
+	)
 	flags.StringVar(&o.Key, "key", "", `PEM file with the private key of --cert ("-" for stdin)`)
 	flags.BoolVar(&o.OverwriteSecret, "overwrite-secret", false,
 		"with --cert: overwrite the Secret even if cert-manager or another program manages it")

@@ -156,7 +156,7 @@ func (o *UndoOptions) revision(
 			"effect before", issuer.Name), `change the certificate with "pinniped ip-tls set" or "unset"`)
 	case to.Spec == nil:
 		return nil, byHand(
-			"revision %s has no configuration: an older agent published it, or the history was lost and restored",
+			"revision %s has no configuration, because an older agent published it, or the history was lost and restored",
 			to.ID,
 		)
 	}

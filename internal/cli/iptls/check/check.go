@@ -96,10 +96,13 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 		},
 	}
 	flags := cmd.Flags()
-	o.Certificate.AddFlags(cmd, "Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
-		"(default: the "+
-		"configured one)",
-		`CA bundle that clients verify with: a PEM file, or "-" for stdin (default: as in the cluster; with --cert or --endpoint, the system roots)`)
+	o.Certificate.AddFlags(
+		cmd,
+		"Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
+			"(default: the "+
+			"configured one)",
+		`CA bundle that clients verify with: a PEM file, or "-" for stdin (default: as in the cluster; with --cert or --endpoint, the system roots)`,
+	)
 	flags.StringArrayVar(&o.Cert, "cert", nil,
 		`PEM file with the certificate, then its intermediates ("-" for stdin; repeatable)`)
 	flags.StringArrayVar(&o.Key, "key", nil, `PEM file with the private key (one for each --cert, in the same order)`)

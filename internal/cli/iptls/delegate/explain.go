@@ -112,7 +112,7 @@ func (o *ExplainOptions) verdict(found *explanation, agent types.NamespacedName)
 			o.Grant.secret, agent.Namespace, found.missing())
 		return ui.WithExitCode(ui.WithHint(err, "%s", o.hint(found)), ui.ExitRefused)
 	default:
-		return ui.WithExitCode(ui.WithHint(errors.New("cannot tell whether it is permitted"),
+		return ui.WithExitCode(ui.WithHint(errors.New("cannot tell whether the agent may use the Secret"),
 			"ask the owner of namespace %q to run the same command", o.Grant.secret.Namespace), ui.ExitNotPermitted)
 	}
 }
@@ -149,7 +149,7 @@ func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName
 		},
 	}
 	if agent.Namespace == o.Grant.secret.Namespace {
-		e.add(checkDelegation, result.AnswerYes, "none is needed: it is the agent's own namespace")
+		e.add(checkDelegation, result.AnswerYes, "none is needed: the Secret is in the agent's own namespace")
 		return e, o.addSecret(ctx, e)
 	}
 	if err := o.addDelegation(ctx, e); err != nil {

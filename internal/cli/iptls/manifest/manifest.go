@@ -345,7 +345,7 @@ func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any
 	}
 	if _, err := netip.ParseAddr(host); err == nil {
 		return nil, ui.WithHint(
-			fmt.Errorf("the external endpoint %q is an IP address: an ingress routes by host name", endpoint),
+			fmt.Errorf("the external endpoint %q is an IP address, but an ingress routes by host name", endpoint),
 			"use a DNS name of the ingress: --external-endpoint proxy.example.com",
 		)
 	}

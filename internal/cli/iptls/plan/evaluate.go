@@ -237,11 +237,13 @@ func (p *Plan) brokenHint(j serving.Judgement) string {
 	}
 	switch {
 	case len(lacks) > 0 && p.Generated:
-		return fmt.Sprintf("the generated certificate does not cover %s, so clients of that name need another one",
+		return fmt.Sprintf("the generated certificate does not cover %s, so these clients need another name",
 			strings.Join(lacks, ", "))
 	case len(lacks) > 0:
-		return fmt.Sprintf(`also have the certificate issued for %s ("pinniped ip-tls manifest" prints the Certificate to request)`,
-			strings.Join(lacks, ", "))
+		return fmt.Sprintf(
+			`also have the certificate issued for %s ("pinniped ip-tls manifest" prints the Certificate to request)`,
+			strings.Join(lacks, ", "),
+		)
 	case p.Generated && len(p.Next.Bundle) == 0:
 		return "the agent's CA is not known yet; after the change, give it to these kubeconfigs: \"pinniped get kubeconfig\""
 	}

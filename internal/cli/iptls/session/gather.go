@@ -157,7 +157,7 @@ func (s *Session) ReadIssuer(ctx context.Context) (*configv1alpha1.CredentialIss
 		return nil, ui.WithHint(
 			ui.Usage(fmt.Errorf("invalid value %q for --namespace: the agent of CredentialIssuer %q is in "+
 				"namespace %q", s.Namespace, issuer.Name, at.Namespace)),
-			"omit --namespace; for a Secret elsewhere, use --secret NAMESPACE/NAME",
+			"omit --namespace; for a Secret in another namespace, use --secret NAMESPACE/NAME",
 		)
 	}
 	return issuer, nil

@@ -55,9 +55,9 @@ func errNoSource(issuer string) error {
 // ownNamespaceOnly returns the finding for a Secret of another namespace, for an agent that does not support it, such
 // as Pinniped's.
 func ownNamespaceOnly(secret types.NamespacedName, namespace string) []certs.Finding {
-	refused := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf("Secret %q is in another namespace, and this "+
-		"agent uses only Secrets in its namespace %q: its API has no field "+
-		"spec.impersonationProxy.tls.verification, so it is Pinniped's, or older than Secret sharing",
+	refused := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf("Secret %q is in another namespace, but this "+
+		"agent uses only Secrets in its own namespace %q: its API has no field spec.impersonationProxy.tls.verification, "+
+		"so it is Pinniped's agent, or older than Secret sharing",
 		secret, namespace))
 	refused.Hint = fmt.Sprintf("put the certificate into a Secret in namespace %q, for example with --cert and --key",
 		namespace)

@@ -351,7 +351,10 @@ func TestStatusKubeconfigs(t *testing.T) {
 		t.Errorf("the file is %+v", first)
 	}
 	if len(status.Kubeconfigs) != 2 || len(status.Kubeconfigs[1].Entries) != len(want) ||
-		!strings.Contains(strings.Join(status.NotKnown, "\n"), "2 contexts in the kubeconfigs, because they use other endpoints") {
+		!strings.Contains(
+			strings.Join(status.NotKnown, "\n"),
+			"2 contexts in the kubeconfigs, because they use other endpoints",
+		) {
 		t.Errorf("%d files, not known %q", len(status.Kubeconfigs), status.NotKnown)
 	}
 	for name, says := range map[string]string{
