@@ -23,14 +23,14 @@ func agentCodes() []certs.Explanation {
 			Code: configv1alpha1.CodeLastKnownGoodCertificateServed, Severity: certs.SeverityWarning,
 			Cause:       "The configured certificate cannot be served. Another finding gives the reason.",
 			Consequence: "The last known good certificate stays in service. Nothing changes for clients until it expires.",
-			Fix:         "fix the cause in the other finding, or restore the previous configuration",
+			Fix:         "fix the cause that the other finding gives, or restore the previous configuration",
 			Example:     status + "\npinniped ip-tls undo",
 		},
 		{
 			Code: configv1alpha1.CodeGeneratedCertificateServed, Severity: certs.SeverityWarning,
 			Cause:       "The configured certificate cannot be served, and there is no last known good one.",
 			Consequence: "The agent serves a certificate from its own CA. Kubeconfigs that do not trust this CA stop working.",
-			Fix:         "fix the cause in the other finding",
+			Fix:         "fix the cause that the other finding gives",
 			Example:     status,
 		},
 		{

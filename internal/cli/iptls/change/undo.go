@@ -44,8 +44,7 @@ the certificate, and reverts the change if that takes too long. If clients in us
 current certificate in service until none would ("pinniped ip-tls set --help"). The command does not change Secrets, so
 content that "ip-tls set --cert" has replaced does not come back.
 
-Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in transition (see "pinniped help " +
-	"exit-codes")`,
+Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in transition (see "pinniped help exit-codes")`,
 		Example: `  # What would change?
   pinniped ip-tls undo --dry-run --diff
 
