@@ -43,8 +43,8 @@ func NewExplainCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain NAMESPACE/NAME",
 		Short: "Explain access to a Secret in another namespace",
-		Long: `Explain whether the agent may serve the certificate in a Secret in another namespace and, if not, why. The command
-checks:
+		Long: `Explain whether the agent may serve the certificate in a Secret in another namespace and, if not, why.
+The command checks:
 
   - whether a TLSCertificateDelegation in that namespace names the Secret and the agent's namespace, and
     which ones almost match
