@@ -35,8 +35,8 @@ func New(f *factory.Factory) *cobra.Command {
 		Long: `pinniped creates kubeconfigs, logs users in as kubectl's credential plugin, and manages the TLS certificate of the
 cluster's impersonation proxy.
 
-Flags that many commands share can also be set in the environment (PINNIPED_ and the flag's name in upper case, with
-underscores) and in ~/.config/pinniped/config.yaml.
+Flags that many commands share can also be set in the environment (PINNIPED_ followed by the flag's name in upper case,
+with underscores) and in ~/.config/pinniped/config.yaml.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage (see "pinniped help exit-codes")`,
 		Example: `  pinniped get kubeconfig --static-token-env TOKEN -o user.yaml

@@ -127,7 +127,7 @@ func (o *Outcome) Why() string {
 	case certs.NameNotCovered:
 		return fmt.Sprintf("expect %s, which the certificate does not cover", o.Name)
 	case SwitchedOff:
-		return "use a disabled proxy"
+		return "use a proxy that is disabled"
 	}
 	return "are refused"
 }

@@ -292,8 +292,8 @@ func (w *Waiting) Message(namespace string) string {
 	}
 	return fmt.Sprintf(
 		"%s (SHA-256 %s) waits until %s, or until every client in use verifies it (\"pinniped ip-tls history\" lists them); "+
-			"meanwhile, the old one is served, with both trust bundles; to serve the new one now: "+
-			"\"pinniped ip-tls %s --allow OldClientsBreak\"; clients that do not verify it: %s",
+			"meanwhile, the agent serves the old certificate and publishes both trust bundles; to serve the new certificate "+
+			"now: \"pinniped ip-tls %s --allow OldClientsBreak\"; clients that do not verify it: %s",
 		what,
 		w.Certificate.SHA256(),
 		w.Until.UTC().Format(time.RFC3339),

@@ -112,7 +112,7 @@ func TestTheTrustBundleOfAConfigMap(t *testing.T) {
 		"ip-tls",
 		"status",
 	); got.code != 0 ||
-		!strings.Contains(got.out, `CA bundle of ConfigMap "company-ca"`) {
+		!strings.Contains(got.out, `CA bundle from ConfigMap "company-ca"`) {
 		t.Errorf("ip-tls status ended with %d: %s%s", got.code, got.out, got.errOut)
 	}
 

@@ -217,7 +217,7 @@ func TestOtherNames(t *testing.T) {
 	expect(
 		w.asAdmin(t, "ip-tls", "set", "--secret=own-impersonation-proxy-last-known-good-certificate"),
 		2,
-		"a backup that the agent",
+		"a backup that only the agent",
 	)
 	expect(w.asAdmin(t, "ip-tls", "status", "--kubeconfigs="+user), 8, user, "broken") // allowed above
 }

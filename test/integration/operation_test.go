@@ -106,7 +106,7 @@ func (w *world) standsStill(t *testing.T, kubeconfig string) {
 	got := w.asAdmin(t, "ip-tls", "status", "--kubeconfigs="+kubeconfig, "--timeout=30s")
 	t.Logf("status ended with %d after %s", got.code, time.Since(asked).Round(time.Millisecond))
 	line, _, _ := strings.Cut(got.out, "\n")
-	if got.code == 0 || !strings.HasPrefix(line, "USERS: all without a response") {
+	if got.code == 0 || !strings.HasPrefix(line, "USERS: no user gets a response") {
 		t.Errorf("status ended with %d, and says %q\n%s", got.code, line, got.errOut)
 	}
 }

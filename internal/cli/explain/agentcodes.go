@@ -11,42 +11,41 @@ func agentCodes() []certs.Explanation {
 	const status = "pinniped ip-tls status"
 	return []certs.Explanation{
 		{
-			Code:     configv1alpha1.CodeTransitionPrepared,
-			Severity: certs.SeverityWarning,
-			Cause:    "The new certificate is from another CA or lacks a name, so clients in use would not verify it.",
-			Consequence: "The previous certificate stays in service, and both CAs are published, until the time in the " +
-				"status.",
-			Fix: "refresh kubeconfigs; or have the certificate issued by the same CA for the same names; or serve it " +
-				"now, which breaks these clients",
+			Code:        configv1alpha1.CodeTransitionPrepared,
+			Severity:    certs.SeverityWarning,
+			Cause:       "The new certificate is from another CA, or lacks a name, so clients in use would fail to verify it.",
+			Consequence: "Until the time in the status, the previous certificate stays in service and both CAs are published.",
+			Fix: "refresh the kubeconfigs, have the same CA issue the certificate for the same names, or serve the new " +
+				"certificate now, which breaks these clients",
 			Example: "pinniped ip-tls history\npinniped kubeconfig rotate ~/.kube/config",
 		},
 		{
 			Code: configv1alpha1.CodeLastKnownGoodCertificateServed, Severity: certs.SeverityWarning,
-			Cause:       "The configured certificate cannot be served: another finding has the reason.",
+			Cause:       "The configured certificate cannot be served. Another finding gives the reason.",
 			Consequence: "The last known good certificate stays in service. Nothing changes for clients until it expires.",
-			Fix:         "fix the cause in the other finding, or restore the previous configuration",
+			Fix:         "fix the cause that the other finding gives, or restore the previous configuration",
 			Example:     status + "\npinniped ip-tls undo",
 		},
 		{
 			Code: configv1alpha1.CodeGeneratedCertificateServed, Severity: certs.SeverityWarning,
 			Cause:       "The configured certificate cannot be served, and there is no last known good one.",
-			Consequence: "The agent serves a certificate of its own CA. Kubeconfigs with another CA stop working.",
-			Fix:         "fix the cause in the other finding",
+			Consequence: "The agent serves a certificate from its own CA. Kubeconfigs that do not trust this CA stop working.",
+			Fix:         "fix the cause that the other finding gives",
 			Example:     status,
 		},
 		{
 			Code:        "EndpointMoved",
 			Severity:    certs.SeverityError,
-			Cause:       "The endpoint changed, and the one in users' kubeconfigs no longer points to the proxy.",
-			Consequence: "Users with the old endpoint cannot connect. Clients of the current endpoint work.",
+			Cause:       "The endpoint changed, and the old endpoint in users' kubeconfigs no longer points to the proxy.",
+			Consequence: "Clients with the old endpoint cannot connect. Clients with the current endpoint work.",
 			Fix: "issue new kubeconfigs. If service.type or service.loadBalancerIP of the CredentialIssuer was changed, run " +
-				"\"pinniped ip-tls undo\" instead. A DNS name in externalEndpoint avoids this",
+				"\"pinniped ip-tls undo\" instead. To avoid this in the future, set externalEndpoint to a DNS name",
 			Example: "pinniped get kubeconfig",
 		},
 		{
 			Code: "GeneratedServes", Severity: certs.SeverityError,
-			Cause:       "No certificate is configured now, so the agent serves its generated one.",
-			Consequence: "Kubeconfigs with only the previous CA stop working.",
+			Cause:       "No certificate is configured anymore, so the agent serves the certificate that it generates.",
+			Consequence: "Kubeconfigs that trust only the previous CA stop working.",
 			Fix:         "restore the previous certificate, or issue new kubeconfigs",
 			Example:     "pinniped ip-tls undo",
 		},
@@ -54,35 +53,35 @@ func agentCodes() []certs.Explanation {
 			Code: "AgentNotRunning", Severity: certs.SeverityError,
 			Cause:       "No agent replica has reported for over a minute.",
 			Consequence: "The proxy does not respond, and changes have no effect.",
-			Fix:         "see why its pods are not running",
+			Fix:         "find out why the agent's pods are not running",
 			Example:     "kubectl get pods,events --namespace=pinniped-concierge",
 		},
 		{
 			Code: "NoAnswer", Severity: certs.SeverityError,
 			Cause:       "The proxy presents a good certificate, but requests get no response.",
-			Consequence: "No user can work.",
+			Consequence: "No user can work through the proxy.",
 			Fix:         "check the API server behind the proxy, and the agent's logs",
 			Example:     "kubectl get --raw=/readyz",
 		},
 		{
 			Code: configv1alpha1.CodeRevisionsNotKept, Severity: certs.SeverityWarning,
 			Cause: "The agent cannot write the revision history.",
-			Consequence: "The agent cannot tell which clients a change would break, and refuses changes that could " +
-				"break some.",
-			Fix:     "let the agent write its ConfigMap: apply the manifests in deploy/ again",
+			Consequence: "The agent cannot tell which clients a change would break, so it refuses every change that could " +
+				"break any.",
+			Fix:     "apply the manifests in deploy/ again, so that the agent may write its ConfigMap",
 			Example: status,
 		},
 		{
 			Code: configv1alpha1.CodePermissionWithdrawn, Severity: certs.SeverityError,
-			Cause:       "The owner of another namespace no longer permits the use of the Secret.",
+			Cause:       "The Secret is in another namespace, and the owner of that namespace no longer permits its use.",
 			Consequence: "The certificate is taken out of service.",
-			Fix:         "ask that namespace's owner to permit it again",
+			Fix:         "ask the owner of that namespace to permit the use again",
 			Example:     "pinniped explain NAMESPACE/NAME",
 		},
 		{
 			Code: configv1alpha1.CodeServiceAddressPending, Severity: certs.SeverityWarning,
 			Cause:       "The Service of type LoadBalancer has no address.",
-			Consequence: "There is no endpoint that clients could use.",
+			Consequence: "Clients have no endpoint to connect to.",
 			Fix:         "check the events of the Service, or choose another type",
 			Example: "kubectl describe service --namespace=pinniped-concierge\n" +
 				"pinniped ip-tls set --service-type ClusterIP",
@@ -91,7 +90,7 @@ func agentCodes() []certs.Explanation {
 			Code: configv1alpha1.CodeDisabledBySpec, Severity: certs.SeverityInfo,
 			Cause:       "spec.impersonationProxy.mode is disabled.",
 			Consequence: "No client can connect to the proxy.",
-			Fix:         "enable it",
+			Fix:         "enable the proxy",
 			Example:     "pinniped ip-tls set --mode enabled",
 		},
 		{

@@ -32,7 +32,7 @@ func NewCommand(f *factory.Factory, secret *cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [CODE | NAMESPACE/NAME]",
 		Short: "Explain a finding, or the permission for a Secret",
-		Long: `Explain a code from "pinniped ip-tls" or the CredentialIssuer's status: its cause, its consequence and the fix.
+		Long: `Explain a code that "pinniped ip-tls" or the CredentialIssuer's status reports: its cause, consequence and fix.
 Without a code, list all codes.
 
 With NAMESPACE/NAME: ` + ofSecret,

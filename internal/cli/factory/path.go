@@ -27,8 +27,8 @@ func (f *Factory) ExpandPath(path string) (string, error) {
 	}
 	name, rest, _ := strings.Cut(filepath.ToSlash(path), "/")
 	if name != "~" {
-		return "", fmt.Errorf("expanding the path %q: only \"~\" and \"~/\" are supported; write the home directory, "+
-			"or prefix \"./\" for a file of that name", path)
+		return "", fmt.Errorf("expanding the path %q: only \"~\" and \"~/\" are supported; write out the home directory, "+
+			"or start with \"./\" if the file has this name", path)
 	}
 	home, err := f.HomeDir()
 	if err != nil {

@@ -21,8 +21,8 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := factory.Group(&cobra.Command{
 		Use:   "ip-tls",
 		Short: "Manage the impersonation proxy's serving certificate",
-		Long: `Manage the certificate that the impersonation proxy presents to clients. Its Secret is in the agent's
-namespace, or in another one whose owner permits that.`,
+		Long: `Manage the certificate that the impersonation proxy presents to clients. The Secret with this certificate is in the
+agent's namespace, or in another namespace whose owner permits its use.`,
 		Example: `  pinniped ip-tls set --secret proxy-tls --external-endpoint proxy.example.com --ca-bundle ca.pem
   pinniped ip-tls check --timeline`,
 	})

@@ -59,7 +59,11 @@ func (t *Transition) Waits() string {
 	}
 	text += " waits"
 	if len(t.WaitsFor) > 0 {
-		text += " for clients of " + strings.Join(t.WaitsFor, ", ")
+		revisions := "revision "
+		if len(t.WaitsFor) > 1 {
+			revisions = "revisions "
+		}
+		text += " for clients of " + revisions + strings.Join(t.WaitsFor, ", ")
 	}
 	if t.Until != nil {
 		text += ", until " + t.Until.Format(time.RFC3339) + " at the latest"

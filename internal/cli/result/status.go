@@ -148,9 +148,9 @@ const CertManagerCertificate = "Certificate"
 // String names the object.
 func (r *Renewer) String() string {
 	if r.Kind == CertManagerCertificate {
-		return fmt.Sprintf("it is of cert-manager's Certificate %q", r.Name)
+		return fmt.Sprintf("it belongs to cert-manager's Certificate %q", r.Name)
 	}
-	return fmt.Sprintf("it is of %s %q", r.Kind, r.Name)
+	return fmt.Sprintf("it belongs to %s %q", r.Kind, r.Name)
 }
 
 // ReplicaStatus is the number of replicas that serve the same certificate, as the agent reports it.

@@ -41,28 +41,30 @@ func ExitCodes() []ExitCode {
 		{ExitFailed, "failed", "failed", "the cluster cannot be reached"},
 		{
 			ExitUsage, "usage",
-			"wrong usage: an argument, a flag, an unreadable file (except a kubeconfig) or the configuration file",
+			"wrong usage: an invalid argument or flag, an unreadable file (except a kubeconfig), or an invalid configuration " +
+				"file",
 			"`--output xml`",
 		},
 		{
 			ExitRefused, "refused", "refused by a check or because of a concurrent change; nothing was changed",
-			"a certificate that does not cover the endpoint; a plan whose Secret was renewed since",
+			"a certificate that does not cover the endpoint; a Secret that was renewed after the check",
 		},
 		{
-			ExitNotPermitted, "notPermitted", "forbidden by the cluster; the hint has the verb and the resource (`get " +
-				"kubeconfig`, `whoami` and `login`: 1, as with Pinniped)", "no `get` on Secrets",
+			ExitNotPermitted, "notPermitted", "forbidden by the cluster; the hint names the verb and the resource (`get " +
+				"kubeconfig`, `whoami` and `login` exit with 1 instead, as in Pinniped)", "no `get` on Secrets",
 		},
 		{
-			ExitNotConverged, "notInEffect", "not in effect in time; `ip-tls status`: not in effect",
+			ExitNotConverged, "notInEffect", "the change did not take effect in time; for `ip-tls status`: the configuration " +
+				"is not in effect",
 			"an address presents another certificate",
 		},
 		{
 			ExitNotDue, "notDue",
-			"the new certificate waits for clients that would stop verifying; run the same command later",
+			"the new certificate waits for clients that would stop verifying; run the same command again later",
 			"kubeconfigs with the old CA are in use",
 		},
 		{
-			ExitDiffers, ReasonDiffers, "`get kubeconfig --check` and `--diff`: the file differs from a new one",
+			ExitDiffers, ReasonDiffers, "`get kubeconfig --check` and `--diff`: the file differs from a new kubeconfig",
 			"the cluster has another CA",
 		},
 		{

@@ -294,7 +294,7 @@ func TestSetWithoutVerification(t *testing.T) {
 	}
 	runSet(t.Context(), w, func(o *SetOptions) {
 		o.Certificate.Secret, o.Session.Connect = "shared/wildcard-tls", connect
-	}).Check(t, 3, "SecretNotPermitted", `uses only Secrets in its namespace "pinniped-concierge"`, "Pinniped's")
+	}).Check(t, 3, "SecretNotPermitted", `uses only Secrets in its own namespace "pinniped-concierge"`, "Pinniped's")
 	after, err := client.CredentialIssuer(t.Context(), "pinniped-concierge-config")
 	if err != nil || after.ResourceVersion != before.ResourceVersion || w.HasRead("shared/wildcard-tls") {
 		t.Errorf("the Secret was tried: %v", err)

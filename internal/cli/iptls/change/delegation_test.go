@@ -54,7 +54,7 @@ func TestSetOfAnotherNamespace(t *testing.T) {
 		},
 		{
 			name: "says that it could not ask about RBAC", says: []string{
-				"configured", "you may not check if RBAC",
+				"configured", "not permitted to check whether RBAC",
 			}, read: true,
 			world: func(w *iptlstest.World) { w.Share("proxy-tls", "*"); w.Cluster.MayReadErr = discovery.ErrForbidden },
 		},

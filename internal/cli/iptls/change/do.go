@@ -54,8 +54,9 @@ func Do(ctx context.Context, c Change) (*Result, error) {
 	}
 	if tls := p.Plan.Wanted.TLS; !c.Flags.Wait && applied != nil && tls != nil &&
 		tls.CATransition == configv1alpha1.CATransitionImmediate {
-		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is now Immediate, so every later renewal from " +
-			"another CA is served at once: when the certificate is served, run the same command without --allow")
+		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is now Immediate, so the agent would serve " +
+			"every later certificate from another CA at once; when this certificate is served, run the same command again " +
+			"without --allow")
 	}
 	return done, c.switchedOff(p, done)
 }
@@ -71,7 +72,7 @@ func (c *Change) switchedOff(p *Proposal, done *Result) error {
 	if mode == configv1alpha1.ImpersonationProxyModeAuto {
 		cause = `mode "auto" disables it in this cluster, because control-plane nodes are visible`
 	}
-	err := fmt.Errorf("the impersonation proxy of CredentialIssuer %q is off, and no client can connect: %s",
+	err := fmt.Errorf("the impersonation proxy of CredentialIssuer %q is off, so no client can connect: %s",
 		p.Snapshot.Issuer.Name, cause)
 	return ui.WithExitCode(ui.WithHint(err, "enable it: pinniped ip-tls set --mode enabled"), ui.ExitSwitchedOff)
 }
@@ -137,8 +138,8 @@ func (c *Change) agentRuns(ctx context.Context, p *Proposal) error {
 		return nil // if unknown, the wait will show it
 	}
 	hint := "find out why: kubectl get pods --namespace=" + namespace +
-		"; --wait=false makes the change anyway; it takes effect when the agent runs again"
-	err = fmt.Errorf("the agent is not running: %s; nothing changed", life.Gone())
+		"; with --wait=false, the command makes the change anyway, and the agent applies it when it runs again"
+	err = fmt.Errorf("the agent is not running: %s; nothing was changed", life.Gone())
 	return ui.WithExitCode(ui.WithHint(err, "%s", hint), ui.ExitRefused)
 }
 

@@ -157,16 +157,16 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 		says      string
 		overwrite bool // even with --overwrite-secret
 	}{
-		{name: "over a Secret of cert-manager", says: `of cert-manager's Certificate "proxy"`, secret: func(s *corev1.Secret) {
+		{name: "over a Secret of cert-manager", says: `belongs to cert-manager's Certificate "proxy"`, secret: func(s *corev1.Secret) {
 			s.Annotations = map[string]string{"cert-manager.io/certificate-name": "proxy"}
 		}},
-		{name: "over a Secret with another owner", says: `of ExternalSecret "proxy"`, secret: func(s *corev1.Secret) {
+		{name: "over a Secret with another owner", says: `belongs to ExternalSecret "proxy"`, secret: func(s *corev1.Secret) {
 			s.OwnerReferences = []metav1.OwnerReference{{Kind: "ExternalSecret", Name: "proxy", Controller: &yes}}
 		}},
-		{name: "over a Secret that is applied by another tool", says: `"argocd" applies it`, secret: func(s *corev1.Secret) {
+		{name: "over a Secret that is applied by another tool", says: `"argocd" applies this Secret`, secret: func(s *corev1.Secret) {
 			s.ManagedFields = []metav1.ManagedFieldsEntry{apply("argocd", metav1.ManagedFieldsOperationApply)}
 		}},
-		{name: "over a Secret of another type", says: `its type "kubernetes.io/dockercfg" is immutable`, overwrite: true, secret: func(s *corev1.Secret) {
+		{name: "over a Secret of another type", says: `its type "kubernetes.io/dockercfg" cannot be changed to`, overwrite: true, secret: func(s *corev1.Secret) {
 			s.Type = corev1.SecretTypeDockercfg
 		}},
 		{
@@ -176,11 +176,11 @@ func TestSetFromFilesWritesNothing(t *testing.T) {
 		{name: "over a Secret that is going", says: "being deleted", overwrite: true, secret: func(s *corev1.Secret) {
 			s.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		}},
-		{name: "over a Secret of the agent", says: "it is the agent's own", overwrite: true, secret: func(s *corev1.Secret) {
+		{name: "over a Secret of the agent", says: "it belongs to the agent", overwrite: true, secret: func(s *corev1.Secret) {
 			s.ManagedFields = []metav1.ManagedFieldsEntry{apply("pinniped-agent", metav1.ManagedFieldsOperationUpdate)}
 		}},
 		{
-			name: "over a CA", says: "it is the agent's own", overwrite: true,
+			name: "over a CA", says: "it belongs to the agent", overwrite: true,
 			secret: func(s *corev1.Secret) { s.Data["ca.key"] = []byte("x") },
 		},
 	} {
@@ -431,7 +431,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 		renewed := iptlstest.Serving(t, w.CA, iptlstest.Loopback())
 		cert, key := pemFiles(t, renewed)
 		r := runSet(ctx, w, func(o *SetOptions) { o.Cert, o.Key = cert, key })
-		r.Check(t, 130, `interrupted: Secret "proxy-tls" changed`)
+		r.Check(t, 130, `interrupted: Secret "proxy-tls" has changed`)
 		w.SecretHas(t, renewed)
 	})
 	t.Run("an interrupt while the Secret is written, and goes on to the end", func(t *testing.T) {
@@ -445,7 +445,7 @@ func TestSetFromFilesNoticesChanges(t *testing.T) {
 			o.Cert, o.Key, o.Certificate.Allow = cert, key, []string{
 				"BundleDoesNotVerify", "ChainIncomplete", "OldClientsBreak",
 			}
-		}).Check(t, 130, `Secret "proxy-tls" and the CredentialIssuer changed`)
+		}).Check(t, 130, `Secret "proxy-tls" and the CredentialIssuer have changed`)
 		w.SecretHas(t, w.Pair)
 		if tls := w.Cluster.Issuer.Spec.ImpersonationProxy.TLS; tls == nil || tls.SecretName != "proxy-tls" {
 			t.Errorf("the CredentialIssuer was not changed: %+v", tls)

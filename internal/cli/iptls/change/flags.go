@@ -26,9 +26,9 @@ type Flags struct {
 func (c *Flags) AddFlags(cmd *cobra.Command, f *factory.Factory, s *session.Session) {
 	flags := cmd.Flags()
 	flags.StringVar(&c.DryRun, "dry-run", session.DryRunNone,
-		`change nothing: "client" only checks, "server" also has the API server validate the change`)
+		`change nothing: with "client", only check the change; with "server", also have the API server validate it`)
 	flags.Lookup("dry-run").NoOptDefVal = session.DryRunClient
-	flags.BoolVar(&c.Diff, "diff", false, "show the fields that change, before and after")
+	flags.BoolVar(&c.Diff, "diff", false, "show the old and new values of the fields that change")
 	flags.BoolVar(&c.Wait, "wait", true, "wait until the endpoint presents the certificate")
 	flags.BoolVar(&c.NoRollback, "no-rollback", false, "keep the new configuration even if it does not take "+
 		"effect in time")
@@ -36,8 +36,8 @@ func (c *Flags) AddFlags(cmd *cobra.Command, f *factory.Factory, s *session.Sess
 		&c.Kubeconfigs,
 		"kubeconfigs",
 		nil,
-		"serve the new certificate as soon as every kubeconfig in this file or directory verifies it; pass all "+
-			"of them (repeatable)",
+		"serve the new certificate once every kubeconfig in this file or directory verifies it; pass all kubeconfigs in "+
+			"use (repeatable)",
 	)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),

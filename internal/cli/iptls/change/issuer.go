@@ -88,11 +88,11 @@ func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan
 		o.sayFiller(p, name, by)
 		return false, nil
 	}
-	task := o.Session.Progress.Start("Waiting for Secret %q, to be filled by %s", name, by)
+	task := o.Session.Progress.Start("Waiting for %s to fill Secret %q", by, name)
 	defer task.Stop()
 	started := o.Session.Now()
 	for by != nil && by.failed == "" {
-		task.Update("Waiting for Secret %q, to be filled by %s", name, by)
+		task.Update("Waiting for %s to fill Secret %q", by, name)
 		if err := o.pause(ctx, issuerPolls*o.Session.Poll); err != nil {
 			return false, notFilled(name, by, err)
 		}
@@ -124,7 +124,7 @@ func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan
 
 // notFilled returns the error for a wait that ended before the Secret was filled.
 func notFilled(name types.NamespacedName, by *filler, cause error) error {
-	err := fmt.Errorf("waiting for Secret %q, to be filled by %s: %w", name, by, cause)
+	err := fmt.Errorf("waiting for %s to fill Secret %q: %w", by, name, cause)
 	if by.certificate == "" || errors.Is(cause, context.Canceled) {
 		return ui.WithHint(err, "nothing was changed")
 	}
@@ -148,7 +148,7 @@ func (o *SetOptions) sayFiller(p *plan.Plan, name types.NamespacedName, by *fill
 	said := false
 	for i := range p.Report.Findings {
 		if f := &p.Report.Findings[i]; f.Code == certs.SecretNotFound || f.Code == certs.SecretIncomplete {
-			f.Hint, said = "wait until it is filled by "+by.String(), true
+			f.Hint, said = "wait until "+by.String()+" fills it", true
 			if by.certificate != "" {
 				f.Hint += fmt.Sprintf(": kubectl wait --for=condition=Ready certificates/%s --namespace %s", by.certificate,
 					name.Namespace)
@@ -156,7 +156,7 @@ func (o *SetOptions) sayFiller(p *plan.Plan, name types.NamespacedName, by *fill
 		}
 	}
 	if !said {
-		o.Session.Progress.Info("Secret %q is about to be filled again by %s", name, by)
+		o.Session.Progress.Info("%s is about to fill Secret %q again", by, name)
 	}
 }
 

@@ -36,8 +36,8 @@ func issues(w *iptlstest.World, looks int) {
 
 func TestSetWaitsForTheIssuer(t *testing.T) {
 	t.Parallel()
-	const waits = "Waiting for Secret \"pinniped-concierge/proxy-tls\", to be filled by cert-manager's " +
-		"Certificate \"proxy\" (DoesNotExist: Issuing certificate as Secret does not exist)"
+	const waits = "Waiting for cert-manager's Certificate \"proxy\" (DoesNotExist: Issuing certificate as Secret does not exist) " +
+		"to fill Secret \"pinniped-concierge/proxy-tls\""
 	for _, tt := range []struct {
 		name  string
 		setup func(*testing.T, *iptlstest.World)
@@ -103,7 +103,7 @@ func TestSetWaitsInVain(t *testing.T) {
 				w.Cluster.AfterList = func(c *iptlstest.Cluster) { c.CertManager = failed() }
 			},
 			code: 1,
-			says: []string{"Waiting for Secret", `failed to fill Secret "pinniped-concierge/proxy-tls": Failed: the CA says no`},
+			says: []string{"Waiting for cert-manager's Certificate", `failed to fill Secret "pinniped-concierge/proxy-tls": Failed: the CA says no`},
 		},
 		{
 			name: "ends when the Certificate is deleted meanwhile",
@@ -111,7 +111,7 @@ func TestSetWaitsInVain(t *testing.T) {
 				w.Cluster.CertManager = atWork()
 				w.Cluster.AfterList = func(c *iptlstest.Cluster) { c.CertManager = nil }
 			},
-			code: ui.ExitRefused, says: []string{"Waiting for Secret", "SecretNotFound"},
+			code: ui.ExitRefused, says: []string{"Waiting for cert-manager's Certificate", "SecretNotFound"},
 		},
 		{
 			name: "fails at once when no Certificate names the Secret",
@@ -172,7 +172,7 @@ func TestSetDoesNotWaitForTheIssuer(t *testing.T) {
 		w.Cluster.CertManager = atWork()
 		r := runSet(t.Context(), w, nil)
 		r.Check(t, 0, "configured")
-		r.Lacks(t, "Waiting for Secret")
+		r.Lacks(t, "Waiting for cert-manager")
 	})
 	t.Run("with a certificate that does not fit, of a Certificate that is ready", func(t *testing.T) {
 		t.Parallel()
@@ -181,7 +181,7 @@ func TestSetDoesNotWaitForTheIssuer(t *testing.T) {
 		w.Cluster.TLSSecret.Data["tls.crt"] = []byte(strings.Repeat("x", 10))
 		r := runSet(t.Context(), w, nil)
 		r.Check(t, ui.ExitRefused, "NotACertificate")
-		r.Lacks(t, "Waiting for Secret")
+		r.Lacks(t, "Waiting for cert-manager")
 	})
 }
 
@@ -195,7 +195,7 @@ func TestSetWaitsForAnotherIssuer(t *testing.T) {
 	}
 	w.Cluster.TLSSecret.Data["tls.key"] = nil
 	r := runSet(t.Context(), w, func(o *SetOptions) { o.Session.Timeout = iptlstest.TooShort })
-	r.Check(t, ui.ExitTimedOut, `filled by ExternalSecret "proxy"`, "nothing was changed")
+	r.Check(t, ui.ExitTimedOut, `waiting for ExternalSecret "proxy" to fill Secret`, "nothing was changed")
 	if took := w.Cluster.SecretsRead; len(took) < 2 {
 		t.Errorf("it has looked at the Secret %d times in %s", len(took), iptlstest.TooShort.Round(time.Second))
 	}

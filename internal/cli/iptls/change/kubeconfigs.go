@@ -25,7 +25,7 @@ func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, issuer *con
 ) {
 	url, _, _ := serving.Frontend(serving.Strategy(issuer))
 	if url == "" {
-		return nil, false, errors.New("no endpoint is published, so kubeconfigs cannot be compared with it")
+		return nil, false, errors.New("no endpoint is published to compare the kubeconfigs with")
 	}
 	endpoint, missing, err := c.Session.Endpoint(ctx, issuer, p.Plan.Request.Namespace, url)
 	if err != nil {
@@ -77,7 +77,7 @@ func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, n
 		switch {
 		case place.Uncertain:
 			entry.Outcome, entry.Reason = result.FileNotKnown, fmt.Sprintf(
-				"goes to %q, which only a wildcard covers: it may be another endpoint", place.Host)
+				"connects to %q, which only a wildcard covers, so it may be another endpoint", place.Host)
 		case place.Insecure:
 		case place.Err != nil:
 			entry.Outcome, entry.Reason = result.FileBroken, place.Err.Error()
@@ -120,7 +120,7 @@ func unknownPlugins(config *clientcmdapi.Config, places []kubeconfig.Trust) []re
 		}
 		found = append(found, result.Entry{
 			Kind: result.EntryContext, Name: name, Outcome: result.FileNotKnown,
-			Reason: fmt.Sprintf("logs in with %q, whose trusted CAs are unknown", program),
+			Reason: fmt.Sprintf("logs in with the plugin %q, whose trusted CAs are unknown", program),
 		})
 	}
 	return found

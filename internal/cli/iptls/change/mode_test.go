@@ -48,7 +48,7 @@ func TestSetMode(t *testing.T) {
 	t.Run("not together with what needs a Secret", func(t *testing.T) {
 		t.Parallel()
 		runSet(t.Context(), iptlstest.New(t), func(o *SetOptions) { to("enabled")(o); o.Certificate.SystemRoots = true },
-			"system-roots").Check(t, 2, `--secret is missing, and CredentialIssuer "pinniped-concierge-config" has none`)
+			"system-roots").Check(t, 2, `--secret is missing, and CredentialIssuer "pinniped-concierge-config" names no Secret`)
 	})
 }
 

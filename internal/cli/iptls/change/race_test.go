@@ -14,7 +14,7 @@ func TestInterruptNamesUndo(t *testing.T) {
 	w := iptlstest.New(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.Cluster.AfterApply = func(*iptlstest.Cluster) { cancel() }
-	runSet(ctx, w, nil).Check(t, 130, "interrupted: the CredentialIssuer changed", "pinniped ip-tls undo")
+	runSet(ctx, w, nil).Check(t, 130, "interrupted: the CredentialIssuer has changed", "pinniped ip-tls undo")
 }
 
 // TestOvertaken checks a concurrent change of the same fields by another administrator.

@@ -95,7 +95,7 @@ func (c *Change) text(done *Result) ([]byte, error) {
 	bundle := done.CABundle.String()
 	switch {
 	case done.CABundle == nil:
-		bundle = "from a CA the agent creates"
+		bundle = "from a CA that the agent creates"
 	case len(done.CABundle) == 0:
 		bundle = "none: clients use their system roots"
 	}

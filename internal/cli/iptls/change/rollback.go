@@ -44,7 +44,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	case applied == nil:
 		hint = "nothing was changed: the CredentialIssuer already had this configuration"
 	case c.Flags.NoRollback:
-		hint = "the new configuration stays, due to --no-rollback"
+		hint = "the new configuration stays because of --no-rollback"
 	default:
 		if err := c.rollBack(ctx, p); err != nil {
 			failed = fmt.Errorf("%w; %w", failed, err)

@@ -43,8 +43,8 @@ func Say(progress *ui.Progress, st *plan.Snapshot, p *plan.Plan) {
 			progress.Done("Checked the certificate")
 		}
 		for _, manager := range plan.OtherManagers(st.Issuer, p.Changes) {
-			progress.Warn("%q also manages fields that change: if it applies manifests, change them there too, or it "+
-				"will revert this change", manager)
+			progress.Warn("%q also manages fields that change; if it applies manifests, make the same change in them, or it "+
+				"will revert yours", manager)
 		}
 	}
 }

@@ -91,13 +91,13 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 	const another = "write the certificate into another Secret: --secret NAME"
 	switch {
 	case secret.DeletionTimestamp != nil:
-		return refuse("run the command again once it is gone", "it is being deleted")
+		return refuse("run the command again once the Secret is gone", "it is being deleted")
 	case secret.Immutable != nil && *secret.Immutable:
 		return refuse(another, "it is marked immutable")
 	case secret.Type != corev1.SecretTypeTLS && secret.Type != corev1.SecretTypeOpaque:
-		return refuse(another, "its type %q is immutable; %s is required", secret.Type, corev1.SecretTypeTLS)
+		return refuse(another, "its type %q cannot be changed to %s", secret.Type, corev1.SecretTypeTLS)
 	case len(secret.Data["ca.key"]) > 0 || writtenBy(secret, agentManager):
-		return refuse(another, "it is the agent's own")
+		return refuse(another, "it belongs to the agent")
 	case overwrite:
 		return nil
 	}
@@ -109,7 +109,7 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 		if entry.Operation == metav1.ManagedFieldsOperationApply && entry.Manager != plan.FieldManager &&
 			entry.Manager != "kubectl" && ownsData(entry) {
 			return refuse(another+"; or, if nothing applies it anymore, overwrite it with --overwrite-secret",
-				"%q applies it, and would restore its own certificate", entry.Manager)
+				"%q applies this Secret and would restore its own certificate", entry.Manager)
 		}
 	}
 	return nil

@@ -45,42 +45,43 @@ func NewSetCommand(f *factory.Factory) *cobra.Command {
 		SuggestFor: []string{"rotate"},
 		Use:        "set --secret [NAMESPACE/]NAME | --mode MODE | --service-type TYPE",
 		Short:      "Serve the certificate in a Secret",
-		Long: `Serve the certificate in a Secret on the impersonation proxy. NAME is a Secret in the agent's namespace;
-NAMESPACE/NAME is one in another namespace, whose owner must permit that ("pinniped ip-tls delegate").
+		Long: `Make the impersonation proxy serve the certificate in a Secret. NAME is a Secret in the agent's namespace.
+NAMESPACE/NAME is one in another namespace, whose owner must permit its use ("pinniped ip-tls delegate").
 
 The Secret has the keys tls.crt (the certificate, then its intermediates), tls.key, and optionally ca.crt. With --cert
-and --key, the command writes these files into the Secret, and creates it if necessary. Before it changes anything, it
-checks the certificate: key, dates, names, chain to the CA bundle, clients in use, and more ("pinniped explain CODE"
-describes each check). If a check fails, nothing changes. --allow accepts one kind of error.
+and --key, the command writes these files into the Secret, and creates the Secret if necessary. Before the command
+changes anything, it checks the certificate's key, dates, names and chain to the CA bundle, the effect on clients in
+use, and more ("pinniped explain CODE" describes each check). If a check fails, nothing changes. --allow CODE
+accepts the error with this code.
 
-A certificate from a new CA is served once no client breaks (spec.impersonationProxy.tls.caTransition: DualTrust).
-Until then, the agent serves the old certificate and publishes the trust bundles of both, so that new kubeconfigs work
-with either. The command exits with 6 and lists the clients that the agent waits for. Run it again to see the progress;
-it exits with 0 when the new certificate is served. The agent stops waiting when no revision in use lacks the new CA,
-or:
+The agent serves a certificate from a new CA once no client breaks (spec.impersonationProxy.tls.caTransition:
+DualTrust). Until then, it serves the old certificate and publishes both trust bundles, so that new kubeconfigs work
+with either certificate. The command exits with 6 and lists the clients that the agent waits for. Run the command again
+to see the progress; it exits with 0 when the new certificate is served. The agent stops waiting when every revision in
+use has the new CA. These flags can end the wait earlier:
 
-  --activate-after 168h      when no such revision was used or published for this long
+  --activate-after 168h      when no revision without the new CA was used or published for this long
   --kubeconfigs PATH         when every kubeconfig for this endpoint in the files or directories verifies the new one
-  --allow OldClientsBreak    at once; these clients break
+  --allow OldClientsBreak    at once; clients without the new CA break
 
-If cert-manager is about to fill the Secret, because a Certificate names it in spec.secretName, the command waits and
-shows cert-manager's progress. It also waits while cert-manager reissues an unsuitable certificate. With --dry-run
-or --wait=false it does not wait.
+If a cert-manager Certificate names the Secret in spec.secretName, and cert-manager is about to fill the Secret, the
+command waits and shows cert-manager's progress. It also waits while cert-manager reissues an unsuitable certificate.
+With --dry-run or --wait=false, it does not wait.
 
-Clients verify the certificate with the --ca-bundle file, another object that the agent watches
-(--ca-bundle-from), the Secret's ca.crt (--ca-from-secret), or the system roots (--system-roots). Without
-these flags, nothing changes.
+Clients verify the certificate with a CA bundle from a file (--ca-bundle), from another object that the agent watches
+(--ca-bundle-from), or from the Secret's ca.crt (--ca-from-secret), or with their system roots (--system-roots).
+Without these flags, the configured CA bundle stays.
 
-The command then changes the CredentialIssuer by server-side apply (field manager "pinniped-cli"), and waits until the
-agent reports the CA bundle and every address of the endpoint presents this certificate. If that takes too long, it
-restores the previous configuration, and the previous content of the Secret. If no agent runs, it changes nothing,
-unless --wait=false.
+After the checks, the command changes the CredentialIssuer by server-side apply (field manager "pinniped-cli"). It then
+waits until the agent reports the CA bundle and every address of the endpoint presents the certificate. If that takes
+too long, the command restores the previous configuration and the previous content of the Secret. If no agent is
+running, the command changes nothing, unless you pass --wait=false.
 
 If the proxy is off ("mode: disabled", or "auto" where control-plane nodes are visible), the command changes the
 configuration and exits with 7. "ip-tls set --mode enabled" turns the proxy on with the configured certificate.
 
---service-type sets how clients reach the proxy: through a cloud's load balancer, inside the cluster, or, with None, in
-a way that the agent does not know; then --external-endpoint names the address.
+--service-type sets how clients reach the proxy: through a cloud's load balancer (LoadBalancer), inside the cluster
+(ClusterIP), or in a way that the agent does not know (None). With None, --external-endpoint names the address.
 
 Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in transition, 7 the proxy is switched off
 (see "pinniped help exit-codes")`,
@@ -98,7 +99,7 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
   # A certificate from a new CA; repeat until it exits with 0
   pinniped ip-tls set --secret proxy-tls-2027 --ca-bundle ca-2027.pem --activate-after 168h
 
-  # Enable the proxy as configured
+  # Turn the proxy on with the configured certificate
   pinniped ip-tls set --mode enabled
 
   # The cluster has no load balancer: an ingress passes TLS through to the Service
@@ -122,17 +123,21 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.Cert, "cert", "", `file with the certificate, then its intermediates, in PEM, to write into `+
-		`the Secret ("-" for stdin)`)
-	flags.StringVar(&o.Key, "key", "", `file with the private key of --cert, in PEM ("-" for stdin)`)
+	flags.StringVar(
+		&o.Cert,
+		"cert",
+		"",
+		`PEM file with the certificate, then its intermediates, to write into the Secret ("-" for stdin)`,
+	)
+	flags.StringVar(&o.Key, "key", "", `PEM file with the private key of --cert ("-" for stdin)`)
 	flags.BoolVar(&o.OverwriteSecret, "overwrite-secret", false,
-		"with --cert, also overwrite a Secret that cert-manager or another program manages")
+		"with --cert: overwrite the Secret even if cert-manager or another program manages it")
 	flags.StringVar(&o.Mode, "mode", "", "when the impersonation proxy runs: \"enabled\", \"auto\" or "+
 		"\"disabled\" (default: unchanged)")
 	flags.StringVar(&o.ServiceType, "service-type", "", "Service in front of the impersonation proxy: "+
 		"\"LoadBalancer\", \"ClusterIP\" or \"None\" (default: unchanged)")
-	flags.DurationVar(&o.ActivateAfter, "activate-after", 0, "serve the new certificate once no revision whose "+
-		"clients would break has been used or published for this long, such as 168h (default: unchanged)")
+	flags.DurationVar(&o.ActivateAfter, "activate-after", 0, "serve the new certificate once all revisions whose "+
+		"clients would break have been neither used nor published for this long, such as 168h (default: unchanged)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"activate-after": cobra.NoFileCompletions,
 		"mode":           factory.CompleteValues(modes()...), "service-type": factory.CompleteValues(serviceTypes()...),
@@ -239,7 +244,8 @@ func (o *SetOptions) useConfigured(ctx context.Context) error {
 	}
 	tls := issuer.Spec.ImpersonationProxy.TLS
 	if plan.ServesGenerated(tls) {
-		return ui.WithHint(ui.Usage(fmt.Errorf("%w, and CredentialIssuer %q has none", errNoSecret, issuer.Name)), hintSecret)
+		return ui.WithHint(ui.Usage(fmt.Errorf("%w, and CredentialIssuer %q names no Secret", errNoSecret, issuer.Name)),
+			hintSecret)
 	}
 	o.request.Secret = tls.SecretName
 	return nil
@@ -351,7 +357,7 @@ func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error
 		return o.evaluateProxy(ctx, first)
 	}
 	if name := o.request.SecretName(); o.files != nil && name.Namespace != o.request.Namespace {
-		return nil, ui.WithHint(ui.Usage(fmt.Errorf("--cert cannot be written into Secret %q in another namespace",
+		return nil, ui.WithHint(ui.Usage(fmt.Errorf("--cert cannot be written into Secret %q, which is in another namespace",
 			name)),
 			"let its owner write it, or name a Secret in namespace %q", o.request.Namespace)
 	}
@@ -383,7 +389,7 @@ func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error
 		}
 	}
 	if first && st.WithoutVerification {
-		o.Session.Progress.Info("CredentialIssuer %q has no field %q: this agent does not verify the certificate's "+
+		o.Session.Progress.Info("CredentialIssuer %q has no field %q, so this agent does not verify the certificate's "+
 			"names itself", st.Issuer.Name, "verification")
 	}
 	Say(o.Session.Progress, st, p)

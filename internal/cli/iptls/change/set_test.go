@@ -432,7 +432,7 @@ func TestSetNotConverged(t *testing.T) {
 		w := iptlstest.New(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		w.Cluster.AfterApply = func(*iptlstest.Cluster) { cancel() }
-		runSet(ctx, w, nil).Check(t, 130, "the CredentialIssuer changed")
+		runSet(ctx, w, nil).Check(t, 130, "the CredentialIssuer has changed")
 	})
 }
 
@@ -609,7 +609,7 @@ func TestSetOfTheAgentsOwnCopy(t *testing.T) {
 	runSet(t.Context(), w, func(o *SetOptions) {
 		o.Certificate.Secret = "pinniped-concierge-impersonation-proxy-last-known-good-certificate"
 	}).
-		Check(t, 2, "is a backup that the agent itself keeps", "name the Secret that the certificate comes from")
+		Check(t, 2, "is a backup that only the agent writes", "name the Secret that the certificate comes from")
 	if len(w.Cluster.WithoutRecords()) > 0 {
 		t.Error("something was applied")
 	}

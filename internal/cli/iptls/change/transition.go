@@ -61,7 +61,7 @@ func (c *Change) retire(ctx context.Context, p *Proposal, issuer *configv1alpha1
 	}
 	ids, err := c.Session.Retire(ctx, issuer, p.Plan.Request.Namespace, issuer.Status.Transition.WaitsFor)
 	if len(ids) > 0 {
-		c.Session.Progress.Done("Retired %s, as %s", named("revision", ids), why)
+		c.Session.Progress.Done("Retired %s, because %s", named("revision", ids), why)
 	}
 	return len(ids) > 0, err
 }
@@ -82,14 +82,14 @@ func (c *Change) prepared(ctx context.Context, p *Proposal, seen observation, do
 			who = append(who, "clients of revision "+id)
 		}
 	}
-	text := "the new certificate is not served yet: it waits for " + plan.OrNone(strings.Join(who, ", "))
+	text := "the new certificate is not served yet: the agent waits for " + plan.OrNone(strings.Join(who, ", "))
 	if until := done.Transition.Until; until != nil {
 		text += fmt.Sprintf(", until %s at the latest", until.Format(time.RFC3339))
 	}
 	return ui.WithExitCode(
 		ui.WithHint(errors.New(text), `give these clients the new CA ("pinniped kubeconfig rotate", or `+
-			`"pinniped get kubeconfig"), and run the same command again; --kubeconfigs shows that they have it, `+
-			`--activate-after bounds the wait, and --allow OldClientsBreak ends it`),
+			`"pinniped get kubeconfig"), and run the same command again; pass --kubeconfigs to show that they have it, `+
+			`--activate-after to limit the wait, or --allow OldClientsBreak to end it`),
 		ui.ExitNotDue,
 	)
 }
@@ -103,11 +103,12 @@ func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
 	gone, err := c.Session.Retire(ctx, p.Snapshot.Issuer, p.Plan.Request.Namespace, p.Plan.Lost)
 	switch {
 	case err != nil:
-		c.Session.Progress.Warn("the revisions whose clients break still count (%v); retire them: pinniped ip-tls history "+
+		c.Session.Progress.Warn("the revisions whose clients break could not be retired (%v), so they still count; retire "+
+			"them: pinniped ip-tls history "+
 			"--retire %s", err, strings.Join(p.Plan.Lost, ", "))
 	case len(gone) > 0:
-		c.Session.Progress.Done("Retired %s (--allow OldClientsBreak): clients of the old certificate no "+
-			"longer count", named("revision", gone))
+		c.Session.Progress.Done("Retired %s (--allow OldClientsBreak), so clients of the old certificate no longer "+
+			"count", named("revision", gone))
 	}
 	if !p.Plan.AtOnce {
 		return
@@ -119,7 +120,7 @@ func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
 		ofSecret := slices.DeleteFunc(done.Changes, func(f plan.FieldChange) bool { return !f.OfSecret() })
 		done.Changes = append(ofSecret, plan.ChangesBetween(*p.Snapshot.Issuer.Spec.ImpersonationProxy, settled)...)
 	case !errors.Is(err, errMeanwhile):
-		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is still Immediate, so a renewal from another "+
-			"CA is served at once (%v): run the same command again without --allow", err)
+		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is still Immediate (%v), so the agent would "+
+			"serve every later certificate from another CA at once; run the same command again without --allow", err)
 	}
 }

@@ -34,14 +34,15 @@ func NewUndoCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo",
 		Short: "Go back to the last configuration that was in effect",
-		Long: `Restore the configuration of the newest revision before this one that was in effect, no matter who changed it
-since: a second undo reverts the first. --to-revision restores another one; "pinniped ip-tls history" lists them.
+		Long: `Restore the configuration of the newest earlier revision that was in effect, no matter who has changed the
+configuration since. A second undo therefore reverts the first. --to-revision restores another revision
+("pinniped ip-tls history" lists all).
 
 A revision contains the configuration that led to it: the tls block, the external endpoint, the type of the Service and
 the address of the load balancer. The command makes the same checks as "ip-tls set", waits until the endpoint presents
-the certificate, and reverts if that takes too long. If clients in use would break, the certificate in service stays
-until they do not ("pinniped ip-tls set --help"). Secrets stay as they are: what "ip-tls set --cert" has replaced does
-not come back.
+the certificate, and reverts the change if that takes too long. If clients in use would break, the agent keeps the
+current certificate in service until none would ("pinniped ip-tls set --help"). The command does not change Secrets, so
+content that "ip-tls set --cert" has replaced does not come back.
 
 Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in transition (see "pinniped help exit-codes")`,
 		Example: `  # What would change?
@@ -154,7 +155,7 @@ func (o *UndoOptions) revision(
 			"effect before", issuer.Name), `change the certificate with "pinniped ip-tls set" or "unset"`)
 	case to.Spec == nil:
 		return nil, byHand(
-			"revision %s has no configuration: an older agent published it, or the history was lost and restored",
+			"revision %s has no configuration, because an older agent published it, or the history was lost and restored",
 			to.ID,
 		)
 	}

@@ -27,16 +27,16 @@ func NewUnsetCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unset",
 		Short: "Go back to the certificate that the agent generates",
-		Long: `Go back to the generated certificate: remove spec.impersonationProxy.tls from the CredentialIssuer, no matter
-who set it. The Secret, the external endpoint and the rest of the configuration stay.
+		Long: `Go back to the generated certificate by removing spec.impersonationProxy.tls from the CredentialIssuer, no matter
+who set it. The Secret, the external endpoint and the rest of the configuration do not change.
 
-The agent publishes its own CA in place of the current trust bundle. If clients in use do not trust it, the agent
-serves the old certificate and publishes both trust bundles, and the command exits with 6, as "ip-tls set" does; run it
-again to see the progress. --allow OldClientsBreak switches at once. Kubeconfigs from before "ip-tls set" work again:
-the agent keeps its CA.
+The agent publishes its own CA in place of the current trust bundle. If clients in use do not trust this CA, the agent
+serves the old certificate and publishes both trust bundles. The command then exits with 6, as "ip-tls set" does; run
+it again to see the progress. --allow OldClientsBreak switches at once. Kubeconfigs that were made before "ip-tls set"
+work again, because the agent keeps its CA.
 
-The command waits until the agent reports that CA and every address of the endpoint presents a certificate that it
-verifies. If that takes too long, it restores the previous configuration.
+The command waits until the agent reports its own CA, and every address of the endpoint presents a certificate that
+this CA verifies. If that takes too long, the command restores the previous configuration.
 
 Exit codes: 0 unset or unchanged, 3 refused, 5 not in effect in time, 6 in transition (see "pinniped help exit-codes")`,
 		Example: `  # Who would need a new kubeconfig?
@@ -44,7 +44,7 @@ Exit codes: 0 unset or unchanged, 3 refused, 5 not in effect in time, 6 in trans
 
   pinniped ip-tls unset
 
-  # All of them will get a new one afterwards
+  # Switch at once: all users get a new kubeconfig afterwards
   pinniped ip-tls unset --allow OldClientsBreak
 
   # In a script

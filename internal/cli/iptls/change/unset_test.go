@@ -104,7 +104,7 @@ func TestUnsetOldClients(t *testing.T) {
 		},
 		{
 			name: "says that the CA will be a new one", change: func(w *iptlstest.World) { w.Cluster.CASecret = nil },
-			says: "the agent's CA is unknown",
+			says: "the agent's CA is not known yet",
 		},
 		{name: "says so when it may not be read", change: func(w *iptlstest.World) {
 			w.Cluster.CASecretErr = &discovery.ForbiddenError{Verb: "get"}

@@ -40,7 +40,7 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 	// Set after the wait, during which the Secret may have been renewed.
 	done.Certificate, done.CABundle = p.Plan.Report, expectedBundle(p.Plan)
 	if err == nil && seen.transition != nil {
-		task.Done("%s presents the old certificate, and the trust bundles of both are published", seen.view.At.URL)
+		task.Done("%s presents the old certificate, and both trust bundles are published", seen.view.At.URL)
 		return c.prepared(ctx, p, seen, done)
 	}
 	if err == nil {
@@ -94,12 +94,12 @@ func interruptedHint(p *plan.Plan, applied *configv1alpha1.CredentialIssuer) str
 	if applied == nil {
 		return "nothing was changed"
 	}
-	changed := "the CredentialIssuer changed"
+	changed := "the CredentialIssuer has changed"
 	if others := slices.DeleteFunc(slices.Clone(p.Changes), plan.FieldChange.OfSecret); len(others) == 0 &&
 		len(p.Changes) > 0 {
-		changed = fmt.Sprintf("Secret %q changed", p.Request.Secret)
+		changed = fmt.Sprintf("Secret %q has changed", p.Request.Secret)
 	} else if len(others) < len(p.Changes) {
-		changed = fmt.Sprintf("Secret %q and the CredentialIssuer changed", p.Request.Secret)
+		changed = fmt.Sprintf("Secret %q and the CredentialIssuer have changed", p.Request.Secret)
 	}
 	return changed + `; run the command again to see whether the change has taken effect, or revert it with ` +
 		`"pinniped ip-tls undo"`

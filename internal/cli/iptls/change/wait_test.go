@@ -49,7 +49,7 @@ func TestSetWithoutAnAgent(t *testing.T) {
 		Renewed: time.Date(2026, 1, 2, 4, 1, 22, 0, time.UTC), Lasts: 40 * time.Second,
 	}}
 	runSet(t.Context(), w, nil).Check(t, 3,
-		"the agent is not running: the last report is from 2026-01-02T04:01:22Z; nothing changed",
+		"the agent is not running: the last report is from 2026-01-02T04:01:22Z; nothing was changed",
 		"kubectl get pods --namespace=pinniped-concierge", "--wait=false")
 	if len(w.Cluster.Applied) > 0 {
 		t.Errorf("applied %v", w.Cluster.Applied)

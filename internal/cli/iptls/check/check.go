@@ -59,18 +59,18 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the serving certificate without changing anything",
-		Long: `Check a certificate as "pinniped ip-tls set" does, without changing anything. Flags select it:
+		Long: `Check a certificate as "pinniped ip-tls set" does, without changing anything. Flags select the certificate:
 
-  - without flags, the configured one. With --secret, --ca-bundle, --external-endpoint and so on, what "ip-tls set" with
-    these flags would configure.
-  - with --cert, the one in a file; no cluster is read. Checks that need --key or --name are skipped without these,
-    and the output says so. Repeat --cert for several files; then pass no --key, or one for each --cert, in the same
-    order.
-  - with --endpoint, the one that each address of a host presents now; no cluster is read. It is verified with
-    --ca-bundle, else with the system roots.
+  - without flags, the configured one. With --secret, --ca-bundle, --external-endpoint and so on, the one that
+    "ip-tls set" with these flags would configure.
+  - with --cert, the one in a file. The command reads no cluster. If --key or --name is missing, it skips the checks
+    that need the flag, and the output says so. For several files, repeat --cert, and pass either no --key, or one for
+    each --cert in the same order.
+  - with --endpoint, the one that each address of a host presents now. The command reads no cluster, and verifies the
+    certificate with --ca-bundle, or else with the system roots.
 
---at checks for another time. --timeline also lists what fails when, if nothing is renewed. --expires-within makes it
-an error if the certificate, or a CA that clients need, expires sooner.
+--at checks the certificate as of another time. --timeline also lists what will fail, and when, if nothing is renewed.
+--expires-within reports an error if the certificate, or a CA that clients need, expires within this time.
 
 Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinniped help exit-codes")`,
 		Example: `  # The configured certificate, then another Secret
@@ -80,7 +80,7 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
   # Files, in a pipeline before they are merged
   pinniped ip-tls check --cert fullchain.pem --key key.pem --ca-bundle company-ca.pem --name proxy.example.com
 
-  # All files of a repository; fail on a warning, or if any expires within a month
+  # All files of a repository; fail on a warning, or if any certificate expires within a month
   pinniped ip-tls check --cert east.pem --cert west.pem --ca-bundle company-ca.pem --expires-within 30d --fail-on warning
 
   # What the endpoint presents right now
@@ -96,20 +96,24 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 		},
 	}
 	flags := cmd.Flags()
-	o.Certificate.AddFlags(cmd, "a Secret: NAME in the agent's namespace, or NAMESPACE/NAME (default: the "+
-		"configured one)",
-		`CA bundle that clients verify with: a PEM file, or "-" for stdin (default: as in the cluster; with --cert `+
-			`and --endpoint, the system roots)`)
+	o.Certificate.AddFlags(
+		cmd,
+		"Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
+			"(default: the "+
+			"configured one)",
+		`CA bundle that clients verify with: a PEM file, or "-" for stdin (default: as in the cluster; with --cert or --endpoint, the system roots)`,
+	)
 	flags.StringArrayVar(&o.Cert, "cert", nil,
-		`file with the certificate, then its intermediates, in PEM ("-" for stdin; repeatable)`)
-	flags.StringArrayVar(&o.Key, "key", nil, `file with the private key, in PEM (one for each --cert, in the same order)`)
+		`PEM file with the certificate, then its intermediates ("-" for stdin; repeatable)`)
+	flags.StringArrayVar(&o.Key, "key", nil, `PEM file with the private key (one for each --cert, in the same order)`)
 	flags.StringArrayVar(&o.Names, "name", nil, "with --cert: DNS name or IP address that clients use (repeatable)")
 	flags.StringVar(&o.Endpoint, "endpoint", "", "HOST or HOST:PORT: check what each of its addresses presents")
-	flags.StringVar(&o.At, "at", "", "check for this time: 2027-01-31 or 2027-01-31T08:00:00Z (default: now)")
+	flags.StringVar(&o.At, "at", "", "check the certificate as of this time: 2027-01-31 or 2027-01-31T08:00:00Z "+
+		"(default: now)")
 	flags.BoolVar(&o.Timeline, "timeline", false, "also list what will fail, and when, if nothing is renewed")
-	flags.StringVar(&o.FailOn, "fail-on", failOnError, "lowest severity for exit code 3: error or warning")
-	flags.StringVar(&o.Within, "expires-within", "", "report an error if the certificate, or a CA that clients "+
-		"need, expires sooner, such as 30d or 720h")
+	flags.StringVar(&o.FailOn, "fail-on", failOnError, "lowest severity that leads to exit code 3: error or warning")
+	flags.StringVar(&o.Within, "expires-within", "", "report an error if the certificate, or a CA that clients need, "+
+		"expires within this time, such as 30d or 720h")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"fail-on":        factory.CompleteValues(failOnError, failOnWarning),
 		"expires-within": cobra.NoFileCompletions,
@@ -269,8 +273,8 @@ func (o *Options) checkGenerated(
 ) (*result.Check, error) {
 	endpoint, bundle, _ := serving.Frontend(serving.Strategy(issuer))
 	if endpoint == "" {
-		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q names no certificate, and the agent publishes no "+
-			"endpoint for its own", issuer.Name),
+		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q names no certificate, and the agent publishes no endpoint "+
+			"for its generated one", issuer.Name),
 			"name the Secret to check with --secret, or see %q", "pinniped ip-tls status")
 	}
 	at, err := plan.ParseEndpoint(endpoint)
@@ -384,7 +388,7 @@ func distinctLeaves(served []certs.Served) int {
 func (o *Options) checkFiles() (*result.Check, error) {
 	checked := o.newResult(result.SourceFile, o.request.Bundle)
 	if len(o.Key) == 0 {
-		checked.NotChecked = append(checked.NotChecked, "the private key, and a handshake with it: pass it as --key")
+		checked.NotChecked = append(checked.NotChecked, "the private key, and a handshake with it: pass the key as --key")
 	}
 	if len(o.Names) == 0 && o.Certificate.ExternalEndpoint == "" {
 		checked.NotChecked = append(checked.NotChecked, "the names that clients use: pass each as --name")

@@ -30,7 +30,7 @@ func (o *Options) notMade(source result.Source) []result.CheckNotMade {
 	case result.SourceCluster:
 		list = notMadeBecause(`no address is probed: use "pinniped ip-tls status"`, ofEndpoint...)
 		if !o.at.IsZero() {
-			list = append(list, notMadeBecause("it is checked for another time (--at)", certs.ClocksDiffer)...)
+			list = append(list, notMadeBecause("the certificate is checked as of another time (--at)", certs.ClocksDiffer)...)
 		}
 	case result.SourceEndpoint:
 		list = append(notMadeBecause("no cluster was read", ofCluster...),

@@ -41,21 +41,22 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Use:   "delegate NAMESPACE/NAME",
 		Short: "Let the agent use a Secret in another namespace",
 		Long: `Permit the agent to serve the certificate in a Secret in another namespace, such as a wildcard certificate
-that several teams share. The owner of that namespace runs this command. With server-side apply, it creates:
+that several teams share. The owner of that namespace runs this command. It creates, with server-side apply:
 
-  - a Role that only permits get, list and watch of this Secret
-  - a RoleBinding of that Role to the agent's service account
+  - a Role that permits only get, list and watch on this Secret
+  - a RoleBinding that grants the Role to the agent's service account
   - a TLSCertificateDelegation that names the Secret and the agent's namespace
 
-The agent checks these continuously. If one of them is gone (--revoke removes all), the agent stops serving that
-certificate within five seconds and serves the generated one. It never copies the Secret.
+The agent checks these objects continuously. If one of them is gone (--revoke removes them all), the agent stops serving
+that certificate within five seconds and serves its generated certificate instead. The agent never copies the Secret.
 
-If the CredentialIssuer names this Secret, --revoke is refused while that would break clients; "pinniped ip-tls
-history" lists them. If you may not read the CredentialIssuer, the output says so.
+If the CredentialIssuer names this Secret, --revoke is refused while it would break clients; "pinniped ip-tls history"
+lists these clients. If you may not read the CredentialIssuer, the output says so.
 
-With --dry-run=client and --to, no cluster is read; -o yaml then prints the objects for "kubectl apply" or GitOps.
+With --dry-run=client and --to, the command reads no cluster. Add -o yaml to print the objects for "kubectl apply" or
+GitOps.
 
-Exit codes: 0 done, 3 not revoked, as clients would stop verifying (see "pinniped help exit-codes")`,
+Exit codes: 0 done, 3 not revoked because clients would stop verifying (see "pinniped help exit-codes")`,
 		Example: `  pinniped ip-tls delegate shared/wildcard-tls
   pinniped ip-tls set --secret shared/wildcard-tls --external-endpoint proxy.example.com
 
@@ -75,7 +76,7 @@ Exit codes: 0 done, 3 not revoked, as clients would stop verifying (see "pinnipe
 	flags.BoolVar(&o.Revoke, "revoke", false, "revoke the permission: delete the objects that this command created")
 	session.AddAllowFlag(cmd, &o.Allow, string(certs.OldClientsBreak))
 	flags.StringVar(&o.DryRun, "dry-run", session.DryRunNone,
-		`change nothing: "client" only prints the changes, "server" also has the API server validate them`)
+		`change nothing: with "client", only print the changes; with "server", also have the API server validate them`)
 	flags.Lookup("dry-run").NoOptDefVal = session.DryRunClient
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),
@@ -139,7 +140,8 @@ func (o *Options) Run(ctx context.Context) error {
 		}
 	}
 	if o.DryRun == session.DryRunNone {
-		o.Session.Progress.Done("The agent in namespace %q may use Secret %q: pinniped ip-tls set --secret %s",
+		o.Session.Progress.Done("The agent in namespace %q may now use Secret %q; to serve it: pinniped ip-tls set "+
+			"--secret %s",
 			agent.Namespace, o.Grant.secret, o.Grant.secret)
 	}
 	return o.print(objects, func(object map[string]any) string { return cmp.Or(done[describe(object)], actionApplied) })
@@ -226,7 +228,7 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 			return o.denied(fmt.Errorf("looking for %s: %w", describe(object), err))
 		}
 		if !ours(found) {
-			o.Session.Progress.Warn("%s was not created by this command, and stays unchanged", describe(object))
+			o.Session.Progress.Warn("%s was not created by this command, so it stays unchanged", describe(object))
 			continue
 		}
 		there, removed = append(there, found), append(removed, object)
@@ -265,8 +267,8 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 		without.TLS = nil
 		if st, err = o.Session.Gather(ctx, issuer, namespace, without); err == nil {
 			p := plan.Evaluate(plan.Request{Namespace: namespace, Allow: o.allow}, st, without)
-			o.Session.Progress.Warn("CredentialIssuer %q uses this Secret: the agent will serve its generated "+
-				"certificate in its place", issuer.Name)
+			o.Session.Progress.Warn("CredentialIssuer %q uses this Secret, so the agent will serve its generated certificate "+
+				"instead", issuer.Name)
 			for _, f := range p.Report.Findings {
 				if f.Allowed || f.Severity == certs.SeverityWarning {
 					o.Session.Progress.Warn("%s", f)
@@ -277,7 +279,8 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 	}
 	switch {
 	case errors.Is(err, discovery.ErrForbidden), errors.Is(err, discovery.ErrNoCredentialIssuer):
-		o.Session.Progress.Warn("Cannot tell whether the agent serves this Secret, and which clients this would break: %v", err)
+		o.Session.Progress.Warn("Cannot tell whether the agent serves this Secret, and which clients the change would "+
+			"break: %v", err)
 		return nil
 	}
 	return err

@@ -43,15 +43,16 @@ func NewExplainCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain NAMESPACE/NAME",
 		Short: "Explain access to a Secret in another namespace",
-		Long: `Explain whether the agent may serve the certificate in a Secret in another namespace, and why not:
+		Long: `Explain whether the agent may serve the certificate in a Secret in another namespace and, if not, why.
+The command checks:
 
   - whether a TLSCertificateDelegation in that namespace names the Secret and the agent's namespace, and
-    which ones almost do
+    which ones almost match
   - whether RBAC lets the agent's service account read that Secret
 
-Unreadable objects are reported as unknown. Whether the Secret exists is reported only if you may read it; the agent
-does not read it without permission. If something is missing, the command prints the YAML for the owner of the
-namespace.
+If an object cannot be read, its result is unknown. The output says whether the Secret exists only if you may read it;
+the agent does not read the Secret without permission. If something is missing, the command prints the YAML that the
+owner of the namespace can apply.
 
 Exit codes: 0 permitted, 3 not permitted, 4 not known (see "pinniped help exit-codes")`,
 		Example: `  pinniped explain shared/wildcard-tls
@@ -111,7 +112,7 @@ func (o *ExplainOptions) verdict(found *explanation, agent types.NamespacedName)
 			o.Grant.secret, agent.Namespace, found.missing())
 		return ui.WithExitCode(ui.WithHint(err, "%s", o.hint(found)), ui.ExitRefused)
 	default:
-		return ui.WithExitCode(ui.WithHint(errors.New("cannot tell whether it is permitted"),
+		return ui.WithExitCode(ui.WithHint(errors.New("cannot tell whether the agent may use the Secret"),
 			"ask the owner of namespace %q to run the same command", o.Grant.secret.Namespace), ui.ExitNotPermitted)
 	}
 }
@@ -148,7 +149,7 @@ func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName
 		},
 	}
 	if agent.Namespace == o.Grant.secret.Namespace {
-		e.add(checkDelegation, result.AnswerYes, "none is needed: it is the agent's own namespace")
+		e.add(checkDelegation, result.AnswerYes, "none is needed: the Secret is in the agent's own namespace")
 		return e, o.addSecret(ctx, e)
 	}
 	if err := o.addDelegation(ctx, e); err != nil {
@@ -210,12 +211,12 @@ func (o *ExplainOptions) addDelegation(ctx context.Context, e *explanation) erro
 	}
 	decision := delegation.Decide(o.Grant.secret, e.Agent.Namespace, all)
 	if decision.Permitted {
-		e.add(checkDelegation, result.AnswerYes, "%s %q names it for namespace %q", delegation.Kind, decision.By,
+		e.add(checkDelegation, result.AnswerYes, "%s %q names the Secret for namespace %q", delegation.Kind, decision.By,
 			e.Agent.Namespace)
 		return nil
 	}
 	e.NearMisses = decision.NearMisses
-	e.add(checkDelegation, result.AnswerNo, "no %s in namespace %q names it for namespace %q", delegation.Kind,
+	e.add(checkDelegation, result.AnswerNo, "no %s in namespace %q names the Secret for namespace %q", delegation.Kind,
 		o.Grant.secret.Namespace, e.Agent.Namespace)
 	e.deny(delegation.NotDelegated)
 	return nil

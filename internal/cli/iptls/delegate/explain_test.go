@@ -28,7 +28,7 @@ func TestExplain(t *testing.T) {
 		{
 			name: "explains a permission", world: func(w *iptlstest.World) { w.Share("proxy-tls", "*") },
 			outcome: delegation.Permitted, answers: "yes yes yes",
-			says: []string{`TLSCertificateDelegation \"shared/d\" names it`},
+			says: []string{`TLSCertificateDelegation \"shared/d\" names the Secret`},
 		},
 		{
 			name:  "explains a permission without the Secret",

@@ -32,15 +32,16 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "List revisions and whether their clients still verify",
-		Long: `List the revisions of what the agent published, the newest last: endpoint, trust bundle and names, from when
-until when, who made the change, and whether clients with that revision verify the certificate that is presented now. A
-change that breaks clients in use waits for them, or is refused ("ip-tls set --help").
+		Long: `List the revisions that the agent has published, the newest last. A revision shows its endpoint, trust bundle
+and names, when it was published, who made the change, and whether its clients verify the certificate that is presented
+now. A change that would break clients in use waits for them, or is refused ("ip-tls set --help").
 
-The agent records every change in a ConfigMap of its namespace. A revision that no client has used has no clients. If
-no kubeconfig contains a revision anymore, use --retire; a certificate that waits only for its clients is
-then served. The current revision cannot be retired.
+The agent records every change in a ConfigMap in its namespace. A revision that no client has ever used counts as
+having no clients. If no kubeconfig contains a revision anymore, retire the revision with --retire. A certificate that
+waits only for the clients of this revision is then served. You cannot retire the current revision.
 
-Exit codes: 0 listed or retired, 2 unknown ID, 3 published now and not retired (see "pinniped help exit-codes")`,
+Exit codes: 0 listed or retired, 2 unknown ID, 3 not retired because the revision is published now
+(see "pinniped help exit-codes")`,
 		Example: `  pinniped ip-tls history
 
   # All kubeconfigs with the old CA are gone
@@ -127,7 +128,7 @@ func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.Cr
 }
 
 // errNoHistory is the error for an agent without a revision history.
-var errNoHistory = errors.New("the agent keeps no revision history: it is Pinniped's, or an older version")
+var errNoHistory = errors.New("the agent keeps no revision history, because it is Pinniped's agent or an older version")
 
 // retire marks a revision as having no clients, and returns its ID.
 func (o *Options) retire(
@@ -164,7 +165,7 @@ func (o *Options) retire(
 	if _, err := o.Session.Retire(ctx, issuer, namespace, []string{revision.ID}); err != nil {
 		return "", err
 	}
-	o.Session.Progress.Done("Retired revision %s: kubeconfigs made %s no longer count", revision.ID, revision.When())
+	o.Session.Progress.Done("Retired revision %s, so kubeconfigs made %s no longer count", revision.ID, revision.When())
 	return revision.ID, nil
 }
 

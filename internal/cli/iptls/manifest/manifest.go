@@ -66,17 +66,21 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifest",
 		Short: "Print a Certificate or ingress route for the proxy",
-		Long: `Print a manifest for the CredentialIssuer, for "kubectl apply" or GitOps. Nothing is changed. --for
+		Long: `Print a manifest for the CredentialIssuer, for "kubectl apply" or GitOps. The command changes nothing. --for
 selects the kind:
 
-  - cert-manager: a Certificate with every name that clients use, signed by --issuer. Its Secret is that in
-    --secret, else one that is not in service, so that nothing changes for clients until "pinniped ip-tls set"
-  - contour: an HTTPProxy, gateway-api: a TLSRoute, ingress-nginx: an Ingress. Each passes TLS through to the
-    impersonation proxy, so that client certificates reach it. They need spec.impersonationProxy.service.type ClusterIP
+  - cert-manager: a Certificate with every name that clients use, signed by --issuer. It uses the Secret in --secret,
+    or else one that is not in service, so that nothing changes for clients until you run "pinniped ip-tls set"
+  - contour: an HTTPProxy
+  - gateway-api: a TLSRoute
+  - ingress-nginx: an Ingress
 
-A Certificate also has the names of the certificate in service, so that existing kubeconfigs keep working. The
-addresses of a load balancer behind an external endpoint are omitted: clients do not use them, and a public CA does
-not sign them. If the Secret is the one in service, the command says that it will be overwritten.
+The last three pass TLS through to the impersonation proxy, so that client certificates reach it. They need
+spec.impersonationProxy.service.type ClusterIP.
+
+A Certificate also has the names of the certificate in service, so that existing kubeconfigs keep working. It omits the
+addresses of a load balancer behind an external endpoint, because clients do not use them and a public CA does not sign
+them. If the Secret is the one in service, the command says that cert-manager will overwrite it.
 
 Exit codes: 0 printed (see "pinniped help exit-codes")`,
 		Example: `  # A certificate by cert-manager
@@ -101,7 +105,7 @@ Exit codes: 0 printed (see "pinniped help exit-codes")`,
 		"secret",
 		"",
 		"Secret for the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
-			"(default: "+defaultSecret+", or "+defaultSecret+"-2 and so on, whichever is not in service)",
+			"(default: "+defaultSecret+", or "+defaultSecret+"-2 and so on if the one before is in service)",
 	)
 	flags.StringVar(&o.ExternalEndpoint, "external-endpoint", "",
 		"where clients will reach the impersonation proxy: HOST or HOST:PORT (default: as configured)")
@@ -109,7 +113,7 @@ Exit codes: 0 printed (see "pinniped help exit-codes")`,
 		&o.KeyAlgorithm,
 		"key-algorithm",
 		algorithmECDSA,
-		"of the certificate: "+algorithmECDSA+", or "+algorithmRSA+" for clients that support only RSA",
+		"key algorithm of the certificate: "+algorithmECDSA+", or "+algorithmRSA+" for clients that support only RSA",
 	)
 	flags.StringVar(&o.Gateway, "gateway", "", "with --for "+forGatewayAPI+": the Gateway, [NAMESPACE/]NAME")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
@@ -144,12 +148,12 @@ func (o *Options) Validate() error {
 			"name the issuer that signs the certificate: --issuer ClusterIssuer/NAME "+
 				`("kubectl get issuers,clusterissuers --all-namespaces" lists them)`)
 	case o.For != forCertManager && o.Issuer != "":
-		return ui.Usage(fmt.Errorf("--issuer is for --for %s", forCertManager))
+		return ui.Usage(fmt.Errorf("--issuer applies only to --for %s", forCertManager))
 	case o.For == forGatewayAPI && o.Gateway == "":
 		return ui.WithHint(ui.Usage(errors.New("--gateway is missing")),
 			"name the Gateway that clients reach: --gateway NAMESPACE/NAME")
 	case o.For != forGatewayAPI && o.Gateway != "":
-		return ui.Usage(fmt.Errorf("--gateway is for --for %s", forGatewayAPI))
+		return ui.Usage(fmt.Errorf("--gateway applies only to --for %s", forGatewayAPI))
 	}
 	var err error
 	o.issuer, err = parseIssuer(o.Issuer)
@@ -222,21 +226,21 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any,
 	used := plan.Names(request, st)
 	names, left := required(slices.Concat(used, inService(st)))
 	if len(names) == 0 {
-		return nil, ui.WithHint(errors.New("clients have no name for the impersonation proxy yet"),
+		return nil, ui.WithHint(errors.New("the impersonation proxy has no name that clients could use yet"),
 			"set it: --external-endpoint proxy.example.com")
 	}
 	for _, name := range left {
-		o.Session.Progress.Info("Omitted %s (%s): kubeconfigs use %s", name.Value, name.Source,
+		o.Session.Progress.Info("Omitted %s (%s), because kubeconfigs use %s", name.Value, name.Source,
 			cmp.Or(o.ExternalEndpoint, spec.ExternalEndpoint))
 	}
 	known, _ := required(used)
 	for _, name := range names[len(known):] {
-		o.Session.Progress.Info("Added %s (%s): kubeconfigs may use it", name.Value, name.Source)
+		o.Session.Progress.Info("Added %s (%s), because kubeconfigs may use it", name.Value, name.Source)
 	}
 	for _, name := range names {
 		if private(name.Value) {
-			o.Session.Progress.Warn("%s is a private address: an ACME issuer, like any public CA, rejects the request; use a "+
-				"name: --external-endpoint proxy.example.com", name.Value)
+			o.Session.Progress.Warn("%s is a private address, so an ACME issuer, like any public CA, rejects the request; "+
+				"use a name: --external-endpoint proxy.example.com", name.Value)
 		}
 	}
 	configured := ""
@@ -248,8 +252,8 @@ func (o *Options) make(request plan.Request, st *plan.Snapshot) (map[string]any,
 		return nil, ui.Usage(fmt.Errorf("invalid value for --secret: %w", err))
 	}
 	if configured != "" && request.Secret == "" {
-		o.Session.Progress.Info("The certificate goes to Secret %q. Secret %q stays in service until you change that: "+
-			"pinniped ip-tls set --secret %s (to have it renewed instead: --secret %s)",
+		o.Session.Progress.Info("The certificate goes to Secret %q. Secret %q stays in service until you run: pinniped "+
+			"ip-tls set --secret %s (to have cert-manager write to the Secret in service instead, pass --secret %s)",
 			secret.Name, configured, secret.Name, configured)
 	}
 	now, err := delegation.SecretName(configured, request.Namespace)
@@ -326,9 +330,9 @@ func (o *Options) warnOfOverwriting(secret types.NamespacedName, found *corev1.S
 			return
 		}
 	}
-	o.Session.Progress.Warn("Secret %q is in service: cert-manager will replace its certificate with one from %s %q as "+
-		"soon as the manifest is applied, and kubeconfigs that do not trust its CA stop working. With another name "+
-		"(--secret) nothing changes until \"pinniped ip-tls set\"", secret, o.issuer.Kind, o.issuer.Name)
+	o.Session.Progress.Warn("Secret %q is in service. As soon as you apply the manifest, cert-manager will replace its "+
+		"certificate with one from %s %q, and kubeconfigs that do not trust the new CA stop working. With another Secret "+
+		"(--secret), nothing changes until you run \"pinniped ip-tls set\"", secret, o.issuer.Kind, o.issuer.Name)
 }
 
 func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any, error) {
@@ -341,14 +345,14 @@ func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any
 	}
 	if _, err := netip.ParseAddr(host); err == nil {
 		return nil, ui.WithHint(
-			fmt.Errorf("the external endpoint %q is an IP address: an ingress routes by host name", endpoint),
+			fmt.Errorf("the external endpoint %q is an IP address, but an ingress routes by host name", endpoint),
 			"use a DNS name of the ingress: --external-endpoint proxy.example.com",
 		)
 	}
 	if plan.ServiceType(spec) != configv1alpha1.ServiceTypeClusterIP {
 		o.Session.Progress.Warn(
-			"spec.impersonationProxy.service.type is %s: the route has no backend until it is ClusterIP. "+
-				"Change it: pinniped ip-tls set --service-type ClusterIP --mode enabled",
+			"spec.impersonationProxy.service.type is %s, so the route has no backend until the type is ClusterIP. Change it: "+
+				"pinniped ip-tls set --service-type ClusterIP --mode enabled",
 			plan.ServiceType(spec),
 		)
 	}

@@ -191,7 +191,7 @@ func TestManifestLeavesTheSecretInService(t *testing.T) {
 		{"proxy-tls", "", "proxy-tls-2", "pinniped ip-tls set --secret proxy-tls-2"},
 		{"proxy-tls-9", "", "proxy-tls-10", "proxy-tls-9"},
 		{"proxy-tls-new", "", "proxy-tls", "proxy-tls-new"},
-		{"proxy-tls", "proxy-tls", "proxy-tls", `proxy-tls" is in service: cert-manager will replace its certificate`},
+		{"proxy-tls", "proxy-tls", "proxy-tls", `proxy-tls" is in service. As soon as you apply the manifest, cert-manager will replace its certificate`},
 		{"proxy-tls", "other", "other", ""},
 	} {
 		w := iptlstest.New(t)
@@ -220,7 +220,7 @@ func TestManifestLeavesTheSecretInService(t *testing.T) {
 // the Secret in service is overwritten.
 func TestManifestOfACertificateInService(t *testing.T) {
 	t.Parallel()
-	const overwrites = `Secret "pinniped-concierge/proxy-tls" is in service: cert-manager will replace its certificate`
+	const overwrites = `Secret "pinniped-concierge/proxy-tls" is in service. As soon as you apply the manifest, cert-manager will replace its certificate`
 	serving := &configv1alpha1.ServingCertificateStatus{
 		Source: configv1alpha1.ServingCertificateSecret, SecretName: "proxy-tls",
 		DNSNames: []string{"proxy.example.com", "old.example.com"}, IPAddresses: []string{"127.0.0.1", "192.0.2.9"},
@@ -312,7 +312,7 @@ func TestManifestRefuses(t *testing.T) {
 			name: "a route for an address", change: func(o *Options) { o.For, o.ExternalEndpoint = forContour, "192.0.2.1" }, code: 1,
 			says: []string{"is an IP address"},
 		},
-		{name: "a Certificate without names", change: func(o *Options) { o.Issuer = "Issuer/x" }, code: 1, says: []string{"clients have no name"}},
+		{name: "a Certificate without names", change: func(o *Options) { o.Issuer = "Issuer/x" }, code: 1, says: []string{"has no name that clients could use"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -343,7 +343,7 @@ func TestManifestHasNoUnusedPrivateAddress(t *testing.T) {
 		r := run(t, w, func(o *Options) { o.Issuer, o.ExternalEndpoint = "Issuer/acme", "proxy.example.com" })
 		r.Check(t, 0)
 		if strings.Contains(r.Out.String(), "10.0.0.23") != used ||
-			strings.Contains(r.ErrOut.String(), "10.0.0.23 is a private address: an ACME issuer") != used {
+			strings.Contains(r.ErrOut.String(), "10.0.0.23 is a private address, so an ACME issuer") != used {
 			t.Errorf("used: %v\n%s%s", used, r.Out.String(), r.ErrOut.String())
 		}
 	}

@@ -214,10 +214,8 @@ func (p *Plan) judgeClients(st *Snapshot, j serving.Judgement, waits bool) {
 			p.Wanted.TLS.CATransition, p.AtOnce = configv1alpha1.CATransitionImmediate, true
 		}
 	case waits && !slices.ContainsFunc(j.Broken, forOtherReasons):
-		f.Message = "the old certificate is served, and both trust bundles are published, until no client would " +
-			"stop verifying: " + serving.Summarize(
-			j,
-		)
+		f.Message = "the old certificate is served and both trust bundles are published until no client would break; " +
+			"these clients would: " + serving.Summarize(j)
 		f.Severity, f.Hint = certs.SeverityInfo, ""
 	case !p.Request.WritesSecret &&
 		!slices.ContainsFunc(ChangesBetween(*st.Issuer.Spec.ImpersonationProxy, p.Wanted), clientsMeet):
@@ -239,15 +237,17 @@ func (p *Plan) brokenHint(j serving.Judgement) string {
 	}
 	switch {
 	case len(lacks) > 0 && p.Generated:
-		return fmt.Sprintf("the generated certificate does not cover %s: clients that use it need another name",
+		return fmt.Sprintf("the generated certificate does not cover %s, so these clients need another name",
 			strings.Join(lacks, ", "))
 	case len(lacks) > 0:
-		return fmt.Sprintf(`also have it issued for %s ("pinniped ip-tls manifest" prints the Certificate to request)`,
-			strings.Join(lacks, ", "))
+		return fmt.Sprintf(
+			`also have the certificate issued for %s ("pinniped ip-tls manifest" prints the Certificate to request)`,
+			strings.Join(lacks, ", "),
+		)
 	case p.Generated && len(p.Next.Bundle) == 0:
-		return "the agent's CA is unknown: afterwards, these kubeconfigs need it: \"pinniped get kubeconfig\""
+		return "the agent's CA is not known yet; after the change, give it to these kubeconfigs: \"pinniped get kubeconfig\""
 	}
-	return `afterwards, these kubeconfigs need the new CA: "pinniped kubeconfig rotate", or "pinniped get kubeconfig"`
+	return `after the change, give these kubeconfigs the new CA with "pinniped kubeconfig rotate" or "pinniped get kubeconfig"`
 }
 
 // EvaluateGenerated evaluates the generated certificate, with dual trust if clients would break.

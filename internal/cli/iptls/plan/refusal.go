@@ -30,11 +30,11 @@ func Refusal(report certs.Report, done string) error {
 const NothingChanged = "nothing was changed; "
 
 func refusalHint(first certs.Finding, done string) string {
-	hint := first.Hint
-	if hint != "" {
-		hint += "; "
+	hint := done
+	if first.Hint != "" {
+		hint += first.Hint + "; "
 	}
-	hint += done + fmt.Sprintf("run %q for more", "pinniped explain "+string(first.Code))
+	hint += fmt.Sprintf("run %q for more", "pinniped explain "+string(first.Code))
 	if first.CanBeAllowed() {
 		hint += fmt.Sprintf(", or pass --allow %s if you accept the consequence", first.Code)
 	}

@@ -37,12 +37,13 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 	flags := cmd.Flags()
 	flags.StringVar(&c.Secret, "secret", "", secretUsage)
 	flags.StringVar(&c.CABundle, "ca-bundle", "", bundleUsage)
-	flags.StringVar(&c.CABundleFrom, "ca-bundle-from", "", "object with the CA bundle, which the agent watches: "+
-		"configmap/NAME[#KEY] or secret/NAME[#KEY] in its namespace (default key: ca.crt), or clustertrustbundle/NAME")
+	flags.StringVar(&c.CABundleFrom, "ca-bundle-from", "", "object that has the CA bundle and that the agent watches: "+
+		"configmap/NAME[#KEY] or secret/NAME[#KEY] in the agent's namespace (default key: ca.crt), or "+
+		"clustertrustbundle/NAME")
 	flags.BoolVar(&c.CAFromSecret, "ca-from-secret", false, "publish ca.crt of the Secret, even when the "+
 		"CredentialIssuer has a CA bundle")
-	flags.BoolVar(&c.SystemRoots, "system-roots", false, "publish no CA bundle: clients verify with their system "+
-		"roots, as with a public CA")
+	flags.BoolVar(&c.SystemRoots, "system-roots", false, "publish no CA bundle, so that clients verify with their "+
+		"system roots, as for a public CA")
 	flags.StringVar(&c.ExternalEndpoint, "external-endpoint", "",
 		`where clients reach the impersonation proxy: HOST or HOST:PORT (default: unchanged)`)
 	flags.StringVar(&c.LoadBalancerIP, "load-balancer-ip", "",
@@ -113,8 +114,8 @@ func (c *CertificateFlags) validateBundleSource() error {
 		return nil
 	}
 	return ui.WithHint(ui.Usage(fmt.Errorf("%s and %s cannot be combined", given[0], given[1])),
-		"clients verify with one of: a file (--ca-bundle), another object (--ca-bundle-from), ca.crt of the Secret "+
-			"(--ca-from-secret), their system roots (--system-roots)")
+		"choose what clients verify with: a file (--ca-bundle), another object (--ca-bundle-from), ca.crt of the Secret "+
+			"(--ca-from-secret), or their system roots (--system-roots)")
 }
 
 // bundleSource parses --ca-bundle-from; it returns nil without it.

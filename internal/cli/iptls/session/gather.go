@@ -84,7 +84,7 @@ func (s *Session) gatherCA(ctx context.Context, st *plan.Snapshot, namespace str
 	objects, _ := discovery.Objects(st.Issuer, namespace)
 	st.CASecret, err = ReadSecret(ctx, s.Cluster, objects.Namespace, objects.GeneratedCASecret)
 	if errors.Is(err, discovery.ErrForbidden) {
-		s.Progress.Info("Secret %q cannot be read (forbidden), so the agent's CA is unknown until published",
+		s.Progress.Info("Secret %q cannot be read (forbidden), so the agent's CA is unknown until it is published",
 			objects.GeneratedCASecret)
 		return nil
 	}
@@ -157,7 +157,7 @@ func (s *Session) ReadIssuer(ctx context.Context) (*configv1alpha1.CredentialIss
 		return nil, ui.WithHint(
 			ui.Usage(fmt.Errorf("invalid value %q for --namespace: the agent of CredentialIssuer %q is in "+
 				"namespace %q", s.Namespace, issuer.Name, at.Namespace)),
-			"omit --namespace; for a Secret elsewhere, use --secret NAMESPACE/NAME",
+			"omit --namespace; for a Secret in another namespace, use --secret NAMESPACE/NAME",
 		)
 	}
 	return issuer, nil

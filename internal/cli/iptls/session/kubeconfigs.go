@@ -62,7 +62,7 @@ func (s *Session) Endpoint(ctx context.Context, issuer *configv1alpha1.Credentia
 		return all, "", WithCodes(fmt.Errorf("reading the Service in front of the impersonation proxy: %w", err))
 	}
 	if missing != "" {
-		missing += ": kubeconfigs that use one of them are not found"
+		missing += ", so kubeconfigs that use one of them are not found"
 	}
 	all = discovery.Endpoint(issuer, service, url)
 	all.SameServer = discovery.SameServer(ctx, s.Network.Resolve, url)

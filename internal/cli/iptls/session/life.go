@@ -37,7 +37,7 @@ func (s *Session) Life(ctx context.Context, namespace string, issuer *configv1al
 // Gone says when an agent that is not running last reported.
 func (l Life) Gone() string {
 	if l.LastSeen == nil {
-		return "none has reported"
+		return "no replica has ever reported"
 	}
 	return "the last report is from " + l.LastSeen.Format(time.RFC3339)
 }

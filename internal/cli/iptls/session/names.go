@@ -15,8 +15,8 @@ import (
 func Fits(r plan.Request, issuer *configv1alpha1.CredentialIssuer) error {
 	objects, _ := discovery.Objects(issuer, r.Namespace)
 	if name := r.SecretName(); name.Namespace == objects.Namespace && name.Name == objects.LastKnownGoodCertificateSecret {
-		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --secret: Secret %q is a backup that the agent "+
-			"itself keeps, and removes", name)),
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --secret: Secret %q is a backup that only the agent "+
+			"writes and removes", name)),
 			"name the Secret that the certificate comes from")
 	}
 	kind := cmp.Or(r.ServiceType, plan.ServiceType(issuer.Spec.ImpersonationProxy))
@@ -33,8 +33,8 @@ func Fits(r plan.Request, issuer *configv1alpha1.CredentialIssuer) error {
 	}
 	if r.ServiceType == configv1alpha1.ServiceTypeNone && endpoint == "" {
 		return ui.WithHint(
-			ui.Usage(errors.New("--service-type None needs an external endpoint: without a Service, the agent "+
-				"knows no address")),
+			ui.Usage(errors.New("--service-type None needs an external endpoint, because without a Service, the agent knows "+
+				"no address")),
 			"name it: --external-endpoint HOST:PORT",
 		)
 	}

@@ -40,14 +40,14 @@ func errNoTLS(issuer string) error {
 	return ui.WithExitCode(ui.WithHint(
 		fmt.Errorf("the agent of CredentialIssuer %q accepts no certificate: its API has no field "+
 			"spec.impersonationProxy.tls", issuer),
-		"it is Pinniped before version 0.23, or its CustomResourceDefinitions are older than the agent: apply "+
-			"those of the agent's version"), ui.ExitRefused)
+		"the agent is Pinniped before version 0.23, or the CustomResourceDefinitions are older than the agent; in the "+
+			"second case, apply those of the agent's version"), ui.ExitRefused)
 }
 
 // errNoSource returns the error for an agent without certificateAuthorityDataSource, such as Pinniped's.
 func errNoSource(issuer string) error {
 	return ui.WithExitCode(ui.WithHint(
-		fmt.Errorf("the agent of CredentialIssuer %q cannot read a CA bundle elsewhere: its API has no field "+
+		fmt.Errorf("the agent of CredentialIssuer %q cannot read a CA bundle from another object: its API has no field "+
 			"spec.impersonationProxy.tls.certificateAuthorityDataSource", issuer),
 		"pass the CA bundle as a file: --ca-bundle FILE"), ui.ExitRefused)
 }
@@ -55,9 +55,9 @@ func errNoSource(issuer string) error {
 // ownNamespaceOnly returns the finding for a Secret of another namespace, for an agent that does not support it, such
 // as Pinniped's.
 func ownNamespaceOnly(secret types.NamespacedName, namespace string) []certs.Finding {
-	refused := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf("Secret %q is in another namespace, and this "+
-		"agent uses only Secrets in its namespace %q: its API has no field "+
-		"spec.impersonationProxy.tls.verification, so it is Pinniped's, or older than Secret sharing",
+	refused := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf("Secret %q is in another namespace, but this "+
+		"agent uses only Secrets in its own namespace %q: its API has no field spec.impersonationProxy.tls.verification, "+
+		"so it is Pinniped's agent, or older than Secret sharing",
 		secret, namespace))
 	refused.Hint = fmt.Sprintf("put the certificate into a Secret in namespace %q, for example with --cert and --key",
 		namespace)

@@ -38,7 +38,8 @@ func mayUse(ctx context.Context, cluster Permissions, secret, account types.Name
 	switch {
 	case errors.Is(err, discovery.ErrForbidden):
 		unknown := certs.NewFinding(certs.SecretNotPermitted,
-			fmt.Sprintf("you may not check if RBAC lets the agent's service account %q read Secret %q", account,
+			fmt.Sprintf("you are not permitted to check whether RBAC lets the agent's service account %q read Secret "+
+				"%q", account,
 				secret))
 		unknown.Severity, unknown.Hint = certs.SeverityWarning,
 			"if it does not, the CredentialIssuer's status says so"

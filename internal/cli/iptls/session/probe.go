@@ -126,7 +126,7 @@ func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 		}
 		return chain, 0, fmt.Errorf("a request gets no response: %w", err)
 	case forwarder != nil:
-		return nil, 0, fmt.Errorf("through the proxy %s of this computer's environment: %w", forwarder.Redacted(), err)
+		return nil, 0, fmt.Errorf("through the proxy %s from this computer's environment: %w", forwarder.Redacted(), err)
 	}
 	return nil, 0, err
 }

@@ -86,7 +86,8 @@ func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 		l.Users = result.Users{
 			State: result.UsersNotKnown,
 			Message: "not known: no CA bundle is known for the certificate at " + at.String() +
-				", and the system roots do not verify it; pass --ca-bundle, or kubeconfigs for it with --kubeconfigs",
+				", and the system roots do not verify it; pass the CA bundle with --ca-bundle, or kubeconfigs for this endpoint " +
+				"with --kubeconfigs",
 			Next: []string{"pinniped ip-tls status --endpoint " + at.String() + " --kubeconfigs ~/.kube"},
 		}
 	}
@@ -115,15 +116,15 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 	if !o.throughEndpoint(l.view.At.URL) {
 		if l.Users.State == result.UsersNotAffected && slices.ContainsFunc(l.probed,
 			func(one probed) bool { return one.Status == http.StatusUnauthorized }) { // only the proxy has responded
-			l.Users.State, l.Users.Message = result.UsersNotKnown, "not known: the certificate in service is good, but "+
-				"the API server does not respond, and unauthenticated requests never reach it"
+			l.Users.State, l.Users.Message = result.UsersNotKnown, "not known: the certificate in service is good, but the "+
+				"API server does not respond, and this check sends only unauthenticated requests, which never reach it"
 		}
 		return l.Status, fmt.Errorf("the cluster does not respond; only the endpoint was checked: %w", cause)
 	}
 	return l.Status, ui.WithHint(
 		fmt.Errorf("the kubeconfig uses the impersonation proxy, so only the endpoint was checked: %w", cause),
-		"to see and fix the rest, pass a --kubeconfig that bypasses the proxy, such as that of the cluster's "+
-			"installer or cloud")
+		"to see and fix the rest, pass a --kubeconfig that bypasses the proxy, such as the one from the cluster's "+
+			"installer or cloud provider")
 }
 
 // throughEndpoint reports whether the administrator's own kubeconfig uses the endpoint at url.

@@ -72,7 +72,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 			name:  "are refused since a renewal by another CA, with what they were told before",
 			world: func(t *testing.T, w *iptlstest.World) { t.Helper(); renewed(t, w, iptlstest.Loopback()) },
 			exit:  8, state: result.UsersSomeRefused, code: "BundleDoesNotVerify",
-			says: "users with kubeconfigs made before " + at + " are refused since then (they trust \"Company CA\"",
+			says: "users with kubeconfigs made before " + at + " have been refused since then (they trust \"Company CA\"",
 			next: "pinniped kubeconfig rotate FILE",
 		},
 		{
@@ -87,7 +87,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				}
 			},
 			exit: 5, state: result.UsersSomeRefused, code: "BundleDoesNotVerify",
-			says: "users with kubeconfigs made before " + at + " are refused since then", next: "pinniped kubeconfig rotate FILE",
+			says: "users with kubeconfigs made before " + at + " have been refused since then", next: "pinniped kubeconfig rotate FILE",
 		},
 		{
 			name: "are refused since the spec lost its Secret",
@@ -97,7 +97,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				generated(t, w)
 			},
 			exit: 8, state: result.UsersSomeRefused, code: "BundleDoesNotVerify",
-			says: "users with kubeconfigs made before " + at + " are refused since then", next: "pinniped ip-tls undo --allow OldClientsBreak",
+			says: "users with kubeconfigs made before " + at + " have been refused since then", next: "pinniped ip-tls undo --allow OldClientsBreak",
 		},
 		{
 			name: "are refused since a delegation was revoked",
@@ -113,7 +113,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				}
 			},
 			exit: 5, state: result.UsersSomeRefused, code: "BundleDoesNotVerify",
-			says: "users with kubeconfigs made before " + at + " are refused since then",
+			says: "users with kubeconfigs made before " + at + " have been refused since then",
 			next: "pinniped ip-tls delegate shared/proxy-tls",
 		},
 		{
@@ -128,7 +128,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				w.RecordSince(t, changed)
 			},
 			exit: 8, state: result.UsersSomeRefused, code: "NameNotCovered",
-			says: "users who reach it as proxy.example.com are refused since " + at, next: "pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls",
+			says: "users who reach the proxy as proxy.example.com have been refused since " + at, next: "pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls",
 		},
 		{
 			name: "are not affected by a renewal that waits, and it says until when",
@@ -153,7 +153,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				}
 				w.RecordSince(t, changed)
 			},
-			state: result.UsersNotAffected, says: "; the certificate in Secret proxy-tls waits for clients of " +
+			state: result.UsersNotAffected, says: "; the certificate in Secret proxy-tls waits for clients of revision " +
 				"1234567890, until 2027-01-02T03:04:05Z at the latest; if Issuer wrong is the wrong issuer, correct it in " +
 				"the Certificate",
 			next: "pinniped ip-tls history",
@@ -192,13 +192,13 @@ func TestUsersOfEveryRevision(t *testing.T) {
 			world: func(_ *testing.T, w *iptlstest.World) {
 				w.Proxy.Answer(0)
 			},
-			exit: 5, state: result.UsersAllRefused, code: codeNoResponse, says: "all without a response (127.0.0.1:",
+			exit: 5, state: result.UsersAllRefused, code: codeNoResponse, says: "no user gets a response (127.0.0.1:",
 			next: "kubectl get --raw=/readyz",
 		},
 		{
 			name:  "get no answer while the proxy does not reach the API server",
 			world: func(_ *testing.T, w *iptlstest.World) { w.Proxy.Answer(http.StatusServiceUnavailable) },
-			exit:  5, state: result.UsersAllRefused, code: codeNoResponse, says: "answers a request with 503 Service Unavailable)",
+			exit:  5, state: result.UsersAllRefused, code: codeNoResponse, says: "responds to a request with 503 Service Unavailable)",
 			next: "kubectl get --raw=/readyz",
 		},
 		{
@@ -220,7 +220,7 @@ func TestUsersOfEveryRevision(t *testing.T) {
 				w.Cluster.Revisions.Data = nil
 				w.Cluster.Issuer.Status.Strategies, w.Cluster.Issuer.Status.Revisions = nil, nil
 			},
-			state: result.UsersNotKnown, says: "not known: nothing is published", next: "pinniped ip-tls check",
+			state: result.UsersNotKnown, says: "not known: no published CA bundle", next: "pinniped ip-tls check",
 		},
 		{
 			name: "count no state that is retired",
@@ -282,8 +282,8 @@ func TestNamesOfKubeconfigs(t *testing.T) {
 		current.Raw.Clusters["mine"].TLSServerName = "proxy.example.com"
 		o.Current = func(factory.ClusterFlags) (*factory.Cluster, error) { return current, nil }
 	})
-	r.Check(t, 8, `✗ broken: it reaches the proxy as "proxy.example.com", which what is presented does not cover`,
-		"type: pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls")
+	r.Check(t, 8, `✗ broken: it reaches the proxy as "proxy.example.com", which the presented certificate does not cover`,
+		"run: pinniped ip-tls manifest --issuer ClusterIssuer/NAME --secret proxy-tls")
 }
 
 // TestAnAPIServerThatStandsStill checks a cluster that accepts requests and does not respond.
@@ -296,10 +296,10 @@ func TestAnAPIServerThatStandsStill(t *testing.T) {
 		exit   int
 		says   string
 	}{
-		{name: "says within three seconds what users get", exit: 1, says: "USERS: all without a response (127.0.0.1:"},
+		{name: "says within three seconds what users get", exit: 1, says: "USERS: no user gets a response (127.0.0.1:"},
 		{
 			name: "says so when the proxy knows", answer: http.StatusServiceUnavailable, direct: true, exit: 1,
-			says: "answers a request with 503 Service Unavailable)",
+			says: "responds to a request with 503 Service Unavailable)",
 		},
 		{
 			name: "does not guess when the proxy alone has answered", answer: http.StatusUnauthorized, direct: true, exit: 124,

@@ -76,5 +76,5 @@ func silence(one session.Met) string {
 	if one.Err != nil {
 		return "presents its certificate, but " + one.Err.Error()
 	}
-	return fmt.Sprintf("answers a request with %d %s", one.Status, http.StatusText(one.Status))
+	return fmt.Sprintf("responds to a request with %d %s", one.Status, http.StatusText(one.Status))
 }

@@ -169,7 +169,7 @@ func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 		if !errors.Is(err, discovery.ErrNotFound) {
 			l.notKnown("when cert-manager renews it: %s", err)
 		} else {
-			l.RenewedBy.Trouble = "that Certificate no longer exists, so nothing renews it"
+			l.RenewedBy.Trouble = "that Certificate no longer exists, so nothing renews the Secret"
 		}
 		return nil
 	}
@@ -356,7 +356,7 @@ func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *
 	var others int
 	l.Kubeconfigs, others = now.evaluateKubeconfigs(o.kubeconfigs)
 	if others > 0 && len(o.KubeconfigsFrom) > 0 {
-		l.notKnown("%d contexts in the kubeconfigs go elsewhere", others)
+		l.notKnown("%d contexts in the kubeconfigs, because they use other endpoints", others)
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func (s *presented) evaluateTrust(one anchor) result.Entry {
 	case one.Uncertain:
 		return found(
 			result.FileNotKnown,
-			"%q is covered only by a wildcard: it may be another endpoint",
+			"%q is covered only by a wildcard, so it may be another endpoint",
 			one.Host,
 		)
 	case one.Err != nil:
@@ -122,7 +122,7 @@ func (s *presented) evaluateTrust(one anchor) result.Entry {
 	case one.Insecure:
 		return found(
 			result.FileWorks,
-			"it verifies nothing (insecure-skip-tls-verify): anyone can impersonate the cluster",
+			"it verifies nothing (insecure-skip-tls-verify), so anyone can impersonate the cluster",
 		)
 	}
 	refused := func(outcome result.FileOutcome, what string, err error) result.Entry {
@@ -140,7 +140,7 @@ func (s *presented) evaluateTrust(one anchor) result.Entry {
 	}
 	for _, chain := range s.chains {
 		if err := s.verify(one, chain); err != nil {
-			return refused(result.FileBroken, "what is presented", err)
+			return refused(result.FileBroken, "the presented certificate", err)
 		}
 	}
 	if s.configured != nil {
@@ -152,7 +152,7 @@ func (s *presented) evaluateTrust(one anchor) result.Entry {
 		return found(result.FileNotKnown, "no certificate is presented")
 	}
 	if difference := differs(one.CABundle, s.bundle); difference != "" {
-		return found(result.FileOutdated, "%s %s: reissue it before the CA changes", one.what, difference)
+		return found(result.FileOutdated, "%s %s; reissue the kubeconfig before the CA changes", one.what, difference)
 	}
 	return result.Entry{Outcome: result.FileWorks}
 }
@@ -173,7 +173,7 @@ func differs(bundle, published []byte) string {
 	lacks, extra := without(theirs, mine), without(mine, theirs)
 	switch {
 	case len(theirs) == 0 && len(mine) > 0:
-		return "has " + serving.Describe(bundle) + ", but no CA bundle is published now: clients use their system roots"
+		return "has " + serving.Describe(bundle) + ", but no CA bundle is published now, so clients use their system roots"
 	case len(mine) == 0 && len(theirs) > 0:
 		return "is empty, but " + serving.Describe(published) + " is published now"
 	case len(lacks) > 0:

@@ -44,25 +44,25 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the serving certificate and which kubeconfigs trust it",
-		Long: `Show whether users can connect, and what to do if not; then what is configured, what the agent reports and
-publishes, what each address of the endpoint presents now, when the certificate expires, who renews it, and which
-kubeconfigs work.
+		Long: `Show whether users can connect and, if not, what to do. The output then shows what is configured, what the agent
+reports and publishes, what each address of the endpoint presents now, when the certificate expires, who renews it, and
+which kubeconfigs work.
 
-The USERS line is the result of a TLS handshake and a request without credentials at each address, compared with every
-revision that clients may have ("pinniped ip-tls history"): its CA bundle and its names.
+For the USERS line, the command makes a TLS handshake and a request without credentials at each address. It compares
+the result with the CA bundle and the names of every revision that clients may have ("pinniped ip-tls history").
 
-Kubeconfigs are the current one, or those of --kubeconfigs: files, and folders with all kubeconfigs below them. Each
-context for this endpoint gets a verdict:
+The command checks the current kubeconfig. With --kubeconfigs, it instead checks the files that you pass, and all
+kubeconfigs below the folders that you pass. Each context for this endpoint gets a verdict:
 
-  works        it verifies what is presented, with the CA bundle that is published
-  outdated     it works, but with another CA bundle than the published one
+  works        it verifies the presented certificate, and has the published CA bundle
+  outdated     it works, but its CA bundle is not the published one
   will break   it does not verify the configured certificate, which is not presented yet
-  broken       it does not verify what is presented
-  not known    nothing is presented, or the context uses another credential plugin
+  broken       it does not verify the presented certificate
+  not known    no certificate is presented, or the context uses another credential plugin
 
-If you may not read something, or it does not respond, the output says so and shows the rest. If the cluster does not
-respond, or your kubeconfig goes through the broken proxy, only the endpoint is checked: --endpoint, or the one
-that your kubeconfigs use. To follow a change, use watch(1).
+If something cannot be read or does not respond, the output says so and shows the rest. If the cluster does not
+respond, or your kubeconfig goes through the broken proxy, the command checks only the endpoint: the one in --endpoint,
+or else the one that your kubeconfigs use. To follow a change, use watch(1).
 
 Exit codes: 0 in effect, 1 only the endpoint was checked, 5 not in effect, 8 clients or kubeconfigs stop verifying
 (see "pinniped help exit-codes")`,
@@ -83,9 +83,9 @@ Exit codes: 0 in effect, 1 only the endpoint was checked, 5 not in effect, 8 cli
 	flags.StringArrayVar(&o.KubeconfigsFrom, "kubeconfigs", nil,
 		"file or folder with kubeconfigs to check (repeatable; default: the current kubeconfig)")
 	flags.StringVar(&o.Endpoint, "endpoint", "",
-		"HOST or HOST:PORT to check when the cluster does not respond (default: where kubeconfigs log in)")
+		"HOST or HOST:PORT to check when the cluster does not respond (default: the endpoint that kubeconfigs use)")
 	flags.StringVar(&o.CABundle, "ca-bundle", "",
-		"with --endpoint: PEM file with the CA bundle of clients (default: that of kubeconfigs for the endpoint)")
+		"with --endpoint: PEM file with the CA bundle of clients (default: the one in kubeconfigs for this endpoint)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"endpoint": cobra.NoFileCompletions,
 	})

@@ -119,7 +119,7 @@ func TestStatus(t *testing.T) {
 		w.Cluster.CertManager = nil
 		runStatus(t.Context(), w, nil).Check(t, 8, "that Certificate no longer exists")
 		w.Cluster.TLSSecret.Annotations = nil
-		runStatus(t.Context(), w, nil).Check(t, 8, "unknown: before it expires")
+		runStatus(t.Context(), w, nil).Check(t, 8, "unknown; write the next certificate")
 	})
 	t.Run("of a change that is not in effect yet, and of kubeconfigs that it will break", func(t *testing.T) {
 		t.Parallel()
@@ -130,7 +130,7 @@ func TestStatus(t *testing.T) {
 			w,
 			nil,
 		).Check(t, 5, "not in effect", "still publishes another CA bundle", "presents another certificate",
-			"✗ will break: it trusts", "type: pinniped ip-tls check\n")
+			"✗ will break: it trusts", "run: pinniped ip-tls check\n")
 	})
 	t.Run("of an endpoint that does not respond", func(t *testing.T) {
 		t.Parallel()
@@ -179,7 +179,7 @@ func TestStatus(t *testing.T) {
 			t.Context(),
 			w,
 			nil,
-		).Check(t, 5, "2 of 3 replicas", "replicas:    2 of 3 serve it", "✗ agent-x: KeyMismatch: no")
+		).Check(t, 5, "2 of 3 replicas", "replicas:    2 of 3 serve this certificate", "✗ agent-x: KeyMismatch: no")
 	})
 	t.Run("of replicas that serve the last known good certificate", func(t *testing.T) {
 		t.Parallel()
@@ -190,7 +190,7 @@ func TestStatus(t *testing.T) {
 			Source: configv1alpha1.ServingCertificateSecret, SHA256: "00ff", Replicas: 2, ServingReplicas: 2,
 		}
 		r := runStatus(t.Context(), w, nil)
-		if text := r.Out.String(); !strings.Contains(text, "2 of 2 serve another one, SHA-256 00ff\n") {
+		if text := r.Out.String(); !strings.Contains(text, "2 of 2 serve another certificate, SHA-256 00ff\n") {
 			t.Errorf("got\n%s", text)
 		}
 	})
@@ -351,7 +351,10 @@ func TestStatusKubeconfigs(t *testing.T) {
 		t.Errorf("the file is %+v", first)
 	}
 	if len(status.Kubeconfigs) != 2 || len(status.Kubeconfigs[1].Entries) != len(want) ||
-		!strings.Contains(strings.Join(status.NotKnown, "\n"), "2 contexts in the kubeconfigs go elsewhere") {
+		!strings.Contains(
+			strings.Join(status.NotKnown, "\n"),
+			"2 contexts in the kubeconfigs, because they use other endpoints",
+		) {
 		t.Errorf("%d files, not known %q", len(status.Kubeconfigs), status.NotKnown)
 	}
 	for name, says := range map[string]string{

@@ -22,7 +22,7 @@ func (o *Options) text(r *result.Status) ([]byte, error) {
 	}
 	ui.Fprintf(&out, "USERS: %s\n", o.usersMark(r.Users.State)(r.Users.Message))
 	for _, command := range r.Users.Next {
-		ui.Fprintf(&out, "  type: %s\n", command)
+		ui.Fprintf(&out, "  run: %s\n", command)
 	}
 	if r.CredentialIssuer != "" {
 		ui.Fprintf(&out, "%s: %s\n", o.Style.Bold("credentialissuer/"+r.CredentialIssuer), verdict)
@@ -58,8 +58,7 @@ func (o *Options) text(r *result.Status) ([]byte, error) {
 		line("renewed by", o.renewerText(r.RenewedBy))
 	} else if r.Configured != nil && r.Configured.Source == result.SourceSecret && r.Certificate != nil &&
 		r.Certificate.Source == result.SourceSecret {
-		line("renewed by", o.Style.Caution("unknown: before it expires, write the next certificate "+
-			"into the Secret"))
+		line("renewed by", o.Style.Caution("unknown; write the next certificate into the Secret before this one expires"))
 	}
 	if r.Replicas != nil {
 		line("replicas", replicasText(r))
@@ -130,7 +129,7 @@ func (o *Options) usersMark(state result.UsersState) func(string) string {
 func agentText(r *result.Status) string {
 	text := r.Agent.Status + ", " + r.Agent.Reason
 	if r.Agent.Running == result.AnswerNo {
-		text = "not running; reported " + text
+		text = "not running; last reported " + text
 	}
 	if len(r.Problems) == 0 {
 		text += ": " + r.Agent.Message
@@ -183,7 +182,7 @@ func configuredText(c result.ConfiguredStatus) string {
 		text += ", verification " + string(c.Verification)
 	}
 	if c.CABundleSource != "" {
-		text += ", CA bundle of " + c.CABundleSource
+		text += ", CA bundle from " + c.CABundleSource
 	}
 	return text + fmt.Sprintf(" (mode %s)", c.Mode)
 }
@@ -283,7 +282,7 @@ func bar(from, to, at time.Time) string {
 func replicasText(r *result.Status) string {
 	count := fmt.Sprintf("%d of %d serve ", r.Replicas.Serving, r.Replicas.Total)
 	if r.Certificate != nil && r.Replicas.SHA256 != "" && r.Replicas.SHA256 != r.Certificate.SHA256 {
-		return count + "another one, SHA-256 " + r.Replicas.SHA256
+		return count + "another certificate, SHA-256 " + r.Replicas.SHA256
 	}
-	return count + "it"
+	return count + "this certificate"
 }

@@ -55,8 +55,8 @@ func (l *snapshot) concludeUsers() {
 		if !slices.ContainsFunc(entries, func(e result.Entry) bool { return e.Code != string(certs.NameNotCovered) }) {
 			why, l.Users.Code = "use a name that the certificate in service does not cover", string(certs.NameNotCovered)
 		}
-		l.Users.Message = fmt.Sprintf("refused with %d of the %d contexts below, which %s; not affected with what is "+
-			"published", len(entries), all, why)
+		l.Users.Message = fmt.Sprintf("refused with %d of the %d contexts below, which %s; users with the published CA "+
+			"bundle and endpoint are not affected", len(entries), all, why)
 	}
 	if fix == "" {
 		fix = l.Users.Code
@@ -104,15 +104,15 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
 			Message: fmt.Sprintf("not known: %s resolves to no address here", l.view.At.Host),
 		}, ""
 	case len(l.Clients) == 0 && out == 0:
-		return result.Users{State: result.UsersNotKnown, Message: "not known: nothing is published that lets users " +
-			"verify the certificate in service"}, ""
+		return result.Users{State: result.UsersNotKnown, Message: "not known: no published CA bundle lets users verify " +
+			"the certificate in service"}, ""
 	case out > 0:
 		one := slices.Concat(refusing, silent)[0]
 		users = l.cause(one)
 		if out == len(l.probed) {
 			users.State, users.Message = result.UsersAllRefused, "all refused"+users.Message
 			if len(refusing) == 0 {
-				users.Message = "all without a response" + strings.TrimPrefix(users.Message, "all refused")
+				users.Message = "no user gets a response" + strings.TrimPrefix(users.Message, "all refused")
 			}
 			return users, l.fixes(users.Code)
 		}
@@ -159,7 +159,7 @@ func (l *snapshot) someStates() (users result.Users, some bool) {
 	}
 	const most = 3
 	if more := len(sentences) - most; more > 0 {
-		sentences = append(sentences[:most], fmt.Sprintf("and %d more kinds", more))
+		sentences = append(sentences[:most], fmt.Sprintf("and %d more groups", more))
 	}
 	users.Message = strings.Join(sentences, "; ")
 	if others {
@@ -174,20 +174,21 @@ func (l *snapshot) sentence(state *result.ClientState) string {
 	if state.Outcome == result.ClientsPartlyRefused {
 		switch state.Code {
 		case certs.NameNotCovered:
-			who = "users who reach it as " + strings.Join(state.RefusedNames, " or ")
+			who = "users who reach the proxy as " + strings.Join(state.RefusedNames, " or ")
 		default:
 			who += ", at some addresses,"
 		}
 	}
-	since := ""
+	verb, since := "have been refused", ""
 	switch {
 	case state.RefusedSince == nil:
+		verb = "are refused"
 	case state.Until != nil && state.Until.Equal(*state.RefusedSince) && strings.HasPrefix(who, "users with"):
 		since = " since then"
 	default:
 		since = " since " + clock(*state.RefusedSince)
 	}
-	return fmt.Sprintf("%s are refused%s (%s; %s)", who, since, state.Message, state.Code)
+	return fmt.Sprintf("%s %s%s (%s; %s)", who, verb, since, state.Message, state.Code)
 }
 
 // when returns the time in which kubeconfigs of a revision were created.
