@@ -66,7 +66,7 @@ func (a *agent) newRegistry(others []prometheus.Collector) *prometheus.Registry 
 		servingCertificateMetrics{a.holder},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "pinniped_agent_build_info",
-			Help:        "Always 1; the labels have the versions.",
+			Help:        "Always 1; the labels contain the versions of the agent and of Go.",
 			ConstLabels: prometheus.Labels{"version": a.options.Version, "goversion": runtime.Version()},
 		}, func() float64 { return 1 }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -75,7 +75,7 @@ func (a *agent) newRegistry(others []prometheus.Collector) *prometheus.Registry 
 		}, func() float64 { return truth(a.leader.Leading()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "pinniped_agent_proxy_wanted",
-			Help: "1 if the impersonation proxy is enabled, by the CredentialIssuer or, in mode auto, by the nodes; else 0.",
+			Help: "1 if the CredentialIssuer enables the impersonation proxy, or if mode auto does because of the nodes; else 0.",
 		}, func() float64 {
 			reconciler := a.issuer.Load()
 			return truth(reconciler != nil && reconciler.Wanted())
@@ -90,22 +90,22 @@ type servingCertificateMetrics struct{ holder *serving.Holder }
 var servingCertificateExpiry = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_expiry_timestamp_seconds",
 	"When this replica's serving certificate expires, in seconds since 1970, by source: generated or external. Absent if "+
-		"there is none.",
+		"there is no certificate.",
 	[]string{"source"},
 	nil,
 )
 
 var servingCertificateFindings = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_findings",
-	"1 for each finding about the configured certificate, by code and severity. With an error, or TransitionPrepared, the "+
-		"last known good certificate stays in service.",
+	"1 for each finding about the configured certificate, by code and severity. If one is an error or TransitionPrepared, "+
+		"the last known good certificate stays in service.",
 	[]string{"code", "severity"},
 	nil,
 )
 
 var servingCertificateTransition = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_transition_until_timestamp_seconds",
-	"Deadline for serving the new certificate, in seconds since 1970. Absent outside a transition.",
+	"When the new certificate is served at the latest, in seconds since 1970. Absent if there is no transition.",
 	nil,
 	nil,
 )

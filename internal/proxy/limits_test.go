@@ -34,25 +34,27 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"request header, all lines together": kib(server.MaxHeaderBytes) + ", then 431",
 		"concurrent HTTP/2 streams per connection": fmt.Sprintf("%d, authenticated or not",
 			server.HTTP2.MaxConcurrentStreams),
-		"HTTP/2 frame that is read": kib(server.HTTP2.MaxReadFrameSize),
+		"HTTP/2 frame from a client": kib(server.HTTP2.MaxReadFrameSize),
 		"buffered request body": fmt.Sprintf(
-			"%s before it is forwarded; of a larger one %s per stream, %s per connection", kib(listener.MaxHeldBody),
+			"%s before the request is forwarded; for a larger body, %s per stream and %s per connection",
+			kib(listener.MaxHeldBody),
 			kib(server.HTTP2.MaxReceiveBufferPerStream), kib(server.HTTP2.MaxReceiveBufferPerConnection),
 		),
-		"time for TLS, and then for a request's header":               seconds(server.ReadHeaderTimeout) + " each",
-		"body of a non-streaming request, from its header to its end": seconds(o.BodyTimeout) + ", then 400",
-		"connection without a request":                                seconds(server.IdleTimeout) + ", then it is closed",
-		"HTTP/2 client that does not acknowledge pings": seconds(server.HTTP2.SendPingTimeout) + " until one is sent, " +
+		"time for the TLS handshake, and then for the header of a request":       seconds(server.ReadHeaderTimeout) + " each",
+		"time from the header of a non-streaming request to the end of its body": seconds(o.BodyTimeout) + ", then 400",
+		"connection without a request":                                           seconds(server.IdleTimeout) + ", then it is closed",
+		"HTTP/2 client that does not acknowledge pings": seconds(server.HTTP2.SendPingTimeout) + " until a ping is sent, and " +
 			seconds(server.HTTP2.PingTimeout) + " for the acknowledgement, then its streams end",
-		"response to a slow client": seconds(o.WriteTimeout) + " for each 32 KiB, then it ends; " + seconds(slowAfter) +
-			" beyond the slow-client limit",
+		"response to a slow client": seconds(o.WriteTimeout) + " for each 32 KiB, then it ends; only " + seconds(slowAfter) +
+			" when the slow-client limit is reached",
 		"connection whose client reads nothing": seconds(server.HTTP2.WriteByteTimeout) + ", then it is closed",
-		"streams at shutdown":                   "`shutdownDelay` + " + seconds(o.StreamGrace) + "; other requests `shutdownDelay` + " + seconds(o.DrainTimeout),
+		"time to finish at shutdown": "streams: `shutdownDelay` + " + seconds(o.StreamGrace) +
+			"; other requests: `shutdownDelay` + " + seconds(o.DrainTimeout),
 		"certificates that a client may present": fmt.Sprintf(
-			"%d, at most %d intermediates with one subject; then 401", clienttrust.MaxPresented, clienttrust.MaxOfOneName,
+			"%d, with at most %d intermediates of the same subject; then 401", clienttrust.MaxPresented, clienttrust.MaxOfOneName,
 		),
 		"cached rejections of certificates": fmt.Sprintf(
-			"%[1]d for users, %[1]d for front proxies, for %.0[2]f minute, or until a CA changes",
+			"%[1]d for users and %[1]d for front proxies, for %.0[2]f minute or until a CA changes",
 			clienttrust.MaxRefused, clienttrust.RefusedFor.Minutes(),
 		),
 		"body of a TokenCredentialRequest": kib(maxLogin) + ", then 413",
@@ -61,7 +63,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 			t.Errorf("docs/reference/agent.md has no row %q", row)
 		}
 	}
-	if text := fmt.Sprintf("unread for %d ms and", aheadAfter.Milliseconds()); !strings.Contains(string(content), text) {
+	if text := fmt.Sprintf("it is unread for %d ms and", aheadAfter.Milliseconds()); !strings.Contains(string(content), text) {
 		t.Errorf("docs/reference/agent.md does not say %q", text)
 	}
 }

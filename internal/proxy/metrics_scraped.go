@@ -32,8 +32,8 @@ func newScraped() []scraped {
 	add(gauge, "client_connections", "Open client connections.",
 		func(s *Server, emit emit) { emit(int64(s.port.Open())) })
 	add(counter, "upstream_problems_total",
-		"Requests that got 503, 429, 431 or 500 because they could not be forwarded, or had no usable "+
-			"response, by cause.",
+		"Requests that got 503, 429, 431 or 500, by cause: they could not be forwarded, or the API server sent no usable "+
+			"response.",
 		func(s *Server, emit emit) {
 			for cause, count := range s.upstream.Problems {
 				emit(count.Load(), cause)
@@ -50,7 +50,7 @@ func newScraped() []scraped {
 			emit(s.tokens.Counts.Failed.Load(), "token", "error")
 		}, "review", "result")
 	add(gauge, "memory_held_bytes",
-		"Memory held by clients: all users together, and all unauthenticated clients.",
+		"Memory that clients hold: all users together, and all unauthenticated clients together.",
 		func(s *Server, emit emit) {
 			emit(s.FlowControl.Memory().Users, "users")
 			emit(s.FlowControl.Memory().Unauthenticated, "unauthenticated")
@@ -66,7 +66,7 @@ func newScraped() []scraped {
 		"clients",
 	)
 	add(counter, "refused_total",
-		"Rejections because a limit was reached, by resource: requests that got 429 or 503, evicted connections of "+
+		"Rejections because of a limit, by resource: requests that got 429 or 503, evicted connections of "+
 			"unauthenticated clients, and aborted responses to slow clients.",
 		func(s *Server, emit emit) {
 			for _, usage := range s.FlowControl.Usage() {
@@ -75,7 +75,7 @@ func newScraped() []scraped {
 		}, "resource")
 	add(gauge, "queued_operations",
 		"Operations waiting for a seat, by resource: reviews, logins, verification of client certificates, "+
-			"pre-authentication of unauthenticated clients, and requests to the API server (forwarded).",
+			"pre-authentication of unauthenticated clients, and requests to the API server (resource forwarded).",
 		func(s *Server, emit emit) {
 			for _, usage := range s.FlowControl.Usage() {
 				if usage.Resource.HasSeats() {
@@ -84,7 +84,7 @@ func newScraped() []scraped {
 			}
 		}, "resource")
 	add(counter, "credentials_refused_total",
-		"Credentials that were rejected or could not be checked. The log has only samples.",
+		"Credentials that were rejected or could not be checked. The log contains only a sample of them.",
 		func(s *Server, emit emit) { emit(s.refused.Total()) })
 	return all
 }
