@@ -201,7 +201,8 @@ func (o *Options) get(ctx context.Context, config *tls.Config) (*logininfo.Info,
 	switch {
 	case response.StatusCode == http.StatusNotFound:
 		err = ui.WithHint(errors.New("the proxy offers none"),
-			"its administrators can set spec.impersonationProxy.kubeconfig")
+			"its administrators can set spec.impersonationProxy.kubeconfig; if it is set, \"pinniped ip-tls status\" "+
+				"names the authenticator that is not ready")
 	case response.StatusCode != http.StatusOK:
 		err = ui.WithHint(fmt.Errorf("it returned %.60q", response.Status),
 			"is it an impersonation proxy of this version of pinniped?")

@@ -331,8 +331,9 @@ func (o *Options) warnOfOverwriting(secret types.NamespacedName, found *corev1.S
 		}
 	}
 	o.Session.Progress.Warn("Secret %q is in service. As soon as you apply the manifest, cert-manager will replace its "+
-		"certificate with one from %s %q, and kubeconfigs that do not trust the new CA stop working. With another Secret "+
-		"(--secret), nothing changes until you run \"pinniped ip-tls set\"", secret, o.issuer.Kind, o.issuer.Name)
+		"certificate with one from %s %q. If it has another CA, it waits for the kubeconfigs in use, unless caTransition "+
+		"is Immediate. With another Secret (--secret), nothing changes until you run \"pinniped ip-tls set\"",
+		secret, o.issuer.Kind, o.issuer.Name)
 }
 
 func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any, error) {
