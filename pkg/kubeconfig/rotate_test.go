@@ -281,7 +281,7 @@ func TestRotate(t *testing.T) {
 			want: cluster("    server: https://b.example.com\n    certificate-authority-data: T0xE\n"),
 			entries: []kubeconfig.Entry{{
 				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped,
-				Code: kubeconfig.SkipUncertain, Reason: `only a wildcard of the certificate covers "b.example.com", so it may be another endpoint; if it is this one, name it with --endpoint`,
+				Code: kubeconfig.SkipUncertain, Reason: `only a wildcard of the certificate covers "b.example.com", so it may be another endpoint; if it is this endpoint, pass it with --endpoint`,
 			}},
 		},
 		{

@@ -157,7 +157,7 @@ func TestKubeconfigFromProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, 20*time.Second, func() error {
-		if got := fetch("--ca-bundle", bundle); !strings.Contains(got.errOut, "the proxy offers none") {
+		if got := fetch("--ca-bundle", bundle); !strings.Contains(got.errOut, "the proxy offers no kubeconfig") {
 			return errors.New(got.errOut)
 		}
 		return nil

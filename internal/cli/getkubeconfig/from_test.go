@@ -295,7 +295,7 @@ func TestHostileProxies(t *testing.T) {
 		"a redirect": {
 			func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, other.URL, http.StatusFound) }, "302 Found",
 		},
-		"no offer":   {http.NotFound, "the proxy offers none"},
+		"no offer":   {http.NotFound, "the proxy offers no kubeconfig"},
 		"a page":     {send("<html>"), "is not a login document"},
 		"no version": {send(`{"kind":"LoginInfo"}`), "version"},
 		"an endless body": {

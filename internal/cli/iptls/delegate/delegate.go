@@ -277,7 +277,10 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 	}
 	switch {
 	case errors.Is(err, discovery.ErrForbidden), errors.Is(err, discovery.ErrNoCredentialIssuer):
-		o.Session.Progress.Warn("Cannot tell whether the agent serves this Secret, and which clients this would break: %v", err)
+		o.Session.Progress.Warn(
+			"Cannot tell whether the agent serves this Secret, and which clients this would break: %v",
+			err,
+		)
 		return nil
 	}
 	return err
