@@ -93,7 +93,8 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 		if !selfIssued(leaf) {
 			return warn(
 				hint,
-				"is the serving certificate itself (a pin): every renewal will break clients, and OpenSSL does not accept it, because it is not self-signed",
+				"is the serving certificate itself (a pin): every renewal will break clients, and OpenSSL does not accept it, "+
+					"because it is not self-signed",
 			)
 		}
 		return warn(hint, "is the serving certificate itself (a pin): every renewal will break clients")
@@ -160,7 +161,8 @@ func (r *run) endsEarly(v verdict) []Finding {
 		f := finding(
 			BundleMember,
 			"",
-			"these certificates expire before the serving certificate, but another one in the bundle verifies it until it expires: %s",
+			"these certificates expire before the serving certificate, but another one in the bundle verifies it until it "+
+				"expires: %s",
 			joined(early),
 		)
 		return []Finding{f.withSeverity(SeverityInfo)}

@@ -171,7 +171,8 @@ func (r *run) checkOutlives(v verdict) []Finding {
 			finding(
 				OutlivesIssuer,
 				fix,
-				"the serving certificate is valid until %s, but its issuer %s only until %s; from then on, clients refuse the serving certificate",
+				"the serving certificate is valid until %s, but its issuer %s only until %s; from then on, clients refuse the "+
+					"serving certificate",
 				date(leaf.NotAfter),
 				subject(issuer),
 				date(issuer.NotAfter),

@@ -143,7 +143,8 @@ func (r *run) partialChain(v verdict) *Finding {
 	f := finding(
 		StrictClients,
 		"publish the root CA as well",
-		"the CA bundle verifies the certificate only through an intermediate CA: programs built on OpenSSL, such as curl and "+
+		"the CA bundle verifies the certificate only through an intermediate CA: programs built on OpenSSL, such as curl "+
+			"and "+
 			"Python, need the root too",
 	)
 	return &f

@@ -12,7 +12,7 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        SecretNotPermitted,
-			Cause:       "The Secret is in another namespace, whose owner does not permit the agent to use the Secret, or no longer does so.",
+			Cause:       "The Secret is in another namespace, and the owner of that namespace does not permit (or no longer permits) the agent to use it.",
 			Consequence: "The agent does not read the Secret, so nothing shows whether the Secret exists. If a certificate from the Secret is in service, the agent stops serving it and serves its generated certificate instead.",
 			Fix:         "ask the owner of that namespace for a TLSCertificateDelegation that names the Secret and the agent's namespace, and for a Role that lets the agent read it",
 			Example: "pinniped explain NAMESPACE/NAME     # what is missing\npinniped ip-tls delegate NAMESPACE/NAME   " +
@@ -76,14 +76,14 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        WeakKey,
-			Cause:       "A key is too short (RSA under 2048 bits), too long (RSA over 8192), or of a kind that TLS clients do not support. If the key that is too long belongs to a CA in the CA bundle, the finding is only informational.",
+			Cause:       "A key is too short (RSA under 2048 bits), too long (RSA over 8192), or of a kind that TLS clients do not support. For a CA key in the CA bundle that is too long, the finding is only informational.",
 			Consequence: "Clients reject the certificate, or it can be forged.",
 			Fix:         "have the certificate issued for an ECDSA key (P-256, P-384 or P-521), an Ed25519 key, or an RSA key of 2048 to 8192 bits",
 			Example:     "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out tls.key",
 		},
 		{
 			Code:        RSAOnlyClients,
-			Cause:       "The serving certificate has an ECDSA or Ed25519 key. So do generated certificates. All current clients support ECDSA, so this is not a finding. \"pinniped ip-tls check\" shows the type of the key next to the names.",
+			Cause:       "The serving certificate has an ECDSA or Ed25519 key. Generated certificates have one too. All current clients support ECDSA, so this is not a finding. \"pinniped ip-tls check\" shows the type of the key next to the names.",
 			Consequence: "Clients that support only RSA, such as old Java and some scanners, cannot connect. Browsers and Windows do not support Ed25519.",
 			Fix:         "do nothing, unless you use one of these clients; in that case, use a certificate with an RSA key of 2048 bits or more",
 			Example: "openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:3072 -out tls.key\ncert-manager: privateKey: " +
@@ -188,7 +188,7 @@ func catalogue() []Explanation {
 		{
 			Code:        ChainOrder,
 			Cause:       "The certificates in tls.crt are in the wrong order. The serving certificate must come first, then each certificate's issuer.",
-			Consequence: "If a root comes first, the private key does not seem to match. Several clients reject any other wrong order.",
+			Consequence: "If a root comes first, TLS libraries report that the private key does not match. Several clients reject any other wrong order.",
 			Fix:         "write them in the right order",
 			Example:     "cat leaf.pem intermediate.pem > fullchain.pem",
 		},
@@ -213,7 +213,7 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        BundleDoesNotVerify,
-			Cause:       "The CA bundle that would be published does not verify the serving certificate. If there is no CA bundle, this applies to the system roots. Either the CA that issued the certificate is missing from them, or an intermediate CA is missing from tls.crt.",
+			Cause:       "The CA bundle that would be published (or, if there is none, the set of system roots) does not verify the serving certificate. Either it lacks the CA that issued the certificate, or an intermediate CA is missing from tls.crt.",
 			Consequence: "Every new kubeconfig fails with the error: certificate signed by unknown authority.",
 			Fix:         "publish the certificate of the CA that issued it; if that is an intermediate CA, append its certificate to tls.crt",
 			Example:     "openssl verify -CAfile ca.pem -untrusted tls.crt tls.crt",

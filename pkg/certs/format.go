@@ -65,7 +65,8 @@ func recognize(data []byte, p part) (what, hint string) {
 	case isUTF16(data) != "":
 		return "text in UTF-16", "convert it: iconv -f " + isUTF16(data) + " -t UTF-8 FILE > new.pem"
 	case bytes.HasPrefix(data, []byte{0xfe, 0xed, 0xfe, 0xed}), bytes.HasPrefix(data, []byte{0xce, 0xce, 0xce, 0xce}):
-		const first = "convert it: keytool -importkeystore -srckeystore FILE -destkeystore new.p12 -deststoretype PKCS12, then "
+		const first = "convert it: keytool -importkeystore -srckeystore FILE -destkeystore new.p12 -deststoretype " +
+			"PKCS12, then "
 		return "a Java key store", first + fromPKCS12("new.p12", p) // JKS or JCEKS
 	case isPKCS12(data):
 		return "PKCS#12 (.p12, .pfx, and .jks from newer Java)", "convert it: " + fromPKCS12("FILE", p)

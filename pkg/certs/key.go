@@ -126,7 +126,8 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 		return fail(
 			KeyUnreadable,
 			"use an RSA, ECDSA or Ed25519 key in PKCS#8, PKCS#1 or SEC 1 form",
-			"the private key in %s (%d bytes, labelled %s) cannot be parsed: it is damaged, or of a type that this program's TLS library does not support",
+			"the private key in %s (%d bytes, labelled %s) cannot be parsed: it is damaged, or of a type that this "+
+				"program's TLS library does not support",
 			name,
 			len(block.bytes),
 			quote(block.label),
@@ -193,7 +194,8 @@ func checkKeyPair(key crypto.Signer, chain, bundle []numbered, name string) (int
 		return i + 1, []Finding{finding(
 			ChainOrder,
 			orderFix,
-			"the serving certificate, to which %s belongs, is %s; it must come first, before %s, because TLS libraries otherwise report a private key that does not match",
+			"the serving certificate, to which %s belongs, is %s; it must come first, before %s, because TLS libraries "+
+				"otherwise report a private key that does not match",
 			name,
 			cert.where(),
 			subject(chain[0].Certificate),
@@ -207,7 +209,8 @@ func checkKeyPair(key crypto.Signer, chain, bundle []numbered, name string) (int
 	return -1, []Finding{
 		finding(
 			KeyMismatch,
-			"use the key that the certificate was requested with; if both were just replaced, the Secret may be only half updated",
+			"use the key that the certificate was requested with; if both were just replaced, the Secret may be only half "+
+				"updated",
 			"%s (%s) is not the private key of %s (%s)",
 			name,
 			describeKey(key.Public()),
@@ -329,7 +332,8 @@ func tooLong(public crypto.PublicKey) bool {
 	return ok && key.N.BitLen() > maxRSABits
 }
 
-const keyFix = "have it reissued for an ECDSA key (P-256, P-384 or P-521), an Ed25519 key, or an RSA key of 2048 to 8192 bits"
+const keyFix = "have it reissued for an ECDSA key (P-256, P-384 or P-521), an Ed25519 key, or an RSA key of 2048 " +
+	"to 8192 bits"
 
 func checkWeakKey(cert numbered) []Finding {
 	if problem := weakKey(cert.PublicKey); problem != "" {

@@ -234,7 +234,8 @@ func checkMustStaple(leaf numbered) []Finding {
 		finding(
 			MustStaple,
 			"have it issued without the TLS feature status_request (OCSP must-staple)",
-			"%s demands a stapled OCSP response, which the impersonation proxy does not send: strict clients refuse the connection",
+			"%s demands a stapled OCSP response, which the impersonation proxy does not send: strict clients refuse the "+
+				"connection",
 			leaf.where(),
 		),
 	}

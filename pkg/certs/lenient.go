@@ -62,7 +62,8 @@ func issuerRemarks(chain []*x509.Certificate, i int) []remark {
 		return []remark{
 			{
 				"has an authority key identifier whose issuer and serial number do not match " + consequence,
-				"the CA's certificate was probably renewed: have this certificate reissued with the renewed one, or without an issuer and serial number in its authority key identifier",
+				"the CA's certificate was probably renewed: have this certificate reissued with the renewed one, or without an " +
+					"issuer and serial number in its authority key identifier",
 			},
 		}
 	case cert != parent && selfIssued(cert) && !bytes.Equal(cert.RawSubjectPublicKeyInfo, parent.RawSubjectPublicKeyInfo):
@@ -206,7 +207,8 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 			if isIssuer {
 				note(
 					"use a CA without that extension",
-					"requires a TLS feature such as OCSP stapling in the certificates that it issues: GnuTLS refuses certificates and servers without that feature",
+					"requires a TLS feature such as OCSP stapling in the certificates that it issues: GnuTLS refuses certificates "+
+						"and servers without that feature",
 				)
 			}
 		case "2.16.840.1.113730.1.1":
@@ -284,7 +286,8 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 		found = append(
 			found,
 			remark{
-				"has name constraints on names other than DNS names, IP addresses, e-mail addresses and URIs: Go ignores these constraints, but OpenSSL and GnuTLS enforce them",
+				"has name constraints on names other than DNS names, IP addresses, e-mail addresses and URIs: Go ignores these " +
+					"constraints, but OpenSSL and GnuTLS enforce them",
 				"try the certificate with these programs; if they refuse it, have it issued by another CA",
 			},
 		)
@@ -295,7 +298,8 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 			len(ca.PermittedEmailAddresses) > 0 && !slices.ContainsFunc(ca.PermittedEmailAddresses, within)) {
 			found = append(found, remark{
 				fmt.Sprintf(
-					"may not issue for %s, the e-mail address in the subject of the serving certificate: OpenSSL and GnuTLS also apply name constraints to this address",
+					"may not issue for %s, the e-mail address in the subject of the serving certificate: OpenSSL and GnuTLS also "+
+						"apply name constraints to this address",
 					quote(address),
 				),
 				"have the certificate issued without an e-mail address in its subject",
@@ -308,7 +312,8 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 			len(ca.PermittedDNSDomains) > 0 && !slices.ContainsFunc(ca.PermittedDNSDomains, within)) {
 		found = append(found, remark{
 			fmt.Sprintf(
-				"may not issue for %s, the common name of the serving certificate: if there is no DNS name, GnuTLS and OpenSSL apply name constraints to the common name",
+				"may not issue for %s, the common name of the serving certificate: if there is no DNS name, GnuTLS and OpenSSL "+
+					"apply name constraints to the common name",
 				quote(leaf.Subject.CommonName),
 			),
 			"have the certificate issued without a common name, or with a DNS name that the CA may issue for",

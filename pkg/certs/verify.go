@@ -157,7 +157,8 @@ func (r *run) ofAnchor(f Finding) Finding {
 // completeFix is the hint for an unknown issuer.
 func (r *run) completeFix() string {
 	return fmt.Sprintf(
-		"if that issuer is an intermediate CA, append its certificate to %s, after the one that it signed (many CAs call that file fullchain); if it is the root CA, clients need its certificate in the CA bundle",
+		"if that issuer is an intermediate CA, append its certificate to %s, after the one that it signed (many CAs call "+
+			"that file fullchain); if it is the root CA, clients need its certificate in the CA bundle",
 		r.Sources.Certificate,
 	)
 }
@@ -195,7 +196,8 @@ func (r *run) onlyInBundle(v verdict) []Finding {
 			"append the CA's missing certificates to %s, each after the one that it signed; many CAs call that file fullchain",
 			r.Sources.Certificate,
 		),
-		"the issuer of %s, %s, is in the CA bundle but not in %s: clients that trust only the root cannot verify the certificate",
+		"the issuer of %s, %s, is in the CA bundle but not in %s: clients that trust only the root cannot verify the "+
+			"certificate",
 		r.top().where(),
 		issuer(r.top().Certificate),
 		r.Sources.Certificate,

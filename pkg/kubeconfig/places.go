@@ -281,7 +281,8 @@ func (p place) plan(config *clientcmdapi.Config, target Target) planned {
 	case p.lead == perhapsHere:
 		return skip(
 			SkipUncertain,
-			"only a wildcard of the certificate covers %q, so it may be another endpoint; if it is this endpoint, pass it with --endpoint",
+			"only a wildcard of the certificate covers %q, so it may be another endpoint; if it is this endpoint, pass it "+
+				"with --endpoint",
 			p.host,
 		)
 	case p.insecure:

@@ -40,7 +40,8 @@ func (d *Destination) addFlags(cmd *cobra.Command) {
 	factory.AddFileOutput(
 		cmd,
 		&d.Output,
-		"write the kubeconfig to this file, atomically (default: stdout); \"json\", \"yaml\" and \"summary\" print it in that form",
+		"write the kubeconfig to this file, atomically (default: stdout); \"json\", \"yaml\" and \"summary\" print it in "+
+			"that form",
 	)
 	flags := cmd.Flags()
 	flags.StringVar(&d.MergeInto, "merge-into", "", "add context, cluster and user to this file, and keep its "+

@@ -16,7 +16,8 @@ func (o *Options) addFollowFlag(flags *pflag.FlagSet) {
 		&o.Follow,
 		"follow",
 		"",
-		"at login, write the proxy's new CA bundle to the kubeconfig that kubectl uses without --kubeconfig, or to the one at this absolute path",
+		"at login, write the proxy's new CA bundle to the kubeconfig that kubectl uses without --kubeconfig, or to the "+
+			"one at this absolute path",
 	)
 	flags.Lookup("follow").NoOptDefVal = kubeconfig.FollowUsual
 }

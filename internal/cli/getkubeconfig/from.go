@@ -155,13 +155,15 @@ func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.
 	}
 	name := trustbundle.Name(anchors[0])
 	unknown := fmt.Errorf("verifying %s: this computer does not trust its CA: %s", o.From.URL, name)
-	const hint = "compare the fingerprint with the one that the cluster's administrators published; if they match, pass it with --ca-fingerprint"
+	const hint = "compare the fingerprint with the one that the cluster's administrators published; if they match, " +
+		"pass it with --ca-fingerprint"
 	terminal := &ui.Terminal{In: o.In, Out: o.ErrOut}
 	if !terminal.Interactive() {
 		return nil, ui.WithHint(unknown, hint)
 	}
 	answer, err := terminal.ReadLine(ctx, fmt.Sprintf(
-		"This computer does not trust the CA of %s:\n  %s\nDid the cluster's administrators publish this fingerprint? (yes/no) ",
+		"This computer does not trust the CA of %s:\n  %s\nDid the cluster's administrators publish this fingerprint? "+
+			"(yes/no) ",
 		o.From.URL,
 		name,
 	))

@@ -319,7 +319,7 @@ func TestHostileProxies(t *testing.T) {
 		},
 		"a CA that does not verify it": {
 			send(strings.Replace(text, base64.StdEncoding.EncodeToString(p.ca.CertPEM()), base64.StdEncoding.EncodeToString(issuerCA), 1)),
-			"does not verify its certificate",
+			"does not verify the proxy's certificate",
 		},
 		"a flag as client ID": {send(strings.Replace(text, "my-client", "--token=x", 1)), "clientID"},
 	} {

@@ -63,7 +63,8 @@ func (o *Options) actAsUser(ctx context.Context, input *kubeconfig.Input) error 
 	if err != nil {
 		return fmt.Errorf("reading the new kubeconfig: %w", err)
 	}
-	const hint = "log in as the user of the kubeconfig, or use --no-impersonation to create one for all users, which works only with \"pinniped run\""
+	const hint = "log in as the user of the kubeconfig, or use --no-impersonation to create one for all users, which " +
+		"works only with \"pinniped run\""
 	credential, err := o.LogIn(ctx, connection)
 	if err != nil {
 		return ui.WithHint(fmt.Errorf("logging in to determine the user of the kubeconfig: %w", err), hint)

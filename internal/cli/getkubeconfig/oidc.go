@@ -284,7 +284,8 @@ func (o *OIDCOptions) chooseUpstream(all []upstream, progress *ui.Progress) erro
 		o.UpstreamFlow = chosen.Flows[0]
 		if len(chosen.Flows) > 1 {
 			progress.Info(
-				"identity provider %q has several flows (%q); using the first one: choose another with --upstream-identity-provider-flow",
+				"identity provider %q has several flows (%q); using the first one: choose another with "+
+					"--upstream-identity-provider-flow",
 				chosen.Name,
 				chosen.Flows,
 			)
@@ -311,7 +312,8 @@ func issuerHint(err error) string {
 	case errors.Is(err, errNotJSON):
 		return "check --oidc-issuer: the server at this URL is not an OpenID Connect issuer"
 	}
-	return "check that --oidc-issuer is correct and that this computer can reach the issuer (DNS, firewall, HTTPS_PROXY); users' computers must reach it too"
+	return "check that --oidc-issuer is correct and that this computer can reach the issuer (DNS, firewall, " +
+		"HTTPS_PROXY); users' computers must reach it too"
 }
 
 // errNotJSON means that a response is not the expected JSON.

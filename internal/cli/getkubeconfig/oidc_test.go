@@ -237,11 +237,11 @@ func TestIssuerHints(t *testing.T) {
 		bundle       []byte
 		says, hint   string
 	}{
-		{"is away", away.URL, bundle, "connection refused", "can be reached from here"},
+		{"is away", away.URL, bundle, "connection refused", "this computer can reach the issuer"},
 		{"has another CA", issuer, nil, "certificate signed by unknown authority", "--oidc-ca-bundle"},
 		{"is somewhere else", issuer + "/elsewhere", bundle, "unexpected status code 404", "check --oidc-issuer"},
 		{"is broken", serves(http.StatusBadGateway, ""), bundle, "unexpected status code 502", "the issuer has a problem"},
-		{"is a web page", serves(http.StatusOK, "<html>"), bundle, "not an issuer's JSON", "something other than an issuer"},
+		{"is a web page", serves(http.StatusOK, "<html>"), bundle, "not the expected JSON", "not an OpenID Connect issuer"},
 		{
 			"sends too much", serves(http.StatusOK, strings.Repeat("x", 1_000_001)), bundle, "larger than 1000000 bytes",
 			"far smaller",

@@ -174,7 +174,8 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 			// Tokens are only sent over verified connections.
 			forLogin = frontend.CABundle
 			o.Progress.Warn(
-				"the kubeconfig skips TLS verification, so kubectl will too; logins verify the cluster with the published CA bundle",
+				"the kubeconfig skips TLS verification, so kubectl will too; logins verify the cluster with the published CA " +
+					"bundle",
 			)
 		}
 	case configv1alpha1.FrontendImpersonationProxy:

@@ -350,7 +350,7 @@ func TestWarnsAboutAnAuthenticatorThatIsNotReady(t *testing.T) {
 	); err != nil ||
 		!strings.Contains(
 			errOut.String(),
-			`! WebhookAuthenticator "local" is not ready, logins will fail until it is: cannot dial`,
+			`! WebhookAuthenticator "local" is not ready, so logins will fail until it is: cannot dial`,
 		) {
 		t.Errorf("want a warning, got %v:\n%s", err, errOut)
 	}
@@ -509,7 +509,8 @@ func TestCommand(t *testing.T) {
 		{name: "is the name where that runs this program", onPath: this, want: "pinniped"},
 		{name: "is the name where a link leads to this program", onPath: filepath.Join(dir, "link"), want: "pinniped"},
 		{name: "is the path where the name runs another program", onPath: other, want: this, says: "the kubeconfig runs " + this},
-		{name: "is the path where there is no such name", want: this, says: "pass --pinniped-cli-path pinniped if users have it"},
+		{name: "is the path where there is no such name", want: this, says: "on their PATH, pass --pinniped-cli-path " +
+			"pinniped"},
 		{name: "is the name that Krew gives it", plugin: filepath.Join(dir, "link"), want: "kubectl-pinniped"},
 		{name: "is pinniped, if both run it", onPath: this, plugin: this, want: "pinniped"},
 		{name: "is what was asked for", onPath: this, flag: "/opt/pinniped", want: "/opt/pinniped"},

@@ -90,7 +90,8 @@ func (o *Options) whoAmI(ctx context.Context, connection *rest.Config) (string, 
 	case errors.Is(err, discovery.ErrUnauthorized):
 		return "", ui.WithHint(
 			fmt.Errorf("logging in: %s does not accept the credential: %w", connection.Host, err),
-			"the login succeeded, but the API server or the proxy at this address does not trust the credentials that the agent signs: see the agent's log for the reason, or create the kubeconfig anyway with --validate=connection",
+			"the login succeeded, but the API server or the proxy at this address does not trust the credentials that the "+
+				"agent signs: see the agent's log for the reason, or create the kubeconfig anyway with --validate=connection",
 		)
 	case errors.Is(err, discovery.ErrNotInstalled), errors.Is(err, discovery.ErrForbidden):
 		return "an unknown user (the cluster has no WhoAmI API)", nil

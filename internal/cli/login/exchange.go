@@ -208,7 +208,8 @@ func (e *exchange) explain(err error) error {
 	case errors.As(err, &unknown):
 		return ui.WithHint(
 			err,
-			"the cluster's CA has changed since this kubeconfig was created: run \"pinniped kubeconfig rotate %s\", or get a new kubeconfig",
+			"the cluster's CA has changed since this kubeconfig was created: run \"pinniped kubeconfig rotate %s\", or get "+
+				"a new kubeconfig",
 			e.kubeconfig(),
 		)
 	case errors.As(err, &hostname):
@@ -220,7 +221,8 @@ func (e *exchange) explain(err error) error {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return ui.WithHint(
 			err,
-			"the cluster's serving certificate has expired, or this computer's clock is wrong: contact the cluster's administrator",
+			"the cluster's serving certificate has expired, or this computer's clock is wrong: contact the cluster's "+
+				"administrator",
 		)
 	case errors.As(err, &verification):
 		return ui.WithHint(err, "the cluster's serving certificate is not trustworthy: contact the cluster's administrator")
@@ -259,7 +261,8 @@ func (a *loginResponse) credential() (
 	case result.Status.Message != nil && *result.Status.Message != "":
 		return nil, nil, ui.WithHint(
 			&refusedError{*result.Status.Message + a.why()},
-			"the cluster did not accept the token, or has no ready %s %q: log in with another token or get a new kubeconfig; the agent's log has the reason%s",
+			"the cluster did not accept the token, or has no ready %s %q: log in with another token or get a new "+
+				"kubeconfig; the agent's log has the reason%s",
 			a.authenticator.Kind,
 			a.authenticator.Name,
 			a.auditID(),

@@ -46,7 +46,8 @@ func (o *following) addFlags(flags *pflag.FlagSet) {
 		&o.Follow,
 		"follow",
 		"",
-		"when the cluster publishes a new CA bundle, write it to the kubeconfig that kubectl uses, or to the one at this absolute path",
+		"when the cluster publishes a new CA bundle, write it to the kubeconfig that kubectl uses, or to the one at this "+
+			"absolute path",
 	)
 	flags.Lookup("follow").NoOptDefVal = kubeconfig.FollowUsual
 }
@@ -162,7 +163,8 @@ func (l *bundleCheck) finish(ctx context.Context) {
 	case added != "":
 		l.print(
 			noted,
-			"%s is about to use CA %s, which your kubeconfig does not trust yet: run \"pinniped kubeconfig rotate %s\", or get a new kubeconfig",
+			"%s is about to use CA %s, which your kubeconfig does not trust yet: run \"pinniped kubeconfig rotate %s\", or "+
+				"get a new kubeconfig",
 			l.exchange.endpoint,
 			added,
 			l.Origin(l.Args),

@@ -55,7 +55,8 @@ func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string)
 	if user == nil {
 		return false, ui.WithHint(
 			problem,
-			"get a new kubeconfig, or create one with \"pinniped get kubeconfig --concierge-mode ServiceAccountToken\"; or use \"pinniped run\", which uses your current identity",
+			"get a new kubeconfig, or create one with \"pinniped get kubeconfig --concierge-mode ServiceAccountToken\"; or "+
+				"use \"pinniped run\", which uses your current identity",
 		)
 	}
 	if p.concierge.UpdateKubeconfig {

@@ -166,7 +166,8 @@ func (o *Options) Run(ctx context.Context) error {
 	// ui.WithHint returns nil for nil.
 	err = ui.WithHint(
 		errors.Join(problems...),
-		"the sessions are deleted on this computer, but copies of the tokens work until they expire: end the sessions at the issuer too",
+		"the sessions are deleted on this computer, but copies of the tokens work until they expire: end the sessions at "+
+			"the issuer too",
 	)
 	return result.Print(o.Out, o.Output, done, err, func() ([]byte, error) { return nil, nil })
 }

@@ -132,7 +132,9 @@ func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
 			Reason:   result.MigrationElsewhere,
 			InTheWay: true,
 			Message: fmt.Sprintf(
-				"the Concierge APIs are served from namespace %q, but the agent's manifests use namespace %q, so both would claim the same APIs. Install the agent from an overlay that uses Pinniped's namespace and names, or reinstall Pinniped under its usual names",
+				"the Concierge APIs are served from namespace %q, but the agent's manifests use namespace %q, so both would "+
+					"claim the same APIs. Install the agent from an overlay that uses Pinniped's namespace and names, or "+
+					"reinstall Pinniped under its usual names",
 				s.apiNamespace,
 				namespace,
 			),
@@ -145,7 +147,8 @@ func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
 		InTheWay: true,
 		Objects:  []string{describe(deployment)},
 		Message: fmt.Sprintf(
-			"the Concierge APIs are served from namespace %q, where Deployment %q is neither Pinniped's nor the agent's. Pinniped may have been installed under another name, and the agent's manifests do not replace that installation",
+			"the Concierge APIs are served from namespace %q, where Deployment %q is neither Pinniped's nor the agent's. "+
+				"Pinniped may have been installed under another name, and the agent's manifests do not replace that installation",
 			namespace,
 			app,
 		),
@@ -154,8 +157,10 @@ func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
 
 func (s *state) ownedByDeployment(k kubectl) (*result.MigrationFinding, error) {
 	finding := &result.MigrationFinding{
-		Reason:  result.MigrationOwnedByDeployment,
-		Message: "a Deployment owns these objects. If it were deleted, they would be deleted too, and with them the CAs in every kubeconfig and the load balancer's address. The agent removes the owner when it starts; the commands remove the owner before that",
+		Reason: result.MigrationOwnedByDeployment,
+		Message: "a Deployment owns these objects. If it were deleted, they would be deleted too, and with them the CAs " +
+			"in every kubeconfig and the load balancer's address. The agent removes the owner when it starts; the commands " +
+			"remove the owner before that",
 	}
 	for _, object := range s.owned {
 		if !slices.ContainsFunc(object.OwnerReferences, ofDeployment) {
@@ -219,7 +224,8 @@ func (s *state) fieldsOwned(k kubectl) (*result.MigrationFinding, error) {
 	}
 	slices.Sort(managers)
 	finding.Message = fmt.Sprintf(
-		"fields of these objects are owned by %s, so \"kubectl apply --server-side\" would end in a conflict or leave settings of Pinniped behind. The commands change only the owner of the fields",
+		"fields of these objects are owned by %s, so \"kubectl apply --server-side\" would end in a conflict or leave "+
+			"settings of Pinniped behind. The commands change only the owner of the fields",
 		strings.Join(slices.Compact(managers), ", "),
 	)
 	return orNone(finding), nil
@@ -236,7 +242,8 @@ func (s *state) appliedByOthers(kubectl) (*result.MigrationFinding, error) {
 	}
 	slices.Sort(managers)
 	finding.Message = fmt.Sprintf(
-		"these objects were applied by %s, which would restore Pinniped. Change that tool to apply the agent's manifests instead, or stop the tool first and remove its entries from metadata.managedFields",
+		"these objects were applied by %s, which would restore Pinniped. Change that tool to apply the agent's manifests "+
+			"instead, or stop the tool first and remove its entries from metadata.managedFields",
 		strings.Join(slices.Compact(managers), ", "),
 	)
 	return orNone(finding), nil
@@ -252,7 +259,8 @@ func (s *state) managedByKapp(k kubectl) (*result.MigrationFinding, error) {
 	finding := &result.MigrationFinding{
 		Reason:   result.MigrationManagedByKapp,
 		InTheWay: true,
-		Message:  "kapp owns these objects, so \"kapp delete\" would remove them and the agent. The commands remove kapp's labels, except from objects that only Pinniped needs",
+		Message: "kapp owns these objects, so \"kapp delete\" would remove them and the agent. The commands remove " +
+			"kapp's labels, except from objects that only Pinniped needs",
 	}
 	var objects []found
 	var labels, annotations []string
@@ -303,7 +311,8 @@ func (s *state) rollingOut(k kubectl) (*result.MigrationFinding, error) {
 		Reason:   result.MigrationRollingOut,
 		InTheWay: true,
 		Objects:  []string{describe(deployment)},
-		Message: "not all of the agent's pods serve yet, and pods of Pinniped may still need these objects. Wait, or find out why the pods do not serve. To go back at once, run: " + k.line(
+		Message: "not all of the agent's pods serve yet, and pods of Pinniped may still need these objects. Wait, or " +
+			"find out why the pods do not serve. To go back at once, run: " + k.line(
 			namespace,
 			"rollout",
 			"undo",
@@ -314,8 +323,9 @@ func (s *state) rollingOut(k kubectl) (*result.MigrationFinding, error) {
 
 func (s *state) leftOfPinniped(k kubectl) (*result.MigrationFinding, error) {
 	return orNone(&result.MigrationFinding{
-		Reason:   result.MigrationLeftOver,
-		Message:  "only Pinniped needs these objects. To go back later, apply Pinniped's manifests, which recreate them; \"kubectl rollout undo\" does not recreate them",
+		Reason: result.MigrationLeftOver,
+		Message: "only Pinniped needs these objects. To go back later, apply Pinniped's manifests, which recreate them; " +
+			"\"kubectl rollout undo\" does not recreate them",
 		Objects:  names(s.pinnipeds),
 		Commands: k.remove(s.pinnipeds),
 	}), nil

@@ -103,7 +103,9 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 		InTheWay: true,
 		Objects:  []string{describe(secretOf(configured))},
 		Message: fmt.Sprintf(
-			"the agent refuses this certificate, which Pinniped serves (%s). The agent would serve its generated certificate instead, and clients would stop verifying: %s. Fix the certificate first; see \"pinniped ip-tls check\"",
+			"the agent refuses this certificate, which Pinniped serves (%s). The agent would serve its generated "+
+				"certificate instead, and clients would stop verifying: %s. Fix the certificate first; see \"pinniped ip-tls "+
+				"check\"",
 			serving.Sentence(refusal),
 			serving.Summarize(j),
 		),
@@ -132,7 +134,8 @@ func (s *state) brokenByPinniped(kubectl) (*result.MigrationFinding, error) {
 		InTheWay: true,
 		Objects:  []string{describe(secretOf(configured))},
 		Message: fmt.Sprintf(
-			"Pinniped would serve this Secret or nothing, which would break clients that verify the agent's certificate: %s. Fix the Secret first; see \"pinniped ip-tls status\" and "+
+			"Pinniped would serve this Secret or nothing, which would break clients that verify the agent's certificate: "+
+				"%s. Fix the Secret first; see \"pinniped ip-tls status\" and "+
 				"\"pinniped ip-tls history\"",
 			serving.Summarize(j),
 		),
