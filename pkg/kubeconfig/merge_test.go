@@ -91,10 +91,8 @@ func TestMerge(t *testing.T) {
 		},
 		{
 			name: "adds behind the last item, before the comments that follow it",
-			content: "kind: Config # one\nusers:\n  # Ann's\n  - name: ann\n    user: {token: x}   # secret\n\n# the " +
-				"clusters\n" +
-				"clusters:\n  -\n    name: a\n    cluster:\n      server: https://a.example.com\n  # end\ncontexts:\n- {name: " +
-				"a, context: {cluster: a, user: ann}}",
+			content: "kind: Config # one\nusers:\n  # Ann's\n  - name: ann\n    user: {token: x}   # secret\n\n# the clusters\n" +
+				"clusters:\n  -\n    name: a\n    cluster:\n      server: https://a.example.com\n  # end\ncontexts:\n- {name: a, context: {cluster: a, user: ann}}",
 			want: "kind: Config # one\nusers:\n  # Ann's\n  - name: ann\n    user: {token: x}   # secret\n" + indent(devUser) +
 				"\n# the clusters\nclusters:\n  -\n    name: a\n    cluster:\n      server: https://a.example.com\n" +
 				indent(strings.TrimPrefix(devItems, "clusters:\n")) +
@@ -102,17 +100,14 @@ func TestMerge(t *testing.T) {
 		},
 		{
 			name: "replaces ours where they stand, and keeps what people set in them",
-			content: "kind: Config\ncurrent-context: other\nusers:\n- name: dev\n  user:\n    # old\n    exec: {command: " +
-				"/old/pinniped, apiVersion: client.authentication.k8s.io/v1beta1," +
+			content: "kind: Config\ncurrent-context: other\nusers:\n- name: dev\n  user:\n    # old\n    exec: {command: /old/pinniped, apiVersion: client.authentication.k8s.io/v1beta1," +
 				" args: [login, static], env: [{name: HTTPS_PROXY, value: http://proxy}]}\n- name: z\n  user: {}\n" +
 				"contexts:\n- {name: dev, context: {cluster: old, user: dev, namespace: mine}}   # mine\n" +
-				"clusters:\n- name: dev\n  cluster:\n    server: https://dev.example.com:443\n# after\n- name: z\n  cluster: " +
-				"{server: https://z}\n",
+				"clusters:\n- name: dev\n  cluster:\n    server: https://dev.example.com:443\n# after\n- name: z\n  cluster: {server: https://z}\n",
 			want: "kind: Config\ncurrent-context: other\nusers:\n" + strings.NewReplacer(
 				"env: []", "env:\n      - name: HTTPS_PROXY\n        value: http://proxy", "    exec:", "    # old\n    exec:",
 			).Replace(devUser) + "- name: z\n  user: {}\n" +
-				"contexts:\n- {\"context\":{\"cluster\":\"dev\",\"namespace\":\"mine\",\"user\":\"dev\"},\"name\":\"dev\"}   # " +
-				"mine\n" +
+				"contexts:\n- {\"context\":{\"cluster\":\"dev\",\"namespace\":\"mine\",\"user\":\"dev\"},\"name\":\"dev\"}   # mine\n" +
 				devItems + "# after\n- name: z\n  cluster: {server: https://z}\n",
 		},
 		{
@@ -162,21 +157,18 @@ func TestMergeRefuses(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, content, want string }{
 		{
-			name: "a user of the same name with a credential of another kind", content: "kind: Config\nusers:\n- name: " +
-				"dev\n  user: {token: x}\n",
+			name: "a user of the same name with a credential of another kind", content: "kind: Config\nusers:\n- name: dev\n  user: {token: x}\n",
 			want: `user "dev" there is different`,
 		},
 		{
 			name: "a context of the same name and another user",
-			content: "kind: Config\nusers:\n- name: admin\n  user: {token: x}\ncontexts:\n- name: dev\n  context: {cluster: " +
-				"c, user: admin}\n" +
+			content: "kind: Config\nusers:\n- name: admin\n  user: {token: x}\ncontexts:\n- name: dev\n  context: {cluster: c, user: admin}\n" +
 				"clusters:\n- name: c\n  cluster: {server: https://c}\n",
 			want: `context "dev" there is different`,
 		},
 		{
 			name: "a cluster of the same name that another context uses",
-			content: "kind: Config\nusers:\n- name: admin\n  user: {token: x}\ncontexts:\n- name: other\n  context: " +
-				"{cluster: dev, user: admin}\n" +
+			content: "kind: Config\nusers:\n- name: admin\n  user: {token: x}\ncontexts:\n- name: other\n  context: {cluster: dev, user: admin}\n" +
 				"clusters:\n- name: dev\n  cluster: {server: https://c}\n",
 			want: `context "other" uses it`,
 		},
@@ -317,8 +309,7 @@ func FuzzMerge(f *testing.F) {
 	f.Add([]byte("\xef\xbb\xbfkind: Config\r\nclusters:\r\n"))
 	f.Add(
 		[]byte(
-			"kind: Config\nusers:\n- name: dev\n  user:\n    exec:\n      args: [login, oidc]\n      installHint: |+\n      " +
-				"  # a\n\n        - b\n\n",
+			"kind: Config\nusers:\n- name: dev\n  user:\n    exec:\n      args: [login, oidc]\n      installHint: |+\n        # a\n\n        - b\n\n",
 		),
 	)
 	f.Fuzz(func(t *testing.T, content []byte) {

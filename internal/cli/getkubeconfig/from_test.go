@@ -351,7 +351,7 @@ func TestSeveralLogins(t *testing.T) {
 		says   string
 		has    string
 	}{
-		"none":           {says: `there are several: "people" (JWTAuthenticator corp), "admins" (JWTAuthenticator corp)`},
+		"none":           {says: `there are several logins: "people" (JWTAuthenticator corp), "admins" (JWTAuthenticator corp)`},
 		"one of them":    {login: "admins", has: "name: prod-eu-admins"},
 		"one with token": {static: "MY_TOKEN", has: "--token-env=MY_TOKEN"},
 		"no such":        {login: "nobody", says: `no login "nobody"; available: "people"`},

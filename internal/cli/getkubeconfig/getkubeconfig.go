@@ -138,14 +138,12 @@ With --login bearer, there is no plugin. Clients send a token from a file to the
 tokens of the authenticators that are listed in spec.impersonationProxy.bearerTokens of the CredentialIssuer.
 
 In the CredentialIssuer, spec.impersonationProxy.kubeconfig sets the defaults for the login flags. If it is set, anyone
-can fetch the same kubeconfig with --from URL, without access to the cluster. The command verifies the proxy with the
-system roots, --ca-bundle or --ca-fingerprint. On a terminal, it shows the fingerprint of an unknown CA and asks you
-whether to trust that CA.
+can fetch the same kubeconfig with --from URL, without access to the cluster. The system roots, --ca-bundle or
+--ca-fingerprint verify the proxy. On a terminal, the command shows the fingerprint of an unknown CA and asks you.
 
---merge-into FILE adds the context, cluster and user to a kubeconfig. Everything else in the file stays the same,
-including comments and layout. The command never replaces entries of the same name that it did not create. Only
---set-current changes the current context. Several commands can merge into the same file at once, because each holds
-kubectl's lock.
+--merge-into FILE adds the context, cluster and user to a kubeconfig. The rest of the file stays the same, including
+comments and layout. The command never replaces same-named entries that it did not create. Only --set-current changes
+the current context. The command holds kubectl's lock, so several commands can merge into one file at once.
 
 --check compares the result with the file of -o or --merge-into and writes nothing. It ignores differences in
 formatting. --diff also prints the differences, without secrets.

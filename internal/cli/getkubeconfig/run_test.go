@@ -423,12 +423,12 @@ func TestBearer(t *testing.T) {
 		{
 			name: "says that this one's are not", accepted: []string{"ci"},
 			change: func(o *Options) { o.AuthenticatorName = "x" },
-			err:    `no tokens from authenticator "x", only JWTAuthenticator ci`,
+			err:    `no tokens from authenticator "x", only from JWTAuthenticator ci`,
 		},
 		{
 			name: "says that those of the other kind with this name are not", accepted: []string{"ci"},
 			change: func(o *Options) { o.AuthenticatorName, o.AuthenticatorType = "ci", discovery.Webhook },
-			err:    `no tokens from WebhookAuthenticator "ci", only JWTAuthenticator ci`,
+			err:    `no tokens from WebhookAuthenticator "ci", only from JWTAuthenticator ci`,
 		},
 		{name: "needs a file", change: func(o *Options) { o.TokenFile = "" }, err: "--login bearer needs --token-file"},
 		{name: "has no use for a static token", change: func(o *Options) { o.StaticToken = "x" }, err: "--static-token " +

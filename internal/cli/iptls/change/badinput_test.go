@@ -102,7 +102,7 @@ func TestBadInput(t *testing.T) {
 		{
 			"certificate and key exchanged",
 			func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM, p.KeyPEM = p.KeyPEM, p.CertPEM }, 3,
-			[]string{"is a private key", "may have been exchanged"},
+			[]string{"is a private key", "may be swapped"},
 		},
 		{
 			"an empty file", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = []byte("\n") }, 2,
