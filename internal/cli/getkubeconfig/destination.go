@@ -51,7 +51,7 @@ func (d *Destination) addFlags(cmd *cobra.Command) {
 		&d.Check,
 		"check",
 		false,
-		"only compare with the --output or --merge-into file (exit code 6 if it differs)",
+		"only compare with the --output or --merge-into file (exit code 0 or 6)",
 	)
 	flags.BoolVar(&d.Diff, "diff", false, "like --check, and print the differences")
 }

@@ -208,7 +208,7 @@ Exit codes: 0 done, 6 --check or --diff found differences (see "pinniped help ex
 		&o.From.Fingerprints,
 		"ca-fingerprint",
 		nil,
-		"SHA-256 fingerprint of the CA of the --from proxy (default: use the system roots)",
+		"SHA-256 fingerprint of the --from proxy's CA (default: the system roots)",
 	)
 	flags.BoolVar(
 		&o.PrintLogin,
@@ -258,7 +258,7 @@ Exit codes: 0 done, 6 --check or --diff found differences (see "pinniped help ex
 	flags.Var(
 		&caBundle,
 		"concierge-ca-bundle",
-		"PEM file with the endpoint's CA bundle, repeatable (default: the published one)",
+		"PEM file with the CA bundle, repeatable (default: the published one)",
 	)
 	flags.StringVar(&o.Endpoint, "concierge-endpoint", "", "address of the endpoint (default: the published one)")
 	flags.Var(
