@@ -75,7 +75,7 @@ func (r *run) bundleEmpty() Finding {
 		"no CA bundle will be published: clients verify the certificate with their system roots",
 	)
 	if r.anchor.unknown {
-		f.Message += "; this was not tested: there are no system roots here"
+		f.Message += "; this was not tested, because this machine has no system roots"
 	}
 	return f
 }
@@ -89,12 +89,12 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 	root := isCA(member.Certificate)
 	switch {
 	case !root && member.Equal(leaf):
-		hint := "publish the certificate of the CA that issued it instead"
+		hint := "instead, publish the certificate of the CA that issued it"
 		if !selfIssued(leaf) {
 			return warn(
 				hint,
-				"is the serving certificate itself (a pin): every renewal will break clients, and OpenSSL does not accept it as "+
-					"it is not self-signed",
+				"is the serving certificate itself (a pin): every renewal will break clients, and OpenSSL does not accept it, "+
+					"because it is not self-signed",
 			)
 		}
 		return warn(hint, "is the serving certificate itself (a pin): every renewal will break clients")
@@ -120,7 +120,7 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 	switch problem := weakKey(member.PublicKey); {
 	case problem == "":
 	case tooLong(member.PublicKey) && !sent:
-		f := finding(WeakKey, "", "%s %s from a server; only in the CA bundle, it does no harm", member.where(), problem)
+		f := finding(WeakKey, "", "%s %s from a server; in the CA bundle, this key does no harm", member.where(), problem)
 		found = append(found, f.withSeverity(SeverityInfo))
 	default:
 		f := finding(WeakKey, keyFix, "%s %s", member.where(), problem)
@@ -161,11 +161,12 @@ func (r *run) endsEarly(v verdict) []Finding {
 		f := finding(
 			BundleMember,
 			"",
-			"expires before the serving certificate, but another member verifies it until then: %s",
+			"these certificates expire before the serving certificate, but another one in the bundle verifies it until it "+
+				"expires: %s",
 			joined(early),
 		)
 		return []Finding{f.withSeverity(SeverityInfo)}
 	}
-	return []Finding{finding(BundleMember, "publish the CA's new certificate next to it before then",
-		"expires before the serving certificate (%s): %s", date(leaf.NotAfter), joined(early))}
+	return []Finding{finding(BundleMember, "before then, publish the CA's new certificate alongside the old one",
+		"these certificates expire before the serving certificate does (on %s): %s", date(leaf.NotAfter), joined(early))}
 }

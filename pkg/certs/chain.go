@@ -157,7 +157,7 @@ func checkExtra(chain []numbered, incomplete bool) []Finding {
 // checkOutlives warns if the certificate stops being verifiable before it expires.
 func (r *run) checkOutlives(v verdict) []Finding {
 	leaf := r.chain[0].Certificate
-	const fix = "renew the CA's certificate in time, or have the serving certificate issued for a shorter time"
+	const fix = "renew the CA's certificate in time, or have the serving certificate issued with a shorter lifetime"
 	if v.err == nil {
 		end := leaf.NotAfter.Add(-time.Second)
 		if r.verifyAt(r.anchor.pool, poolOf(r.chain[1:]), end).err == nil {
@@ -171,7 +171,8 @@ func (r *run) checkOutlives(v verdict) []Finding {
 			finding(
 				OutlivesIssuer,
 				fix,
-				"the serving certificate is valid until %s, but its issuer %s only until %s: clients refuse it from then on",
+				"the serving certificate is valid until %s, but its issuer %s only until %s; from then on, clients refuse the "+
+					"serving certificate",
 				date(leaf.NotAfter),
 				subject(issuer),
 				date(issuer.NotAfter),

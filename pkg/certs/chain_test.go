@@ -77,7 +77,7 @@ func TestChain(t *testing.T) {
 		},
 		{
 			name: "warns of an intermediate as the only anchor", leaf: p.leaf, cert: chainOf(p.leaf, p.inter), bundle: p.inter.pem(),
-			want: []string{"warning StrictClients"}, message: "only by an intermediate CA",
+			want: []string{"warning StrictClients"}, message: "only through an intermediate CA",
 		},
 		{
 			name: "refuses a root of the same name with another key", leaf: p.leaf, cert: chainOf(p.leaf, p.inter), bundle: other.pem(),
@@ -192,7 +192,7 @@ func TestIntermediateInvalid(t *testing.T) {
 		},
 		{
 			name: "warns of an IP address under constraints for DNS names only", ca: func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} },
-			leaf: sans(testName, "10.1.2.3"), want: []string{"warning IntermediateInvalid"}, message: "is that intended?",
+			leaf: sans(testName, "10.1.2.3"), want: []string{"warning IntermediateInvalid"}, message: "check that this is intended",
 		},
 		{
 			name: "warns when the leaf outlives it", ca: validity(-day, 50*day), want: []string{"warning OutlivesIssuer"},

@@ -328,7 +328,7 @@ func checkComplete(in Input) []Finding {
 	case !noCert:
 		return list
 	}
-	hint := "wait until the issuer has filled the Secret; if none does, write the PEM data yourself"
+	hint := "wait until the issuer has filled the Secret; if there is no issuer, write the PEM data yourself"
 	if in.SecretType == "Opaque" {
 		// An issuer in progress leaves a Secret of type kubernetes.io/tls with empty keys. This one was created
 		// manually.

@@ -112,7 +112,7 @@ func misfits(cert *x509.Certificate, isLeaf bool) []string {
 	empty := func(name []byte) bool { return len(name) <= len("\x30\x00") }
 	switch {
 	case isLeaf && !cert.IsCA && certSign:
-		problems = append(problems, "may sign certificates by its key usage (keyCertSign), but is not a CA")
+		problems = append(problems, "has the key usage keyCertSign, but is not a CA")
 	case isLeaf && !cert.IsCA && limited:
 		problems = append(problems, "has a path length, but is not a CA")
 	case cert.IsCA && limited && !certSign:
@@ -143,7 +143,8 @@ func (r *run) partialChain(v verdict) *Finding {
 	f := finding(
 		StrictClients,
 		"publish the root CA as well",
-		"the CA bundle verifies the certificate only by an intermediate CA: programs built on OpenSSL, such as curl and "+
+		"the CA bundle verifies the certificate only through an intermediate CA: programs built on OpenSSL, such as curl "+
+			"and "+
 			"Python, need the root too",
 	)
 	return &f
@@ -180,7 +181,7 @@ func (r *run) firstIssuer(v verdict) *Finding {
 		StrictClients,
 		fmt.Sprintf("put block %d in front of block %d, or leave block %d out", second.number, first.number, first.number),
 		"%s comes before block %d, which has the same name and key: programs built on OpenSSL or GnuTLS, such as curl and "+
-			"Python, use the first one, issued by %s, and find no CA that they trust",
+			"Python, use only the first one, which is issued by %s, so they find no CA that they trust",
 		first.where(), second.number, issuer(first.Certificate),
 	)
 	return &f
@@ -198,7 +199,7 @@ func (r *run) clients() {
 	r.report.Rehearsed = true
 	pair, err := tls.X509KeyPair(r.CertPEM, r.KeyPEM)
 	if err != nil {
-		r.found.add(finding(HandshakeFailed, "write certificate and key again with one tool",
+		r.found.add(finding(HandshakeFailed, "create the certificate and the key again, both with the same tool",
 			"Go's TLS library does not accept %s and %s together", r.Sources.Certificate, r.Sources.Key).asFinal())
 		return
 	}

@@ -16,8 +16,8 @@ func checkDates(leaf *x509.Certificate, now, server time.Time, skew time.Duratio
 		if apart := server.Sub(now).Abs(); apart > skew && apart > 0 {
 			list = append(list, finding(
 				ClocksDiffer,
-				"set both clocks by NTP",
-				"the clocks differ by %s: this machine's reads %s, the API server's %s",
+				"synchronize both clocks with NTP",
+				"the clocks differ by %s: this machine's clock reads %s, and the API server's reads %s",
 				span(now, server),
 				date(now),
 				date(server),
@@ -75,7 +75,7 @@ func expirySoon(leaf *x509.Certificate, now time.Time, clock string) []Finding {
 	soon := func(share string) Finding {
 		return finding(
 			ExpiresSoon,
-			"renew it now; an issuer such as cert-manager does so when a third of the lifetime is left",
+			"renew it now; an issuer such as cert-manager renews a certificate when a third of its lifetime is left",
 			"the serving certificate expires on %s%s: less than %s of its lifetime is left",
 			date(leaf.NotAfter),
 			clock,

@@ -31,7 +31,7 @@ func TestMessagesAboutDatesStayTrue(t *testing.T) {
 		},
 		{
 			name: "an end that is sooner than asked for", from: -hour, to: 9 * hour, within: day, code: ExpiresSoon,
-			shown: ", in 9 hours: 24 hours are required", latest: ", in 7 hours: 24 hours are required",
+			shown: ", in 9 hours, but it must be valid for 24 hours", latest: ", in 7 hours, but it must be valid for 24 hours",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -32,12 +32,13 @@ func encodingFault(der []byte) (fault, fix string) {
 	if problem := nameFault(issuer); problem != "" {
 		if self {
 			return "in its own name, " + readableName(subject) + ", " + problem,
-				"this is the CA's own certificate: its operator has to recreate the CA's certificate with that field as " +
+				"this is the CA's own certificate: the CA's operator has to recreate it with that field as " +
 					"UTF8String (OpenSSL: string_mask = utf8only), and then reissue every certificate below it"
 		}
 		return "in the name of its issuer, " + readableName(issuer) + ", " + problem,
 			"the CA " + readableName(issuer) + " has to get a new certificate of its own, with that field as UTF8String " +
-				"(OpenSSL: string_mask = utf8only), and then reissue this one; otherwise the CA makes the same mistake again"
+				"(OpenSSL: string_mask = utf8only), and then reissue this certificate; otherwise, the CA makes the same " +
+				"mistake again"
 	}
 	by := "ask the issuer, " + readableName(issuer) + ", "
 	if problem := nameFault(subject); problem != "" {
@@ -90,8 +91,8 @@ func extensionFault(extension asn1.RawValue, by string) (fault, fix string) {
 				}
 				if problem := generalNameFault(base[0], 8, 32); problem != "" {
 					return "in its name constraints, " + problem,
-						by + "for a CA certificate in whose name constraints each IP entry is an address and a mask (8 or 32 bytes), " +
-							"and each name is ASCII; a Windows CA writes an empty entry if \"IPADDRESS =\" has no value in " +
+						by + "for a CA certificate with valid name constraints: each IP entry is an address and a mask (8 or 32 " +
+							"bytes), and each name is ASCII. A Windows CA writes an empty entry if \"IPADDRESS =\" has no value in " +
 							"CAPolicy.inf. Certificates below it stay valid if the CA keeps its key and name"
 				}
 			}

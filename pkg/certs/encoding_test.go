@@ -47,7 +47,7 @@ func TestEncodingFaults(t *testing.T) {
 		{
 			"a CA whose name is a PrintableString with _", badRoot, true,
 			[]string{"in its own name", "Example_Org Root", "common name (CN)", "PrintableString", `"_"`},
-			"recreate the CA's certificate",
+			"has to recreate it",
 		},
 		{
 			"a certificate of such a CA", badIssuer, false,

@@ -53,6 +53,6 @@ func (r *run) endsSooner(cert *x509.Certificate) bool {
 }
 
 func (r *run) tooSoon(cert *x509.Certificate, hint, what string) Finding {
-	return finding(ExpiresSoon, hint, "%s (%s) expires on %s: %s are required",
+	return finding(ExpiresSoon, hint, "%s (%s) expires on %s, but it must be valid for %s",
 		what, subject(cert), date(cert.NotAfter), span(r.Now, r.Now.Add(r.ExpiresWithin))).within(r.Now, cert.NotAfter)
 }

@@ -502,7 +502,7 @@ func TestHintsOfFiles(t *testing.T) {
 			"there: tls.crt and tls.key hold each other's content"},
 		{
 			"alarms about a key next to the certificate", concat(p.leaf.keyPEM(t), p.leaf.pem()), p.leaf.keyPEM(t),
-			"remove the key from there at once",
+			"remove the key from the file at once",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

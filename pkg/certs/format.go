@@ -65,7 +65,8 @@ func recognize(data []byte, p part) (what, hint string) {
 	case isUTF16(data) != "":
 		return "text in UTF-16", "convert it: iconv -f " + isUTF16(data) + " -t UTF-8 FILE > new.pem"
 	case bytes.HasPrefix(data, []byte{0xfe, 0xed, 0xfe, 0xed}), bytes.HasPrefix(data, []byte{0xce, 0xce, 0xce, 0xce}):
-		const first = "convert it: keytool -importkeystore -srckeystore FILE -destkeystore new.p12 -deststoretype PKCS12, then "
+		const first = "convert it: keytool -importkeystore -srckeystore FILE -destkeystore new.p12 -deststoretype " +
+			"PKCS12, then "
 		return "a Java key store", first + fromPKCS12("new.p12", p) // JKS or JCEKS
 	case isPKCS12(data):
 		return "PKCS#12 (.p12, .pfx, and .jks from newer Java)", "convert it: " + fromPKCS12("FILE", p)
@@ -136,7 +137,7 @@ func ofBase64(text []byte, p part) (what, hint string) {
 			return "no PEM", p.wanted()
 		case bytes.Contains(decoded, []byte("-----BEGIN")):
 			return "PEM, encoded " + layer + " more as base64",
-				"decode it: " + decode + " > new.pem; `data` of a Secret is base64 already, `stringData` is not"
+				"decode it: " + decode + " > new.pem; a Secret's `data` is already base64, but its `stringData` is not"
 		case isPKCS12(decoded):
 			return "PKCS#12, encoded as base64", "convert it: " + decode + " > new.p12, then " + fromPKCS12("new.p12", p)
 		case isDER(decoded):
@@ -155,7 +156,7 @@ func ofBase64(text []byte, p part) (what, hint string) {
 func ofDocument(text []byte, p part) (what, hint string) {
 	if lower := bytes.ToLower(text[:min(len(text), 20)]); bytes.HasPrefix(lower, []byte("<!doctype")) ||
 		bytes.HasPrefix(lower, []byte("<html")) {
-		return "a web page", "download the file again: the URL returned a page, such as a login"
+		return "a web page", "download the file again: the URL returned a web page, such as a login page"
 	}
 	var document any
 	if bytes.ContainsAny(text[:1], `{["`) && json.Unmarshal(text, &document) == nil {
@@ -194,7 +195,7 @@ func otherKinds(kind string, p part) string {
 	case "CertificateSigningRequest":
 		return "extract the certificate: kubectl get -f FILE -o jsonpath='{.status.certificate}' | base64 -d > new.pem"
 	case "Certificate":
-		return "cert-manager puts the certificate into the Secret that spec.secretName names; use --secret"
+		return "cert-manager puts the certificate into the Secret that spec.secretName names; pass that Secret with --secret"
 	}
 	return ""
 }

@@ -69,7 +69,8 @@ func servedProblem(want Expected, pool *x509.CertPool, served Served) (
 		if served.Err != nil {
 			why = clip(served.Err.Error(), 2*maxName)
 		}
-		return EndpointUnreachable, "cannot be checked: " + why, "check that clients reach it: DNS, load balancer, firewall"
+		return EndpointUnreachable, "cannot be checked: " + why, "check that clients can reach it (DNS, load balancer, " +
+			"firewall)"
 	}
 	leaf := served.Chain[0]
 	presents := "presents the right certificate"
@@ -83,8 +84,8 @@ func servedProblem(want Expected, pool *x509.CertPool, served Served) (
 				issuer(leaf),
 				date(leaf.NotAfter),
 			),
-			"wait until every replica serves it; if it persists, something in front of the agent terminates TLS, or " +
-				"the address belongs to another server"
+			"wait until every replica serves the new certificate; if the problem persists, something in front of the agent " +
+				"terminates TLS, or the address belongs to another server"
 	}
 	intermediates := x509.NewCertPool()
 	for _, cert := range served.Chain[1:] {
@@ -112,7 +113,7 @@ func refusalOf(leaf *x509.Certificate, now time.Time, presents string, err error
 			"wait until then, or check the clocks"
 	}
 	return BundleDoesNotVerify, presents + ", but the published CA bundle does not verify it: " +
-		quote(strings.TrimPrefix(err.Error(), "x509: ")), "check which intermediates it sends"
+		quote(strings.TrimPrefix(err.Error(), "x509: ")), "check which intermediates the server sends"
 }
 
 // CheckLoadBalancerIP warns if the external endpoint's host does not resolve to loadBalancerIP. resolved are the host's

@@ -11,7 +11,7 @@ import (
 
 // intermediates checks the CA certificates in tls.crt that are above the serving certificate.
 func (r *run) intermediates(v verdict) {
-	const fix = "get a valid intermediate from the CA, or have the certificate issued by another one"
+	const fix = "get a valid intermediate from the CA, or have the certificate issued by another CA"
 	in := related(r.chain)
 	for i := 1; i < len(r.chain); i++ {
 		cert := r.chain[i]
@@ -97,7 +97,7 @@ func unhandled(cert *x509.Certificate) string {
 	what := cert.UnhandledCriticalExtensions[0].String()
 	switch what {
 	case "2.5.29.30":
-		what += ", name constraints on other than DNS names, IP addresses, e-mail addresses and URIs"
+		what += ", name constraints on names other than DNS names, IP addresses, e-mail addresses and URIs"
 	case "2.5.29.36":
 		what += ", policy constraints"
 	case "1.3.6.1.5.5.7.1.24":
@@ -123,8 +123,8 @@ func intermediateDoubts(cert, leaf *x509.Certificate) []string {
 		len(cert.ExcludedIPRanges) == 0 {
 		doubts = append(
 			doubts,
-			"is limited to DNS names by its name constraints, and the serving certificate has IP addresses: nothing forbids "+
-				"them, but is that intended?",
+			"has name constraints for DNS names only, and the serving certificate has IP addresses: they are permitted, but "+
+				"check that this is intended",
 		)
 	}
 	return doubts

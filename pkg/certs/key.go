@@ -75,7 +75,7 @@ func noKeyAmong(blocks []pemBlock, sources Sources) Finding {
 	}
 	hint := "put the certificate's private key there"
 	if first.label == "CERTIFICATE" {
-		hint = fmt.Sprintf("%s and %s may have been exchanged", sources.Certificate, sources.Key)
+		hint = fmt.Sprintf("the contents of %s and %s may be swapped", sources.Certificate, sources.Key)
 	}
 	return finding(
 		KeyUnreadable,
@@ -126,8 +126,8 @@ func readKeyBlock(block pemBlock, data []byte, name string) (crypto.Signer, *Fin
 		return fail(
 			KeyUnreadable,
 			"use an RSA, ECDSA or Ed25519 key in PKCS#8, PKCS#1 or SEC 1 form",
-			"the private key in %s (%d bytes, labelled %s) cannot be parsed: damaged, or of a type that TLS servers here do "+
-				"not support",
+			"the private key in %s (%d bytes, labelled %s) cannot be parsed: it is damaged, or of a type that this "+
+				"program's TLS library does not support",
 			name,
 			len(block.bytes),
 			quote(block.label),
@@ -194,8 +194,8 @@ func checkKeyPair(key crypto.Signer, chain, bundle []numbered, name string) (int
 		return i + 1, []Finding{finding(
 			ChainOrder,
 			orderFix,
-			"the serving certificate, to which %s belongs, is %s; it must come first, before %s; TLS libraries report this as "+
-				"a private key that does not match",
+			"the serving certificate, to which %s belongs, is %s; it must come first, before %s, because TLS libraries "+
+				"otherwise report a private key that does not match",
 			name,
 			cert.where(),
 			subject(chain[0].Certificate),
@@ -209,8 +209,8 @@ func checkKeyPair(key crypto.Signer, chain, bundle []numbered, name string) (int
 	return -1, []Finding{
 		finding(
 			KeyMismatch,
-			"use the key that the certificate was requested with; if both were just replaced, the Secret may be half "+
-				"written",
+			"use the key that the certificate was requested with; if both were just replaced, the Secret may be only half "+
+				"updated",
 			"%s (%s) is not the private key of %s (%s)",
 			name,
 			describeKey(key.Public()),
@@ -332,7 +332,8 @@ func tooLong(public crypto.PublicKey) bool {
 	return ok && key.N.BitLen() > maxRSABits
 }
 
-const keyFix = "have it reissued for an ECDSA P-256, P-384 or P-521, an Ed25519 or a 2048- to 8192-bit RSA key"
+const keyFix = "have it reissued for an ECDSA key (P-256, P-384 or P-521), an Ed25519 key, or an RSA key of 2048 " +
+	"to 8192 bits"
 
 func checkWeakKey(cert numbered) []Finding {
 	if problem := weakKey(cert.PublicKey); problem != "" {

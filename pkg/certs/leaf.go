@@ -76,7 +76,7 @@ func (r *run) checkWeakSignature(cert numbered) []Finding {
 	if selfIssued(cert.Certificate) && !cert.Equal(r.chain[0].Certificate) {
 		return nil
 	}
-	const fix = "have it reissued with a signature over SHA-256, SHA-384 or SHA-512, or Ed25519"
+	const fix = "have it reissued with a signature that uses SHA-256, SHA-384, SHA-512 or Ed25519"
 	what := ""
 	switch cert.SignatureAlgorithm {
 	case x509.MD2WithRSA, x509.MD5WithRSA, x509.SHA1WithRSA, x509.DSAWithSHA1, x509.DSAWithSHA256, x509.ECDSAWithSHA1:
@@ -91,7 +91,7 @@ func (r *run) checkWeakSignature(cert numbered) []Finding {
 	}
 	f := finding(WeakSignature, fix, "%s %s", cert.where(), what)
 	if trusted {
-		f.Message += ", unless they trust this very certificate; programs built on OpenSSL may refuse it even then"
+		f.Message += ", unless they trust this certificate itself; programs built on OpenSSL may refuse it even then"
 		f = f.withSeverity(SeverityWarning)
 	}
 	return []Finding{f}
@@ -234,7 +234,8 @@ func checkMustStaple(leaf numbered) []Finding {
 		finding(
 			MustStaple,
 			"have it issued without the TLS feature status_request (OCSP must-staple)",
-			"%s demands a stapled OCSP response, which the impersonation proxy does not send: strict clients refuse",
+			"%s demands a stapled OCSP response, which the impersonation proxy does not send: strict clients refuse the "+
+				"connection",
 			leaf.where(),
 		),
 	}

@@ -42,10 +42,10 @@ func lenientRemarks(chain []*x509.Certificate, i int) []remark {
 // those that match all parts of the authority key identifier.
 func issuerRemarks(chain []*x509.Certificate, i int) []remark {
 	cert, parent := chain[i], chain[i]
-	consequence := "than its own: OpenSSL does not take it for a root"
+	consequence := "its own: OpenSSL does not treat it as a root"
 	if i+1 < len(chain) {
 		parent = chain[i+1]
-		consequence = fmt.Sprintf("than %s has: OpenSSL does not find the issuer", subject(parent))
+		consequence = fmt.Sprintf("that of %s: OpenSSL does not find the issuer", subject(parent))
 	} else if !signedBy(cert, cert) {
 		return nil // the issuer is not used
 	}
@@ -55,21 +55,21 @@ func issuerRemarks(chain []*x509.Certificate, i int) []remark {
 		cert.AuthorityKeyId, parent.SubjectKeyId,
 	):
 		return []remark{{
-			"names another key of its issuer (authority key identifier) " + consequence,
+			"has an authority key identifier whose key ID is not " + consequence,
 			"have it reissued with the identifier of its issuer's key",
 		}}
 	case serial != nil && serial.Cmp(parent.SerialNumber) != 0 || issuer != nil && !bytes.Equal(issuer, parent.RawIssuer):
 		return []remark{
 			{
-				"names another issuer and serial number of its issuer's certificate (authority key identifier) " + consequence,
-				"the CA's certificate was probably renewed: have it reissued with that one, or without issuer and serial " +
-					"number in the authority key identifier",
+				"has an authority key identifier whose issuer and serial number do not match " + consequence,
+				"the CA's certificate was probably renewed: have this certificate reissued with the renewed one, or without an " +
+					"issuer and serial number in its authority key identifier",
 			},
 		}
 	case cert != parent && selfIssued(cert) && !bytes.Equal(cert.RawSubjectPublicKeyInfo, parent.RawSubjectPublicKeyInfo):
 		return []remark{{
-			"has the name of its issuer, and lacks key identifiers that tell them apart: OpenSSL takes it for self-signed",
-			"have it reissued with its own name",
+			"has the same name as its issuer, and no key identifiers tell them apart: OpenSSL treats it as self-signed",
+			"have it reissued with a name of its own",
 		}}
 	}
 	return nil
@@ -192,8 +192,11 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 			}
 		case "2.5.29.33", "2.5.29.36":
 			if e.Critical {
-				note("have it reissued without the extension, or with it not marked critical",
-					"has a critical certificate policy extension (%s), which GnuTLS does not support, so it refuses it", id)
+				note(
+					"have it reissued without the extension, or with it not marked critical",
+					"has a critical certificate policy extension (%s), which GnuTLS does not support: GnuTLS refuses the certificate",
+					id,
+				)
 			}
 		case "1.3.6.1.5.5.7.1.14":
 			note(
@@ -204,8 +207,8 @@ func extensionRemarks(cert *x509.Certificate, isIssuer bool) []remark {
 			if isIssuer {
 				note(
 					"use a CA without that extension",
-					"imposes a TLS feature such as OCSP stapling on what it issues: GnuTLS refuses a certificate or a server "+
-						"without it",
+					"requires a TLS feature such as OCSP stapling in the certificates that it issues: GnuTLS refuses certificates "+
+						"and servers without that feature",
 				)
 			}
 		case "2.16.840.1.113730.1.1":
@@ -283,10 +286,9 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 		found = append(
 			found,
 			remark{
-				"has name constraints on other than DNS names, IP addresses, e-mail addresses and URIs: Go ignores " +
-					"them, " +
-					"but OpenSSL and GnuTLS refuse what they do not permit",
-				"try it with these programs; if they refuse, have the certificate issued by another CA",
+				"has name constraints on names other than DNS names, IP addresses, e-mail addresses and URIs: Go ignores these " +
+					"constraints, but OpenSSL and GnuTLS enforce them",
+				"try the certificate with these programs; if they refuse it, have it issued by another CA",
 			},
 		)
 	}
@@ -297,7 +299,7 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 			found = append(found, remark{
 				fmt.Sprintf(
 					"may not issue for %s, the e-mail address in the subject of the serving certificate: OpenSSL and GnuTLS also "+
-						"apply name constraints to that",
+						"apply name constraints to this address",
 					quote(address),
 				),
 				"have the certificate issued without an e-mail address in its subject",
@@ -310,8 +312,8 @@ func constraintRemarks(ca, leaf *x509.Certificate) []remark {
 			len(ca.PermittedDNSDomains) > 0 && !slices.ContainsFunc(ca.PermittedDNSDomains, within)) {
 		found = append(found, remark{
 			fmt.Sprintf(
-				"may not issue for %s, the common name of the serving certificate: where there is no DNS name, GnuTLS and "+
-					"OpenSSL apply name constraints to that",
+				"may not issue for %s, the common name of the serving certificate: if there is no DNS name, GnuTLS and OpenSSL "+
+					"apply name constraints to the common name",
 				quote(leaf.Subject.CommonName),
 			),
 			"have the certificate issued without a common name, or with a DNS name that the CA may issue for",

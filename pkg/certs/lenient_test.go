@@ -185,12 +185,12 @@ func TestLenient(t *testing.T) {
 		},
 		{
 			name: "warns of a root that points elsewhere", in: underRoot(pointingTo(t, nil, p.root.Certificate, serial)),
-			message: "does not take it for a root",
+			message: "does not treat it as a root",
 		},
 		{name: "warns of a leaf that looks self-signed", in: func() Input {
 			root := newRoot(t, "Same", noIDs)
 			return inputFor(t, root, root.newLeaf(t, named("Same")))
-		}(), message: "OpenSSL takes it for self-signed"},
+		}(), message: "OpenSSL treats it as self-signed"},
 
 		{name: "takes dates as they should be", in: asWritten(asn1.TagUTCTime, "060102150405Z")},
 		{name: "takes generalised dates before 2050", in: asWritten(asn1.TagGeneralizedTime, "20060102150405Z")},
@@ -256,14 +256,14 @@ func TestLenient(t *testing.T) {
 		},
 		{
 			name: "warns of a CA that demands stapling", in: through(with(tlsFeature, false, []byte{0x30, 3, 2, 1, 5})),
-			message: "imposes a TLS feature",
+			message: "requires a TLS feature",
 		},
 
 		{
 			name: "takes a common name that is permitted",
 			in: addresses(
 				through(within("example.com"), named(testName), sans("203.0.113.7")),
-			), message: "nothing forbids them",
+			), message: "they are permitted",
 		},
 		{
 			name:    "warns of a common name that is not permitted",
@@ -286,11 +286,11 @@ func TestLenient(t *testing.T) {
 		},
 		{
 			name: "warns of such name constraints in the serving certificate",
-			in:   leafWith(constraining(t, false, forDirectory)), message: "Go ignores them",
+			in:   leafWith(constraining(t, false, forDirectory)), message: "Go ignores these constraints",
 		},
 		{
 			name: "warns of name constraints for directory names", in: through(constraining(t, false, forDirectory)),
-			message: "Go ignores them",
+			message: "Go ignores these constraints",
 		},
 
 		{

@@ -238,7 +238,7 @@ func checkName(leaf *x509.Certificate, name Name) []Finding {
 		return []Finding{finding(
 			NameNotCovered,
 			"that is fine unless a client connects with this name",
-			"the serving certificate is not valid for %s, which is not the endpoint that kubeconfigs get: %s",
+			"the serving certificate is not valid for %s, which is not the endpoint that new kubeconfigs use: %s",
 			where,
 			whyNotCovered(leaf, name.Value),
 		).withSeverity(SeverityInfo)}
@@ -252,7 +252,7 @@ func checkName(leaf *x509.Certificate, name Name) []Finding {
 	if trouble := goOnly(leaf, name.Value); trouble != "" {
 		return []Finding{finding(
 			NameNotCovered,
-			"have the certificate issued with this very name",
+			"have the certificate issued with exactly this name",
 			"the serving certificate covers %s only for Go programs such as kubectl: %s",
 			where,
 			trouble,
@@ -268,7 +268,7 @@ func whyNotCovered(leaf *x509.Certificate, name string) string {
 	if err == nil {
 		for _, dns := range leaf.DNSNames {
 			if other, err := netip.ParseAddr(dns); err == nil && other.Unmap() == addr.Unmap() {
-				return "it has the address as a DNS name, but clients look among its IP addresses"
+				return "it has the address as a DNS name, but clients look for it among the IP addresses"
 			}
 		}
 		if len(leaf.IPAddresses) == 0 {
@@ -342,7 +342,7 @@ func goOnly(leaf *x509.Certificate, name string) string {
 			return ""
 		}
 	}
-	return "it does so by a wildcard directly below a top-level domain, which OpenSSL does not match"
+	return "the name matches only a wildcard directly below a top-level domain, which OpenSSL does not accept"
 }
 
 // leafCovers matches a wildcard against a name: exactly one label, at the front.

@@ -60,7 +60,7 @@ func TestOdd(t *testing.T) {
 			name: "names policies that a CA demands",
 			in:   inputFor(t, p.root, demanding.newLeaf(t), demanding), want: []string{
 				"error BundleDoesNotVerify", "warning StrictClients",
-			}, message: "demands certificate policies",
+			}, message: "requires certificate policies",
 		},
 		{
 			name: "warns of a root for any usage",

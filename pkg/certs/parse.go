@@ -96,7 +96,7 @@ const (
 
 func tooLarge(name string, size, limit int, usual string) Finding {
 	return finding(TooLarge, "check that the right file is in place; "+usual,
-		"%s has %d bytes, more than the %d that are read", name, size, limit).asFinal()
+		"%s has %d bytes, more than the maximum of %d", name, size, limit).asFinal()
 }
 
 // parseCertificates parses a PEM file of certificates only. name is the file's name in messages.
@@ -112,7 +112,7 @@ func parseCertificates(data []byte, p part, name string, most int) ([]numbered, 
 	}
 	if len(file.blocks) > most {
 		return nil, []Finding{finding(TooLarge, "remove the unneeded certificates",
-			"%s has %d blocks, more than the %d that are read", name, len(file.blocks), most).asFinal()}
+			"%s has %d blocks, more than the maximum of %d", name, len(file.blocks), most).asFinal()}
 	}
 	var parsed []numbered
 	var list []Finding
@@ -137,7 +137,7 @@ func parseCertificates(data []byte, p part, name string, most int) ([]numbered, 
 }
 
 // removeKey is the hint for a private key among certificates.
-const removeKey = "remove the key from there at once, and replace it if anybody else could read the file"
+const removeKey = "remove the key from the file at once, and replace the key if anyone else could read the file"
 
 // parseBlock returns the certificate of a block, or a finding that says why there is none. It returns both for a block
 // that only some programs accept.
@@ -193,7 +193,7 @@ func unparsable(block pemBlock, name string, err error) *Finding {
 		f = finding(BadSerial, serialFix,
 			"%s has a serial number that %s; Go programs such as kubectl refuse it", where, serialProblem(serial))
 	case strings.Contains(text, "unsupported elliptic curve"):
-		f = finding(WeakKey, "use P-256, P-384, P-521, Ed25519 or RSA of at least 2048 bits",
+		f = finding(WeakKey, "use P-256, P-384, P-521, Ed25519, or RSA with at least 2048 bits",
 			"%s has a key on an elliptic curve that TLS clients do not support", where)
 	case tailErr == nil && len(rest) > 0:
 		f = finding(NotACertificate, copyAgain,
@@ -279,7 +279,7 @@ func rawSerial(der []byte) *big.Int {
 func labelHint(label string) string {
 	switch label {
 	case "CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST":
-		return "this is the request that was sent to the CA; put the certificate that the CA returned there"
+		return "this is the request that was sent to the CA; replace it with the certificate that the CA returned"
 	case "PKCS7", "CMS":
 		return "convert it: openssl pkcs7 -in FILE -print_certs -out new.pem"
 	case "X509 CERTIFICATE", "TRUSTED CERTIFICATE":

@@ -156,8 +156,11 @@ func (r *run) ofAnchor(f Finding) Finding {
 
 // completeFix is the hint for an unknown issuer.
 func (r *run) completeFix() string {
-	return fmt.Sprintf("if that is an intermediate CA, append its certificate to %s, after the one that it signed "+
-		"(many CAs call such a file fullchain); if it is the root, clients need it in the CA bundle", r.Sources.Certificate)
+	return fmt.Sprintf(
+		"if that issuer is an intermediate CA, append its certificate to %s, after the one that it signed (many CAs call "+
+			"that file fullchain); if it is the root CA, clients need its certificate in the CA bundle",
+		r.Sources.Certificate,
+	)
 }
 
 // intermediateMissing reports whether an intermediate certificate is missing: tls.crt contains a CA that clients trust,
@@ -187,13 +190,18 @@ func (r *run) onlyInBundle(v verdict) []Finding {
 	if r.verifyAt(poolOf(roots), poolOf(slices.Concat(r.chain[1:], r.anchor.members)), v.at).err != nil {
 		return nil
 	}
-	return []Finding{finding(ChainIncomplete, fmt.Sprintf(
-		"append the CA's missing certificates to %s, each after the one that it signed; many CAs call such a file "+
-			"fullchain",
+	return []Finding{finding(
+		ChainIncomplete,
+		fmt.Sprintf(
+			"append the CA's missing certificates to %s, each after the one that it signed; many CAs call that file fullchain",
+			r.Sources.Certificate,
+		),
+		"the issuer of %s, %s, is in the CA bundle but not in %s: clients that trust only the root cannot verify the "+
+			"certificate",
+		r.top().where(),
+		issuer(r.top().Certificate),
 		r.Sources.Certificate,
-	),
-		"the issuer of %s, %s, is in the CA bundle but not in %s: clients that trust only the root cannot verify it",
-		r.top().where(), issuer(r.top().Certificate), r.Sources.Certificate).withSeverity(SeverityWarning)}
+	).withSeverity(SeverityWarning)}
 }
 
 func (a anchors) pins(leaf *x509.Certificate) bool { return containsCert(a.members, leaf) }
@@ -272,7 +280,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 			}
 			return "a CA above it may not issue for its names (name constraints): " + quote(invalid.Detail), constraintsFix
 		case invalid.Reason == x509.NoValidChains:
-			return "a CA above it demands certificate policies that it lacks (policy constraints)", "have it issued with the " +
+			return "a CA above it requires certificate policies that it lacks (policy constraints)", "have it issued with the " +
 				"policies that the CA demands"
 		default:
 			return quote(strings.TrimPrefix(v.err.Error(), "x509: ")), hint
@@ -291,7 +299,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 		}
 	}
 	if a.system {
-		hint = "publish the CA bundle of the CA that issued it: --ca-bundle FILE, or ca.crt in the Secret"
+		hint = "publish the certificate of the CA that issued it, with --ca-bundle FILE or as ca.crt in the Secret"
 		return fmt.Sprintf("they do not trust %s", issuer(top.Certificate)), hint
 	}
 	if member := named(a.members, top.RawIssuer); member != nil {
@@ -316,14 +324,14 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 	}
 	if len(r.path) == 1 && !selfIssued(top.Certificate) {
 		return fmt.Sprintf(
-				"%s is issued by %s, which is neither in %s nor in it",
+				"%s is issued by %s, which is neither in %s nor in that bundle",
 				top.where(),
 				issuer(top.Certificate),
 				r.Sources.Certificate,
 			),
 			r.completeFix()
 	}
-	return fmt.Sprintf("%s is issued by %s, which is not in it", top.where(), issuer(top.Certificate)), hint
+	return fmt.Sprintf("%s is issued by %s, which is not in that bundle", top.where(), issuer(top.Certificate)), hint
 }
 
 // constrained describes the first CA above the serving certificate whose name constraints exclude one of its names.

@@ -139,8 +139,8 @@ func replace(content []byte, lines []int, scalar *yaml.Node, value string) (chan
 	old := quote + scalar.Value + quote
 	if !bytes.HasPrefix(content[at:], []byte(old)) {
 		return change{}, fmt.Errorf(
-			"line %d: the value has a YAML anchor or is spread over several lines; write it out on one, or recreate "+
-				"the kubeconfig",
+			"line %d: the value has a YAML anchor or is spread over several lines; write it on one line without an anchor, "+
+				"or recreate the kubeconfig",
 			scalar.Line,
 		)
 	}

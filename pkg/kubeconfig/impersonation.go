@@ -51,11 +51,11 @@ func ParseImpersonation(headers map[string][]string) (*Impersonation, error) {
 			}
 			i.Extra[decoded] = slices.Sorted(slices.Values(values))
 		default:
-			return nil, fmt.Errorf("the cluster requires header %q on every request, which no kubeconfig can set", name)
+			return nil, fmt.Errorf("the cluster requires header %q on every request, but a kubeconfig cannot set headers", name)
 		}
 	}
 	if i.User == "" {
-		return nil, errors.New("the cluster names no user to act as")
+		return nil, errors.New("the cluster does not name a user to impersonate")
 	}
 	return i, nil
 }
@@ -97,7 +97,7 @@ func (i *Impersonation) Digest() string {
 // the user has lost something.
 func (i *Impersonation) Changed(now *Impersonation) (description string, lost bool) {
 	if i.User != now.User {
-		return fmt.Sprintf("it is for user %q, and you are %q", i.User, now.User), true
+		return fmt.Sprintf("it is for user %q, but you are %q", i.User, now.User), true
 	}
 	var parts []string
 	gone, added := differ(i.Groups, now.Groups)

@@ -54,13 +54,13 @@ type OtherClusterError struct {
 func (e *OtherClusterError) Error() string {
 	if SameEndpoint(e.There, e.New) {
 		return fmt.Sprintf(
-			"the %s %q there is for another cluster: also %s, but with another CA or installation",
+			"the %s %q there is for another cluster: its server is also %s, but its CA or installation is different",
 			e.Kind,
 			e.Name,
 			e.There,
 		)
 	}
-	return fmt.Sprintf("the %s %q there is for another cluster: %s, not %s", e.Kind, e.Name, e.There, e.New)
+	return fmt.Sprintf("the %s %q there is for another cluster: its server is %s, not %s", e.Kind, e.Name, e.There, e.New)
 }
 
 // refuseOtherCluster returns an error if a replaced entry would lead to another cluster, because users' commands would
@@ -179,7 +179,7 @@ func refuseRelative(wanted, made *clientcmdapi.Config) error {
 		for _, flag := range []string{"--credential-cache", "--session-cache"} {
 			path := flags[flag].value
 			if path != "" && path != "~" && !strings.HasPrefix(path, "~/") && !filepath.IsAbs(path) {
-				return fmt.Errorf("user %q has %s=%s, a path relative to kubectl's folder: write an absolute one",
+				return fmt.Errorf("user %q has %s=%s, a path relative to the folder in which kubectl runs: use an absolute path",
 					name, flag, path)
 			}
 		}

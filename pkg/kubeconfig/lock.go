@@ -29,16 +29,16 @@ type lockedError struct {
 func (e *lockedError) Error() string {
 	if e.cause == nil {
 		return fmt.Sprintf(
-			"locking kubeconfig %q: %q exists for %s, and programs hold such a lock only briefly: the program that "+
-				"created it was killed",
+			"locking kubeconfig %q: the lock file %q has existed for %s, but programs hold the lock only briefly, so the "+
+				"program that created it was killed",
 			e.path,
 			e.lock,
 			e.age.Round(time.Second),
 		)
 	}
 	return fmt.Sprintf(
-		"locking kubeconfig %q: %q exists: another program is changing the kubeconfig; if none is running, a killed "+
-			"program left it: remove that file",
+		"locking kubeconfig %q: the lock file %q exists, so another program is changing the kubeconfig, or was killed "+
+			"while it did so; if no program is running, remove that file",
 		e.path,
 		e.lock,
 	)

@@ -228,7 +228,7 @@ func refuseForeign(before, made *clientcmdapi.Config) error {
 			if user := before.AuthInfos[other.AuthInfo]; user == nil || !RunsPinniped(user) {
 				return &ForeignEntryError{
 					Kind: kindCluster, Name: name,
-					Reason: fmt.Sprintf("context %q uses it, and goes to %s", contextName, old.Server),
+					Reason: fmt.Sprintf("context %q uses it with the server %s", contextName, old.Server),
 				}
 			}
 		}

@@ -398,7 +398,7 @@ func TestStaleLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = kubeconfig.MergeFile(t.Context(), path, made, false)
-	if err == nil || !strings.Contains(err.Error(), "exists for 1h0m") {
+	if err == nil || !strings.Contains(err.Error(), "has existed for 1h0m") {
 		t.Fatalf("want the old lock explained, got %v", err)
 	}
 	var hinter interface{ Hint() string }

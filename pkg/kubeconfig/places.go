@@ -281,7 +281,7 @@ func (p place) plan(config *clientcmdapi.Config, target Target) planned {
 	case p.lead == perhapsHere:
 		return skip(
 			SkipUncertain,
-			"only a wildcard of the certificate covers %q, so it may be another endpoint; if it is this one, name it "+
+			"only a wildcard of the certificate covers %q, so it may be another endpoint; if it is this endpoint, pass it "+
 				"with --endpoint",
 			p.host,
 		)
@@ -290,7 +290,7 @@ func (p place) plan(config *clientcmdapi.Config, target Target) planned {
 	case p.fixed != "" && (p.err != nil || !bytes.Equal(p.bundle, bundle)):
 		return skip(SkipPlugin, "%s", p.fixed)
 	case p.file != "":
-		return skip(SkipCAFile, "it reads its CA bundle from file %q, which others may share", p.file)
+		return skip(SkipCAFile, "it reads its CA bundle from file %q, which other kubeconfigs may share", p.file)
 	case p.err == nil && bytes.Equal(p.bundle, bundle):
 		made.Outcome = Current
 		return made
@@ -306,7 +306,11 @@ func (p place) plan(config *clientcmdapi.Config, target Target) planned {
 	}
 	cluster := config.Clusters[p.name]
 	if len(bundle) == 0 && cluster.CertificateAuthority != "" {
-		return skip(SkipCAFile, "without its CA bundle, it would use the file %q", cluster.CertificateAuthority)
+		return skip(
+			SkipCAFile,
+			"without its own CA bundle, it would use the CA bundle in file %q",
+			cluster.CertificateAuthority,
+		)
 	}
 	cluster.CertificateAuthorityData = nilIfEmpty(bundle)
 	return made

@@ -168,7 +168,7 @@ func TestRotate(t *testing.T) {
 				"certificate-authority: /etc/ca.pem\n"),
 			want: cluster("    server: https://proxy.example.com\n    certificate-authority: /etc/ca.pem\n"),
 			entries: []kubeconfig.Entry{{
-				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipCAFile, Reason: `it reads its CA bundle from file "/etc/ca.pem", which others may share`,
+				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipCAFile, Reason: `it reads its CA bundle from file "/etc/ca.pem", which other kubeconfigs may share`,
 			}},
 		},
 		{
@@ -281,7 +281,7 @@ func TestRotate(t *testing.T) {
 			want: cluster("    server: https://b.example.com\n    certificate-authority-data: T0xE\n"),
 			entries: []kubeconfig.Entry{{
 				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped,
-				Code: kubeconfig.SkipUncertain, Reason: `only a wildcard of the certificate covers "b.example.com", so it may be another endpoint; if it is this one, name it with --endpoint`,
+				Code: kubeconfig.SkipUncertain, Reason: `only a wildcard of the certificate covers "b.example.com", so it may be another endpoint; if it is this endpoint, pass it with --endpoint`,
 			}},
 		},
 		{
@@ -290,7 +290,7 @@ func TestRotate(t *testing.T) {
 			want: cluster("    server: https://proxy.example.com\n    certificate-authority-data: T0xE\n    " +
 				"certificate-authority: /etc/ca.pem\n"),
 			entries: []kubeconfig.Entry{{
-				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipCAFile, Reason: `without its CA bundle, it would use the file "/etc/ca.pem"`,
+				Kind: "cluster", Name: "a", Outcome: kubeconfig.Skipped, Code: kubeconfig.SkipCAFile, Reason: `without its own CA bundle, it would use the CA bundle in file "/etc/ca.pem"`,
 			}},
 		},
 		{
@@ -383,7 +383,7 @@ func TestRotateFile(t *testing.T) {
 			t.Helper()
 			write(t, path+".lock", "")
 		}},
-		{name: "leaves a file alone that kubectl is changing", want: before, err: "a killed program left it: remove " +
+		{name: "leaves a file alone that kubectl is changing", want: before, err: "if no program is running, remove " +
 			"that file", prepare: func(t *testing.T, path string) {
 			t.Helper()
 			write(t, path+".lock", "")

@@ -93,7 +93,7 @@ func TestKubeconfigFromProxy(t *testing.T) {
 		t,
 		20*time.Second,
 		func() error { // the proxy publishes it; the CLI shows its CA without trusting it
-			if got := fetch("-o", offered); !strings.Contains(got.errOut, "its CA is not trusted here") {
+			if got := fetch("-o", offered); !strings.Contains(got.errOut, "does not trust its CA") {
 				return errors.New(got.errOut)
 			}
 			return nil
@@ -157,7 +157,7 @@ func TestKubeconfigFromProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, 20*time.Second, func() error {
-		if got := fetch("--ca-bundle", bundle); !strings.Contains(got.errOut, "the proxy offers none") {
+		if got := fetch("--ca-bundle", bundle); !strings.Contains(got.errOut, "the proxy offers no kubeconfig") {
 			return errors.New(got.errOut)
 		}
 		return nil

@@ -282,14 +282,14 @@ func (w *fleet) retire(t *testing.T) result {
 	return result{}
 }
 
-// fares returns the errors of the clients of all revisions that are not retired, by revision, and the number of clients
+// fares returns the errors of the clients of all revisions that were used and are not retired, by revision, and the number of clients
 // that can use the endpoint's own name.
 func (w *fleet) fares(t *testing.T, history serving.History) (refused map[string]string, work int) {
 	t.Helper()
 	refused = map[string]string{}
 	for i := range history.Revisions {
 		s := &history.Revisions[i]
-		if s.Ended() {
+		if s.Ended() || !s.Until.IsZero() && !s.HasClients() {
 			continue
 		}
 		for _, c := range s.Clients() {

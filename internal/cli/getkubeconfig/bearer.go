@@ -86,10 +86,14 @@ func (o *Options) checkBearer() error {
 		if o.AuthenticatorName != "" {
 			wanted += fmt.Sprintf(" %q", o.AuthenticatorName)
 		}
-		err = fmt.Errorf("the impersonation proxy accepts no tokens from %s, only %s", wanted, strings.Join(accepted, ", "))
+		err = fmt.Errorf(
+			"the impersonation proxy accepts no tokens from %s, only from %s",
+			wanted,
+			strings.Join(accepted, ", "),
+		)
 	}
 	if err != nil {
-		return ui.WithHint(err, "name the authenticator in %s of CredentialIssuer %q", field, o.issuer.Name)
+		return ui.WithHint(err, "add the authenticator to %s of CredentialIssuer %q", field, o.issuer.Name)
 	}
 	o.Progress.Done("discovered that the proxy accepts tokens from %s", strings.Join(accepted, ", "))
 	return nil

@@ -55,7 +55,7 @@ func (o *Options) useBlock(input *kubeconfig.Input) error {
 		if name != "" && !o.PrintLogin {
 			return ui.WithHint(
 				fmt.Errorf("choosing the login %q: CredentialIssuer %q has no %s", name, o.issuer.Name, blockField),
-				"--print-login prints one",
+				"use --print-login to print one",
 			)
 		}
 		return nil
@@ -135,14 +135,14 @@ func (o *Options) chooseLogin(
 		return nil, nil
 	case len(fitting) > 1:
 		return nil, ui.WithHint(
-			ui.Usage(fmt.Errorf("there are several: %s", describe(fitting))),
+			ui.Usage(fmt.Errorf("there are several logins: %s", describe(fitting))),
 			"name one of them with --login",
 		)
 	case name != "":
 		return nil, ui.Usage(fmt.Errorf("no login %q; available: %s", name, describe(all)))
 	case o.From.URL != "" && len(all) == 1 && !o.static():
 		return nil, ui.WithHint(fmt.Errorf("login %s needs a token", describe(all)),
-			"name the environment variable that holds it with --static-token-env")
+			"use --static-token-env to name the environment variable that holds the token")
 	case o.From.URL != "":
 		return nil, ui.WithHint(ui.Usage(fmt.Errorf("no login matches; available: %s", describe(all))),
 			"name one of them with --login")
@@ -157,7 +157,7 @@ func (o *Options) printLogin(input *kubeconfig.Input) error {
 	exec := input.Exec.Concierge
 	if exec == nil || o.static() && exec.AuthenticatorType == string(discovery.JWT) {
 		return ui.Usage(
-			errors.New("--print-login supports OpenID Connect logins, and tokens for a WebhookAuthenticator"),
+			errors.New("--print-login supports only OpenID Connect logins and tokens for a WebhookAuthenticator"),
 		)
 	}
 	login := configv1alpha1.KubeconfigLogin{
@@ -190,6 +190,9 @@ func (o *Options) printLogin(input *kubeconfig.Input) error {
 	if _, err := o.Out.Write(text); err != nil {
 		return fmt.Errorf("writing the login: %w", err)
 	}
-	o.Progress.Info("apply it: kubectl patch %s --type merge --patch-file FILE", discovery.KubectlName(o.issuer))
+	o.Progress.Info(
+		"save the output to FILE and apply it: kubectl patch %s --type merge --patch-file FILE",
+		discovery.KubectlName(o.issuer),
+	)
 	return nil
 }

@@ -75,6 +75,6 @@ func (o *Options) gaveUp(over error, server string, cause error) error {
 	err := fmt.Errorf("validating the connection to %q (--timeout %s): %w: %w", server, o.Timeout, over, cause)
 	return ui.WithHint(
 		err,
-		"check whether this address is reachable from here; --skip-validation creates the kubeconfig without a test",
+		"check whether this address is reachable from here, or skip the test with --skip-validation",
 	)
 }

@@ -37,13 +37,22 @@ type Destination struct {
 const formSummary = "summary"
 
 func (d *Destination) addFlags(cmd *cobra.Command) {
-	factory.AddFileOutput(cmd, &d.Output, "file for the kubeconfig, written atomically (default: stdout); "+
-		"\"json\" and \"yaml\" print it in that format, \"summary\" prints a summary")
+	factory.AddFileOutput(
+		cmd,
+		&d.Output,
+		"write the kubeconfig to this file, atomically (default: stdout); \"json\", \"yaml\" and \"summary\" print it in "+
+			"that form",
+	)
 	flags := cmd.Flags()
 	flags.StringVar(&d.MergeInto, "merge-into", "", "add context, cluster and user to this file, and keep its "+
 		"other content")
 	flags.BoolVar(&d.SetCurrent, "set-current", false, "with --merge-into: make the context current")
-	flags.BoolVar(&d.Check, "check", false, "only compare with the --output or --merge-into file: exit code 0 or 6")
+	flags.BoolVar(
+		&d.Check,
+		"check",
+		false,
+		"only compare with the --output or --merge-into file (exit code 0 or 6)",
+	)
 	flags.BoolVar(&d.Diff, "diff", false, "like --check, and print the differences")
 }
 
@@ -158,7 +167,7 @@ func (o *Options) merge(ctx context.Context, config *clientcmdapi.Config) error 
 		o.Progress.Done("made %q the current context", merged.CurrentContext)
 	case merged.CurrentContext != config.CurrentContext:
 		o.Progress.Info(
-			"the current context of %q is still %q: use this one with kubectl --context %s, or --set-current",
+			"the current context of %q is still %q: to use the new one, run kubectl --context %s or pass --set-current",
 			d.MergeInto,
 			merged.CurrentContext,
 			ui.ShellWord(config.CurrentContext),
@@ -175,7 +184,7 @@ func (o *Options) explainMerge(err error, config *clientcmdapi.Config) error {
 	case errors.As(err, &other):
 		return ui.WithHint(err, "run: %s", o.withNames(config))
 	case errors.As(err, &foreign):
-		return ui.WithHint(err, "rename this one with --%s-name", foreign.Kind)
+		return ui.WithHint(err, "give the new one another name with --%s-name", foreign.Kind)
 	case errors.Is(err, kubeconfig.ErrDamaged):
 		return ui.WithHint(err, "fix the file first; nothing was written")
 	}
@@ -226,9 +235,9 @@ func (o *Options) compare(config *clientcmdapi.Config) error {
 			return fmt.Errorf("writing the differences: %w", err)
 		}
 	}
-	hint := "use --diff to see the differences, or neither flag to write the file"
+	hint := "use --diff to see the differences, or omit --check to write the file"
 	if d.Diff {
-		hint = "the same command without --diff writes it"
+		hint = "run the same command without --diff to write the file"
 	}
 	return ui.WithHint(
 		ui.WithReason(fmt.Errorf("%q differs from a new kubeconfig", d.file()), ui.ExitDiffers,

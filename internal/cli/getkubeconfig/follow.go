@@ -16,8 +16,8 @@ func (o *Options) addFollowFlag(flags *pflag.FlagSet) {
 		&o.Follow,
 		"follow",
 		"",
-		"logins put the proxy's new CA bundle into the file that kubectl uses without --kubeconfig, or into the one "+
-			"with this absolute path",
+		"at login, write the proxy's new CA bundle to the kubeconfig that kubectl uses without --kubeconfig, or to the "+
+			"one at this absolute path",
 	)
 	flags.Lookup("follow").NoOptDefVal = kubeconfig.FollowUsual
 }
@@ -26,7 +26,7 @@ func (o *Options) validateFollow() error {
 	switch {
 	case o.Follow == "":
 	case o.NoConcierge, o.Login == LoginBearer:
-		return errors.New("--follow does not apply to a kubeconfig whose logins do not go through the impersonation proxy")
+		return errors.New("--follow applies only to kubeconfigs that log in through the impersonation proxy")
 	case o.Follow != kubeconfig.FollowUsual && !filepath.IsAbs(o.Follow):
 		return fmt.Errorf("invalid --follow=%s: it must be the absolute path that the kubeconfig will have", o.Follow)
 	}
@@ -36,8 +36,9 @@ func (o *Options) validateFollow() error {
 // follow returns the value of the credential plugin's --follow flag.
 func (o *Options) follow() string {
 	if o.Follow != "" && o.mode != configv1alpha1.FrontendImpersonationProxy {
-		o.Progress.Warn("the kubeconfig does not refresh its trust bundle: only the impersonation proxy has a trust " +
-			"bundle endpoint")
+		o.Progress.Warn(
+			"the kubeconfig will not refresh its trust bundle, because only the impersonation proxy has a trust bundle endpoint",
+		)
 		return ""
 	}
 	return o.Follow

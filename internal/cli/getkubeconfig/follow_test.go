@@ -41,7 +41,7 @@ func TestFollow(t *testing.T) {
 		if at < 0 && test.want != "" || at >= 0 && args[at] != test.want {
 			t.Errorf("with %q the arguments are %q", test.given, args)
 		}
-		if strings.Contains(errOut.String(), "does not refresh its trust bundle") != test.warns {
+		if strings.Contains(errOut.String(), "will not refresh its trust bundle") != test.warns {
 			t.Errorf("with %q it says %s", test.given, errOut)
 		}
 	}

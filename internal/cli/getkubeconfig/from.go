@@ -63,7 +63,7 @@ func (o *Options) validateFrom() error {
 	from.URL = strings.TrimSuffix(from.URL, "/")
 	at, err := url.Parse(from.URL)
 	if err != nil || at.Scheme != "https" || at.Hostname() == "" || from.URL != "https://"+at.Host {
-		return fmt.Errorf("invalid --from %q: it must be like https://proxy.example.com:8443", from.URL)
+		return fmt.Errorf("invalid --from %q: it must look like https://proxy.example.com:8443", from.URL)
 	}
 	if from.Fingerprints, err = trustbundle.ParseExpected(from.Fingerprints); err != nil {
 		return fmt.Errorf("invalid --ca-fingerprint: %w", err)
@@ -109,14 +109,14 @@ func (o *Options) fetch(ctx context.Context) (*logininfo.Info, error) {
 	if !sameOrigin(info.Endpoint, o.From.URL) {
 		return nil, ui.WithHint(
 			fmt.Errorf("fetching the kubeconfig from %s: the proxy reports its address as %s", o.From.URL, info.Endpoint),
-			"if you trust it: pinniped get kubeconfig --from %s", info.Endpoint)
+			"if you trust that address, run: pinniped get kubeconfig --from %s", info.Endpoint)
 	}
 	if len(o.CABundle) > 0 {
 		return info, nil
 	}
 	if err := policy.Verifies(chain, at.Hostname(), info.CABundle); err != nil {
 		return nil, ui.WithHint(
-			fmt.Errorf("fetching the kubeconfig from %s: its published CA bundle does not verify its certificate: %w",
+			fmt.Errorf("fetching the kubeconfig from %s: the published CA bundle does not verify the proxy's certificate: %w",
 				o.From.URL, err), "tell the cluster's administrators, or pass --ca-bundle FILE")
 	}
 	return info, nil
@@ -154,15 +154,16 @@ func (o *Options) chooseCA(ctx context.Context, host string, policy trustbundle.
 		return anchors[i], nil
 	}
 	name := trustbundle.Name(anchors[0])
-	unknown := fmt.Errorf("verifying %s: its CA is not trusted here: %s", o.From.URL, name)
-	const hint = "compare the fingerprint with the one that the cluster's administrators published, and pass it with " +
-		"--ca-fingerprint"
+	unknown := fmt.Errorf("verifying %s: this computer does not trust its CA: %s", o.From.URL, name)
+	const hint = "compare the fingerprint with the one that the cluster's administrators published; if they match, " +
+		"pass it with --ca-fingerprint"
 	terminal := &ui.Terminal{In: o.In, Out: o.ErrOut}
 	if !terminal.Interactive() {
 		return nil, ui.WithHint(unknown, hint)
 	}
 	answer, err := terminal.ReadLine(ctx, fmt.Sprintf(
-		"The CA of %s is not trusted here:\n  %s\nDid the cluster's administrators publish this fingerprint? (yes/no) ",
+		"This computer does not trust the CA of %s:\n  %s\nDid the cluster's administrators publish this fingerprint? "+
+			"(yes/no) ",
 		o.From.URL,
 		name,
 	))
@@ -200,12 +201,12 @@ func (o *Options) get(ctx context.Context, config *tls.Config) (*logininfo.Info,
 	defer func() { _ = response.Body.Close() }()
 	switch {
 	case response.StatusCode == http.StatusNotFound:
-		err = ui.WithHint(errors.New("the proxy offers none"),
-			"its administrators can set spec.impersonationProxy.kubeconfig; if it is set, \"pinniped ip-tls status\" "+
-				"names the authenticator that is not ready")
+		err = ui.WithHint(errors.New("the proxy offers no kubeconfig"),
+			"ask the cluster's administrators to set spec.impersonationProxy.kubeconfig; if it is set, "+
+				"\"pinniped ip-tls status\" names the authenticator that is not ready")
 	case response.StatusCode != http.StatusOK:
 		err = ui.WithHint(fmt.Errorf("it returned %.60q", response.Status),
-			"is it an impersonation proxy of this version of pinniped?")
+			"check that this is the address of an impersonation proxy of this version of pinniped")
 	default:
 		var info *logininfo.Info
 		if info, err = logininfo.Decode(response.Body); err == nil {

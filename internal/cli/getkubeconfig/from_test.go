@@ -295,7 +295,7 @@ func TestHostileProxies(t *testing.T) {
 		"a redirect": {
 			func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, other.URL, http.StatusFound) }, "302 Found",
 		},
-		"no offer":   {http.NotFound, "the proxy offers none"},
+		"no offer":   {http.NotFound, "the proxy offers no kubeconfig"},
 		"a page":     {send("<html>"), "is not a login document"},
 		"no version": {send(`{"kind":"LoginInfo"}`), "version"},
 		"an endless body": {
@@ -319,7 +319,7 @@ func TestHostileProxies(t *testing.T) {
 		},
 		"a CA that does not verify it": {
 			send(strings.Replace(text, base64.StdEncoding.EncodeToString(p.ca.CertPEM()), base64.StdEncoding.EncodeToString(issuerCA), 1)),
-			"does not verify its certificate",
+			"does not verify the proxy's certificate",
 		},
 		"a flag as client ID": {send(strings.Replace(text, "my-client", "--token=x", 1)), "clientID"},
 	} {
@@ -351,7 +351,7 @@ func TestSeveralLogins(t *testing.T) {
 		says   string
 		has    string
 	}{
-		"none":           {says: `there are several: "people" (JWTAuthenticator corp), "admins" (JWTAuthenticator corp)`},
+		"none":           {says: `there are several logins: "people" (JWTAuthenticator corp), "admins" (JWTAuthenticator corp)`},
 		"one of them":    {login: "admins", has: "name: prod-eu-admins"},
 		"one with token": {static: "MY_TOKEN", has: "--token-env=MY_TOKEN"},
 		"no such":        {login: "nobody", says: `no login "nobody"; available: "people"`},

@@ -130,38 +130,38 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Create a kubeconfig for logging in to a cluster",
-		Long: `Create a kubeconfig for logging in to a cluster. The strategy, endpoint and CA bundle come from the
-CredentialIssuer, and the connection is tested first. The kubeconfig contains no credentials, unless you use
---static-token: kubectl gets them from the credential plugin "pinniped login".
+		Long: `Create a kubeconfig for logging in to a cluster. The command reads the strategy, endpoint and CA bundle from the
+CredentialIssuer, and tests the connection before it writes the kubeconfig. The kubeconfig contains no credentials
+unless you use --static-token. kubectl gets credentials from the credential plugin "pinniped login".
 
-With --login bearer there is no plugin: clients send a token from a file to the impersonation proxy, which accepts the
-tokens of the authenticators in spec.impersonationProxy.bearerTokens of the CredentialIssuer.
+With --login bearer, there is no plugin. Clients send a token from a file to the impersonation proxy. The proxy accepts
+tokens of the authenticators that are listed in spec.impersonationProxy.bearerTokens of the CredentialIssuer.
 
-spec.impersonationProxy.kubeconfig of the CredentialIssuer sets the defaults of the login's flags. Anyone can then
-fetch the same kubeconfig with --from URL, without access to the cluster. The system roots, --ca-bundle or
---ca-fingerprint verify the proxy; on a terminal, the command shows the fingerprint of an unknown CA and asks.
+In the CredentialIssuer, spec.impersonationProxy.kubeconfig sets the defaults for the login flags. If it is set, anyone
+can fetch the same kubeconfig with --from URL, without access to the cluster. The system roots, --ca-bundle or
+--ca-fingerprint verify the proxy. On a terminal, the command shows the fingerprint of an unknown CA and asks you.
 
---merge-into FILE adds context, cluster and user to a kubeconfig and keeps everything else, comments and layout
-included. It never replaces same-named entries that it did not create. Only --set-current changes the current
-context. It holds kubectl's lock, so many commands may merge into one file at once.
+--merge-into FILE adds the context, cluster and user to a kubeconfig. The rest of the file stays the same, including
+comments and layout. The command never replaces same-named entries that it did not create. Only --set-current changes
+the current context. The command holds kubectl's lock, so several commands can merge into one file at once.
 
---check compares the result with the file of -o or --merge-into, by meaning, and writes nothing; --diff also prints the
-differences, without secrets.
+--check compares the result with the file of -o or --merge-into and writes nothing. It ignores differences in
+formatting. --diff also prints the differences, without secrets.
 
-The plugin's command is "pinniped" if that runs this program, otherwise this program's path, which the command prints.
-Set --pinniped-cli-path if users have it elsewhere.
+The kubeconfig runs the plugin as "pinniped" if that command runs this program. Otherwise, it uses the path of this
+program, and the command prints that path. Set --pinniped-cli-path if users have the program elsewhere.
 
-Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-codes")`,
-		Example: `  # your own kubeconfig, without access to the cluster
+Exit codes: 0 done, 6 --check or --diff found differences (see "pinniped help exit-codes")`,
+		Example: `  # create your own kubeconfig, without access to the cluster
   pinniped get kubeconfig --from https://proxy.example.com --merge-into ~/.kube/config --set-current
 
-  # into a kubeconfig that has other clusters
+  # add the cluster to a kubeconfig that has other clusters
   pinniped get kubeconfig --oidc-client-id my-client --context-name dev --merge-into ~/.kube/config --set-current
 
-  # does the kubeconfig that users have still match the cluster?
+  # check whether the kubeconfig that users have still matches the cluster
   pinniped get kubeconfig --static-token-env TOKEN -o user.yaml --diff
 
-  # CI jobs with a token in a file, and without the pinniped CLI
+  # create a kubeconfig for CI jobs that have a token in a file and no pinniped CLI
   pinniped get kubeconfig --login bearer --token-file /var/run/secrets/tokens/cluster -o ci.yaml`,
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -190,13 +190,13 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.StaticToken, "static-token", "", "log in with this token, which is then part of the kubeconfig")
+	flags.StringVar(&o.StaticToken, "static-token", "", "log in with this token, which is stored in the kubeconfig")
 	flags.StringVar(&o.StaticTokenEnv, "static-token-env", "", "log in with the token in this environment variable")
 
 	flags.Var(
 		loginFlag{&o.Login},
 		"login",
-		`"plugin" (the pinniped CLI), "bearer" (the token in --token-file), or a login's name in the CredentialIssuer`,
+		`how to log in: "plugin" (the pinniped CLI), "bearer" (a token file), or the name of a login in the CredentialIssuer`,
 	)
 	flags.StringVar(
 		&o.From.URL,
@@ -214,20 +214,20 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 		&o.PrintLogin,
 		"print-login",
 		false,
-		"only print this login for spec.impersonationProxy.kubeconfig",
+		"print this login for spec.impersonationProxy.kubeconfig, and create no kubeconfig",
 	)
 	flags.StringVar(
 		&o.TokenFile,
 		"token-file",
 		"",
-		"token file on clients, for --login bearer; relative to the kubeconfig",
+		"path of the token file on clients, relative to the kubeconfig (with --login bearer)",
 	)
 
 	flags.BoolVar(
 		&o.NoConcierge,
 		"no-concierge",
 		false,
-		"send the credential straight to the cluster, without an exchange",
+		"send the credential directly to the cluster, without exchanging it",
 	)
 	flags.String("concierge-namespace", "pinniped-concierge", "no longer needed")
 	flags.Lookup("concierge-namespace").Hidden = true
@@ -258,19 +258,19 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 	flags.Var(
 		&caBundle,
 		"concierge-ca-bundle",
-		"PEM file with the endpoint's CA bundle, repeatable (default: published)",
+		"PEM file with the CA bundle, repeatable (default: the published one)",
 	)
 	flags.StringVar(&o.Endpoint, "concierge-endpoint", "", "address of the endpoint (default: the published one)")
 	flags.Var(
 		modeFlag{&o.Mode},
 		"concierge-mode",
-		"TokenCredentialRequestAPI, ImpersonationProxy, ServiceAccountToken, or auto: the first working one",
+		"TokenCredentialRequestAPI, ImpersonationProxy, ServiceAccountToken, or auto (the first one that works)",
 	)
 	flags.BoolVar(
 		&o.NoImpersonation,
 		"no-impersonation",
 		false,
-		"mode ServiceAccountToken: a kubeconfig for \"pinniped run\", without a login",
+		"in mode ServiceAccountToken, create a kubeconfig for \"pinniped run\", without logging in",
 	)
 
 	o.addFollowFlag(flags)
@@ -281,7 +281,7 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 	flags.Var(
 		validationFlag{&o.Validation},
 		"validate",
-		`what to test: "connection", "login" (run the plugin, and whoami) or "none"`,
+		`what to test: "connection", "login" (run the plugin, then whoami) or "none"`,
 	)
 	flags.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "time limit for discovery and validation (0: none)")
 	o.Destination.addFlags(cmd)
@@ -289,32 +289,37 @@ Exit codes: 0 done, 6 different with --check or --diff (see "pinniped help exit-
 		&o.NameSuffix,
 		"generated-name-suffix",
 		"-pinniped",
-		"appended to the names of context, cluster and user",
+		"suffix for the names of the context, cluster and user",
 	)
 	flags.StringVar(
 		&o.Names.Context,
 		"context-name",
 		"",
-		"name of the context (default: the source's, with the suffix)",
+		"name of the context (default: the name in your kubeconfig, plus the suffix)",
 	)
 	flags.StringVar(
 		&o.Names.Cluster,
 		"cluster-name",
 		"",
-		"name of the cluster (default: the source's, with the suffix)",
+		"name of the cluster (default: the name in your kubeconfig, plus the suffix)",
 	)
-	flags.StringVar(&o.Names.User, "user-name", "", "name of the user (default: the source's, with the suffix)")
+	flags.StringVar(
+		&o.Names.User,
+		"user-name",
+		"",
+		"name of the user (default: the name in your kubeconfig, plus the suffix)",
+	)
 	flags.StringVar(
 		&credentialCache,
 		"credential-cache",
 		"",
-		"file that caches users' credentials; empty disables it (default: the plugin's own)",
+		"file that caches users' credentials (default: the plugin's default file; empty: no cache)",
 	)
 	flags.StringVar(
 		&o.CLIPath,
 		"pinniped-cli-path",
 		"",
-		`command that runs the pinniped CLI for users (default: "pinniped" if that runs this one, else its path)`,
+		`command with which users run the pinniped CLI (default: "pinniped" if that runs this program, else its path)`,
 	)
 	flags.StringVar(
 		&o.InstallHint,
@@ -390,8 +395,11 @@ func (o *Options) Complete(lookPath func(string) (string, error)) error {
 // sayCommand says that the kubeconfig runs this program by its path, which users may not have.
 func (o *Options) sayCommand() {
 	if o.notOnPath {
-		o.Progress.Info("the kubeconfig runs %s: pass --pinniped-cli-path %s if users have it on their PATH", o.CLIPath,
-			commandName)
+		o.Progress.Info(
+			"the kubeconfig runs %s; if users have the program on their PATH, pass --pinniped-cli-path %s",
+			o.CLIPath,
+			commandName,
+		)
 	}
 }
 

@@ -21,7 +21,7 @@ func (o *Options) useStrategy(frontend *discovery.Frontend, input *kubeconfig.In
 	}
 	if frontend.Strategy == configv1alpha1.StrategyServiceAccountToken {
 		input.Exec.Concierge.Strategy = string(frontend.Strategy)
-		o.Progress.Done("discovered that users get service account tokens, which impersonate the user")
+		o.Progress.Done("discovered that the cluster issues service account tokens, with which clients impersonate the user")
 	}
 }
 
@@ -48,7 +48,7 @@ func (o *Options) actAsUser(ctx context.Context, input *kubeconfig.Input) error 
 	}
 	if o.NoImpersonation {
 		o.Progress.Warn(
-			`the kubeconfig is not for a specific user: it works only with "pinniped run" and "pinniped kubectl"`,
+			`the kubeconfig is not for a specific user, so it works only with "pinniped run" and "pinniped kubectl"`,
 		)
 		return nil
 	}
@@ -63,14 +63,14 @@ func (o *Options) actAsUser(ctx context.Context, input *kubeconfig.Input) error 
 	if err != nil {
 		return fmt.Errorf("reading the new kubeconfig: %w", err)
 	}
-	const hint = "log in as the user of the kubeconfig, or get one for all users with --no-impersonation, which works only " +
-		"with \"pinniped run\""
+	const hint = "log in as the user of the kubeconfig, or use --no-impersonation to create one for all users, which " +
+		"works only with \"pinniped run\""
 	credential, err := o.LogIn(ctx, connection)
 	if err != nil {
-		return ui.WithHint(fmt.Errorf("logging in, to determine the user of the kubeconfig: %w", err), hint)
+		return ui.WithHint(fmt.Errorf("logging in to determine the user of the kubeconfig: %w", err), hint)
 	}
 	if credential.Impersonate == nil {
-		return ui.WithHint(errors.New("the cluster does not report the user for the kubeconfig"), hint)
+		return ui.WithHint(errors.New("the cluster does not report which user the kubeconfig must impersonate"), hint)
 	}
 	input.Impersonate = credential.Impersonate
 	concierge.Identity = credential.Impersonate.Digest()

@@ -40,7 +40,12 @@ type OIDCOptions struct {
 func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
 	flags.StringVar(&o.Issuer, "oidc-issuer", "", "OpenID Connect issuer (default: the JWTAuthenticator's)")
 	flags.StringVar(&o.ClientID, "oidc-client-id", oidclogin.DefaultClientID, "OpenID Connect client ID")
-	flags.Uint16Var(&o.ListenPort, "oidc-listen-port", 0, "port on localhost for the browser's response (0: any free one)")
+	flags.Uint16Var(
+		&o.ListenPort,
+		"oidc-listen-port",
+		0,
+		"port on localhost for the browser's response (0: any free port)",
+	)
 	flags.StringSliceVar(&o.Scopes, "oidc-scopes", oidclogin.DefaultScopes(), "OpenID Connect scopes to request")
 	flags.BoolVar(&o.SkipBrowser, "oidc-skip-browser", false, "do not open a browser at login, only print the link")
 	flags.BoolVar(&o.SkipListen, "oidc-skip-listen", false, "do not listen on localhost at login")
@@ -48,7 +53,7 @@ func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
 		&o.SessionCache,
 		"oidc-session-cache",
 		"",
-		"file that caches users' sessions (default: the plugin's own)",
+		"file that caches users' sessions (default: the plugin's default file)",
 	)
 	flags.Var(
 		caBundle,
@@ -65,7 +70,7 @@ func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
 		&o.RequestAudience,
 		"oidc-request-audience",
 		"",
-		"audience to request by token exchange (default: the JWTAuthenticator's)",
+		"audience to request with a token exchange (default: the JWTAuthenticator's)",
 	)
 	flags.StringVar(&o.UpstreamName, "upstream-identity-provider-name", "", "name of the Supervisor's identity provider")
 	flags.StringVar(
@@ -178,10 +183,14 @@ func (o *OIDCOptions) askIssuer(ctx context.Context, progress *ui.Progress) erro
 	}
 	if metadata.Issuer != o.Issuer {
 		return ui.WithHint(
-			fmt.Errorf("fetching OIDC discovery data from issuer %q: its issuer is %q, which must match",
-				o.Issuer, metadata.Issuer),
-			"%s", cmp.Or(oidclogin.TenantHint(metadata.Issuer),
-				"pass its own URL with --oidc-issuer, or correct the issuer's configuration"),
+			fmt.Errorf(
+				"fetching OIDC discovery data from issuer %q: its discovery document has issuer %q, which must be the same",
+				o.Issuer,
+				metadata.Issuer,
+			),
+			"%s",
+			cmp.Or(oidclogin.TenantHint(metadata.Issuer),
+				"pass the issuer in the document with --oidc-issuer, or correct the issuer's configuration"),
 		)
 	}
 	if metadata.Supervisor.IdentityProviders == "" {
@@ -275,7 +284,8 @@ func (o *OIDCOptions) chooseUpstream(all []upstream, progress *ui.Progress) erro
 		o.UpstreamFlow = chosen.Flows[0]
 		if len(chosen.Flows) > 1 {
 			progress.Info(
-				"identity provider %q has several flows %q, taking the first: choose with --upstream-identity-provider-flow",
+				"identity provider %q has several flows (%q); using the first one: choose another with "+
+					"--upstream-identity-provider-flow",
 				chosen.Name,
 				chosen.Flows,
 			)
@@ -294,20 +304,20 @@ func issuerHint(err error) string {
 	}
 	switch {
 	case errors.As(err, &status) && status < http.StatusInternalServerError:
-		return "check --oidc-issuer: its discovery document must be below it, at .well-known/openid-configuration"
+		return "check --oidc-issuer: the discovery document must be at this URL plus /.well-known/openid-configuration"
 	case errors.As(err, &status):
 		return "the issuer has a problem: try again later, or contact its administrator"
 	case errors.As(err, &tooLarge):
-		return "check --oidc-issuer: a discovery document is far smaller"
+		return "check --oidc-issuer: a discovery document is much smaller than this response"
 	case errors.Is(err, errNotJSON):
-		return "check --oidc-issuer: something other than an issuer responds there"
+		return "check --oidc-issuer: the server at this URL is not an OpenID Connect issuer"
 	}
-	return "check that --oidc-issuer is right, and that the issuer can be reached from here (DNS, firewall, HTTPS_PROXY): " +
-		"users who log in must reach it, too"
+	return "check that --oidc-issuer is correct and that this computer can reach the issuer (DNS, firewall, " +
+		"HTTPS_PROXY); users' computers must reach it too"
 }
 
 // errNotJSON means that a response is not the expected JSON.
-var errNotJSON = errors.New("the response is not an issuer's JSON")
+var errNotJSON = errors.New("the response is not the expected JSON")
 
 // statusError is a status code other than 200.
 type statusError int

@@ -237,24 +237,24 @@ func TestIssuerHints(t *testing.T) {
 		bundle       []byte
 		says, hint   string
 	}{
-		{"is away", away.URL, bundle, "connection refused", "can be reached from here"},
+		{"is away", away.URL, bundle, "connection refused", "this computer can reach the issuer"},
 		{"has another CA", issuer, nil, "certificate signed by unknown authority", "--oidc-ca-bundle"},
 		{"is somewhere else", issuer + "/elsewhere", bundle, "unexpected status code 404", "check --oidc-issuer"},
 		{"is broken", serves(http.StatusBadGateway, ""), bundle, "unexpected status code 502", "the issuer has a problem"},
-		{"is a web page", serves(http.StatusOK, "<html>"), bundle, "not an issuer's JSON", "something other than an issuer"},
+		{"is a web page", serves(http.StatusOK, "<html>"), bundle, "not the expected JSON", "not an OpenID Connect issuer"},
 		{
 			"sends too much", serves(http.StatusOK, strings.Repeat("x", 1_000_001)), bundle, "larger than 1000000 bytes",
-			"far smaller",
+			"much smaller",
 		},
 		{
 			"is for all tenants", serves(http.StatusOK, `{"issuer":"https://login.microsoftonline.com/{tenantid}/v2.0"}`), bundle,
-			"which must match", "TENANT-ID",
+			"which must be the same", "TENANT-ID",
 		},
 		{
 			"has a certificate for another name", strings.Replace(issuer, "127.0.0.1", "localhost", 1), bundle, "localhost",
 			"have one issued for localhost",
 		},
-		{"calls itself otherwise", issuer + "/", bundle, "which must match", "pass its own URL"},
+		{"calls itself otherwise", issuer + "/", bundle, "which must be the same", "pass the issuer in the document"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

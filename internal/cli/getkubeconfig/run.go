@@ -124,7 +124,7 @@ func (o *Options) discoverConcierge(
 	if authenticator.Phase == authenticationv1alpha1.PhaseError ||
 		authenticator.Phase == authenticationv1alpha1.PhasePending {
 		kind := authenticator.Type.Kind()
-		o.Progress.Warn("%s %q is not ready, logins will fail until it is: %s", kind, authenticator.Name,
+		o.Progress.Warn("%s %q is not ready, so logins will fail until it is: %s", kind, authenticator.Name,
 			orElse(authenticator.Problem, "its phase is "+string(authenticator.Phase)))
 		o.Progress.Info("see all of its conditions: kubectl describe %s.authentication.concierge.%s %s",
 			strings.ToLower(kind), o.Suffix, authenticator.Name)
@@ -174,7 +174,8 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 			// Tokens are only sent over verified connections.
 			forLogin = frontend.CABundle
 			o.Progress.Warn(
-				"the kubeconfig skips TLS verification; so will kubectl, but logins are verified with the published CA bundle",
+				"the kubeconfig skips TLS verification, so kubectl will too; logins verify the cluster with the published CA " +
+					"bundle",
 			)
 		}
 	case configv1alpha1.FrontendImpersonationProxy:
@@ -200,7 +201,7 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 		if err != nil {
 			return ui.WithHint(
 				fmt.Errorf("checking the CA bundle of the endpoint: %w", err),
-				"set a valid one: --ca-bundle",
+				"pass a valid CA bundle with --ca-bundle",
 			)
 		}
 		o.Progress.Done("discovered Concierge certificate authority bundle with %d %s", roots, plural(roots, "certificate"))
@@ -244,8 +245,10 @@ func (o *Options) discoverFrontend(ctx context.Context, cluster Discoverer) (*di
 		switch {
 		case !ok && (err != nil || better == nil):
 			if err == nil && frontend.Trouble != "" {
-				o.Progress.Warn("the impersonation proxy's configuration is not in effect; the kubeconfig is for what "+
-					"it serves now: %s", frontend.Trouble)
+				o.Progress.Warn(
+					"the impersonation proxy's configuration is not in effect, so the kubeconfig is for what the proxy serves now: %s",
+					frontend.Trouble,
+				)
 			}
 			for _, strategy := range issuer.Status.Strategies {
 				for _, finding := range strategy.Findings {

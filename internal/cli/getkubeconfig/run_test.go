@@ -350,7 +350,7 @@ func TestWarnsAboutAnAuthenticatorThatIsNotReady(t *testing.T) {
 	); err != nil ||
 		!strings.Contains(
 			errOut.String(),
-			`! WebhookAuthenticator "local" is not ready, logins will fail until it is: cannot dial`,
+			`! WebhookAuthenticator "local" is not ready, so logins will fail until it is: cannot dial`,
 		) {
 		t.Errorf("want a warning, got %v:\n%s", err, errOut)
 	}
@@ -423,12 +423,12 @@ func TestBearer(t *testing.T) {
 		{
 			name: "says that this one's are not", accepted: []string{"ci"},
 			change: func(o *Options) { o.AuthenticatorName = "x" },
-			err:    `no tokens from authenticator "x", only JWTAuthenticator ci`,
+			err:    `no tokens from authenticator "x", only from JWTAuthenticator ci`,
 		},
 		{
 			name: "says that those of the other kind with this name are not", accepted: []string{"ci"},
 			change: func(o *Options) { o.AuthenticatorName, o.AuthenticatorType = "ci", discovery.Webhook },
-			err:    `no tokens from WebhookAuthenticator "ci", only JWTAuthenticator ci`,
+			err:    `no tokens from WebhookAuthenticator "ci", only from JWTAuthenticator ci`,
 		},
 		{name: "needs a file", change: func(o *Options) { o.TokenFile = "" }, err: "--login bearer needs --token-file"},
 		{name: "has no use for a static token", change: func(o *Options) { o.StaticToken = "x" }, err: "--static-token " +
@@ -509,7 +509,8 @@ func TestCommand(t *testing.T) {
 		{name: "is the name where that runs this program", onPath: this, want: "pinniped"},
 		{name: "is the name where a link leads to this program", onPath: filepath.Join(dir, "link"), want: "pinniped"},
 		{name: "is the path where the name runs another program", onPath: other, want: this, says: "the kubeconfig runs " + this},
-		{name: "is the path where there is no such name", want: this, says: "pass --pinniped-cli-path pinniped if users have it"},
+		{name: "is the path where there is no such name", want: this, says: "on their PATH, pass --pinniped-cli-path " +
+			"pinniped"},
 		{name: "is the name that Krew gives it", plugin: filepath.Join(dir, "link"), want: "kubectl-pinniped"},
 		{name: "is pinniped, if both run it", onPath: this, plugin: this, want: "pinniped"},
 		{name: "is what was asked for", onPath: this, flag: "/opt/pinniped", want: "/opt/pinniped"},

@@ -65,7 +65,7 @@ func (o *Options) tryLogin(ctx context.Context, config *clientcmdapi.Config) err
 	if err != nil {
 		return err
 	}
-	life := "it has no expiration time"
+	life := "no expiration time"
 	if !expiry.IsZero() {
 		life = fmt.Sprintf(
 			"valid for %s, until %s",
@@ -75,7 +75,7 @@ func (o *Options) tryLogin(ctx context.Context, config *clientcmdapi.Config) err
 	}
 	o.tried = append(o.tried, [2]string{"Logged in as", who}, [2]string{"Credential", life})
 	o.Progress.Done("logged in as %s", who)
-	o.Progress.Done("the credential: %s", life)
+	o.Progress.Done("credential: %s", life)
 	return nil
 }
 
@@ -90,8 +90,8 @@ func (o *Options) whoAmI(ctx context.Context, connection *rest.Config) (string, 
 	case errors.Is(err, discovery.ErrUnauthorized):
 		return "", ui.WithHint(
 			fmt.Errorf("logging in: %s does not accept the credential: %w", connection.Host, err),
-			"the login itself succeeded, so the API server or the proxy at this address does not trust what the "+
-				"agent signs: the agent's log has the reason; --validate=connection creates the kubeconfig anyway",
+			"the login succeeded, but the API server or the proxy at this address does not trust the credentials that the "+
+				"agent signs: see the agent's log for the reason, or create the kubeconfig anyway with --validate=connection",
 		)
 	case errors.Is(err, discovery.ErrNotInstalled), errors.Is(err, discovery.ErrForbidden):
 		return "an unknown user (the cluster has no WhoAmI API)", nil
@@ -116,7 +116,11 @@ func (o *Options) runPlugin(
 		if command, err = o.Executable(); err != nil {
 			return nil, fmt.Errorf("finding the login program: %w", err)
 		}
-		o.Progress.Warn("there is no %q on this computer: logging in with this program, %s", plugin.Command, command)
+		o.Progress.Warn(
+			"%q is not installed on this computer; logging in with this program instead: %s",
+			plugin.Command,
+			command,
+		)
 	}
 	cluster, err := login.ClusterInfo(connection)
 	if err != nil {
@@ -138,15 +142,18 @@ func (o *Options) runPlugin(
 			err = over
 		}
 		return nil, ui.WithHint(
-			fmt.Errorf("logging in with the new kubeconfig, which was not written: its credential plugin failed: %w", err),
-			"its output is above; --validate=connection creates the kubeconfig without logging in",
+			fmt.Errorf(
+				"logging in with the new kubeconfig: its credential plugin failed, so the kubeconfig was not written: %w",
+				err,
+			),
+			"see the plugin's output above, or create the kubeconfig without logging in with --validate=connection",
 		)
 	}
 	var response clientauthenticationv1beta1.ExecCredential
 	if err := json.Unmarshal(out.Bytes(), &response); err != nil || response.Status == nil {
 		return nil, ui.WithHint(
 			fmt.Errorf("logging in with the new kubeconfig: %q did not print an ExecCredential", command),
-			"is it a pinniped CLI? pass one with --pinniped-cli-path",
+			"check that this is a pinniped CLI, or pass another path with --pinniped-cli-path",
 		)
 	}
 	return response.Status, nil

@@ -22,7 +22,7 @@ func (o *ListOptions) describe(config *clientcmdapi.Config, name string) result.
 	kubeContext := config.Contexts[name]
 	row := result.KubeconfigContext{Cluster: kubeContext.Cluster, User: kubeContext.AuthInfo}
 	if cluster := config.Clusters[kubeContext.Cluster]; cluster == nil || cluster.Server == "" {
-		blame(&row, result.VerdictIncomplete, fmt.Sprintf("no cluster %q with a server", kubeContext.Cluster))
+		blame(&row, result.VerdictIncomplete, fmt.Sprintf("there is no cluster %q with a server", kubeContext.Cluster))
 	} else {
 		row.Endpoint = cluster.Server
 		o.judgeCluster(&row, cluster)
@@ -40,7 +40,7 @@ func (o *ListOptions) describe(config *clientcmdapi.Config, name string) result.
 
 func (o *ListOptions) judgeCluster(row *result.KubeconfigContext, cluster *clientcmdapi.Cluster) {
 	if cluster.InsecureSkipTLSVerify {
-		blame(row, result.VerdictInsecure, "it has insecure-skip-tls-verify: an on-path attacker can read everything")
+		blame(row, result.VerdictInsecure, "it has insecure-skip-tls-verify, so an on-path attacker can read everything")
 		return
 	}
 	bundle, err := bundleOf(cluster)
@@ -92,7 +92,7 @@ func (o *ListOptions) judgeUser(row *result.KubeconfigContext, user *clientcmdap
 		}
 	case user.AuthProvider != nil:
 		row.Login = "auth provider " + user.AuthProvider.Name
-		blame(row, result.VerdictNoPlugin, "kubectl removed auth providers: recreate the kubeconfig")
+		blame(row, result.VerdictNoPlugin, "kubectl no longer supports auth providers: recreate the kubeconfig")
 	case len(user.ClientCertificateData) > 0, user.ClientCertificate != "":
 		o.judgeCertificate(row, user)
 	case user.TokenFile != "":

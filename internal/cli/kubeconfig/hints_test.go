@@ -20,8 +20,8 @@ func TestFileHints(t *testing.T) {
 		want string
 	}{
 		"damaged":        {kubeconfig.ErrDamaged, "fix the file first"},
-		"something else": {kubeconfig.ErrNotKubeconfig, "use kubeconfigs"},
-		"missing":        {fs.ErrNotExist, "use kubeconfigs"},
+		"something else": {kubeconfig.ErrNotKubeconfig, "pass kubeconfigs"},
+		"missing":        {fs.ErrNotExist, "pass kubeconfigs"},
 		"a pipe":         {fmt.Errorf("%w: %w", kubeconfig.ErrNotKubeconfig, atomicfile.ErrNotRegular), "use a regular file"},
 		"another cause":  {errors.New("disk full"), ""},
 	} {

@@ -58,12 +58,12 @@ func newListCommand(f *factory.Factory) *cobra.Command {
 		Use:     "ls [FILE|FOLDER|PATTERN...]",
 		Aliases: []string{"list"},
 		Short:   "List the contexts of kubeconfigs, each with a verdict",
-		Long: `List the contexts of kubeconfigs: cluster, endpoint, login, trusted CA, and a verdict. Without arguments, the command reads
-the files that kubectl uses: those in KUBECONFIG, or else ~/.kube/config. A FOLDER stands for all kubeconfigs below it, a
-PATTERN such as 'clusters/*.yaml' for all files that match.
+		Long: `List the contexts of kubeconfigs. For each context, the command prints the cluster, endpoint, login, trusted CA and a
+verdict. Without arguments, it reads the files that kubectl uses: those in KUBECONFIG, or else ~/.kube/config. A FOLDER
+stands for all kubeconfigs in it and in its subfolders. A PATTERN such as 'clusters/*.yaml' stands for all files that match.
 
-Without --connect, the command contacts no cluster. With --connect, it reads each endpoint's certificate, without a
-credential; a CA bundle that does not verify it is outdated. Secrets are never printed.
+Without --connect, the command contacts no cluster. With --connect, it reads the certificate of each endpoint, without a
+credential. If the CA bundle does not verify that certificate, the bundle is outdated. The command never prints secrets.
 
 Verdicts, worst first:
 
@@ -74,13 +74,13 @@ Verdicts, worst first:
   unreachable   the endpoint does not respond
   noPlugin      the credential plugin is not on this computer
   expiring      a CA or client certificate expires within --expires-within
-  insecure      nothing is verified
-  notKnown      the credential plugin is not known
+  insecure      the context skips TLS verification
+  notKnown      the credential plugin is unknown, and so is the CA that it trusts
   ok
 
-The text below the table has the reason and the fix for each.
+The text below the table has the reason for each verdict and, if known, the command that fixes it.
 
-Exit codes: 0 listed, whatever the verdicts (see "pinniped help exit-codes")`,
+Exit codes: 0 listed, regardless of the verdicts (see "pinniped help exit-codes")`,
 		Example: `  pinniped kubeconfig ls
   pinniped kubeconfig ls kubeconfigs/ --connect
 
@@ -101,12 +101,12 @@ Exit codes: 0 listed, whatever the verdicts (see "pinniped help exit-codes")`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&o.Connect, "connect", false, "read the certificate of each endpoint")
+	flags.BoolVar(&o.Connect, "connect", false, "check the certificate of each endpoint")
 	flags.DurationVar(
 		&o.ExpiresWithin,
 		"expires-within",
 		30*24*time.Hour,
-		"report certificates that expire sooner",
+		"report certificates that expire within this time",
 	)
 	flags.DurationVar(&o.Timeout, "timeout", 30*time.Second, "total time limit for --connect (0: none)")
 	factory.AddOutput(cmd, &o.Output, factory.Formats()...)

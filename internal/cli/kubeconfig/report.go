@@ -176,16 +176,16 @@ func (o *RotateOptions) report(done *fleet.Result, err error) error {
 	o.progress.Info("%s", sum(shown))
 	switch failed, without := shown.Summary.Failed, withoutTrust(done); {
 	case err != nil:
-		err = ui.WithHint(err, "run the same command again; finished kubeconfigs stay updated")
+		err = ui.WithHint(err, "run the same command again; kubeconfigs that are already updated stay unchanged")
 	case failed > 0 && len(done.Items) == 1:
 		err = explainFile(done.Items[0].Err)
 	case failed > 0:
 		err = ui.WithHint(fmt.Errorf("rotating kubeconfigs: %d of %d failed", failed, len(done.Items)),
-			"the output has the reasons; fix them and run the command again")
+			"see the output for the reasons, fix the problems, and run the command again")
 	case without > 0:
 		err = ui.WithHint(
 			fmt.Errorf("rotating kubeconfigs: %d of %d did not get the published CA bundle", without, len(done.Items)),
-			"the output has the reasons; if an endpoint does not publish its trust bundle, use --admin-kubeconfig")
+			"see the output for the reasons; if an endpoint does not publish its trust bundle, use --admin-kubeconfig")
 	case shown.Summary.ClustersFailed > 0:
 		err = fmt.Errorf("reading CA bundles: %d of %d clusters failed", shown.Summary.ClustersFailed, len(done.Clusters))
 	case shown.Summary.Unrelated == len(done.Items):
@@ -210,7 +210,7 @@ func explainFile(err error) error {
 	case errors.Is(err, atomicfile.ErrNotRegular):
 		return ui.WithHint(err, "use a regular file: a pipe or a device cannot be changed")
 	case errors.Is(err, kubeconfig.ErrNotKubeconfig), errors.Is(err, fs.ErrNotExist):
-		return ui.WithHint(err, "use kubeconfigs, or folders that contain them")
+		return ui.WithHint(err, "pass kubeconfigs, or folders that contain them")
 	}
 	return err
 }

@@ -99,27 +99,31 @@ func (o *RotateOptions) command(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate [FILE|FOLDER...]",
 		Short: "Update the CA bundles in existing kubeconfigs",
-		Long: `Update existing kubeconfigs with the CA bundle that their cluster publishes: every cluster whose server is an impersonation
-proxy, and every "pinniped login" that uses one. Nothing else in the files changes, including comments and layout.
+		Long: `Update existing kubeconfigs with the CA bundle that their cluster publishes. The command updates every cluster whose server
+is an impersonation proxy, and every "pinniped login" that uses an impersonation proxy. Everything else in the files stays
+the same, including comments and layout.
 
-The command reads each cluster's bundle from its endpoint, over a connection that the kubeconfig's own CA bundle verifies,
-so it needs no administrator's credential. For the cluster of the current context, it reads the CredentialIssuer if the
-context may do that. An unreachable cluster does not stop the others. Use --admin-kubeconfig
+The command reads each cluster's bundle from the cluster's endpoint. The kubeconfig's own CA bundle verifies the connection,
+so you do not need an administrator's credential. For the cluster of the current context, the command reads the
+CredentialIssuer if the context may do that. If a cluster is unreachable, the command continues with the others. Use
+--admin-kubeconfig in these cases:
 
-  - if a kubeconfig's CA bundle no longer verifies its cluster,
-  - for a Pinniped cluster, or one that does not publish its trust bundle,
-  - after a key has leaked (or use --expect-ca).
+  - A kubeconfig's CA bundle no longer verifies its cluster.
+  - The cluster runs Pinniped, or does not publish its trust bundle.
+  - A key has leaked (or use --expect-ca).
 
-With --kubeconfig, --endpoint or --ca-bundle, only one cluster is updated: that of the administrator's kubeconfig, or the
-given endpoint. Kubeconfig entries belong to it if they use the published endpoint, a name in its certificate, or a name or
-address of its Service. A name that only a wildcard covers must resolve to the same addresses. With --endpoint and
---ca-bundle, no cluster is contacted. The bundle must verify the endpoint's certificate before any file is changed.
+With --kubeconfig, --endpoint or --ca-bundle, the command updates the entries of one cluster only: the cluster of the
+administrator's kubeconfig, or the given endpoint. An entry belongs to this cluster if it uses the published endpoint, a
+name in the endpoint's certificate, or a name or address of the endpoint's Service. If only a wildcard covers the name, the
+name must resolve to the endpoint's addresses. With both --endpoint and --ca-bundle, the command reads nothing from the
+cluster. Before the command changes any file, the bundle must verify the endpoint's certificate.
 
-A FOLDER stands for all kubeconfigs below it; other files are ignored. Symbolic links are followed. Folders whose name
-begins with a dot are skipped, except .kube. Files are replaced atomically, under kubectl's lock, and keep permissions and
-owner. Secrets are patched with their resourceVersion. After an interruption, run the command again.
+A FOLDER stands for all kubeconfigs in it and in its subfolders; other files are ignored. Symbolic links are followed.
+Folders whose name begins with a dot are skipped, except .kube. Files are replaced atomically, under kubectl's lock, and
+keep their permissions and owner. Secrets are patched with their resourceVersion. If the command is interrupted, run it
+again.
 
-Exit codes: 0 rotated, 1 some could not be rotated, 3 the bundle is refused, 4 not permitted (see "pinniped help exit-codes")`,
+Exit codes: 0 rotated, 1 some kubeconfigs were not rotated, 3 the bundle is refused, 4 not permitted (see "pinniped help exit-codes")`,
 		Example: `  # What would change?
   pinniped kubeconfig rotate ~/.kube/config --dry-run
 
@@ -147,7 +151,7 @@ Exit codes: 0 rotated, 1 some could not be rotated, 3 the bundle is refused, 4 n
 			}
 			if cmd.Flags().Changed("expect-ca") && len(o.ExpectedCAs) == 0 {
 				return ui.WithHint(ui.Usage(errors.New("--expect-ca is empty")),
-					"check the variable that it comes from, or use --expect-ca none")
+					"check the variable that sets it, or use --expect-ca none")
 			}
 			if err := o.Validate(); err != nil {
 				return err
@@ -157,19 +161,19 @@ Exit codes: 0 rotated, 1 some could not be rotated, 3 the bundle is refused, 4 n
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&o.From, "from", nil,
-		"also update kubeconfigs in Secrets: capi, argocd or flux, or KIND:NAMESPACE (repeatable)")
+		"also update kubeconfigs in Secrets of this kind: capi, argocd, flux, or KIND:NAMESPACE (repeatable)")
 	flags.StringVarP(&o.Selector, "selector", "l", "", "label selector for the Secrets of --from")
 	flags.StringSliceVar(&o.Contexts, "contexts", nil,
-		`update only what these contexts use, such as "prod-*" (default: all)`)
+		`update only the clusters and users of these contexts, for example "prod-*" (default: all)`)
 	flags.StringArrayVar(&o.Admins, "admin-kubeconfig", nil,
-		"read bundles with this administrator's kubeconfig, or with those in this folder (repeatable)")
+		"read CA bundles with this administrator's kubeconfig, or with the kubeconfigs in this folder (repeatable)")
 	flags.StringSliceVar(&o.ExpectedCAs, "expect-ca", nil,
-		`accept only CA bundles with these SHA-256 fingerprints, even older ones ("none": accept none)`)
+		`accept only CAs with these SHA-256 fingerprints, even if they are older ("none": accept none)`)
 	flags.StringVar(&o.Endpoint, "endpoint", "", "URL of the endpoint (default: the published one)")
 	flags.StringVar(&o.CABundle, "ca-bundle", "",
 		`PEM file with the CA bundle, "-" for stdin (default: the published one)`)
 	flags.BoolVar(&o.SkipValidation, "skip-validation", false,
-		"do not verify the endpoint's certificate with the bundle first")
+		"do not check first that the bundle verifies the endpoint's certificate")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "print what would change")
 	factory.AddOutput(cmd, &o.Output, factory.Formats()...)
 	flags.DurationVar(&o.Timeout, "timeout", 2*time.Minute, "total time limit (0: none)")
@@ -201,14 +205,16 @@ func (o *RotateOptions) Validate() error {
 		kind, namespace, named := strings.Cut(from, ":")
 		if _, known := fleet.FormatOf(kind); !known || named && namespace == "" {
 			return ui.WithHint(ui.Usage(fmt.Errorf("invalid --from %q", from)),
-				"use capi, argocd or flux, or one of them with a namespace, such as argocd:argocd; files are arguments")
+				"use capi, argocd or flux, or one of them with a namespace, such as argocd:argocd; pass files as arguments")
 		}
 	}
 	if o.Selector != "" && len(o.From) == 0 {
 		return ui.Usage(errors.New("--selector needs --from"))
 	}
 	if one := o.oneCluster(); one != "" && len(o.Admins) > 0 {
-		return ui.Usage(fmt.Errorf("%s is for one cluster, --admin-kubeconfig for several: use only one of them", one))
+		return ui.Usage(
+			fmt.Errorf("%s is for one cluster, and --admin-kubeconfig is for several: use only one of these flags", one),
+		)
 	}
 	var err error
 	if o.ExpectedCAs, err = trustbundle.ParseExpected(o.ExpectedCAs); err != nil {

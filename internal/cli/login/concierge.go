@@ -36,12 +36,12 @@ func (c *concierge) addFlags(flags *pflag.FlagSet) {
 		`type of the authenticator: "webhook" or "jwt"`,
 	)
 	flags.StringVar(&c.AuthenticatorName, "concierge-authenticator-name", "", "name of the authenticator")
-	flags.StringVar(&c.Endpoint, "concierge-endpoint", "", "address of the exchange (https://host[:port])")
+	flags.StringVar(&c.Endpoint, "concierge-endpoint", "", "address at which to exchange the token (https://host[:port])")
 	flags.StringVar(
 		&c.CABundleData,
 		"concierge-ca-bundle-data",
 		"",
-		"CA bundle of the endpoint, base64 of PEM (default: the system roots)",
+		"CA bundle of the endpoint, as base64-encoded PEM (default: the system roots)",
 	)
 	flags.StringVar(
 		&c.APIGroupSuffix,
@@ -65,7 +65,7 @@ func (c *concierge) addFlags(flags *pflag.FlagSet) {
 		&c.UpdateKubeconfig,
 		"update-kubeconfig",
 		false,
-		"change the kubeconfig when your groups have changed ("+updateVariable+"=true: for one command)",
+		"update the kubeconfig when your groups have changed (for one command, set "+updateVariable+"=true)",
 	)
 	flags.String("concierge-namespace", "", "no longer needed")
 	deprecate(flags, "concierge-namespace")

@@ -101,7 +101,7 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 		if err == nil && e.strategy == serviceAccountToken && len(headers) == 0 {
 			return nil, ui.WithHint(
 				errors.New("the cluster returned a credential other than a service account token"),
-				"its agent may be older than this CLI, or the strategy is off: get a new kubeconfig",
+				"the agent may be older than this CLI, or the strategy may be disabled: get a new kubeconfig",
 			)
 		}
 		e.headers = headers
@@ -208,7 +208,8 @@ func (e *exchange) explain(err error) error {
 	case errors.As(err, &unknown):
 		return ui.WithHint(
 			err,
-			"the cluster's CA has changed since this kubeconfig was created: run \"pinniped kubeconfig rotate %s\", or get a new one",
+			"the cluster's CA has changed since this kubeconfig was created: run \"pinniped kubeconfig rotate %s\", or get "+
+				"a new kubeconfig",
 			e.kubeconfig(),
 		)
 	case errors.As(err, &hostname):
@@ -220,7 +221,8 @@ func (e *exchange) explain(err error) error {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return ui.WithHint(
 			err,
-			"the cluster's serving certificate has expired, or this computer's clock is wrong: contact the cluster's administrator",
+			"the cluster's serving certificate has expired, or this computer's clock is wrong: contact the cluster's "+
+				"administrator",
 		)
 	case errors.As(err, &verification):
 		return ui.WithHint(err, "the cluster's serving certificate is not trustworthy: contact the cluster's administrator")
@@ -259,8 +261,8 @@ func (a *loginResponse) credential() (
 	case result.Status.Message != nil && *result.Status.Message != "":
 		return nil, nil, ui.WithHint(
 			&refusedError{*result.Status.Message + a.why()},
-			"the cluster did not accept the token, or it has no ready %s %q: log in with another token, or ask for a "+
-				"new kubeconfig; the agent's log has the reason%s",
+			"the cluster did not accept the token, or has no ready %s %q: log in with another token or get a new "+
+				"kubeconfig; the agent's log has the reason%s",
 			a.authenticator.Kind,
 			a.authenticator.Name,
 			a.auditID(),
@@ -340,7 +342,10 @@ func (a *loginResponse) failure() error {
 			a.group,
 		)
 	case a.status >= 300 && a.status < 400:
-		return ui.WithHint(err, "a proxy in between redirects requests; the token was not sent there")
+		return ui.WithHint(
+			err,
+			"a proxy between this computer and the cluster redirects requests; the token was not sent to the new address",
+		)
 	case a.auditID() != "":
 		return ui.WithHint(err, "the agent's log has the reason%s", a.auditID())
 	}

@@ -46,8 +46,8 @@ func (o *following) addFlags(flags *pflag.FlagSet) {
 		&o.Follow,
 		"follow",
 		"",
-		"when the cluster publishes a new CA bundle, put it into the kubeconfig: into the file that kubectl uses, or into the "+
-			"one with this absolute path",
+		"when the cluster publishes a new CA bundle, write it to the kubeconfig that kubectl uses, or to the one at this "+
+			"absolute path",
 	)
 	flags.Lookup("follow").NoOptDefVal = kubeconfig.FollowUsual
 }
@@ -163,8 +163,8 @@ func (l *bundleCheck) finish(ctx context.Context) {
 	case added != "":
 		l.print(
 			noted,
-			"%s is about to use CA %s, which your kubeconfig does not trust yet: run \"pinniped kubeconfig rotate "+
-				"%s\", or get a new one",
+			"%s is about to use CA %s, which your kubeconfig does not trust yet: run \"pinniped kubeconfig rotate %s\", or "+
+				"get a new kubeconfig",
 			l.exchange.endpoint,
 			added,
 			l.Origin(l.Args),
@@ -260,8 +260,10 @@ func (l *bundleCheck) entries() (map[string]map[string]bool, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no user with this login in %s: set the file with --follow=FILE in its arguments",
-			strings.Join(paths, ", "))
+		return nil, fmt.Errorf(
+			"no user in %s has this login: set the kubeconfig with --follow=FILE in the arguments of the login",
+			strings.Join(paths, ", "),
+		)
 	}
 	return found, nil
 }

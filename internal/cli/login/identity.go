@@ -38,7 +38,7 @@ func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string)
 		return true, nil
 	case "":
 		return false, ui.WithHint(
-			errors.New("the cluster issues service account tokens, and this kubeconfig has no user to impersonate"),
+			errors.New("the cluster issues service account tokens, but this kubeconfig names no user to impersonate"),
 			"run the command as %q, or get a kubeconfig created with \"pinniped get kubeconfig --concierge-mode "+
 				"ServiceAccountToken\"",
 			"pinniped run -- COMMAND",
@@ -55,8 +55,8 @@ func (p *Plugin) checkIdentity(ctx context.Context, headers map[string][]string)
 	if user == nil {
 		return false, ui.WithHint(
 			problem,
-			"get a new kubeconfig, or create it with \"pinniped get kubeconfig --concierge-mode "+
-				"ServiceAccountToken\"; \"pinniped run\" uses your current identity",
+			"get a new kubeconfig, or create one with \"pinniped get kubeconfig --concierge-mode ServiceAccountToken\"; or "+
+				"use \"pinniped run\", which uses your current identity",
 		)
 	}
 	if p.concierge.UpdateKubeconfig {

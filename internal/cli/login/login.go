@@ -13,7 +13,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Use:   "login",
 		Short: "Log in as kubectl's credential plugin",
 		Long: `Log in as kubectl's credential plugin. "pinniped get kubeconfig" writes these commands into a kubeconfig, and kubectl runs
-them; there is no need to run them by hand.`,
+them. You do not need to run them yourself.`,
 		Example: `  # In a kubeconfig, as written by "pinniped get kubeconfig"
   pinniped login static --token-env TOKEN`,
 	}))

@@ -57,19 +57,19 @@ func newOIDC(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "oidc",
 		Short: "Log in with an OpenID Connect issuer",
-		Long: `Log in with an OpenID Connect issuer and print an ExecCredential for kubectl. The session is cached and refreshed, so users
-rarely log in by hand. With --enable-concierge, the ID token is exchanged for a short-lived credential of the cluster, which
-is cached too; otherwise the ID token is the credential.
+		Long: `Log in with an OpenID Connect issuer and print an ExecCredential for kubectl. The command caches and refreshes the session,
+so users rarely log in by hand. With --enable-concierge, the command exchanges the ID token for a short-lived credential of
+the cluster and caches that credential too. Otherwise, the ID token itself is the credential.
 
 Users log in with one of these flows (--upstream-identity-provider-flow, or PINNIPED_UPSTREAM_IDENTITY_PROVIDER_FLOW):
 
-  browser_authcode   in a browser on this computer; without one, open the printed link elsewhere and paste the code
+  browser_authcode   in a browser on this computer; if it has none, open the printed link elsewhere and paste the code
   device_code        in a browser on another device, with a short code
-  cli_password       with a password, from the terminal or from PINNIPED_USERNAME and PINNIPED_PASSWORD; only at a
-                     Pinniped Supervisor
+  cli_password       with a username and password from the terminal, or from PINNIPED_USERNAME and PINNIPED_PASSWORD; only
+                     with a Pinniped Supervisor
 
-With PINNIPED_SKIP_PRINT_LOGIN_URL=true, nothing is printed once a browser is open; use it with full-screen programs such
-as k9s. PINNIPED_DEBUG=true prints decisions.`,
+With PINNIPED_SKIP_PRINT_LOGIN_URL=true, the command prints nothing once a browser is open. Use this with full-screen
+programs such as k9s. With PINNIPED_DEBUG=true, the command prints what it decides.`,
 		Example: `  # In a kubeconfig, as written by "pinniped get kubeconfig"
   pinniped login oidc --issuer https://issuer.example.com --client-id pinniped-cli
 
@@ -98,7 +98,7 @@ as k9s. PINNIPED_DEBUG=true prints decisions.`,
 func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 	flags.StringVar(&o.Issuer, "issuer", "", "OpenID Connect issuer (required)")
 	flags.StringVar(&o.ClientID, "client-id", oidclogin.DefaultClientID, "OpenID Connect client ID")
-	flags.Uint16Var(&o.ListenPort, "listen-port", 0, "port on localhost for the browser's response (0: a free one)")
+	flags.Uint16Var(&o.ListenPort, "listen-port", 0, "port on localhost for the browser's response (0: any free port)")
 	flags.StringSliceVar(&o.Scopes, "scopes", oidclogin.DefaultScopes(), "OpenID Connect scopes to request")
 	flags.BoolVar(&o.SkipBrowser, "skip-browser", false, "do not open a browser, only print the link")
 	flags.BoolVar(
@@ -108,7 +108,12 @@ func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 		"do not listen on localhost; paste the code into the terminal instead",
 	)
 	flags.Lookup("skip-listen").Hidden = true
-	flags.StringVar(&o.SessionCache, "session-cache", DefaultPath(f, SessionsFile), "session cache (empty: none)")
+	flags.StringVar(
+		&o.SessionCache,
+		"session-cache",
+		DefaultPath(f, SessionsFile),
+		"path of the session cache (empty: no cache)",
+	)
 	o.noPlace = func() error {
 		if o.SessionCache != "" || flags.Changed("session-cache") {
 			return nil
@@ -122,7 +127,12 @@ func (o *OIDCOptions) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 		nil,
 		"PEM file with the issuer's CA bundle, repeatable (default: the system roots)",
 	)
-	flags.StringSliceVar(&o.CABundleData, "ca-bundle-data", nil, "the issuer's CA bundle, base64 of PEM, repeatable")
+	flags.StringSliceVar(
+		&o.CABundleData,
+		"ca-bundle-data",
+		nil,
+		"the issuer's CA bundle as base64-encoded PEM, repeatable",
+	)
 	flags.BoolVar(&o.DebugSessions, "debug-session-cache", false, "print session cache events")
 	flags.Lookup("debug-session-cache").Hidden = true
 	flags.StringVar(&o.RequestAudience, "request-audience", "", "audience to request with a token exchange")
@@ -147,7 +157,7 @@ func (o *OIDCOptions) Complete() error {
 	if o.Issuer == "" {
 		return ui.WithHint(
 			ui.Usage(errors.New(`required flag(s) "issuer" not set`)),
-			"run \"pinniped get kubeconfig --oidc-issuer\" for a kubeconfig that has it",
+			"create a kubeconfig that sets it with \"pinniped get kubeconfig --oidc-issuer\"",
 		)
 	}
 	o.Plugin.complete()
@@ -263,7 +273,7 @@ func ReadBundles(read func(path string) ([]byte, error), paths, data []string) (
 		if err != nil {
 			return nil, ui.WithHint(
 				ui.Usage(fmt.Errorf("could not read --ca-bundle-data: %w", err)),
-				"use base64 of PEM certificates",
+				"use base64-encoded PEM certificates",
 			)
 		}
 		bundles = append(bundles, content)

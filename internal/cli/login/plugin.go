@@ -67,7 +67,7 @@ func (p *Plugin) addFlags(f *factory.Factory, flags *pflag.FlagSet) {
 		&p.CachePath,
 		"credential-cache",
 		DefaultPath(f, CredentialsFile),
-		"credential cache (empty: none)",
+		"path of the credential cache (empty: no cache)",
 	)
 	p.concierge.addFlags(flags)
 	p.following.addFlags(flags)

@@ -26,8 +26,9 @@ func newStatic(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "static",
 		Short: "Log in with a static token",
-		Long: `Log in with a static token and print an ExecCredential for kubectl. With --enable-concierge, the token is exchanged for a
-short-lived credential of the cluster, which is cached; otherwise the token is the credential.`,
+		Long: `Log in with a static token and print an ExecCredential for kubectl. With --enable-concierge, the command exchanges
+the token for a short-lived credential of the cluster and caches that credential. Otherwise, the token itself is the
+credential.`,
 		Example: `  # In a kubeconfig, as written by "pinniped get kubeconfig"
   pinniped login static --token-env TOKEN`,
 		Args: factory.NoArgs,

@@ -60,12 +60,12 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logout",
 		Short: "Delete cached sessions and credentials, and revoke tokens",
-		Long: `Log out: delete cached sessions and credentials on this computer, and revoke their tokens if the issuer supports it
-(RFC 7009).
+		Long: `Log out: delete cached sessions and credentials on this computer, and revoke their tokens if the issuer supports
+revocation (RFC 7009).
 
-Without --issuer or --all, log out of one cluster: that of the kubeconfig's context. If other clusters share its session at
-the issuer, it ends for them too. --issuer and --all also delete the cached credentials of all clusters, because the cache
-does not record from which session a credential came.`,
+Without --issuer or --all, the command logs out of one cluster: the cluster of the kubeconfig's context. If other clusters
+share that session at the issuer, the session ends for them too. With --issuer or --all, the command also deletes the cached
+credentials of all clusters, because the cache does not record which session a credential came from.`,
 		Example: `  # From the current cluster
   pinniped logout
 
@@ -92,13 +92,13 @@ does not record from which session a credential came.`,
 		&o.SessionCache,
 		"session-cache",
 		login.DefaultPath(f, login.SessionsFile),
-		"session cache, with --issuer or --all (one cluster: from the kubeconfig)",
+		"session cache for --issuer or --all (otherwise, the one in the kubeconfig)",
 	)
 	flags.StringVar(
 		&o.CredentialCache,
 		"credential-cache",
 		login.DefaultPath(f, login.CredentialsFile),
-		"credential cache, with --issuer or --all (one cluster: from the kubeconfig)",
+		"credential cache for --issuer or --all (otherwise, the one in the kubeconfig)",
 	)
 	flags.StringSliceVar(
 		&o.CABundlePaths,
@@ -106,8 +106,13 @@ does not record from which session a credential came.`,
 		nil,
 		"PEM file with the issuer's CA bundle, repeatable (default: the one in the kubeconfig, or the system roots)",
 	)
-	flags.StringSliceVar(&o.CABundleData, "ca-bundle-data", nil, "the issuer's CA bundle, base64 of PEM, repeatable")
-	flags.DurationVar(&o.Timeout, "timeout", time.Minute, "time limit for revoking (0: none)")
+	flags.StringSliceVar(
+		&o.CABundleData,
+		"ca-bundle-data",
+		nil,
+		"the issuer's CA bundle as base64-encoded PEM, repeatable",
+	)
+	flags.DurationVar(&o.Timeout, "timeout", time.Minute, "time limit for revoking tokens (0: none)")
 	factory.Bind(flags, "timeout", factory.KeyTimeout)
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"kubeconfig-context": f.CompleteContexts(&o.Cluster)})
 	return cmd
@@ -159,8 +164,11 @@ func (o *Options) Run(ctx context.Context) error {
 		o.Progress.Info("no sessions")
 	}
 	// ui.WithHint returns nil for nil.
-	err = ui.WithHint(errors.Join(problems...),
-		"the sessions are deleted here, but copies of the tokens work until expiry: end the sessions at the issuer")
+	err = ui.WithHint(
+		errors.Join(problems...),
+		"the sessions are deleted on this computer, but copies of the tokens work until they expire: end the sessions at "+
+			"the issuer too",
+	)
 	return result.Print(o.Out, o.Output, done, err, func() ([]byte, error) { return nil, nil })
 }
 
@@ -252,13 +260,17 @@ func (o *Options) end(ctx context.Context, e ending) (result.EndedSession, error
 	revoker := &oidclogin.Login{Issuer: issuer, ClientID: session.Key.ClientID, CABundle: e.bundle, Now: o.Now}
 	revoked, err := revoker.Revoke(ctx, &session.Tokens)
 	if err != nil {
-		o.Progress.Warn("ended the session%s at issuer %s here only", whose, issuer)
+		o.Progress.Warn("ended the session%s at issuer %s on this computer only", whose, issuer)
 		return ended, err
 	}
 	switch revoked {
 	case oidclogin.NotOffered:
 		ended.Revocation = result.RevocationNotOffered
-		o.Progress.Done("ended the session%s at issuer %s here; the issuer offers no revocation", whose, issuer)
+		o.Progress.Done(
+			"ended the session%s at issuer %s on this computer; the issuer does not support revocation",
+			whose,
+			issuer,
+		)
 	case oidclogin.Revoked:
 		ended.Revocation = result.RevocationDone
 		o.Progress.Done("ended the session%s at issuer %s, which has revoked its tokens", whose, issuer)
@@ -285,7 +297,7 @@ func savedBy(f *factory.Factory, flags factory.ClusterFlags) (*login.Saved, erro
 	saved, err := login.SavedFor(f, cluster)
 	if err != nil {
 		return nil, ui.WithHint(fmt.Errorf("reading the user of context %q: %w", cluster.Source.ContextName, err),
-			"choose another one with --kubeconfig-context, or end sessions with --issuer or --all")
+			"choose another context with --kubeconfig-context, or end sessions with --issuer or --all")
 	}
 	return saved, nil
 }

@@ -61,14 +61,15 @@ func newCheckCommand(f *factory.Factory) *cobra.Command {
 		Use:   "check",
 		Short: "Check what blocks the migration from Pinniped, or back",
 		Long: `Check what blocks the next step of the migration from Pinniped's Concierge to this agent, and print commands that fix it.
-While Pinniped is installed, they prepare "make install"; once the agent serves, they remove the rest of Pinniped. --back
-checks the migration in the other direction. docs/howto/from-pinniped.md describes each step.
+While Pinniped is installed, these commands prepare the cluster for "make install". Once the agent serves, they remove the
+rest of Pinniped. --back checks the migration in the other direction. docs/howto/from-pinniped.md describes each step.
 
-The command changes nothing. It checks that existing clients would still verify the certificate in
-spec.impersonationProxy.tls. Of other Secrets, it reads only names and owners. -o commands prints only the commands, as a
-POSIX shell script: read it, then run it with "sh -eu". The script needs kubectl and a cluster administrator's permissions.
+"pinniped migrate check" itself changes nothing. It checks that existing clients would still verify the certificate in
+spec.impersonationProxy.tls. For other Secrets, it reads only names and owners. With -o commands, it prints only the
+commands, as a POSIX shell script. Read the script, then run it with "sh -eu". The script needs kubectl and a cluster
+administrator's permissions.
 
-Exit codes: 0 nothing blocks the next step, 3 something does, 4 not permitted (see "pinniped help exit-codes")`,
+Exit codes: 0 nothing blocks the next step, 3 the next step is blocked, 4 not permitted (see "pinniped help exit-codes")`,
 		Example: `  pinniped migrate check
   pinniped migrate check -o commands > prepare.sh
 
@@ -135,7 +136,7 @@ func refusal(migration *result.Migration) error {
 	if slices.ContainsFunc(migration.Findings, func(f result.MigrationFinding) bool {
 		return f.InTheWay && len(f.Commands) > 0
 	}) {
-		todo = "run the printed commands, then this one again"
+		todo = "run the printed commands, then run this command again"
 	}
 	return ui.WithHint(ui.WithExitCode(errors.New("checking the migration: the next step is blocked"), ui.ExitRefused),
 		"%s (docs/howto/from-pinniped.md)", todo)

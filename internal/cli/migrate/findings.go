@@ -129,10 +129,15 @@ func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
 	switch {
 	case s.apiNamespace != "" && s.apiNamespace != namespace:
 		return &result.MigrationFinding{
-			Reason: result.MigrationElsewhere, InTheWay: true,
-			Message: fmt.Sprintf("the Concierge APIs are served from namespace %q, and the agent's manifests use namespace %q: "+
-				"both would claim the same APIs. Install the agent from an overlay with that namespace and those names, "+
-				"or reinstall Pinniped under its usual names", s.apiNamespace, namespace),
+			Reason:   result.MigrationElsewhere,
+			InTheWay: true,
+			Message: fmt.Sprintf(
+				"the Concierge APIs are served from namespace %q, but the agent's manifests use namespace %q, so both would "+
+					"claim the same APIs. Install the agent from an overlay that uses Pinniped's namespace and names, or "+
+					"reinstall Pinniped under its usual names",
+				s.apiNamespace,
+				namespace,
+			),
 		}, nil
 	case s.apiNamespace == "" || s.stage() != result.StageNone:
 		return nil, nil
@@ -142,8 +147,8 @@ func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
 		InTheWay: true,
 		Objects:  []string{describe(deployment)},
 		Message: fmt.Sprintf(
-			"the Concierge APIs are served from namespace %q, where Deployment %q is neither Pinniped's nor the "+
-				"agent's: Pinniped may have been installed under another name, which the agent's manifests do not replace",
+			"the Concierge APIs are served from namespace %q, where Deployment %q is neither Pinniped's nor the agent's. "+
+				"Pinniped may have been installed under another name, and the agent's manifests do not replace that installation",
 			namespace,
 			app,
 		),
@@ -153,8 +158,9 @@ func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
 func (s *state) ownedByDeployment(k kubectl) (*result.MigrationFinding, error) {
 	finding := &result.MigrationFinding{
 		Reason: result.MigrationOwnedByDeployment,
-		Message: "these are owned by a Deployment, and would be deleted with it: the CAs in every kubeconfig, and the load " +
-			"balancer's address. The agent removes the owner when it starts; the commands remove it before",
+		Message: "a Deployment owns these objects. If it were deleted, they would be deleted too, and with them the CAs " +
+			"in every kubeconfig and the load balancer's address. The agent removes the owner when it starts; the commands " +
+			"remove the owner before that",
 	}
 	for _, object := range s.owned {
 		if !slices.ContainsFunc(object.OwnerReferences, ofDeployment) {
@@ -218,8 +224,8 @@ func (s *state) fieldsOwned(k kubectl) (*result.MigrationFinding, error) {
 	}
 	slices.Sort(managers)
 	finding.Message = fmt.Sprintf(
-		"fields of these are owned by %s: \"kubectl apply --server-side\" would end in a conflict, or "+
-			"leave settings of Pinniped behind. The commands change only the owner",
+		"fields of these objects are owned by %s, so \"kubectl apply --server-side\" would end in a conflict or leave "+
+			"settings of Pinniped behind. The commands change only the owner of the fields",
 		strings.Join(slices.Compact(managers), ", "),
 	)
 	return orNone(finding), nil
@@ -235,9 +241,11 @@ func (s *state) appliedByOthers(kubectl) (*result.MigrationFinding, error) {
 		}
 	}
 	slices.Sort(managers)
-	finding.Message = fmt.Sprintf("these were applied by %s, which would restore Pinniped: have it apply the agent's "+
-		"manifests instead, or stop it first and remove its entries from metadata.managedFields",
-		strings.Join(slices.Compact(managers), ", "))
+	finding.Message = fmt.Sprintf(
+		"these objects were applied by %s, which would restore Pinniped. Change that tool to apply the agent's manifests "+
+			"instead, or stop the tool first and remove its entries from metadata.managedFields",
+		strings.Join(slices.Compact(managers), ", "),
+	)
 	return orNone(finding), nil
 }
 
@@ -249,9 +257,10 @@ const kappApp = kappPrefix + "app"
 
 func (s *state) managedByKapp(k kubectl) (*result.MigrationFinding, error) {
 	finding := &result.MigrationFinding{
-		Reason: result.MigrationManagedByKapp, InTheWay: true,
-		Message: "kapp owns these: \"kapp delete\" would remove them, and the agent with them. The commands remove " +
-			"kapp's labels, except from Pinniped-only objects",
+		Reason:   result.MigrationManagedByKapp,
+		InTheWay: true,
+		Message: "kapp owns these objects, so \"kapp delete\" would remove them and the agent. The commands remove " +
+			"kapp's labels, except from objects that only Pinniped needs",
 	}
 	var objects []found
 	var labels, annotations []string
@@ -302,8 +311,8 @@ func (s *state) rollingOut(k kubectl) (*result.MigrationFinding, error) {
 		Reason:   result.MigrationRollingOut,
 		InTheWay: true,
 		Objects:  []string{describe(deployment)},
-		Message: "not all of the agent's pods serve yet, and pods of Pinniped may still need these objects. Wait, or find out " +
-			"why they do not; to go back at once: " + k.line(
+		Message: "not all of the agent's pods serve yet, and pods of Pinniped may still need these objects. Wait, or " +
+			"find out why the pods do not serve. To go back at once, run: " + k.line(
 			namespace,
 			"rollout",
 			"undo",
@@ -315,9 +324,10 @@ func (s *state) rollingOut(k kubectl) (*result.MigrationFinding, error) {
 func (s *state) leftOfPinniped(k kubectl) (*result.MigrationFinding, error) {
 	return orNone(&result.MigrationFinding{
 		Reason: result.MigrationLeftOver,
-		Message: "only Pinniped needs these. To go back later, apply Pinniped's manifests, which recreate them: " +
-			"\"kubectl rollout undo\" does not",
-		Objects: names(s.pinnipeds), Commands: k.remove(s.pinnipeds),
+		Message: "only Pinniped needs these objects. To go back later, apply Pinniped's manifests, which recreate them; " +
+			"\"kubectl rollout undo\" does not recreate them",
+		Objects:  names(s.pinnipeds),
+		Commands: k.remove(s.pinnipeds),
 	}), nil
 }
 
@@ -334,9 +344,13 @@ func (s *state) privileged(k kubectl) (*result.MigrationFinding, error) {
 		return nil, err
 	}
 	return &result.MigrationFinding{
-		Reason: result.MigrationPrivileged, Objects: []string{describe(s.shared[at].Ref)},
-		Message: fmt.Sprintf("the namespace permits more (%s: %q) than the agent needs: Pinniped's kube-cert-agent "+
-			"needed it", enforce, s.shared[at].Labels[enforce]),
+		Reason:  result.MigrationPrivileged,
+		Objects: []string{describe(s.shared[at].Ref)},
+		Message: fmt.Sprintf(
+			"the namespace permits more than the agent needs (%s: %q), because Pinniped's kube-cert-agent needed it",
+			enforce,
+			s.shared[at].Labels[enforce],
+		),
 		Commands: []string{line},
 	}, nil
 }
@@ -362,7 +376,7 @@ func (k kubectl) restrict(namespace found) (string, error) {
 
 func (s *state) leftOfAgent(k kubectl) (*result.MigrationFinding, error) {
 	return orNone(&result.MigrationFinding{
-		Reason: result.MigrationLeftOver, Message: "only the agent needs these", Objects: names(s.agents),
+		Reason: result.MigrationLeftOver, Message: "only the agent needs these objects", Objects: names(s.agents),
 		Commands: k.remove(s.agents),
 	}), nil
 }

@@ -112,7 +112,7 @@ func TestDecide(t *testing.T) {
 				s.shared = []found{managed(entry("kube-controller-manager", update, "{}"), entry("kapp", update, "{}"))}
 			}),
 			want: []result.MigrationReason{result.MigrationFieldsOwned}, blunt: true,
-			says: []string{`"path":"/metadata/managedFields/1/manager","value":"kubectl"`, "are owned by kapp:"},
+			says: []string{`"path":"/metadata/managedFields/1/manager","value":"kubectl"`, "are owned by kapp,"},
 		},
 		{
 			name: "does not mind what kubectl has applied", stage: result.StagePinniped,

@@ -40,9 +40,9 @@ func (s *state) loginsAtAPIServer(kubectl) (*result.MigrationFinding, error) {
 			return &result.MigrationFinding{
 				Reason:  result.MigrationLoginsAtAPIServer,
 				Objects: []string{describe(issuer)},
-				Message: "users may log in to the API server itself, with certificates that Pinniped signs with the cluster's own " +
-					"key. The agent does so only with the component deploy/clustersigner; without it, these users need kubeconfigs " +
-					"for the impersonation proxy, which must be enabled",
+				Message: "users may log in directly to the API server, with certificates that Pinniped signs with the " +
+					"cluster's own key. The agent signs such certificates only with the component deploy/clustersigner. Without " +
+					"this component, these users need kubeconfigs for the impersonation proxy, which must be enabled",
 			}, nil
 		}
 	}
@@ -116,8 +116,8 @@ func (s *state) settingsOfPinniped(kubectl) (*result.MigrationFinding, error) {
 		return nil, nil
 	}
 	return settingsFinding(
-		"these settings of Pinniped are not migrated: %s. Set what you still need in ConfigMap %q, or "+
-			"in the Deployment, after the installation",
+		"these settings of Pinniped are not migrated: %s. After the installation, set what you still need in ConfigMap "+
+			"%q or in the Deployment",
 		strings.Join(said, ", "),
 		agentConfig.Name,
 	), nil
@@ -207,8 +207,8 @@ func (s *state) transitionPrepared(kubectl) (*result.MigrationFinding, error) {
 				Reason:   result.MigrationTransitionPrepared,
 				InTheWay: true,
 				Objects:  []string{describe(issuer)},
-				Message: "Pinniped serves the renewed certificate in the Secret at once, and breaks clients that the agent " +
-					"waits for: " + finding.Message,
+				Message: "Pinniped would serve the renewed certificate in the Secret at once, and break the clients that the " +
+					"agent waits for: " + finding.Message,
 				Commands: []string{"pinniped ip-tls history"},
 			}, nil
 		}

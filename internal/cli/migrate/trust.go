@@ -99,11 +99,16 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 		return nil, nil
 	}
 	return &result.MigrationFinding{
-		Reason: result.MigrationCertificateRefused, InTheWay: true,
-		Objects: []string{describe(secretOf(configured))},
-		Message: fmt.Sprintf("the agent refuses this certificate, which Pinniped serves, and would serve its generated one "+
-			"instead (%s); clients would stop verifying: %s. Fix the certificate first; see \"pinniped ip-tls check\"",
-			serving.Sentence(refusal), serving.Summarize(j)),
+		Reason:   result.MigrationCertificateRefused,
+		InTheWay: true,
+		Objects:  []string{describe(secretOf(configured))},
+		Message: fmt.Sprintf(
+			"the agent refuses this certificate, which Pinniped serves (%s). The agent would serve its generated "+
+				"certificate instead, and clients would stop verifying: %s. Fix the certificate first; see \"pinniped ip-tls "+
+				"check\"",
+			serving.Sentence(refusal),
+			serving.Summarize(j),
+		),
 	}, nil
 }
 
@@ -125,10 +130,15 @@ func (s *state) brokenByPinniped(kubectl) (*result.MigrationFinding, error) {
 		return nil, nil
 	}
 	return &result.MigrationFinding{
-		Reason: result.MigrationClientsBroken, InTheWay: true, Objects: []string{describe(secretOf(configured))},
-		Message: fmt.Sprintf("Pinniped would serve this Secret, or nothing, and this would break "+
-			"clients of the agent's certificate: %s. Fix the Secret first; see \"pinniped ip-tls status\" and "+
-			"\"pinniped ip-tls history\"", serving.Summarize(j)),
+		Reason:   result.MigrationClientsBroken,
+		InTheWay: true,
+		Objects:  []string{describe(secretOf(configured))},
+		Message: fmt.Sprintf(
+			"Pinniped would serve this Secret or nothing, which would break clients that verify the agent's certificate: "+
+				"%s. Fix the Secret first; see \"pinniped ip-tls status\" and "+
+				"\"pinniped ip-tls history\"",
+			serving.Summarize(j),
+		),
 	}, nil
 }
 

@@ -89,17 +89,19 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Use:   "run [flags] -- PROGRAM [ARGUMENT...]",
 		Short: "Run a program with a credential that is kept fresh",
 		Long: `Run a program with a credential that is kept fresh. The command logs in with the kubeconfig's context and sets the
-program's KUBECONFIG to a kubeconfig for this run only. It points to a local proxy, with a token that works only
-for this run. The proxy forwards requests with the current credential and, for service account tokens, with impersonation
-headers. So every client works, even without support for credential plugins or impersonation. Only you can read the
-kubeconfig; it is deleted when the program ends. Contexts that do not use "pinniped login" are passed on unchanged.
+program's KUBECONFIG to a kubeconfig for this run only. That kubeconfig points to a local proxy and has a token that works
+only for this run. The proxy forwards requests with the current credential and, for service account tokens, with
+impersonation headers. So every client works, even if it does not support credential plugins or impersonation. Only you can
+read the kubeconfig, and it is deleted when the program ends. If the context does not use "pinniped login", the program gets
+the context unchanged.
 
---direct uses no proxy: the credential is in a file that is renewed while the program runs, and the program must support
-"tokenFile" and "as", as all clients based on client-go do. Client certificates valid for less than 12 minutes use
-"pinniped login" as a credential plugin instead, because client-go rereads files only every 5 minutes.
+With --direct, there is no proxy. The credential is in a file, which the command renews while the program runs. The program
+must support "tokenFile" and "as"; all clients based on client-go do. If the credential is a client certificate that is
+valid for less than 12 minutes, the program runs "pinniped login" as a credential plugin instead, because client-go rereads
+files only every 5 minutes.
 
-Signals are forwarded to the program. The exit code is the program's, or 128 plus the number of the signal that ended it; 126 if
-the program cannot be run, 127 if it was not found.`,
+The command forwards signals to the program. It exits with the program's exit code, or with 128 plus the number of the
+signal that ended the program. The exit code is 126 if the program cannot be run, and 127 if it is not found.`,
 		Example: `  pinniped run -- k9s
   pinniped run --kubeconfig user.yaml -- helm list --all-namespaces
   pinniped run -- python3 report.py
@@ -120,7 +122,7 @@ the program cannot be run, 127 if it was not found.`,
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // flags after the program's name are the program's
 	o.Cluster.AddFlags(flags)
-	flags.BoolVar(&o.Direct, "direct", o.Direct, "pass the credential to the program, without a proxy")
+	flags.BoolVar(&o.Direct, "direct", o.Direct, "pass the credential to the program directly, without a proxy")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"kubeconfig-context": f.CompleteContexts(&o.Cluster)})
 	return cmd
 }
@@ -131,7 +133,7 @@ func NewKubectlCommand(f *factory.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "kubectl [ARGUMENT...]",
 		Short: "Run kubectl with a credential that is kept fresh",
-		Long: `Run kubectl with a credential that is kept fresh, like "pinniped run -- kubectl". All arguments are kubectl's, and "pinniped
+		Long: `Run kubectl with a credential that is kept fresh, like "pinniped run -- kubectl". All arguments go to kubectl, so "pinniped
 kubectl --help" prints kubectl's help. --kubeconfig and --context select the context to log in with. "pinniped kubectl
 config" changes your own kubeconfig, without a login.`,
 		Example: `  pinniped kubectl get pods --all-namespaces

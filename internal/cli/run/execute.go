@@ -21,9 +21,9 @@ const (
 func execute(o *Options, command, environ []string, guard *watchdog) error {
 	path, err := exec.LookPath(command[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
-		code, hint := exitNotFound, "is it installed, and its directory in PATH?"
+		code, hint := exitNotFound, "check that it is installed and that its directory is in PATH"
 		if errors.Is(err, fs.ErrPermission) {
-			code, hint = exitCannotRun, "is it an executable file?"
+			code, hint = exitCannotRun, "check that it is an executable file"
 		}
 		return ui.WithHint(ui.WithExitCode(fmt.Errorf("running %q: %w", command[0], cause(err)), code), "%s", hint)
 	}

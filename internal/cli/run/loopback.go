@@ -209,7 +209,7 @@ func (l *loopback) proxy() http.Handler {
 		way := l.current(req.Context())
 		if way.acts && impersonates(req.Header) {
 			// Its headers would be lost, or mixed with those of the login.
-			const why = "pinniped run: this login uses impersonation itself, and cannot impersonate another user: omit --as"
+			const why = "pinniped run: this login itself uses impersonation, so it cannot impersonate another user: omit --as"
 			http.Error(w, why, http.StatusForbidden)
 			return
 		}

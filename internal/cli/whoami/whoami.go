@@ -77,8 +77,8 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "whoami",
 		Short: "Print the user that the cluster sees",
-		Long: `Print the name, groups, UID and extras of the user that the cluster sees for a kubeconfig, and log in first if necessary.
-The text output also has the strategy and how long the credential is valid, if known.`,
+		Long: `Print the name, groups, UID and extra attributes of the user that the cluster sees for a kubeconfig. The command logs in
+first if necessary. The text output also shows the strategy and how long the credential is valid, if they are known.`,
 		Example: `  pinniped whoami
   pinniped whoami --kubeconfig user.yaml -o json`,
 		Args: factory.NoArgs,

@@ -71,7 +71,7 @@ func TestBadInput(t *testing.T) {
 		}, 3, []string{"it is PKCS#12", "openssl pkcs12 -in FILE -nokeys"}},
 		{
 			"base64 of PEM", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = again(p.CertPEM) }, 3,
-			[]string{"encoded once more as base64", "base64 -d FILE > new.pem; `data` of a Secret is base64 already"},
+			[]string{"encoded once more as base64", "base64 -d FILE > new.pem; a Secret's `data` is already base64"},
 		},
 		{
 			"base64 of base64 of PEM", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = again(again(p.CertPEM)) }, 3,
@@ -102,7 +102,7 @@ func TestBadInput(t *testing.T) {
 		{
 			"certificate and key exchanged",
 			func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM, p.KeyPEM = p.KeyPEM, p.CertPEM }, 3,
-			[]string{"is a private key", "may have been exchanged"},
+			[]string{"is a private key", "may be swapped"},
 		},
 		{
 			"an empty file", func(_ *iptlstest.World, p *certs.KeyPair) { p.CertPEM = []byte("\n") }, 2,
