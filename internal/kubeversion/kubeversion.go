@@ -44,13 +44,13 @@ func Features() []Feature {
 		{"SelfSubjectReview", "1.28", "the agent does not know its ServiceAccount"},
 		{"`flowcontrol.apiserver.k8s.io/v1`", "1.29", "the manifests need one more component"},
 		{"ValidatingAdmissionPolicy", "1.30", "the manifests need a patch, the chart does not"},
-		{"`exec` and `attach` over websockets", "1.30", "SPDY"},
-		{"`port-forward` over websockets", "1.31", "SPDY"},
-		{"CEL's `isIP` in CRDs, as of Gateway API", "1.31", "Gateway API's CRDs are rejected"},
+		{"`exec` and `attach` over websockets", "1.30", "clients use SPDY"},
+		{"`port-forward` over websockets", "1.31", "clients use SPDY"},
+		{"CEL's `isIP` in CRDs, which Gateway API uses", "1.31", "the API server rejects Gateway API's CRDs"},
 		UIDHeaders,
 		{"`credential-id` of client certificates", "1.32", "audit logs do not name the certificate"},
-		{"anonymous requests to some paths only", "1.32", "anonymous requests are on or off"},
-		{"ClusterTrustBundle (feature gate; by default since 1.37)", "1.33", "finding `BundleNotFound`"},
+		{"anonymous requests to some paths only", "1.32", "anonymous requests are allowed for all paths or for none"},
+		{"ClusterTrustBundle (feature gate; by default since 1.37)", "1.33", "a CA bundle from one gives the finding `BundleNotFound`"},
 		ConstrainedImpersonation,
 	}
 }
