@@ -50,7 +50,11 @@ func Features() []Feature {
 		UIDHeaders,
 		{"`credential-id` of client certificates", "1.32", "audit logs do not name the certificate"},
 		{"anonymous requests to some paths only", "1.32", "anonymous requests are allowed for all paths or for none"},
-		{"ClusterTrustBundle (feature gate; by default since 1.37)", "1.33", "a CA bundle from one gives the finding `BundleNotFound`"},
+		{
+			"ClusterTrustBundle (feature gate; by default since 1.37)",
+			"1.33",
+			"a CA bundle from one gives the finding `BundleNotFound`",
+		},
 		ConstrainedImpersonation,
 	}
 }
