@@ -102,7 +102,7 @@ func (l *Login) explainDiscovery(err error) error {
 		return l.explain(err)
 	}
 	if mismatch, ok := errors.AsType[*oidc.IssuerMismatchError](err); ok {
-		problem := fmt.Errorf("its issuer is %q, which must match", printable(mismatch.Discovered))
+		problem := fmt.Errorf("its discovery document has issuer %q, which must be the same", printable(mismatch.Discovered))
 		if hint := TenantHint(mismatch.Discovered); hint != "" {
 			return withHint(problem, "%s", hint)
 		}

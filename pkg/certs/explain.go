@@ -167,7 +167,7 @@ func catalogue() []Explanation {
 		{
 			Code:        EndpointInvalid,
 			Cause:       "spec.impersonationProxy.externalEndpoint is not HOST or HOST:PORT.",
-			Consequence: "No endpoint can be published to clients. For a trailing dot or an IPv4-mapped IPv6 address (::ffff:203.0.113.7), the finding is a warning: clients that use OpenSSL fail.",
+			Consequence: "No endpoint can be published to clients. For a trailing dot or an IPv4-mapped IPv6 address (::ffff:203.0.113.7), the finding is a warning: clients built on OpenSSL fail, and for such an address also those built on GnuTLS.",
 			Fix:         "write a DNS name, an IPv4 address, or an IPv6 address (in brackets before a port), without https:// or a path",
 			Example:     "proxy.example.com   proxy.example.com:8443   203.0.113.7:443   2001:db8::7   [2001:db8::7]:8443",
 		},

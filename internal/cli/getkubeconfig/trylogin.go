@@ -94,7 +94,7 @@ func (o *Options) whoAmI(ctx context.Context, connection *rest.Config) (string, 
 				"agent signs: see the agent's log for the reason, or create the kubeconfig anyway with --validate=connection",
 		)
 	case errors.Is(err, discovery.ErrNotInstalled), errors.Is(err, discovery.ErrForbidden):
-		return "an unknown user (the cluster has no WhoAmI API)", nil
+		return "an unknown user (the cluster has no WhoAmI API, or denies access to it)", nil
 	case err != nil:
 		return "", fmt.Errorf("identifying the user: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -98,14 +99,14 @@ func (r *Reconciler) writeReport(ctx context.Context, of report) bool {
 	return errors.Join(historyErr, err) == nil
 }
 
-// reportProblem logs a problem when it begins, and triggers a reconcile when it begins or ends, to update the status.
+// reportProblem logs a problem when it begins, and triggers a reconcile when it changes, to update the status.
 func (r *Reconciler) reportProblem(
 	ctx context.Context,
 	issuer *configv1alpha1.CredentialIssuer,
 	last *atomic.Pointer[configv1alpha1.StrategyFinding],
 	problem *configv1alpha1.StrategyFinding,
 ) {
-	if before := last.Swap(problem); (before == nil) == (problem == nil) {
+	if equality.Semantic.DeepEqual(last.Swap(problem), problem) {
 		return
 	}
 	if problem != nil {
