@@ -234,7 +234,7 @@ func TestFaults(t *testing.T) {
 		}), says: "fetching the discovery document"},
 		{
 			name: "another name", prepare: metadata("issuer", "https://other.example.com\x1b[2J"),
-			says: `its issuer is "https://other.example.com`, hint: "--oidc-issuer",
+			says: `its discovery document has issuer "https://other.example.com`, hint: "--oidc-issuer",
 		},
 		{
 			name: "an endpoint without TLS", prepare: metadata("token_endpoint", "http://127.0.0.1/token"),
