@@ -41,9 +41,9 @@ func table() string {
 	const processors = 1
 	pod, apis := LimitsFor(DefaultMemory, processors), APILimitsFor(DefaultMemory, processors)
 	var b strings.Builder
-	fmt.Fprintf(&b, "The tables are for the shipped pod, which has %s and %d processor.\n"+
-		"At the proxy's port, users share %s and unauthenticated clients share %s.\n"+
-		"At the port of the Concierge APIs, users share %s and unauthenticated clients share %s.\n\n",
+	fmt.Fprintf(&b, "The tables are for the shipped pod, with %s and %d processor.\n"+
+		"Users share %s, and unauthenticated clients share %s.\n"+
+		"At the port of the Concierge APIs, users share %s, and unauthenticated clients share %s.\n\n",
 		mebibytes(DefaultMemory), processors,
 		mebibytes(pod.users), mebibytes(pod.unauthenticated), mebibytes(apis.users), mebibytes(apis.unauthenticated))
 	b.WriteString(
@@ -114,13 +114,13 @@ func work(resource Resource) string {
 	return [...]string{
 		SlowClient:   fmt.Sprintf("a stream that the client has stopped reading; any other such response takes %d seats", LongSeats),
 		Handshake:    "an unauthenticated client's handshake, for up to a second",
-		PreAuth:      "work for an unauthenticated client's handshake and request, until the client is authenticated; half as many seats as processors, but at least one",
-		Certificate:  "the verification of a client certificate that is not cached; half as many seats as processors, but at least one",
+		PreAuth:      "work for an unauthenticated client's handshake and request, until the client is authenticated, on half of the processors",
+		Certificate:  "the verification of a client certificate that is not cached, on half of the processors",
 		TokenReview:  "the review of a bearer token that is not cached",
 		AccessReview: fmt.Sprintf("the review of a permission that is not cached; it takes %d seats for an unauthenticated client", UnauthenticatedReview),
 		Login:        "a login that the proxy forwards",
 		ServedLogin:  "a login that the Concierge APIs serve",
-		Forward:      fmt.Sprintf("a request at the API server; a request with a long response takes %d seats", LongSeats),
+		Forward:      fmt.Sprintf("a request at the API server; one with a long response takes %d seats", LongSeats),
 	}[resource]
 }
 
