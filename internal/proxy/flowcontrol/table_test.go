@@ -41,22 +41,23 @@ func table() string {
 	const processors = 1
 	pod, apis := LimitsFor(DefaultMemory, processors), APILimitsFor(DefaultMemory, processors)
 	var b strings.Builder
-	fmt.Fprintf(&b, "The shipped pod has %s and %d processor: users share %s, unauthenticated clients %s; at the port\n"+
-		"of the Concierge APIs, %s and %s.\n\n",
+	fmt.Fprintf(&b, "The tables are for the shipped pod, with %s and %d processor.\n"+
+		"Users share %s, and unauthenticated clients share %s.\n"+
+		"At the port of the Concierge APIs, users share %s, and unauthenticated clients share %s.\n\n",
 		mebibytes(DefaultMemory), processors,
 		mebibytes(pod.users), mebibytes(pod.unauthenticated), mebibytes(apis.users), mebibytes(apis.unauthenticated))
 	b.WriteString(
-		"| memory | counted as | limit per user | limit of unauthenticated clients | when full |\n|---|---|---|---|---|\n",
+		"| memory | counted as | limit per user | limit for all unauthenticated clients | when full |\n|---|---|---|---|---|\n",
 	)
 	for resource := Connection; resource < SlowClient; resource++ {
 		most := pod.rows[resource].memory
-		share := fmt.Sprintf("%s, 1/%d", mebibytes(most), pod.users/max(1, most))
+		share := fmt.Sprintf("%s (1/%d)", mebibytes(most), pod.users/max(1, most))
 		if most == 0 {
-			share = fmt.Sprintf("%s, all but 1/%d", mebibytes(pod.users-pod.users/modestPart), modestPart)
+			share = fmt.Sprintf("%s (all but 1/%d)", mebibytes(pod.users-pod.users/modestPart), modestPart)
 		}
 		unauthenticated := ""
 		if most := pod.rows[resource].unauthenticated; most > 0 {
-			unauthenticated = fmt.Sprintf("%s, 1/%d", mebibytes(most), pod.unauthenticated/most)
+			unauthenticated = fmt.Sprintf("%s (1/%d)", mebibytes(most), pod.unauthenticated/most)
 		}
 		fmt.Fprintf(
 			&b,
@@ -69,8 +70,8 @@ func table() string {
 		)
 	}
 	b.WriteString(
-		"\n| work | what needs a seat | seats | per flow | per sub-flow | per sub-flow, queued included | total limit | " +
-			"when full |\n|---|---|---|---|---|---|---|---|\n",
+		"\n| work | what needs a seat | seats in all | seats per flow | seats per sub-flow | active and queued per sub-flow | " +
+			"limit for all flows | when full |\n|---|---|---|---|---|---|---|---|\n",
 	)
 	for resource := SlowClient; resource < numResources; resource++ {
 		row := pod.rows[resource]
@@ -81,13 +82,16 @@ func table() string {
 		case row.queued+row.waiting > 0:
 			full = "queued, then 429"
 		}
-		inAll := number(row.most)
+		inAll := ""
+		if row.most > 0 {
+			inAll = fmt.Sprintf("%d active and queued", row.most)
+		}
 		if row.waiting > 0 {
 			inAll = fmt.Sprintf("%d queued", row.waiting)
 		}
 		perSubFlow := number(row.perSubFlow)
 		if row.yielding > 0 {
-			perSubFlow += fmt.Sprintf("; short reads %d if other users are active", row.yielding)
+			perSubFlow += fmt.Sprintf(", or %d for short reads while other users are active", row.yielding)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %s | %s | %s |\n", resource, work(resource), row.seats,
 			number(row.perFlow), perSubFlow, number(row.queued), inAll, full)
@@ -97,35 +101,35 @@ func table() string {
 
 func counted(resource Resource) string {
 	return [...]string{
-		Connection: fmt.Sprintf("%d KiB when accepted, %d from its handshake, %d from its first request",
+		Connection: fmt.Sprintf("%d KiB once accepted, %d KiB once the handshake begins, %d KiB once the first request arrives",
 			AcceptedBytes>>10, HandshakeBytes>>10, ConnectionBytes>>10),
-		Input:    "bytes received but not yet processed, and what they can expand to",
-		Request:  fmt.Sprintf("%d KiB, its head, and the buffered part of its body", RequestBytes>>10),
-		Stream:   fmt.Sprintf("%d KiB and its head", StreamBytes>>10),
-		Response: "what is buffered for the client",
+		Input:    "received bytes that are not yet processed, at the size to which they can expand",
+		Request:  fmt.Sprintf("%d KiB for each request, plus its head and the buffered part of its body", RequestBytes>>10),
+		Stream:   fmt.Sprintf("%d KiB for each stream, plus the head of its request", StreamBytes>>10),
+		Response: "the bytes that are buffered for the client",
 	}[resource]
 }
 
 func work(resource Resource) string {
 	return [...]string{
-		SlowClient:   fmt.Sprintf("a stream that the client has stopped reading; other responses take %d", LongSeats),
+		SlowClient:   fmt.Sprintf("a stream that the client has stopped reading; any other such response takes %d seats", LongSeats),
 		Handshake:    "an unauthenticated client's handshake, for up to a second",
-		PreAuth:      "an unauthenticated client's handshake and request, until it is authenticated; half of the processors",
-		Certificate:  "verifying a client certificate that is not cached; half of the processors",
-		TokenReview:  "a bearer token that is not cached",
-		AccessReview: fmt.Sprintf("a permission that is not cached; takes %d for an unauthenticated client", UnauthenticatedReview),
-		Login:        "a login that is forwarded",
-		ServedLogin:  "a login at the Concierge APIs",
-		Forward:      fmt.Sprintf("a request at the API server; a long response takes %d", LongSeats),
+		PreAuth:      "work for an unauthenticated client's handshake and request, until the client is authenticated, on half of the processors",
+		Certificate:  "the verification of a client certificate that is not cached, on half of the processors",
+		TokenReview:  "the review of a bearer token that is not cached",
+		AccessReview: fmt.Sprintf("the review of a permission that is not cached; it takes %d seats for an unauthenticated client", UnauthenticatedReview),
+		Login:        "a login that the proxy forwards",
+		ServedLogin:  "a login that the Concierge APIs serve",
+		Forward:      fmt.Sprintf("a request at the API server; one with a long response takes %d seats", LongSeats),
 	}[resource]
 }
 
 func fullMemory(resource Resource) string {
 	switch resource {
 	case Input:
-		return "reading waits, then the connection ends"
+		return "reading waits, and after that the connection ends"
 	case Response:
-		return "429 or 503; a response that has begun is no longer buffered"
+		return "429 or 503, but a response that has begun continues without a buffer"
 	default:
 		return "429 or 503"
 	}
