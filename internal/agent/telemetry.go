@@ -105,7 +105,7 @@ var servingCertificateFindings = prometheus.NewDesc(
 
 var servingCertificateTransition = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_transition_until_timestamp_seconds",
-	"When the new certificate is served at the latest, in seconds since 1970. Absent if there is no transition.",
+	"The latest time at which the new certificate is served, in seconds since 1970. Absent if there is no transition.",
 	nil,
 	nil,
 )

@@ -41,7 +41,7 @@ func Refusal(outcome Outcome, secret types.NamespacedName, target string) certs.
 	why, hint := "", ask
 	switch outcome {
 	case NotDelegated:
-		why = fmt.Sprintf("no %s in namespace %q names it for namespace %q", Kind, secret.Namespace, target)
+		why = fmt.Sprintf("no %s in namespace %q delegates it to namespace %q", Kind, secret.Namespace, target)
 	case NoDelegations:
 		why = fmt.Sprintf("the cluster has no %ss (%s/%s) that could permit it", Kind, Group, Version)
 	case NotVisible:

@@ -42,7 +42,7 @@ func NewMetrics() *Metrics {
 		added: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "pinniped_proxy_added_seconds",
 			Help: "Time that the proxy added to each forwarded request before its response began. This is all time " +
-				"outside the upstream round trip, including token and access reviews.",
+				"outside the upstream round trip. Token and access reviews count as added time.",
 			Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
 		}),
 		upstream: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -53,7 +53,8 @@ func NewMetrics() *Metrics {
 		}),
 		handshakes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pinniped_proxy_tls_handshake_failures_total",
-			Help: "Failed TLS handshakes of clients, by cause; each cause alert_* is an alert from the client's TLS library.",
+			Help: "Failed TLS handshakes of clients, by cause. A cause that begins with alert_ is an alert from the client's " +
+				"TLS library.",
 		}, []string{"cause"}),
 		scraped: newScraped(),
 	}

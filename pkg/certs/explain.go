@@ -239,7 +239,7 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        OldClientsBreak,
-			Cause:       "Existing clients verify the certificate in service but would not verify the new one, because their CA bundle or the names do not match.",
+			Cause:       "Existing clients verify the certificate in service but would not verify the new one, because it is from another CA or lacks a name.",
 			Consequence: "Their kubeconfigs would stop working when the certificate changes. \"pinniped ip-tls history\" lists the revisions.",
 			Fix:         "if the CA is new, rotate kubeconfigs while both trust bundles are published; the agent serves the new certificate once no client would break. If a name is missing, have the certificate reissued with that name. If no kubeconfigs of a revision are left, run \"pinniped ip-tls history --retire ID\"",
 			Example: "pinniped ip-tls set --secret NEW --ca-bundle new-ca.pem\npinniped kubeconfig rotate kubeconfigs/   # " +

@@ -193,7 +193,7 @@ func (r *run) onlyInBundle(v verdict) []Finding {
 	return []Finding{finding(
 		ChainIncomplete,
 		fmt.Sprintf(
-			"append the CA's missing certificates to %s, each after the one that it signed; many CAs call that file fullchain",
+			"append the missing intermediate CA certificates to %s, each after the certificate that it signed; many CAs provide the complete file as fullchain",
 			r.Sources.Certificate,
 		),
 		"the issuer of %s, %s, is in the CA bundle but not in %s: clients that trust only the root cannot verify the "+

@@ -166,7 +166,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	leader.waitFor(
 		t,
 		"ErrorDuringSetup",
-		`no TLSCertificateDelegation in namespace "shared" names it for namespace "default"`,
+		`no TLSCertificateDelegation in namespace "shared" delegates it to namespace "default"`,
 	)
 	leader.permit(t)
 	serves(t, appears, first, both...)

@@ -112,9 +112,9 @@ func counted(resource Resource) string {
 
 func work(resource Resource) string {
 	return [...]string{
-		SlowClient:   fmt.Sprintf("a stream that the client has stopped reading; any other such response takes %d seats", LongSeats),
+		SlowClient:   fmt.Sprintf("a response that the client has stopped reading: a stream takes 1 seat, any other response takes %d", LongSeats),
 		Handshake:    "an unauthenticated client's handshake, for up to a second",
-		PreAuth:      "work for an unauthenticated client's handshake and request, until the client is authenticated, on half of the processors",
+		PreAuth:      "work for the handshake and request of a client that is not authenticated yet; there are half as many seats as processors, but at least one",
 		Certificate:  "the verification of a client certificate that is not cached, on half of the processors",
 		TokenReview:  "the review of a bearer token that is not cached",
 		AccessReview: fmt.Sprintf("the review of a permission that is not cached; it takes %d seats for an unauthenticated client", UnauthenticatedReview),

@@ -136,8 +136,8 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 		"\"disabled\" (default: unchanged)")
 	flags.StringVar(&o.ServiceType, "service-type", "", "Service in front of the impersonation proxy: "+
 		"\"LoadBalancer\", \"ClusterIP\" or \"None\" (default: unchanged)")
-	flags.DurationVar(&o.ActivateAfter, "activate-after", 0, "serve the new certificate once all revisions whose "+
-		"clients would break have been neither used nor published for this long, such as 168h (default: unchanged)")
+	flags.DurationVar(&o.ActivateAfter, "activate-after", 0, "how long all revisions whose clients would break "+
+		"must be unused and unpublished before the new certificate is served, such as 168h (default: unchanged)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"activate-after": cobra.NoFileCompletions,
 		"mode":           factory.CompleteValues(modes()...), "service-type": factory.CompleteValues(serviceTypes()...),

@@ -117,7 +117,8 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 		if l.Users.State == result.UsersNotAffected && slices.ContainsFunc(l.probed,
 			func(one probed) bool { return one.Status == http.StatusUnauthorized }) { // only the proxy has responded
 			l.Users.State, l.Users.Message = result.UsersNotKnown, "not known: the certificate in service is good, but the "+
-				"API server does not respond, and this check sends only unauthenticated requests, which never reach it"
+				"API server does not respond. This check cannot tell whether the proxy reaches the API server, because the "+
+				"proxy does not forward unauthenticated requests"
 		}
 		return l.Status, fmt.Errorf("the cluster does not respond; only the endpoint was checked: %w", cause)
 	}
