@@ -71,15 +71,12 @@ func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	}
 	o.probeEndpoint(ctx, l)
 	l.certificate()
-	judge := &presented{
-		at: kubeconfig.Endpoint{URL: "https://" + net.JoinHostPort(at.Host, at.Port)}, bundle: bundle, now: l.At,
-	}
 	for _, one := range l.probed {
 		if len(one.Chain) > 0 {
-			judge.chains = append(judge.chains, one.Chain)
+			l.presented = append(l.presented, one.Chain)
 		}
 	}
-	l.Kubeconfigs, _ = judge.evaluateKubeconfigs(o.kubeconfigs)
+	l.evaluateKubeconfigs(o.kubeconfigs, kubeconfig.Endpoint{URL: "https://" + at.String()})
 	l.judgeClients()
 	l.Users, _ = l.usersAtEndpoint()
 	if !known && l.Users.Code == string(certs.BundleDoesNotVerify) {

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/x509"
@@ -36,6 +35,8 @@ type snapshot struct {
 	bundle []byte
 	chain  []*x509.Certificate // of the Secret
 	probed []probed            // at the endpoint
+	// presented has the chains at the endpoint for evaluateKubeconfigs.
+	presented [][]*x509.Certificate
 	// history has the revisions. waits is true during a transition.
 	history serving.History
 	// elsewhere is what clients get at the endpoints of other revisions.
@@ -337,25 +338,21 @@ func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *
 	if l.view.At.Host == "" || len(o.kubeconfigs) == 0 {
 		return nil
 	}
-	at, missing, err := o.Session.Endpoint(ctx, l.issuer, namespace, "https://"+
-		net.JoinHostPort(l.view.At.Host, l.view.At.Port))
+	at, missing, err := o.Session.Endpoint(ctx, l.issuer, namespace, "https://"+l.view.At.String())
 	if err != nil {
 		return err
 	}
 	if missing != "" {
 		l.notKnown("%s", missing)
 	}
-	now := &presented{at: at, configured: l.chain, bundle: l.bundle, now: l.At}
 	for _, one := range l.probed {
-		now.at.Names = append(now.at.Names, one.Address)
-		if len(one.Chain) > 0 && !slices.ContainsFunc(now.chains,
-			func(c []*x509.Certificate) bool { return bytes.Equal(c[0].Raw, one.Chain[0].Raw) }) {
-			now.chains = append(now.chains, one.Chain)
+		at.Names = append(at.Names, one.Address)
+		if len(one.Chain) > 0 && !slices.ContainsFunc(l.presented,
+			func(c []*x509.Certificate) bool { return c[0].Equal(one.Chain[0]) }) {
+			l.presented = append(l.presented, one.Chain)
 		}
 	}
-	var others int
-	l.Kubeconfigs, others = now.evaluateKubeconfigs(o.kubeconfigs)
-	if others > 0 && len(o.KubeconfigsFrom) > 0 {
+	if others := l.evaluateKubeconfigs(o.kubeconfigs, at); others > 0 && len(o.KubeconfigsFrom) > 0 {
 		l.notKnown("%d contexts in the kubeconfigs, because they use other endpoints", others)
 	}
 	return nil

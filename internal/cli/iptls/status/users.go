@@ -1,8 +1,8 @@
 package status
 
 import (
+	"bytes"
 	"cmp"
-	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -367,8 +367,7 @@ func (l *snapshot) otherCA() {
 		return
 	}
 	verifies := func(bundle []byte) bool {
-		pool := x509.NewCertPool()
-		return pool.AppendCertsFromPEM(bundle) && verify(l.chain, pool, l.At) == nil
+		return len(bytes.TrimSpace(bundle)) > 0 && verify(l.chain, bundle, "", l.At) == nil
 	}
 	wanted, err := plan.BundleFor(*l.spec.TLS, l.secret, l.source)
 	if err != nil || len(wanted) == 0 || l.At.After(l.chain[0].NotAfter) {
@@ -384,18 +383,6 @@ func (l *snapshot) otherCA() {
 		l.problem(string(certs.BundleDoesNotVerify), "the CA bundle for clients (%s) does not verify the certificate in "+
 			"Secret %q, which %q issued", serving.Describe(wanted), name, l.chain[0].Issuer)
 	}
-}
-
-func verify(chain []*x509.Certificate, roots *x509.CertPool, now time.Time) error {
-	options := x509.VerifyOptions{
-		Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: now,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	for _, certificate := range chain[1:] {
-		options.Intermediates.AddCert(certificate)
-	}
-	_, err := chain[0].Verify(options)
-	return err
 }
 
 // endpointProblems adds the problems at the addresses, one per cause. It leaves out consequences of other problems: an
