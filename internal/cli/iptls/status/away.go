@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,8 +37,7 @@ const (
 // responds to no request, the API server is down for users too, and probeEarly returns the result. Otherwise it
 // returns nil.
 func (o *Options) probeEarly(ctx context.Context) *snapshot {
-	enough := time.NewTimer(clusterPatience)
-	defer enough.Stop()
+	enough := time.After(clusterPatience)
 	select {
 	case <-ctx.Done():
 		return nil
@@ -51,7 +51,7 @@ func (o *Options) probeEarly(ctx context.Context) *snapshot {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-enough.C:
+	case <-enough:
 		return l
 	}
 }
@@ -66,8 +66,7 @@ func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	}
 	l := &snapshot{
 		Status: &result.Status{At: o.Session.Now().UTC()},
-		issuer: &configv1alpha1.CredentialIssuer{}, bundle: bundle, paths: o.KubeconfigsFrom,
-		view: plan.AgentView{At: at},
+		issuer: &configv1alpha1.CredentialIssuer{}, bundle: bundle, view: plan.AgentView{At: at},
 	}
 	o.probeEndpoint(ctx, l)
 	l.certificate()
@@ -80,13 +79,9 @@ func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	l.judgeClients()
 	l.Users, _ = l.usersAtEndpoint()
 	if !known && l.Users.Code == string(certs.BundleDoesNotVerify) {
-		l.Users = result.Users{
-			State: result.UsersNotKnown,
-			Message: "not known: no CA bundle is known for the certificate at " + at.String() +
-				", and the system roots do not verify it; pass the CA bundle with --ca-bundle, or kubeconfigs for this endpoint " +
-				"with --kubeconfigs",
-			Next: []string{"pinniped ip-tls status --endpoint " + at.String() + " --kubeconfigs ~/.kube"},
-		}
+		l.Users = usersNotKnown("no CA bundle is known for the certificate at "+at.String()+", and the system roots do not "+
+			"verify it; pass the CA bundle with --ca-bundle, or kubeconfigs for this endpoint with --kubeconfigs",
+			"pinniped ip-tls status --endpoint "+at.String()+" --kubeconfigs ~/.kube")
 	}
 	return l
 }
@@ -102,11 +97,9 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 	case errors.Is(cause, discovery.ErrPluginFailed):
 		return nil, cause // the plugin's error explains more
 	default:
-		status := &result.Status{At: o.Session.Now().UTC(), Users: result.Users{
-			State: result.UsersNotKnown, Message: "not known: the cluster does not respond, and no endpoint is known",
-			Next: []string{"pinniped ip-tls status --endpoint HOST:PORT"},
-		}}
-		return status, ui.WithHint(cause, "to check the endpoint anyway, pass it as --endpoint, or users' "+
+		users := usersNotKnown("the cluster does not respond, and no endpoint is known",
+			"pinniped ip-tls status --endpoint HOST:PORT")
+		return &result.Status{At: o.Session.Now().UTC(), Users: users}, ui.WithHint(cause, "to check the endpoint anyway, pass it as --endpoint, or users' "+
 			"kubeconfigs as --kubeconfigs")
 	}
 	l.notKnown("what is configured, and what the agent reports: %s", cause)
@@ -157,10 +150,7 @@ func (o *Options) knownEndpoint() (url string, bundle []byte, known bool) {
 	if err != nil {
 		return "", nil, false // Validate rejects this
 	}
-	if port == "" {
-		port = "443"
-	}
-	url = "https://" + net.JoinHostPort(host, port)
+	url = "https://" + net.JoinHostPort(host, cmp.Or(port, "443"))
 	if len(o.bundle) > 0 {
 		return url, o.bundle, true
 	}
