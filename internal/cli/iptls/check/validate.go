@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
@@ -16,7 +17,7 @@ import (
 
 // Validate checks the flags.
 func (o *Options) Validate() error {
-	if err := o.Session.Validate(checkFormats()...); err != nil {
+	if err := o.Session.Validate(factory.Formats()...); err != nil {
 		return err
 	}
 	if err := o.Certificate.Validate(); err != nil {
@@ -39,10 +40,9 @@ func (o *Options) Validate() error {
 	if o.At == "" {
 		return nil
 	}
+	var err error
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
-		at, err := time.Parse(layout, o.At)
-		if err == nil {
-			o.at = at
+		if o.at, err = time.Parse(layout, o.At); err == nil {
 			return nil
 		}
 	}
@@ -59,12 +59,11 @@ func (o *Options) validateStrictness() error {
 	if o.Within == "" {
 		return nil
 	}
-	within, err := parseSpan(o.Within)
-	if err != nil {
+	var err error
+	if o.within, err = parseSpan(o.Within); err != nil {
 		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --expires-within: %w", o.Within, err)),
 			"write 30d for 30 days, or 12h")
 	}
-	o.within = within
 	return nil
 }
 
@@ -116,10 +115,7 @@ func (o *Options) validateSource() error {
 		excluded []string
 	}{
 		{"cert", []string{"endpoint", "secret", "ca-from-secret", "load-balancer-ip"}},
-		{"endpoint", []string{
-			"cert", "key", "secret", "ca-from-secret", "external-endpoint", "load-balancer-ip",
-			"name",
-		}},
+		{"endpoint", []string{"key", "secret", "ca-from-secret", "external-endpoint", "load-balancer-ip", "name"}},
 	} {
 		if !o.Certificate.Changed(source.flag) {
 			continue
@@ -129,7 +125,11 @@ func (o *Options) validateSource() error {
 				return ui.Usage(fmt.Errorf("--%s and --%s cannot be combined", source.flag, other))
 			}
 		}
-		return o.validatePairs()
+		if len(o.Key) > 0 && len(o.Key) != len(o.Cert) {
+			return ui.WithHint(ui.Usage(fmt.Errorf("--cert is given %d times, --key %d times", len(o.Cert), len(o.Key))),
+				"pass one --key for each --cert, in the same order, or none")
+		}
+		return nil
 	}
 	for _, flag := range []string{"key", "name"} {
 		if o.Certificate.Changed(flag) {
@@ -138,13 +138,4 @@ func (o *Options) validateSource() error {
 		}
 	}
 	return nil
-}
-
-// validatePairs permits no keys, or one for each certificate.
-func (o *Options) validatePairs() error {
-	if len(o.Key) == 0 || len(o.Key) == len(o.Cert) {
-		return nil
-	}
-	return ui.WithHint(ui.Usage(fmt.Errorf("--cert is given %d times, --key %d times", len(o.Cert), len(o.Key))),
-		"pass one --key for each --cert, in the same order, or none")
 }
