@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
@@ -88,14 +90,11 @@ Exit codes: 0 done, 3 not revoked because clients would stop verifying (see "pin
 
 // Validate checks the argument and the flags.
 func (o *Options) Validate() error {
-	if err := o.Session.Validate(factory.Formats()...); err != nil {
+	err := cmp.Or(o.Session.Validate(factory.Formats()...),
+		factory.CheckOneOf("dry-run", o.DryRun, session.DryRunNone, session.DryRunClient, session.DryRunServer))
+	if err != nil {
 		return err
 	}
-	if err := factory.CheckOneOf("dry-run", o.DryRun, session.DryRunNone, session.DryRunClient,
-		session.DryRunServer); err != nil {
-		return err
-	}
-	var err error
 	if o.allow, err = session.AllowedCodes(o.Allow); err != nil {
 		return err
 	}
@@ -122,44 +121,32 @@ func (o *Options) Run(ctx context.Context) error {
 	if agent.Namespace == o.Grant.secret.Namespace {
 		return ui.WithHint(
 			ui.Usage(fmt.Errorf("the Secret %q is in the agent's own namespace, where it needs no delegation", o.Grant.secret)),
-			"use it with: pinniped ip-tls set --secret %s",
-			o.Grant.secret.Name,
-		)
+			"use it with: pinniped ip-tls set --secret %s", o.Grant.secret.Name)
 	}
-	objects := delegation.Grant{
-		Secret: o.Grant.secret, Namespace: agent.Namespace,
-		ServiceAccount: agent.Name,
-	}.Objects()
+	objects := o.Grant.objects(agent)
 	if o.Revoke {
 		return o.revoke(ctx, agent, objects)
 	}
-	done := map[string]string{}
+	unchanged := map[string]bool{}
 	if o.DryRun != session.DryRunClient {
-		if done, err = o.apply(ctx, objects); err != nil {
+		if unchanged, err = o.apply(ctx, objects); err != nil {
 			return o.denied(err)
 		}
 	}
 	if o.DryRun == session.DryRunNone {
 		o.Session.Progress.Done("The agent in namespace %q may now use Secret %q; to serve it: pinniped ip-tls set "+
-			"--secret %s",
-			agent.Namespace, o.Grant.secret, o.Grant.secret)
+			"--secret %s", agent.Namespace, o.Grant.secret, o.Grant.secret)
 	}
-	return o.print(objects, func(object map[string]any) string { return cmp.Or(done[describe(object)], actionApplied) })
+	return o.print(objects, "applied", unchanged)
 }
 
-// What was done with an object.
-const (
-	actionApplied = "applied"
-	actionKept    = "unchanged"
-)
-
-// apply creates or updates the objects, and returns what it did with each. It first checks that the cluster serves the
-// kind TLSCertificateDelegation, and writes nothing if not.
-func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[string]string, error) {
+// apply creates or updates the objects, and returns which of them, as described, did not change. It first checks that
+// the cluster serves the kind TLSCertificateDelegation, and writes nothing if not.
+func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[string]bool, error) {
 	if err := o.kindIsThere(ctx); err != nil {
 		return nil, err
 	}
-	done := map[string]string{}
+	unchanged := map[string]bool{}
 	for _, object := range objects {
 		before := o.version(ctx, object)
 		err := o.Session.Cluster.ApplyGrant(ctx, object,
@@ -171,12 +158,9 @@ func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[stri
 		case err != nil:
 			return nil, fmt.Errorf("creating %s: %w", describe(object), err)
 		}
-		done[describe(object)] = actionApplied
-		if before != "" && o.DryRun == session.DryRunNone && o.version(ctx, object) == before {
-			done[describe(object)] = actionKept
-		}
+		unchanged[describe(object)] = before != "" && o.DryRun == session.DryRunNone && o.version(ctx, object) == before
 	}
-	return done, nil
+	return unchanged, nil
 }
 
 // denied adds a hint to a forbidden error from the Secret's namespace.
@@ -195,9 +179,7 @@ func (o *Options) version(ctx context.Context, object map[string]any) string {
 	if err != nil {
 		return ""
 	}
-	metadata, _ := found["metadata"].(map[string]any)
-	version, _ := metadata["resourceVersion"].(string)
-	return version
+	return (&unstructured.Unstructured{Object: found}).GetResourceVersion()
 }
 
 const kindHint = "install the CRD: kubectl apply --server-side -k deploy/tlscertificatedelegation in pinniped's " +
@@ -218,8 +200,7 @@ func (o *Options) kindIsThere(ctx context.Context) error {
 // revoke deletes the objects, the delegation first, and warns if others still permit the same.
 func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, objects []map[string]any) error {
 	var there, removed []map[string]any
-	for i := len(objects) - 1; i >= 0; i-- {
-		object := objects[i]
+	for _, object := range slices.Backward(objects) {
 		found, err := o.Session.Cluster.Grant(ctx, object)
 		if errors.Is(err, discovery.ErrNotFound) {
 			continue
@@ -250,7 +231,7 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 	if o.DryRun == session.DryRunNone {
 		o.stillPermitted(ctx, agent)
 	}
-	return o.print(removed, func(map[string]any) string { return "removed" })
+	return o.print(removed, "removed", nil)
 }
 
 // judge refuses to revoke the permission if that would break clients that verify now, because the agent serves this
@@ -277,8 +258,7 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 			return plan.Refusal(p.Report, plan.NothingChanged)
 		}
 	}
-	switch {
-	case errors.Is(err, discovery.ErrForbidden), errors.Is(err, discovery.ErrNoCredentialIssuer):
+	if errors.Is(err, discovery.ErrForbidden) || errors.Is(err, discovery.ErrNoCredentialIssuer) {
 		o.Session.Progress.Warn("Cannot tell whether the agent serves this Secret, and which clients the change would "+
 			"break: %v", err)
 		return nil
@@ -299,8 +279,7 @@ func (o *Options) stillPermitted(ctx context.Context, agent types.NamespacedName
 }
 
 func ours(object map[string]any) bool {
-	metadata, _ := object["metadata"].(map[string]any)
-	labels, _ := metadata["labels"].(map[string]any)
+	labels := (&unstructured.Unstructured{Object: object}).GetLabels()
 	for key, value := range delegation.Labels() {
 		if labels[key] != value {
 			return false
@@ -311,14 +290,13 @@ func ours(object map[string]any) bool {
 
 // describe names an object as kubectl does: role.rbac.authorization.k8s.io/NAME.
 func describe(object map[string]any) string {
-	group, _, _ := strings.Cut(fmt.Sprint(object["apiVersion"]), "/")
-	metadata, _ := object["metadata"].(map[string]any)
-	return fmt.Sprintf("%s.%s/%v in namespace %v", strings.ToLower(fmt.Sprint(object["kind"])), group,
-		metadata["name"], metadata["namespace"])
+	u := &unstructured.Unstructured{Object: object}
+	kind := u.GroupVersionKind()
+	return fmt.Sprintf("%s.%s/%s in namespace %s", strings.ToLower(kind.Kind), kind.Group, u.GetName(), u.GetNamespace())
 }
 
 // print prints the objects as manifests for kubectl, or what was done with them.
-func (o *Options) print(objects []map[string]any, done func(object map[string]any) string) error {
+func (o *Options) print(objects []map[string]any, done string, unchanged map[string]bool) error {
 	var text []byte
 	var err error
 	switch o.Session.Output {
@@ -334,7 +312,11 @@ func (o *Options) print(objects []map[string]any, done func(object map[string]an
 			suffix = fmt.Sprintf(" (%s dry run)", o.DryRun)
 		}
 		for _, object := range objects {
-			text = fmt.Appendf(text, "%s %s%s\n", ui.Plain(describe(object)), done(object), suffix)
+			action := done
+			if unchanged[describe(object)] {
+				action = "unchanged"
+			}
+			text = fmt.Appendf(text, "%s %s%s\n", ui.Plain(describe(object)), action, suffix)
 		}
 	}
 	if _, err := o.Session.Out.Write(text); err != nil {

@@ -31,13 +31,8 @@ type Grant struct {
 func (g *Grant) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&g.To, "to", "", "the agent's namespace (default: the value of --namespace)")
-	flags.StringVar(
-		&g.ServiceAccount,
-		"service-account",
-		"",
-		"the agent's service account (default: the one in the status of the CredentialIssuer, else the default name, "+
-			discovery.DefaultAppName+")",
-	)
+	flags.StringVar(&g.ServiceAccount, "service-account", "", "the agent's service account (default: the one in the "+
+		"status of the CredentialIssuer, else the default name, "+discovery.DefaultAppName+")")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"to": cobra.NoFileCompletions, "service-account": cobra.NoFileCompletions,
 	})
@@ -74,6 +69,11 @@ func (g *Grant) validate() error {
 		}
 	}
 	return nil
+}
+
+// objects returns the objects that permit the agent to use the Secret.
+func (g *Grant) objects(agent types.NamespacedName) []map[string]any {
+	return delegation.Grant{Secret: g.secret, Namespace: agent.Namespace, ServiceAccount: agent.Name}.Objects()
 }
 
 // agent returns the agent's service account. It reads from the cluster what flags do not set.
