@@ -143,7 +143,13 @@ func (o *Options) Run(ctx context.Context) error {
 // apply creates or updates the objects, and returns which of them, as described, did not change. It first checks that
 // the cluster serves the kind TLSCertificateDelegation, and writes nothing if not.
 func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[string]bool, error) {
-	if err := o.kindIsThere(ctx); err != nil {
+	_, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
+	switch {
+	case errors.Is(err, discovery.ErrNotFound):
+		return nil, ui.WithHint(fmt.Errorf("the cluster has no %ss (%s/%s), so nothing can be delegated",
+			delegation.Kind, delegation.Group, delegation.Version), kindHint)
+	case errors.Is(err, discovery.ErrForbidden): // not every user who may create them may list them
+	case err != nil:
 		return nil, err
 	}
 	unchanged := map[string]bool{}
@@ -185,18 +191,6 @@ func (o *Options) version(ctx context.Context, object map[string]any) string {
 const kindHint = "install the CRD: kubectl apply --server-side -k deploy/tlscertificatedelegation in pinniped's " +
 	"repository, or install Contour"
 
-func (o *Options) kindIsThere(ctx context.Context) error {
-	_, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
-	switch {
-	case errors.Is(err, discovery.ErrNotFound):
-		return ui.WithHint(fmt.Errorf("the cluster has no %ss (%s/%s), so nothing can be delegated",
-			delegation.Kind, delegation.Group, delegation.Version), kindHint)
-	case errors.Is(err, discovery.ErrForbidden):
-		return nil // not every user who may create them may list them
-	}
-	return err
-}
-
 // revoke deletes the objects, the delegation first, and warns if others still permit the same.
 func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, objects []map[string]any) error {
 	var there, removed []map[string]any
@@ -228,8 +222,12 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 			return o.denied(fmt.Errorf("removing %s: %w", describe(removed[i]), err))
 		}
 	}
-	if o.DryRun == session.DryRunNone {
-		o.stillPermitted(ctx, agent)
+	if o.DryRun == session.DryRunNone { // warn about other delegations of the same Secret
+		all, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
+		if decision := delegation.Decide(o.Grant.secret, agent.Namespace, all); err == nil && decision.Permitted {
+			o.Session.Progress.Warn("%s %q still delegates Secret %q to namespace %q", delegation.Kind, decision.By,
+				o.Grant.secret, agent.Namespace)
+		}
 	}
 	return o.print(removed, "removed", nil)
 }
@@ -264,18 +262,6 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 		return nil
 	}
 	return err
-}
-
-// stillPermitted warns about other delegations of the same Secret. It ignores errors.
-func (o *Options) stillPermitted(ctx context.Context, agent types.NamespacedName) {
-	all, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
-	if err != nil {
-		return
-	}
-	if decision := delegation.Decide(o.Grant.secret, agent.Namespace, all); decision.Permitted {
-		o.Session.Progress.Warn("%s %q still delegates Secret %q to namespace %q", delegation.Kind, decision.By,
-			o.Grant.secret, agent.Namespace)
-	}
 }
 
 func ours(object map[string]any) bool {
