@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -17,16 +18,8 @@ import (
 
 // Validate checks the flags.
 func (o *Options) Validate() error {
-	if err := o.Session.Validate(factory.Formats()...); err != nil {
-		return err
-	}
-	if err := o.Certificate.Validate(); err != nil {
-		return err
-	}
-	if err := o.validateSource(); err != nil {
-		return err
-	}
-	if err := session.ValidateEndpoint("endpoint", o.Endpoint); err != nil {
+	if err := cmp.Or(o.Session.Validate(factory.Formats()...), o.Certificate.Validate(), o.validateSource(),
+		session.ValidateEndpoint("endpoint", o.Endpoint)); err != nil {
 		return err
 	}
 	for _, name := range o.Names {
