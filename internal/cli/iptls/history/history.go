@@ -130,7 +130,9 @@ func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.Cr
 var errNoHistory = errors.New("the agent keeps no revision history, because it is Pinniped's agent or an older version")
 
 // retire marks a revision as having no clients, and returns its ID.
-func (o *Options) retire(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (string, error) {
+func (o *Options) retire(
+	ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string,
+) (string, error) {
 	h, found, err := o.Session.History(ctx, issuer, namespace)
 	if err != nil {
 		return "", err
