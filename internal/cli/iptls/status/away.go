@@ -99,11 +99,12 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 	default:
 		users := usersNotKnown("the cluster does not respond, and no endpoint is known",
 			"pinniped ip-tls status --endpoint HOST:PORT")
-		return &result.Status{At: o.Session.Now().UTC(), Users: users}, ui.WithHint(cause, "to check the endpoint anyway, pass it as --endpoint, or users' "+
-			"kubeconfigs as --kubeconfigs")
+		return &result.Status{At: o.Session.Now().UTC(), Users: users}, ui.WithHint(cause,
+			"to check the endpoint anyway, pass it as --endpoint, or users' kubeconfigs as --kubeconfigs")
 	}
 	l.notKnown("what is configured, and what the agent reports: %s", cause)
-	if !o.throughEndpoint(l.view.At.URL) {
+	current, err := o.Current(o.Session.ClusterFlags)
+	if err != nil || !kubeconfig.SameEndpoint(current.Source.Cluster.Server, l.view.At.URL) {
 		if l.Users.State == result.UsersNotAffected && slices.ContainsFunc(l.probed,
 			func(one probed) bool { return one.Status == http.StatusUnauthorized }) { // only the proxy has responded
 			l.Users.State, l.Users.Message = result.UsersNotKnown, "not known: the certificate in service is good, but the "+
@@ -117,46 +118,30 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 			"installer or cloud provider")
 }
 
-// throughEndpoint reports whether the administrator's own kubeconfig uses the endpoint at url.
-func (o *Options) throughEndpoint(url string) bool {
-	current, err := o.Current(o.Session.ClusterFlags)
-	return err == nil && kubeconfig.SameEndpoint(current.Source.Cluster.Server, url)
-}
-
 // knownEndpoint returns the endpoint without the cluster: that of --endpoint, of a credential plugin in a kubeconfig,
 // or the server in a kubeconfig of --kubeconfigs. The CA bundle is from --ca-bundle, or from the same kubeconfig; it is
 // empty for the system roots. known is false if the CA bundle is unknown.
 func (o *Options) knownEndpoint() (url string, bundle []byte, known bool) {
-	var found []kubeconfig.Trust
+	if o.Endpoint != "" {
+		host, port, err := certs.ParseEndpoint(o.Endpoint)
+		if err != nil {
+			return "", nil, false // Validate rejects this
+		}
+		url = "https://" + net.JoinHostPort(host, cmp.Or(port, "443"))
+		if len(o.bundle) > 0 {
+			return url, o.bundle, true
+		}
+	}
 	for _, kind := range []string{"user", "cluster"} {
 		for _, one := range o.kubeconfigs {
 			if one.Err != nil || kind == "cluster" && len(o.KubeconfigsFrom) == 0 && o.Endpoint == "" {
 				continue // the administrator's server is the API server, which does not respond
 			}
 			for _, place := range kubeconfig.AllTrusts(one.Config) {
-				if place.Kind == kind && place.Err == nil {
-					found = append(found, place)
+				if place.Kind == kind && place.Err == nil && (url == "" || kubeconfig.SameEndpoint(place.Server, url)) {
+					return cmp.Or(url, place.Server), place.CABundle, true
 				}
 			}
-		}
-	}
-	if o.Endpoint == "" {
-		if len(found) == 0 {
-			return "", nil, false
-		}
-		return found[0].Server, found[0].CABundle, true
-	}
-	host, port, err := certs.ParseEndpoint(o.Endpoint)
-	if err != nil {
-		return "", nil, false // Validate rejects this
-	}
-	url = "https://" + net.JoinHostPort(host, cmp.Or(port, "443"))
-	if len(o.bundle) > 0 {
-		return url, o.bundle, true
-	}
-	for _, place := range found {
-		if kubeconfig.SameEndpoint(place.Server, url) {
-			return url, place.CABundle, true
 		}
 	}
 	return url, nil, false

@@ -31,18 +31,15 @@ type snapshot struct {
 	spec   configv1alpha1.ImpersonationProxySpec
 	secret *corev1.Secret
 	view   plan.AgentView
-	// bundle is the published trust bundle.
-	bundle []byte
+	bundle []byte              // published
 	chain  []*x509.Certificate // of the Secret
 	probed []probed            // at the endpoint
 	// presented has the chains at the endpoint for evaluateKubeconfigs.
 	presented [][]*x509.Certificate
-	// history has the revisions. waits is true during a transition.
-	history serving.History
-	// elsewhere is what clients get at the endpoints of other revisions.
-	elsewhere session.Elsewhere
-	waits     bool
-	namespace string // the agent's
+	history   serving.History   // the revisions
+	elsewhere session.Elsewhere // what clients get at the endpoints of other revisions
+	waits     bool              // a transition is in progress
+	namespace string            // the agent's
 }
 
 // gatherStatus reads the cluster, probes the endpoint, and combines the results.
@@ -244,10 +241,8 @@ func (l *snapshot) reported(source *serving.BundleSource) {
 // endpoint returns the endpoint to probe if the agent reports no working one: that in the status, in the spec, or of
 // the last revision.
 func (l *snapshot) endpoint() plan.Endpoint {
-	var urls []string
-	if endpoint, _, _ := serving.Frontend(serving.Strategy(l.issuer)); endpoint != "" {
-		urls = append(urls, endpoint)
-	}
+	endpoint, _, _ := serving.Frontend(serving.Strategy(l.issuer))
+	urls := []string{endpoint}
 	if host, port, err := certs.ParseEndpoint(l.spec.ExternalEndpoint); err == nil {
 		urls = append(urls, "https://"+net.JoinHostPort(host, cmp.Or(port, "443")))
 	}

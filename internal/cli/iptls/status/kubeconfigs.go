@@ -97,7 +97,8 @@ func (l *snapshot) evaluateTrust(one kubeconfig.Trust, what string) result.Entry
 	case one.Err != nil:
 		return found(result.FileBroken, "%s cannot be read: %s", what, one.Err)
 	case one.Insecure:
-		return found(result.FileWorks, "it verifies nothing (insecure-skip-tls-verify), so anyone can impersonate the cluster")
+		return found(result.FileWorks, "it verifies nothing (insecure-skip-tls-verify), so anyone can impersonate the "+
+			"cluster")
 	}
 	refused := func(outcome result.FileOutcome, certificate string, err error) result.Entry {
 		if _, name := errors.AsType[x509.HostnameError](err); name {

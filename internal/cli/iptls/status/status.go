@@ -201,19 +201,18 @@ func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 		status, err := o.gatherStatus(asking)
 		asked <- answer{status, err}
 	}()
-	go func() { early <- o.probeEarly(asking) }()
-	for {
-		select {
-		case got := <-asked:
-			if got.err != nil && away(got.err) && ctx.Err() == nil {
-				return o.gatherAway(ctx, got.err, nil)
-			}
-			return got.status, got.err
-		case seen := <-early:
-			if seen != nil {
-				return o.gatherAway(ctx, fmt.Errorf("%w: no response within %s", discovery.ErrUnreachable, clusterPatience), seen)
-			}
-			early = nil
+	go func() {
+		if seen := o.probeEarly(asking); seen != nil {
+			early <- seen
 		}
+	}()
+	select {
+	case got := <-asked:
+		if away(got.err) && ctx.Err() == nil {
+			return o.gatherAway(ctx, got.err, nil)
+		}
+		return got.status, got.err
+	case seen := <-early:
+		return o.gatherAway(ctx, fmt.Errorf("%w: no response within %s", discovery.ErrUnreachable, clusterPatience), seen)
 	}
 }

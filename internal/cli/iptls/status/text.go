@@ -71,8 +71,7 @@ func (o *Options) text(r *result.Status) []byte {
 	}
 	if r.RenewedBy != nil {
 		line("renewed by", o.renewerText(r.RenewedBy))
-	} else if r.Configured != nil && r.Configured.Source == result.SourceSecret && r.Certificate != nil &&
-		r.Certificate.Source == result.SourceSecret {
+	} else if r.Certificate != nil && r.Certificate.Source == result.SourceSecret {
 		line("renewed by", o.Style.Caution("unknown; write the next certificate into the Secret before this one expires"))
 	}
 	if r.Replicas != nil {

@@ -32,17 +32,15 @@ type probed struct {
 
 // judgeClients sets whether the clients of each revision work. Without revisions, it uses the published trust bundle.
 func (l *snapshot) judgeClients() {
-	history := l.history
-	if len(history.Revisions) == 0 && (len(l.bundle) > 0 || l.Published != nil || l.Configured == nil) {
-		history = serving.History{}.With(
-			serving.Revision{Endpoint: l.view.At.URL, Bundle: l.bundle, Names: []string{l.view.At.Host}},
-		)
+	if len(l.history.Revisions) == 0 && (len(l.bundle) > 0 || l.Published != nil || l.Configured == nil) {
+		l.history = serving.History{}.With(
+			serving.Revision{Endpoint: l.view.At.URL, Bundle: l.bundle, Names: []string{l.view.At.Host}})
 	}
 	met := make([]session.Met, 0, len(l.probed))
 	for _, one := range l.probed {
 		met = append(met, one.Met)
 	}
-	l.history, l.Clients = history, session.ClientStates(history, met, l.elsewhere, l.At)
+	l.Clients = session.ClientStates(l.history, met, l.elsewhere, l.At)
 }
 
 // concludeUsers sets whether users can connect, from the certificates at the addresses and the clients that accept
