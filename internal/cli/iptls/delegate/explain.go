@@ -167,27 +167,23 @@ func (o *ExplainOptions) addDelegation(ctx context.Context, e *explanation) erro
 	if errors.Is(err, discovery.ErrForbidden) {
 		all, err = o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
 	}
-	switch {
+	switch decision := delegation.Decide(o.Grant.secret, e.Agent.Namespace, all); {
 	case errors.Is(err, discovery.ErrNotFound):
 		e.add(checkDelegation, delegation.NoDelegations, result.AnswerNo, "the cluster has no %ss (%s/%s)",
 			delegation.Kind, delegation.Group, delegation.Version)
-		return nil
 	case errors.Is(err, discovery.ErrForbidden):
 		e.add(checkDelegation, "", result.AnswerUnknown, "you may not list %ss in namespace %q", delegation.Kind,
 			o.Grant.secret.Namespace)
-		return nil
 	case err != nil:
 		return err
-	}
-	decision := delegation.Decide(o.Grant.secret, e.Agent.Namespace, all)
-	if decision.Permitted {
+	case decision.Permitted:
 		e.add(checkDelegation, "", result.AnswerYes, "%s %q names the Secret for namespace %q", delegation.Kind,
 			decision.By, e.Agent.Namespace)
-		return nil
+	default:
+		e.NearMisses = decision.NearMisses
+		e.add(checkDelegation, delegation.NotDelegated, result.AnswerNo, "no %s in namespace %q names the Secret for "+
+			"namespace %q", delegation.Kind, o.Grant.secret.Namespace, e.Agent.Namespace)
 	}
-	e.NearMisses = decision.NearMisses
-	e.add(checkDelegation, delegation.NotDelegated, result.AnswerNo, "no %s in namespace %q names the Secret for "+
-		"namespace %q", delegation.Kind, o.Grant.secret.Namespace, e.Agent.Namespace)
 	return nil
 }
 
