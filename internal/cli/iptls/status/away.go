@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -45,7 +46,7 @@ func (o *Options) probeEarly(ctx context.Context) *snapshot {
 	}
 	l := o.probeEndpointOnly(ctx)
 	if l == nil || ctx.Err() != nil || len(l.probed) == 0 ||
-		slices.ContainsFunc(l.probed, func(one probed) bool { return !one.Silent() }) {
+		slices.ContainsFunc(l.probed, func(one session.Met) bool { return !one.Silent() }) {
 		return nil
 	}
 	select {
@@ -106,7 +107,7 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 	current, err := o.Current(o.Session.ClusterFlags)
 	if err != nil || !kubeconfig.SameEndpoint(current.Source.Cluster.Server, l.view.At.URL) {
 		if l.Users.State == result.UsersNotAffected && slices.ContainsFunc(l.probed,
-			func(one probed) bool { return one.Status == http.StatusUnauthorized }) { // only the proxy has responded
+			func(one session.Met) bool { return one.Status == http.StatusUnauthorized }) { // only the proxy has responded
 			l.Users.State, l.Users.Message = result.UsersNotKnown, "not known: the certificate in service is good, but the "+
 				"API server does not respond, and this check sends only unauthenticated requests, which never reach it"
 		}

@@ -33,7 +33,7 @@ type snapshot struct {
 	view   plan.AgentView
 	bundle []byte              // published
 	chain  []*x509.Certificate // of the Secret
-	probed []probed            // at the endpoint
+	probed []session.Met       // the addresses of the endpoint
 	// presented has the chains at the endpoint for evaluateKubeconfigs.
 	presented [][]*x509.Certificate
 	history   serving.History   // the revisions
@@ -53,11 +53,12 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 		return nil, err
 	}
 	l := &snapshot{
-		Status: &result.Status{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()},
+		Status: &result.Status{
+			CredentialIssuer: issuer.Name, At: o.Session.Now().UTC(), Transition: result.TransitionOf(issuer.Status.Transition),
+		},
 		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace, waits: plan.Waits(issuer),
 	}
 	l.configured()
-	l.Transition = result.TransitionOf(l.issuer.Status.Transition)
 	if err := o.readSecret(ctx, l); err != nil {
 		return nil, err
 	}
@@ -299,27 +300,16 @@ func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
 	if len(met)+len(skipped) == 0 {
 		l.problem(string(certs.EndpointUnreachable), "%q resolves to no address", at.Host)
 	}
-	want := certs.Expected{SHA256: l.expectedSHA256(), Host: at.Host, Bundle: l.bundle, Now: l.At}
-	any := want
-	any.SHA256 = "" // clients accept any valid certificate
+	l.probed = met
 	for _, one := range met {
-		served := one.Served
-		if one.Silent() {
-			served.Err = nil // check the certificate first
-		}
-		found := probed{Met: one}
-		if problems := certs.CheckServed(any, []certs.Served{served}); len(problems) > 0 {
-			found.refused = &problems[0]
-		}
-		l.probed = append(l.probed, found)
 		address := result.Address{Address: one.Address}
 		if len(one.Chain) > 0 {
 			until := one.Chain[0].NotAfter.UTC()
 			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
 		}
-		if problems := certs.CheckServed(want, []certs.Served{served}); len(problems) > 0 {
-			address.Code = problems[0].Code
-			address.Problem = strings.TrimPrefix(problems[0].Message, one.Address+" ")
+		if refused := l.refusal(one, l.expectedSHA256()); refused != nil {
+			address.Code = refused.Code
+			address.Problem = strings.TrimPrefix(refused.Message, one.Address+" ")
 		} else if one.Silent() {
 			address.Problem = silence(one)
 		}
@@ -329,6 +319,19 @@ func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
 		l.Addresses = append(l.Addresses,
 			result.Address{Address: address, Skipped: true, Problem: "there is no route to it from here"})
 	}
+}
+
+// refusal returns why clients with the published CA bundle refuse the certificate at an address, or why it is not the
+// one with the fingerprint sha256, if that is not empty; nil if neither.
+func (l *snapshot) refusal(one session.Met, sha256 string) *certs.Finding {
+	if one.Silent() {
+		one.Err = nil // check the certificate first
+	}
+	want := certs.Expected{SHA256: sha256, Host: l.view.At.Host, Bundle: l.bundle, Now: l.At}
+	if problems := certs.CheckServed(want, []certs.Served{one.Served}); len(problems) > 0 {
+		return &problems[0]
+	}
+	return nil
 }
 
 // silence describes how an address fails to respond.

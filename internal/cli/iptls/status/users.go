@@ -24,23 +24,13 @@ const (
 	codeEndpointMoved   = "EndpointMoved"   // clients in use have another endpoint, which fails
 )
 
-// probed is an address of the endpoint, as seen by a client with the published CA bundle.
-type probed struct {
-	session.Met
-	refused *certs.Finding // why the client refuses the certificate; nil if it does not
-}
-
 // judgeClients sets whether the clients of each revision work. Without revisions, it uses the published trust bundle.
 func (l *snapshot) judgeClients() {
 	if len(l.history.Revisions) == 0 && (len(l.bundle) > 0 || l.Published != nil || l.Configured == nil) {
 		l.history = serving.History{}.With(
 			serving.Revision{Endpoint: l.view.At.URL, Bundle: l.bundle, Names: []string{l.view.At.Host}})
 	}
-	met := make([]session.Met, 0, len(l.probed))
-	for _, one := range l.probed {
-		met = append(met, one.Met)
-	}
-	l.Clients = session.ClientStates(l.history, met, l.elsewhere, l.At)
+	l.Clients = session.ClientStates(l.history, l.probed, l.elsewhere, l.At)
 }
 
 // concludeUsers sets whether users can connect, from the certificates at the addresses and the clients that accept
@@ -89,7 +79,7 @@ func usersNotKnown(why string, next ...string) result.Users {
 // usersAtEndpoint returns whether users can connect. fix is the code of the problem to fix, if it differs from the
 // users' code.
 func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
-	var refusing, silent []probed // where no client works
+	var refusing, silent []session.Met // where no client works
 	for _, one := range l.probed {
 		switch {
 		case len(one.Chain) == 0 || l.noneAccepts(one):
@@ -100,10 +90,13 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
 	}
 	switch out := len(refusing) + len(silent); {
 	case l.view.Disabled:
-		return result.Users{
-			State: result.UsersSwitchedOff, Code: l.disabledCode(),
-			Message: "no user can connect: the impersonation proxy is off",
-		}, ""
+		users.State, users.Message = result.UsersSwitchedOff, "no user can connect: the impersonation proxy is off"
+		for _, code := range []string{configv1alpha1.CodeDisabledByNodes, configv1alpha1.CodeDisabledBySpec} {
+			if l.agentFinds(code) {
+				users.Code = code
+			}
+		}
+		return users, ""
 	case l.view.At.Host == "":
 		return usersNotKnown("no endpoint is published yet"), ""
 	case len(l.probed) == 0 && len(l.Addresses) > 0:
@@ -135,9 +128,9 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
 }
 
 // noneAccepts reports whether no client in use accepts the certificate at an address.
-func (l *snapshot) noneAccepts(one probed) bool {
-	return one.refused != nil && len(l.Clients) > 0 &&
-		!slices.ContainsFunc(session.ClientStates(l.history, []session.Met{one.Met}, nil, l.At), works)
+func (l *snapshot) noneAccepts(one session.Met) bool {
+	return len(l.Clients) > 0 && l.refusal(one, "") != nil &&
+		!slices.ContainsFunc(session.ClientStates(l.history, []session.Met{one}, nil, l.At), works)
 }
 
 // works reports whether any client of a revision works.
@@ -249,15 +242,14 @@ func (l *snapshot) moved(code string) bool {
 }
 
 // cause returns the code, the time and the rest of the message for users who fail.
-func (l *snapshot) cause(one probed) result.Users {
-	if one.refused == nil {
-		return result.Users{
-			Code: codeNoResponse, Message: fmt.Sprintf(" (%s %s)", one.Address, silence(one.Met)),
-		}
+func (l *snapshot) cause(one session.Met) result.Users {
+	refused := l.refusal(one, "")
+	if refused == nil {
+		return result.Users{Code: codeNoResponse, Message: fmt.Sprintf(" (%s %s)", one.Address, silence(one))}
 	}
-	users := result.Users{Code: string(one.refused.Code)}
+	users := result.Users{Code: string(refused.Code)}
 	why := ""
-	switch one.refused.Code {
+	switch refused.Code {
 	case certs.Expired:
 		why = "the certificate in service expired"
 		until := one.Chain[0].NotAfter.UTC()
@@ -313,16 +305,6 @@ func (l *snapshot) agentFinds(code string) bool {
 	strategy := serving.Strategy(l.issuer)
 	return strategy != nil &&
 		slices.ContainsFunc(strategy.Findings, func(f configv1alpha1.StrategyFinding) bool { return f.Code == code })
-}
-
-// disabledCode returns why the proxy is disabled.
-func (l *snapshot) disabledCode() string {
-	for _, code := range []string{configv1alpha1.CodeDisabledBySpec, configv1alpha1.CodeDisabledByNodes} {
-		if l.agentFinds(code) {
-			return code
-		}
-	}
-	return ""
 }
 
 // agentProblem adds the agent's first error finding, or the problem of the status.
