@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
@@ -202,7 +203,8 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 		if err != nil {
 			return o.denied(fmt.Errorf("looking for %s: %w", describe(object), err))
 		}
-		if !ours(found) {
+		if !labels.SelectorFromSet(delegation.Labels()).Matches(
+			labels.Set((&unstructured.Unstructured{Object: found}).GetLabels())) {
 			o.Session.Progress.Warn("%s was not created by this command, so it stays unchanged", describe(object))
 			continue
 		}
@@ -262,16 +264,6 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 		return nil
 	}
 	return err
-}
-
-func ours(object map[string]any) bool {
-	labels := (&unstructured.Unstructured{Object: object}).GetLabels()
-	for key, value := range delegation.Labels() {
-		if labels[key] != value {
-			return false
-		}
-	}
-	return true
 }
 
 // describe names an object as kubectl does: role.rbac.authorization.k8s.io/NAME.
