@@ -27,13 +27,20 @@ func (o *Options) Validate() error {
 			return err
 		}
 	}
-	if err := o.validateStrictness(); err != nil {
-		return err
+	if o.FailOn != "" && o.FailOn != failOnError && o.FailOn != failOnWarning {
+		return ui.Usage(fmt.Errorf("invalid value %q for --fail-on: supported values are %q and %q", o.FailOn,
+			failOnError, failOnWarning))
+	}
+	var err error
+	if o.Within != "" {
+		if o.within, err = parseSpan(o.Within); err != nil {
+			return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --expires-within: %w", o.Within, err)),
+				"write 30d for 30 days, or 12h")
+		}
 	}
 	if o.At == "" {
 		return nil
 	}
-	var err error
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
 		if o.at, err = time.Parse(layout, o.At); err == nil {
 			return nil
@@ -41,23 +48,6 @@ func (o *Options) Validate() error {
 	}
 	return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --at: not a time", o.At)),
 		"write 2027-01-31, or 2027-01-31T08:00:00Z")
-}
-
-// validateStrictness checks --fail-on and --expires-within.
-func (o *Options) validateStrictness() error {
-	if o.FailOn != "" && o.FailOn != failOnError && o.FailOn != failOnWarning {
-		return ui.Usage(fmt.Errorf("invalid value %q for --fail-on: supported values are %q and %q", o.FailOn,
-			failOnError, failOnWarning))
-	}
-	if o.Within == "" {
-		return nil
-	}
-	var err error
-	if o.within, err = parseSpan(o.Within); err != nil {
-		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --expires-within: %w", o.Within, err)),
-			"write 30d for 30 days, or 12h")
-	}
-	return nil
 }
 
 // parseSpan parses a number of days, or a time.ParseDuration text.
