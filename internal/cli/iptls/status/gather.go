@@ -200,7 +200,8 @@ func (o *Options) readAgent(ctx context.Context, l *snapshot) error {
 
 // reported compares the agent's report with the spec. source has the CA bundle of another object.
 func (l *snapshot) reported(source *serving.BundleSource) {
-	if endpoint, bundle, _ := serving.Frontend(serving.Strategy(l.issuer)); endpoint != "" {
+	strategy := serving.Strategy(l.issuer)
+	if endpoint, bundle, _ := serving.Frontend(strategy); endpoint != "" {
 		l.bundle = bundle
 		l.Published = &result.PublishedStatus{Endpoint: endpoint, CABundle: result.BundleOf(bundle)}
 	}
@@ -218,8 +219,16 @@ func (l *snapshot) reported(source *serving.BundleSource) {
 		}
 	}
 	l.view = plan.ReadStatus(l.issuer, l.spec, expected)
-	if l.view.Problem != "" && !l.view.Disabled {
-		l.agentProblem()
+	if l.view.Problem != "" && !l.view.Disabled { // the agent's first error finding says it best
+		code, message := "", l.view.Problem
+		if strategy != nil && strategy.Status != configv1alpha1.StrategySuccess {
+			isError := func(f configv1alpha1.StrategyFinding) bool { return f.Severity == configv1alpha1.FindingError }
+			if first := slices.IndexFunc(strategy.Findings, isError); first >= 0 {
+				code = strategy.Findings[first].Code
+				message = fmt.Sprintf("the agent reports %s: %s", code, strategy.Findings[first].Message)
+			}
+		}
+		l.problem(code, "%s", message)
 	}
 	if l.view.At.URL == "" {
 		l.view.At = l.endpoint()

@@ -75,7 +75,11 @@ func (o *Options) text(r *result.Status) []byte {
 		line("renewed by", o.Style.Caution("unknown; write the next certificate into the Secret before this one expires"))
 	}
 	if r.Replicas != nil {
-		line("replicas", replicasText(r))
+		serve := "this certificate"
+		if r.Certificate != nil && r.Replicas.SHA256 != "" && r.Replicas.SHA256 != r.Certificate.SHA256 {
+			serve = "another certificate, SHA-256 " + r.Replicas.SHA256
+		}
+		line("replicas", fmt.Sprintf("%d of %d serve %s", r.Replicas.Serving, r.Replicas.Total, serve))
 		for _, other := range r.Replicas.Others {
 			ui.Fprintf(&out, "               %s %s: %s\n", o.Style.Bad("✗"), other.Name, other.Message)
 		}
@@ -93,12 +97,16 @@ func (o *Options) text(r *result.Status) []byte {
 func (o *Options) tables(out *strings.Builder, r *result.Status) {
 	var addresses, contexts [][]string
 	for _, a := range r.Addresses {
-		until := "-"
+		until, verdict := "-", o.Style.Good("✓")+" as expected"
 		if a.NotAfter != nil {
 			until = a.NotAfter.Format(time.RFC3339)
 		}
-		addresses = append(addresses,
-			[]string{a.Address, plan.OrNone(fmt.Sprintf("%.16s", a.SHA256)), until, o.addressVerdict(a)})
+		if a.Skipped {
+			verdict = "• " + a.Problem
+		} else if a.Problem != "" {
+			verdict = o.Style.Bad("✗") + " " + cmp.Or(string(a.Code), codeNoResponse)
+		}
+		addresses = append(addresses, []string{a.Address, plan.OrNone(fmt.Sprintf("%.16s", a.SHA256)), until, verdict})
 	}
 	for _, file := range r.Kubeconfigs {
 		entries := file.Entries
@@ -121,17 +129,6 @@ func (o *Options) tables(out *strings.Builder, r *result.Status) {
 		_ = session.ClientTable(out, o.Style, r.Clients) // a Builder cannot fail
 	}
 	table([]string{"kubeconfig", "context", "verdict"}, contexts)
-}
-
-func (o *Options) addressVerdict(a result.Address) string {
-	switch {
-	case a.Skipped:
-		return "• " + a.Problem
-	case a.Problem != "":
-		return o.Style.Bad("✗") + " " + cmp.Or(string(a.Code), codeNoResponse)
-	default:
-		return o.Style.Good("✓") + " as expected"
-	}
 }
 
 func (o *Options) contextVerdict(k result.Entry) string {
@@ -230,14 +227,4 @@ func bar(from, to, at time.Time) string {
 		}
 	}
 	return "▕" + strings.Repeat("█", over) + strings.Repeat("░", width-over) + "▏"
-}
-
-// replicasText returns the number of replicas that serve the certificate shown. If they serve another one, it includes
-// that fingerprint.
-func replicasText(r *result.Status) string {
-	count := fmt.Sprintf("%d of %d serve ", r.Replicas.Serving, r.Replicas.Total)
-	if r.Certificate != nil && r.Replicas.SHA256 != "" && r.Replicas.SHA256 != r.Certificate.SHA256 {
-		return count + "another certificate, SHA-256 " + r.Replicas.SHA256
-	}
-	return count + "this certificate"
 }

@@ -307,20 +307,6 @@ func (l *snapshot) agentFinds(code string) bool {
 		slices.ContainsFunc(strategy.Findings, func(f configv1alpha1.StrategyFinding) bool { return f.Code == code })
 }
 
-// agentProblem adds the agent's first error finding, or the problem of the status.
-func (l *snapshot) agentProblem() {
-	strategy := serving.Strategy(l.issuer)
-	if strategy != nil && strategy.Status != configv1alpha1.StrategySuccess {
-		for _, f := range strategy.Findings {
-			if f.Severity == configv1alpha1.FindingError {
-				l.problem(f.Code, "the agent reports %s: %s", f.Code, f.Message)
-				return
-			}
-		}
-	}
-	l.problem("", "%s", l.view.Problem)
-}
-
 // otherCA adds a problem if the Secret was renewed by another CA, or another CA bundle is configured, so that wanted
 // does not verify the certificate. It comes first, because it has many consequences.
 func (l *snapshot) otherCA(wanted []byte) {
@@ -345,10 +331,14 @@ func (l *snapshot) otherCA(wanted []byte) {
 // endpointProblems adds the problems at the addresses, one per cause. It leaves out consequences of other problems: an
 // endpoint that presents what the agent reports to serve instead, or that does not respond because no agent runs.
 func (l *snapshot) endpointProblems() {
+	inService := l.issuer.Status.ServingCertificate
 	byCode := map[string][]string{}
 	var order []string
 	for _, address := range l.Addresses {
-		if address.Problem == "" || address.Skipped || l.follows(address) {
+		follows := address.Code == certs.EndpointUnreachable && l.hasProblem(codeAgentNotRunning) ||
+			address.Code == certs.EndpointServesOther && len(l.Problems) > 0 && inService != nil &&
+				inService.SHA256 == address.SHA256
+		if address.Problem == "" || address.Skipped || follows {
 			continue
 		}
 		code := cmp.Or(string(address.Code), codeNoResponse)
@@ -360,11 +350,4 @@ func (l *snapshot) endpointProblems() {
 	for _, code := range order {
 		l.problem(code, "%s", strings.Join(byCode[code], "; "))
 	}
-}
-
-func (l *snapshot) follows(address result.Address) bool {
-	inService := l.issuer.Status.ServingCertificate
-	return address.Code == certs.EndpointUnreachable && l.hasProblem(codeAgentNotRunning) ||
-		address.Code == certs.EndpointServesOther && len(l.Problems) > 0 && inService != nil &&
-			inService.SHA256 == address.SHA256
 }
