@@ -324,15 +324,11 @@ func (g *Grant) addFlags(cmd *cobra.Command) {
 
 // oneSecret is the cobra.Command.Args of a command with one Secret.
 func oneSecret(cmd *cobra.Command, args []string) error {
-	switch len(args) {
-	case 0:
+	if len(args) == 0 {
 		return ui.WithHint(ui.Usage(errors.New("NAMESPACE/NAME of the Secret is missing")), "run %q",
 			cmd.CommandPath()+" --help")
-	case 1:
-		return nil
-	default:
-		return factory.NoArgs(cmd, args[1:])
 	}
+	return factory.NoArgs(cmd, args[1:])
 }
 
 func (g *Grant) validate() error {
@@ -381,8 +377,6 @@ func (g *Grant) agent(ctx context.Context, s *session.Session) (types.Namespaced
 			return account, err
 		}
 	}
-	if account.Name == "" {
-		account.Name = discovery.AppName(s.CredentialIssuer) // an owner may not be able to read it
-	}
+	account.Name = cmp.Or(account.Name, discovery.AppName(s.CredentialIssuer)) // an owner may not be able to read it
 	return account, nil
 }
