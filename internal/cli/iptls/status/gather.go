@@ -161,17 +161,16 @@ func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 	switch {
 	case errors.Is(err, discovery.ErrNotFound):
 		l.RenewedBy.Trouble = "that Certificate no longer exists, so nothing renews the Secret"
-		return nil
 	case err != nil:
 		l.notKnown("when cert-manager renews it: %s", err)
-		return nil
-	}
-	l.RenewedBy.Issuer = cmp.Or(certificate.Issuer, l.RenewedBy.Issuer)
-	if !certificate.RenewalTime.IsZero() {
-		l.RenewedBy.RenewalTime = &certificate.RenewalTime
-	}
-	if !certificate.Ready {
-		l.RenewedBy.Trouble = cmp.Or(certificate.Message, "it is not ready")
+	default:
+		l.RenewedBy.Issuer = cmp.Or(certificate.Issuer, l.RenewedBy.Issuer)
+		if !certificate.RenewalTime.IsZero() {
+			l.RenewedBy.RenewalTime = &certificate.RenewalTime
+		}
+		if !certificate.Ready {
+			l.RenewedBy.Trouble = cmp.Or(certificate.Message, "it is not ready")
+		}
 	}
 	return nil
 }

@@ -101,17 +101,12 @@ func (o *Options) Validate() error {
 
 // Complete loads the kubeconfig. It sends no request.
 func (o *Options) Complete() error {
-	if err := o.Session.Open(); err != nil {
-		return err
+	err := o.Session.Open()
+	if err == nil && o.CABundle != "" {
+		o.bundle, err = session.ReadPEMFile("the CA bundle", o.CABundle, o.Session.In)
 	}
-	if o.CABundle != "" {
-		var err error
-		if o.bundle, err = session.ReadPEMFile("the CA bundle", o.CABundle, o.Session.In); err != nil {
-			return err
-		}
-	}
-	if len(o.KubeconfigsFrom) > 0 {
-		return nil // Run reads them, as a large directory takes time
+	if err != nil || len(o.KubeconfigsFrom) > 0 {
+		return err // Run reads the kubeconfigs, as a large directory takes time
 	}
 	current, err := o.Current(o.Session.ClusterFlags)
 	if err != nil {
