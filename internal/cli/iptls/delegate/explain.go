@@ -225,8 +225,11 @@ func (o *ExplainOptions) addSecret(ctx context.Context, e *explanation) error {
 func (o *ExplainOptions) table(e *explanation) []byte {
 	var out strings.Builder
 	var rows [][]string
+	colours := map[result.Answer]func(string) string{
+		result.AnswerYes: o.Style.Good, result.AnswerNo: o.Style.Bad, result.AnswerUnknown: o.Style.Caution,
+	}
 	for _, check := range e.Checks {
-		rows = append(rows, []string{check.Name, o.colour(check.Answer), check.Message})
+		rows = append(rows, []string{check.Name, colours[check.Answer](string(check.Answer)), check.Message})
 	}
 	_ = ui.Table(&out, []string{"check", "answer", "message"}, rows) // a Builder cannot fail
 	if len(e.NearMisses) > 0 {
@@ -236,19 +239,7 @@ func (o *ExplainOptions) table(e *explanation) []byte {
 		}
 	}
 	if e.Manifest != "" {
-		fmt.Fprintf(&out, "\nThe owner of namespace %q can permit it with:\n\n%s", o.Grant.secret.Namespace,
-			e.Manifest)
+		fmt.Fprintf(&out, "\nThe owner of namespace %q can permit it with:\n\n%s", o.Grant.secret.Namespace, e.Manifest)
 	}
 	return []byte(out.String())
-}
-
-func (o *ExplainOptions) colour(answer result.Answer) string {
-	switch answer {
-	case result.AnswerYes:
-		return o.Style.Good(string(answer))
-	case result.AnswerNo:
-		return o.Style.Bad(string(answer))
-	default:
-		return o.Style.Caution(string(answer))
-	}
 }
