@@ -9,7 +9,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"math"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,9 +46,6 @@ type Options struct {
 	within  time.Duration // --expires-within
 	at      time.Time     // zero: now
 }
-
-// checkFormats are the values of --output.
-func checkFormats() []string { return factory.Formats() }
 
 // The values of --fail-on.
 const (
@@ -96,13 +96,10 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 		},
 	}
 	flags := cmd.Flags()
-	o.Certificate.AddFlags(
-		cmd,
-		"Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
-			"(default: the "+
-			"configured one)",
-		`CA bundle that clients verify with: a PEM file, or "-" for stdin (default: as in the cluster; with --cert or --endpoint, the system roots)`,
-	)
+	o.Certificate.AddFlags(cmd,
+		"Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME (default: the configured one)",
+		`CA bundle that clients verify with: a PEM file, or "-" for stdin (default: as in the cluster; with --cert or `+
+			`--endpoint, the system roots)`)
 	flags.StringArrayVar(&o.Cert, "cert", nil,
 		`PEM file with the certificate, then its intermediates ("-" for stdin; repeatable)`)
 	flags.StringArrayVar(&o.Key, "key", nil, `PEM file with the private key (one for each --cert, in the same order)`)
@@ -119,9 +116,116 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
 		"expires-within": cobra.NoFileCompletions,
 		"name":           cobra.NoFileCompletions, "endpoint": cobra.NoFileCompletions, "at": cobra.NoFileCompletions,
 	})
-	o.Session.AddFlags(cmd, f, 30*time.Second, checkFormats()...)
+	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	o.Session.CompleteSecrets(cmd, f)
 	return cmd
+}
+
+// Validate checks the flags.
+func (o *Options) Validate() error {
+	if err := cmp.Or(o.Session.Validate(factory.Formats()...), o.Certificate.Validate(), o.validateSource(),
+		session.ValidateEndpoint("endpoint", o.Endpoint)); err != nil {
+		return err
+	}
+	for _, name := range o.Names {
+		if err := validateName(name); err != nil {
+			return err
+		}
+	}
+	if o.FailOn != "" && o.FailOn != failOnError && o.FailOn != failOnWarning {
+		return ui.Usage(fmt.Errorf("invalid value %q for --fail-on: supported values are %q and %q", o.FailOn,
+			failOnError, failOnWarning))
+	}
+	var err error
+	if o.Within != "" {
+		if o.within, err = parseSpan(o.Within); err != nil {
+			return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --expires-within: %w", o.Within, err)),
+				"write 30d for 30 days, or 12h")
+		}
+	}
+	if o.At == "" {
+		return nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if o.at, err = time.Parse(layout, o.At); err == nil {
+			return nil
+		}
+	}
+	return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --at: not a time", o.At)),
+		"write 2027-01-31, or 2027-01-31T08:00:00Z")
+}
+
+// parseSpan parses a number of days, or a time.ParseDuration text.
+func parseSpan(text string) (time.Duration, error) {
+	const day = 24 * time.Hour
+	if count, ok := strings.CutSuffix(text, "d"); ok {
+		days, err := strconv.ParseUint(count, 10, 32)
+		if err != nil {
+			return 0, errors.New("not a number of days")
+		}
+		if days == 0 || days > uint64(math.MaxInt64/day) {
+			return 0, errors.New("not a number of days from 1 to 106751")
+		}
+		return time.Duration(days) * day, nil
+	}
+	span, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, errors.New("not a time span")
+	}
+	if span <= 0 {
+		return 0, errors.New("not a positive duration")
+	}
+	return span, nil
+}
+
+func validateName(name string) error {
+	if _, err := netip.ParseAddr(name); err == nil {
+		return nil
+	}
+	_, port, err := certs.ParseEndpoint(name)
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner // without "endpoint", which it is not
+	}
+	if err == nil && port != "" {
+		err = errors.New("it has a port")
+	}
+	if err != nil {
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --name: %w", name, err)),
+			"write a DNS name or an IP address, without a port")
+	}
+	return nil
+}
+
+// validateSource permits one source of the certificate, and only flags that apply to it.
+func (o *Options) validateSource() error {
+	for _, source := range []struct {
+		flag     string
+		excluded []string
+	}{
+		{"cert", []string{"endpoint", "secret", "ca-from-secret", "load-balancer-ip"}},
+		{"endpoint", []string{"key", "secret", "ca-from-secret", "external-endpoint", "load-balancer-ip", "name"}},
+	} {
+		if !o.Certificate.Changed(source.flag) {
+			continue
+		}
+		for _, other := range source.excluded {
+			if o.Certificate.Changed(other) {
+				return ui.Usage(fmt.Errorf("--%s and --%s cannot be combined", source.flag, other))
+			}
+		}
+		if len(o.Key) > 0 && len(o.Key) != len(o.Cert) {
+			return ui.WithHint(ui.Usage(fmt.Errorf("--cert is given %d times, --key %d times", len(o.Cert), len(o.Key))),
+				"pass one --key for each --cert, in the same order, or none")
+		}
+		return nil
+	}
+	for _, flag := range []string{"key", "name"} {
+		if o.Certificate.Changed(flag) {
+			return ui.WithHint(ui.Usage(fmt.Errorf("--%s needs --cert", flag)),
+				"also pass the certificate: --cert fullchain.pem")
+		}
+	}
+	return nil
 }
 
 // Complete turns the flags into a request. It loads the kubeconfig only if the cluster is needed.
@@ -144,6 +248,7 @@ func (o *Options) Complete() error {
 	if o.request, err = o.Certificate.Request(o.Session.In); err != nil {
 		return err
 	}
+	o.request.ExpiresWithin = o.within
 	if o.Certificate.Changed("cert") || o.Certificate.Changed("endpoint") {
 		o.Session.Progress = o.Session.NewProgress()
 		return nil
@@ -155,7 +260,6 @@ func (o *Options) Complete() error {
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
-	o.request.ExpiresWithin = o.within
 	var checked *result.Check
 	var err error
 	switch {
@@ -170,7 +274,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return err
 	}
 	o.conclude(checked)
-	return o.print(checked, o.refusal(checked))
+	return o.Session.Print(checked, o.refusal(checked), func() ([]byte, error) { return o.text(checked), nil })
 }
 
 // refusal returns an error if findings make the command fail. An unreachable endpoint is no verdict on a certificate:
@@ -178,14 +282,11 @@ func (o *Options) Run(ctx context.Context) error {
 func (o *Options) refusal(checked *result.Check) error {
 	var unreachable *certs.Finding
 	for _, s := range checked.Subjects {
-		report := s.Certificate
-		if err := plan.Refusal(report, ""); err != nil {
-			if slices.ContainsFunc(report.Errors(), judges) {
-				return o.named(s, err)
-			}
-			if first, _ := report.First(); unreachable == nil {
-				unreachable = &first
-			}
+		switch errs := s.Certificate.Errors(); {
+		case slices.ContainsFunc(errs, judges):
+			return o.named(s, plan.Refusal(s.Certificate, ""))
+		case len(errs) > 0 && unreachable == nil:
+			unreachable = &errs[0]
 		}
 	}
 	if unreachable != nil {
@@ -248,7 +349,7 @@ func (o *Options) checkCluster(ctx context.Context) (*result.Check, error) {
 	p := plan.Evaluate(req, st, wanted)
 	checked := o.newResult(result.SourceCluster, p.Bundle)
 	checked.CredentialIssuer = st.Issuer.Name
-	subject := result.CheckedCertificate{Name: fmt.Sprintf("Secret %s", p.Request.SecretName()), Certificate: p.Report}
+	subject := result.CheckedCertificate{Name: "Secret " + p.Request.SecretName().String(), Certificate: p.Report}
 	if st.Secret != nil {
 		subject.Timeline = o.timeline(p.Checks)
 	}
@@ -267,10 +368,14 @@ func (o *Options) timeline(in certs.Input) []certs.Event {
 	return certs.Timeline(in)
 }
 
+// check checks a certificate that is not from the cluster.
+func (o *Options) check(name string, in certs.Input) result.CheckedCertificate {
+	in.Now, in.Allow, in.ExpiresWithin = o.now(), o.request.Allow, o.within
+	return result.CheckedCertificate{Name: name, Certificate: certs.Check(in), Timeline: o.timeline(in)}
+}
+
 // checkGenerated checks the endpoint while the agent serves its generated certificate.
-func (o *Options) checkGenerated(
-	ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
-) (*result.Check, error) {
+func (o *Options) checkGenerated(ctx context.Context, issuer *configv1alpha1.CredentialIssuer) (*result.Check, error) {
 	endpoint, bundle, _ := serving.Frontend(serving.Strategy(issuer))
 	if endpoint == "" {
 		return nil, ui.WithHint(fmt.Errorf("CredentialIssuer %q names no certificate, and the agent publishes no endpoint "+
@@ -319,12 +424,16 @@ func (o *Options) checkAddresses(ctx context.Context, at plan.Endpoint, bundle [
 			Certificate: certs.Report{Findings: certs.CheckServed(certs.Expected{Host: at.Host}, nil)},
 		}}
 	}
+	leaves := map[string]bool{}
 	for _, same := range alike(served) {
 		checked.Subjects = append(checked.Subjects, o.checkServed(at, bundle, same))
+		if len(same[0].Chain) > 0 {
+			leaves[certs.Fingerprint(same[0].Chain[0].Raw)] = true
+		}
 	}
-	if leaves := distinctLeaves(served); leaves > 1 {
+	if len(leaves) > 1 {
 		f := certs.NewFinding(certs.EndpointServesOther,
-			fmt.Sprintf("the addresses of %s present %d different certificates", at, leaves))
+			fmt.Sprintf("the addresses of %s present %d different certificates", at, len(leaves)))
 		f.Severity = certs.SeverityWarning // normal during a rollout
 		last := &checked.Subjects[len(checked.Subjects)-1].Certificate
 		last.Findings = append(last.Findings, f)
@@ -339,23 +448,19 @@ func (o *Options) checkServed(at plan.Endpoint, bundle []byte, same []certs.Serv
 	for i, one := range same {
 		addresses[i] = one.Address
 	}
-	subject := result.CheckedCertificate{Name: strings.Join(addresses, ", ")}
+	name := strings.Join(addresses, ", ")
 	if len(same[0].Chain) == 0 {
-		subject.Certificate.Findings = certs.CheckServed(certs.Expected{Host: at.Host, Now: o.now()}, same)
-		return subject
+		findings := certs.CheckServed(certs.Expected{Host: at.Host, Now: o.now()}, same)
+		return result.CheckedCertificate{Name: name, Certificate: certs.Report{Findings: findings}}
 	}
 	var chain bytes.Buffer
 	for _, certificate := range same[0].Chain {
 		_ = pem.Encode(&chain, &pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}) // a Buffer cannot fail
 	}
-	in := certs.Input{
-		CertPEM: chain.Bytes(), NoKey: true, Bundle: bundle,
+	return o.check(name, certs.Input{
+		CertPEM: chain.Bytes(), NoKey: true, Bundle: bundle, Sources: certs.Sources{Certificate: "the presented chain"},
 		Names: []certs.Name{{Value: at.Host, Source: "the endpoint"}},
-		Now:   o.now(), Allow: o.request.Allow, ExpiresWithin: o.request.ExpiresWithin,
-		Sources: certs.Sources{Certificate: "the presented chain"},
-	}
-	subject.Certificate, subject.Timeline = certs.Check(in), o.timeline(in)
-	return subject
+	})
 }
 
 // alike groups the addresses by the chain that they present, in order of their first addresses.
@@ -374,16 +479,6 @@ func alike(served []certs.Served) [][]certs.Served {
 	return groups
 }
 
-func distinctLeaves(served []certs.Served) int {
-	leaves := map[string]bool{}
-	for _, one := range served {
-		if len(one.Chain) > 0 {
-			leaves[certs.Fingerprint(one.Chain[0].Raw)] = true
-		}
-	}
-	return len(leaves)
-}
-
 // checkFiles checks files, without a cluster.
 func (o *Options) checkFiles() (*result.Check, error) {
 	checked := o.newResult(result.SourceFile, o.request.Bundle)
@@ -393,45 +488,29 @@ func (o *Options) checkFiles() (*result.Check, error) {
 	if len(o.Names) == 0 && o.Certificate.ExternalEndpoint == "" {
 		checked.NotChecked = append(checked.NotChecked, "the names that clients use: pass each as --name")
 	}
-	checked.NotChecked = append(checked.NotChecked,
-		"existing kubeconfigs: only the cluster knows their CA bundle")
+	checked.NotChecked = append(checked.NotChecked, "existing kubeconfigs: only the cluster knows their CA bundle")
+	var names []certs.Name
+	for _, name := range o.Names {
+		names = append(names, certs.Name{Value: name, Source: "--name"})
+	}
 	for i, path := range o.Cert {
-		key := ""
-		if len(o.Key) > 0 {
-			key = o.Key[i]
+		in := certs.Input{
+			NoKey: len(o.Key) == 0 || o.Key[i] == "", Bundle: o.request.Bundle, Names: names,
+			Endpoint: o.Certificate.ExternalEndpoint,
+			Sources: certs.Sources{
+				Certificate: "--cert", Key: "--key", Bundle: "--ca-bundle", Endpoint: "--external-endpoint",
+			},
 		}
-		subject, err := o.checkFile(path, key)
-		if err != nil {
+		var err error
+		if in.CertPEM, err = session.ReadPEMFile("the certificate", path, o.Session.In); err != nil {
 			return nil, err
 		}
-		checked.Subjects = append(checked.Subjects, subject)
+		if !in.NoKey {
+			if in.KeyPEM, err = session.ReadPEMFile("the private key", o.Key[i], o.Session.In); err != nil {
+				return nil, err
+			}
+		}
+		checked.Subjects = append(checked.Subjects, o.check(path, in))
 	}
 	return checked, nil
-}
-
-// checkFile checks the certificate in a file; key is the path of its private key, or empty.
-func (o *Options) checkFile(path, key string) (result.CheckedCertificate, error) {
-	subject := result.CheckedCertificate{Name: path}
-	in := certs.Input{
-		NoKey: key == "", Bundle: o.request.Bundle, Endpoint: o.Certificate.ExternalEndpoint,
-		Now: o.now(), Allow: o.request.Allow, ExpiresWithin: o.request.ExpiresWithin,
-		Sources: certs.Sources{
-			Certificate: "--cert", Key: "--key", Bundle: "--ca-bundle",
-			Endpoint: "--external-endpoint",
-		},
-	}
-	var err error
-	if in.CertPEM, err = session.ReadPEMFile("the certificate", path, o.Session.In); err != nil {
-		return subject, err
-	}
-	if !in.NoKey {
-		if in.KeyPEM, err = session.ReadPEMFile("the private key", key, o.Session.In); err != nil {
-			return subject, err
-		}
-	}
-	for _, name := range o.Names {
-		in.Names = append(in.Names, certs.Name{Value: name, Source: "--name"})
-	}
-	subject.Certificate, subject.Timeline = certs.Check(in), o.timeline(in)
-	return subject, nil
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -21,16 +22,10 @@ func (o *Options) conclude(r *result.Check) {
 		}
 		s.NotMade = o.notMade(r.Source)
 		r.OK = r.OK && !slices.ContainsFunc(s.Certificate.Findings, o.fails)
-		if !o.Timeline {
-			continue
-		}
-		for _, f := range s.Certificate.Findings {
-			if f.Refuses() && f.Code != certs.ExpiresSoon {
-				s.BreaksAt = &r.At
-			}
-		}
-		if first := slices.IndexFunc(s.Timeline, func(e certs.Event) bool { return e.Breaks }); s.BreaksAt == nil &&
-			first >= 0 {
+		broken := func(f certs.Finding) bool { return f.Refuses() && f.Code != certs.ExpiresSoon }
+		if o.Timeline && slices.ContainsFunc(s.Certificate.Findings, broken) {
+			s.BreaksAt = &r.At
+		} else if first := slices.IndexFunc(s.Timeline, func(e certs.Event) bool { return e.Breaks }); first >= 0 {
 			s.BreaksAt = &s.Timeline[first].At
 		}
 	}
@@ -44,19 +39,9 @@ func (o *Options) fails(f certs.Finding) bool {
 	return f.Refuses() || o.FailOn == failOnWarning && f.Severity == certs.SeverityWarning
 }
 
-// print writes the result to stdout, and returns err.
-func (o *Options) print(checked *result.Check, err error) error {
-	return o.Session.Print(checked, err, func() ([]byte, error) {
-		return o.text(checked), nil
-	})
-}
-
 func (o *Options) text(checked *result.Check) []byte {
 	var out strings.Builder
-	bundle := checked.CABundle.String()
-	if bundle == "" {
-		bundle = "none: clients use their system roots"
-	}
+	bundle := cmp.Or(checked.CABundle.String(), "none: clients use their system roots")
 	for i, s := range checked.Subjects {
 		if i > 0 {
 			out.WriteString("\n")
@@ -90,8 +75,8 @@ func (o *Options) writeSubject(out *strings.Builder, s result.CheckedCertificate
 	if leaf := s.Certificate; leaf.Leaf != nil {
 		ui.Fprintf(out, "  names:      %s\n",
 			plan.OrNone(strings.Join(slices.Concat(leaf.DNSNames, leaf.IPAddresses), ", ")))
-		ui.Fprintf(out, "  valid:      from %s until %s\n", leaf.NotBefore.Format(time.RFC3339),
-			leaf.NotAfter.Format(time.RFC3339))
+		ui.Fprintf(out, "  valid:      from %s until %s\n",
+			leaf.NotBefore.Format(time.RFC3339), leaf.NotAfter.Format(time.RFC3339))
 		ui.Fprintf(out, "  SHA-256:    %s\n", leaf.SHA256)
 		if strings.HasPrefix(leaf.Key, "ECDSA") {
 			// This is no finding, because every current client supports ECDSA. See `pinniped explain RSAOnlyClients`.
@@ -133,4 +118,42 @@ func (o *Options) mark(f certs.Finding) string {
 	default:
 		return o.Style.Caution("!")
 	}
+}
+
+// notMade returns the checks for which the flags give no input, with the reasons.
+func (o *Options) notMade(source result.Source) []result.CheckNotMade {
+	var list []result.CheckNotMade
+	add := func(reason string, codes ...certs.Code) {
+		for _, code := range codes {
+			list = append(list, result.CheckNotMade{Code: code, Reason: reason})
+		}
+	}
+	ofKey := []certs.Code{certs.KeyMismatch, certs.KeyEncrypted, certs.KeyUnreadable, certs.HandshakeFailed}
+	ofEndpoint := []certs.Code{certs.EndpointUnreachable, certs.EndpointServesOther}
+	if source != result.SourceCluster {
+		add("no cluster was read", certs.SecretNotFound, certs.SecretNotPermitted, certs.SecretIncomplete,
+			certs.ClocksDiffer, certs.LoadBalancerIPUnused, certs.OldClientsBreak)
+	}
+	switch source {
+	case result.SourceCluster:
+		add(`no address is probed: use "pinniped ip-tls status"`, ofEndpoint...)
+		if !o.at.IsZero() {
+			add("the certificate is checked as of another time (--at)", certs.ClocksDiffer)
+		}
+	case result.SourceEndpoint:
+		add("only the server has the private key", ofKey...)
+	default:
+		add("no endpoint is used", ofEndpoint...)
+		if len(o.Key) == 0 {
+			add("no private key was given (--key)", ofKey...)
+		}
+		if len(o.Names) == 0 && o.Certificate.ExternalEndpoint == "" {
+			add("no --name was given", certs.NameNotCovered)
+		}
+		if o.Certificate.ExternalEndpoint == "" {
+			add("no --external-endpoint was given", certs.EndpointInvalid)
+		}
+	}
+	slices.SortFunc(list, func(a, b result.CheckNotMade) int { return cmp.Compare(a.Code, b.Code) })
+	return list
 }

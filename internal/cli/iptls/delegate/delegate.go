@@ -7,10 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
@@ -88,14 +91,11 @@ Exit codes: 0 done, 3 not revoked because clients would stop verifying (see "pin
 
 // Validate checks the argument and the flags.
 func (o *Options) Validate() error {
-	if err := o.Session.Validate(factory.Formats()...); err != nil {
+	err := cmp.Or(o.Session.Validate(factory.Formats()...),
+		factory.CheckOneOf("dry-run", o.DryRun, session.DryRunNone, session.DryRunClient, session.DryRunServer))
+	if err != nil {
 		return err
 	}
-	if err := factory.CheckOneOf("dry-run", o.DryRun, session.DryRunNone, session.DryRunClient,
-		session.DryRunServer); err != nil {
-		return err
-	}
-	var err error
 	if o.allow, err = session.AllowedCodes(o.Allow); err != nil {
 		return err
 	}
@@ -122,44 +122,38 @@ func (o *Options) Run(ctx context.Context) error {
 	if agent.Namespace == o.Grant.secret.Namespace {
 		return ui.WithHint(
 			ui.Usage(fmt.Errorf("the Secret %q is in the agent's own namespace, where it needs no delegation", o.Grant.secret)),
-			"use it with: pinniped ip-tls set --secret %s",
-			o.Grant.secret.Name,
-		)
+			"use it with: pinniped ip-tls set --secret %s", o.Grant.secret.Name)
 	}
-	objects := delegation.Grant{
-		Secret: o.Grant.secret, Namespace: agent.Namespace,
-		ServiceAccount: agent.Name,
-	}.Objects()
+	objects := o.Grant.objects(agent)
 	if o.Revoke {
 		return o.revoke(ctx, agent, objects)
 	}
-	done := map[string]string{}
+	unchanged := map[string]bool{}
 	if o.DryRun != session.DryRunClient {
-		if done, err = o.apply(ctx, objects); err != nil {
+		if unchanged, err = o.apply(ctx, objects); err != nil {
 			return o.denied(err)
 		}
 	}
 	if o.DryRun == session.DryRunNone {
 		o.Session.Progress.Done("The agent in namespace %q may now use Secret %q; to serve it: pinniped ip-tls set "+
-			"--secret %s",
-			agent.Namespace, o.Grant.secret, o.Grant.secret)
+			"--secret %s", agent.Namespace, o.Grant.secret, o.Grant.secret)
 	}
-	return o.print(objects, func(object map[string]any) string { return cmp.Or(done[describe(object)], actionApplied) })
+	return o.print(objects, "applied", unchanged)
 }
 
-// What was done with an object.
-const (
-	actionApplied = "applied"
-	actionKept    = "unchanged"
-)
-
-// apply creates or updates the objects, and returns what it did with each. It first checks that the cluster serves the
-// kind TLSCertificateDelegation, and writes nothing if not.
-func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[string]string, error) {
-	if err := o.kindIsThere(ctx); err != nil {
+// apply creates or updates the objects, and returns which of them, as described, did not change. It first checks that
+// the cluster serves the kind TLSCertificateDelegation, and writes nothing if not.
+func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[string]bool, error) {
+	_, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
+	switch {
+	case errors.Is(err, discovery.ErrNotFound):
+		return nil, ui.WithHint(fmt.Errorf("the cluster has no %ss (%s/%s), so nothing can be delegated",
+			delegation.Kind, delegation.Group, delegation.Version), kindHint)
+	case errors.Is(err, discovery.ErrForbidden): // not every user who may create them may list them
+	case err != nil:
 		return nil, err
 	}
-	done := map[string]string{}
+	unchanged := map[string]bool{}
 	for _, object := range objects {
 		before := o.version(ctx, object)
 		err := o.Session.Cluster.ApplyGrant(ctx, object,
@@ -171,12 +165,9 @@ func (o *Options) apply(ctx context.Context, objects []map[string]any) (map[stri
 		case err != nil:
 			return nil, fmt.Errorf("creating %s: %w", describe(object), err)
 		}
-		done[describe(object)] = actionApplied
-		if before != "" && o.DryRun == session.DryRunNone && o.version(ctx, object) == before {
-			done[describe(object)] = actionKept
-		}
+		unchanged[describe(object)] = before != "" && o.DryRun == session.DryRunNone && o.version(ctx, object) == before
 	}
-	return done, nil
+	return unchanged, nil
 }
 
 // denied adds a hint to a forbidden error from the Secret's namespace.
@@ -195,31 +186,16 @@ func (o *Options) version(ctx context.Context, object map[string]any) string {
 	if err != nil {
 		return ""
 	}
-	metadata, _ := found["metadata"].(map[string]any)
-	version, _ := metadata["resourceVersion"].(string)
-	return version
+	return (&unstructured.Unstructured{Object: found}).GetResourceVersion()
 }
 
 const kindHint = "install the CRD: kubectl apply --server-side -k deploy/tlscertificatedelegation in pinniped's " +
 	"repository, or install Contour"
 
-func (o *Options) kindIsThere(ctx context.Context) error {
-	_, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
-	switch {
-	case errors.Is(err, discovery.ErrNotFound):
-		return ui.WithHint(fmt.Errorf("the cluster has no %ss (%s/%s), so nothing can be delegated",
-			delegation.Kind, delegation.Group, delegation.Version), kindHint)
-	case errors.Is(err, discovery.ErrForbidden):
-		return nil // not every user who may create them may list them
-	}
-	return err
-}
-
 // revoke deletes the objects, the delegation first, and warns if others still permit the same.
 func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, objects []map[string]any) error {
 	var there, removed []map[string]any
-	for i := len(objects) - 1; i >= 0; i-- {
-		object := objects[i]
+	for _, object := range slices.Backward(objects) {
 		found, err := o.Session.Cluster.Grant(ctx, object)
 		if errors.Is(err, discovery.ErrNotFound) {
 			continue
@@ -227,7 +203,8 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 		if err != nil {
 			return o.denied(fmt.Errorf("looking for %s: %w", describe(object), err))
 		}
-		if !ours(found) {
+		if !labels.SelectorFromSet(delegation.Labels()).Matches(
+			labels.Set((&unstructured.Unstructured{Object: found}).GetLabels())) {
 			o.Session.Progress.Warn("%s was not created by this command, so it stays unchanged", describe(object))
 			continue
 		}
@@ -247,10 +224,14 @@ func (o *Options) revoke(ctx context.Context, agent types.NamespacedName, object
 			return o.denied(fmt.Errorf("removing %s: %w", describe(removed[i]), err))
 		}
 	}
-	if o.DryRun == session.DryRunNone {
-		o.stillPermitted(ctx, agent)
+	if o.DryRun == session.DryRunNone { // warn about other delegations of the same Secret
+		all, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
+		if decision := delegation.Decide(o.Grant.secret, agent.Namespace, all); err == nil && decision.Permitted {
+			o.Session.Progress.Warn("%s %q still delegates Secret %q to namespace %q", delegation.Kind, decision.By,
+				o.Grant.secret, agent.Namespace)
+		}
 	}
-	return o.print(removed, func(map[string]any) string { return "removed" })
+	return o.print(removed, "removed", nil)
 }
 
 // judge refuses to revoke the permission if that would break clients that verify now, because the agent serves this
@@ -277,8 +258,7 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 			return plan.Refusal(p.Report, plan.NothingChanged)
 		}
 	}
-	switch {
-	case errors.Is(err, discovery.ErrForbidden), errors.Is(err, discovery.ErrNoCredentialIssuer):
+	if errors.Is(err, discovery.ErrForbidden) || errors.Is(err, discovery.ErrNoCredentialIssuer) {
 		o.Session.Progress.Warn("Cannot tell whether the agent serves this Secret, and which clients the change would "+
 			"break: %v", err)
 		return nil
@@ -286,39 +266,15 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 	return err
 }
 
-// stillPermitted warns about other delegations of the same Secret. It ignores errors.
-func (o *Options) stillPermitted(ctx context.Context, agent types.NamespacedName) {
-	all, err := o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
-	if err != nil {
-		return
-	}
-	if decision := delegation.Decide(o.Grant.secret, agent.Namespace, all); decision.Permitted {
-		o.Session.Progress.Warn("%s %q still delegates Secret %q to namespace %q", delegation.Kind, decision.By,
-			o.Grant.secret, agent.Namespace)
-	}
-}
-
-func ours(object map[string]any) bool {
-	metadata, _ := object["metadata"].(map[string]any)
-	labels, _ := metadata["labels"].(map[string]any)
-	for key, value := range delegation.Labels() {
-		if labels[key] != value {
-			return false
-		}
-	}
-	return true
-}
-
 // describe names an object as kubectl does: role.rbac.authorization.k8s.io/NAME.
 func describe(object map[string]any) string {
-	group, _, _ := strings.Cut(fmt.Sprint(object["apiVersion"]), "/")
-	metadata, _ := object["metadata"].(map[string]any)
-	return fmt.Sprintf("%s.%s/%v in namespace %v", strings.ToLower(fmt.Sprint(object["kind"])), group,
-		metadata["name"], metadata["namespace"])
+	u := &unstructured.Unstructured{Object: object}
+	kind := u.GroupVersionKind()
+	return fmt.Sprintf("%s.%s/%s in namespace %s", strings.ToLower(kind.Kind), kind.Group, u.GetName(), u.GetNamespace())
 }
 
 // print prints the objects as manifests for kubectl, or what was done with them.
-func (o *Options) print(objects []map[string]any, done func(object map[string]any) string) error {
+func (o *Options) print(objects []map[string]any, done string, unchanged map[string]bool) error {
 	var text []byte
 	var err error
 	switch o.Session.Output {
@@ -334,11 +290,93 @@ func (o *Options) print(objects []map[string]any, done func(object map[string]an
 			suffix = fmt.Sprintf(" (%s dry run)", o.DryRun)
 		}
 		for _, object := range objects {
-			text = fmt.Appendf(text, "%s %s%s\n", ui.Plain(describe(object)), done(object), suffix)
+			action := done
+			if unchanged[describe(object)] {
+				action = "unchanged"
+			}
+			text = fmt.Appendf(text, "%s %s%s\n", ui.Plain(describe(object)), action, suffix)
 		}
 	}
 	if _, err := o.Session.Out.Write(text); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	return nil
+}
+
+// Grant identifies a permission: a Secret of another namespace, and the agent that may use it.
+type Grant struct {
+	Secret         string // NAMESPACE/NAME
+	To             string // the agent's namespace
+	ServiceAccount string
+
+	secret types.NamespacedName
+}
+
+func (g *Grant) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&g.To, "to", "", "the agent's namespace (default: the value of --namespace)")
+	flags.StringVar(&g.ServiceAccount, "service-account", "", "the agent's service account (default: the one in the "+
+		"status of the CredentialIssuer, else the default name, "+discovery.DefaultAppName+")")
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
+		"to": cobra.NoFileCompletions, "service-account": cobra.NoFileCompletions,
+	})
+}
+
+// oneSecret is the cobra.Command.Args of a command with one Secret.
+func oneSecret(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return ui.WithHint(ui.Usage(errors.New("NAMESPACE/NAME of the Secret is missing")), "run %q",
+			cmd.CommandPath()+" --help")
+	}
+	return factory.NoArgs(cmd, args[1:])
+}
+
+func (g *Grant) validate() error {
+	if !strings.Contains(g.Secret, "/") {
+		hint := "write NAMESPACE/NAME"
+		if slices.Contains(certs.Codes(), certs.Code(g.Secret)) {
+			hint = fmt.Sprintf("%q is a finding: run %q", g.Secret, "pinniped explain "+g.Secret)
+		}
+		return ui.WithHint(ui.Usage(fmt.Errorf("%q lacks the namespace of the Secret", g.Secret)), "%s", hint)
+	}
+	var err error
+	if g.secret, err = delegation.SecretName(g.Secret, ""); err != nil {
+		return ui.Usage(err)
+	}
+	if g.To != "" {
+		if _, err := delegation.SecretName(g.To+"/x", ""); err != nil {
+			return ui.Usage(fmt.Errorf("invalid value %q for --to: not a namespace", g.To))
+		}
+	}
+	return nil
+}
+
+// objects returns the objects that permit the agent to use the Secret.
+func (g *Grant) objects(agent types.NamespacedName) []map[string]any {
+	return delegation.Grant{Secret: g.secret, Namespace: agent.Namespace, ServiceAccount: agent.Name}.Objects()
+}
+
+// agent returns the agent's service account. It reads from the cluster what flags do not set.
+func (g *Grant) agent(ctx context.Context, s *session.Session) (types.NamespacedName, error) {
+	account := types.NamespacedName{Namespace: cmp.Or(g.To, s.Namespace), Name: g.ServiceAccount}
+	if account.Namespace == "" {
+		var err error
+		if account.Namespace, err = session.FindNamespace(ctx, s.Cluster, "", s.CredentialIssuer); err != nil {
+			return account, err
+		}
+	}
+	if account.Name == "" && s.Cluster != nil {
+		issuer, err := s.Cluster.CredentialIssuer(ctx, s.CredentialIssuer)
+		switch {
+		case err == nil:
+			account.Name = discovery.AppName(issuer.Name)
+			if published := issuer.Status.Objects; published != nil && published.ServiceAccount != "" {
+				account.Name = published.ServiceAccount
+			}
+		case errors.Is(err, discovery.ErrUnreachable), errors.Is(err, discovery.ErrUnauthorized), ctx.Err() != nil:
+			return account, err
+		}
+	}
+	account.Name = cmp.Or(account.Name, discovery.AppName(s.CredentialIssuer)) // an owner may not be able to read it
+	return account, nil
 }

@@ -1,6 +1,7 @@
 package delegate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,18 +69,13 @@ Exit codes: 0 permitted, 3 not permitted, 4 not known (see "pinniped help exit-c
 		},
 	}
 	o.Grant.addFlags(cmd)
-	o.Session.AddFlags(cmd, f, 30*time.Second, explainFormats()...)
+	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	return cmd
 }
 
-func explainFormats() []string { return factory.Formats() }
-
 // Validate checks the argument and the flags.
 func (o *ExplainOptions) Validate() error {
-	if err := o.Session.Validate(explainFormats()...); err != nil {
-		return err
-	}
-	return o.Grant.validate()
+	return cmp.Or(o.Session.Validate(factory.Formats()...), o.Grant.validate())
 }
 
 // Complete loads the kubeconfig.
@@ -97,59 +93,45 @@ func (o *ExplainOptions) Run(ctx context.Context) error {
 	if err != nil {
 		return session.WithCodes(err)
 	}
-	return o.Session.Print(&found.DelegationExplanation, o.verdict(found, agent), func() ([]byte, error) {
-		return o.table(found)
+	return o.Session.Print(&found.DelegationExplanation, o.verdict(found), func() ([]byte, error) {
+		return o.table(found), nil
 	})
 }
 
 // verdict returns an error unless the use is permitted.
-func (o *ExplainOptions) verdict(found *explanation, agent types.NamespacedName) error {
+func (o *ExplainOptions) verdict(found *explanation) error {
 	switch found.Permitted {
 	case result.AnswerYes:
 		return nil
 	case result.AnswerNo:
+		var missing []string
+		for _, check := range found.Checks {
+			if check.Name != checkSecret && check.Answer == result.AnswerNo {
+				missing = append(missing, check.Message)
+			}
+		}
+		hint := fmt.Sprintf("ask the owner of namespace %q for the objects above, or to run: pinniped ip-tls delegate "+
+			"%s --to %s", o.Grant.secret.Namespace, o.Grant.secret, found.Agent.Namespace)
+		if found.Reason == delegation.NoDelegations {
+			hint = kindHint
+		}
 		err := fmt.Errorf("%s: Secret %q cannot be used from namespace %q: %s", certs.SecretNotPermitted,
-			o.Grant.secret, agent.Namespace, found.missing())
-		return ui.WithExitCode(ui.WithHint(err, "%s", o.hint(found)), ui.ExitRefused)
+			o.Grant.secret, found.Agent.Namespace, strings.Join(missing, "; "))
+		return ui.WithExitCode(ui.WithHint(err, "%s", hint), ui.ExitRefused)
 	default:
 		return ui.WithExitCode(ui.WithHint(errors.New("cannot tell whether the agent may use the Secret"),
 			"ask the owner of namespace %q to run the same command", o.Grant.secret.Namespace), ui.ExitNotPermitted)
 	}
 }
 
-// missing lists in one line what the permission lacks.
-func (e *explanation) missing() string {
-	var all []string
-	for _, check := range e.Checks {
-		if check.Name != checkSecret && check.Answer == result.AnswerNo {
-			all = append(all, check.Message)
-		}
-	}
-	return strings.Join(all, "; ")
-}
-
-func (o *ExplainOptions) hint(found *explanation) string {
-	if found.Reason == delegation.NoDelegations {
-		return kindHint
-	}
-	return fmt.Sprintf("ask the owner of namespace %q for the objects above, or to run: pinniped ip-tls delegate "+
-		"%s --to %s", o.Grant.secret.Namespace, o.Grant.secret, found.Agent.Namespace)
-}
-
 // explain collects all that the caller may read.
 func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName) (*explanation, error) {
-	e := &explanation{
-		result.DelegationExplanation{
-			Secret: result.Ref(
-				o.Grant.secret,
-			),
-			Agent:     result.Ref(agent),
-			Permitted: result.AnswerYes,
-			Reason:    delegation.Permitted,
-		},
-	}
+	e := &explanation{result.DelegationExplanation{
+		Secret: result.Ref(o.Grant.secret), Agent: result.Ref(agent),
+		Permitted: result.AnswerYes, Reason: delegation.Permitted,
+	}}
 	if agent.Namespace == o.Grant.secret.Namespace {
-		e.add(checkDelegation, result.AnswerYes, "none is needed: the Secret is in the agent's own namespace")
+		e.add(checkDelegation, "", result.AnswerYes, "none is needed: the Secret is in the agent's own namespace")
 		return e, o.addSecret(ctx, e)
 	}
 	if err := o.addDelegation(ctx, e); err != nil {
@@ -159,11 +141,7 @@ func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName
 		return nil, err
 	}
 	if e.Permitted != result.AnswerYes {
-		objects := delegation.Grant{
-			Secret: o.Grant.secret, Namespace: agent.Namespace,
-			ServiceAccount: agent.Name,
-		}.Objects()
-		manifest, err := delegation.YAML(objects)
+		manifest, err := delegation.YAML(o.Grant.objects(agent))
 		if err != nil {
 			return nil, err
 		}
@@ -172,20 +150,14 @@ func (o *ExplainOptions) explain(ctx context.Context, agent types.NamespacedName
 	return e, o.addSecret(ctx, e)
 }
 
-func (e *explanation) add(name string, answer result.Answer, format string, args ...any) {
+// add adds a check. The reason of the first "no" is kept, and a "no" replaces an "unknown".
+func (e *explanation) add(name string, reason delegation.Outcome, answer result.Answer, format string, args ...any) {
 	e.Checks = append(e.Checks, result.DelegationCheck{Name: name, Answer: answer, Message: fmt.Sprintf(format, args...)})
-}
-
-// deny records that something is missing. The first reason is kept, and a "no" replaces an "unknown".
-func (e *explanation) deny(outcome delegation.Outcome) {
-	if e.Permitted != result.AnswerNo {
-		e.Permitted, e.Reason = result.AnswerNo, outcome
-	}
-}
-
-func (e *explanation) doubt() {
-	if e.Permitted == result.AnswerYes {
-		e.Permitted, e.Reason = result.AnswerUnknown, ""
+	switch {
+	case name == checkSecret:
+	case answer == result.AnswerNo && e.Permitted != result.AnswerNo,
+		answer == result.AnswerUnknown && e.Permitted == result.AnswerYes:
+		e.Permitted, e.Reason = answer, reason
 	}
 }
 
@@ -195,30 +167,23 @@ func (o *ExplainOptions) addDelegation(ctx context.Context, e *explanation) erro
 	if errors.Is(err, discovery.ErrForbidden) {
 		all, err = o.Session.Cluster.Delegations(ctx, o.Grant.secret.Namespace)
 	}
-	switch {
+	switch decision := delegation.Decide(o.Grant.secret, e.Agent.Namespace, all); {
 	case errors.Is(err, discovery.ErrNotFound):
-		e.add(checkDelegation, result.AnswerNo, "the cluster has no %ss (%s/%s)", delegation.Kind, delegation.Group,
-			delegation.Version)
-		e.deny(delegation.NoDelegations)
-		return nil
+		e.add(checkDelegation, delegation.NoDelegations, result.AnswerNo, "the cluster has no %ss (%s/%s)",
+			delegation.Kind, delegation.Group, delegation.Version)
 	case errors.Is(err, discovery.ErrForbidden):
-		e.add(checkDelegation, result.AnswerUnknown, "you may not list %ss in namespace %q", delegation.Kind,
+		e.add(checkDelegation, "", result.AnswerUnknown, "you may not list %ss in namespace %q", delegation.Kind,
 			o.Grant.secret.Namespace)
-		e.doubt()
-		return nil
 	case err != nil:
 		return err
+	case decision.Permitted:
+		e.add(checkDelegation, "", result.AnswerYes, "%s %q names the Secret for namespace %q", delegation.Kind,
+			decision.By, e.Agent.Namespace)
+	default:
+		e.NearMisses = decision.NearMisses
+		e.add(checkDelegation, delegation.NotDelegated, result.AnswerNo, "no %s in namespace %q names the Secret for "+
+			"namespace %q", delegation.Kind, o.Grant.secret.Namespace, e.Agent.Namespace)
 	}
-	decision := delegation.Decide(o.Grant.secret, e.Agent.Namespace, all)
-	if decision.Permitted {
-		e.add(checkDelegation, result.AnswerYes, "%s %q names the Secret for namespace %q", delegation.Kind, decision.By,
-			e.Agent.Namespace)
-		return nil
-	}
-	e.NearMisses = decision.NearMisses
-	e.add(checkDelegation, result.AnswerNo, "no %s in namespace %q names the Secret for namespace %q", delegation.Kind,
-		o.Grant.secret.Namespace, e.Agent.Namespace)
-	e.deny(delegation.NotDelegated)
 	return nil
 }
 
@@ -226,15 +191,14 @@ func (o *ExplainOptions) addRBAC(ctx context.Context, e *explanation, agent type
 	allowed, err := o.Session.Cluster.MayReadSecret(ctx, agent, o.Grant.secret)
 	switch {
 	case errors.Is(err, discovery.ErrForbidden):
-		e.add(checkRBAC, result.AnswerUnknown, "you may not create a SubjectAccessReview for service account %q", agent)
-		e.doubt()
+		e.add(checkRBAC, "", result.AnswerUnknown, "you may not create a SubjectAccessReview for service account %q", agent)
 	case err != nil:
 		return err
 	case allowed:
-		e.add(checkRBAC, result.AnswerYes, "service account %q may list and watch the Secret of this name", agent)
+		e.add(checkRBAC, "", result.AnswerYes, "service account %q may list and watch the Secret of this name", agent)
 	default:
-		e.add(checkRBAC, result.AnswerNo, "service account %q may not list and watch the Secret of this name", agent)
-		e.deny(delegation.NotReadable)
+		e.add(checkRBAC, delegation.NotReadable, result.AnswerNo,
+			"service account %q may not list and watch the Secret of this name", agent)
 	}
 	return nil
 }
@@ -244,29 +208,30 @@ func (o *ExplainOptions) addSecret(ctx context.Context, e *explanation) error {
 	secret, err := o.Session.Cluster.Secret(ctx, o.Grant.secret.Namespace, o.Grant.secret.Name)
 	switch {
 	case errors.Is(err, discovery.ErrForbidden):
-		e.add(checkSecret, result.AnswerUnknown, "you may not read it, so nothing more is known")
+		e.add(checkSecret, "", result.AnswerUnknown, "you may not read it, so nothing more is known")
 	case errors.Is(err, discovery.ErrNotFound):
-		e.add(checkSecret, result.AnswerNo, "it does not exist")
+		e.add(checkSecret, "", result.AnswerNo, "it does not exist")
 	case err != nil:
 		return err
 	case len(secret.Data[corev1.TLSCertKey]) == 0 || len(secret.Data[corev1.TLSPrivateKeyKey]) == 0:
-		e.add(checkSecret, result.AnswerNo, "it exists, of type %s, but has no tls.crt or no tls.key", secret.Type)
+		e.add(checkSecret, "", result.AnswerNo, "it exists, of type %s, but has no tls.crt or no tls.key", secret.Type)
 	default:
-		e.add(checkSecret, result.AnswerYes, "it exists, of type %s; see also: pinniped ip-tls check --secret %s",
+		e.add(checkSecret, "", result.AnswerYes, "it exists, of type %s; see also: pinniped ip-tls check --secret %s",
 			secret.Type, o.Grant.secret)
 	}
 	return nil
 }
 
-func (o *ExplainOptions) table(e *explanation) ([]byte, error) {
+func (o *ExplainOptions) table(e *explanation) []byte {
 	var out strings.Builder
-	rows := make([][]string, 0, len(e.Checks))
+	var rows [][]string
+	colours := map[result.Answer]func(string) string{
+		result.AnswerYes: o.Style.Good, result.AnswerNo: o.Style.Bad, result.AnswerUnknown: o.Style.Caution,
+	}
 	for _, check := range e.Checks {
-		rows = append(rows, []string{check.Name, o.colour(check.Answer), check.Message})
+		rows = append(rows, []string{check.Name, colours[check.Answer](string(check.Answer)), check.Message})
 	}
-	if err := ui.Table(&out, []string{"check", "answer", "message"}, rows); err != nil {
-		return nil, err
-	}
+	_ = ui.Table(&out, []string{"check", "answer", "message"}, rows) // a Builder cannot fail
 	if len(e.NearMisses) > 0 {
 		out.WriteString("\nNear misses:\n")
 		for _, miss := range e.NearMisses {
@@ -274,19 +239,7 @@ func (o *ExplainOptions) table(e *explanation) ([]byte, error) {
 		}
 	}
 	if e.Manifest != "" {
-		fmt.Fprintf(&out, "\nThe owner of namespace %q can permit it with:\n\n%s", o.Grant.secret.Namespace,
-			e.Manifest)
+		fmt.Fprintf(&out, "\nThe owner of namespace %q can permit it with:\n\n%s", o.Grant.secret.Namespace, e.Manifest)
 	}
-	return []byte(out.String()), nil
-}
-
-func (o *ExplainOptions) colour(answer result.Answer) string {
-	switch answer {
-	case result.AnswerYes:
-		return o.Style.Good(string(answer))
-	case result.AnswerNo:
-		return o.Style.Bad(string(answer))
-	default:
-		return o.Style.Caution(string(answer))
-	}
+	return []byte(out.String())
 }

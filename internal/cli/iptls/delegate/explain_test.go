@@ -6,6 +6,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -91,7 +92,7 @@ func TestExplain(t *testing.T) {
 			if tt.world != nil {
 				tt.world(w)
 			}
-			for _, format := range explainFormats() {
+			for _, format := range factory.Formats() {
 				r := &iptlstest.Run{}
 				o := &ExplainOptions{
 					Session: sessiontest.New(w, r),

@@ -55,8 +55,7 @@ Exit codes: 0 listed or retired, 2 unknown ID, 3 not retired because the revisio
 			return factory.Execute(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().
-		StringVar(&o.Retire, "retire", "", "ID or ID prefix of a revision that no kubeconfig contains")
+	cmd.Flags().StringVar(&o.Retire, "retire", "", "ID or ID prefix of a revision that no kubeconfig contains")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"retire": cobra.NoFileCompletions})
 	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	return cmd
@@ -94,14 +93,13 @@ func (o *Options) Run(ctx context.Context) error {
 		done.NotKnown = append(done.NotKnown, "what was published before: "+errNoHistory.Error())
 	}
 	o.evaluateClients(ctx, issuer, history, done)
-	return o.Session.Print(done, nil, func() ([]byte, error) { return o.text(done) })
+	return o.Session.Print(done, nil, func() ([]byte, error) { return o.text(done), nil })
 }
 
 // evaluateClients sets whether the clients of each revision verify the certificate.
 func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, history serving.History,
 	done *result.History,
 ) {
-	var met []session.Met
 	url := ""
 	if n := len(history.Revisions); n > 0 {
 		url = history.Revisions[n-1].Endpoint
@@ -109,7 +107,9 @@ func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.Cr
 	if endpoint, _, _ := serving.Frontend(serving.Strategy(issuer)); endpoint != "" {
 		url = endpoint
 	}
-	if at, err := plan.ParseEndpoint(url); err == nil {
+	var met []session.Met
+	at, err := plan.ParseEndpoint(url)
+	if err == nil {
 		var skipped []string
 		if met, skipped, err = session.Ask(ctx, o.Session.Network, at); err != nil {
 			done.NotKnown = append(done.NotKnown, fmt.Sprintf("what is presented: resolving %q: %s", at.Host, err))
@@ -123,7 +123,6 @@ func (o *Options) evaluateClients(ctx context.Context, issuer *configv1alpha1.Cr
 			}
 		}
 	}
-	at, _ := plan.ParseEndpoint(url)
 	done.Revisions = session.ClientStates(history, met, o.Session.AskElsewhere(ctx, history, at), done.At)
 }
 
@@ -169,12 +168,12 @@ func (o *Options) retire(
 	return revision.ID, nil
 }
 
-func (o *Options) text(done *result.History) ([]byte, error) {
+func (o *Options) text(done *result.History) []byte {
 	var out strings.Builder
 	if len(done.Revisions) == 0 {
 		ui.Fprintf(&out, "credentialissuer/%s: nothing was published\n", done.CredentialIssuer)
-	} else if err := session.ClientTable(&out, o.Style, done.Revisions); err != nil {
-		return nil, err
+	} else {
+		_ = session.ClientTable(&out, o.Style, done.Revisions) // a Builder cannot fail
 	}
 	for i, what := range done.NotKnown {
 		if i == 0 {
@@ -182,5 +181,5 @@ func (o *Options) text(done *result.History) ([]byte, error) {
 		}
 		ui.Fprintf(&out, "  %s\n", what)
 	}
-	return []byte(out.String()), nil
+	return []byte(out.String())
 }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -36,8 +38,7 @@ const (
 // responds to no request, the API server is down for users too, and probeEarly returns the result. Otherwise it
 // returns nil.
 func (o *Options) probeEarly(ctx context.Context) *snapshot {
-	enough := time.NewTimer(clusterPatience)
-	defer enough.Stop()
+	enough := time.After(clusterPatience)
 	select {
 	case <-ctx.Done():
 		return nil
@@ -45,13 +46,13 @@ func (o *Options) probeEarly(ctx context.Context) *snapshot {
 	}
 	l := o.probeEndpointOnly(ctx)
 	if l == nil || ctx.Err() != nil || len(l.probed) == 0 ||
-		slices.ContainsFunc(l.probed, func(one probed) bool { return !one.Silent() }) {
+		slices.ContainsFunc(l.probed, func(one session.Met) bool { return !one.Silent() }) {
 		return nil
 	}
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-enough.C:
+	case <-enough:
 		return l
 	}
 }
@@ -66,30 +67,22 @@ func (o *Options) probeEndpointOnly(ctx context.Context) *snapshot {
 	}
 	l := &snapshot{
 		Status: &result.Status{At: o.Session.Now().UTC()},
-		issuer: &configv1alpha1.CredentialIssuer{}, bundle: bundle, paths: o.KubeconfigsFrom,
-		view: plan.AgentView{At: at},
+		issuer: &configv1alpha1.CredentialIssuer{}, bundle: bundle, view: plan.AgentView{At: at},
 	}
 	o.probeEndpoint(ctx, l)
 	l.certificate()
-	judge := &presented{
-		at: kubeconfig.Endpoint{URL: "https://" + net.JoinHostPort(at.Host, at.Port)}, bundle: bundle, now: l.At,
-	}
 	for _, one := range l.probed {
 		if len(one.Chain) > 0 {
-			judge.chains = append(judge.chains, one.Chain)
+			l.presented = append(l.presented, one.Chain)
 		}
 	}
-	l.Kubeconfigs, _ = judge.evaluateKubeconfigs(o.kubeconfigs)
+	l.evaluateKubeconfigs(o.kubeconfigs, kubeconfig.Endpoint{URL: "https://" + at.String()})
 	l.judgeClients()
 	l.Users, _ = l.usersAtEndpoint()
 	if !known && l.Users.Code == string(certs.BundleDoesNotVerify) {
-		l.Users = result.Users{
-			State: result.UsersNotKnown,
-			Message: "not known: no CA bundle is known for the certificate at " + at.String() +
-				", and the system roots do not verify it; pass the CA bundle with --ca-bundle, or kubeconfigs for this endpoint " +
-				"with --kubeconfigs",
-			Next: []string{"pinniped ip-tls status --endpoint " + at.String() + " --kubeconfigs ~/.kube"},
-		}
+		l.Users = usersNotKnown("no CA bundle is known for the certificate at "+at.String()+", and the system roots do not "+
+			"verify it; pass the CA bundle with --ca-bundle, or kubeconfigs for this endpoint with --kubeconfigs",
+			"pinniped ip-tls status --endpoint "+at.String()+" --kubeconfigs ~/.kube")
 	}
 	return l
 }
@@ -105,17 +98,16 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 	case errors.Is(cause, discovery.ErrPluginFailed):
 		return nil, cause // the plugin's error explains more
 	default:
-		status := &result.Status{At: o.Session.Now().UTC(), Users: result.Users{
-			State: result.UsersNotKnown, Message: "not known: the cluster does not respond, and no endpoint is known",
-			Next: []string{"pinniped ip-tls status --endpoint HOST:PORT"},
-		}}
-		return status, ui.WithHint(cause, "to check the endpoint anyway, pass it as --endpoint, or users' "+
-			"kubeconfigs as --kubeconfigs")
+		users := usersNotKnown("the cluster does not respond, and no endpoint is known",
+			"pinniped ip-tls status --endpoint HOST:PORT")
+		return &result.Status{At: o.Session.Now().UTC(), Users: users}, ui.WithHint(cause,
+			"to check the endpoint anyway, pass it as --endpoint, or users' kubeconfigs as --kubeconfigs")
 	}
 	l.notKnown("what is configured, and what the agent reports: %s", cause)
-	if !o.throughEndpoint(l.view.At.URL) {
+	current, err := o.Current(o.Session.ClusterFlags)
+	if err != nil || !kubeconfig.SameEndpoint(current.Source.Cluster.Server, l.view.At.URL) {
 		if l.Users.State == result.UsersNotAffected && slices.ContainsFunc(l.probed,
-			func(one probed) bool { return one.Status == http.StatusUnauthorized }) { // only the proxy has responded
+			func(one session.Met) bool { return one.Status == http.StatusUnauthorized }) { // only the proxy has responded
 			l.Users.State, l.Users.Message = result.UsersNotKnown, "not known: the certificate in service is good, but the "+
 				"API server does not respond. This check cannot tell whether the proxy reaches the API server, because the "+
 				"proxy does not forward unauthenticated requests"
@@ -128,49 +120,30 @@ func (o *Options) gatherAway(ctx context.Context, cause error, l *snapshot) (*re
 			"installer or cloud provider")
 }
 
-// throughEndpoint reports whether the administrator's own kubeconfig uses the endpoint at url.
-func (o *Options) throughEndpoint(url string) bool {
-	current, err := o.Current(o.Session.ClusterFlags)
-	return err == nil && kubeconfig.SameEndpoint(current.Source.Cluster.Server, url)
-}
-
 // knownEndpoint returns the endpoint without the cluster: that of --endpoint, of a credential plugin in a kubeconfig,
 // or the server in a kubeconfig of --kubeconfigs. The CA bundle is from --ca-bundle, or from the same kubeconfig; it is
 // empty for the system roots. known is false if the CA bundle is unknown.
 func (o *Options) knownEndpoint() (url string, bundle []byte, known bool) {
-	var found []kubeconfig.Trust
+	if o.Endpoint != "" {
+		host, port, err := certs.ParseEndpoint(o.Endpoint)
+		if err != nil {
+			return "", nil, false // Validate rejects this
+		}
+		url = "https://" + net.JoinHostPort(host, cmp.Or(port, "443"))
+		if len(o.bundle) > 0 {
+			return url, o.bundle, true
+		}
+	}
 	for _, kind := range []string{"user", "cluster"} {
 		for _, one := range o.kubeconfigs {
 			if one.Err != nil || kind == "cluster" && len(o.KubeconfigsFrom) == 0 && o.Endpoint == "" {
 				continue // the administrator's server is the API server, which does not respond
 			}
 			for _, place := range kubeconfig.AllTrusts(one.Config) {
-				if place.Kind == kind && place.Err == nil {
-					found = append(found, place)
+				if place.Kind == kind && place.Err == nil && (url == "" || kubeconfig.SameEndpoint(place.Server, url)) {
+					return cmp.Or(url, place.Server), place.CABundle, true
 				}
 			}
-		}
-	}
-	if o.Endpoint == "" {
-		if len(found) == 0 {
-			return "", nil, false
-		}
-		return found[0].Server, found[0].CABundle, true
-	}
-	host, port, err := certs.ParseEndpoint(o.Endpoint)
-	if err != nil {
-		return "", nil, false // Validate rejects this
-	}
-	if port == "" {
-		port = "443"
-	}
-	url = "https://" + net.JoinHostPort(host, port)
-	if len(o.bundle) > 0 {
-		return url, o.bundle, true
-	}
-	for _, place := range found {
-		if kubeconfig.SameEndpoint(place.Server, url) {
-			return url, place.CABundle, true
 		}
 	}
 	return url, nil, false

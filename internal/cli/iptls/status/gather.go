@@ -1,7 +1,6 @@
 package status
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/x509"
@@ -9,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -30,22 +30,16 @@ type snapshot struct {
 	issuer *configv1alpha1.CredentialIssuer
 	spec   configv1alpha1.ImpersonationProxySpec
 	secret *corev1.Secret
-	source *serving.BundleSource // of the CA bundle
 	view   plan.AgentView
-	// bundle is the published trust bundle.
-	bundle []byte
+	bundle []byte              // published
 	chain  []*x509.Certificate // of the Secret
-	probed []probed            // at the endpoint
-	// history has the revisions. waits is true during a transition.
-	history serving.History
-	// elsewhere is what clients get at the endpoints of other revisions.
-	elsewhere session.Elsewhere
-	waits     bool
-	// losesSome reports whether a client that works now would stop verifying with the certificate in a Secret.
-	losesSome func(secret string) bool
-	// namespace is the agent's; paths are the values of --kubeconfigs.
-	namespace string
-	paths     []string
+	probed []session.Met       // the addresses of the endpoint
+	// presented has the chains at the endpoint for evaluateKubeconfigs.
+	presented [][]*x509.Certificate
+	history   serving.History   // the revisions
+	elsewhere session.Elsewhere // what clients get at the endpoints of other revisions
+	waits     bool              // a transition is in progress
+	namespace string            // the agent's
 }
 
 // gatherStatus reads the cluster, probes the endpoint, and combines the results.
@@ -59,27 +53,26 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 		return nil, err
 	}
 	l := &snapshot{
-		Status: &result.Status{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()},
-		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace, paths: o.KubeconfigsFrom,
-		waits: plan.Waits(issuer),
+		Status: &result.Status{
+			CredentialIssuer: issuer.Name, At: o.Session.Now().UTC(), Transition: result.TransitionOf(issuer.Status.Transition),
+		},
+		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace, waits: plan.Waits(issuer),
 	}
-	l.losesSome = func(secret string) bool { return o.losesSome(ctx, l, secret) }
-	l.configured(namespace)
-	l.Transition = result.TransitionOf(l.issuer.Status.Transition)
+	l.configured()
 	if err := o.readSecret(ctx, l); err != nil {
 		return nil, err
 	}
-	if l.source, err = session.BundleSource(ctx, o.Session.Cluster, namespace, l.spec.TLS); err != nil {
+	source, err := session.BundleSource(ctx, o.Session.Cluster, namespace, l.spec.TLS)
+	if err != nil {
 		return nil, err
 	}
-	l.readAgent()
-	if err := o.readLife(ctx, namespace, l); err != nil {
+	if err := o.readAgent(ctx, l); err != nil {
 		return nil, err
 	}
 	if err := o.readHistory(ctx, l); err != nil {
 		return nil, err
 	}
-	l.reported()
+	l.reported(source)
 	o.probeEndpoint(ctx, l)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("checking the endpoint: %w", ctx.Err())
@@ -88,10 +81,10 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	l.endpointProblems()
 	l.certificate()
 	l.judgeClients()
-	if err := o.evaluateKubeconfigs(ctx, namespace, l); err != nil {
+	if err := o.evaluateKubeconfigs(ctx, l); err != nil {
 		return nil, err
 	}
-	l.concludeUsers()
+	o.concludeUsers(ctx, l)
 	l.InEffect = len(l.Problems) == 0
 	return l.Status, nil
 }
@@ -112,7 +105,7 @@ func (l *snapshot) hasProblem(code string) bool {
 }
 
 // configured sets the configuration in the spec.
-func (l *snapshot) configured(namespace string) {
+func (l *snapshot) configured() {
 	l.Configured = &result.ConfiguredStatus{
 		Mode: string(l.spec.Mode), Source: result.SourceGenerated,
 		ExternalEndpoint: l.spec.ExternalEndpoint, LoadBalancerIP: l.spec.Service.LoadBalancerIP,
@@ -121,7 +114,7 @@ func (l *snapshot) configured(namespace string) {
 	if tls == nil || tls.SecretName == "" {
 		return
 	}
-	ref := result.ObjectRef{Namespace: namespace, Name: tls.SecretName}
+	ref := result.ObjectRef{Namespace: l.namespace, Name: tls.SecretName}
 	if other, name, ok := strings.Cut(tls.SecretName, "/"); ok {
 		ref = result.ObjectRef{Namespace: other, Name: name}
 	}
@@ -165,57 +158,76 @@ func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 		return nil
 	}
 	certificate, err := o.Session.Cluster.Certificate(ctx, ref.Namespace, l.RenewedBy.Name)
-	if err != nil {
-		if !errors.Is(err, discovery.ErrNotFound) {
-			l.notKnown("when cert-manager renews it: %s", err)
-		} else {
-			l.RenewedBy.Trouble = "that Certificate no longer exists, so nothing renews the Secret"
+	switch {
+	case errors.Is(err, discovery.ErrNotFound):
+		l.RenewedBy.Trouble = "that Certificate no longer exists, so nothing renews the Secret"
+	case err != nil:
+		l.notKnown("when cert-manager renews it: %s", err)
+	default:
+		l.RenewedBy.Issuer = cmp.Or(certificate.Issuer, l.RenewedBy.Issuer)
+		if !certificate.RenewalTime.IsZero() {
+			l.RenewedBy.RenewalTime = &certificate.RenewalTime
 		}
-		return nil
-	}
-	l.RenewedBy.Issuer = cmp.Or(certificate.Issuer, l.RenewedBy.Issuer)
-	if !certificate.RenewalTime.IsZero() {
-		l.RenewedBy.RenewalTime = &certificate.RenewalTime
-	}
-	if !certificate.Ready {
-		l.RenewedBy.Trouble = cmp.Or(certificate.Message, "it is not ready")
+		if !certificate.Ready {
+			l.RenewedBy.Trouble = cmp.Or(certificate.Message, "it is not ready")
+		}
 	}
 	return nil
 }
 
-// readAgent sets the agent's report about the proxy.
-func (l *snapshot) readAgent() {
-	if strategy := serving.Strategy(l.issuer); strategy != nil {
-		l.Agent = &result.AgentStatus{
-			Status: string(strategy.Status), Reason: string(strategy.Reason),
-			Message: strategy.Message,
-		}
+// readAgent sets the agent's report about the proxy, and whether the agent runs, which the report does not show.
+func (o *Options) readAgent(ctx context.Context, l *snapshot) error {
+	strategy := serving.Strategy(l.issuer)
+	if strategy == nil {
+		return nil
 	}
-	l.view.Disabled = l.Agent != nil && l.Agent.Reason == string(configv1alpha1.ReasonDisabled)
+	life, err := o.Session.Life(ctx, l.namespace, l.issuer)
+	l.Agent = &result.AgentStatus{
+		Status: string(strategy.Status), Reason: string(strategy.Reason), Message: strategy.Message,
+		Running: life.Running, LastSeen: life.LastSeen,
+	}
+	switch {
+	case errors.Is(err, discovery.ErrUnreachable), ctx.Err() != nil:
+		return fmt.Errorf("reading the Leases of the agent's replicas: %w", err)
+	case err != nil:
+		l.notKnown("whether the agent runs: %s", err)
+	case life.Running == result.AnswerNo && strategy.Reason != configv1alpha1.ReasonDisabled:
+		l.problem(codeAgentNotRunning, "no agent replica is running: %s; its report is outdated", life.Gone())
+	}
+	return nil
 }
 
-// reported compares the agent's report with the spec.
-func (l *snapshot) reported() {
-	if endpoint, bundle, _ := serving.Frontend(serving.Strategy(l.issuer)); endpoint != "" {
+// reported compares the agent's report with the spec. source has the CA bundle of another object.
+func (l *snapshot) reported(source *serving.BundleSource) {
+	strategy := serving.Strategy(l.issuer)
+	if endpoint, bundle, _ := serving.Frontend(strategy); endpoint != "" {
 		l.bundle = bundle
 		l.Published = &result.PublishedStatus{Endpoint: endpoint, CABundle: result.BundleOf(bundle)}
 	}
 	expected := l.bundle
 	if tls := l.spec.TLS; tls != nil && !l.waits &&
 		(l.secret != nil || tls.CertificateAuthorityData != "" || tls.CertificateAuthorityDataSource != nil) {
-		bundle, err := plan.BundleFor(*tls, l.secret, l.source)
+		bundle, err := plan.BundleFor(*tls, l.secret, source)
 		if refusal, ok := errors.AsType[*serving.Refusal](err); ok {
 			l.problem(string(refusal.Finding.Code), "%s", refusal.Finding.Message)
 		} else if err != nil {
 			l.problem(string(certs.NotACertificate), "%s", err)
 		} else {
 			expected = bundle
+			l.otherCA(bundle)
 		}
 	}
 	l.view = plan.ReadStatus(l.issuer, l.spec, expected)
-	l.otherCA()
-	if l.view.Problem != "" && !l.view.Disabled {
-		l.agentProblem()
+	if l.view.Problem != "" && !l.view.Disabled { // the agent's first error finding says it best
+		code, message := "", l.view.Problem
+		if strategy != nil && strategy.Status != configv1alpha1.StrategySuccess {
+			isError := func(f configv1alpha1.StrategyFinding) bool { return f.Severity == configv1alpha1.FindingError }
+			if first := slices.IndexFunc(strategy.Findings, isError); first >= 0 {
+				code = strategy.Findings[first].Code
+				message = fmt.Sprintf("the agent reports %s: %s", code, strategy.Findings[first].Message)
+			}
+		}
+		l.problem(code, "%s", message)
 	}
 	if l.view.At.URL == "" {
 		l.view.At = l.endpoint()
@@ -225,9 +237,7 @@ func (l *snapshot) reported() {
 		return
 	}
 	l.Replicas = &result.ReplicaStatus{
-		Total:   inService.Replicas,
-		Serving: inService.ServingReplicas,
-		SHA256:  inService.SHA256,
+		Total: inService.Replicas, Serving: inService.ServingReplicas, SHA256: inService.SHA256,
 	}
 	for _, other := range inService.OtherReplicas {
 		l.Replicas.Others = append(l.Replicas.Others, result.OtherReplica{Name: other.Name, Message: other.Message})
@@ -240,10 +250,8 @@ func (l *snapshot) reported() {
 // endpoint returns the endpoint to probe if the agent reports no working one: that in the status, in the spec, or of
 // the last revision.
 func (l *snapshot) endpoint() plan.Endpoint {
-	var urls []string
-	if endpoint, _, _ := serving.Frontend(serving.Strategy(l.issuer)); endpoint != "" {
-		urls = append(urls, endpoint)
-	}
+	endpoint, _, _ := serving.Frontend(serving.Strategy(l.issuer))
+	urls := []string{endpoint}
 	if host, port, err := certs.ParseEndpoint(l.spec.ExternalEndpoint); err == nil {
 		urls = append(urls, "https://"+net.JoinHostPort(host, cmp.Or(port, "443")))
 	}
@@ -272,6 +280,76 @@ func (o *Options) readHistory(ctx context.Context, l *snapshot) error {
 	return nil
 }
 
+// expectedSHA256 returns the fingerprint that must be presented, or "" if any certificate that verifies is fine.
+func (l *snapshot) expectedSHA256() string {
+	switch serving := l.issuer.Status.ServingCertificate; {
+	case l.waits && serving != nil:
+		return serving.SHA256
+	case len(l.chain) > 0:
+		return certs.Fingerprint(l.chain[0].Raw)
+	case serving != nil && l.Configured != nil && strings.EqualFold(string(l.Configured.Source), string(serving.Source)):
+		return serving.SHA256
+	default:
+		return ""
+	}
+}
+
+// probeEndpoint probes each address.
+func (o *Options) probeEndpoint(ctx context.Context, l *snapshot) {
+	at := l.view.At
+	if at.Host == "" || l.view.Disabled {
+		return
+	}
+	met, skipped, err := session.Ask(ctx, o.Session.Network, at)
+	if err != nil {
+		l.problem(string(certs.EndpointUnreachable), "resolving %q: %s", at.Host, err)
+		return
+	}
+	if len(met)+len(skipped) == 0 {
+		l.problem(string(certs.EndpointUnreachable), "%q resolves to no address", at.Host)
+	}
+	l.probed = met
+	for _, one := range met {
+		address := result.Address{Address: one.Address}
+		if len(one.Chain) > 0 {
+			until := one.Chain[0].NotAfter.UTC()
+			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
+		}
+		if refused := l.refusal(one, l.expectedSHA256()); refused != nil {
+			address.Code = refused.Code
+			address.Problem = strings.TrimPrefix(refused.Message, one.Address+" ")
+		} else if one.Silent() {
+			address.Problem = silence(one)
+		}
+		l.Addresses = append(l.Addresses, address)
+	}
+	for _, address := range skipped {
+		l.Addresses = append(l.Addresses,
+			result.Address{Address: address, Skipped: true, Problem: "there is no route to it from here"})
+	}
+}
+
+// refusal returns why clients with the published CA bundle refuse the certificate at an address, or why it is not the
+// one with the fingerprint sha256, if that is not empty; nil if neither.
+func (l *snapshot) refusal(one session.Met, sha256 string) *certs.Finding {
+	if one.Silent() {
+		one.Err = nil // check the certificate first
+	}
+	want := certs.Expected{SHA256: sha256, Host: l.view.At.Host, Bundle: l.bundle, Now: l.At}
+	if problems := certs.CheckServed(want, []certs.Served{one.Served}); len(problems) > 0 {
+		return &problems[0]
+	}
+	return nil
+}
+
+// silence describes how an address fails to respond.
+func silence(one session.Met) string {
+	if one.Err != nil {
+		return "presents its certificate, but " + one.Err.Error()
+	}
+	return fmt.Sprintf("responds to a request with %d %s", one.Status, http.StatusText(one.Status))
+}
+
 // losesSome reports whether a client that works now would stop verifying with the certificate in a Secret. It is false
 // if the Secret cannot be read.
 func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool {
@@ -284,9 +362,8 @@ func (o *Options) losesSome(ctx context.Context, l *snapshot, name string) bool 
 		return false
 	}
 	chain, _ := certs.ParseBundle(secret.Data[corev1.TLSCertKey])
-	next := serving.Served{Chain: chain}
-	return len(chain) > 0 &&
-		serving.Judge(serving.Effect(l.history, serving.Served{Chain: l.probed[0].Chain}, next, l.At)).Refused
+	now, next := serving.Served{Chain: l.probed[0].Chain}, serving.Served{Chain: chain}
+	return len(chain) > 0 && serving.Judge(serving.Effect(l.history, now, next, l.At)).Refused
 }
 
 // certificate sets the certificate to show: the configured, the presented, or the reported one.
@@ -302,29 +379,24 @@ func (l *snapshot) certificate() {
 	}
 	switch inService := l.issuer.Status.ServingCertificate; {
 	case leaf != nil:
-		shown := &result.CertificateStatus{
+		l.Certificate = &result.CertificateStatus{
 			Source: from, SHA256: certs.Fingerprint(leaf.Raw), DNSNames: leaf.DNSNames, Issuer: leaf.Issuer.String(),
 			NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(),
 		}
 		for _, ip := range leaf.IPAddresses {
-			shown.IPAddresses = append(shown.IPAddresses, ip.String())
+			l.Certificate.IPAddresses = append(l.Certificate.IPAddresses, ip.String())
 		}
-		l.Certificate = shown
 	case inService != nil:
 		l.Certificate = &result.CertificateStatus{
-			Source:      result.SourceAgent,
-			SHA256:      inService.SHA256,
-			DNSNames:    inService.DNSNames,
-			IPAddresses: inService.IPAddresses,
-			NotBefore:   inService.NotBefore.UTC(),
-			NotAfter:    inService.NotAfter.UTC(),
+			Source: result.SourceAgent, SHA256: inService.SHA256,
+			DNSNames: inService.DNSNames, IPAddresses: inService.IPAddresses,
+			NotBefore: inService.NotBefore.UTC(), NotAfter: inService.NotAfter.UTC(),
 		}
 	default:
 		return
 	}
 	l.Certificate.SecondsLeft = int64(l.Certificate.NotAfter.Sub(l.At).Seconds())
-	if l.RenewedBy == nil && from == result.SourceEndpoint && l.Configured != nil && l.Configured.Secret == nil &&
-		plan.IsGenerated(l.bundle) {
+	if from == result.SourceEndpoint && l.Configured != nil && l.Configured.Secret == nil && plan.IsGenerated(l.bundle) {
 		l.RenewedBy = &result.Renewer{Kind: renewedByAgent, Name: l.CredentialIssuer}
 	}
 }
@@ -333,29 +405,25 @@ func (l *snapshot) certificate() {
 const renewedByAgent = "pinniped-agent"
 
 // evaluateKubeconfigs checks which kubeconfigs work with the presented and with the configured certificate.
-func (o *Options) evaluateKubeconfigs(ctx context.Context, namespace string, l *snapshot) error {
+func (o *Options) evaluateKubeconfigs(ctx context.Context, l *snapshot) error {
 	if l.view.At.Host == "" || len(o.kubeconfigs) == 0 {
 		return nil
 	}
-	at, missing, err := o.Session.Endpoint(ctx, l.issuer, namespace, "https://"+
-		net.JoinHostPort(l.view.At.Host, l.view.At.Port))
+	at, missing, err := o.Session.Endpoint(ctx, l.issuer, l.namespace, "https://"+l.view.At.String())
 	if err != nil {
 		return err
 	}
 	if missing != "" {
 		l.notKnown("%s", missing)
 	}
-	now := &presented{at: at, configured: l.chain, bundle: l.bundle, now: l.At}
 	for _, one := range l.probed {
-		now.at.Names = append(now.at.Names, one.Address)
-		if len(one.Chain) > 0 && !slices.ContainsFunc(now.chains,
-			func(c []*x509.Certificate) bool { return bytes.Equal(c[0].Raw, one.Chain[0].Raw) }) {
-			now.chains = append(now.chains, one.Chain)
+		at.Names = append(at.Names, one.Address)
+		if len(one.Chain) > 0 && !slices.ContainsFunc(l.presented,
+			func(c []*x509.Certificate) bool { return c[0].Equal(one.Chain[0]) }) {
+			l.presented = append(l.presented, one.Chain)
 		}
 	}
-	var others int
-	l.Kubeconfigs, others = now.evaluateKubeconfigs(o.kubeconfigs)
-	if others > 0 && len(o.KubeconfigsFrom) > 0 {
+	if others := l.evaluateKubeconfigs(o.kubeconfigs, at); others > 0 && len(o.KubeconfigsFrom) > 0 {
 		l.notKnown("%d contexts in the kubeconfigs, because they use other endpoints", others)
 	}
 	return nil

@@ -20,114 +20,89 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// presented is what kubeconfigs are checked against.
-type presented struct {
-	at         kubeconfig.Endpoint
-	chains     [][]*x509.Certificate // currently presented
-	configured []*x509.Certificate   // not yet presented; nil if unknown
-	bundle     []byte                // published
-	now        time.Time
-	roots      *x509.CertPool // nil for the system roots
-}
-
-// evaluateKubeconfigs checks every context that uses the endpoint. others is the number of other contexts.
-func (s *presented) evaluateKubeconfigs(all []session.Kubeconfig) (judged []result.File, others int) {
+// evaluateKubeconfigs sets the outcome of every context that uses the endpoint. others is the number of other contexts.
+func (l *snapshot) evaluateKubeconfigs(all []session.Kubeconfig, at kubeconfig.Endpoint) (others int) {
 	for _, one := range all {
 		file := result.File{Path: one.File, Outcome: result.FileWorks}
 		if one.Err != nil {
 			file.Outcome, file.Reason = result.FileNotKnown, one.Err.Error()
-			judged = append(judged, file)
+			l.Kubeconfigs = append(l.Kubeconfigs, file)
 			continue
 		}
-		trusts := kubeconfig.Trusts(one.Config, s.at)
+		trusts := kubeconfig.Trusts(one.Config, at)
 		for _, name := range slices.Sorted(maps.Keys(one.Config.Contexts)) {
-			of := trustsOf(trusts, one.Config.Contexts[name])
-			if len(of) == 0 {
+			kubeContext := one.Config.Contexts[name]
+			entry, uses := l.evaluateContext(kubeContext, trusts)
+			if !uses {
 				others++
 				continue
 			}
-			entry := s.evaluateContext(name, of)
-			program := kubeconfig.UnknownPlugin(one.Config.AuthInfos[one.Config.Contexts[name].AuthInfo])
-			if program != "" && worse(entry.Outcome, result.FileNotKnown) == result.FileNotKnown {
+			entry.Kind, entry.Name = result.EntryContext, name
+			program := kubeconfig.UnknownPlugin(one.Config.AuthInfos[kubeContext.AuthInfo])
+			if program != "" && !worse(entry.Outcome, result.FileNotKnown) {
 				entry.Outcome = result.FileNotKnown
 				entry.Reason = fmt.Sprintf("it logs in with %q, whose trusted CAs are unknown", program)
 			}
 			file.Entries = append(file.Entries, entry)
-			file.Outcome = worse(file.Outcome, entry.Outcome)
+			if worse(entry.Outcome, file.Outcome) {
+				file.Outcome = entry.Outcome
+			}
 		}
 		if len(file.Entries) > 0 {
-			judged = append(judged, file)
+			l.Kubeconfigs = append(l.Kubeconfigs, file)
 		}
 	}
-	return judged, others
+	return others
 }
 
-// worse returns the more important outcome.
-func worse(a, b result.FileOutcome) result.FileOutcome {
+// worse reports whether a is more important than b.
+func worse(a, b result.FileOutcome) bool {
 	rank := []result.FileOutcome{
 		result.FileWorks, result.FileOutdated, result.FileNotKnown, result.FileWillBreak, result.FileBroken,
 	}
-	if slices.Index(rank, b) > slices.Index(rank, a) {
-		return b
-	}
-	return a
+	return slices.Index(rank, a) > slices.Index(rank, b)
 }
 
-// anchor is a CA bundle in a kubeconfig for the endpoint.
-type anchor struct {
-	kubeconfig.Trust
-	what string
-}
-
-// trustsOf returns the CA bundles of a context: kubectl uses the cluster's, and the credential plugin that in its
-// arguments.
-func trustsOf(all []kubeconfig.Trust, kubeContext *clientcmdapi.Context) []anchor {
-	var trusts []anchor
-	for _, one := range all {
+// evaluateContext returns the worst outcome for the CA bundles of a context: kubectl uses the cluster's, and the
+// credential plugin that in its arguments. uses is false if the context has none for the endpoint.
+func (l *snapshot) evaluateContext(kubeContext *clientcmdapi.Context, trusts []kubeconfig.Trust) (
+	entry result.Entry, uses bool,
+) {
+	entry.Outcome = result.FileWorks
+	for _, one := range trusts {
+		what := "the cluster's CA bundle"
 		switch {
 		case one.Kind == "cluster" && one.Name == kubeContext.Cluster:
-			trusts = append(trusts, anchor{one, "the cluster's CA bundle"})
 		case one.Kind == "user" && one.Name == kubeContext.AuthInfo:
-			trusts = append(trusts, anchor{one, "the credential plugin's --concierge-ca-bundle-data"})
+			what = "the credential plugin's --concierge-ca-bundle-data"
+		default:
+			continue
+		}
+		uses = true
+		if found := l.evaluateTrust(one, what); worse(found.Outcome, entry.Outcome) || entry.Reason == "" {
+			entry = found
 		}
 	}
-	return trusts
+	return entry, uses
 }
 
-func (s *presented) evaluateContext(name string, trusts []anchor) result.Entry {
-	entry := result.Entry{Kind: result.EntryContext, Name: name, Outcome: result.FileWorks}
-	for _, one := range trusts {
-		found := s.evaluateTrust(one)
-		if worse(entry.Outcome, found.Outcome) != entry.Outcome || entry.Reason == "" {
-			entry.Outcome, entry.Reason, entry.Code = found.Outcome, found.Reason, found.Code
-		}
-	}
-	return entry
-}
-
-// evaluateTrust returns the outcome for a CA bundle, with its reason.
-func (s *presented) evaluateTrust(one anchor) result.Entry {
+// evaluateTrust returns the outcome for a CA bundle, with its reason. what names the CA bundle.
+func (l *snapshot) evaluateTrust(one kubeconfig.Trust, what string) result.Entry {
 	found := func(outcome result.FileOutcome, format string, args ...any) result.Entry {
 		return result.Entry{Outcome: outcome, Reason: fmt.Sprintf(format, args...)}
 	}
 	switch {
 	case one.Uncertain:
-		return found(
-			result.FileNotKnown,
-			"%q is covered only by a wildcard, so it may be another endpoint",
-			one.Host,
-		)
+		return found(result.FileNotKnown, "%q is covered only by a wildcard, so it may be another endpoint", one.Host)
 	case one.Err != nil:
-		return found(result.FileBroken, "%s cannot be read: %s", one.what, one.Err)
+		return found(result.FileBroken, "%s cannot be read: %s", what, one.Err)
 	case one.Insecure:
-		return found(
-			result.FileWorks,
-			"it verifies nothing (insecure-skip-tls-verify), so anyone can impersonate the cluster",
-		)
+		return found(result.FileWorks, "it verifies nothing (insecure-skip-tls-verify), so anyone can impersonate the "+
+			"cluster")
 	}
-	refused := func(outcome result.FileOutcome, what string, err error) result.Entry {
+	refused := func(outcome result.FileOutcome, certificate string, err error) result.Entry {
 		if _, name := errors.AsType[x509.HostnameError](err); name {
-			entry := found(outcome, "it reaches the proxy as %q, which %s does not cover", one.Host, what)
+			entry := found(outcome, "it reaches the proxy as %q, which %s does not cover", one.Host, certificate)
 			entry.Code = string(certs.NameNotCovered)
 			return entry
 		}
@@ -135,24 +110,24 @@ func (s *presented) evaluateTrust(one anchor) result.Entry {
 		if len(bytes.TrimSpace(one.CABundle)) > 0 {
 			trusts = serving.Describe(one.CABundle)
 		}
-		return found(outcome, "it trusts %s in %s, which does not verify %s: %s", trusts, one.what, what,
+		return found(outcome, "it trusts %s in %s, which does not verify %s: %s", trusts, what, certificate,
 			strings.TrimPrefix(err.Error(), "x509: "))
 	}
-	for _, chain := range s.chains {
-		if err := s.verify(one, chain); err != nil {
+	for _, chain := range l.presented {
+		if err := verify(chain, one.CABundle, one.Host, l.At); err != nil {
 			return refused(result.FileBroken, "the presented certificate", err)
 		}
 	}
-	if s.configured != nil {
-		if err := s.verify(one, s.configured); err != nil {
+	if len(l.chain) > 0 {
+		if err := verify(l.chain, one.CABundle, one.Host, l.At); err != nil {
 			return refused(result.FileWillBreak, "the configured certificate", err)
 		}
 	}
-	if len(s.chains) == 0 {
+	if len(l.presented) == 0 {
 		return found(result.FileNotKnown, "no certificate is presented")
 	}
-	if difference := differs(one.CABundle, s.bundle); difference != "" {
-		return found(result.FileOutdated, "%s %s; reissue the kubeconfig before the CA changes", one.what, difference)
+	if difference := differs(one.CABundle, l.bundle); difference != "" {
+		return found(result.FileOutdated, "%s %s; reissue the kubeconfig before the CA changes", what, difference)
 	}
 	return result.Entry{Outcome: result.FileWorks}
 }
@@ -184,14 +159,15 @@ func differs(bundle, published []byte) string {
 	return ""
 }
 
-func (s *presented) verify(one anchor, chain []*x509.Certificate) error {
+// verify verifies a chain as kubectl does. An empty bundle means the system roots, and an empty host any name.
+func verify(chain []*x509.Certificate, bundle []byte, host string, now time.Time) error {
 	options := x509.VerifyOptions{
-		DNSName: one.Host, Roots: s.roots, Intermediates: x509.NewCertPool(), CurrentTime: s.now,
+		DNSName: host, Intermediates: x509.NewCertPool(), CurrentTime: now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	if len(bytes.TrimSpace(one.CABundle)) > 0 {
+	if len(bytes.TrimSpace(bundle)) > 0 {
 		options.Roots = x509.NewCertPool()
-		options.Roots.AppendCertsFromPEM(one.CABundle) // like kubectl
+		options.Roots.AppendCertsFromPEM(bundle)
 	}
 	for _, certificate := range chain[1:] {
 		options.Intermediates.AddCert(certificate)

@@ -1,6 +1,8 @@
 package status
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,31 +37,31 @@ type Place struct {
 // NextCommands returns the commands to run for a problem with this code. FILE, NAME and the like are placeholders for
 // what only the administrator knows.
 func NextCommands(code string, at Place) []string {
-	secret := at.Secret
-	if secret == "" {
-		secret = "NAME"
-	}
-	namespace := "--namespace=" + at.Namespace
+	secret, inNamespace := cmp.Or(at.Secret, "NAME"), " --namespace="+at.Namespace
 	replace := fmt.Sprintf("pinniped ip-tls set --secret %s --cert FILE --key FILE", secret)
+	var certificate string // of cert-manager, as arguments of kubectl
 	if at.Renewer != nil && at.Renewer.Kind == result.CertManagerCertificate {
-		replace = fmt.Sprintf("kubectl describe certificate %s --namespace=%s", at.Renewer.Name, at.secretNamespace())
+		namespace := at.Namespace
+		if other, _, found := strings.Cut(at.Secret, "/"); found {
+			namespace = other
+		}
+		certificate = fmt.Sprintf("%s --namespace=%s", at.Renewer.Name, namespace)
+		replace = "kubectl describe certificate " + certificate
 	}
-	pods := "kubectl get pods " + namespace
-	switch code {
+	pods := "kubectl get pods" + inNamespace
+	switch certs.Code(code) {
 	case "":
 		return []string{"pinniped ip-tls check", "pinniped ip-tls status"}
-	case codeAgentNotRunning:
-		return []string{pods, "kubectl get events " + namespace}
-	case string(certs.EndpointUnreachable):
-		return []string{pods, "kubectl get service,endpointslice " + namespace}
+	case certs.EndpointUnreachable:
+		return []string{pods, "kubectl get service,endpointslice" + inNamespace}
 	case codeEndpointMoved:
 		if at.Undo {
 			return []string{"pinniped ip-tls undo"}
 		}
 		return []string{"pinniped get kubeconfig"}
-	case string(certs.EndpointServesOther):
+	case certs.EndpointServesOther:
 		return []string{"pinniped ip-tls check --endpoint " + at.Endpoint}
-	case string(certs.BundleDoesNotVerify):
+	case certs.BundleDoesNotVerify:
 		switch {
 		case at.OnlyBundle && at.OwnBundle:
 			return []string{fmt.Sprintf("pinniped ip-tls set --secret %s --ca-from-secret", secret)}
@@ -69,93 +71,78 @@ func NextCommands(code string, at Place) []string {
 			return []string{fmt.Sprintf("pinniped ip-tls set --secret %s --ca-bundle FILE", secret)}
 		}
 		return []string{replace}
-	case string(certs.Expired), string(certs.ExpiresSoon), string(certs.SecretNotFound):
+	case certs.Expired, certs.ExpiresSoon, certs.SecretNotFound:
 		return []string{replace}
-	case string(certs.OldClientsBreak):
-		files := "FILE"
-		if len(at.Kubeconfigs) > 0 {
-			files = strings.Join(at.Kubeconfigs, " ")
-		}
-		return []string{"pinniped kubeconfig rotate " + files}
+	case certs.OldClientsBreak:
+		return []string{"pinniped kubeconfig rotate " + cmp.Or(strings.Join(at.Kubeconfigs, " "), "FILE")}
 	case configv1alpha1.CodeTransitionPrepared:
-		if !at.Renewal { // it is a configuration change
+		switch {
+		case !at.Renewal: // it is a configuration change
 			return []string{"pinniped ip-tls history", "pinniped ip-tls undo"}
-		}
-		if at.Renewer != nil && at.Renewer.Kind == result.CertManagerCertificate {
-			return []string{
-				"pinniped ip-tls history", "kubectl edit certificates/" + at.Renewer.Name + " --namespace=" + at.secretNamespace(),
-			}
+		case certificate != "":
+			return []string{"pinniped ip-tls history", "kubectl edit certificates/" + certificate}
 		}
 		return []string{"pinniped ip-tls history", replace + " --ca-bundle FILE"}
-	case codeGeneratedServes:
-		return []string{at.back()}
+	case codeGeneratedServes: // restore the certificate that was in service before
+		switch {
+		case !at.Undo:
+			return []string{"pinniped ip-tls history"}
+		case at.LosesSome:
+			return []string{"pinniped ip-tls undo --allow " + string(certs.OldClientsBreak)}
+		}
+		return []string{"pinniped ip-tls undo"}
 	case codeNoResponse:
 		return []string{"kubectl get --raw=/readyz", pods}
-	case string(certs.NotACertificate), string(certs.ChainOrder):
-		return []string{"pinniped ip-tls check", replace}
-	case string(certs.NameNotCovered), string(certs.NoNames):
+	case certs.NameNotCovered, certs.NoNames:
 		issuer := "ClusterIssuer/NAME"
 		if at.Renewer != nil && at.Renewer.Issuer != "" {
 			issuer = strings.Replace(at.Renewer.Issuer, " ", "/", 1)
 		}
 		return []string{fmt.Sprintf("pinniped ip-tls manifest --issuer %s --secret %s", issuer, secret), replace}
-	case configv1alpha1.CodePermissionWithdrawn, string(certs.SecretNotPermitted):
+	case configv1alpha1.CodePermissionWithdrawn, certs.SecretNotPermitted:
 		return []string{"pinniped ip-tls delegate " + secret, "pinniped explain " + secret}
 	case configv1alpha1.CodePermissionUnknown:
 		return []string{"pinniped explain " + secret, "pinniped ip-tls delegate " + secret}
 	case configv1alpha1.CodeServiceNotApplied, configv1alpha1.CodeServiceClassDiffers,
 		configv1alpha1.CodeServiceAddressPending, configv1alpha1.CodeServiceAddressInvalid:
-		return []string{fmt.Sprintf("kubectl describe service %s %s", at.Service, namespace)}
+		return []string{"kubectl describe service " + at.Service + inNamespace}
 	case configv1alpha1.CodeSpecInvalid:
 		return []string{"pinniped ip-tls undo", "kubectl edit " + at.Issuer}
 	case configv1alpha1.CodeDisabledBySpec, configv1alpha1.CodeDisabledByNodes:
 		return []string{"pinniped ip-tls set --mode enabled"}
+	default:
+		if slices.Contains(certs.Codes(), certs.Code(code)) {
+			return []string{"pinniped ip-tls check", replace}
+		}
+		return []string{pods, "kubectl get events" + inNamespace}
 	}
-	if slices.Contains(certs.Codes(), certs.Code(code)) {
-		return []string{"pinniped ip-tls check", replace}
-	}
-	return []string{pods, "kubectl get events " + namespace}
 }
 
 // codeGeneratedServes means that the generated certificate is in service, but revisions in use have another one.
 const codeGeneratedServes = "GeneratedServes"
 
-// secretNamespace returns the namespace of Secret.
-func (p Place) secretNamespace() string {
-	if other, _, found := strings.Cut(p.Secret, "/"); found {
-		return other
-	}
-	return p.Namespace
-}
-
-// back returns the command that restores the certificate that was in service before the generated one.
-func (p Place) back() string {
-	switch {
-	case !p.Undo:
-		return "pinniped ip-tls history"
-	case p.LosesSome:
-		return "pinniped ip-tls undo --allow " + string(certs.OldClientsBreak)
-	}
-	return "pinniped ip-tls undo"
-}
-
 // next returns the commands for a code, with the names of this installation.
-func (l *snapshot) next(code string) []string {
+func (o *Options) next(ctx context.Context, l *snapshot, code string) []string {
 	at := Place{
 		Namespace: l.namespace, Issuer: discovery.KubectlName(l.issuer), Endpoint: l.view.At.Host + ":" + l.view.At.Port,
-		Renewer: l.RenewedBy, Kubeconfigs: l.paths, Service: "SERVICE",
+		Renewer: l.RenewedBy, Kubeconfigs: o.KubeconfigsFrom, Service: "SERVICE",
 	}
-	if l.spec.TLS != nil {
-		at.Secret = l.spec.TLS.SecretName
+	tls, inService := l.spec.TLS, l.issuer.Status.ServingCertificate
+	if tls != nil {
+		at.Secret = tls.SecretName
 	}
-	at.OnlyBundle, at.OwnBundle = l.onlyBundle()
-	if inService := l.issuer.Status.ServingCertificate; inService != nil && l.Transition != nil {
+	if len(l.chain) > 0 && inService != nil && tls != nil {
+		at.OnlyBundle = strings.EqualFold(certs.Fingerprint(l.chain[0].Raw), inService.SHA256)
+		bundle := l.secret.Data[plan.CABundleKey]
+		at.OwnBundle = len(bundle) > 0 && !plan.SameBase64(tls.CertificateAuthorityData, bundle)
+	}
+	if inService != nil && l.Transition != nil {
 		at.Renewal = inService.SecretName != "" && inService.SecretName == l.Transition.SecretName
 	}
 	switch to := plan.Previous(l.history, &l.spec); {
 	case to == nil:
 	case code == codeGeneratedServes && !plan.ServesGenerated(to.Spec.TLS):
-		at.Undo, at.LosesSome = true, l.losesSome(to.Spec.TLS.SecretName)
+		at.Undo, at.LosesSome = true, o.losesSome(ctx, l, to.Spec.TLS.SecretName)
 	case code == codeEndpointMoved: // undo cannot restore an address that the cloud has changed
 		at.Undo = slices.ContainsFunc(l.Clients, func(s result.ClientState) bool { return s.ID == to.ID && s.Refused() }) &&
 			(to.Spec.LoadBalancerIP != l.spec.Service.LoadBalancerIP || to.Spec.ServiceType != l.spec.Service.Type)
@@ -174,15 +161,4 @@ func (l *snapshot) next(code string) []string {
 		commands = append(commands, "pinniped ip-tls history") // to find revisions to retire
 	}
 	return commands
-}
-
-// onlyBundle returns Place.OnlyBundle and Place.OwnBundle.
-func (l *snapshot) onlyBundle() (only, own bool) {
-	inService := l.issuer.Status.ServingCertificate
-	if len(l.chain) == 0 || inService == nil || l.spec.TLS == nil {
-		return false, false
-	}
-	bundle := l.secret.Data[plan.CABundleKey]
-	return strings.EqualFold(certs.Fingerprint(l.chain[0].Raw), inService.SHA256),
-		len(bundle) > 0 && !plan.SameBase64(l.spec.TLS.CertificateAuthorityData, bundle)
 }

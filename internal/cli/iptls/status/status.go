@@ -1,5 +1,5 @@
-// Package status implements `pinniped ip-tls status`: gather.go and endpoint.go collect, kubeconfigs.go evaluates
-// kubeconfigs, users.go concludes, text.go prints.
+// Package status implements `pinniped ip-tls status`: gather.go collects, kubeconfigs.go evaluates kubeconfigs, users.go
+// concludes, text.go prints.
 package status
 
 import (
@@ -34,9 +34,6 @@ type Options struct {
 	kubeconfigs []session.Kubeconfig
 	bundle      []byte // of --ca-bundle
 }
-
-// statusFormats are the values of --output.
-func statusFormats() []string { return factory.Formats() }
 
 // NewCommand returns `pinniped ip-tls status`.
 func NewCommand(f *factory.Factory) *cobra.Command {
@@ -86,10 +83,8 @@ Exit codes: 0 in effect, 1 only the endpoint was checked, 5 not in effect, 8 cli
 		"HOST or HOST:PORT to check when the cluster does not respond (default: the endpoint that kubeconfigs use)")
 	flags.StringVar(&o.CABundle, "ca-bundle", "",
 		"with --endpoint: PEM file with the CA bundle of clients (default: the one in kubeconfigs for this endpoint)")
-	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"endpoint": cobra.NoFileCompletions,
-	})
-	o.Session.AddFlags(cmd, f, 30*time.Second, statusFormats()...)
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"endpoint": cobra.NoFileCompletions})
+	o.Session.AddFlags(cmd, f, 30*time.Second, factory.Formats()...)
 	return cmd
 }
 
@@ -101,22 +96,17 @@ func (o *Options) Validate() error {
 	if o.CABundle != "" && o.Endpoint == "" {
 		return ui.WithHint(ui.Usage(errors.New("--ca-bundle needs --endpoint")), "name the endpoint: --endpoint HOST:PORT")
 	}
-	return o.Session.Validate(statusFormats()...)
+	return o.Session.Validate(factory.Formats()...)
 }
 
 // Complete loads the kubeconfig. It sends no request.
 func (o *Options) Complete() error {
-	if err := o.Session.Open(); err != nil {
-		return err
+	err := o.Session.Open()
+	if err == nil && o.CABundle != "" {
+		o.bundle, err = session.ReadPEMFile("the CA bundle", o.CABundle, o.Session.In)
 	}
-	if o.CABundle != "" {
-		var err error
-		if o.bundle, err = session.ReadPEMFile("the CA bundle", o.CABundle, o.Session.In); err != nil {
-			return err
-		}
-	}
-	if len(o.KubeconfigsFrom) > 0 {
-		return nil // Run reads them, as a large directory takes time
+	if err != nil || len(o.KubeconfigsFrom) > 0 {
+		return err // Run reads the kubeconfigs, as a large directory takes time
 	}
 	current, err := o.Current(o.Session.ClusterFlags)
 	if err != nil {
@@ -141,26 +131,24 @@ func (o *Options) Run(ctx context.Context) error {
 	if err == nil {
 		err = o.verdict(status)
 	}
-	return o.Session.Print(status, err, func() ([]byte, error) { return o.text(status) })
+	return o.Session.Print(status, err, func() ([]byte, error) { return o.text(status), nil })
 }
 
 // verdict returns the command's error. It does not repeat the reasons, which are in the result.
 func (o *Options) verdict(status *result.Status) error {
-	if status.InEffect {
-		if err := o.kubeconfigVerdict(status); err != nil {
-			return err
+	if !status.InEffect {
+		text := "the configuration is not in effect"
+		if code := status.Problems[0].Code; code != "" {
+			text += " (" + code + ")"
 		}
-		if users := status.Users; users.State == result.UsersAllRefused || users.State == result.UsersSomeRefused {
-			return ui.WithExitCode(fmt.Errorf("the configuration is in effect, but users are refused (%s)", users.Code),
-				ui.ExitKubeconfigs)
-		}
-		return nil
+		return ui.WithExitCode(errors.New(text), ui.ExitNotConverged)
 	}
-	text := "the configuration is not in effect"
-	if code := status.Problems[0].Code; code != "" {
-		text += " (" + code + ")"
+	err := o.kubeconfigVerdict(status)
+	users := status.Users
+	if err == nil && (users.State == result.UsersAllRefused || users.State == result.UsersSomeRefused) {
+		err = fmt.Errorf("the configuration is in effect, but users are refused (%s)", users.Code)
 	}
-	return ui.WithExitCode(errors.New(text), ui.ExitNotConverged)
+	return ui.WithExitCode(err, ui.ExitKubeconfigs)
 }
 
 // kubeconfigVerdict returns an error if a kubeconfig of --kubeconfigs is broken, will break, or cannot be read. A link
@@ -169,31 +157,26 @@ func (o *Options) kubeconfigVerdict(status *result.Status) error {
 	if len(o.KubeconfigsFrom) == 0 {
 		return nil
 	}
-	bad := 0
+	bad, unread, total := 0, 0, len(status.Kubeconfigs)
 	for _, file := range status.Kubeconfigs {
 		if file.Outcome == result.FileBroken || file.Outcome == result.FileWillBreak {
 			bad++
 		}
 	}
-	unread := 0
 	for _, file := range o.kubeconfigs {
 		if file.Err != nil && !errors.Is(file.Err, kubeconfig.ErrDangling) {
 			unread++
 		}
 	}
-	total := len(status.Kubeconfigs)
-	var err error
 	switch {
 	case bad > 0 && unread > 0:
-		err = fmt.Errorf("%d of %d kubeconfigs are broken or will break, and %d cannot be read", bad, total, unread)
+		return fmt.Errorf("%d of %d kubeconfigs are broken or will break, and %d cannot be read", bad, total, unread)
 	case bad > 0:
-		err = fmt.Errorf("%d of %d kubeconfigs are broken or will break", bad, total)
+		return fmt.Errorf("%d of %d kubeconfigs are broken or will break", bad, total)
 	case unread > 0:
-		err = fmt.Errorf("%d of %d kubeconfigs cannot be read", unread, total)
-	default:
-		return nil
+		return fmt.Errorf("%d of %d kubeconfigs cannot be read", unread, total)
 	}
-	return ui.WithExitCode(err, ui.ExitKubeconfigs)
+	return nil
 }
 
 // gather reads the status once, within the time limit. If the cluster does not respond, the last third of the limit is
@@ -213,19 +196,18 @@ func (o *Options) gather(ctx context.Context) (*result.Status, error) {
 		status, err := o.gatherStatus(asking)
 		asked <- answer{status, err}
 	}()
-	go func() { early <- o.probeEarly(asking) }()
-	for {
-		select {
-		case got := <-asked:
-			if got.err != nil && away(got.err) && ctx.Err() == nil {
-				return o.gatherAway(ctx, got.err, nil)
-			}
-			return got.status, got.err
-		case seen := <-early:
-			if seen != nil {
-				return o.gatherAway(ctx, fmt.Errorf("%w: no response within %s", discovery.ErrUnreachable, clusterPatience), seen)
-			}
-			early = nil
+	go func() {
+		if seen := o.probeEarly(asking); seen != nil {
+			early <- seen
 		}
+	}()
+	select {
+	case got := <-asked:
+		if away(got.err) && ctx.Err() == nil {
+			return o.gatherAway(ctx, got.err, nil)
+		}
+		return got.status, got.err
+	case seen := <-early:
+		return o.gatherAway(ctx, fmt.Errorf("%w: no response within %s", discovery.ErrUnreachable, clusterPatience), seen)
 	}
 }

@@ -14,13 +14,21 @@ import (
 )
 
 // text returns the status as text.
-func (o *Options) text(r *result.Status) ([]byte, error) {
+func (o *Options) text(r *result.Status) []byte {
 	var out strings.Builder
 	verdict := o.Style.Good("in effect")
 	if !r.InEffect {
 		verdict = o.Style.Bad("not in effect")
 	}
-	ui.Fprintf(&out, "USERS: %s\n", o.usersMark(r.Users.State)(r.Users.Message))
+	colour := o.Style.Caution
+	switch r.Users.State {
+	case result.UsersNotAffected:
+		colour = o.Style.Good
+	case result.UsersAllRefused:
+		colour = o.Style.Bad
+	default:
+	}
+	ui.Fprintf(&out, "USERS: %s\n", colour(r.Users.Message))
 	for _, command := range r.Users.Next {
 		ui.Fprintf(&out, "  run: %s\n", command)
 	}
@@ -34,14 +42,21 @@ func (o *Options) text(r *result.Status) ([]byte, error) {
 		ui.Fprintf(&out, "  %-13s%s\n", label+":", text)
 	}
 	if r.Configured != nil {
-		line("configured", configuredText(*r.Configured))
+		line("configured", configuredText(r.Configured))
 	}
 	if r.Agent != nil {
-		line("agent", agentText(r))
+		text := r.Agent.Status + ", " + r.Agent.Reason
+		if r.Agent.Running == result.AnswerNo {
+			text = "not running; last reported " + text
+		}
+		if len(r.Problems) == 0 { // a problem has the message
+			text += ": " + r.Agent.Message
+		}
+		line("agent", text)
 	}
 	if r.Published != nil {
 		line("endpoint", r.Published.Endpoint)
-		line("CA bundle", bundleText(r.Published.CABundle))
+		line("CA bundle", cmp.Or(r.Published.CABundle.String(), "none: clients use their system roots"))
 	}
 	if r.Transition != nil {
 		line("transition", o.Style.Caution(r.Transition.String()))
@@ -56,173 +71,110 @@ func (o *Options) text(r *result.Status) ([]byte, error) {
 	}
 	if r.RenewedBy != nil {
 		line("renewed by", o.renewerText(r.RenewedBy))
-	} else if r.Configured != nil && r.Configured.Source == result.SourceSecret && r.Certificate != nil &&
-		r.Certificate.Source == result.SourceSecret {
+	} else if r.Certificate != nil && r.Certificate.Source == result.SourceSecret {
 		line("renewed by", o.Style.Caution("unknown; write the next certificate into the Secret before this one expires"))
 	}
 	if r.Replicas != nil {
-		line("replicas", replicasText(r))
+		serve := "this certificate"
+		if r.Certificate != nil && r.Replicas.SHA256 != "" && r.Replicas.SHA256 != r.Certificate.SHA256 {
+			serve = "another certificate, SHA-256 " + r.Replicas.SHA256
+		}
+		line("replicas", fmt.Sprintf("%d of %d serve %s", r.Replicas.Serving, r.Replicas.Total, serve))
 		for _, other := range r.Replicas.Others {
 			ui.Fprintf(&out, "               %s %s: %s\n", o.Style.Bad("✗"), other.Name, other.Message)
 		}
 	}
-	if err := o.tables(&out, r); err != nil {
-		return nil, err
-	}
+	o.tables(&out, r)
 	for i, what := range r.NotKnown {
 		if i == 0 {
 			out.WriteString("\nnot known:\n")
 		}
 		ui.Fprintf(&out, "  %s\n", what)
 	}
-	return []byte(out.String()), nil
+	return []byte(out.String())
 }
 
-func (o *Options) tables(out *strings.Builder, r *result.Status) error {
-	if len(r.Addresses) > 0 {
-		var rows [][]string
-		for _, a := range r.Addresses {
-			rows = append(rows,
-				[]string{a.Address, plan.OrNone(shortHash(a.SHA256)), untilText(a), o.addressVerdict(a)})
+func (o *Options) tables(out *strings.Builder, r *result.Status) {
+	var addresses, contexts [][]string
+	for _, a := range r.Addresses {
+		until, verdict := "-", o.Style.Good("✓")+" as expected"
+		if a.NotAfter != nil {
+			until = a.NotAfter.Format(time.RFC3339)
 		}
-		out.WriteString("\n")
-		if err := ui.Table(out, []string{"address", "presents", "until", "verdict"}, rows); err != nil {
-			return err
+		if a.Skipped {
+			verdict = "• " + a.Problem
+		} else if a.Problem != "" {
+			verdict = o.Style.Bad("✗") + " " + cmp.Or(string(a.Code), codeNoResponse)
+		}
+		addresses = append(addresses, []string{a.Address, plan.OrNone(fmt.Sprintf("%.16s", a.SHA256)), until, verdict})
+	}
+	for _, file := range r.Kubeconfigs {
+		entries := file.Entries
+		if len(entries) == 0 { // it cannot be read
+			entries = []result.Entry{{Outcome: file.Outcome, Reason: file.Reason}}
+		}
+		for _, k := range entries {
+			contexts = append(contexts, []string{ui.Plain(file.Path), ui.Plain(k.Name), o.contextVerdict(k)})
 		}
 	}
+	table := func(header []string, rows [][]string) {
+		if len(rows) > 0 {
+			out.WriteString("\n")
+			_ = ui.Table(out, header, rows) // a Builder cannot fail
+		}
+	}
+	table([]string{"address", "presents", "until", "verdict"}, addresses)
 	if len(r.Clients) > 1 { // a single one is shown above
 		out.WriteString("\n")
-		if err := session.ClientTable(out, o.Style, r.Clients); err != nil {
-			return err
-		}
+		_ = session.ClientTable(out, o.Style, r.Clients) // a Builder cannot fail
 	}
-	if len(r.Kubeconfigs) > 0 {
-		var rows [][]string
-		for _, file := range r.Kubeconfigs {
-			for _, k := range entriesOf(file) {
-				verdict := o.kubeconfigMark(k) + " " + outcomeText(k.Outcome)
-				if k.Reason != "" {
-					verdict += ": " + ui.Plain(k.Reason)
-				}
-				rows = append(rows, []string{ui.Plain(file.Path), ui.Plain(k.Name), verdict})
-			}
-		}
-		out.WriteString("\n")
-		return ui.Table(out, []string{"kubeconfig", "context", "verdict"}, rows)
-	}
-	return nil
+	table([]string{"kubeconfig", "context", "verdict"}, contexts)
 }
 
-// usersMark returns the colour of the first line.
-func (o *Options) usersMark(state result.UsersState) func(string) string {
-	switch state {
-	case result.UsersNotAffected:
-		return o.Style.Good
-	case result.UsersAllRefused:
-		return o.Style.Bad
-	default:
-		return o.Style.Caution
-	}
-}
-
-// agentText returns the agent's report, without the message if a problem has it.
-func agentText(r *result.Status) string {
-	text := r.Agent.Status + ", " + r.Agent.Reason
-	if r.Agent.Running == result.AnswerNo {
-		text = "not running; last reported " + text
-	}
-	if len(r.Problems) == 0 {
-		text += ": " + r.Agent.Message
-	}
-	return text
-}
-
-func shortHash(sha256 string) string { return sha256[:min(len(sha256), 16)] }
-
-func untilText(a result.Address) string {
-	if a.NotAfter == nil {
-		return "-"
-	}
-	return a.NotAfter.Format(time.RFC3339)
-}
-
-func (o *Options) addressVerdict(a result.Address) string {
-	switch {
-	case a.Skipped:
-		return "• " + a.Problem
-	case a.Problem != "":
-		return o.Style.Bad("✗") + " " + cmp.Or(string(a.Code), codeNoResponse)
-	default:
-		return o.Style.Good("✓") + " as expected"
-	}
-}
-
-func (o *Options) kubeconfigMark(k result.Entry) string {
+func (o *Options) contextVerdict(k result.Entry) string {
+	mark, text := "•", string(k.Outcome)
 	switch k.Outcome {
 	case result.FileWorks:
+		mark = o.Style.Good("✓")
 		if k.Reason != "" {
-			return o.Style.Caution("!")
+			mark = o.Style.Caution("!")
 		}
-		return o.Style.Good("✓")
-	case result.FileBroken, result.FileWillBreak, result.FileFailed:
-		return o.Style.Bad("✗")
 	case result.FileOutdated:
-		return o.Style.Caution("!")
-	default:
-		return "•"
-	}
-}
-
-func configuredText(c result.ConfiguredStatus) string {
-	if c.Secret == nil {
-		return fmt.Sprintf("a certificate that the agent generates (mode %s)", c.Mode)
-	}
-	text := fmt.Sprintf("Secret %s/%s", c.Secret.Namespace, c.Secret.Name)
-	if c.Verification != "" {
-		text += ", verification " + string(c.Verification)
-	}
-	if c.CABundleSource != "" {
-		text += ", CA bundle from " + c.CABundleSource
-	}
-	return text + fmt.Sprintf(" (mode %s)", c.Mode)
-}
-
-func bundleText(bundle result.CABundle) string {
-	if len(bundle) == 0 {
-		return "none: clients use their system roots"
-	}
-	return bundle.String()
-}
-
-// entriesOf returns the contexts of a kubeconfig, or an entry for the file if it cannot be read.
-func entriesOf(file result.File) []result.Entry {
-	if len(file.Entries) == 0 {
-		return []result.Entry{{Outcome: file.Outcome, Reason: file.Reason}}
-	}
-	return file.Entries
-}
-
-// outcomeText returns an outcome in words.
-func outcomeText(outcome result.FileOutcome) string {
-	switch outcome {
+		mark = o.Style.Caution("!")
 	case result.FileWillBreak:
-		return "will break"
-	case result.FileNotKnown:
-		return "not known"
+		mark, text = o.Style.Bad("✗"), "will break"
+	case result.FileBroken:
+		mark = o.Style.Bad("✗")
 	default:
-		return string(outcome)
+		text = "not known"
 	}
+	if k.Reason != "" {
+		text += ": " + ui.Plain(k.Reason)
+	}
+	return mark + " " + text
+}
+
+func configuredText(c *result.ConfiguredStatus) string {
+	text := "a certificate that the agent generates"
+	if c.Secret != nil {
+		text = fmt.Sprintf("Secret %s/%s", c.Secret.Namespace, c.Secret.Name)
+		if c.Verification != "" {
+			text += ", verification " + string(c.Verification)
+		}
+		if c.CABundleSource != "" {
+			text += ", CA bundle from " + c.CABundleSource
+		}
+	}
+	return text + " (mode " + c.Mode + ")"
 }
 
 func (o *Options) renewerText(r *result.Renewer) string {
-	var text string
+	text := fmt.Sprintf("%s %q", r.Kind, r.Name)
 	switch r.Kind {
 	case renewedByAgent:
 		return "the agent itself"
 	case result.CertManagerCertificate:
-		text = fmt.Sprintf("cert-manager, Certificate %q", r.Name)
-	default:
-		text = fmt.Sprintf("%s %q", r.Kind, r.Name)
+		text = "cert-manager, " + text
 	}
 	if r.Issuer != "" {
 		text += ", from " + r.Issuer
@@ -275,14 +227,4 @@ func bar(from, to, at time.Time) string {
 		}
 	}
 	return "▕" + strings.Repeat("█", over) + strings.Repeat("░", width-over) + "▏"
-}
-
-// replicasText returns the number of replicas that serve the certificate shown. If they serve another one, it includes
-// that fingerprint.
-func replicasText(r *result.Status) string {
-	count := fmt.Sprintf("%d of %d serve ", r.Replicas.Serving, r.Replicas.Total)
-	if r.Certificate != nil && r.Replicas.SHA256 != "" && r.Replicas.SHA256 != r.Certificate.SHA256 {
-		return count + "another certificate, SHA-256 " + r.Replicas.SHA256
-	}
-	return count + "this certificate"
 }

@@ -1,8 +1,9 @@
 package status
 
 import (
+	"bytes"
 	"cmp"
-	"crypto/x509"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,59 +24,62 @@ const (
 	codeEndpointMoved   = "EndpointMoved"   // clients in use have another endpoint, which fails
 )
 
-// probed is an address of the endpoint, as seen by a client with the published CA bundle.
-type probed struct {
-	session.Met
-	refused *certs.Finding // why the client refuses the certificate; nil if it does not
-}
-
 // judgeClients sets whether the clients of each revision work. Without revisions, it uses the published trust bundle.
 func (l *snapshot) judgeClients() {
-	history := l.history
-	if len(history.Revisions) == 0 && (len(l.bundle) > 0 || l.Published != nil || l.Configured == nil) {
-		history = serving.History{}.With(
-			serving.Revision{Endpoint: l.view.At.URL, Bundle: l.bundle, Names: []string{l.view.At.Host}},
-		)
+	if len(l.history.Revisions) == 0 && (len(l.bundle) > 0 || l.Published != nil || l.Configured == nil) {
+		l.history = serving.History{}.With(
+			serving.Revision{Endpoint: l.view.At.URL, Bundle: l.bundle, Names: []string{l.view.At.Host}})
 	}
-	met := make([]session.Met, 0, len(l.probed))
-	for _, one := range l.probed {
-		met = append(met, one.Met)
-	}
-	l.history, l.Clients = history, session.ClientStates(history, met, l.elsewhere, l.At)
+	l.Clients = session.ClientStates(l.history, l.probed, l.elsewhere, l.At)
 }
 
 // concludeUsers sets whether users can connect, from the certificates at the addresses and the clients that accept
 // them.
-func (l *snapshot) concludeUsers() {
+func (o *Options) concludeUsers(ctx context.Context, l *snapshot) {
 	var fix string
 	l.Users, fix = l.usersAtEndpoint()
-	if entries, all := l.brokenContexts(); l.Users.State == result.UsersNotAffected && len(entries) > 0 {
+	all, broken, otherNames := 0, 0, 0
+	for _, file := range l.Kubeconfigs {
+		for _, entry := range file.Entries {
+			all++
+			if entry.Outcome == result.FileBroken {
+				broken++
+				if entry.Code == string(certs.NameNotCovered) {
+					otherNames++
+				}
+			}
+		}
+	}
+	if l.Users.State == result.UsersNotAffected && broken > 0 {
 		l.Users.State, l.Users.Code = result.UsersSomeRefused, string(certs.OldClientsBreak)
 		why := "do not trust the certificate in service"
-		if !slices.ContainsFunc(entries, func(e result.Entry) bool { return e.Code != string(certs.NameNotCovered) }) {
+		if otherNames == broken {
 			why, l.Users.Code = "use a name that the certificate in service does not cover", string(certs.NameNotCovered)
 		}
 		l.Users.Message = fmt.Sprintf("refused with %d of the %d contexts below, which %s; users with the published CA "+
-			"bundle and endpoint are not affected", len(entries), all, why)
+			"bundle and endpoint are not affected", broken, all, why)
 	}
-	if fix == "" {
-		fix = l.Users.Code
-	}
+	fix = cmp.Or(fix, l.Users.Code)
 	if fix == "" && len(l.Problems) > 0 {
 		fix = l.Problems[0].Code
 	}
 	switch {
 	case l.Users.State != result.UsersNotAffected || len(l.Problems) > 0:
-		l.Users.Next = l.next(fix)
+		l.Users.Next = o.next(ctx, l, fix)
 	case l.waits:
-		l.Users.Next = l.next(configv1alpha1.CodeTransitionPrepared)
+		l.Users.Next = o.next(ctx, l, configv1alpha1.CodeTransitionPrepared)
 	}
+}
+
+// usersNotKnown returns the result when it cannot be determined who can connect.
+func usersNotKnown(why string, next ...string) result.Users {
+	return result.Users{State: result.UsersNotKnown, Message: "not known: " + why, Next: next}
 }
 
 // usersAtEndpoint returns whether users can connect. fix is the code of the problem to fix, if it differs from the
 // users' code.
 func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
-	var refusing, silent []probed // where no client works
+	var refusing, silent []session.Met // where no client works
 	for _, one := range l.probed {
 		switch {
 		case len(one.Chain) == 0 || l.noneAccepts(one):
@@ -86,39 +90,36 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
 	}
 	switch out := len(refusing) + len(silent); {
 	case l.view.Disabled:
-		return result.Users{
-			State: result.UsersSwitchedOff, Code: l.disabledCode(),
-			Message: "no user can connect: the impersonation proxy is off",
-		}, ""
-	case l.view.At.Host == "":
-		return result.Users{
-			State: result.UsersNotKnown, Message: "not known: no endpoint is published yet",
-		}, ""
-	case len(l.probed) == 0 && len(l.Addresses) > 0:
-		return result.Users{
-			State: result.UsersNotKnown, Message: "not known: there is no route from here to any address of the endpoint",
-		}, ""
-	case len(l.probed) == 0:
-		return result.Users{
-			State: result.UsersNotKnown, Code: string(certs.EndpointUnreachable),
-			Message: fmt.Sprintf("not known: %s resolves to no address here", l.view.At.Host),
-		}, ""
-	case len(l.Clients) == 0 && out == 0:
-		return result.Users{State: result.UsersNotKnown, Message: "not known: no published CA bundle lets users verify " +
-			"the certificate in service"}, ""
-	case out > 0:
-		one := slices.Concat(refusing, silent)[0]
-		users = l.cause(one)
-		if out == len(l.probed) {
-			users.State, users.Message = result.UsersAllRefused, "all refused"+users.Message
-			if len(refusing) == 0 {
-				users.Message = "no user gets a response" + strings.TrimPrefix(users.Message, "all refused")
+		users.State, users.Message = result.UsersSwitchedOff, "no user can connect: the impersonation proxy is off"
+		for _, code := range []string{configv1alpha1.CodeDisabledByNodes, configv1alpha1.CodeDisabledBySpec} {
+			if l.agentFinds(code) {
+				users.Code = code
 			}
-			return users, l.fixes(users.Code)
 		}
-		users.State = result.UsersSomeRefused
-		users.Message = fmt.Sprintf("refused at %d of %d addresses", out, len(l.probed)) + users.Message
 		return users, ""
+	case l.view.At.Host == "":
+		return usersNotKnown("no endpoint is published yet"), ""
+	case len(l.probed) == 0 && len(l.Addresses) > 0:
+		return usersNotKnown("there is no route from here to any address of the endpoint"), ""
+	case len(l.probed) == 0:
+		users = usersNotKnown(l.view.At.Host + " resolves to no address here")
+		users.Code = string(certs.EndpointUnreachable)
+		return users, ""
+	case len(l.Clients) == 0 && out == 0:
+		return usersNotKnown("no published CA bundle lets users verify the certificate in service"), ""
+	case out > 0:
+		users = l.cause(slices.Concat(refusing, silent)[0])
+		if out < len(l.probed) {
+			users.State = result.UsersSomeRefused
+			users.Message = fmt.Sprintf("refused at %d of %d addresses", out, len(l.probed)) + users.Message
+			return users, ""
+		}
+		who := "all refused"
+		if len(refusing) == 0 {
+			who = "no user gets a response"
+		}
+		users.State, users.Message = result.UsersAllRefused, who+users.Message
+		return users, l.fixes(users.Code)
 	}
 	if users, some := l.someStates(); some {
 		return users, l.fixes(users.Code)
@@ -127,26 +128,21 @@ func (l *snapshot) usersAtEndpoint() (users result.Users, fix string) {
 }
 
 // noneAccepts reports whether no client in use accepts the certificate at an address.
-func (l *snapshot) noneAccepts(one probed) bool {
-	if one.refused == nil || len(l.Clients) == 0 {
-		return false
-	}
-	for _, state := range session.ClientStates(l.history, []session.Met{one.Met}, nil, l.At) {
-		if state.Outcome == result.ClientsWork || state.Outcome == result.ClientsPartlyRefused {
-			return false
-		}
-	}
-	return true
+func (l *snapshot) noneAccepts(one session.Met) bool {
+	return len(l.Clients) > 0 && l.refusal(one, "") != nil &&
+		!slices.ContainsFunc(session.ClientStates(l.history, []session.Met{one}, nil, l.At), works)
+}
+
+// works reports whether any client of a revision works.
+func works(state result.ClientState) bool {
+	return state.Outcome == result.ClientsWork || state.Outcome == result.ClientsPartlyRefused
 }
 
 // someStates returns which users fail while others work.
 func (l *snapshot) someStates() (users result.Users, some bool) {
 	users.State = result.UsersSomeRefused
 	var sentences []string
-	others := false
-	for i := range l.Clients {
-		state := &l.Clients[i]
-		others = others || state.Outcome == result.ClientsWork || state.Outcome == result.ClientsPartlyRefused
+	for _, state := range l.Clients {
 		if !state.Refused() {
 			continue
 		}
@@ -162,21 +158,19 @@ func (l *snapshot) someStates() (users result.Users, some bool) {
 		sentences = append(sentences[:most], fmt.Sprintf("and %d more groups", more))
 	}
 	users.Message = strings.Join(sentences, "; ")
-	if others {
+	if slices.ContainsFunc(l.Clients, works) {
 		users.Message += "; others work"
 	}
 	return users, len(sentences) > 0
 }
 
 // sentence says which users of a revision fail, since when and why.
-func (l *snapshot) sentence(state *result.ClientState) string {
+func (l *snapshot) sentence(state result.ClientState) string {
 	who := "users with kubeconfigs made " + l.when(state)
 	if state.Outcome == result.ClientsPartlyRefused {
-		switch state.Code {
-		case certs.NameNotCovered:
+		who += ", at some addresses,"
+		if state.Code == certs.NameNotCovered {
 			who = "users who reach the proxy as " + strings.Join(state.RefusedNames, " or ")
-		default:
-			who += ", at some addresses,"
 		}
 	}
 	verb, since := "have been refused", ""
@@ -192,7 +186,7 @@ func (l *snapshot) sentence(state *result.ClientState) string {
 }
 
 // when returns the time in which kubeconfigs of a revision were created.
-func (l *snapshot) when(state *result.ClientState) string {
+func (l *snapshot) when(state result.ClientState) string {
 	earlier := func(other result.ClientState) bool {
 		return other.ID != state.ID && !other.Refused() && other.Since != nil && state.Until != nil &&
 			other.Since.Before(*state.Until)
@@ -234,8 +228,7 @@ func (l *snapshot) fixes(code string) string {
 // moved reports whether all clients that fail with a code use an endpoint that is no longer published.
 func (l *snapshot) moved(code string) bool {
 	some := false
-	for i := range l.Clients {
-		state := &l.Clients[i]
+	for _, state := range l.Clients {
 		if !state.Refused() || string(state.Code) != code {
 			continue
 		}
@@ -249,15 +242,14 @@ func (l *snapshot) moved(code string) bool {
 }
 
 // cause returns the code, the time and the rest of the message for users who fail.
-func (l *snapshot) cause(one probed) result.Users {
-	if one.refused == nil {
-		return result.Users{
-			Code: codeNoResponse, Message: fmt.Sprintf(" (%s %s)", one.Address, silence(one.Met)),
-		}
+func (l *snapshot) cause(one session.Met) result.Users {
+	refused := l.refusal(one, "")
+	if refused == nil {
+		return result.Users{Code: codeNoResponse, Message: fmt.Sprintf(" (%s %s)", one.Address, silence(one))}
 	}
-	users := result.Users{Code: string(one.refused.Code)}
+	users := result.Users{Code: string(refused.Code)}
 	why := ""
-	switch one.refused.Code {
+	switch refused.Code {
 	case certs.Expired:
 		why = "the certificate in service expired"
 		until := one.Chain[0].NotAfter.UTC()
@@ -265,7 +257,7 @@ func (l *snapshot) cause(one probed) result.Users {
 	case certs.NotYetValid:
 		why = "the certificate in service is not valid before " + one.Chain[0].NotBefore.UTC().Format(time.RFC3339)
 	case certs.NameNotCovered:
-		why = fmt.Sprintf("the certificate in service does not cover %s", l.view.At.Host)
+		why = "the certificate in service does not cover " + l.view.At.Host
 	case certs.BundleDoesNotVerify:
 		why = "the published CA bundle does not verify the certificate in service"
 		if n := len(l.Clients); l.Published == nil && n > 0 && l.Configured != nil {
@@ -309,70 +301,20 @@ func (l *snapshot) notAffected() result.Users {
 	return users
 }
 
-// brokenContexts returns the contexts that do not accept the presented certificate, and the number of all contexts.
-func (l *snapshot) brokenContexts() (broken []result.Entry, all int) {
-	for _, file := range l.Kubeconfigs {
-		for _, entry := range file.Entries {
-			all++
-			if entry.Outcome == result.FileBroken {
-				broken = append(broken, entry)
-			}
-		}
-	}
-	return broken, all
-}
-
-// finding returns the agent's finding with this code, or nil.
-func (l *snapshot) finding(code string) *configv1alpha1.StrategyFinding {
-	if strategy := serving.Strategy(l.issuer); strategy != nil {
-		for i, f := range strategy.Findings {
-			if f.Code == code {
-				return &strategy.Findings[i]
-			}
-		}
-	}
-	return nil
-}
-
-func (l *snapshot) agentFinds(code string) bool { return l.finding(code) != nil }
-
-// disabledCode returns why the proxy is disabled.
-func (l *snapshot) disabledCode() string {
-	for _, code := range []string{configv1alpha1.CodeDisabledBySpec, configv1alpha1.CodeDisabledByNodes} {
-		if l.agentFinds(code) {
-			return code
-		}
-	}
-	return ""
-}
-
-// agentProblem adds the agent's first error finding, or the problem of the status.
-func (l *snapshot) agentProblem() {
+func (l *snapshot) agentFinds(code string) bool {
 	strategy := serving.Strategy(l.issuer)
-	if strategy != nil && strategy.Status != configv1alpha1.StrategySuccess {
-		for _, f := range strategy.Findings {
-			if f.Severity == configv1alpha1.FindingError {
-				l.problem(f.Code, "the agent reports %s: %s", f.Code, f.Message)
-				return
-			}
-		}
-	}
-	l.problem("", "%s", l.view.Problem)
+	return strategy != nil &&
+		slices.ContainsFunc(strategy.Findings, func(f configv1alpha1.StrategyFinding) bool { return f.Code == code })
 }
 
-// otherCA adds a problem if the Secret was renewed by another CA, or another CA bundle is configured. It comes first,
-// because it has many consequences.
-func (l *snapshot) otherCA() {
-	if l.secret == nil || len(l.chain) == 0 || l.spec.TLS == nil || l.waits {
+// otherCA adds a problem if the Secret was renewed by another CA, or another CA bundle is configured, so that wanted
+// does not verify the certificate. It comes first, because it has many consequences.
+func (l *snapshot) otherCA(wanted []byte) {
+	if len(l.chain) == 0 || len(wanted) == 0 || l.At.After(l.chain[0].NotAfter) {
 		return
 	}
 	verifies := func(bundle []byte) bool {
-		pool := x509.NewCertPool()
-		return pool.AppendCertsFromPEM(bundle) && verify(l.chain, pool, l.At) == nil
-	}
-	wanted, err := plan.BundleFor(*l.spec.TLS, l.secret, l.source)
-	if err != nil || len(wanted) == 0 || l.At.After(l.chain[0].NotAfter) {
-		return
+		return len(bytes.TrimSpace(bundle)) > 0 && verify(l.chain, bundle, "", l.At) == nil
 	}
 	name := l.Configured.Secret.Namespace + "/" + l.Configured.Secret.Name
 	switch own := l.secret.Data[plan.CABundleKey]; {
@@ -386,25 +328,17 @@ func (l *snapshot) otherCA() {
 	}
 }
 
-func verify(chain []*x509.Certificate, roots *x509.CertPool, now time.Time) error {
-	options := x509.VerifyOptions{
-		Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: now,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	for _, certificate := range chain[1:] {
-		options.Intermediates.AddCert(certificate)
-	}
-	_, err := chain[0].Verify(options)
-	return err
-}
-
 // endpointProblems adds the problems at the addresses, one per cause. It leaves out consequences of other problems: an
 // endpoint that presents what the agent reports to serve instead, or that does not respond because no agent runs.
 func (l *snapshot) endpointProblems() {
+	inService := l.issuer.Status.ServingCertificate
 	byCode := map[string][]string{}
 	var order []string
 	for _, address := range l.Addresses {
-		if address.Problem == "" || address.Skipped || l.follows(address) {
+		follows := address.Code == certs.EndpointUnreachable && l.hasProblem(codeAgentNotRunning) ||
+			address.Code == certs.EndpointServesOther && len(l.Problems) > 0 && inService != nil &&
+				inService.SHA256 == address.SHA256
+		if address.Problem == "" || address.Skipped || follows {
 			continue
 		}
 		code := cmp.Or(string(address.Code), codeNoResponse)
@@ -415,17 +349,5 @@ func (l *snapshot) endpointProblems() {
 	}
 	for _, code := range order {
 		l.problem(code, "%s", strings.Join(byCode[code], "; "))
-	}
-}
-
-func (l *snapshot) follows(address result.Address) bool {
-	inService := l.issuer.Status.ServingCertificate
-	switch address.Code {
-	case certs.EndpointServesOther:
-		return len(l.Problems) > 0 && inService != nil && inService.SHA256 == address.SHA256
-	case certs.EndpointUnreachable:
-		return l.hasProblem(codeAgentNotRunning)
-	default:
-		return false
 	}
 }
