@@ -140,7 +140,7 @@ func (o *Options) readSecret(ctx context.Context, l *snapshot) error {
 	name := ref.Namespace + "/" + ref.Name
 	switch {
 	case errors.Is(err, discovery.ErrUnreachable), ctx.Err() != nil:
-		return fmt.Errorf("reading Secret %q: %w", name, err)
+		return fmt.Errorf("reading Secret %q: %w", name, cmp.Or(err, ctx.Err()))
 	case err != nil:
 		l.notKnown("the certificate in Secret %q, and who renews it: %s", name, err)
 		return nil
@@ -188,7 +188,7 @@ func (o *Options) readAgent(ctx context.Context, l *snapshot) error {
 	}
 	switch {
 	case errors.Is(err, discovery.ErrUnreachable), ctx.Err() != nil:
-		return fmt.Errorf("reading the Leases of the agent's replicas: %w", err)
+		return fmt.Errorf("reading the Leases of the agent's replicas: %w", cmp.Or(err, ctx.Err()))
 	case err != nil:
 		l.notKnown("whether the agent runs: %s", err)
 	case life.Running == result.AnswerNo && strategy.Reason != configv1alpha1.ReasonDisabled:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -124,8 +125,9 @@ const codeGeneratedServes = "GeneratedServes"
 // next returns the commands for a code, with the names of this installation.
 func (o *Options) next(ctx context.Context, l *snapshot, code string) []string {
 	at := Place{
-		Namespace: l.namespace, Issuer: discovery.KubectlName(l.issuer), Endpoint: l.view.At.Host + ":" + l.view.At.Port,
-		Renewer: l.RenewedBy, Kubeconfigs: o.KubeconfigsFrom, Service: "SERVICE",
+		Namespace: l.namespace, Issuer: discovery.KubectlName(l.issuer),
+		Endpoint: net.JoinHostPort(l.view.At.Host, l.view.At.Port),
+		Renewer:  l.RenewedBy, Kubeconfigs: o.KubeconfigsFrom, Service: "SERVICE",
 	}
 	tls, inService := l.spec.TLS, l.issuer.Status.ServingCertificate
 	if tls != nil {
