@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -31,7 +30,7 @@ func TestSlowBodiesEnd(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t, func(_ *proxy, o *Options) { o.BodyTimeout = 100 * time.Millisecond })
-			certificate := clientCertificate(t, p.signerCA, "jane")
+			certificate := p.jane(t)
 			if !test.known {
 				certificate = nil
 			}
@@ -48,12 +47,7 @@ func TestSlowBodiesEnd(t *testing.T) {
 		t.Cleanup(func() { _ = end.Close() })
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		req, err := http.NewRequestWithContext(
-			ctx,
-			http.MethodPost,
-			"https://"+p.address+"/api/v1/namespaces/d/configmaps",
-			body,
-		)
+		req, err := http.NewRequestWithContext(ctx, "POST", "https://"+p.address+"/api/v1/namespaces/d/configmaps", body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,24 +69,16 @@ func TestBrokenBodies(t *testing.T) {
 	t.Parallel()
 	const sent = 256 << 10
 	p := startProxy(t)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			_, _ = io.Copy(io.Discard, req.Body)
-			w.WriteHeader(http.StatusTeapot)
-		}
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		w.WriteHeader(http.StatusTeapot)
 	})
-	response := bufio.NewReader(p.raw(t, clientCertificate(t, p.signerCA, "jane"), fmt.Sprintf(
+	got := p.exchange(t, p.jane(t), fmt.Sprintf(
 		"POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n%x\n%s\nno chunk\n",
 		sent, strings.Repeat("a", sent),
-	)))
-	res, err := http.ReadResponse(response, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	said, _ := io.ReadAll(res.Body)
-	if res.StatusCode != http.StatusBadRequest || !strings.Contains(string(said), "request body could not be read") {
-		t.Errorf("want 400 for the body, got %s: %s", res.Status, said)
+	))
+	if got.Code != http.StatusBadRequest || !strings.Contains(got.Body, "request body could not be read") {
+		t.Errorf("want 400 for the body, got %d: %s", got.Code, got.Body)
 	}
 }
 
@@ -106,13 +92,11 @@ func TestBodyTimeoutIsForBodies(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t, func(_ *proxy, o *Options) { o.BodyTimeout = patience })
-			p.api.set(func() {
-				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-					if !strings.Contains(req.URL.Path, "/proxy/") {
-						wait()
-					}
-					_, _ = io.Copy(w, req.Body)
+			p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+				if !strings.Contains(req.URL.Path, "/proxy/") {
+					wait()
 				}
+				_, _ = io.Copy(w, req.Body)
 			})
 			client := p.as(t, "jane")
 			if protocol == "HTTP/1.1" {

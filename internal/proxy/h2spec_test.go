@@ -49,9 +49,9 @@ func TestH2Spec(t *testing.T) {
 	t.Run("as a user", func(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t)
-		p.api.set(func() { p.api.serve = slowly() })
+		p.api.serves(slowly())
 		// h2spec has no client certificate, so a relay adds one.
-		relay := relayTo(t, p.address, p.clientTLS(clientCertificate(t, p.signerCA, "jane")))
+		relay := relayTo(t, p.address, p.clientTLS(p.jane(t)))
 		checkH2Spec(t, tool, relay)
 		if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
 			t.Errorf("want the proxy well afterwards, got %d", got.Code)
@@ -60,7 +60,7 @@ func TestH2Spec(t *testing.T) {
 	t.Run("without credentials", func(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t)
-		p.api.set(func() { p.api.serve = slowly() })
+		p.api.serves(slowly())
 		checkH2Spec(t, tool, p.address, "--tls", "--insecure")
 	})
 }

@@ -23,19 +23,17 @@ const (
 // serveLogins responds to logins: those with "wrong" in them wait until release is closed, and get no credential.
 func (p *proxy) serveLogins(release <-chan struct{}) (waiting *atomic.Int64) {
 	waiting = new(atomic.Int64)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			body, _ := io.ReadAll(req.Body)
-			response := credentialResponse
-			if strings.Contains(string(body), "wrong") {
-				waiting.Add(1)
-				<-release
-				waiting.Add(-1)
-				response = noCredential
-			}
-			w.WriteHeader(http.StatusCreated)
-			_, _ = io.WriteString(w, response)
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		response := credentialResponse
+		if strings.Contains(string(body), "wrong") {
+			waiting.Add(1)
+			<-release
+			waiting.Add(-1)
+			response = noCredential
 		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, response)
 	})
 	return waiting
 }
@@ -47,13 +45,13 @@ func TestGoodLoginsDoNotWait(t *testing.T) {
 	p := startProxy(t)
 	release := make(chan struct{})
 	waiting := p.serveLogins(release)
-	logIn := func(body string) <-chan *response {
-		return p.begin(t.Context(), p.client(t, nil), "POST", loginPath, nil, strings.NewReader(body))
+	logIn := func(body string) <-chan response {
+		return p.begin(t.Context(), p.client(t, nil), "POST", loginPath, strings.NewReader(body))
 	}
-	if got := (<-logIn("right")); got == nil || got.Body != credentialResponse {
+	if got := (<-logIn("right")); got.Body != credentialResponse {
 		t.Fatalf("want a login, got %v", got)
 	}
-	var all []<-chan *response
+	var all []<-chan response
 	const asked = 16
 	for i := range asked {
 		all = append(all, logIn(fmt.Sprint("wrong ", i)))
@@ -61,7 +59,7 @@ func TestGoodLoginsDoNotWait(t *testing.T) {
 	eventually(t, func() bool {
 		return waiting.Load() == loginsFromHere && p.waiting(flowcontrol.Login) == asked-loginsFromHere
 	})
-	if got := (<-logIn("right")); got == nil || got.Body != credentialResponse {
+	if got := (<-logIn("right")); got.Body != credentialResponse {
 		t.Errorf("want who logged in before to log in, got %v", got)
 	}
 	newcomer := logIn("right as well")
@@ -79,24 +77,22 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 	p := startProxy(t)
 	var slow atomic.Bool
 	release := make(chan struct{})
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			_, _ = io.Copy(io.Discard, req.Body)
-			if slow.Load() {
-				<-release
-			}
-			w.WriteHeader(http.StatusCreated)
-			_, _ = io.WriteString(w, credentialResponse)
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		if slow.Load() {
+			<-release
 		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, credentialResponse)
 	})
-	logIn := func() <-chan *response {
-		return p.begin(t.Context(), p.client(t, nil), "POST", loginPath, nil, strings.NewReader("shared"))
+	logIn := func() <-chan response {
+		return p.begin(t.Context(), p.client(t, nil), "POST", loginPath, strings.NewReader("shared"))
 	}
-	if got := <-logIn(); got == nil || got.Code != http.StatusCreated {
+	if got := <-logIn(); got.Code != http.StatusCreated {
 		t.Fatalf("want a login, got %v", got)
 	}
 	slow.Store(true)
-	var all []<-chan *response
+	var all []<-chan response
 	for range 32 {
 		all = append(all, logIn())
 	}
@@ -137,7 +133,7 @@ func TestAbandonedLoginsKeepTheirSeat(t *testing.T) {
 	waiting := p.serveLogins(release)
 	for i := range int64(3 * loginsFromHere) {
 		ctx, cancel := context.WithCancel(t.Context())
-		left := p.begin(ctx, p.client(t, nil), "POST", loginPath, nil, strings.NewReader(fmt.Sprint("wrong ", i)))
+		left := p.begin(ctx, p.client(t, nil), "POST", loginPath, strings.NewReader(fmt.Sprint("wrong ", i)))
 		eventually(t, func() bool {
 			return waiting.Load() == min(i+1, loginsFromHere) && (i < loginsFromHere || p.waiting(flowcontrol.Login) == 1)
 		})

@@ -62,33 +62,20 @@ func TestRequestsAreMeasured(t *testing.T) {
 	metrics := NewMetrics()
 	p := startProxy(t, func(_ *proxy, o *Options) { o.Metrics = metrics })
 	release := make(chan struct{})
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			switch {
-			case req.Header.Get("Upgrade") != "":
-				echo(req.Header.Get("Upgrade"))(w, req)
-			case strings.Contains(req.URL.Path, "missing"):
-				w.WriteHeader(http.StatusNotFound)
-			case req.URL.Query().Get("watch") != "":
-				w.WriteHeader(http.StatusOK)
-				_ = http.NewResponseController(w).Flush()
-				<-release
-			case strings.Contains(req.URL.Path, "broken"):
-				panic(http.ErrAbortHandler)
-			}
+	p.api.serves(echoOr(func(w http.ResponseWriter, req *http.Request) {
+		switch {
+		case strings.Contains(req.URL.Path, "missing"):
+			w.WriteHeader(http.StatusNotFound)
+		case req.URL.Query().Get("watch") != "":
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-release
+		case strings.Contains(req.URL.Path, "broken"):
+			panic(http.ErrAbortHandler)
 		}
-		p.api.allow = allowing(
-			"get pods",
-			"get pods/exec",
-			"create pods/exec",
-			"list pods",
-			"watch pods",
-			"create pods",
-			"delete pods",
-			"get /version",
-			"brew /version",
-		)
-	})
+	}))
+	p.api.allows(allowing("get pods", "get pods/exec", "create pods/exec", "list pods", "watch pods", "create pods",
+		"delete pods", "get /version", "brew /version"))
 	client := p.as(t, "jane")
 	const pods = "/api/v1/namespaces/d/pods"
 	p.get(t, client, pods+"/one", nil)
@@ -124,29 +111,9 @@ func TestRequestsAreMeasured(t *testing.T) {
 
 	// A watch and an upgraded connection while they are open, and afterwards.
 	before := got["upstream_seconds{}"]
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+pods+"?watch=1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	watch, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn := p.raw(
-		t,
-		clientCertificate(t, p.signerCA, "jane"),
-		"GET "+pods+"/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n",
-	)
-	switched, err := http.ReadResponse(readerOf(conn), nil)
-	if err != nil || switched.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("want the protocol switched, got %v, %v", switched, err)
-	}
-	_ = switched.Body.Close()
-	checkMeasured(t, metrics, map[string]float64{
-		"requests_in_flight{kind=stream}": 2,
-	})
+	watch := p.open(t.Context(), t, client, pods+"?watch=1")
+	conn, _ := p.switches(t, get(pods+"/x/exec", "Connection: Upgrade", "Upgrade: websocket"))
+	checkMeasured(t, metrics, map[string]float64{"requests_in_flight{kind=stream}": 2})
 	close(release)
 	_, _ = io.Copy(io.Discard, watch.Body)
 	_ = watch.Body.Close()
@@ -201,50 +168,30 @@ func TestHandshakeFailuresAreCounted(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, cause string
-		fail        func(t *testing.T, p *proxy)
+		change      func(*tls.Config) // of the client
+		sends       string            // without TLS, if change is nil
+		missing     bool              // the serving certificate
 	}{
-		{"a client that does not know the CA", "alert_bad_certificate", func(t *testing.T, p *proxy) {
-			t.Helper()
-			handshake(t, p, &tls.Config{ServerName: "127.0.0.1"})
-		}},
-		{"a client that wants another name", "alert_bad_certificate", func(t *testing.T, p *proxy) {
-			t.Helper()
-			config := p.clientTLS(nil)
-			config.ServerName = "elsewhere.example.com"
-			handshake(t, p, config)
-		}},
-		{"a client with old TLS only", "no_shared_version", func(t *testing.T, p *proxy) {
-			t.Helper()
-			config := p.clientTLS(nil)
-			config.MinVersion, config.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
-			handshake(t, p, config)
-		}},
-		{"a client with other ciphers only", "no_shared_cipher", func(t *testing.T, p *proxy) {
-			t.Helper()
-			config := p.clientTLS(nil)
-			config.MaxVersion, config.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA}
-			handshake(t, p, config)
-		}},
-		{"a client with other protocols only", "no_shared_protocol", func(t *testing.T, p *proxy) {
-			t.Helper()
-			config := p.clientTLS(nil)
-			config.NextProtos = []string{"imap"}
-			handshake(t, p, config)
-		}},
+		{name: "a client that does not know the CA", cause: "alert_bad_certificate", change: func(c *tls.Config) { c.RootCAs = nil }},
 		{
-			"a client that sends HTTP", "not_tls",
-			func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") },
+			name: "a client that wants another name", cause: "alert_bad_certificate",
+			change: func(c *tls.Config) { c.ServerName = "elsewhere.example.com" },
 		},
 		{
-			"a client that sends something else", "not_tls",
-			func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "EHLO example.com\r\n") },
+			name: "a client with old TLS only", cause: "no_shared_version",
+			change: func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 },
 		},
-		{"a client that only connects", "client_left", func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "") }},
-		{"a proxy without a certificate", "no_serving_certificate", func(t *testing.T, p *proxy) {
-			t.Helper()
-			p.serving.Store(nil)
-			handshake(t, p, p.clientTLS(nil))
+		{name: "a client with other ciphers only", cause: "no_shared_cipher", change: func(c *tls.Config) {
+			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA}
 		}},
+		{
+			name: "a client with other protocols only", cause: "no_shared_protocol",
+			change: func(c *tls.Config) { c.NextProtos = []string{"imap"} },
+		},
+		{name: "a client that sends HTTP", cause: "not_tls", sends: "GET / HTTP/1.1\r\nHost: x\r\n\r\n"},
+		{name: "a client that sends something else", cause: "not_tls", sends: "EHLO example.com\r\n"},
+		{name: "a client that only connects", cause: "client_left"},
+		{name: "a proxy without a certificate", cause: "no_serving_certificate", missing: true, change: func(*tls.Config) {}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -258,7 +205,24 @@ func TestHandshakeFailuresAreCounted(t *testing.T) {
 					return nil, errors.New("there is no serving certificate yet")
 				}
 			})
-			test.fail(t, p)
+			if test.missing {
+				p.serving.Store(nil)
+			}
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.change == nil {
+				_, _ = io.WriteString(conn, test.sends)
+			} else {
+				config := p.clientTLS(nil)
+				config.ServerName = "127.0.0.1"
+				test.change(config)
+				if tls.Client(conn, config).HandshakeContext(t.Context()) == nil {
+					t.Error("the handshake succeeded")
+				}
+			}
+			_ = conn.Close()
 			checkMeasured(t, metrics, map[string]float64{"tls_handshake_failures_total{cause=" + test.cause + "}": 1})
 		})
 	}
@@ -281,27 +245,6 @@ func TestHandshakeCause(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
-}
-
-// handshake attempts a handshake that fails.
-func handshake(t *testing.T, p *proxy, config *tls.Config) {
-	t.Helper()
-	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", p.address)
-	if err == nil {
-		_ = conn.Close()
-		t.Error("the handshake succeeded")
-	}
-}
-
-// write connects without TLS, sends text and disconnects.
-func write(t *testing.T, p *proxy, text string) {
-	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.WriteString(conn, text)
-	_ = conn.Close()
 }
 
 func TestRequestCounters(t *testing.T) {

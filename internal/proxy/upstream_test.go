@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -32,10 +32,7 @@ func badUpstream(t *testing.T, behave func(net.Conn)) dialing {
 // listen returns the address of a server that calls behave for each connection, and then closes it.
 func listen(t *testing.T, behave func(net.Conn)) (address string) {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := listenHere(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
@@ -137,59 +134,55 @@ func TestUpstreamMisbehaves(t *testing.T) {
 	}
 }
 
-// TestUnavailableInTheClientsEncoding checks that an error has the encoding that the client asked for, and a readable
-// one if that is not supported.
-func TestUnavailableInTheClientsEncoding(t *testing.T) {
+// TestErrorsInTheClientsEncoding checks that errors have the encoding that the client asked for, and a readable one if
+// that is not supported: those of the forwarder, and denials.
+func TestErrorsInTheClientsEncoding(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	p.token.set("")
+	p.api.allows(allowing("list nodes"))
 	client := p.as(t, "jane")
-	const message = "the proxy has no credential for the API server yet"
+	serializer := request.NewSerializer()
+	const asJSON, asProtobuf = "application/json", "application/vnd.kubernetes.protobuf"
 	for _, test := range []struct{ accept, contentType string }{
-		{"", "application/json"},
-		{"*/*", "application/json"},
-		{"application/json", "application/json"},
+		{"", asJSON},
+		{"*/*", asJSON},
+		{asJSON, asJSON},
 		{"application/yaml", "application/yaml"},
-		{"application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"},
-		{"application/vnd.kubernetes.protobuf, */*", "application/vnd.kubernetes.protobuf"},
-		{"application/cbor", "application/json"},
-		{"application/vnd.kubernetes.protobuf,application/json", "application/vnd.kubernetes.protobuf"},
-		{"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json"},
-		{"application/json;as=Table;v=v1;g=meta.k8s.io", "application/json"},
-		{"application/json;stream=watch", "application/json"},
-		{"text/html", "application/json"},
-		{"nonsense//;;", "application/json"},
+		{asProtobuf, asProtobuf},
+		{asProtobuf + ", */*", asProtobuf},
+		{"application/cbor", asJSON},
+		{asProtobuf + "," + asJSON, asProtobuf},
+		{"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", asJSON},
+		{"application/json;as=Table;v=v1;g=meta.k8s.io", asJSON},
+		{"application/json;stream=watch", asJSON},
+		{"text/html", asJSON},
+		{"nonsense//;;", asJSON},
 	} {
 		header := http.Header{}
 		if test.accept != "" {
 			header.Set("Accept", test.accept)
 		}
-		got := p.get(t, client, "/api/v1/nodes", header)
-		contentType, _, _ := strings.Cut(got.Header.Get("Content-Type"), ";")
-		if got.Code != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "1" ||
-			contentType != test.contentType {
-			t.Errorf(
-				"%q: got %d, Retry-After %q, %q",
-				test.accept,
-				got.Code,
-				got.Header.Get("Retry-After"),
-				got.Header.Get("Content-Type"),
-			)
-			continue
-		}
-		serializer := request.NewSerializer()
-		var decoded runtime.Object
-		for _, info := range serializer.SupportedMediaTypes() {
-			if info.MediaType == contentType {
-				var err error
-				if decoded, _, err = info.Serializer.Decode([]byte(got.Body), nil, &metav1.Status{}); err != nil {
-					t.Errorf("%q: %v in %q", test.accept, err, got.Body)
-				}
+		for _, want := range []struct {
+			path, retry, message string
+			code                 int
+		}{
+			{"/api/v1/nodes", "1", "the proxy has no credential for the API server yet", 503},
+			{"/api/v1/pods", "", `pods is forbidden: User "jane" cannot list resource "pods" in API group "" at the cluster ` +
+				"scope: " + identity.DecisionMadeBy, 403},
+		} {
+			got := p.get(t, client, want.path, header)
+			info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), test.contentType)
+			if got.Code != want.code || got.Header.Get("Retry-After") != want.retry ||
+				got.Header.Get("Content-Type") != test.contentType || !ok {
+				t.Errorf("%q: got %d, %v", test.accept, got.Code, got.Header)
+				continue
 			}
-		}
-		if status, ok := decoded.(*metav1.Status); !ok || status.Message != message || status.Kind != "Status" ||
-			status.Code != 503 {
-			t.Errorf("%q: got %s", test.accept, cmp.Diff(message, decoded))
+			decoded, _, err := info.Serializer.Decode([]byte(got.Body), nil, &metav1.Status{})
+			if status, ok := decoded.(*metav1.Status); err != nil || !ok || status.Message != want.message ||
+				status.Kind != "Status" || int(status.Code) != want.code {
+				t.Errorf("%q: want %q, got %v and %v", test.accept, want.message, decoded, err)
+			}
 		}
 	}
 }

@@ -106,11 +106,9 @@ func TestOneReviewForAllPaths(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t, still(newStillClock()))
 			var asked []string
-			p.api.set(func() {
-				p.api.allow = func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-					asked = append(asked, spec.NonResourceAttributes.Path)
-					return slices.Contains(test.allowed, spec.NonResourceAttributes.Path), ""
-				}
+			p.api.allows(func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+				asked = append(asked, spec.NonResourceAttributes.Path)
+				return slices.Contains(test.allowed, spec.NonResourceAttributes.Path), ""
 			})
 			client := p.as(t, "jane")
 			for _, path := range test.paths {
@@ -134,7 +132,7 @@ func TestRevokedWiderPermissionsEnd(t *testing.T) {
 	p := startProxy(t, still(clock))
 	client := p.as(t, "jane")
 	p.getAll(t, client, "d", 0, 5, 200)
-	p.api.set(func() { p.api.allow = allowing() })
+	p.api.allows(allowing())
 	for range 9 {
 		clock.Step(time.Second)
 		p.getAll(t, client, "d", 0, 2, 200)
@@ -148,11 +146,9 @@ func TestPermissionsForSingleNames(t *testing.T) {
 	t.Parallel()
 	clock := newStillClock()
 	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock, o.AllowTTL, o.DenyTTL = clock, time.Hour, time.Minute })
-	p.api.set(func() {
-		p.api.allow = func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-			name := spec.ResourceAttributes.Name
-			return name != "" && name < "5", ""
-		}
+	p.api.allows(func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+		name := spec.ResourceAttributes.Name
+		return name != "" && name < "5", ""
 	})
 	client := p.as(t, "jane")
 	for range 2 {
@@ -190,11 +186,9 @@ func TestSelectorsAreAPart(t *testing.T) {
 	t.Run("a yes to parts is no yes to all", func(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t, still(newStillClock()))
-		p.api.set(func() {
-			p.api.allow = func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-				s := spec.ResourceAttributes.LabelSelector
-				return s != nil && s.RawSelector <= "app=5", ""
-			}
+		p.api.allows(func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+			s := spec.ResourceAttributes.LabelSelector
+			return s != nil && s.RawSelector <= "app=5", ""
 		})
 		client := p.as(t, "jane")
 		for i := 1; i < 10; i++ {
@@ -276,10 +270,8 @@ func TestNotWidened(t *testing.T) {
 	t.Run("impersonation", func(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t, still(newStillClock()))
-		p.api.set(func() {
-			p.api.allow = func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-				return spec.ResourceAttributes.Name != "root" && !strings.Contains(spec.ResourceAttributes.Verb, ":"), ""
-			}
+		p.api.allows(func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+			return spec.ResourceAttributes.Name != "root" && !strings.Contains(spec.ResourceAttributes.Verb, ":"), ""
 		})
 		client := p.as(t, "admin")
 		act := func(as string) response {
@@ -304,10 +296,8 @@ func TestNotWidened(t *testing.T) {
 		t.Run(subresource, func(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t, still(newStillClock()))
-			p.api.set(func() {
-				p.api.allow = func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-					return spec.ResourceAttributes.Verb == "get" || spec.ResourceAttributes.Name != "db", ""
-				}
+			p.api.allows(func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+				return spec.ResourceAttributes.Verb == "get" || spec.ResourceAttributes.Name != "db", ""
 			})
 			client := p.as(t, "jane")
 			for pod, want := range map[string]int{"a": 200, "b": 200, "db": 403} {
