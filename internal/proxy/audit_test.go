@@ -84,15 +84,20 @@ rules:
 
 func newAuditLog(t *testing.T, to io.Writer) *AuditLog {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(path, []byte(auditPolicy), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	log, err := NewAuditLog(path, to)
+	log, err := NewAuditLog(policyFile(t, auditPolicy), to)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return log
+}
+
+func policyFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 func TestAuditLog(t *testing.T) {
@@ -250,11 +255,11 @@ func TestAuditPolicyIsChecked(t *testing.T) {
 		"unknown levels": "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: All}]\n",
 		"no YAML":        "a: [\n",
 	} {
-		path := filepath.Join(t.TempDir(), "policy.yaml")
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := NewAuditLog(path, io.Discard); err == nil || !strings.Contains(err.Error(), "reading the audit policy") {
+		if _, err := NewAuditLog(
+			policyFile(t, content),
+			io.Discard,
+		); err == nil ||
+			!strings.Contains(err.Error(), "reading the audit policy") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

@@ -254,7 +254,7 @@ func TestOtherBearerTokens(t *testing.T) {
 	t.Parallel()
 	file := &auditFile{}
 	log := newAuditLog(t, file)
-	others := func(_ *proxy, o *Options) {
+	p := startProxy(t, func(_ *proxy, o *Options) {
 		o.Audit = log
 		o.BearerTokens = func(cluster authenticator.Token) authenticator.Token {
 			return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -270,8 +270,7 @@ func TestOtherBearerTokens(t *testing.T) {
 				return cluster.AuthenticateToken(ctx, token)
 			})
 		}
-	}
-	p := startProxy(t, others)
+	})
 	p.api.tokens["cluster"] = authenticationv1.UserInfo{Username: "jane"}
 	client := p.client(t, nil)
 	for _, test := range []struct {
@@ -320,7 +319,6 @@ func TestOtherBearerTokens(t *testing.T) {
 
 func TestAnonymous(t *testing.T) {
 	t.Parallel()
-	const login = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests"
 	for _, test := range []struct {
 		name   string
 		policy func(path string) int
@@ -330,14 +328,14 @@ func TestAnonymous(t *testing.T) {
 			name:   "admits all where the API server does",
 			policy: func(string) int { return 403 },
 			want: map[string]int{
-				"/healthz": 200, "/readyz": 200, "/livez": 200, "/api/v1/nodes": 200, "/healthz/etcd": 200, login: 200,
+				"/healthz": 200, "/readyz": 200, "/livez": 200, "/api/v1/nodes": 200, "/healthz/etcd": 200, loginPath: 200,
 			},
 		},
 		{
 			name:   "admits token credential requests alone where the API server admits nothing",
 			policy: func(string) int { return 401 },
 			want: map[string]int{
-				"/healthz": 401, "/readyz": 401, "/livez": 401, "/api/v1/nodes": 401, login: 200, login + "/x/status": 401,
+				"/healthz": 401, "/readyz": 401, "/livez": 401, "/api/v1/nodes": 401, loginPath: 200, loginPath + "/x/status": 401,
 				"/apis/login.concierge.other.dev/v1alpha1/tokencredentialrequests":               401,
 				"/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests":                  401,
 				"/apis/login.concierge.pinniped.dev/v1alpha1/namespaces/tokencredentialrequests": 401,
@@ -352,7 +350,7 @@ func TestAnonymous(t *testing.T) {
 				return 401
 			},
 			want: map[string]int{
-				"/healthz": 200, "/readyz": 401, "/livez": 200, "/healthz/etcd": 401, "/api/v1/nodes": 401, login: 200,
+				"/healthz": 200, "/readyz": 401, "/livez": 200, "/healthz/etcd": 401, "/api/v1/nodes": 401, loginPath: 200,
 			},
 		},
 	} {

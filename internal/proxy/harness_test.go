@@ -145,7 +145,7 @@ func (p *proxy) options(listener net.Listener, agent, upstream *rest.Config, tok
 	p.address = listener.Addr().String()
 	return Options{
 		Listener:           listener,
-		ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.serving.Load(), nil },
+		ServingCertificate: p.servingCertificate,
 		SignerCABundle:     func() []byte { return p.signer.Load().([]byte) },
 		Agent:              agent,
 		Upstream:           upstream,
@@ -166,6 +166,13 @@ func listenHere(tb testing.TB) net.Listener {
 		tb.Fatal(err)
 	}
 	return listener
+}
+
+func (p *proxy) servingCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if certificate := p.serving.Load(); certificate != nil {
+		return certificate, nil
+	}
+	return nil, errors.New("there is no serving certificate yet")
 }
 
 // waitServing waits until this number of requests is open.
@@ -222,6 +229,15 @@ func certificateFrom(tb testing.TB, ca *certs.CA, start time.Time, name string, 
 		tb.Fatal(err)
 	}
 	return keyPair(tb, pair)
+}
+
+// certificateOf returns a client certificate, or nil for an unauthenticated client, who has no name.
+func (p *proxy) certificateOf(tb testing.TB, name string) *tls.Certificate {
+	tb.Helper()
+	if name == "" {
+		return nil
+	}
+	return clientCertificate(tb, p.signerCA, name)
 }
 
 // jane returns the client certificate of a user.

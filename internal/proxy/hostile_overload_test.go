@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -206,11 +205,10 @@ func TestResponsesToSlowClientsEnd(t *testing.T) {
 	t.Parallel()
 	quick := func(_ *proxy, o *Options) { o.WriteTimeout = 300 * time.Millisecond }
 	for name, test := range map[string]struct {
-		known bool
-		path  string
+		user, path string
 	}{
-		"a large response":                           {known: true, path: "/large"},
-		"a small response":                           {known: true, path: "/small"},
+		"a large response":                           {user: "mallory", path: "/large"},
+		"a small response":                           {user: "mallory", path: "/small"},
 		"a refusal of a client without a credential": {path: "/small"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,11 +224,7 @@ func TestResponsesToSlowClientsEnd(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, "a few words")
 			})
-			var certificate *tls.Certificate
-			if test.known {
-				certificate = p.jane(t)
-			}
-			c := p.rawHTTP2(t, certificate)
+			c := p.rawHTTP2(t, p.certificateOf(t, test.user))
 			c.readNothing(t)
 			c.request(t, 1, false, pseudo("GET", test.path)...)
 			if got := c.status(t, 1); got == 0 {
@@ -284,10 +278,7 @@ func TestResetsSlowDown(t *testing.T) {
 					<-req.Context().Done()
 				}
 			})
-			certificate := clientCertificate(t, p.signerCA, "mallory")
-			if user == "" {
-				certificate = nil
-			}
+			certificate := p.certificateOf(t, user)
 			const connections, streams = 4, 2000
 			began := time.Now()
 			end, stop := context.WithTimeout(t.Context(), 3*time.Second)
@@ -422,10 +413,7 @@ func TestTrailersCount(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"", "mallory"} {
 		p := startProxy(t)
-		certificate := clientCertificate(t, p.signerCA, "mallory")
-		if user == "" {
-			certificate = nil
-		}
+		certificate := p.certificateOf(t, user)
 		c := p.rawHTTP2(t, certificate)
 		c.request(t, 1, true, append(pseudo("POST", loginPath), [2]string{"content-length", "10"})...)
 		p.waitServing(t, 1)

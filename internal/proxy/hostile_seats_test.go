@@ -228,13 +228,13 @@ func TestSlowClientsHoldNothingAtTheAPIServer(t *testing.T) {
 			if got := p.heldBy("mallory", flowcontrol.Response); got < asked*(size-responseWindow) {
 				t.Errorf("want what waits in memory counted, got %d bytes", got)
 			}
-			if got := c.readAll(t, asked); len(got) != asked {
+			got := c.readAll(t, asked)
+			if len(got) != asked {
 				t.Fatalf("want %d responses, got %d", asked, len(got))
-			} else {
-				for stream, body := range got {
-					if !bytes.Equal(body, content) {
-						t.Errorf("stream %d: want the response as it was, got %d bytes", stream, len(body))
-					}
+			}
+			for stream, body := range got {
+				if !bytes.Equal(body, content) {
+					t.Errorf("stream %d: want the response as it was, got %d bytes", stream, len(body))
 				}
 			}
 			eventually(t, func() bool { return p.held(flowcontrol.Response) == 0 })

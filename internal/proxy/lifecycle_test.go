@@ -88,43 +88,36 @@ func TestTokenIsNotAccepted(t *testing.T) {
 
 // gate forwards connections to a server while it is open.
 type gate struct {
-	net.Listener
-	to    string
-	open  atomic.Bool
-	mu    sync.Mutex
-	conns []net.Conn
+	address string
+	open    atomic.Bool
+	mu      sync.Mutex
+	conns   []net.Conn
 }
 
-func newGate(t *testing.T, to string) *gate {
+func newGate(t *testing.T, server string) *gate {
 	t.Helper()
-	listener := listenHere(t)
-	g := &gate{Listener: listener, to: to}
+	g := &gate{}
 	g.open.Store(true)
-	go func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			if !g.open.Load() {
-				_ = from.(*net.TCPConn).SetLinger(0)
-				_ = from.Close()
-				continue
-			}
-			to, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", g.to)
-			if err != nil {
-				_ = from.Close()
-				continue
-			}
-			g.mu.Lock()
-			g.conns = append(g.conns, from, to)
-			g.mu.Unlock()
-			go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
-			go func() { _, _ = io.Copy(from, to); _ = from.Close() }()
+	g.address = listen(t, func(from net.Conn) {
+		to, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server)
+		if err != nil {
+			return
 		}
-	}()
-	t.Cleanup(func() { _ = listener.Close(); g.cut() })
+		g.mu.Lock()
+		g.conns = append(g.conns, from, to)
+		g.mu.Unlock()
+		forward(from, to)
+	})
+	t.Cleanup(g.cut)
 	return g
+}
+
+// dial connects through the gate, which refuses connections while it is closed.
+func (g *gate) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	if !g.open.Load() {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("connection refused")}
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, g.address)
 }
 
 // cut closes all connections.
@@ -140,15 +133,9 @@ func (g *gate) cut() {
 func TestAPIServerAway(t *testing.T) {
 	t.Parallel()
 	var g *gate
-	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
-		if !g.open.Load() {
-			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("connection refused")}
-		}
-		return (&net.Dialer{}).DialContext(ctx, network, g.Addr().String())
-	}
 	p := startProxy(t, func(p *proxy, o *Options) {
 		g = newGate(t, p.api.Listener.Addr().String())
-		o.Agent.Dial, o.Upstream.Dial = dial, dial
+		o.Agent.Dial, o.Upstream.Dial = g.dial, g.dial
 	})
 	client, root := p.as(t, "jane"), p.as(t, "root", "system:masters")
 	if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != 200 {
@@ -179,9 +166,7 @@ func TestConnectionLostAfterSending(t *testing.T) {
 	var g *gate
 	p := startProxy(t, func(p *proxy, o *Options) {
 		g = newGate(t, p.api.Listener.Addr().String())
-		o.Upstream.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, g.Addr().String())
-		}
+		o.Upstream.Dial = g.dial
 	})
 	p.api.serves(func(http.ResponseWriter, *http.Request) { g.cut() })
 	client := p.as(t, "jane")
@@ -275,18 +260,13 @@ func TestBodies(t *testing.T) {
 func TestServingCertificateChangesUnderLoad(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	var load sync.WaitGroup
 	var requests atomic.Int64
 	for range 4 {
 		client := p.as(t, "jane")
 		load.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for !stop.Load() {
 				if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != 200 {
 					t.Errorf("want 200, got %d", got.Code)
 				}
@@ -303,29 +283,21 @@ func TestServingCertificateChangesUnderLoad(t *testing.T) {
 		seen := requests.Load()
 		eventually(t, func() bool { return requests.Load() > seen+10 })
 	}
-	close(stop)
+	stop.Store(true)
 	load.Wait()
 }
 
 func TestNoServingCertificate(t *testing.T) {
 	t.Parallel()
-	var missing atomic.Bool
-	p := startProxy(t, func(p *proxy, o *Options) {
-		o.ServingCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			if missing.Load() {
-				return nil, errors.New("no certificate")
-			}
-			return p.serving.Load(), nil
-		}
-	})
-	missing.Store(true)
+	p := startProxy(t)
+	certificate := p.serving.Swap(nil)
 	if err := p.Ready(); err == nil {
 		t.Error("want not ready without a certificate")
 	}
 	if _, err := (&tls.Dialer{Config: p.clientTLS(nil)}).DialContext(t.Context(), "tcp", p.address); err == nil {
 		t.Error("want handshakes refused")
 	}
-	missing.Store(false)
+	p.serving.Store(certificate)
 	if err := p.Ready(); err != nil {
 		t.Errorf("want ready again, got %v", err)
 	}

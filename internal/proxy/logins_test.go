@@ -38,6 +38,12 @@ func (p *proxy) serveLogins(release <-chan struct{}) (waiting *atomic.Int64) {
 	return waiting
 }
 
+// logIn sends a login over a connection of its own.
+func (p *proxy) logIn(ctx context.Context, t *testing.T, body string) <-chan response {
+	t.Helper()
+	return p.begin(ctx, p.client(t, nil), "POST", loginPath, strings.NewReader(body))
+}
+
 // TestGoodLoginsDoNotWait has unauthenticated clients' logins take all their seats. A user who logged in before still
 // gets a seat at once.
 func TestGoodLoginsDoNotWait(t *testing.T) {
@@ -45,24 +51,21 @@ func TestGoodLoginsDoNotWait(t *testing.T) {
 	p := startProxy(t)
 	release := make(chan struct{})
 	waiting := p.serveLogins(release)
-	logIn := func(body string) <-chan response {
-		return p.begin(t.Context(), p.client(t, nil), "POST", loginPath, strings.NewReader(body))
-	}
-	if got := (<-logIn("right")); got.Body != credentialResponse {
+	if got := (<-p.logIn(t.Context(), t, "right")); got.Body != credentialResponse {
 		t.Fatalf("want a login, got %v", got)
 	}
 	var all []<-chan response
 	const asked = 16
 	for i := range asked {
-		all = append(all, logIn(fmt.Sprint("wrong ", i)))
+		all = append(all, p.logIn(t.Context(), t, fmt.Sprint("wrong ", i)))
 	}
 	eventually(t, func() bool {
 		return waiting.Load() == loginsFromHere && p.waiting(flowcontrol.Login) == asked-loginsFromHere
 	})
-	if got := (<-logIn("right")); got.Body != credentialResponse {
+	if got := (<-p.logIn(t.Context(), t, "right")); got.Body != credentialResponse {
 		t.Errorf("want who logged in before to log in, got %v", got)
 	}
-	newcomer := logIn("right as well")
+	newcomer := p.logIn(t.Context(), t, "right as well")
 	eventually(t, func() bool { return p.waiting(flowcontrol.Login) == asked-loginsFromHere+1 })
 	close(release)
 	if got := codes(append(all, newcomer)); got[http.StatusCreated] != len(all)+1 {
@@ -85,16 +88,13 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, credentialResponse)
 	})
-	logIn := func() <-chan response {
-		return p.begin(t.Context(), p.client(t, nil), "POST", loginPath, strings.NewReader("shared"))
-	}
-	if got := <-logIn(); got.Code != http.StatusCreated {
+	if got := <-p.logIn(t.Context(), t, "shared"); got.Code != http.StatusCreated {
 		t.Fatalf("want a login, got %v", got)
 	}
 	slow.Store(true)
 	var all []<-chan response
 	for range 32 {
-		all = append(all, logIn())
+		all = append(all, p.logIn(t.Context(), t, "shared"))
 	}
 	eventually(t, func() bool {
 		return p.taken(flowcontrol.Login)+p.waiting(flowcontrol.Login) == len(all)
@@ -133,7 +133,7 @@ func TestAbandonedLoginsKeepTheirSeat(t *testing.T) {
 	waiting := p.serveLogins(release)
 	for i := range int64(3 * loginsFromHere) {
 		ctx, cancel := context.WithCancel(t.Context())
-		left := p.begin(ctx, p.client(t, nil), "POST", loginPath, strings.NewReader(fmt.Sprint("wrong ", i)))
+		left := p.logIn(ctx, t, fmt.Sprint("wrong ", i))
 		eventually(t, func() bool {
 			return waiting.Load() == min(i+1, loginsFromHere) && (i < loginsFromHere || p.waiting(flowcontrol.Login) == 1)
 		})

@@ -1,14 +1,11 @@
 package proxy
 
 import (
-	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,8 +56,7 @@ func checkMeasured(t *testing.T, m *Metrics, want map[string]float64) {
 
 func TestRequestsAreMeasured(t *testing.T) {
 	t.Parallel()
-	metrics := NewMetrics()
-	p := startProxy(t, func(_ *proxy, o *Options) { o.Metrics = metrics })
+	p := startProxy(t)
 	release := make(chan struct{})
 	p.api.serves(echoOr(func(w http.ResponseWriter, req *http.Request) {
 		switch {
@@ -88,7 +84,7 @@ func TestRequestsAreMeasured(t *testing.T) {
 	p.get(t, p.client(t, nil), "/version", http.Header{"Authorization": {"Bearer nobody's"}})
 	p.get(t, client, pods+"/broken", nil)
 	p.do(t, client, "BREW", "/version", nil, "")
-	checkMeasured(t, metrics, map[string]float64{
+	checkMeasured(t, p.Metrics, map[string]float64{
 		"requests_total{code=200,verb=get}":              3,
 		"requests_total{code=200,verb=list}":             1,
 		"requests_total{code=404,verb=get}":              1,
@@ -104,7 +100,7 @@ func TestRequestsAreMeasured(t *testing.T) {
 		"reviews_total{result=no,review=token}":          1,
 		"requests_in_flight{kind=request}":               0,
 	})
-	got := measured(t, metrics)
+	got := measured(t, p.Metrics)
 	if got["added_seconds{}"] != got["upstream_seconds{}"] || got["added_seconds{}"] < 6 {
 		t.Errorf("want each forwarded request observed, got %v and %v", got["added_seconds{}"], got["upstream_seconds{}"])
 	}
@@ -113,54 +109,48 @@ func TestRequestsAreMeasured(t *testing.T) {
 	before := got["upstream_seconds{}"]
 	watch := p.open(t.Context(), t, client, pods+"?watch=1")
 	conn, _ := p.switches(t, get(pods+"/x/exec", "Connection: Upgrade", "Upgrade: websocket"))
-	checkMeasured(t, metrics, map[string]float64{"requests_in_flight{kind=stream}": 2})
+	checkMeasured(t, p.Metrics, map[string]float64{"requests_in_flight{kind=stream}": 2})
 	close(release)
 	_, _ = io.Copy(io.Discard, watch.Body)
 	_ = watch.Body.Close()
 	_ = conn.Close()
-	checkMeasured(t, metrics, map[string]float64{
+	checkMeasured(t, p.Metrics, map[string]float64{
 		"requests_in_flight{kind=stream}":      0,
 		"requests_total{code=200,verb=watch}":  1,
 		"requests_total{code=101,verb=create}": 0,
 		"requests_total{code=101,verb=get}":    1,
 	})
-	if after := measured(t, metrics)["upstream_seconds{}"]; after != before {
+	if after := measured(t, p.Metrics)["upstream_seconds{}"]; after != before {
 		t.Errorf("want streams left out of the upstream's time, got %v more", after-before)
 	}
 }
 
 func TestConnectionsAreMeasured(t *testing.T) {
 	t.Parallel()
-	metrics := NewMetrics()
-	var away atomic.Bool
-	p := startProxy(t, func(_ *proxy, o *Options) {
-		o.Metrics = metrics
-		o.Upstream.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			if away.Load() {
-				return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("connection refused")}
-			}
-			return (&net.Dialer{}).DialContext(ctx, network, address)
-		}
+	var g *gate
+	p := startProxy(t, func(p *proxy, o *Options) {
+		g = newGate(t, p.api.Listener.Addr().String())
+		o.Upstream.Dial = g.dial
 	})
 	client := p.as(t, "jane")
 	p.get(t, client, "/api/v1/nodes", nil)
-	got := measured(t, metrics)
+	got := measured(t, p.Metrics)
 	if got["client_connections{}"] != 1 {
 		t.Errorf("want one connection here, got %v", got)
 	}
-	away.Store(true)
+	g.open.Store(false)
 	eventually(t, func() bool {
 		p.upstream.Close() // idle connections
 		return p.get(t, client, "/api/v1/nodes", nil).Code == http.StatusServiceUnavailable
 	})
 	client.CloseIdleConnections()
-	checkMeasured(t, metrics, map[string]float64{
+	checkMeasured(t, p.Metrics, map[string]float64{
 		"client_connections{}":                       0,
 		"upstream_problems_total{cause=unreachable}": 1,
 	})
 	p.token.set("")
 	p.get(t, client, "/api/v1/nodes", nil)
-	checkMeasured(t, metrics, map[string]float64{"upstream_problems_total{cause=no_credential}": 1})
+	checkMeasured(t, p.Metrics, map[string]float64{"upstream_problems_total{cause=no_credential}": 1})
 }
 
 // TestHandshakeFailuresAreCounted causes each failure, because crypto/tls only has texts for them.
@@ -195,16 +185,7 @@ func TestHandshakeFailuresAreCounted(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			metrics := NewMetrics()
-			p := startProxy(t, func(p *proxy, o *Options) {
-				o.Metrics = metrics
-				o.ServingCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-					if certificate := p.serving.Load(); certificate != nil {
-						return certificate, nil
-					}
-					return nil, errors.New("there is no serving certificate yet")
-				}
-			})
+			p := startProxy(t)
 			if test.missing {
 				p.serving.Store(nil)
 			}
@@ -223,7 +204,7 @@ func TestHandshakeFailuresAreCounted(t *testing.T) {
 				}
 			}
 			_ = conn.Close()
-			checkMeasured(t, metrics, map[string]float64{"tls_handshake_failures_total{cause=" + test.cause + "}": 1})
+			checkMeasured(t, p.Metrics, map[string]float64{"tls_handshake_failures_total{cause=" + test.cause + "}": 1})
 		})
 	}
 }

@@ -23,7 +23,7 @@ func TestUIDs(t *testing.T) {
 	token, channel := bearerProtocol("account"), "v5.channel.k8s.io"
 	for _, test := range []struct {
 		name, request string
-		certificate   bool // of jane, who has no UID
+		certificate   string // of jane, who has no UID
 		want          map[string][]string
 		protocols     []string // of WebSocket, at the API server
 	}{
@@ -33,21 +33,21 @@ func TestUIDs(t *testing.T) {
 			protocols: []string{channel},
 		},
 		{name: "a websocket token before others", request: execWith(token + ", " + channel), want: asAccount, protocols: []string{channel}},
-		{name: "no websocket token next to a certificate", certificate: true, request: execWith(token), want: asJane},
+		{name: "no websocket token next to a certificate", certificate: "jane", request: execWith(token), want: asJane},
 		{
-			name: "nor one before others", certificate: true, request: execWith(token + "," + channel), want: asJane,
+			name: "nor one before others", certificate: "jane", request: execWith(token + "," + channel), want: asJane,
 			protocols: []string{channel},
 		},
 		{
-			name: "nor one in a line of its own", certificate: true, want: asJane, protocols: []string{channel},
+			name: "nor one in a line of its own", certificate: "jane", want: asJane, protocols: []string{channel},
 			request: execWith(token + "\nSec-WebSocket-Protocol: " + channel),
 		},
 		{
-			name: "a nested UID", certificate: true, request: exec + "Impersonate-User: joe\nImpersonate-Uid: u-2\n\n",
+			name: "a nested UID", certificate: "jane", request: exec + "Impersonate-User: joe\nImpersonate-Uid: u-2\n\n",
 			want: asJoeWithUID,
 		},
 		{
-			name: "no token next to a certificate", certificate: true, request: exec + "Authorization: Bearer account\n\n",
+			name: "no token next to a certificate", certificate: "jane", request: exec + "Authorization: Bearer account\n\n",
 			want: asJane,
 		},
 		{name: "a user without a UID", request: exec + "Authorization: Bearer joe\n\n", want: carried("joe")},
@@ -57,11 +57,7 @@ func TestUIDs(t *testing.T) {
 			p := newProxy(t)
 			p.api.tokens["account"], p.api.tokens["joe"] = account, authenticationv1.UserInfo{Username: "joe"}
 			p.start(t)
-			certificate := p.jane(t)
-			if !test.certificate {
-				certificate = nil
-			}
-			response := p.exchange(t, certificate, test.request)
+			response := p.exchange(t, p.certificateOf(t, test.certificate), test.request)
 			arrived := p.api.requests()
 			if response.Code != 200 || len(arrived) != 1 {
 				t.Fatalf("want 200 and one request, got %d and %d: %s", response.Code, len(arrived), response.Body)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/identity"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
 
@@ -49,6 +51,16 @@ func listen(t *testing.T, behave func(net.Conn)) (address string) {
 	return listener.Addr().String()
 }
 
+// forward copies both ways until one side ends, and closes both.
+func forward(a, b net.Conn) {
+	defer func() { _ = errors.Join(a.Close(), b.Close()) }()
+	go func() {
+		_, _ = io.Copy(b, a)
+		_ = b.Close()
+	}()
+	_, _ = io.Copy(a, b)
+}
+
 // startLed runs a proxy, and returns a function that redirects its forwarded requests. The agent's own requests are not
 // redirected.
 func startLed(t *testing.T) (p *proxy, lead func(dialing)) {
@@ -73,14 +85,14 @@ func startLed(t *testing.T) (p *proxy, lead func(dialing)) {
 // complete.
 func TestUpstreamMisbehaves(t *testing.T) {
 	t.Parallel()
-	reset := func(conn net.Conn) {
+	reset := func(_ *proxy, conn net.Conn) {
 		_, _ = conn.Read(make([]byte, 1)) // after an earlier reset, the connection may count as never established
 		_ = conn.(*net.TCPConn).SetLinger(0)
 	}
-	wait := func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
+	wait := func(_ *proxy, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 	// over responds over TLS, with the API server's certificate, once it has received a request.
-	over := func(p *proxy, response string) func(net.Conn) {
-		return func(conn net.Conn) {
+	over := func(response string) func(*proxy, net.Conn) {
+		return func(p *proxy, conn net.Conn) {
 			config := p.api.TLS.Clone()
 			config.NextProtos = []string{"http/1.1"}
 			server := tls.Server(conn, config)
@@ -92,40 +104,31 @@ func TestUpstreamMisbehaves(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		behave func(p *proxy) func(net.Conn)
-		// Whether a read and a write may be retried.
-		read, write bool
+		behave func(p *proxy, conn net.Conn)
+		// Whether a write may be retried. A read always may.
+		write bool
 	}{
-		{"closes the connection at once", func(*proxy) func(net.Conn) { return func(net.Conn) {} }, true, true},
-		{"resets the connection as it begins to speak", func(*proxy) func(net.Conn) { return reset }, true, true},
-		{"speaks another protocol", func(*proxy) func(net.Conn) {
-			return func(conn net.Conn) { _, _ = io.WriteString(conn, "220 mail.example.com ESMTP\r\n"); wait(conn) }
-		}, true, true},
-		{"does not response to TLS", func(*proxy) func(net.Conn) { return wait }, true, true},
-		{"has a certificate of another CA", func(p *proxy) func(net.Conn) {
-			return func(conn net.Conn) {
-				_ = tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{*p.serving.Load()}}).Handshake()
-			}
-		}, true, true},
-		{"breaks off after the request", func(p *proxy) func(net.Conn) { return over(p, "") }, true, false},
-		{
-			"breaks off in the header", func(p *proxy) func(net.Conn) { return over(p, "HTTP/1.1 200 OK\r\nContent-Ty") }, true,
-			false,
-		},
-		{
-			"responds with something else than HTTP", func(p *proxy) func(net.Conn) { return over(p, "+OK\r\n\r\n") }, true,
-			false,
-		},
-		{"responds with a header of no end", func(p *proxy) func(net.Conn) {
-			return over(p, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 12<<20))
-		}, true, false},
+		{"closes the connection at once", func(*proxy, net.Conn) {}, true},
+		{"resets the connection as it begins to speak", reset, true},
+		{"speaks another protocol", func(p *proxy, conn net.Conn) {
+			_, _ = io.WriteString(conn, "220 mail.example.com ESMTP\r\n")
+			wait(p, conn)
+		}, true},
+		{"does not respond to TLS", wait, true},
+		{"has a certificate of another CA", func(p *proxy, conn net.Conn) {
+			_ = tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{*p.serving.Load()}}).Handshake()
+		}, true},
+		{"breaks off after the request", over(""), false},
+		{"breaks off in the header", over("HTTP/1.1 200 OK\r\nContent-Ty"), false},
+		{"responds with something else than HTTP", over("+OK\r\n\r\n"), false},
+		{"responds with a header of no end", over("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 12<<20)), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p, led := startLed(t)
-			led(badUpstream(t, test.behave(p)))
+			led(badUpstream(t, func(conn net.Conn) { test.behave(p, conn) }))
 			client := p.as(t, "jane")
-			checkUnavailable(t, p.get(t, client, "/api/v1/nodes", nil), test.read)
+			checkUnavailable(t, p.get(t, client, "/api/v1/nodes", nil), true)
 			checkUnavailable(t, p.do(t, client, "POST", "/api/v1/namespaces/d/pods", nil, "{}"), test.write)
 			if err := p.Ready(); err != nil {
 				t.Errorf("want ready: every replica is as badly off, got %v", err)
@@ -183,6 +186,32 @@ func TestErrorsInTheClientsEncoding(t *testing.T) {
 				status.Kind != "Status" || int(status.Code) != want.code {
 				t.Errorf("%q: want %q, got %v and %v", test.accept, want.message, decoded, err)
 			}
+		}
+	}
+}
+
+// TestWhatGoesOverWhich checks that a request whose body is in memory has an exclusive, pooled HTTP/1.1 connection, and
+// that streams share HTTP/2 connections.
+func TestWhatGoesOverWhich(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	jane := p.as(t, "jane")
+	for _, test := range []struct{ name, method, path, body, want string }{
+		{"a get", "GET", "/api/v1/namespaces/d/pods/x", "", "HTTP/1.1"},
+		{"a list", "GET", "/api/v1/pods", "", "HTTP/1.1"},
+		{"a write", "PUT", "/api/v1/namespaces/d/pods/x", "{}", "HTTP/1.1"},
+		{"a body that is still on its way", "PUT", "/api/v1/pods/x", strings.Repeat("x", listener.MaxHeldBody+1), "HTTP/2.0"},
+		{"a watch", "GET", "/api/v1/pods?watch=1", "", "HTTP/2.0"},
+		{"logs", "GET", "/api/v1/namespaces/d/pods/x/log?follow=1", "", "HTTP/2.0"},
+		{"a program in the cluster", "GET", "/api/v1/namespaces/d/services/x/proxy/", "", "HTTP/2.0"},
+	} {
+		before := len(p.api.requests())
+		if got := p.do(t, jane, test.method, test.path, nil, test.body); got.Code != http.StatusOK {
+			t.Errorf("%s: want 200, got %d", test.name, got.Code)
+			continue
+		}
+		if got := p.api.requests()[before].Proto; got != test.want {
+			t.Errorf("%s: want %s, got %s", test.name, test.want, got)
 		}
 	}
 }

@@ -209,58 +209,45 @@ func TestSelectorsAreAPart(t *testing.T) {
 	})
 }
 
-// deniesName allows everything but one name.
-func deniesName(name string) func(authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-	return func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-		return spec.ResourceAttributes.Name != name, ""
-	}
-}
-
 // TestAuthorizerThatDeniesNames has an authorizer allow all names in general, but deny one. The API server itself
 // refuses the request for that name, which arrives as that user and with no other permissions.
 func TestAuthorizerThatDeniesNames(t *testing.T) {
 	t.Parallel()
-	denied := func(p *proxy) {
-		p.api.set(func() {
-			p.api.allow = deniesName("denied")
-			serve := p.api.serve
-			p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-				if strings.HasSuffix(req.URL.Path, "/denied") {
-					w.Header().Set("Content-Type", "application/json")
-					w.WriteHeader(http.StatusForbidden)
-					_, _ = w.Write([]byte(`{"said by":"the API server"}`))
-					return
-				}
-				serve(w, req)
-			}
-		})
-	}
-	const path = "/api/v1/namespaces/d/configmaps/denied"
-	t.Run("the API server refuses it", func(t *testing.T) {
-		t.Parallel()
-		p := startProxy(t, still(newStillClock()))
-		denied(p)
-		client := p.as(t, "jane", "dev")
-		for i := range 5 {
-			for _, method := range []string{"GET", "DELETE", "PUT"} {
-				if got := p.do(t, client, method, configMap("d", i), nil, ""); got.Code != 200 {
-					t.Fatalf("want 200, got %d", got.Code)
-				}
-			}
-		}
-		for _, method := range []string{"GET", "DELETE", "PUT"} {
-			before := len(p.api.requests())
-			got := p.do(t, client, method, path, nil, "")
-			if got.Code != 403 || got.Body != `{"said by":"the API server"}` {
-				t.Errorf("%s: want the API server's refusal, got %d: %s", method, got.Code, got.Body)
-			}
-			sent := p.api.requests()[before:]
-			if len(sent) != 1 || sent[0].Header.Get("Impersonate-User") != "jane" ||
-				!slices.Equal(sent[0].Header["Impersonate-Group"], []string{"dev", "system:authenticated"}) {
-				t.Errorf("%s: want one request as jane, got %v", method, sent)
-			}
-		}
+	p := startProxy(t, still(newStillClock()))
+	serve := p.api.serve
+	p.api.allows(func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+		return spec.ResourceAttributes.Name != "denied", ""
 	})
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasSuffix(req.URL.Path, "/denied") {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"said by":"the API server"}`))
+			return
+		}
+		serve(w, req)
+	})
+	client := p.as(t, "jane", "dev")
+	methods := []string{"GET", "DELETE", "PUT"}
+	for i := range 5 {
+		for _, method := range methods {
+			if got := p.do(t, client, method, configMap("d", i), nil, ""); got.Code != 200 {
+				t.Fatalf("want 200, got %d", got.Code)
+			}
+		}
+	}
+	for _, method := range methods {
+		before := len(p.api.requests())
+		got := p.do(t, client, method, "/api/v1/namespaces/d/configmaps/denied", nil, "")
+		if got.Code != 403 || got.Body != `{"said by":"the API server"}` {
+			t.Errorf("%s: want the API server's refusal, got %d: %s", method, got.Code, got.Body)
+		}
+		sent := p.api.requests()[before:]
+		if len(sent) != 1 {
+			t.Fatalf("%s: want one request, got %v", method, sent)
+		}
+		checkIdentity(t, sent[0], carried("jane", "dev", "system:authenticated"))
+	}
 }
 
 // TestNotWidened asks questions that the API server does not decide again, or not in the same way: each is asked
@@ -312,9 +299,8 @@ func TestNotWidened(t *testing.T) {
 	}
 	t.Run("anonymous users", func(t *testing.T) {
 		t.Parallel()
-		api := newAPIServer(t, "HTTP/2.0")
-		api.anonymous = func(string) int { return http.StatusOK }
-		p := newProxyTo(t, api)
+		p := newProxy(t)
+		p.api.anonymous = func(string) int { return http.StatusOK }
 		p.start(t, still(newStillClock()))
 		p.getAll(t, p.client(t, nil), "d", 0, 5, 200)
 		p.wantReviews(t, 5, 0)
