@@ -130,6 +130,13 @@ func (a *apiServer) requests() []*recorded {
 	return slices.Clone(a.recorded)
 }
 
+func (a *apiServer) checkNothingSent(t *testing.T) {
+	t.Helper()
+	if sent := a.requests(); len(sent) != 0 {
+		t.Errorf("want nothing sent on, got %d requests: %s %s", len(sent), sent[0].Method, sent[0].URI)
+	}
+}
+
 // reviewsAsked returns the number of reviews so far, including failed ones.
 func (a *apiServer) reviewsAsked() int {
 	a.mu.Lock()

@@ -81,13 +81,9 @@ func TestCertificateExpiresInTheCache(t *testing.T) {
 	clock := newStillClock()
 	p := startProxy(t, still(clock))
 	client := p.client(t, p.jane(t)) // one connection
-	if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != http.StatusOK {
-		t.Fatalf("want 200, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/nodes", nil).require(t, http.StatusOK, "want 200")
 	clock.Step(2 * time.Hour)
-	if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != http.StatusUnauthorized {
-		t.Errorf("want 401 after the certificate's end, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/nodes", nil).check(t, http.StatusUnauthorized, "want 401 after the certificate's end")
 }
 
 func TestClientCAsChange(t *testing.T) {
@@ -184,9 +180,7 @@ func TestFrontProxy(t *testing.T) {
 	if got := p.get(t, p.client(t, clientCertificate(t, frontCA, "other")), "/api/v1/nodes", claim); got.Code != 401 {
 		t.Errorf("want a name that is not allowed refused, got %d", got.Code)
 	}
-	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", claim); got.Code != 200 {
-		t.Fatalf("want 200, got %d", got.Code)
-	}
+	p.get(t, p.as(t, "joe"), "/api/v1/nodes", claim).require(t, 200, "want 200")
 	if last := p.api.requests()[1]; last.Header.Get("Impersonate-User") != "joe" ||
 		last.Header.Get("X-Custom-User") != "" {
 		t.Errorf("want a user's claim ignored and removed, got %v", last.Header)

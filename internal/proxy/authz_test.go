@@ -91,9 +91,7 @@ func TestDenials(t *testing.T) {
 			}
 		})
 	}
-	if sent := p.api.requests(); len(sent) != 0 {
-		t.Errorf("want nothing sent on, got %v", sent)
-	}
+	p.api.checkNothingSent(t)
 }
 
 // TestDeniedRequestsAreNotSent denies reads and writes, also of users who could not be impersonated, and impersonation to
@@ -145,13 +143,9 @@ func TestAlwaysAllowed(t *testing.T) {
 	p := startProxy(t)
 	p.api.allows(allowing())
 	for _, path := range []string{"/healthz", "/readyz", "/livez"} {
-		if got := p.get(t, p.as(t, "jane"), path, nil); got.Code != 200 {
-			t.Errorf("%s: want 200, got %d", path, got.Code)
-		}
+		p.get(t, p.as(t, "jane"), path, nil).check(t, 200, "%s: want 200", path)
 	}
-	if got := p.get(t, p.as(t, "root", "system:masters"), "/api/v1/nodes", nil); got.Code != 200 {
-		t.Errorf("want system:masters allowed, got %d", got.Code)
-	}
+	p.get(t, p.as(t, "root", "system:masters"), "/api/v1/nodes", nil).check(t, 200, "want system:masters allowed")
 	if len(p.api.reviews) != 0 {
 		t.Errorf("want no reviews, got %d", len(p.api.reviews))
 	}
@@ -186,9 +180,7 @@ func TestReviewsSayEverything(t *testing.T) {
 	for _, what := range []string{
 		"?fieldSelector=" + url.QueryEscape(fields) + "&labelSelector=" + url.QueryEscape(labels), "/x/scale",
 	} {
-		if got := p.get(t, jane, "/apis/apps/v1/namespaces/d/deployments"+what, nil); got.Code != 200 {
-			t.Fatalf("%s: want 200, got %d", what, got.Code)
-		}
+		p.get(t, jane, "/apis/apps/v1/namespaces/d/deployments"+what, nil).require(t, 200, "%s: want 200", what)
 	}
 	who := authorizationv1.SubjectAccessReviewSpec{
 		User:   "jane",
@@ -230,9 +222,7 @@ func TestLongSelectors(t *testing.T) {
 		"/api/v1/namespaces/d/services/x/proxy/y" + selector(2*maxSelector), // of another program
 	}
 	for _, path := range passedOn {
-		if got := p.get(t, jane, path, nil); got.Code != http.StatusOK {
-			t.Errorf("%.60s: want 200, got %d", path, got.Code)
-		}
+		p.get(t, jane, path, nil).check(t, http.StatusOK, "%.60s: want 200", path)
 	}
 	for _, client := range []*http.Client{jane, p.client(t, nil)} {
 		got := p.get(t, client, pods+selector(maxSelector+2), nil)
@@ -263,9 +253,7 @@ func TestReviewCache(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != 200 {
-				t.Errorf("want 200, got %d", got.Code)
-			}
+			p.get(t, client, "/api/v1/nodes", nil).check(t, 200, "want 200")
 		})
 	}
 	count := func() int { p.api.mu.Lock(); defer p.api.mu.Unlock(); return len(p.api.reviews) }
@@ -278,9 +266,7 @@ func TestReviewCache(t *testing.T) {
 		t.Errorf("want one review for equal questions, got %d", got)
 	}
 	p.api.allows(allowing())
-	if got := p.get(t, client, "/api/v1/pods", nil); got.Code != 403 {
-		t.Errorf("want another question asked, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/pods", nil).check(t, 403, "want another question asked")
 	for _, step := range []struct {
 		passes  time.Duration
 		allowed []string
@@ -410,9 +396,7 @@ func TestReviewFails(t *testing.T) {
 					t.Errorf("%v: want one review, got %d", one.header, n)
 				}
 			}
-			if n := len(p.api.requests()); n != 0 {
-				t.Errorf("want nothing sent on, got %d", n)
-			}
+			p.api.checkNothingSent(t)
 		})
 	}
 }
@@ -532,12 +516,8 @@ func TestConstrainedImpersonation(t *testing.T) {
 		return spec.User == "jane", ""
 	})
 	as := http.Header{"Impersonate-User": {"jane"}}
-	if got := p.get(t, p.as(t, "controller"), "/api/v1/nodes", as); got.Code != 200 {
-		t.Errorf("want the allowed verb allowed, got %d: %s", got.Code, got.Body)
-	}
-	if got := p.get(t, p.as(t, "controller"), "/api/v1/pods", as); got.Code != 403 {
-		t.Errorf("want another resource refused, got %d", got.Code)
-	}
+	p.get(t, p.as(t, "controller"), "/api/v1/nodes", as).check(t, 200, "want the allowed verb allowed")
+	p.get(t, p.as(t, "controller"), "/api/v1/pods", as).check(t, 403, "want another resource refused")
 	const want = `nodes is forbidden: User \"other\" cannot impersonate-on:user-info:list resource \"nodes\" in API group \"\" at the cluster scope: ` + identity.DecisionMadeBy
 	if got := p.get(t, p.as(t, "other"), "/api/v1/nodes", as); got.Code != 403 || !strings.Contains(got.Body, want) {
 		t.Errorf("want 403 with the first check in its text, got %d: %s", got.Code, got.Body)

@@ -281,6 +281,21 @@ type response struct {
 	Body   string
 }
 
+// check fails the test unless the response has this code, and require also ends it.
+func (r response) check(t *testing.T, want int, format string, args ...any) {
+	t.Helper()
+	if r.Code != want {
+		t.Errorf(format+": want %d, got %d: %s", append(args, want, r.Code, r.Body)...)
+	}
+}
+
+func (r response) require(t *testing.T, want int, format string, args ...any) {
+	t.Helper()
+	if r.check(t, want, format, args...); r.Code != want {
+		t.FailNow()
+	}
+}
+
 func (p *proxy) do(t *testing.T, client *http.Client, method, path string, header http.Header, body string) response {
 	t.Helper()
 	var reader io.Reader
@@ -337,6 +352,17 @@ func (p *proxy) open(ctx context.Context, t *testing.T, client *http.Client, pat
 func (p *proxy) get(t *testing.T, client *http.Client, path string, header http.Header) response {
 	t.Helper()
 	return p.do(t, client, http.MethodGet, path, header, "")
+}
+
+// dial connects without TLS until the test ends.
+func (p *proxy) dial(t *testing.T) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 // crlf writes requests of tests as they are sent: \n stands for CRLF, \x01 for a bare LF.

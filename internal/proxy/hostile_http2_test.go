@@ -29,11 +29,7 @@ type rawHTTP2 struct {
 
 func (p *proxy) rawHTTP2(t *testing.T, certificate *tls.Certificate) *rawHTTP2 {
 	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p.rawHTTP2Over(t, conn, certificate)
+	return p.rawHTTP2Over(t, p.dial(t), certificate)
 }
 
 func (p *proxy) rawHTTP2Over(t *testing.T, below net.Conn, certificate *tls.Certificate) *rawHTTP2 {

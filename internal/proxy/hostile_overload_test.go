@@ -55,9 +55,7 @@ func (p *proxy) checkServed(t *testing.T, clients ...*http.Client) {
 		clients = []*http.Client{p.as(t, "jane")}
 	}
 	for _, client := range clients {
-		if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != http.StatusOK {
-			t.Errorf("want other users served, got %d: %s", got.Code, got.Body)
-		}
+		p.get(t, client, "/api/v1/nodes", nil).check(t, http.StatusOK, "want other users served")
 	}
 }
 
@@ -192,9 +190,7 @@ func TestFewResponsesToSlowClientsWait(t *testing.T) {
 			}
 			c.waitReset(t, test.asked-test.most)
 			eventually(t, func() bool { return serving.Load() == int64(test.most) })
-			if got := p.get(t, p.as(t, "jane"), "/healthz", nil); got.Code != http.StatusOK {
-				t.Errorf("want another user served, got %d", got.Code)
-			}
+			p.get(t, p.as(t, "jane"), "/healthz", nil).check(t, http.StatusOK, "want another user served")
 		})
 	}
 }
@@ -374,11 +370,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	jane := p.as(t, "jane")
 	p.get(t, jane, "/api/v1/nodes", nil)
 	for range 200 {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
+		p.dial(t)
 	}
 	eventually(t, func() bool { return p.port.Evicted() >= 50 })
 	p.checkServed(t, jane, p.as(t, "joe"))

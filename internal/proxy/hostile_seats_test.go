@@ -60,14 +60,10 @@ func TestRequestsOfAUserAreQueued(t *testing.T) {
 			}
 			eventually(t, func() bool { return busy.now.Load() >= fit })
 			for who, path := range map[string]string{"jane": "/quick", "greedy": "/api/v1/pods?watch=1"} {
-				if got := p.get(t, p.as(t, who), path, nil); got.Code != http.StatusOK {
-					t.Errorf("want %s served, got %d", who, got.Code)
-				}
+				p.get(t, p.as(t, who), path, nil).check(t, http.StatusOK, "want %s served", who)
 			}
 			close(release)
-			if got := codes(all); got[http.StatusOK] != asked {
-				t.Errorf("want all served in the end, got %v", got)
-			}
+			checkCodes(t, all, http.StatusOK, asked)
 			eventually(t, func() bool { return p.taken(flowcontrol.Forward)+p.waiting(flowcontrol.Forward) == 0 })
 		})
 	}
@@ -93,14 +89,10 @@ func TestASlowWebhookDelaysNoRead(t *testing.T) {
 		all = append(all, p.begin(t.Context(), client, "POST", "/api/v1/namespaces/d/pods", strings.NewReader("{}")))
 	}
 	eventually(t, func() bool { return busy.now.Load() >= fit })
-	if got := p.get(t, client, "/api/v1/namespaces/d/pods/x", nil); got.Code != http.StatusOK {
-		t.Errorf("want a read served meanwhile, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/namespaces/d/pods/x", nil).check(t, http.StatusOK, "want a read served meanwhile")
 	eventually(t, func() bool { return busy.now.Load() == asked }) // none was released
 	close(release)
-	if got := codes(all); got[http.StatusOK] != asked {
-		t.Errorf("want all served in the end, got %v", got)
-	}
+	checkCodes(t, all, http.StatusOK, asked)
 }
 
 // TestSlowBodiesHoldNothingAtTheAPIServer sends bodies byte by byte, in every encoding. Such a request is forwarded

@@ -44,16 +44,12 @@ func TestNoTokenYet(t *testing.T) {
 	p.token.set("")
 	client := p.as(t, "jane")
 	checkUnavailable(t, p.get(t, client, "/api/v1/nodes", nil), true)
-	if n := len(p.api.requests()); n != 0 {
-		t.Errorf("want nothing sent on, got %d", n)
-	}
+	p.api.checkNothingSent(t)
 	if err := p.Ready(); err == nil {
 		t.Error("want not ready without a token")
 	}
 	p.token.set(upstreamToken)
-	if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != 200 {
-		t.Errorf("want 200 with a token, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/nodes", nil).check(t, 200, "want 200 with a token")
 }
 
 func TestTokenIsNotAccepted(t *testing.T) {
@@ -112,6 +108,15 @@ func newGate(t *testing.T, server string) *gate {
 	return g
 }
 
+// startGated runs a proxy whose connections to the API server may pass a gate.
+func startGated(t *testing.T, through func(*Options, *gate)) (*proxy, *gate) {
+	t.Helper()
+	p := newProxy(t)
+	g := newGate(t, p.api.Listener.Addr().String())
+	p.start(t, func(_ *proxy, o *Options) { through(o, g) })
+	return p, g
+}
+
 // dial connects through the gate, which refuses connections while it is closed.
 func (g *gate) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	if !g.open.Load() {
@@ -132,15 +137,9 @@ func (g *gate) cut() {
 
 func TestAPIServerAway(t *testing.T) {
 	t.Parallel()
-	var g *gate
-	p := startProxy(t, func(p *proxy, o *Options) {
-		g = newGate(t, p.api.Listener.Addr().String())
-		o.Agent.Dial, o.Upstream.Dial = g.dial, g.dial
-	})
+	p, g := startGated(t, func(o *Options, g *gate) { o.Agent.Dial, o.Upstream.Dial = g.dial, g.dial })
 	client, root := p.as(t, "jane"), p.as(t, "root", "system:masters")
-	if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != 200 {
-		t.Fatalf("want 200, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/nodes", nil).require(t, 200, "want 200")
 	g.open.Store(false)
 	g.cut()
 	token := http.Header{"Authorization": {"Bearer x"}}
@@ -155,19 +154,13 @@ func TestAPIServerAway(t *testing.T) {
 	}
 	g.open.Store(true)
 	for name, c := range map[string]*http.Client{"jane": client, "root": root} {
-		if got := p.get(t, c, "/api/v1/nodes", nil); got.Code != 200 {
-			t.Errorf("want 200 for %s again, got %d: %s", name, got.Code, got.Body)
-		}
+		p.get(t, c, "/api/v1/nodes", nil).check(t, 200, "want 200 for %s again", name)
 	}
 }
 
 func TestConnectionLostAfterSending(t *testing.T) {
 	t.Parallel()
-	var g *gate
-	p := startProxy(t, func(p *proxy, o *Options) {
-		g = newGate(t, p.api.Listener.Addr().String())
-		o.Upstream.Dial = g.dial
-	})
+	p, g := startGated(t, func(o *Options, g *gate) { o.Upstream.Dial = g.dial })
 	p.api.serves(func(http.ResponseWriter, *http.Request) { g.cut() })
 	client := p.as(t, "jane")
 	checkUnavailable(t, p.get(t, client, "/api/v1/nodes", nil), true)
@@ -267,9 +260,7 @@ func TestServingCertificateChangesUnderLoad(t *testing.T) {
 		client := p.as(t, "jane")
 		load.Go(func() {
 			for !stop.Load() {
-				if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != 200 {
-					t.Errorf("want 200, got %d", got.Code)
-				}
+				p.get(t, client, "/api/v1/nodes", nil).check(t, 200, "want 200")
 				requests.Add(1)
 			}
 		})
@@ -340,9 +331,7 @@ func TestDrain(t *testing.T) {
 
 	p.stop()
 	eventually(t, func() bool { return p.Ready() != nil })
-	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil); got.Code != 200 {
-		t.Errorf("want requests served while load balancers learn of it, got %d", got.Code)
-	}
+	p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil).check(t, 200, "want requests served while load balancers learn of it")
 	delayEnds()
 	if got, err := io.ReadAll(watch.Body); err != nil || string(got) != "event\n" {
 		t.Errorf("want the watch to end in good order, got %q, %v", got, err)

@@ -68,9 +68,7 @@ func TestGoodLoginsDoNotWait(t *testing.T) {
 	newcomer := p.logIn(t.Context(), t, "right as well")
 	eventually(t, func() bool { return p.waiting(flowcontrol.Login) == asked-loginsFromHere+1 })
 	close(release)
-	if got := codes(append(all, newcomer)); got[http.StatusCreated] != len(all)+1 {
-		t.Errorf("want all served, got %v", got)
-	}
+	checkCodes(t, append(all, newcomer), http.StatusCreated, len(all)+1)
 }
 
 // TestASharedTokenIsRefusedToNoClient has more clients log in with one known good token than may be queued for it, as
@@ -100,9 +98,7 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 		return p.taken(flowcontrol.Login)+p.waiting(flowcontrol.Login) == len(all)
 	})
 	close(release)
-	if got := codes(all); got[http.StatusCreated] != len(all) {
-		t.Errorf("want all logged in, got %v", got)
-	}
+	checkCodes(t, all, http.StatusCreated, len(all))
 }
 
 // TestFailedLoginsArePenalized guesses a password as a user. The response is 201, as from the API server, but the user gets
@@ -114,9 +110,7 @@ func TestFailedLoginsArePenalized(t *testing.T) {
 	close(release)
 	p.serveLogins(release)
 	for body, user := range map[string]string{"right": "honest", "wrong": "guesser"} {
-		if got := p.do(t, p.as(t, user), "POST", loginPath, nil, body); got.Code != http.StatusCreated {
-			t.Fatalf("want 201, got %d", got.Code)
-		}
+		p.do(t, p.as(t, user), "POST", loginPath, nil, body).require(t, http.StatusCreated, "want 201")
 	}
 	eventually(t, func() bool { return p.FlowControl.Delay("guesser") != 0 }) // not zero within the burst
 	if got := p.FlowControl.Delay("honest"); got != 0 {

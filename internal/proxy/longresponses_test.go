@@ -67,9 +67,7 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 				p.get(t, p.as(t, "joe"), test.path, nil)
 				eventually(t, func() bool { return p.taken(flowcontrol.Forward) == 0 }) // it has been recorded
 			}
-			if got := p.get(t, p.as(t, "jane"), test.path, nil); got.Code != http.StatusOK {
-				t.Errorf("want it served, got %d", got.Code)
-			}
+			p.get(t, p.as(t, "jane"), test.path, nil).check(t, http.StatusOK, "want it served")
 			if got := seats.Load(); got != test.want {
 				t.Errorf("want %d seats, got %d", test.want, got)
 			}
@@ -89,8 +87,6 @@ func TestListsOfManyKindsAtOnce(t *testing.T) {
 		for i := range kinds {
 			all = append(all, p.begin(t.Context(), controller, "GET", fmt.Sprintf("/apis/a/v1/kind%ds", i), nil))
 		}
-		if got := codes(all); got[http.StatusOK] != kinds {
-			t.Errorf("want all lists responded, got %v", got)
-		}
+		checkCodes(t, all, http.StatusOK, kinds)
 	}
 }

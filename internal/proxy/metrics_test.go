@@ -3,7 +3,6 @@ package proxy
 import (
 	"crypto/tls"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -127,11 +126,7 @@ func TestRequestsAreMeasured(t *testing.T) {
 
 func TestConnectionsAreMeasured(t *testing.T) {
 	t.Parallel()
-	var g *gate
-	p := startProxy(t, func(p *proxy, o *Options) {
-		g = newGate(t, p.api.Listener.Addr().String())
-		o.Upstream.Dial = g.dial
-	})
+	p, g := startGated(t, func(o *Options, g *gate) { o.Upstream.Dial = g.dial })
 	client := p.as(t, "jane")
 	p.get(t, client, "/api/v1/nodes", nil)
 	got := measured(t, p.Metrics)
@@ -189,10 +184,7 @@ func TestHandshakeFailuresAreCounted(t *testing.T) {
 			if test.missing {
 				p.serving.Store(nil)
 			}
-			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := p.dial(t)
 			if test.change == nil {
 				_, _ = io.WriteString(conn, test.sends)
 			} else {

@@ -134,9 +134,7 @@ func TestUncarriableIdentitiesAreRefused(t *testing.T) {
 				!strings.Contains(got.Header.Get("Warning"), relay.OriginalUserExtraKey)) {
 				t.Errorf("want a warning that names the key, got %v: %s", got.Header, got.Body)
 			}
-			if n := len(p.api.requests()); n != 0 {
-				t.Errorf("want nothing sent on, got %d requests", n)
-			}
+			p.api.checkNothingSent(t)
 		})
 	}
 }

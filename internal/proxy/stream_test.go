@@ -337,9 +337,7 @@ func TestManySessions(t *testing.T) {
 	if got := p.waiting(flowcontrol.Forward); got != 0 {
 		t.Errorf("want no stream to be queued, got %d", got)
 	}
-	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
-		t.Errorf("want another user served meanwhile, got %d", got.Code)
-	}
+	p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil).check(t, http.StatusOK, "want another user served meanwhile")
 	for conn, responses := range open {
 		said := make([]byte, 6)
 		if _, err := io.WriteString(conn, "hello\n"); err != nil {

@@ -42,9 +42,7 @@ func configMap(namespace string, i int) string {
 func (p *proxy) getAll(t *testing.T, client *http.Client, namespace string, from, to, code int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		if got := p.get(t, client, configMap(namespace, i), nil); got.Code != code {
-			t.Fatalf("%s: want %d, got %d: %s", configMap(namespace, i), code, got.Code, got.Body)
-		}
+		p.get(t, client, configMap(namespace, i), nil).require(t, code, "%s: want %d", configMap(namespace, i), code)
 	}
 }
 
@@ -60,9 +58,7 @@ func TestOneReviewForAllNames(t *testing.T) {
 	p.wantReviews(t, 0, 2) // another namespace
 	p.getAll(t, p.as(t, "joe"), "d", 0, 1, 200)
 	p.wantReviews(t, 0, 3) // joe is another user
-	if got := p.get(t, client, "/api/v1/namespaces/d/secrets/0", nil); got.Code != 200 {
-		t.Errorf("want 200, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/namespaces/d/secrets/0", nil).check(t, 200, "want 200")
 	p.wantReviews(t, 0, 4) // a Secret is not a ConfigMap
 	clock.Step(10*time.Second + 1)
 	p.getAll(t, client, "d", 0, 100, 200)
@@ -112,9 +108,7 @@ func TestOneReviewForAllPaths(t *testing.T) {
 			})
 			client := p.as(t, "jane")
 			for _, path := range test.paths {
-				if got := p.get(t, client, path, nil); got.Code != test.want {
-					t.Errorf("%s: want %d, got %d: %s", path, test.want, got.Code, got.Body)
-				}
+				p.get(t, client, path, nil).check(t, test.want, "%s: want %d", path, test.want)
 			}
 			p.api.set(func() {
 				if !slices.Equal(asked, test.asked) {
@@ -159,12 +153,8 @@ func TestPermissionsForSingleNames(t *testing.T) {
 	clock.Step(2 * time.Minute) // a name with a cached decision is not asked about in general
 	p.getAll(t, client, "d", 0, 5, 200)
 	p.wantReviews(t, 10, 1)
-	if got := p.get(t, client, "/api/v1/namespaces/d/configmaps", nil); got.Code != 403 {
-		t.Errorf("want the list denied, got %d", got.Code)
-	}
-	if got := p.do(t, client, "DELETE", configMap("d", 7), nil, ""); got.Code != 403 {
-		t.Errorf("want another verb denied, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/namespaces/d/configmaps", nil).check(t, 403, "want the list denied")
+	p.do(t, client, "DELETE", configMap("d", 7), nil, "").check(t, 403, "want another verb denied")
 }
 
 // TestSelectorsAreAPart sends lists with selectors.
@@ -177,9 +167,7 @@ func TestSelectorsAreAPart(t *testing.T) {
 		p := startProxy(t, still(newStillClock()))
 		client := p.as(t, "jane")
 		for _, path := range []string{list, restricted(1), list + "?fieldSelector=metadata.name%3Dx", restricted(2)} {
-			if got := p.get(t, client, path, nil); got.Code != 200 {
-				t.Errorf("%s: want 200, got %d", path, got.Code)
-			}
+			p.get(t, client, path, nil).check(t, 200, "%s: want 200", path)
 		}
 		p.wantReviews(t, 0, 1)
 	})
@@ -196,16 +184,10 @@ func TestSelectorsAreAPart(t *testing.T) {
 			if i <= 5 {
 				want = 200
 			}
-			if got := p.get(t, client, restricted(i), nil); got.Code != want {
-				t.Errorf("%s: want %d, got %d", restricted(i), want, got.Code)
-			}
+			p.get(t, client, restricted(i), nil).check(t, want, "%s: want %d", restricted(i), want)
 		}
-		if got := p.get(t, client, list, nil); got.Code != 403 {
-			t.Errorf("want the whole list denied, got %d", got.Code)
-		}
-		if got := p.get(t, client, list+"/1", nil); got.Code != 403 {
-			t.Errorf("want a get denied, got %d", got.Code)
-		}
+		p.get(t, client, list, nil).check(t, 403, "want the whole list denied")
+		p.get(t, client, list+"/1", nil).check(t, 403, "want a get denied")
 	})
 }
 
@@ -231,9 +213,7 @@ func TestAuthorizerThatDeniesNames(t *testing.T) {
 	methods := []string{"GET", "DELETE", "PUT"}
 	for i := range 5 {
 		for _, method := range methods {
-			if got := p.do(t, client, method, configMap("d", i), nil, ""); got.Code != 200 {
-				t.Fatalf("want 200, got %d", got.Code)
-			}
+			p.do(t, client, method, configMap("d", i), nil, "").require(t, 200, "want 200")
 		}
 	}
 	for _, method := range methods {
@@ -288,9 +268,7 @@ func TestNotWidened(t *testing.T) {
 			})
 			client := p.as(t, "jane")
 			for pod, want := range map[string]int{"a": 200, "b": 200, "db": 403} {
-				if got := p.get(t, client, "/api/v1/namespaces/d/pods/"+pod+"/"+subresource, nil); got.Code != want {
-					t.Errorf("%s: want %d, got %d: %s", pod, want, got.Code, got.Body)
-				}
+				p.get(t, client, "/api/v1/namespaces/d/pods/"+pod+"/"+subresource, nil).check(t, want, "%s: want %d", pod, want)
 			}
 			if sent := len(p.api.requests()); sent != 2 {
 				t.Errorf("want two requests sent on, got %d", sent)

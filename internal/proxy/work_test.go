@@ -71,12 +71,16 @@ func (p *proxy) begin(
 	return got
 }
 
-func codes(all []<-chan response) map[int]int {
+// checkCodes expects this number of responses, all with this code.
+func checkCodes(t *testing.T, all []<-chan response, code, want int) {
+	t.Helper()
 	got := map[int]int{}
 	for _, one := range all {
 		got[(<-one).Code]++
 	}
-	return got
+	if got[code] != want {
+		t.Errorf("want %d responses with %d, got %v", want, code, got)
+	}
 }
 
 // TestReviewsAreBounded has one user ask many new questions whose reviews take long. Few are at the API server at a
@@ -101,9 +105,7 @@ func TestReviewsAreBounded(t *testing.T) {
 		t.Errorf("want reads to wait when their review does, got %d sent on", got)
 	}
 	close(b.release)
-	if got := codes(all); got[200] != asked {
-		t.Errorf("want all served in the end, got %v", got)
-	}
+	checkCodes(t, all, 200, asked)
 	if got := b.most.Load(); got > fit {
 		t.Errorf("want at most half of the reviews for one user, got %d at once", got)
 	}
@@ -145,9 +147,7 @@ func TestUsersAreQueuedFairly(t *testing.T) {
 		t.Errorf("want the review done after one other, got %d", got.Code)
 	}
 	close(step)
-	if got := codes(all); got[200] != 2*asked {
-		t.Errorf("want all served in the end, got %v", got)
-	}
+	checkCodes(t, all, 200, 2*asked)
 }
 
 // TestReviewsEndWithTheirClients has clients disconnect while their reviews are pending or queued.
@@ -206,9 +206,7 @@ func TestTokensOfUnauthenticatedClients(t *testing.T) {
 		other.request(t, 2*i+1, false, append(pseudo("GET", "/a"), bad)...)
 	}
 	eventually(t, func() bool { return b.now.Load() > 0 && p.turnedAway(flowcontrol.TokenReview) > 0 })
-	if got := p.get(t, p.as(t, "joe"), "/b", nil); got.Code != 200 {
-		t.Errorf("want a user with a certificate not to notice, got %d", got.Code)
-	}
+	p.get(t, p.as(t, "joe"), "/b", nil).check(t, 200, "want a user with a certificate not to notice")
 	if got := p.get(t, p.client(t, nil), "/b", http.Header{"Authorization": {"Bearer good"}}); got.Code != 200 {
 		t.Errorf("want a good token on another connection accepted meanwhile, got %d", got.Code)
 	}
@@ -228,14 +226,10 @@ func TestATokenThatBecomesGood(t *testing.T) {
 	clock := newStillClock()
 	p := startProxy(t, still(clock))
 	client, header := p.client(t, nil), http.Header{"Authorization": {"Bearer new"}}
-	if got := p.get(t, client, "/a", header); got.Code != 401 {
-		t.Fatalf("want 401, got %d", got.Code)
-	}
+	p.get(t, client, "/a", header).require(t, 401, "want 401")
 	p.api.set(func() { p.api.tokens["new"] = authenticationv1.UserInfo{Username: "jane"} })
 	clock.Step(time.Second + 1)
-	if got := p.get(t, client, "/a", header); got.Code != 200 {
-		t.Errorf("want it accepted, got %d", got.Code)
-	}
+	p.get(t, client, "/a", header).check(t, 200, "want it accepted")
 }
 
 const loginPath = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests"
@@ -266,13 +260,9 @@ func TestLoginsAreBounded(t *testing.T) {
 	}
 	eventually(t, func() bool { return busy.now.Load() == fit && p.turnedAway(flowcontrol.Login) > 0 })
 	for name, client := range map[string]*http.Client{"another connection": p.client(t, nil), "a user": guesser} {
-		if got := p.do(t, client, "POST", loginPath, nil, "right"); got.Code != 201 {
-			t.Errorf("%s: want a login meanwhile, got %d", name, got.Code)
-		}
+		p.do(t, client, "POST", loginPath, nil, "right").check(t, 201, "%s: want a login meanwhile", name)
 	}
-	if got := p.get(t, guesser, "/a", nil); got.Code != 201 {
-		t.Errorf("want other requests not to notice, got %d", got.Code)
-	}
+	p.get(t, guesser, "/a", nil).check(t, 201, "want other requests not to notice")
 	close(release)
 	if got := other.statuses(t); len(got) != 2 || got[201] == 0 || got[429] == 0 {
 		t.Errorf("want some served and some refused with 429, got %v", got)
@@ -293,9 +283,7 @@ func TestSlowLoginsHoldNoSeat(t *testing.T) {
 	if _, err := more.Write([]byte("half")); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.do(t, p.client(t, nil), "POST", loginPath, nil, "whole"); got.Code != 200 {
-		t.Errorf("want another login meanwhile, got %d", got.Code)
-	}
+	p.do(t, p.client(t, nil), "POST", loginPath, nil, "whole").check(t, 200, "want another login meanwhile")
 	if p.begun(flowcontrol.Login) != 1 {
 		t.Error("want a login to is queued when its body is there, not before")
 	}
@@ -306,9 +294,7 @@ func TestSlowLoginsHoldNoSeat(t *testing.T) {
 	if last := p.api.requests()[1]; last.Body != "half" {
 		t.Errorf("want the body to arrive as it was sent, got %q", last.Body)
 	}
-	if got := p.do(t, client, "POST", loginPath, nil, strings.Repeat("a", maxLogin+1)); got.Code != 413 {
-		t.Errorf("want 413 for what is no login, got %d", got.Code)
-	}
+	p.do(t, client, "POST", loginPath, nil, strings.Repeat("a", maxLogin+1)).check(t, 413, "want 413 for what is no login")
 }
 
 // TestLoginsNeedLittleMemory has little memory left for unauthenticated clients: the responses to logins take none of
@@ -387,9 +373,7 @@ func TestCostlyChains(t *testing.T) {
 		for range 10 {
 			client := p.client(t, test.chain)
 			for _, header := range []http.Header{nil, {"X-Remote-User": {"jane"}}} {
-				if got := p.get(t, client, "/a", header); got.Code != 401 {
-					t.Errorf("%s: want 401, got %d", test.name, got.Code)
-				}
+				p.get(t, client, "/a", header).check(t, 401, "%s: want 401", test.name)
 			}
 		}
 		if got := p.begun(flowcontrol.Certificate) - before; got != test.want {
@@ -412,23 +396,15 @@ func TestCertificatesBecomeGood(t *testing.T) {
 	if begins.Before(time.Now()) {
 		clock.Step(-time.Hour)
 	}
-	if got := p.get(t, early, "/a", nil); got.Code != 401 {
-		t.Fatalf("want a certificate of tomorrow refused, got %d", got.Code)
-	}
+	p.get(t, early, "/a", nil).require(t, 401, "want a certificate of tomorrow refused")
 	clock.Step(begins.Sub(clock.Now()) + time.Millisecond)
-	if got := p.get(t, early, "/a", nil); got.Code != 200 {
-		t.Errorf("want it accepted as soon as it is valid, got %d", got.Code)
-	}
+	p.get(t, early, "/a", nil).check(t, 200, "want it accepted as soon as it is valid")
 
 	other := newCA(t, "another signer CA")
 	later := p.client(t, clientCertificate(t, other, "joe"))
-	if got := p.get(t, later, "/a", nil); got.Code != 401 {
-		t.Fatalf("want the certificate of an unknown CA refused, got %d", got.Code)
-	}
+	p.get(t, later, "/a", nil).require(t, 401, "want the certificate of an unknown CA refused")
 	p.signer.Store(append(bytes.Clone(p.signerCA.CertPEM()), other.CertPEM()...))
-	if got := p.get(t, later, "/a", nil); got.Code != 200 {
-		t.Errorf("want it accepted as soon as its CA is known, got %d", got.Code)
-	}
+	p.get(t, later, "/a", nil).check(t, 200, "want it accepted as soon as its CA is known")
 }
 
 // TestVerificationsAreQueued has many clients present uncached certificates at once.
@@ -439,9 +415,7 @@ func TestVerificationsAreQueued(t *testing.T) {
 	for i := range 40 {
 		certificate := clientCertificate(t, p.signerCA, fmt.Sprintf("user-%d", i))
 		all.Go(func() {
-			if got := p.get(t, p.client(t, certificate), "/a", nil); got.Code != 200 {
-				t.Errorf("want 200, got %d", got.Code)
-			}
+			p.get(t, p.client(t, certificate), "/a", nil).check(t, 200, "want 200")
 		})
 	}
 	all.Wait()
