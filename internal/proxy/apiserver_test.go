@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -111,11 +112,36 @@ func (a *apiServer) set(change func()) {
 	change()
 }
 
+// serves, allows and duringReviews change what the API server does from now on.
+func (a *apiServer) serves(serve http.HandlerFunc) { a.set(func() { a.serve = serve }) }
+
+func (a *apiServer) allows(allow func(authorizationv1.SubjectAccessReviewSpec) (bool, string)) {
+	a.set(func() { a.allow = allow })
+}
+
+func (a *apiServer) duringReviews(during func(ctx context.Context, about string)) {
+	a.set(func() { a.during = during })
+}
+
 // requests returns the requests that the proxy has forwarded so far.
 func (a *apiServer) requests() []*recorded {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.recorded)
+}
+
+func (a *apiServer) checkNothingSent(t *testing.T) {
+	t.Helper()
+	if sent := a.requests(); len(sent) != 0 {
+		t.Errorf("want nothing sent on, got %d requests: %s %s", len(sent), sent[0].Method, sent[0].URI)
+	}
+}
+
+// reviewsAsked returns the number of reviews so far, including failed ones.
+func (a *apiServer) reviewsAsked() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asked
 }
 
 func (a *apiServer) handle(w http.ResponseWriter, req *http.Request) {
@@ -162,9 +188,10 @@ func (a *apiServer) serveAgent(w http.ResponseWriter, req *http.Request) {
 			panic(err)
 		}
 	}
+	isReview := strings.HasSuffix(req.URL.Path, "reviews")
 	a.mu.Lock()
 	failing, published := a.failing, a.configMap != nil
-	if strings.HasSuffix(req.URL.Path, "reviews") {
+	if isReview {
 		a.asked++
 	}
 	a.mu.Unlock()
@@ -172,13 +199,11 @@ func (a *apiServer) serveAgent(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Retry-After", "1")
 	}
 	switch {
+	case isReview && failing != 0:
+		writeJSON(w, failing, metav1.Status{Status: metav1.StatusFailure, Code: int32(failing), Message: "broken"})
 	case strings.HasSuffix(req.URL.Path, "/tokenreviews"):
 		var review authenticationv1.TokenReview
 		decode(&review)
-		if failing != 0 {
-			writeJSON(w, failing, metav1.Status{Status: metav1.StatusFailure, Code: int32(failing), Message: "broken"})
-			return
-		}
 		a.mu.Lock()
 		a.reviewed = append(a.reviewed, review.Spec.Token)
 		who, ok := a.tokens[review.Spec.Token]
@@ -196,10 +221,6 @@ func (a *apiServer) serveAgent(w http.ResponseWriter, req *http.Request) {
 	case strings.HasSuffix(req.URL.Path, "/subjectaccessreviews"):
 		var review authorizationv1.SubjectAccessReview
 		decode(&review)
-		if failing != 0 {
-			writeJSON(w, failing, metav1.Status{Status: metav1.StatusFailure, Code: int32(failing), Message: "broken"})
-			return
-		}
 		a.mu.Lock()
 		a.reviews = append(a.reviews, review.Spec)
 		allow, during := a.allow, a.during
@@ -224,14 +245,10 @@ func (a *apiServer) serveAgent(w http.ResponseWriter, req *http.Request) {
 func (a *apiServer) theConfigMap() corev1.ConfigMap {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	data := map[string]string{}
-	for k, v := range a.configMap {
-		data[k] = v
-	}
 	return corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: clienttrust.ConfigMap, ResourceVersion: "2"},
-		Data:       data,
+		Data:       maps.Clone(a.configMap),
 	}
 }
 

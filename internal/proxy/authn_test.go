@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"net/http"
 	"strings"
@@ -27,13 +26,6 @@ const unauthorizedBody = `{"kind":"Status","apiVersion":"v1","metadata":{},"stat
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	issue := func(ca *certs.CA, start time.Time, ttl time.Duration) *tls.Certificate {
-		pair, err := ca.IssueClient(certs.ClientIdentity{Username: "jane"}, start, ttl)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return keyPair(t, pair)
-	}
 	serving, err := p.signerCA.IssueServing(certs.SANs{DNSNames: []string{"jane"}}, time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -46,11 +38,12 @@ func TestClientCertificates(t *testing.T) {
 	}{
 		{"accepts one of the signer CA", clientCertificate(t, p.signerCA, "jane", "dev"), "jane"},
 		{"accepts one of the cluster's CA", clientCertificate(t, p.clusterCA, "jane", "dev"), "jane"},
-		{"refuses an expired one", issue(p.signerCA, now.Add(-2*time.Hour), time.Hour), ""},
-		{"refuses one that is not valid yet", issue(p.signerCA, now.Add(certs.Backdate+time.Minute), time.Hour), ""},
+		{"refuses an expired one", certificateFrom(t, p.signerCA, now.Add(-2*time.Hour), "jane"), ""},
+		{"refuses an early one", certificateFrom(t, p.signerCA, now.Add(certs.Backdate+time.Minute), "jane"), ""},
 		{"refuses one of an unknown CA", clientCertificate(t, newCA(t, "signer CA"), "jane"), ""},
 		{"refuses one for servers", keyPair(t, serving), ""},
-		{"refuses one without a common name", withoutName(t, p.signerCA), ""},
+		// pkg/certs rejects an empty name, so use a blank one.
+		{"refuses one without a common name", clientCertificate(t, p.signerCA, " ", "system:masters"), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			before := len(p.api.requests())
@@ -83,28 +76,14 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-func withoutName(t *testing.T, ca *certs.CA) *tls.Certificate {
-	t.Helper()
-	// pkg/certs rejects an empty name, so use a blank one.
-	return clientCertificate(t, ca, " ", "system:masters")
-}
-
 func TestCertificateExpiresInTheCache(t *testing.T) {
 	t.Parallel()
-	clock := &steppedClock{}
-	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock = clock })
-	pair, err := p.signerCA.IssueClient(certs.ClientIdentity{Username: "jane"}, time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := p.client(t, keyPair(t, pair)) // one connection
-	if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != http.StatusOK {
-		t.Fatalf("want 200, got %d", got.Code)
-	}
+	clock := newStillClock()
+	p := startProxy(t, still(clock))
+	client := p.client(t, p.jane(t)) // one connection
+	p.get(t, client, "/api/v1/nodes", nil).require(t, http.StatusOK, "want 200")
 	clock.Step(2 * time.Hour)
-	if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != http.StatusUnauthorized {
-		t.Errorf("want 401 after the certificate's end, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/nodes", nil).check(t, http.StatusUnauthorized, "want 401 after the certificate's end")
 }
 
 func TestClientCAsChange(t *testing.T) {
@@ -123,7 +102,7 @@ func TestClientCAsChange(t *testing.T) {
 	if a, b := code(bySigner), code(byCluster); a != 401 || b != 200 {
 		t.Errorf("want a bad signer bundle to disturb nobody else, got %d and %d", a, b)
 	}
-	p.signer.Store(nil)
+	p.signer.Store([]byte(nil))
 	if a, b := code(bySigner), code(byCluster); a != 401 || b != 200 {
 		t.Errorf("want no signer to disturb nobody else, got %d and %d", a, b)
 	}
@@ -192,25 +171,16 @@ func TestFrontProxy(t *testing.T) {
 		t.Fatalf("want 200, got %d: %s", got.Code, got.Body)
 	}
 	arrived := p.api.requests()[0]
-	want := map[string][]string{
-		"Authorization":         {"Bearer " + upstreamToken},
-		"Impersonate-User":      {"jane"},
-		"Impersonate-Uid":       {"u-1"},
-		"Impersonate-Group":     {"a", "b", "system:authenticated"},
-		"Impersonate-Extra-Foo": {"bar"},
-	}
-	if diff := cmp.Diff(want, identityOf(arrived)); diff != "" {
-		t.Errorf("identity (-want +got):\n%s", diff)
-	}
+	want := carried("jane", "a", "b", "system:authenticated")
+	want["Impersonate-Uid"], want["Impersonate-Extra-Foo"] = []string{"u-1"}, []string{"bar"}
+	checkIdentity(t, arrived, want)
 	if arrived.Header.Get("X-Custom-User") != "" {
 		t.Error("want the custom front proxy header removed")
 	}
 	if got := p.get(t, p.client(t, clientCertificate(t, frontCA, "other")), "/api/v1/nodes", claim); got.Code != 401 {
 		t.Errorf("want a name that is not allowed refused, got %d", got.Code)
 	}
-	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", claim); got.Code != 200 {
-		t.Fatalf("want 200, got %d", got.Code)
-	}
+	p.get(t, p.as(t, "joe"), "/api/v1/nodes", claim).require(t, 200, "want 200")
 	if last := p.api.requests()[1]; last.Header.Get("Impersonate-User") != "joe" ||
 		last.Header.Get("X-Custom-User") != "" {
 		t.Errorf("want a user's claim ignored and removed, got %v", last.Header)
@@ -252,78 +222,17 @@ func TestBearerTokens(t *testing.T) {
 			}
 		})
 	}
-	want := map[string][]string{
-		"Authorization":                     {"Bearer " + upstreamToken},
-		"Impersonate-User":                  {"system:serviceaccount:ns:sa"},
-		"Impersonate-Uid":                   {"u-1"},
-		"Impersonate-Group":                 {"system:serviceaccounts", "system:authenticated"},
-		"Impersonate-Extra-Access%4bey%49d": {"AKIA"},
-	}
+	want := carried("system:serviceaccount:ns:sa", "system:serviceaccounts", "system:authenticated")
+	want["Impersonate-Uid"], want["Impersonate-Extra-Access%4bey%49d"] = []string{"u-1"}, []string{"AKIA"}
 	arrived := p.api.requests()
 	if len(arrived) != 3 {
 		t.Fatalf("want three requests sent on, got %d", len(arrived))
 	}
 	for _, one := range arrived {
-		if diff := cmp.Diff(want, identityOf(one)); diff != "" {
-			t.Errorf("identity (-want +got):\n%s", diff)
-		}
+		checkIdentity(t, one, want)
 	}
 	if diff := cmp.Diff([]string{"good", "bad", "nobody", long}, p.api.reviewed); diff != "" {
 		t.Errorf("reviews (-want +got):\n%s", diff)
-	}
-}
-
-func TestWebsocketToken(t *testing.T) {
-	t.Parallel()
-	p := startProxy(t)
-	p.api.tokens["good"] = authenticationv1.UserInfo{Username: "jane", UID: "u-1"}
-	protocol := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("good"))
-	got, err := http.ReadResponse(readerOf(p.raw(t, nil, execWith(protocol+", v5.channel.k8s.io"))), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = got.Body.Close() }()
-	arrived := p.api.requests()
-	if got.StatusCode != 200 || len(arrived) != 1 {
-		t.Fatalf("want 200 and one request, got %d and %d", got.StatusCode, len(arrived))
-	}
-	if diff := cmp.Diff(map[string][]string{
-		"Authorization":     {"Bearer " + upstreamToken},
-		"Impersonate-User":  {"jane"},
-		"Impersonate-Uid":   {"u-1"},
-		"Impersonate-Group": {"system:authenticated"},
-	}, identityOf(arrived[0])); diff != "" {
-		t.Errorf("identity (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"v5.channel.k8s.io"}, arrived[0].Header["Sec-Websocket-Protocol"]); diff != "" {
-		t.Errorf("subprotocols (-want +got):\n%s", diff)
-	}
-}
-
-func TestWebsocketTokenOfAnUnauthenticatedClientStaysHere(t *testing.T) {
-	t.Parallel()
-	p := startProxy(t)
-	p.api.tokens["other"] = authenticationv1.UserInfo{Username: "joe"}
-	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("other"))
-	for _, protocols := range []string{
-		token, "v5.channel.k8s.io," + token, token + "\nSec-WebSocket-Protocol: v5.channel.k8s.io",
-	} {
-		before := len(p.api.requests())
-		conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"), execWith(protocols))
-		got, err := http.ReadResponse(readerOf(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = got.Body.Close()
-		arrived := p.api.requests()[before:]
-		if len(arrived) != 1 || arrived[0].Header.Get("Impersonate-User") != "jane" {
-			t.Fatalf("want a request as jane, got %v", arrived)
-		}
-		for _, left := range arrived[0].Header["Sec-Websocket-Protocol"] {
-			if left != "v5.channel.k8s.io" {
-				t.Errorf("want no token sent on, got %q", left)
-			}
-		}
 	}
 }
 
@@ -339,7 +248,7 @@ func TestOtherBearerTokens(t *testing.T) {
 	t.Parallel()
 	file := &auditFile{}
 	log := newAuditLog(t, file)
-	others := func(_ *proxy, o *Options) {
+	p := startProxy(t, func(_ *proxy, o *Options) {
 		o.Audit = log
 		o.BearerTokens = func(cluster authenticator.Token) authenticator.Token {
 			return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -355,8 +264,7 @@ func TestOtherBearerTokens(t *testing.T) {
 				return cluster.AuthenticateToken(ctx, token)
 			})
 		}
-	}
-	p := startProxy(t, others)
+	})
 	p.api.tokens["cluster"] = authenticationv1.UserInfo{Username: "jane"}
 	client := p.client(t, nil)
 	for _, test := range []struct {
@@ -375,12 +283,8 @@ func TestOtherBearerTokens(t *testing.T) {
 			t.Errorf("%s: got %d %s", test.token, got.Code, got.Body)
 		}
 	}
-	protocol := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("ours"))
-	if got, err := http.ReadResponse(readerOf(p.raw(t, nil, execWith(protocol+", v5.channel.k8s.io"))), nil); err != nil {
-		t.Error(err)
-	} else {
-		_ = got.Body.Close()
-	}
+	protocol := bearerProtocol("ours")
+	p.exchange(t, nil, execWith(protocol+", v5.channel.k8s.io"))
 	var users []string
 	for _, one := range p.api.requests() {
 		users = append(users, strings.Join(identityOf(one)["Impersonate-User"], ","))
@@ -407,30 +311,8 @@ func TestOtherBearerTokens(t *testing.T) {
 	}
 }
 
-func TestTokenReviewFails(t *testing.T) {
-	t.Parallel()
-	for code, want := range map[int]int{500: 401, 403: 401, 503: 503, 429: 503} {
-		t.Run(http.StatusText(code), func(t *testing.T) {
-			t.Parallel()
-			p := startProxy(t)
-			p.api.set(func() { p.api.failing = code })
-			got := p.get(t, p.client(t, nil), "/api/v1/nodes", http.Header{"Authorization": {"Bearer secret-token"}})
-			if got.Code != want || (want == 503) != (got.Header.Get("Retry-After") != "") {
-				t.Errorf("want %d, got %d, Retry-After %q", want, got.Code, got.Header.Get("Retry-After"))
-			}
-			if strings.Contains(got.Body, "secret-token") {
-				t.Error("the token is in the response")
-			}
-			if n := len(p.api.requests()); n != 0 {
-				t.Errorf("want nothing sent on, got %d", n)
-			}
-		})
-	}
-}
-
 func TestAnonymous(t *testing.T) {
 	t.Parallel()
-	const login = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests"
 	for _, test := range []struct {
 		name   string
 		policy func(path string) int
@@ -440,14 +322,14 @@ func TestAnonymous(t *testing.T) {
 			name:   "admits all where the API server does",
 			policy: func(string) int { return 403 },
 			want: map[string]int{
-				"/healthz": 200, "/readyz": 200, "/livez": 200, "/api/v1/nodes": 200, "/healthz/etcd": 200, login: 200,
+				"/healthz": 200, "/readyz": 200, "/livez": 200, "/api/v1/nodes": 200, "/healthz/etcd": 200, loginPath: 200,
 			},
 		},
 		{
 			name:   "admits token credential requests alone where the API server admits nothing",
 			policy: func(string) int { return 401 },
 			want: map[string]int{
-				"/healthz": 401, "/readyz": 401, "/livez": 401, "/api/v1/nodes": 401, login: 200, login + "/x/status": 401,
+				"/healthz": 401, "/readyz": 401, "/livez": 401, "/api/v1/nodes": 401, loginPath: 200, loginPath + "/x/status": 401,
 				"/apis/login.concierge.other.dev/v1alpha1/tokencredentialrequests":               401,
 				"/apis/identity.concierge.pinniped.dev/v1alpha1/whoamirequests":                  401,
 				"/apis/login.concierge.pinniped.dev/v1alpha1/namespaces/tokencredentialrequests": 401,
@@ -462,7 +344,7 @@ func TestAnonymous(t *testing.T) {
 				return 401
 			},
 			want: map[string]int{
-				"/healthz": 200, "/readyz": 401, "/livez": 200, "/healthz/etcd": 401, "/api/v1/nodes": 401, login: 200,
+				"/healthz": 200, "/readyz": 401, "/livez": 200, "/healthz/etcd": 401, "/api/v1/nodes": 401, loginPath: 200,
 			},
 		},
 	} {
@@ -484,13 +366,7 @@ func TestAnonymous(t *testing.T) {
 					}
 					continue
 				}
-				if diff := cmp.Diff(map[string][]string{
-					"Authorization":     {"Bearer " + upstreamToken},
-					"Impersonate-User":  {"system:anonymous"},
-					"Impersonate-Group": {"system:unauthenticated"},
-				}, identityOf(arrived[0])); diff != "" {
-					t.Errorf("%s: identity (-want +got):\n%s", path, diff)
-				}
+				checkIdentity(t, arrived[0], carried("system:anonymous", "system:unauthenticated"))
 			}
 		})
 	}
@@ -511,37 +387,4 @@ func TestAnonymousPolicyIsFollowed(t *testing.T) {
 	if got := code(); got != 401 {
 		t.Errorf("want the last response kept, got %d", got)
 	}
-}
-
-func TestNewNeedsToKnowAboutAnonymous(t *testing.T) {
-	t.Parallel()
-	for path, want := range map[string]string{
-		"/healthz":      "could not detect if anonymous authentication is enabled: error from healthz API: ",
-		"/api/v1/nodes": "could not detect if anonymous authentication is enabled: error from v1 nodes API: ",
-	} {
-		p := newProxy(t)
-		p.api.anonymous = func(asked string) int {
-			if asked == path {
-				return 500
-			}
-			return 200
-		}
-		_, err := New(t.Context(), Options{
-			Listener:           closedListener(t),
-			ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.serving.Load(), nil },
-			Agent:              p.api.config(agentToken),
-			Upstream:           p.api.config(""),
-			Token:              p.token,
-			GroupSuffix:        "pinniped.dev",
-		})
-		if err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("want error %q, got %v", want, err)
-		}
-	}
-}
-
-// execWith returns a request to run a command over a WebSocket with these subprotocols.
-func execWith(protocols string) string {
-	return "GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n" +
-		"Sec-WebSocket-Protocol: " + protocols + "\n\n"
 }

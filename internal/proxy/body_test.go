@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,26 +14,19 @@ func TestSlowBodiesEnd(t *testing.T) {
 	t.Parallel()
 	const request = "POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: proxy\n"
 	for _, test := range []struct {
-		name    string
-		known   bool
-		request string
-		want    string
+		name, user, request, want string
 	}{
 		{name: "of nobody", request: request + "Authorization: Bearer x\nContent-Length: 5\n\n", want: "HTTP/1.1 401 "},
-		{name: "of a small length", known: true, request: request + "Content-Length: 5\n\nhell", want: "HTTP/1.1 400 "},
-		{name: "of a large length", known: true, request: request + "Content-Length: 500000\n\nhell", want: "HTTP/1.1 400 "},
-		{name: "in chunks", known: true, request: request + "Transfer-Encoding: chunked\n\n4\nhell\n", want: "HTTP/1.1 400 "},
+		{name: "of a small length", user: "jane", request: request + "Content-Length: 5\n\nhell", want: "HTTP/1.1 400 "},
+		{name: "of a large length", user: "jane", request: request + "Content-Length: 500000\n\nhell", want: "HTTP/1.1 400 "},
+		{name: "in chunks", user: "jane", request: request + "Transfer-Encoding: chunked\n\n4\nhell\n", want: "HTTP/1.1 400 "},
 		{name: "of a stream that is refused", request: "POST /api/v1/namespaces/d/pods/p/proxy/ HTTP/1.1\nHost: " +
 			"proxy\nAuthorization: Bearer x\nContent-Length: 5\n\n", want: "HTTP/1.1 401 "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t, func(_ *proxy, o *Options) { o.BodyTimeout = 100 * time.Millisecond })
-			certificate := clientCertificate(t, p.signerCA, "jane")
-			if !test.known {
-				certificate = nil
-			}
-			response, err := io.ReadAll(p.raw(t, certificate, test.request))
+			response, err := io.ReadAll(p.raw(t, p.certificateOf(t, test.user), test.request))
 			if err != nil || !strings.HasPrefix(string(response), test.want) {
 				t.Errorf("want %q and the end of the connection, got %q, %v", test.want, response, err)
 			}
@@ -44,27 +35,11 @@ func TestSlowBodiesEnd(t *testing.T) {
 	t.Run("over HTTP/2", func(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t, func(_ *proxy, o *Options) { o.BodyTimeout = 100 * time.Millisecond })
-		body, end := io.Pipe()
-		t.Cleanup(func() { _ = end.Close() })
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		req, err := http.NewRequestWithContext(
-			ctx,
-			http.MethodPost,
-			"https://"+p.address+"/api/v1/namespaces/d/configmaps",
-			body,
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.ContentLength = 5
-		res, err := p.as(t, "jane").Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		if res.StatusCode != http.StatusBadRequest || res.ProtoMajor != 2 {
-			t.Errorf("want 400 over HTTP/2, got %s over %s", res.Status, res.Proto)
+		c := p.rawHTTP2(t, p.jane(t))
+		length := [2]string{"content-length", "5"}
+		c.request(t, 1, true, append(pseudo("POST", "/api/v1/namespaces/d/configmaps"), length)...)
+		if got := c.status(t, 1); got != http.StatusBadRequest {
+			t.Errorf("want 400 over HTTP/2, got %d", got)
 		}
 	})
 }
@@ -75,24 +50,16 @@ func TestBrokenBodies(t *testing.T) {
 	t.Parallel()
 	const sent = 256 << 10
 	p := startProxy(t)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			_, _ = io.Copy(io.Discard, req.Body)
-			w.WriteHeader(http.StatusTeapot)
-		}
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		w.WriteHeader(http.StatusTeapot)
 	})
-	response := bufio.NewReader(p.raw(t, clientCertificate(t, p.signerCA, "jane"), fmt.Sprintf(
+	got := p.exchange(t, p.jane(t), fmt.Sprintf(
 		"POST /api/v1/namespaces/d/configmaps HTTP/1.1\nHost: proxy\nTransfer-Encoding: chunked\n\n%x\n%s\nno chunk\n",
 		sent, strings.Repeat("a", sent),
-	)))
-	res, err := http.ReadResponse(response, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	said, _ := io.ReadAll(res.Body)
-	if res.StatusCode != http.StatusBadRequest || !strings.Contains(string(said), "request body could not be read") {
-		t.Errorf("want 400 for the body, got %s: %s", res.Status, said)
+	))
+	if got.Code != http.StatusBadRequest || !strings.Contains(got.Body, "request body could not be read") {
+		t.Errorf("want 400 for the body, got %d: %s", got.Code, got.Body)
 	}
 }
 
@@ -106,13 +73,11 @@ func TestBodyTimeoutIsForBodies(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t, func(_ *proxy, o *Options) { o.BodyTimeout = patience })
-			p.api.set(func() {
-				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-					if !strings.Contains(req.URL.Path, "/proxy/") {
-						wait()
-					}
-					_, _ = io.Copy(w, req.Body)
+			p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+				if !strings.Contains(req.URL.Path, "/proxy/") {
+					wait()
 				}
+				_, _ = io.Copy(w, req.Body)
 			})
 			client := p.as(t, "jane")
 			if protocol == "HTTP/1.1" {

@@ -4,10 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
-	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -29,6 +26,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
@@ -43,7 +41,6 @@ type realProxy struct {
 	*proxy
 	cluster *devcluster.Cluster
 	admin   kubernetes.Interface // directly at the API server
-	audit   *AuditLog            // of the proxy, nil for none
 	options func(*Options)       // changes the proxy's options, if not nil
 }
 
@@ -87,56 +84,44 @@ func (r *realProxy) install(t *testing.T) {
 		}
 	}
 	ctx := t.Context()
-	_, err := r.admin.CoreV1().
-		Namespaces().
-		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agentNamespace}}, metav1.CreateOptions{})
+	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+	core, none := r.admin.CoreV1(), metav1.CreateOptions{}
+	_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: named(agentNamespace)}, none)
 	must(err)
 	for _, name := range []string{agentAccount, proxyAccount} {
-		_, err := r.admin.CoreV1().
-			ServiceAccounts(agentNamespace).
-			Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := core.ServiceAccounts(agentNamespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: named(name)}, none)
 		must(err)
 	}
 	_, err = r.admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: proxyAccount},
+		ObjectMeta: named(proxyAccount),
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"users", "groups", "serviceaccounts"}, Verbs: []string{"impersonate"}},
 			{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"impersonate"}},
 		},
-	}, metav1.CreateOptions{})
+	}, none)
 	must(err)
 	_, err = r.admin.RbacV1().Roles(agentNamespace).Create(ctx, &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: agentAccount},
-		Rules: []rbacv1.PolicyRule{
-			{
-				APIGroups:     []string{""},
-				Resources:     []string{"serviceaccounts/token"},
-				ResourceNames: []string{proxyAccount},
-				Verbs:         []string{"create"},
-			},
-		},
-	}, metav1.CreateOptions{})
+		ObjectMeta: named(agentAccount),
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups:     []string{""},
+			Resources:     []string{"serviceaccounts/token"},
+			ResourceNames: []string{proxyAccount},
+			Verbs:         []string{"create"},
+		}},
+	}, none)
 	must(err)
-	bindCluster := func(account, role string) {
-		must(
-			r.bind(
-				ctx,
-				role+"-"+account,
-				role,
-				rbacv1.Subject{Kind: "ServiceAccount", Namespace: agentNamespace, Name: account},
-			),
-		)
+	for account, role := range map[string]string{proxyAccount: proxyAccount, agentAccount: "system:auth-delegator"} {
+		subject := rbacv1.Subject{Kind: "ServiceAccount", Namespace: agentNamespace, Name: account}
+		must(r.bind(ctx, role+"-"+account, role, subject))
 	}
-	bindCluster(proxyAccount, proxyAccount)
-	bindCluster(agentAccount, "system:auth-delegator")
 	for namespace, role := range map[string]string{
 		"kube-system": "extension-apiserver-authentication-reader", agentNamespace: agentAccount,
 	} {
 		_, err := r.admin.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: agentAccount},
+			ObjectMeta: named(agentAccount),
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
 			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: agentNamespace, Name: agentAccount}},
-		}, metav1.CreateOptions{})
+		}, none)
 		must(err)
 	}
 }
@@ -166,31 +151,15 @@ func (r *realProxy) run(t *testing.T, agent *rest.Config, source *relay.ServiceA
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.address = listener.Addr().String()
+	listener := listenHere(t)
 	// The API server may need a moment to apply the bindings.
 	eventually(t, func() bool {
-		options := Options{
-			Listener:           listener,
-			ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.serving.Load(), nil },
-			SignerCABundle:     r.signer.Load,
-			Agent:              agent,
-			Upstream:           agent,
-			Token:              source,
-			GroupSuffix:        "pinniped.dev",
-			FlowControl:        shippedAdmission(),
-			Processors:         2,
-			Metrics:            NewMetrics(),
-			StreamGrace:        50 * time.Millisecond,
-			ProbeInterval:      time.Second,
-			Audit:              r.audit,
-		}
+		options := r.proxy.options(listener, agent, agent, source)
+		options.ProbeInterval = time.Second
 		if r.options != nil {
 			r.options(&options)
 		}
+		var err error
 		r.Server, err = New(ctx, options)
 		return err == nil
 	})
@@ -207,13 +176,8 @@ func (r *realProxy) run(t *testing.T, agent *rest.Config, source *relay.ServiceA
 		proxyAccount: {Verb: "impersonate", Resource: "users"},
 		agentAccount: {Verb: "create", Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
 	} {
-		r.waitPermitted(
-			t,
-			authorizationv1.SubjectAccessReviewSpec{
-				User:               "system:serviceaccount:" + agentNamespace + ":" + account,
-				ResourceAttributes: &needs,
-			},
-		)
+		name := "system:serviceaccount:" + agentNamespace + ":" + account
+		r.waitPermitted(t, authorizationv1.SubjectAccessReviewSpec{User: name, ResourceAttributes: &needs})
 	}
 }
 
@@ -289,25 +253,13 @@ func TestRealAPIServer(t *testing.T) {
 	})
 
 	t.Run("extra keys with capitals arrive as they are", func(t *testing.T) {
-		req, err := http.NewRequestWithContext(
-			t.Context(),
-			"POST",
-			"https://"+r.address+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
-			strings.NewReader(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`),
-		)
-		if err != nil {
-			t.Fatal(err)
+		header := http.Header{
+			"Content-Type": {"application/json"}, "Impersonate-User": {"joe"}, "Impersonate-Extra-Access%4bey%49d": {"AKIA"},
 		}
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Impersonate-User", "joe")
-		req.Header["Impersonate-Extra-Access%4bey%49d"] = []string{"AKIA"}
-		res, err := r.client(t, clientCertificate(t, r.signerCA, "root", "system:masters")).Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
+		got := r.do(t, r.as(t, "root", "system:masters"), "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+			header, `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`)
 		var review authenticationv1.SelfSubjectReview
-		if err := json.NewDecoder(res.Body).Decode(&review); err != nil {
+		if err := json.Unmarshal([]byte(got.Body), &review); err != nil {
 			t.Fatal(err)
 		}
 		if got := review.Status.UserInfo.Extra["accessKeyId"]; len(got) != 1 || got[0] != "AKIA" {
@@ -343,7 +295,11 @@ func TestRealAPIServer(t *testing.T) {
 
 	t.Run("a denial is the proxy's, and a grant works at once", func(t *testing.T) {
 		config := r.through(&rest.Config{QPS: -1})
-		pair, err := r.signerCA.IssueClient(identityFor("pinny", "dev"), time.Now(), time.Hour)
+		pair, err := r.signerCA.IssueClient(
+			certs.ClientIdentity{Username: "pinny", Groups: []string{"dev"}},
+			time.Now(),
+			time.Hour,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -358,12 +314,8 @@ func TestRealAPIServer(t *testing.T) {
 		if err := r.bind(t.Context(), "pinny", "cluster-admin", bound); err != nil {
 			t.Fatal(err)
 		}
-		r.waitPermitted(
-			t,
-			authorizationv1.SubjectAccessReviewSpec{User: "pinny", ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: "kube-system", Verb: "list", Resource: "pods",
-			}},
-		)
+		list := &authorizationv1.ResourceAttributes{Namespace: "kube-system", Verb: "list", Resource: "pods"}
+		r.waitPermitted(t, authorizationv1.SubjectAccessReviewSpec{User: "pinny", ResourceAttributes: list})
 		granted := time.Now()
 		eventually(t, func() bool {
 			_, err := pinny.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{})
@@ -423,22 +375,12 @@ func TestRealAPIServer(t *testing.T) {
 	// Kubernetes' own tests send http://localhost.
 	for _, origin := range []string{"https://" + r.address, "http://localhost"} {
 		t.Run("a watch over websocket from "+origin, func(t *testing.T) {
-			conn := r.raw(
-				t,
-				clientCertificate(t, r.signerCA, "root", "system:masters"),
-				"GET /api/v1/namespaces/default/configmaps?watch=1 HTTP/1.1\nHost: "+r.address+"\nConnection: Upgrade\nUpgrade: "+
-					"websocket\n"+
-					"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\nOrigin: "+origin+"\n\n",
-			)
-			reader := bufio.NewReader(conn)
-			res, err := http.ReadResponse(reader, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = res.Body.Close() }()
-			if res.StatusCode != 101 || res.Header.Get("Sec-Websocket-Accept") == "" {
-				text, _ := io.ReadAll(res.Body)
-				t.Fatalf("want 101, got %d: %s", res.StatusCode, text)
+			reader := bufio.NewReader(r.raw(t, clientCertificate(t, r.signerCA, "root", "system:masters"),
+				"GET /api/v1/namespaces/default/configmaps?watch=1 HTTP/1.1\nHost: "+r.address+"\nConnection: Upgrade\n"+
+					"Upgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n"+
+					"Origin: "+origin+"\n\n"))
+			if got := readResponse(t, reader); got.Code != 101 || got.Header.Get("Sec-Websocket-Accept") == "" {
+				t.Fatalf("want 101, got %d: %s", got.Code, got.Body)
 			}
 			event, err := reader.ReadString('\n')
 			if err != nil || !strings.Contains(event, `"ADDED"`) {
@@ -448,23 +390,15 @@ func TestRealAPIServer(t *testing.T) {
 	}
 
 	t.Run("the upstream credential can only impersonate", func(t *testing.T) {
-		r.checkUpstreamCredential(t)
-	})
-}
-
-// checkUpstreamCredential deletes the binding and checks the API server's response.
-func (r *realProxy) checkUpstreamCredential(t *testing.T) {
-	t.Helper()
-	if err := r.admin.RbacV1().
-		ClusterRoleBindings().
-		Delete(t.Context(), proxyAccount+"-"+proxyAccount, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	client := kubernetes.NewForConfigOrDie(r.through(r.cluster.AdminConfig()))
-	eventually(t, func() bool {
-		_, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
-		return apierrors.IsForbidden(err) &&
-			strings.Contains(err.Error(), `User "system:serviceaccount:`+agentNamespace+":"+proxyAccount+`" cannot impersonate`)
+		bindings := r.admin.RbacV1().ClusterRoleBindings()
+		if err := bindings.Delete(t.Context(), proxyAccount+"-"+proxyAccount, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		want := `User "system:serviceaccount:` + agentNamespace + ":" + proxyAccount + `" cannot impersonate`
+		eventually(t, func() bool {
+			_, err := adminClient.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), want)
+		})
 	})
 }
 
@@ -484,18 +418,11 @@ func TestRealAPIServerGoesAndComesBack(t *testing.T) {
 	if got := r.get(t, r.client(t, nil), "/version", nil); got.Code != 401 || got.Body != unauthorizedBody {
 		t.Errorf("want 401, got %d: %s", got.Code, got.Body)
 	}
-	err := r.bind(
-		t.Context(),
-		"login",
-		"cluster-admin",
-		rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:unauthenticated"},
-	)
-	if err != nil {
+	nobody := rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:unauthenticated"}
+	if err := r.bind(t.Context(), "login", "cluster-admin", nobody); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool {
-		return r.get(t, r.client(t, nil), loginPath, nil).Code == http.StatusNotFound
-	})
+	eventually(t, func() bool { return r.get(t, r.client(t, nil), loginPath, nil).Code == http.StatusNotFound })
 
 	var events atomic.Int32
 	go func() {
@@ -513,7 +440,7 @@ func TestRealAPIServerGoesAndComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { return events.Load() == -1 })
-	client := r.client(t, clientCertificate(t, r.signerCA, "root", "system:masters"))
+	client := r.as(t, "root", "system:masters")
 	checkUnavailable(t, r.get(t, client, "/api/v1/namespaces", nil), true)
 	if err := r.cluster.RestartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)

@@ -46,23 +46,19 @@ func TestH2Spec(t *testing.T) {
 	if tool == "" {
 		t.Skip("H2SPEC is not set: run make h2spec")
 	}
-	t.Run("as a user", func(t *testing.T) {
-		t.Parallel()
-		p := startProxy(t)
-		p.api.set(func() { p.api.serve = slowly() })
-		// h2spec has no client certificate, so a relay adds one.
-		relay := relayTo(t, p.address, p.clientTLS(clientCertificate(t, p.signerCA, "jane")))
-		checkH2Spec(t, tool, relay)
-		if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
-			t.Errorf("want the proxy well afterwards, got %d", got.Code)
-		}
-	})
-	t.Run("without credentials", func(t *testing.T) {
-		t.Parallel()
-		p := startProxy(t)
-		p.api.set(func() { p.api.serve = slowly() })
-		checkH2Spec(t, tool, p.address, "--tls", "--insecure")
-	})
+	for name, known := range map[string]bool{"as a user": true, "without credentials": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t)
+			p.api.serves(slowly())
+			address, flags := p.address, []string{"--tls", "--insecure"}
+			if known { // h2spec has no client certificate, so a relay adds one
+				address, flags = relayTo(t, p.address, p.clientTLS(p.jane(t))), nil
+			}
+			checkH2Spec(t, tool, address, flags...)
+			p.checkServed(t)
+		})
+	}
 }
 
 // slowly responds when no request has arrived for a while, so that a hundred streams are open at once.
@@ -137,11 +133,6 @@ func relayTo(t *testing.T, address string, config *tls.Config) string {
 		if err != nil {
 			return
 		}
-		defer func() { _ = server.Close() }()
-		go func() {
-			_, _ = io.Copy(server, client)
-			_ = server.Close()
-		}()
-		_, _ = io.Copy(client, server)
+		forward(client, server)
 	})
 }

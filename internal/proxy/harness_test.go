@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -15,10 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/relay"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -30,25 +34,17 @@ type proxy struct {
 	address   string
 	servingCA *certs.CA
 	serving   atomic.Pointer[tls.Certificate]
-	signerCA  *certs.CA // client certificates of the product
-	clusterCA *certs.CA // client certificates of the cluster
-	signer    changingPEM
+	signerCA  *certs.CA    // client certificates of the product
+	clusterCA *certs.CA    // client certificates of the cluster
+	signer    atomic.Value // []byte
+	janeOnce  sync.Once
+	janes     *tls.Certificate
 	token     *staticToken
 	stop      context.CancelFunc
 	tune      func(*Server)                         // called before it runs, if not nil
 	context   func(context.Context) context.Context // returns the context to run in, if not nil
 	ended     chan error
 }
-
-// changingPEM is PEM that a test can change.
-type changingPEM struct{ pem atomic.Value }
-
-func (c *changingPEM) Load() []byte {
-	pem, _ := c.pem.Load().([]byte)
-	return pem
-}
-
-func (c *changingPEM) Store(pem []byte) { c.pem.Store(pem) }
 
 // staticToken is a TokenSource that a test can change.
 type staticToken struct {
@@ -117,28 +113,11 @@ func (p *proxy) start(t *testing.T, changes ...prepare) {
 		ctx = p.context(ctx)
 	}
 	ctx, p.stop = context.WithCancel(ctx)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.address = listener.Addr().String()
-	options := Options{
-		Listener:           listener,
-		ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.serving.Load(), nil },
-		SignerCABundle:     p.signer.Load,
-		Agent:              p.api.config(agentToken),
-		Upstream:           p.api.config("must not be used"),
-		Token:              p.token,
-		GroupSuffix:        "pinniped.dev",
-		FlowControl:        shippedAdmission(),
-		Processors:         2,
-		Metrics:            NewMetrics(),
-		StreamGrace:        50 * time.Millisecond,
-		DrainTimeout:       10 * time.Second,
-	}
+	options := p.options(listenHere(t), p.api.config(agentToken), p.api.config("must not be used"), p.token)
 	for _, change := range changes {
 		change(p, &options)
 	}
+	var err error
 	p.Server, err = New(ctx, options)
 	if err != nil {
 		t.Fatal(err)
@@ -161,12 +140,45 @@ func (p *proxy) start(t *testing.T, changes ...prepare) {
 	eventually(t, func() bool { return p.Ready() == nil })
 }
 
-// counts returns the numbers of open requests and of streams among them.
-func (d *drain) counts() (serving, streams int64) { return d.serving.Load(), d.streams.Load() }
+// options returns the options that all proxies of the tests share.
+func (p *proxy) options(listener net.Listener, agent, upstream *rest.Config, token relay.TokenSource) Options {
+	p.address = listener.Addr().String()
+	return Options{
+		Listener:           listener,
+		ServingCertificate: p.servingCertificate,
+		SignerCABundle:     func() []byte { return p.signer.Load().([]byte) },
+		Agent:              agent,
+		Upstream:           upstream,
+		Token:              token,
+		GroupSuffix:        "pinniped.dev",
+		FlowControl:        flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2)),
+		Processors:         2,
+		Metrics:            NewMetrics(),
+		StreamGrace:        50 * time.Millisecond,
+		DrainTimeout:       10 * time.Second,
+	}
+}
 
-// shippedAdmission has the limits of the default pod.
-func shippedAdmission() *flowcontrol.Controller {
-	return flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 2))
+func listenHere(tb testing.TB) net.Listener {
+	tb.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return listener
+}
+
+func (p *proxy) servingCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if certificate := p.serving.Load(); certificate != nil {
+		return certificate, nil
+	}
+	return nil, errors.New("there is no serving certificate yet")
+}
+
+// waitServing waits until this number of requests is open.
+func (p *proxy) waitServing(t *testing.T, want int64) {
+	t.Helper()
+	eventually(t, func() bool { return p.drain.serving.Load() == want && p.drain.streams.Load() <= want })
 }
 
 func newCA(tb testing.TB, name string) *certs.CA {
@@ -206,11 +218,33 @@ func keyPair(tb testing.TB, pair *certs.KeyPair) *tls.Certificate {
 // clientCertificate issues a currently valid client certificate.
 func clientCertificate(tb testing.TB, ca *certs.CA, name string, groups ...string) *tls.Certificate {
 	tb.Helper()
-	pair, err := ca.IssueClient(certs.ClientIdentity{Username: name, Groups: groups}, time.Now(), time.Hour)
+	return certificateFrom(tb, ca, time.Now(), name, groups...)
+}
+
+// certificateFrom issues a client certificate for an hour.
+func certificateFrom(tb testing.TB, ca *certs.CA, start time.Time, name string, groups ...string) *tls.Certificate {
+	tb.Helper()
+	pair, err := ca.IssueClient(certs.ClientIdentity{Username: name, Groups: groups}, start, time.Hour)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return keyPair(tb, pair)
+}
+
+// certificateOf returns a client certificate, or nil for an unauthenticated client, who has no name.
+func (p *proxy) certificateOf(tb testing.TB, name string) *tls.Certificate {
+	tb.Helper()
+	if name == "" {
+		return nil
+	}
+	return clientCertificate(tb, p.signerCA, name)
+}
+
+// jane returns the client certificate of a user.
+func (p *proxy) jane(tb testing.TB) *tls.Certificate {
+	tb.Helper()
+	p.janeOnce.Do(func() { p.janes = clientCertificate(tb, p.signerCA, "jane") })
+	return p.janes
 }
 
 // clientTLS trusts the proxy, and presents certificate regardless of the CAs that the proxy lists.
@@ -247,29 +281,72 @@ type response struct {
 	Body   string
 }
 
+// check fails the test unless the response has this code, and require also ends it.
+func (r response) check(t *testing.T, want int, format string, args ...any) {
+	t.Helper()
+	if r.Code != want {
+		t.Errorf(format+": want %d, got %d: %s", append(args, want, r.Code, r.Body)...)
+	}
+}
+
+func (r response) require(t *testing.T, want int, format string, args ...any) {
+	t.Helper()
+	if r.check(t, want, format, args...); r.Code != want {
+		t.FailNow()
+	}
+}
+
 func (p *proxy) do(t *testing.T, client *http.Client, method, path string, header http.Header, body string) response {
 	t.Helper()
 	var reader io.Reader
 	if body != "" {
 		reader = strings.NewReader(body)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, "https://"+p.address+path, reader)
+	got, err := p.send(t.Context(), client, method, path, header, reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, values := range header {
-		req.Header[name] = values
+	return got
+}
+
+// send sends a request and reads the whole response.
+func (p *proxy) send(
+	ctx context.Context, client *http.Client, method, path string, header http.Header, body io.Reader,
+) (response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "https://"+p.address+path, body)
+	if err != nil {
+		return response{}, err
+	}
+	maps.Copy(req.Header, header)
+	res, err := client.Do(req)
+	if err != nil {
+		return response{}, err
+	}
+	return readAll(res)
+}
+
+func readAll(res *http.Response) (response, error) {
+	text, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	return response{Code: res.StatusCode, Header: res.Header, Body: string(text)}, err
+}
+
+// live is a response whose body the test reads itself, if at all.
+type live struct{ *http.Response }
+
+// open sends a request and reads the header of the response.
+func (p *proxy) open(ctx context.Context, t *testing.T, client *http.Client, path string) live {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+path, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
 	res, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response{Code: res.StatusCode, Header: res.Header, Body: string(text)}
+	t.Cleanup(func() { _ = res.Body.Close() })
+	return live{res}
 }
 
 func (p *proxy) get(t *testing.T, client *http.Client, path string, header http.Header) response {
@@ -277,7 +354,21 @@ func (p *proxy) get(t *testing.T, client *http.Client, path string, header http.
 	return p.do(t, client, http.MethodGet, path, header, "")
 }
 
-// raw sends bytes unchanged over HTTP/1.1 and returns the connection.
+// dial connects without TLS until the test ends.
+func (p *proxy) dial(t *testing.T) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// crlf writes requests of tests as they are sent: \n stands for CRLF, \x01 for a bare LF.
+var crlf = strings.NewReplacer("\n", "\r\n", "\x01", "\n")
+
+// raw sends bytes over HTTP/1.1, otherwise unchanged, and returns the connection.
 func (p *proxy) raw(t *testing.T, certificate *tls.Certificate, request string) *tls.Conn {
 	t.Helper()
 	config := p.clientTLS(certificate)
@@ -288,7 +379,7 @@ func (p *proxy) raw(t *testing.T, certificate *tls.Certificate, request string) 
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	if _, err := io.WriteString(conn, strings.ReplaceAll(request, "\n", "\r\n")); err != nil {
+	if _, err := io.WriteString(conn, crlf.Replace(request)); err != nil {
 		t.Fatal(err)
 	}
 	return conn.(*tls.Conn)
@@ -306,6 +397,26 @@ func identityOf(r *recorded) map[string][]string {
 	return found
 }
 
+// carried returns the identity headers of a user, with the group of all users unless it is given.
+func carried(user string, groups ...string) map[string][]string {
+	if groups == nil {
+		groups = []string{"system:authenticated"}
+	}
+	return map[string][]string{
+		"Authorization": {"Bearer " + upstreamToken}, "Impersonate-User": {user}, "Impersonate-Group": groups,
+	}
+}
+
+// checkIdentity compares the identity headers of a request, except the ID that every certificate has.
+func checkIdentity(t *testing.T, one *recorded, want map[string][]string) {
+	t.Helper()
+	got := identityOf(one)
+	delete(got, "Impersonate-Extra-Authentication.kubernetes.io%2fcredential-Id")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("identity of %s %.200s (-want +got):\n%s", one.Method, one.URI, diff)
+	}
+}
+
 func eventually(t *testing.T, check func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(15 * time.Second); !check(); {
@@ -316,49 +427,41 @@ func eventually(t *testing.T, check func() bool) {
 	}
 }
 
-func readerOf(conn net.Conn) *bufio.Reader { return bufio.NewReader(conn) }
-
-// closedListener returns a closed listener, for servers that never run.
-func closedListener(tb testing.TB) net.Listener {
-	tb.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	_ = listener.Close()
-	return listener
-}
-
-func identityFor(name string, groups ...string) certs.ClientIdentity {
-	return certs.ClientIdentity{Username: name, Groups: groups}
-}
-
 // exchange sends bytes unchanged over HTTP/1.1 and returns the first response.
-func (p *proxy) exchange(t *testing.T, certificate *tls.Certificate, request string) (int, string, http.Header) {
+func (p *proxy) exchange(t *testing.T, certificate *tls.Certificate, request string) response {
 	t.Helper()
-	res, err := http.ReadResponse(readerOf(p.raw(t, certificate, request)), nil)
+	return readResponse(t, bufio.NewReader(p.raw(t, certificate, request)))
+}
+
+// readResponse reads a response over HTTP/1.1. It has no body if it switches protocols.
+func readResponse(t *testing.T, from *bufio.Reader) response {
+	t.Helper()
+	res, err := http.ReadResponse(from, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
+	got, err := readAll(res)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res.StatusCode, string(body), res.Header
+	return got
 }
 
-// steppedClock is the real clock, advanced by steps. Timers are real.
-type steppedClock struct {
-	clock.RealClock
-	ahead atomic.Int64
+// upgradeTo returns a request to a subresource of a pod for another protocol, with more header lines.
+func upgradeTo(protocol, subresource, header string) string {
+	return "POST /api/v1/namespaces/d/pods/x/" + subresource + " HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: " +
+		protocol + "\nContent-Length: 0\n" + header + "\n"
 }
 
-func (c *steppedClock) Step(d time.Duration) { c.ahead.Add(int64(d)) }
-func (c *steppedClock) Now() time.Time       { return time.Now().Add(time.Duration(c.ahead.Load())) }
-
-func (c *steppedClock) Since(then time.Time) time.Duration {
-	return c.Now().Sub(then)
+// switches sends jane's request for another protocol and expects that it is switched.
+func (p *proxy) switches(t *testing.T, request string) (*tls.Conn, *bufio.Reader) {
+	t.Helper()
+	conn := p.raw(t, p.jane(t), request)
+	reader := bufio.NewReader(conn)
+	if got := readResponse(t, reader); got.Code != http.StatusSwitchingProtocols {
+		t.Fatalf("want the protocol switched, got %d: %s", got.Code, got.Body)
+	}
+	return conn, reader
 }
 
 // stillClock only advances when stepped. Timers are real.

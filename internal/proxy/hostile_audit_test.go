@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,8 +23,9 @@ import (
 func TestAuditLogsAgree(t *testing.T) {
 	t.Parallel()
 	file := &auditFile{}
+	log := newAuditLog(t, file)
 	r := startReal(t, devcluster.Options{AuditPolicy: []byte(auditPolicy)}, func(r *realProxy) {
-		r.audit = newAuditLog(t, file)
+		r.options = func(o *Options) { o.Audit = log }
 	})
 	jane := rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "jane"}
 	if err := r.bind(t.Context(), "jane", "cluster-admin", jane); err != nil {
@@ -76,7 +78,7 @@ func TestAuditLogsAgree(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		responses := readerOf(conn)
+		responses := bufio.NewReader(conn)
 		res, err := http.ReadResponse(responses, nil)
 		if err == nil && res.StatusCode == http.StatusContinue {
 			res, err = http.ReadResponse(responses, nil)
@@ -93,7 +95,7 @@ func TestAuditLogsAgree(t *testing.T) {
 			t.Errorf("%s: want %d, got %d", name, ask.want, res.StatusCode)
 		}
 	}
-	streams, stream := r.rawHTTP2(t, clientCertificate(t, r.signerCA, "jane")), uint32(1)
+	streams, stream := r.rawHTTP2(t, r.jane(t)), uint32(1)
 	for _, ask := range []struct {
 		name, method, path string
 		half               string // a part of a body
@@ -110,7 +112,7 @@ func TestAuditLogsAgree(t *testing.T) {
 			fields = append(fields, [2]string{"content-type", "application/json"}, [2]string{"content-length", "68"},
 				[2]string{"expect", "100-continue"})
 		}
-		streams.request(t, stream, ask.half != "", false, fields...)
+		streams.request(t, stream, ask.half != "", fields...)
 		if ask.half != "" {
 			if err := streams.WriteData(stream, false, []byte(ask.half)); err != nil {
 				t.Fatal(err)

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -10,38 +9,11 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
-
-// fetch sends a request and reads the whole response with read, which may be slow.
-func (p *proxy) fetch(
-	ctx context.Context,
-	client *http.Client,
-	path string,
-	read func(io.Reader) (int, error),
-) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+path, nil)
-	if err != nil {
-		return 0, err
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	n, err := read(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("status %d", res.StatusCode)
-	}
-	return n, err
-}
-
-func discard(body io.Reader) (int, error) {
-	n, err := io.Copy(io.Discard, body)
-	return int(n), err
-}
 
 // withinMemory fails the test when clients hold more than their limits.
 func (p *proxy) withinMemory(t *testing.T) {
@@ -62,35 +34,21 @@ func TestHonestHeavyLoads(t *testing.T) {
 			name        string
 			users, each int
 			path        string
-			read        func(io.Reader) (int, error)
-			want        int
+			want        int64
 		}{
-			{name: "discovery by many clients", users: 20, each: 10, path: "/apis/group-%d/v1", read: discard, want: 5},
-			{
-				name: "long lists that are read with a pause", users: 6, each: 2, path: "/long/%d", want: long,
-				read: func(body io.Reader) (int, error) {
-					first, err := io.CopyN(io.Discard, body, long/4)
-					if err != nil {
-						return int(first), err
-					}
-					runtime.Gosched()
-					rest, err := discard(body)
-					return int(first) + rest, err
-				},
-			},
-			{name: "watches of one operator at once", users: 1, each: 120, path: "/api/v1/pods?watch=1&n=%d", read: discard, want: 5},
+			{"discovery by many clients", 20, 10, "/apis/group-%d/v1", 5},
+			{"long lists that are read with a pause", 6, 2, "/long/%d", long},
+			{"watches of one operator at once", 1, 120, "/api/v1/pods?watch=1&n=%d", 5},
 		} {
 			t.Run(fmt.Sprintf("%s, %d processors", test.name, processors), func(t *testing.T) {
 				t.Parallel()
 				p := startProxy(t, shippedFor(processors))
-				p.api.set(func() {
-					p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-						if strings.HasPrefix(req.URL.Path, "/long") {
-							_, _ = w.Write(content)
-							return
-						}
-						_, _ = io.WriteString(w, "hello")
+				p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+					if strings.HasPrefix(req.URL.Path, "/long") {
+						_, _ = w.Write(content)
+						return
 					}
+					_, _ = io.WriteString(w, "hello")
 				})
 				var asking sync.WaitGroup
 				for i := range test.users {
@@ -98,9 +56,12 @@ func TestHonestHeavyLoads(t *testing.T) {
 					p.get(t, client, "/a", nil) // otherwise Go's client opens a connection for each concurrent request
 					for j := range test.each {
 						asking.Go(func() {
-							got, err := p.fetch(t.Context(), client, fmt.Sprintf(test.path, j), test.read)
-							if err != nil || got != test.want {
-								t.Errorf("want %d bytes, got %d and %v", test.want, got, err)
+							got := p.open(t.Context(), t, client, fmt.Sprintf(test.path, j))
+							first, _ := io.CopyN(io.Discard, got.Body, long/4)
+							runtime.Gosched()
+							rest, err := io.Copy(io.Discard, got.Body)
+							if err != nil || got.StatusCode != http.StatusOK || first+rest != test.want {
+								t.Errorf("want %d bytes, got %d, %d and %v", test.want, got.StatusCode, first+rest, err)
 							}
 						})
 					}
@@ -137,21 +98,13 @@ func TestHonestUsersBesideFloods(t *testing.T) {
 			"bad tokens": func(t *testing.T, p *proxy) func() {
 				t.Helper()
 				client := p.client(t, nil)
-				return func() {
-					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/a", nil)
-					if err != nil {
-						return
-					}
-					req.Header.Set("Authorization", "Bearer bad")
-					if res, err := client.Do(req); err == nil {
-						_ = res.Body.Close()
-					}
-				}
+				bad := http.Header{"Authorization": {"Bearer bad"}}
+				return func() { _, _ = p.send(t.Context(), client, "GET", "/a", bad, nil) }
 			},
 			"large lists": func(t *testing.T, p *proxy) func() {
 				t.Helper()
 				client := p.as(t, "mallory")
-				return func() { _, _ = p.fetch(t.Context(), client, "/long", discard) }
+				return func() { _, _ = p.send(t.Context(), client, "GET", "/long", nil, nil) }
 			},
 			"large lists that are not read": func(t *testing.T, p *proxy) func() {
 				t.Helper()
@@ -160,7 +113,7 @@ func TestHonestUsersBesideFloods(t *testing.T) {
 					c := p.rawHTTP2(t, certificate)
 					c.readNothing(t)
 					for i := range uint32(10) {
-						c.request(t, 2*i+1, false, false, pseudo("GET", "/long")...)
+						c.request(t, 2*i+1, false, pseudo("GET", "/long")...)
 					}
 					_ = c.conn.Close()
 				}
@@ -170,50 +123,35 @@ func TestHonestUsersBesideFloods(t *testing.T) {
 				t.Parallel()
 				p := startProxy(t, shippedFor(processors))
 				piece := make([]byte, 1<<20)
-				p.api.set(func() {
-					p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-						if req.URL.Path != "/long" {
-							_, _ = io.WriteString(w, "hello")
+				p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+					if req.URL.Path != "/long" {
+						_, _ = io.WriteString(w, "hello")
+						return
+					}
+					for range 4 {
+						if _, err := w.Write(piece); err != nil {
 							return
-						}
-						for range 4 {
-							if _, err := w.Write(piece); err != nil {
-								return
-							}
 						}
 					}
 				})
 				attack := flood(t, p)
-				over := make(chan struct{})
+				var over atomic.Bool
 				var attacking sync.WaitGroup
 				for range 3 {
 					attacking.Go(func() {
-						for !isClosed(over) {
+						for !over.Load() {
 							attack()
 						}
 					})
 				}
 				known := p.as(t, "jane")
 				for i := range 8 {
-					for _, client := range []*http.Client{known, p.as(t, fmt.Sprintf("new-%d", i))} {
-						if got := p.get(t, client, "/a", nil); got.Code != http.StatusOK {
-							t.Errorf("want honest users served, got %d: %s", got.Code, got.Body)
-						}
-					}
+					p.checkServed(t, known, p.as(t, fmt.Sprintf("new-%d", i)))
 				}
 				p.withinMemory(t)
-				close(over)
+				over.Store(true)
 				attacking.Wait()
 			})
 		}
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,11 +29,7 @@ type rawHTTP2 struct {
 
 func (p *proxy) rawHTTP2(t *testing.T, certificate *tls.Certificate) *rawHTTP2 {
 	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p.rawHTTP2Over(t, conn, certificate)
+	return p.rawHTTP2Over(t, p.dial(t), certificate)
 }
 
 func (p *proxy) rawHTTP2Over(t *testing.T, below net.Conn, certificate *tls.Certificate) *rawHTTP2 {
@@ -69,15 +65,23 @@ func (c *rawHTTP2) block(t *testing.T, fields ...[2]string) []byte {
 	return bytes.Clone(c.encoded.Bytes())
 }
 
-// request sends a request on a stream; without a body, it ends the stream.
-func (c *rawHTTP2) request(t *testing.T, stream uint32, body, trailers bool, fields ...[2]string) {
+// request sends a request, or trailers, on a stream; without a body, it ends the stream.
+func (c *rawHTTP2) request(t *testing.T, stream uint32, body bool, fields ...[2]string) {
 	t.Helper()
 	err := c.WriteHeaders(http2.HeadersFrameParam{
-		StreamID: stream, BlockFragment: c.block(t, fields...), EndHeaders: true, EndStream: !body && !trailers,
+		StreamID: stream, BlockFragment: c.block(t, fields...), EndHeaders: true, EndStream: !body,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// begin sends a GET on a stream of a connection that may have ended.
+func (c *rawHTTP2) begin(t *testing.T, stream uint32, path string) error {
+	t.Helper()
+	return c.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: stream, BlockFragment: c.block(t, pseudo("GET", path)...), EndHeaders: true, EndStream: true,
+	})
 }
 
 // status returns the status of a stream, or 0 when the stream or the connection was ended.
@@ -122,7 +126,18 @@ func pseudo(method, path string) [][2]string {
 func TestHostileHTTP2(t *testing.T) {
 	t.Parallel()
 	get := pseudo("GET", "/a")
-	with := func(fields ...[2]string) [][2]string { return append(append([][2]string{}, get...), fields...) }
+	more := func(fields [][2]string, pairs []string) [][2]string {
+		for pair := range slices.Chunk(pairs, 2) {
+			fields = append(fields, [2]string(pair))
+		}
+		return fields
+	}
+	with := func(pairs ...string) [][2]string { return more(pseudo("GET", "/a"), pairs) }
+	post := func(pairs ...string) [][2]string { return more(pseudo("POST", "/a"), pairs) }
+	from := func(scheme, authority string) [][2]string {
+		return [][2]string{{":method", "GET"}, {":scheme", scheme}, {":authority", authority}, {":path", "/a"}}
+	}
+	aGet, aPost := []string{"GET /a "}, []string{"POST /a {}"}
 	for _, test := range []struct {
 		name     string
 		fields   [][2]string
@@ -131,17 +146,17 @@ func TestHostileHTTP2(t *testing.T) {
 		want     int // 0: stream or connection ended
 		arrived  []string
 	}{
-		{name: "a plain request", fields: get, want: 200, arrived: []string{"GET /a "}},
-		{name: "CR LF in a value", fields: with([2]string{"x", "a\r\nimpersonate-user: root"})},
-		{name: "LF in a value", fields: with([2]string{"x", "a\nimpersonate-user: root"})},
-		{name: "CR in a value", fields: with([2]string{"x", "a\rb"})},
-		{name: "NUL in a value", fields: with([2]string{"x", "a\x00b"})},
-		{name: "CR LF in a name", fields: with([2]string{"x\r\nimpersonate-user", "root"})},
-		{name: "a colon in a name", fields: with([2]string{"impersonate-user: root\r\nx", "y"})},
-		{name: "a space in a name", fields: with([2]string{"impersonate-user ", "root"})},
-		{name: "capitals in a name", fields: with([2]string{"Impersonate-User", "root"})},
-		{name: "a name of no letters", fields: with([2]string{"", "root"})},
-		{name: "an unknown pseudo header", fields: with([2]string{":impersonate-user", "root"})},
+		{name: "a plain request", fields: get, want: 200, arrived: aGet},
+		{name: "CR LF in a value", fields: with("x", "a\r\nimpersonate-user: root")},
+		{name: "LF in a value", fields: with("x", "a\nimpersonate-user: root")},
+		{name: "CR in a value", fields: with("x", "a\rb")},
+		{name: "NUL in a value", fields: with("x", "a\x00b")},
+		{name: "CR LF in a name", fields: with("x\r\nimpersonate-user", "root")},
+		{name: "a colon in a name", fields: with("impersonate-user: root\r\nx", "y")},
+		{name: "a space in a name", fields: with("impersonate-user ", "root")},
+		{name: "capitals in a name", fields: with("Impersonate-User", "root")},
+		{name: "a name of no letters", fields: with("", "root")},
+		{name: "an unknown pseudo header", fields: with(":impersonate-user", "root")},
 		{name: "CR LF in the path", fields: pseudo("GET", "/a HTTP/1.1\r\nImpersonate-User: root\r\nX: y")},
 		{name: "a space in the path", fields: pseudo("GET", "/a b"), want: 200, arrived: []string{"GET /a%20b "}},
 		{name: "no path", fields: pseudo("GET", "")},
@@ -150,117 +165,77 @@ func TestHostileHTTP2(t *testing.T) {
 		{name: "an asterisk", fields: pseudo("GET", "*"), want: 400},
 		{name: "CR LF in the method", fields: pseudo("GET /smuggled HTTP/1.1\r\nX: y\r\n\r\nGET", "/a")},
 		{name: "a space in the method", fields: pseudo("GET /smuggled", "/a"), want: 400},
+		{name: "CR LF in the authority", fields: from("https", "proxy\r\nImpersonate-User: root")},
+		{name: "a path in the authority", fields: from("https", "proxy/smuggled?"), want: 400},
+		{name: "another host", fields: with("host", "other"), want: 200, arrived: aGet},
+		{name: "another scheme", fields: from("file", "proxy")},
 		{
-			name: "CR LF in the authority",
-			fields: [][2]string{
-				{":method", "GET"}, {":scheme", "https"}, {":authority", "proxy\r\nImpersonate-User: root"}, {":path", "/a"},
-			},
+			name: "CR LF in the scheme", fields: from("https://x\r\nImpersonate-User: root", "proxy"),
 		},
-		{
-			name:   "a path in the authority",
-			fields: [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "proxy/smuggled?"}, {":path", "/a"}},
-			want:   400,
-		},
-		{name: "another host", fields: with([2]string{"host", "other"}), want: 200, arrived: []string{"GET /a "}},
-		{
-			name:   "another scheme",
-			fields: [][2]string{{":method", "GET"}, {":scheme", "file"}, {":authority", "proxy"}, {":path", "/a"}},
-		},
-		{
-			name: "CR LF in the scheme",
-			fields: [][2]string{
-				{":method", "GET"}, {":scheme", "https://x\r\nImpersonate-User: root"}, {":authority", "proxy"}, {":path", "/a"},
-			},
-		},
-		{name: "two paths", fields: append(pseudo("GET", "/a"), [2]string{":path", "/smuggled"})},
-		{name: "two methods", fields: append(pseudo("GET", "/a"), [2]string{":method", "DELETE"})},
+		{name: "two paths", fields: with(":path", "/smuggled")},
+		{name: "two methods", fields: with(":method", "DELETE")},
 		{name: "a pseudo header after others", fields: append([][2]string{{"x", "y"}}, get...)},
 		{
-			name: "Transfer-Encoding", fields: append(pseudo("POST", "/a"), [2]string{"transfer-encoding", "chunked"}),
+			name: "Transfer-Encoding", fields: post("transfer-encoding", "chunked"),
 			body: "0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n", want: 400,
 		},
-		{name: "Connection names who the user is", fields: with([2]string{"connection", "impersonate-user"}), want: 400},
-		{name: "an upgrade", fields: with([2]string{"upgrade", "websocket"}), want: 400},
+		{name: "Connection names who the user is", fields: with("connection", "impersonate-user"), want: 400},
+		{name: "an upgrade", fields: with("upgrade", "websocket"), want: 400},
 		{
 			name:   "an upgrade with a method of its own",
 			fields: append([][2]string{{":protocol", "websocket"}}, pseudo("CONNECT", "/a")...),
 		},
 		{name: "CONNECT", fields: [][2]string{{":method", "CONNECT"}, {":authority", "other:443"}}, want: 405},
+		{name: "more body than its length", fields: post("content-length", "1"), body: "1GET /smuggled HTTP/1.1\r\n\r\n"},
+		{name: "less body than its length", fields: post("content-length", "50"), body: "{}"},
+		{name: "two lengths", fields: post("content-length", "2", "content-length", "3"), body: "{}"},
 		{
-			name: "more body than its length", fields: append(pseudo("POST", "/a"), [2]string{"content-length", "1"}),
-			body: "1GET /smuggled HTTP/1.1\r\n\r\n",
-		},
-		{
-			name: "less body than its length", fields: append(pseudo("POST", "/a"), [2]string{"content-length", "50"}),
-			body: "{}",
-		},
-		{
-			name:   "two lengths",
-			fields: append(pseudo("POST", "/a"), [2]string{"content-length", "2"}, [2]string{"content-length", "3"}), body: "{}",
-		},
-		{
-			name: "trailers that name us", fields: append(pseudo("POST", "/a"), [2]string{"trailer", "impersonate-user"}),
-			body: "{}", trailers: [][2]string{{"impersonate-user", "root"}}, want: 200, arrived: []string{"POST /a {}"},
+			name: "trailers that name us", fields: post("trailer", "impersonate-user"), body: "{}",
+			trailers: [][2]string{{"impersonate-user", "root"}}, want: 200, arrived: aPost,
 		},
 		{
 			name: "trailers that were not announced", fields: pseudo("POST", "/a"), body: "{}",
-			trailers: [][2]string{{"impersonate-user", "root"}, {"authorization", "Bearer x"}}, want: 200,
-			arrived: []string{"POST /a {}"},
+			trailers: [][2]string{{"impersonate-user", "root"}, {"authorization", "Bearer x"}}, want: 200, arrived: aPost,
 		},
 		{
 			name: "trailers that are pseudo headers", fields: pseudo("POST", "/a"), body: "{}",
 			trailers: [][2]string{{":path", "/smuggled"}},
 		},
-		{name: "Impersonate-User", fields: with([2]string{"impersonate-user", "root"}), want: 403},
+		{name: "Impersonate-User", fields: with("impersonate-user", "root"), want: 403},
+		{name: "Impersonate-User twice", fields: with("impersonate-user", "jane", "impersonate-user", "root"), want: 403},
 		{
-			name:   "Impersonate-User twice",
-			fields: with([2]string{"impersonate-user", "jane"}, [2]string{"impersonate-user", "root"}), want: 403,
+			name: "a twin with an underscore", fields: with("impersonate_user", "root", "x_remote_user", "root"), want: 200,
+			arrived: aGet,
 		},
 		{
-			name:   "a twin with an underscore",
-			fields: with([2]string{"impersonate_user", "root"}, [2]string{"x_remote_user", "root"}), want: 200,
-			arrived: []string{"GET /a "},
+			name: "claims of a front proxy", fields: with("x-remote-user", "root", "x-remote-group", "system:masters"),
+			want: 200, arrived: aGet,
 		},
 		{
-			name:   "claims of a front proxy",
-			fields: with([2]string{"x-remote-user", "root"}, [2]string{"x-remote-group", "system:masters"}), want: 200,
-			arrived: []string{"GET /a "},
-		},
-		{
-			name: "a token of another issuer", fields: with([2]string{"authorization", "Bearer of-another-issuer"}), want: 200,
-			arrived: []string{"GET /a "},
+			name: "a token of another issuer", fields: with("authorization", "Bearer of-another-issuer"), want: 200,
+			arrived: aGet,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p := newProxyTo(t, newAPIServer(t, "HTTP/1.1"))
 			p.start(t)
-			p.api.set(func() { p.api.allow = noImpersonation })
-			c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "jane"))
-			c.request(t, 1, test.body != "", test.trailers != nil, test.fields...)
+			p.api.allows(noImpersonation)
+			c := p.rawHTTP2(t, p.jane(t))
+			c.request(t, 1, test.body != "" || test.trailers != nil, test.fields...)
 			if test.body != "" {
 				if err := c.WriteData(1, test.trailers == nil, []byte(test.body)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if test.trailers != nil {
-				err := c.WriteHeaders(
-					http2.HeadersFrameParam{
-						StreamID:      1,
-						BlockFragment: c.block(t, test.trailers...),
-						EndHeaders:    true,
-						EndStream:     true,
-					},
-				)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c.request(t, 1, false, test.trailers...)
 			}
 			got := c.status(t, 1)
 			if got != test.want && (test.want != 0 || got != 400) {
 				t.Errorf("want %d, got %d", test.want, got)
 			}
-			eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 0 })
+			p.waitServing(t, 0)
 			checkArrived(t, test.arrived, p.api.requests())
 		})
 	}
@@ -318,7 +293,7 @@ func TestFloods(t *testing.T) {
 	}{
 		{name: "headers without an end", flood: func(t *testing.T, c *rawHTTP2) error {
 			t.Helper()
-			c.request(t, 1, true, false, pseudo("GET", "/a")...)
+			c.request(t, 1, true, pseudo("GET", "/a")...)
 			err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: c.block(t, pseudo("GET", "/a")...)})
 			for i := 0; err == nil && i < 10_000; i++ { // 80 MB
 				err = c.WriteContinuation(3, false, c.block(t, [2]string{"x-" + strconv.Itoa(i), strings.Repeat("x", 8000)}))
@@ -345,27 +320,15 @@ func TestFloods(t *testing.T) {
 		}},
 		{name: "streams opened and reset", lives: true, flood: func(t *testing.T, c *rawHTTP2) (err error) {
 			t.Helper()
-			for i := 0; err == nil && i < 1500; i++ {
-				stream := uint32(2*i + 1)
-				err = errors.Join(
-					c.WriteHeaders(
-						http2.HeadersFrameParam{
-							StreamID: stream, BlockFragment: c.block(t, pseudo("GET", "/slow")...), EndHeaders: true, EndStream: true,
-						},
-					),
-					c.WriteRSTStream(stream, http2.ErrCodeCancel))
+			for stream := uint32(1); err == nil && stream < 3000; stream += 2 {
+				err = errors.Join(c.begin(t, stream, "/slow"), c.WriteRSTStream(stream, http2.ErrCodeCancel))
 			}
 			return err
 		}},
 		{name: "more streams than allowed", lives: true, flood: func(t *testing.T, c *rawHTTP2) (err error) {
 			t.Helper()
-			for i := 0; err == nil && i < 100_000; i++ {
-				err = c.WriteHeaders(
-					http2.HeadersFrameParam{
-						StreamID: uint32(2*i + 1), BlockFragment: c.block(t, pseudo("GET", "/slow")...), EndHeaders: true,
-						EndStream: true,
-					},
-				)
+			for stream := uint32(1); err == nil && stream < 200_000; stream += 2 {
+				err = c.begin(t, stream, "/slow")
 			}
 			return err
 		}},
@@ -374,19 +337,14 @@ func TestFloods(t *testing.T) {
 			t.Parallel()
 			var listener pipes
 			p := startProxy(t, acceptPipes(&listener))
-			var now, most atomic.Int64
-			p.api.set(func() {
-				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-					if req.URL.Path == "/slow" {
-						n := now.Add(1)
-						defer now.Add(-1)
-						for last := most.Load(); n > last && !most.CompareAndSwap(last, n); last = most.Load() {
-						}
-						<-req.Context().Done()
-						return
-					}
-					_, _ = io.WriteString(w, "here you are")
+			var busy atOnce
+			p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+				if req.URL.Path == "/slow" {
+					defer busy.count()()
+					<-req.Context().Done()
+					return
 				}
+				_, _ = io.WriteString(w, "here you are")
 			})
 			mallory := clientCertificate(t, p.signerCA, "mallory")
 			var c *rawHTTP2
@@ -408,19 +366,15 @@ func TestFloods(t *testing.T) {
 			})
 			jane := p.as(t, "jane")
 			for range 10 {
-				if got := p.get(t, jane, "/api/v1/nodes", nil); got.Code != http.StatusOK {
-					t.Errorf("want others served, got %d", got.Code)
-				}
+				p.checkServed(t, jane)
 			}
 			flooding.Wait()
 			_ = c.conn.Close()
-			if got := most.Load(); got > maxStreams {
+			if got := busy.most.Load(); got > maxStreams {
 				t.Errorf("want at most %d requests of one connection at the API server at a time, got %d", maxStreams, got)
 			}
-			eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 0 })
-			if got := p.get(t, jane, "/api/v1/nodes", nil); got.Code != http.StatusOK {
-				t.Errorf("want others served afterwards, got %d", got.Code)
-			}
+			p.waitServing(t, 0)
+			p.checkServed(t, jane)
 		})
 	}
 }
@@ -429,12 +383,7 @@ func TestFloods(t *testing.T) {
 func TestWatchesThatEndSoonAreNoFlood(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			_ = http.NewResponseController(w).Flush()
-			<-req.Context().Done()
-		}
-	})
+	p.api.serves(silent)
 	client := p.as(t, "jane")
 	connections := 0
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
@@ -443,15 +392,7 @@ func TestWatchesThatEndSoonAreNoFlood(t *testing.T) {
 		}
 	}})
 	for range 550 {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
+		_ = p.open(ctx, t, client, "/api/v1/pods?watch=1").Body.Close()
 	}
 	if connections != 1 {
 		t.Errorf("want one connection, got %d", connections)
@@ -477,7 +418,7 @@ func TestConnectionsOfUnauthenticatedClients(t *testing.T) {
 			p.start(t)
 			c := p.rawHTTP2(t, nil)
 			for _, stream := range []uint32{1, 3} {
-				c.request(t, stream, false, false, append(pseudo("GET", "/a"), test.header...)...)
+				c.request(t, stream, false, append(pseudo("GET", "/a"), test.header...)...)
 				if got := c.status(t, stream); got != test.want {
 					t.Fatalf("want %d, got %d", test.want, got)
 				}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -32,6 +33,31 @@ func (p *proxy) held(kind flowcontrol.Resource) int64 { return p.FlowControl.Usa
 // waiting returns the queued operations of a resource, and taken its occupied seats.
 func (p *proxy) waiting(kind flowcontrol.Resource) int { return p.FlowControl.Usage()[kind].Waiting }
 func (p *proxy) taken(kind flowcontrol.Resource) int   { return p.FlowControl.Usage()[kind].Taken }
+
+// waitReset reads until this number of streams is reset.
+func (c *rawHTTP2) waitReset(t *testing.T, want int) {
+	t.Helper()
+	for reset := 0; reset < want; {
+		frame, err := c.ReadFrame()
+		if err != nil {
+			t.Fatalf("want %d streams reset, got %d and %v", want, reset, err)
+		}
+		if _, ok := frame.(*http2.RSTStreamFrame); ok {
+			reset++
+		}
+	}
+}
+
+// checkServed expects that other users are served whatever one does.
+func (p *proxy) checkServed(t *testing.T, clients ...*http.Client) {
+	t.Helper()
+	if clients == nil {
+		clients = []*http.Client{p.as(t, "jane")}
+	}
+	for _, client := range clients {
+		p.get(t, client, "/api/v1/nodes", nil).check(t, http.StatusOK, "want other users served")
+	}
+}
 
 // heldBy returns how many bytes of a resource a user holds.
 func (p *proxy) heldBy(user string, kind flowcontrol.Resource) int64 {
@@ -115,13 +141,13 @@ func TestResponsesToSlowClientsAreBounded(t *testing.T) {
 	const size, each, connections = 32 << 20, 40, 2
 	p := startProxy(t, memory(size))
 	var sent atomic.Int64
-	p.api.set(func() { p.api.serve = pour(&sent) })
+	p.api.serves(pour(&sent))
 	mallory := clientCertificate(t, p.signerCA, "mallory")
 	for range connections {
 		c := p.rawHTTP2(t, mallory)
 		c.readNothing(t)
 		for i := range uint32(each) {
-			c.request(t, 2*i+1, false, false, pseudo("GET", "/openapi/v2")...)
+			c.request(t, 2*i+1, false, pseudo("GET", "/openapi/v2")...)
 		}
 	}
 	eventually(t, func() bool { return p.FlowControl.Usage()[flowcontrol.Response].Refused > 0 })
@@ -133,12 +159,8 @@ func TestResponsesToSlowClientsAreBounded(t *testing.T) {
 	if got := p.heldBy("mallory", flowcontrol.Response); got > size/4 {
 		t.Errorf("want the user's share kept, got %d bytes", got)
 	}
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }
-	})
-	if got := p.get(t, p.as(t, "jane"), "/openapi/v2", nil); got.Code != http.StatusOK {
-		t.Errorf("want another user served, got %d: %s", got.Code, got.Body)
-	}
+	p.api.serves(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })
+	p.checkServed(t)
 }
 
 // TestFewResponsesToSlowClientsWait has a user request more responses, or watches, than one may leave unread, and read none of them.
@@ -156,31 +178,19 @@ func TestFewResponsesToSlowClientsWait(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t, func(_ *proxy, o *Options) { o.WriteTimeout = time.Hour })
 			var sent, serving atomic.Int64
-			p.api.set(func() {
-				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-					serving.Add(1)
-					defer serving.Add(-1)
-					pour(&sent)(w, req)
-				}
+			p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+				serving.Add(1)
+				defer serving.Add(-1)
+				pour(&sent)(w, req)
 			})
 			c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
 			c.readNothing(t)
 			for i := range uint32(test.asked) {
-				c.request(t, 2*i+1, false, false, pseudo("GET", test.path)...)
+				c.request(t, 2*i+1, false, pseudo("GET", test.path)...)
 			}
-			for reset := 0; reset < test.asked-test.most; {
-				frame, err := c.ReadFrame()
-				if err != nil {
-					t.Fatalf("want %d streams reset, got %d and %v", test.asked-test.most, reset, err)
-				}
-				if _, ok := frame.(*http2.RSTStreamFrame); ok {
-					reset++
-				}
-			}
+			c.waitReset(t, test.asked-test.most)
 			eventually(t, func() bool { return serving.Load() == int64(test.most) })
-			if got := p.get(t, p.as(t, "jane"), "/healthz", nil); got.Code != http.StatusOK {
-				t.Errorf("want another user served, got %d", got.Code)
-			}
+			p.get(t, p.as(t, "jane"), "/healthz", nil).check(t, http.StatusOK, "want another user served")
 		})
 	}
 }
@@ -191,8 +201,7 @@ func TestResponsesToSlowClientsEnd(t *testing.T) {
 	t.Parallel()
 	quick := func(_ *proxy, o *Options) { o.WriteTimeout = 300 * time.Millisecond }
 	for name, test := range map[string]struct {
-		user string
-		path string
+		user, path string
 	}{
 		"a large response":                           {user: "mallory", path: "/large"},
 		"a small response":                           {user: "mallory", path: "/small"},
@@ -204,32 +213,20 @@ func TestResponsesToSlowClientsEnd(t *testing.T) {
 			p.api.anonymous = func(string) int { return http.StatusUnauthorized }
 			p.start(t, quick)
 			var sent atomic.Int64
-			p.api.set(func() {
-				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-					if req.URL.Path == "/large" {
-						pour(&sent)(w, req)
-						return
-					}
-					_, _ = io.WriteString(w, "a few words")
+			p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+				if req.URL.Path == "/large" {
+					pour(&sent)(w, req)
+					return
 				}
+				_, _ = io.WriteString(w, "a few words")
 			})
-			c := p.rawHTTP2(t, nil)
-			if test.user != "" {
-				_ = c.conn.Close()
-				c = p.rawHTTP2(t, clientCertificate(t, p.signerCA, test.user))
-			}
+			c := p.rawHTTP2(t, p.certificateOf(t, test.user))
 			c.readNothing(t)
-			c.request(t, 1, false, false, pseudo("GET", test.path)...)
+			c.request(t, 1, false, pseudo("GET", test.path)...)
 			if got := c.status(t, 1); got == 0 {
 				t.Fatal("want the head of a response")
 			}
-			for ended := false; !ended; {
-				frame, err := c.ReadFrame()
-				if err != nil {
-					t.Fatalf("want the stream reset, got %v", err)
-				}
-				_, ended = frame.(*http2.RSTStreamFrame)
-			}
+			c.waitReset(t, 1)
 			eventually(t, func() bool { return p.held(flowcontrol.Request)+p.held(flowcontrol.Response) == 0 })
 		})
 	}
@@ -237,7 +234,7 @@ func TestResponsesToSlowClientsEnd(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t, quick)
 		var sent atomic.Int64
-		p.api.set(func() { p.api.serve = pour(&sent) })
+		p.api.serves(pour(&sent))
 		conn := p.raw(t, clientCertificate(t, p.signerCA, "mallory"), "")
 		_ = conn.NetConn().(*net.TCPConn).SetReadBuffer(8 << 10)
 		for range 3 { // one after the other, more than the kernel holds
@@ -245,25 +242,18 @@ func TestResponsesToSlowClientsEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, func() bool { serving, _ := p.drain.counts(); return sent.Load() > 0 && serving == 0 })
+		eventually(t, func() bool { return sent.Load() > 0 && p.drain.serving.Load() == 0 })
 	})
 	t.Run("a pause between two requests is none in a response", func(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t, quick)
-		conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"), "")
-		responses := readerOf(conn)
+		conn := p.raw(t, p.jane(t), "")
+		responses := bufio.NewReader(conn)
 		for range 3 {
 			if _, err := io.WriteString(conn, "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 				t.Fatal(err)
 			}
-			res, err := http.ReadResponse(responses, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := io.ReadAll(res.Body); err != nil {
-				t.Fatal(err)
-			}
-			_ = res.Body.Close()
+			readResponse(t, responses)
 			time.Sleep(400 * time.Millisecond)
 		}
 	})
@@ -278,18 +268,13 @@ func TestResetsSlowDown(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t)
 			var arrived atomic.Int64
-			p.api.set(func() {
-				p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
-					if req.URL.Path == "/slow" {
-						arrived.Add(1)
-						<-req.Context().Done()
-					}
+			p.api.serves(func(_ http.ResponseWriter, req *http.Request) {
+				if req.URL.Path == "/slow" {
+					arrived.Add(1)
+					<-req.Context().Done()
 				}
 			})
-			certificate := clientCertificate(t, p.signerCA, "mallory")
-			if user == "" {
-				certificate = nil
-			}
+			certificate := p.certificateOf(t, user)
 			const connections, streams = 4, 2000
 			began := time.Now()
 			end, stop := context.WithTimeout(t.Context(), 3*time.Second)
@@ -313,9 +298,7 @@ func TestResetsSlowDown(t *testing.T) {
 				}()
 			}
 			for jane := p.as(t, "jane"); end.Err() == nil; {
-				if got := p.get(t, jane, "/api/v1/nodes", nil); got.Code != http.StatusOK {
-					t.Errorf("want others served, got %d: %s", got.Code, got.Body)
-				}
+				p.checkServed(t, jane)
 			}
 			// A user's penalty passes at an eighth of the processors, a millisecond for each reset; requests of one
 			// read are penalized afterwards.
@@ -323,7 +306,7 @@ func TestResetsSlowDown(t *testing.T) {
 			if got := arrived.Load(); float64(got) > most {
 				t.Errorf("want at most %f requests at the API server, got %d", most, got)
 			}
-			eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 0 })
+			p.waitServing(t, 0)
 		})
 	}
 }
@@ -348,9 +331,7 @@ func TestHeadersCount(t *testing.T) {
 	if got := p.FlowControl.Memory(); got.Unauthenticated > got.MostUnauthenticated || got.Users != 0 {
 		t.Errorf("want no more held than unauthenticated clients may, got %+v", got)
 	}
-	if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
-		t.Errorf("want users served, got %d: %s", got.Code, got.Body)
-	}
+	p.checkServed(t)
 }
 
 // TestMemoryOfUsers has a user open more watches than memory permits. Excess ones are refused at once with a
@@ -359,46 +340,27 @@ func TestMemoryOfUsers(t *testing.T) {
 	t.Parallel()
 	const size = 32 << 20
 	p := startProxy(t, memory(size))
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			if strings.Contains(req.RequestURI, "slow") {
-				_ = http.NewResponseController(w).Flush()
-				<-req.Context().Done()
-			}
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+		if strings.Contains(req.RequestURI, "slow") {
+			silent(w, req)
 		}
 	})
+	const watch = "/api/v1/pods?watch=1&slow"
 	client := p.as(t, "mallory")
-	open, refused := 0, (*response)(nil)
-	for refused == nil {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1&slow", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = res.Body.Close() })
-		if res.StatusCode != http.StatusOK {
-			refused = &response{Code: res.StatusCode, Header: res.Header}
-			break
-		}
+	open, last := 0, p.open(t.Context(), t, client, watch)
+	for ; last.StatusCode == http.StatusOK; last = p.open(t.Context(), t, client, watch) {
 		if open++; open > size/flowcontrol.StreamBytes {
 			t.Fatal("want an end")
 		}
 	}
-	if refused.Code != http.StatusServiceUnavailable && refused.Code != http.StatusTooManyRequests ||
-		refused.Header.Get("Retry-After") == "" {
-		t.Errorf("want a refusal with Retry-After, got %d", refused.Code)
+	if last.StatusCode != http.StatusServiceUnavailable && last.StatusCode != http.StatusTooManyRequests ||
+		last.Header.Get("Retry-After") == "" {
+		t.Errorf("want a refusal with Retry-After, got %d", last.StatusCode)
 	}
 	if open < size/2/flowcontrol.StreamBytes {
 		t.Errorf("want most of the memory for one user, got %d watches", open)
 	}
-	if got := p.get(t, p.as(t, "jane"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
-		t.Errorf("want another user served, got %d: %s", got.Code, got.Body)
-	}
+	p.checkServed(t)
 }
 
 // TestConnectionsAreBounded opens more connections than memory permits. Those without a user are evicted.
@@ -408,18 +370,10 @@ func TestConnectionsAreBounded(t *testing.T) {
 	jane := p.as(t, "jane")
 	p.get(t, jane, "/api/v1/nodes", nil)
 	for range 200 {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
+		p.dial(t)
 	}
 	eventually(t, func() bool { return p.port.Evicted() >= 50 })
-	for _, client := range []*http.Client{jane, p.as(t, "joe")} {
-		if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != http.StatusOK {
-			t.Errorf("want users served, old and new, got %d", got.Code)
-		}
-	}
+	p.checkServed(t, jane, p.as(t, "joe"))
 	if got := p.heldBy("jane", flowcontrol.Connection); got != flowcontrol.ConnectionBytes {
 		t.Errorf("want the user's connection left alone, got %d", got)
 	}
@@ -435,16 +389,12 @@ func TestManyUndecidedRequests(t *testing.T) {
 	for range 30 {
 		c := p.rawHTTP2(t, nil)
 		for i := range uint32(maxStreams) {
-			c.request(t, 2*i+1, true, false, append(pseudo("POST", loginPath), [2]string{"content-length", "10"})...)
+			c.request(t, 2*i+1, true, append(pseudo("POST", loginPath), [2]string{"content-length", "10"})...)
 		}
 		go func() { _ = c.statuses(t) }()
 	}
 	eventually(t, func() bool { return p.port.Evicted() > 0 })
-	for _, client := range []*http.Client{jane, p.as(t, "joe")} {
-		if got := p.get(t, client, "/a", nil); got.Code != http.StatusOK {
-			t.Errorf("want a user served, got %d", got.Code)
-		}
-	}
+	p.checkServed(t, jane, p.as(t, "joe"))
 	if got := p.FlowControl.Memory(); got.Unauthenticated > got.MostUnauthenticated {
 		t.Errorf("want no more held than unauthenticated clients may, got %+v", got)
 	}
@@ -455,13 +405,10 @@ func TestTrailersCount(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"", "mallory"} {
 		p := startProxy(t)
-		certificate := clientCertificate(t, p.signerCA, "mallory")
-		if user == "" {
-			certificate = nil
-		}
+		certificate := p.certificateOf(t, user)
 		c := p.rawHTTP2(t, certificate)
-		c.request(t, 1, true, false, append(pseudo("POST", loginPath), [2]string{"content-length", "10"})...)
-		eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 1 })
+		c.request(t, 1, true, append(pseudo("POST", loginPath), [2]string{"content-length", "10"})...)
+		p.waitServing(t, 1)
 		const size = 30_000 // fields of one byte
 		trailers := make([][2]string, size)
 		for i := range trailers {
@@ -477,17 +424,15 @@ func TestAuditLogKnowsNoInformationalStatus(t *testing.T) {
 	t.Parallel()
 	file := &auditFile{}
 	p := startProxy(t, func(_ *proxy, o *Options) { o.Audit = newAuditLog(t, file) })
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			if req.URL.Path == "/hints" {
-				w.WriteHeader(http.StatusEarlyHints)
-			}
-			w.WriteHeader(http.StatusCreated)
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/hints" {
+			w.WriteHeader(http.StatusEarlyHints)
 		}
+		w.WriteHeader(http.StatusCreated)
 	})
-	certificate := clientCertificate(t, p.signerCA, "jane")
+	certificate := p.jane(t)
 	conn := p.raw(t, certificate, "POST /expected HTTP/1.1\nHost: x\nExpect: 100-continue\nContent-Length: 2\n\n")
-	responses := readerOf(conn)
+	responses := bufio.NewReader(conn)
 	if line, err := responses.ReadString('\n'); err != nil || !strings.Contains(line, "100") {
 		t.Fatalf("want 100, got %q, %v", line, err)
 	}
@@ -521,16 +466,10 @@ func TestRefusedCredentialsAreSampled(t *testing.T) {
 	const bad = 200
 	other := clientCertificate(t, newCA(t, "another CA"), "mallory")
 	for i := range bad {
-		conn := p.raw(t, other, fmt.Sprintf("GET /a/%d HTTP/1.1\nHost: x\nConnection: close\n\n", i))
-		res, err := http.ReadResponse(readerOf(conn), nil)
-		if err != nil {
-			t.Fatal(err)
+		got := p.exchange(t, other, get(fmt.Sprint("/a/", i), "Connection: close"))
+		if got.Code != http.StatusUnauthorized {
+			t.Fatalf("want 401, got %d", got.Code)
 		}
-		_ = res.Body.Close()
-		if res.StatusCode != http.StatusUnauthorized {
-			t.Fatalf("want 401, got %d", res.StatusCode)
-		}
-		_ = conn.Close()
 	}
 	if got := p.refused.Total(); got != bad {
 		t.Errorf("want %d counted, got %d", bad, got)

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -40,14 +41,12 @@ func TestRequestsOfAUserAreQueued(t *testing.T) {
 			p := startProxy(t)
 			var busy atOnce
 			release := make(chan struct{})
-			p.api.set(func() {
-				p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
-					if strings.HasPrefix(req.URL.Path, "/slow") {
-						defer busy.count()()
-						select {
-						case <-release:
-						case <-req.Context().Done():
-						}
+			p.api.serves(func(_ http.ResponseWriter, req *http.Request) {
+				if strings.HasPrefix(req.URL.Path, "/slow") {
+					defer busy.count()()
+					select {
+					case <-release:
+					case <-req.Context().Done():
 					}
 				}
 			})
@@ -55,20 +54,16 @@ func TestRequestsOfAUserAreQueued(t *testing.T) {
 			if name != "" {
 				client = p.as(t, name)
 			}
-			var all []<-chan *response
+			var all []<-chan response
 			for i := range asked {
-				all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/slow/%d", i), nil, nil))
+				all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/slow/%d", i), nil))
 			}
 			eventually(t, func() bool { return busy.now.Load() >= fit })
 			for who, path := range map[string]string{"jane": "/quick", "greedy": "/api/v1/pods?watch=1"} {
-				if got := p.get(t, p.as(t, who), path, nil); got.Code != http.StatusOK {
-					t.Errorf("want %s served, got %d", who, got.Code)
-				}
+				p.get(t, p.as(t, who), path, nil).check(t, http.StatusOK, "want %s served", who)
 			}
 			close(release)
-			if got := codes(all); got[http.StatusOK] != asked {
-				t.Errorf("want all served in the end, got %v", got)
-			}
+			checkCodes(t, all, http.StatusOK, asked)
 			eventually(t, func() bool { return p.taken(flowcontrol.Forward)+p.waiting(flowcontrol.Forward) == 0 })
 		})
 	}
@@ -82,28 +77,22 @@ func TestASlowWebhookDelaysNoRead(t *testing.T) {
 	p := startProxy(t)
 	release := make(chan struct{})
 	var busy atOnce
-	p.api.set(func() {
-		p.api.serve = func(_ http.ResponseWriter, req *http.Request) {
-			if req.Method == http.MethodPost {
-				defer busy.count()()
-				<-release
-			}
+	p.api.serves(func(_ http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodPost {
+			defer busy.count()()
+			<-release
 		}
 	})
 	client := p.as(t, "ci")
-	var all []<-chan *response
+	var all []<-chan response
 	for range asked {
-		all = append(all, p.begin(t.Context(), client, "POST", "/api/v1/namespaces/d/pods", nil, strings.NewReader("{}")))
+		all = append(all, p.begin(t.Context(), client, "POST", "/api/v1/namespaces/d/pods", strings.NewReader("{}")))
 	}
 	eventually(t, func() bool { return busy.now.Load() >= fit })
-	if got := p.get(t, client, "/api/v1/namespaces/d/pods/x", nil); got.Code != http.StatusOK {
-		t.Errorf("want a read served meanwhile, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/namespaces/d/pods/x", nil).check(t, http.StatusOK, "want a read served meanwhile")
 	eventually(t, func() bool { return busy.now.Load() == asked }) // none was released
 	close(release)
-	if got := codes(all); got[http.StatusOK] != asked {
-		t.Errorf("want all served in the end, got %v", got)
-	}
+	checkCodes(t, all, http.StatusOK, asked)
 }
 
 // TestSlowBodiesHoldNothingAtTheAPIServer sends bodies byte by byte, in every encoding. Such a request is forwarded
@@ -134,29 +123,25 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t)
 			conn := p.raw(t, clientCertificate(t, p.signerCA, "mallory"), test.first)
-			eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 1 })
+			p.waitServing(t, 1)
 			time.Sleep(100 * time.Millisecond)
-			if got := p.FlowControl.Usage()[flowcontrol.Forward].Granted; got != 0 {
+			if p.begun(flowcontrol.Forward) != 0 {
 				t.Error("want no seat taken before the body is here")
 			}
 			if got := p.api.arrived.Load(); got != 0 {
 				t.Errorf("want nothing sent on before the body is here, got %d requests", got)
 			}
-			if _, err := io.WriteString(conn, strings.ReplaceAll(test.rest, "\n", "\r\n")); err != nil {
+			if _, err := io.WriteString(conn, crlf.Replace(test.rest)); err != nil {
 				t.Fatal(err)
 			}
-			responses := readerOf(conn)
-			res, err := http.ReadResponse(responses, nil)
-			if err == nil && res.StatusCode == http.StatusContinue {
-				res, err = http.ReadResponse(responses, nil)
+			responses := bufio.NewReader(conn)
+			response := readResponse(t, responses)
+			if response.Code == http.StatusContinue {
+				response = readResponse(t, responses)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = res.Body.Close()
 			got := p.api.requests()
-			if res.StatusCode != http.StatusOK || len(got) != 1 || got[0].Body != test.want || got[0].Broken {
-				t.Errorf("want %d bytes of a body sent on, got %d and %d requests", len(test.want), res.StatusCode, len(got))
+			if response.Code != http.StatusOK || len(got) != 1 || got[0].Body != test.want || got[0].Broken {
+				t.Errorf("want %d bytes of a body sent on, got %d and %d requests", len(test.want), response.Code, len(got))
 			}
 		})
 	}
@@ -164,11 +149,11 @@ func TestSlowBodiesHoldNothingAtTheAPIServer(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t)
 		c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
-		c.request(t, 1, true, false, pseudo("POST", "/api/v1/namespaces/d/configmaps")...)
+		c.request(t, 1, true, pseudo("POST", "/api/v1/namespaces/d/configmaps")...)
 		if err := c.WriteData(1, false, []byte("hell")); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 1 })
+		p.waitServing(t, 1)
 		time.Sleep(100 * time.Millisecond)
 		if got := p.api.arrived.Load(); got != 0 {
 			t.Errorf("want nothing sent on before the body is here, got %d requests", got)
@@ -203,20 +188,18 @@ func TestSlowClientsHoldNothingAtTheAPIServer(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t, memory(test.memory))
 			var busy atOnce
-			p.api.set(func() {
-				p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-					defer busy.count()()
-					for rest := content; len(rest) > 0; rest = rest[min(len(rest), 10_000):] {
-						if _, err := w.Write(rest[:min(len(rest), 10_000)]); err != nil {
-							return
-						}
+			p.api.serves(func(w http.ResponseWriter, _ *http.Request) {
+				defer busy.count()()
+				for rest := content; len(rest) > 0; rest = rest[min(len(rest), 10_000):] {
+					if _, err := w.Write(rest[:min(len(rest), 10_000)]); err != nil {
+						return
 					}
 				}
 			})
 			c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
 			c.readNothing(t)
 			for i := range uint32(asked) {
-				c.request(t, 2*i+1, false, false, pseudo("GET", fmt.Sprintf("/large/%d", i))...)
+				c.request(t, 2*i+1, false, pseudo("GET", fmt.Sprintf("/large/%d", i))...)
 			}
 			eventually(t, func() bool { return busy.all.Load() == asked })
 			if !test.enough {
@@ -237,13 +220,13 @@ func TestSlowClientsHoldNothingAtTheAPIServer(t *testing.T) {
 			if got := p.heldBy("mallory", flowcontrol.Response); got < asked*(size-responseWindow) {
 				t.Errorf("want what waits in memory counted, got %d bytes", got)
 			}
-			if got := c.readAll(t, asked); len(got) != asked {
+			got := c.readAll(t, asked)
+			if len(got) != asked {
 				t.Fatalf("want %d responses, got %d", asked, len(got))
-			} else {
-				for stream, body := range got {
-					if !bytes.Equal(body, content) {
-						t.Errorf("stream %d: want the response as it was, got %d bytes", stream, len(body))
-					}
+			}
+			for stream, body := range got {
+				if !bytes.Equal(body, content) {
+					t.Errorf("stream %d: want the response as it was, got %d bytes", stream, len(body))
 				}
 			}
 			eventually(t, func() bool { return p.held(flowcontrol.Response) == 0 })
@@ -286,18 +269,16 @@ func TestBufferedResponsesBreakUnchanged(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	broken := make(chan struct{})
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			for range 8 {
-				_, _ = w.Write(make([]byte, 128<<10))
-			}
-			close(broken)
-			panic(http.ErrAbortHandler)
+	p.api.serves(func(w http.ResponseWriter, _ *http.Request) {
+		for range 8 {
+			_, _ = w.Write(make([]byte, 128<<10))
 		}
+		close(broken)
+		panic(http.ErrAbortHandler)
 	})
 	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "mallory"))
 	c.readNothing(t)
-	c.request(t, 1, false, false, pseudo("GET", "/large")...)
+	c.request(t, 1, false, pseudo("GET", "/large")...)
 	<-broken
 	c.readEverything(t)
 	for {

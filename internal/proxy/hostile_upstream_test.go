@@ -3,7 +3,6 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // TestBrokenResponsesStayBroken has the API server, or a program behind it, break off a response. The client must not
@@ -35,36 +35,24 @@ func TestBrokenResponsesStayBroken(t *testing.T) {
 				t.Parallel()
 				p := newProxyTo(t, newAPIServer(t, "HTTP/1.1"))
 				p.start(t)
-				p.api.set(func() {
-					p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-						conn, _, err := http.NewResponseController(w).Hijack()
-						if err != nil {
-							panic(err)
-						}
-						_, _ = io.WriteString(conn, text)
-						_ = conn.Close()
+				p.api.serves(func(w http.ResponseWriter, _ *http.Request) {
+					conn, _, err := http.NewResponseController(w).Hijack()
+					if err != nil {
+						panic(err)
 					}
+					_, _ = io.WriteString(conn, text)
+					_ = conn.Close()
 				})
-				jane := clientCertificate(t, p.signerCA, "jane")
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+path, nil)
-				if err != nil {
-					t.Fatal(err)
+				jane := p.jane(t)
+				if got, err := p.send(t.Context(), p.client(t, jane), "GET", path, nil, nil); err == nil {
+					t.Errorf("HTTP/2: want an error, got all of %v", got)
 				}
-				if res, err := p.client(t, jane).Do(req); err == nil {
-					body, err := io.ReadAll(res.Body)
-					_ = res.Body.Close()
-					if err == nil {
-						t.Errorf("HTTP/2: want an error, got %d and all of %q", res.StatusCode, body)
-					}
-				}
-				res, err := http.ReadResponse(readerOf(p.raw(t, jane, "GET "+path+" HTTP/1.1\nHost: proxy\n\n")), nil)
+				res, err := http.ReadResponse(bufio.NewReader(p.raw(t, jane, get(path))), nil)
 				if err != nil {
 					return
 				}
-				body, err := io.ReadAll(res.Body)
-				_ = res.Body.Close()
-				if err == nil {
-					t.Errorf("HTTP/1.1: want an error, got %d and all of %q", res.StatusCode, body)
+				if got, err := readAll(res); err == nil {
+					t.Errorf("HTTP/1.1: want an error, got all of %v", got)
 				}
 			})
 		}
@@ -75,32 +63,21 @@ func TestBrokenResponsesStayBroken(t *testing.T) {
 func TestInformationalResponses(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			for range 5 {
-				w.Header().Set("Link", "</x>; rel=preload")
-				w.WriteHeader(http.StatusEarlyHints)
-			}
-			_, _ = io.WriteString(w, "at last")
+	p.api.serves(func(w http.ResponseWriter, _ *http.Request) {
+		for range 5 {
+			w.Header().Set("Link", "</x>; rel=preload")
+			w.WriteHeader(http.StatusEarlyHints)
 		}
+		_, _ = io.WriteString(w, "at last")
 	})
 	hints := 0
 	ctx := httptrace.WithClientTrace(
 		t.Context(),
 		&httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { hints++; return nil }},
 	)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/a", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := p.as(t, "jane").Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK || string(body) != "at last" || hints != 5 {
-		t.Errorf("want five hints and then the response, got %d, %d and %q, %v", hints, res.StatusCode, body, err)
+	res, err := p.send(ctx, p.as(t, "jane"), "GET", "/a", nil, nil)
+	if err != nil || res.Code != http.StatusOK || res.Body != "at last" || hints != 5 {
+		t.Errorf("want five hints and then the response, got %d, %d and %q, %v", hints, res.Code, res.Body, err)
 	}
 	for name, want := range request.SecurityHeaders {
 		if got := res.Header[name]; fmt.Sprint(got) != fmt.Sprint(want) {
@@ -115,20 +92,15 @@ func TestRedirectsAreTheClients(t *testing.T) {
 	t.Parallel()
 	other := newAPIServer(t, "HTTP/2.0")
 	p := startProxy(t)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			http.Redirect(w, req, other.URL+"/steal", http.StatusTemporaryRedirect)
-		}
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+		http.Redirect(w, req, other.URL+"/steal", http.StatusTemporaryRedirect)
 	})
-	for _, upgrade := range []string{"", "Connection: Upgrade\nUpgrade: SPDY/3.1\n", "Connection: Upgrade\nUpgrade: " +
-		"websocket\n"} {
-		code, _, header := p.exchange(
-			t,
-			clientCertificate(t, p.signerCA, "jane"),
-			"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\n"+upgrade+"\n",
-		)
-		if code != http.StatusTemporaryRedirect || header.Get("Location") != other.URL+"/steal" {
-			t.Errorf("want the redirect, got %d %v", code, header)
+	for _, upgrade := range []string{
+		"", "Connection: Upgrade\nUpgrade: SPDY/3.1\n", "Connection: Upgrade\nUpgrade: websocket\n",
+	} {
+		got := p.exchange(t, p.jane(t), "GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\n"+upgrade+"\n")
+		if got.Code != http.StatusTemporaryRedirect || got.Header.Get("Location") != other.URL+"/steal" {
+			t.Errorf("want the redirect, got %d %v", got.Code, got.Header)
 		}
 	}
 	if n := len(other.requests()); n != 0 {
@@ -153,7 +125,11 @@ func TestNamesInCertificates(t *testing.T) {
 		"an empty group":        {user: "jane", groups: []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pair, err := p.signerCA.IssueClient(identityFor(test.user, test.groups...), time.Now(), time.Hour)
+			pair, err := p.signerCA.IssueClient(
+				certs.ClientIdentity{Username: test.user, Groups: test.groups},
+				time.Now(),
+				time.Hour,
+			)
 			if err != nil {
 				t.Logf("not even issued: %v", err)
 				return
@@ -185,7 +161,7 @@ func TestEmptyCredentials(t *testing.T) {
 			"Authorization: Bearer blank\n", "Authorization: Bearer unnamed\n",
 		} {
 			before := len(p.api.requests())
-			code, _, _ := p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\n"+header+"\n")
+			code := p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\n"+header+"\n").Code
 			arrived := p.api.requests()[before:]
 			if code == http.StatusUnauthorized && len(arrived) == 0 {
 				continue
@@ -212,36 +188,19 @@ func TestClientsStreamsAreNeverIdle(t *testing.T) {
 		s.http.HTTP2.SendPingTimeout, s.http.HTTP2.PingTimeout = timers, 10*time.Second
 	}
 	p.start(t)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			if protocol := req.Header.Get("Upgrade"); protocol != "" {
-				echo(protocol)(w, req)
-				return
-			}
-			rc := http.NewResponseController(w)
-			_ = rc.Flush()
-			select {
-			case <-time.After(silence):
-				_, _ = io.WriteString(w, "an event\n")
-			case <-req.Context().Done():
-			}
+	p.api.serves(echoOr(func(w http.ResponseWriter, req *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-time.After(silence):
+			_, _ = io.WriteString(w, "an event\n")
+		case <-req.Context().Done():
 		}
-	})
-	jane := clientCertificate(t, p.signerCA, "jane")
+	}))
+	jane := p.jane(t)
 	for _, protocol := range []string{"SPDY/3.1", "websocket"} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
-			conn := p.raw(
-				t,
-				jane,
-				"POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: "+protocol+"\nContent-Length: 0\n\n",
-			)
-			reader := readerOf(conn)
-			res, err := http.ReadResponse(reader, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = res.Body.Close()
+			conn, reader := p.switches(t, upgradeTo(protocol, "exec", ""))
 			<-time.After(silence)
 			_, _ = io.WriteString(conn, "still there\n")
 			if got, err := reader.ReadString('\n'); err != nil || got != "STILL THERE\n" {
@@ -291,26 +250,20 @@ func TestNothingSecretIsLogged(t *testing.T) {
 	p.api.tokens["good-secret"] = authenticationv1.UserInfo{Username: "jane"}
 	p.start(t)
 	for _, header := range []string{
-		"Authorization: Bearer good-secret\n", "Authorization: Bearer bad-secret\n", "Authorization: Basic " +
-			"YmFzaWMtc2VjcmV0\n", "Cookie: a=cookie-secret\n",
+		"Authorization: Bearer good-secret\n", "Authorization: Bearer bad-secret\n",
+		"Authorization: Basic YmFzaWMtc2VjcmV0\n", "Cookie: a=cookie-secret\n",
 		"Authorization: Bearer bad-secret\nImpersonate-User: x\n",
 		"Connection: Upgrade\nUpgrade: websocket\nCookie: a=cookie-secret\n",
 		"Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: " +
 			"base64url.bearer.authorization.k8s.io.YmFkLXNlY3JldA\n",
 	} {
-		_, body, responded := p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\n"+header+"\n")
-		said, err := json.Marshal(responded)
-		if err != nil {
-			t.Fatal(err)
-		}
-		checkNoSecret(t, "a response", body+string(said))
+		got := p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\n"+header+"\n")
+		checkNoSecret(t, "a response", fmt.Sprint(got.Body, got.Header))
 	}
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
-	})
-	_, _, _ = p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\nAuthorization: Bearer good-secret\n\n")
+	p.api.serves(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	p.exchange(t, nil, get("/api/v1/nodes", "Authorization: Bearer good-secret"))
 	p.api.set(func() { p.api.failing = 500 })
-	_, _, _ = p.exchange(t, nil, "GET /api/v1/nodes HTTP/1.1\nHost: proxy\nAuthorization: Bearer other-secret\n\n")
+	p.exchange(t, nil, get("/api/v1/nodes", "Authorization: Bearer other-secret"))
 	log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 	if !strings.Contains(log, "Forwarded request") {
 		t.Errorf("want a log of all that is logged, got %s", log)
@@ -321,12 +274,9 @@ func TestNothingSecretIsLogged(t *testing.T) {
 func checkNoSecret(t *testing.T, where, text string) {
 	t.Helper()
 	for _, secret := range []string{"-secret", "YmFz", "YmFkLXNl", upstreamToken, agentToken} {
-		if strings.Contains(text, secret) {
-			lines := bufio.NewScanner(strings.NewReader(text))
-			for lines.Scan() {
-				if strings.Contains(lines.Text(), secret) {
-					t.Errorf("%q is in %s: %s", secret, where, lines.Text())
-				}
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, secret) {
+				t.Errorf("%q is in %s: %s", secret, where, line)
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -45,40 +44,31 @@ func TestNoTokenYet(t *testing.T) {
 	p.token.set("")
 	client := p.as(t, "jane")
 	checkUnavailable(t, p.get(t, client, "/api/v1/nodes", nil), true)
-	if n := len(p.api.requests()); n != 0 {
-		t.Errorf("want nothing sent on, got %d", n)
-	}
+	p.api.checkNothingSent(t)
 	if err := p.Ready(); err == nil {
 		t.Error("want not ready without a token")
 	}
 	p.token.set(upstreamToken)
-	if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != 200 {
-		t.Errorf("want 200 with a token, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/nodes", nil).check(t, 200, "want 200 with a token")
 }
 
 func TestTokenIsNotAccepted(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(401)
-			_, _ = io.WriteString(w, "who are you?")
+	var accepted atomic.Bool // an aggregated API responds after the API server has accepted the credential
+	p.api.serves(func(w http.ResponseWriter, _ *http.Request) {
+		if accepted.Load() {
+			w.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", "1")
 		}
+		w.WriteHeader(401)
+		_, _ = io.WriteString(w, "who are you?")
 	})
 	client := p.as(t, "jane")
 	checkUnavailable(t, p.get(t, client, "/api/v1/nodes", nil), true)
 	if diff := cmp.Diff([]string{upstreamToken}, p.token.rejected); diff != "" {
 		t.Errorf("rejected tokens (-want +got):\n%s", diff)
 	}
-	// An aggregated API responds after the API server has accepted the credential.
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", "1")
-			w.WriteHeader(401)
-			_, _ = io.WriteString(w, "who are you?")
-		}
-	})
+	accepted.Store(true)
 	if got := p.get(t, client, "/apis/metrics.k8s.io/v1beta1/nodes", nil); got.Code != 401 || got.Body != "who are you?" {
 		t.Errorf("want the aggregated API's own response, got %d: %s", got.Code, got.Body)
 	}
@@ -94,46 +84,45 @@ func TestTokenIsNotAccepted(t *testing.T) {
 
 // gate forwards connections to a server while it is open.
 type gate struct {
-	net.Listener
-	to    string
-	open  atomic.Bool
-	mu    sync.Mutex
-	conns []net.Conn
+	address string
+	open    atomic.Bool
+	mu      sync.Mutex
+	conns   []net.Conn
 }
 
-func newGate(t *testing.T, to string) *gate {
+func newGate(t *testing.T, server string) *gate {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := &gate{Listener: listener, to: to}
+	g := &gate{}
 	g.open.Store(true)
-	go func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			if !g.open.Load() {
-				_ = from.(*net.TCPConn).SetLinger(0)
-				_ = from.Close()
-				continue
-			}
-			to, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", g.to)
-			if err != nil {
-				_ = from.Close()
-				continue
-			}
-			g.mu.Lock()
-			g.conns = append(g.conns, from, to)
-			g.mu.Unlock()
-			go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
-			go func() { _, _ = io.Copy(from, to); _ = from.Close() }()
+	g.address = listen(t, func(from net.Conn) {
+		to, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server)
+		if err != nil {
+			return
 		}
-	}()
-	t.Cleanup(func() { _ = listener.Close(); g.cut() })
+		g.mu.Lock()
+		g.conns = append(g.conns, from, to)
+		g.mu.Unlock()
+		forward(from, to)
+	})
+	t.Cleanup(g.cut)
 	return g
+}
+
+// startGated runs a proxy whose connections to the API server may pass a gate.
+func startGated(t *testing.T, through func(*Options, *gate)) (*proxy, *gate) {
+	t.Helper()
+	p := newProxy(t)
+	g := newGate(t, p.api.Listener.Addr().String())
+	p.start(t, func(_ *proxy, o *Options) { through(o, g) })
+	return p, g
+}
+
+// dial connects through the gate, which refuses connections while it is closed.
+func (g *gate) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	if !g.open.Load() {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("connection refused")}
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, g.address)
 }
 
 // cut closes all connections.
@@ -148,21 +137,9 @@ func (g *gate) cut() {
 
 func TestAPIServerAway(t *testing.T) {
 	t.Parallel()
-	var g *gate
-	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
-		if !g.open.Load() {
-			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("connection refused")}
-		}
-		return (&net.Dialer{}).DialContext(ctx, network, g.Addr().String())
-	}
-	p := startProxy(t, func(p *proxy, o *Options) {
-		g = newGate(t, p.api.Listener.Addr().String())
-		o.Agent.Dial, o.Upstream.Dial = dial, dial
-	})
+	p, g := startGated(t, func(o *Options, g *gate) { o.Agent.Dial, o.Upstream.Dial = g.dial, g.dial })
 	client, root := p.as(t, "jane"), p.as(t, "root", "system:masters")
-	if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != 200 {
-		t.Fatalf("want 200, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/nodes", nil).require(t, 200, "want 200")
 	g.open.Store(false)
 	g.cut()
 	token := http.Header{"Authorization": {"Bearer x"}}
@@ -177,22 +154,14 @@ func TestAPIServerAway(t *testing.T) {
 	}
 	g.open.Store(true)
 	for name, c := range map[string]*http.Client{"jane": client, "root": root} {
-		if got := p.get(t, c, "/api/v1/nodes", nil); got.Code != 200 {
-			t.Errorf("want 200 for %s again, got %d: %s", name, got.Code, got.Body)
-		}
+		p.get(t, c, "/api/v1/nodes", nil).check(t, 200, "want 200 for %s again", name)
 	}
 }
 
 func TestConnectionLostAfterSending(t *testing.T) {
 	t.Parallel()
-	var g *gate
-	p := startProxy(t, func(p *proxy, o *Options) {
-		g = newGate(t, p.api.Listener.Addr().String())
-		o.Upstream.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, g.Addr().String())
-		}
-	})
-	p.api.set(func() { p.api.serve = func(http.ResponseWriter, *http.Request) { g.cut() } })
+	p, g := startGated(t, func(o *Options, g *gate) { o.Upstream.Dial = g.dial })
+	p.api.serves(func(http.ResponseWriter, *http.Request) { g.cut() })
 	client := p.as(t, "jane")
 	checkUnavailable(t, p.get(t, client, "/api/v1/nodes", nil), true)
 	// It may have been carried out, so the client must not retry by itself.
@@ -215,10 +184,7 @@ func TestUpstreamCertificateIsVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := up.RoundTrip(req)
-	if err == nil {
-		_ = res.Body.Close()
-	}
+	_, err = up.RoundTrip(req) //nolint:bodyclose // there is none
 	if unknown := (*tls.CertificateVerificationError)(nil); !errors.As(err, &unknown) {
 		t.Errorf("want a certificate of another CA refused, got %v", err)
 	}
@@ -271,9 +237,7 @@ func TestSecurityHeaders(t *testing.T) {
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) }
-	})
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) })
 	for _, size := range []int{1, listener.MaxHeldBody, listener.MaxHeldBody + 1, 3 << 20} {
 		body := strings.Repeat("x", size)
 		got := p.do(t, p.as(t, "jane"), "POST", "/api/v1/namespaces/d/configmaps", nil, body)
@@ -289,21 +253,14 @@ func TestBodies(t *testing.T) {
 func TestServingCertificateChangesUnderLoad(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	var load sync.WaitGroup
 	var requests atomic.Int64
 	for range 4 {
 		client := p.as(t, "jane")
 		load.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if got := p.get(t, client, "/api/v1/nodes", nil); got.Code != 200 {
-					t.Errorf("want 200, got %d", got.Code)
-				}
+			for !stop.Load() {
+				p.get(t, client, "/api/v1/nodes", nil).check(t, 200, "want 200")
 				requests.Add(1)
 			}
 		})
@@ -317,29 +274,21 @@ func TestServingCertificateChangesUnderLoad(t *testing.T) {
 		seen := requests.Load()
 		eventually(t, func() bool { return requests.Load() > seen+10 })
 	}
-	close(stop)
+	stop.Store(true)
 	load.Wait()
 }
 
 func TestNoServingCertificate(t *testing.T) {
 	t.Parallel()
-	var missing atomic.Bool
-	p := startProxy(t, func(p *proxy, o *Options) {
-		o.ServingCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			if missing.Load() {
-				return nil, errors.New("no certificate")
-			}
-			return p.serving.Load(), nil
-		}
-	})
-	missing.Store(true)
+	p := startProxy(t)
+	certificate := p.serving.Swap(nil)
 	if err := p.Ready(); err == nil {
 		t.Error("want not ready without a certificate")
 	}
 	if _, err := (&tls.Dialer{Config: p.clientTLS(nil)}).DialContext(t.Context(), "tcp", p.address); err == nil {
 		t.Error("want handshakes refused")
 	}
-	missing.Store(false)
+	p.serving.Store(certificate)
 	if err := p.Ready(); err != nil {
 		t.Errorf("want ready again, got %v", err)
 	}
@@ -360,53 +309,29 @@ func TestDrain(t *testing.T) {
 	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock = clock })
 	t.Cleanup(delayEnds)
 	release := make(chan struct{})
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			switch {
-			case req.Header.Get("Upgrade") != "":
-				echo(req.Header.Get("Upgrade"))(w, req)
-			case req.URL.Query().Get("watch") != "":
-				_, _ = io.WriteString(w, "event\n")
-				_ = http.NewResponseController(w).Flush()
-				<-req.Context().Done()
-			case strings.HasPrefix(req.URL.Path, "/slow"):
-				<-release
-				_, _ = io.WriteString(w, "done")
-			}
+	p.api.serves(echoOr(func(w http.ResponseWriter, req *http.Request) {
+		switch {
+		case req.URL.Query().Get("watch") != "":
+			_, _ = io.WriteString(w, "event\n")
+			silent(w, req)
+		case strings.HasPrefix(req.URL.Path, "/slow"):
+			<-release
+			_, _ = io.WriteString(w, "done")
 		}
-	})
+	}))
 	client := p.as(t, "jane")
 	slow := make(chan response, 1)
 	go func() {
 		defer close(slow)
 		slow <- p.get(t, client, "/slow", nil)
 	}()
-	req, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+p.address+"/api/v1/pods?watch=1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	watch, err := p.as(t, "jane").Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = watch.Body.Close() }()
-	upgraded := p.raw(
-		t,
-		clientCertificate(t, p.signerCA, "jane"),
-		"GET /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n",
-	)
-	switched, err := http.ReadResponse(readerOf(upgraded), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = switched.Body.Close()
-	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 3 && streams == 2 })
+	watch := p.open(t.Context(), t, p.as(t, "jane"), "/api/v1/pods?watch=1")
+	upgraded, _ := p.switches(t, upgradeTo("websocket", "exec", ""))
+	eventually(t, func() bool { return p.drain.serving.Load() == 3 && p.drain.streams.Load() == 2 })
 
 	p.stop()
 	eventually(t, func() bool { return p.Ready() != nil })
-	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil); got.Code != 200 {
-		t.Errorf("want requests served while load balancers learn of it, got %d", got.Code)
-	}
+	p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil).check(t, 200, "want requests served while load balancers learn of it")
 	delayEnds()
 	if got, err := io.ReadAll(watch.Body); err != nil || string(got) != "event\n" {
 		t.Errorf("want the watch to end in good order, got %q, %v", got, err)
@@ -425,8 +350,7 @@ func TestDrain(t *testing.T) {
 	if got := <-slow; got.Code != 200 || got.Body != "done" {
 		t.Errorf("want the slow request finished, got %d %q", got.Code, got.Body)
 	}
-	err = <-p.ended
-	if err != nil {
+	if err := <-p.ended; err != nil {
 		t.Errorf("want a drain without loss, got %v", err)
 	}
 	p.ended <- nil // for the cleanup
@@ -439,7 +363,7 @@ func TestDrain(t *testing.T) {
 func TestNothingIsLostAtShutdown(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, func(_ *proxy, o *Options) { o.DrainDelay = 500 * time.Millisecond })
-	jane := clientCertificate(t, p.signerCA, "jane")
+	jane := p.jane(t)
 	var clients sync.WaitGroup
 	for _, protocol := range []string{"h2", "http/1.1"} {
 		transport := &http.Transport{TLSClientConfig: p.clientTLS(jane), ForceAttemptHTTP2: protocol == "h2"}
@@ -448,12 +372,8 @@ func TestNothingIsLostAtShutdown(t *testing.T) {
 		for range 4 {
 			clients.Go(func() {
 				for p.Ready() == nil { // a load balancer that notices at once
-					req, _ := http.NewRequestWithContext(
-						t.Context(),
-						"POST",
-						"https://"+p.address+"/api/v1/namespaces/d/configmaps",
-						bytes.NewReader([]byte("{}")),
-					)
+					req, _ := http.NewRequestWithContext(t.Context(), "POST",
+						"https://"+p.address+"/api/v1/namespaces/d/configmaps", strings.NewReader("{}"))
 					if protocol == "http/1.1" {
 						req.GetBody = nil // HTTP/2 tells which requests were not processed; those are sent again
 					}
@@ -481,32 +401,40 @@ func TestRunsOnce(t *testing.T) {
 	}
 }
 
+// TestNewNeedsTheAPIServer checks that a proxy does not begin without what it must know.
 func TestNewNeedsTheAPIServer(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t)
-	p.api.serve = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }
-	good := Options{
-		Listener:           closedListener(t),
-		ServingCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, nil },
-		Agent:              p.api.config(agentToken),
-		Upstream:           p.api.config(""),
-		Token:              p.token,
-		GroupSuffix:        "pinniped.dev",
-		SignerCABundle:     p.signer.Load,
-		FlowControl:        shippedAdmission(),
-		Processors:         2,
-		Metrics:            NewMetrics(),
-	}
-	for want, change := range map[string]func(*Options){
-		"is not https": func(o *Options) {
+	const unknown = "could not detect if anonymous authentication is enabled: error from "
+	for want, test := range map[string]struct {
+		broken string // the path with an unexpected response to anonymous users
+		change func(*proxy, *Options)
+	}{
+		unknown + "healthz API: ":  {broken: "/healthz"},
+		unknown + "v1 nodes API: ": {broken: "/api/v1/nodes"},
+		"is not https": {change: func(p *proxy, o *Options) {
 			o.Upstream = p.api.config("")
 			o.Upstream.Host, o.Upstream.CAData = "http://127.0.0.1", nil
-		},
-		`reading ConfigMap "kube-system/extension-apiserver-authentication"`: func(o *Options) { o.Agent = p.api.config("other") },
+		}},
+		`reading ConfigMap "kube-system/extension-apiserver-authentication"`: {change: func(p *proxy, o *Options) {
+			o.Agent = p.api.config("other")
+			p.api.serves(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) })
+		}},
 	} {
-		options := good
-		change(&options)
-		if _, err := New(t.Context(), options); err == nil || !strings.Contains(err.Error(), want) {
+		p := newProxy(t)
+		p.api.anonymous = func(asked string) int {
+			if asked == test.broken {
+				return 500
+			}
+			return 200
+		}
+		listener := listenHere(t)
+		_ = listener.Close()
+		options := p.options(listener, p.api.config(agentToken), p.api.config(""), p.token)
+		if test.change != nil {
+			test.change(p, &options)
+		}
+		if _, err := New(t.Context(), options); err == nil || !strings.Contains(err.Error(), want) ||
+			test.broken != "" && !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("want error with %q, got %v", want, err)
 		}
 	}

@@ -23,21 +23,25 @@ const (
 // serveLogins responds to logins: those with "wrong" in them wait until release is closed, and get no credential.
 func (p *proxy) serveLogins(release <-chan struct{}) (waiting *atomic.Int64) {
 	waiting = new(atomic.Int64)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			body, _ := io.ReadAll(req.Body)
-			response := credentialResponse
-			if strings.Contains(string(body), "wrong") {
-				waiting.Add(1)
-				<-release
-				waiting.Add(-1)
-				response = noCredential
-			}
-			w.WriteHeader(http.StatusCreated)
-			_, _ = io.WriteString(w, response)
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		response := credentialResponse
+		if strings.Contains(string(body), "wrong") {
+			waiting.Add(1)
+			<-release
+			waiting.Add(-1)
+			response = noCredential
 		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, response)
 	})
 	return waiting
+}
+
+// logIn sends a login over a connection of its own.
+func (p *proxy) logIn(ctx context.Context, t *testing.T, body string) <-chan response {
+	t.Helper()
+	return p.begin(ctx, p.client(t, nil), "POST", loginPath, strings.NewReader(body))
 }
 
 // TestGoodLoginsDoNotWait has unauthenticated clients' logins take all their seats. A user who logged in before still
@@ -47,29 +51,24 @@ func TestGoodLoginsDoNotWait(t *testing.T) {
 	p := startProxy(t)
 	release := make(chan struct{})
 	waiting := p.serveLogins(release)
-	logIn := func(body string) <-chan *response {
-		return p.begin(t.Context(), p.client(t, nil), "POST", loginPath, nil, strings.NewReader(body))
-	}
-	if got := (<-logIn("right")); got == nil || got.Body != credentialResponse {
+	if got := (<-p.logIn(t.Context(), t, "right")); got.Body != credentialResponse {
 		t.Fatalf("want a login, got %v", got)
 	}
-	var all []<-chan *response
+	var all []<-chan response
 	const asked = 16
 	for i := range asked {
-		all = append(all, logIn(fmt.Sprint("wrong ", i)))
+		all = append(all, p.logIn(t.Context(), t, fmt.Sprint("wrong ", i)))
 	}
 	eventually(t, func() bool {
 		return waiting.Load() == loginsFromHere && p.waiting(flowcontrol.Login) == asked-loginsFromHere
 	})
-	if got := (<-logIn("right")); got == nil || got.Body != credentialResponse {
+	if got := (<-p.logIn(t.Context(), t, "right")); got.Body != credentialResponse {
 		t.Errorf("want who logged in before to log in, got %v", got)
 	}
-	newcomer := logIn("right as well")
+	newcomer := p.logIn(t.Context(), t, "right as well")
 	eventually(t, func() bool { return p.waiting(flowcontrol.Login) == asked-loginsFromHere+1 })
 	close(release)
-	if got := codes(append(all, newcomer)); got[http.StatusCreated] != len(all)+1 {
-		t.Errorf("want all served, got %v", got)
-	}
+	checkCodes(t, append(all, newcomer), http.StatusCreated, len(all)+1)
 }
 
 // TestASharedTokenIsRefusedToNoClient has more clients log in with one known good token than may be queued for it, as
@@ -79,34 +78,27 @@ func TestASharedTokenIsRefusedToNoClient(t *testing.T) {
 	p := startProxy(t)
 	var slow atomic.Bool
 	release := make(chan struct{})
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			_, _ = io.Copy(io.Discard, req.Body)
-			if slow.Load() {
-				<-release
-			}
-			w.WriteHeader(http.StatusCreated)
-			_, _ = io.WriteString(w, credentialResponse)
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		if slow.Load() {
+			<-release
 		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, credentialResponse)
 	})
-	logIn := func() <-chan *response {
-		return p.begin(t.Context(), p.client(t, nil), "POST", loginPath, nil, strings.NewReader("shared"))
-	}
-	if got := <-logIn(); got == nil || got.Code != http.StatusCreated {
+	if got := <-p.logIn(t.Context(), t, "shared"); got.Code != http.StatusCreated {
 		t.Fatalf("want a login, got %v", got)
 	}
 	slow.Store(true)
-	var all []<-chan *response
+	var all []<-chan response
 	for range 32 {
-		all = append(all, logIn())
+		all = append(all, p.logIn(t.Context(), t, "shared"))
 	}
 	eventually(t, func() bool {
 		return p.taken(flowcontrol.Login)+p.waiting(flowcontrol.Login) == len(all)
 	})
 	close(release)
-	if got := codes(all); got[http.StatusCreated] != len(all) {
-		t.Errorf("want all logged in, got %v", got)
-	}
+	checkCodes(t, all, http.StatusCreated, len(all))
 }
 
 // TestFailedLoginsArePenalized guesses a password as a user. The response is 201, as from the API server, but the user gets
@@ -118,9 +110,7 @@ func TestFailedLoginsArePenalized(t *testing.T) {
 	close(release)
 	p.serveLogins(release)
 	for body, user := range map[string]string{"right": "honest", "wrong": "guesser"} {
-		if got := p.do(t, p.as(t, user), "POST", loginPath, nil, body); got.Code != http.StatusCreated {
-			t.Fatalf("want 201, got %d", got.Code)
-		}
+		p.do(t, p.as(t, user), "POST", loginPath, nil, body).require(t, http.StatusCreated, "want 201")
 	}
 	eventually(t, func() bool { return p.FlowControl.Delay("guesser") != 0 }) // not zero within the burst
 	if got := p.FlowControl.Delay("honest"); got != 0 {
@@ -137,7 +127,7 @@ func TestAbandonedLoginsKeepTheirSeat(t *testing.T) {
 	waiting := p.serveLogins(release)
 	for i := range int64(3 * loginsFromHere) {
 		ctx, cancel := context.WithCancel(t.Context())
-		left := p.begin(ctx, p.client(t, nil), "POST", loginPath, nil, strings.NewReader(fmt.Sprint("wrong ", i)))
+		left := p.logIn(ctx, t, fmt.Sprint("wrong ", i))
 		eventually(t, func() bool {
 			return waiting.Load() == min(i+1, loginsFromHere) && (i < loginsFromHere || p.waiting(flowcontrol.Login) == 1)
 		})

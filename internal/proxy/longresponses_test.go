@@ -53,25 +53,21 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t)
 			var seats atomic.Int64
-			p.api.set(func() {
-				p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-					if req.URL.RequestURI() != test.path {
-						return
-					}
-					for name, values := range test.header {
-						w.Header()[name] = values
-					}
-					seats.Store(int64(p.taken(flowcontrol.Forward)))
-					_, _ = w.Write(test.before)
+			p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+				if req.URL.RequestURI() != test.path {
+					return
 				}
+				for name, values := range test.header {
+					w.Header()[name] = values
+				}
+				seats.Store(int64(p.taken(flowcontrol.Forward)))
+				_, _ = w.Write(test.before)
 			})
 			if test.before != nil { // by another user
 				p.get(t, p.as(t, "joe"), test.path, nil)
 				eventually(t, func() bool { return p.taken(flowcontrol.Forward) == 0 }) // it has been recorded
 			}
-			if got := p.get(t, p.as(t, "jane"), test.path, nil); got.Code != http.StatusOK {
-				t.Errorf("want it served, got %d", got.Code)
-			}
+			p.get(t, p.as(t, "jane"), test.path, nil).check(t, http.StatusOK, "want it served")
 			if got := seats.Load(); got != test.want {
 				t.Errorf("want %d seats, got %d", test.want, got)
 			}
@@ -87,12 +83,10 @@ func TestListsOfManyKindsAtOnce(t *testing.T) {
 	p := startProxy(t)
 	controller := p.as(t, "controller")
 	for range 2 { // with an empty and a full cache
-		var all []<-chan *response
+		var all []<-chan response
 		for i := range kinds {
-			all = append(all, p.begin(t.Context(), controller, "GET", fmt.Sprintf("/apis/a/v1/kind%ds", i), nil, nil))
+			all = append(all, p.begin(t.Context(), controller, "GET", fmt.Sprintf("/apis/a/v1/kind%ds", i), nil))
 		}
-		if got := codes(all); got[http.StatusOK] != kinds {
-			t.Errorf("want all lists responded, got %v", got)
-		}
+		checkCodes(t, all, http.StatusOK, kinds)
 	}
 }

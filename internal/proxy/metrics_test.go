@@ -1,14 +1,10 @@
 package proxy
 
 import (
-	"context"
 	"crypto/tls"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,36 +55,22 @@ func checkMeasured(t *testing.T, m *Metrics, want map[string]float64) {
 
 func TestRequestsAreMeasured(t *testing.T) {
 	t.Parallel()
-	metrics := NewMetrics()
-	p := startProxy(t, func(_ *proxy, o *Options) { o.Metrics = metrics })
+	p := startProxy(t)
 	release := make(chan struct{})
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			switch {
-			case req.Header.Get("Upgrade") != "":
-				echo(req.Header.Get("Upgrade"))(w, req)
-			case strings.Contains(req.URL.Path, "missing"):
-				w.WriteHeader(http.StatusNotFound)
-			case req.URL.Query().Get("watch") != "":
-				w.WriteHeader(http.StatusOK)
-				_ = http.NewResponseController(w).Flush()
-				<-release
-			case strings.Contains(req.URL.Path, "broken"):
-				panic(http.ErrAbortHandler)
-			}
+	p.api.serves(echoOr(func(w http.ResponseWriter, req *http.Request) {
+		switch {
+		case strings.Contains(req.URL.Path, "missing"):
+			w.WriteHeader(http.StatusNotFound)
+		case req.URL.Query().Get("watch") != "":
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-release
+		case strings.Contains(req.URL.Path, "broken"):
+			panic(http.ErrAbortHandler)
 		}
-		p.api.allow = allowing(
-			"get pods",
-			"get pods/exec",
-			"create pods/exec",
-			"list pods",
-			"watch pods",
-			"create pods",
-			"delete pods",
-			"get /version",
-			"brew /version",
-		)
-	})
+	}))
+	p.api.allows(allowing("get pods", "get pods/exec", "create pods/exec", "list pods", "watch pods", "create pods",
+		"delete pods", "get /version", "brew /version"))
 	client := p.as(t, "jane")
 	const pods = "/api/v1/namespaces/d/pods"
 	p.get(t, client, pods+"/one", nil)
@@ -101,7 +83,7 @@ func TestRequestsAreMeasured(t *testing.T) {
 	p.get(t, p.client(t, nil), "/version", http.Header{"Authorization": {"Bearer nobody's"}})
 	p.get(t, client, pods+"/broken", nil)
 	p.do(t, client, "BREW", "/version", nil, "")
-	checkMeasured(t, metrics, map[string]float64{
+	checkMeasured(t, p.Metrics, map[string]float64{
 		"requests_total{code=200,verb=get}":              3,
 		"requests_total{code=200,verb=list}":             1,
 		"requests_total{code=404,verb=get}":              1,
@@ -117,83 +99,53 @@ func TestRequestsAreMeasured(t *testing.T) {
 		"reviews_total{result=no,review=token}":          1,
 		"requests_in_flight{kind=request}":               0,
 	})
-	got := measured(t, metrics)
+	got := measured(t, p.Metrics)
 	if got["added_seconds{}"] != got["upstream_seconds{}"] || got["added_seconds{}"] < 6 {
 		t.Errorf("want each forwarded request observed, got %v and %v", got["added_seconds{}"], got["upstream_seconds{}"])
 	}
 
 	// A watch and an upgraded connection while they are open, and afterwards.
 	before := got["upstream_seconds{}"]
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+pods+"?watch=1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	watch, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn := p.raw(
-		t,
-		clientCertificate(t, p.signerCA, "jane"),
-		"GET "+pods+"/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n",
-	)
-	switched, err := http.ReadResponse(readerOf(conn), nil)
-	if err != nil || switched.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("want the protocol switched, got %v, %v", switched, err)
-	}
-	_ = switched.Body.Close()
-	checkMeasured(t, metrics, map[string]float64{
-		"requests_in_flight{kind=stream}": 2,
-	})
+	watch := p.open(t.Context(), t, client, pods+"?watch=1")
+	conn, _ := p.switches(t, get(pods+"/x/exec", "Connection: Upgrade", "Upgrade: websocket"))
+	checkMeasured(t, p.Metrics, map[string]float64{"requests_in_flight{kind=stream}": 2})
 	close(release)
 	_, _ = io.Copy(io.Discard, watch.Body)
 	_ = watch.Body.Close()
 	_ = conn.Close()
-	checkMeasured(t, metrics, map[string]float64{
+	checkMeasured(t, p.Metrics, map[string]float64{
 		"requests_in_flight{kind=stream}":      0,
 		"requests_total{code=200,verb=watch}":  1,
 		"requests_total{code=101,verb=create}": 0,
 		"requests_total{code=101,verb=get}":    1,
 	})
-	if after := measured(t, metrics)["upstream_seconds{}"]; after != before {
+	if after := measured(t, p.Metrics)["upstream_seconds{}"]; after != before {
 		t.Errorf("want streams left out of the upstream's time, got %v more", after-before)
 	}
 }
 
 func TestConnectionsAreMeasured(t *testing.T) {
 	t.Parallel()
-	metrics := NewMetrics()
-	var away atomic.Bool
-	p := startProxy(t, func(_ *proxy, o *Options) {
-		o.Metrics = metrics
-		o.Upstream.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			if away.Load() {
-				return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("connection refused")}
-			}
-			return (&net.Dialer{}).DialContext(ctx, network, address)
-		}
-	})
+	p, g := startGated(t, func(o *Options, g *gate) { o.Upstream.Dial = g.dial })
 	client := p.as(t, "jane")
 	p.get(t, client, "/api/v1/nodes", nil)
-	got := measured(t, metrics)
+	got := measured(t, p.Metrics)
 	if got["client_connections{}"] != 1 {
 		t.Errorf("want one connection here, got %v", got)
 	}
-	away.Store(true)
+	g.open.Store(false)
 	eventually(t, func() bool {
 		p.upstream.Close() // idle connections
 		return p.get(t, client, "/api/v1/nodes", nil).Code == http.StatusServiceUnavailable
 	})
 	client.CloseIdleConnections()
-	checkMeasured(t, metrics, map[string]float64{
+	checkMeasured(t, p.Metrics, map[string]float64{
 		"client_connections{}":                       0,
 		"upstream_problems_total{cause=unreachable}": 1,
 	})
 	p.token.set("")
 	p.get(t, client, "/api/v1/nodes", nil)
-	checkMeasured(t, metrics, map[string]float64{"upstream_problems_total{cause=no_credential}": 1})
+	checkMeasured(t, p.Metrics, map[string]float64{"upstream_problems_total{cause=no_credential}": 1})
 }
 
 // TestHandshakeFailuresAreCounted causes each failure, because crypto/tls only has texts for them.
@@ -201,65 +153,50 @@ func TestHandshakeFailuresAreCounted(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, cause string
-		fail        func(t *testing.T, p *proxy)
+		change      func(*tls.Config) // of the client
+		sends       string            // without TLS, if change is nil
+		missing     bool              // the serving certificate
 	}{
-		{"a client that does not know the CA", "alert_bad_certificate", func(t *testing.T, p *proxy) {
-			t.Helper()
-			handshake(t, p, &tls.Config{ServerName: "127.0.0.1"})
-		}},
-		{"a client that wants another name", "alert_bad_certificate", func(t *testing.T, p *proxy) {
-			t.Helper()
-			config := p.clientTLS(nil)
-			config.ServerName = "elsewhere.example.com"
-			handshake(t, p, config)
-		}},
-		{"a client with old TLS only", "no_shared_version", func(t *testing.T, p *proxy) {
-			t.Helper()
-			config := p.clientTLS(nil)
-			config.MinVersion, config.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
-			handshake(t, p, config)
-		}},
-		{"a client with other ciphers only", "no_shared_cipher", func(t *testing.T, p *proxy) {
-			t.Helper()
-			config := p.clientTLS(nil)
-			config.MaxVersion, config.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA}
-			handshake(t, p, config)
-		}},
-		{"a client with other protocols only", "no_shared_protocol", func(t *testing.T, p *proxy) {
-			t.Helper()
-			config := p.clientTLS(nil)
-			config.NextProtos = []string{"imap"}
-			handshake(t, p, config)
-		}},
+		{name: "a client that does not know the CA", cause: "alert_bad_certificate", change: func(c *tls.Config) { c.RootCAs = nil }},
 		{
-			"a client that sends HTTP", "not_tls",
-			func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") },
+			name: "a client that wants another name", cause: "alert_bad_certificate",
+			change: func(c *tls.Config) { c.ServerName = "elsewhere.example.com" },
 		},
 		{
-			"a client that sends something else", "not_tls",
-			func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "EHLO example.com\r\n") },
+			name: "a client with old TLS only", cause: "no_shared_version",
+			change: func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 },
 		},
-		{"a client that only connects", "client_left", func(t *testing.T, p *proxy) { t.Helper(); write(t, p, "") }},
-		{"a proxy without a certificate", "no_serving_certificate", func(t *testing.T, p *proxy) {
-			t.Helper()
-			p.serving.Store(nil)
-			handshake(t, p, p.clientTLS(nil))
+		{name: "a client with other ciphers only", cause: "no_shared_cipher", change: func(c *tls.Config) {
+			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_AES_128_CBC_SHA}
 		}},
+		{
+			name: "a client with other protocols only", cause: "no_shared_protocol",
+			change: func(c *tls.Config) { c.NextProtos = []string{"imap"} },
+		},
+		{name: "a client that sends HTTP", cause: "not_tls", sends: "GET / HTTP/1.1\r\nHost: x\r\n\r\n"},
+		{name: "a client that sends something else", cause: "not_tls", sends: "EHLO example.com\r\n"},
+		{name: "a client that only connects", cause: "client_left"},
+		{name: "a proxy without a certificate", cause: "no_serving_certificate", missing: true, change: func(*tls.Config) {}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			metrics := NewMetrics()
-			p := startProxy(t, func(p *proxy, o *Options) {
-				o.Metrics = metrics
-				o.ServingCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-					if certificate := p.serving.Load(); certificate != nil {
-						return certificate, nil
-					}
-					return nil, errors.New("there is no serving certificate yet")
+			p := startProxy(t)
+			if test.missing {
+				p.serving.Store(nil)
+			}
+			conn := p.dial(t)
+			if test.change == nil {
+				_, _ = io.WriteString(conn, test.sends)
+			} else {
+				config := p.clientTLS(nil)
+				config.ServerName = "127.0.0.1"
+				test.change(config)
+				if tls.Client(conn, config).HandshakeContext(t.Context()) == nil {
+					t.Error("the handshake succeeded")
 				}
-			})
-			test.fail(t, p)
-			checkMeasured(t, metrics, map[string]float64{"tls_handshake_failures_total{cause=" + test.cause + "}": 1})
+			}
+			_ = conn.Close()
+			checkMeasured(t, p.Metrics, map[string]float64{"tls_handshake_failures_total{cause=" + test.cause + "}": 1})
 		})
 	}
 }
@@ -281,27 +218,6 @@ func TestHandshakeCause(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
-}
-
-// handshake attempts a handshake that fails.
-func handshake(t *testing.T, p *proxy, config *tls.Config) {
-	t.Helper()
-	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", p.address)
-	if err == nil {
-		_ = conn.Close()
-		t.Error("the handshake succeeded")
-	}
-}
-
-// write connects without TLS, sends text and disconnects.
-func write(t *testing.T, p *proxy, text string) {
-	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.WriteString(conn, text)
-	_ = conn.Close()
 }
 
 func TestRequestCounters(t *testing.T) {

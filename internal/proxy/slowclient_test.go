@@ -101,14 +101,14 @@ func TestLostConnectionsAreForgotten(t *testing.T) {
 	p := startProxy(t)
 	b := p.block(is("jane"))
 	defer close(b.release)
-	c := p.rawHTTP2(t, clientCertificate(t, p.signerCA, "jane"))
-	c.request(t, 1, false, false, pseudo("GET", "/a")...)
+	c := p.rawHTTP2(t, p.jane(t))
+	c.request(t, 1, false, pseudo("GET", "/a")...)
 	eventually(t, func() bool { return b.now.Load() == 1 })
 	one := weak.Make(p.port.Of(&http.Request{RemoteAddr: c.conn.LocalAddr().String()}))
 	if err := c.WriteRSTStream(1, http2.ErrCodeCancel); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { serving, _ := p.drain.counts(); return serving == 0 })
+	p.waitServing(t, 0)
 	_ = c.conn.Close()
 	eventually(t, func() bool {
 		runtime.GC()

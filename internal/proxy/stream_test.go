@@ -30,26 +30,15 @@ func TestResponsesStreamAtOnce(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t)
 			events := make(chan string)
-			p.api.set(func() {
-				p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-					rc := http.NewResponseController(w)
+			p.api.serves(func(w http.ResponseWriter, _ *http.Request) {
+				rc := http.NewResponseController(w)
+				_ = rc.Flush()
+				for event := range events {
+					_, _ = io.WriteString(w, event+"\n")
 					_ = rc.Flush()
-					for event := range events {
-						_, _ = io.WriteString(w, event+"\n")
-						_ = rc.Flush()
-					}
 				}
 			})
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			res, err := p.as(t, "jane").Do(req) // returns before the first event
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = res.Body.Close() }()
-			lines := bufio.NewReader(res.Body)
+			lines := bufio.NewReader(p.open(t.Context(), t, p.as(t, "jane"), path).Body) // before the first event
 			for i := range 3 {
 				want := fmt.Sprintf("event %d", i)
 				events <- want
@@ -69,27 +58,33 @@ func TestWatchEndsWhenTheClientLeaves(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	left := make(chan struct{})
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			_ = http.NewResponseController(w).Flush()
-			<-req.Context().Done()
-			close(left)
-		}
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+		silent(w, req)
+		close(left)
 	})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := p.as(t, "jane").Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
+	_ = p.open(t.Context(), t, p.as(t, "jane"), "/api/v1/pods?watch=1").Body.Close()
 	select {
 	case <-left:
 	case <-time.After(10 * time.Second):
 		t.Error("the API server still streams")
 	}
+}
+
+// echoOr upgrades connections, and serves all other requests with serve.
+func echoOr(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		if protocol := req.Header.Get("Upgrade"); protocol != "" {
+			echo(protocol)(w, req)
+			return
+		}
+		serve(w, req)
+	}
+}
+
+// silent begins a response and sends nothing more until the client leaves.
+func silent(w http.ResponseWriter, req *http.Request) {
+	_ = http.NewResponseController(w).Flush()
+	<-req.Context().Done()
 }
 
 // echo switches protocols and sends back its input in upper case. When the client has finished, it says so and ends.
@@ -100,10 +95,8 @@ func echo(protocol string) http.HandlerFunc {
 			panic(err)
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(
-			conn,
-			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+protocol+"\r\nX-Stream: yes\r\n\r\n",
-		)
+		_, _ = io.WriteString(conn, crlf.Replace(
+			"HTTP/1.1 101 Switching Protocols\nConnection: Upgrade\nUpgrade: "+protocol+"\nX-Stream: yes\n\n"))
 		for {
 			line, err := buffered.ReadString('\n')
 			if err != nil {
@@ -121,21 +114,13 @@ func TestUpgrades(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t)
-			p.api.set(func() { p.api.serve = echo(protocol) })
-			conn := p.raw(
-				t,
-				clientCertificate(t, p.signerCA, "jane"),
-				"POST /api/v1/namespaces/d/pods/x/exec?command=ls HTTP/1.1\nHost: proxy\nConnection: upgrade, x\nX: "+
-					"gone\nUpgrade: "+protocol+"\nContent-Length: 0\n\n",
-			)
-			reader := readerOf(conn)
-			res, err := http.ReadResponse(reader, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = res.Body.Close() }()
-			if res.StatusCode != 101 || res.Header.Get("Upgrade") != protocol || res.Header.Get("X-Stream") != "yes" {
-				t.Fatalf("want 101 to %s, got %d %v", protocol, res.StatusCode, res.Header)
+			p.api.serves(echo(protocol))
+			conn := p.raw(t, p.jane(t), "POST /api/v1/namespaces/d/pods/x/exec?command=ls HTTP/1.1\nHost: proxy\n"+
+				"Connection: upgrade, x\nX: gone\nUpgrade: "+protocol+"\nContent-Length: 0\n\n")
+			reader := bufio.NewReader(conn)
+			got := readResponse(t, reader)
+			if got.Code != 101 || got.Header.Get("Upgrade") != protocol || got.Header.Get("X-Stream") != "yes" {
+				t.Fatalf("want 101 to %s, got %d %v", protocol, got.Code, got.Header)
 			}
 			arrived := p.api.requests()[0]
 			if arrived.Proto != "HTTP/1.1" || arrived.Header.Get("Upgrade") != protocol || arrived.Header.Get("X") != "" {
@@ -167,50 +152,27 @@ func switchToSPDY(w http.ResponseWriter, words string) net.Conn {
 	if err != nil {
 		panic(err)
 	}
-	_, _ = io.WriteString(
-		conn,
-		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"+words,
-	)
+	_, _ = io.WriteString(conn, crlf.Replace(
+		"HTTP/1.1 101 Switching Protocols\nConnection: Upgrade\nUpgrade: SPDY/3.1\n\n")+words)
 	return conn
 }
 
-// exec opens a stream as a client does, and reads the header of the response.
-func (p *proxy) exec(t *testing.T) (*tls.Conn, *bufio.Reader) {
-	t.Helper()
-	conn := p.raw(
-		t,
-		clientCertificate(t, p.signerCA, "jane"),
-		"POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: "+
-			"SPDY/3.1\nContent-Length: 0\n\n",
-	)
-	reader := readerOf(conn)
-	res, err := http.ReadResponse(reader, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	if res.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("want 101, got %s", res.Status)
-	}
-	return conn, reader
-}
+var execSPDY = upgradeTo("SPDY/3.1", "exec", "")
 
 // TestUpgradedConnectionEndsWithTheAPIServer has a client that does not notice the end.
 func TestUpgradedConnectionEndsWithTheAPIServer(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			conn := switchToSPDY(w, "exit code 3\n")
-			_ = conn.Close()
-		}
+	p.api.serves(func(w http.ResponseWriter, _ *http.Request) {
+		conn := switchToSPDY(w, "exit code 3\n")
+		_ = conn.Close()
 	})
-	_, reader := p.exec(t)
+	_, reader := p.switches(t, execSPDY)
 	if rest, err := io.ReadAll(reader); err != nil || string(rest) != "exit code 3\n" {
 		t.Errorf("want the last words and the end, got %q, %v", rest, err)
 	}
 	// The client stays connected and silent. The proxy closes the stream.
-	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 0 && streams == 0 })
+	p.waitServing(t, 0)
 }
 
 // TestLastWordsOfAnAPIServerThatResets has an API server reset a connection. The client's connection is closed cleanly.
@@ -218,16 +180,14 @@ func TestLastWordsOfAnAPIServerThatResets(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
 	heard := make(chan struct{})
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			conn := switchToSPDY(w, "exit code 3\n")
-			<-heard
-			tcp := conn.(*tls.Conn).NetConn().(*net.TCPConn)
-			_ = tcp.SetLinger(0)
-			_ = tcp.Close()
-		}
+	p.api.serves(func(w http.ResponseWriter, _ *http.Request) {
+		conn := switchToSPDY(w, "exit code 3\n")
+		<-heard
+		tcp := conn.(*tls.Conn).NetConn().(*net.TCPConn)
+		_ = tcp.SetLinger(0)
+		_ = tcp.Close()
 	})
-	conn, reader := p.exec(t)
+	conn, reader := p.switches(t, execSPDY)
 	if words, err := reader.ReadString('\n'); err != nil || words != "exit code 3\n" {
 		t.Fatalf("want the last words, got %q, %v", words, err)
 	}
@@ -246,7 +206,7 @@ func TestLastWordsOfAnAPIServerThatResets(t *testing.T) {
 	if stayed := time.Since(ended); stayed < 2500*time.Millisecond {
 		t.Errorf("want the connection left to the client for a while, it was closed after %s", stayed)
 	}
-	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 0 && streams == 0 })
+	p.waitServing(t, 0)
 }
 
 // deafConn is a connection to an API server that stops reading when deaf is closed.
@@ -278,15 +238,13 @@ func TestLastWordsOfAnAPIServerThatTakesNothingMore(t *testing.T) {
 			return &deafConn{Conn: conn, deaf: deaf, refused: refused}, err
 		}
 	})
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			conn := switchToSPDY(w, "")
-			defer func() { _ = conn.Close() }()
-			<-refused
-			_, _ = io.WriteString(conn, "exit code 3\n")
-		}
+	p.api.serves(func(w http.ResponseWriter, _ *http.Request) {
+		conn := switchToSPDY(w, "")
+		defer func() { _ = conn.Close() }()
+		<-refused
+		_, _ = io.WriteString(conn, "exit code 3\n")
 	})
-	conn, reader := p.exec(t)
+	conn, reader := p.switches(t, execSPDY)
 	close(deaf)
 	for range 3 { // the first failed write, and further ones
 		if _, err := io.WriteString(conn, "the rest of the input\n"); err != nil {
@@ -297,7 +255,7 @@ func TestLastWordsOfAnAPIServerThatTakesNothingMore(t *testing.T) {
 		t.Errorf("want the last words and the end, got %q, %v", rest, err)
 	}
 	// The client stays connected. The proxy closes the stream.
-	eventually(t, func() bool { serving, streams := p.drain.counts(); return serving == 0 && streams == 0 })
+	p.waitServing(t, 0)
 }
 
 func TestResponsesToUpgradesOtherThan101(t *testing.T) {
@@ -309,43 +267,37 @@ func TestResponsesToUpgradesOtherThan101(t *testing.T) {
 				panic(err)
 			}
 			defer func() { _ = conn.Close() }()
-			_, _ = io.WriteString(conn, strings.ReplaceAll(text, "\n", "\r\n"))
+			_, _ = io.WriteString(conn, crlf.Replace(text))
 			_, _ = io.ReadAll(buffered) // until the proxy closes
 		}
 	}
-	const upgrade = "Connection: Upgrade\nUpgrade: SPDY/3.1\n"
 	for _, test := range []struct {
-		name, asked string
-		serve       http.HandlerFunc
-		want        int
+		name  string
+		serve http.HandlerFunc
+		want  int
 	}{
-		{"passes a refusal and closes", upgrade, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, 403},
-		{"passes a redirect and does not follow", upgrade, func(w http.ResponseWriter, _ *http.Request) {
+		{"passes a refusal and closes", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, 403},
+		{"passes a redirect and does not follow", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "https://127.0.0.1:1/steal")
 			w.WriteHeader(302)
 		}, 302},
-		{"refuses another protocol", upgrade, raw("HTTP/1.1 101 Switching Protocols\nConnection: Upgrade\nUpgrade: " +
-			"websocket\n\n"), 500},
-		{"refuses no protocol", upgrade, raw("HTTP/1.1 101 Switching Protocols\n\n"), 500},
-		{"refuses 200 with a protocol", upgrade, raw("HTTP/1.1 200 OK\nConnection: Upgrade\nUpgrade: " +
-			"SPDY/3.1\nContent-Length: 0\n\n"), 200},
+		{
+			"refuses another protocol",
+			raw("HTTP/1.1 101 Switching Protocols\nConnection: Upgrade\nUpgrade: websocket\n\n"), 500,
+		},
+		{"refuses no protocol", raw("HTTP/1.1 101 Switching Protocols\n\n"), 500},
+		{
+			"refuses 200 with a protocol",
+			raw("HTTP/1.1 200 OK\nConnection: Upgrade\nUpgrade: SPDY/3.1\nContent-Length: 0\n\n"), 200,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t)
-			p.api.set(func() { p.api.serve = test.serve })
-			conn := p.raw(t, clientCertificate(t, p.signerCA, "jane"),
-				"POST /api/v1/namespaces/d/pods/x/exec HTTP/1.1\nHost: proxy\n"+test.asked+"Content-Length: 0\n\n"+
-					"GET /api/v1/namespaces/smuggled/secrets HTTP/1.1\nHost: proxy\n\n")
-			reader := readerOf(conn)
-			res, err := http.ReadResponse(reader, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, _ = io.Copy(io.Discard, res.Body)
-			_ = res.Body.Close()
-			if res.StatusCode != test.want || res.Header.Get("Upgrade") != "" {
-				t.Errorf("want %d, got %d %v", test.want, res.StatusCode, res.Header)
+			p.api.serves(test.serve)
+			reader := bufio.NewReader(p.raw(t, p.jane(t), execSPDY+get("/api/v1/namespaces/smuggled/secrets")))
+			if got := readResponse(t, reader); got.Code != test.want || got.Header.Get("Upgrade") != "" {
+				t.Errorf("want %d, got %d %v", test.want, got.Code, got.Header)
 			}
 			if _, err := reader.ReadByte(); err == nil {
 				t.Error("want the client's connection closed")
@@ -363,50 +315,29 @@ func TestManySessions(t *testing.T) {
 	t.Parallel()
 	const sessions, watches = 100, 400
 	p := startProxy(t)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			switch {
-			case req.Header.Get("Upgrade") != "":
-				echo(req.Header.Get("Upgrade"))(w, req)
-			case strings.Contains(req.RequestURI, "watch"):
-				_ = http.NewResponseController(w).Flush()
-				<-req.Context().Done()
-			}
+	p.api.serves(echoOr(func(w http.ResponseWriter, req *http.Request) {
+		if strings.Contains(req.RequestURI, "watch") {
+			silent(w, req)
 		}
-	})
-	certificate := clientCertificate(t, p.signerCA, "jane")
-	client := p.client(t, certificate)
+	}))
+	client := p.as(t, "jane")
 	for range watches {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
-		if err != nil {
-			t.Fatal(err)
+		if res := p.open(t.Context(), t, client, "/api/v1/pods?watch=1"); res.StatusCode != http.StatusOK {
+			t.Fatalf("want a watch, got %v", res)
 		}
-		res, err := client.Do(req)
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Fatalf("want a watch, got %v, %v", res, err)
-		}
-		defer func() { _ = res.Body.Close() }()
 	}
 	open := map[net.Conn]*bufio.Reader{}
 	for range sessions {
-		conn := p.raw(t, certificate, execWith("v5.channel.k8s.io"))
-		responses := readerOf(conn)
-		res, err := http.ReadResponse(responses, nil)
-		if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
-			t.Fatalf("want a session, got %v, %v", res, err)
-		}
-		_ = res.Body.Close()
+		conn, responses := p.switches(t, execWith("v5.channel.k8s.io"))
 		open[conn] = responses
 	}
-	if _, got := p.drain.counts(); got != sessions+watches {
+	if got := p.drain.streams.Load(); got != sessions+watches {
 		t.Errorf("want %d streams at a time, got %d", sessions+watches, got)
 	}
 	if got := p.waiting(flowcontrol.Forward); got != 0 {
 		t.Errorf("want no stream to be queued, got %d", got)
 	}
-	if got := p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil); got.Code != http.StatusOK {
-		t.Errorf("want another user served meanwhile, got %d", got.Code)
-	}
+	p.get(t, p.as(t, "joe"), "/api/v1/nodes", nil).check(t, http.StatusOK, "want another user served meanwhile")
 	for conn, responses := range open {
 		said := make([]byte, 6)
 		if _, err := io.WriteString(conn, "hello\n"); err != nil {
@@ -421,41 +352,14 @@ func TestManySessions(t *testing.T) {
 // TestNoStreamLeavesAnythingBehind opens and ends many streams in every way and counts goroutines.
 func TestNoStreamLeavesAnythingBehind(t *testing.T) {
 	p := startProxy(t)
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			if req.Header.Get("Upgrade") != "" {
-				echo(req.Header.Get("Upgrade"))(w, req)
-				return
-			}
-			_ = http.NewResponseController(w).Flush()
-			<-req.Context().Done()
-		}
-	})
-	jane := clientCertificate(t, p.signerCA, "jane")
-	client := p.client(t, jane)
+	p.api.serves(echoOr(silent))
+	client := p.as(t, "jane")
 	one := func(i int) {
 		if i%2 == 0 {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/api/v1/pods?watch=1", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			res, err := client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = res.Body.Close()
+			_ = p.open(t.Context(), t, client, "/api/v1/pods?watch=1").Body.Close()
 			return
 		}
-		conn := p.raw(
-			t,
-			jane,
-			"GET /api/v1/namespaces/d/pods/x/attach HTTP/1.1\nHost: proxy\nConnection: Upgrade\nUpgrade: websocket\n\n",
-		)
-		res, err := http.ReadResponse(readerOf(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
+		conn, _ := p.switches(t, upgradeTo("websocket", "attach", ""))
 		if i%4 == 1 { // abruptly
 			_ = conn.NetConn().(*net.TCPConn).SetLinger(0)
 			_ = conn.NetConn().Close()
@@ -465,7 +369,7 @@ func TestNoStreamLeavesAnythingBehind(t *testing.T) {
 	}
 	settled := func() int {
 		for last, same := -1, 0; ; time.Sleep(20 * time.Millisecond) {
-			if serving, streams := p.drain.counts(); serving == 0 && streams == 0 {
+			if p.drain.serving.Load() == 0 && p.drain.streams.Load() == 0 {
 				if now := runtime.NumGoroutine(); now == last {
 					if same++; same > 10 {
 						return now

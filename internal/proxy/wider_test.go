@@ -42,9 +42,7 @@ func configMap(namespace string, i int) string {
 func (p *proxy) getAll(t *testing.T, client *http.Client, namespace string, from, to, code int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		if got := p.get(t, client, configMap(namespace, i), nil); got.Code != code {
-			t.Fatalf("%s: want %d, got %d: %s", configMap(namespace, i), code, got.Code, got.Body)
-		}
+		p.get(t, client, configMap(namespace, i), nil).require(t, code, "%s: want %d", configMap(namespace, i), code)
 	}
 }
 
@@ -60,9 +58,7 @@ func TestOneReviewForAllNames(t *testing.T) {
 	p.wantReviews(t, 0, 2) // another namespace
 	p.getAll(t, p.as(t, "joe"), "d", 0, 1, 200)
 	p.wantReviews(t, 0, 3) // joe is another user
-	if got := p.get(t, client, "/api/v1/namespaces/d/secrets/0", nil); got.Code != 200 {
-		t.Errorf("want 200, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/namespaces/d/secrets/0", nil).check(t, 200, "want 200")
 	p.wantReviews(t, 0, 4) // a Secret is not a ConfigMap
 	clock.Step(10*time.Second + 1)
 	p.getAll(t, client, "d", 0, 100, 200)
@@ -106,17 +102,13 @@ func TestOneReviewForAllPaths(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t, still(newStillClock()))
 			var asked []string
-			p.api.set(func() {
-				p.api.allow = func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-					asked = append(asked, spec.NonResourceAttributes.Path)
-					return slices.Contains(test.allowed, spec.NonResourceAttributes.Path), ""
-				}
+			p.api.allows(func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+				asked = append(asked, spec.NonResourceAttributes.Path)
+				return slices.Contains(test.allowed, spec.NonResourceAttributes.Path), ""
 			})
 			client := p.as(t, "jane")
 			for _, path := range test.paths {
-				if got := p.get(t, client, path, nil); got.Code != test.want {
-					t.Errorf("%s: want %d, got %d: %s", path, test.want, got.Code, got.Body)
-				}
+				p.get(t, client, path, nil).check(t, test.want, "%s: want %d", path, test.want)
 			}
 			p.api.set(func() {
 				if !slices.Equal(asked, test.asked) {
@@ -134,7 +126,7 @@ func TestRevokedWiderPermissionsEnd(t *testing.T) {
 	p := startProxy(t, still(clock))
 	client := p.as(t, "jane")
 	p.getAll(t, client, "d", 0, 5, 200)
-	p.api.set(func() { p.api.allow = allowing() })
+	p.api.allows(allowing())
 	for range 9 {
 		clock.Step(time.Second)
 		p.getAll(t, client, "d", 0, 2, 200)
@@ -148,11 +140,9 @@ func TestPermissionsForSingleNames(t *testing.T) {
 	t.Parallel()
 	clock := newStillClock()
 	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock, o.AllowTTL, o.DenyTTL = clock, time.Hour, time.Minute })
-	p.api.set(func() {
-		p.api.allow = func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-			name := spec.ResourceAttributes.Name
-			return name != "" && name < "5", ""
-		}
+	p.api.allows(func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+		name := spec.ResourceAttributes.Name
+		return name != "" && name < "5", ""
 	})
 	client := p.as(t, "jane")
 	for range 2 {
@@ -163,12 +153,8 @@ func TestPermissionsForSingleNames(t *testing.T) {
 	clock.Step(2 * time.Minute) // a name with a cached decision is not asked about in general
 	p.getAll(t, client, "d", 0, 5, 200)
 	p.wantReviews(t, 10, 1)
-	if got := p.get(t, client, "/api/v1/namespaces/d/configmaps", nil); got.Code != 403 {
-		t.Errorf("want the list denied, got %d", got.Code)
-	}
-	if got := p.do(t, client, "DELETE", configMap("d", 7), nil, ""); got.Code != 403 {
-		t.Errorf("want another verb denied, got %d", got.Code)
-	}
+	p.get(t, client, "/api/v1/namespaces/d/configmaps", nil).check(t, 403, "want the list denied")
+	p.do(t, client, "DELETE", configMap("d", 7), nil, "").check(t, 403, "want another verb denied")
 }
 
 // TestSelectorsAreAPart sends lists with selectors.
@@ -181,20 +167,16 @@ func TestSelectorsAreAPart(t *testing.T) {
 		p := startProxy(t, still(newStillClock()))
 		client := p.as(t, "jane")
 		for _, path := range []string{list, restricted(1), list + "?fieldSelector=metadata.name%3Dx", restricted(2)} {
-			if got := p.get(t, client, path, nil); got.Code != 200 {
-				t.Errorf("%s: want 200, got %d", path, got.Code)
-			}
+			p.get(t, client, path, nil).check(t, 200, "%s: want 200", path)
 		}
 		p.wantReviews(t, 0, 1)
 	})
 	t.Run("a yes to parts is no yes to all", func(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t, still(newStillClock()))
-		p.api.set(func() {
-			p.api.allow = func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-				s := spec.ResourceAttributes.LabelSelector
-				return s != nil && s.RawSelector <= "app=5", ""
-			}
+		p.api.allows(func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+			s := spec.ResourceAttributes.LabelSelector
+			return s != nil && s.RawSelector <= "app=5", ""
 		})
 		client := p.as(t, "jane")
 		for i := 1; i < 10; i++ {
@@ -202,71 +184,50 @@ func TestSelectorsAreAPart(t *testing.T) {
 			if i <= 5 {
 				want = 200
 			}
-			if got := p.get(t, client, restricted(i), nil); got.Code != want {
-				t.Errorf("%s: want %d, got %d", restricted(i), want, got.Code)
-			}
+			p.get(t, client, restricted(i), nil).check(t, want, "%s: want %d", restricted(i), want)
 		}
-		if got := p.get(t, client, list, nil); got.Code != 403 {
-			t.Errorf("want the whole list denied, got %d", got.Code)
-		}
-		if got := p.get(t, client, list+"/1", nil); got.Code != 403 {
-			t.Errorf("want a get denied, got %d", got.Code)
-		}
+		p.get(t, client, list, nil).check(t, 403, "want the whole list denied")
+		p.get(t, client, list+"/1", nil).check(t, 403, "want a get denied")
 	})
-}
-
-// deniesName allows everything but one name.
-func deniesName(name string) func(authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-	return func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-		return spec.ResourceAttributes.Name != name, ""
-	}
 }
 
 // TestAuthorizerThatDeniesNames has an authorizer allow all names in general, but deny one. The API server itself
 // refuses the request for that name, which arrives as that user and with no other permissions.
 func TestAuthorizerThatDeniesNames(t *testing.T) {
 	t.Parallel()
-	denied := func(p *proxy) {
-		p.api.set(func() {
-			p.api.allow = deniesName("denied")
-			serve := p.api.serve
-			p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-				if strings.HasSuffix(req.URL.Path, "/denied") {
-					w.Header().Set("Content-Type", "application/json")
-					w.WriteHeader(http.StatusForbidden)
-					_, _ = w.Write([]byte(`{"said by":"the API server"}`))
-					return
-				}
-				serve(w, req)
-			}
-		})
-	}
-	const path = "/api/v1/namespaces/d/configmaps/denied"
-	t.Run("the API server refuses it", func(t *testing.T) {
-		t.Parallel()
-		p := startProxy(t, still(newStillClock()))
-		denied(p)
-		client := p.as(t, "jane", "dev")
-		for i := range 5 {
-			for _, method := range []string{"GET", "DELETE", "PUT"} {
-				if got := p.do(t, client, method, configMap("d", i), nil, ""); got.Code != 200 {
-					t.Fatalf("want 200, got %d", got.Code)
-				}
-			}
-		}
-		for _, method := range []string{"GET", "DELETE", "PUT"} {
-			before := len(p.api.requests())
-			got := p.do(t, client, method, path, nil, "")
-			if got.Code != 403 || got.Body != `{"said by":"the API server"}` {
-				t.Errorf("%s: want the API server's refusal, got %d: %s", method, got.Code, got.Body)
-			}
-			sent := p.api.requests()[before:]
-			if len(sent) != 1 || sent[0].Header.Get("Impersonate-User") != "jane" ||
-				!slices.Equal(sent[0].Header["Impersonate-Group"], []string{"dev", "system:authenticated"}) {
-				t.Errorf("%s: want one request as jane, got %v", method, sent)
-			}
-		}
+	p := startProxy(t, still(newStillClock()))
+	serve := p.api.serve
+	p.api.allows(func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+		return spec.ResourceAttributes.Name != "denied", ""
 	})
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasSuffix(req.URL.Path, "/denied") {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"said by":"the API server"}`))
+			return
+		}
+		serve(w, req)
+	})
+	client := p.as(t, "jane", "dev")
+	methods := []string{"GET", "DELETE", "PUT"}
+	for i := range 5 {
+		for _, method := range methods {
+			p.do(t, client, method, configMap("d", i), nil, "").require(t, 200, "want 200")
+		}
+	}
+	for _, method := range methods {
+		before := len(p.api.requests())
+		got := p.do(t, client, method, "/api/v1/namespaces/d/configmaps/denied", nil, "")
+		if got.Code != 403 || got.Body != `{"said by":"the API server"}` {
+			t.Errorf("%s: want the API server's refusal, got %d: %s", method, got.Code, got.Body)
+		}
+		sent := p.api.requests()[before:]
+		if len(sent) != 1 {
+			t.Fatalf("%s: want one request, got %v", method, sent)
+		}
+		checkIdentity(t, sent[0], carried("jane", "dev", "system:authenticated"))
+	}
 }
 
 // TestNotWidened asks questions that the API server does not decide again, or not in the same way: each is asked
@@ -276,10 +237,8 @@ func TestNotWidened(t *testing.T) {
 	t.Run("impersonation", func(t *testing.T) {
 		t.Parallel()
 		p := startProxy(t, still(newStillClock()))
-		p.api.set(func() {
-			p.api.allow = func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-				return spec.ResourceAttributes.Name != "root" && !strings.Contains(spec.ResourceAttributes.Verb, ":"), ""
-			}
+		p.api.allows(func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+			return spec.ResourceAttributes.Name != "root" && !strings.Contains(spec.ResourceAttributes.Verb, ":"), ""
 		})
 		client := p.as(t, "admin")
 		act := func(as string) response {
@@ -304,16 +263,12 @@ func TestNotWidened(t *testing.T) {
 		t.Run(subresource, func(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t, still(newStillClock()))
-			p.api.set(func() {
-				p.api.allow = func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
-					return spec.ResourceAttributes.Verb == "get" || spec.ResourceAttributes.Name != "db", ""
-				}
+			p.api.allows(func(spec authorizationv1.SubjectAccessReviewSpec) (bool, string) {
+				return spec.ResourceAttributes.Verb == "get" || spec.ResourceAttributes.Name != "db", ""
 			})
 			client := p.as(t, "jane")
 			for pod, want := range map[string]int{"a": 200, "b": 200, "db": 403} {
-				if got := p.get(t, client, "/api/v1/namespaces/d/pods/"+pod+"/"+subresource, nil); got.Code != want {
-					t.Errorf("%s: want %d, got %d: %s", pod, want, got.Code, got.Body)
-				}
+				p.get(t, client, "/api/v1/namespaces/d/pods/"+pod+"/"+subresource, nil).check(t, want, "%s: want %d", pod, want)
 			}
 			if sent := len(p.api.requests()); sent != 2 {
 				t.Errorf("want two requests sent on, got %d", sent)
@@ -322,9 +277,8 @@ func TestNotWidened(t *testing.T) {
 	}
 	t.Run("anonymous users", func(t *testing.T) {
 		t.Parallel()
-		api := newAPIServer(t, "HTTP/2.0")
-		api.anonymous = func(string) int { return http.StatusOK }
-		p := newProxyTo(t, api)
+		p := newProxy(t)
+		p.api.anonymous = func(string) int { return http.StatusOK }
 		p.start(t, still(newStillClock()))
 		p.getAll(t, p.client(t, nil), "d", 0, 5, 200)
 		p.wantReviews(t, 5, 0)

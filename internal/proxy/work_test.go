@@ -35,31 +35,23 @@ func (p *proxy) turnedAway(kind flowcontrol.Resource) int64 {
 
 // blocked makes some reviews wait, counts them, and passes all others.
 type blocked struct {
-	about   func(string) bool
-	release chan struct{}
+	atOnce
 
-	now, most, left atomic.Int64 // waiting reviews; left without a response
+	release chan struct{}
+	left    atomic.Int64 // without a response
 }
 
 func (p *proxy) block(about func(string) bool) *blocked {
-	b := &blocked{about: about, release: make(chan struct{})}
-	p.api.set(func() {
-		p.api.during = func(ctx context.Context, who string) {
-			if !about(who) {
-				return
-			}
-			for n := b.now.Add(1); ; {
-				most := b.most.Load()
-				if n <= most || b.most.CompareAndSwap(most, n) {
-					break
-				}
-			}
-			defer b.now.Add(-1)
-			select {
-			case <-b.release:
-			case <-ctx.Done():
-				b.left.Add(1)
-			}
+	b := &blocked{release: make(chan struct{})}
+	p.api.duringReviews(func(ctx context.Context, who string) {
+		if !about(who) {
+			return
+		}
+		defer b.count()()
+		select {
+		case <-b.release:
+		case <-ctx.Done():
+			b.left.Add(1)
 		}
 	})
 	return b
@@ -69,40 +61,26 @@ func is(name string) func(string) bool { return func(one string) bool { return o
 
 // begin sends a request in the background. Its response goes to a channel; zero means none.
 func (p *proxy) begin(
-	ctx context.Context,
-	client *http.Client,
-	method, path string,
-	header http.Header,
-	body io.Reader,
-) <-chan *response {
-	got := make(chan *response, 1)
+	ctx context.Context, client *http.Client, method, path string, body io.Reader,
+) <-chan response {
+	got := make(chan response, 1)
 	go func() {
-		req, err := http.NewRequestWithContext(ctx, method, "https://"+p.address+path, body)
-		if err != nil {
-			got <- &response{}
-			return
-		}
-		for name, values := range header {
-			req.Header[name] = values
-		}
-		res, err := client.Do(req)
-		if err != nil {
-			got <- &response{}
-			return
-		}
-		defer res.Body.Close() //nolint:errcheck // it was read
-		text, _ := io.ReadAll(res.Body)
-		got <- &response{Code: res.StatusCode, Header: res.Header, Body: string(text)}
+		response, _ := p.send(ctx, client, method, path, nil, body)
+		got <- response
 	}()
 	return got
 }
 
-func codes(all []<-chan *response) map[int]int {
+// checkCodes expects this number of responses, all with this code.
+func checkCodes(t *testing.T, all []<-chan response, code, want int) {
+	t.Helper()
 	got := map[int]int{}
 	for _, one := range all {
 		got[(<-one).Code]++
 	}
-	return got
+	if got[code] != want {
+		t.Errorf("want %d responses with %d, got %v", want, code, got)
+	}
 }
 
 // TestReviewsAreBounded has one user ask many new questions whose reviews take long. Few are at the API server at a
@@ -113,9 +91,9 @@ func TestReviewsAreBounded(t *testing.T) {
 	p := startProxy(t)
 	b := p.block(is("greedy"))
 	greedy := p.as(t, "greedy")
-	var all []<-chan *response
+	var all []<-chan response
 	for i := range asked {
-		all = append(all, p.begin(t.Context(), greedy, "GET", fmt.Sprintf("/api/v1/namespaces/%d/pods", i), nil, nil))
+		all = append(all, p.begin(t.Context(), greedy, "GET", fmt.Sprintf("/api/v1/namespaces/%d/pods", i), nil))
 	}
 	eventually(t, func() bool { return b.now.Load() == fit && p.waiting(flowcontrol.AccessReview) == asked-fit })
 	for i := range 10 {
@@ -127,9 +105,7 @@ func TestReviewsAreBounded(t *testing.T) {
 		t.Errorf("want reads to wait when their review does, got %d sent on", got)
 	}
 	close(b.release)
-	if got := codes(all); got[200] != asked {
-		t.Errorf("want all served in the end, got %v", got)
-	}
+	checkCodes(t, all, 200, asked)
 	if got := b.most.Load(); got > fit {
 		t.Errorf("want at most half of the reviews for one user, got %d at once", got)
 	}
@@ -143,39 +119,35 @@ func TestUsersAreQueuedFairly(t *testing.T) {
 	p := startProxy(t)
 	step := make(chan struct{})
 	var greedy, modest atomic.Int64
-	p.api.set(func() {
-		p.api.during = func(ctx context.Context, who string) {
-			if who == "modest" {
-				modest.Add(1)
-				return
-			}
-			greedy.Add(1)
-			select {
-			case <-step:
-			case <-ctx.Done():
-			}
+	p.api.duringReviews(func(ctx context.Context, who string) {
+		if who == "modest" {
+			modest.Add(1)
+			return
+		}
+		greedy.Add(1)
+		select {
+		case <-step:
+		case <-ctx.Done():
 		}
 	})
-	var all []<-chan *response
+	var all []<-chan response
 	for _, name := range []string{"ann", "bob"} {
 		client := p.as(t, name)
 		for i := range asked {
-			all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/a-%d", i), nil, nil))
+			all = append(all, p.begin(t.Context(), client, "GET", fmt.Sprintf("/a-%d", i), nil))
 		}
 	}
 	eventually(t, func() bool {
 		return greedy.Load() == 2*fit && p.waiting(flowcontrol.AccessReview) == 2*(asked-fit)
 	})
-	one := p.begin(t.Context(), p.as(t, "modest"), "GET", "/b", nil, nil)
+	one := p.begin(t.Context(), p.as(t, "modest"), "GET", "/b", nil)
 	eventually(t, func() bool { return p.waiting(flowcontrol.AccessReview) == 2*(asked-fit)+1 })
 	step <- struct{}{}
 	if got := <-one; got.Code != 200 || modest.Load() != 1 {
 		t.Errorf("want the review done after one other, got %d", got.Code)
 	}
 	close(step)
-	if got := codes(all); got[200] != 2*asked {
-		t.Errorf("want all served in the end, got %v", got)
-	}
+	checkCodes(t, all, 200, 2*asked)
 }
 
 // TestReviewsEndWithTheirClients has clients disconnect while their reviews are pending or queued.
@@ -187,12 +159,12 @@ func TestReviewsEndWithTheirClients(t *testing.T) {
 	jane := p.as(t, "jane")
 	running, leave := context.WithCancel(t.Context())
 	for i := range fit {
-		p.begin(running, jane, "GET", fmt.Sprintf("/a-%d", i), nil, nil)
+		p.begin(running, jane, "GET", fmt.Sprintf("/a-%d", i), nil)
 	}
 	eventually(t, func() bool { return b.now.Load() == fit })
 	waiting, leaveWaiting := context.WithCancel(t.Context())
 	for i := range more {
-		p.begin(waiting, jane, "GET", fmt.Sprintf("/b-%d", i), nil, nil)
+		p.begin(waiting, jane, "GET", fmt.Sprintf("/b-%d", i), nil)
 	}
 	eventually(t, func() bool { return p.waiting(flowcontrol.AccessReview) == more })
 	leaveWaiting() // before the others, whose seats they would get
@@ -204,51 +176,20 @@ func TestReviewsEndWithTheirClients(t *testing.T) {
 	if left := b.left.Load(); left != fit {
 		t.Errorf("want the reviews under way to end, and those that waited never to begin, got %d ended", left)
 	}
-	p.api.mu.Lock()
-	asked := p.api.asked
-	p.api.mu.Unlock()
-	if asked != fit {
+	if asked := p.api.reviewsAsked(); asked != fit {
 		t.Errorf("want %d reviews asked for, got %d", fit, asked)
 	}
 
 	first, leaveFirst := context.WithCancel(t.Context())
-	p.begin(first, jane, "GET", "/same", nil, nil)
+	p.begin(first, jane, "GET", "/same", nil)
 	eventually(t, func() bool { return b.now.Load() == 1 })
-	second := p.begin(t.Context(), jane, "GET", "/same", nil, nil)
-	eventually(t, func() bool {
-		serving, _ := p.drain.counts()
-		return serving == 2
-	})
+	second := p.begin(t.Context(), jane, "GET", "/same", nil)
+	p.waitServing(t, 2)
 	leaveFirst()
 	eventually(t, func() bool { return b.left.Load() == fit+1 })
 	close(b.release)
 	if got := <-second; got.Code != 200 {
 		t.Errorf("want the client that stays served, got %d: %s", got.Code, got.Body)
-	}
-}
-
-// TestReviewsAreNotRepeated has the API server be busy: each request sends one review, and the client gets a
-// Retry-After.
-func TestReviewsAreNotRepeated(t *testing.T) {
-	t.Parallel()
-	p := startProxy(t)
-	p.api.set(func() { p.api.failing = http.StatusTooManyRequests })
-	for name, header := range map[string]http.Header{"access": nil, "token": {"Authorization": {"Bearer some"}}} {
-		client := p.as(t, "jane")
-		if header != nil {
-			client = p.client(t, nil)
-		}
-		p.api.set(func() { p.api.asked = 0 })
-		got := p.get(t, client, "/a/"+name, header)
-		if got.Code != 503 || got.Header.Get("Retry-After") != "1" {
-			t.Errorf("%s: want 503 with Retry-After, got %d, %v", name, got.Code, got.Header)
-		}
-		p.api.mu.Lock()
-		asked := p.api.asked
-		p.api.mu.Unlock()
-		if asked != 1 {
-			t.Errorf("%s: want one review, got %d", name, asked)
-		}
 	}
 }
 
@@ -262,12 +203,10 @@ func TestTokensOfUnauthenticatedClients(t *testing.T) {
 	other := p.rawHTTP2(t, nil)
 	for i := range uint32(60) {
 		bad := [2]string{"authorization", fmt.Sprintf("Bearer bad-%d", i)}
-		other.request(t, 2*i+1, false, false, append(pseudo("GET", "/a"), bad)...)
+		other.request(t, 2*i+1, false, append(pseudo("GET", "/a"), bad)...)
 	}
 	eventually(t, func() bool { return b.now.Load() > 0 && p.turnedAway(flowcontrol.TokenReview) > 0 })
-	if got := p.get(t, p.as(t, "joe"), "/b", nil); got.Code != 200 {
-		t.Errorf("want a user with a certificate not to notice, got %d", got.Code)
-	}
+	p.get(t, p.as(t, "joe"), "/b", nil).check(t, 200, "want a user with a certificate not to notice")
 	if got := p.get(t, p.client(t, nil), "/b", http.Header{"Authorization": {"Bearer good"}}); got.Code != 200 {
 		t.Errorf("want a good token on another connection accepted meanwhile, got %d", got.Code)
 	}
@@ -284,17 +223,13 @@ func TestTokensOfUnauthenticatedClients(t *testing.T) {
 // TestATokenThatBecomesGood first refuses a token. A second later it is valid.
 func TestATokenThatBecomesGood(t *testing.T) {
 	t.Parallel()
-	clock := &steppedClock{}
-	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock = clock })
+	clock := newStillClock()
+	p := startProxy(t, still(clock))
 	client, header := p.client(t, nil), http.Header{"Authorization": {"Bearer new"}}
-	if got := p.get(t, client, "/a", header); got.Code != 401 {
-		t.Fatalf("want 401, got %d", got.Code)
-	}
+	p.get(t, client, "/a", header).require(t, 401, "want 401")
 	p.api.set(func() { p.api.tokens["new"] = authenticationv1.UserInfo{Username: "jane"} })
-	clock.Step(time.Second)
-	if got := p.get(t, client, "/a", header); got.Code != 200 {
-		t.Errorf("want it accepted, got %d", got.Code)
-	}
+	clock.Step(time.Second + 1)
+	p.get(t, client, "/a", header).check(t, 200, "want it accepted")
 }
 
 const loginPath = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests"
@@ -306,43 +241,34 @@ func TestLoginsAreBounded(t *testing.T) {
 	const fit = 1 // of one connection
 	p := startProxy(t)
 	release := make(chan struct{})
-	var now, most atomic.Int64
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, req *http.Request) {
-			body, _ := io.ReadAll(req.Body)
-			if strings.Contains(string(body), "wrong") {
-				if n := now.Add(1); n > most.Load() {
-					most.Store(n)
-				}
-				defer now.Add(-1)
-				<-release
-			}
-			w.WriteHeader(http.StatusCreated)
+	var busy atOnce
+	p.api.serves(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		if strings.Contains(string(body), "wrong") {
+			defer busy.count()()
+			<-release
 		}
+		w.WriteHeader(http.StatusCreated)
 	})
 	guesser := p.as(t, "guesser")
 	other := p.rawHTTP2(t, nil)
 	for i := range uint32(40) {
-		other.request(t, 2*i+1, true, false, pseudo("POST", loginPath)...)
+		other.request(t, 2*i+1, true, pseudo("POST", loginPath)...)
 		if err := other.WriteData(2*i+1, true, []byte("wrong")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, func() bool { return now.Load() == fit && p.turnedAway(flowcontrol.Login) > 0 })
+	eventually(t, func() bool { return busy.now.Load() == fit && p.turnedAway(flowcontrol.Login) > 0 })
 	for name, client := range map[string]*http.Client{"another connection": p.client(t, nil), "a user": guesser} {
-		if got := p.do(t, client, "POST", loginPath, nil, "right"); got.Code != 201 {
-			t.Errorf("%s: want a login meanwhile, got %d", name, got.Code)
-		}
+		p.do(t, client, "POST", loginPath, nil, "right").check(t, 201, "%s: want a login meanwhile", name)
 	}
-	if got := p.get(t, guesser, "/a", nil); got.Code != 201 {
-		t.Errorf("want other requests not to notice, got %d", got.Code)
-	}
+	p.get(t, guesser, "/a", nil).check(t, 201, "want other requests not to notice")
 	close(release)
 	if got := other.statuses(t); len(got) != 2 || got[201] == 0 || got[429] == 0 {
 		t.Errorf("want some served and some refused with 429, got %v", got)
 	}
-	if most.Load() > fit {
-		t.Errorf("want at most %d logins at the API server, got %d", fit, most.Load())
+	if most := busy.most.Load(); most > fit {
+		t.Errorf("want at most %d logins at the API server, got %d", fit, most)
 	}
 	eventually(t, func() bool { return p.taken(flowcontrol.Login)+p.waiting(flowcontrol.Login) == 0 })
 }
@@ -353,13 +279,11 @@ func TestSlowLoginsHoldNoSeat(t *testing.T) {
 	p := startProxy(t)
 	client := p.client(t, nil)
 	body, more := io.Pipe()
-	slow := p.begin(t.Context(), client, "POST", loginPath, nil, body)
+	slow := p.begin(t.Context(), client, "POST", loginPath, body)
 	if _, err := more.Write([]byte("half")); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.do(t, p.client(t, nil), "POST", loginPath, nil, "whole"); got.Code != 200 {
-		t.Errorf("want another login meanwhile, got %d", got.Code)
-	}
+	p.do(t, p.client(t, nil), "POST", loginPath, nil, "whole").check(t, 200, "want another login meanwhile")
 	if p.begun(flowcontrol.Login) != 1 {
 		t.Error("want a login to is queued when its body is there, not before")
 	}
@@ -370,9 +294,7 @@ func TestSlowLoginsHoldNoSeat(t *testing.T) {
 	if last := p.api.requests()[1]; last.Body != "half" {
 		t.Errorf("want the body to arrive as it was sent, got %q", last.Body)
 	}
-	if got := p.do(t, client, "POST", loginPath, nil, strings.Repeat("a", maxLogin+1)); got.Code != 413 {
-		t.Errorf("want 413 for what is no login, got %d", got.Code)
-	}
+	p.do(t, client, "POST", loginPath, nil, strings.Repeat("a", maxLogin+1)).check(t, 413, "want 413 for what is no login")
 }
 
 // TestLoginsNeedLittleMemory has little memory left for unauthenticated clients: the responses to logins take none of
@@ -380,11 +302,9 @@ func TestSlowLoginsHoldNoSeat(t *testing.T) {
 func TestLoginsNeedLittleMemory(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, memory(1<<20)) // of which unauthenticated clients have 64 KiB
-	p.api.set(func() {
-		p.api.serve = func(w http.ResponseWriter, _ *http.Request) {
-			_ = http.NewResponseController(w).Flush() // of unknown length, like the API server's response
-			_, _ = io.WriteString(w, "credential")
-		}
+	p.api.serves(func(w http.ResponseWriter, _ *http.Request) {
+		_ = http.NewResponseController(w).Flush() // of unknown length, like the API server's response
+		_, _ = io.WriteString(w, "credential")
 	})
 	if got := p.do(t, p.client(t, nil), "POST", loginPath, nil, "right"); got.Code != 200 || got.Body != "credential" {
 		t.Errorf("want the login served, got %d: %s", got.Code, got.Body)
@@ -453,9 +373,7 @@ func TestCostlyChains(t *testing.T) {
 		for range 10 {
 			client := p.client(t, test.chain)
 			for _, header := range []http.Header{nil, {"X-Remote-User": {"jane"}}} {
-				if got := p.get(t, client, "/a", header); got.Code != 401 {
-					t.Errorf("%s: want 401, got %d", test.name, got.Code)
-				}
+				p.get(t, client, "/a", header).check(t, 401, "%s: want 401", test.name)
 			}
 		}
 		if got := p.begun(flowcontrol.Certificate) - before; got != test.want {
@@ -471,34 +389,22 @@ func TestCostlyChains(t *testing.T) {
 // result could change.
 func TestCertificatesBecomeGood(t *testing.T) {
 	t.Parallel()
-	clock := &steppedClock{}
-	p := startProxy(t, func(_ *proxy, o *Options) { o.Clock = clock })
-	pair, err := p.signerCA.IssueClient(identityFor("jane"), time.Now().Add(30*time.Second), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	early := p.client(t, keyPair(t, pair))
-	begins := keyPair(t, pair).Leaf.NotBefore
+	clock := newStillClock()
+	p := startProxy(t, still(clock))
+	certificate := certificateFrom(t, p.signerCA, time.Now().Add(30*time.Second), "jane")
+	early, begins := p.client(t, certificate), certificate.Leaf.NotBefore
 	if begins.Before(time.Now()) {
 		clock.Step(-time.Hour)
 	}
-	if got := p.get(t, early, "/a", nil); got.Code != 401 {
-		t.Fatalf("want a certificate of tomorrow refused, got %d", got.Code)
-	}
+	p.get(t, early, "/a", nil).require(t, 401, "want a certificate of tomorrow refused")
 	clock.Step(begins.Sub(clock.Now()) + time.Millisecond)
-	if got := p.get(t, early, "/a", nil); got.Code != 200 {
-		t.Errorf("want it accepted as soon as it is valid, got %d", got.Code)
-	}
+	p.get(t, early, "/a", nil).check(t, 200, "want it accepted as soon as it is valid")
 
 	other := newCA(t, "another signer CA")
 	later := p.client(t, clientCertificate(t, other, "joe"))
-	if got := p.get(t, later, "/a", nil); got.Code != 401 {
-		t.Fatalf("want the certificate of an unknown CA refused, got %d", got.Code)
-	}
+	p.get(t, later, "/a", nil).require(t, 401, "want the certificate of an unknown CA refused")
 	p.signer.Store(append(bytes.Clone(p.signerCA.CertPEM()), other.CertPEM()...))
-	if got := p.get(t, later, "/a", nil); got.Code != 200 {
-		t.Errorf("want it accepted as soon as its CA is known, got %d", got.Code)
-	}
+	p.get(t, later, "/a", nil).check(t, 200, "want it accepted as soon as its CA is known")
 }
 
 // TestVerificationsAreQueued has many clients present uncached certificates at once.
@@ -509,9 +415,7 @@ func TestVerificationsAreQueued(t *testing.T) {
 	for i := range 40 {
 		certificate := clientCertificate(t, p.signerCA, fmt.Sprintf("user-%d", i))
 		all.Go(func() {
-			if got := p.get(t, p.client(t, certificate), "/a", nil); got.Code != 200 {
-				t.Errorf("want 200, got %d", got.Code)
-			}
+			p.get(t, p.client(t, certificate), "/a", nil).check(t, 200, "want 200")
 		})
 	}
 	all.Wait()

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,9 +14,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 )
 
-const (
-	mib = 1 << 20
-)
+const mib = 1 << 20
 
 // users is the memory limit of all users.
 var users = standard().Memory().MostUsers
@@ -197,22 +197,17 @@ func TestHeavyWorkIsNotOvertakenForEver(t *testing.T) {
 	a := standard()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	var flowQueue sync.WaitGroup
 	for i := range 256 {
 		flowQueue.Go(func() {
-			for {
+			for again := true; again; again = !stop.Load() {
 				permit, err := a.Acquire(ctx, user(i), flowcontrol.Cost{Resource: flowcontrol.Forward})
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				permit.Release()
-				select {
-				case <-stop:
-					return
-				default:
-				}
 			}
 		})
 	}
@@ -224,7 +219,7 @@ func TestHeavyWorkIsNotOvertakenForEver(t *testing.T) {
 		}
 		permit.Release()
 	}
-	close(stop)
+	stop.Store(true)
 	flowQueue.Wait()
 	for _, usage := range a.Usage() {
 		if usage.Taken != 0 || usage.Waiting != 0 || usage.Bytes != 0 {
@@ -254,14 +249,8 @@ func TestReadsYield(t *testing.T) {
 			for range asked {
 				enter(jane, "reads", true)
 			}
-			granted := 0
-			for _, permit := range all {
-				if permit.Granted() {
-					granted++
-				}
-			}
-			if granted != want {
-				t.Errorf("%s: want %d at a time, got %d", when, want, granted)
+			if got := granted(all); got != want {
+				t.Errorf("%s: want %d at a time, got %d", when, want, got)
 			}
 			for _, permit := range all {
 				permit.Release()
@@ -351,5 +340,43 @@ func TestPenalty(t *testing.T) {
 	}
 	if a.Delay("jane") <= 0 {
 		t.Error("want a user who has a large penalty not to be dropped")
+	}
+}
+
+// TestUsersRunBeforeUnauthenticatedClients ends the work of one unauthenticated client on a single processor, while another
+// one waits and a user's goroutine is ready: the user's goroutine runs first.
+//
+//nolint:paralleltest // it sets the number of processors of the program
+func TestUsersRunBeforeUnauthenticatedClients(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const rounds = 100
+	first := 0
+	for range rounds {
+		a := flowcontrol.New(flowcontrol.LimitsFor(flowcontrol.DefaultMemory, 1))
+		preAuth := flowcontrol.Cost{Resource: flowcontrol.PreAuth}
+		holder, err := a.Enqueue(flowcontrol.Flow{Address: "192.0.2.1"}, preAuth)
+		if err != nil {
+			t.Fatal(err)
+		}
+		order := make(chan string, 2)
+		go func() {
+			permit, err := a.Acquire(t.Context(), flowcontrol.Flow{Address: "192.0.2.2"}, preAuth)
+			if err == nil {
+				order <- "client without a user"
+			}
+			permit.Release()
+		}()
+		for a.Usage()[flowcontrol.PreAuth].Waiting == 0 {
+			runtime.Gosched()
+		}
+		go func() { order <- "user" }()
+		holder.Release()
+		if <-order == "user" {
+			first++
+		}
+		<-order
+	}
+	if first < rounds*9/10 { // sometimes the scheduler takes from the other end of its queue
+		t.Errorf("want the user first, got that %d times of %d", first, rounds)
 	}
 }

@@ -59,15 +59,8 @@ func table() string {
 		if most := pod.rows[resource].unauthenticated; most > 0 {
 			unauthenticated = fmt.Sprintf("%s (1/%d)", mebibytes(most), pod.unauthenticated/most)
 		}
-		fmt.Fprintf(
-			&b,
-			"| %s | %s | %s | %s | %s |\n",
-			resource,
-			counted(resource),
-			share,
-			unauthenticated,
-			fullMemory(resource),
-		)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n",
+			resource, counted(resource), share, unauthenticated, fullMemory(resource))
 	}
 	b.WriteString(
 		"\n| work | what needs a seat | seats in all | seats per flow | seats per sub-flow | active and queued per sub-flow | " +

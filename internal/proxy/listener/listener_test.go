@@ -11,8 +11,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,6 +107,20 @@ func (p *port) dial(t *testing.T) net.Conn {
 	return conn
 }
 
+// secure returns a new TLS connection, on which a client writes what it likes.
+func (p *port) secure(t *testing.T, protocols ...string) *tls.Conn {
+	t.Helper()
+	return tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
+}
+
+// checkServed expects that a user who has no connection yet is served.
+func (p *port) checkServed(t *testing.T) {
+	t.Helper()
+	if got := p.get("jane"); got != "200 ok" {
+		t.Errorf("want a newcomer served, got %q", got)
+	}
+}
+
 // get sends a request over a new connection, and returns the status or the error.
 func (p *port) get(user string, header ...string) string {
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
@@ -147,19 +163,11 @@ func TestHalfOpenConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := serveWith(t, 4*memory, ok)
-			attack := make(chan struct{})
-			var flowQueue sync.WaitGroup
-			flowQueue.Go(func() {
+			var over atomic.Bool
+			var attack sync.WaitGroup
+			attack.Go(func() {
 				var open []net.Conn
-				for i := 0; ; i++ {
-					select {
-					case <-attack:
-						for _, conn := range open {
-							_ = conn.Close()
-						}
-						return
-					default:
-					}
+				for i := 0; !over.Load(); i++ {
 					p.addresses <- fmt.Sprint("10.0.0.", i%addresses)
 					conn, err := net.Dial("tcp", p.Server.Listener.Addr().String())
 					if err != nil {
@@ -171,15 +179,16 @@ func TestHalfOpenConnections(t *testing.T) {
 					}
 					time.Sleep(5 * time.Millisecond)
 				}
+				for _, conn := range open {
+					_ = conn.Close()
+				}
 			})
 			eventually(t, "room is made", func() bool { return p.port.Evicted() > 0 })
 			for range 10 {
-				if got := p.get("jane"); got != "200 ok" {
-					t.Errorf("want a newcomer served, got %q", got)
-				}
+				p.checkServed(t)
 			}
-			close(attack)
-			flowQueue.Wait()
+			over.Store(true)
+			attack.Wait()
 			eventually(t, "everything is given back", func() bool {
 				held := p.flow.Memory()
 				return held.Users == 0 && held.Unauthenticated == 0
@@ -267,13 +276,10 @@ func TestHalfHeads(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
 	for range 60 {
-		secure := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true})
-		_, _ = io.WriteString(secure, "GET / HTTP/1.1\r\nA: "+strings.Repeat("a", 6<<10))
+		_, _ = io.WriteString(p.secure(t), "GET / HTTP/1.1\r\nA: "+strings.Repeat("a", 6<<10))
 	}
 	eventually(t, "one goes for the other", func() bool { return p.port.Evicted() > 0 })
-	if got := p.get("jane"); got != "200 ok" {
-		t.Errorf("want a newcomer served, got %q", got)
-	}
+	p.checkServed(t)
 	if got := p.flow.Memory(); got.Unauthenticated > got.MostUnauthenticated {
 		t.Errorf("want no more held than there is, got %+v", got)
 	}
@@ -283,16 +289,14 @@ func TestHalfHeads(t *testing.T) {
 func blockWith(fields int) []byte {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
-	for _, field := range []hpack.HeaderField{
+	all := []hpack.HeaderField{
 		{Name: ":method", Value: "GET"},
 		{Name: ":scheme", Value: "https"},
 		{Name: ":path", Value: "/"},
 		{Name: ":authority", Value: "proxy"},
-	} {
-		_ = encoder.WriteField(field)
 	}
-	for range fields {
-		_ = encoder.WriteField(hpack.HeaderField{Name: "a", Value: "b"})
+	for _, field := range append(all, slices.Repeat([]hpack.HeaderField{{Name: "a", Value: "b"}}, fields)...) {
+		_ = encoder.WriteField(field)
 	}
 	return block.Bytes()
 }
@@ -330,9 +334,7 @@ func TestSlowClientsWithLargeHeaders(t *testing.T) {
 		now := p.flow.Memory()
 		return now.Unauthenticated > now.MostUnauthenticated/4*3
 	})
-	if got := p.get("jane"); got != "200 ok" {
-		t.Errorf("want a newcomer served, got %q", got)
-	}
+	p.checkServed(t)
 	if p.port.Evicted() == 0 {
 		t.Error("want room made by the end of an attacker's connection")
 	}
@@ -342,11 +344,11 @@ func TestSlowClientsWithLargeHeaders(t *testing.T) {
 func TestEndlessInput(t *testing.T) {
 	t.Parallel()
 	p := serve(t, ok)
-	secure := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	secure := p.secure(t, "h2")
 	if err := secure.Handshake(); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = io.WriteString(secure, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	_, _ = io.WriteString(secure, http2.ClientPreface)
 	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	for sent := 0; ; sent += 1000 * len(settings) {
 		_ = secure.SetWriteDeadline(time.Now().Add(20 * time.Second))
@@ -388,7 +390,7 @@ func TestPenaltiesSlowDown(t *testing.T) {
 		listener.From(req.Context()).Conn.Penalize(time.Hour)
 		_, _ = io.WriteString(w, "ok")
 	})
-	conn := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true})
+	conn := p.secure(t)
 	responses := bufio.NewReader(conn)
 	ask := func() time.Duration {
 		began := time.Now()

@@ -1,7 +1,6 @@
 package listener_test
 
 import (
-	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
@@ -43,7 +42,7 @@ func TestClientsThatHaveLeft(t *testing.T) {
 	p := serveWith(t, flowcontrol.DefaultMemory, func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() })
 	block := blockWith(0)
 	for range clients {
-		conn := tls.Client(p.dial(t), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+		conn := p.secure(t, "h2")
 		_, _ = io.WriteString(conn, http2.ClientPreface)
 		framer := http2.NewFramer(conn, conn)
 		_ = framer.WriteSettings()

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -11,7 +12,17 @@ import (
 	"golang.org/x/net/http/httpguts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/request"
 )
+
+func named(name string, groups ...string) user.Info {
+	return &user.DefaultInfo{Name: name, Groups: groups}
+}
+
+func withExtra(key, value string) user.Info {
+	return &user.DefaultInfo{Name: "jane", Extra: map[string][]string{key: {value}}}
+}
 
 func TestSetIdentity(t *testing.T) {
 	t.Parallel()
@@ -54,62 +65,42 @@ func TestSetIdentity(t *testing.T) {
 		},
 		{name: "refuses a user without a name", user: &user.DefaultInfo{UID: "1"}, refused: "the user has no name"},
 		{
-			name: "refuses a line end in the name", user: &user.DefaultInfo{Name: "jane\r\nImpersonate-Group: system:masters"},
+			name: "refuses a line end in the name", user: named("jane\r\nImpersonate-Group: system:masters"),
 			refused: "control characters",
 		},
-		{name: "refuses a NUL in the name", user: &user.DefaultInfo{Name: "jane\x00"}, refused: "control characters"},
+		{name: "refuses a NUL in the name", user: named("jane\x00"), refused: "control characters"},
+		{name: "refuses a name that ends in space", user: named("jane "), refused: "begins or ends with space"},
 		{
-			name: "refuses a name that ends in space", user: &user.DefaultInfo{Name: "jane "},
-			refused: "begins or ends with space",
+			name: "refuses a line end in the UID", user: &user.DefaultInfo{Name: "jane", UID: "a\nb"},
+			refused: "UID contains control characters",
 		},
-		{name: "refuses a line end in the UID", user: &user.DefaultInfo{Name: "jane", UID: "a\nb"}, refused: "UID contains " +
-			"control characters"},
 		{
-			name: "refuses a line end in a group", user: &user.DefaultInfo{Name: "jane", Groups: []string{"ok", "a\rb"}},
+			name: "refuses a line end in a group", user: named("jane", "ok", "a\rb"),
 			refused: "group contains control characters",
 		},
+		{name: "refuses a group without a name", user: named("jane", ""), refused: "a group has no name"},
 		{
-			name: "refuses a group without a name", user: &user.DefaultInfo{Name: "jane", Groups: []string{""}},
-			refused: "a group has no name",
-		},
-		{
-			name:    "refuses a line end in an extra value and says which",
-			user:    &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"k": {"a\nb"}}},
+			name: "refuses a line end in an extra value and says which", user: withExtra("k", "a\nb"),
 			refused: `extra key "k" contains control characters`,
 		},
 		{
-			name:    "refuses a line end in an extra key and says which",
-			user:    &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"a\r\nb": {"v"}}},
+			name: "refuses a line end in an extra key and says which", user: withExtra("a\r\nb", "v"),
 			refused: `extra key "a\r\nb" contains control characters`,
 		},
+		{name: "refuses a NUL in an extra key", user: withExtra("a\x00", "v"), refused: "contains control characters"},
+		{name: "refuses an empty extra key", user: withExtra("", "v"), refused: "an extra key is empty"},
 		{
-			name:    "refuses a NUL in an extra key",
-			user:    &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"a\x00": {"v"}}},
-			refused: "contains control characters",
-		},
-		{
-			name: "refuses an empty extra key", user: &user.DefaultInfo{Name: "jane", Extra: map[string][]string{"": {"v"}}},
-			refused: "an extra key is empty",
-		},
-		{
-			name: "refuses a reserved extra key",
-			user: &user.DefaultInfo{
-				Name: "jane", Extra: map[string][]string{"x.impersonation-proxy.concierge.pinniped.dev": {"v"}},
-			},
+			name: "refuses a reserved extra key", user: withExtra("x.impersonation-proxy.concierge.pinniped.dev", "v"),
 			refused: "unable to act as current user",
 		},
 		{
-			name: "refuses a reserved extra key in capitals",
-			user: &user.DefaultInfo{
-				Name: "jane", Extra: map[string][]string{"Original-User-Info.Impersonation-Proxy.concierge.pinniped.dev": {"v"}},
-			},
+			name:    "refuses a reserved extra key in capitals",
+			user:    withExtra("Original-User-Info.Impersonation-Proxy.concierge.pinniped.dev", "v"),
 			refused: "unable to act as current user",
 		},
 		{
-			name:     "refuses an original user that cannot be carried",
-			user:     &user.DefaultInfo{Name: "jane"},
-			original: &user.DefaultInfo{Name: "ro\not"},
-			refused:  "control characters",
+			name: "refuses an original user that cannot be carried", user: named("jane"), original: named("ro\not"),
+			refused: "control characters",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -129,6 +120,27 @@ func TestSetIdentity(t *testing.T) {
 				t.Errorf("headers (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestPreventBlindForwarding tests the RoundTripper, the last line of defense, without the filters before it.
+func TestPreventBlindForwarding(t *testing.T) {
+	t.Parallel()
+	sent := roundTrip(func(*http.Request) (*http.Response, error) {
+		return nil, fmt.Errorf("a request was sent")
+	})
+	for name, req := range map[string]*http.Request{
+		"no state": {Header: http.Header{}},
+		"no user":  (&http.Request{Header: http.Header{}}).WithContext(request.With(t.Context(), &request.State{})),
+	} {
+		transport := &asUser{next: sent}
+		res, err := transport.RoundTrip(req)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "no user to impersonate") {
+			t.Errorf("%s: want a refusal, got %v", name, err)
+		}
 	}
 }
 

@@ -2,12 +2,20 @@ package relay
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+
+	"github.com/pinniped-toolkit/pinniped/internal/devcluster"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
 )
 
 func TestUpstreamStatus(t *testing.T) {
@@ -51,5 +59,67 @@ func TestUpstreamStatus(t *testing.T) {
 				t.Errorf("want %d with retry after %d, got %+v", test.code, test.retry, got)
 			}
 		})
+	}
+}
+
+// TestFlowSchemaHeaderOfARealAPIServer checks what ownResponse relies on: the API server sets the header on responses
+// to authenticated requests, and not on its own 401.
+//
+// It was run with 1.36. For another version, set KUBEBUILDER_ASSETS to a directory with its etcd and kube-apiserver, as
+// setup-envtest creates it:
+//
+//	KUBEBUILDER_ASSETS=DIR go test ./internal/proxy/relay -run TestFlowSchemaHeaderOfARealAPIServer
+func TestFlowSchemaHeaderOfARealAPIServer(t *testing.T) {
+	t.Parallel()
+	config := testkit.Cluster(t, devcluster.Options{}).AdminConfig()
+	refused := rest.AnonymousClientConfig(config)
+	refused.BearerToken = "not-a-token"
+	for _, test := range []struct {
+		name   string
+		config *rest.Config
+		path   string
+		code   int
+		set    bool
+	}{
+		{"a credential that is refused", refused, "/api/v1/nodes", http.StatusUnauthorized, false},
+		{"a credential that is accepted", config, "/api/v1/nodes", http.StatusOK, true},
+		{"an object that is not there", config, "/api/v1/nodes/x", http.StatusNotFound, true},
+	} {
+		client, err := rest.HTTPClientFor(test.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+test.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if set := response.Header.Get(flowSchemaHeader) != ""; response.StatusCode != test.code || set != test.set {
+			t.Errorf("%s: %s, header set: %v, want %d, %v", test.name, response.Status, set, test.code, test.set)
+		}
+	}
+}
+
+// TestLimitsAreDocumented compares the table of limits in the reference with the code of this package.
+func TestLimitsAreDocumented(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "agent.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, limit := range map[string]string{
+		"buffered response": fmt.Sprintf("up to %d MiB if it is unread for 20 ms and "+
+			"there is memory; otherwise %d KiB from the API server and 32 KiB in the proxy; for a stream, %d KiB and 16 KiB",
+			maxAhead>>20, upstreamWindow>>10, streamWindow>>10),
+		"time to connect to the API server": fmt.Sprintf("%.0f s, and %.0f s for TLS; then 503",
+			dialTimeout.Seconds(), handshakeTimeout.Seconds()),
+	} {
+		if row := "| " + what + " | " + limit + " |\n"; !strings.Contains(string(content), row) {
+			t.Errorf("docs/reference/agent.md has no row %q", row)
+		}
 	}
 }

@@ -85,11 +85,11 @@ func TestResponses(t *testing.T) {
 			if test.code == 0 {
 				test.code = http.StatusOK
 			}
-			res, body, err := s.ask(t, test.method, nil) //nolint:bodyclose // ask has read and closed it
-			if res == nil || res.StatusCode != test.code || body != test.body || (err != nil) != test.broken {
-				t.Fatalf("want %d and %d bytes, got %d bytes and %v", test.code, len(test.body), len(body), err)
+			got, err := s.ask(t, test.method, nil)
+			if got.code != test.code || got.body != test.body || (err != nil) != test.broken {
+				t.Fatalf("want %d and %d bytes, got %d bytes and %v", test.code, len(test.body), len(got.body), err)
 			}
-			if got := res.Trailer.Get("X-End"); got != test.trailer {
+			if got := got.trailer.Get("X-End"); got != test.trailer {
 				t.Errorf("want the trailer %q, got %q", test.trailer, got)
 			}
 			s.checkOK(t, http.MethodGet, nil)
@@ -115,9 +115,8 @@ func TestResponsesThatEndWithTheConnection(t *testing.T) {
 				_, _ = io.WriteString(conn, response)
 			}
 		})
-		_, body, err := s.ask(t, http.MethodGet, nil) //nolint:bodyclose // ask has read and closed it
-		if body != "hello" || (err == nil) != good {
-			t.Errorf("%q: want it good: %t, got %q and %v", response, good, body, err)
+		if got, err := s.ask(t, http.MethodGet, nil); got.body != "hello" || (err == nil) != good {
+			t.Errorf("%q: want it good: %t, got %v and %v", response, good, got, err)
 		}
 	}
 }
@@ -138,9 +137,8 @@ func TestHeadsWithoutAnEnd(t *testing.T) {
 				continue
 			}
 		})
-		_, _, err := s.ask(t, http.MethodGet, nil) //nolint:bodyclose // ask has read and closed it
-		if err == nil {
-			t.Errorf("%s: want it refused, got %v", name, err)
+		if _, err := s.ask(t, http.MethodGet, nil); err == nil {
+			t.Errorf("%s: want it refused", name)
 		}
 	}
 }
@@ -155,79 +153,52 @@ func TestInformationalResponsesAreForwarded(t *testing.T) {
 			return nil
 		},
 	})
-	res, err := s.RoundTrip(newRequest(ctx, t, http.MethodGet, nil))
-	if err != nil || len(told) != 1 || told[0] != "<x>" {
+	if _, err := s.send(newRequest(ctx, t, http.MethodGet, nil)); err != nil || len(told) != 1 || told[0] != "<x>" {
 		t.Fatalf("want the hint told, got %q and %v", told, err)
 	}
-	_ = res.Body.Close()
 }
 
-// TestHalfReadResponseEndsTheConnection also checks that the server stops writing the rest.
-func TestHalfReadResponseEndsTheConnection(t *testing.T) {
-	t.Parallel()
-	ended := make(chan error, 1)
-	s := serve(t, func(n int64, conn net.Conn, read *bufio.Reader) {
-		_, _ = http.ReadRequest(read)
-		if n > 0 {
-			_, _ = io.WriteString(conn, ok)
-			return
-		}
-		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"+ok)
-		_, err := read.ReadByte()
-		ended <- err
-	})
-	res, err := s.RoundTrip(newRequest(t.Context(), t, http.MethodGet, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(res.Body, make([]byte, 10)); err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	if err := <-ended; err == nil {
-		t.Error("want the connection ended")
-	}
-	s.checkOK(t, http.MethodGet, nil)
-}
-
-// TestWhoLeaves cancels a request while the server processes it, and during its response.
+// TestWhoLeaves cancels a request while the server processes it and during its response, and closes a response that was
+// read in part. The connection ends, so that the server stops writing the rest.
 func TestWhoLeaves(t *testing.T) {
 	t.Parallel()
-	for name, begun := range map[string]bool{"before the response": false, "within the response": true} {
-		t.Run(name, func(t *testing.T) {
+	const before, within, closes = "before the response", "within the response", "closes the response"
+	for _, when := range []string{before, within, closes} {
+		t.Run(when, func(t *testing.T) {
 			t.Parallel()
 			ended, arrived := make(chan error, 1), make(chan struct{})
-			s := serve(t, func(n int64, conn net.Conn, read *bufio.Reader) {
+			s := serve(t, atFirst(func(conn net.Conn, read *bufio.Reader) {
 				_, _ = http.ReadRequest(read)
-				if n > 0 {
-					_, _ = io.WriteString(conn, ok)
-					return
-				}
-				if begun {
-					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhello")
+				if when != before {
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"+ok)
 				}
 				close(arrived)
 				_, err := read.ReadByte()
 				ended <- err
-			})
+			}))
 			ctx, leave := context.WithCancelCause(t.Context())
 			defer leave(nil)
-			if !begun {
+			if when == before {
 				go func() {
 					<-arrived
 					leave(errTest)
 				}()
 			}
 			res, err := s.RoundTrip(newRequest(ctx, t, http.MethodGet, nil))
-			if begun {
+			if when != before {
 				if err != nil {
 					t.Fatal(err)
 				}
-				leave(errTest)
-				_, err = io.ReadAll(res.Body)
+				if _, err := io.ReadFull(res.Body, make([]byte, 10)); err != nil {
+					t.Fatal(err)
+				}
+				if when == within {
+					leave(errTest)
+					_, err = io.ReadAll(res.Body)
+				}
 				_ = res.Body.Close()
 			}
-			if !errors.Is(err, errTest) {
+			if when != closes && !errors.Is(err, errTest) {
 				t.Errorf("want the cause, got %v", err)
 			}
 			if err := <-ended; err == nil {
@@ -254,9 +225,7 @@ func TestContextsMayEndAfterTheResponse(t *testing.T) {
 		leave()
 		_ = res.Body.Close()
 	}
-	if n := s.conns.Load(); n != 1 {
-		t.Errorf("want one connection, got %d", n)
-	}
+	s.checkConns(t, 1)
 }
 
 // TestStaleConnections has the server close a connection after its first response. The next request is sent again only
@@ -304,8 +273,7 @@ func TestStaleConnections(t *testing.T) {
 					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 				}
 			})
-			_, _, err := s.ask(t, http.MethodGet, nil) //nolint:bodyclose // ask has read and closed it
-			if err != nil {
+			if _, err := s.ask(t, http.MethodGet, nil); err != nil {
 				t.Fatal(err)
 			}
 			if !test.seen {
@@ -315,15 +283,9 @@ func TestStaleConnections(t *testing.T) {
 			if test.body != "" {
 				body = strings.NewReader(test.body)
 			}
-			_, _, err = s.ask(t, test.method, body) //nolint:bodyclose // ask has read and closed it
-			if (err == nil) != test.good || arrived.Load() != test.arrived {
-				t.Errorf(
-					"want it served: %t, and to arrive %d times, got %v and %d",
-					test.good,
-					test.arrived,
-					err,
-					arrived.Load(),
-				)
+			_, err := s.ask(t, test.method, body)
+			if n := arrived.Load(); (err == nil) != test.good || n != test.arrived {
+				t.Errorf("want it served: %t, and to arrive %d times, got %v and %d", test.good, test.arrived, err, n)
 			}
 		})
 	}
@@ -333,18 +295,12 @@ func TestStaleConnections(t *testing.T) {
 func TestAWriteThatWasNotSentIsRepeated(t *testing.T) {
 	t.Parallel()
 	arrived, broken := new(atomic.Int64), new(atomic.Bool)
-	s := serve(t, func(_ int64, conn net.Conn, read *bufio.Reader) {
-		for {
-			req, err := http.ReadRequest(read)
-			if err != nil {
-				return
-			}
-			if body, _ := io.ReadAll(req.Body); string(body) == "{}" {
-				arrived.Add(1)
-			}
-			_, _ = io.WriteString(conn, ok)
+	s := serve(t, respondTo(func(_ *http.Request, body string) string {
+		if body == "{}" {
+			arrived.Add(1)
 		}
-	})
+		return ok
+	}))
 	s.wrap = func(conn net.Conn) net.Conn { return faulty{conn.(*net.TCPConn), broken} }
 	s.checkOK(t, http.MethodGet, nil)
 	broken.Store(true)
@@ -379,15 +335,13 @@ func TestUnrequestedBytesAreNoResponse(t *testing.T) {
 				close(sent)
 				_, _ = io.Copy(io.Discard, read)
 			}))
-			if _, _, err := s.ask(t, http.MethodGet, nil); err != nil { //nolint:bodyclose // ask has read and closed it
+			if _, err := s.ask(t, http.MethodGet, nil); err != nil {
 				t.Fatal(err)
 			}
 			close(next)
 			<-sent
 			s.checkOK(t, http.MethodGet, nil)
-			if n := s.conns.Load(); n != 2 {
-				t.Errorf("want the connection left, got %d connections", n)
-			}
+			s.checkConns(t, 2)
 		})
 	}
 }
@@ -399,9 +353,7 @@ func TestConnectionsThatCannotBeInspectedAreUsedOnce(t *testing.T) {
 	s.wrap = func(conn net.Conn) net.Conn { return blind{conn} }
 	s.checkOK(t, http.MethodGet, nil)
 	s.checkOK(t, http.MethodGet, nil)
-	if n := s.conns.Load(); n != 2 {
-		t.Errorf("want two connections, got %d", n)
-	}
+	s.checkConns(t, 2)
 }
 
 // TestBodies sends bodies of known and unknown length. The connection is reused.
@@ -412,23 +364,16 @@ func TestBodies(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				got := make(chan string, 2)
-				s := serve(t, func(_ int64, conn net.Conn, read *bufio.Reader) {
-					for {
-						req, err := http.ReadRequest(read)
-						if err != nil {
-							return
-						}
-						body, err := io.ReadAll(req.Body)
-						if err != nil || known != (req.ContentLength == int64(size)) {
-							return
-						}
-						got <- string(body)
-						_, _ = io.WriteString(conn, ok)
+				s := serve(t, respondTo(func(req *http.Request, body string) string {
+					if known != (req.ContentLength == int64(size)) {
+						return "no response"
 					}
-				})
+					got <- body
+					return ok
+				}))
 				want := strings.Repeat("y", size)
 				for range 2 {
-					var body io.Reader = bytes.NewReader([]byte(want))
+					var body io.Reader = strings.NewReader(want)
 					if !known {
 						body = io.MultiReader(body)
 					}
@@ -437,9 +382,7 @@ func TestBodies(t *testing.T) {
 						t.Errorf("want %d bytes sent, got %d", size, len(body))
 					}
 				}
-				if n := s.conns.Load(); n != 1 {
-					t.Errorf("want the connection reused, got %d", n)
-				}
+				s.checkConns(t, 1)
 			})
 		}
 	}
@@ -456,14 +399,12 @@ func TestResponseBeforeTheBody(t *testing.T) {
 		_, _ = io.Copy(io.Discard, read)
 	}))
 	body := bytes.NewReader(make([]byte, listener.MaxHeldBody))
-	res, text, err := s.ask(t, http.MethodPut, body) //nolint:bodyclose // ask has read and closed it
-	if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge || text != "no" {
-		t.Fatalf("want the refusal, got %q and %v", text, err)
+	got, err := s.ask(t, http.MethodPut, body)
+	if err != nil || got.code != http.StatusRequestEntityTooLarge || got.body != "no" {
+		t.Fatalf("want the refusal, got %v and %v", got, err)
 	}
 	s.checkOK(t, http.MethodGet, nil)
-	if n := s.conns.Load(); n != 2 {
-		t.Errorf("want a new connection, got %d", n)
-	}
+	s.checkConns(t, 2)
 }
 
 // TestResponseAfterTheServerStoppedReading checks that the response is returned even if not all of the body could be
@@ -486,12 +427,8 @@ func TestResponseAfterTheServerStoppedReading(t *testing.T) {
 	})
 	req := newRequest(t.Context(), t, http.MethodPost, io.MultiReader(bytes.NewReader(make([]byte, half)), rest))
 	req.ContentLength = 2 * half
-	res, err := s.RoundTrip(req) //nolint:bodyclose // ask has read and closed it
-	if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Fatalf("want the refusal, got %v", err)
-	}
-	if text, err := io.ReadAll(res.Body); err != nil || string(text) != "no" {
-		t.Errorf("want all of it, got %q and %v", text, err)
+	if got, err := s.send(req); err != nil || got.code != http.StatusRequestEntityTooLarge || got.body != "no" {
+		t.Fatalf("want the refusal, got %v and %v", got, err)
 	}
 	s.checkOK(t, http.MethodGet, nil)
 }
@@ -519,8 +456,8 @@ func TestFewConnectionsAreIdle(t *testing.T) {
 	var wait sync.WaitGroup
 	for range many {
 		wait.Go(func() {
-			if _, body, err := s.ask(t, http.MethodGet, nil); err != nil || body != "ok" { //nolint:bodyclose // closed
-				t.Errorf("want a response, got %q and %v", body, err)
+			if got, err := s.ask(t, http.MethodGet, nil); err != nil || got.body != "ok" {
+				t.Errorf("want a response, got %v and %v", got, err)
 			}
 		})
 	}
@@ -582,25 +519,15 @@ func TestSessionsAreResumed(t *testing.T) {
 // TestNothingWasSent checks neverSent for errors of connecting.
 func TestNothingWasSent(t *testing.T) {
 	t.Parallel()
-	check := func(name string, err error) {
-		t.Helper()
-		if !neverSent(err) {
-			t.Errorf("%s: want an error about the connection, got %v", name, err)
-		}
-	}
 	s := serve(t, func(int64, net.Conn, *bufio.Reader) {})
 	s.config.RootCAs = x509.NewCertPool()
-	_, _, err := s.ask(t, http.MethodPost, nil) //nolint:bodyclose // closed
-	check("an unauthenticated client", err)
 	var certificate *tls.CertificateVerificationError
-	if !errors.As(err, &certificate) {
-		t.Errorf("want the reason kept, got %v", err)
+	if _, err := s.ask(t, http.MethodPost, nil); !neverSent(err) || !errors.As(err, &certificate) {
+		t.Errorf("an unauthenticated server: want an error about the connection with its reason, got %v", err)
 	}
 	s.dial = func(context.Context, string, string) (net.Conn, error) { return nil, errTest }
-	_, _, err = s.ask(t, http.MethodPost, nil) //nolint:bodyclose // closed
-	check("no way", err)
-	if !errors.Is(err, errTest) {
-		t.Errorf("want the reason kept, got %v", err)
+	if _, err := s.ask(t, http.MethodPost, nil); !neverSent(err) || !errors.Is(err, errTest) {
+		t.Errorf("no way: want an error about the connection with its reason, got %v", err)
 	}
 }
 
@@ -632,9 +559,7 @@ func TestRequestsThatAreNotSent(t *testing.T) {
 			t.Errorf("%s: want the body closed", name)
 		}
 	}
-	if n := s.conns.Load(); n != 0 {
-		t.Errorf("want no connection, got %d", n)
-	}
+	s.checkConns(t, 0)
 }
 
 type closing struct {

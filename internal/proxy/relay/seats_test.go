@@ -52,6 +52,22 @@ func newSeats() *seats {
 
 func (a *seats) usage() flowcontrol.Usage { return a.Usage()[flowcontrol.Forward] }
 
+// checkFree expects that all goroutines have released their seats.
+func (a *seats) checkFree(t *testing.T) {
+	t.Helper()
+	synctest.Wait()
+	if got := a.usage(); got.Taken != 0 || got.Waiting != 0 {
+		t.Errorf("want no seat taken, got %+v", got)
+	}
+}
+
+// asks sends a request of a user.
+func (a *seats) asks(name, verb, target string) <-chan struct{} {
+	req, _ := sentOn(name, verb, target)
+	_, over := a.ask(req)
+	return over
+}
+
 // ask sends a request, and returns on its response or when all goroutines of the bubble wait.
 func (a *seats) ask(req *http.Request) (*httptest.ResponseRecorder, <-chan struct{}) {
 	response, over := httptest.NewRecorder(), make(chan struct{})
@@ -97,9 +113,7 @@ func TestRequestsAreQueued(t *testing.T) {
 				api, asked := newSeats(), int64(0)
 				ask := func(name string) <-chan struct{} {
 					asked++
-					req, _ := sentOn(name, test.verb, test.target)
-					_, over := api.ask(req)
-					return over
+					return api.asks(name, test.verb, test.target)
 				}
 				for range test.one + 10 {
 					ask("ann")
@@ -137,10 +151,7 @@ func TestRequestsAreQueued(t *testing.T) {
 				}
 				close(api.release)
 				<-last
-				synctest.Wait()
-				if got := api.usage(); got.Taken != 0 || got.Waiting != 0 {
-					t.Errorf("want no seat taken, got %+v", got)
-				}
+				api.checkFree(t)
 			})
 		})
 	}
@@ -153,15 +164,13 @@ func TestTheModestAreNext(t *testing.T) {
 		api := newSeats()
 		for range 100 {
 			for _, verb := range []string{"get", "create"} {
-				req, _ := sentOn("ann", verb, "/")
-				api.ask(req)
+				api.asks("ann", verb, "/")
 			}
 		}
 		if got := api.now.Load(); got != 32 {
 			t.Errorf("want three quarters left by one user, got %d of 128 taken", got)
 		}
-		req, _ := sentOn("jane", "get", "/")
-		api.ask(req)
+		api.asks("jane", "get", "/")
 		if got := api.now.Load(); got != 33 {
 			t.Errorf("want another user's request to get a seat at once, got %d", got)
 		}
@@ -185,10 +194,8 @@ func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := newSeats()
 				for user := range 8 {
-					name := fmt.Sprint("user-", user)
 					for range 16 {
-						req, _ := sentOn(name, "create", "/")
-						api.ask(req)
+						api.asks(fmt.Sprint("user-", user), "create", "/")
 					}
 				}
 				req, _ := sentOn("jane", "create", "/")
@@ -201,10 +208,7 @@ func TestLeavingBeforeTheTurnIsSaid(t *testing.T) {
 					t.Errorf("want it said, and nothing sent, got %d: %s after %d", response.Code, said, api.all.Load())
 				}
 				close(api.release)
-				synctest.Wait()
-				if got := api.usage(); got.Taken != 0 || got.Waiting != 0 {
-					t.Errorf("want no seat taken, got %+v", got)
-				}
+				api.checkFree(t)
 			})
 		})
 	}

@@ -93,17 +93,22 @@ func serve(tb testing.TB, behave func(n int64, conn net.Conn, read *bufio.Reader
 // respondWith responds to each request with the next of responses, and repeats the last.
 func respondWith(responses ...string) func(int64, net.Conn, *bufio.Reader) {
 	var n atomic.Int64
+	return respondTo(func(*http.Request, string) string { return responses[min(int(n.Add(1)), len(responses))-1] })
+}
+
+// respondTo responds to each request and its body.
+func respondTo(respond func(req *http.Request, body string) string) func(int64, net.Conn, *bufio.Reader) {
 	return func(_ int64, conn net.Conn, read *bufio.Reader) {
 		for {
 			req, err := http.ReadRequest(read)
 			if err != nil {
 				return
 			}
-			if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			body, err := io.ReadAll(req.Body)
+			if err != nil {
 				return
 			}
-			i := min(int(n.Add(1)), len(responses)) - 1
-			if _, err := io.WriteString(conn, responses[i]); err != nil {
+			if _, err := io.WriteString(conn, respond(req, string(body))); err != nil {
 				return
 			}
 		}
@@ -121,24 +126,42 @@ func newRequest(ctx context.Context, tb testing.TB, method string, body io.Reade
 	return req
 }
 
+// response is one whose body was read.
+type response struct {
+	code    int
+	trailer http.Header
+	body    string
+}
+
 // ask sends a request and reads the whole response.
-func (s *server) ask(t *testing.T, method string, body io.Reader) (*http.Response, string, error) {
+func (s *server) ask(t *testing.T, method string, body io.Reader) (response, error) {
 	t.Helper()
-	res, err := s.RoundTrip(newRequest(t.Context(), t, method, body))
+	return s.send(newRequest(t.Context(), t, method, body))
+}
+
+func (s *server) send(req *http.Request) (response, error) {
+	res, err := s.RoundTrip(req)
 	if err != nil {
-		return nil, "", err
+		return response{}, err
 	}
 	text, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
-	return res, string(text), err
+	return response{res.StatusCode, res.Trailer, string(text)}, err
 }
 
 // checkOK expects the usual response.
 func (s *server) checkOK(t *testing.T, method string, body io.Reader) {
 	t.Helper()
-	res, text, err := s.ask(t, method, body) //nolint:bodyclose // ask has read and closed it
-	if err != nil || res.StatusCode != http.StatusOK || text != "ok" {
-		t.Fatalf("want the usual response, got %q and %v", text, err)
+	if got, err := s.ask(t, method, body); err != nil || got.code != http.StatusOK || got.body != "ok" {
+		t.Fatalf("want the usual response, got %v and %v", got, err)
+	}
+}
+
+// checkConns expects this number of connections so far.
+func (s *server) checkConns(t *testing.T, want int64) {
+	t.Helper()
+	if n := s.conns.Load(); n != want {
+		t.Errorf("want %d connections, got %d", want, n)
 	}
 }
 

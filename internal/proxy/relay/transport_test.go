@@ -38,11 +38,7 @@ func TestUpstreamTakesNoCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.CertData, config.KeyData = pair.CertPEM, pair.KeyPEM
-	up, err := NewUpstream(config, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer up.Close()
+	up := newUpstream(t, config)
 	for _, transport := range append(slices.Clone(up.streams), up.upgrade) {
 		if c := transport.TLSClientConfig; len(c.Certificates) != 0 || c.GetClientCertificate != nil || c.InsecureSkipVerify {
 			t.Error("want no client certificate")
@@ -55,14 +51,21 @@ func TestAProxyBeforeTheAPIServer(t *testing.T) {
 	t.Parallel()
 	config := &rest.Config{Host: "https://api.example.com"}
 	config.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.example.com:3128"})
+	up := newUpstream(t, config)
+	if up.plain != nil {
+		t.Error("want requests sent with the streams, which go through the proxy")
+	}
+}
+
+// newUpstream returns an upstream that is closed at the end of the test.
+func newUpstream(t *testing.T, config *rest.Config) *Upstream {
+	t.Helper()
 	up, err := NewUpstream(config, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer up.Close()
-	if up.plain != nil {
-		t.Error("want requests sent with the streams, which go through the proxy")
-	}
+	t.Cleanup(up.Close)
+	return up
 }
 
 // memory is a listener of connections in memory, as synctest requires.
@@ -152,10 +155,7 @@ func withStream(t *testing.T, upgrade string, test func(api *memory, open func()
 		go func() { _ = server.ServeTLS(api, "", "") }()
 		config := &rest.Config{Host: "https://api", Dial: api.dial}
 		config.CAData, config.ServerName = ca, "example.com"
-		up, err := NewUpstream(config, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		up := newUpstream(t, config)
 		state := &request.State{LongRunning: true, Upgrade: upgrade}
 		test(api, func() *http.Response {
 			req := newRequest(request.With(t.Context(), state), t, http.MethodGet, nil)
