@@ -3,7 +3,10 @@ package plan
 import (
 	"cmp"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -106,4 +110,72 @@ func FitsSecret(r Request, secret *corev1.Secret) error {
 		), ui.ExitRefused)
 	}
 	return nil
+}
+
+// Snapshot is the state of the cluster.
+type Snapshot struct {
+	Issuer     *configv1alpha1.CredentialIssuer
+	Secret     *corev1.Secret        // nil if there is none
+	Source     *serving.BundleSource // CA bundle source of the wanted configuration
+	Permission []certs.Finding       // to use a Secret of another namespace; if one refuses, Secret is not read
+	Service    *corev1.Service       // in front of the proxy; nil if there is none
+	Resolved   []netip.Addr          // addresses of the external endpoint, if loadBalancerIP is set
+	CASecret   *corev1.Secret        // CA of generated certificates; nil if unknown or not needed
+	// History has the revisions, and Known is whether it is reliable.
+	History serving.History
+	Known   bool
+	// InService is the certificate that clients get now, or got last; nil if unknown.
+	InService *serving.Certificate
+	// WithoutVerification is true if CredentialIssuers have no field verification, as Pinniped's.
+	WithoutVerification bool
+	// WithoutTransition is true if they have no field caTransition.
+	WithoutTransition bool
+	Now               time.Time
+	ServerTime        time.Time
+}
+
+// NotPermitted reports whether the Secret is in another namespace and the agent may not use it.
+func (st *Snapshot) NotPermitted() bool {
+	return slices.ContainsFunc(st.Permission, certs.Finding.Refuses)
+}
+
+// ServiceType returns the configured type, or the default.
+func ServiceType(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxyServiceType {
+	if spec.Service.Type == "" {
+		return configv1alpha1.ServiceTypeLoadBalancer
+	}
+	return spec.Service.Type
+}
+
+// errRefused means that a check has refused the certificate.
+var errRefused = errors.New("the certificate is refused")
+
+// Refusal returns an error if the report refuses the certificate, else nil. done is the prefix of the hint: what the
+// command has changed.
+func Refusal(report certs.Report, done string) error {
+	errs := report.Errors()
+	if len(errs) == 0 {
+		return nil
+	}
+	first := errs[0]
+	text := fmt.Errorf("%w: %s", errRefused, first)
+	if more := len(errs) - 1; more > 0 {
+		text = fmt.Errorf("%w (and %d more, see above)", text, more)
+	}
+	return ui.WithExitCode(ui.WithHint(text, "%s", refusalHint(first, done)), ui.ExitRefused)
+}
+
+// NothingChanged is the prefix of the hint of a command that has changed nothing.
+const NothingChanged = "nothing was changed; "
+
+func refusalHint(first certs.Finding, done string) string {
+	hint := done
+	if first.Hint != "" {
+		hint += first.Hint + "; "
+	}
+	hint += fmt.Sprintf("run %q for more", "pinniped explain "+string(first.Code))
+	if first.CanBeAllowed() {
+		hint += fmt.Sprintf(", or pass --allow %s if you accept the consequence", first.Code)
+	}
+	return hint
 }
