@@ -125,8 +125,7 @@ func writtenBy(secret *corev1.Secret, manager string) bool {
 }
 
 func ownsData(entry metav1.ManagedFieldsEntry) bool {
-	return plan.EntryOwns(entry, []string{"data", corev1.TLSCertKey}) ||
-		plan.EntryOwns(entry, []string{"data", corev1.TLSPrivateKeyKey})
+	return plan.EntryOwns(entry, "data", corev1.TLSCertKey) || plan.EntryOwns(entry, "data", corev1.TLSPrivateKeyKey)
 }
 
 // secretFields returns the fields to apply: the type, and the keys with their data.

@@ -24,6 +24,7 @@ const GeneratedCAName = "Pinniped Impersonation Proxy Serving CA"
 
 // The fields that the commands change.
 const (
+	fieldTLS            = "spec.impersonationProxy.tls"
 	FieldSecret         = "spec.impersonationProxy.tls.secretName"
 	FieldBundle         = "spec.impersonationProxy.tls.certificateAuthorityData"
 	FieldSource         = "spec.impersonationProxy.tls.certificateAuthorityDataSource"

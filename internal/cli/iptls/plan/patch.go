@@ -2,6 +2,8 @@ package plan
 
 import (
 	"encoding/json"
+	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -12,16 +14,6 @@ import (
 
 // FieldManager is the CLI's field manager.
 const FieldManager = "pinniped-cli"
-
-// Paths of the fields that the commands may own.
-func tlsPath() []string { return []string{"spec", "impersonationProxy", "tls"} }
-
-func endpointPath() []string    { return []string{"spec", "impersonationProxy", "externalEndpoint"} }
-func modePath() []string        { return []string{"spec", "impersonationProxy", "mode"} }
-func serviceTypePath() []string { return []string{"spec", "impersonationProxy", "service", "type"} }
-func loadBalancerIPPath() []string {
-	return []string{"spec", "impersonationProxy", "service", "loadBalancerIP"}
-}
 
 // ApplyObject returns the object for a server-side apply of the wanted spec: the tls block, and the fields that flags
 // name. It repeats fields that our field manager owns, because server-side apply removes owned fields that are left
@@ -56,18 +48,18 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 		}
 		proxy["tls"] = tls
 	}
-	if req.Endpoint != nil || ownsField(issuer, endpointPath()) && wanted.ExternalEndpoint != "" {
+	if req.Endpoint != nil || ownsField(issuer, fieldEndpoint) && wanted.ExternalEndpoint != "" {
 		proxy["externalEndpoint"] = wanted.ExternalEndpoint
 	}
-	if req.Mode != "" || ownsField(issuer, modePath()) {
+	if req.Mode != "" || ownsField(issuer, fieldMode) {
 		proxy["mode"] = string(wanted.Mode)
 	}
 	service := map[string]any{}
 	if ip := wanted.Service.LoadBalancerIP; ip != "" &&
-		(req.LoadBalancerIP != nil || ownsField(issuer, loadBalancerIPPath())) {
+		(req.LoadBalancerIP != nil || ownsField(issuer, fieldLoadBalancerIP)) {
 		service["loadBalancerIP"] = ip
 	}
-	if kind := wanted.Service.Type; kind != "" && (req.ServiceType != "" || ownsField(issuer, serviceTypePath())) {
+	if kind := wanted.Service.Type; kind != "" && (req.ServiceType != "" || ownsField(issuer, fieldServiceType)) {
 		service["type"] = string(kind)
 	}
 	if len(service) > 0 {
@@ -79,15 +71,79 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 	}
 }
 
+// MergePatch returns a merge patch from issuer to the wanted configuration, regardless of field managers. With
+// resourceVersion, the API server returns a conflict if the object has changed since.
+func MergePatch(
+	issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec,
+) (map[string]any, error) {
+	now, proxy, service := issuer.Spec.ImpersonationProxy, map[string]any{}, map[string]any{}
+	if !reflect.DeepEqual(now.TLS, wanted.TLS) {
+		block, err := replaced(now.TLS, wanted.TLS)
+		if err != nil {
+			return nil, err
+		}
+		proxy["tls"] = block
+	}
+	if now.ExternalEndpoint != wanted.ExternalEndpoint {
+		proxy["externalEndpoint"] = orNull(wanted.ExternalEndpoint)
+	}
+	if now.Service.LoadBalancerIP != wanted.Service.LoadBalancerIP {
+		service["loadBalancerIP"] = orNull(wanted.Service.LoadBalancerIP)
+	}
+	if ServiceType(now) != ServiceType(&wanted) {
+		service["type"] = string(ServiceType(&wanted))
+	}
+	if len(service) > 0 {
+		proxy["service"] = service
+	}
+	if now.Mode != wanted.Mode {
+		proxy["mode"] = string(wanted.Mode)
+	}
+	return map[string]any{
+		"metadata": map[string]any{"resourceVersion": issuer.ResourceVersion},
+		"spec":     map[string]any{"impersonationProxy": proxy},
+	}, nil
+}
+
+func orNull(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+// replaced returns the merge patch from one tls block to another; nil removes it.
+func replaced(from, to *configv1alpha1.ImpersonationProxyTLSSpec) (any, error) {
+	if to == nil {
+		return nil, nil
+	}
+	var before, after map[string]any
+	for block, fields := range map[*configv1alpha1.ImpersonationProxyTLSSpec]*map[string]any{from: &before, to: &after} {
+		encoded, err := json.Marshal(block)
+		if err == nil {
+			err = json.Unmarshal(encoded, fields)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("encoding the tls block: %w", err)
+		}
+	}
+	for key := range before {
+		if _, kept := after[key]; !kept {
+			after[key] = nil
+		}
+	}
+	return after, nil
+}
+
 // ownsField reports whether our field manager owns the field.
-func ownsField(issuer *configv1alpha1.CredentialIssuer, path []string) bool {
+func ownsField(issuer *configv1alpha1.CredentialIssuer, field string) bool {
 	return slices.ContainsFunc(issuer.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == FieldManager && EntryOwns(entry, path)
+		return entry.Manager == FieldManager && EntryOwns(entry, strings.Split(field, ".")...)
 	})
 }
 
 // EntryOwns reports whether an entry of managedFields has the field at path. Entries of the status do not count.
-func EntryOwns(entry metav1.ManagedFieldsEntry, path []string) bool {
+func EntryOwns(entry metav1.ManagedFieldsEntry, path ...string) bool {
 	if entry.FieldsV1 == nil || entry.Subresource != "" {
 		return false
 	}
@@ -114,27 +170,18 @@ func OtherManagers(issuer *configv1alpha1.CredentialIssuer, changes []FieldChang
 		if entry.Manager == FieldManager || person || slices.Contains(managers, entry.Manager) {
 			continue
 		}
-		for _, change := range changes {
-			if !change.OfSecret() && EntryOwns(entry, pathOf(change.Field)) {
-				managers = append(managers, entry.Manager)
-				break
+		if slices.ContainsFunc(changes, func(change FieldChange) bool {
+			if change.OfSecret() {
+				return false
 			}
+			field := change.Field
+			if strings.HasPrefix(field, fieldTLS+".") {
+				field = fieldTLS // the block has one owner
+			}
+			return EntryOwns(entry, strings.Split(field, ".")...)
+		}) {
+			managers = append(managers, entry.Manager)
 		}
 	}
 	return managers
-}
-
-func pathOf(field string) []string {
-	switch field {
-	case fieldEndpoint:
-		return endpointPath()
-	case fieldMode:
-		return modePath()
-	case fieldServiceType:
-		return serviceTypePath()
-	case fieldLoadBalancerIP:
-		return loadBalancerIPPath()
-	default:
-		return tlsPath()
-	}
 }

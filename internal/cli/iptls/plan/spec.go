@@ -1,10 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -36,8 +35,8 @@ func ChangesBetween(from, to configv1alpha1.ImpersonationProxySpec) []FieldChang
 	add(FieldSecret, before.SecretName, after.SecretName)
 	if before.CertificateAuthorityData != after.CertificateAuthorityData { // bundles may share a description
 		changes = append(changes, FieldChange{
-			Field: FieldBundle, From: DescribeBundle(before.CertificateAuthorityData),
-			To: DescribeBundle(after.CertificateAuthorityData),
+			Field: FieldBundle, From: describeBundle(before.CertificateAuthorityData),
+			To: describeBundle(after.CertificateAuthorityData),
 		})
 	}
 	add(FieldSource, sourceText(before), sourceText(after))
@@ -65,8 +64,8 @@ func duration(d *metav1.Duration) string {
 	return d.Duration.String()
 }
 
-// DescribeBundle describes a CA bundle in one line.
-func DescribeBundle(data string) string {
+// describeBundle describes a CA bundle in one line.
+func describeBundle(data string) string {
 	if data == "" {
 		return ""
 	}
@@ -79,10 +78,7 @@ func DescribeBundle(data string) string {
 
 // OrNone returns "(none)" for an empty text.
 func OrNone(text string) string {
-	if text == "" {
-		return "(none)"
-	}
-	return text
+	return cmp.Or(text, "(none)")
 }
 
 // Previous returns the newest revision that was in service with another configuration than spec, or nil.
@@ -108,11 +104,9 @@ func clientsMeet(c FieldChange) bool { return isConfiguration(c) && c.Field != f
 // BackTo returns spec with the configuration of a revision, whose Spec must not be nil.
 func BackTo(r *serving.Revision, spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxySpec {
 	wanted := *spec.DeepCopy()
-	wanted.TLS, wanted.ExternalEndpoint, wanted.Service.LoadBalancerIP = r.Spec.TLS.DeepCopy(), r.Spec.ExternalEndpoint,
-		r.Spec.LoadBalancerIP
-	if r.Spec.ServiceType != "" {
-		wanted.Service.Type = r.Spec.ServiceType
-	}
+	wanted.TLS, wanted.ExternalEndpoint = r.Spec.TLS.DeepCopy(), r.Spec.ExternalEndpoint
+	wanted.Service.LoadBalancerIP = r.Spec.LoadBalancerIP
+	wanted.Service.Type = cmp.Or(r.Spec.ServiceType, wanted.Service.Type)
 	return wanted
 }
 
@@ -126,68 +120,4 @@ func Describe(spec *configv1alpha1.ImpersonationProxySpec) string {
 		text += " at " + spec.ExternalEndpoint
 	}
 	return text
-}
-
-// MergePatch returns a merge patch from issuer to the wanted configuration, regardless of field managers. With
-// resourceVersion, the API server returns a conflict if the object has changed since.
-func MergePatch(
-	issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.ImpersonationProxySpec,
-) (map[string]any, error) {
-	now, proxy, service := issuer.Spec.ImpersonationProxy, map[string]any{}, map[string]any{}
-	if !reflect.DeepEqual(now.TLS, wanted.TLS) {
-		block, err := replaced(now.TLS, wanted.TLS)
-		if err != nil {
-			return nil, err
-		}
-		proxy["tls"] = block
-	}
-	if now.ExternalEndpoint != wanted.ExternalEndpoint {
-		proxy["externalEndpoint"] = orNull(wanted.ExternalEndpoint)
-	}
-	if now.Service.LoadBalancerIP != wanted.Service.LoadBalancerIP {
-		service["loadBalancerIP"] = orNull(wanted.Service.LoadBalancerIP)
-	}
-	if ServiceType(now) != ServiceType(&wanted) {
-		service["type"] = string(ServiceType(&wanted))
-	}
-	if len(service) > 0 {
-		proxy["service"] = service
-	}
-	if now.Mode != wanted.Mode {
-		proxy["mode"] = string(wanted.Mode)
-	}
-	return map[string]any{
-		"metadata": map[string]any{"resourceVersion": issuer.ResourceVersion},
-		"spec":     map[string]any{"impersonationProxy": proxy},
-	}, nil
-}
-
-func orNull(text string) any {
-	if text == "" {
-		return nil
-	}
-	return text
-}
-
-// replaced returns the merge patch from one tls block to another; nil removes it.
-func replaced(from, to *configv1alpha1.ImpersonationProxyTLSSpec) (any, error) {
-	if to == nil {
-		return nil, nil
-	}
-	var before, after map[string]any
-	for block, fields := range map[*configv1alpha1.ImpersonationProxyTLSSpec]*map[string]any{from: &before, to: &after} {
-		encoded, err := json.Marshal(block)
-		if err == nil {
-			err = json.Unmarshal(encoded, fields)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("encoding the tls block: %w", err)
-		}
-	}
-	for key := range before {
-		if _, kept := after[key]; !kept {
-			after[key] = nil
-		}
-	}
-	return after, nil
 }
