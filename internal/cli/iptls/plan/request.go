@@ -141,14 +141,8 @@ func (st *Snapshot) NotPermitted() bool {
 
 // ServiceType returns the configured type, or the default.
 func ServiceType(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxyServiceType {
-	if spec.Service.Type == "" {
-		return configv1alpha1.ServiceTypeLoadBalancer
-	}
-	return spec.Service.Type
+	return cmp.Or(spec.Service.Type, configv1alpha1.ServiceTypeLoadBalancer)
 }
-
-// errRefused means that a check has refused the certificate.
-var errRefused = errors.New("the certificate is refused")
 
 // Refusal returns an error if the report refuses the certificate, else nil. done is the prefix of the hint: what the
 // command has changed.
@@ -158,17 +152,10 @@ func Refusal(report certs.Report, done string) error {
 		return nil
 	}
 	first := errs[0]
-	text := fmt.Errorf("%w: %s", errRefused, first)
+	text := fmt.Sprintf("the certificate is refused: %s", first)
 	if more := len(errs) - 1; more > 0 {
-		text = fmt.Errorf("%w (and %d more, see above)", text, more)
+		text += fmt.Sprintf(" (and %d more, see above)", more)
 	}
-	return ui.WithExitCode(ui.WithHint(text, "%s", refusalHint(first, done)), ui.ExitRefused)
-}
-
-// NothingChanged is the prefix of the hint of a command that has changed nothing.
-const NothingChanged = "nothing was changed; "
-
-func refusalHint(first certs.Finding, done string) string {
 	hint := done
 	if first.Hint != "" {
 		hint += first.Hint + "; "
@@ -177,5 +164,8 @@ func refusalHint(first certs.Finding, done string) string {
 	if first.CanBeAllowed() {
 		hint += fmt.Sprintf(", or pass --allow %s if you accept the consequence", first.Code)
 	}
-	return hint
+	return ui.WithExitCode(ui.WithHint(errors.New(text), "%s", hint), ui.ExitRefused)
 }
+
+// NothingChanged is the prefix of the hint of a command that has changed nothing.
+const NothingChanged = "nothing was changed; "

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"net"
@@ -59,11 +60,10 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 	if len(view.Findings) == 0 && issuer.Status.Objects == nil {
 		view.Message = strategy.Message
 	}
-	if problem := wrongEndpoint(at, wanted.ExternalEndpoint); problem != "" {
-		view.Problem = problem
-		return view
-	}
-	if !readable || !certs.SameBundle(published, bundle) {
+	if host, port, err := certs.ParseEndpoint(wanted.ExternalEndpoint); err == nil &&
+		(!sameHost(host, at.Host) || cmp.Or(port, "443") != at.Port) {
+		view.Problem = "the agent still publishes the endpoint " + at.URL
+	} else if !readable || !certs.SameBundle(published, bundle) {
 		view.Problem = "the agent still publishes another CA bundle: " + OrNone(result.BundleOf(published).String())
 	}
 	return view
@@ -139,9 +139,6 @@ func Published(issuer *configv1alpha1.CredentialIssuer) (bundle []byte, found bo
 	return bundle, found
 }
 
-// Waits reports whether a transition is in progress.
-func Waits(issuer *configv1alpha1.CredentialIssuer) bool { return issuer.Status.Transition != nil }
-
 // IsGenerated reports whether a CA bundle is the CA that an agent generates.
 func IsGenerated(bundle []byte) bool {
 	members, _ := certs.ParseBundle(bundle)
@@ -172,32 +169,11 @@ func ParseEndpoint(text string) (Endpoint, error) {
 	if err != nil || parsed.Scheme != "https" || parsed.Hostname() == "" {
 		return Endpoint{}, fmt.Errorf("the published endpoint %.100q is not an https URL", text)
 	}
-	port := parsed.Port()
-	if port == "" {
-		port = "443"
-	}
-	return Endpoint{URL: text, Host: parsed.Hostname(), Port: port}, nil
+	return Endpoint{URL: text, Host: parsed.Hostname(), Port: cmp.Or(parsed.Port(), "443")}, nil
 }
 
-func wrongEndpoint(at Endpoint, external string) string {
-	if external == "" {
-		return ""
-	}
-	host, port, err := certs.ParseEndpoint(external)
-	if err != nil {
-		return ""
-	}
-	if port == "" {
-		port = "443"
-	}
-	if !SameHost(host, at.Host) || port != at.Port {
-		return fmt.Sprintf("the agent still publishes the endpoint %s", at.URL)
-	}
-	return ""
-}
-
-// SameHost reports whether two hosts are the same DNS name or IP address.
-func SameHost(a, b string) bool {
+// sameHost reports whether two hosts are the same DNS name or IP address.
+func sameHost(a, b string) bool {
 	x, errX := netip.ParseAddr(a)
 	y, errY := netip.ParseAddr(b)
 	if errX == nil && errY == nil {

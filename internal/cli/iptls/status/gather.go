@@ -61,7 +61,7 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 	l := &snapshot{
 		Status: &result.Status{CredentialIssuer: issuer.Name, At: o.Session.Now().UTC()},
 		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace, paths: o.KubeconfigsFrom,
-		waits: plan.Waits(issuer),
+		waits: issuer.Status.Transition != nil,
 	}
 	l.losesSome = func(secret string) bool { return o.losesSome(ctx, l, secret) }
 	l.configured(namespace)
