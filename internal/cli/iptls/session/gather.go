@@ -1,13 +1,19 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -220,4 +226,179 @@ func (s *Session) readService(ctx context.Context, issuer *configv1alpha1.Creden
 		s.Progress.Warn("%s", missing)
 	}
 	return service, nil
+}
+
+// offers lists the fields of the cluster's CredentialIssuers, which differ between agents.
+type offers struct {
+	tls          bool // spec.impersonationProxy.tls
+	verification bool // not in Pinniped's
+	transition   bool // spec.impersonationProxy.tls.caTransition
+	source       bool // spec.impersonationProxy.tls.certificateAuthorityDataSource
+}
+
+// offered reads the fields from the API once. If the cluster does not publish them, it assumes our agent.
+func (s *Session) offered(ctx context.Context) offers {
+	if s.offers == nil {
+		all := offers{tls: true, verification: true, transition: true, source: true}
+		if fields, err := s.Cluster.TLSFields(ctx); err == nil {
+			all = offers{
+				tls: len(fields) > 0, verification: slices.Contains(fields, "verification"),
+				transition: slices.Contains(fields, "caTransition"),
+				source:     slices.Contains(fields, "certificateAuthorityDataSource"),
+			}
+		}
+		s.offers = &all
+	}
+	return *s.offers
+}
+
+// errNoTLS returns the error for an agent without spec.impersonationProxy.tls.
+func errNoTLS(issuer string) error {
+	return ui.WithExitCode(ui.WithHint(
+		fmt.Errorf("the agent of CredentialIssuer %q accepts no certificate: its API has no field "+
+			"spec.impersonationProxy.tls", issuer),
+		"the agent is Pinniped before version 0.23, or the CustomResourceDefinitions are older than the agent; in the "+
+			"second case, apply those of the agent's version"), ui.ExitRefused)
+}
+
+// errNoSource returns the error for an agent without certificateAuthorityDataSource, such as Pinniped's.
+func errNoSource(issuer string) error {
+	return ui.WithExitCode(ui.WithHint(
+		fmt.Errorf("the agent of CredentialIssuer %q cannot read a CA bundle from another object: its API has no field "+
+			"spec.impersonationProxy.tls.certificateAuthorityDataSource", issuer),
+		"pass the CA bundle as a file: --ca-bundle FILE"), ui.ExitRefused)
+}
+
+// ownNamespaceOnly returns the finding for a Secret of another namespace, for an agent that does not support it, such
+// as Pinniped's.
+func ownNamespaceOnly(secret types.NamespacedName, namespace string) []certs.Finding {
+	refused := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf("Secret %q is in another namespace, but this "+
+		"agent uses only Secrets in its own namespace %q: its API has no field spec.impersonationProxy.tls.verification, "+
+		"so it is Pinniped's agent, or older than Secret sharing",
+		secret, namespace))
+	refused.Hint = fmt.Sprintf("put the certificate into a Secret in namespace %q, for example with --cert and --key",
+		namespace)
+	return []certs.Finding{refused}
+}
+
+// agentAccount returns the service account of a CredentialIssuer's agent.
+func agentAccount(namespace string, issuer *configv1alpha1.CredentialIssuer) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: discovery.AppName(issuer.Name)}
+}
+
+// mayUse checks whether the agent may use a Secret of another namespace, without reading it: the result does not reveal
+// whether the Secret exists. A finding that refuses says why not; a warning says what could not be checked.
+func mayUse(ctx context.Context, cluster Permissions, secret, account types.NamespacedName) ([]certs.Finding, error) {
+	refused := func(outcome delegation.Outcome) []certs.Finding {
+		return []certs.Finding{delegation.Refusal(outcome, secret, account.Namespace)}
+	}
+	all, err := cluster.Delegations(ctx, secret.Namespace)
+	if errors.Is(err, discovery.ErrNotFound) {
+		return refused(delegation.NoDelegations), nil
+	}
+	if err != nil {
+		return nil, WithCodes(fmt.Errorf("checking whether Secret %q may be used: %w", secret, err))
+	}
+	if !delegation.Decide(secret, account.Namespace, all).Permitted {
+		return refused(delegation.NotDelegated), nil
+	}
+	allowed, err := cluster.MayReadSecret(ctx, account, secret)
+	switch {
+	case errors.Is(err, discovery.ErrForbidden):
+		unknown := certs.NewFinding(certs.SecretNotPermitted,
+			fmt.Sprintf("you are not permitted to check whether RBAC lets the agent's service account %q read Secret "+
+				"%q", account,
+				secret))
+		unknown.Severity, unknown.Hint = certs.SeverityWarning,
+			"if it does not, the CredentialIssuer's status says so"
+		return []certs.Finding{unknown}, nil
+	case err != nil:
+		return nil, WithCodes(fmt.Errorf("checking whether Secret %q may be used: %w", secret, err))
+	case !allowed:
+		return refused(delegation.NotReadable), nil
+	}
+	return nil, nil
+}
+
+// Fits returns an error if the request does not fit this CredentialIssuer.
+func Fits(r plan.Request, issuer *configv1alpha1.CredentialIssuer) error {
+	objects, _ := discovery.Objects(issuer, r.Namespace)
+	if name := r.SecretName(); name.Namespace == objects.Namespace && name.Name == objects.LastKnownGoodCertificateSecret {
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --secret: Secret %q is a backup that only the agent "+
+			"writes and removes", name)),
+			"name the Secret that the certificate comes from")
+	}
+	kind := cmp.Or(r.ServiceType, plan.ServiceType(issuer.Spec.ImpersonationProxy))
+	if r.LoadBalancerIP != nil && kind != configv1alpha1.ServiceTypeLoadBalancer {
+		return ui.WithHint(
+			ui.Usage(fmt.Errorf("--load-balancer-ip needs a Service of type LoadBalancer, but CredentialIssuer "+
+				"%q has type %s", issuer.Name, kind)),
+			"add --service-type LoadBalancer",
+		)
+	}
+	endpoint := issuer.Spec.ImpersonationProxy.ExternalEndpoint
+	if r.Endpoint != nil {
+		endpoint = *r.Endpoint
+	}
+	if r.ServiceType == configv1alpha1.ServiceTypeNone && endpoint == "" {
+		return ui.WithHint(
+			ui.Usage(errors.New("--service-type None needs an external endpoint, because without a Service, the agent knows "+
+				"no address")),
+			"name it: --external-endpoint HOST:PORT",
+		)
+	}
+	return nil
+}
+
+// IssuedBy returns the controller that fills the Secret according to its annotations and owners, or nil if unknown.
+func IssuedBy(secret *corev1.Secret) *result.Renewer {
+	const prefix = "cert-manager.io/"
+	if name := secret.Annotations[prefix+"certificate-name"]; name != "" {
+		renewer := &result.Renewer{Kind: result.CertManagerCertificate, Name: name}
+		if issuer := secret.Annotations[prefix+"issuer-name"]; issuer != "" {
+			renewer.Issuer = cmp.Or(secret.Annotations[prefix+"issuer-kind"], "Issuer") + " " + issuer
+		}
+		return renewer
+	}
+	controller := slices.IndexFunc(secret.OwnerReferences,
+		func(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller })
+	if controller >= 0 {
+		owner := secret.OwnerReferences[controller]
+		return &result.Renewer{Kind: owner.Kind, Name: owner.Name}
+	}
+	return nil
+}
+
+// Life is whether the agent runs, according to its replicas' Leases.
+type Life struct {
+	Running  result.Answer
+	LastSeen *time.Time // last renewal of a Lease; nil if there is none
+}
+
+// Life finds out whether the agent runs, which the CredentialIssuer's status does not show. It is unknown for other
+// agents and for old versions.
+func (s *Session) Life(ctx context.Context, namespace string, issuer *configv1alpha1.CredentialIssuer) (Life, error) {
+	life := Life{Running: result.AnswerUnknown}
+	leases, err := s.Cluster.ReplicaLeases(ctx, namespace)
+	if err != nil || len(leases) == 0 && issuer.Status.Objects == nil {
+		return life, err
+	}
+	life.Running = result.AnswerNo
+	for _, lease := range leases {
+		if lease.Lives(s.ServerNow()) {
+			life.Running = result.AnswerYes
+		}
+		if renewed := lease.Renewed.UTC().Truncate(time.Second); life.LastSeen == nil || renewed.After(*life.LastSeen) {
+			life.LastSeen = &renewed
+		}
+	}
+	return life, nil
+}
+
+// Gone says when an agent that is not running last reported.
+func (l Life) Gone() string {
+	if l.LastSeen == nil {
+		return "no replica has ever reported"
+	}
+	return "the last report is from " + l.LastSeen.Format(time.RFC3339)
 }
