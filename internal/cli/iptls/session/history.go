@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,21 +19,29 @@ import (
 func (s *Session) History(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (
 	h serving.History, found bool, err error,
 ) {
-	if objects, published := discovery.Objects(issuer, namespace); published && objects.RevisionsConfigMap != "" {
-		kept, err := s.Cluster.ConfigMap(ctx, objects.Namespace, objects.RevisionsConfigMap)
-		switch {
-		case errors.Is(err, discovery.ErrNotFound):
-		case err != nil:
-			return h, false, WithCodes(fmt.Errorf("reading the revision history: %w", err))
-		default:
-			if h, err = serving.Read(kept.Data); err != nil {
-				return h, false, fmt.Errorf("ConfigMap %q: %w", kept.Namespace+"/"+kept.Name, err)
-			}
-			found = true
-		}
+	kept, h, err := s.keptHistory(ctx, issuer, namespace)
+	if err != nil && !errors.Is(err, discovery.ErrNotFound) {
+		return h, false, err
 	}
 	h, restored := h.RestoreFrom(issuer, nil)
-	return h.SinceStatus(issuer, s.ServerNow(), serving.DefaultRetention), found || restored, nil
+	return h.SinceStatus(issuer, s.ServerNow(), serving.DefaultRetention), kept != nil || restored, nil
+}
+
+// keptHistory reads the ConfigMap with the revision history; kept is nil if the agent keeps none.
+func (s *Session) keptHistory(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string) (
+	kept *corev1.ConfigMap, h serving.History, err error,
+) {
+	objects, published := discovery.Objects(issuer, namespace)
+	if !published || objects.RevisionsConfigMap == "" {
+		return nil, h, nil
+	}
+	if kept, err = s.Cluster.ConfigMap(ctx, objects.Namespace, objects.RevisionsConfigMap); err != nil {
+		return nil, h, WithCodes(fmt.Errorf("reading the revision history: %w", err))
+	}
+	if h, err = serving.Read(kept.Data); err != nil {
+		return nil, h, fmt.Errorf("ConfigMap %q: %w", kept.Namespace+"/"+kept.Name, err)
+	}
+	return kept, h, nil
 }
 
 // Retire marks revisions as having no clients. It ignores unknown ones, and the published one unless a transition is in
@@ -41,36 +49,35 @@ func (s *Session) History(ctx context.Context, issuer *configv1alpha1.Credential
 func (s *Session) Retire(ctx context.Context, issuer *configv1alpha1.CredentialIssuer, namespace string, ids []string) (
 	[]string, error,
 ) {
-	objects, published := discovery.Objects(issuer, namespace)
-	if !published || objects.RevisionsConfigMap == "" {
-		return nil, nil
-	}
 	for {
-		kept, err := s.Cluster.ConfigMap(ctx, objects.Namespace, objects.RevisionsConfigMap)
-		if err != nil {
-			return nil, WithCodes(fmt.Errorf("reading the revision history: %w", err))
+		kept, history, err := s.keptHistory(ctx, issuer, namespace)
+		if err != nil || kept == nil {
+			return nil, err
 		}
-		history, err := serving.Read(kept.Data)
-		if err != nil {
-			return nil, fmt.Errorf("ConfigMap %q: %w", kept.Namespace+"/"+kept.Name, err)
-		}
-		at := s.ServerNow()
+		at, data := s.ServerNow(), map[string]string{}
 		var past []string
 		for i := range history.Revisions {
 			r := &history.Revisions[i]
-			for _, id := range ids {
-				if r.ID == id && (!r.Until.IsZero() || r.Outcome == serving.OutcomePrepared) && !r.Ended() {
-					past = append(past, id)
-					if at.Before(r.Until) {
-						at = r.Until
-					}
+			// Apply removes fields that are left out, so repeat earlier retirements.
+			if when, found := kept.Data[serving.RetiredPrefix+r.ID]; found {
+				data[serving.RetiredPrefix+r.ID] = when
+			}
+			if slices.Contains(ids, r.ID) && (!r.Until.IsZero() || r.Outcome == serving.OutcomePrepared) && !r.Ended() {
+				past = append(past, r.ID)
+				if at.Before(r.Until) {
+					at = r.Until
 				}
 			}
 		}
 		if len(past) == 0 {
 			return nil, nil
 		}
-		_, err = s.Cluster.ApplyConfigMap(ctx, kept.Namespace, kept.Name, retired(kept, history, at, past...),
+		for _, id := range past {
+			key, value := history.Find(id).Retirement(at)
+			data[key] = value
+		}
+		_, err = s.Cluster.ApplyConfigMap(ctx, kept.Namespace, kept.Name,
+			map[string]any{"metadata": map[string]any{"resourceVersion": kept.ResourceVersion}, "data": data},
 			discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
 		switch {
 		case errors.Is(err, discovery.ErrConflict):
@@ -80,23 +87,4 @@ func (s *Session) Retire(ctx context.Context, issuer *configv1alpha1.CredentialI
 		}
 		return past, nil
 	}
-}
-
-// retired returns the fields to apply. They include earlier retirements of known revisions, because apply removes
-// fields that are left out.
-func retired(kept *corev1.ConfigMap, history serving.History, at time.Time, ids ...string) map[string]any {
-	data := map[string]string{}
-	for i := range history.Revisions {
-		key := serving.RetiredPrefix + history.Revisions[i].ID
-		if when, found := kept.Data[key]; found {
-			data[key] = when
-		}
-	}
-	for _, id := range ids {
-		if revision := history.Find(id); revision != nil {
-			key, value := revision.Retirement(at)
-			data[key] = value
-		}
-	}
-	return map[string]any{"metadata": map[string]any{"resourceVersion": kept.ResourceVersion}, "data": data}
 }
