@@ -32,16 +32,12 @@ func ReadPEMFile(what, path string, stdin io.Reader) ([]byte, error) {
 	return content, err
 }
 
-func readPEM(what, path string, stdin io.Reader) ([]byte, error) {
-	return ReadFile(what, path, stdin, maxPEM)
-}
-
-// ReadFile reads a file of at most limit bytes, which may be a pipe.
-func ReadFile(what, path string, stdin io.Reader, limit int64) (content []byte, err error) {
+// readPEM is ReadPEMFile, but the file, which may be a pipe, can be empty.
+func readPEM(what, path string, stdin io.Reader) (content []byte, err error) {
 	if path == "-" {
-		content, err = atomicfile.ReadStream(stdin, limit)
+		content, err = atomicfile.ReadStream(stdin, maxPEM)
 	} else {
-		content, err = atomicfile.ReadInput(path, limit)
+		content, err = atomicfile.ReadInput(path, maxPEM)
 	}
 	if err != nil {
 		return nil, ui.WithFileHint(ui.Usage(fmt.Errorf("reading %s: %w", what, err)), "it")

@@ -31,6 +31,10 @@ type CertificateFlags struct {
 
 	// Changed reports whether a flag is on the command line.
 	Changed func(flag string) bool
+
+	// Set by Validate.
+	source *configv1alpha1.CertificateAuthorityDataSourceSpec
+	allow  []certs.Code
 }
 
 // AddFlags adds the flags to a command.
@@ -58,17 +62,17 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 }
 
 // Validate checks the flags, without reading anything.
-func (c *CertificateFlags) Validate() error {
-	if err := c.validateBundleSource(); err != nil {
+func (c *CertificateFlags) Validate() (err error) {
+	if err = c.validateBundleSource(); err != nil {
 		return err
 	}
-	if _, err := c.bundleSource(); err != nil {
+	if c.source, err = c.bundleSource(); err != nil {
 		return err
 	}
-	if err := validateSecretName(c.Secret); err != nil {
+	if err = validateSecretName(c.Secret); err != nil {
 		return err
 	}
-	if _, err := AllowedCodes(c.Allow); err != nil {
+	if c.allow, err = AllowedCodes(c.Allow); err != nil {
 		return err
 	}
 	if err := ValidateEndpoint("external-endpoint", c.ExternalEndpoint); err != nil {
@@ -147,15 +151,10 @@ func (c *CertificateFlags) bundleSource() (*configv1alpha1.CertificateAuthorityD
 	return from, nil
 }
 
-// Request reads the CA bundle and returns the flags as a request.
+// Request reads the CA bundle and returns the validated flags as a request.
 func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
-	source, err := c.bundleSource()
-	if err != nil {
-		return plan.Request{}, err
-	}
-	req := plan.Request{Secret: c.Secret, Source: source, BundleFromSecret: c.CAFromSecret, SystemRoots: c.SystemRoots}
-	for _, code := range c.Allow {
-		req.Allow = append(req.Allow, certs.Code(code))
+	req := plan.Request{
+		Secret: c.Secret, Source: c.source, BundleFromSecret: c.CAFromSecret, SystemRoots: c.SystemRoots, Allow: c.allow,
 	}
 	if c.Changed("external-endpoint") {
 		req.Endpoint = &c.ExternalEndpoint
@@ -184,19 +183,13 @@ func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
 func AddAllowFlag(cmd *cobra.Command, into *[]string, example string) {
 	cmd.Flags().StringArrayVar(into, "allow", nil,
 		"accept the error with this code (repeatable), for example "+example)
-	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"allow": factory.CompleteValues(Explained(Allowable())...),
-	})
-}
-
-// Explained adds to each code its cause, as a description for shell completion. It changes codes in place.
-func Explained(codes []string) []string {
+	codes := Allowable()
 	for i, code := range codes {
 		if e, ok := certs.Explain(certs.Code(code)); ok {
 			codes[i] = cobra.CompletionWithDesc(code, e.Cause)
 		}
 	}
-	return codes
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"allow": factory.CompleteValues(codes...)})
 }
 
 // Allowable returns the codes that --allow accepts.
@@ -210,39 +203,27 @@ func Allowable() []string {
 	return codes
 }
 
-// AllowedCodes returns the codes of --allow.
+// AllowedCodes returns the codes of --allow, or an error for a code that it does not accept.
 func AllowedCodes(texts []string) ([]certs.Code, error) {
 	var codes []certs.Code
 	for _, text := range texts {
-		if err := ValidateAllow(text); err != nil {
-			return nil, err
+		code := certs.Code(text)
+		switch {
+		case certs.Allowable(code):
+			codes = append(codes, code)
+		case slices.Contains(certs.Codes(), code):
+			return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: this error cannot be accepted", text)),
+				"run %q", "pinniped explain "+text)
+		default:
+			hint := "the codes are " + strings.Join(Allowable(), ", ")
+			if near := factory.Nearest(text, Allowable()); near != "" {
+				hint = fmt.Sprintf("did you mean %q? %s", near, hint)
+			}
+			return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: there is no such code", text)),
+				"%s", hint)
 		}
-		codes = append(codes, certs.Code(text))
 	}
 	return codes, nil
-}
-
-// ValidateAllow returns an error for a code that --allow does not accept.
-func ValidateAllow(text string) error {
-	code := certs.Code(text)
-	switch {
-	case certs.Allowable(code):
-		return nil
-	case slices.Contains(certs.Codes(), code):
-		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: this error cannot be accepted", text)),
-			"run %q", "pinniped explain "+text)
-	default:
-		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: there is no such code", text)), "%s",
-			codesHint(text))
-	}
-}
-
-func codesHint(text string) string {
-	hint := "the codes are " + strings.Join(Allowable(), ", ")
-	if near := factory.Nearest(text, Allowable()); near != "" {
-		hint = fmt.Sprintf("did you mean %q? %s", near, hint)
-	}
-	return hint
 }
 
 // ValidateEndpoint returns an error for a value that is not HOST, HOST:PORT or empty.
