@@ -198,8 +198,12 @@ func (o *Options) Run(ctx context.Context) error {
 	if err := o.Session.Locate(ctx, &request); err != nil {
 		return session.WithCodes(err)
 	}
-	st, err := o.Session.GatherNames(ctx)
+	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {
+		return err
+	}
+	st := &plan.Snapshot{Issuer: issuer}
+	if st.Service, err = o.Session.Service(ctx, issuer, request.Namespace); err != nil {
 		return err
 	}
 	if tls := st.Issuer.Spec.ImpersonationProxy.TLS; tls != nil && o.For == forCertManager {

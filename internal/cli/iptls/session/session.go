@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,7 +57,7 @@ type Session struct {
 	Cluster    Cluster
 	Progress   *ui.Progress
 	serverTime func(time.Time) time.Time
-	offers     *offers // nil until first needed
+	hasField   func(name string) bool // of offered; nil until first needed
 }
 
 // New returns the Session of a real process, without flag values.
@@ -130,7 +130,7 @@ func (s *Session) Open() error {
 
 // Locate sets the agent's namespace. A Secret NAMESPACE/NAME in this namespace becomes NAME.
 func (s *Session) Locate(ctx context.Context, req *plan.Request) error {
-	namespace, err := FindNamespace(ctx, s.Cluster, s.Namespace, s.CredentialIssuer)
+	namespace, err := s.FindNamespace(ctx)
 	if err != nil {
 		return err
 	}
@@ -181,19 +181,10 @@ type Cluster interface {
 	AgentNamespace(ctx context.Context) (string, error)
 	TLSFields(ctx context.Context) ([]string, error)
 	ReplicaLeases(ctx context.Context, namespace string) ([]discovery.ReplicaLease, error)
-	Permissions
-	Grants
-}
-
-// Grants creates and removes the objects of a delegation; *discovery.Client implements it.
-type Grants interface {
+	// The objects of a delegation, and whether a Secret of another namespace may be used.
 	ApplyGrant(ctx context.Context, object map[string]any, opts discovery.ApplyOptions) error
 	Grant(ctx context.Context, object map[string]any) (map[string]any, error)
 	DeleteGrant(ctx context.Context, found map[string]any, dryRun bool) error
-}
-
-// Permissions finds out whether a Secret of another namespace may be used; *discovery.Client implements it.
-type Permissions interface {
 	Delegations(ctx context.Context, namespace string) ([]delegation.Delegation, error)
 	MayReadSecret(ctx context.Context, account, secret types.NamespacedName) (bool, error)
 }
@@ -201,10 +192,7 @@ type Permissions interface {
 // serverClock measures the API server's clock by the Date header of its responses.
 type serverClock struct {
 	now func() time.Time
-
-	mu  sync.Mutex
-	gap time.Duration // how far the server's clock is ahead
-	set bool
+	gap atomic.Pointer[time.Duration] // how far the server's clock is ahead; nil if unknown
 }
 
 // watch makes the clock read the responses to config's requests.
@@ -221,23 +209,18 @@ func (c *serverClock) watch(config *rest.Config) {
 }
 
 func (c *serverClock) read(header string) {
-	date, err := http.ParseTime(header)
-	if err != nil {
-		return
+	if date, err := http.ParseTime(header); err == nil {
+		gap := date.Sub(c.now())
+		c.gap.Store(&gap)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.gap, c.set = date.Sub(c.now()), true
 }
 
 // at returns the server's time at now, or zero if unknown.
 func (c *serverClock) at(now time.Time) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.set {
-		return time.Time{}
+	if gap := c.gap.Load(); gap != nil {
+		return now.Add(*gap)
 	}
-	return now.Add(c.gap)
+	return time.Time{}
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

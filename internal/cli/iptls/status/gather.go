@@ -50,7 +50,7 @@ type snapshot struct {
 
 // gatherStatus reads the cluster, probes the endpoint, and combines the results.
 func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
-	namespace, err := session.FindNamespace(ctx, o.Session.Cluster, o.Session.Namespace, o.Session.CredentialIssuer)
+	namespace, err := o.Session.FindNamespace(ctx)
 	if err != nil {
 		return nil, err
 	}
