@@ -16,6 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // keyPair is a certificate and its key from files.
@@ -172,4 +173,97 @@ func (o *SetOptions) readKeyPair() (*keyPair, error) {
 		return nil, err
 	}
 	return &keyPair{cert: cert, key: key}, nil
+}
+
+// undo restores the Secret, unless it has been changed again.
+func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progress *ui.Progress) error {
+	fail := func(err error) error {
+		return fmt.Errorf("restoring Secret %q: %w", c.after.Namespace+"/"+c.after.Name, err)
+	}
+	for attempt := 1; ; attempt++ {
+		current, err := cluster.Secret(ctx, c.after.Namespace, c.after.Name)
+		if err != nil {
+			return fail(err)
+		}
+		if len(writtenKeys(current, c.after)) > 0 {
+			return fail(errors.New("it was changed in the meantime, so it stays as it is"))
+		}
+		if c.before == nil {
+			err = cluster.DeleteSecret(ctx, current)
+		} else {
+			var keys []string
+			for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, plan.CABundleKey} {
+				if _, had := c.before.Data[key]; had &&
+					(key != plan.CABundleKey || !bytes.Equal(c.before.Data[key], c.after.Data[key])) {
+					keys = append(keys, key)
+				}
+			}
+			_, err = cluster.ApplySecret(ctx, current.Namespace, current.Name,
+				secretFields(c.before, keys, current.ResourceVersion),
+				discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
+		}
+		switch {
+		case err == nil && c.before == nil:
+			progress.Done("Removed Secret %q", c.after.Name)
+			return nil
+		case err == nil:
+			progress.Done("Restored Secret %q", c.after.Name)
+			return nil
+		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
+		default:
+			return fail(err)
+		}
+	}
+}
+
+// refuseFiles rejects files that cannot be used in any cluster: unreadable, or not matching. It does not contact the
+// cluster, so that these errors are reported even if the cluster does not respond. It returns nil if there are none.
+func (o *SetOptions) refuseFiles() error {
+	if o.files == nil {
+		return nil
+	}
+	in := certs.Input{
+		CertPEM: o.files.cert, KeyPEM: o.files.key, Bundle: o.request.Bundle, Now: o.Session.Now(),
+		Sources: o.request.Sources, Allow: o.request.Allow,
+	}
+	if o.request.Endpoint != nil {
+		in.Endpoint = *o.request.Endpoint
+	}
+	report := certs.Check(in)
+	if !slices.ContainsFunc(report.Errors(), ofFilesAlone) {
+		return nil
+	}
+	report.Findings = slices.DeleteFunc(report.Findings, func(f certs.Finding) bool { return !o.knownLocally(f) })
+	Say(o.Session.Progress, nil, &plan.Plan{Report: report})
+	c := Change{Session: o.Session, Flags: o.Flags, Verb: o}
+	return c.print(&Result{
+		Outcome: result.OutcomeRefused, Certificate: report, Changes: []plan.FieldChange{},
+		CABundle: result.BundleOf(o.request.Bundle),
+	}, plan.Refusal(report, plan.NothingChanged))
+}
+
+// ofFilesAlone reports whether an error depends only on the files, and not on the time or the cluster.
+func ofFilesAlone(f certs.Finding) bool {
+	switch f.Code { //nolint:exhaustive // the others depend on the cluster or its clock
+	case certs.TooLarge,
+		certs.NotACertificate,
+		certs.BadSerial,
+		certs.KeyMismatch,
+		certs.KeyEncrypted,
+		certs.KeyUnreadable,
+		certs.KeyIsCAKey,
+		certs.ChainOrder:
+		return true
+	}
+	return false
+}
+
+// knownLocally reports whether a finding does not depend on the cluster. Without --ca-bundle and --system-roots, the CA
+// bundle is in the cluster.
+func (o *SetOptions) knownLocally(f certs.Finding) bool {
+	switch f.Code { //nolint:exhaustive // the others are about the files
+	case certs.BundleDoesNotVerify, certs.ChainIncomplete, certs.BundleEmpty:
+		return o.request.BundleGiven || o.request.SystemRoots
+	}
+	return true
 }
