@@ -97,8 +97,9 @@ Exit codes: 0 printed (see "pinniped help exit-codes")`,
 	flags.StringVar(&o.For, "for", forCertManager, "what to print: "+strings.Join(targets(), ", "))
 	flags.StringVar(&o.Issuer, "issuer", "",
 		"cert-manager's issuer: Issuer/NAME, ClusterIssuer/NAME, or KIND.GROUP/NAME of another controller")
-	flags.StringVar(&o.Secret, "secret", "", "Secret for the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
-		"(default: "+defaultSecret+", or "+defaultSecret+"-2 and so on if the one before is in service)")
+	flags.StringVar(&o.Secret, "secret", "",
+		"Secret for the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
+			"(default: "+defaultSecret+", or "+defaultSecret+"-2 and so on if the one before is in service)")
 	flags.StringVar(&o.ExternalEndpoint, "external-endpoint", "",
 		"where clients will reach the impersonation proxy: HOST or HOST:PORT (default: as configured)")
 	flags.StringVar(&o.KeyAlgorithm, "key-algorithm", algorithmECDSA,
