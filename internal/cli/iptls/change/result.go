@@ -57,14 +57,6 @@ func (c *Change) print(result *Result, err error) error {
 	return c.Session.Print(result, err, func() ([]byte, error) { return c.text(result) })
 }
 
-// WriteDiff writes the changed fields, before and after.
-func WriteDiff(out *strings.Builder, changes []plan.FieldChange) {
-	for _, change := range changes {
-		ui.Fprintf(out, "- %s: %s\n+ %s: %s\n", change.Field, plan.OrNone(change.From), change.Field,
-			plan.OrNone(change.To))
-	}
-}
-
 func (c *Change) text(done *Result) ([]byte, error) {
 	if done.Outcome == result.OutcomeRefused || done.Outcome == result.OutcomeNotConverged {
 		return nil, nil // the steps and the error have said it
@@ -75,17 +67,16 @@ func (c *Change) text(done *Result) ([]byte, error) {
 		suffix = fmt.Sprintf(" (%s dry run)", done.DryRun)
 	}
 	ui.Fprintf(&out, "credentialissuer/%s %s%s\n", done.CredentialIssuer, done.Outcome, suffix)
-	if len(done.Changes) > 0 && c.Flags.Diff {
-		WriteDiff(&out, done.Changes)
-	} else if len(done.Changes) > 0 {
-		rows := make([][]string, 0, len(done.Changes))
-		for _, change := range done.Changes {
-			rows = append(rows,
-				[]string{
-					strings.TrimPrefix(change.Field, "spec.impersonationProxy."), plan.OrNone(change.From),
-					plan.OrNone(change.To),
-				})
+	rows := make([][]string, 0, len(done.Changes))
+	for _, change := range done.Changes {
+		from, to := plan.OrNone(change.From), plan.OrNone(change.To)
+		if c.Flags.Diff {
+			ui.Fprintf(&out, "- %s: %s\n+ %s: %s\n", change.Field, from, change.Field, to)
+		} else {
+			rows = append(rows, []string{strings.TrimPrefix(change.Field, "spec.impersonationProxy."), from, to})
 		}
+	}
+	if len(rows) > 0 {
 		if err := ui.Table(&out, []string{"field", "before", "after"}, rows); err != nil {
 			return nil, err
 		}

@@ -44,13 +44,12 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 		return c.prepared(ctx, p, seen, done)
 	}
 	if err == nil {
-		switch {
-		case seen.view.Disabled:
+		if seen.view.Disabled {
 			task.Stop()
 			c.Session.Progress.Warn("the impersonation proxy is disabled, so there is nothing to wait for: %s",
 				seen.view.Problem)
 			done.SwitchedOff = true
-		default:
+		} else {
 			task.Done("%s presents the certificate at %d of %d addresses after %s", seen.view.At.URL,
 				len(seen.addresses), len(seen.addresses)+len(seen.skipped),
 				c.Session.Now().Sub(started).Round(100*time.Millisecond))
@@ -137,12 +136,12 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Re
 		case len(seen.problems) > 0 && !seen.view.Disabled:
 		case seen.transition == nil, len(c.Flags.Kubeconfigs) == 0 && !p.mayBreak():
 			return seen, nil
-		case !retired:
-			if retired, err = c.retire(ctx, p, seen.issuer, done); err != nil || !retired {
-				return seen, err
-			}
-			seen.problems = []string{"the agent is about to serve the new certificate"}
 		default:
+			if !retired {
+				if retired, err = c.retire(ctx, p, seen.issuer, done); err != nil || !retired {
+					return seen, err
+				}
+			}
 			seen.problems = []string{"the agent is about to serve the new certificate"}
 		}
 		if refusals++; seen.view.Refused == nil {
@@ -155,13 +154,21 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Re
 			return last, err
 		}
 		task.Update("Waiting: %s", seen.problems[0])
-		timer := time.NewTimer(c.Session.Poll)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return last, ctx.Err()
-		case <-timer.C:
+		if err := pause(ctx, c.Session.Poll); err != nil {
+			return last, err
 		}
+	}
+}
+
+// pause waits, or returns the error of ctx if that ends before.
+func pause(ctx context.Context, lasts time.Duration) error {
+	timer := time.NewTimer(lasts)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
 	}
 }
 
@@ -261,9 +268,7 @@ func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, sha256 string, b
 			until := one.Chain[0].NotAfter.UTC()
 			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
 		}
-		problems := certs.CheckServed(want, []certs.Served{one})
-		problems = withoutAllowed(problems, p.Report)
-		if len(problems) > 0 {
+		if problems := withoutAllowed(certs.CheckServed(want, []certs.Served{one}), p.Report); len(problems) > 0 {
 			address.Problem = problems[0].Message
 			seen.problems = append(seen.problems, problems[0].Message)
 			seen.hint = problems[0].Hint
