@@ -1,8 +1,8 @@
 // Package change implements the commands that change the CredentialIssuer: `pinniped ip-tls set`, `unset` and `undo`.
 //
-// Do carries out a Change. The verb evaluates and applies it (set.go, unset.go, undo.go). wait.go waits until the
-// endpoint presents the certificate, or the agent has prepared a transition (transition.go). If that fails, rollback.go
-// restores the previous configuration.
+// Each command describes its Change (set.go, undo.go), and run carries it out. wait.go waits until the endpoint presents
+// the certificate, or the agent has prepared a transition (transition.go). If that fails, it restores the previous
+// configuration.
 package change
 
 import (
@@ -25,20 +25,15 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 )
 
-// Change is a change of the CredentialIssuer.
+// Change is a change of the CredentialIssuer by one of the commands.
 type Change struct {
 	Session *session.Session
 	Flags   Flags
-	Verb    Verb
-}
-
-// Verb is the specific part of a command that changes the CredentialIssuer.
-type Verb interface {
 	// Evaluate reads the cluster, decides, and prints the findings. An error refuses the change; the proposal may then
 	// be set.
-	Evaluate(ctx context.Context, first bool) (*Proposal, error)
-	// Apply makes the change, or returns ErrConflict if the objects have changed since.
-	Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error)
+	Evaluate func(ctx context.Context, first bool) (*Proposal, error)
+	// Apply makes the change, or returns ErrConflict if the objects have changed since. Default: merge.
+	Apply func(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error)
 }
 
 // Proposal is a change that a verb would make, with the state of the cluster.
@@ -64,37 +59,28 @@ func (c *Change) merge(ctx context.Context, p *Proposal) (*configv1alpha1.Creden
 // Attempts limits how often a change is evaluated because the CredentialIssuer has changed.
 const Attempts = 5
 
-// doAndPrint checks, applies, waits and prints.
-func doAndPrint(ctx context.Context, req *plan.Request, c Change) error {
+// run checks, applies, waits and prints.
+func (c *Change) run(ctx context.Context, req *plan.Request) error {
 	ctx, cancel := factory.WithTimeout(ctx, c.Session.Timeout)
 	defer cancel()
 	if err := c.Session.Locate(ctx, req); err != nil {
 		return err
 	}
-	result, err := Do(ctx, c)
-	if result == nil {
-		return err
-	}
-	return c.print(result, err)
-}
-
-// Do checks, applies and waits. It may return a result with an error; the caller then prints both.
-func Do(ctx context.Context, c Change) (*Result, error) {
 	p, applied, err := c.applyChecked(ctx)
 	if p == nil {
-		return nil, err
+		return err
 	}
 	done := c.newResult(p)
 	if err != nil {
 		done.Outcome = result.OutcomeRefused
-		return done, err
+		return c.print(done, err)
 	}
 	if c.Flags.DryRun == session.DryRunNone && c.Flags.Wait {
 		if err := c.waitAndReport(ctx, p, applied, done); err != nil {
 			if done.Outcome != result.OutcomeNotConverged && done.Outcome != result.OutcomePrepared {
-				return nil, err
+				return err
 			}
-			return done, err
+			return c.print(done, err)
 		}
 	}
 	if tls := p.Plan.Wanted.TLS; !c.Flags.Wait && applied != nil && tls != nil &&
@@ -103,7 +89,7 @@ func Do(ctx context.Context, c Change) (*Result, error) {
 			"every later certificate from another CA at once; when this certificate is served, run the same command again " +
 			"without --allow")
 	}
-	return done, c.switchedOff(p, done)
+	return c.print(done, c.switchedOff(p, done))
 }
 
 // switchedOff returns an error if no client can connect because the proxy is off.
@@ -125,9 +111,13 @@ func (c *Change) switchedOff(p *Proposal, done *Result) error {
 // applyChecked evaluates and applies the change. If the CredentialIssuer has changed in between, it starts over, so
 // that the applied change was checked against the current state. applied is nil if nothing had to change.
 func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.CredentialIssuer, error) {
+	apply := c.Apply
+	if apply == nil {
+		apply = c.merge
+	}
 	var before *Proposal
 	for attempt := 1; ; attempt++ {
-		p, err := c.Verb.Evaluate(ctx, attempt == 1)
+		p, err := c.Evaluate(ctx, attempt == 1)
 		if err != nil {
 			return p, nil, err
 		}
@@ -156,7 +146,7 @@ func (c *Change) applyChecked(ctx context.Context) (*Proposal, *configv1alpha1.C
 		if c.Flags.DryRun == session.DryRunClient {
 			return p, nil, nil
 		}
-		applied, err := c.Verb.Apply(ctx, p)
+		applied, err := apply(ctx, p)
 		switch {
 		case err == nil:
 			if c.Flags.DryRun == session.DryRunNone &&

@@ -44,16 +44,17 @@ func (k *keyPair) intended(existing *corev1.Secret, namespace, name string, syst
 	return secret
 }
 
-// writtenKeys returns the keys of a Secret that differ from those in wanted.
+// secretKeys are the keys of a Secret that the commands write.
+var secretKeys = []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, plan.CABundleKey}
+
+// writtenKeys returns the keys of a Secret that differ from those in wanted. before may be nil.
 func writtenKeys(before, wanted *corev1.Secret) []string {
-	var keys []string
-	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, plan.CABundleKey} {
-		if before == nil && len(wanted.Data[key]) > 0 || before != nil &&
-			!bytes.Equal(before.Data[key], wanted.Data[key]) {
-			keys = append(keys, key)
-		}
+	if before == nil {
+		before = &corev1.Secret{}
 	}
-	return keys
+	return slices.DeleteFunc(slices.Clone(secretKeys), func(key string) bool {
+		return bytes.Equal(before.Data[key], wanted.Data[key])
+	})
 }
 
 // changesOfSecret lists the changes in the Secret, without key material.
@@ -70,11 +71,9 @@ func changesOfSecret(before, wanted *corev1.Secret) []plan.FieldChange {
 	}
 	var changes []plan.FieldChange
 	for _, key := range writtenKeys(before, wanted) {
-		changes = append(changes,
-			plan.FieldChange{
-				Field: result.SecretField + wanted.Name + " " + key, From: describe(before, key),
-				To: describe(wanted, key),
-			})
+		changes = append(changes, plan.FieldChange{
+			Field: result.SecretField + wanted.Name + " " + key, From: describe(before, key), To: describe(wanted, key),
+		})
 	}
 	return changes
 }
@@ -97,7 +96,7 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 		return refuse(another, "it is marked immutable")
 	case secret.Type != corev1.SecretTypeTLS && secret.Type != corev1.SecretTypeOpaque:
 		return refuse(another, "its type %q cannot be changed to %s", secret.Type, corev1.SecretTypeTLS)
-	case len(secret.Data["ca.key"]) > 0 || writtenBy(secret, agentManager):
+	case len(secret.Data["ca.key"]) > 0 || slices.ContainsFunc(secret.ManagedFields, ofAgent):
 		return refuse(another, "it belongs to the agent")
 	case overwrite:
 		return nil
@@ -116,13 +115,9 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 	return nil
 }
 
-// agentManager is the field manager of the agent.
-const agentManager = "pinniped-agent"
-
-func writtenBy(secret *corev1.Secret, manager string) bool {
-	return slices.ContainsFunc(secret.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == manager && ownsData(entry)
-	})
+// ofAgent reports whether the agent, by its field manager, has written a certificate.
+func ofAgent(entry metav1.ManagedFieldsEntry) bool {
+	return entry.Manager == "pinniped-agent" && ownsData(entry)
 }
 
 func ownsData(entry metav1.ManagedFieldsEntry) bool {
@@ -159,22 +154,6 @@ func writeSecret(ctx context.Context, cluster session.Cluster, before, wanted *c
 	return cluster.ApplySecret(ctx, wanted.Namespace, wanted.Name, secretFields(wanted, keys, version), opts)
 }
 
-// readKeyPair reads the files of --cert and --key.
-func (o *SetOptions) readKeyPair() (*keyPair, error) {
-	if o.Cert == "" {
-		return nil, nil
-	}
-	cert, err := session.ReadPEMFile("the certificate", o.Cert, o.Session.In)
-	if err != nil {
-		return nil, err
-	}
-	key, err := session.ReadPEMFile("the private key", o.Key, o.Session.In)
-	if err != nil {
-		return nil, err
-	}
-	return &keyPair{cert: cert, key: key}, nil
-}
-
 // undo restores the Secret, unless it has been changed again.
 func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progress *ui.Progress) error {
 	fail := func(err error) error {
@@ -192,7 +171,7 @@ func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progre
 			err = cluster.DeleteSecret(ctx, current)
 		} else {
 			var keys []string
-			for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, plan.CABundleKey} {
+			for _, key := range secretKeys {
 				if _, had := c.before.Data[key]; had &&
 					(key != plan.CABundleKey || !bytes.Equal(c.before.Data[key], c.after.Data[key])) {
 					keys = append(keys, key)
@@ -230,40 +209,25 @@ func (o *SetOptions) refuseFiles() error {
 		in.Endpoint = *o.request.Endpoint
 	}
 	report := certs.Check(in)
-	if !slices.ContainsFunc(report.Errors(), ofFilesAlone) {
+	if !slices.ContainsFunc(report.Errors(), func(f certs.Finding) bool {
+		return slices.Contains(ofFilesAlone, f.Code)
+	}) {
 		return nil
 	}
-	report.Findings = slices.DeleteFunc(report.Findings, func(f certs.Finding) bool { return !o.knownLocally(f) })
+	if !o.request.BundleGiven && !o.request.SystemRoots { // the CA bundle is in the cluster
+		report.Findings = slices.DeleteFunc(report.Findings, func(f certs.Finding) bool {
+			return f.Code == certs.BundleDoesNotVerify || f.Code == certs.ChainIncomplete || f.Code == certs.BundleEmpty
+		})
+	}
 	Say(o.Session.Progress, nil, &plan.Plan{Report: report})
-	c := Change{Session: o.Session, Flags: o.Flags, Verb: o}
-	return c.print(&Result{
+	return o.change().print(&Result{
 		Outcome: result.OutcomeRefused, Certificate: report, Changes: []plan.FieldChange{},
 		CABundle: result.BundleOf(o.request.Bundle),
 	}, plan.Refusal(report, plan.NothingChanged))
 }
 
-// ofFilesAlone reports whether an error depends only on the files, and not on the time or the cluster.
-func ofFilesAlone(f certs.Finding) bool {
-	switch f.Code { //nolint:exhaustive // the others depend on the cluster or its clock
-	case certs.TooLarge,
-		certs.NotACertificate,
-		certs.BadSerial,
-		certs.KeyMismatch,
-		certs.KeyEncrypted,
-		certs.KeyUnreadable,
-		certs.KeyIsCAKey,
-		certs.ChainOrder:
-		return true
-	}
-	return false
-}
-
-// knownLocally reports whether a finding does not depend on the cluster. Without --ca-bundle and --system-roots, the CA
-// bundle is in the cluster.
-func (o *SetOptions) knownLocally(f certs.Finding) bool {
-	switch f.Code { //nolint:exhaustive // the others are about the files
-	case certs.BundleDoesNotVerify, certs.ChainIncomplete, certs.BundleEmpty:
-		return o.request.BundleGiven || o.request.SystemRoots
-	}
-	return true
+// ofFilesAlone are the errors that depend only on the files, and not on the time or the cluster.
+var ofFilesAlone = []certs.Code{
+	certs.TooLarge, certs.NotACertificate, certs.BadSerial, certs.KeyMismatch, certs.KeyEncrypted, certs.KeyUnreadable,
+	certs.KeyIsCAKey, certs.ChainOrder,
 }

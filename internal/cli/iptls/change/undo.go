@@ -78,16 +78,11 @@ func (o *UndoOptions) Complete() error { return o.Session.Open() }
 
 // Run restores a revision, waits and prints.
 func (o *UndoOptions) Run(ctx context.Context) error {
-	return doAndPrint(ctx, &o.request, Change{Session: o.Session, Flags: o.Flags, Verb: o})
+	return (&Change{Session: o.Session, Flags: o.Flags, Evaluate: o.evaluate}).run(ctx, &o.request)
 }
 
-// Apply restores the fields, regardless of field managers.
-func (o *UndoOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
-	return (&Change{Session: o.Session, Flags: o.Flags}).merge(ctx, p)
-}
-
-// Evaluate finds the revision to restore, and evaluates its configuration.
-func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error) {
+// evaluate finds the revision to restore, and evaluates its configuration.
+func (o *UndoOptions) evaluate(ctx context.Context, first bool) (*Proposal, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {
 		return nil, err
@@ -237,11 +232,11 @@ func (o *UnsetOptions) Complete() error { return o.Session.Open() }
 
 // Run removes the configuration, waits and prints.
 func (o *UnsetOptions) Run(ctx context.Context) error {
-	return doAndPrint(ctx, &o.request, Change{Session: o.Session, Flags: o.Flags, Verb: o})
+	return (&Change{Session: o.Session, Flags: o.Flags, Evaluate: o.evaluate}).run(ctx, &o.request)
 }
 
-// Evaluate evaluates the generated certificate.
-func (o *UnsetOptions) Evaluate(ctx context.Context, _ bool) (*Proposal, error) {
+// evaluate evaluates the generated certificate.
+func (o *UnsetOptions) evaluate(ctx context.Context, _ bool) (*Proposal, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {
 		return nil, err
@@ -255,9 +250,4 @@ func (o *UnsetOptions) Evaluate(ctx context.Context, _ bool) (*Proposal, error) 
 	p := plan.EvaluateGenerated(o.request, st, wanted)
 	Say(o.Session.Progress, st, p)
 	return &Proposal{Snapshot: st, Plan: p}, nil
-}
-
-// Apply removes the tls block, regardless of field managers.
-func (o *UnsetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
-	return (&Change{Session: o.Session, Flags: o.Flags}).merge(ctx, p)
 }
