@@ -156,10 +156,9 @@ func (s *Session) ReadIssuer(ctx context.Context) (*configv1alpha1.CredentialIss
 	}
 	if at := issuer.Status.Objects; at != nil && at.Namespace != "" && s.Namespace != "" && at.Namespace != s.Namespace {
 		return nil, ui.WithHint(
-			ui.Usage(fmt.Errorf("invalid value %q for --namespace: the agent of CredentialIssuer %q is in "+
-				"namespace %q", s.Namespace, issuer.Name, at.Namespace)),
-			"omit --namespace; for a Secret in another namespace, use --secret NAMESPACE/NAME",
-		)
+			ui.Usage(fmt.Errorf("invalid value %q for --namespace: the agent of CredentialIssuer %q is in namespace %q",
+				s.Namespace, issuer.Name, at.Namespace)),
+			"omit --namespace; for a Secret in another namespace, use --secret NAMESPACE/NAME")
 	}
 	return issuer, nil
 }
@@ -269,27 +268,20 @@ func Fits(r plan.Request, issuer *configv1alpha1.CredentialIssuer) error {
 	objects, _ := discovery.Objects(issuer, r.Namespace)
 	if name := r.SecretName(); name.Namespace == objects.Namespace && name.Name == objects.LastKnownGoodCertificateSecret {
 		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --secret: Secret %q is a backup that only the agent "+
-			"writes and removes", name)),
-			"name the Secret that the certificate comes from")
+			"writes and removes", name)), "name the Secret that the certificate comes from")
 	}
 	kind := cmp.Or(r.ServiceType, plan.ServiceType(issuer.Spec.ImpersonationProxy))
 	if r.LoadBalancerIP != nil && kind != configv1alpha1.ServiceTypeLoadBalancer {
-		return ui.WithHint(
-			ui.Usage(fmt.Errorf("--load-balancer-ip needs a Service of type LoadBalancer, but CredentialIssuer "+
-				"%q has type %s", issuer.Name, kind)),
-			"add --service-type LoadBalancer",
-		)
+		return ui.WithHint(ui.Usage(fmt.Errorf("--load-balancer-ip needs a Service of type LoadBalancer, but "+
+			"CredentialIssuer %q has type %s", issuer.Name, kind)), "add --service-type LoadBalancer")
 	}
 	endpoint := issuer.Spec.ImpersonationProxy.ExternalEndpoint
 	if r.Endpoint != nil {
 		endpoint = *r.Endpoint
 	}
 	if r.ServiceType == configv1alpha1.ServiceTypeNone && endpoint == "" {
-		return ui.WithHint(
-			ui.Usage(errors.New("--service-type None needs an external endpoint, because without a Service, the agent knows "+
-				"no address")),
-			"name it: --external-endpoint HOST:PORT",
-		)
+		return ui.WithHint(ui.Usage(errors.New("--service-type None needs an external endpoint, because without a Service, "+
+			"the agent knows no address")), "name it: --external-endpoint HOST:PORT")
 	}
 	return nil
 }
