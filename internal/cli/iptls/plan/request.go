@@ -55,16 +55,14 @@ func (r Request) On(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.
 		wanted.TLS.SecretName = r.Secret
 	}
 	if tls := wanted.TLS; tls != nil {
-		if r.Source != nil || r.BundleGiven || r.BundleFromSecret || r.SystemRoots {
-			tls.CertificateAuthorityDataSource = r.Source
-		}
 		switch {
-		case r.Source != nil:
-			tls.CertificateAuthorityData = ""
-		case r.BundleGiven && !SameBase64(tls.CertificateAuthorityData, r.Bundle):
-			tls.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.Bundle)
-		case r.BundleFromSecret, r.SystemRoots:
-			tls.CertificateAuthorityData = ""
+		case r.Source != nil, r.BundleFromSecret, r.SystemRoots:
+			tls.CertificateAuthorityDataSource, tls.CertificateAuthorityData = r.Source, ""
+		case r.BundleGiven:
+			tls.CertificateAuthorityDataSource = nil
+			if !SameBase64(tls.CertificateAuthorityData, r.Bundle) {
+				tls.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.Bundle)
+			}
 		}
 		if r.ActivateAfter != nil {
 			tls.ActivateAfter = &metav1.Duration{Duration: *r.ActivateAfter}
@@ -98,16 +96,12 @@ func FitsSecret(r Request, secret *corev1.Secret) error {
 	case r.BundleFromSecret && !has:
 		return ui.WithExitCode(ui.WithHint(
 			fmt.Errorf("the Secret %q has no ca.crt that could be published", name),
-			"pass a file with --ca-bundle, or --system-roots if the certificate is from a public CA",
-		), ui.ExitRefused)
+			"pass a file with --ca-bundle, or --system-roots if the certificate is from a public CA"), ui.ExitRefused)
 	case r.SystemRoots && has:
 		return ui.WithExitCode(ui.WithHint(
-			fmt.Errorf("the Secret %q has a ca.crt, which the agent publishes to "+
-				"clients in place of their system roots", name),
+			fmt.Errorf("the Secret %q has a ca.crt, which the agent publishes to clients in place of their system roots", name),
 			`remove it: kubectl patch secret %s --namespace %s --type=json -p='[{"op":"remove","path":"/data/ca.crt"}]'`,
-			secret.Name,
-			secret.Namespace,
-		), ui.ExitRefused)
+			secret.Name, secret.Namespace), ui.ExitRefused)
 	}
 	return nil
 }
