@@ -40,8 +40,7 @@ type Change struct {
 type Proposal struct {
 	Snapshot *plan.Snapshot
 	Plan     *plan.Plan
-	// Outcome is the outcome for the result; empty if it follows from the changes.
-	Outcome result.Outcome
+	Outcome  result.Outcome // for the result, if anything changes
 	// PutBack undoes changes of other objects than the CredentialIssuer; nil if there are none.
 	PutBack func(context.Context) error
 }
@@ -232,13 +231,8 @@ func (c *Flags) AddFlags(cmd *cobra.Command, f *factory.Factory, s *session.Sess
 	flags.BoolVar(&c.Wait, "wait", true, "wait until the endpoint presents the certificate")
 	flags.BoolVar(&c.NoRollback, "no-rollback", false, "keep the new configuration even if it does not take "+
 		"effect in time")
-	flags.StringArrayVar(
-		&c.Kubeconfigs,
-		"kubeconfigs",
-		nil,
-		"serve the new certificate once every kubeconfig in this file or directory verifies it; pass all kubeconfigs in "+
-			"use (repeatable)",
-	)
+	flags.StringArrayVar(&c.Kubeconfigs, "kubeconfigs", nil, "serve the new certificate once every kubeconfig in this "+
+		"file or directory verifies it; pass all kubeconfigs in use (repeatable)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"dry-run": factory.CompleteValues(session.DryRunNone, session.DryRunClient, session.DryRunServer),
 	})

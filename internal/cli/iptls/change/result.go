@@ -19,7 +19,7 @@ type Result = result.Change
 func (c *Change) newResult(proposal *Proposal) *Result {
 	st, p, dryRun := proposal.Snapshot, proposal.Plan, c.Flags.DryRun
 	done := &Result{
-		Outcome:          result.OutcomeConfigured,
+		Outcome:          proposal.Outcome,
 		CredentialIssuer: st.Issuer.Name,
 		Certificate:      p.Report,
 		CABundle:         expectedBundle(p),
@@ -28,12 +28,6 @@ func (c *Change) newResult(proposal *Proposal) *Result {
 	if secret := p.Request.SecretName(); secret.Name != "" {
 		ref := result.Ref(secret)
 		done.Secret = &ref
-	}
-	if p.Generated {
-		done.Outcome = result.OutcomeUnset
-	}
-	if proposal.Outcome != "" {
-		done.Outcome = proposal.Outcome
 	}
 	if len(p.Changes) == 0 {
 		done.Outcome, done.Changes = result.OutcomeUnchanged, []plan.FieldChange{}

@@ -379,7 +379,7 @@ func (o *SetOptions) evaluate(ctx context.Context, first bool) (*Proposal, error
 			"names itself", st.Issuer.Name, "verification")
 	}
 	Say(o.Session.Progress, st, p)
-	return &Proposal{Snapshot: st, Plan: p}, nil
+	return &Proposal{Snapshot: st, Plan: p, Outcome: result.OutcomeConfigured}, nil
 }
 
 // withoutCertificate reports whether the flags change only the mode, the Service or its endpoint, and not the

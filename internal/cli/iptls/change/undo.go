@@ -120,18 +120,14 @@ func (o *UndoOptions) revision(
 	if err != nil {
 		return nil, err
 	}
-	spec := issuer.Spec.ImpersonationProxy
 	byHand := func(format string, args ...any) error {
 		return ui.WithHint(fmt.Errorf(format, args...), "restore the configuration manually: kubectl edit %s",
 			discovery.KubectlName(issuer))
 	}
-	to := plan.Previous(h, spec)
+	to := plan.Previous(h, issuer.Spec.ImpersonationProxy)
 	switch {
 	case !found:
-		return nil, byHand(
-			"there is no revision history: the agent of CredentialIssuer %q keeps none",
-			issuer.Name,
-		)
+		return nil, byHand("there is no revision history: the agent of CredentialIssuer %q keeps none", issuer.Name)
 	case o.ToRevision != "":
 		if to = h.Find(o.ToRevision); to == nil {
 			return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --to-revision: that matches no revision, "+
@@ -149,10 +145,8 @@ func (o *UndoOptions) revision(
 		return nil, ui.WithHint(fmt.Errorf("there is nothing to undo: no other configuration of CredentialIssuer %q was in "+
 			"effect before", issuer.Name), `change the certificate with "pinniped ip-tls set" or "unset"`)
 	case to.Spec == nil:
-		return nil, byHand(
-			"revision %s has no configuration, because an older agent published it, or the history was lost and restored",
-			to.ID,
-		)
+		return nil, byHand("revision %s has no configuration, because an older agent published it, or the history was lost "+
+			"and restored", to.ID)
 	}
 	return to, nil
 }
@@ -249,5 +243,5 @@ func (o *UnsetOptions) evaluate(ctx context.Context, _ bool) (*Proposal, error) 
 	}
 	p := plan.EvaluateGenerated(o.request, st, wanted)
 	Say(o.Session.Progress, st, p)
-	return &Proposal{Snapshot: st, Plan: p}, nil
+	return &Proposal{Snapshot: st, Plan: p, Outcome: result.OutcomeUnset}, nil
 }
