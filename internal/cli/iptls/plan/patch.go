@@ -24,27 +24,14 @@ func ApplyObject(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.
 	current := issuer.Spec.ImpersonationProxy
 	proxy := map[string]any{}
 	if wanted.TLS != nil {
-		tls := map[string]any{"secretName": wanted.TLS.SecretName} // only "ip-tls set" uses apply
-		if wanted.TLS.Verification != "" {
-			tls["verification"] = string(wanted.TLS.Verification)
-		}
+		tls := struct {
+			configv1alpha1.ImpersonationProxyTLSSpec
+			CertificateAuthorityData *string `json:"certificateAuthorityData,omitempty"`
+		}{ImpersonationProxyTLSSpec: *wanted.TLS}
 		// An empty value replaces that of another manager.
 		if data := wanted.TLS.CertificateAuthorityData; data != "" || current.TLS != nil &&
 			current.TLS.CertificateAuthorityData != "" {
-			tls["certificateAuthorityData"] = data
-		}
-		if from := wanted.TLS.CertificateAuthorityDataSource; from != nil {
-			source := map[string]any{"kind": string(from.Kind), "name": from.Name}
-			if from.Key != "" {
-				source["key"] = from.Key
-			}
-			tls["certificateAuthorityDataSource"] = source
-		}
-		if wanted.TLS.CATransition != "" {
-			tls["caTransition"] = string(wanted.TLS.CATransition)
-		}
-		if after := wanted.TLS.ActivateAfter; after != nil {
-			tls["activateAfter"] = after.Duration.String()
+			tls.CertificateAuthorityData = &data
 		}
 		proxy["tls"] = tls
 	}
