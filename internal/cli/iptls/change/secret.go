@@ -141,17 +141,20 @@ func secretFields(secret *corev1.Secret, keys []string, resourceVersion string) 
 func writeSecret(ctx context.Context, cluster session.Cluster, before, wanted *corev1.Secret,
 	dryRun bool,
 ) (*corev1.Secret, error) {
-	keys := []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey}
-	if before != nil && !bytes.Equal(before.Data[plan.CABundleKey], wanted.Data[plan.CABundleKey]) {
-		keys = append(keys, plan.CABundleKey)
-	}
 	// A new Secret has no resourceVersion. Without Force, a Secret that was created concurrently is a conflict.
 	opts := discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: before != nil, DryRun: dryRun}
-	version := ""
-	if before != nil {
-		version = before.ResourceVersion
+	if before == nil {
+		before = &corev1.Secret{}
 	}
-	return cluster.ApplySecret(ctx, wanted.Namespace, wanted.Name, secretFields(wanted, keys, version), opts)
+	var keys []string
+	for _, key := range secretKeys {
+		if _, has := wanted.Data[key]; has &&
+			(key != plan.CABundleKey || !bytes.Equal(before.Data[key], wanted.Data[key])) {
+			keys = append(keys, key)
+		}
+	}
+	fields := secretFields(wanted, keys, before.ResourceVersion)
+	return cluster.ApplySecret(ctx, wanted.Namespace, wanted.Name, fields, opts)
 }
 
 // undo restores the Secret, unless it has been changed again.
@@ -170,16 +173,7 @@ func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progre
 		if c.before == nil {
 			err = cluster.DeleteSecret(ctx, current)
 		} else {
-			var keys []string
-			for _, key := range secretKeys {
-				if _, had := c.before.Data[key]; had &&
-					(key != plan.CABundleKey || !bytes.Equal(c.before.Data[key], c.after.Data[key])) {
-					keys = append(keys, key)
-				}
-			}
-			_, err = cluster.ApplySecret(ctx, current.Namespace, current.Name,
-				secretFields(c.before, keys, current.ResourceVersion),
-				discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true})
+			_, err = writeSecret(ctx, cluster, current, c.before, false)
 		}
 		switch {
 		case err == nil && c.before == nil:
