@@ -66,9 +66,21 @@ func (c *Change) retire(ctx context.Context, p *Proposal, issuer *configv1alpha1
 	}
 	ids, err := c.Session.Retire(ctx, issuer, p.Plan.Request.Namespace, issuer.Status.Transition.WaitsFor)
 	if len(ids) > 0 {
-		c.Session.Progress.Done("Retired %s, because %s", named("revision", ids), why)
+		c.Session.Progress.Done("Retired %s, because %s", revisions(ids), why)
 	}
 	return len(ids) > 0, err
+}
+
+// revisions returns the IDs in quotes, after the noun.
+func revisions(ids []string) string {
+	noun, quoted := "revision ", make([]string, len(ids))
+	for i, id := range ids {
+		quoted[i] = fmt.Sprintf("%q", id)
+	}
+	if len(ids) > 1 {
+		noun = "revisions "
+	}
+	return noun + strings.Join(quoted, ", ")
 }
 
 // prepared sets the result of a change whose certificate is not served yet.
@@ -107,11 +119,10 @@ func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
 	switch {
 	case err != nil:
 		c.Session.Progress.Warn("the revisions whose clients break could not be retired (%v), so they still count; retire "+
-			"them: pinniped ip-tls history "+
-			"--retire %s", err, strings.Join(p.Plan.Lost, ", "))
+			"them: pinniped ip-tls history --retire %s", err, strings.Join(p.Plan.Lost, ", "))
 	case len(gone) > 0:
 		c.Session.Progress.Done("Retired %s (--allow OldClientsBreak), so clients of the old certificate no longer "+
-			"count", named("revision", gone))
+			"count", revisions(gone))
 	}
 	if !p.Plan.AtOnce {
 		return

@@ -3,7 +3,6 @@ package change
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -64,11 +63,10 @@ Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 }
 
 // Validate checks the flags.
-func (o *UndoOptions) Validate() error {
-	if err := o.Flags.Validate(o.Session); err != nil {
+func (o *UndoOptions) Validate() (err error) {
+	if err = o.Flags.Validate(o.Session); err != nil {
 		return err
 	}
-	var err error
 	o.request.Allow, err = session.AllowedCodes(o.Allow)
 	return err
 }
@@ -151,18 +149,6 @@ func (o *UndoOptions) revision(
 	return to, nil
 }
 
-// named returns names in quotes, after a singular or plural noun.
-func named(what string, names []string) string {
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = fmt.Sprintf("%q", name)
-	}
-	if len(names) > 1 {
-		what += "s"
-	}
-	return what + " " + strings.Join(quoted, ", ")
-}
-
 // UnsetOptions holds the inputs of `pinniped ip-tls unset`; a test fills it directly.
 type UnsetOptions struct {
 	Session *session.Session
@@ -212,11 +198,10 @@ Exit codes: 0 unset or unchanged, 3 refused, 5 not in effect in time, 6 in trans
 }
 
 // Validate checks the flags.
-func (o *UnsetOptions) Validate() error {
-	if err := o.Flags.Validate(o.Session); err != nil {
+func (o *UnsetOptions) Validate() (err error) {
+	if err = o.Flags.Validate(o.Session); err != nil {
 		return err
 	}
-	var err error
 	o.request.Allow, err = session.AllowedCodes(o.Allow)
 	return err
 }

@@ -309,12 +309,11 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 	done.Outcome = result.OutcomeNotConverged
 	done.Endpoint, done.Addresses, done.Problems = seen.view.At.URL, seen.addresses, seen.problems
 	cause := "no response"
-	for i, problem := range seen.problems {
-		if i == 0 {
-			cause = problem // part of the error
-			continue
+	if len(seen.problems) > 0 {
+		cause = seen.problems[0]
+		for _, problem := range seen.problems[1:] { // the first is part of the error
+			c.Session.Progress.Fail("%s", problem)
 		}
-		c.Session.Progress.Fail("%s", problem)
 	}
 	failed := fmt.Errorf("the change did not take effect within %s: %s", c.Session.Timeout, cause)
 	fix := "fix the cause, or raise --timeout"
