@@ -63,14 +63,16 @@ func TestSeatsAtTheAPIServer(t *testing.T) {
 				seats.Store(int64(p.taken(flowcontrol.Forward)))
 				_, _ = w.Write(test.before)
 			})
+			takes := func() int64 {
+				p.get(t, p.as(t, "jane"), test.path, nil).check(t, http.StatusOK, "want it served")
+				return seats.Load()
+			}
 			if test.before != nil { // by another user
 				p.get(t, p.as(t, "joe"), test.path, nil)
-				eventually(t, func() bool { return p.taken(flowcontrol.Forward) == 0 }) // it has been recorded
 			}
-			p.get(t, p.as(t, "jane"), test.path, nil).check(t, http.StatusOK, "want it served")
-			if got := seats.Load(); got != test.want {
-				t.Errorf("want %d seats, got %d", test.want, got)
-			}
+			// A length is recorded after the client has the response, and a busy computer may hold up the API server until
+			// the seats are free again.
+			eventually(t, func() bool { return takes() == test.want })
 			eventually(t, func() bool { return p.taken(flowcontrol.Forward) == 0 })
 		})
 	}

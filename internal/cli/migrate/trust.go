@@ -117,7 +117,7 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 func (s *state) brokenByPinniped(kubectl) (*result.MigrationFinding, error) {
 	typed, err := s.typedIssuer()
 	configured := external(typed)
-	if err != nil || configured == nil || plan.Waits(typed) { // see transitionPrepared
+	if err != nil || configured == nil || typed.Status.Transition != nil { // see transitionPrepared
 		return nil, err
 	}
 	history := s.history.SinceStatus(typed, s.now, serving.DefaultRetention)

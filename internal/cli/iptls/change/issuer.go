@@ -16,22 +16,31 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
+
+// gather reads the cluster for the wanted configuration, and returns both.
+func (o *SetOptions) gather(ctx context.Context) (
+	st *plan.Snapshot, wanted configv1alpha1.ImpersonationProxySpec, err error,
+) {
+	issuer, err := o.Session.ReadIssuer(ctx)
+	if err != nil {
+		return nil, wanted, err
+	}
+	if err := session.Fits(o.request, issuer); err != nil {
+		return nil, wanted, err
+	}
+	wanted = o.request.On(issuer.Spec.ImpersonationProxy)
+	st, err = o.Session.Gather(ctx, issuer, o.request.Namespace, wanted)
+	return st, wanted, err
+}
 
 // gatherAndEvaluate reads the cluster and evaluates the configuration. If the Secret fails a check and an issuer is
 // about to fill it, it waits for the issuer.
 func (o *SetOptions) gatherAndEvaluate(ctx context.Context) (*plan.Snapshot, *plan.Plan, error) {
 	for {
-		issuer, err := o.Session.ReadIssuer(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := session.Fits(o.request, issuer); err != nil {
-			return nil, nil, err
-		}
-		wanted := o.request.On(issuer.Spec.ImpersonationProxy)
-		st, err := o.Session.Gather(ctx, issuer, o.request.Namespace, wanted)
+		st, wanted, err := o.gather(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -93,7 +102,8 @@ func (o *SetOptions) awaitIssuer(ctx context.Context, st *plan.Snapshot, p *plan
 	started := o.Session.Now()
 	for by != nil && by.failed == "" {
 		task.Update("Waiting for %s to fill Secret %q", by, name)
-		if err := o.pause(ctx, issuerPolls*o.Session.Poll); err != nil {
+		_ = pause(ctx, issuerPolls*o.Session.Poll) // Over returns its error, too
+		if err := factory.Over(ctx); err != nil {
 			return false, notFilled(name, by, err)
 		}
 		secret, err := session.ReadSecret(ctx, o.Session.Cluster, name.Namespace, name.Name)
@@ -132,17 +142,6 @@ func notFilled(name types.NamespacedName, by *filler, cause error) error {
 		"certificates,certificaterequests --namespace %s; or raise --timeout", name.Namespace)
 }
 
-func (o *SetOptions) pause(ctx context.Context, lasts time.Duration) error {
-	timer := time.NewTimer(lasts)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return factory.Over(ctx)
-	}
-}
-
 // sayFiller adds what to wait for to the findings of a run that does not wait.
 func (o *SetOptions) sayFiller(p *plan.Plan, name types.NamespacedName, by *filler) {
 	said := false
@@ -170,9 +169,7 @@ func (o *SetOptions) fillerOf(ctx context.Context, name types.NamespacedName, se
 		o.mayNotList = true
 		o.Session.Progress.Info("Cannot tell whether cert-manager will fill Secret %q: %s", name, err)
 	default:
-		return nil, session.WithCodes(
-			fmt.Errorf("checking whether cert-manager is about to fill Secret %q: %w", name, err),
-		)
+		return nil, session.WithCodes(fmt.Errorf("checking whether cert-manager is about to fill Secret %q: %w", name, err))
 	}
 	for _, one := range all {
 		// If the Secret has a certificate, wait only while a new one is being issued.
@@ -191,11 +188,10 @@ func (o *SetOptions) fillerOf(ctx context.Context, name types.NamespacedName, se
 		}
 		return by, nil
 	}
-	if secret == nil || !incomplete(secret) {
-		return nil, nil
-	}
-	if owner := session.IssuedBy(secret); owner != nil && owner.Kind != result.CertManagerCertificate {
-		return &filler{name: fmt.Sprintf("%s %q", owner.Kind, owner.Name)}, nil
+	if secret != nil && incomplete(secret) {
+		if owner := session.IssuedBy(secret); owner != nil && owner.Kind != result.CertManagerCertificate {
+			return &filler{name: fmt.Sprintf("%s %q", owner.Kind, owner.Name)}, nil
+		}
 	}
 	return nil, nil
 }

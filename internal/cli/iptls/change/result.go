@@ -2,6 +2,7 @@ package change
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // Result is the JSON and YAML output of the commands.
@@ -17,7 +19,7 @@ type Result = result.Change
 func (c *Change) newResult(proposal *Proposal) *Result {
 	st, p, dryRun := proposal.Snapshot, proposal.Plan, c.Flags.DryRun
 	done := &Result{
-		Outcome:          result.OutcomeConfigured,
+		Outcome:          proposal.Outcome,
 		CredentialIssuer: st.Issuer.Name,
 		Certificate:      p.Report,
 		CABundle:         expectedBundle(p),
@@ -26,12 +28,6 @@ func (c *Change) newResult(proposal *Proposal) *Result {
 	if secret := p.Request.SecretName(); secret.Name != "" {
 		ref := result.Ref(secret)
 		done.Secret = &ref
-	}
-	if p.Generated {
-		done.Outcome = result.OutcomeUnset
-	}
-	if proposal.Outcome != "" {
-		done.Outcome = proposal.Outcome
 	}
 	if len(p.Changes) == 0 {
 		done.Outcome, done.Changes = result.OutcomeUnchanged, []plan.FieldChange{}
@@ -55,14 +51,6 @@ func (c *Change) print(result *Result, err error) error {
 	return c.Session.Print(result, err, func() ([]byte, error) { return c.text(result) })
 }
 
-// WriteDiff writes the changed fields, before and after.
-func WriteDiff(out *strings.Builder, changes []plan.FieldChange) {
-	for _, change := range changes {
-		ui.Fprintf(out, "- %s: %s\n+ %s: %s\n", change.Field, plan.OrNone(change.From), change.Field,
-			plan.OrNone(change.To))
-	}
-}
-
 func (c *Change) text(done *Result) ([]byte, error) {
 	if done.Outcome == result.OutcomeRefused || done.Outcome == result.OutcomeNotConverged {
 		return nil, nil // the steps and the error have said it
@@ -73,17 +61,16 @@ func (c *Change) text(done *Result) ([]byte, error) {
 		suffix = fmt.Sprintf(" (%s dry run)", done.DryRun)
 	}
 	ui.Fprintf(&out, "credentialissuer/%s %s%s\n", done.CredentialIssuer, done.Outcome, suffix)
-	if len(done.Changes) > 0 && c.Flags.Diff {
-		WriteDiff(&out, done.Changes)
-	} else if len(done.Changes) > 0 {
-		rows := make([][]string, 0, len(done.Changes))
-		for _, change := range done.Changes {
-			rows = append(rows,
-				[]string{
-					strings.TrimPrefix(change.Field, "spec.impersonationProxy."), plan.OrNone(change.From),
-					plan.OrNone(change.To),
-				})
+	rows := make([][]string, 0, len(done.Changes))
+	for _, change := range done.Changes {
+		from, to := plan.OrNone(change.From), plan.OrNone(change.To)
+		if c.Flags.Diff {
+			ui.Fprintf(&out, "- %s: %s\n+ %s: %s\n", change.Field, from, change.Field, to)
+		} else {
+			rows = append(rows, []string{strings.TrimPrefix(change.Field, "spec.impersonationProxy."), from, to})
 		}
+	}
+	if len(rows) > 0 {
 		if err := ui.Table(&out, []string{"field", "before", "after"}, rows); err != nil {
 			return nil, err
 		}
@@ -107,4 +94,43 @@ func (c *Change) text(done *Result) ([]byte, error) {
 		ui.Fprintf(&out, "endpoint: %s\n", done.Endpoint)
 	}
 	return []byte(out.String()), nil
+}
+
+// Say prints the findings of the checks, except the first one that refuses, which is in the error of plan.Refusal.
+func Say(progress *ui.Progress, st *plan.Snapshot, p *plan.Plan) {
+	if p.Report.Leaf != nil {
+		progress.Info("Certificate for %s, valid until %s, SHA-256 %s",
+			plan.OrNone(strings.Join(slices.Concat(p.Report.DNSNames, p.Report.IPAddresses), ", ")),
+			p.Report.NotAfter.Format(time.RFC3339), p.Report.SHA256)
+	}
+	refused := false
+	for _, finding := range p.Report.Findings {
+		if finding.Refuses() && !refused {
+			refused = true
+			continue
+		}
+		text := finding.String()
+		if finding.Hint != "" {
+			text += " (" + finding.Hint + ")"
+		}
+		switch {
+		case finding.Refuses():
+			progress.Fail("%s", text)
+		case finding.Allowed:
+			progress.Warn("allowed: %s", text)
+		case finding.Severity == certs.SeverityWarning:
+			progress.Warn("%s", text)
+		default:
+			progress.Info("%s", text)
+		}
+	}
+	if p.Report.OK() {
+		if p.Report.Leaf != nil {
+			progress.Done("Checked the certificate")
+		}
+		for _, manager := range plan.OtherManagers(st.Issuer, p.Changes) {
+			progress.Warn("%q also manages fields that change; if it applies manifests, make the same change in them, or it "+
+				"will revert yours", manager)
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // keyPair is a certificate and its key from files.
@@ -43,16 +44,17 @@ func (k *keyPair) intended(existing *corev1.Secret, namespace, name string, syst
 	return secret
 }
 
-// writtenKeys returns the keys of a Secret that differ from those in wanted.
+// secretKeys are the keys of a Secret that the commands write.
+var secretKeys = []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, plan.CABundleKey}
+
+// writtenKeys returns the keys of a Secret that differ from those in wanted. before may be nil.
 func writtenKeys(before, wanted *corev1.Secret) []string {
-	var keys []string
-	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, plan.CABundleKey} {
-		if before == nil && len(wanted.Data[key]) > 0 || before != nil &&
-			!bytes.Equal(before.Data[key], wanted.Data[key]) {
-			keys = append(keys, key)
-		}
+	if before == nil {
+		before = &corev1.Secret{}
 	}
-	return keys
+	return slices.DeleteFunc(slices.Clone(secretKeys), func(key string) bool {
+		return bytes.Equal(before.Data[key], wanted.Data[key])
+	})
 }
 
 // changesOfSecret lists the changes in the Secret, without key material.
@@ -69,11 +71,9 @@ func changesOfSecret(before, wanted *corev1.Secret) []plan.FieldChange {
 	}
 	var changes []plan.FieldChange
 	for _, key := range writtenKeys(before, wanted) {
-		changes = append(changes,
-			plan.FieldChange{
-				Field: result.SecretField + wanted.Name + " " + key, From: describe(before, key),
-				To: describe(wanted, key),
-			})
+		changes = append(changes, plan.FieldChange{
+			Field: result.SecretField + wanted.Name + " " + key, From: describe(before, key), To: describe(wanted, key),
+		})
 	}
 	return changes
 }
@@ -96,7 +96,7 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 		return refuse(another, "it is marked immutable")
 	case secret.Type != corev1.SecretTypeTLS && secret.Type != corev1.SecretTypeOpaque:
 		return refuse(another, "its type %q cannot be changed to %s", secret.Type, corev1.SecretTypeTLS)
-	case len(secret.Data["ca.key"]) > 0 || writtenBy(secret, agentManager):
+	case len(secret.Data["ca.key"]) > 0 || slices.ContainsFunc(secret.ManagedFields, ofAgent):
 		return refuse(another, "it belongs to the agent")
 	case overwrite:
 		return nil
@@ -115,18 +115,13 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 	return nil
 }
 
-// agentManager is the field manager of the agent.
-const agentManager = "pinniped-agent"
-
-func writtenBy(secret *corev1.Secret, manager string) bool {
-	return slices.ContainsFunc(secret.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == manager && ownsData(entry)
-	})
+// ofAgent reports whether the agent, by its field manager, has written a certificate.
+func ofAgent(entry metav1.ManagedFieldsEntry) bool {
+	return entry.Manager == "pinniped-agent" && ownsData(entry)
 }
 
 func ownsData(entry metav1.ManagedFieldsEntry) bool {
-	return plan.EntryOwns(entry, []string{"data", corev1.TLSCertKey}) ||
-		plan.EntryOwns(entry, []string{"data", corev1.TLSPrivateKeyKey})
+	return plan.EntryOwns(entry, "data", corev1.TLSCertKey) || plan.EntryOwns(entry, "data", corev1.TLSPrivateKeyKey)
 }
 
 // secretFields returns the fields to apply: the type, and the keys with their data.
@@ -146,31 +141,87 @@ func secretFields(secret *corev1.Secret, keys []string, resourceVersion string) 
 func writeSecret(ctx context.Context, cluster session.Cluster, before, wanted *corev1.Secret,
 	dryRun bool,
 ) (*corev1.Secret, error) {
-	keys := []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey}
-	if before != nil && !bytes.Equal(before.Data[plan.CABundleKey], wanted.Data[plan.CABundleKey]) {
-		keys = append(keys, plan.CABundleKey)
-	}
 	// A new Secret has no resourceVersion. Without Force, a Secret that was created concurrently is a conflict.
 	opts := discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: before != nil, DryRun: dryRun}
-	version := ""
-	if before != nil {
-		version = before.ResourceVersion
+	if before == nil {
+		before = &corev1.Secret{}
 	}
-	return cluster.ApplySecret(ctx, wanted.Namespace, wanted.Name, secretFields(wanted, keys, version), opts)
+	var keys []string
+	for _, key := range secretKeys {
+		if _, has := wanted.Data[key]; has &&
+			(key != plan.CABundleKey || !bytes.Equal(before.Data[key], wanted.Data[key])) {
+			keys = append(keys, key)
+		}
+	}
+	fields := secretFields(wanted, keys, before.ResourceVersion)
+	return cluster.ApplySecret(ctx, wanted.Namespace, wanted.Name, fields, opts)
 }
 
-// readKeyPair reads the files of --cert and --key.
-func (o *SetOptions) readKeyPair() (*keyPair, error) {
-	if o.Cert == "" {
-		return nil, nil
+// undo restores the Secret, unless it has been changed again.
+func (c *secretChange) undo(ctx context.Context, cluster session.Cluster, progress *ui.Progress) error {
+	fail := func(err error) error {
+		return fmt.Errorf("restoring Secret %q: %w", c.after.Namespace+"/"+c.after.Name, err)
 	}
-	cert, err := session.ReadPEMFile("the certificate", o.Cert, o.Session.In)
-	if err != nil {
-		return nil, err
+	for attempt := 1; ; attempt++ {
+		current, err := cluster.Secret(ctx, c.after.Namespace, c.after.Name)
+		if err != nil {
+			return fail(err)
+		}
+		if len(writtenKeys(current, c.after)) > 0 {
+			return fail(errors.New("it was changed in the meantime, so it stays as it is"))
+		}
+		if c.before == nil {
+			err = cluster.DeleteSecret(ctx, current)
+		} else {
+			_, err = writeSecret(ctx, cluster, current, c.before, false)
+		}
+		switch {
+		case err == nil && c.before == nil:
+			progress.Done("Removed Secret %q", c.after.Name)
+			return nil
+		case err == nil:
+			progress.Done("Restored Secret %q", c.after.Name)
+			return nil
+		case errors.Is(err, discovery.ErrConflict) && attempt < Attempts:
+		default:
+			return fail(err)
+		}
 	}
-	key, err := session.ReadPEMFile("the private key", o.Key, o.Session.In)
-	if err != nil {
-		return nil, err
+}
+
+// refuseFiles rejects files that cannot be used in any cluster: unreadable, or not matching. It does not contact the
+// cluster, so that these errors are reported even if the cluster does not respond. It returns nil if there are none.
+func (o *SetOptions) refuseFiles() error {
+	if o.files == nil {
+		return nil
 	}
-	return &keyPair{cert: cert, key: key}, nil
+	in := certs.Input{
+		CertPEM: o.files.cert, KeyPEM: o.files.key, Bundle: o.request.Bundle, Now: o.Session.Now(),
+		Sources: o.request.Sources, Allow: o.request.Allow,
+	}
+	if o.request.Endpoint != nil {
+		in.Endpoint = *o.request.Endpoint
+	}
+	report := certs.Check(in)
+	if !slices.ContainsFunc(report.Errors(), func(f certs.Finding) bool {
+		return slices.Contains(ofFilesAlone, f.Code)
+	}) {
+		return nil
+	}
+	if !o.request.BundleGiven && !o.request.SystemRoots { // the CA bundle is in the cluster
+		report.Findings = slices.DeleteFunc(report.Findings, func(f certs.Finding) bool {
+			return f.Code == certs.BundleDoesNotVerify || f.Code == certs.ChainIncomplete || f.Code == certs.BundleEmpty
+		})
+	}
+	Say(o.Session.Progress, nil, &plan.Plan{Report: report})
+	return o.change().print(&Result{
+		Outcome: result.OutcomeRefused, Certificate: report, Changes: []plan.FieldChange{},
+		CABundle: result.BundleOf(o.request.Bundle),
+	}, plan.Refusal(report, plan.NothingChanged))
+}
+
+// ofFilesAlone are the errors that depend only on the files, and not on the time or the cluster.
+var ofFilesAlone = []certs.Code{
+	certs.TooLarge, certs.NotACertificate, certs.BadSerial, certs.KeyMismatch, certs.KeyEncrypted, certs.KeyUnreadable,
+	certs.KeyIsCAKey, certs.ChainOrder,
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,9 +13,11 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/session"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
 // SetOptions holds the inputs of `pinniped ip-tls set`; a test fills it directly.
@@ -123,12 +126,8 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(
-		&o.Cert,
-		"cert",
-		"",
-		`PEM file with the certificate, then its intermediates, to write into the Secret ("-" for stdin)`,
-	)
+	flags.StringVar(&o.Cert, "cert", "",
+		`PEM file with the certificate, then its intermediates, to write into the Secret ("-" for stdin)`)
 	flags.StringVar(&o.Key, "key", "", `PEM file with the private key of --cert ("-" for stdin)`)
 	flags.BoolVar(&o.OverwriteSecret, "overwrite-secret", false,
 		"with --cert: overwrite the Secret even if cert-manager or another program manages it")
@@ -140,7 +139,7 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 		"must be unused and unpublished before the new certificate is served, such as 168h (default: unchanged)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"activate-after": cobra.NoFileCompletions,
-		"mode":           factory.CompleteValues(modes()...), "service-type": factory.CompleteValues(serviceTypes()...),
+		"mode":           factory.CompleteValues(modes...), "service-type": factory.CompleteValues(serviceTypes...),
 	})
 	o.Certificate.AddFlags(cmd, "Secret with the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
 		"(default: the configured one)",
@@ -151,21 +150,17 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 	return cmd
 }
 
-// modes are the values of --mode.
-func modes() []string {
-	return []string{
+// The values of --mode and --service-type.
+var (
+	modes = []string{
 		string(configv1alpha1.ImpersonationProxyModeEnabled), string(configv1alpha1.ImpersonationProxyModeAuto),
 		string(configv1alpha1.ImpersonationProxyModeDisabled),
 	}
-}
-
-// serviceTypes are the values of --service-type.
-func serviceTypes() []string {
-	return []string{
+	serviceTypes = []string{
 		string(configv1alpha1.ServiceTypeLoadBalancer), string(configv1alpha1.ServiceTypeClusterIP),
 		string(configv1alpha1.ServiceTypeNone),
 	}
-}
+)
 
 // Validate checks the flags.
 func (o *SetOptions) Validate() error {
@@ -192,12 +187,12 @@ func (o *SetOptions) Validate() error {
 		return err
 	}
 	if o.Mode != "" {
-		if err := factory.CheckOneOf("mode", o.Mode, modes()...); err != nil {
+		if err := factory.CheckOneOf("mode", o.Mode, modes...); err != nil {
 			return err
 		}
 	}
 	if o.ServiceType != "" {
-		if err := factory.CheckOneOf("service-type", o.ServiceType, serviceTypes()...); err != nil {
+		if err := factory.CheckOneOf("service-type", o.ServiceType, serviceTypes...); err != nil {
 			return err
 		}
 	}
@@ -218,11 +213,15 @@ func (o *SetOptions) Complete() error {
 	}
 	o.request.Mode = configv1alpha1.ImpersonationProxyMode(o.Mode)
 	o.request.ServiceType = configv1alpha1.ImpersonationProxyServiceType(o.ServiceType)
-	if o.files, err = o.readKeyPair(); err != nil {
-		return err
-	}
-	if o.request.WritesSecret = o.files != nil; o.request.WritesSecret {
-		o.request.Sources.Certificate, o.request.Sources.Key = "--cert", "--key"
+	if o.Cert != "" {
+		o.files = &keyPair{}
+		if o.files.cert, err = session.ReadPEMFile("the certificate", o.Cert, o.Session.In); err != nil {
+			return err
+		}
+		if o.files.key, err = session.ReadPEMFile("the private key", o.Key, o.Session.In); err != nil {
+			return err
+		}
+		o.request.WritesSecret, o.request.Sources.Certificate, o.request.Sources.Key = true, "--cert", "--key"
 	}
 	return o.Session.Open()
 }
@@ -259,37 +258,46 @@ func (o *SetOptions) Run(ctx context.Context) error {
 	if err := o.useConfigured(ctx); err != nil {
 		return err
 	}
-	err := doAndPrint(ctx, &o.request, Change{Session: o.Session, Flags: o.Flags, Verb: o})
+	err := o.change().run(ctx, &o.request)
 	if err != nil && o.written != nil && !o.changed {
 		// The Secret is written, but not the CredentialIssuer: undo half a change.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 		defer cancel()
-		if undone := o.written.undo(ctx, o.Session.Cluster, o.Session.Progress); undone != nil {
+		if undone := o.undoWritten(ctx); undone != nil {
 			return fmt.Errorf("%w; %w", err, undone)
 		}
 	}
 	return err
 }
 
-// Apply writes the Secret if there are files for it, and then changes the CredentialIssuer. An interrupt does not stop
+func (o *SetOptions) change() *Change {
+	return &Change{Session: o.Session, Flags: o.Flags, Evaluate: o.evaluate, Apply: o.apply}
+}
+
+// apply writes the Secret if there are files for it, and then changes the CredentialIssuer. An interrupt does not stop
 // it, so that both are changed or neither.
-func (o *SetOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
+func (o *SetOptions) apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyTimeout)
 	defer cancel()
 	if o.withoutCertificate() {
-		return (&Change{Session: o.Session, Flags: o.Flags}).merge(ctx, p)
+		return o.change().merge(ctx, p)
 	}
 	if err := o.applySecret(ctx, p); err != nil {
 		return nil, err
+	}
+	if o.written != nil {
+		p.PutBack = o.undoWritten
 	}
 	if len(plan.ChangesBetween(*p.Snapshot.Issuer.Spec.ImpersonationProxy, p.Plan.Wanted)) == 0 {
 		o.changed = true // the agent watches the Secret
 		return p.Snapshot.Issuer, nil
 	}
-	applied, err := o.applyIssuer(ctx, p)
+	applied, err := o.Session.Cluster.ApplyCredentialIssuer(ctx, p.Snapshot.Issuer.Name,
+		plan.ApplyObject(p.Snapshot.Issuer, p.Plan.Wanted, o.request),
+		discovery.ApplyOptions{FieldManager: plan.FieldManager, Force: true, DryRun: o.Flags.DryRun == session.DryRunServer})
 	o.changed = err == nil && o.Flags.DryRun == session.DryRunNone
 	return applied, err
 }
@@ -300,17 +308,21 @@ const applyTimeout = 30 * time.Second
 // applySecret writes the files into the Secret if it differs.
 func (o *SetOptions) applySecret(ctx context.Context, p *Proposal) error {
 	if o.files == nil || len(writtenKeys(o.present, p.Snapshot.Secret)) == 0 {
-		p.PutBack = o.undoWritten()
 		return nil
 	}
 	dryRun := o.Flags.DryRun == session.DryRunServer
 	after, err := writeSecret(ctx, o.Session.Cluster, o.present, p.Snapshot.Secret, dryRun)
 	if err != nil {
-		name := p.Snapshot.Secret.Namespace + "/" + p.Snapshot.Secret.Name
-		if o.present == nil && errors.Is(err, discovery.ErrForbidden) {
-			return mayNotCreate(p.Snapshot.Secret, &secretError{name: name, error: err})
+		secret := p.Snapshot.Secret
+		failed := &secretError{name: secret.Namespace + "/" + secret.Name, error: err}
+		if o.present != nil || !errors.Is(err, discovery.ErrForbidden) {
+			return failed
 		}
-		return &secretError{name: name, error: err}
+		// The user may update a Secret but not create one. A user who can create Secrets in the agent's namespace is
+		// effectively an administrator, so no Role for this command permits it.
+		return ui.WithHint(session.WithCodes(failed),
+			"have an administrator create it once, empty: kubectl create secret generic %s --namespace=%s --type=%s "+
+				"--from-literal=tls.crt= --from-literal=tls.key=", secret.Name, secret.Namespace, corev1.SecretTypeTLS)
 	}
 	if dryRun {
 		return nil
@@ -320,39 +332,15 @@ func (o *SetOptions) applySecret(ctx context.Context, p *Proposal) error {
 		o.written = &secretChange{before: o.present}
 	}
 	o.written.after, p.Snapshot.Secret = after, after
-	p.PutBack = o.undoWritten()
 	return nil
 }
 
-// mayNotCreate adds a hint for a user who may update a Secret but not create one. A user who can create Secrets in the
-// agent's namespace is effectively an administrator, so no Role for this command permits it.
-func mayNotCreate(secret *corev1.Secret, err error) error {
-	return ui.WithHint(session.WithCodes(err),
-		"have an administrator create it once, empty: kubectl create secret generic %s --namespace=%s --type=%s "+
-			"--from-literal=tls.crt= --from-literal=tls.key=", secret.Name, secret.Namespace, corev1.SecretTypeTLS)
+func (o *SetOptions) undoWritten(ctx context.Context) error {
+	return o.written.undo(ctx, o.Session.Cluster, o.Session.Progress)
 }
 
-func (o *SetOptions) undoWritten() func(context.Context) error {
-	if o.written == nil {
-		return nil
-	}
-	return func(ctx context.Context) error {
-		return o.written.undo(ctx, o.Session.Cluster, o.Session.Progress)
-	}
-}
-
-// applyIssuer changes the CredentialIssuer by server-side apply.
-func (o *SetOptions) applyIssuer(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
-	return o.Session.Cluster.ApplyCredentialIssuer(ctx, p.Snapshot.Issuer.Name,
-		plan.ApplyObject(p.Snapshot.Issuer, p.Plan.Wanted, o.request),
-		discovery.ApplyOptions{
-			FieldManager: plan.FieldManager, Force: true,
-			DryRun: o.Flags.DryRun == session.DryRunServer,
-		})
-}
-
-// Evaluate reads the cluster, and evaluates the configuration.
-func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error) {
+// evaluate reads the cluster, and evaluates the configuration.
+func (o *SetOptions) evaluate(ctx context.Context, first bool) (*Proposal, error) {
 	if o.withoutCertificate() {
 		return o.evaluateProxy(ctx, first)
 	}
@@ -374,9 +362,7 @@ func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error
 		p.Changes = append(ofSecret, p.Changes...)
 		if before != nil && len(ofSecret) > 0 && first && o.Flags.DryRun == session.DryRunNone {
 			o.Session.Progress.Warn(
-				`the content of Secret %q is overwritten, and "pinniped ip-tls undo" does not restore it`,
-				o.request.Secret,
-			)
+				`the content of Secret %q is overwritten, and "pinniped ip-tls undo" does not restore it`, o.request.Secret)
 		}
 	}
 	if first && !st.NotPermitted() {
@@ -393,5 +379,39 @@ func (o *SetOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error
 			"names itself", st.Issuer.Name, "verification")
 	}
 	Say(o.Session.Progress, st, p)
-	return &Proposal{Snapshot: st, Plan: p}, nil
+	return &Proposal{Snapshot: st, Plan: p, Outcome: result.OutcomeConfigured}, nil
+}
+
+// withoutCertificate reports whether the flags change only the mode, the Service or its endpoint, and not the
+// certificate.
+func (o *SetOptions) withoutCertificate() bool {
+	return (o.Mode != "" || o.ServiceType != "") && o.Certificate.Secret == "" && o.Cert == "" && o.Key == "" &&
+		!o.changesCertificate()
+}
+
+// changesCertificate reports whether a flag changes a setting of the configured Secret.
+func (o *SetOptions) changesCertificate() bool {
+	flags := []string{"ca-bundle", "ca-bundle-from", "ca-from-secret", "system-roots", "activate-after"}
+	if o.ServiceType == "" {
+		flags = append(flags, "external-endpoint", "load-balancer-ip")
+	}
+	return slices.ContainsFunc(flags, o.Certificate.Changed)
+}
+
+// evaluateProxy evaluates a change of mode, Service or endpoint. To disable the proxy, the certificate need not be
+// valid.
+func (o *SetOptions) evaluateProxy(ctx context.Context, first bool) (*Proposal, error) {
+	st, wanted, err := o.gather(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := plan.Evaluate(o.request, st, wanted)
+	if o.Mode != "" && wanted.Mode == configv1alpha1.ImpersonationProxyModeDisabled {
+		p.Report.Findings = slices.DeleteFunc(p.Report.Findings, certs.Finding.Refuses)
+	}
+	if first {
+		o.Session.Progress.Done("Read CredentialIssuer %q, with %s", st.Issuer.Name, plan.Describe(&wanted))
+	}
+	Say(o.Session.Progress, st, p)
+	return &Proposal{Snapshot: st, Plan: p, Outcome: result.OutcomeConfigured}, nil
 }

@@ -3,7 +3,6 @@ package change
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -64,11 +63,10 @@ Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 }
 
 // Validate checks the flags.
-func (o *UndoOptions) Validate() error {
-	if err := o.Flags.Validate(o.Session); err != nil {
+func (o *UndoOptions) Validate() (err error) {
+	if err = o.Flags.Validate(o.Session); err != nil {
 		return err
 	}
-	var err error
 	o.request.Allow, err = session.AllowedCodes(o.Allow)
 	return err
 }
@@ -78,16 +76,11 @@ func (o *UndoOptions) Complete() error { return o.Session.Open() }
 
 // Run restores a revision, waits and prints.
 func (o *UndoOptions) Run(ctx context.Context) error {
-	return doAndPrint(ctx, &o.request, Change{Session: o.Session, Flags: o.Flags, Verb: o})
+	return (&Change{Session: o.Session, Flags: o.Flags, Evaluate: o.evaluate}).run(ctx, &o.request)
 }
 
-// Apply restores the fields, regardless of field managers.
-func (o *UndoOptions) Apply(ctx context.Context, p *Proposal) (*configv1alpha1.CredentialIssuer, error) {
-	return (&Change{Session: o.Session, Flags: o.Flags}).merge(ctx, p)
-}
-
-// Evaluate finds the revision to restore, and evaluates its configuration.
-func (o *UndoOptions) Evaluate(ctx context.Context, first bool) (*Proposal, error) {
+// evaluate finds the revision to restore, and evaluates its configuration.
+func (o *UndoOptions) evaluate(ctx context.Context, first bool) (*Proposal, error) {
 	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {
 		return nil, err
@@ -125,18 +118,14 @@ func (o *UndoOptions) revision(
 	if err != nil {
 		return nil, err
 	}
-	spec := issuer.Spec.ImpersonationProxy
 	byHand := func(format string, args ...any) error {
 		return ui.WithHint(fmt.Errorf(format, args...), "restore the configuration manually: kubectl edit %s",
 			discovery.KubectlName(issuer))
 	}
-	to := plan.Previous(h, spec)
+	to := plan.Previous(h, issuer.Spec.ImpersonationProxy)
 	switch {
 	case !found:
-		return nil, byHand(
-			"there is no revision history: the agent of CredentialIssuer %q keeps none",
-			issuer.Name,
-		)
+		return nil, byHand("there is no revision history: the agent of CredentialIssuer %q keeps none", issuer.Name)
 	case o.ToRevision != "":
 		if to = h.Find(o.ToRevision); to == nil {
 			return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --to-revision: that matches no revision, "+
@@ -154,22 +143,90 @@ func (o *UndoOptions) revision(
 		return nil, ui.WithHint(fmt.Errorf("there is nothing to undo: no other configuration of CredentialIssuer %q was in "+
 			"effect before", issuer.Name), `change the certificate with "pinniped ip-tls set" or "unset"`)
 	case to.Spec == nil:
-		return nil, byHand(
-			"revision %s has no configuration, because an older agent published it, or the history was lost and restored",
-			to.ID,
-		)
+		return nil, byHand("revision %s has no configuration, because an older agent published it, or the history was lost "+
+			"and restored", to.ID)
 	}
 	return to, nil
 }
 
-// named returns names in quotes, after a singular or plural noun.
-func named(what string, names []string) string {
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = fmt.Sprintf("%q", name)
+// UnsetOptions holds the inputs of `pinniped ip-tls unset`; a test fills it directly.
+type UnsetOptions struct {
+	Session *session.Session
+	Flags   Flags
+
+	Allow []string
+
+	request plan.Request
+}
+
+// NewUnsetCommand returns `pinniped ip-tls unset`.
+func NewUnsetCommand(f *factory.Factory) *cobra.Command {
+	o := &UnsetOptions{Session: session.New(f)}
+	cmd := &cobra.Command{
+		Use:   "unset",
+		Short: "Go back to the certificate that the agent generates",
+		Long: `Go back to the generated certificate by removing spec.impersonationProxy.tls from the CredentialIssuer, no matter
+who set it. The Secret, the external endpoint and the rest of the configuration do not change.
+
+The agent publishes its own CA in place of the current trust bundle. If clients in use do not trust this CA, the agent
+serves the old certificate and publishes both trust bundles. The command then exits with 6, as "ip-tls set" does; run
+it again to see the progress. --allow OldClientsBreak switches at once. Kubeconfigs that were made before "ip-tls set"
+work again, because the agent keeps its CA.
+
+The command waits until the agent reports its own CA, and every address of the endpoint presents a certificate that
+this CA verifies. If that takes too long, the command restores the previous configuration.
+
+Exit codes: 0 unset or unchanged, 3 refused, 5 not in effect in time, 6 in transition (see "pinniped help exit-codes")`,
+		Example: `  # Who would need a new kubeconfig?
+  pinniped ip-tls unset --dry-run --diff
+
+  pinniped ip-tls unset
+
+  # Switch at once: all users get a new kubeconfig afterwards
+  pinniped ip-tls unset --allow OldClientsBreak
+
+  # In a script
+  pinniped ip-tls unset --timeout 5m -o json`,
+		Args: factory.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return factory.Execute(cmd.Context(), o)
+		},
 	}
-	if len(names) > 1 {
-		what += "s"
+	session.AddAllowFlag(cmd, &o.Allow, "OldClientsBreak")
+	o.Flags.AddFlags(cmd, f, o.Session)
+	return cmd
+}
+
+// Validate checks the flags.
+func (o *UnsetOptions) Validate() (err error) {
+	if err = o.Flags.Validate(o.Session); err != nil {
+		return err
 	}
-	return what + " " + strings.Join(quoted, ", ")
+	o.request.Allow, err = session.AllowedCodes(o.Allow)
+	return err
+}
+
+// Complete loads the kubeconfig.
+func (o *UnsetOptions) Complete() error { return o.Session.Open() }
+
+// Run removes the configuration, waits and prints.
+func (o *UnsetOptions) Run(ctx context.Context) error {
+	return (&Change{Session: o.Session, Flags: o.Flags, Evaluate: o.evaluate}).run(ctx, &o.request)
+}
+
+// evaluate evaluates the generated certificate.
+func (o *UnsetOptions) evaluate(ctx context.Context, _ bool) (*Proposal, error) {
+	issuer, err := o.Session.ReadIssuer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wanted := *issuer.Spec.ImpersonationProxy.DeepCopy()
+	wanted.TLS = nil
+	st, err := o.Session.Gather(ctx, issuer, o.request.Namespace, wanted)
+	if err != nil {
+		return nil, err
+	}
+	p := plan.EvaluateGenerated(o.request, st, wanted)
+	Say(o.Session.Progress, st, p)
+	return &Proposal{Snapshot: st, Plan: p, Outcome: result.OutcomeUnset}, nil
 }

@@ -44,13 +44,12 @@ func (c *Change) waitAndReport(ctx context.Context, p *Proposal, applied *config
 		return c.prepared(ctx, p, seen, done)
 	}
 	if err == nil {
-		switch {
-		case seen.view.Disabled:
+		if seen.view.Disabled {
 			task.Stop()
 			c.Session.Progress.Warn("the impersonation proxy is disabled, so there is nothing to wait for: %s",
 				seen.view.Problem)
 			done.SwitchedOff = true
-		default:
+		} else {
 			task.Done("%s presents the certificate at %d of %d addresses after %s", seen.view.At.URL,
 				len(seen.addresses), len(seen.addresses)+len(seen.skipped),
 				c.Session.Now().Sub(started).Round(100*time.Millisecond))
@@ -137,12 +136,12 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Re
 		case len(seen.problems) > 0 && !seen.view.Disabled:
 		case seen.transition == nil, len(c.Flags.Kubeconfigs) == 0 && !p.mayBreak():
 			return seen, nil
-		case !retired:
-			if retired, err = c.retire(ctx, p, seen.issuer, done); err != nil || !retired {
-				return seen, err
-			}
-			seen.problems = []string{"the agent is about to serve the new certificate"}
 		default:
+			if !retired {
+				if retired, err = c.retire(ctx, p, seen.issuer, done); err != nil || !retired {
+					return seen, err
+				}
+			}
 			seen.problems = []string{"the agent is about to serve the new certificate"}
 		}
 		if refusals++; seen.view.Refused == nil {
@@ -155,13 +154,21 @@ func (c *Change) await(ctx context.Context, p *Proposal, task *ui.Task, done *Re
 			return last, err
 		}
 		task.Update("Waiting: %s", seen.problems[0])
-		timer := time.NewTimer(c.Session.Poll)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return last, ctx.Err()
-		case <-timer.C:
+		if err := pause(ctx, c.Session.Poll); err != nil {
+			return last, err
 		}
+	}
+}
+
+// pause waits, or returns the error of ctx if that ends before.
+func pause(ctx context.Context, lasts time.Duration) error {
+	timer := time.NewTimer(lasts)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
 	}
 }
 
@@ -261,9 +268,7 @@ func (c *Change) askEndpoint(ctx context.Context, p *plan.Plan, sha256 string, b
 			until := one.Chain[0].NotAfter.UTC()
 			address.SHA256, address.NotAfter = certs.Fingerprint(one.Chain[0].Raw), &until
 		}
-		problems := certs.CheckServed(want, []certs.Served{one})
-		problems = withoutAllowed(problems, p.Report)
-		if len(problems) > 0 {
+		if problems := withoutAllowed(certs.CheckServed(want, []certs.Served{one}), p.Report); len(problems) > 0 {
 			address.Problem = problems[0].Message
 			seen.problems = append(seen.problems, problems[0].Message)
 			seen.hint = problems[0].Hint
@@ -290,3 +295,94 @@ func withoutAllowed(problems []certs.Finding, report certs.Report) []certs.Findi
 	}
 	return slices.DeleteFunc(problems, func(f certs.Finding) bool { return f.Presented })
 }
+
+// notConverged reports the last observation, and restores the previous configuration. final means that the agent
+// refuses the new one permanently.
+func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv1alpha1.CredentialIssuer,
+	done *Result, seen observation, final bool,
+) error {
+	if final {
+		c.Session.Progress.Fail("The agent rejects the new configuration")
+	} else {
+		c.Session.Progress.Fail("The endpoint did not present the certificate within %s", c.Session.Timeout)
+	}
+	done.Outcome = result.OutcomeNotConverged
+	done.Endpoint, done.Addresses, done.Problems = seen.view.At.URL, seen.addresses, seen.problems
+	cause := "no response"
+	if len(seen.problems) > 0 {
+		cause = seen.problems[0]
+		for _, problem := range seen.problems[1:] { // the first is part of the error
+			c.Session.Progress.Fail("%s", problem)
+		}
+	}
+	failed := fmt.Errorf("the change did not take effect within %s: %s", c.Session.Timeout, cause)
+	fix := "fix the cause, or raise --timeout"
+	if final {
+		failed = fmt.Errorf("the change does not take effect: %s", cause)
+		fix = fmt.Sprintf("run %q for more", "pinniped explain "+seen.view.Refused.Code)
+	}
+	hint := ""
+	switch {
+	case applied == nil:
+		hint = "nothing was changed: the CredentialIssuer already had this configuration"
+	case c.Flags.NoRollback:
+		hint = "the new configuration stays because of --no-rollback"
+	default:
+		if err := c.rollBack(ctx, p); err != nil {
+			failed = fmt.Errorf("%w; %w", failed, err)
+			hint = "check the CredentialIssuer: kubectl get " + discovery.KubectlName(p.Snapshot.Issuer) + " -o yaml"
+		} else {
+			done.RolledBack = true
+			hint = "the previous configuration was restored; " + fix
+		}
+	}
+	if seen.hint != "" {
+		hint += "; about the address: " + seen.hint
+	}
+	return ui.WithExitCode(ui.WithHint(failed, "%s", hint), ui.ExitNotConverged)
+}
+
+// rollBack restores the previous configuration, unless it has been changed again.
+func (c *Change) rollBack(ctx context.Context, p *Proposal) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	switch err := c.replace(ctx, p, *p.Snapshot.Issuer.Spec.ImpersonationProxy); {
+	case errors.Is(err, errMeanwhile):
+		return err
+	case err != nil:
+		return fmt.Errorf("restoring the previous configuration: %w", err)
+	}
+	c.Session.Progress.Done("Restored the previous configuration")
+	if p.PutBack != nil {
+		return p.PutBack(ctx)
+	}
+	return nil
+}
+
+var errMeanwhile = errors.New("the configuration was changed in the meantime, so it stays as it is")
+
+// replace replaces the planned configuration by another one. It returns errMeanwhile if the planned one has been
+// changed.
+func (c *Change) replace(ctx context.Context, p *Proposal, with configv1alpha1.ImpersonationProxySpec) error {
+	for attempt := 1; ; attempt++ {
+		current, err := c.Session.Cluster.CredentialIssuer(ctx, p.Snapshot.Issuer.Name)
+		if err != nil {
+			return err
+		}
+		if spec := current.Spec.ImpersonationProxy; spec == nil || len(plan.ChangesBetween(*spec, p.Plan.Wanted)) > 0 {
+			return errMeanwhile
+		}
+		patch, err := plan.MergePatch(current, with)
+		if err != nil {
+			return err
+		}
+		_, err = c.Session.Cluster.MergeCredentialIssuer(ctx, current.Name, patch,
+			discovery.ApplyOptions{FieldManager: plan.FieldManager})
+		if !errors.Is(err, discovery.ErrConflict) || attempt == Attempts {
+			return err
+		}
+	}
+}
+
+// rollbackTimeout limits the rollback, as the command's own timeout has passed.
+const rollbackTimeout = 20 * time.Second

@@ -361,7 +361,7 @@ func (g *Grant) agent(ctx context.Context, s *session.Session) (types.Namespaced
 	account := types.NamespacedName{Namespace: cmp.Or(g.To, s.Namespace), Name: g.ServiceAccount}
 	if account.Namespace == "" {
 		var err error
-		if account.Namespace, err = session.FindNamespace(ctx, s.Cluster, "", s.CredentialIssuer); err != nil {
+		if account.Namespace, err = s.FindNamespace(ctx); err != nil {
 			return account, err
 		}
 	}

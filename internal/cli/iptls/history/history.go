@@ -71,7 +71,7 @@ func (o *Options) Complete() error { return o.Session.Open() }
 func (o *Options) Run(ctx context.Context) error {
 	ctx, cancel := factory.WithTimeout(ctx, o.Session.Timeout)
 	defer cancel()
-	namespace, err := session.FindNamespace(ctx, o.Session.Cluster, o.Session.Namespace, o.Session.CredentialIssuer)
+	namespace, err := o.Session.FindNamespace(ctx)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,8 @@ const (
 	forIngressNginx = "ingress-nginx"
 )
 
+func targets() []string { return []string{forCertManager, forContour, forGatewayAPI, forIngressNginx} }
+
 // The values of --key-algorithm.
 const (
 	algorithmECDSA = "ecdsa"
@@ -62,7 +64,6 @@ type Options struct {
 // NewCommand returns `pinniped ip-tls manifest`.
 func NewCommand(f *factory.Factory) *cobra.Command {
 	o := &Options{Session: session.New(f)}
-	targets := []string{forCertManager, forContour, forGatewayAPI, forIngressNginx}
 	cmd := &cobra.Command{
 		Use:   "manifest",
 		Short: "Print a Certificate or ingress route for the proxy",
@@ -93,31 +94,19 @@ Exit codes: 0 printed (see "pinniped help exit-codes")`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return factory.Execute(cmd.Context(), o) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.For, "for", forCertManager, "what to print: "+strings.Join(targets, ", "))
-	flags.StringVar(
-		&o.Issuer,
-		"issuer",
-		"",
-		"cert-manager's issuer: Issuer/NAME, ClusterIssuer/NAME, or KIND.GROUP/NAME of another controller",
-	)
-	flags.StringVar(
-		&o.Secret,
-		"secret",
-		"",
+	flags.StringVar(&o.For, "for", forCertManager, "what to print: "+strings.Join(targets(), ", "))
+	flags.StringVar(&o.Issuer, "issuer", "",
+		"cert-manager's issuer: Issuer/NAME, ClusterIssuer/NAME, or KIND.GROUP/NAME of another controller")
+	flags.StringVar(&o.Secret, "secret", "",
 		"Secret for the certificate: NAME in the agent's namespace, or NAMESPACE/NAME "+
-			"(default: "+defaultSecret+", or "+defaultSecret+"-2 and so on if the one before is in service)",
-	)
+			"(default: "+defaultSecret+", or "+defaultSecret+"-2 and so on if the one before is in service)")
 	flags.StringVar(&o.ExternalEndpoint, "external-endpoint", "",
 		"where clients will reach the impersonation proxy: HOST or HOST:PORT (default: as configured)")
-	flags.StringVar(
-		&o.KeyAlgorithm,
-		"key-algorithm",
-		algorithmECDSA,
-		"key algorithm of the certificate: "+algorithmECDSA+", or "+algorithmRSA+" for clients that support only RSA",
-	)
+	flags.StringVar(&o.KeyAlgorithm, "key-algorithm", algorithmECDSA,
+		"key algorithm of the certificate: "+algorithmECDSA+", or "+algorithmRSA+" for clients that support only RSA")
 	flags.StringVar(&o.Gateway, "gateway", "", "with --for "+forGatewayAPI+": the Gateway, [NAMESPACE/]NAME")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
-		"for":               factory.CompleteValues(targets...),
+		"for":               factory.CompleteValues(targets()...),
 		"key-algorithm":     factory.CompleteValues(algorithmECDSA, algorithmRSA),
 		"issuer":            cobra.NoFileCompletions,
 		"external-endpoint": cobra.NoFileCompletions,
@@ -133,7 +122,7 @@ func (o *Options) Validate() error {
 	if err := o.Session.Validate("yaml", "json"); err != nil {
 		return err
 	}
-	if err := factory.CheckOneOf("for", o.For, forCertManager, forContour, forGatewayAPI, forIngressNginx); err != nil {
+	if err := factory.CheckOneOf("for", o.For, targets()...); err != nil {
 		return err
 	}
 	if err := factory.CheckOneOf("key-algorithm", o.KeyAlgorithm, algorithmECDSA, algorithmRSA); err != nil {
@@ -198,8 +187,12 @@ func (o *Options) Run(ctx context.Context) error {
 	if err := o.Session.Locate(ctx, &request); err != nil {
 		return session.WithCodes(err)
 	}
-	st, err := o.Session.GatherNames(ctx)
+	issuer, err := o.Session.ReadIssuer(ctx)
 	if err != nil {
+		return err
+	}
+	st := &plan.Snapshot{Issuer: issuer}
+	if st.Service, err = o.Session.Service(ctx, issuer, request.Namespace); err != nil {
 		return err
 	}
 	if tls := st.Issuer.Spec.ImpersonationProxy.TLS; tls != nil && o.For == forCertManager {
@@ -347,30 +340,19 @@ func (o *Options) route(request plan.Request, st *plan.Snapshot) (map[string]any
 	if _, err := netip.ParseAddr(host); err == nil {
 		return nil, ui.WithHint(
 			fmt.Errorf("the external endpoint %q is an IP address, but an ingress routes by host name", endpoint),
-			"use a DNS name of the ingress: --external-endpoint proxy.example.com",
-		)
+			"use a DNS name of the ingress: --external-endpoint proxy.example.com")
 	}
-	if plan.ServiceType(spec) != configv1alpha1.ServiceTypeClusterIP {
-		o.Session.Progress.Warn(
-			"spec.impersonationProxy.service.type is %s, so the route has no backend until the type is ClusterIP. Change it: "+
-				"pinniped ip-tls set --service-type ClusterIP --mode enabled",
-			plan.ServiceType(spec),
-		)
+	if kind := plan.ServiceType(spec); kind != configv1alpha1.ServiceTypeClusterIP {
+		o.Session.Progress.Warn("spec.impersonationProxy.service.type is %s, so the route has no backend until the type is "+
+			"ClusterIP. Change it: pinniped ip-tls set --service-type ClusterIP --mode enabled", kind)
 	}
 	objects, _ := discovery.Objects(st.Issuer, request.Namespace)
-	to := backend{
-		service: types.NamespacedName{Namespace: objects.Namespace, Name: objects.ClusterIPService},
-		port:    443,
-	}
+	to := types.NamespacedName{Namespace: objects.Namespace, Name: objects.ClusterIPService}
 	switch o.For {
 	case forContour:
 		return httpProxy(host, to), nil
 	case forGatewayAPI:
-		namespace, name, found := strings.Cut(o.Gateway, "/")
-		if !found {
-			namespace, name = "", o.Gateway
-		}
-		return tlsRoute(host, to, types.NamespacedName{Namespace: namespace, Name: name}), nil
+		return tlsRoute(host, to, o.Gateway), nil
 	default:
 		return ingress(host, to), nil
 	}

@@ -15,13 +15,6 @@ type issuerRef struct {
 	Kind, Name, Group string
 }
 
-// duration is the lifetime of a certificate, and renewBefore is how long before its expiry it is renewed. ACME issuers
-// choose the lifetime themselves; cert-manager then renews after two thirds of it.
-const (
-	duration    = "2160h" // 90 days
-	renewBefore = "720h"  // 30 days to notice a failed renewal
-)
-
 // certificate returns a cert-manager Certificate. The proxy needs the usages server auth and digital signature, and
 // with an RSA key also key encipherment.
 func certificate(secret types.NamespacedName, names []certs.Name, issuer issuerRef, algorithm string) map[string]any {
@@ -41,8 +34,8 @@ func certificate(secret types.NamespacedName, names []certs.Name, issuer issuerR
 	}
 	spec := map[string]any{
 		"secretName":  secret.Name,
-		"duration":    duration,
-		"renewBefore": renewBefore,
+		"duration":    "2160h", // 90 days; ACME issuers choose the lifetime, and cert-manager renews after two thirds of it
+		"renewBefore": "720h",  // 30 days to notice a failed renewal
 		"privateKey":  key,
 		"usages":      usages,
 		"issuerRef":   map[string]any{"group": issuer.Group, "kind": issuer.Kind, "name": issuer.Name},
@@ -56,73 +49,56 @@ func certificate(secret types.NamespacedName, names []certs.Name, issuer issuerR
 	return object("cert-manager.io/v1", "Certificate", secret, spec)
 }
 
-// backend is the target Service of a route.
-type backend struct {
-	service types.NamespacedName
-	port    int64
-}
-
-// routeName is the name of all route objects.
-const routeName = "impersonation-proxy"
-
 // httpProxy returns an HTTPProxy for Contour. Only tcpproxy passes TLS through, so that client certificates reach the
 // proxy.
-func httpProxy(host string, to backend) map[string]any {
-	return object(
-		"projectcontour.io/v1",
-		"HTTPProxy",
-		types.NamespacedName{Namespace: to.service.Namespace, Name: routeName},
-		map[string]any{
-			"virtualhost": map[string]any{"fqdn": host, "tls": map[string]any{"passthrough": true}},
-			"tcpproxy": map[string]any{
-				"services": []any{map[string]any{"name": to.service.Name, "port": to.port}},
-			},
-		},
-	)
+func httpProxy(host string, to types.NamespacedName) map[string]any {
+	return object("projectcontour.io/v1", "HTTPProxy", routeName(to), map[string]any{
+		"virtualhost": map[string]any{"fqdn": host, "tls": map[string]any{"passthrough": true}},
+		"tcpproxy":    map[string]any{"services": []any{map[string]any{"name": to.Name, "port": servicePort}}},
+	})
 }
 
-// tlsRoute returns a Gateway API TLSRoute. The Gateway needs a listener with protocol TLS and mode Passthrough.
-func tlsRoute(host string, to backend, gateway types.NamespacedName) map[string]any {
-	parent := map[string]any{"name": gateway.Name}
-	if gateway.Namespace != "" && gateway.Namespace != to.service.Namespace {
-		parent["namespace"] = gateway.Namespace
+// tlsRoute returns a Gateway API TLSRoute to a Gateway [NAMESPACE/]NAME, which needs a listener with protocol TLS and
+// mode Passthrough.
+func tlsRoute(host string, to types.NamespacedName, gateway string) map[string]any {
+	parent := map[string]any{"name": gateway}
+	if namespace, name, found := strings.Cut(gateway, "/"); found {
+		parent["name"] = name
+		if namespace != "" && namespace != to.Namespace {
+			parent["namespace"] = namespace
+		}
 	}
-	return object("gateway.networking.k8s.io/v1", "TLSRoute",
-		types.NamespacedName{Namespace: to.service.Namespace, Name: routeName},
-		map[string]any{
-			"parentRefs": []any{parent},
-			"hostnames":  []any{host},
-			"rules": []any{map[string]any{
-				"backendRefs": []any{map[string]any{"name": to.service.Name, "port": to.port}},
-			}},
-		})
+	return object("gateway.networking.k8s.io/v1", "TLSRoute", routeName(to), map[string]any{
+		"parentRefs": []any{parent},
+		"hostnames":  []any{host},
+		"rules":      []any{map[string]any{"backendRefs": []any{map[string]any{"name": to.Name, "port": servicePort}}}},
+	})
 }
 
 // ingress returns an Ingress for ingress-nginx, which needs --enable-ssl-passthrough.
-func ingress(host string, to backend) map[string]any {
-	made := object(
-		"networking.k8s.io/v1",
-		"Ingress",
-		types.NamespacedName{Namespace: to.service.Namespace, Name: routeName},
-		map[string]any{
-			"ingressClassName": "nginx",
-			"rules": []any{map[string]any{
-				"host": host,
-				"http": map[string]any{"paths": []any{map[string]any{
-					"path": "/", "pathType": "Prefix",
-					"backend": map[string]any{"service": map[string]any{
-						"name": to.service.Name, "port": map[string]any{"number": to.port},
-					}},
-				}}},
-			}},
-		},
-	)
+func ingress(host string, to types.NamespacedName) map[string]any {
+	backend := map[string]any{"service": map[string]any{"name": to.Name, "port": map[string]any{"number": servicePort}}}
+	made := object("networking.k8s.io/v1", "Ingress", routeName(to), map[string]any{
+		"ingressClassName": "nginx",
+		"rules": []any{map[string]any{
+			"host": host,
+			"http": map[string]any{"paths": []any{map[string]any{"path": "/", "pathType": "Prefix", "backend": backend}}},
+		}},
+	})
 	metadata, _ := made["metadata"].(map[string]any)
 	metadata["annotations"] = map[string]any{
 		"nginx.ingress.kubernetes.io/ssl-passthrough":  "true",
 		"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS",
 	}
 	return made
+}
+
+// servicePort is the port of the Service in front of the impersonation proxy.
+const servicePort int64 = 443
+
+// routeName is the name of the route to a Service.
+func routeName(to types.NamespacedName) types.NamespacedName {
+	return types.NamespacedName{Namespace: to.Namespace, Name: "impersonation-proxy"}
 }
 
 func object(apiVersion, kind string, name types.NamespacedName, spec map[string]any) map[string]any {

@@ -24,6 +24,7 @@ const GeneratedCAName = "Pinniped Impersonation Proxy Serving CA"
 
 // The fields that the commands change.
 const (
+	fieldTLS            = "spec.impersonationProxy.tls"
 	FieldSecret         = "spec.impersonationProxy.tls.secretName"
 	FieldBundle         = "spec.impersonationProxy.tls.certificateAuthorityData"
 	FieldSource         = "spec.impersonationProxy.tls.certificateAuthorityDataSource"
@@ -184,8 +185,7 @@ func (st *Snapshot) generated(desired serving.Desired, service *corev1.Service) 
 	if err != nil {
 		return serving.Evaluation{}, err
 	}
-	return serving.Generated(
-		certificate, at.Host, serving.ClientNames(desired.ImpersonationProxySpec, service)), nil
+	return serving.Generated(certificate, at.Host, serving.ClientNames(desired.ImpersonationProxySpec, service)), nil
 }
 
 // judgeClients adds a finding if clients break, unless a finding about the certificate itself already says so.
@@ -240,10 +240,8 @@ func (p *Plan) brokenHint(j serving.Judgement) string {
 		return fmt.Sprintf("the generated certificate does not cover %s, so these clients need another name",
 			strings.Join(lacks, ", "))
 	case len(lacks) > 0:
-		return fmt.Sprintf(
-			`also have the certificate issued for %s ("pinniped ip-tls manifest" prints the Certificate to request)`,
-			strings.Join(lacks, ", "),
-		)
+		return fmt.Sprintf(`also have the certificate issued for %s ("pinniped ip-tls manifest" prints the Certificate to `+
+			`request)`, strings.Join(lacks, ", "))
 	case p.Generated && len(p.Next.Bundle) == 0:
 		return "the agent's CA is not known yet; after the change, give it to these kubeconfigs: \"pinniped get kubeconfig\""
 	}

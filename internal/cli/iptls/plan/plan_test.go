@@ -278,7 +278,7 @@ func TestOtherManagers(t *testing.T) {
 	if got := OtherManagers(issuer, []FieldChange{{Field: FieldSecret}}); len(got) > 0 {
 		t.Errorf("for the Secret: %q", got)
 	}
-	if !ownsField(issuer, endpointPath()) || ownsField(issuer, loadBalancerIPPath()) {
+	if !ownsField(issuer, fieldEndpoint) || ownsField(issuer, fieldLoadBalancerIP) {
 		t.Error("what we own is read wrongly")
 	}
 }

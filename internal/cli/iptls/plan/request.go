@@ -3,7 +3,10 @@ package plan
 import (
 	"cmp"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
@@ -51,16 +55,14 @@ func (r Request) On(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.
 		wanted.TLS.SecretName = r.Secret
 	}
 	if tls := wanted.TLS; tls != nil {
-		if r.Source != nil || r.BundleGiven || r.BundleFromSecret || r.SystemRoots {
-			tls.CertificateAuthorityDataSource = r.Source
-		}
 		switch {
-		case r.Source != nil:
-			tls.CertificateAuthorityData = ""
-		case r.BundleGiven && !SameBase64(tls.CertificateAuthorityData, r.Bundle):
-			tls.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.Bundle)
-		case r.BundleFromSecret, r.SystemRoots:
-			tls.CertificateAuthorityData = ""
+		case r.Source != nil, r.BundleFromSecret, r.SystemRoots:
+			tls.CertificateAuthorityDataSource, tls.CertificateAuthorityData = r.Source, ""
+		case r.BundleGiven:
+			tls.CertificateAuthorityDataSource = nil
+			if !SameBase64(tls.CertificateAuthorityData, r.Bundle) {
+				tls.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.Bundle)
+			}
 		}
 		if r.ActivateAfter != nil {
 			tls.ActivateAfter = &metav1.Duration{Duration: *r.ActivateAfter}
@@ -94,16 +96,70 @@ func FitsSecret(r Request, secret *corev1.Secret) error {
 	case r.BundleFromSecret && !has:
 		return ui.WithExitCode(ui.WithHint(
 			fmt.Errorf("the Secret %q has no ca.crt that could be published", name),
-			"pass a file with --ca-bundle, or --system-roots if the certificate is from a public CA",
-		), ui.ExitRefused)
+			"pass a file with --ca-bundle, or --system-roots if the certificate is from a public CA"), ui.ExitRefused)
 	case r.SystemRoots && has:
 		return ui.WithExitCode(ui.WithHint(
-			fmt.Errorf("the Secret %q has a ca.crt, which the agent publishes to "+
-				"clients in place of their system roots", name),
+			fmt.Errorf("the Secret %q has a ca.crt, which the agent publishes to clients in place of their system roots", name),
 			`remove it: kubectl patch secret %s --namespace %s --type=json -p='[{"op":"remove","path":"/data/ca.crt"}]'`,
-			secret.Name,
-			secret.Namespace,
-		), ui.ExitRefused)
+			secret.Name, secret.Namespace), ui.ExitRefused)
 	}
 	return nil
 }
+
+// Snapshot is the state of the cluster.
+type Snapshot struct {
+	Issuer     *configv1alpha1.CredentialIssuer
+	Secret     *corev1.Secret        // nil if there is none
+	Source     *serving.BundleSource // CA bundle source of the wanted configuration
+	Permission []certs.Finding       // to use a Secret of another namespace; if one refuses, Secret is not read
+	Service    *corev1.Service       // in front of the proxy; nil if there is none
+	Resolved   []netip.Addr          // addresses of the external endpoint, if loadBalancerIP is set
+	CASecret   *corev1.Secret        // CA of generated certificates; nil if unknown or not needed
+	// History has the revisions, and Known is whether it is reliable.
+	History serving.History
+	Known   bool
+	// InService is the certificate that clients get now, or got last; nil if unknown.
+	InService *serving.Certificate
+	// WithoutVerification is true if CredentialIssuers have no field verification, as Pinniped's.
+	WithoutVerification bool
+	// WithoutTransition is true if they have no field caTransition.
+	WithoutTransition bool
+	Now               time.Time
+	ServerTime        time.Time
+}
+
+// NotPermitted reports whether the Secret is in another namespace and the agent may not use it.
+func (st *Snapshot) NotPermitted() bool {
+	return slices.ContainsFunc(st.Permission, certs.Finding.Refuses)
+}
+
+// ServiceType returns the configured type, or the default.
+func ServiceType(spec *configv1alpha1.ImpersonationProxySpec) configv1alpha1.ImpersonationProxyServiceType {
+	return cmp.Or(spec.Service.Type, configv1alpha1.ServiceTypeLoadBalancer)
+}
+
+// Refusal returns an error if the report refuses the certificate, else nil. done is the prefix of the hint: what the
+// command has changed.
+func Refusal(report certs.Report, done string) error {
+	errs := report.Errors()
+	if len(errs) == 0 {
+		return nil
+	}
+	first := errs[0]
+	text := fmt.Sprintf("the certificate is refused: %s", first)
+	if more := len(errs) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more, see above)", more)
+	}
+	hint := done
+	if first.Hint != "" {
+		hint += first.Hint + "; "
+	}
+	hint += fmt.Sprintf("run %q for more", "pinniped explain "+string(first.Code))
+	if first.CanBeAllowed() {
+		hint += fmt.Sprintf(", or pass --allow %s if you accept the consequence", first.Code)
+	}
+	return ui.WithExitCode(ui.WithHint(errors.New(text), "%s", hint), ui.ExitRefused)
+}
+
+// NothingChanged is the prefix of the hint of a command that has changed nothing.
+const NothingChanged = "nothing was changed; "

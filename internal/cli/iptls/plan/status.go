@@ -1,7 +1,15 @@
 package plan
 
 import (
+	"cmp"
+	"encoding/base64"
 	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
@@ -52,11 +60,10 @@ func ReadStatus(issuer *configv1alpha1.CredentialIssuer, wanted configv1alpha1.I
 	if len(view.Findings) == 0 && issuer.Status.Objects == nil {
 		view.Message = strategy.Message
 	}
-	if problem := wrongEndpoint(at, wanted.ExternalEndpoint); problem != "" {
-		view.Problem = problem
-		return view
-	}
-	if !readable || !certs.SameBundle(published, bundle) {
+	if host, port, err := certs.ParseEndpoint(wanted.ExternalEndpoint); err == nil &&
+		(!sameHost(host, at.Host) || cmp.Or(port, "443") != at.Port) {
+		view.Problem = "the agent still publishes the endpoint " + at.URL
+	} else if !readable || !certs.SameBundle(published, bundle) {
 		view.Problem = "the agent still publishes another CA bundle: " + OrNone(result.BundleOf(published).String())
 	}
 	return view
@@ -104,3 +111,75 @@ func ReplicaProblem(status *configv1alpha1.ServingCertificateStatus, sha256 stri
 	}
 	return problem
 }
+
+// SameBase64 reports whether data is the base64 of a bundle with the same certificates.
+func SameBase64(data string, bundle []byte) bool {
+	if data == "" {
+		return false
+	}
+	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(data))
+	return err == nil && certs.SameBundle(decoded, bundle)
+}
+
+// BundleFor returns the trust bundle for the certificate in secret, which may be nil. source is the bundle source of
+// tls.
+func BundleFor(
+	tls configv1alpha1.ImpersonationProxyTLSSpec, secret *corev1.Secret, source *serving.BundleSource,
+) ([]byte, error) {
+	if secret == nil {
+		secret = &corev1.Secret{}
+	}
+	return serving.Bundle(tls, secret, source)
+}
+
+// Published returns the published trust bundle; empty means the system roots. found is false if none is published or it
+// cannot be decoded.
+func Published(issuer *configv1alpha1.CredentialIssuer) (bundle []byte, found bool) {
+	_, bundle, found = serving.Frontend(serving.Strategy(issuer))
+	return bundle, found
+}
+
+// IsGenerated reports whether a CA bundle is the CA that an agent generates.
+func IsGenerated(bundle []byte) bool {
+	members, _ := certs.ParseBundle(bundle)
+	return len(members) == 1 && members[0].Subject.CommonName == GeneratedCAName
+}
+
+// Names returns the names by which clients will reach the proxy after the request, with their sources, the external
+// endpoint first.
+func Names(req Request, st *Snapshot) []certs.Name {
+	wanted := req.On(st.Issuer.Spec.ImpersonationProxy)
+	var names []certs.Name
+	if host, _, err := certs.ParseEndpoint(wanted.ExternalEndpoint); err == nil {
+		names = append(names, certs.Name{Value: host, Source: "spec.impersonationProxy.externalEndpoint"})
+	}
+	return append(names, serving.ClientNames(wanted, st.serviceFor(&wanted))...)
+}
+
+// Endpoint is the endpoint for clients.
+type Endpoint struct {
+	URL  string
+	Host string // without brackets
+	Port string
+}
+
+// ParseEndpoint parses an endpoint as in the status: https://host[:port].
+func ParseEndpoint(text string) (Endpoint, error) {
+	parsed, err := url.Parse(text)
+	if err != nil || parsed.Scheme != "https" || parsed.Hostname() == "" {
+		return Endpoint{}, fmt.Errorf("the published endpoint %.100q is not an https URL", text)
+	}
+	return Endpoint{URL: text, Host: parsed.Hostname(), Port: cmp.Or(parsed.Port(), "443")}, nil
+}
+
+// sameHost reports whether two hosts are the same DNS name or IP address.
+func sameHost(a, b string) bool {
+	x, errX := netip.ParseAddr(a)
+	y, errY := netip.ParseAddr(b)
+	if errX == nil && errY == nil {
+		return x.Unmap() == y.Unmap()
+	}
+	return strings.EqualFold(a, b)
+}
+
+func (e Endpoint) String() string { return net.JoinHostPort(e.Host, e.Port) }

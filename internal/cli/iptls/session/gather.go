@@ -1,13 +1,19 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -19,13 +25,13 @@ import (
 // defaultNamespace is the agent's default namespace.
 const defaultNamespace = "pinniped-concierge"
 
-// FindNamespace returns the agent's namespace: given, or that of the aggregated login API, or that in the status of the
-// CredentialIssuer called issuer (empty: the only one), or the default.
-func FindNamespace(ctx context.Context, cluster Cluster, given, issuer string) (string, error) {
-	if given != "" {
-		return given, nil
+// FindNamespace returns the agent's namespace: that of the flags, or that of the aggregated login API, or that in the
+// status of the CredentialIssuer, or the default.
+func (s *Session) FindNamespace(ctx context.Context) (string, error) {
+	if s.Namespace != "" {
+		return s.Namespace, nil
 	}
-	namespace, err := cluster.AgentNamespace(ctx)
+	namespace, err := s.Cluster.AgentNamespace(ctx)
 	switch {
 	case err == nil:
 		return namespace, nil
@@ -33,7 +39,7 @@ func FindNamespace(ctx context.Context, cluster Cluster, given, issuer string) (
 		return "", fmt.Errorf("finding the agent's namespace: %w", err)
 	}
 	// The agent may run without the aggregated APIs, and not every user may read APIServices.
-	if found, err := cluster.CredentialIssuer(ctx, issuer); err == nil && found.Status.Objects != nil {
+	if found, err := s.Cluster.CredentialIssuer(ctx, s.CredentialIssuer); err == nil && found.Status.Objects != nil {
 		return found.Status.Objects.Namespace, nil
 	}
 	return defaultNamespace, nil
@@ -45,27 +51,35 @@ func (s *Session) Gather(ctx context.Context, issuer *configv1alpha1.CredentialI
 ) (*plan.Snapshot, error) {
 	offered := s.offered(ctx)
 	st := &plan.Snapshot{
-		Issuer: issuer, WithoutVerification: !offered.verification, WithoutTransition: !offered.transition,
+		Issuer: issuer, WithoutVerification: !offered("verification"), WithoutTransition: !offered("caTransition"),
 	}
 	var err error
 	switch {
 	case plan.ServesGenerated(wanted.TLS):
 		err = s.gatherCA(ctx, st, namespace)
-	case !offered.tls:
-		err = errNoTLS(issuer.Name)
+	case !offered("secretName"):
+		err = ui.WithExitCode(ui.WithHint(
+			fmt.Errorf("the agent of CredentialIssuer %q accepts no certificate: its API has no field "+
+				"spec.impersonationProxy.tls", issuer.Name),
+			"the agent is Pinniped before version 0.23, or the CustomResourceDefinitions are older than the agent; in the "+
+				"second case, apply those of the agent's version"), ui.ExitRefused)
 	default:
-		err = gatherSecret(ctx, s.Cluster, st, namespace, wanted.TLS.SecretName)
+		err = s.gatherSecret(ctx, st, namespace, wanted.TLS.SecretName)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if from := wanted.TLS; from != nil && from.CertificateAuthorityDataSource != nil && !offered.source {
-		return nil, errNoSource(issuer.Name)
+	if from := wanted.TLS; from != nil && from.CertificateAuthorityDataSource != nil &&
+		!offered("certificateAuthorityDataSource") {
+		return nil, ui.WithExitCode(ui.WithHint(
+			fmt.Errorf("the agent of CredentialIssuer %q cannot read a CA bundle from another object: its API has no field "+
+				"spec.impersonationProxy.tls.certificateAuthorityDataSource", issuer.Name),
+			"pass the CA bundle as a file: --ca-bundle FILE"), ui.ExitRefused)
 	}
 	if st.Source, err = BundleSource(ctx, s.Cluster, namespace, wanted.TLS); err != nil {
 		return nil, err
 	}
-	if st.Service, err = s.readService(ctx, issuer, namespace); err != nil {
+	if st.Service, err = s.Service(ctx, issuer, namespace); err != nil {
 		return nil, err
 	}
 	s.Stamp(st)
@@ -94,27 +108,8 @@ func (s *Session) gatherCA(ctx context.Context, st *plan.Snapshot, namespace str
 	return nil
 }
 
-// GatherNames reads the objects with names of the endpoint: the CredentialIssuer and the Service in front of the proxy.
-// It reads no Secret.
-func (s *Session) GatherNames(ctx context.Context) (*plan.Snapshot, error) {
-	issuer, err := s.ReadIssuer(ctx)
-	if err != nil {
-		return nil, err
-	}
-	namespace, err := FindNamespace(ctx, s.Cluster, s.Namespace, s.CredentialIssuer)
-	if err != nil {
-		return nil, WithCodes(err)
-	}
-	st := &plan.Snapshot{Issuer: issuer}
-	if st.Service, err = s.readService(ctx, issuer, namespace); err != nil {
-		return nil, err
-	}
-	s.Stamp(st)
-	return st, nil
-}
-
 // gatherSecret reads the Secret of a spec, unless it is in another namespace and the agent may not use it.
-func gatherSecret(ctx context.Context, cluster Cluster, st *plan.Snapshot, namespace, secretName string) error {
+func (s *Session) gatherSecret(ctx context.Context, st *plan.Snapshot, namespace, secretName string) error {
 	name, err := delegation.SecretName(secretName, namespace)
 	if err != nil {
 		return ui.Usage(err)
@@ -122,14 +117,20 @@ func gatherSecret(ctx context.Context, cluster Cluster, st *plan.Snapshot, names
 	switch {
 	case name.Namespace == namespace:
 	case st.WithoutVerification:
-		st.Permission = ownNamespaceOnly(name, namespace)
+		refused := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf("Secret %q is in another namespace, but this "+
+			"agent uses only Secrets in its own namespace %q: its API has no field spec.impersonationProxy.tls.verification, "+
+			"so it is Pinniped's agent, or older than Secret sharing", name, namespace))
+		refused.Hint = fmt.Sprintf("put the certificate into a Secret in namespace %q, for example with --cert and --key",
+			namespace)
+		st.Permission = []certs.Finding{refused}
 	default:
-		if st.Permission, err = mayUse(ctx, cluster, name, agentAccount(namespace, st.Issuer)); err != nil {
+		agent := types.NamespacedName{Namespace: namespace, Name: discovery.AppName(st.Issuer.Name)}
+		if st.Permission, err = s.mayUse(ctx, name, agent); err != nil {
 			return err
 		}
 	}
 	if !st.NotPermitted() {
-		if st.Secret, err = ReadSecret(ctx, cluster, name.Namespace, name.Name); err != nil {
+		if st.Secret, err = ReadSecret(ctx, s.Cluster, name.Namespace, name.Name); err != nil {
 			return WithCodes(fmt.Errorf("reading the Secret with the certificate: %w", err))
 		}
 	}
@@ -155,10 +156,9 @@ func (s *Session) ReadIssuer(ctx context.Context) (*configv1alpha1.CredentialIss
 	}
 	if at := issuer.Status.Objects; at != nil && at.Namespace != "" && s.Namespace != "" && at.Namespace != s.Namespace {
 		return nil, ui.WithHint(
-			ui.Usage(fmt.Errorf("invalid value %q for --namespace: the agent of CredentialIssuer %q is in "+
-				"namespace %q", s.Namespace, issuer.Name, at.Namespace)),
-			"omit --namespace; for a Secret in another namespace, use --secret NAMESPACE/NAME",
-		)
+			ui.Usage(fmt.Errorf("invalid value %q for --namespace: the agent of CredentialIssuer %q is in namespace %q",
+				s.Namespace, issuer.Name, at.Namespace)),
+			"omit --namespace; for a Secret in another namespace, use --secret NAMESPACE/NAME")
 	}
 	return issuer, nil
 }
@@ -207,9 +207,9 @@ func withoutNotFound(err error) error {
 	return err
 }
 
-// readService reads the Service that the agent creates for the configured type. If there is none, it warns and returns
+// Service reads the Service that the agent creates for the configured type. If there is none, it warns and returns
 // nil.
-func (s *Session) readService(ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
+func (s *Session) Service(ctx context.Context, issuer *configv1alpha1.CredentialIssuer,
 	namespace string,
 ) (*corev1.Service, error) {
 	service, missing, err := discovery.FindService(ctx, s.Cluster, issuer, namespace)
@@ -220,4 +220,118 @@ func (s *Session) readService(ctx context.Context, issuer *configv1alpha1.Creden
 		s.Progress.Warn("%s", missing)
 	}
 	return service, nil
+}
+
+// offered returns whether spec.impersonationProxy.tls has a field in this cluster, which depends on the agent. It reads
+// the fields from the API once. If the cluster does not publish them, it assumes our agent.
+func (s *Session) offered(ctx context.Context) func(field string) bool {
+	if s.hasField == nil {
+		fields, err := s.Cluster.TLSFields(ctx)
+		s.hasField = func(field string) bool { return err != nil || slices.Contains(fields, field) }
+	}
+	return s.hasField
+}
+
+// mayUse checks whether the agent may use a Secret of another namespace, without reading it: the result does not reveal
+// whether the Secret exists. A finding that refuses says why not; a warning says what could not be checked.
+func (s *Session) mayUse(ctx context.Context, secret, account types.NamespacedName) ([]certs.Finding, error) {
+	refused := func(outcome delegation.Outcome) []certs.Finding {
+		return []certs.Finding{delegation.Refusal(outcome, secret, account.Namespace)}
+	}
+	all, err := s.Cluster.Delegations(ctx, secret.Namespace)
+	if errors.Is(err, discovery.ErrNotFound) {
+		return refused(delegation.NoDelegations), nil
+	}
+	if err != nil {
+		return nil, WithCodes(fmt.Errorf("checking whether Secret %q may be used: %w", secret, err))
+	}
+	if !delegation.Decide(secret, account.Namespace, all).Permitted {
+		return refused(delegation.NotDelegated), nil
+	}
+	allowed, err := s.Cluster.MayReadSecret(ctx, account, secret)
+	switch {
+	case errors.Is(err, discovery.ErrForbidden):
+		unknown := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf(
+			"you are not permitted to check whether RBAC lets the agent's service account %q read Secret %q", account, secret))
+		unknown.Severity, unknown.Hint = certs.SeverityWarning, "if it does not, the CredentialIssuer's status says so"
+		return []certs.Finding{unknown}, nil
+	case err != nil:
+		return nil, WithCodes(fmt.Errorf("checking whether Secret %q may be used: %w", secret, err))
+	case !allowed:
+		return refused(delegation.NotReadable), nil
+	}
+	return nil, nil
+}
+
+// Fits returns an error if the request does not fit this CredentialIssuer.
+func Fits(r plan.Request, issuer *configv1alpha1.CredentialIssuer) error {
+	objects, _ := discovery.Objects(issuer, r.Namespace)
+	if name := r.SecretName(); name.Namespace == objects.Namespace && name.Name == objects.LastKnownGoodCertificateSecret {
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --secret: Secret %q is a backup that only the agent "+
+			"writes and removes", name)), "name the Secret that the certificate comes from")
+	}
+	kind := cmp.Or(r.ServiceType, plan.ServiceType(issuer.Spec.ImpersonationProxy))
+	if r.LoadBalancerIP != nil && kind != configv1alpha1.ServiceTypeLoadBalancer {
+		return ui.WithHint(ui.Usage(fmt.Errorf("--load-balancer-ip needs a Service of type LoadBalancer, but "+
+			"CredentialIssuer %q has type %s", issuer.Name, kind)), "add --service-type LoadBalancer")
+	}
+	endpoint := issuer.Spec.ImpersonationProxy.ExternalEndpoint
+	if r.Endpoint != nil {
+		endpoint = *r.Endpoint
+	}
+	if r.ServiceType == configv1alpha1.ServiceTypeNone && endpoint == "" {
+		return ui.WithHint(ui.Usage(errors.New("--service-type None needs an external endpoint, because without a Service, "+
+			"the agent knows no address")), "name it: --external-endpoint HOST:PORT")
+	}
+	return nil
+}
+
+// IssuedBy returns the controller that fills the Secret according to its annotations and owners, or nil if unknown.
+func IssuedBy(secret *corev1.Secret) *result.Renewer {
+	const prefix = "cert-manager.io/"
+	if name := secret.Annotations[prefix+"certificate-name"]; name != "" {
+		renewer := &result.Renewer{Kind: result.CertManagerCertificate, Name: name}
+		if issuer := secret.Annotations[prefix+"issuer-name"]; issuer != "" {
+			renewer.Issuer = cmp.Or(secret.Annotations[prefix+"issuer-kind"], "Issuer") + " " + issuer
+		}
+		return renewer
+	}
+	if owner := metav1.GetControllerOfNoCopy(secret); owner != nil {
+		return &result.Renewer{Kind: owner.Kind, Name: owner.Name}
+	}
+	return nil
+}
+
+// Life is whether the agent runs, according to its replicas' Leases.
+type Life struct {
+	Running  result.Answer
+	LastSeen *time.Time // last renewal of a Lease; nil if there is none
+}
+
+// Life finds out whether the agent runs, which the CredentialIssuer's status does not show. It is unknown for other
+// agents and for old versions.
+func (s *Session) Life(ctx context.Context, namespace string, issuer *configv1alpha1.CredentialIssuer) (Life, error) {
+	life := Life{Running: result.AnswerUnknown}
+	leases, err := s.Cluster.ReplicaLeases(ctx, namespace)
+	if err != nil || len(leases) == 0 && issuer.Status.Objects == nil {
+		return life, err
+	}
+	life.Running = result.AnswerNo
+	for _, lease := range leases {
+		if lease.Lives(s.ServerNow()) {
+			life.Running = result.AnswerYes
+		}
+		if renewed := lease.Renewed.UTC().Truncate(time.Second); life.LastSeen == nil || renewed.After(*life.LastSeen) {
+			life.LastSeen = &renewed
+		}
+	}
+	return life, nil
+}
+
+// Gone says when an agent that is not running last reported.
+func (l Life) Gone() string {
+	if l.LastSeen == nil {
+		return "no replica has ever reported"
+	}
+	return "the last report is from " + l.LastSeen.Format(time.RFC3339)
 }

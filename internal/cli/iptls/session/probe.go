@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 )
 
@@ -56,12 +57,9 @@ const askedPath = "/healthz"
 
 // Resolve uses the resolver of this machine.
 func (RealNetwork) Resolve(ctx context.Context, host string) ([]netip.Addr, error) {
-	if addr, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{addr.Unmap()}, nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	return discovery.Resolve(ctx, host)
 }
 
 // forwarderTo returns the HTTP proxy for connections to a host, or nil.
@@ -73,7 +71,11 @@ func forwarderTo(host, port string) (*url.URL, error) {
 func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 	chain []*x509.Certificate, status int, err error,
 ) {
-	host, port := strings.TrimSuffix(serverName, "."), portOf(address)
+	host := strings.TrimSuffix(serverName, ".")
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, 0, err
+	}
 	forwarder, err := forwarderTo(host, port)
 	if err != nil {
 		return nil, 0, err
@@ -129,11 +131,6 @@ func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 		return nil, 0, fmt.Errorf("through the proxy %s from this computer's environment: %w", forwarder.Redacted(), err)
 	}
 	return nil, 0, err
-}
-
-func portOf(address string) string {
-	_, port, _ := net.SplitHostPort(address) // the dial has succeeded with it
-	return port
 }
 
 // Probe is like Ask, but a server that presents a certificate and does not respond is no error.

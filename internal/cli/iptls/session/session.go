@@ -4,18 +4,27 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/iptls/plan"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/delegation"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
+	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
@@ -48,7 +57,7 @@ type Session struct {
 	Cluster    Cluster
 	Progress   *ui.Progress
 	serverTime func(time.Time) time.Time
-	offers     *offers // nil until first needed
+	hasField   func(name string) bool // of offered; nil until first needed
 }
 
 // New returns the Session of a real process, without flag values.
@@ -121,7 +130,7 @@ func (s *Session) Open() error {
 
 // Locate sets the agent's namespace. A Secret NAMESPACE/NAME in this namespace becomes NAME.
 func (s *Session) Locate(ctx context.Context, req *plan.Request) error {
-	namespace, err := FindNamespace(ctx, s.Cluster, s.Namespace, s.CredentialIssuer)
+	namespace, err := s.FindNamespace(ctx)
 	if err != nil {
 		return err
 	}
@@ -149,4 +158,105 @@ func (s *Session) ServerNow() time.Time {
 func (s *Session) Stamp(st *plan.Snapshot) {
 	st.Now = s.Now()
 	st.ServerTime = s.serverTime(st.Now)
+}
+
+// Cluster reads and writes the cluster; *discovery.Client implements it.
+type Cluster interface {
+	CredentialIssuer(ctx context.Context, name string) (*configv1alpha1.CredentialIssuer, error)
+	ApplyCredentialIssuer(ctx context.Context, name string, object any,
+		opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error)
+	MergeCredentialIssuer(ctx context.Context, name string, patch any,
+		opts discovery.ApplyOptions) (*configv1alpha1.CredentialIssuer, error)
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	ApplySecret(ctx context.Context, namespace, name string, object any, opts discovery.ApplyOptions) (*corev1.Secret,
+		error)
+	DeleteSecret(ctx context.Context, secret *corev1.Secret) error
+	Certificate(ctx context.Context, namespace, name string) (*discovery.Certificate, error)
+	Certificates(ctx context.Context, namespace string) ([]discovery.Certificate, error)
+	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
+	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
+	ClusterTrustBundle(ctx context.Context, name string) (pem string, err error)
+	ApplyConfigMap(ctx context.Context, namespace, name string, object any, opts discovery.ApplyOptions) (
+		*corev1.ConfigMap, error)
+	AgentNamespace(ctx context.Context) (string, error)
+	TLSFields(ctx context.Context) ([]string, error)
+	ReplicaLeases(ctx context.Context, namespace string) ([]discovery.ReplicaLease, error)
+	// The objects of a delegation, and whether a Secret of another namespace may be used.
+	ApplyGrant(ctx context.Context, object map[string]any, opts discovery.ApplyOptions) error
+	Grant(ctx context.Context, object map[string]any) (map[string]any, error)
+	DeleteGrant(ctx context.Context, found map[string]any, dryRun bool) error
+	Delegations(ctx context.Context, namespace string) ([]delegation.Delegation, error)
+	MayReadSecret(ctx context.Context, account, secret types.NamespacedName) (bool, error)
+}
+
+// serverClock measures the API server's clock by the Date header of its responses.
+type serverClock struct {
+	now func() time.Time
+	gap atomic.Pointer[time.Duration] // how far the server's clock is ahead; nil if unknown
+}
+
+// watch makes the clock read the responses to config's requests.
+func (c *serverClock) watch(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(request)
+			if err == nil {
+				c.read(response.Header.Get("Date"))
+			}
+			return response, err
+		})
+	})
+}
+
+func (c *serverClock) read(header string) {
+	if date, err := http.ParseTime(header); err == nil {
+		gap := date.Sub(c.now())
+		c.gap.Store(&gap)
+	}
+}
+
+// at returns the server's time at now, or zero if unknown.
+func (c *serverClock) at(now time.Time) time.Time {
+	if gap := c.gap.Load(); gap != nil {
+		return now.Add(*gap)
+	}
+	return time.Time{}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+// rolesHint says where the Roles for these commands are.
+const rolesHint = "use an administrator's kubeconfig, or ask for a Role: deploy/iptlsroles has " +
+	"pinniped-ip-tls-viewer and pinniped-ip-tls-operator"
+
+// WithCodes adds the documented exit codes to errors from the cluster.
+func WithCodes(err error) error {
+	if !errors.Is(err, discovery.ErrForbidden) {
+		return err
+	}
+	if _, ok := errors.AsType[*forbiddenError](err); ok {
+		return err
+	}
+	denied := &forbiddenError{error: err}
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		denied.server = status.ErrStatus.Message
+	}
+	return ui.WithExitCode(ui.WithHint(denied, "%s", rolesHint), ui.ExitNotPermitted)
+}
+
+// forbiddenError is a forbidden request with the API server's message.
+type forbiddenError struct {
+	error
+	server string
+}
+
+func (e *forbiddenError) Unwrap() error { return e.error }
+
+func (e *forbiddenError) Error() string {
+	if e.server == "" {
+		return e.error.Error()
+	}
+	return e.error.Error() + ": " + e.server
 }

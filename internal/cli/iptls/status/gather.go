@@ -44,7 +44,7 @@ type snapshot struct {
 
 // gatherStatus reads the cluster, probes the endpoint, and combines the results.
 func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
-	namespace, err := session.FindNamespace(ctx, o.Session.Cluster, o.Session.Namespace, o.Session.CredentialIssuer)
+	namespace, err := o.Session.FindNamespace(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (o *Options) gatherStatus(ctx context.Context) (*result.Status, error) {
 		Status: &result.Status{
 			CredentialIssuer: issuer.Name, At: o.Session.Now().UTC(), Transition: result.TransitionOf(issuer.Status.Transition),
 		},
-		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace, waits: plan.Waits(issuer),
+		issuer: issuer, spec: *issuer.Spec.ImpersonationProxy, namespace: namespace, waits: issuer.Status.Transition != nil,
 	}
 	l.configured()
 	if err := o.readSecret(ctx, l); err != nil {

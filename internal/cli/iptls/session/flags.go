@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,6 +31,10 @@ type CertificateFlags struct {
 
 	// Changed reports whether a flag is on the command line.
 	Changed func(flag string) bool
+
+	// Set by Validate.
+	source *configv1alpha1.CertificateAuthorityDataSourceSpec
+	allow  []certs.Code
 }
 
 // AddFlags adds the flags to a command.
@@ -57,17 +62,17 @@ func (c *CertificateFlags) AddFlags(cmd *cobra.Command, secretUsage, bundleUsage
 }
 
 // Validate checks the flags, without reading anything.
-func (c *CertificateFlags) Validate() error {
-	if err := c.validateBundleSource(); err != nil {
+func (c *CertificateFlags) Validate() (err error) {
+	if err = c.validateBundleSource(); err != nil {
 		return err
 	}
-	if _, err := c.bundleSource(); err != nil {
+	if c.source, err = c.bundleSource(); err != nil {
 		return err
 	}
-	if err := validateSecretName(c.Secret); err != nil {
+	if err = validateSecretName(c.Secret); err != nil {
 		return err
 	}
-	if _, err := AllowedCodes(c.Allow); err != nil {
+	if c.allow, err = AllowedCodes(c.Allow); err != nil {
 		return err
 	}
 	if err := ValidateEndpoint("external-endpoint", c.ExternalEndpoint); err != nil {
@@ -146,15 +151,10 @@ func (c *CertificateFlags) bundleSource() (*configv1alpha1.CertificateAuthorityD
 	return from, nil
 }
 
-// Request reads the CA bundle and returns the flags as a request.
+// Request reads the CA bundle and returns the validated flags as a request.
 func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
-	source, err := c.bundleSource()
-	if err != nil {
-		return plan.Request{}, err
-	}
-	req := plan.Request{Secret: c.Secret, Source: source, BundleFromSecret: c.CAFromSecret, SystemRoots: c.SystemRoots}
-	for _, code := range c.Allow {
-		req.Allow = append(req.Allow, certs.Code(code))
+	req := plan.Request{
+		Secret: c.Secret, Source: c.source, BundleFromSecret: c.CAFromSecret, SystemRoots: c.SystemRoots, Allow: c.allow,
 	}
 	if c.Changed("external-endpoint") {
 		req.Endpoint = &c.ExternalEndpoint
@@ -177,4 +177,63 @@ func (c *CertificateFlags) Request(stdin io.Reader) (plan.Request, error) {
 		req.Sources.Bundle = "the CA bundle of --ca-bundle"
 	}
 	return req, nil
+}
+
+// AddAllowFlag adds --allow to a command. example is a code for its help.
+func AddAllowFlag(cmd *cobra.Command, into *[]string, example string) {
+	cmd.Flags().StringArrayVar(into, "allow", nil,
+		"accept the error with this code (repeatable), for example "+example)
+	codes := Allowable()
+	for i, code := range codes {
+		if e, ok := certs.Explain(certs.Code(code)); ok {
+			codes[i] = cobra.CompletionWithDesc(code, e.Cause)
+		}
+	}
+	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{"allow": factory.CompleteValues(codes...)})
+}
+
+// Allowable returns the codes that --allow accepts.
+func Allowable() []string {
+	var codes []string
+	for _, code := range certs.Codes() {
+		if certs.Allowable(code) {
+			codes = append(codes, string(code))
+		}
+	}
+	return codes
+}
+
+// AllowedCodes returns the codes of --allow, or an error for a code that it does not accept.
+func AllowedCodes(texts []string) ([]certs.Code, error) {
+	var codes []certs.Code
+	for _, text := range texts {
+		code := certs.Code(text)
+		switch {
+		case certs.Allowable(code):
+			codes = append(codes, code)
+		case slices.Contains(certs.Codes(), code):
+			return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: this error cannot be accepted", text)),
+				"run %q", "pinniped explain "+text)
+		default:
+			hint := "the codes are " + strings.Join(Allowable(), ", ")
+			if near := factory.Nearest(text, Allowable()); near != "" {
+				hint = fmt.Sprintf("did you mean %q? %s", near, hint)
+			}
+			return nil, ui.WithHint(ui.Usage(fmt.Errorf("invalid value %q for --allow: there is no such code", text)),
+				"%s", hint)
+		}
+	}
+	return codes, nil
+}
+
+// ValidateEndpoint returns an error for a value that is not HOST, HOST:PORT or empty.
+func ValidateEndpoint(flag, value string) error {
+	if value == "" {
+		return nil
+	}
+	if _, _, err := certs.ParseEndpoint(value); err != nil {
+		return ui.WithHint(ui.Usage(fmt.Errorf("invalid value for --%s: %s: %w", flag, certs.EndpointInvalid, err)),
+			"write a DNS name or an IP address, and a port if it is not 443: proxy.example.com:8443")
+	}
+	return nil
 }
