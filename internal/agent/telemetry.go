@@ -75,7 +75,7 @@ func (a *agent) newRegistry(others []prometheus.Collector) *prometheus.Registry 
 		}, func() float64 { return truth(a.leader.Leading()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "pinniped_agent_proxy_wanted",
-			Help: "1 if the CredentialIssuer enables the impersonation proxy, or if mode auto does because of the nodes; else 0.",
+			Help: "1 if the proxy should run: mode enabled, or mode auto and no visible control-plane nodes; else 0.",
 		}, func() float64 {
 			reconciler := a.issuer.Load()
 			return truth(reconciler != nil && reconciler.Wanted())
@@ -105,7 +105,8 @@ var servingCertificateFindings = prometheus.NewDesc(
 
 var servingCertificateTransition = prometheus.NewDesc(
 	"pinniped_agent_serving_certificate_transition_until_timestamp_seconds",
-	"The latest time at which the new certificate is served, in seconds since 1970. Absent if there is no transition.",
+	"The latest time at which the agent starts to serve the new certificate, in seconds since 1970. "+
+		"Absent if there is no transition.",
 	nil,
 	nil,
 )

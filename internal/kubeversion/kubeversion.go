@@ -53,7 +53,7 @@ func Features() []Feature {
 		{
 			"ClusterTrustBundle (feature gate; by default since 1.37)",
 			"1.33",
-			"a CA bundle from one gives the finding `BundleNotFound`",
+			"a CA bundle in a ClusterTrustBundle gives the finding `BundleNotFound`",
 		},
 		ConstrainedImpersonation,
 	}

@@ -129,7 +129,10 @@ var logins = []login{
 		metadata: object{"issuer": "SELF/"},
 	},
 	{
-		name: "Auth0 without the slash", provider: "auth0", refused: "which must be the same", metadata: object{"issuer": "SELF"},
+		name:     "Auth0 without the slash",
+		provider: "auth0",
+		refused:  "which must be the same",
+		metadata: object{"issuer": "SELF"},
 	},
 	{
 		name: "AD FS has one group, which is no list", provider: "adfs", want: "ann@example.com dev",

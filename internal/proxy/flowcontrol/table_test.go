@@ -43,7 +43,7 @@ func table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "The tables are for the shipped pod, with %s and %d processor.\n"+
 		"Users share %s, and unauthenticated clients share %s.\n"+
-		"At the port of the Concierge APIs, users share %s, and unauthenticated clients share %s.\n\n",
+		"At the [Concierge APIs port](#the-concierge-apis-port), users share %s, and unauthenticated clients share %s.\n\n",
 		mebibytes(DefaultMemory), processors,
 		mebibytes(pod.users), mebibytes(pod.unauthenticated), mebibytes(apis.users), mebibytes(apis.unauthenticated))
 	b.WriteString(
@@ -96,7 +96,7 @@ func counted(resource Resource) string {
 	return [...]string{
 		Connection: fmt.Sprintf("%d KiB once accepted, %d KiB once the handshake begins, %d KiB once the first request arrives",
 			AcceptedBytes>>10, HandshakeBytes>>10, ConnectionBytes>>10),
-		Input:    "received bytes that are not yet processed, at the size to which they can expand",
+		Input:    "the memory that received but unprocessed bytes may need once they are decoded",
 		Request:  fmt.Sprintf("%d KiB for each request, plus its head and the buffered part of its body", RequestBytes>>10),
 		Stream:   fmt.Sprintf("%d KiB for each stream, plus the head of its request", StreamBytes>>10),
 		Response: "the bytes that are buffered for the client",
@@ -108,9 +108,9 @@ func work(resource Resource) string {
 		SlowClient:   fmt.Sprintf("a response that the client has stopped reading: a stream takes 1 seat, any other response takes %d", LongSeats),
 		Handshake:    "an unauthenticated client's handshake, for up to a second",
 		PreAuth:      "work for the handshake and request of a client that is not authenticated yet; there are half as many seats as processors, but at least one",
-		Certificate:  "the verification of a client certificate that is not cached, on half of the processors",
-		TokenReview:  "the review of a bearer token that is not cached",
-		AccessReview: fmt.Sprintf("the review of a permission that is not cached; it takes %d seats for an unauthenticated client", UnauthenticatedReview),
+		Certificate:  "a client certificate's verification, unless cached; half as many seats as processors, at least one",
+		TokenReview:  "a TokenReview, unless its result is cached",
+		AccessReview: fmt.Sprintf("a SubjectAccessReview, unless cached; %d seats for an unauthenticated client", UnauthenticatedReview),
 		Login:        "a login that the proxy forwards",
 		ServedLogin:  "a login that the Concierge APIs serve",
 		Forward:      fmt.Sprintf("a request at the API server; one with a long response takes %d seats", LongSeats),
@@ -120,7 +120,7 @@ func work(resource Resource) string {
 func fullMemory(resource Resource) string {
 	switch resource {
 	case Input:
-		return "reading waits, and after that the connection ends"
+		return "reading waits; if no memory becomes free, the connection ends"
 	case Response:
 		return "429 or 503, but a response that has begun continues without a buffer"
 	default:
