@@ -33,6 +33,7 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const audience = "this-cluster"
@@ -42,24 +43,16 @@ func newProvider(t *testing.T, idp *issuer.Issuer, clk clock.PassiveClock) *Prov
 	t.Helper()
 	provider := NewProvider(ProviderOptions{Issuer: idp.URL, Roots: idp.Roots(), Clock: clk})
 	t.Cleanup(provider.Close)
-	keys, err := provider.Discover(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := must.Get(provider.Discover(t.Context()))(t)
 	provider.UseKeysURL(keys)
-	if err := provider.FetchKeys(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, provider.FetchKeys(t.Context()))
 	return provider
 }
 
 func newJWT(t *testing.T, provider *Provider, spec authenticationv1alpha1.JWTAuthenticatorSpec) *JWT {
 	t.Helper()
 	spec.Issuer, spec.Audience = provider.issuer, audience
-	authenticator, err := NewJWT(&spec, provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authenticator := must.Get(NewJWT(&spec, provider))(t)
 	t.Cleanup(authenticator.Close)
 	return authenticator
 }
@@ -216,10 +209,7 @@ func TestJWTRefusesHostileTokens(t *testing.T) {
 	other := issuer.New(t)
 	authenticator := newJWT(t, newProvider(t, idp, clock.RealClock{}), authenticationv1alpha1.JWTAuthenticatorSpec{})
 	claims := idp.Claims(audience, nil)
-	publicDER, err := x509.MarshalPKIXPublicKey(rsaKey.Signer.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	publicDER := must.Get(x509.MarshalPKIXPublicKey(rsaKey.Signer.Public()))(t)
 	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: publicDER})
 	hs256 := func(key []byte) func(string) []byte {
 		return func(input string) []byte {
@@ -522,20 +512,12 @@ func TestNewJWTSaysWhatIsWrongWithTheSpec(t *testing.T) {
 // TestDocumentedJWTAuthenticator checks that the example in the reference is a valid spec.
 func TestDocumentedJWTAuthenticator(t *testing.T) {
 	t.Parallel()
-	blocks, err := documents.Read(filepath.Join("..", ".."), "docs/reference/authenticators.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	blocks := must.Get(documents.Read(filepath.Join("..", ".."), "docs/reference/authenticators.md"))(t)
 	var example authenticationv1alpha1.JWTAuthenticator
-	if err := yaml.UnmarshalStrict([]byte(blocks[0].Text), &example); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict([]byte(blocks[0].Text), &example))
 	provider := NewProvider(ProviderOptions{Issuer: example.Spec.Issuer, Clock: clock.RealClock{}})
 	t.Cleanup(provider.Close)
-	jwt, err := NewJWT(&example.Spec, provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	jwt := must.Get(NewJWT(&example.Spec, provider))(t)
 	jwt.Close()
 }
 
@@ -673,10 +655,7 @@ func TestJWTWithShortKey(t *testing.T) {
 	var key issuer.Key
 	for x := make([]byte, 32); x[0] != 0 || x[1] == 0; {
 		key = idp.Rotate(t)
-		public, err := key.Signer.Public().(*ecdsa.PublicKey).Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		public := must.Get(key.Signer.Public().(*ecdsa.PublicKey).Bytes())(t)
 		x = public[1:33]
 		idp.SetKeySet(fmt.Appendf(nil, `{"keys":[{"kty":"EC","kid":%q,"crv":"P-256","x":%q,"y":%q,"x5c":["none"]}]}`, key.ID,
 			base64.RawURLEncoding.EncodeToString(x[1:]), base64.RawURLEncoding.EncodeToString(public[33:])))
@@ -713,10 +692,7 @@ func TestProviderUsesTheProxy(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 	}))
 	t.Cleanup(proxy.Close)
-	through, err := url.Parse(proxy.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	through := must.Get(url.Parse(proxy.URL))(t)
 	provider := NewProvider(ProviderOptions{
 		Issuer: "https://issuer.example.com", Clock: clock.RealClock{},
 		Proxy: func(*http.Request) (*url.URL, error) { return through, nil },

@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // startWebhook starts a TLS server and returns the options to call it. It counts the calls.
@@ -36,10 +38,7 @@ func startWebhook(
 	}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	endpoint, err := url.Parse(server.URL + "/authenticate")
-	if err != nil {
-		t.Fatal(err)
-	}
+	endpoint := must.Get(url.Parse(server.URL + "/authenticate"))(t)
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
 	return WebhookOptions{Endpoint: endpoint, Roots: roots, Timeout: 20 * time.Second}, calls
@@ -47,10 +46,7 @@ func startWebhook(
 
 func newWebhook(t *testing.T, options WebhookOptions) *Webhook {
 	t.Helper()
-	webhook, err := NewWebhook(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	webhook := must.Get(NewWebhook(options))(t)
 	webhook.backoff.Duration = time.Millisecond
 	t.Cleanup(webhook.Close)
 	return webhook
@@ -287,10 +283,7 @@ func TestWebhookMustBeTheRightOne(t *testing.T) {
 		})
 	}
 	for _, endpoint := range []string{"http://webhook.example.com", "https://", "ftp://x"} {
-		parsed, err := url.Parse(endpoint)
-		if err != nil {
-			t.Fatal(err)
-		}
+		parsed := must.Get(url.Parse(endpoint))(t)
 		if _, err := NewWebhook(WebhookOptions{Endpoint: parsed}); err == nil {
 			t.Errorf("%q was accepted", endpoint)
 		}
@@ -361,10 +354,7 @@ func TestWebhookUsesTheProxy(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 	}))
 	t.Cleanup(proxy.Close)
-	through, err := url.Parse(proxy.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	through := must.Get(url.Parse(proxy.URL))(t)
 	webhook := newWebhook(t, WebhookOptions{
 		Endpoint: &url.URL{Scheme: "https", Host: "webhook.example.com"},
 		Proxy:    func(*http.Request) (*url.URL, error) { return through, nil },

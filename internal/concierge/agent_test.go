@@ -46,6 +46,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -72,9 +73,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiregistrationv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, add(scheme))
 	}
 	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
 	return scheme
@@ -104,10 +103,7 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 
 	a.stop = func() error { cancel(); return nil }
 	certificate, cache := a.startControllers(ctx, t, account)
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))(t)
 	a.address = listener.Addr().String()
 	if a.signer, err = certs.NewCA("signer", time.Now(), time.Hour); err != nil {
 		t.Fatal(err)
@@ -145,13 +141,9 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	t.Cleanup(func() { _ = a.stop() })
 
 	port := listener.Addr().(*net.TCPAddr).Port
-	if err := cluster.PointServiceAt(t.Context(), namespace, "pinniped-concierge-api", port); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.PointServiceAt(t.Context(), namespace, "pinniped-concierge-api", port))
 	for _, name := range apiServices {
-		if err := cluster.PointAPIServiceAt(t.Context(), name, port); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cluster.PointAPIServiceAt(t.Context(), name, port))
 	}
 	return a
 }
@@ -181,21 +173,12 @@ func (a *agent) startControllers(
 	account *rest.Config,
 ) (*apiservice.Certificate, *authenticator.Cache) {
 	t.Helper()
-	manager, err := ctrl.NewManager(account, ctrl.Options{
+	manager := must.Get(ctrl.NewManager(account, ctrl.Options{
 		Scheme: newScheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, err := corev1client.NewForConfig(account)
-	if err != nil {
-		t.Fatal(err)
-	}
-	registration, err := apiregistrationv1client.NewForConfig(account)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	core := must.Get(corev1client.NewForConfig(account))(t)
+	registration := must.Get(apiregistrationv1client.NewForConfig(account))(t)
 	waker := func() (func(types.NamespacedName), <-chan event.GenericEvent) {
 		wake := make(chan event.GenericEvent, 1)
 		return func(types.NamespacedName) {
@@ -209,30 +192,24 @@ func (a *agent) startControllers(
 
 	certificate := &apiservice.Certificate{}
 	changed, wake := waker()
-	err = (&apiservice.Reconciler{
+	must.Do(t, (&apiservice.Reconciler{
 		Client: manager.GetClient(), Live: manager.GetAPIReader(), SecretWriter: core.Secrets(namespace),
 		Secrets:     informer.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
 		APIServices: informer.New(ctx, registration.RESTClient(), "apiservices", &apiregistrationv1.APIService{}, changed),
 		IsLeader:    leads, Wake: wake, Certificate: certificate,
 		Namespace: namespace, Secret: servingCert, Service: "pinniped-concierge-api", APIServiceNames: apiServices,
 		Labels: map[string]string{"app": "pinniped-concierge"}, Clock: clock.RealClock{},
-	}).SetupWithManager(manager)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}).SetupWithManager(manager))
 
 	cache := authenticator.NewCache("authentication.concierge.pinniped.dev")
 	changed, wake = waker()
 	webhooks := &webhookauthenticator.Evaluator{Dial: webhookauthenticator.Dial, Clock: clock.RealClock{}}
-	err = (&authenticators.Reconciler{
+	must.Do(t, (&authenticators.Reconciler{
 		Kind: webhooks.Kind(), Client: manager.GetClient(),
 		Secrets:    informer.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
 		ConfigMaps: informer.New(ctx, core.RESTClient(), "configmaps", &corev1.ConfigMap{}, changed),
 		Cache:      cache, IsLeader: leads, Wake: wake, Namespace: namespace, Clock: clock.RealClock{},
-	}).SetupWithManager(manager)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}).SetupWithManager(manager))
 	ended := make(chan error, 1)
 	go func() { ended <- manager.Start(ctx) }()
 	t.Cleanup(func() {

@@ -12,16 +12,14 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestCertificatesFitTheHandshake has users with so many groups that the proxy would end the handshake with their
 // certificate. Their login fails with a reason.
 func TestCertificatesFitTheHandshake(t *testing.T) {
 	t.Parallel()
-	ca, err := certs.NewCA("CA", time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("CA", time.Now(), time.Hour))(t)
 	agent := &signer.Signer{}
 	agent.Load(ca, nil)
 	for count, fits := range map[int]bool{350: true, 1000: false} {
@@ -31,14 +29,11 @@ func TestCertificatesFitTheHandshake(t *testing.T) {
 		}
 		vouches := &vouching{user: &user.DefaultInfo{Name: "ann", Groups: groups}, ok: true}
 		var warnings said
-		got, err := newCredentialRequests(vouches, issuers{agent: agent}, 0, auditLog{}).Create(
+		got := must.Get(newCredentialRequests(vouches, issuers{agent: agent}, 0, auditLog{}).Create(
 			warning.WithWarningRecorder(t.Context(), &warnings),
 			&loginv1alpha1.TokenCredentialRequest{
 				Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "t", Authenticator: testReference},
-			}, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+			}, nil, nil))(t)
 		if issued := got.(*loginv1alpha1.TokenCredentialRequest).Status.Credential != nil; issued != fits {
 			t.Errorf("%d groups: issued %v, %v", count, issued, warnings)
 		}

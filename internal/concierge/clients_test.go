@@ -11,16 +11,14 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestUnauthenticatedClientsMayProbe checks what a client other than the front proxy may send: the kubelet's probes,
 // one at a time. The connection is closed after the response.
 func TestUnauthenticatedClientsMayProbe(t *testing.T) {
 	t.Parallel()
-	ca, err := certs.NewCA("front proxy CA", time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("front proxy CA", time.Now(), time.Hour))(t)
 	began, release := make(chan struct{}), make(chan struct{})
 	port := listener.New(flowcontrol.New(flowcontrol.APILimitsFor(flowcontrol.DefaultMemory, 2)))
 	server := httptest.NewUnstartedServer(port.Handler(onlyFrontProxy(
@@ -39,27 +37,15 @@ func TestUnauthenticatedClientsMayProbe(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	client := func(name string) *http.Client {
-		pair, err := ca.IssueClient(certs.ClientIdentity{Username: name}, time.Now(), time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := must.Get(ca.IssueClient(certs.ClientIdentity{Username: name}, time.Now(), time.Hour))(t)
+		certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
 		return &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{
 			InsecureSkipVerify: true, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
 		}}}
 	}
 	ask := func(client *http.Client, method, path string) (code int, closes bool) {
-		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(http.NewRequestWithContext(t.Context(), method, server.URL+path, http.NoBody))(t)
+		res := must.Get(client.Do(req))(t)
 		defer res.Body.Close() //nolint:errcheck // only the head counts
 		return res.StatusCode, res.Header.Get("Connection") == "close" || res.Close
 	}

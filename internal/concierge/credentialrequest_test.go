@@ -26,6 +26,7 @@ import (
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var testReference = corev1.TypedLocalObjectReference{
@@ -145,13 +146,10 @@ func TestTokenCredentialRequest(t *testing.T) {
 			)
 			var ended loginResults
 			storage.ended = &ended
-			got, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
+			got := must.Get(storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 				ObjectMeta: metav1.ObjectMeta{Name: "given"},
 				Spec:       loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
-			}, nil, &metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}, nil, &metav1.CreateOptions{}))(t)
 			if diff := cmp.Diff(runtime.Object(test.want), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -275,12 +273,9 @@ func TestAuditLogShowsNamesIfConfigured(t *testing.T) {
 		0,
 		audit,
 	)
-	_, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
+	must.Get(storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 		Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
-	}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil, nil))(t)
 	if text := log.String(); !strings.Contains(text, `username="ann"`) || !strings.Contains(text, "g1") ||
 		strings.Contains(text, "very-secret") {
 		t.Errorf("got:\n%s", text)
@@ -300,21 +295,13 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 	provider := authenticator.NewProvider(
 		authenticator.ProviderOptions{Issuer: idp.URL, Roots: idp.Roots(), Clock: clock.RealClock{}},
 	)
-	keys, err := provider.Discover(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := must.Get(provider.Discover(t.Context()))(t)
 	provider.UseKeysURL(keys)
-	if err := provider.FetchKeys(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	jwt, err := authenticator.NewJWT(
+	must.Do(t, provider.FetchKeys(t.Context()))
+	jwt := must.Get(authenticator.NewJWT(
 		&authenticationv1alpha1.JWTAuthenticatorSpec{Issuer: idp.URL, Audience: "this"},
 		provider,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	t.Cleanup(jwt.Close)
 	cache := authenticator.NewCache("g")
 	cache.Put("JWTAuthenticator", "jwt", jwt)
@@ -366,15 +353,12 @@ func TestUsersLearnWhyALoginFailed(t *testing.T) {
 			0,
 			auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))},
 		)
-		got, err := storage.Create(warning.WithWarningRecorder(t.Context(), &warnings), &loginv1alpha1.TokenCredentialRequest{
-			Spec: loginv1alpha1.TokenCredentialRequestSpec{
-				Token:         test.token,
-				Authenticator: corev1.TypedLocalObjectReference{APIGroup: ptr.To("g"), Kind: test.kind, Name: test.name},
-			},
-		}, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := &loginv1alpha1.TokenCredentialRequest{Spec: loginv1alpha1.TokenCredentialRequestSpec{
+			Token:         test.token,
+			Authenticator: corev1.TypedLocalObjectReference{APIGroup: ptr.To("g"), Kind: test.kind, Name: test.name},
+		}}
+		ctx := warning.WithWarningRecorder(t.Context(), &warnings)
+		got := must.Get(storage.Create(ctx, request, nil, nil))(t)
 		if message := got.(*loginv1alpha1.TokenCredentialRequest).Status.Message; message == nil ||
 			*message != "authentication failed" {
 			t.Errorf("got message %v", message)
@@ -407,12 +391,9 @@ func TestCredentialLifetime(t *testing.T) {
 		12*time.Hour,
 		auditLog{},
 	)
-	_, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
+	must.Get(storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 		Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "t", Authenticator: testReference},
-	}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil, nil))(t)
 	if diff := cmp.Diff([]any{"ann", []string(nil), []string(nil), 12 * time.Hour}, signer.issued); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

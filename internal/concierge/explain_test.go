@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // schema is the part of a schema that `kubectl explain` reads.
@@ -86,10 +87,7 @@ func (a *agent) testExplain(t *testing.T) { //nolint:thelper // a subtest
 
 // testCategories checks the results of `kubectl get pinniped` and `kubectl get pinniped-authenticators`.
 func (a *agent) testCategories(t *testing.T) { //nolint:thelper // a subtest
-	client, err := kubernetes.NewForConfig(a.cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(a.cluster.AdminConfig()))(t)
 	found := map[string][]string{}
 	testkit.Eventually(t, time.Minute, func() error {
 		_, lists, err := client.Discovery().ServerGroupsAndResources()

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestAFloodAtTheAPIServer sends logins to the API server directly, not through the proxy, with a webhook that does not
@@ -78,10 +79,7 @@ func TestAFloodAtTheAPIServer(t *testing.T) {
 		}
 		return nil
 	})
-	user, err := cluster.User("ann")
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := must.Get(cluster.User("ann"))(t)
 	for range 50 {
 		code, response, err := send(t.Context(), user, http.MethodPost, whoAmIPath, whoAmIRequest)
 		if err != nil || code != http.StatusCreated || !strings.Contains(response, "ann") {

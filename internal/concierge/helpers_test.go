@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func newTestLogger(out io.Writer) klog.Logger {
@@ -15,7 +17,5 @@ func newTestLogger(out io.Writer) klog.Logger {
 
 func writeFile(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 }

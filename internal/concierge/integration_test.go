@@ -29,6 +29,7 @@ import (
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestAggregatedAPIs sends requests through a real API server to the aggregated APIs.
@@ -44,10 +45,7 @@ func TestAggregatedAPIs(t *testing.T) {
 		time.Minute,
 		func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "webhook")) },
 	)
-	user, err := cluster.User("ann")
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := must.Get(cluster.User("ann"))(t)
 	a.waitServed(t, user) // the other API
 
 	t.Run(
@@ -88,9 +86,7 @@ func (a *agent) createAuthenticator(t *testing.T, name, endpoint string, bundle 
 			TLS:      &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: base64.StdEncoding.EncodeToString(bundle)},
 		},
 	}
-	if err := a.admin.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.admin.Create(t.Context(), object))
 	testkit.Eventually(t, time.Minute, func() error {
 		if err := a.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 			return err
@@ -133,14 +129,9 @@ func (a *agent) testCredential(t *testing.T, anonymous *rest.Config) { //nolint:
 		t.Errorf("want a response that begins with %s, got %s", prefix, response)
 	}
 	var request loginv1alpha1.TokenCredentialRequest
-	if err := json.Unmarshal([]byte(response), &request); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(response), &request))
 	credential := request.Status.Credential
-	pair, err := tls.X509KeyPair([]byte(credential.ClientCertificateData), []byte(credential.ClientKeyData))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(tls.X509KeyPair([]byte(credential.ClientCertificateData), []byte(credential.ClientKeyData)))(t)
 	leaf := pair.Leaf
 	roots := x509.NewCertPool()
 	roots.AddCert(a.signer.Certificate())
@@ -169,10 +160,7 @@ func (a *agent) testCredential(t *testing.T, anonymous *rest.Config) { //nolint:
 }
 
 func (a *agent) testParallel(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
-	httpClient, err := rest.HTTPClientFor(anonymous)
-	if err != nil {
-		t.Fatal(err)
-	}
+	httpClient := must.Get(rest.HTTPClientFor(anonymous))(t)
 	const clients, each = 20, 10
 	problems := make(chan error, clients*each)
 	began := time.Now()
@@ -295,10 +283,7 @@ func (a *agent) testWhoAmI(t *testing.T) { //nolint:thelper // a subtest
 	if !strings.HasPrefix(response, want) {
 		t.Errorf("want %s…\ngot  %s", want, response)
 	}
-	account, err := a.cluster.ServiceAccountConfig(t.Context(), namespace, "pinniped-concierge")
-	if err != nil {
-		t.Fatal(err)
-	}
+	account := must.Get(a.cluster.ServiceAccountConfig(t.Context(), namespace, "pinniped-concierge"))(t)
 	code, response, err = send(t.Context(), account, http.MethodPost, whoAmIPath, whoAmIRequest)
 	if err != nil || code != http.StatusCreated ||
 		!strings.Contains(response, `"username":"system:serviceaccount:pinniped-concierge:pinniped-concierge","uid":"`) {
@@ -368,9 +353,7 @@ func (a *agent) testAdmission(t *testing.T, anonymous *rest.Config) { //nolint:t
 	a.older.Store(false)
 	file := filepath.Join(t.TempDir(), "policies.json")
 	writeFile(t, file, policies)
-	if err := a.cluster.Install(t.Context(), file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.cluster.Install(t.Context(), file))
 	testkit.Eventually(t, time.Minute, func() error {
 		code, response, err := send(
 			t.Context(),
@@ -397,13 +380,7 @@ func (a *agent) testAdmission(t *testing.T, anonymous *rest.Config) { //nolint:t
 
 func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
 	var secret corev1.Secret
-	if err := a.admin.Get(
-		t.Context(),
-		types.NamespacedName{Namespace: namespace, Name: servingCert},
-		&secret,
-	); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.admin.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: servingCert}, &secret))
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(secret.Data["caCertificate"])
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{
@@ -442,36 +419,21 @@ func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
 		t.Error("TLS 1.2 was accepted")
 	}
 	// A certificate with the name of the front proxy from another CA is not accepted.
-	other, err := certs.NewCA("other", time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := other.IssueClient(certs.ClientIdentity{Username: "front-proxy-client"}, time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(certs.NewCA("other", time.Now(), time.Hour))(t)
+	pair := must.Get(other.IssueClient(certs.ClientIdentity{Username: "front-proxy-client"}, time.Now(), time.Hour))(t)
+	certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
 	forged := transport.Clone()
 	forged.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
-	request, err := http.NewRequestWithContext(
+	request := must.Get(http.NewRequestWithContext(
 		t.Context(),
 		http.MethodPost,
 		"https://"+a.address+whoAmIPath,
 		strings.NewReader(whoAmIRequest),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("X-Remote-User", "admin")
 	request.Header.Set("X-Remote-Group", "system:masters")
-	response, err := (&http.Client{Transport: forged}).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get((&http.Client{Transport: forged}).Do(request))(t)
 	defer response.Body.Close() //nolint:errcheck // nothing is read
 	if response.StatusCode != http.StatusForbidden {
 		t.Errorf("want status code 403, got %d", response.StatusCode)
@@ -512,15 +474,11 @@ func (a *agent) testReadiness(t *testing.T) { //nolint:thelper // a subtest
 func (a *agent) testRenewal(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
 	name := types.NamespacedName{Namespace: namespace, Name: servingCert}
 	var before corev1.Secret
-	if err := a.admin.Get(t.Context(), name, &before); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.admin.Get(t.Context(), name, &before))
 	if before.Labels["app"] != "pinniped-concierge" {
 		t.Errorf("want the label app, got %v", before.Labels)
 	}
-	if err := a.admin.Delete(t.Context(), before.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.admin.Delete(t.Context(), before.DeepCopy()))
 	var after corev1.Secret
 	testkit.Eventually(t, time.Minute, func() error {
 		if err := a.admin.Get(t.Context(), name, &after); err != nil {
@@ -558,22 +516,11 @@ func (a *agent) testRenewal(t *testing.T, anonymous *rest.Config) { //nolint:the
 func (a *agent) testRenewalUnderRequests(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
 	name := types.NamespacedName{Namespace: namespace, Name: servingCert}
 	var secret corev1.Secret
-	if err := a.admin.Get(t.Context(), name, &secret); err != nil {
-		t.Fatal(err)
-	}
-	ca, err := certs.LoadCA(secret.Data["caCertificate"], secret.Data["caCertificatePrivateKey"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.admin.Get(t.Context(), name, &secret))
+	ca := must.Get(certs.LoadCA(secret.Data["caCertificate"], secret.Data["caCertificatePrivateKey"]))(t)
 	block, _ := pem.Decode(secret.Data["tlsCertificateChain"])
-	served, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old, err := ca.IssueServing(certs.SANs{DNSNames: served.DNSNames}, time.Now().Add(-10*time.Hour), 11*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	served := must.Get(x509.ParseCertificate(block.Bytes))(t)
+	old := must.Get(ca.IssueServing(certs.SANs{DNSNames: served.DNSNames}, time.Now().Add(-10*time.Hour), 11*time.Hour))(t)
 
 	renewed := make(chan struct{})
 	failures := make(chan error, 1)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestUnauthenticatedClientsAtTheAPIsPort has a pod of the cluster open many connections and send endless large
@@ -23,10 +24,7 @@ func TestUnauthenticatedClientsAtTheAPIsPort(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	a := startAgent(t, cluster)
-	user, err := cluster.User("ann")
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := must.Get(cluster.User("ann"))(t)
 	a.waitServed(t, user)
 	const connections, each, most = 200, 64 << 10, 16 // 1 MiB in all
 	replaced := make(chan struct{}, connections)
@@ -39,10 +37,7 @@ func TestUnauthenticatedClientsAtTheAPIsPort(t *testing.T) {
 			NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}},
 			Config:    &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
 		}
-		conn, err := dialer.DialContext(t.Context(), "tcp", a.address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get(dialer.DialContext(t.Context(), "tcp", a.address))(t)
 		context.AfterFunc(ctx, func() { _ = conn.Close() })
 		go func() {
 			_, err := conn.Write([]byte(header[:each]))

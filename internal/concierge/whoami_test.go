@@ -21,6 +21,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	identityv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var loginResource = schema.GroupResource{Group: "login.concierge.pinniped.dev", Resource: "tokencredentialrequests"}
@@ -110,26 +111,17 @@ func TestWhoAmIRequest(t *testing.T) {
 func TestSchemeConvertsWithoutOtherTypes(t *testing.T) {
 	t.Parallel()
 	groups := apis.GroupsFor("example.com")
-	scheme, err := newServerScheme(groups)
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := must.Get(newServerScheme(groups))(t)
 	object := &loginv1alpha1.TokenCredentialRequest{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
 	object.SetGroupVersionKind(groups.Login.WithKind("TokenCredentialRequest"))
-	internal, err := scheme.ConvertToVersion(
+	internal := must.Get(scheme.ConvertToVersion(
 		object,
 		schema.GroupVersion{Group: groups.Login.Group, Version: runtime.APIVersionInternal},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	if kind := internal.GetObjectKind().GroupVersionKind(); !kind.Empty() {
 		t.Errorf("want no kind on the internal version, got %s", kind)
 	}
-	wire, err := scheme.ConvertToVersion(internal, groups.Login)
-	if err != nil {
-		t.Fatal(err)
-	}
+	wire := must.Get(scheme.ConvertToVersion(internal, groups.Login))(t)
 	if diff := cmp.Diff(runtime.Object(object), wire); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestHistoryKeepsSpecs: the history records which spec caused a revision, so that undo can restore it byte for byte.
@@ -29,12 +30,9 @@ func TestHistoryKeepsSpecs(t *testing.T) {
 	var h serving.History
 	publish := func(after time.Duration, change serving.Change) {
 		t.Helper()
-		next, err := h.Append(serving.Published{
+		next := must.Get(h.Append(serving.Published{
 			Endpoint: endpoint, Bundle: p.bundle("a"), Chain: p.chain("a"), Change: change,
-		}, noon.Add(after), serving.DefaultRetention)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, noon.Add(after), serving.DefaultRetention))(t)
 		h = next
 	}
 	first, second := change("one", noon, serving.OutcomeInService), change("two", noon.Add(day), serving.OutcomeRefused)
@@ -49,10 +47,7 @@ func TestHistoryKeepsSpecs(t *testing.T) {
 	publish(3*day, second) // its Secret broke later
 	second.Outcome = serving.OutcomeInService
 	content := h.Encode()
-	again, err := serving.Decode(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := must.Get(serving.Decode(content))(t)
 	got := []serving.Change{again.Revisions[0].Change, again.Revisions[1].Change}
 	if diff := cmp.Diff([]serving.Change{first, second}, got); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)

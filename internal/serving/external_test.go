@@ -17,6 +17,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -25,20 +26,14 @@ const day = 24 * time.Hour
 
 func newCA(t *testing.T) *certs.CA {
 	t.Helper()
-	ca, err := certs.NewCA("test CA", noon.Add(-day), 3650*day)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("test CA", noon.Add(-day), 3650*day))(t)
 	return ca
 }
 
 // issue returns a pair for proxy.example.com, issued at this time and valid for ttl.
 func issue(t *testing.T, ca *certs.CA, at time.Time, ttl time.Duration) *certs.KeyPair {
 	t.Helper()
-	pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, at, ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, at, ttl))(t)
 	return pair
 }
 
@@ -221,10 +216,7 @@ func TestExternalDates(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			old, err := certs.NewCA("old CA", noon.Add(-200*day), 3650*day)
-			if err != nil {
-				t.Fatal(err)
-			}
+			old := must.Get(certs.NewCA("old CA", noon.Add(-200*day), 3650*day))(t)
 			pair := issue(t, old, test.issued, test.ttl)
 			got := External(ExternalInput{
 				Secret: &corev1.Secret{
@@ -247,10 +239,7 @@ func TestExternalDates(t *testing.T) {
 func generated(t *testing.T) (*certs.CA, map[string][]byte) {
 	t.Helper()
 	missing := issuedcert.Inspect(GeneratedCA(), nil, noon)
-	made, err := missing.Repair(missing.Verdict(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(missing.Repair(missing.Verdict(), nil))(t)
 	return made.CA, made.Data()
 }
 
@@ -282,10 +271,8 @@ func TestGeneratedCA(t *testing.T) {
 		if got := reasonOf(issuedcert.Inspect(GeneratedCA(), test.secret, test.now)); got != test.want {
 			t.Errorf("it %s: got %q, want %q", test.name, got, test.want)
 		}
-		would, err := WouldGenerate(test.secret, "a.example.com", configv1alpha1.ImpersonationProxySpec{}, nil, test.now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		proxy := configv1alpha1.ImpersonationProxySpec{}
+		would := must.Get(WouldGenerate(test.secret, "a.example.com", proxy, nil, test.now))(t)
 		bundle := would.Bundle
 		if known := string(bundle) == string(data["ca.crt"]); known != (test.want == "") {
 			t.Errorf("it %s: the bundle that is published is %q", test.name, bundle)
@@ -297,10 +284,7 @@ func TestGeneratedServing(t *testing.T) {
 	t.Parallel()
 	ca, _ := generated(t)
 	names := certs.SANs{DNSNames: []string{"b.example", "a.example"}, IPAddresses: []net.IP{net.ParseIP("10.0.0.1")}}
-	pair, err := ca.IssueServing(names, noon, GeneratedServingTTL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(ca.IssueServing(names, noon, GeneratedServingTTL))(t)
 	if life := pair.NotAfter.Sub(pair.NotBefore); life > 365*day {
 		t.Errorf("it lives for %s, longer than a year", life)
 	}

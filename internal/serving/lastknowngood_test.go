@@ -10,32 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestLastKnownGood(t *testing.T) {
 	t.Parallel()
-	ca, err := certs.NewCA("x", time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"a.example"}}, time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := keyPair(append(pair.CertPEM, ca.CertPEM()...), pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("x", time.Now(), time.Hour))(t)
+	pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{"a.example"}}, time.Now(), time.Hour))(t)
+	certificate := must.Get(keyPair(append(pair.CertPEM, ca.CertPEM()...), pair.KeyPEM))(t)
 	served := &Certificate{
 		Certificate: certificate,
 		Source:      SourceExternal,
 		Secret:      types.NamespacedName{Namespace: "ns", Name: "theirs"},
 		Bundle:      ca.CertPEM(),
 	}
-	data, err := LastKnownGoodData(served)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(LastKnownGoodData(served))(t)
 	if again, err := LastKnownGoodData(served); err != nil || !SameData(&corev1.Secret{Data: data}, again) {
 		t.Errorf("the same certificate is another copy each time (%v)", err)
 	}
@@ -43,10 +32,7 @@ func TestLastKnownGood(t *testing.T) {
 		t.Error("no Secret has the data")
 	}
 	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "kept"}, Data: data}
-	got, err := LastKnownGood(kept)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(LastKnownGood(kept))(t)
 	if diff := cmp.Diff(
 		served.Certificate.Certificate,
 		got.Certificate.Certificate,

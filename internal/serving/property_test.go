@@ -11,6 +11,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // certificate models a serving certificate: one letter for its CA, and one for each name.
@@ -166,10 +167,7 @@ func TestRetired(t *testing.T) {
 	refused := func() bool {
 		t.Helper()
 		key, value := retired.Retirement(noon.Add(240 * day)) // the administrator's clock is wrong
-		read, err := serving.Read(map[string]string{serving.RevisionsKey: string(h.Encode()), key: value})
-		if err != nil {
-			t.Fatal(err)
-		}
+		read := must.Get(serving.Read(map[string]string{serving.RevisionsKey: string(h.Encode()), key: value}))(t)
 		return serving.Judge(
 			serving.Effect(read, serving.Served{Chain: a}, serving.Served{Chain: b}, noon),
 		).Refused

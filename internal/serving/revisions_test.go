@@ -12,6 +12,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -32,10 +33,7 @@ func newPKI(t *testing.T) *pki { t.Helper(); return &pki{t: t, cas: map[string]*
 func (p *pki) ca(name string) *certs.CA {
 	p.t.Helper()
 	if p.cas[name] == nil {
-		ca, err := certs.NewCA(name, noon.Add(-400*day), 4000*day)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		ca := must.Get(certs.NewCA(name, noon.Add(-400*day), 4000*day))(p.t)
 		p.cas[name] = ca
 	}
 	return p.cas[name]
@@ -56,10 +54,7 @@ func (p *pki) chain(ca string, names ...string) []*x509.Certificate {
 	if len(names) == 0 {
 		names = []string{"proxy.example.com"}
 	}
-	pair, err := p.ca(ca).IssueServing(certs.SANs{DNSNames: names}, noon.Add(-300*day), 900*day)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	pair := must.Get(p.ca(ca).IssueServing(certs.SANs{DNSNames: names}, noon.Add(-300*day), 900*day))(p.t)
 	chain, findings := certs.ParseBundle(pair.CertPEM)
 	if len(findings) > 0 {
 		p.t.Fatal(findings)
@@ -70,10 +65,7 @@ func (p *pki) chain(ca string, names ...string) []*x509.Certificate {
 // used publishes a revision and records a use of it.
 func used(t *testing.T, h serving.History, published serving.Published, at time.Time) serving.History {
 	t.Helper()
-	h, err := h.Append(published, at, serving.DefaultRetention)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h = must.Get(h.Append(published, at, serving.DefaultRetention))(t)
 	h, _ = h.Used(h.Current().ID, "", at)
 	return h
 }
@@ -152,19 +144,9 @@ func TestHistory(t *testing.T) {
 	tell := func(bundle string, chain []*x509.Certificate, after time.Duration) {
 		t.Helper()
 		at = at.Add(after)
-		var err error
-		h, err = h.Append(
-			serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain},
-			at,
-			serving.DefaultRetention,
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, err := serving.Decode(h.Encode())
-		if err != nil {
-			t.Fatal(err)
-		}
+		published := serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}
+		h = must.Get(h.Append(published, at, serving.DefaultRetention))(t)
+		again := must.Get(serving.Decode(h.Encode()))(t)
 		if diff := cmp.Diff(h.Revisions, again.Revisions); diff != "" {
 			t.Fatalf("it is kept as something else (-want +got):\n%s", diff)
 		}
@@ -188,15 +170,11 @@ func TestHistory(t *testing.T) {
 	for i := range 3 * serving.MaxRevisions { // none is used
 		at = at.Add(time.Minute)
 		chain := p.chain("a", "proxy.example.com", fmt.Sprintf("n%d.example.com", i))
-		var err error
-		h, err = h.Append(
+		h = must.Get(h.Append(
 			serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: chain},
 			at,
 			serving.DefaultRetention,
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
+		))(t)
 	}
 	if len(h.Revisions) != serving.MaxRevisions ||
 		!slices.Contains(h.Revisions[0].Names, fmt.Sprintf("n%d.example.com", 2*serving.MaxRevisions)) {

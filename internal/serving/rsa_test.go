@@ -16,24 +16,16 @@ import (
 
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestRSAOnlyClients connects with a client that supports only RSA: it needs an external certificate with an RSA key.
 func TestRSAOnlyClients(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
-	caKeyPEM, err := ca.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := tls.X509KeyPair(ca.CertPEM(), caKeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	caKeyPEM := must.Get(ca.KeyPEM())(t)
+	signer := must.Get(tls.X509KeyPair(ca.CertPEM(), caKeyPEM))(t)
+	key := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(
 			7,
@@ -44,10 +36,7 @@ func TestRSAOnlyClients(t *testing.T) {
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, ca.Certificate(), key.Public(), signer.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, ca.Certificate(), key.Public(), signer.PrivateKey))(t)
 	ecdsa := issue(t, ca, noon, 90*day)
 	for _, test := range []struct {
 		name      string

@@ -14,6 +14,7 @@ import (
 
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const proxyName, otherName = "proxy.example.com", "other.example.com"
@@ -43,10 +44,7 @@ func newReplica(t *testing.T) *replica {
 func (r *replica) ca(name string) *certs.CA {
 	r.t.Helper()
 	if r.cas[name] == nil {
-		ca, err := certs.NewCA(name, noon.Add(-100*day), 3650*day)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		ca := must.Get(certs.NewCA(name, noon.Add(-100*day), 3650*day))(r.t)
 		r.cas[name] = ca
 	}
 	return r.cas[name]
@@ -64,10 +62,7 @@ func (r *replica) bundle(cas string) []byte {
 // renews puts a certificate of this CA, and the CA, into the Secret.
 func (r *replica) renews(ca string, names ...string) {
 	r.t.Helper()
-	pair, err := r.ca(ca).IssueServing(certs.SANs{DNSNames: names}, r.now, 90*day)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	pair := must.Get(r.ca(ca).IssueServing(certs.SANs{DNSNames: names}, r.now, 90*day))(r.t)
 	r.secret = &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "theirs"}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": r.ca(ca).CertPEM()},
@@ -101,10 +96,7 @@ func (r *replica) follow(judged Evaluation) {
 		Endpoint: "https://" + proxyName, Bundle: r.service.Bundle, Chain: r.service.Chain(),
 		Change: Change{Spec: &RevisionSpec{TLS: r.spec.DeepCopy()}},
 	}
-	history, err := r.history.Append(told, r.now, DefaultRetention)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	history := must.Get(r.history.Append(told, r.now, DefaultRetention))(r.t)
 	r.history, _ = history.Used(history.Current().ID, "", r.now)
 	if r.forgets {
 		r.history = History{}
@@ -349,10 +341,7 @@ func TestDualTrust(t *testing.T) {
 func TestDualTrustEndsWithTheCA(t *testing.T) {
 	t.Parallel()
 	r := &replica{t: t, cas: map[string]*certs.CA{}, now: noon}
-	ca, err := certs.NewCA("a", noon.Add(-100*day), 130*day)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("a", noon.Add(-100*day), 130*day))(t)
 	r.cas["a"] = ca
 	r.renews("a", proxyName)
 	r.observes()

@@ -10,6 +10,7 @@ import (
 
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func sansOf(t *testing.T, names ...string) certs.SANs {
@@ -28,18 +29,9 @@ func sansOf(t *testing.T, names ...string) certs.SANs {
 // served returns a certificate that could be served instead, issued at this time.
 func served(t *testing.T, names certs.SANs, at time.Time) *Certificate {
 	t.Helper()
-	ca, err := certs.NewCA("test CA", noon.Add(-100*day), 3650*day)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(names, at, 10*day)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := keyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("test CA", noon.Add(-100*day), 3650*day))(t)
+	pair := must.Get(ca.IssueServing(names, at, 10*day))(t)
+	certificate := must.Get(keyPair(pair.CertPEM, pair.KeyPEM))(t)
 	return &Certificate{Certificate: certificate, Source: SourceGenerated}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // refusedBy reports whether a change from one chain to another breaks clients of the history.
@@ -20,11 +21,8 @@ func TestUnusedRevisions(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	a, b := p.chain("a"), p.chain("b")
-	h, err := serving.History{}.Append(
-		serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a}, noon.Add(-day), serving.DefaultRetention)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(serving.History{}.Append(
+		serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a}, noon.Add(-day), serving.DefaultRetention))(t)
 	if refusedBy(h, serving.Served{Chain: a}, serving.Served{Chain: b}) {
 		t.Error("a revision that nobody used counts")
 	}
@@ -134,10 +132,7 @@ func TestRestore(t *testing.T) {
 		if !changed || len(lost.Revisions) != 2 {
 			t.Fatalf("%s: restored are %+v", name, lost.Revisions)
 		}
-		read, err := serving.Decode(lost.Encode())
-		if err != nil {
-			t.Fatal(err)
-		}
+		read := must.Get(serving.Decode(lost.Encode()))(t)
 		if !refusedBy(read, serving.Served{Chain: a}, serving.Served{Chain: b}) {
 			t.Errorf("%s: nobody is broken", name)
 		}
@@ -153,19 +148,13 @@ func TestExpiredInBetween(t *testing.T) {
 	p := newPKI(t)
 	a, b := p.chain("a"), p.chain("b")
 	h := used(t, serving.History{}, serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a}, noon.Add(-day))
-	h, err := h.Append(serving.Published{}, noon, serving.DefaultRetention)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h = must.Get(h.Append(serving.Published{}, noon, serving.DefaultRetention))(t)
 	if !refusedBy(h, serving.Served{Off: true}, serving.Served{Chain: b}) {
 		t.Error("switched off: nobody is broken")
 	}
 	late := a[0].NotAfter.Add(time.Hour)
 	b = p.chain("b")
-	judged := serving.Judge(
-		serving.Effect(h, serving.Served{Chain: a}, serving.Served{Chain: b}, late),
-	)
-	if !judged.Refused {
+	if !serving.Judge(serving.Effect(h, serving.Served{Chain: a}, serving.Served{Chain: b}, late)).Refused {
 		t.Error("expired: nobody is broken")
 	}
 }

@@ -9,14 +9,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func newTestCA(t *testing.T) *CA {
 	t.Helper()
-	ca, err := NewCA("Test CA", testNow(), 10*365*day)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(NewCA("Test CA", testNow(), 10*365*day))(t)
 	return ca
 }
 
@@ -32,14 +31,11 @@ func parsePair(t *testing.T, pair *KeyPair) *x509.Certificate {
 func TestCAIssuesWhatChecksAccept(t *testing.T) {
 	t.Parallel()
 	ca := newTestCA(t)
-	pair, err := ca.IssueServing(
+	pair := must.Get(ca.IssueServing(
 		SANs{DNSNames: []string{testName}, IPAddresses: []net.IP{net.IPv4(203, 0, 113, 7).To4()}},
 		testNow(),
 		90*day,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	report := wantFindings(t, Input{
 		CertPEM: pair.CertPEM, KeyPEM: pair.KeyPEM, Bundle: ca.CertPEM(), Now: testNow(),
 		Names: []Name{{Value: testName}, {Value: "203.0.113.7"}},
@@ -55,14 +51,11 @@ func TestCAIssuesWhatChecksAccept(t *testing.T) {
 func TestCAIssueClient(t *testing.T) {
 	t.Parallel()
 	ca := newTestCA(t)
-	pair, err := ca.IssueClient(
+	pair := must.Get(ca.IssueClient(
 		ClientIdentity{Username: "pinny", Groups: []string{"b", "a"}, OrganizationalUnits: []string{"k=v"}},
 		testNow(),
 		5*time.Minute,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	cert := parsePair(t, pair)
 	if cert.Subject.CommonName != "pinny" || !slices.Equal(
 		slices.Sorted(slices.Values(cert.Subject.Organization)), []string{"a", "b"},
@@ -85,14 +78,8 @@ func TestCAIssueClient(t *testing.T) {
 
 func TestCAIsNotOutlived(t *testing.T) {
 	t.Parallel()
-	ca, err := NewCA("Short", testNow(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(SANs{DNSNames: []string{testName}}, testNow(), 90*day)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(NewCA("Short", testNow(), time.Hour))(t)
+	pair := must.Get(ca.IssueServing(SANs{DNSNames: []string{testName}}, testNow(), 90*day))(t)
 	if !pair.NotAfter.Equal(ca.Certificate().NotAfter) || !parsePair(t, pair).NotAfter.Equal(pair.NotAfter) {
 		t.Errorf("the certificate ends at %s, the CA at %s", pair.NotAfter, ca.Certificate().NotAfter)
 	}
@@ -112,18 +99,9 @@ func TestCARefuses(t *testing.T) {
 func TestLoadCA(t *testing.T) {
 	t.Parallel()
 	ca, other := newTestCA(t), newTestCA(t)
-	key, err := ca.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
-	otherKey, err := other.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := ca.IssueServing(SANs{DNSNames: []string{testName}}, testNow(), day)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ca.KeyPEM())(t)
+	otherKey := must.Get(other.KeyPEM())(t)
+	leaf := must.Get(ca.IssueServing(SANs{DNSNames: []string{testName}}, testNow(), day))(t)
 	for _, tt := range []struct {
 		name      string
 		cert, key []byte

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestChain(t *testing.T) {
@@ -326,10 +328,7 @@ func TestBundle(t *testing.T) {
 		root := entity{signWith(t, template, template, key.Public(), key), key}
 		leaf := root.newLeaf(t)
 		for _, in := range []Input{inputFor(t, root, leaf), inputFor(t, root, leaf, root)} {
-			pair, err := tls.X509KeyPair(in.CertPEM, in.KeyPEM)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pair := must.Get(tls.X509KeyPair(in.CertPEM, in.KeyPEM))(t)
 			roots := x509.NewCertPool()
 			roots.AddCert(root.Certificate)
 			refused := rehearse(pair, roots, testName, tls.VersionTLS13, testNow())
@@ -377,10 +376,7 @@ func TestBundle(t *testing.T) {
 func rawName(t *testing.T, tag int, text string) []byte {
 	t.Helper()
 	value := asn1.RawValue{Tag: tag, Bytes: []byte(text)}
-	name, err := asn1.Marshal(pkix.RDNSequence{{{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: value}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	name := must.Get(asn1.Marshal(pkix.RDNSequence{{{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: value}}}))(t)
 	return name
 }
 

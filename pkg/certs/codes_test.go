@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestExplain(t *testing.T) {
@@ -41,14 +43,9 @@ func TestAllowable(t *testing.T) {
 
 func TestFindingJSON(t *testing.T) {
 	t.Parallel()
-	data, err := json.Marshal(NewFinding(SecretNotFound, "no Secret"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(NewFinding(SecretNotFound, "no Secret")))(t)
 	var back Finding
-	if err := json.Unmarshal(data, &back); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(data, &back))
 	if back.Code != SecretNotFound || back.Severity != SeverityError || back.Message != "no Secret" || back.Hint == "" {
 		t.Errorf("got %+v from %s", back, data)
 	}

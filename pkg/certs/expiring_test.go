@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestExpiresWithin shows that errors name what expires too soon, and not a CA that clients do not need.
@@ -13,18 +15,9 @@ func TestExpiresWithin(t *testing.T) {
 	const day = 24 * time.Hour
 	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	// The certificates have been valid for an hour.
-	ca, err := NewCA("Short CA", now.Add(-time.Hour), 60*day)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(SANs{DNSNames: []string{"proxy.example.com"}}, now.Add(-time.Hour), 20*day)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := NewCA("Unneeded CA", now.Add(-time.Hour), 3*day)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(NewCA("Short CA", now.Add(-time.Hour), 60*day))(t)
+	pair := must.Get(ca.IssueServing(SANs{DNSNames: []string{"proxy.example.com"}}, now.Add(-time.Hour), 20*day))(t)
+	other := must.Get(NewCA("Unneeded CA", now.Add(-time.Hour), 3*day))(t)
 	for _, tt := range []struct {
 		name   string
 		within time.Duration

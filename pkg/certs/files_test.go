@@ -17,14 +17,13 @@ import (
 	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func rsaKey(tb testing.TB, bits int) *rsa.PrivateKey {
 	tb.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, bits)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	key := must.Get(rsa.GenerateKey(rand.Reader, bits))(tb)
 	return key
 }
 
@@ -481,14 +480,8 @@ func ecEntity(tb testing.TB) entity {
 func TestHintsOfFiles(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
-	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sec1, err := x509.MarshalECPrivateKey(ec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ec := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	sec1 := must.Get(x509.MarshalECPrivateKey(ec))(t)
 	for _, tt := range []struct {
 		name      string
 		cert, key []byte
@@ -519,14 +512,8 @@ func TestHintsOfFiles(t *testing.T) {
 
 func TestWeakKey(t *testing.T) {
 	t.Parallel()
-	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p224 := must.Get(ecdsa.GenerateKey(elliptic.P224(), rand.Reader))(t)
+	p384 := must.Get(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))(t)
 	p := newPKI(t)
 	small := rsaKey(t, 1024)
 	smallRootTemplate := caTemplate("Small Root")

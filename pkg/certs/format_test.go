@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func base64Of(data []byte) []byte { return []byte(base64.StdEncoding.EncodeToString(data)) }
@@ -25,10 +27,7 @@ func indented(data []byte) string {
 
 func asJSON(tb testing.TB, value any) []byte {
 	tb.Helper()
-	text, err := json.Marshal(value)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	text := must.Get(json.Marshal(value))(tb)
 	return text
 }
 
@@ -51,14 +50,8 @@ func otherFiles(t *testing.T, o openssl, p pki) []struct {
 	o.run("crl2pkcs7 -nocrl -certfile leaf.pem -outform DER -out der.p7b")
 	o.run("pkcs8 -topk8 -in tls.key -passout pass:secret -out encrypted.key")
 	ec := p.leaf.key.(*ecdsa.PrivateKey)
-	sec1, err := x509.MarshalECPrivateKey(ec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(ec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sec1 := must.Get(x509.MarshalECPrivateKey(ec))(t)
+	pkcs8 := must.Get(x509.MarshalPKCS8PrivateKey(ec))(t)
 	cert, key := p.leaf.pem(), good.KeyPEM
 	return []struct {
 		name      string
@@ -202,14 +195,11 @@ func (o openssl) follow(name, hint string, data []byte) (fixed []byte, ran bool)
 func TestOtherKinds(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
-	request, err := x509.CreateCertificateRequest(
+	request := must.Get(x509.CreateCertificateRequest(
 		rand.Reader,
 		&x509.CertificateRequest{Subject: p.leaf.Subject},
 		p.leaf.key,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	kubeconfig := "apiVersion: v1\nkind: Config\nclusters:\n- name: a\n  cluster:\n    certificate-authority-data: " +
 		string(base64Of(p.root.pem())) + "\n"
 	for _, tt := range []struct {
@@ -256,10 +246,7 @@ func TestOtherKinds(t *testing.T) {
 
 func marshal8(t *testing.T, e entity) []byte {
 	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(e.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.MarshalPKCS8PrivateKey(e.key))(t)
 	return der
 }
 

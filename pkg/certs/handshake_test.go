@@ -8,16 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestRehearse(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	in := p.input(t)
-	pair, err := tls.X509KeyPair(in.CertPEM, in.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(tls.X509KeyPair(in.CertPEM, in.KeyPEM))(t)
 	good, foreign := x509.NewCertPool(), x509.NewCertPool()
 	good.AddCert(p.root.Certificate)
 	foreign.AddCert(newRoot(t, "Foreign").Certificate)

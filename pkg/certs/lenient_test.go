@@ -11,14 +11,13 @@ import (
 	"math/big"
 	"strings"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func marshal(tb testing.TB, value any) []byte {
 	tb.Helper()
-	der, err := asn1.Marshal(value)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	der := must.Get(asn1.Marshal(value))(tb)
 	return der
 }
 
@@ -49,9 +48,7 @@ func pointingTo(tb testing.TB, key []byte, issuer *x509.Certificate, serial *big
 func (e entity) written(tb testing.TB, leaf entity, tag int, form string) entity {
 	tb.Helper()
 	var tbs asn1.RawValue
-	if _, err := asn1.Unmarshal(leaf.RawTBSCertificate, &tbs); err != nil {
-		tb.Fatal(err)
-	}
+	must.Get(asn1.Unmarshal(leaf.RawTBSCertificate, &tbs))(tb)
 	var content []byte
 	for i, element := range elements(tbs.Bytes) {
 		if i == 4 { // version, serial number, algorithm, issuer, validity
@@ -63,20 +60,14 @@ func (e entity) written(tb testing.TB, leaf entity, tag int, form string) entity
 	}
 	signed := marshal(tb, asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: content})
 	digest := sha256.Sum256(signed)
-	signature, err := e.key.Sign(rand.Reader, digest[:], crypto.SHA256)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	signature := must.Get(e.key.Sign(rand.Reader, digest[:], crypto.SHA256))(tb)
 	algorithm := pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}}
 	der := marshal(tb, struct {
 		TBS       asn1.RawValue
 		Algorithm pkix.AlgorithmIdentifier
 		Signature asn1.BitString
 	}{asn1.RawValue{FullBytes: signed}, algorithm, asn1.BitString{Bytes: signature, BitLength: 8 * len(signature)}})
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	cert := must.Get(x509.ParseCertificate(der))(tb)
 	return entity{cert, leaf.key}
 }
 

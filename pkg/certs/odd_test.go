@@ -8,6 +8,8 @@ import (
 	"encoding/asn1"
 	"strings"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func critical(oid asn1.ObjectIdentifier, value ...byte) change {
@@ -19,10 +21,7 @@ func critical(oid asn1.ObjectIdentifier, value ...byte) change {
 // onlyDirectory returns name constraints that permit one directory name: SEQUENCE { [0] { SEQUENCE { [4] Name } } }.
 func onlyDirectory(t *testing.T) []byte {
 	t.Helper()
-	name, err := asn1.Marshal(pkix.Name{CommonName: "Other"}.ToRDNSequence())
-	if err != nil {
-		t.Fatal(err)
-	}
+	name := must.Get(asn1.Marshal(pkix.Name{CommonName: "Other"}.ToRDNSequence()))(t)
 	wrap := func(tag byte, content []byte) []byte { return append([]byte{tag, byte(len(content))}, content...) }
 	return wrap(0x30, wrap(0xa0, wrap(0x30, wrap(0xa4, name))))
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // These tests use openssl to create files that Go's x509 package cannot create. They are skipped without it.
@@ -31,17 +33,12 @@ func withOpenSSL(t *testing.T) openssl {
 
 func (o openssl) file(name, content string) {
 	o.t.Helper()
-	if err := os.WriteFile(filepath.Join(o.dir, name), []byte(content), 0o600); err != nil {
-		o.t.Fatal(err)
-	}
+	must.Do(o.t, os.WriteFile(filepath.Join(o.dir, name), []byte(content), 0o600))
 }
 
 func (o openssl) read(name string) []byte {
 	o.t.Helper()
-	data, err := os.ReadFile(filepath.Join(o.dir, name))
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join(o.dir, name)))(o.t)
 	return data
 }
 
@@ -198,10 +195,7 @@ func TestOpenSSLCertificates(t *testing.T) {
 func TestWithFIPS(t *testing.T) {
 	t.Parallel()
 	withOpenSSL(t) // or skipped
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(os.Executable())(t)
 	again := exec.CommandContext(t.Context(), program, "-test.run=^TestOpenSSLCertificates$/(SHA-1|RSA|Ed25519|secp)")
 	again.Env = append(os.Environ(), "GODEBUG=fips140=only")
 	if out, err := again.CombinedOutput(); err != nil {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // testNow is the time of all tests, unless they say otherwise.
@@ -36,10 +38,7 @@ func (e entity) pem() []byte { return encodeCertificate(e.Raw) }
 
 func (e entity) keyPEM(tb testing.TB) []byte {
 	tb.Helper()
-	data, err := encodeKey(e.key)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	data := must.Get(encodeKey(e.key))(tb)
 	return data
 }
 
@@ -47,10 +46,7 @@ var serials atomic.Int64 //nolint:gochecknoglobals // serial numbers only have t
 
 func ecKey(tb testing.TB) crypto.Signer {
 	tb.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(tb)
 	return key
 }
 

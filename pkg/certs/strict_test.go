@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestKeyIdentifiers shows that certificates of this package, including the root, have key identifiers.
@@ -24,10 +26,7 @@ func TestKeyIdentifiers(t *testing.T) {
 	if bytes.Equal(root.SubjectKeyId, other.Certificate().SubjectKeyId) {
 		t.Error("two keys have the same identifier")
 	}
-	pair, err := ca.IssueServing(SANs{DNSNames: []string{testName}}, testNow(), day)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(ca.IssueServing(SANs{DNSNames: []string{testName}}, testNow(), day))(t)
 	if leaf := parsePair(t, pair); !bytes.Equal(leaf.AuthorityKeyId, root.SubjectKeyId) {
 		t.Errorf("the leaf has authority key identifier %x, want %x", leaf.AuthorityKeyId, root.SubjectKeyId)
 	}
@@ -40,27 +39,16 @@ func TestPythonsStrictMode(t *testing.T) {
 	if err != nil {
 		t.Skip("python3 is not on the PATH")
 	}
-	ca, err := NewCA("Strict CA", time.Now(), 10*365*day)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(NewCA("Strict CA", time.Now(), 10*365*day))(t)
 	names := SANs{DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	pair, err := ca.IssueServing(names, time.Now(), day)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(ca.IssueServing(names, time.Now(), day))(t)
+	certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	bundle := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(bundle, ca.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bundle, ca.CertPEM(), 0o600))
 	const program = `
 import socket, ssl, sys
 context = ssl.create_default_context(cafile=sys.argv[1])

@@ -6,16 +6,14 @@ import (
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestUnionBundle(t *testing.T) {
 	t.Parallel()
 	var pems [][]byte
 	for _, name := range []string{"old", "new", "other"} {
-		ca, err := certs.NewCA(name, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ca := must.Get(certs.NewCA(name, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Hour))(t)
 		pems = append(pems, ca.CertPEM())
 	}
 	join := func(parts ...[]byte) []byte { return slices.Concat(parts...) }

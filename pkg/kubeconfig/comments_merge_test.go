@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // changedByHand is a generated kubeconfig to which a user has added comments and an argument.
@@ -32,10 +33,7 @@ func TestMergeKeepsComments(t *testing.T) {
 		"      # on the shared disk\n      - --credential-cache=/shared/c.yaml\n      - --token-env=OLD # of the pipeline\n",
 		1,
 	)
-	merged, err := kubeconfig.Merge([]byte(text), made, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	merged := must.Get(kubeconfig.Merge([]byte(text), made, false))(t)
 	for _, want := range []string{
 		"# mine\n", "    # through the office\n    proxy-url: http://proxy.example.com\n", "server: https://dev.example.com # not prod\n",
 		"      # on the shared disk\n      - --credential-cache=/shared/c.yaml\n", "- --token-env=T # of the pipeline\n",

@@ -14,6 +14,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestEncodings shows that files from PowerShell are changed like others and keep their encoding.
@@ -37,10 +38,7 @@ func TestEncodings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			encode := func(text []byte) []byte {
-				encoded, err := as.NewEncoder().Bytes(text)
-				if err != nil {
-					t.Fatal(err)
-				}
+				encoded := must.Get(as.NewEncoder().Bytes(text))(t)
 				return encoded
 			}
 			before := encode(crlf(oldData))
@@ -56,12 +54,8 @@ func TestEncodings(t *testing.T) {
 				t.Errorf("JSON: %v", err)
 			}
 			path := filepath.Join(t.TempDir(), "config")
-			if err := os.WriteFile(path, before, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := kubeconfig.MergeFile(t.Context(), path, made, false); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(path, before, 0o600))
+			must.Get(kubeconfig.MergeFile(t.Context(), path, made, false))(t)
 			config, err := kubeconfig.Load(path)
 			if err != nil || config.Clusters["made"] == nil || config.Clusters["ünïcode"] == nil {
 				t.Errorf("merged: %v, %v", err, config)

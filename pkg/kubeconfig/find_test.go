@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestFind(t *testing.T) {
@@ -22,17 +23,13 @@ func TestFind(t *testing.T) {
 		".kube/config", "../elsewhere/d.yaml",
 	} {
 		path = filepath.Join(folder, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		write(t, path, "x")
 	}
 	for name, to := range map[string]string{
 		"c.yaml": "..data/c.yaml", "dangling": "nowhere", "loop": ".", "../linked": "fleet", "to-a": "a.yaml", "to-folder": "../elsewhere", ".#a.yaml": "ann@host",
 	} {
-		if err := os.Symlink(to, filepath.Join(folder, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(to, filepath.Join(folder, name)))
 	}
 	in := func(names ...string) []kubeconfig.Found {
 		var files []kubeconfig.Found
@@ -98,10 +95,7 @@ func TestFind(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := kubeconfig.Find(t.Context(), test.paths)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(kubeconfig.Find(t.Context(), test.paths))(t)
 			if diff := cmp.Diff(test.want, got, cmpopts.EquateErrors()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}

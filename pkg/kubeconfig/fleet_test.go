@@ -13,6 +13,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // bigFile has all types of entries for two proxies and one other server.
@@ -42,10 +43,7 @@ contexts:
 
 func ca(t *testing.T, name string) []byte {
 	t.Helper()
-	made, err := certs.NewCA(name, time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(certs.NewCA(name, time.Now(), time.Hour))(t)
 	return made.CertPEM()
 }
 
@@ -108,13 +106,8 @@ func TestRotateSeveral(t *testing.T) {
 func TestAllTrusts(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config")
-	if err := os.WriteFile(path, []byte(bigFile), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	config, err := kubeconfig.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(bigFile), 0o600))
+	config := must.Get(kubeconfig.Load(path))(t)
 	var got []string
 	for _, trust := range kubeconfig.AllTrusts(config) {
 		got = append(got, trust.Where+" "+trust.Server+" "+trust.Host+" "+trust.ProxyURL)

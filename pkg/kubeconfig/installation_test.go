@@ -8,12 +8,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // made returns a kubeconfig for a cluster whose installer uses the same names everywhere.
 func made(t *testing.T, server, uid string, bundle []byte) *clientcmdapi.Config {
 	t.Helper()
-	config, err := kubeconfig.Build(kubeconfig.Input{
+	config := must.Get(kubeconfig.Build(kubeconfig.Input{
 		Source: &kubeconfig.Source{
 			ContextName: "kubernetes-admin@kubernetes", ClusterName: "kubernetes", UserName: "kubernetes-admin",
 			Cluster: &clientcmdapi.Cluster{Server: server},
@@ -23,14 +24,9 @@ func made(t *testing.T, server, uid string, bundle []byte) *clientcmdapi.Config 
 			Command: "pinniped", Static: &kubeconfig.Static{TokenEnv: "T"},
 			Concierge: &kubeconfig.Concierge{Endpoint: server, CABundle: bundle},
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	if uid != "" {
-		if err := kubeconfig.SetInstallation(config, uid); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, kubeconfig.SetInstallation(config, uid))
 	}
 	return config
 }
@@ -82,10 +78,7 @@ func TestMergeOfAnotherCluster(t *testing.T) {
 func TestMergeKeepsWhatPeopleAdd(t *testing.T) {
 	t.Parallel()
 	one, two := ca(t, "one"), ca(t, "two")
-	file, err := kubeconfig.Merge(nil, made(t, "https://a.example.com", "", one), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(kubeconfig.Merge(nil, made(t, "https://a.example.com", "", one), false))(t)
 	text := strings.NewReplacer(
 		"    server:", "    proxy-url: http://proxy\n    disable-compression: true\n    tls-server-name: inner\n"+
 			"    extensions: [{name: mine, extension: {a: b}}]\n    server:",
@@ -93,10 +86,7 @@ func TestMergeKeepsWhatPeopleAdd(t *testing.T) {
 		"      provideClusterInfo: true", "      interactiveMode: Never\n      provideClusterInfo: true",
 	).Replace(string(file.Content))
 	both := append(append([]byte{}, one...), two...)
-	merged, err := kubeconfig.Merge([]byte(text), made(t, "https://a.example.com", "", both), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	merged := must.Get(kubeconfig.Merge([]byte(text), made(t, "https://a.example.com", "", both), false))(t)
 	for _, kept := range []string{
 		"proxy-url: http://proxy", "disable-compression: true", "tls-server-name: inner", "name: mine",
 		"- --credential-cache=/tmp/c", "interactiveMode: Never",

@@ -13,6 +13,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // mergerVariable makes this test binary merge into the kubeconfig at this path until it is killed.
@@ -50,29 +51,19 @@ func TestMergeIsKilled(t *testing.T) {
 	t.Parallel()
 	const head, tail = "# Ann's\nkind: Config\n", "users: []\n# the end\n"
 	path := filepath.Join(t.TempDir(), "config")
-	if err := os.WriteFile(path, []byte(head+tail), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(head+tail), 0o600))
 	wrote := 0
 	for i := range 25 {
-		before, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := must.Get(os.ReadFile(path))(t)
 		command := exec.CommandContext(t.Context(), os.Args[0])
 		command.Env = append(os.Environ(), mergerVariable+"="+path)
 		var stderr strings.Builder
 		command.Stderr = &stderr
-		if err := command.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, command.Start())
 		time.Sleep(time.Duration(20+7*i) * time.Millisecond)
 		_ = command.Process.Kill()
 		_ = command.Wait() // it was killed
-		after, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		after := must.Get(os.ReadFile(path))(t)
 		if !strings.HasPrefix(string(after), head) || !strings.Contains(string(after), "# the end\n") {
 			t.Fatalf("kill %d: the file has lost something:\n%s", i, after)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const golden = "../../testdata/kubeconfig"
@@ -22,10 +23,7 @@ const golden = "../../testdata/kubeconfig"
 // bundle returns the fixed CA bundle of the golden files.
 func bundle(tb testing.TB) []byte {
 	tb.Helper()
-	content, err := os.ReadFile(filepath.Join(golden, "ca.pem"))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(filepath.Join(golden, "ca.pem")))(tb)
 	return content
 }
 
@@ -116,31 +114,20 @@ func TestBuild(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			config, err := kubeconfig.Build(test.input)
-			if err != nil {
-				t.Fatal(err)
-			}
+			config := must.Get(kubeconfig.Build(test.input))(t)
 			var got bytes.Buffer
-			if err := kubeconfig.Write(&got, config); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, kubeconfig.Write(&got, config))
 			path := filepath.Join(golden, test.name+".golden")
 			if os.Getenv("UPDATE_GOLDEN") != "" {
 				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil { // a file of the repository
 					t.Fatal(err)
 				}
 			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Get(os.ReadFile(path))(t)
 			if diff := cmp.Diff(string(want), got.String()); diff != "" {
 				t.Errorf("kubeconfig (-want +got):\n%s", diff)
 			}
-			loaded, err := clientcmd.Load(got.Bytes())
-			if err != nil {
-				t.Fatal(err)
-			}
+			loaded := must.Get(clientcmd.Load(got.Bytes()))(t)
 			if _, err := clientcmd.NewDefaultClientConfig(*loaded, nil).ClientConfig(); err != nil {
 				t.Errorf("client-go refuses the kubeconfig: %v", err)
 			}
@@ -150,14 +137,8 @@ func TestBuild(t *testing.T) {
 
 func TestBuildRefusesBadBundles(t *testing.T) {
 	t.Parallel()
-	ca, err := certs.NewCA("CA", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ca.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("CA", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Hour))(t)
+	key := must.Get(ca.KeyPEM())(t)
 	broken := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("not DER")})
 	for name, test := range map[string]struct {
 		bundle []byte

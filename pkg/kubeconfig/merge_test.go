@@ -19,12 +19,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // madeFor returns the result of Build for a cluster called name.
 func madeFor(tb testing.TB, name, server string) *clientcmdapi.Config {
 	tb.Helper()
-	config, err := kubeconfig.Build(kubeconfig.Input{
+	config := must.Get(kubeconfig.Build(kubeconfig.Input{
 		Source: &kubeconfig.Source{
 			ContextName: name, ClusterName: name, UserName: name, Cluster: &clientcmdapi.Cluster{Server: server},
 		},
@@ -33,10 +34,7 @@ func madeFor(tb testing.TB, name, server string) *clientcmdapi.Config {
 			Command: "pinniped", Static: &kubeconfig.Static{TokenEnv: "T"},
 			Concierge: &kubeconfig.Concierge{Endpoint: server},
 		},
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	}))(tb)
 	return config
 }
 
@@ -365,10 +363,7 @@ func TestMergeFile(t *testing.T) {
 		})
 	}
 	group.Wait()
-	config, err := kubeconfig.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(kubeconfig.Load(path))(t)
 	if len(config.Clusters) != count || len(config.AuthInfos) != count || len(config.Contexts) != count ||
 		config.CurrentContext != "c0" {
 		t.Errorf("an entry is lost: %v", config)
@@ -382,9 +377,7 @@ func TestMergeFile(t *testing.T) {
 func TestStaleLock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "it's")
-	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path+".lock", nil, 0o600))
 	made := madeFor(t, "dev", "https://dev.example.com")
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -394,9 +387,7 @@ func TestStaleLock(t *testing.T) {
 		t.Errorf("want a new lock waited for, got %v", err)
 	}
 	old := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(path+".lock", old, old); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chtimes(path+".lock", old, old))
 	_, err = kubeconfig.MergeFile(t.Context(), path, made, false)
 	if err == nil || !strings.Contains(err.Error(), "has existed for 1h0m") {
 		t.Fatalf("want the old lock explained, got %v", err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const oldData = "T0xEIEJVTkRMRQ=="
@@ -352,10 +353,7 @@ func TestRotateRefusesABadBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := ca.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ca.KeyPEM())(t)
 	_, err = kubeconfig.Rotate(
 		[]byte(userFile),
 		kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: "https://proxy.example.com"}, CABundle: key},
@@ -398,9 +396,7 @@ func TestRotateFile(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "config")
 			write(t, path, before)
-			if err := os.Chmod(path, 0o640); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Chmod(path, 0o640))
 			if test.prepare != nil {
 				test.prepare(t, path)
 			}
@@ -431,7 +427,5 @@ func TestRotateFile(t *testing.T) {
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 }

@@ -14,14 +14,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestTrusts(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(file, []byte("from a file"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("from a file"), 0o600))
 	const endpoint = "https://proxy.example.com"
 	bundle := base64.StdEncoding.EncodeToString([]byte("of the plugin"))
 	plugin := func(args ...string) *clientcmdapi.AuthInfo {
@@ -77,10 +76,7 @@ func TestTrusts(t *testing.T) {
 // plugin's CA bundle must be rotated with the cluster's, or its user breaks when the old CA is removed.
 func TestTwoArguments(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile(filepath.Join("testdata", "two-arguments.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(filepath.Join("testdata", "two-arguments.yaml")))(t)
 	with := func(bundle []byte) string {
 		return strings.ReplaceAll(string(content), "${OLD}", base64.StdEncoding.EncodeToString(bundle))
 	}
@@ -90,10 +86,7 @@ func TestTwoArguments(t *testing.T) {
 	places := []string{`cluster "kind-kind-pinniped"`, `user "kind-kind-pinniped"`, `user "tanzu"`}
 	trusts := func(want []byte) {
 		t.Helper()
-		config, err := kubeconfig.Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := must.Get(kubeconfig.Load(path))(t)
 		var found []string
 		for _, place := range kubeconfig.Trusts(config, endpoint) {
 			found = append(found, place.Where)
@@ -106,15 +99,12 @@ func TestTwoArguments(t *testing.T) {
 		}
 	}
 	trusts([]byte("of the old CA"))
-	rotation, err := kubeconfig.RotateFile(
+	rotation := must.Get(kubeconfig.RotateFile(
 		t.Context(),
 		path,
 		kubeconfig.Target{Endpoint: endpoint, CABundle: bundle(t)},
 		false,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	for _, entry := range rotation.Entries {
 		if entry.Outcome != kubeconfig.Rotated {
 			t.Errorf("%+v", entry)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const (
@@ -25,10 +26,7 @@ var (
 func fresh(t *testing.T) map[string][]byte {
 	t.Helper()
 	missing := issuedcert.Inspect(policy(testNames, testLife), nil, testNow)
-	made, err := missing.Repair(missing.Verdict(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(missing.Repair(missing.Verdict(), nil))(t)
 	return made.Data()
 }
 
@@ -67,22 +65,13 @@ func TestPolicy(t *testing.T) {
 // names.
 func TestPinnipedsSecret(t *testing.T) {
 	t.Parallel()
-	ca, err := certs.NewCA("Pinniped Aggregation CA", testNow, 365*day)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ca.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(
+	ca := must.Get(certs.NewCA("Pinniped Aggregation CA", testNow, 365*day))(t)
+	key := must.Get(ca.KeyPEM())(t)
+	pair := must.Get(ca.IssueServing(
 		certs.SANs{DNSNames: append([]string{"more.example.com"}, testNames...)},
 		testNow,
 		365*day,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	state := inspect(map[string][]byte{
 		"caCertificate":           ca.CertPEM(),
 		"caCertificatePrivateKey": key,

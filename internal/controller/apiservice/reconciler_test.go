@@ -23,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func mustParse(certPEM []byte) *x509.Certificate {
@@ -70,9 +72,7 @@ func newFixture(t *testing.T, leader bool) *fixture {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiregistrationv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, add(scheme))
 	}
 	f := &fixture{}
 	service := &apiregistrationv1.APIService{
@@ -155,9 +155,7 @@ func kindOf(object runtime.ApplyConfiguration) string {
 func (f *fixture) bundle(t *testing.T) []byte {
 	t.Helper()
 	var service apiregistrationv1.APIService
-	if err := f.Client.Get(t.Context(), types.NamespacedName{Name: testService}, &service); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Client.Get(t.Context(), types.NamespacedName{Name: testService}, &service))
 	if service.Spec.Group != "g" {
 		t.Error("the rest of the APIService was changed")
 	}
@@ -167,13 +165,9 @@ func (f *fixture) bundle(t *testing.T) []byte {
 func TestLeaderMakesTrustsAndServes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, true)
-	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(f.Reconcile(t.Context(), ctrl.Request{}))(t)
 	var secret corev1.Secret
-	if err := f.Client.Get(t.Context(), f.secretName(), &secret); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Client.Get(t.Context(), f.secretName(), &secret))
 	served, _ := f.Certificate.CertKeyPEM()
 	if !bytes.Equal(served, secret.Data[keyCertificate]) || len(served) == 0 || secret.Labels["app"] != "x" {
 		t.Error("what is served is not what the Secret holds")
@@ -185,16 +179,12 @@ func TestLeaderMakesTrustsAndServes(t *testing.T) {
 		t.Error(err)
 	}
 	before := len(f.writes)
-	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(f.Reconcile(t.Context(), ctrl.Request{}))(t)
 	if len(f.writes) != before {
 		t.Errorf("the second time it wrote %v", f.writes[before:])
 	}
 	f.Secrets = liveGetter[*corev1.Secret]{f.Client, nil, true}
-	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(f.Reconcile(t.Context(), ctrl.Request{}))(t)
 	if again, _ := f.Certificate.CertKeyPEM(); len(f.writes) != before || !bytes.Equal(again, served) {
 		t.Errorf("with a memory that is late it wrote %v", f.writes[before:])
 	}
@@ -211,15 +201,11 @@ func TestFollowerServesAndWritesNothing(t *testing.T) {
 	}
 	data := fresh(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "tls"}, Data: data}
-	if err := f.Client.Create(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Client.Create(t.Context(), secret))
 	changes := 0
 	f.Certificate.OnChange(func() { changes++ })
 	for range 2 {
-		if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(f.Reconcile(t.Context(), ctrl.Request{}))(t)
 	}
 	served, key := f.Certificate.CertKeyPEM()
 	if !bytes.Equal(served, data[keyCertificate]) || !bytes.Equal(key, data[keyPrivateKey]) || changes != 1 {
@@ -227,12 +213,8 @@ func TestFollowerServesAndWritesNothing(t *testing.T) {
 	}
 
 	secret.Data[keyPrivateKey] = []byte("broken")
-	if err := f.Client.Update(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Client.Update(t.Context(), secret))
+	must.Get(f.Reconcile(t.Context(), ctrl.Request{}))(t)
 	if still, _ := f.Certificate.CertKeyPEM(); !bytes.Equal(still, served) || len(f.writes) != 0 {
 		t.Error("a broken Secret disturbed what was served")
 	}

@@ -17,16 +17,14 @@ import (
 
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var testNow = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func newBundle(t *testing.T) []byte {
 	t.Helper()
-	ca, err := certs.NewCA("webhook CA", testNow, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("webhook CA", testNow, time.Hour))(t)
 	return ca.CertPEM()
 }
 
@@ -155,10 +153,7 @@ func TestDescribe(t *testing.T) {
 		one != "read tcp 127.0.0.1:443: read: connection reset" {
 		t.Errorf("got %q and %q", one, other)
 	}
-	ca, err := certs.NewCA("x", testNow, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("x", testNow, time.Hour))(t)
 	late := func(after time.Duration) error {
 		_, err := ca.Certificate().Verify(x509.VerifyOptions{CurrentTime: testNow.Add(after), Roots: x509.NewCertPool()})
 		return err

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestLoaded(t *testing.T) {
@@ -23,9 +25,7 @@ func TestLoaded(t *testing.T) {
 			if got, want := loaded(f), `WebhookAuthenticator "`+name+`" has not been checked yet`; got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
-			if err := f.run(t, name); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, f.run(t, name))
 		}
 		if got := loaded(f); got != "" || f.phase(t, "b") != "Error" {
 			t.Errorf("got %q, and the phase of the second %s", got, f.phase(t, "b"))
@@ -52,9 +52,7 @@ func TestLoaded(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		for _, name := range []string{"a", "b"} {
-			if err := f.run(t, name); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, f.run(t, name))
 		}
 		if got := loaded(f); got != "" {
 			t.Errorf("got %q", got)

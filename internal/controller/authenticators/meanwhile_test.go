@@ -14,6 +14,7 @@ import (
 
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // slowFixture has an evaluation that blocks until the test provides the result.
@@ -38,9 +39,7 @@ func slowFixture(t *testing.T) (f *fixture, finish chan Evaluation) {
 func (f *fixture) status(t *testing.T, name string) authenticationv1alpha1.WebhookAuthenticatorStatus {
 	t.Helper()
 	var object authenticationv1alpha1.WebhookAuthenticator
-	if err := f.Client.Get(t.Context(), types.NamespacedName{Name: name}, &object); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Client.Get(t.Context(), types.NamespacedName{Name: name}, &object))
 	return object.Status
 }
 
@@ -94,13 +93,9 @@ func TestStatusWhileBeingChecked(t *testing.T) {
 		before := f.status(t, "a")
 		ended = start(t, f)
 		object := &authenticationv1alpha1.WebhookAuthenticator{}
-		if err := f.Client.Get(t.Context(), types.NamespacedName{Name: "a"}, object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Client.Get(t.Context(), types.NamespacedName{Name: "a"}, object))
 		object.Status.Phase = authenticationv1alpha1.PhaseError
-		if err := f.Client.Status().Update(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Client.Status().Update(t.Context(), object))
 		f.waitForPhase(t, "a", authenticationv1alpha1.PhaseReady)
 		if diff := cmp.Diff(before, f.status(t, "a")); diff != "" {
 			t.Errorf("(-before +after):\n%s", diff)
@@ -114,19 +109,13 @@ func TestStatusWhileBeingChecked(t *testing.T) {
 		t.Parallel()
 		f, finish := slowFixture(t)
 		object := &authenticationv1alpha1.WebhookAuthenticator{}
-		if err := f.Client.Get(t.Context(), types.NamespacedName{Name: "a"}, object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Client.Get(t.Context(), types.NamespacedName{Name: "a"}, object))
 		object.Status.Phase = authenticationv1alpha1.PhaseReady
 		ready := Good(TypeReady, "ready")
 		ready.ObservedGeneration, ready.LastTransitionTime = 1, metav1.NewTime(testNow)
 		object.Status.Conditions = []metav1.Condition{ready}
-		if err := f.Client.Status().Update(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.reportMeanwhile(t.Context(), object, CABundle{Condition: Good(TypeTLS, "")}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Client.Status().Update(t.Context(), object))
+		must.Do(t, f.reportMeanwhile(t.Context(), object, CABundle{Condition: Good(TypeTLS, "")}))
 		if f.writes != 0 {
 			t.Errorf("it wrote %d times", f.writes)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // shelf is a fake Cache that records its content.
@@ -205,9 +206,7 @@ func (f *fixture) run(t *testing.T, name string) error {
 func (f *fixture) phase(t *testing.T, name string) string {
 	t.Helper()
 	var object authenticationv1alpha1.WebhookAuthenticator
-	if err := f.Client.Get(t.Context(), types.NamespacedName{Name: name}, &object); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Client.Get(t.Context(), types.NamespacedName{Name: name}, &object))
 	return string(object.Status.Phase)
 }
 
@@ -217,9 +216,7 @@ func TestReconcile(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		for range 3 {
-			if err := f.run(t, "a"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, f.run(t, "a"))
 		}
 		got := []any{f.cache.has("a"), f.cache.puts, f.writes, f.phase(t, "a"), f.released}
 		if diff := cmp.Diff([]any{true, 1, 1, "Ready", 0}, got); diff != "" {
@@ -230,9 +227,7 @@ func TestReconcile(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		f.leading = false
-		if err := f.run(t, "a"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.run(t, "a"))
 		if !f.cache.has("a") || f.writes != 0 {
 			t.Errorf("in use: %v, writes: %d", f.cache.has("a"), f.writes)
 		}
@@ -256,32 +251,24 @@ func TestReconcile(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		for _, name := range []string{"a", "b"} {
-			if err := f.run(t, name); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, f.run(t, name))
 		}
 		if diff := cmp.Diff([]string{"a", "b"}, f.configMaps.kept); diff != "" {
 			t.Errorf("followed (-want +got):\n%s", diff)
 		}
 		f.configMaps.objects["ns/a"] = &corev1.ConfigMap{Data: map[string]string{"k": "broken"}}
-		if err := f.run(t, "a"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.run(t, "a"))
 		if f.cache.has("a") || !f.cache.has("b") || f.phase(t, "a") != "Error" {
 			t.Errorf("in use: %v, phase %q", f.cache.names, f.phase(t, "a"))
 		}
 		if f.released != 1 || !strings.Contains(f.cache.problem, "spec.tls.certificateAuthorityDataSource is invalid") {
 			t.Errorf("released %d, problem %q", f.released, f.cache.problem)
 		}
-		if err := f.Client.Delete(
+		must.Do(t, f.Client.Delete(
 			t.Context(),
 			&authenticationv1alpha1.WebhookAuthenticator{ObjectMeta: metav1.ObjectMeta{Name: "b"}},
-		); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.run(t, "b"); err != nil {
-			t.Fatal(err)
-		}
+		))
+		must.Do(t, f.run(t, "b"))
 		if len(f.cache.names) != 0 || f.recall("b") != nil || f.released != 2 {
 			t.Errorf("in use: %v, released %d", f.cache.names, f.released)
 		}
@@ -292,9 +279,7 @@ func TestReconcile(t *testing.T) {
 	t.Run("keeps one in use while its CA bundle cannot be read", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
-		if err := f.run(t, "a"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.run(t, "a"))
 		f.configMaps.err = errors.New("the API server is away")
 		if err := f.run(t, "a"); !errors.Is(err, f.configMaps.err) {
 			t.Errorf("got %v", err)

@@ -23,6 +23,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // withdrawal is the maximum time until a withdrawn permission takes effect.
@@ -38,10 +39,7 @@ type sharing struct {
 
 func (s *sharing) pair(t *testing.T) *certs.KeyPair {
 	t.Helper()
-	pair, err := s.pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(s.pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
 	return pair
 }
 
@@ -60,10 +58,7 @@ func (s *sharing) put(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	loaded := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
 	return certs.Fingerprint(loaded.Leaf.Raw)
 }
 
@@ -74,16 +69,12 @@ func (s *sharing) delegation() *unstructured.Unstructured {
 
 func (s *sharing) permit(t *testing.T) {
 	t.Helper()
-	if err := s.live.Create(t.Context(), s.delegation()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.live.Create(t.Context(), s.delegation()))
 }
 
 func (s *sharing) withdraw(t *testing.T) {
 	t.Helper()
-	if err := s.live.Delete(t.Context(), s.delegation()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.live.Delete(t.Context(), s.delegation()))
 }
 
 // serves waits until every replica serves the certificate with this fingerprint, or the generated one for "".
@@ -109,17 +100,12 @@ func startSharing(t *testing.T, cluster *devcluster.Cluster) (*sharing, *replica
 	t.Helper()
 	leader := startReplica(t, cluster, "default", true)
 	follower := startReplica(t, cluster, "default", false)
-	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := leader.live.Create(
+	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
+	must.Do(t, leader.live.Create(
 		t.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shared.Namespace}},
-	); err != nil {
-		t.Fatal(err)
-	}
-	err = leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
+	))
+	must.Do(t, leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
 		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
 			Mode:             "enabled",
@@ -127,10 +113,7 @@ func startSharing(t *testing.T, cluster *devcluster.Cluster) (*sharing, *replica
 			ExternalEndpoint: "proxy.example.com",
 			TLS:              &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: shared.String()},
 		}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return &sharing{replica: leader, pki: pki}, follower
 }
 
@@ -160,9 +143,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	}
 
 	// The CRD is installed, then the permission is granted.
-	if err := cluster.Install(t.Context(), kindManifests); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.Install(t.Context(), kindManifests))
 	leader.waitFor(
 		t,
 		"ErrorDuringSetup",
@@ -181,9 +162,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	if !there {
 		t.Fatal("the generated certificate is gone")
 	}
-	if err := leader.live.Delete(t.Context(), kept); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Delete(t.Context(), kept))
 	testkit.Eventually(t, waitLimit, func() error {
 		if _, there := leader.secret(t, testNames.TLSSecret); !there {
 			return errors.New("the generated certificate is gone")
@@ -194,12 +173,10 @@ func TestDelegatedCertificate(t *testing.T) {
 	// A renewal is served. If the Secret is deleted while the permission stays, nothing changes.
 	second := leader.put(t)
 	serves(t, withdrawal, second, both...)
-	if err := leader.live.Delete(
+	must.Do(t, leader.live.Delete(
 		t.Context(),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: shared.Name}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	leader.waitFor(t, "Pending", "SecretNotFound")
 	serves(t, 0, second, both...)
 	third := leader.put(t)
@@ -259,21 +236,15 @@ func TestDelegatedCertificate(t *testing.T) {
 	definition.SetAPIVersion("apiextensions.k8s.io/v1")
 	definition.SetKind("CustomResourceDefinition")
 	definition.SetName(delegation.Plural + "." + delegation.Group)
-	if err := leader.live.Delete(t.Context(), definition); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Delete(t.Context(), definition))
 	serves(t, withdrawal, "", both...)
 	leader.waitFor(t, "ErrorDuringSetup", "the cluster has no TLSCertificateDelegations")
 
 	// Its key was copied nowhere.
 	var secrets corev1.SecretList
-	if err := leader.live.List(t.Context(), &secrets, client.InNamespace(leader.Namespace)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.List(t.Context(), &secrets, client.InNamespace(leader.Namespace)))
 	var source corev1.Secret
-	if err := leader.live.Get(t.Context(), shared, &source); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Get(t.Context(), shared, &source))
 	for _, secret := range secrets.Items {
 		for key, value := range secret.Data {
 			if containsText(string(value), string(source.Data["tls.key"])) {
@@ -288,9 +259,7 @@ func TestDelegatedCertificate(t *testing.T) {
 func TestWithdrawnWhileItIsTheLastKnownGood(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
-	if err := cluster.Install(t.Context(), kindManifests); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.Install(t.Context(), kindManifests))
 	leader, follower := startSharing(t, cluster)
 	sha256 := leader.put(t)
 	leader.permit(t)
@@ -308,9 +277,7 @@ func TestWithdrawnWhileItIsTheLastKnownGood(t *testing.T) {
 func TestWithdrawnWithoutALeader(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
-	if err := cluster.Install(t.Context(), kindManifests); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.Install(t.Context(), kindManifests))
 	leader, follower := startSharing(t, cluster)
 	sha256 := leader.put(t)
 	leader.permit(t)
@@ -323,9 +290,7 @@ func TestWithdrawnWithoutALeader(t *testing.T) {
 	serves(t, 20*time.Second, sha256, leader.replica, follower)
 
 	generated, _ := leader.secret(t, testNames.TLSSecret)
-	if err := leader.live.Delete(t.Context(), generated); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Delete(t.Context(), generated))
 	for _, r := range []*replica{leader.replica, follower} {
 		testkit.Eventually(t, waitLimit, func() error {
 			if _, found, err := r.Secrets.Get(t.Context(), r.local(testNames.TLSSecret)); err != nil || found {

@@ -13,6 +13,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // theIssuer returns the CredentialIssuer.
@@ -35,14 +36,8 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 		}
 		return nil
 	})
-	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	good, err := pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
+	good := must.Get(pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
 	leader.putSecret(t, "external", good, pki.CertPEM())
 	configured := spec{
 		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
@@ -52,13 +47,8 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 	leader.waitForServed(t, leafSHA256(t, good), 1, 1)
 	leader.putSecret(t, "external", &certs.KeyPair{CertPEM: []byte("x"), KeyPEM: []byte("y")}, nil)
 	leader.waitFor(t, "ErrorDuringSetup", string(certs.NotACertificate))
-	issuer, err := leader.theIssuer(t)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := leader.live.Delete(t.Context(), issuer); err != nil {
-		t.Fatal(err)
-	}
+	issuer := must.Get(leader.theIssuer(t))(t)
+	must.Do(t, leader.live.Delete(t.Context(), issuer))
 	follower := startReplicaWith(t, cluster, "default", "second", false, func(r *Reconciler) {
 		r.FirstSpec = &configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &spec{Mode: "disabled"}}
 	})
@@ -96,9 +86,6 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 
 func leafSHA256(t *testing.T, pair *certs.KeyPair) string {
 	t.Helper()
-	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
 	return certs.Fingerprint(certificate.Leaf.Raw)
 }

@@ -17,6 +17,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestDualTrust renews the certificate with another CA: all replicas, including new ones, serve the old one until an
@@ -26,19 +27,13 @@ func TestDualTrust(t *testing.T) {
 	cluster := startCluster(t)
 	newCA := func(name string) *certs.CA {
 		t.Helper()
-		ca, err := certs.NewCA(name, time.Now(), 2400*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ca := must.Get(certs.NewCA(name, time.Now(), 2400*time.Hour))(t)
 		return ca
 	}
 	const name = "proxy.example.com"
 	issue := func(ca *certs.CA) *certs.KeyPair {
 		t.Helper()
-		pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{name}}, time.Now(), 2000*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{name}}, time.Now(), 2000*time.Hour))(t)
 		return pair
 	}
 	serves := func(pair *certs.KeyPair, replicas ...*replica) {
@@ -90,9 +85,7 @@ func TestDualTrust(t *testing.T) {
 	history := leader.waitForStates(t, "one", "one+two")
 	key, value := history.Revisions[0].Retirement(time.Now())
 	retire := corev1ac.ConfigMap(testNames.RevisionsConfigMap, "default").WithData(map[string]string{key: value})
-	if err := leader.live.Apply(t.Context(), retire, client.FieldOwner("cli")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Apply(t.Context(), retire, client.FieldOwner("cli")))
 	serves(renewed, leader, follower, third)
 	leader.waitForStates(t, "one", "one+two", "two")
 	leader.waitForCodes(t, "Listening", messageListening)

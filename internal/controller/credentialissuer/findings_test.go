@@ -27,6 +27,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // credentialIssuerCRD is the file of the CRD.
@@ -41,9 +42,7 @@ func olderCRDs(t *testing.T, without ...string) string {
 		t.Fatal(err)
 	}
 	var crd map[string]any
-	if err := yaml.Unmarshal(content, &crd); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(content, &crd))
 	version := crd["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)
 	root := version["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)["properties"].(map[string]any)["status"].(map[string]any)
 	for _, path := range without {
@@ -62,9 +61,7 @@ func olderCRDs(t *testing.T, without ...string) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, credentialIssuerCRD), content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, credentialIssuerCRD), content, 0o600))
 	return dir
 }
 
@@ -111,26 +108,17 @@ func TestOlderCRD(t *testing.T) {
 	leader := startReplicaWith(t, cluster, "default", "leader", true, func(r *Reconciler) {
 		counting.Client, r.Client, r.Clock = r.Client, counting, watch
 	})
-	err := leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
+	must.Do(t, leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
 		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
 			Mode:             "enabled",
 			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
 			ExternalEndpoint: "proxy.example.com",
 		}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	read := func() *configv1alpha1.CredentialIssuer {
 		var issuer configv1alpha1.CredentialIssuer
-		if err := leader.live.Get(
-			t.Context(),
-			types.NamespacedName{Name: testNames.CredentialIssuer},
-			&issuer,
-		); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, leader.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer))
 		return &issuer
 	}
 	if strategy := leader.waitFor(t, "Listening", messageListening); len(strategy.Findings) > 0 {
@@ -150,9 +138,7 @@ func TestOlderCRD(t *testing.T) {
 	}
 
 	crd := filepath.Join("..", "..", "..", "deploy", "crds", credentialIssuerCRD)
-	if err := cluster.Install(t.Context(), crd); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.Install(t.Context(), crd))
 	watch.by.Store(int64(2 * retrySchema))
 	testkit.Eventually(t, waitLimit, func() error {
 		leader.notify()

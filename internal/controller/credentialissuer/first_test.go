@@ -15,6 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestTheFirstCredentialIssuer starts a new installation, whose leader creates the CredentialIssuer, and then applies
@@ -42,10 +43,7 @@ func TestTheFirstCredentialIssuer(t *testing.T) {
 	})
 	leader.waitForCodes(t, "Listening", "", tooOld.Code)
 	testkit.Eventually(t, waitLimit, func() error { return errors.Join(leader.Ready(), follower.Ready()) })
-	issuer, err := leader.theIssuer(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuer := must.Get(leader.theIssuer(t))(t)
 	if diff := cmp.Diff(first, issuer.Spec); diff != "" || issuer.Labels["app"] != "x" {
 		t.Errorf("labels %v, (-want +got):\n%s", issuer.Labels, diff)
 	}

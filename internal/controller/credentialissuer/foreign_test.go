@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestSecretsOfOthersStay has Secrets of users under the agent's names: they stay unchanged, and the status says which
@@ -24,9 +25,7 @@ func TestSecretsOfOthersStay(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"team": "a"}},
 			Data:       map[string][]byte{"password": []byte("the only copy"), "tls.crt": []byte("mine")},
 		}
-		if err := r.live.Create(t.Context(), theirs[name]); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.live.Create(t.Context(), theirs[name]))
 	}
 	untouched := func() {
 		t.Helper()
@@ -54,9 +53,7 @@ func TestSecretsOfOthersStay(t *testing.T) {
 		r.waitFor(t, "Disabled", messageDisabled)
 		untouched()
 		r.configure(t, func(s *spec) { s.Mode = "enabled" })
-		if err := r.live.Delete(t.Context(), mustSecret(t, r, named)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.live.Delete(t.Context(), mustSecret(t, r, named)))
 		delete(theirs, named)
 	}
 	r.waitFor(t, "Listening", messageListening)

@@ -13,6 +13,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestLastKnownGood starts replicas while the Secret is invalid: they serve what the others serve, or else are not ready.
@@ -21,16 +22,10 @@ func TestLastKnownGood(t *testing.T) {
 	cluster := startCluster(t)
 	ctx := t.Context()
 	leader := startNamedReplica(t, cluster, "default", "first", true)
-	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
 	issue := func() *certs.KeyPair {
 		t.Helper()
-		pair, err := pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := must.Get(pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
 		return pair
 	}
 	good, other := issue(), issue()
@@ -88,9 +83,7 @@ func TestLastKnownGood(t *testing.T) {
 	leader.waitForServed(t, lastKnownGood.SHA256(), 2, 2)
 
 	// The leader restores a deleted backup, even while the configured Secret is invalid.
-	if err := leader.live.Delete(ctx, mustSecret(t, leader, testNames.LastKnownGoodSecret)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Delete(ctx, mustSecret(t, leader, testNames.LastKnownGoodSecret)))
 	testkit.Eventually(t, waitLimit, func() error {
 		if _, there := leader.secret(t, testNames.LastKnownGoodSecret); !there {
 			return errors.New("no copy is kept")

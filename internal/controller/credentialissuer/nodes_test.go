@@ -13,6 +13,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // noNodes is a client without permission to list nodes.
@@ -91,9 +92,7 @@ func TestReplicasWithoutNodes(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	first := startReplica(t, cluster, "default", true)
-	if err := first.live.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.live.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}))
 	first.create(t, spec{Mode: "auto", ExternalEndpoint: "a.example.com", Service: svc{Type: "None"}})
 	first.waitFor(t, "Listening", messageListening)
 	first.leading.Store(false)

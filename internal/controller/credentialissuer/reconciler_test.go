@@ -43,6 +43,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // switchboard fakes the impersonation proxy: it records whether it should run.
@@ -122,29 +123,15 @@ func startReplicaWith(
 ) *replica {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, corev1.AddToScheme(scheme))
 	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
-	manager, err := ctrl.NewManager(cluster.AdminConfig(), ctrl.Options{
+	manager := must.Get(ctrl.NewManager(cluster.AdminConfig(), ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, err := corev1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	leases, err := coordinationv1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	live, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	core := must.Get(corev1client.NewForConfig(cluster.AdminConfig()))(t)
+	leases := must.Get(coordinationv1client.NewForConfig(cluster.AdminConfig()))(t)
+	live := must.Get(client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}))(t)
 	r := &replica{live: live, proxy: &switchboard{}, leading: &atomic.Bool{}, wake: make(chan event.GenericEvent, 1)}
 	r.leading.Store(leading)
 	changed := func(types.NamespacedName) { r.notify() }
@@ -158,10 +145,7 @@ func startReplicaWith(
 	restConfig := rest.CopyConfig(cluster.AdminConfig())
 	restConfig.GroupVersion, restConfig.APIPath = &group, "/apis"
 	restConfig.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	issuers, err := rest.RESTClientFor(restConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuers := must.Get(rest.RESTClientFor(restConfig))(t)
 	r.Reconciler = &Reconciler{
 		Client: manager.GetClient(), Live: manager.GetAPIReader(), SecretWriter: core.Secrets(namespace),
 		Issuers:    informer.New(t.Context(), issuers, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
@@ -182,9 +166,7 @@ func startReplicaWith(
 	}
 	r.Usage = &Usage{Clock: clock.RealClock{}, Changed: r.notify}
 	change(r.Reconciler)
-	if err := r.SetupWithManager(manager); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.SetupWithManager(manager))
 	ended := make(chan error, 1)
 	left := make(chan struct{})
 	go func() { ended <- manager.Start(ctx) }()
@@ -398,9 +380,7 @@ func TestReconciler(t *testing.T) {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""}},
 	}
-	if err := leader.live.Create(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Create(t.Context(), node))
 	leader.waitForCodes(t, "Disabled", messageAutoOff, "DisabledByNodes")
 	if err := leader.Ready(); err != nil {
 		t.Errorf("it is not ready although the proxy is off: %v", err)
@@ -502,15 +482,9 @@ func TestReconciler(t *testing.T) {
 	}
 
 	// An external certificate: missing, incomplete, invalid, then valid.
-	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
 	names := certs.SANs{DNSNames: []string{"proxy.example.com"}}
-	good, err := pki.IssueServing(names, time.Now(), 20*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must.Get(pki.IssueServing(names, time.Now(), 20*time.Hour))(t)
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
 		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{
 			SecretName:   "external",
@@ -528,10 +502,8 @@ func TestReconciler(t *testing.T) {
 		info.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(oldCA) {
 		t.Errorf("what is still being served is not told: %+v", info)
 	}
-	wrong, err := pki.IssueServing(certs.SANs{DNSNames: []string{"elsewhere.example.com"}}, time.Now(), 20*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	elsewhere := certs.SANs{DNSNames: []string{"elsewhere.example.com"}}
+	wrong := must.Get(pki.IssueServing(elsewhere, time.Now(), 20*time.Hour))(t)
 	leader.putSecret(t, "external", wrong, pki.CertPEM())
 	leader.waitForCodes(t, "ErrorDuringSetup", "NameNotCovered", "NameNotCovered", "LastKnownGoodCertificateServed")
 	if leader.Holder.Current().Source != serving.SourceGenerated {
@@ -617,9 +589,7 @@ func TestReconciler(t *testing.T) {
 	}
 
 	// Back to generated, with the old CA, so that old kubeconfigs work again. The user's Secret would be in the way.
-	if err := leader.live.Delete(t.Context(), mustSecret(t, leader, testNames.TLSSecret)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Delete(t.Context(), mustSecret(t, leader, testNames.TLSSecret)))
 	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
 	testkit.Eventually(t, waitLimit, func() error {
 		if current := leader.Holder.Current(); current.Source != serving.SourceGenerated ||
@@ -684,16 +654,10 @@ func TestFreshInstallWithExternalCertificate(t *testing.T) {
 	cluster := startCluster(t)
 	leader := startReplica(t, cluster, "default", true)
 	leader.proxy.fail(errors.New("port in use"))
-	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	good, err := pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
+	good := must.Get(pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
 	leader.putSecret(t, "external", good, nil)
-	err = leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
+	must.Do(t, leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
 		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
 			Mode:             "enabled",
@@ -703,10 +667,7 @@ func TestFreshInstallWithExternalCertificate(t *testing.T) {
 				SecretName: "external", CertificateAuthorityData: base64.StdEncoding.EncodeToString(pki.CertPEM()),
 			},
 		}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	leader.waitForCodes(t, "ErrorDuringSetup", "starting the impersonation proxy: port in use", "ProxyNotStarted")
 	if leader.Ready() == nil {
 		t.Error("it is ready although the proxy does not listen")

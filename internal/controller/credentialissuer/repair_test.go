@@ -18,6 +18,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestGeneratedSecretsAreRepaired damages and deletes the agent's Secrets: clients are unaffected.
@@ -44,16 +45,12 @@ func TestGeneratedSecretsAreRepaired(t *testing.T) {
 		for key := range secret.Data {
 			secret.Data[key] = []byte("damaged")
 		}
-		if err := r.live.Update(t.Context(), secret); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.live.Update(t.Context(), secret))
 	}
 
 	damage(testNames.CASecret)
 	restored(testNames.CASecret, "ca.crt", ca)
-	if err := r.live.Delete(t.Context(), mustSecret(t, r, testNames.CASecret)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.live.Delete(t.Context(), mustSecret(t, r, testNames.CASecret)))
 	restored(testNames.CASecret, "ca.crt", ca)
 	damage(testNames.SignerSecret)
 	restored(testNames.SignerSecret, signerCertKey, signerBundle)
@@ -70,26 +67,16 @@ func TestGeneratedSecretsAreRepaired(t *testing.T) {
 	}
 
 	// The CA survives while another certificate is served, even if it is deleted then.
-	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
+	pair := must.Get(pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
 	r.putSecret(t, "external", pair, pki.CertPEM())
 	r.configure(t, func(s *spec) { s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"} })
 	r.waitForServed(t, certs.Fingerprint(leaf(t, pair).Raw), 1, 1)
-	if err := r.live.Delete(t.Context(), mustSecret(t, r, testNames.CASecret)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.live.Delete(t.Context(), mustSecret(t, r, testNames.CASecret)))
 	restored(testNames.CASecret, "ca.crt", ca)
 
 	// Deleting the signer's Secret requests a new CA: certificates of the old CA are not accepted any more.
-	if err := r.live.Delete(t.Context(), mustSecret(t, r, testNames.SignerSecret)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.live.Delete(t.Context(), mustSecret(t, r, testNames.SignerSecret)))
 	testkit.Eventually(t, waitLimit, func() error {
 		if bytes.Contains(r.Signer.Current().Bundle(), signerBundle) {
 			return errors.New("the deleted signer is still trusted")
@@ -206,18 +193,12 @@ func pool(ca []byte) *x509.CertPool {
 func certificateOf(t *testing.T, content []byte) *x509.Certificate {
 	t.Helper()
 	block, _ := pem.Decode(content)
-	certificate, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(x509.ParseCertificate(block.Bytes))(t)
 	return certificate
 }
 
 func leaf(t *testing.T, pair *certs.KeyPair) *x509.Certificate {
 	t.Helper()
-	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
 	return certificate.Leaf
 }

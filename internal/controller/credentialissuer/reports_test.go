@@ -21,6 +21,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // silentServer accepts connections and does not respond until it is closed.
@@ -34,10 +35,7 @@ type silentServer struct {
 
 func startSilentServer(t *testing.T) *silentServer {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	s := &silentServer{listener: listener, asked: make(chan struct{}, 1)}
 	go func() {
 		for {
@@ -71,13 +69,8 @@ func (s *silentServer) close() {
 func (s *silentServer) judges(t *testing.T, cluster *devcluster.Cluster, group, resource string) (end func()) {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := admissionregistrationv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	admin, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, admissionregistrationv1.AddToScheme(scheme))
+	admin := must.Get(client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}))(t)
 	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "silent"},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
@@ -95,9 +88,7 @@ func (s *silentServer) judges(t *testing.T, cluster *devcluster.Cluster, group, 
 			}},
 		}},
 	}
-	if err := admin.Create(t.Context(), hook); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, admin.Create(t.Context(), hook))
 	return func() {
 		if err := admin.Delete(context.WithoutCancel(t.Context()), hook); err != nil {
 			t.Error(err)
@@ -111,16 +102,10 @@ func TestNoCertificateWaitsForAReport(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	leader := startReplica(t, cluster, "default", true)
-	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
 	renew := func() string {
 		t.Helper()
-		pair, err := pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := must.Get(pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
 		leader.putSecret(t, "external", pair, pki.CertPEM())
 		served := leafSHA256(t, pair)
 		testkit.Eventually(t, waitLimit, func() error { // twice the webhook's timeout

@@ -25,6 +25,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // remembered returns the ConfigMap of the revision history, and the history.
@@ -141,18 +142,12 @@ func TestRevisions(t *testing.T) {
 	ctx := t.Context()
 	newCA := func(name string) *certs.CA {
 		t.Helper()
-		ca, err := certs.NewCA(name, time.Now(), 24*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ca := must.Get(certs.NewCA(name, time.Now(), 24*time.Hour))(t)
 		return ca
 	}
 	issue := func(ca *certs.CA, names ...string) *certs.KeyPair {
 		t.Helper()
-		pair, err := ca.IssueServing(certs.SANs{DNSNames: names}, time.Now(), 20*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: names}, time.Now(), 20*time.Hour))(t)
 		return pair
 	}
 	pinniped, one, two := newCA("pinniped"), newCA("one"), newCA("two")
@@ -210,9 +205,7 @@ func TestRevisions(t *testing.T) {
 	// Another replica becomes the leader; a retired revision stays retired and is removed from the status.
 	key, value := history.Revisions[0].Retirement(time.Now())
 	retire := corev1ac.ConfigMap(testNames.RevisionsConfigMap, "default").WithData(map[string]string{key: value})
-	if err := leader.live.Apply(ctx, retire, client.FieldOwner("cli")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Apply(ctx, retire, client.FieldOwner("cli")))
 	leads(startNamedReplica(t, cluster, "default", "second", false))
 	leader.putSecret(t, "first", issue(one, name, other), one.CertPEM())
 	chain := history.Chain[0]
@@ -237,11 +230,9 @@ func TestRevisions(t *testing.T) {
 	}
 
 	// The CredentialIssuer is deleted, and recreated without a status; then the history is deleted.
-	if err := leader.live.Delete(ctx, &configv1alpha1.CredentialIssuer{
+	must.Do(t, leader.live.Delete(ctx, &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	leader.create(t, spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: name})
 	leader.waitFor(t, "Listening", messageListening)
 	if again := leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA"); !again.
@@ -252,9 +243,7 @@ func TestRevisions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := leader.live.Delete(ctx, there); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Delete(ctx, there))
 	leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA")
 
 	// Upstream Pinniped takes over, and then this agent again.
@@ -311,14 +300,8 @@ func TestWithoutHistory(t *testing.T) {
 	leader.create(t, spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com"})
 	leader.waitForStates(t, generated)
 	writes.refuses.Store(true)
-	ca, err := certs.NewCA("one", time.Now(), 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("one", time.Now(), 24*time.Hour))(t)
+	pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
 	leader.putSecret(t, "external", pair, ca.CertPEM())
 	leader.configure(t, func(s *spec) { s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"} })
 	leader.waitForServed(t, leafSHA256(t, pair), 1, 1)
@@ -346,10 +329,7 @@ func TestSinceStatus(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	const at = "https://proxy.example.com"
-	ca, err := certs.NewCA("one", noon, 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("one", noon, 24*time.Hour))(t)
 	open, _ := serving.History{}.Append(serving.Published{Endpoint: at}, noon, serving.DefaultRetention)
 	open.Chain = []*x509.Certificate{ca.Certificate()}
 	issuer := func(bundle string, since time.Time) *configv1alpha1.CredentialIssuer {

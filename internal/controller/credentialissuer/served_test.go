@@ -15,28 +15,20 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestServedStatus(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	then, now := metav1.NewTime(noon), metav1.NewTime(noon.Add(time.Hour))
-	ca, err := certs.NewCA("x", noon, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(
+	ca := must.Get(certs.NewCA("x", noon, time.Hour))(t)
+	pair := must.Get(ca.IssueServing(
 		certs.SANs{DNSNames: []string{"a.example"}, IPAddresses: []net.IP{net.ParseIP("fd00::1")}},
 		noon,
 		30*time.Minute,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
+	certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
 	served := func(namespace string, source serving.Source) *serving.Certificate {
 		return &serving.Certificate{
 			Certificate: certificate,

@@ -23,17 +23,16 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // create creates the CredentialIssuer.
 func (r *replica) create(t *testing.T, proxy configv1alpha1.ImpersonationProxySpec) {
 	t.Helper()
-	if err := r.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
+	must.Do(t, r.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
 		Spec:       configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &proxy},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // service returns the current Service.
@@ -100,10 +99,7 @@ func TestServices(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	before, err := r.service(t, "lb")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(r.service(t, "lb"))(t)
 	if ptr.Deref(before.Spec.LoadBalancerClass, "") != "example.com/internal" ||
 		len(before.Spec.LoadBalancerSourceRanges) != 2 {
 		t.Errorf("the Service is %+v", before.Spec)
@@ -156,17 +152,12 @@ func TestServices(t *testing.T) {
 		s.Service.LoadBalancerClass = "example.com/public"
 	})
 	r.waitFor(t, "Listening", `has loadBalancerClass "example.com/internal" instead of "example.com/public"`)
-	after, err := r.service(t, "lb")
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must.Get(r.service(t, "lb"))(t)
 	if after.UID != before.UID || !slices.Equal(after.Spec.LoadBalancerSourceRanges, []string{"203.0.113.0/24"}) {
 		t.Errorf("the Service was made again, or not changed: %+v", after.Spec)
 	}
 	// After an administrator deletes the Service, it is recreated with the new class.
-	if err := r.live.Delete(ctx, after); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.live.Delete(ctx, after))
 	testkit.Eventually(t, waitLimit, func() error {
 		service, err := r.service(t, "lb")
 		if err == nil &&
@@ -252,19 +243,10 @@ func TestAServiceOfPinniped(t *testing.T) {
 			},
 		},
 	}
-	if err := r.live.Create(t.Context(), made, client.FieldOwner(pinnipedManager)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.live.Create(t.Context(), made, client.FieldOwner(pinnipedManager)))
 	theirs := made.DeepCopy()
 	theirs.Annotations["theirs"] = "x"
-	if err := r.live.Patch(
-		t.Context(),
-		theirs,
-		client.MergeFrom(made),
-		client.FieldOwner("kubectl-annotate"),
-	); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.live.Patch(t.Context(), theirs, client.MergeFrom(made), client.FieldOwner("kubectl-annotate")))
 	r.create(t, spec{Mode: "enabled", Service: svc{Type: "LoadBalancer"}, ExternalEndpoint: "a.example.com"})
 	testkit.Eventually(t, waitLimit, func() error {
 		after, err := r.service(t, testNames.LoadBalancerService)
@@ -295,10 +277,7 @@ func TestAServiceOfPinniped(t *testing.T) {
 	}
 	current := func() *corev1.Service {
 		t.Helper()
-		service, err := r.service(t, testNames.LoadBalancerService)
-		if err != nil {
-			t.Fatal(err)
-		}
+		service := must.Get(r.service(t, testNames.LoadBalancerService))(t)
 		return service
 	}
 	// A pod of upstream Pinniped's agent that is still running writes all of it again.
@@ -307,9 +286,7 @@ func TestAServiceOfPinniped(t *testing.T) {
 	again.Annotations["example.com/internal"] = "true"
 	again.Annotations[annotationKeys] = `["example.com/internal"]`
 	again.Spec.LoadBalancerIP, again.Spec.LoadBalancerSourceRanges = "192.0.2.9", []string{"192.0.2.0/24"}
-	if err := r.live.Patch(t.Context(), again, client.MergeFrom(before), client.FieldOwner(pinnipedManager)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.live.Patch(t.Context(), again, client.MergeFrom(before), client.FieldOwner(pinnipedManager)))
 	gone("Pinniped has set it again")
 	// A field is added to the spec, and removed.
 	r.configure(t, func(s *spec) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func inspectSigner(secret *corev1.Secret, now time.Time) *issuedcert.State {
@@ -18,10 +19,7 @@ func inspectSigner(secret *corev1.Secret, now time.Time) *issuedcert.State {
 func newSigner(t *testing.T, now time.Time) *issuedcert.State {
 	t.Helper()
 	missing := inspectSigner(nil, now)
-	made, err := missing.Repair(missing.Verdict(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(missing.Repair(missing.Verdict(), nil))(t)
 	return made
 }
 
@@ -102,10 +100,7 @@ func TestSignerIsReplaced(t *testing.T) {
 			if verdict.Reason != test.reason {
 				t.Fatalf("the reason is %q", verdict.Reason)
 			}
-			next, err := state.Repair(verdict, test.known)
-			if err != nil {
-				t.Fatal(err)
-			}
+			next := must.Get(state.Repair(verdict, test.known))(t)
 			if restored := next.SameCA(known); restored != test.restored {
 				t.Errorf("restored: %v, want %v", restored, test.restored)
 			}
@@ -136,10 +131,7 @@ func TestChooseSigner(t *testing.T) {
 	first := newSigner(t, noon)
 	rotated := noon.Add(250 * day)
 	old := inspectSigner(&corev1.Secret{Data: first.Data()}, rotated)
-	second, err := old.Repair(old.Verdict(), first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := must.Get(old.Repair(old.Verdict(), first))(t)
 	unrelated := newSigner(t, noon).CA
 	for _, test := range []struct {
 		name    string

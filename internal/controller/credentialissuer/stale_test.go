@@ -13,6 +13,7 @@ import (
 
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // behind fakes an informer that has not received the agent's own writes yet: it finds no object.
@@ -30,17 +31,14 @@ func TestWatchesThatAreBehind(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	first := startReplica(t, cluster, "default", true)
-	err := first.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
+	must.Do(t, first.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
 		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
 			Mode:             "enabled",
 			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
 			ExternalEndpoint: "proxy.example.com",
 		}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	first.waitFor(t, "Listening", messageListening)
 	versions := func() map[string]string {
 		found := map[string]string{}
@@ -102,9 +100,7 @@ func TestAnOldViewOfTheCredentialIssuer(t *testing.T) {
 	first.create(t, spec{Mode: "enabled", ExternalEndpoint: "a.example.com", Service: svc{Type: "ClusterIP"}})
 	first.waitFor(t, "Listening", messageListening)
 	old := &configv1alpha1.CredentialIssuer{}
-	if err := first.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, old); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, old))
 	first.configure(t, func(s *spec) { s.Service = svc{Type: "LoadBalancer"} })
 	var before *corev1.Service
 	testkit.Eventually(t, waitLimit, func() (err error) {

@@ -14,6 +14,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // serves waits until a replica serves a certificate of this CA and publishes these CAs.
@@ -44,9 +45,7 @@ func (r *replica) retire(t *testing.T, transition *configv1alpha1.TransitionStat
 		data[key] = value
 	}
 	content := corev1ac.ConfigMap(testNames.RevisionsConfigMap, "default").WithData(data)
-	if err := r.live.Apply(t.Context(), content, client.FieldOwner("cli")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.live.Apply(t.Context(), content, client.FieldOwner("cli")))
 }
 
 // TestNoClientBreaks changes the certificate in ways that used to break clients silently.
@@ -59,16 +58,10 @@ func TestNoClientBreaks(t *testing.T) {
 	put := func(secret, ca string) *certs.KeyPair {
 		t.Helper()
 		if cas[ca] == nil {
-			made, err := certs.NewCA(ca, time.Now(), 2400*time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
+			made := must.Get(certs.NewCA(ca, time.Now(), 2400*time.Hour))(t)
 			cas[ca] = made
 		}
-		pair, err := cas[ca].IssueServing(certs.SANs{DNSNames: []string{name}}, time.Now(), 2000*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := must.Get(cas[ca].IssueServing(certs.SANs{DNSNames: []string{name}}, time.Now(), 2000*time.Hour))(t)
 		r.putSecret(t, secret, pair, cas[ca].CertPEM())
 		return pair
 	}
@@ -122,9 +115,7 @@ func TestNoClientBreaks(t *testing.T) {
 	r.leading.Store(false)
 	lost := &corev1.ConfigMap{}
 	lost.Namespace, lost.Name = "default", testNames.RevisionsConfigMap
-	if err := r.live.Delete(t.Context(), lost); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.live.Delete(t.Context(), lost))
 	r = third
 	r.leading.Store(true)
 	r.notify()

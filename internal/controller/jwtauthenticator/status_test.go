@@ -11,6 +11,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestStatusSaysLittleOfWhatIsNoIssuer probes addresses that are not issuers. A user who can write an authenticator
@@ -27,13 +28,8 @@ func TestStatusSaysLittleOfWhatIsNoIssuer(t *testing.T) {
 		t.Cleanup(server.Close)
 		return server
 	}
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	must.Do(t, closed.Close())
 	secret := answers(http.StatusUnauthorized, "secret")
 	bundle := authenticators.CABundle{
 		// httptest uses one certificate for all servers.

@@ -17,16 +17,14 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var testNow = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func newBundle(t *testing.T) []byte {
 	t.Helper()
-	ca, err := certs.NewCA("webhook CA", testNow, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("webhook CA", testNow, time.Hour))(t)
 	return ca.CertPEM()
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func startCluster(t *testing.T) *devcluster.Cluster {
@@ -49,10 +50,7 @@ func startReconciler(t *testing.T, cluster *devcluster.Cluster, cache authentica
 	if err != nil {
 		t.Fatal(err)
 	}
-	core, err := corev1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	core := must.Get(corev1client.NewForConfig(cluster.AdminConfig()))(t)
 	wake := make(chan event.GenericEvent, 1)
 	changed := func(types.NamespacedName) {
 		select {
@@ -98,14 +96,9 @@ func TestOnAPIServer(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, corev1.AddToScheme(scheme))
 	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
-	admin, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := must.Get(client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}))(t)
 	cache := authenticator.NewCache("authentication.concierge.pinniped.dev")
 	startReconciler(t, cluster, cache)
 	webhook := httptest.NewTLSServer(http.NotFoundHandler())
