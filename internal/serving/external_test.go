@@ -1,9 +1,15 @@
 package serving
 
 import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
+	"math/big"
 	"net"
 	"strings"
 	"testing"
@@ -26,15 +32,13 @@ const day = 24 * time.Hour
 
 func newCA(t *testing.T) *certs.CA {
 	t.Helper()
-	ca := must.Get(certs.NewCA("test CA", noon.Add(-day), 3650*day))(t)
-	return ca
+	return must.Get(certs.NewCA("test CA", noon.Add(-day), 3650*day))(t)
 }
 
 // issue returns a pair for proxy.example.com, issued at this time and valid for ttl.
 func issue(t *testing.T, ca *certs.CA, at time.Time, ttl time.Duration) *certs.KeyPair {
 	t.Helper()
-	pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, at, ttl))(t)
-	return pair
+	return must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, at, ttl))(t)
 }
 
 func TestExternal(t *testing.T) {
@@ -428,5 +432,225 @@ func TestExternalReportsAll(t *testing.T) {
 	}
 	if diff := cmp.Diff([]certs.Code{certs.NameNotCovered}, codes(got.Warnings)); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// TestWhatCanBeAllowedIsServed keeps the CLI's `--allow` in step with the agent: the CLI offers a code if and only if
+// the agent can be configured to serve such a certificate.
+func TestWhatCanBeAllowedIsServed(t *testing.T) {
+	t.Parallel()
+	for _, code := range certs.Codes() {
+		if e, _ := certs.Explain(code); e.Severity != certs.SeverityError {
+			continue
+		}
+		// The agent does not know which CA bundle clients had before, so it never reports OldClientsBreak.
+		serves := code == certs.OldClientsBreak || outcomeOf(code, configv1alpha1.VerificationWarn, false) != refused
+		if serves != certs.Allowable(code) {
+			t.Errorf("%s: the agent serves it: %v; --allow takes it: %v", code, serves, certs.Allowable(code))
+		}
+	}
+}
+
+func TestLastKnownGood(t *testing.T) {
+	t.Parallel()
+	ca := must.Get(certs.NewCA("x", time.Now(), time.Hour))(t)
+	pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{"a.example"}}, time.Now(), time.Hour))(t)
+	certificate := must.Get(keyPair(append(pair.CertPEM, ca.CertPEM()...), pair.KeyPEM))(t)
+	served := &Certificate{
+		Certificate: certificate,
+		Source:      SourceExternal,
+		Secret:      types.NamespacedName{Namespace: "ns", Name: "theirs"},
+		Bundle:      ca.CertPEM(),
+	}
+	data := must.Get(LastKnownGoodData(served))(t)
+	if again, err := LastKnownGoodData(served); err != nil || !SameData(&corev1.Secret{Data: data}, again) {
+		t.Errorf("the same certificate is another copy each time (%v)", err)
+	}
+	if SameData(nil, data) {
+		t.Error("no Secret has the data")
+	}
+	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "kept"}, Data: data}
+	got := must.Get(LastKnownGood(kept))(t)
+	if diff := cmp.Diff(
+		served.Certificate.Certificate,
+		got.Certificate.Certificate,
+	); diff != "" || got.SHA256() != served.SHA256() ||
+		got.Secret != served.Secret || got.Source != SourceExternal ||
+		string(got.Bundle) != string(served.Bundle) {
+		t.Errorf("it came back as %+v %s", got, diff)
+	}
+
+	for name, test := range map[string]struct {
+		m    *Certificate
+		want bool
+	}{
+		"an external one":    {served, true},
+		"a delegated one":    {&Certificate{Source: SourceExternal, Delegated: true}, false},
+		"a generated one":    {&Certificate{Source: SourceGenerated}, false},
+		"nothing in service": {nil, false},
+	} {
+		if got := KeepsLastKnownGood(test.m); got != test.want {
+			t.Errorf("%s is kept: %v", name, got)
+		}
+	}
+	for name, secret := range map[string]*corev1.Secret{
+		"of somebody else": {Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM}},
+		"damaged": {
+			Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": pair.KeyPEM, lastKnownGoodNameKey: []byte("s")},
+		},
+	} {
+		if got, err := LastKnownGood(secret); err == nil {
+			t.Errorf("a copy that is %s is used: %+v", name, got)
+		}
+	}
+}
+
+// TestTextInABundleIsNotPublished puts a private key in bare base64 in front of the CA certificate in ca.crt.
+func TestTextInABundleIsNotPublished(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	ca := must.Get(certs.NewCA("ca", now, 24*time.Hour*365))(t)
+	pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, now, 24*time.Hour*90))(t)
+	secret := &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{
+		corev1.TLSCertKey: pair.CertPEM, corev1.TLSPrivateKeyKey: pair.KeyPEM,
+		CACertKey: []byte(base64.StdEncoding.EncodeToString(pair.KeyPEM) + "\n" + string(ca.CertPEM())),
+	}}
+	got := External(ExternalInput{
+		Secret:   secret,
+		Spec:     configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "x"},
+		Endpoint: "proxy.example.com",
+		Now:      now,
+	})
+	if got.Certificate == nil {
+		t.Fatalf("it is refused: %+v", got.Refusal)
+	}
+	if string(got.Certificate.Bundle) != string(ca.CertPEM()) {
+		t.Errorf("what is published is %q", got.Certificate.Bundle)
+	}
+}
+
+// TestRSAOnlyClients connects with a client that supports only RSA: it needs an external certificate with an RSA key.
+func TestRSAOnlyClients(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t)
+	caKeyPEM := must.Get(ca.KeyPEM())(t)
+	signer := must.Get(tls.X509KeyPair(ca.CertPEM(), caKeyPEM))(t)
+	key := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(
+			7,
+		),
+		NotBefore:   noon.Add(-time.Hour),
+		NotAfter:    noon.Add(90 * day),
+		DNSNames:    []string{"proxy.example.com"},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, ca.Certificate(), key.Public(), signer.PrivateKey))(t)
+	ecdsa := issue(t, ca, noon, 90*day)
+	for _, test := range []struct {
+		name      string
+		cert, key []byte
+		connects  bool
+	}{
+		{
+			name: "connects to an RSA certificate", cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+			key: pem.EncodeToMemory(
+				&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)},
+			), connects: true,
+		},
+		{name: "does not connect to an ECDSA certificate", cert: ecdsa.CertPEM, key: ecdsa.KeyPEM},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := External(ExternalInput{
+				Secret: &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{
+					corev1.TLSCertKey: test.cert, corev1.TLSPrivateKeyKey: test.key, CACertKey: ca.CertPEM(),
+				}},
+				Spec:  configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "tls"},
+				Names: []certs.Name{{Value: "proxy.example.com", Source: "spec"}}, Now: noon,
+			})
+			if got.Refusal != nil || len(got.Warnings) > 0 {
+				t.Fatalf("got %+v", got)
+			}
+			roots := x509.NewCertPool()
+			roots.AddCert(ca.Certificate())
+			serverEnd, clientEnd := net.Pipe()
+			server := tls.Server(
+				serverEnd,
+				&tls.Config{Certificates: []tls.Certificate{got.Certificate.Certificate}, MinVersion: tls.VersionTLS12},
+			)
+			go func() {
+				_ = server.HandshakeContext(context.Background()) // the client returns the error
+				_ = serverEnd.Close()
+			}()
+			client := tls.Client(clientEnd, &tls.Config{
+				RootCAs: roots, ServerName: "proxy.example.com", Time: func() time.Time { return noon },
+				MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12,
+				CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256},
+			})
+			if err := client.HandshakeContext(t.Context()); (err == nil) != test.connects {
+				t.Errorf("got %v", err)
+			}
+			_ = clientEnd.Close()
+		})
+	}
+}
+
+func TestClientNames(t *testing.T) {
+	t.Parallel()
+	const (
+		ipSource      = "spec.impersonationProxy.service.loadBalancerIP"
+		ingressSource = "Service ns/s status.loadBalancer.ingress"
+	)
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},
+		Spec:       corev1.ServiceSpec{ClusterIPs: []string{"10.0.0.1", "fd00::1"}},
+		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{
+			{Hostname: "lb.example.com"}, {IP: "192.0.2.1"},
+		}}},
+	}
+	for _, test := range []struct {
+		name     string
+		kind     configv1alpha1.ImpersonationProxyServiceType
+		ip       string
+		endpoint string
+		service  *corev1.Service
+		want     []certs.Name
+	}{
+		{name: "finds none without a Service", kind: "LoadBalancer"},
+		{name: "takes every address of the load balancer", service: service, want: []certs.Name{
+			{Value: "lb.example.com", Source: ingressSource}, {Value: "192.0.2.1", Source: ingressSource},
+		}},
+		{name: "only warns of the load balancer's addresses behind an endpoint", kind: "LoadBalancer", endpoint: "a.example", service: service, want: []certs.Name{
+			{
+				Value: "lb.example.com", Source: ingressSource, Advisory: true,
+			}, {Value: "192.0.2.1", Source: ingressSource, Advisory: true},
+		}},
+		{name: "only warns of the load balancer IP behind an endpoint, too", kind: "LoadBalancer", ip: "192.0.2.1", endpoint: "a.example", service: service, want: []certs.Name{
+			{Value: "192.0.2.1", Source: ipSource, Advisory: true}, {
+				Value: "lb.example.com", Source: ingressSource, Advisory: true,
+			},
+		}},
+		{name: "takes cluster IPs without an endpoint", kind: "ClusterIP", service: service, want: []certs.Name{
+			{Value: "10.0.0.1", Source: "Service ns/s spec.clusterIPs"}, {Value: "fd00::1", Source: "Service ns/s " +
+				"spec.clusterIPs"},
+		}},
+		{name: "leaves cluster IPs out behind an endpoint", kind: "ClusterIP", endpoint: "a.example", service: service},
+		{
+			name: "takes the load balancer IP whatever the type is", kind: "None", ip: "192.0.2.9",
+			want: []certs.Name{{Value: "192.0.2.9", Source: ipSource}},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := ClientNames(configv1alpha1.ImpersonationProxySpec{
+				ExternalEndpoint: test.endpoint,
+				Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: test.kind, LoadBalancerIP: test.ip},
+			}, test.service)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }

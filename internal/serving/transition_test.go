@@ -3,6 +3,8 @@ package serving
 import (
 	"encoding/base64"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -354,5 +356,244 @@ func TestDualTrustEndsWithTheCA(t *testing.T) {
 	r.observes()
 	if got := r.serves(); got != "b:b" {
 		t.Errorf("in service is %s", got)
+	}
+}
+
+func sansOf(t *testing.T, names ...string) certs.SANs {
+	t.Helper()
+	var all certs.SANs
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			all.IPAddresses = append(all.IPAddresses, ip)
+		} else {
+			all.DNSNames = append(all.DNSNames, name)
+		}
+	}
+	return all
+}
+
+// served returns a certificate that could be served instead, issued at this time.
+func served(t *testing.T, names certs.SANs, at time.Time) *Certificate {
+	t.Helper()
+	ca := must.Get(certs.NewCA("test CA", noon.Add(-100*day), 3650*day))(t)
+	pair := must.Get(ca.IssueServing(names, at, 10*day))(t)
+	certificate := must.Get(keyPair(pair.CertPEM, pair.KeyPEM))(t)
+	return &Certificate{Certificate: certificate, Source: SourceGenerated}
+}
+
+// TestUnless evaluates a certificate for proxy.example.com, while clients use another name, against alternatives.
+func TestUnless(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t)
+	wrong := issue(t, ca, noon, 90*day)
+	for _, test := range []struct {
+		name         string
+		verification configv1alpha1.TLSVerification
+		instead      []string      // names of the alternative; nil if there is none
+		issued       time.Duration // when the alternative was issued, relative to now
+		refused      bool
+	}{
+		{"refuses it for one that covers all names", "", []string{"clients.example.com", "10.0.0.1"}, 0, true},
+		{"serves it where there is nothing else", "", nil, 0, false},
+		{"serves it where the other is no better", "", []string{"clients.example.com"}, 0, false},
+		{"serves it where the other has expired", "", []string{"clients.example.com", "10.0.0.1"}, -20 * day, false},
+		{"serves it where the other is not valid yet", "", []string{"clients.example.com", "10.0.0.1"}, day, false},
+		{"serves it when told to", "Warn", []string{"clients.example.com", "10.0.0.1"}, 0, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var instead *Certificate
+			if test.instead != nil {
+				instead = served(t, sansOf(t, test.instead...), noon.Add(test.issued))
+			}
+			got := Evaluate(External(ExternalInput{
+				Secret: &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{
+					"tls.crt": wrong.CertPEM, "tls.key": wrong.KeyPEM, "ca.crt": ca.CertPEM(),
+				}},
+				Spec:     configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "cert", Verification: test.verification},
+				Endpoint: "clients.example.com:8443",
+				Names: []certs.Name{
+					{Value: "10.0.0.1", Source: "Service"}, {Value: "lb.example.com", Source: "Service", Advisory: true},
+				},
+				Now: noon,
+			}), Situation{InService: instead, Revisions: func() (History, bool) { return History{}, true }, Now: noon})
+			if refused := got.Refusal != nil; refused != test.refused || refused == (got.Certificate != nil) {
+				t.Fatalf("refused: %v, to be served: %v", got.Refusal, got.Certificate != nil)
+			}
+			if !test.refused {
+				if len(got.Warnings) < 2 {
+					t.Errorf("it does not warn: %v", got.Warnings)
+				}
+				return
+			}
+			if code := got.Refusal.Finding.Code; code != certs.NameNotCovered || !strings.Contains(got.Refusal.Error(), "Warn") {
+				t.Errorf("refused as %s", got.Refusal)
+			}
+			told := len(got.Further)
+			for _, warning := range got.Warnings {
+				if warning.Message == got.Refusal.Finding.Message {
+					t.Errorf("told twice: %s", warning.Message)
+				}
+			}
+			if told != 1 {
+				t.Errorf("the other name is not told: %v", got.Further)
+			}
+		})
+	}
+}
+
+func TestUnlessLeavesARefusal(t *testing.T) {
+	t.Parallel()
+	missing := External(ExternalInput{Now: noon})
+	if got := Evaluate(
+		missing,
+		Situation{InService: served(t, sansOf(t, "a.example.com"), noon), Now: noon},
+	); got.Refusal != missing.Refusal {
+		t.Errorf("got %v", got.Refusal)
+	}
+}
+
+// crowd models a replica with every client that ever used what it published.
+type crowd struct {
+	*replica
+	random  *rand.Rand
+	secrets map[string]*corev1.Secret
+	clients []Client
+	steps   []string
+}
+
+func (c *crowd) pick(from ...string) string { return from[c.random.IntN(len(from))] }
+
+// step performs one random action of an administrator, GitOps, cert-manager, a node or time, and returns its name.
+func (c *crowd) step() string {
+	name, ca := c.pick("theirs", "another"), c.pick("a", "b", "c")
+	switch what := c.pick("set", "set", "unset", "undo", "bundle", "renew", "renew", "time", "restart", "lost", "retire"); what {
+	case "set": // by the CLI, or by kubectl
+		c.spec = configv1alpha1.ImpersonationProxyTLSSpec{
+			SecretName:   name,
+			CATransition: configv1alpha1.CATransitionDualTrust,
+		}
+		return "set " + name
+	case "unset":
+		c.spec = configv1alpha1.ImpersonationProxyTLSSpec{CATransition: configv1alpha1.CATransitionDualTrust}
+		return what
+	case "undo":
+		to := c.history.Revisions[c.random.IntN(len(c.history.Revisions))]
+		if to.Spec == nil {
+			return "nothing"
+		}
+		c.spec = *to.Spec.TLS.DeepCopy()
+		c.spec.CATransition = configv1alpha1.CATransitionDualTrust // as the CLI writes it
+		return "undo to " + c.spec.SecretName
+	case "bundle": // GitOps
+		cas := c.pick("a", "b", "ab", "bc")
+		c.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(c.bundle(cas))
+		return "bundle " + cas
+	case "renew":
+		names := []string{proxyName, otherName}[:1+c.random.IntN(2)]
+		c.renews(ca, names...)
+		c.secret.Name = name
+		c.secrets[name] = c.secret
+		return fmt.Sprintf("renew %s by %s for %v", name, ca, names)
+	case "time":
+		lasts := []time.Duration{time.Second, time.Hour, day, 9 * day}[c.random.IntN(4)]
+		c.now = c.now.Add(lasts)
+		return lasts.String()
+	case "restart": // kill -9
+		if KeepsLastKnownGood(c.service) {
+			c.restarts()
+		}
+		return what
+	case "lost": // the status restores the ConfigMap
+		var summary []Revision
+		for _, r := range c.history.Revisions {
+			if !r.Ended() {
+				summary = append(summary, Revision{
+					ID: r.ID, Since: r.Since, Until: r.Until, Endpoint: r.Endpoint, Lost: r.Fingerprints(), Names: r.Names,
+					LastUsed: r.LastUsed,
+				})
+			}
+		}
+		c.history, _ = History{}.Restore(summary, c.service.Bundle)
+		return what
+	default: // an administrator with a wrong clock who is right about the clients
+		if c.waiting == nil {
+			return "nothing"
+		}
+		data := map[string]string{RevisionsKey: string(c.history.Encode())}
+		for _, id := range c.waiting.Broken.Revisions() {
+			if r := c.history.Find(id); r != nil {
+				key, value := r.Retirement(c.now.Add(240 * time.Hour))
+				data[key] = value
+				c.clients = slices.DeleteFunc(c.clients, func(client Client) bool {
+					return slices.Equal(fingerprints(client.Bundle), r.Fingerprints())
+				})
+			}
+		}
+		var err error
+		if c.history, err = Read(data); err != nil {
+			c.t.Fatal(err)
+		}
+		return what
+	}
+}
+
+// reconcile does what the agent does.
+func (c *crowd) reconcile() {
+	if c.spec.SecretName != "" {
+		if secret := c.secrets[c.spec.SecretName]; secret != nil {
+			c.secret = secret
+			c.observes()
+		}
+		return
+	}
+	pair, err := c.ca("g").IssueServing(certs.SANs{DNSNames: []string{proxyName}}, c.now, 90*day)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	generated := &Certificate{Source: SourceGenerated, Bundle: c.ca("g").CertPEM()}
+	if generated.Certificate, err = keyPair(pair.CertPEM, pair.KeyPEM); err != nil {
+		c.t.Fatal(err)
+	}
+	c.follow(Generated(generated, proxyName, nil))
+}
+
+// TestRandomSteps changes the certificate in 1,000 random steps without --allow: no client of a used revision stops
+// verifying until the certificate that it verifies is about to expire.
+func TestRandomSteps(t *testing.T) {
+	t.Parallel()
+	switches := 0
+	for seed := range uint64(25) {
+		c := &crowd{replica: newReplica(t), random: rand.New(rand.NewPCG(seed, 44)), secrets: map[string]*corev1.Secret{}}
+		c.leads, c.secrets["theirs"] = true, c.secret
+		c.spec = configv1alpha1.ImpersonationProxyTLSSpec{
+			SecretName: "theirs", CATransition: configv1alpha1.CATransitionDualTrust,
+		}
+		for range 40 {
+			c.steps = append(c.steps, c.step())
+			before, ends := Served{Chain: c.service.Chain()}, c.service.transitionEnds(c.now)
+			c.reconcile()
+			after := Served{Chain: c.service.Chain()}
+			c.steps = append(c.steps, c.serves())
+			if !before.Chain[0].Equal(after.Chain[0]) {
+				switches++
+			}
+			if c.now.Before(ends) {
+				for _, client := range c.clients {
+					if client.Meets(before, c.now) == "" && client.Meets(after, c.now) != "" {
+						t.Fatalf("seed %d: %s: a client with %s for %s stops verifying: %s", seed, strings.Join(c.steps, ", "),
+							Describe(client.Bundle), client.Name, client.Meets(after, c.now))
+					}
+				}
+			} else {
+				c.clients = nil
+			}
+			for _, name := range NamesOf(after.Chain) {
+				c.clients = append(c.clients, Client{Name: name, Bundle: c.service.Bundle})
+			}
+		}
+	}
+	if switches < 50 {
+		t.Errorf("only %d certificates were replaced", switches)
 	}
 }

@@ -376,8 +376,7 @@ func TestBundle(t *testing.T) {
 func rawName(t *testing.T, tag int, text string) []byte {
 	t.Helper()
 	value := asn1.RawValue{Tag: tag, Bytes: []byte(text)}
-	name := must.Get(asn1.Marshal(pkix.RDNSequence{{{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: value}}}))(t)
-	return name
+	return must.Get(asn1.Marshal(pkix.RDNSequence{{{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: value}}}))(t)
 }
 
 func TestBundleEmpty(t *testing.T) {

@@ -23,8 +23,7 @@ import (
 
 func rsaKey(tb testing.TB, bits int) *rsa.PrivateKey {
 	tb.Helper()
-	key := must.Get(rsa.GenerateKey(rand.Reader, bits))(tb)
-	return key
+	return must.Get(rsa.GenerateKey(rand.Reader, bits))(tb)
 }
 
 func TestSecretIncomplete(t *testing.T) {

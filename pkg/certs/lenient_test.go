@@ -17,8 +17,7 @@ import (
 
 func marshal(tb testing.TB, value any) []byte {
 	tb.Helper()
-	der := must.Get(asn1.Marshal(value))(tb)
-	return der
+	return must.Get(asn1.Marshal(value))(tb)
 }
 
 // tagged returns a context-specific element.

@@ -38,8 +38,7 @@ func (o openssl) file(name, content string) {
 
 func (o openssl) read(name string) []byte {
 	o.t.Helper()
-	data := must.Get(os.ReadFile(filepath.Join(o.dir, name)))(o.t)
-	return data
+	return must.Get(os.ReadFile(filepath.Join(o.dir, name)))(o.t)
 }
 
 // run runs openssl with a line of arguments.

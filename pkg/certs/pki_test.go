@@ -38,16 +38,14 @@ func (e entity) pem() []byte { return encodeCertificate(e.Raw) }
 
 func (e entity) keyPEM(tb testing.TB) []byte {
 	tb.Helper()
-	data := must.Get(encodeKey(e.key))(tb)
-	return data
+	return must.Get(encodeKey(e.key))(tb)
 }
 
 var serials atomic.Int64 //nolint:gochecknoglobals // serial numbers only have to differ
 
 func ecKey(tb testing.TB) crypto.Signer {
 	tb.Helper()
-	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(tb)
-	return key
+	return must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(tb)
 }
 
 // change modifies a template before it is signed.

@@ -38,8 +38,7 @@ func TestEncodings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			encode := func(text []byte) []byte {
-				encoded := must.Get(as.NewEncoder().Bytes(text))(t)
-				return encoded
+				return must.Get(as.NewEncoder().Bytes(text))(t)
 			}
 			before := encode(crlf(oldData))
 			rotation, err := kubeconfig.Rotate(before, to)

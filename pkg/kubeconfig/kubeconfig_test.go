@@ -23,8 +23,7 @@ const golden = "../../testdata/kubeconfig"
 // bundle returns the fixed CA bundle of the golden files.
 func bundle(tb testing.TB) []byte {
 	tb.Helper()
-	content := must.Get(os.ReadFile(filepath.Join(golden, "ca.pem")))(tb)
-	return content
+	return must.Get(os.ReadFile(filepath.Join(golden, "ca.pem")))(tb)
 }
 
 func TestBuild(t *testing.T) {

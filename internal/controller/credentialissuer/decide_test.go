@@ -31,8 +31,7 @@ type world struct {
 func newWorld(t *testing.T) world {
 	t.Helper()
 	made := func(state *issuedcert.State) *issuedcert.State {
-		next := must.Get(state.Repair(state.Verdict(), nil))(t)
-		return next
+		return must.Get(state.Repair(state.Verdict(), nil))(t)
 	}
 	var w world
 	w.signer = made(issuedcert.Inspect(signerPolicy(), nil, decideNoon))

@@ -39,8 +39,7 @@ type sharing struct {
 
 func (s *sharing) pair(t *testing.T) *certs.KeyPair {
 	t.Helper()
-	pair := must.Get(s.pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
-	return pair
+	return must.Get(s.pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
 }
 
 // put writes the Secret and returns the fingerprint of its certificate.

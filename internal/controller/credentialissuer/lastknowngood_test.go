@@ -25,8 +25,7 @@ func TestLastKnownGood(t *testing.T) {
 	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
 	issue := func() *certs.KeyPair {
 		t.Helper()
-		pair := must.Get(pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
-		return pair
+		return must.Get(pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
 	}
 	good, other := issue(), issue()
 	mixed := &certs.KeyPair{CertPEM: good.CertPEM, KeyPEM: other.KeyPEM}

@@ -142,13 +142,11 @@ func TestRevisions(t *testing.T) {
 	ctx := t.Context()
 	newCA := func(name string) *certs.CA {
 		t.Helper()
-		ca := must.Get(certs.NewCA(name, time.Now(), 24*time.Hour))(t)
-		return ca
+		return must.Get(certs.NewCA(name, time.Now(), 24*time.Hour))(t)
 	}
 	issue := func(ca *certs.CA, names ...string) *certs.KeyPair {
 		t.Helper()
-		pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: names}, time.Now(), 20*time.Hour))(t)
-		return pair
+		return must.Get(ca.IssueServing(certs.SANs{DNSNames: names}, time.Now(), 20*time.Hour))(t)
 	}
 	pinniped, one, two := newCA("pinniped"), newCA("one"), newCA("two")
 	const name, other = "proxy.example.com", "other.example.com"

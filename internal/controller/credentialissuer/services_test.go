@@ -277,8 +277,7 @@ func TestAServiceOfPinniped(t *testing.T) {
 	}
 	current := func() *corev1.Service {
 		t.Helper()
-		service := must.Get(r.service(t, testNames.LoadBalancerService))(t)
-		return service
+		return must.Get(r.service(t, testNames.LoadBalancerService))(t)
 	}
 	// A pod of upstream Pinniped's agent that is still running writes all of it again.
 	again := current()

@@ -19,8 +19,7 @@ func inspectSigner(secret *corev1.Secret, now time.Time) *issuedcert.State {
 func newSigner(t *testing.T, now time.Time) *issuedcert.State {
 	t.Helper()
 	missing := inspectSigner(nil, now)
-	made := must.Get(missing.Repair(missing.Verdict(), nil))(t)
-	return made
+	return must.Get(missing.Repair(missing.Verdict(), nil))(t)
 }
 
 func TestSignerPolicy(t *testing.T) {

@@ -2,13 +2,25 @@ package credentialissuer
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/pinniped-toolkit/pinniped/internal/replicas"
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // fixedStrategy is an OtherStrategy with a fixed report.
@@ -115,5 +127,225 @@ func TestEventsOfOtherStrategies(t *testing.T) {
 	}
 	if got := next(); got != "" {
 		t.Errorf("something is told twice: %s", got)
+	}
+}
+
+func TestClusterSigning(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("creating a CertificateSigningRequest: forbidden")
+	for _, test := range []struct {
+		name   string
+		state  signer.ClusterState
+		status configv1alpha1.StrategyStatus
+		reason configv1alpha1.StrategyReason
+		starts string
+		says   string
+		code   string
+		want   *configv1alpha1.TokenCredentialRequestAPIInfo
+	}{
+		{
+			name: "is pending before the test has ended", status: "Error", reason: "Pending",
+			starts: "testing the cluster's own signer",
+		},
+		{
+			name:   "fails as on managed clusters when no signer answers",
+			state:  signer.ClusterState{Tested: true, Err: refused, Server: "https://kube.example.com", CABundle: []byte("ca")},
+			status: "Error", reason: "CouldNotFetchKey",
+			starts: "could not find a healthy kube-controller-manager pod (0 candidates): note that this error is the " +
+				"expected behavior for some cluster types, including most cloud provider clusters (e.g. GKE, AKS, EKS)",
+			says: refused.Error(), code: "ClusterSignerUnavailable",
+		},
+		{
+			name:   "tells first that no signer answers",
+			state:  signer.ClusterState{Tested: true, Err: refused, InfoErr: errors.New("no ConfigMap")},
+			status: "Error", reason: "CouldNotFetchKey", says: refused.Error(), code: "ClusterSignerUnavailable",
+		},
+		{
+			name:   "fails without an address for clients",
+			state:  signer.ClusterState{Tested: true, InfoErr: errors.New("no ConfigMap")},
+			status: "Error", reason: "CouldNotGetClusterInfo", says: "no ConfigMap", code: "ClusterInfoUnavailable",
+		},
+		{
+			name:   "tells clients the address",
+			state:  signer.ClusterState{Tested: true, Server: "https://kube.example.com", CABundle: []byte("ca")},
+			status: "Success", reason: "FetchedKey", starts: "key was fetched successfully", code: "ClusterSignerUsed",
+			want: &configv1alpha1.TokenCredentialRequestAPIInfo{
+				Server: "https://kube.example.com", CertificateAuthorityData: "Y2E=",
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := ClusterSigning{State: func() signer.ClusterState { return test.state }}
+			got := c.Report(t.Context())
+			if got.Type != c.Type() || got.Status != test.status || got.Reason != test.reason ||
+				!strings.HasPrefix(got.Message, test.starts) || !strings.Contains(got.Message, test.says) {
+				t.Errorf("got %+v", got)
+			}
+			var codes []string
+			for _, finding := range got.Findings {
+				codes = append(codes, finding.Code)
+			}
+			if strings.Join(codes, ",") != test.code {
+				t.Errorf("want finding %q, got %v", test.code, codes)
+			}
+			var info *configv1alpha1.TokenCredentialRequestAPIInfo
+			if got.Frontend != nil && got.Frontend.Type == configv1alpha1.FrontendTokenCredentialRequestAPI {
+				info = got.Frontend.TokenCredentialRequestAPIInfo
+			}
+			if diff := cmp.Diff(test.want, info); diff != "" {
+				t.Errorf("frontend (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPublishedBundle(t *testing.T) {
+	t.Parallel()
+	at := serving.Endpoint{Host: "proxy.example.com"}
+	for _, test := range []struct {
+		name       string
+		strategies []configv1alpha1.CredentialIssuerStrategy
+		want       string
+		found      bool
+	}{
+		{name: "finds none in an empty status"},
+		{
+			name: "finds none while the proxy is in error",
+			strategies: []configv1alpha1.CredentialIssuerStrategy{
+				proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, "x"),
+			},
+		},
+		{
+			name: "finds the bundle",
+			strategies: []configv1alpha1.CredentialIssuerStrategy{
+				publishing(at, []byte("PEM")),
+			},
+			want: "PEM", found: true,
+		},
+		{
+			name:       "finds that there is none to use",
+			strategies: []configv1alpha1.CredentialIssuerStrategy{publishing(at, nil)},
+			found:      true,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			issuer := &configv1alpha1.CredentialIssuer{}
+			issuer.Status.Strategies = test.strategies
+			if got, found := publishedBundle(issuer); string(got) != test.want || found != test.found {
+				t.Errorf("%q, %v", got, found)
+			}
+		})
+	}
+}
+
+func publishing(at serving.Endpoint, bundle []byte) configv1alpha1.CredentialIssuerStrategy {
+	strategy := proxyStrategy(configv1alpha1.StrategySuccess, configv1alpha1.ReasonListening, messageListening)
+	strategy.Frontend = frontend(at, bundle)
+	return strategy
+}
+
+func TestServedStatus(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	then, now := metav1.NewTime(noon), metav1.NewTime(noon.Add(time.Hour))
+	ca := must.Get(certs.NewCA("x", noon, time.Hour))(t)
+	pair := must.Get(ca.IssueServing(
+		certs.SANs{DNSNames: []string{"a.example"}, IPAddresses: []net.IP{net.ParseIP("fd00::1")}},
+		noon,
+		30*time.Minute,
+	))(t)
+	certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
+	served := func(namespace string, source serving.Source) *serving.Certificate {
+		return &serving.Certificate{
+			Certificate: certificate,
+			Source:      source,
+			Secret:      types.NamespacedName{Namespace: namespace, Name: "s"},
+		}
+	}
+	sha := served("", "").SHA256()
+	status := func(change func(*configv1alpha1.ServingCertificateStatus)) *configv1alpha1.ServingCertificateStatus {
+		s := &configv1alpha1.ServingCertificateStatus{
+			Source:          "Secret",
+			SecretName:      "s",
+			SHA256:          sha,
+			NotBefore:       metav1.NewTime(pair.NotBefore),
+			NotAfter:        metav1.NewTime(pair.NotAfter),
+			DNSNames:        []string{"a.example"},
+			IPAddresses:     []string{"fd00::1"},
+			ServedSince:     now,
+			Replicas:        1,
+			ServingReplicas: 1,
+		}
+		change(s)
+		return s
+	}
+	me := replicas.Report{Name: "me", SHA256: sha}
+	many := []replicas.Report{me}
+	for i := range 30 {
+		many = append(many, replicas.Report{Name: strconv.Itoa(i)})
+	}
+	for _, test := range []struct {
+		name string
+		have *configv1alpha1.ServingCertificateStatus
+		of   *serving.Certificate
+		live []replicas.Report
+		want *configv1alpha1.ServingCertificateStatus
+	}{
+		{name: "says nothing when nothing is served", live: []replicas.Report{me}},
+		{
+			name: "tells an external certificate", of: served("ns", serving.SourceExternal), live: []replicas.Report{me},
+			want: status(func(*configv1alpha1.ServingCertificateStatus) {}),
+		},
+		{
+			name: "names the namespace of a delegated one", of: served(
+				"theirs", serving.SourceExternal,
+			), live: []replicas.Report{me},
+			want: status(func(s *configv1alpha1.ServingCertificateStatus) { s.SecretName = "theirs/s" }),
+		},
+		{
+			name: "keeps the time of what was served before", of: served(
+				"ns", serving.SourceGenerated,
+			), live: []replicas.Report{me},
+			have: &configv1alpha1.ServingCertificateStatus{Source: "Generated", SecretName: "s", SHA256: sha, ServedSince: then},
+			want: status(func(s *configv1alpha1.ServingCertificateStatus) { s.Source, s.ServedSince = "Generated", then }),
+		},
+		{
+			name: "forgets the time of another one", of: served("ns", serving.SourceExternal), live: []replicas.Report{me},
+			have: &configv1alpha1.ServingCertificateStatus{
+				Source: "Secret", SecretName: "before", SHA256: sha, ServedSince: then,
+			},
+			want: status(func(*configv1alpha1.ServingCertificateStatus) {}),
+		},
+		{
+			name: "says of the others why", of: served("ns", serving.SourceExternal),
+			live: []replicas.Report{{Name: "a", Problem: "KeyMismatch: x"}, {Name: "b"}, {Name: "c", SHA256: "00"}, me},
+			want: status(func(s *configv1alpha1.ServingCertificateStatus) {
+				s.Replicas = 4
+				s.OtherReplicas = []configv1alpha1.OtherReplica{
+					{Name: "a", Message: "KeyMismatch: x"},
+					{Name: "b", Message: "it serves no certificate yet"},
+					{Name: "c", SHA256: "00", Message: "it does not serve this certificate yet"},
+				}
+			}),
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(test.want, servedStatus(test.have, test.of, "ns", test.live, now)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	if got := servedStatus(
+		nil,
+		served("ns", serving.SourceExternal),
+		"ns",
+		many,
+		now,
+	); got.Replicas != 31 ||
+		len(got.OtherReplicas) != maxOtherReplicas {
+		t.Errorf("of 31 replicas %d are counted and %d listed", got.Replicas, len(got.OtherReplicas))
 	}
 }

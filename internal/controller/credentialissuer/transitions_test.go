@@ -4,13 +4,17 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
@@ -168,4 +172,170 @@ func (r *replica) waiting(t *testing.T) *configv1alpha1.TransitionStatus {
 		return nil
 	})
 	return transition
+}
+
+// TestDualTrust renews the certificate with another CA: all replicas, including new ones, serve the old one until an
+// administrator retires revisions, or no client trusts only the old CA.
+func TestDualTrust(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	newCA := func(name string) *certs.CA {
+		t.Helper()
+		return must.Get(certs.NewCA(name, time.Now(), 2400*time.Hour))(t)
+	}
+	const name = "proxy.example.com"
+	issue := func(ca *certs.CA) *certs.KeyPair {
+		t.Helper()
+		return must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{name}}, time.Now(), 2000*time.Hour))(t)
+	}
+	serves := func(pair *certs.KeyPair, replicas ...*replica) {
+		t.Helper()
+		for _, r := range replicas {
+			testkit.Eventually(t, waitLimit, func() error {
+				if current := r.Holder.Current(); current == nil || current.SHA256() != leafSHA256(t, pair) {
+					return fmt.Errorf("it serves %+v", current)
+				}
+				return r.Ready()
+			})
+		}
+	}
+	one, two, three := newCA("one"), newCA("two"), newCA("three")
+	leader := startNamedReplica(t, cluster, "default", "first", true)
+	follower := startNamedReplica(t, cluster, "default", "second", false)
+	first := issue(one)
+	leader.putSecret(t, "external", first, one.CertPEM())
+	leader.create(t, spec{
+		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: name,
+		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
+	})
+	serves(first, leader, follower)
+	leader.waitForStates(t, "one")
+
+	renewed := issue(two)
+	leader.putSecret(t, "external", renewed, two.CertPEM())
+	leader.waitForStates(t, "one", "one+two")
+	const waits = messageListening + ", but: the certificate in Secret external (SHA-256 "
+	leader.waitForCodes(t, "Listening", waits, "TransitionPrepared")
+	leader.waitForEvent(t, "Warning TransitionPrepared", leafSHA256(t, renewed))
+	transition := leader.waitForTransition(t, "external", leafSHA256(t, renewed), "one")
+	if until := transition.Until; until == nil || !until.After(time.Now()) {
+		t.Errorf("it ends at %v", until)
+	}
+	serves(first, leader, follower)
+	leader.waitForServed(t, leafSHA256(t, first), 2, 2)
+	testkit.Eventually(t, waitLimit, func() error {
+		kept, there := leader.secret(t, testNames.LastKnownGoodSecret)
+		if !there || commonNames(kept.Data["ca.crt"]) != "one+two" {
+			return errors.New("the copy is not what is served")
+		}
+		return nil
+	})
+	third := startNamedReplica(t, cluster, "default", "third", false)
+	serves(first, third)
+
+	// No such client is left: all replicas serve the new one.
+	history := leader.waitForStates(t, "one", "one+two")
+	key, value := history.Revisions[0].Retirement(time.Now())
+	retire := corev1ac.ConfigMap(testNames.RevisionsConfigMap, "default").WithData(map[string]string{key: value})
+	must.Do(t, leader.live.Apply(t.Context(), retire, client.FieldOwner("cli")))
+	serves(renewed, leader, follower, third)
+	leader.waitForStates(t, "one", "one+two", "two")
+	leader.waitForCodes(t, "Listening", messageListening)
+	leader.waitForTransition(t, "", "")
+	leader.waitForEvent(t, "Normal TransitionEnded", leafSHA256(t, renewed)+" ended: it is served")
+	for len(leader.events.Events) > 0 {
+		if event := <-leader.events.Events; strings.Contains(event, "TransitionPrepared") {
+			t.Errorf("it is told twice: %s", event)
+		}
+	}
+
+	// Once more, with another leader; an administrator retires the revisions that it waits for.
+	leader.leading.Store(false)
+	third.leading.Store(true)
+	third.notify()
+	last := issue(three)
+	third.putSecret(t, "external", last, three.CertPEM())
+	third.waitForStates(t, "one", "one+two", "two", "two+three")
+	third.retire(t, third.waiting(t))
+	serves(last, leader, follower, third)
+}
+
+// waitForTransition waits until the status says that a certificate waits for clients with these bundles, or, without
+// any, that there is no transition.
+func (r *replica) waitForTransition(
+	t *testing.T, secret, sha256 string, bundles ...string,
+) *configv1alpha1.TransitionStatus {
+	t.Helper()
+	var transition *configv1alpha1.TransitionStatus
+	testkit.Eventually(t, waitLimit, func() error {
+		var issuer configv1alpha1.CredentialIssuer
+		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+			return err
+		}
+		transition = issuer.Status.Transition
+		if sha256 == "" || transition == nil {
+			if (sha256 == "") != (transition == nil) {
+				return fmt.Errorf("the transition is %+v", transition)
+			}
+			return nil
+		}
+		kept := &corev1.ConfigMap{}
+		if err := r.live.Get(t.Context(), r.local(testNames.RevisionsConfigMap), kept); err != nil {
+			return err
+		}
+		history, err := serving.Read(kept.Data)
+		if err != nil {
+			return err
+		}
+		var waitsFor []string
+		for _, id := range transition.WaitsFor {
+			if revision := history.Find(id); revision != nil {
+				waitsFor = append(waitsFor, commonNames(revision.Bundle))
+			}
+		}
+		if transition.Phase != configv1alpha1.TransitionPrepared || transition.SecretName != secret ||
+			transition.SHA256 != sha256 || !slices.Equal(waitsFor, bundles) || transition.Since.IsZero() {
+			return fmt.Errorf("the transition is %+v, and waits for %s", transition, waitsFor)
+		}
+		return nil
+	})
+	return transition
+}
+
+// TestDualTrustEnds moves the clock to the end of a transition.
+func TestDualTrustEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.everything()
+	old := *w.external
+	old.Bundle = w.signer.CA.CertPEM()
+	renewed := *w.generated
+	renewed.Source, renewed.Secret = serving.SourceExternal, old.Secret
+	spec := spec{
+		ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
+	}
+	s.serving, s.evaluation.Certificate = &old, &renewed
+	d := decide(desired(t, spec), s)
+	waiting := d.evaluation.Waiting
+	if waiting == nil || waits(d.evaluation, "ns") == nil {
+		t.Fatal("it does not wait")
+	}
+	var kept bool
+	for _, a := range d.actions {
+		if copied, ok := a.(writeCopy); ok {
+			kept = copied.sha256 == old.SHA256() && string(copied.data[corev1.TLSCertKey]) != "" &&
+				strings.Count(string(copied.data[serving.CACertKey]), "BEGIN") == 2
+		}
+	}
+	if !kept {
+		t.Errorf("the copy is not of what is served: %v", d.actions)
+	}
+	r := &Reconciler{Holder: &serving.Holder{}, Clock: &shifted{}}
+	r.Holder.Serve(&old)
+	waiting.Until = time.Now().Add(recheck / 2)
+	r.Holder.Note(d.evaluation)
+	issuer := &configv1alpha1.CredentialIssuer{}
+	if wait := r.nextCheck(issuer); wait > recheck/2+time.Second {
+		t.Errorf("it looks again in %s", wait)
+	}
 }
