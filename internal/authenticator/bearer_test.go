@@ -78,15 +78,11 @@ func newGate(t *testing.T) *gate {
 		idp:   issuer.New(t),
 		cluster: &asked{
 			users: map[string]*user.DefaultInfo{"cluster-token": {Name: "system:serviceaccount:a:b", UID: "7"}},
-			err:   nil,
 		},
 		webhook: &asked{users: map[string]*user.DefaultInfo{
-			"webhook-token": {
-				Name:   "ann",
-				Groups: []string{"dev"},
-			},
-			"masters": {Name: "ann", Groups: []string{"system:masters"}},
-			"forged":  {Name: "ann", Extra: map[string][]string{VouchedByKey: {"JWTAuthenticator/other"}}},
+			"webhook-token": {Name: "ann", Groups: []string{"dev"}},
+			"masters":       {Name: "ann", Groups: []string{"system:masters"}},
+			"forged":        {Name: "ann", Extra: map[string][]string{VouchedByKey: {"JWTAuthenticator/other"}}},
 		}},
 		second: &asked{
 			users: map[string]*user.DefaultInfo{"second-token": {Name: "bob"}, "webhook-token": {Name: "mallory"}},

@@ -74,7 +74,14 @@ func TestJWTUsers(t *testing.T) {
 	userRule := func(expression string) []authenticationv1alpha1.UserValidationRule {
 		return []authenticationv1alpha1.UserValidationRule{{Expression: expression, Message: "no"}}
 	}
-	ann := &user.DefaultInfo{Name: "ann", Groups: []string{"dev", "ops"}}
+	named := func(name string, groups ...string) *user.DefaultInfo {
+		return &user.DefaultInfo{Name: name, Groups: groups}
+	}
+	ann := named("ann", "dev", "ops")
+	withExtra := func(key, value string) *user.DefaultInfo {
+		return &user.DefaultInfo{Name: ann.Name, Groups: ann.Groups, Extra: map[string][]string{key: {value}}}
+	}
+	tenant := []authenticationv1alpha1.ClaimValidationRule{{Claim: "tenant", RequiredValue: "t"}}
 	for _, test := range []struct {
 		name   string
 		spec   spec
@@ -84,22 +91,13 @@ func TestJWTUsers(t *testing.T) {
 	}{
 		{"reads the claims username and groups when none is named", spec{}, nil, ann, ""},
 		{"takes several audiences", spec{}, map[string]any{"aud": []string{"other", audience}}, ann, ""},
-		{"takes a user without groups", spec{}, map[string]any{"groups": nil}, &user.DefaultInfo{Name: "ann"}, ""},
-		{
-			"takes one group",
-			spec{},
-			map[string]any{"groups": "dev"},
-			&user.DefaultInfo{Name: "ann", Groups: []string{"dev"}},
-			"",
-		},
+		{"takes a user without groups", spec{}, map[string]any{"groups": nil}, named("ann"), ""},
+		{"takes one group", spec{}, map[string]any{"groups": "dev"}, named("ann", "dev"), ""},
 		{
 			"shows the token's id",
 			spec{},
 			map[string]any{"jti": "7"},
-			&user.DefaultInfo{
-				Name: "ann", Groups: []string{"dev", "ops"},
-				Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=7"}},
-			},
+			withExtra("authentication.kubernetes.io/credential-id", "JTI=7"),
 			"",
 		},
 		{
@@ -122,18 +120,14 @@ func TestJWTUsers(t *testing.T) {
 				},
 			},
 			map[string]any{"tenant": "t"},
-			&user.DefaultInfo{
-				Name: "ann", Groups: []string{"dev", "ops"}, Extra: map[string][]string{"example.com/tenant": {"t"}},
-			},
+			withExtra("example.com/tenant", "t"),
 			"",
 		},
 		{
 			"takes what the rules hold for",
 			spec{
-				ClaimValidationRules: append(
-					rule(`claims.sub == "1234"`), authenticationv1alpha1.ClaimValidationRule{Claim: "tenant", RequiredValue: "t"},
-				),
-				UserValidationRules: userRule(`!user.username.startsWith("root")`),
+				ClaimValidationRules: append(rule(`claims.sub == "1234"`), tenant...),
+				UserValidationRules:  userRule(`!user.username.startsWith("root")`),
 			},
 			map[string]any{"tenant": "t"},
 			ann, "",
@@ -159,16 +153,11 @@ func TestJWTUsers(t *testing.T) {
 		},
 		{
 			"refuses another value of a required claim",
-			spec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{Claim: "tenant", RequiredValue: "t"}}},
+			spec{ClaimValidationRules: tenant},
 			map[string]any{"tenant": "u"},
 			nil, "does not match",
 		},
-		{
-			"refuses a required claim that is missing",
-			spec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{Claim: "tenant", RequiredValue: "t"}}},
-			nil,
-			nil, "not present",
-		},
+		{"refuses a required claim that is missing", spec{ClaimValidationRules: tenant}, nil, nil, "not present"},
 		{
 			"refuses what a user rule does not hold for",
 			spec{UserValidationRules: userRule(`user.username.startsWith("root")`)},
@@ -422,82 +411,43 @@ func TestNewJWTSaysWhatIsWrongWithTheSpec(t *testing.T) {
 	t.Parallel()
 	idp := issuer.New(t)
 	provider := newProvider(t, idp, clock.RealClock{})
+	type spec = authenticationv1alpha1.JWTAuthenticatorSpec
 	type claims = authenticationv1alpha1.JWTTokenClaims
-	type extras = []authenticationv1alpha1.ExtraMapping
+	extra := func(key string) spec {
+		return spec{Claims: claims{
+			Extra: []authenticationv1alpha1.ExtraMapping{{Key: key, ValueExpression: "claims.t"}},
+		}}
+	}
 	for _, test := range []struct {
-		spec authenticationv1alpha1.JWTAuthenticatorSpec
+		spec spec
 		err  string
 	}{
+		{spec{Claims: claims{Username: "a", UsernameExpression: "claims.a"}}, "claims.username: Invalid value"},
+		{spec{Claims: claims{Groups: "a", GroupsExpression: "claims.a"}}, "claims.groups: Invalid value"},
+		{spec{Claims: claims{UsernameExpression: "claims."}}, "claims.usernameExpression: Invalid value"},
+		{spec{Claims: claims{GroupsExpression: "x.a"}}, "claims.groupsExpression: Invalid value"},
 		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{Username: "a", UsernameExpression: "claims.a"}},
-			"claims.username: Invalid value",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{Groups: "a", GroupsExpression: "claims.a"}},
-			"claims.groups: Invalid value",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{UsernameExpression: "claims."}},
-			"claims.usernameExpression: Invalid value",
-		},
-		{authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{GroupsExpression: "x.a"}}, "claims.groupsExpression: " +
-			"Invalid value"},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{UsernameExpression: "claims.email"}},
+			spec{Claims: claims{UsernameExpression: "claims.email"}},
 			"claims.email_verified must be used in claims.usernameExpression or claims.extra[*].valueExpression or " +
 				"claimValidationRules[*].expression when claims.email is used in claims.usernameExpression",
 		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: "tenant", ValueExpression: "claims.t"}}},
-			},
-			"claims.extra[0].key: Invalid value",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: "example.com/T", ValueExpression: "claims.t"}}},
-			},
-			"must be lowercase",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: "a.k8s.io/t", ValueExpression: "claims.t"}}},
-			},
-			"reserved for Kubernetes use",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: VouchedByKey, ValueExpression: "claims.t"}}},
-			},
-			"the agent's own",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: "example.com/x" + ReservedExtraSuffix, ValueExpression: "claims.t"}}},
-			},
-			"the agent's own",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: "example.com/a=b", ValueExpression: "claims.t"}}},
-			},
-			"must not contain an equals sign",
-		},
+		{extra("tenant"), "claims.extra[0].key: Invalid value"},
+		{extra("example.com/T"), "must be lowercase"},
+		{extra("a.k8s.io/t"), "reserved for Kubernetes use"},
+		{extra(VouchedByKey), "the agent's own"},
+		{extra("example.com/x" + ReservedExtraSuffix), "the agent's own"},
+		{extra("example.com/a=b"), "must not contain an equals sign"},
 		{ // all errors are named, as in Pinniped
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: "a=b", ValueExpression: "claims.t"}}},
-			},
+			extra("a=b"),
 			`must be a domain-prefixed path (such as "acme.io/foo"), claims.extra[0].key: Invalid value: "a=b": ` +
 				`must not contain an equals sign`,
 		},
 		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{}}},
+			spec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{}}},
 			"claimValidationRules[0]: Required value",
 		},
 		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				UserValidationRules: []authenticationv1alpha1.UserValidationRule{{Expression: "user."}},
-			},
+			spec{UserValidationRules: []authenticationv1alpha1.UserValidationRule{{Expression: "user."}}},
 			"userValidationRules[0].expression: Invalid value",
 		},
 	} {
