@@ -32,7 +32,7 @@ const day = 24 * time.Hour
 
 func newCA(t *testing.T) *certs.CA {
 	t.Helper()
-	return must.Get(certs.NewCA("test CA", noon.Add(-day), 3650*day))(t)
+	return must.Get(certs.NewCA("test CA", noon.Add(-200*day), 3650*day))(t)
 }
 
 // issue returns a pair for proxy.example.com, issued at this time and valid for ttl.
@@ -69,6 +69,10 @@ func TestExternal(t *testing.T) {
 	holding := func(key string, bundle []byte) *BundleSource {
 		return &BundleSource{Data: map[string][]byte{key: bundle}}
 	}
+	dated := func(issued, ttl time.Duration) in {
+		pair := issue(t, ca, noon.Add(issued), ttl)
+		return in{cert: pair.CertPEM, key: pair.KeyPEM, ca: ca.CertPEM()}
+	}
 	for _, test := range []struct {
 		name    string
 		in      in
@@ -78,6 +82,16 @@ func TestExternal(t *testing.T) {
 		bundle  []byte
 	}{
 		{name: "serves a good one with the bundle of ca.crt", in: in{ca: ca.CertPEM()}, bundle: ca.CertPEM()},
+		{
+			name: "does not publish text in ca.crt, such as a private key in bare base64", bundle: ca.CertPEM(),
+			in: in{ca: []byte(base64.StdEncoding.EncodeToString(good.KeyPEM) + "\n" + string(ca.CertPEM()))},
+		},
+		{name: "refuses an expired certificate", in: dated(-20*day, 10*day), code: certs.Expired},
+		{name: "refuses one that is not valid yet", in: dated(day, 10*day), code: certs.NotYetValid},
+		{
+			name: "serves one in the last tenth of its life", in: dated(-95*day, 100*day), warning: certs.ExpiresSoon,
+			bundle: ca.CertPEM(),
+		},
 		{
 			name: "prefers the spec's bundle",
 			in:   in{ca: unrelated.CertPEM(), spec: base64.StdEncoding.EncodeToString(ca.CertPEM())}, bundle: ca.CertPEM(),
@@ -171,13 +185,8 @@ func TestExternal(t *testing.T) {
 					t.Fatalf("it was not refused")
 				}
 				if got.Refusal.Finding.Code != test.code || got.Refusal.Finding.Pending != test.pending {
-					t.Errorf(
-						"refused as %s (pending %v), want %s (pending %v)",
-						got.Refusal,
-						got.Refusal.Finding.Pending,
-						test.code,
-						test.pending,
-					)
+					t.Errorf("refused as %s (pending %v), want %s (pending %v)",
+						got.Refusal, got.Refusal.Finding.Pending, test.code, test.pending)
 				}
 				if !strings.HasPrefix(got.Refusal.Error(), string(test.code)+": ") ||
 					strings.Contains(got.Refusal.Error(), "PRIVATE") && strings.Contains(got.Refusal.Error(), "MII") {
@@ -201,39 +210,6 @@ func TestExternal(t *testing.T) {
 			}
 			if test.warning == "" && len(got.Warnings) > 0 {
 				t.Errorf("warnings %v", got.Warnings)
-			}
-		})
-	}
-}
-
-func TestExternalDates(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name   string
-		issued time.Time
-		ttl    time.Duration
-		code   certs.Code
-	}{
-		{"refuses an expired certificate", noon.Add(-20 * day), 10 * day, certs.Expired},
-		{"refuses one that is not valid yet", noon.Add(day), 10 * day, certs.NotYetValid},
-		{"serves one in the last tenth of its life", noon.Add(-95 * day), 100 * day, ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			old := must.Get(certs.NewCA("old CA", noon.Add(-200*day), 3650*day))(t)
-			pair := issue(t, old, test.issued, test.ttl)
-			got := External(ExternalInput{
-				Secret: &corev1.Secret{
-					Type: corev1.SecretTypeTLS,
-					Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": old.CertPEM()},
-				},
-				Now: noon,
-			})
-			switch {
-			case test.code == "" && got.Refusal != nil:
-				t.Errorf("refused: %v", got.Refusal)
-			case test.code != "" && (got.Refusal == nil || got.Refusal.Finding.Code != test.code):
-				t.Errorf("got %v, want %s", got.Refusal, test.code)
 			}
 		})
 	}
@@ -276,8 +252,7 @@ func TestGeneratedCA(t *testing.T) {
 			t.Errorf("it %s: got %q, want %q", test.name, got, test.want)
 		}
 		proxy := configv1alpha1.ImpersonationProxySpec{}
-		would := must.Get(WouldGenerate(test.secret, "a.example.com", proxy, nil, test.now))(t)
-		bundle := would.Bundle
+		bundle := must.Get(WouldGenerate(test.secret, "a.example.com", proxy, nil, test.now))(t).Bundle
 		if known := string(bundle) == string(data["ca.crt"]); known != (test.want == "") {
 			t.Errorf("it %s: the bundle that is published is %q", test.name, bundle)
 		}
@@ -303,9 +278,7 @@ func TestGeneratedServing(t *testing.T) {
 	}
 	name := types.NamespacedName{Namespace: "ns", Name: "generated"}
 	if served := FromGenerated(kept, name); served.Secret != name || string(served.Bundle) != string(ca.CertPEM()) ||
-		served.Source != SourceGenerated || string(
-		served.Certificate.Certificate[0],
-	) != string(kept.Certificate.Certificate[0]) {
+		served.Source != SourceGenerated || !served.Certificate.Leaf.Equal(kept.Certificate.Leaf) {
 		t.Errorf("what is served is %+v", served)
 	}
 	damaged := secret.DeepCopy()
@@ -366,10 +339,7 @@ func TestHolder(t *testing.T) {
 	}
 	ca := newCA(t)
 	pair := issue(t, ca, noon, day)
-	certificate, err := keyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(keyPair(pair.CertPEM, pair.KeyPEM))(t)
 	if before := holder.Serve(&Certificate{Certificate: certificate}); before != nil {
 		t.Errorf("before the first: %v", before)
 	}
@@ -456,12 +426,8 @@ func TestLastKnownGood(t *testing.T) {
 	ca := must.Get(certs.NewCA("x", time.Now(), time.Hour))(t)
 	pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{"a.example"}}, time.Now(), time.Hour))(t)
 	certificate := must.Get(keyPair(append(pair.CertPEM, ca.CertPEM()...), pair.KeyPEM))(t)
-	served := &Certificate{
-		Certificate: certificate,
-		Source:      SourceExternal,
-		Secret:      types.NamespacedName{Namespace: "ns", Name: "theirs"},
-		Bundle:      ca.CertPEM(),
-	}
+	name := types.NamespacedName{Namespace: "ns", Name: "theirs"}
+	served := &Certificate{Certificate: certificate, Source: SourceExternal, Secret: name, Bundle: ca.CertPEM()}
 	data := must.Get(LastKnownGoodData(served))(t)
 	if again, err := LastKnownGoodData(served); err != nil || !SameData(&corev1.Secret{Data: data}, again) {
 		t.Errorf("the same certificate is another copy each time (%v)", err)
@@ -471,12 +437,9 @@ func TestLastKnownGood(t *testing.T) {
 	}
 	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "kept"}, Data: data}
 	got := must.Get(LastKnownGood(kept))(t)
-	if diff := cmp.Diff(
-		served.Certificate.Certificate,
-		got.Certificate.Certificate,
-	); diff != "" || got.SHA256() != served.SHA256() ||
-		got.Secret != served.Secret || got.Source != SourceExternal ||
-		string(got.Bundle) != string(served.Bundle) {
+	diff := cmp.Diff(served.Certificate.Certificate, got.Certificate.Certificate)
+	if diff != "" || got.SHA256() != served.SHA256() || got.Secret != served.Secret ||
+		got.Source != SourceExternal || string(got.Bundle) != string(served.Bundle) {
 		t.Errorf("it came back as %+v %s", got, diff)
 	}
 
@@ -505,30 +468,6 @@ func TestLastKnownGood(t *testing.T) {
 	}
 }
 
-// TestTextInABundleIsNotPublished puts a private key in bare base64 in front of the CA certificate in ca.crt.
-func TestTextInABundleIsNotPublished(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	ca := must.Get(certs.NewCA("ca", now, 24*time.Hour*365))(t)
-	pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, now, 24*time.Hour*90))(t)
-	secret := &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{
-		corev1.TLSCertKey: pair.CertPEM, corev1.TLSPrivateKeyKey: pair.KeyPEM,
-		CACertKey: []byte(base64.StdEncoding.EncodeToString(pair.KeyPEM) + "\n" + string(ca.CertPEM())),
-	}}
-	got := External(ExternalInput{
-		Secret:   secret,
-		Spec:     configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "x"},
-		Endpoint: "proxy.example.com",
-		Now:      now,
-	})
-	if got.Certificate == nil {
-		t.Fatalf("it is refused: %+v", got.Refusal)
-	}
-	if string(got.Certificate.Bundle) != string(ca.CertPEM()) {
-		t.Errorf("what is published is %q", got.Certificate.Bundle)
-	}
-}
-
 // TestRSAOnlyClients connects with a client that supports only RSA: it needs an external certificate with an RSA key.
 func TestRSAOnlyClients(t *testing.T) {
 	t.Parallel()
@@ -537,13 +476,8 @@ func TestRSAOnlyClients(t *testing.T) {
 	signer := must.Get(tls.X509KeyPair(ca.CertPEM(), caKeyPEM))(t)
 	key := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(
-			7,
-		),
-		NotBefore:   noon.Add(-time.Hour),
-		NotAfter:    noon.Add(90 * day),
-		DNSNames:    []string{"proxy.example.com"},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
+		SerialNumber: big.NewInt(7), NotBefore: noon.Add(-time.Hour), NotAfter: noon.Add(90 * day),
+		DNSNames: []string{"proxy.example.com"}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der := must.Get(x509.CreateCertificate(rand.Reader, template, ca.Certificate(), key.Public(), signer.PrivateKey))(t)
@@ -554,10 +488,9 @@ func TestRSAOnlyClients(t *testing.T) {
 		connects  bool
 	}{
 		{
-			name: "connects to an RSA certificate", cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-			key: pem.EncodeToMemory(
-				&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)},
-			), connects: true,
+			name: "connects to an RSA certificate", connects: true,
+			cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+			key:  pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}),
 		},
 		{name: "does not connect to an ECDSA certificate", cert: ecdsa.CertPEM, key: ecdsa.KeyPEM},
 	} {
@@ -576,10 +509,9 @@ func TestRSAOnlyClients(t *testing.T) {
 			roots := x509.NewCertPool()
 			roots.AddCert(ca.Certificate())
 			serverEnd, clientEnd := net.Pipe()
-			server := tls.Server(
-				serverEnd,
-				&tls.Config{Certificates: []tls.Certificate{got.Certificate.Certificate}, MinVersion: tls.VersionTLS12},
-			)
+			server := tls.Server(serverEnd, &tls.Config{
+				Certificates: []tls.Certificate{got.Certificate.Certificate}, MinVersion: tls.VersionTLS12,
+			})
 			go func() {
 				_ = server.HandshakeContext(context.Background()) // the client returns the error
 				_ = serverEnd.Close()
@@ -610,6 +542,13 @@ func TestClientNames(t *testing.T) {
 			{Hostname: "lb.example.com"}, {IP: "192.0.2.1"},
 		}}},
 	}
+	named := func(advisory bool, source string, values ...string) (names []certs.Name) {
+		for _, value := range values {
+			names = append(names, certs.Name{Value: value, Source: source, Advisory: advisory})
+		}
+		return names
+	}
+	ingress := []string{"lb.example.com", "192.0.2.1"}
 	for _, test := range []struct {
 		name     string
 		kind     configv1alpha1.ImpersonationProxyServiceType
@@ -619,27 +558,27 @@ func TestClientNames(t *testing.T) {
 		want     []certs.Name
 	}{
 		{name: "finds none without a Service", kind: "LoadBalancer"},
-		{name: "takes every address of the load balancer", service: service, want: []certs.Name{
-			{Value: "lb.example.com", Source: ingressSource}, {Value: "192.0.2.1", Source: ingressSource},
-		}},
-		{name: "only warns of the load balancer's addresses behind an endpoint", kind: "LoadBalancer", endpoint: "a.example", service: service, want: []certs.Name{
-			{
-				Value: "lb.example.com", Source: ingressSource, Advisory: true,
-			}, {Value: "192.0.2.1", Source: ingressSource, Advisory: true},
-		}},
-		{name: "only warns of the load balancer IP behind an endpoint, too", kind: "LoadBalancer", ip: "192.0.2.1", endpoint: "a.example", service: service, want: []certs.Name{
-			{Value: "192.0.2.1", Source: ipSource, Advisory: true}, {
-				Value: "lb.example.com", Source: ingressSource, Advisory: true,
-			},
-		}},
-		{name: "takes cluster IPs without an endpoint", kind: "ClusterIP", service: service, want: []certs.Name{
-			{Value: "10.0.0.1", Source: "Service ns/s spec.clusterIPs"}, {Value: "fd00::1", Source: "Service ns/s " +
-				"spec.clusterIPs"},
-		}},
+		{
+			name: "takes every address of the load balancer", service: service,
+			want: named(false, ingressSource, ingress...),
+		},
+		{
+			name: "only warns of the load balancer's addresses behind an endpoint", kind: "LoadBalancer",
+			endpoint: "a.example", service: service, want: named(true, ingressSource, ingress...),
+		},
+		{
+			name: "only warns of the load balancer IP behind an endpoint, too", kind: "LoadBalancer", ip: "192.0.2.1",
+			endpoint: "a.example", service: service,
+			want: append(named(true, ipSource, "192.0.2.1"), named(true, ingressSource, "lb.example.com")...),
+		},
+		{
+			name: "takes cluster IPs without an endpoint", kind: "ClusterIP", service: service,
+			want: named(false, "Service ns/s spec.clusterIPs", "10.0.0.1", "fd00::1"),
+		},
 		{name: "leaves cluster IPs out behind an endpoint", kind: "ClusterIP", endpoint: "a.example", service: service},
 		{
 			name: "takes the load balancer IP whatever the type is", kind: "None", ip: "192.0.2.9",
-			want: []certs.Name{{Value: "192.0.2.9", Source: ipSource}},
+			want: named(false, ipSource, "192.0.2.9"),
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -162,15 +162,13 @@ func TestRetired(t *testing.T) {
 	var retired serving.Revision
 	tell := func(bundle string, chain []*x509.Certificate, at time.Time) {
 		t.Helper()
-		h = used(t, h, serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at)
+		h = used(t, h, p.published(bundle, chain), at)
 	}
 	refused := func() bool {
 		t.Helper()
 		key, value := retired.Retirement(noon.Add(240 * day)) // the administrator's clock is wrong
 		read := must.Get(serving.Read(map[string]string{serving.RevisionsKey: string(h.Encode()), key: value}))(t)
-		return serving.Judge(
-			serving.Effect(read, serving.Served{Chain: a}, serving.Served{Chain: b}, noon),
-		).Refused
+		return refusedBy(read, serving.Served{Chain: a}, serving.Served{Chain: b})
 	}
 	tell("a", a, noon.Add(-2*day))
 	retired = h.Revisions[0]

@@ -36,8 +36,7 @@ func newPKI(t *testing.T) *pki { t.Helper(); return &pki{t: t, cas: map[string]*
 func (p *pki) ca(name string) *certs.CA {
 	p.t.Helper()
 	if p.cas[name] == nil {
-		ca := must.Get(certs.NewCA(name, noon.Add(-400*day), 4000*day))(p.t)
-		p.cas[name] = ca
+		p.cas[name] = must.Get(certs.NewCA(name, noon.Add(-400*day), 4000*day))(p.t)
 	}
 	return p.cas[name]
 }
@@ -65,6 +64,12 @@ func (p *pki) chain(ca string, names ...string) []*x509.Certificate {
 	return chain
 }
 
+// published is the endpoint with these CAs and this chain.
+func (p *pki) published(cas string, chain []*x509.Certificate) serving.Published {
+	p.t.Helper()
+	return serving.Published{Endpoint: endpoint, Bundle: p.bundle(cas), Chain: chain}
+}
+
 // used publishes a revision and records a use of it.
 func used(t *testing.T, h serving.History, published serving.Published, at time.Time) serving.History {
 	t.Helper()
@@ -79,59 +84,40 @@ func TestEffect(t *testing.T) {
 	a, b := p.chain("a"), p.chain("b")
 	wide := p.chain("a", "proxy.example.com", "old.example.com")
 	told := func(h serving.History, bundle string, chain []*x509.Certificate, at time.Time) serving.History {
-		return used(t, h, serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at)
+		return used(t, h, p.published(bundle, chain), at)
 	}
+	first := told(serving.History{}, "a", a, noon.Add(-9*day))
 	for _, test := range []struct {
 		name      string
-		history   func() serving.History
+		history   serving.History
 		now, next []*x509.Certificate
-		refused   bool
-		lost      []string
+		lost      string
 	}{
+		{"refuses another CA", first, a, b, "BundleDoesNotVerify"},
 		{
-			name:    "refuses another CA",
-			history: func() serving.History { return told(serving.History{}, "a", a, noon.Add(-9*day)) },
-			now:     a, next: b, refused: true, lost: []string{"BundleDoesNotVerify"},
+			"refuses another CA a second after the bundle became wider",
+			told(first, "ab", a, noon.Add(-time.Second)), a, b, "BundleDoesNotVerify",
 		},
 		{
-			name: "refuses another CA a second after the bundle became wider",
-			history: func() serving.History {
-				return told(told(serving.History{}, "a", a, noon.Add(-9*day)), "ab", a, noon.Add(-time.Second))
-			},
-			now: a, next: b, refused: true, lost: []string{"BundleDoesNotVerify"},
+			"refuses a certificate that lacks a name which was covered",
+			told(serving.History{}, "a", wide, noon.Add(-9*day)), wide, a, "NameNotCovered",
 		},
+		{"refuses to switch the proxy off", first, a, nil, "SwitchedOff"},
 		{
-			name:    "refuses a certificate that lacks a name which was covered",
-			history: func() serving.History { return told(serving.History{}, "a", wide, noon.Add(-9*day)) },
-			now:     wide, next: a, refused: true, lost: []string{"NameNotCovered"},
-		},
-		{
-			name:    "refuses to switch the proxy off",
-			history: func() serving.History { return told(serving.History{}, "a", a, noon.Add(-9*day)) },
-			now:     a, refused: true, lost: []string{"SwitchedOff"},
-		},
-		{
-			name:    "refuses another CA for who worked before the proxy was switched off",
-			history: func() serving.History { return told(serving.History{}, "a", a, noon.Add(-9*day)) },
-			next:    b, refused: true, lost: []string{"BundleDoesNotVerify"},
+			"refuses another CA for who worked before the proxy was switched off",
+			first, nil, b, "BundleDoesNotVerify",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got := serving.Judge(serving.Effect(
-				test.history(),
-				serving.Served{
-					Chain: test.now,
-					Off:   test.now == nil,
-				},
-				serving.Served{Chain: test.next, Off: test.next == nil},
-				noon,
-			))
+			now := serving.Served{Chain: test.now, Off: test.now == nil}
+			next := serving.Served{Chain: test.next, Off: test.next == nil}
+			got := serving.Judge(serving.Effect(test.history, now, next, noon))
 			var lost []string
 			for _, o := range got.Broken {
 				lost = append(lost, string(o.After))
 			}
-			if diff := cmp.Diff(test.lost, lost); diff != "" || got.Refused != test.refused {
+			if diff := cmp.Diff([]string{test.lost}, lost); diff != "" || !got.Refused {
 				t.Errorf("refused: %v; lost (-want +got):\n%s%s", got.Refused, diff, strings.Join(got.Sentences(), "\n"))
 			}
 		})
@@ -147,8 +133,7 @@ func TestHistory(t *testing.T) {
 	tell := func(bundle string, chain []*x509.Certificate, after time.Duration) {
 		t.Helper()
 		at = at.Add(after)
-		published := serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}
-		h = must.Get(h.Append(published, at, serving.DefaultRetention))(t)
+		h = must.Get(h.Append(p.published(bundle, chain), at, serving.DefaultRetention))(t)
 		again := must.Get(serving.Decode(h.Encode()))(t)
 		if diff := cmp.Diff(h.Revisions, again.Revisions); diff != "" {
 			t.Fatalf("it is kept as something else (-want +got):\n%s", diff)
@@ -173,11 +158,7 @@ func TestHistory(t *testing.T) {
 	for i := range 3 * serving.MaxRevisions { // none is used
 		at = at.Add(time.Minute)
 		chain := p.chain("a", "proxy.example.com", fmt.Sprintf("n%d.example.com", i))
-		h = must.Get(h.Append(
-			serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: chain},
-			at,
-			serving.DefaultRetention,
-		))(t)
+		h = must.Get(h.Append(p.published("a", chain), at, serving.DefaultRetention))(t)
 	}
 	if len(h.Revisions) != serving.MaxRevisions ||
 		!slices.Contains(h.Revisions[0].Names, fmt.Sprintf("n%d.example.com", 2*serving.MaxRevisions)) {
@@ -204,8 +185,7 @@ func TestUnusedRevisions(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	a, b := p.chain("a"), p.chain("b")
-	h := must.Get(serving.History{}.Append(
-		serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a}, noon.Add(-day), serving.DefaultRetention))(t)
+	h := must.Get(serving.History{}.Append(p.published("a", a), noon.Add(-day), serving.DefaultRetention))(t)
 	if refusedBy(h, serving.Served{Chain: a}, serving.Served{Chain: b}) {
 		t.Error("a revision that nobody used counts")
 	}
@@ -227,12 +207,7 @@ func TestWildcardNames(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	wild, narrow := p.chain("a", "proxy.example.com", "*.example.com"), p.chain("a", "proxy.example.com")
-	h := used(
-		t,
-		serving.History{},
-		serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: wild},
-		noon.Add(-day),
-	)
+	h := used(t, serving.History{}, p.published("a", wild), noon.Add(-day))
 	if refusedBy(h, serving.Served{Chain: wild}, serving.Served{Chain: narrow}) {
 		t.Error("a name that nobody used counts")
 	}
@@ -255,30 +230,20 @@ func TestFullOfUsedRevisions(t *testing.T) {
 	publish := func(h serving.History, i int) (serving.History, error) {
 		t.Helper()
 		return h.Append(serving.Published{
-			Endpoint: fmt.Sprintf(
-				"https://p%d.example.com",
-				i,
-			),
-			Bundle: p.bundle("b"),
-			Chain:  b,
-			Names:  []string{"proxy.example.com"},
+			Endpoint: fmt.Sprintf("https://p%d.example.com", i), Bundle: p.bundle("b"), Chain: b,
+			Names: []string{"proxy.example.com"},
 		}, noon.Add(time.Duration(i)*time.Second), serving.DefaultRetention)
 	}
-	h := used(t, serving.History{}, serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a}, noon.Add(-day))
-	var err error
+	h := used(t, serving.History{}, p.published("a", a), noon.Add(-day))
 	for i := range 2 * serving.MaxRevisions {
-		if h, err = publish(h, i); err != nil {
-			t.Fatal(err)
-		}
+		h = must.Get(publish(h, i))(t)
 	}
 	if !refusedBy(h, serving.Served{Chain: a}, serving.Served{Chain: b}) {
 		t.Error("a used revision was evicted")
 	}
 	full := serving.History{}
 	for i := range serving.MaxRevisions {
-		if full, err = publish(full, i); err != nil {
-			t.Fatal(err)
-		}
+		full = must.Get(publish(full, i))(t)
 		full, _ = full.Used(full.Current().ID, "", noon)
 	}
 	if _, err := publish(full, serving.MaxRevisions); !errors.Is(err, serving.ErrFull) {
@@ -291,23 +256,13 @@ func TestRestore(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	a, b := p.chain("a"), p.chain("b")
-	h := used(
-		t,
-		serving.History{},
-		serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a},
-		noon.Add(-2*day),
-	)
-	h = used(t, h, serving.Published{Endpoint: endpoint, Bundle: p.bundle("ab"), Chain: a}, noon.Add(-day))
+	h := used(t, serving.History{}, p.published("a", a), noon.Add(-2*day))
+	h = used(t, h, p.published("ab", a), noon.Add(-day))
 	var summary []serving.Revision
 	for _, s := range h.Revisions {
 		summary = append(summary, serving.Revision{
-			ID:       s.ID,
-			Since:    s.Since,
-			Until:    s.Until,
-			LastUsed: s.LastUsed,
-			Endpoint: s.Endpoint,
-			Names:    s.Names,
-			Lost:     s.Fingerprints(),
+			ID: s.ID, Since: s.Since, Until: s.Until, LastUsed: s.LastUsed, Endpoint: s.Endpoint, Names: s.Names,
+			Lost: s.Fingerprints(),
 		})
 	}
 	for name, known := range map[string][]byte{"with its certificates": p.bundle("ab"), "without them": nil} {
@@ -330,7 +285,7 @@ func TestExpiredInBetween(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	a, b := p.chain("a"), p.chain("b")
-	h := used(t, serving.History{}, serving.Published{Endpoint: endpoint, Bundle: p.bundle("a"), Chain: a}, noon.Add(-day))
+	h := used(t, serving.History{}, p.published("a", a), noon.Add(-day))
 	h = must.Get(h.Append(serving.Published{}, noon, serving.DefaultRetention))(t)
 	if !refusedBy(h, serving.Served{Off: true}, serving.Served{Chain: b}) {
 		t.Error("switched off: nobody is broken")
@@ -359,10 +314,9 @@ func TestHistoryKeepsSpecs(t *testing.T) {
 	var h serving.History
 	publish := func(after time.Duration, change serving.Change) {
 		t.Helper()
-		next := must.Get(h.Append(serving.Published{
-			Endpoint: endpoint, Bundle: p.bundle("a"), Chain: p.chain("a"), Change: change,
-		}, noon.Add(after), serving.DefaultRetention))(t)
-		h = next
+		published := p.published("a", p.chain("a"))
+		published.Change = change
+		h = must.Get(h.Append(published, noon.Add(after), serving.DefaultRetention))(t)
 	}
 	first, second := change("one", noon, serving.OutcomeInService), change("two", noon.Add(day), serving.OutcomeRefused)
 	publish(0, first)

@@ -38,16 +38,14 @@ type replica struct {
 func newReplica(t *testing.T) *replica {
 	t.Helper()
 	r := &replica{t: t, cas: map[string]*certs.CA{}, now: noon}
-	r.renews("a", proxyName, otherName)
-	r.observes()
+	r.renewed("a")
 	return r
 }
 
 func (r *replica) ca(name string) *certs.CA {
 	r.t.Helper()
 	if r.cas[name] == nil {
-		ca := must.Get(certs.NewCA(name, noon.Add(-100*day), 3650*day))(r.t)
-		r.cas[name] = ca
+		r.cas[name] = must.Get(certs.NewCA(name, noon.Add(-100*day), 3650*day))(r.t)
 	}
 	return r.cas[name]
 }
@@ -61,14 +59,24 @@ func (r *replica) bundle(cas string) []byte {
 	return all
 }
 
-// renews puts a certificate of this CA, and the CA, into the Secret.
+// renews puts a certificate of this CA, and the CA, into the Secret. Without names, it has proxyName and otherName.
 func (r *replica) renews(ca string, names ...string) {
 	r.t.Helper()
+	if len(names) == 0 {
+		names = []string{proxyName, otherName}
+	}
 	pair := must.Get(r.ca(ca).IssueServing(certs.SANs{DNSNames: names}, r.now, 90*day))(r.t)
 	r.secret = &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "theirs"}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": r.ca(ca).CertPEM()},
 	}
+}
+
+// renewed renews the certificate, and the replica acts on it.
+func (r *replica) renewed(ca string, names ...string) {
+	r.t.Helper()
+	r.renews(ca, names...)
+	r.observes()
 }
 
 // observes evaluates the Secret and acts on the result.
@@ -108,13 +116,8 @@ func (r *replica) follow(judged Evaluation) {
 // restarts discards everything but the backup of the certificate in service and the published revisions.
 func (r *replica) restarts() {
 	r.t.Helper()
-	data, err := LastKnownGoodData(r.service)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if r.service, err = LastKnownGood(&corev1.Secret{Data: data}); err != nil {
-		r.t.Fatal(err)
-	}
+	data := must.Get(LastKnownGoodData(r.service))(r.t)
+	r.service = must.Get(LastKnownGood(&corev1.Secret{Data: data}))(r.t)
 	r.service.Secret.Namespace = r.secret.Namespace
 	r.waiting = nil
 }
@@ -139,174 +142,115 @@ func TestDualTrust(t *testing.T) {
 		want string // the CA of the certificate in service, and the CAs that are published
 		wait bool
 	}{
-		{name: "waits with another Secret with DualTrust", do: func(r *replica) {
+		{"waits with another Secret with DualTrust", func(r *replica) {
 			r.spec.CATransition = configv1alpha1.CATransitionDualTrust
-			r.renews("b", proxyName, otherName)
+			r.renews("b")
 			r.secret.Name = "another"
-		}, want: "a:ab", wait: true},
-		{name: "serves another Secret at once without it", do: func(r *replica) {
-			r.renews("b", proxyName, otherName)
+		}, "a:ab", true},
+		{"serves another Secret at once without it", func(r *replica) {
+			r.renews("b")
 			r.secret.Name = "another"
-		}, want: "b:b"},
-		{name: "waits with a renewal whose bundle the spec named before", do: func(r *replica) {
+		}, "b:b", false},
+		{"waits with a renewal whose bundle the spec named before", func(r *replica) {
 			r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("b"))
-			r.renews("b", proxyName, otherName)
-		}, want: "a:ab", wait: true},
-		{name: "serves a renewal by the same CA", do: func(r *replica) { r.renews("a", proxyName, otherName) }, want: "a:a"},
-		{name: "waits with one of another CA, and publishes both", do: func(r *replica) { r.renews("b", proxyName, otherName) }, want: "a:ab", wait: true},
-		{name: "waits with one that lacks a name", do: func(r *replica) { r.renews("a", proxyName) }, want: "a:a", wait: true},
-		{
-			name: "serves it where the spec says so",
-			do: func(r *replica) {
-				r.spec.CATransition = configv1alpha1.CATransitionImmediate
-				r.renews("b", proxyName, otherName)
-			},
-			want: "b:b",
-		},
-		{
-			name: "keeps the trust bundle when ca.crt disappears",
-			do:   func(r *replica) { delete(r.secret.Data, "ca.crt") }, want: "a:a",
-		},
-		{
-			name: "keeps it also with a renewal that lacks it", do: func(r *replica) {
-				r.renews("a", proxyName, otherName)
-				delete(r.secret.Data, "ca.crt")
-			}, want: "a:a",
-		},
-		{
-			name: "uses the system roots where the spec has changed", do: func(r *replica) {
-				r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("a"))
-				r.observes()
-				r.spec.CertificateAuthorityData = ""
-				delete(r.secret.Data, "ca.crt")
-				r.observes()
-			}, want: "a:",
-		},
-		{
-			name: "waits for clients that may trust less than what is published, where the history is not known",
-			do: func(r *replica) {
-				r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("ab"))
-				r.observes()
-				r.history, r.forgets = History{}, true
-				r.renews("b", proxyName, otherName)
-			}, want: "a:ab", wait: true,
-		},
-		{
-			name: "refuses it where the history is full of revisions in use", do: func(r *replica) {
-				for i := range MaxRevisions - 1 {
-					published := Published{Endpoint: fmt.Sprintf("https://%d.example.com", i), Bundle: r.service.Bundle}
-					r.history, _ = r.history.Append(published, r.now, DefaultRetention)
-					r.history, _ = r.history.Used(r.history.Current().ID, "", r.now)
-				}
-				r.observes()
-				r.renews("b", proxyName, otherName)
-			}, want: "a:a",
-		},
-		{
-			name: "forgets a renewal that is overtaken by another one", do: func(r *replica) {
-				r.renews("b", proxyName, otherName)
-				r.observes()
-				r.renews("c", proxyName, otherName)
-			}, want: "a:ac", wait: true,
-		},
-		{
-			name: "goes back with the Secret", do: func(r *replica) {
-				before := r.secret
-				r.renews("b", proxyName, otherName)
-				r.observes()
-				r.secret = before
-			}, want: "a:a",
-		},
-		{
-			name: "serves a renewal by the CA that it had before", do: func(r *replica) {
-				r.renews("b", proxyName, otherName)
-				r.observes()
-				r.renews("a", proxyName, otherName)
-			}, want: "a:a",
-		},
-		{
-			name: "goes on after a restart", do: func(r *replica) {
-				r.renews("b", proxyName, otherName)
-				r.observes()
-				r.restarts()
-			}, want: "a:ab", wait: true,
-		},
-		{
-			name: "goes on after a restart with a renewal in between", do: func(r *replica) {
-				r.renews("b", proxyName, otherName)
-				r.observes()
-				r.restarts()
-				r.renews("c", proxyName, otherName)
-			}, want: "a:ac", wait: true,
-		},
-		{
-			name: "waits until a day before the end of the one in service", do: func(r *replica) {
-				r.renews("b", proxyName, otherName)
-				r.now = noon.Add(89*day - time.Second)
-			}, want: "a:ab", wait: true,
-		},
-		{
-			name: "serves it then", do: func(r *replica) {
-				r.renews("b", proxyName, otherName)
-				r.observes()
-				r.now = noon.Add(89 * day)
-			}, want: "b:b",
-		},
-		{
-			name: "serves it when everybody who would refuse it is retired", do: func(r *replica) {
-				r.renews("b", proxyName, otherName)
-				r.observes()
-				r.history.Revisions[0].Retired = r.now.Add(time.Second)
-			}, want: "b:b",
-		},
-		{
-			name: "serves it when all of them are forgotten", do: func(r *replica) {
-				r.renews("b", proxyName, otherName)
-				r.observes()
-				r.history.Revisions = slices.Delete(r.history.Revisions, 0, 1)
-			}, want: "b:b",
-		},
-		{
-			name: "waits for those who accept the one in service where nothing can be remembered", do: func(r *replica) {
-				r.renews("b", proxyName, otherName)
-				r.history, r.forgets = History{}, true
-			}, want: "a:ab", wait: true,
-		},
-		{
-			name: "serves what the leading replica serves", do: func(r *replica) {
-				r.renews("b", proxyName, otherName)
-				r.history.Chain, _ = certs.ParseBundle(r.secret.Data["tls.crt"])
-			}, want: "b:b",
-		},
-		{
-			name: "serves it when the one in service lacks a name that clients use", do: func(r *replica) {
-				r.renews("a", otherName)
-				r.spec.Verification, r.service = configv1alpha1.VerificationWarn, nil
-				r.observes()
-				r.renews("b", proxyName, otherName)
-			}, want: "b:b",
-		},
-		{
-			name: "publishes what the spec says", do: func(r *replica) {
-				r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("abx"))
-				r.renews("b", proxyName, otherName)
-			}, want: "a:abx", wait: true,
-		},
-		{
-			name: "serves the content of another Secret", do: func(r *replica) {
-				r.renews("b", proxyName, otherName)
-				r.secret.Name = "another"
-			}, want: "b:b",
-		},
-		{
-			name: "loses nobody on the way back, however few they are", do: func(r *replica) {
-				r.spec.CATransition = configv1alpha1.CATransitionImmediate
-				r.renews("b", proxyName, otherName)
-				r.observes()
-				r.spec.CATransition = ""
-				r.renews("a", proxyName, otherName)
-			}, want: "b:ba", wait: true,
-		},
+			r.renews("b")
+		}, "a:ab", true},
+		{"serves a renewal by the same CA", func(r *replica) { r.renews("a") }, "a:a", false},
+		{"waits with one of another CA, and publishes both", func(r *replica) { r.renews("b") }, "a:ab", true},
+		{"waits with one that lacks a name", func(r *replica) { r.renews("a", proxyName) }, "a:a", true},
+		{"serves it where the spec says so", func(r *replica) {
+			r.spec.CATransition = configv1alpha1.CATransitionImmediate
+			r.renews("b")
+		}, "b:b", false},
+		{"keeps the trust bundle when ca.crt disappears", func(r *replica) {
+			delete(r.secret.Data, "ca.crt")
+		}, "a:a", false},
+		{"keeps it also with a renewal that lacks it", func(r *replica) {
+			r.renews("a")
+			delete(r.secret.Data, "ca.crt")
+		}, "a:a", false},
+		{"uses the system roots where the spec has changed", func(r *replica) {
+			r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("a"))
+			r.observes()
+			r.spec.CertificateAuthorityData = ""
+			delete(r.secret.Data, "ca.crt")
+			r.observes()
+		}, "a:", false},
+		{"waits for clients that may trust less than what is published, where the history is not known", func(r *replica) {
+			r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("ab"))
+			r.observes()
+			r.history, r.forgets = History{}, true
+			r.renews("b")
+		}, "a:ab", true},
+		{"refuses it where the history is full of revisions in use", func(r *replica) {
+			for i := range MaxRevisions - 1 {
+				published := Published{Endpoint: fmt.Sprintf("https://%d.example.com", i), Bundle: r.service.Bundle}
+				r.history, _ = r.history.Append(published, r.now, DefaultRetention)
+				r.history, _ = r.history.Used(r.history.Current().ID, "", r.now)
+			}
+			r.observes()
+			r.renews("b")
+		}, "a:a", false},
+		{"forgets a renewal that is overtaken by another one", func(r *replica) {
+			r.renewed("b")
+			r.renews("c")
+		}, "a:ac", true},
+		{"goes back with the Secret", func(r *replica) {
+			before := r.secret
+			r.renewed("b")
+			r.secret = before
+		}, "a:a", false},
+		{"serves a renewal by the CA that it had before", func(r *replica) {
+			r.renewed("b")
+			r.renews("a")
+		}, "a:a", false},
+		{"goes on after a restart", func(r *replica) { r.renewed("b"); r.restarts() }, "a:ab", true},
+		{"goes on after a restart with a renewal in between", func(r *replica) {
+			r.renewed("b")
+			r.restarts()
+			r.renews("c")
+		}, "a:ac", true},
+		{"waits until a day before the end of the one in service", func(r *replica) {
+			r.renews("b")
+			r.now = noon.Add(89*day - time.Second)
+		}, "a:ab", true},
+		{"serves it then", func(r *replica) { r.renewed("b"); r.now = noon.Add(89 * day) }, "b:b", false},
+		{"serves it when everybody who would refuse it is retired", func(r *replica) {
+			r.renewed("b")
+			r.history.Revisions[0].Retired = r.now.Add(time.Second)
+		}, "b:b", false},
+		{"serves it when all of them are forgotten", func(r *replica) {
+			r.renewed("b")
+			r.history.Revisions = slices.Delete(r.history.Revisions, 0, 1)
+		}, "b:b", false},
+		{"waits for those who accept the one in service where nothing can be remembered", func(r *replica) {
+			r.renews("b")
+			r.history, r.forgets = History{}, true
+		}, "a:ab", true},
+		{"serves what the leading replica serves", func(r *replica) {
+			r.renews("b")
+			r.history.Chain, _ = certs.ParseBundle(r.secret.Data["tls.crt"])
+		}, "b:b", false},
+		{"serves it when the one in service lacks a name that clients use", func(r *replica) {
+			r.renews("a", otherName)
+			r.spec.Verification, r.service = configv1alpha1.VerificationWarn, nil
+			r.observes()
+			r.renews("b")
+		}, "b:b", false},
+		{"publishes what the spec says", func(r *replica) {
+			r.spec.CertificateAuthorityData = base64.StdEncoding.EncodeToString(r.bundle("abx"))
+			r.renews("b")
+		}, "a:abx", true},
+		{"serves the content of another Secret", func(r *replica) {
+			r.renews("b")
+			r.secret.Name = "another"
+		}, "b:b", false},
+		{"loses nobody on the way back, however few they are", func(r *replica) {
+			r.spec.CATransition = configv1alpha1.CATransitionImmediate
+			r.renewed("b")
+			r.spec.CATransition = ""
+			r.renews("a")
+		}, "b:ba", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -345,10 +289,8 @@ func TestDualTrustEndsWithTheCA(t *testing.T) {
 	r := &replica{t: t, cas: map[string]*certs.CA{}, now: noon}
 	ca := must.Get(certs.NewCA("a", noon.Add(-100*day), 130*day))(t)
 	r.cas["a"] = ca
-	r.renews("a", proxyName)
-	r.observes()
-	r.renews("b", proxyName)
-	r.observes()
+	r.renewed("a", proxyName)
+	r.renewed("b", proxyName)
 	if r.waiting == nil || r.waiting.Until.After(ca.Certificate().NotAfter.Add(-transitionMargin)) {
 		t.Fatalf("it waits: %+v", r.waiting)
 	}
@@ -445,10 +387,8 @@ func TestUnless(t *testing.T) {
 func TestUnlessLeavesARefusal(t *testing.T) {
 	t.Parallel()
 	missing := External(ExternalInput{Now: noon})
-	if got := Evaluate(
-		missing,
-		Situation{InService: served(t, sansOf(t, "a.example.com"), noon), Now: noon},
-	); got.Refusal != missing.Refusal {
+	got := Evaluate(missing, Situation{InService: served(t, sansOf(t, "a.example.com"), noon), Now: noon})
+	if got.Refusal != missing.Refusal {
 		t.Errorf("got %v", got.Refusal)
 	}
 }
@@ -469,10 +409,7 @@ func (c *crowd) step() string {
 	name, ca := c.pick("theirs", "another"), c.pick("a", "b", "c")
 	switch what := c.pick("set", "set", "unset", "undo", "bundle", "renew", "renew", "time", "restart", "lost", "retire"); what {
 	case "set": // by the CLI, or by kubectl
-		c.spec = configv1alpha1.ImpersonationProxyTLSSpec{
-			SecretName:   name,
-			CATransition: configv1alpha1.CATransitionDualTrust,
-		}
+		c.spec = configv1alpha1.ImpersonationProxyTLSSpec{SecretName: name, CATransition: "DualTrust"}
 		return "set " + name
 	case "unset":
 		c.spec = configv1alpha1.ImpersonationProxyTLSSpec{CATransition: configv1alpha1.CATransitionDualTrust}
@@ -530,10 +467,7 @@ func (c *crowd) step() string {
 				})
 			}
 		}
-		var err error
-		if c.history, err = Read(data); err != nil {
-			c.t.Fatal(err)
-		}
+		c.history = must.Get(Read(data))(c.t)
 		return what
 	}
 }
