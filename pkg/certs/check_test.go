@@ -86,9 +86,7 @@ func TestExpiresWithin(t *testing.T) {
 			name: "replaces the warning about the share of the lifetime", within: 10 * day, at: now.Add(15 * day),
 			want: []string{"it must be valid for 10 days"},
 		},
-		{
-			name: "adds nothing to what has expired", within: 10 * day, at: now.Add(30 * day), want: []string{"Expired: "},
-		},
+		{name: "adds nothing to what has expired", within: 10 * day, at: now.Add(30 * day), want: []string{"Expired: "}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
