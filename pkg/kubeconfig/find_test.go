@@ -43,29 +43,10 @@ func TestFind(t *testing.T) {
 		return files
 	}
 	named := func(path string) kubeconfig.Found { return kubeconfig.Found{Path: path, Named: true} }
-	below := in(
-		".git",
-		".hidden.yaml",
-		".kube/config",
-		".tmp",
-		"a.yaml",
-		"c.yaml",
-		"dangling",
-		"more/b.yaml",
-		"more/notes.tmp",
-		"to-folder/d.yaml",
-	)
-	missing, link, file := filepath.Join(
-		folder,
-		"missing",
-	), filepath.Join(
-		folder,
-		"c.yaml",
-	), filepath.Join(
-		folder,
-		"more",
-		"b.yaml",
-	)
+	below := in(".git", ".hidden.yaml", ".kube/config", ".tmp", "a.yaml", "c.yaml", "dangling", "more/b.yaml",
+		"more/notes.tmp", "to-folder/d.yaml")
+	missing, link := filepath.Join(folder, "missing"), filepath.Join(folder, "c.yaml")
+	file := filepath.Join(folder, "more", "b.yaml")
 	for _, test := range []struct {
 		name  string
 		paths []string

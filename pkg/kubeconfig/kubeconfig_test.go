@@ -31,12 +31,9 @@ func TestBuild(t *testing.T) {
 	cache, none := "/tmp/credentials.yaml", ""
 	source := func(change func(*clientcmdapi.Cluster)) *kubeconfig.Source {
 		cluster := &clientcmdapi.Cluster{
-			Server:                   "https://kube.example.com:6443",
-			CertificateAuthorityData: bundle(t),
-			LocationOfOrigin:         "/home/ann/.kube/config",
-			ProxyURL:                 "http://proxy.example.com:3128",
-			TLSServerName:            "kube.internal",
-			DisableCompression:       true,
+			Server: "https://kube.example.com:6443", CertificateAuthorityData: bundle(t),
+			LocationOfOrigin: "/home/ann/.kube/config", ProxyURL: "http://proxy.example.com:3128",
+			TLSServerName: "kube.internal", DisableCompression: true,
 		}
 		if change != nil {
 			change(cluster)
@@ -152,11 +149,8 @@ func TestBuildRefusesBadBundles(t *testing.T) {
 		t.Run("refuses "+name, func(t *testing.T) {
 			t.Parallel()
 			_, err := kubeconfig.Build(kubeconfig.Input{
-				Source: &kubeconfig.Source{
-					Cluster: &clientcmdapi.Cluster{Server: "https://a"},
-				},
-				Server:   "https://b",
-				CABundle: test.bundle,
+				Source: &kubeconfig.Source{Cluster: &clientcmdapi.Cluster{Server: "https://a"}},
+				Server: "https://b", CABundle: test.bundle,
 			})
 			if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "MIG") {
 				t.Errorf("want an error that says %q without the content, got %v", test.says, err)

@@ -99,12 +99,8 @@ func TestTwoArguments(t *testing.T) {
 		}
 	}
 	trusts([]byte("of the old CA"))
-	rotation := must.Get(kubeconfig.RotateFile(
-		t.Context(),
-		path,
-		kubeconfig.Target{Endpoint: endpoint, CABundle: bundle(t)},
-		false,
-	))(t)
+	to := kubeconfig.Target{Endpoint: endpoint, CABundle: bundle(t)}
+	rotation := must.Get(kubeconfig.RotateFile(t.Context(), path, to, false))(t)
 	for _, entry := range rotation.Entries {
 		if entry.Outcome != kubeconfig.Rotated {
 			t.Errorf("%+v", entry)
@@ -190,12 +186,8 @@ func TestCAFile(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	path := filepath.Join(folder, "config")
-	write(
-		t,
-		path,
-		"kind: Config\nclusters:\n- name: a\n  cluster: {server: 'https://proxy.example.com', certificate-authority: "+
-			"ca.pem}\n",
-	)
+	write(t, path, "kind: Config\nclusters:\n- name: a\n  cluster: "+
+		"{server: 'https://proxy.example.com', certificate-authority: ca.pem}\n")
 	to := kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: "https://proxy.example.com"}, CABundle: bundle(t)}
 	for _, test := range []struct {
 		file string
