@@ -67,11 +67,7 @@ func TestCheckUser(t *testing.T) {
 		{"refuses an extra without a name", extra("", "a"), "extra key"},
 		{"refuses an extra of Kubernetes", extra("kubernetes.io/x", "a"), "reserved"},
 		{"refuses an extra of a domain below", extra("a.k8s.io/x", "a"), "reserved"},
-		{
-			"refuses an extra that the agent sets",
-			extra("concierge.pinniped.dev/Authenticator", "a"),
-			"the agent's own",
-		},
+		{"refuses an extra that the agent sets", extra("concierge.pinniped.dev/Authenticator", "a"), "the agent's own"},
 		{"refuses an equals sign", extra("example.com/a=b", "a"), "equals sign"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

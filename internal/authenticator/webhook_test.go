@@ -99,9 +99,7 @@ func TestWebhookResponses(t *testing.T) {
 			name:    "believes no user who is not authenticated",
 			handler: reviewed(`{"authenticated":false,"user":{"username":"ann"}}`),
 		},
-		{
-			name: "reads names of fields exactly", handler: reviewed(`{"Authenticated":true,"user":{"username":"ann"}}`),
-		},
+		{name: "reads names of fields exactly", handler: reviewed(`{"Authenticated":true,"user":{"username":"ann"}}`)},
 		{
 			name: "reports the webhook's error without the token", handler: reviewed(`{"error":"ann:very-secret, very-secret?"}`),
 			err: `"[token], [token]?"`,

@@ -558,10 +558,7 @@ func TestClientNames(t *testing.T) {
 		want     []certs.Name
 	}{
 		{name: "finds none without a Service", kind: "LoadBalancer"},
-		{
-			name: "takes every address of the load balancer", service: service,
-			want: named(false, ingressSource, ingress...),
-		},
+		{name: "takes every address of the load balancer", service: service, want: named(false, ingressSource, ingress...)},
 		{
 			name: "only warns of the load balancer's addresses behind an endpoint", kind: "LoadBalancer",
 			endpoint: "a.example", service: service, want: named(true, ingressSource, ingress...),

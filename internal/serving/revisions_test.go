@@ -86,27 +86,24 @@ func TestEffect(t *testing.T) {
 	told := func(h serving.History, bundle string, chain []*x509.Certificate, at time.Time) serving.History {
 		return used(t, h, p.published(bundle, chain), at)
 	}
-	first := told(serving.History{}, "a", a, noon.Add(-9*day))
+	first := func() serving.History { return told(serving.History{}, "a", a, noon.Add(-9*day)) }
 	for _, test := range []struct {
 		name      string
 		history   serving.History
 		now, next []*x509.Certificate
 		lost      string
 	}{
-		{"refuses another CA", first, a, b, "BundleDoesNotVerify"},
+		{"refuses another CA", first(), a, b, "BundleDoesNotVerify"},
 		{
 			"refuses another CA a second after the bundle became wider",
-			told(first, "ab", a, noon.Add(-time.Second)), a, b, "BundleDoesNotVerify",
+			told(first(), "ab", a, noon.Add(-time.Second)), a, b, "BundleDoesNotVerify",
 		},
 		{
 			"refuses a certificate that lacks a name which was covered",
 			told(serving.History{}, "a", wide, noon.Add(-9*day)), wide, a, "NameNotCovered",
 		},
-		{"refuses to switch the proxy off", first, a, nil, "SwitchedOff"},
-		{
-			"refuses another CA for who worked before the proxy was switched off",
-			first, nil, b, "BundleDoesNotVerify",
-		},
+		{"refuses to switch the proxy off", first(), a, nil, "SwitchedOff"},
+		{"refuses another CA for who worked before the proxy was switched off", first(), nil, b, "BundleDoesNotVerify"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -176,9 +176,7 @@ func TestDecide(t *testing.T) {
 			},
 			want: lines(signer, "restore generated-ca (CA Damaged)", "keep generated-tls", serveGenerated, "start proxy"),
 		},
-		{
-			name: "waits for an address", spec: spec{Service: svc{Type: "LoadBalancer"}}, want: signer, idle: true,
-		},
+		{name: "waits for an address", spec: spec{Service: svc{Type: "LoadBalancer"}}, want: signer, idle: true},
 		{
 			name: "goes on serving when the address is lost", spec: spec{Service: svc{Type: "LoadBalancer"}},
 			see: func(s *observed) { s.serving = w.generated }, want: lines(signer, "start proxy"),

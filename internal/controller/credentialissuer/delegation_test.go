@@ -1,8 +1,6 @@
 package credentialissuer
 
 import (
-	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -37,15 +35,10 @@ type sharing struct {
 	pki *certs.CA
 }
 
-func (s *sharing) pair(t *testing.T) *certs.KeyPair {
-	t.Helper()
-	return must.Get(s.pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
-}
-
 // put writes the Secret and returns the fingerprint of its certificate.
 func (s *sharing) put(t *testing.T) string {
 	t.Helper()
-	pair := s.pair(t)
+	pair := issue(t, s.pki, "proxy.example.com")
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: shared.Name}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": s.pki.CertPEM()},
@@ -54,11 +47,8 @@ func (s *sharing) put(t *testing.T) string {
 	if apierrors.IsAlreadyExists(err) {
 		err = s.live.Update(t.Context(), secret)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	loaded := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
-	return certs.Fingerprint(loaded.Leaf.Raw)
+	must.Do(t, err)
+	return leafSHA256(t, pair)
 }
 
 func (s *sharing) delegation() *unstructured.Unstructured {
@@ -100,19 +90,9 @@ func startSharing(t *testing.T, cluster *devcluster.Cluster) (*sharing, *replica
 	leader := startReplica(t, cluster, "default", true)
 	follower := startReplica(t, cluster, "default", false)
 	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
-	must.Do(t, leader.live.Create(
-		t.Context(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shared.Namespace}},
-	))
-	must.Do(t, leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
-		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
-		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-			Mode:             "enabled",
-			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
-			ExternalEndpoint: "proxy.example.com",
-			TLS:              &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: shared.String()},
-		}},
-	}))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shared.Namespace}}
+	must.Do(t, leader.live.Create(t.Context(), namespace))
+	leader.create(t, fromSecret(shared.String()))
 	return &sharing{replica: leader, pki: pki}, follower
 }
 
@@ -143,17 +123,11 @@ func TestDelegatedCertificate(t *testing.T) {
 
 	// The CRD is installed, then the permission is granted.
 	must.Do(t, cluster.Install(t.Context(), kindManifests))
-	leader.waitFor(
-		t,
-		"ErrorDuringSetup",
-		`no TLSCertificateDelegation in namespace "shared" names it for namespace "default"`,
-	)
+	const none = `no TLSCertificateDelegation in namespace "shared" names it for namespace "default"`
+	leader.waitFor(t, "ErrorDuringSetup", none)
 	leader.permit(t)
 	serves(t, appears, first, both...)
-	listening := leader.waitFor(t, "Listening", messageListening)
-	if got := listening.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(
-		leader.pki.CertPEM(),
-	) {
+	if !publishes(leader.waitFor(t, "Listening", messageListening), leader.pki.CertPEM()) {
 		t.Error("the bundle of ca.crt is not published")
 	}
 	// The generated certificate stays as fallback. It is recreated if it is deleted.
@@ -162,20 +136,14 @@ func TestDelegatedCertificate(t *testing.T) {
 		t.Fatal("the generated certificate is gone")
 	}
 	must.Do(t, leader.live.Delete(t.Context(), kept))
-	testkit.Eventually(t, waitLimit, func() error {
-		if _, there := leader.secret(t, testNames.TLSSecret); !there {
-			return errors.New("the generated certificate is gone")
-		}
-		return nil
-	})
+	leader.waitForSecret(t, testNames.TLSSecret, true)
 
 	// A renewal is served. If the Secret is deleted while the permission stays, nothing changes.
 	second := leader.put(t)
 	serves(t, withdrawal, second, both...)
-	must.Do(t, leader.live.Delete(
-		t.Context(),
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: shared.Name}},
-	))
+	var source corev1.Secret
+	must.Do(t, leader.live.Get(t.Context(), shared, &source))
+	must.Do(t, leader.live.Delete(t.Context(), &source))
 	leader.waitFor(t, "Pending", "SecretNotFound")
 	serves(t, 0, second, both...)
 	third := leader.put(t)
@@ -211,19 +179,12 @@ func TestDelegatedCertificate(t *testing.T) {
 		t.Error("for a moment there was no certificate")
 	}
 	generated := leader.Holder.Current()
-	if want := fmt.Sprintf(
-		"the generated certificate in Secret %s (SHA-256 %s) is served instead",
-		generated.Secret,
-		generated.SHA256(),
-	); !containsText(
-		withdrawn.Message,
-		want,
-	) {
+	want := fmt.Sprintf("the generated certificate in Secret %s (SHA-256 %s) is served instead",
+		generated.Secret, generated.SHA256())
+	if !containsText(withdrawn.Message, want) {
 		t.Errorf("the status says %q, not %q", withdrawn.Message, want)
 	}
-	if got := withdrawn.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(
-		generated.Bundle,
-	) {
+	if !publishes(withdrawn, generated.Bundle) {
 		t.Error("the generated CA is not published")
 	}
 	leader.waitForEvent(t, "Warning OldClientsBreak", `trust "corporate"`)
@@ -242,7 +203,7 @@ func TestDelegatedCertificate(t *testing.T) {
 	// Its key was copied nowhere.
 	var secrets corev1.SecretList
 	must.Do(t, leader.live.List(t.Context(), &secrets, client.InNamespace(leader.Namespace)))
-	var source corev1.Secret
+	source = corev1.Secret{}
 	must.Do(t, leader.live.Get(t.Context(), shared, &source))
 	for _, secret := range secrets.Items {
 		for key, value := range secret.Data {

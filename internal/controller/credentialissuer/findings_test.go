@@ -14,10 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -37,10 +35,7 @@ const credentialIssuerCRD = "config.concierge.pinniped.dev_credentialissuers.yam
 // schema of the status.
 func olderCRDs(t *testing.T, without ...string) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "crds", credentialIssuerCRD))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(filepath.Join("..", "..", "..", "deploy", "crds", credentialIssuerCRD)))(t)
 	var crd map[string]any
 	must.Do(t, yaml.Unmarshal(content, &crd))
 	version := crd["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)
@@ -57,9 +52,7 @@ func olderCRDs(t *testing.T, without ...string) string {
 		}
 		delete(properties, field)
 	}
-	if content, err = yaml.Marshal(crd); err != nil {
-		t.Fatal(err)
-	}
+	content = must.Get(yaml.Marshal(crd))(t)
 	dir := t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(dir, credentialIssuerCRD), content, 0o600))
 	return dir
@@ -108,19 +101,8 @@ func TestOlderCRD(t *testing.T) {
 	leader := startReplicaWith(t, cluster, "default", "leader", true, func(r *Reconciler) {
 		counting.Client, r.Client, r.Clock = r.Client, counting, watch
 	})
-	must.Do(t, leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
-		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
-		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-			Mode:             "enabled",
-			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
-			ExternalEndpoint: "proxy.example.com",
-		}},
-	}))
-	read := func() *configv1alpha1.CredentialIssuer {
-		var issuer configv1alpha1.CredentialIssuer
-		must.Do(t, leader.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer))
-		return &issuer
-	}
+	leader.create(t, enabled())
+	read := func() *configv1alpha1.CredentialIssuer { return must.Get(leader.theIssuer(t))(t) }
 	if strategy := leader.waitFor(t, "Listening", messageListening); len(strategy.Findings) > 0 {
 		t.Errorf("the CRD has findings: %+v", strategy.Findings)
 	}

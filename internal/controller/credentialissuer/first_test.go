@@ -1,7 +1,6 @@
 package credentialissuer
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -105,12 +104,10 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 		return nil
 	})
 	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
-	good := must.Get(pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
+	good := issue(t, pki, "proxy.example.com")
 	leader.putSecret(t, "external", good, pki.CertPEM())
-	configured := spec{
-		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
-		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external", Verification: "Enforce"},
-	}
+	configured := fromSecret("external")
+	configured.TLS.Verification = "Enforce"
 	leader.create(t, configured)
 	leader.waitForServed(t, leafSHA256(t, good), 1, 1)
 	leader.putSecret(t, "external", &certs.KeyPair{CertPEM: []byte("x"), KeyPEM: []byte("y")}, nil)
@@ -122,17 +119,8 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 	})
 	serve := func() {
 		t.Helper()
-		testkit.Eventually(t, waitLimit, func() error {
-			for _, replica := range []*replica{leader, follower} {
-				if serving := replica.Holder.Current(); serving == nil || serving.SHA256() != leafSHA256(t, good) {
-					return fmt.Errorf("%+v is served", serving)
-				}
-				if err := replica.Ready(); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		leader.waitForCertificate(t, leafSHA256(t, good))
+		follower.waitForCertificate(t, leafSHA256(t, good))
 	}
 	serve()
 	leader.leading.Store(false)
@@ -154,6 +142,5 @@ func TestADeletedCredentialIssuer(t *testing.T) {
 
 func leafSHA256(t *testing.T, pair *certs.KeyPair) string {
 	t.Helper()
-	certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
-	return certs.Fingerprint(certificate.Leaf.Raw)
+	return certs.Fingerprint(leaf(t, pair).Raw)
 }

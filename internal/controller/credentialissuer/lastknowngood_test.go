@@ -1,9 +1,6 @@
 package credentialissuer
 
 import (
-	"encoding/base64"
-	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -12,7 +9,6 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
-	"github.com/pinniped-toolkit/pinniped/test/testkit"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
@@ -23,19 +19,12 @@ func TestLastKnownGood(t *testing.T) {
 	ctx := t.Context()
 	leader := startNamedReplica(t, cluster, "default", "first", true)
 	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
-	issue := func() *certs.KeyPair {
-		t.Helper()
-		return must.Get(pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
-	}
-	good, other := issue(), issue()
+	good, other := issue(t, pki, "proxy.example.com"), issue(t, pki, "proxy.example.com")
 	mixed := &certs.KeyPair{CertPEM: good.CertPEM, KeyPEM: other.KeyPEM}
 
 	// There has never been a valid certificate: nothing is served, and no replica is ready.
 	leader.putSecret(t, "external", mixed, pki.CertPEM())
-	leader.create(t, spec{
-		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
-		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
-	})
+	leader.create(t, fromSecret("external"))
 	leader.waitFor(t, "ErrorDuringSetup", string(certs.KeyMismatch))
 	if leader.Ready() == nil || leader.proxy.Serving() || leader.Holder.Current() != nil {
 		t.Error("it is ready without a certificate")
@@ -47,58 +36,29 @@ func TestLastKnownGood(t *testing.T) {
 	// Valid, then invalid again: a new replica serves the last known good certificate with its bundle.
 	leader.putSecret(t, "external", good, pki.CertPEM())
 	leader.waitFor(t, "Listening", messageListening)
-	testkit.Eventually(t, waitLimit, func() error {
-		if _, there := leader.secret(t, testNames.LastKnownGoodSecret); !there {
-			return errors.New("no copy is kept")
-		}
-		return nil
-	})
+	leader.waitForSecret(t, testNames.LastKnownGoodSecret, true)
 	leader.putSecret(t, "external", mixed, pki.CertPEM())
 	leader.waitFor(t, "ErrorDuringSetup", string(certs.KeyMismatch))
 	second := startNamedReplica(t, cluster, "default", "second", false)
-	serves := func(r *replica, sha256 string) {
-		t.Helper()
-		testkit.Eventually(t, waitLimit, func() error {
-			current := r.Holder.Current()
-			if current == nil || current.SHA256() != sha256 || !r.proxy.Serving() {
-				return fmt.Errorf("it serves %+v", current)
-			}
-			return r.Ready()
-		})
-	}
 	lastKnownGood := leader.Holder.Current()
-	serves(second, lastKnownGood.SHA256())
-	if got := second.Holder.Current(); got.Secret != lastKnownGood.Secret ||
-		string(got.Bundle) != string(lastKnownGood.Bundle) ||
-		got.Source != lastKnownGood.Source {
-		t.Errorf(
-			"it serves %s %s, want %s %s, with the same bundle",
-			got.Source,
-			got.Secret,
-			lastKnownGood.Source,
-			lastKnownGood.Secret,
-		)
+	second.waitForCertificate(t, lastKnownGood.SHA256())
+	if got := second.Holder.Current(); got.Secret != lastKnownGood.Secret || got.Source != lastKnownGood.Source ||
+		string(got.Bundle) != string(lastKnownGood.Bundle) {
+		t.Errorf("it serves %s %s, want %s %s, with the same bundle",
+			got.Source, got.Secret, lastKnownGood.Source, lastKnownGood.Secret)
 	}
 	leader.waitForServed(t, lastKnownGood.SHA256(), 2, 2)
 
 	// The leader restores a deleted backup, even while the configured Secret is invalid.
 	must.Do(t, leader.live.Delete(ctx, mustSecret(t, leader, testNames.LastKnownGoodSecret)))
-	testkit.Eventually(t, waitLimit, func() error {
-		if _, there := leader.secret(t, testNames.LastKnownGoodSecret); !there {
-			return errors.New("no copy is kept")
-		}
-		return nil
-	})
+	leader.waitForSecret(t, testNames.LastKnownGoodSecret, true)
 
 	// The replica that started late becomes the leader and reports the right status.
 	leader.leading.Store(false)
 	second.leading.Store(true)
 	second.notify()
 	strategy := second.waitFor(t, "ErrorDuringSetup", "the certificate in Secret default/external")
-	if strategy.Frontend == nil ||
-		strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(
-			pki.CertPEM(),
-		) {
+	if !publishes(strategy, pki.CertPEM()) {
 		t.Errorf("the frontend is %+v", strategy.Frontend)
 	}
 
@@ -106,16 +66,11 @@ func TestLastKnownGood(t *testing.T) {
 	// generated certificate.
 	second.configure(t, func(s *spec) { s.TLS = nil })
 	second.waitFor(t, "Listening", messageListening)
-	testkit.Eventually(t, waitLimit, func() error {
-		if _, there := second.secret(t, testNames.LastKnownGoodSecret); there {
-			return errors.New("a copy of a certificate that is not served is still there")
-		}
-		return nil
-	})
+	second.waitForSecret(t, testNames.LastKnownGoodSecret, false)
 	second.configure(t, func(s *spec) { s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "missing"} })
 	second.waitFor(t, "Pending", string(certs.SecretNotFound))
 	third := startNamedReplica(t, cluster, "default", "third", false)
-	serves(third, second.Holder.Current().SHA256())
+	third.waitForCertificate(t, second.Holder.Current().SHA256())
 	if third.Holder.Current().Source != serving.SourceGenerated {
 		t.Error("it does not know the generated certificate as such")
 	}
@@ -130,8 +85,8 @@ func TestLastKnownGood(t *testing.T) {
 	second.waitFor(t, "ErrorDuringSetup", "applying Service default/ip")
 	second.leading.Store(false)
 	fourth := startNamedReplica(t, cluster, "default", "fourth", true)
-	serves(fourth, second.Holder.Current().SHA256())
-	fourth.waitForServed(t, certs.Fingerprint(leaf(t, good).Raw), 4, 4)
+	fourth.waitForCertificate(t, second.Holder.Current().SHA256())
+	fourth.waitForServed(t, leafSHA256(t, good), 4, 4)
 }
 
 func mustSecret(t *testing.T, r *replica, name string) *corev1.Secret {
@@ -147,9 +102,6 @@ func mustSecret(t *testing.T, r *replica, name string) *corev1.Secret {
 func TestOwnCopy(t *testing.T) {
 	t.Parallel()
 	r := startReplica(t, startCluster(t), "default", true)
-	r.create(t, spec{
-		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
-		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: testNames.LastKnownGoodSecret},
-	})
+	r.create(t, fromSecret(testNames.LastKnownGoodSecret))
 	r.waitFor(t, "ErrorDuringSetup", "is the agent's own backup")
 }

@@ -117,11 +117,7 @@ func startNamedReplica(t *testing.T, cluster *devcluster.Cluster, namespace, nam
 
 // startReplicaWith starts a replica after change has modified it.
 func startReplicaWith(
-	t *testing.T,
-	cluster *devcluster.Cluster,
-	namespace, name string,
-	leading bool,
-	change func(*Reconciler),
+	t *testing.T, cluster *devcluster.Cluster, namespace, name string, leading bool, change func(*Reconciler),
 ) *replica {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -211,9 +207,7 @@ func (r *replica) strategy(ctx context.Context) (configv1alpha1.CredentialIssuer
 
 // waitFor waits until the status has this reason and its message contains this text.
 func (r *replica) waitFor(
-	t *testing.T,
-	reason configv1alpha1.StrategyReason,
-	text string,
+	t *testing.T, reason configv1alpha1.StrategyReason, text string,
 ) configv1alpha1.CredentialIssuerStrategy {
 	t.Helper()
 	var last configv1alpha1.CredentialIssuerStrategy
@@ -232,10 +226,7 @@ func (r *replica) waitFor(
 
 // waitForCodes is waitFor, and checks the codes of the findings, errors first.
 func (r *replica) waitForCodes(
-	t *testing.T,
-	reason configv1alpha1.StrategyReason,
-	text string,
-	codes ...string,
+	t *testing.T, reason configv1alpha1.StrategyReason, text string, codes ...string,
 ) configv1alpha1.CredentialIssuerStrategy {
 	t.Helper()
 	var strategy configv1alpha1.CredentialIssuerStrategy
@@ -255,17 +246,11 @@ func (r *replica) waitForCodes(
 
 // waitForServed waits until the status has this certificate (any if sha256 is empty) and number of replicas.
 func (r *replica) waitForServed(
-	t *testing.T,
-	sha256 string,
-	replicas, inService int32,
+	t *testing.T, sha256 string, replicas, inService int32,
 ) *configv1alpha1.ServingCertificateStatus {
 	t.Helper()
 	var last *configv1alpha1.ServingCertificateStatus
-	testkit.Eventually(t, waitLimit, func() error {
-		var issuer configv1alpha1.CredentialIssuer
-		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
-			return err
-		}
+	r.eventually(t, func(issuer *configv1alpha1.CredentialIssuer) error {
 		last = issuer.Status.ServingCertificate
 		if last == nil || sha256 != "" && last.SHA256 != sha256 || last.Replicas != replicas ||
 			last.ServingReplicas != inService {
@@ -308,13 +293,9 @@ func (r *replica) expectEvents(t *testing.T) {
 
 func (r *replica) configure(t *testing.T, change func(*configv1alpha1.ImpersonationProxySpec)) {
 	t.Helper()
-	testkit.Eventually(t, waitLimit, func() error {
-		var issuer configv1alpha1.CredentialIssuer
-		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
-			return err
-		}
+	r.eventually(t, func(issuer *configv1alpha1.CredentialIssuer) error {
 		change(issuer.Spec.ImpersonationProxy)
-		return r.live.Update(t.Context(), &issuer)
+		return r.live.Update(t.Context(), issuer)
 	})
 }
 
@@ -357,6 +338,64 @@ func startClusterWith(t *testing.T, options devcluster.Options) *devcluster.Clus
 	return testkit.Cluster(t, options, filepath.Join("..", "..", "..", "deploy", "crds"))
 }
 
+// enabled is the spec of a proxy at proxy.example.com without a Service.
+func enabled() spec {
+	return spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com"}
+}
+
+// fromSecret is enabled with the certificate in a Secret.
+func fromSecret(name string) spec {
+	proxy := enabled()
+	proxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: name}
+	return proxy
+}
+
+// issue returns a certificate that is valid now.
+func issue(t *testing.T, ca *certs.CA, names ...string) *certs.KeyPair {
+	t.Helper()
+	return must.Get(ca.IssueServing(certs.SANs{DNSNames: names}, time.Now(), 20*time.Hour))(t)
+}
+
+// publishes reports whether clients get these CAs.
+func publishes(strategy configv1alpha1.CredentialIssuerStrategy, bundle []byte) bool {
+	return strategy.Frontend != nil &&
+		strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData == base64.StdEncoding.EncodeToString(bundle)
+}
+
+// eventually polls check with the CredentialIssuer.
+func (r *replica) eventually(t *testing.T, check func(*configv1alpha1.CredentialIssuer) error) {
+	t.Helper()
+	testkit.Eventually(t, waitLimit, func() error {
+		issuer, err := r.theIssuer(t)
+		if err != nil {
+			return err
+		}
+		return check(issuer)
+	})
+}
+
+// waitForSecret waits until a Secret is there, or is gone.
+func (r *replica) waitForSecret(t *testing.T, name string, want bool) {
+	t.Helper()
+	testkit.Eventually(t, waitLimit, func() error {
+		if _, there := r.secret(t, name); there != want {
+			return fmt.Errorf("Secret %q is there: %v", name, there)
+		}
+		return nil
+	})
+}
+
+// waitForCertificate waits until the replica is ready with this certificate.
+func (r *replica) waitForCertificate(t *testing.T, sha256 string) {
+	t.Helper()
+	testkit.Eventually(t, waitLimit, func() error {
+		if current := r.Holder.Current(); current == nil || current.SHA256() != sha256 || !r.proxy.Serving() {
+			return fmt.Errorf("it serves %+v", current)
+		}
+		return r.Ready()
+	})
+}
+
 // TestReconciler tests the lifecycle of an installation on a real API server.
 func TestReconciler(t *testing.T) {
 	t.Parallel()
@@ -368,15 +407,7 @@ func TestReconciler(t *testing.T) {
 		t.Error("it is ready before it has read anything")
 	}
 
-	err := leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
-		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
-		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-			Mode: "auto", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "LoadBalancer"},
-		}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	leader.create(t, spec{Mode: "auto", Service: svc{Type: "LoadBalancer"}})
 	leader.waitForCodes(t, "ErrorDuringSetup", "no nodes found", "NodesUnreadable")
 
 	node := &corev1.Node{
@@ -389,7 +420,7 @@ func TestReconciler(t *testing.T) {
 	}
 
 	// A load balancer without an address yet.
-	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+	leader.configure(t, func(s *spec) {
 		s.Mode = "enabled"
 		s.Service.Annotations = map[string]string{"a": "1", "b": "2"}
 	})
@@ -399,14 +430,9 @@ func TestReconciler(t *testing.T) {
 	}
 
 	// It gets one: a certificate is generated for it.
-	testkit.Eventually(t, waitLimit, func() error {
-		var service corev1.Service
-		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
-			return err
-		}
+	leader.changeService(t, "lb", func(service *corev1.Service) {
 		service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.7"}}
-		return leader.live.Status().Update(t.Context(), &service)
-	})
+	}, func(service *corev1.Service) error { return leader.live.Status().Update(t.Context(), service) })
 	generated := leader.waitForCodes(t, "Listening", messageListening)
 	if got := generated.Frontend.ImpersonationProxyInfo.Endpoint; got != "https://192.0.2.7" {
 		t.Errorf("the endpoint is %s", got)
@@ -423,21 +449,12 @@ func TestReconciler(t *testing.T) {
 	})
 
 	// Annotations of others stay; obsolete ones of the agent are removed.
+	leader.changeService(t, "lb", func(service *corev1.Service) { service.Annotations["other"] = "x" },
+		func(service *corev1.Service) error { return leader.live.Update(t.Context(), service) })
+	leader.configure(t, func(s *spec) { s.Service.Annotations = map[string]string{"b": "3"} })
 	testkit.Eventually(t, waitLimit, func() error {
-		var service corev1.Service
-		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
-			return err
-		}
-		service.Annotations["other"] = "x"
-		return leader.live.Update(t.Context(), &service)
-	})
-	leader.configure(
-		t,
-		func(s *configv1alpha1.ImpersonationProxySpec) { s.Service.Annotations = map[string]string{"b": "3"} },
-	)
-	testkit.Eventually(t, waitLimit, func() error {
-		var service corev1.Service
-		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
+		service, err := leader.service(t, "lb")
+		if err != nil {
 			return err
 		}
 		want := map[string]string{
@@ -451,62 +468,39 @@ func TestReconciler(t *testing.T) {
 	})
 
 	// An external endpoint: a certificate for it, and another Service.
-	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
-		s.ExternalEndpoint = "proxy.example.com:8443"
-		s.Service = configv1alpha1.ImpersonationProxyServiceSpec{Type: "ClusterIP"}
+	leader.configure(t, func(s *spec) {
+		s.ExternalEndpoint, s.Service = "proxy.example.com:8443", svc{Type: "ClusterIP"}
 	})
 	testkit.Eventually(t, waitLimit, func() error {
 		current := leader.Holder.Current()
-		if current == nil || len(current.Certificate.Leaf.DNSNames) != 1 ||
-			current.Certificate.Leaf.DNSNames[0] != "proxy.example.com" {
+		if current == nil || !slices.Equal(current.Certificate.Leaf.DNSNames, []string{"proxy.example.com"}) {
 			return errors.New("no certificate for the new name")
 		}
-		var service corev1.Service
-		if err := leader.live.Get(
-			t.Context(),
-			types.NamespacedName{Namespace: namespace, Name: "lb"},
-			&service,
-		); !apierrors.IsNotFound(
-			err,
-		) {
+		if _, err := leader.service(t, "lb"); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the load balancer is still there: %w", err)
 		}
-		return leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "ip"}, &service)
+		_, err := leader.service(t, "ip")
+		return err
 	})
 	oldCA := leader.Holder.Current().Bundle
 	served := leader.waitForServed(t, leader.Holder.Current().SHA256(), 2, 2)
 	if served.Source != configv1alpha1.ServingCertificateGenerated || served.SecretName != testNames.TLSSecret ||
-		len(served.DNSNames) != 1 ||
-		served.DNSNames[0] != "proxy.example.com" ||
-		len(served.OtherReplicas) != 0 ||
+		!slices.Equal(served.DNSNames, []string{"proxy.example.com"}) || len(served.OtherReplicas) != 0 ||
 		served.NotAfter.Before(&served.ServedSince) {
 		t.Errorf("what is served is told as %+v", served)
 	}
 
 	// An external certificate: missing, incomplete, invalid, then valid.
 	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
-	names := certs.SANs{DNSNames: []string{"proxy.example.com"}}
-	good := must.Get(pki.IssueServing(names, time.Now(), 20*time.Hour))(t)
-	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
-		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{
-			SecretName:   "external",
-			Verification: configv1alpha1.VerificationEnforce,
-		}
+	good := issue(t, pki, "proxy.example.com")
+	leader.configure(t, func(s *spec) {
+		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external", Verification: "Enforce"}
 	})
-	pendingStrategy := leader.waitForCodes(
-		t,
-		"Pending",
-		"SecretNotFound",
-		"SecretNotFound",
-		"LastKnownGoodCertificateServed",
-	)
-	if info := pendingStrategy.Frontend; info == nil ||
-		info.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(oldCA) {
-		t.Errorf("what is still being served is not told: %+v", info)
+	pending := leader.waitForCodes(t, "Pending", "SecretNotFound", "SecretNotFound", "LastKnownGoodCertificateServed")
+	if !publishes(pending, oldCA) {
+		t.Errorf("what is still being served is not told: %+v", pending.Frontend)
 	}
-	elsewhere := certs.SANs{DNSNames: []string{"elsewhere.example.com"}}
-	wrong := must.Get(pki.IssueServing(elsewhere, time.Now(), 20*time.Hour))(t)
-	leader.putSecret(t, "external", wrong, pki.CertPEM())
+	leader.putSecret(t, "external", issue(t, pki, "elsewhere.example.com"), pki.CertPEM())
 	leader.waitForCodes(t, "ErrorDuringSetup", "NameNotCovered", "NameNotCovered", "LastKnownGoodCertificateServed")
 	if leader.Holder.Current().Source != serving.SourceGenerated {
 		t.Fatal("a bad certificate replaced a good one")
@@ -514,20 +508,12 @@ func TestReconciler(t *testing.T) {
 	if _, there := leader.secret(t, testNames.TLSSecret); !there {
 		t.Fatal("the generated Secret was removed before the external certificate was served")
 	}
-	if got := leader.waitForServed(
-		t,
-		served.SHA256,
-		2,
-		2,
-	); got.SecretName != testNames.TLSSecret ||
-		!got.ServedSince.Equal(&served.ServedSince) {
+	got := leader.waitForServed(t, served.SHA256, 2, 2)
+	if got.SecretName != testNames.TLSSecret || !got.ServedSince.Equal(&served.ServedSince) {
 		t.Errorf("the last known good one is told as %+v", got)
 	}
 	leader.putSecret(t, "external", good, pki.CertPEM())
-	external := leader.waitFor(t, "Listening", messageListening)
-	if got := external.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(
-		pki.CertPEM(),
-	) {
+	if !publishes(leader.waitFor(t, "Listening", messageListening), pki.CertPEM()) {
 		t.Error("the bundle of ca.crt is not published")
 	}
 	testkit.Eventually(t, waitLimit, func() error {
@@ -550,10 +536,9 @@ func TestReconciler(t *testing.T) {
 	follower.notify()
 	testkit.Eventually(t, waitLimit, func() error {
 		served = leader.waitForServed(t, served.SHA256, 2, 1)
-		if diff := cmp.Diff(
-			[]configv1alpha1.OtherReplica{{Name: "leader-false", Message: "starting the impersonation proxy: port in use"}},
-			served.OtherReplicas,
-		); diff != "" {
+		const message = "starting the impersonation proxy: port in use"
+		want := []configv1alpha1.OtherReplica{{Name: "leader-false", Message: message}}
+		if diff := cmp.Diff(want, served.OtherReplicas); diff != "" {
 			return fmt.Errorf("other replicas (-want +got):\n%s", diff)
 		}
 		return nil
@@ -563,9 +548,7 @@ func TestReconciler(t *testing.T) {
 	leader.waitForServed(t, served.SHA256, 2, 2)
 
 	// No CA at all: public certificates.
-	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
-		s.TLS.CATransition = configv1alpha1.CATransitionImmediate
-	})
+	leader.configure(t, func(s *spec) { s.TLS.CATransition = configv1alpha1.CATransitionImmediate })
 	leader.putSecret(t, "external", good, nil)
 	testkit.Eventually(t, waitLimit, func() error {
 		strategy, err := leader.strategy(t.Context())
@@ -578,7 +561,7 @@ func TestReconciler(t *testing.T) {
 
 	// The spec names the generated Secret: nothing may delete what is served.
 	leader.putSecret(t, testNames.TLSSecret, good, pki.CertPEM())
-	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS.SecretName = testNames.TLSSecret })
+	leader.configure(t, func(s *spec) { s.TLS.SecretName = testNames.TLSSecret })
 	testkit.Eventually(t, waitLimit, func() error {
 		if leader.Holder.Current().Secret.Name != testNames.TLSSecret {
 			return errors.New("it is not served")
@@ -592,7 +575,7 @@ func TestReconciler(t *testing.T) {
 
 	// Back to generated, with the old CA, so that old kubeconfigs work again. The user's Secret would be in the way.
 	must.Do(t, leader.live.Delete(t.Context(), mustSecret(t, leader, testNames.TLSSecret)))
-	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
+	leader.configure(t, func(s *spec) { s.TLS = nil })
 	testkit.Eventually(t, waitLimit, func() error {
 		if current := leader.Holder.Current(); current.Source != serving.SourceGenerated ||
 			string(current.Bundle) != string(oldCA) {
@@ -607,15 +590,12 @@ func TestReconciler(t *testing.T) {
 	leader.leading.Store(false)
 	follower.leading.Store(true)
 	follower.notify()
-	follower.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = "disabled" })
+	follower.configure(t, func(s *spec) { s.Mode = "disabled" })
 	follower.waitForCodes(t, "Disabled", messageDisabled, "DisabledBySpec")
 	if _, there := follower.secret(t, testNames.TLSSecret); !there {
 		t.Error("the generated certificate is removed, and its clients are broken when the proxy is switched on again")
 	}
-	_, history, err := follower.remembered(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	history := follower.history(t)
 	used := &configv1alpha1.TransitionStatus{}
 	for _, revision := range history.Revisions {
 		if revision.HasClients() {
@@ -636,14 +616,7 @@ func TestReconciler(t *testing.T) {
 				t.Fatalf("Secret %s is gone", name)
 			}
 		}
-		var service corev1.Service
-		if err := leader.live.Get(
-			t.Context(),
-			types.NamespacedName{Namespace: namespace, Name: "ip"},
-			&service,
-		); !apierrors.IsNotFound(
-			err,
-		) {
+		if _, err := leader.service(t, "ip"); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the Service is still there: %w", err)
 		}
 		return nil
@@ -657,19 +630,16 @@ func TestFreshInstallWithExternalCertificate(t *testing.T) {
 	leader := startReplica(t, cluster, "default", true)
 	leader.proxy.fail(errors.New("port in use"))
 	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
-	good := must.Get(pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
+	good := issue(t, pki, "proxy.example.com")
 	leader.putSecret(t, "external", good, nil)
-	must.Do(t, leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
-		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
-		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-			Mode:             "enabled",
-			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
-			ExternalEndpoint: "proxy.example.com",
-			TLS: &configv1alpha1.ImpersonationProxyTLSSpec{
-				SecretName: "external", CertificateAuthorityData: base64.StdEncoding.EncodeToString(pki.CertPEM()),
-			},
-		}},
-	}))
+	leader.create(t, spec{
+		Mode:             "enabled",
+		Service:          svc{Type: "None"},
+		ExternalEndpoint: "proxy.example.com",
+		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{
+			SecretName: "external", CertificateAuthorityData: base64.StdEncoding.EncodeToString(pki.CertPEM()),
+		},
+	})
 	leader.waitForCodes(t, "ErrorDuringSetup", "starting the impersonation proxy: port in use", "ProxyNotStarted")
 	if leader.Ready() == nil {
 		t.Error("it is ready although the proxy does not listen")
@@ -767,30 +737,18 @@ func TestNoCertificateWaitsForAReport(t *testing.T) {
 	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
 	renew := func() string {
 		t.Helper()
-		pair := must.Get(pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
+		pair := issue(t, pki, "proxy.example.com")
 		leader.putSecret(t, "external", pair, pki.CertPEM())
 		served := leafSHA256(t, pair)
-		testkit.Eventually(t, waitLimit, func() error { // twice the webhook's timeout
-			if current := leader.Holder.Current(); current == nil || current.SHA256() != served {
-				return errors.New("another certificate is served")
-			}
-			return nil
-		})
+		leader.waitForCertificate(t, served) // within half of the webhook's timeout
 		return served
 	}
-	leader.create(t, spec{
-		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com",
-		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
-	})
+	leader.create(t, fromSecret("external"))
 	leader.waitForServed(t, renew(), 1, 1)
 
 	webhook := startSilentServer(t)
-	answerAgain := webhook.judges(
-		t,
-		cluster,
-		apis.GroupsFor(apis.DefaultGroupSuffix).Config.Group,
-		"credentialissuers/status",
-	)
+	group := apis.GroupsFor(apis.DefaultGroupSuffix).Config.Group
+	answerAgain := webhook.judges(t, cluster, group, "credentialissuers/status")
 	for silent := false; !silent; { // the API server needs time to load the webhook
 		served := renew()
 		testkit.Eventually(t, waitLimit, func() error {
@@ -816,11 +774,7 @@ func TestNoCertificateWaitsForAReport(t *testing.T) {
 	answerAgain()
 	webhook.close()
 	leader.waitForServed(t, latest, 1, 1)
-	testkit.Eventually(t, waitLimit, func() error {
-		var issuer configv1alpha1.CredentialIssuer
-		if err := leader.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
-			return err
-		}
+	leader.eventually(t, func(issuer *configv1alpha1.CredentialIssuer) error {
 		if issuer.Status.ObservedGeneration != issuer.Generation || issuer.Status.Objects == nil {
 			return fmt.Errorf("a part of the status is missing: %+v", issuer.Status)
 		}

@@ -33,7 +33,7 @@ func TestGeneratedSecretsAreRepaired(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	r := startReplica(t, cluster, "default", true)
-	r.create(t, spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com"})
+	r.create(t, enabled())
 	r.waitFor(t, "Listening", messageListening)
 	ca, signerBundle := r.Holder.Current().Bundle, r.Signer.Current().Bundle()
 	restored := func(name, key string, want []byte) {
@@ -75,10 +75,10 @@ func TestGeneratedSecretsAreRepaired(t *testing.T) {
 
 	// The CA survives while another certificate is served, even if it is deleted then.
 	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
-	pair := must.Get(pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour))(t)
+	pair := issue(t, pki, "proxy.example.com")
 	r.putSecret(t, "external", pair, pki.CertPEM())
 	r.configure(t, func(s *spec) { s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"} })
-	r.waitForServed(t, certs.Fingerprint(leaf(t, pair).Raw), 1, 1)
+	r.waitForServed(t, leafSHA256(t, pair), 1, 1)
 	must.Do(t, r.live.Delete(t.Context(), mustSecret(t, r, testNames.CASecret)))
 	restored(testNames.CASecret, "ca.crt", ca)
 
@@ -100,7 +100,7 @@ func TestTheYearsGoBy(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(time.Now())
 	leader := startReplicaAt(t, cluster, "default", "leader", true, now)
 	follower := startReplicaAt(t, cluster, "default", "follower", false, now)
-	leader.create(t, spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com"})
+	leader.create(t, enabled())
 	leader.waitFor(t, "Listening", messageListening)
 	testkit.Eventually(t, waitLimit, follower.Ready)
 	before, ca, signerBefore := leader.Holder.Current(), leader.Holder.Current().Bundle, leader.Signer.Current().Bundle()
@@ -229,7 +229,7 @@ func TestSecretsOfOthersStay(t *testing.T) {
 			}
 		}
 	}
-	r.create(t, spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com"})
+	r.create(t, enabled())
 	for len(theirs) > 0 {
 		var named string
 		testkit.Eventually(t, waitLimit, func() error {
@@ -268,14 +268,7 @@ func TestWatchesThatAreBehind(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	first := startReplica(t, cluster, "default", true)
-	must.Do(t, first.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
-		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
-		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-			Mode:             "enabled",
-			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
-			ExternalEndpoint: "proxy.example.com",
-		}},
-	}))
+	first.create(t, enabled())
 	first.waitFor(t, "Listening", messageListening)
 	versions := func() map[string]string {
 		found := map[string]string{}

@@ -1,7 +1,6 @@
 package credentialissuer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -43,11 +42,20 @@ func (r *replica) service(t *testing.T, name string) (*corev1.Service, error) {
 	return &service, err
 }
 
+// waitForService waits until a Service is as wanted.
+func (r *replica) waitForService(t *testing.T, name string, want func(*corev1.Service) bool) {
+	t.Helper()
+	testkit.Eventually(t, waitLimit, func() error {
+		service, err := r.service(t, name)
+		if err == nil && !want(service) {
+			err = fmt.Errorf("the Service is %+v, %v", service.Spec, service.Annotations)
+		}
+		return err
+	})
+}
+
 func (r *replica) changeService(
-	t *testing.T,
-	name string,
-	change func(*corev1.Service),
-	write func(*corev1.Service) error,
+	t *testing.T, name string, change func(*corev1.Service), write func(*corev1.Service) error,
 ) {
 	t.Helper()
 	testkit.Eventually(t, waitLimit, func() error {
@@ -63,10 +71,8 @@ func (r *replica) changeService(
 // TestServices tests which fields of its Services the agent owns, on a real dual-stack API server.
 func TestServices(t *testing.T) {
 	t.Parallel()
-	cluster := startClusterWith(
-		t,
-		devcluster.Options{ExtraAPIServerArgs: []string{"--service-cluster-ip-range=10.11.0.0/24,fd11::/112"}},
-	)
+	const ranges = "--service-cluster-ip-range=10.11.0.0/24,fd11::/112"
+	cluster := startClusterWith(t, devcluster.Options{ExtraAPIServerArgs: []string{ranges}})
 	r := startReplica(t, cluster, "default", true)
 	ctx := t.Context()
 	update := func(s *corev1.Service) error { return r.live.Update(ctx, s) }
@@ -87,11 +93,8 @@ func TestServices(t *testing.T) {
 	r.changeService(t, "lb", func(s *corev1.Service) {
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "2001:db8::7"}, {IP: "192.0.2.7"}}
 	}, updateStatus)
-	if got := r.waitFor(
-		t,
-		"Listening",
-		messageListening,
-	).Frontend.ImpersonationProxyInfo.Endpoint; got != "https://[2001:db8::7]" {
+	listening := r.waitFor(t, "Listening", messageListening)
+	if got := listening.Frontend.ImpersonationProxyInfo.Endpoint; got != "https://[2001:db8::7]" {
 		t.Errorf("the endpoint is %s", got)
 	}
 	for _, name := range []string{"2001:db8::7", "192.0.2.7"} {
@@ -107,37 +110,19 @@ func TestServices(t *testing.T) {
 
 	// Source ranges are changed and removed; what others set stays.
 	r.configure(t, func(s *spec) { s.Service.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} })
-	testkit.Eventually(t, waitLimit, func() error {
-		service, err := r.service(t, "lb")
-		if err == nil && !slices.Equal(service.Spec.LoadBalancerSourceRanges, []string{"198.51.100.0/24"}) {
-			err = fmt.Errorf("the ranges are %v", service.Spec.LoadBalancerSourceRanges)
-		}
-		return err
+	r.waitForService(t, "lb", func(s *corev1.Service) bool {
+		return slices.Equal(s.Spec.LoadBalancerSourceRanges, []string{"198.51.100.0/24"})
 	})
 	r.configure(t, func(s *spec) { s.Service.LoadBalancerSourceRanges = nil })
-	testkit.Eventually(t, waitLimit, func() error {
-		service, err := r.service(t, "lb")
-		switch {
-		case err != nil:
-			return err
-		case len(service.Spec.LoadBalancerSourceRanges) > 0:
-			return fmt.Errorf("the ranges are still %v", service.Spec.LoadBalancerSourceRanges)
-		case service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal,
-			service.Spec.SessionAffinity != corev1.ServiceAffinityClientIP, service.Labels["theirs"] != "x":
-			t.Fatalf("what others put there is gone: %+v", service.Spec)
-		}
-		return nil
-	})
+	r.waitForService(t, "lb", func(s *corev1.Service) bool { return len(s.Spec.LoadBalancerSourceRanges) == 0 })
+	if s := must.Get(r.service(t, "lb"))(t); s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal ||
+		s.Spec.SessionAffinity != corev1.ServiceAffinityClientIP || s.Labels["theirs"] != "x" {
+		t.Fatalf("what others put there is gone: %+v", s.Spec)
+	}
 
 	// Another writer changes a field of the agent: it is restored.
 	r.changeService(t, "lb", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "stolen"} }, update)
-	testkit.Eventually(t, waitLimit, func() error {
-		service, err := r.service(t, "lb")
-		if err == nil && service.Spec.Selector["app"] != "x" {
-			err = fmt.Errorf("the selector is %v", service.Spec.Selector)
-		}
-		return err
-	})
+	r.waitForService(t, "lb", func(s *corev1.Service) bool { return s.Spec.Selector["app"] == "x" })
 
 	// An invalid network is reported; what is served stays.
 	r.configure(t, func(s *spec) { s.Service.LoadBalancerSourceRanges = []string{"198.51.100.0/33"} })
@@ -158,13 +143,8 @@ func TestServices(t *testing.T) {
 	}
 	// After an administrator deletes the Service, it is recreated with the new class.
 	must.Do(t, r.live.Delete(ctx, after))
-	testkit.Eventually(t, waitLimit, func() error {
-		service, err := r.service(t, "lb")
-		if err == nil &&
-			(service.UID == before.UID || ptr.Deref(service.Spec.LoadBalancerClass, "") != "example.com/public") {
-			err = fmt.Errorf("the Service is %+v", service.Spec)
-		}
-		return err
+	r.waitForService(t, "lb", func(s *corev1.Service) bool {
+		return s.UID != before.UID && ptr.Deref(s.Spec.LoadBalancerClass, "") == "example.com/public"
 	})
 	// The class is removed from the spec: the Service keeps it, and that is no problem.
 	r.changeService(t, "lb", func(s *corev1.Service) {
@@ -248,113 +228,70 @@ func TestAServiceOfPinniped(t *testing.T) {
 	theirs.Annotations["theirs"] = "x"
 	must.Do(t, r.live.Patch(t.Context(), theirs, client.MergeFrom(made), client.FieldOwner("kubectl-annotate")))
 	r.create(t, spec{Mode: "enabled", Service: svc{Type: "LoadBalancer"}, ExternalEndpoint: "a.example.com"})
-	testkit.Eventually(t, waitLimit, func() error {
-		after, err := r.service(t, testNames.LoadBalancerService)
-		switch {
-		case err != nil:
-			return err
-		case after.UID != made.UID || after.Annotations["theirs"] != "x" ||
-			after.Spec.Ports[0].NodePort != made.Spec.Ports[0].NodePort:
-			t.Fatalf("what should stay is gone: %+v", after)
-		case len(after.Spec.LoadBalancerSourceRanges) > 0 || after.Spec.LoadBalancerIP != "" ||
-			after.Annotations["example.com/internal"] != "":
-			return fmt.Errorf("what Pinniped had set is still there: %+v, %v", after.Spec, after.Annotations)
-		}
-		return nil
-	})
-	r.waitFor(t, "Listening", messageListening)
-
-	gone := func(when string) {
+	gone := func() { // and what should stay is there
 		t.Helper()
-		testkit.Eventually(t, waitLimit, func() error {
-			after, err := r.service(t, testNames.LoadBalancerService)
-			if err == nil && (len(after.Spec.LoadBalancerSourceRanges) > 0 || after.Spec.LoadBalancerIP != "" ||
-				after.Annotations["example.com/internal"] != "") {
-				err = fmt.Errorf("%s: %+v, %v", when, after.Spec, after.Annotations)
+		r.waitForService(t, testNames.LoadBalancerService, func(after *corev1.Service) bool {
+			if after.UID != made.UID || after.Annotations["theirs"] != "x" ||
+				after.Spec.Ports[0].NodePort != made.Spec.Ports[0].NodePort {
+				t.Fatalf("what should stay is gone: %+v", after)
 			}
-			return err
+			return len(after.Spec.LoadBalancerSourceRanges) == 0 && after.Spec.LoadBalancerIP == "" &&
+				after.Annotations["example.com/internal"] == ""
 		})
 	}
-	current := func() *corev1.Service {
-		t.Helper()
-		return must.Get(r.service(t, testNames.LoadBalancerService))(t)
-	}
+	gone()
+	r.waitFor(t, "Listening", messageListening)
+
 	// A pod of upstream Pinniped's agent that is still running writes all of it again.
-	again := current()
+	again := must.Get(r.service(t, testNames.LoadBalancerService))(t)
 	before := again.DeepCopy()
 	again.Annotations["example.com/internal"] = "true"
 	again.Annotations[annotationKeys] = `["example.com/internal"]`
 	again.Spec.LoadBalancerIP, again.Spec.LoadBalancerSourceRanges = "192.0.2.9", []string{"192.0.2.0/24"}
 	must.Do(t, r.live.Patch(t.Context(), again, client.MergeFrom(before), client.FieldOwner(pinnipedManager)))
-	gone("Pinniped has set it again")
+	gone()
 	// A field is added to the spec, and removed.
 	r.configure(t, func(s *spec) {
 		s.Service.LoadBalancerIP, s.Service.LoadBalancerSourceRanges = "192.0.2.9", []string{"192.0.2.0/24"}
 		s.Service.Annotations = map[string]string{"example.com/internal": "true"}
 	})
-	testkit.Eventually(t, waitLimit, func() error {
-		if after := current(); after.Spec.LoadBalancerIP == "" || after.Annotations["example.com/internal"] == "" {
-			return fmt.Errorf("not applied: %+v", after.Spec)
-		}
-		return nil
+	r.waitForService(t, testNames.LoadBalancerService, func(s *corev1.Service) bool {
+		return s.Spec.LoadBalancerIP != "" && s.Annotations["example.com/internal"] != ""
 	})
 	r.configure(t, func(s *spec) { s.Service = svc{Type: "LoadBalancer"} })
-	gone("the spec does not ask for it any more")
-	if after := current(); after.UID != made.UID || after.Annotations["theirs"] != "x" {
-		t.Errorf("what should stay is gone: %+v", after)
-	}
-}
-
-// countingClient counts apply requests.
-type countingClient struct {
-	client.Client
-	applied atomic.Int32
-}
-
-func (c *countingClient) Apply(
-	ctx context.Context,
-	object runtime.ApplyConfiguration,
-	options ...client.ApplyOption,
-) error {
-	if _, ok := object.(*corev1ac.ServiceApplyConfiguration); ok {
-		c.applied.Add(1)
-	}
-	return c.Client.Apply(ctx, object, options...)
+	gone()
 }
 
 // TestServiceThatIsAsDesired shows that a Service is written, and logged, only if it differs.
 func TestServiceThatIsAsDesired(t *testing.T) {
 	t.Parallel()
-	var counting *countingClient
+	var applied atomic.Int32
 	r := startReplicaWith(t, startCluster(t), "default", "agent", true, func(r *Reconciler) {
-		counting = &countingClient{Client: r.Client}
-		r.Client = counting
+		r.Client = &applying{r.Client, func(object runtime.ApplyConfiguration) error {
+			if _, ok := object.(*corev1ac.ServiceApplyConfiguration); ok {
+				applied.Add(1)
+			}
+			return nil
+		}}
 	})
-	r.create(t, configv1alpha1.ImpersonationProxySpec{
-		Mode:             "enabled",
-		ExternalEndpoint: "a.example.com",
-		Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "ClusterIP"},
-	})
+	r.create(t, spec{Mode: "enabled", ExternalEndpoint: "a.example.com", Service: svc{Type: "ClusterIP"}})
 	r.waitFor(t, "Listening", messageListening)
-	before := counting.applied.Load()
+	before := applied.Load()
 	if before == 0 {
 		t.Fatal("no Service was applied")
 	}
 	for _, name := range []string{"b.example.com", "c.example.com", "d.example.com"} {
 		r.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.ExternalEndpoint = name })
 		testkit.Eventually(t, waitLimit, func() error {
-			if got := r.waitFor(
-				t,
-				"Listening",
-				messageListening,
-			).Frontend.ImpersonationProxyInfo.Endpoint; got != "https://"+name {
+			strategy := r.waitFor(t, "Listening", messageListening)
+			if got := strategy.Frontend.ImpersonationProxyInfo.Endpoint; got != "https://"+name {
 				return fmt.Errorf("the endpoint is %s", got)
 			}
 			return nil
 		})
 	}
 	// One more is possible: the first may precede the watch event of the Service.
-	if again := counting.applied.Load() - before; again > 1 {
+	if again := applied.Load() - before; again > 1 {
 		t.Errorf("the Service was applied %d times although it was as desired", again)
 	}
 }
@@ -379,6 +316,8 @@ func TestDecideServices(t *testing.T) {
 	owned := func(service *corev1.Service) {
 		service.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "pinniped"}}
 	}
+	const ip = "ip"
+	good := ownService{service: asDesired(func(*corev1.Service) {})}
 	old := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: testNames.LoadBalancerService}}
 	for _, test := range []struct {
 		name    string
@@ -388,30 +327,21 @@ func TestDecideServices(t *testing.T) {
 		applied any
 		want    string
 	}{
-		{name: "makes the one that is missing", keep: testNames.ClusterIPService, want: "apply"},
+		{name: "makes the one that is missing", keep: ip, want: "apply"},
+		{name: "leaves one alone that is as desired", keep: ip, applied: desired, kept: good},
+		{name: "applies what nobody has applied yet", keep: ip, kept: good, want: "apply"},
 		{
-			name: "leaves one alone that is as desired", keep: testNames.ClusterIPService, applied: desired,
-			kept: ownService{service: asDesired(func(*corev1.Service) {})},
-		},
-		{
-			name: "applies what nobody has applied yet", keep: testNames.ClusterIPService,
-			kept: ownService{service: asDesired(func(*corev1.Service) {})}, want: "apply",
-		},
-		{
-			name: "fixes one that somebody has changed", keep: testNames.ClusterIPService, applied: desired,
+			name: "fixes one that somebody has changed", keep: ip, applied: desired,
 			kept: ownService{service: asDesired(func(s *corev1.Service) { s.Spec.Type = "NodePort" })}, want: "apply",
 		},
 		{
-			name: "takes it from a Deployment", keep: testNames.ClusterIPService, applied: desired,
+			name: "takes it from a Deployment", keep: ip, applied: desired,
 			kept: ownService{service: asDesired(owned)}, want: "release",
 		},
-		{
-			name: "removes the other one", keep: testNames.ClusterIPService, applied: desired, old: old,
-			kept: ownService{service: asDesired(func(*corev1.Service) {})}, want: "remove",
-		},
+		{name: "removes the other one", keep: ip, applied: desired, old: old, kept: good, want: "remove"},
 		{
 			name: "does not write one that could not be read, and removes the other one anyway",
-			keep: testNames.ClusterIPService, kept: ownService{err: errors.New("away")}, old: old, want: "remove",
+			keep: ip, kept: ownService{err: errors.New("away")}, old: old, want: "remove",
 		},
 		{
 			name: "removes both when there is to be none", kept: ownService{service: asDesired(owned)}, old: old,

@@ -209,34 +209,20 @@ func TestPublishedBundle(t *testing.T) {
 		want       string
 		found      bool
 	}{
-		{name: "finds none in an empty status"},
+		{"finds none in an empty status", nil, "", false},
 		{
-			name: "finds none while the proxy is in error",
-			strategies: []configv1alpha1.CredentialIssuerStrategy{
-				proxyStrategy(configv1alpha1.StrategyError, configv1alpha1.ReasonPending, "x"),
-			},
+			"finds none while the proxy is in error",
+			[]configv1alpha1.CredentialIssuerStrategy{proxyStrategy("Error", "Pending", "x")},
+			"", false,
 		},
-		{
-			name: "finds the bundle",
-			strategies: []configv1alpha1.CredentialIssuerStrategy{
-				publishing(at, []byte("PEM")),
-			},
-			want: "PEM", found: true,
-		},
-		{
-			name:       "finds that there is none to use",
-			strategies: []configv1alpha1.CredentialIssuerStrategy{publishing(at, nil)},
-			found:      true,
-		},
+		{"finds the bundle", []configv1alpha1.CredentialIssuerStrategy{publishing(at, []byte("PEM"))}, "PEM", true},
+		{"finds that there is none to use", []configv1alpha1.CredentialIssuerStrategy{publishing(at, nil)}, "", true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			issuer := &configv1alpha1.CredentialIssuer{}
-			issuer.Status.Strategies = test.strategies
-			if got, found := publishedBundle(issuer); string(got) != test.want || found != test.found {
-				t.Errorf("%q, %v", got, found)
-			}
-		})
+		issuer := &configv1alpha1.CredentialIssuer{}
+		issuer.Status.Strategies = test.strategies
+		if got, found := publishedBundle(issuer); string(got) != test.want || found != test.found {
+			t.Errorf("it %s: %q, %v", test.name, got, found)
+		}
 	}
 }
 
@@ -258,25 +244,15 @@ func TestServedStatus(t *testing.T) {
 	))(t)
 	certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
 	served := func(namespace string, source serving.Source) *serving.Certificate {
-		return &serving.Certificate{
-			Certificate: certificate,
-			Source:      source,
-			Secret:      types.NamespacedName{Namespace: namespace, Name: "s"},
-		}
+		secret := types.NamespacedName{Namespace: namespace, Name: "s"}
+		return &serving.Certificate{Certificate: certificate, Source: source, Secret: secret}
 	}
 	sha := served("", "").SHA256()
 	status := func(change func(*configv1alpha1.ServingCertificateStatus)) *configv1alpha1.ServingCertificateStatus {
 		s := &configv1alpha1.ServingCertificateStatus{
-			Source:          "Secret",
-			SecretName:      "s",
-			SHA256:          sha,
-			NotBefore:       metav1.NewTime(pair.NotBefore),
-			NotAfter:        metav1.NewTime(pair.NotAfter),
-			DNSNames:        []string{"a.example"},
-			IPAddresses:     []string{"fd00::1"},
-			ServedSince:     now,
-			Replicas:        1,
-			ServingReplicas: 1,
+			Source: "Secret", SecretName: "s", SHA256: sha, ServedSince: now, Replicas: 1, ServingReplicas: 1,
+			NotBefore: metav1.NewTime(pair.NotBefore), NotAfter: metav1.NewTime(pair.NotAfter),
+			DNSNames: []string{"a.example"}, IPAddresses: []string{"fd00::1"},
 		}
 		change(s)
 		return s
@@ -299,15 +275,13 @@ func TestServedStatus(t *testing.T) {
 			want: status(func(*configv1alpha1.ServingCertificateStatus) {}),
 		},
 		{
-			name: "names the namespace of a delegated one", of: served(
-				"theirs", serving.SourceExternal,
-			), live: []replicas.Report{me},
+			name: "names the namespace of a delegated one", of: served("theirs", serving.SourceExternal),
+			live: []replicas.Report{me},
 			want: status(func(s *configv1alpha1.ServingCertificateStatus) { s.SecretName = "theirs/s" }),
 		},
 		{
-			name: "keeps the time of what was served before", of: served(
-				"ns", serving.SourceGenerated,
-			), live: []replicas.Report{me},
+			name: "keeps the time of what was served before", of: served("ns", serving.SourceGenerated),
+			live: []replicas.Report{me},
 			have: &configv1alpha1.ServingCertificateStatus{Source: "Generated", SecretName: "s", SHA256: sha, ServedSince: then},
 			want: status(func(s *configv1alpha1.ServingCertificateStatus) { s.Source, s.ServedSince = "Generated", then }),
 		},
@@ -338,14 +312,8 @@ func TestServedStatus(t *testing.T) {
 			}
 		})
 	}
-	if got := servedStatus(
-		nil,
-		served("ns", serving.SourceExternal),
-		"ns",
-		many,
-		now,
-	); got.Replicas != 31 ||
-		len(got.OtherReplicas) != maxOtherReplicas {
+	got := servedStatus(nil, served("ns", serving.SourceExternal), "ns", many, now)
+	if got.Replicas != 31 || len(got.OtherReplicas) != maxOtherReplicas {
 		t.Errorf("of 31 replicas %d are counted and %d listed", got.Replicas, len(got.OtherReplicas))
 	}
 }

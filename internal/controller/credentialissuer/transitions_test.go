@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,10 +38,7 @@ func (r *replica) serves(t *testing.T, ca, bundle string) {
 // retire retires the revisions that a transition waits for.
 func (r *replica) retire(t *testing.T, transition *configv1alpha1.TransitionStatus) {
 	t.Helper()
-	_, history, err := r.remembered(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	history := r.history(t)
 	data := map[string]string{}
 	for _, id := range transition.WaitsFor {
 		key, value := history.Find(id).Retirement(time.Now().Add(240 * time.Hour)) // a clock that is ahead
@@ -62,22 +58,21 @@ func TestNoClientBreaks(t *testing.T) {
 	put := func(secret, ca string) *certs.KeyPair {
 		t.Helper()
 		if cas[ca] == nil {
-			made := must.Get(certs.NewCA(ca, time.Now(), 2400*time.Hour))(t)
-			cas[ca] = made
+			cas[ca] = must.Get(certs.NewCA(ca, time.Now(), 2400*time.Hour))(t)
 		}
 		pair := must.Get(cas[ca].IssueServing(certs.SANs{DNSNames: []string{name}}, time.Now(), 2000*time.Hour))(t)
 		r.putSecret(t, secret, pair, cas[ca].CertPEM())
 		return pair
 	}
 	names := func(secret string) func(*configv1alpha1.ImpersonationProxySpec) {
-		return func(proxy *configv1alpha1.ImpersonationProxySpec) {
+		return func(proxy *spec) {
 			proxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{
 				SecretName: secret, CATransition: configv1alpha1.CATransitionDualTrust,
 			}
 		}
 	}
 	first := put("a", "one")
-	proxy := spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: name}
+	proxy := enabled()
 	names("a")(&proxy)
 	r.create(t, proxy)
 	r.serves(t, "one", "one")
@@ -107,11 +102,11 @@ func TestNoClientBreaks(t *testing.T) {
 	r.serves(t, generated, generated+"+two")
 	third := startNamedReplica(t, cluster, "default", "third", false)
 	third.serves(t, generated, generated+"+two")
-	r.configure(t, func(proxy *configv1alpha1.ImpersonationProxySpec) { proxy.Mode = "disabled" })
+	r.configure(t, func(proxy *spec) { proxy.Mode = "disabled" })
 	r.waitFor(t, "Disabled", messageDisabled)
 	put("c", "three")
 	r.configure(t, names("c"))
-	r.configure(t, func(proxy *configv1alpha1.ImpersonationProxySpec) { proxy.Mode = "enabled" })
+	r.configure(t, func(proxy *spec) { proxy.Mode = "enabled" })
 	r.serves(t, generated, generated+"+three")
 
 	// The history is lost while no replica leads.
@@ -130,7 +125,7 @@ func TestNoClientBreaks(t *testing.T) {
 	r.use(t, "")
 
 	// GitOps adds the next CA to the bundle in the spec, then that CA renews the certificate.
-	r.configure(t, func(proxy *configv1alpha1.ImpersonationProxySpec) {
+	r.configure(t, func(proxy *spec) {
 		proxy.TLS.CertificateAuthorityData = base64.StdEncoding.EncodeToString(cas["one"].CertPEM())
 	})
 	r.waitFor(t, "ErrorDuringSetup", string(certs.BundleDoesNotVerify))
@@ -161,11 +156,7 @@ func TestNoClientBreaks(t *testing.T) {
 func (r *replica) waiting(t *testing.T) *configv1alpha1.TransitionStatus {
 	t.Helper()
 	var transition *configv1alpha1.TransitionStatus
-	testkit.Eventually(t, waitLimit, func() error {
-		issuer, err := r.theIssuer(t)
-		if err != nil {
-			return err
-		}
+	r.eventually(t, func(issuer *configv1alpha1.CredentialIssuer) error {
 		if transition = issuer.Status.Transition; transition == nil || len(transition.WaitsFor) == 0 {
 			return fmt.Errorf("the transition is %+v", transition)
 		}
@@ -179,24 +170,15 @@ func (r *replica) waiting(t *testing.T) *configv1alpha1.TransitionStatus {
 func TestDualTrust(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
-	newCA := func(name string) *certs.CA {
-		t.Helper()
-		return must.Get(certs.NewCA(name, time.Now(), 2400*time.Hour))(t)
-	}
+	newCA := func(name string) *certs.CA { return must.Get(certs.NewCA(name, time.Now(), 2400*time.Hour))(t) }
 	const name = "proxy.example.com"
 	issue := func(ca *certs.CA) *certs.KeyPair {
-		t.Helper()
 		return must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{name}}, time.Now(), 2000*time.Hour))(t)
 	}
 	serves := func(pair *certs.KeyPair, replicas ...*replica) {
 		t.Helper()
 		for _, r := range replicas {
-			testkit.Eventually(t, waitLimit, func() error {
-				if current := r.Holder.Current(); current == nil || current.SHA256() != leafSHA256(t, pair) {
-					return fmt.Errorf("it serves %+v", current)
-				}
-				return r.Ready()
-			})
+			r.waitForCertificate(t, leafSHA256(t, pair))
 		}
 	}
 	one, two, three := newCA("one"), newCA("two"), newCA("three")
@@ -204,10 +186,7 @@ func TestDualTrust(t *testing.T) {
 	follower := startNamedReplica(t, cluster, "default", "second", false)
 	first := issue(one)
 	leader.putSecret(t, "external", first, one.CertPEM())
-	leader.create(t, spec{
-		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: name,
-		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
-	})
+	leader.create(t, fromSecret("external"))
 	serves(first, leader, follower)
 	leader.waitForStates(t, "one")
 
@@ -267,11 +246,7 @@ func (r *replica) waitForTransition(
 ) *configv1alpha1.TransitionStatus {
 	t.Helper()
 	var transition *configv1alpha1.TransitionStatus
-	testkit.Eventually(t, waitLimit, func() error {
-		var issuer configv1alpha1.CredentialIssuer
-		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
-			return err
-		}
+	r.eventually(t, func(issuer *configv1alpha1.CredentialIssuer) error {
 		transition = issuer.Status.Transition
 		if sha256 == "" || transition == nil {
 			if (sha256 == "") != (transition == nil) {
@@ -279,11 +254,7 @@ func (r *replica) waitForTransition(
 			}
 			return nil
 		}
-		kept := &corev1.ConfigMap{}
-		if err := r.live.Get(t.Context(), r.local(testNames.RevisionsConfigMap), kept); err != nil {
-			return err
-		}
-		history, err := serving.Read(kept.Data)
+		_, history, err := r.remembered(t)
 		if err != nil {
 			return err
 		}
@@ -311,11 +282,8 @@ func TestDualTrustEnds(t *testing.T) {
 	old.Bundle = w.signer.CA.CertPEM()
 	renewed := *w.generated
 	renewed.Source, renewed.Secret = serving.SourceExternal, old.Secret
-	spec := spec{
-		ExternalEndpoint: "proxy.example.com", TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"},
-	}
 	s.serving, s.evaluation.Certificate = &old, &renewed
-	d := decide(desired(t, spec), s)
+	d := decide(desired(t, fromSecret("external")), s)
 	waiting := d.evaluation.Waiting
 	if waiting == nil || waits(d.evaluation, "ns") == nil {
 		t.Fatal("it does not wait")
