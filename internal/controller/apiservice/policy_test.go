@@ -26,8 +26,7 @@ var (
 func fresh(t *testing.T) map[string][]byte {
 	t.Helper()
 	missing := issuedcert.Inspect(policy(testNames, testLife), nil, testNow)
-	made := must.Get(missing.Repair(missing.Verdict(), nil))(t)
-	return made.Data()
+	return must.Get(missing.Repair(missing.Verdict(), nil))(t).Data()
 }
 
 func inspect(data map[string][]byte, now time.Time) *issuedcert.State {
@@ -37,8 +36,7 @@ func inspect(data map[string][]byte, now time.Time) *issuedcert.State {
 func verifies(bundle, cert []byte, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
-	leaf := mustParse(cert)
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, DNSName: testNames[0]})
+	_, err := mustParse(cert).Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, DNSName: testNames[0]})
 	return err
 }
 
@@ -67,16 +65,11 @@ func TestPinnipedsSecret(t *testing.T) {
 	t.Parallel()
 	ca := must.Get(certs.NewCA("Pinniped Aggregation CA", testNow, 365*day))(t)
 	key := must.Get(ca.KeyPEM())(t)
-	pair := must.Get(ca.IssueServing(
-		certs.SANs{DNSNames: append([]string{"more.example.com"}, testNames...)},
-		testNow,
-		365*day,
-	))(t)
+	names := certs.SANs{DNSNames: append([]string{"more.example.com"}, testNames...)}
+	pair := must.Get(ca.IssueServing(names, testNow, 365*day))(t)
 	state := inspect(map[string][]byte{
-		"caCertificate":           ca.CertPEM(),
-		"caCertificatePrivateKey": key,
-		"tlsCertificateChain":     pair.CertPEM,
-		"tlsPrivateKey":           pair.KeyPEM,
+		"caCertificate": ca.CertPEM(), "caCertificatePrivateKey": key,
+		"tlsCertificateChain": pair.CertPEM, "tlsPrivateKey": pair.KeyPEM,
 	}, testNow.Add(day))
 	if verdict := state.Verdict(); verdict != nil || state.Certificate == nil {
 		t.Errorf("it is not taken over: %+v", verdict)

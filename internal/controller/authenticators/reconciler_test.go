@@ -167,17 +167,14 @@ func newFixture(t *testing.T) *fixture {
 		"ns/a": {Data: map[string]string{"k": string(bundle)}},
 		"ns/b": {Data: map[string]string{"k": string(bundle)}},
 	}
-	source := func(name string) *authenticationv1alpha1.TLSSpec {
-		spec := fromSource("ConfigMap")
-		spec.CertificateAuthorityDataSource.Name = name
-		return spec
-	}
 	object := func(name string) *authenticationv1alpha1.WebhookAuthenticator {
+		source := fromSource("ConfigMap")
+		source.CertificateAuthorityDataSource.Name = name
 		return &authenticationv1alpha1.WebhookAuthenticator{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1, UID: types.UID(name)},
 			Spec: authenticationv1alpha1.WebhookAuthenticatorSpec{
 				Endpoint: "https://" + name + ".example.com",
-				TLS:      source(name),
+				TLS:      source,
 			},
 		}
 	}
@@ -206,11 +203,16 @@ func (f *fixture) run(t *testing.T, name string) error {
 	return err
 }
 
+func (f *fixture) object(t *testing.T, name string) *authenticationv1alpha1.WebhookAuthenticator {
+	t.Helper()
+	object := &authenticationv1alpha1.WebhookAuthenticator{}
+	must.Do(t, f.Client.Get(t.Context(), types.NamespacedName{Name: name}, object))
+	return object
+}
+
 func (f *fixture) phase(t *testing.T, name string) string {
 	t.Helper()
-	var object authenticationv1alpha1.WebhookAuthenticator
-	must.Do(t, f.Client.Get(t.Context(), types.NamespacedName{Name: name}, &object))
-	return string(object.Status.Phase)
+	return string(f.object(t, name).Status.Phase)
 }
 
 func TestReconcile(t *testing.T) {
@@ -267,10 +269,7 @@ func TestReconcile(t *testing.T) {
 		if f.released != 1 || !strings.Contains(f.cache.problem, "spec.tls.certificateAuthorityDataSource is invalid") {
 			t.Errorf("released %d, problem %q", f.released, f.cache.problem)
 		}
-		must.Do(t, f.Client.Delete(
-			t.Context(),
-			&authenticationv1alpha1.WebhookAuthenticator{ObjectMeta: metav1.ObjectMeta{Name: "b"}},
-		))
+		must.Do(t, f.Client.Delete(t.Context(), f.object(t, "b")))
 		must.Do(t, f.run(t, "b"))
 		if len(f.cache.names) != 0 || f.recall("b") != nil || f.released != 2 {
 			t.Errorf("in use: %v, released %d", f.cache.names, f.released)
@@ -336,17 +335,10 @@ func slowFixture(t *testing.T) (f *fixture, finish chan Evaluation) {
 	return f, finish
 }
 
-func (f *fixture) status(t *testing.T, name string) authenticationv1alpha1.WebhookAuthenticatorStatus {
-	t.Helper()
-	var object authenticationv1alpha1.WebhookAuthenticator
-	must.Do(t, f.Client.Get(t.Context(), types.NamespacedName{Name: name}, &object))
-	return object.Status
-}
-
 func (f *fixture) waitForPhase(t *testing.T, name string, want authenticationv1alpha1.AuthenticatorPhase) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {
-		if got := f.status(t, name); got.Phase != want {
+		if got := f.object(t, name).Status; got.Phase != want {
 			return fmt.Errorf("phase %q: %v", got.Phase, got.Conditions)
 		}
 		return nil
@@ -368,7 +360,7 @@ func TestStatusWhileBeingChecked(t *testing.T) {
 		ended := start(t, f)
 		f.waitForPhase(t, "a", authenticationv1alpha1.PhasePending)
 		reasons := map[string]string{}
-		for _, condition := range f.status(t, "a").Conditions {
+		for _, condition := range f.object(t, "a").Status.Conditions {
 			reasons[condition.Type] = string(condition.Status) + " " + condition.Reason
 		}
 		want := map[string]string{
@@ -387,29 +379,23 @@ func TestStatusWhileBeingChecked(t *testing.T) {
 		f, finish := slowFixture(t)
 		ended := start(t, f)
 		finish <- good
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
-		before := f.status(t, "a")
+		must.Do(t, <-ended)
+		before := f.object(t, "a").Status
 		ended = start(t, f)
-		object := &authenticationv1alpha1.WebhookAuthenticator{}
-		must.Do(t, f.Client.Get(t.Context(), types.NamespacedName{Name: "a"}, object))
+		object := f.object(t, "a")
 		object.Status.Phase = authenticationv1alpha1.PhaseError
 		must.Do(t, f.Client.Status().Update(t.Context(), object))
 		f.waitForPhase(t, "a", authenticationv1alpha1.PhaseReady)
-		if diff := cmp.Diff(before, f.status(t, "a")); diff != "" {
+		if diff := cmp.Diff(before, f.object(t, "a").Status); diff != "" {
 			t.Errorf("(-before +after):\n%s", diff)
 		}
 		finish <- good
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, <-ended)
 	})
 	t.Run("leaves what an earlier leader found", func(t *testing.T) {
 		t.Parallel()
 		f, finish := slowFixture(t)
-		object := &authenticationv1alpha1.WebhookAuthenticator{}
-		must.Do(t, f.Client.Get(t.Context(), types.NamespacedName{Name: "a"}, object))
+		object := f.object(t, "a")
 		object.Status.Phase = authenticationv1alpha1.PhaseReady
 		ready := Good(TypeReady, "ready")
 		ready.ObservedGeneration, ready.LastTransitionTime = 1, metav1.NewTime(testNow)

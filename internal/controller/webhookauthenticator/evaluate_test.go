@@ -24,8 +24,7 @@ var testNow = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func newBundle(t *testing.T) []byte {
 	t.Helper()
-	ca := must.Get(certs.NewCA("webhook CA", testNow, time.Hour))(t)
-	return ca.CertPEM()
+	return must.Get(certs.NewCA("webhook CA", testNow, time.Hour))(t).CertPEM()
 }
 
 func inline(bundle []byte) authenticators.CABundle {
@@ -44,30 +43,26 @@ func TestCheckEndpoint(t *testing.T) {
 			return nil, nil
 		}
 	}
+	const valid = "spec.endpoint is a valid URL"
 	for _, test := range []struct {
 		endpoint, reason, message, address string
 		proxied                            bool
 	}{
+		{"https://x.example.com/a?b=c", "Success", valid, "x.example.com:443", false},
+		{"https://x.example.com:8443", "Success", valid, "x.example.com:8443", false},
+		{"https://[fd00::1]", "Success", valid, "[fd00::1]:443", false},
+		{"https://proxied.example.com", "Success", valid, "proxied.example.com:443", true},
+		{"https://bad.example.com", "InvalidEndpointCannotDetermineProxy", "unable to determine", "", false},
 		{
-			endpoint: "https://x.example.com/a?b=c", reason: "Success", message: "spec.endpoint is a valid URL",
-			address: "x.example.com:443",
+			"http://x.example.com", "InvalidEndpointURLScheme",
+			"spec.endpoint URL http://x.example.com has invalid scheme, require 'https'", "", false,
 		},
 		{
-			endpoint: "https://x.example.com:8443", reason: "Success", message: "spec.endpoint is a valid URL",
-			address: "x.example.com:8443",
+			"https://ann:secret@[::1", "InvalidEndpointURL", "spec.endpoint URL is invalid: missing ']' in host", "",
+			false,
 		},
-		{endpoint: "https://[fd00::1]", reason: "Success", message: "spec.endpoint is a valid URL", address: "[fd00::1]:443"},
-		{
-			endpoint: "https://proxied.example.com", reason: "Success", message: "spec.endpoint is a valid URL",
-			address: "proxied.example.com:443", proxied: true,
-		},
-		{endpoint: "https://bad.example.com", reason: "InvalidEndpointCannotDetermineProxy", message: "unable to determine"},
-		{endpoint: "http://x.example.com", reason: "InvalidEndpointURLScheme", message: "spec.endpoint URL " +
-			"http://x.example.com has invalid scheme, require 'https'"},
-		{endpoint: "https://ann:secret@[::1", reason: "InvalidEndpointURL", message: "spec.endpoint URL is invalid: " +
-			"missing ']' in host"},
-		{endpoint: "https://", reason: "InvalidEndpointURL", message: "it has no host"},
-		{endpoint: "https://:443", reason: "InvalidEndpointURL", message: "it has no host"},
+		{"https://", "InvalidEndpointURL", "it has no host", "", false},
+		{"https://:443", "InvalidEndpointURL", "it has no host", "", false},
 	} {
 		t.Run(test.endpoint, func(t *testing.T) {
 			t.Parallel()
@@ -165,8 +160,7 @@ func TestEvaluate(t *testing.T) {
 	t.Run("does not dial where a proxy stands before it", func(t *testing.T) {
 		dials := &dialer{err: refused}
 		r := &Evaluator{
-			Dial:  dials.dial,
-			Clock: clock,
+			Dial: dials.dial, Clock: clock,
 			Proxy: func(*http.Request) (*url.URL, error) { return &url.URL{Host: "proxy"}, nil },
 		}
 		found := r.evaluate(t.Context(), spec, bundle, nil)
@@ -185,14 +179,8 @@ func TestEvaluate(t *testing.T) {
 			k = r.evaluate(t.Context(), spec, bundle, k).Known.(*known)
 			clock.Step(k.pace.Wait(clock.Now()))
 		}
-		if found := r.evaluate(
-			t.Context(),
-			spec,
-			bundle,
-			k,
-		); found.RequeueAfter.Truncate(
-			time.Second,
-		) != authenticators.ProbeLate {
+		found := r.evaluate(t.Context(), spec, bundle, k)
+		if found.RequeueAfter.Truncate(time.Second) != authenticators.ProbeLate {
 			t.Errorf("got %s", found.RequeueAfter)
 		}
 	})

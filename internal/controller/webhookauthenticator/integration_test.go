@@ -42,14 +42,10 @@ func startReconciler(t *testing.T, cluster *devcluster.Cluster, cache authentica
 	t.Helper()
 	scheme := runtime.NewScheme()
 	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
-	manager, err := ctrl.NewManager(cluster.AdminConfig(), ctrl.Options{
-		Scheme:     scheme,
-		Metrics:    metricsserver.Options{BindAddress: "0"},
+	manager := must.Get(ctrl.NewManager(cluster.AdminConfig(), ctrl.Options{
+		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	core := must.Get(corev1client.NewForConfig(cluster.AdminConfig()))(t)
 	wake := make(chan event.GenericEvent, 1)
 	changed := func(types.NamespacedName) {
@@ -59,7 +55,7 @@ func startReconciler(t *testing.T, cluster *devcluster.Cluster, cache authentica
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	err = (&authenticators.Reconciler{
+	err := (&authenticators.Reconciler{
 		Kind:       (&Evaluator{Dial: Dial, Clock: clock.RealClock{}}).Kind(),
 		Client:     manager.GetClient(),
 		Secrets:    informer.New(ctx, core.RESTClient(), "secrets", &corev1.Secret{}, changed),
