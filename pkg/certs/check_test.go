@@ -181,23 +181,25 @@ func TestTimeline(t *testing.T) {
 	ends := func(after time.Duration) change {
 		return func(c *x509.Certificate) { c.NotAfter = testNow().Add(after) }
 	}
-	lives := func(from, to time.Duration) change {
-		return func(c *x509.Certificate) { c.NotBefore, c.NotAfter = testNow().Add(from), testNow().Add(to) }
-	}
 	root, short := newRoot(t, "Root", ends(1000*day)), newRoot(t, "Short root", ends(50*day))
+	inter := root.newCA(t, "Intermediate", ends(10*day))
+	never := func(c *x509.Certificate) { c.NotAfter = lastInstant() }
+	immortal := newRoot(t, "Root", never)
+	noKey := inputFor(t, root, root.newLeaf(t, validity(-89*day, day)))
+	noKey.KeyPEM, noKey.NoKey = nil, true
 	for _, tt := range []struct {
 		name string
-		in   func(t *testing.T) Input
+		in   Input
 		want []string
 	}{
 		{
 			name: "tells when it grows old and when it ends",
-			in:   func(t *testing.T) Input { t.Helper(); return inputFor(t, root, root.newLeaf(t, lives(0, 90*day))) },
+			in:   inputFor(t, root, root.newLeaf(t, validity(0, 90*day))),
 			want: []string{"60d1s ExpiresSoon warning", "81d1s ExpiresSoon error", "90d1s Expired error breaks"},
 		},
 		{
 			name: "tells when the CA ends first",
-			in:   func(t *testing.T) Input { t.Helper(); return inputFor(t, short, short.newLeaf(t, lives(0, 90*day))) },
+			in:   inputFor(t, short, short.newLeaf(t, validity(0, 90*day))),
 			want: []string{
 				"50d1s BundleDoesNotVerify error breaks", "60d1s ExpiresSoon warning", "81d1s ExpiresSoon error",
 				"90d1s Expired error BundleMember warning breaks",
@@ -205,11 +207,7 @@ func TestTimeline(t *testing.T) {
 		},
 		{
 			name: "tells when an intermediate ends",
-			in: func(t *testing.T) Input {
-				t.Helper()
-				inter := root.newCA(t, "Intermediate", ends(10*day))
-				return inputFor(t, root, inter.newLeaf(t, lives(0, 90*day)), inter)
-			},
+			in:   inputFor(t, root, inter.newLeaf(t, validity(0, 90*day)), inter),
 			want: []string{
 				"10d1s IntermediateInvalid error OutlivesIssuer warning breaks", "60d1s ExpiresSoon warning",
 				"81d1s ExpiresSoon error", "90d1s Expired error breaks",
@@ -217,41 +215,31 @@ func TestTimeline(t *testing.T) {
 		},
 		{
 			name: "takes the beginning for no trouble",
-			in:   func(t *testing.T) Input { t.Helper(); return inputFor(t, root, root.newLeaf(t, lives(9*day, 99*day))) },
+			in:   inputFor(t, root, root.newLeaf(t, validity(9*day, 99*day))),
 			want: []string{"69d1s ExpiresSoon warning", "90d1s ExpiresSoon error", "99d1s Expired error breaks"},
 		},
 		{
 			name: "has nothing to say about what never ends",
-			in: func(t *testing.T) Input {
-				t.Helper()
-				never := func(c *x509.Certificate) { c.NotAfter = lastInstant() }
-				root := newRoot(t, "Root", never)
-				return inputFor(t, root, root.newLeaf(t, never))
-			},
+			in:   inputFor(t, immortal, immortal.newLeaf(t, never)),
 		},
 		{
 			name: "ends with what has expired",
-			in:   func(t *testing.T) Input { t.Helper(); return inputFor(t, root, root.newLeaf(t, lives(-9*day, -day))) },
+			in:   inputFor(t, root, root.newLeaf(t, validity(-9*day, -day))),
 		},
 		{
 			name: "has nothing to say about what cannot be read",
-			in:   func(*testing.T) Input { return Input{CertPEM: []byte("x"), Now: testNow()} },
+			in:   Input{CertPEM: []byte("x"), Now: testNow()},
 		},
 		{
 			name: "needs no private key",
-			in: func(t *testing.T) Input {
-				t.Helper()
-				in := inputFor(t, root, root.newLeaf(t, lives(-89*day, day)))
-				in.KeyPEM, in.NoKey = nil, true
-				return in
-			},
+			in:   noKey,
 			want: []string{"1d1s Expired error breaks"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, event := range Timeline(tt.in(t)) {
+			for _, event := range Timeline(tt.in) {
 				after := event.At.Sub(testNow())
 				line := fmt.Sprintf("%dd%.0fs", after/day, (after % day).Seconds())
 				for _, f := range event.Findings {
@@ -282,12 +270,7 @@ func TestTimelineCanBeWritten(t *testing.T) {
 		if len(events) == 0 {
 			t.Errorf("nothing is said of the root that ends before %s", end)
 		}
-		if data, err := json.Marshal(struct {
-			Report Report
-			Events []Event
-		}{Check(in), events}); err != nil {
-			t.Errorf("%s: %v", data, err)
-		}
+		must.Get(json.Marshal([]any{Check(in), events}))(t)
 	}
 }
 
@@ -303,12 +286,8 @@ func TestDatesWithAnOffset(t *testing.T) {
 		t.Fatalf("the test does not test it: %s", leaf.NotAfter)
 	}
 	in := inputFor(t, p.root, leaf, p.inter)
-	if _, err := json.Marshal(Check(in)); err != nil {
-		t.Error(err)
-	}
-	if _, err := json.Marshal(Timeline(in)); err != nil {
-		t.Error(err)
-	}
+	must.Get(json.Marshal(Check(in)))(t)
+	must.Get(json.Marshal(Timeline(in)))(t)
 }
 
 func TestNoKey(t *testing.T) {

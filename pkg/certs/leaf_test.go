@@ -326,10 +326,7 @@ func TestNames(t *testing.T) {
 			for _, name := range tt.names {
 				in.Names = append(in.Names, Name{Value: name, Source: "test"})
 			}
-			report := wantFindings(t, in, tt.want)
-			if f, ok := report.First(); ok && !strings.Contains(f.Message, tt.message) {
-				t.Errorf("message %q does not say %q", f.Message, tt.message)
-			}
+			wantMessage(t, in, tt.message, tt.want)
 		})
 	}
 }

@@ -226,3 +226,12 @@ func wantFindings(t *testing.T, in Input, want ...string) Report {
 	}
 	return report
 }
+
+// wantMessage is wantFindings, and the first finding, if any, contains a text.
+func wantMessage(t *testing.T, in Input, text string, want ...string) {
+	t.Helper()
+	report := wantFindings(t, in, want...)
+	if f, ok := report.First(); ok && !strings.Contains(f.Message, text) {
+		t.Errorf("message %q does not say %q", f.Message, text)
+	}
+}
