@@ -91,17 +91,13 @@ func startCluster(t *testing.T) *devcluster.Cluster {
 
 func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	t.Helper()
-	account, err := cluster.ServiceAccountConfig(t.Context(), namespace, "pinniped-concierge")
-	if err != nil {
-		t.Fatal(err)
-	}
+	account := must.Get(cluster.ServiceAccountConfig(t.Context(), namespace, "pinniped-concierge"))(t)
 	a := &agent{
 		cluster: cluster,
 		port:    listener.New(flowcontrol.New(flowcontrol.APILimitsFor(flowcontrol.DefaultMemory, 2))),
 		log:     &testkit.Buffer{},
-	}
-	if a.admin, err = client.New(cluster.AdminConfig(), client.Options{Scheme: newScheme(t)}); err != nil {
-		t.Fatal(err)
+		admin:   must.Get(client.New(cluster.AdminConfig(), client.Options{Scheme: newScheme(t)}))(t),
+		signer:  must.Get(certs.NewCA("signer", time.Now(), time.Hour))(t),
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), newTestLogger(a.log)))
 	t.Cleanup(cancel)
@@ -110,9 +106,6 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	certificate, cache := a.startControllers(ctx, t, account)
 	listener := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))(t)
 	a.address = listener.Addr().String()
-	if a.signer, err = certs.NewCA("signer", time.Now(), time.Hour); err != nil {
-		t.Fatal(err)
-	}
 	issuer := &signer.Signer{}
 	issuer.Load(a.signer, nil)
 	a.older.Store(true)
@@ -137,6 +130,7 @@ func startAgent(t *testing.T, cluster *devcluster.Cluster) *agent {
 	}
 	var server *concierge.Server
 	testkit.Eventually(t, time.Minute, func() error { // new permissions may not be in effect yet
+		var err error
 		server, err = concierge.New(ctx, options)
 		return err
 	})
@@ -173,9 +167,7 @@ func olderAdmission(request *http.Request) *http.Response {
 var apiServices = []string{"v1alpha1.login.concierge.pinniped.dev", "v1alpha1.identity.concierge.pinniped.dev"}
 
 func (a *agent) startControllers(
-	ctx context.Context,
-	t *testing.T,
-	account *rest.Config,
+	ctx context.Context, t *testing.T, account *rest.Config,
 ) (*apiservice.Certificate, *authenticator.Cache) {
 	t.Helper()
 	manager := must.Get(ctrl.NewManager(account, ctrl.Options{
@@ -231,9 +223,8 @@ func newWebhook(t *testing.T) (endpoint string, bundle []byte) {
 	t.Helper()
 	users := map[string]authenticationv1beta1.UserInfo{
 		"good-token": {
-			Username: "pinny",
-			Groups:   []string{"b-group", "a-group"},
-			Extra:    map[string]authenticationv1beta1.ExtraValue{"example.com/x": {"2", "1"}},
+			Username: "pinny", Groups: []string{"b-group", "a-group"},
+			Extra: map[string]authenticationv1beta1.ExtraValue{"example.com/x": {"2", "1"}},
 		},
 		"master-token": {Username: "pinny", Groups: []string{"system:masters"}},
 	}
@@ -252,9 +243,8 @@ func newWebhook(t *testing.T) (endpoint string, bundle []byte) {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	return server.URL + "/authenticate", pem.EncodeToMemory(
-		&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw},
-	)
+	bundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return server.URL + "/authenticate", bundle
 }
 
 // tokenRequest is the body of a TokenCredentialRequest.
@@ -262,10 +252,7 @@ func tokenRequest(name, token, authenticator string) string {
 	return fmt.Sprintf(
 		`{"apiVersion":"login.concierge.pinniped.dev/v1alpha1","kind":"TokenCredentialRequest","metadata":{"name":%q},
 		"spec":{"token":%q,"authenticator":{"apiGroup":"authentication.concierge.pinniped.dev","kind":"WebhookAuthenticator","name":%q}}}`,
-		name,
-		token,
-		authenticator,
-	)
+		name, token, authenticator)
 }
 
 const whoAmIRequest = `{"apiVersion":"identity.concierge.pinniped.dev/v1alpha1","kind":"WhoAmIRequest"}`

@@ -58,7 +58,7 @@ func TestAFloodAtTheAPIServer(t *testing.T) {
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: webhook.Certificate().Raw}))
 	anonymous := rest.AnonymousClientConfig(cluster.AdminConfig())
 	testkit.Eventually(t, time.Minute, func() error {
-		return exchanged(t.Context(), anonymous, tokenRequest("", "quick", "webhook"))
+		return a.exchanged(t, tokenRequest("", "quick", "webhook"))
 	})
 	testkit.Eventually(t, time.Minute, func() error { return a.loginsHaveAQueue(t, anonymous) })
 
@@ -67,7 +67,7 @@ func TestAFloodAtTheAPIServer(t *testing.T) {
 	var flood sync.WaitGroup
 	for range logins {
 		flood.Go(func() {
-			code, response, err := send(t.Context(), anonymous, http.MethodPost, loginPath, tokenRequest("", "slow", "webhook"))
+			code, response, err := a.login(t, tokenRequest("", "slow", "webhook"))
 			switch {
 			case err == nil && code == http.StatusCreated && strings.Contains(response, "clientCertificateData"):
 				served.Add(1)
