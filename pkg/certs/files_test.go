@@ -12,8 +12,10 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
@@ -560,5 +562,36 @@ func TestFindingsAreBounded(t *testing.T) {
 	last := report.Findings[len(report.Findings)-1]
 	if !strings.Contains(last.Message, "and 290 more findings of this kind") {
 		t.Errorf("the last finding does not count the others: %s", last.Message)
+	}
+}
+
+func TestUnionBundle(t *testing.T) {
+	t.Parallel()
+	var pems [][]byte
+	for _, name := range []string{"old", "new", "other"} {
+		ca := must.Get(NewCA(name, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Hour))(t)
+		pems = append(pems, ca.CertPEM())
+	}
+	join := func(parts ...[]byte) []byte { return slices.Concat(parts...) }
+	for _, tt := range []struct {
+		name    string
+		bundles [][]byte
+		want    []byte
+	}{
+		{"puts one after the other", [][]byte{pems[0], pems[1]}, join(pems[0], pems[1])},
+		{"has each once", [][]byte{join(pems[0], pems[1], pems[0]), join(pems[2], pems[1])}, join(pems[0], pems[1], pems[2])},
+		{
+			"leaves out text, and what is no certificate",
+			[][]byte{join([]byte("the old one\n"), pems[0]), []byte("nothing"), nil},
+			pems[0],
+		},
+		{"is empty without any", nil, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := UnionBundle(tt.bundles...); string(got) != string(tt.want) {
+				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
+			}
+		})
 	}
 }
