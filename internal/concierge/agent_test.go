@@ -301,7 +301,7 @@ type schema struct {
 }
 
 // testExplain checks every field of every API of pinniped, as `kubectl explain --recursive` does.
-func (a *agent) testExplain(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testExplain(t *testing.T) {
 	for group, kinds := range map[string][]string{
 		"config.concierge.pinniped.dev":         {"CredentialIssuer"},
 		"authentication.concierge.pinniped.dev": {"WebhookAuthenticator", "JWTAuthenticator"},
@@ -360,7 +360,7 @@ func (a *agent) testExplain(t *testing.T) { //nolint:thelper // a subtest
 }
 
 // testCategories checks the results of `kubectl get pinniped` and `kubectl get pinniped-authenticators`.
-func (a *agent) testCategories(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testCategories(t *testing.T) {
 	client := must.Get(kubernetes.NewForConfig(a.cluster.AdminConfig()))(t)
 	found := map[string][]string{}
 	testkit.Eventually(t, time.Minute, func() error {

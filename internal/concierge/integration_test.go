@@ -102,7 +102,7 @@ func (a *agent) exchanged(t *testing.T, body string) error {
 	return nil
 }
 
-func (a *agent) testCredential(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testCredential(t *testing.T) {
 	code, response, err := a.login(t, tokenRequest("", "good-token", "webhook"))
 	if err != nil || code != http.StatusCreated {
 		t.Fatalf("status code %d, error %v: %s", code, err, response)
@@ -139,7 +139,7 @@ func (a *agent) testCredential(t *testing.T) { //nolint:thelper // a subtest
 	}
 }
 
-func (a *agent) testParallel(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testParallel(t *testing.T) {
 	anonymous := rest.AnonymousClientConfig(a.cluster.AdminConfig())
 	httpClient := must.Get(rest.HTTPClientFor(anonymous))(t)
 	url, body := anonymous.Host+loginPath, tokenRequest("", "good-token", "webhook")
@@ -172,7 +172,7 @@ func (a *agent) testParallel(t *testing.T) { //nolint:thelper // a subtest
 	t.Logf("one after the other, a request takes %s", time.Since(began)/each)
 }
 
-func (a *agent) testResponses(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testResponses(t *testing.T) {
 	anonymous := rest.AnonymousClientConfig(a.cluster.AdminConfig())
 	failed := `{"kind":"TokenCredentialRequest","apiVersion":"login.concierge.pinniped.dev/v1alpha1","metadata":{},"spec":{"authenticator":{"apiGroup":null,"kind":"","name":""}},"status":{"message":"authentication failed"}}`
 	for _, test := range []struct {
@@ -212,7 +212,7 @@ func (a *agent) testResponses(t *testing.T) { //nolint:thelper // a subtest
 	}
 }
 
-func (a *agent) testRefusal(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testRefusal(t *testing.T) {
 	code, response, err := a.login(t, tokenRequest("", "master-token", "webhook"))
 	if err != nil || code != http.StatusCreated ||
 		!strings.Contains(response, `"status":{"message":"authentication failed"}`) {
@@ -233,7 +233,7 @@ func (a *agent) testRefusal(t *testing.T) { //nolint:thelper // a subtest
 	}
 }
 
-func (a *agent) testWhoAmI(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testWhoAmI(t *testing.T) {
 	jane := must.Get(a.cluster.User("jane", "readers"))(t)
 	code, response, err := send(t.Context(), jane, http.MethodPost, whoAmIPath, whoAmIRequest)
 	if err != nil || code != http.StatusCreated {
@@ -251,7 +251,7 @@ func (a *agent) testWhoAmI(t *testing.T) { //nolint:thelper // a subtest
 	}
 }
 
-func (a *agent) testOpenAPI(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testOpenAPI(t *testing.T) {
 	for path, wants := range map[string][]string{
 		"/openapi/v3/apis/login.concierge.pinniped.dev/v1alpha1": {
 			"TokenCredentialRequest exchanges a token", "token is the token to verify", "kind of the object",
@@ -304,7 +304,7 @@ const policies = `
 ]}`
 
 // testAdmission has an API server that was upgraded after the agent started: it now serves admission policies.
-func (a *agent) testAdmission(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testAdmission(t *testing.T) {
 	a.older.Store(false)
 	file := filepath.Join(t.TempDir(), "policies.json")
 	writeFile(t, file, policies)
@@ -323,7 +323,7 @@ func (a *agent) testAdmission(t *testing.T) { //nolint:thelper // a subtest
 	testkit.Eventually(t, time.Minute, func() error { return a.exchanged(t, tokenRequest("", "good-token", "alias")) })
 }
 
-func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testDirect(t *testing.T) {
 	var secret corev1.Secret
 	must.Do(t, a.admin.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: servingCert}, &secret))
 	roots := x509.NewCertPool()
@@ -362,14 +362,15 @@ func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("X-Remote-User", "admin")
 	request.Header.Set("X-Remote-Group", "system:masters")
-	response := must.Get((&http.Client{Transport: forged}).Do(request))(t)
+	response, err := (&http.Client{Transport: forged}).Do(request)
+	must.Do(t, err)
 	defer response.Body.Close() //nolint:errcheck // nothing is read
 	if response.StatusCode != http.StatusForbidden {
 		t.Errorf("want status code 403, got %d", response.StatusCode)
 	}
 }
 
-func (a *agent) testReadiness(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testReadiness(t *testing.T) {
 	// as the kubelet does
 	probe := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	get := func(path string) int {
@@ -393,7 +394,7 @@ func (a *agent) testReadiness(t *testing.T) { //nolint:thelper // a subtest
 	}
 }
 
-func (a *agent) testRenewal(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testRenewal(t *testing.T) {
 	name := types.NamespacedName{Namespace: namespace, Name: servingCert}
 	var before corev1.Secret
 	must.Do(t, a.admin.Get(t.Context(), name, &before))
@@ -435,7 +436,7 @@ func (a *agent) testRenewal(t *testing.T) { //nolint:thelper // a subtest
 
 // testRenewalUnderRequests puts a certificate of the same CA that is about to expire into the Secret. The agent renews
 // it, and no request fails meanwhile.
-func (a *agent) testRenewalUnderRequests(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testRenewalUnderRequests(t *testing.T) {
 	name := types.NamespacedName{Namespace: namespace, Name: servingCert}
 	var secret corev1.Secret
 	must.Do(t, a.admin.Get(t.Context(), name, &secret))

@@ -481,14 +481,9 @@ func (c *crowd) reconcile() {
 		}
 		return
 	}
-	pair, err := c.ca("g").IssueServing(certs.SANs{DNSNames: []string{proxyName}}, c.now, 90*day)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	pair := must.Get(c.ca("g").IssueServing(certs.SANs{DNSNames: []string{proxyName}}, c.now, 90*day))(c.t)
 	generated := &Certificate{Source: SourceGenerated, Bundle: c.ca("g").CertPEM()}
-	if generated.Certificate, err = keyPair(pair.CertPEM, pair.KeyPEM); err != nil {
-		c.t.Fatal(err)
-	}
+	generated.Certificate = must.Get(keyPair(pair.CertPEM, pair.KeyPEM))(c.t)
 	c.follow(Generated(generated, proxyName, nil))
 }
 

@@ -222,11 +222,8 @@ func TestIntermediateInvalid(t *testing.T) {
 	})
 	t.Run("names the name constraint of a root, and how to go on", func(t *testing.T) {
 		t.Parallel()
-		limited := newRoot(
-			t,
-			"Limited",
-			func(c *x509.Certificate) { c.ExcludedDNSDomains = []string{"example.org", "example.com"} },
-		)
+		excluding := func(c *x509.Certificate) { c.ExcludedDNSDomains = []string{"example.org", "example.com"} }
+		limited := newRoot(t, "Limited", excluding)
 		inter := limited.newCA(t, "Intermediate")
 		in := inputFor(t, limited, inter.newLeaf(t), inter)
 		first := wantFindings(t, in, "error BundleDoesNotVerify").Findings[0]

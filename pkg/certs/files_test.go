@@ -253,37 +253,26 @@ func TestBadSerial(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			root := newRoot(t, "Root")
-			wantFindings(
-				t,
-				inputFor(t, root, root.newLeaf(t, func(c *x509.Certificate) { c.SerialNumber = tt.serial })),
-				tt.want)
+			leaf := root.newLeaf(t, func(c *x509.Certificate) { c.SerialNumber = tt.serial })
+			wantFindings(t, inputFor(t, root, leaf), tt.want)
 		})
 	}
 	// Go's x509 does not create these, so the encoded serial number is replaced. That invalidates the signature, which
 	// parsing does not check.
-	base := newRoot(
-		t,
-		"Root",
-	).newLeaf(t, func(c *x509.Certificate) { c.SerialNumber = new(big.Int).Lsh(big.NewInt(0x41), 8*15) })
+	serial := func(c *x509.Certificate) { c.SerialNumber = new(big.Int).Lsh(big.NewInt(0x41), 8*15) }
+	base := newRoot(t, "Root").newLeaf(t, serial)
 	old := append([]byte{2, 16, 0x41}, make([]byte, 15)...)
-	for _, tt := range []struct {
-		name, want string
-		serial     []byte // of 16 octets
-	}{
-		{"refuses a negative one", "negative", append([]byte{2, 16, 0x81}, make([]byte, 15)...)},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			if !bytes.Contains(base.Raw, old) {
-				t.Fatal("the serial number was not found")
-			}
-			der := bytes.Replace(base.Raw, old, tt.serial, 1)
-			_, list := ParseBundle(block("CERTIFICATE", der))
-			if len(list) != 1 || list[0].Code != BadSerial || !strings.Contains(list[0].Message, tt.want) {
-				t.Errorf("got %v", list)
-			}
-		})
-	}
+	t.Run("refuses a negative one", func(t *testing.T) {
+		t.Parallel()
+		if !bytes.Contains(base.Raw, old) {
+			t.Fatal("the serial number was not found")
+		}
+		der := bytes.Replace(base.Raw, old, append([]byte{2, 16, 0x81}, make([]byte, 15)...), 1)
+		_, list := ParseBundle(block("CERTIFICATE", der))
+		if len(list) != 1 || list[0].Code != BadSerial || !strings.Contains(list[0].Message, "negative") {
+			t.Errorf("got %v", list)
+		}
+	})
 	for _, tt := range []struct {
 		name string
 		bits uint
@@ -312,16 +301,11 @@ func TestKeys(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	ec := p.leaf.key.(*ecdsa.PrivateKey)
-	sec1, err := x509.MarshalECPrivateKey(ec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sec1 := must.Get(x509.MarshalECPrivateKey(ec))(t)
 	rsa2048 := rsaKey(t, 2048)
 	rsaPair := p.inter.leafFor(t, rsa2048, &rsa2048.PublicKey)
 	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	edPair := p.inter.leafFor(t, private, public)
 	p256OID := []byte{6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7}
 	legacy := pem.EncodeToMemory(&pem.Block{

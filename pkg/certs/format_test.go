@@ -197,11 +197,8 @@ func (o openssl) follow(name, hint string, data []byte) (fixed []byte, ran bool)
 func TestOtherKinds(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
-	request := must.Get(x509.CreateCertificateRequest(
-		rand.Reader,
-		&x509.CertificateRequest{Subject: p.leaf.Subject},
-		p.leaf.key,
-	))(t)
+	template := &x509.CertificateRequest{Subject: p.leaf.Subject}
+	request := must.Get(x509.CreateCertificateRequest(rand.Reader, template, p.leaf.key))(t)
 	kubeconfig := "apiVersion: v1\nkind: Config\nclusters:\n- name: a\n  cluster:\n    certificate-authority-data: " +
 		string(base64Of(p.root.pem())) + "\n"
 	for _, tt := range []struct {
@@ -362,10 +359,7 @@ func TestEncodingFaults(t *testing.T) {
 	badRoot := patched(t, root.Raw, "Example-Org", "Example_Org")
 	badIssuer := patched(t, leaf.Raw, "Example-Org", "Example_Org")
 	named := root.newLeaf(t, func(c *x509.Certificate) { c.Subject.CommonName = "a-b" })
-	latin := root.newLeaf(
-		t,
-		func(c *x509.Certificate) { c.DNSNames = []string{"proxy.example.com", "bxxcher.example.com"} },
-	)
+	latin := root.newLeaf(t, sans("proxy.example.com", "bxxcher.example.com"))
 	constrained := root.newCA(t, "Windows CA", func(c *x509.Certificate) {
 		c.PermittedDNSDomains = []string{"example.com"}
 		c.PermittedIPRanges = []*net.IPNet{{IP: net.IPv4(10, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)}}

@@ -9,12 +9,6 @@ import (
 	"time"
 )
 
-func withExtension(id asn1.ObjectIdentifier, critical bool, value []byte) change {
-	return func(c *x509.Certificate) {
-		c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: id, Critical: critical, Value: value})
-	}
-}
-
 func usages(list ...x509.ExtKeyUsage) change {
 	return func(c *x509.Certificate) { c.ExtKeyUsage = list }
 }
@@ -47,8 +41,8 @@ func TestLeaf(t *testing.T) {
 			"refuses keyEncipherment alone", func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment },
 			"error KeyUsage",
 		},
-		{"warns of must-staple", withExtension(mustStaple, false, []byte{0x30, 3, 2, 1, 5}), "warning MustStaple"},
-		{"takes another TLS feature", withExtension(mustStaple, false, []byte{0x30, 3, 2, 1, 17}), ""},
+		{"warns of must-staple", with(mustStaple, false, []byte{0x30, 3, 2, 1, 5}), "warning MustStaple"},
+		{"takes another TLS feature", with(mustStaple, false, []byte{0x30, 3, 2, 1, 17}), ""},
 		{"refuses a common name without SANs", sans(), "error NoNames"},
 		{"takes a leaf without subject key identifier", func(c *x509.Certificate) { c.SubjectKeyId = nil }, ""},
 	} {

@@ -105,20 +105,10 @@ func TestLenient(t *testing.T) {
 	}
 	subjectMailOf := func(address string) change {
 		return func(c *x509.Certificate) {
-			c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{
-				{
-					Type: asn1.ObjectIdentifier{
-						1,
-						2,
-						840,
-						113549,
-						1,
-						9,
-						1,
-					},
-					Value: asn1.RawValue{Tag: asn1.TagIA5String, Bytes: []byte(address)},
-				},
-			}
+			mail := asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 1}
+			c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{
+				Type: mail, Value: asn1.RawValue{Tag: asn1.TagIA5String, Bytes: []byte(address)},
+			}}
 		}
 	}
 	noIDs := func(c *x509.Certificate) { c.SubjectKeyId = []byte{} }
@@ -346,12 +336,6 @@ func TestLenient(t *testing.T) {
 	}
 }
 
-func critical(oid asn1.ObjectIdentifier, value ...byte) change {
-	return func(c *x509.Certificate) {
-		c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: oid, Critical: true, Value: value})
-	}
-}
-
 // onlyDirectory returns name constraints that permit one directory name: SEQUENCE { [0] { SEQUENCE { [4] Name } } }.
 func onlyDirectory(t *testing.T) []byte {
 	t.Helper()
@@ -364,9 +348,13 @@ func onlyDirectory(t *testing.T) []byte {
 func TestOdd(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
-	unknown := critical(asn1.ObjectIdentifier{1, 2, 3, 4, 5}, 5, 0)
-	directory := p.root.newCA(t, "Directory", critical(asn1.ObjectIdentifier{2, 5, 29, 30}, onlyDirectory(t)...))
-	demanding := p.root.newCA(t, "Demanding", critical(asn1.ObjectIdentifier{2, 5, 29, 36}, 0x30, 0x03, 0x80, 0x01, 0x00))
+	unknown := with(asn1.ObjectIdentifier{1, 2, 3, 4, 5}, true, []byte{5, 0})
+	directory := p.root.newCA(t, "Directory", with(asn1.ObjectIdentifier{2, 5, 29, 30}, true, onlyDirectory(t)))
+	demanding := p.root.newCA(
+		t,
+		"Demanding",
+		with(asn1.ObjectIdentifier{2, 5, 29, 36}, true, []byte{0x30, 0x03, 0x80, 0x01, 0x00}),
+	)
 	anyRoot := newRoot(t, "Any", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny} })
 	blank := func(data []byte, before string) []byte {
 		return bytes.Replace(data, []byte(before), []byte("\n"+before), 1)

@@ -126,10 +126,7 @@ func TestMerge(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			made := madeFor(t, "dev", "https://dev.example.com")
-			merged, err := kubeconfig.Merge([]byte(test.content), made, test.setCurrent)
-			if err != nil {
-				t.Fatal(err)
-			}
+			merged := must.Get(kubeconfig.Merge([]byte(test.content), made, test.setCurrent))(t)
 			if diff := cmp.Diff(test.want, string(merged.Content)); diff != "" {
 				t.Errorf("content (-want +got):\n%s", diff)
 			}
@@ -429,12 +426,8 @@ func TestMergeKeepsComments(t *testing.T) {
 	t.Parallel()
 	made := madeFor(t, "dev", "https://dev.example.com")
 	made.Clusters["dev"].CertificateAuthorityData = []byte("A")
-	text := strings.Replace(
-		changedByHand,
-		"      - --token-env=T\n",
-		"      # on the shared disk\n      - --credential-cache=/shared/c.yaml\n      - --token-env=OLD # of the pipeline\n",
-		1,
-	)
+	text := strings.Replace(changedByHand, "      - --token-env=T\n", "      # on the shared disk\n"+
+		"      - --credential-cache=/shared/c.yaml\n      - --token-env=OLD # of the pipeline\n", 1)
 	merged := must.Get(kubeconfig.Merge([]byte(text), made, false))(t)
 	for _, want := range []string{
 		"# mine\n", "    # through the office\n    proxy-url: http://proxy.example.com\n", "server: https://dev.example.com # not prod\n",
@@ -454,12 +447,8 @@ func TestMergeRefusesRelativeCaches(t *testing.T) {
 		"--credential-cache=c.yaml": true, "--session-cache=./s.yaml": true, "--session-cache=sub/s.yaml": true,
 		"--credential-cache=~/c.yaml": false, "--credential-cache=/c.yaml": false, "--credential-cache=": false,
 	} {
-		text := strings.Replace(
-			changedByHand,
-			"      - --token-env=T\n",
-			"      - --token-env=OLD\n      - "+argument+"\n",
-			1,
-		)
+		flags := "      - --token-env=OLD\n      - " + argument + "\n"
+		text := strings.Replace(changedByHand, "      - --token-env=T\n", flags, 1)
 		_, err := kubeconfig.Merge([]byte(text), made, false)
 		if (err != nil) != refused || refused && !strings.Contains(err.Error(), argument) {
 			t.Errorf("%s: %v", argument, err)
@@ -574,10 +563,7 @@ func TestMergeOfAnotherCluster(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			file, err := kubeconfig.Merge(nil, test.before, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			file := must.Get(kubeconfig.Merge(nil, test.before, false))(t)
 			merged, err := kubeconfig.Merge(file.Content, test.next, false)
 			other, refused := errors.AsType[*kubeconfig.OtherClusterError](err)
 			if refused != test.refuses || !refused && err != nil {

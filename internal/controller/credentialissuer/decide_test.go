@@ -89,10 +89,7 @@ func TestDecide(t *testing.T) {
 	tls := &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}
 	delegated := *w.external
 	delegated.Delegated, delegated.Secret.Namespace = true, "shared"
-	copyOf, err := serving.LastKnownGoodData(w.external)
-	if err != nil {
-		t.Fatal(err)
-	}
+	copyOf := must.Get(serving.LastKnownGoodData(w.external))(t)
 	unreadable := errors.New("the API server is away")
 	signer := []string{"keep signer", "load signer"}
 	renewed := []string{"keep generated-ca", "keep generated-tls"}

@@ -320,9 +320,7 @@ func (r *replica) putSecret(t *testing.T, name string, pair *certs.KeyPair, bund
 	} else {
 		err = r.live.Create(t.Context(), secret)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // waitLimit limits every wait.

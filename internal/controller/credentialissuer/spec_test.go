@@ -129,8 +129,21 @@ func clusterIP(ips ...string) *corev1.Service {
 	}
 }
 
+// sansOf returns these DNS names and IP addresses.
+func sansOf(names ...string) (all certs.SANs) {
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			all.IPAddresses = append(all.IPAddresses, ip)
+		} else {
+			all.DNSNames = append(all.DNSNames, name)
+		}
+	}
+	return all
+}
+
 func TestChooseEndpoint(t *testing.T) {
 	t.Parallel()
+	type ingress = corev1.LoadBalancerIngress
 	lb := spec{Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: configv1alpha1.ServiceTypeLoadBalancer}}
 	ip := spec{Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: configv1alpha1.ServiceTypeClusterIP}}
 	external := func(endpoint string) spec { s := lb; s.ExternalEndpoint = endpoint; return s }
@@ -144,68 +157,68 @@ func TestChooseEndpoint(t *testing.T) {
 	}{
 		{
 			name: "takes the external endpoint before the Service", spec: external("a.example"),
-			service: loadBalancer(corev1.LoadBalancerIngress{IP: "1.2.3.4"}, corev1.LoadBalancerIngress{Hostname: "LB.example."}),
+			service: loadBalancer(ingress{IP: "1.2.3.4"}, ingress{Hostname: "LB.example."}),
 			url:     "https://a.example",
-			sans:    certs.SANs{DNSNames: []string{"a.example", "lb.example"}, IPAddresses: []net.IP{net.ParseIP("1.2.3.4")}},
+			sans:    sansOf("a.example", "lb.example", "1.2.3.4"),
 		},
 		{
 			name: "keeps a port", spec: external("a.example:8443"), url: "https://a.example:8443",
-			sans: certs.SANs{DNSNames: []string{"a.example"}},
+			sans: sansOf("a.example"),
 		},
 		{
 			name: "leaves out port 443", spec: external("a.example:443"), url: "https://a.example",
-			sans: certs.SANs{DNSNames: []string{"a.example"}},
+			sans: sansOf("a.example"),
 		},
 		{
 			name: "brackets IPv6", spec: external("fd00::1"), url: "https://[fd00::1]",
-			sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::1")}},
+			sans: sansOf("fd00::1"),
 		},
 		{
 			name: "brackets IPv6 with a port", spec: external("[fd00::1]:99"), url: "https://[fd00::1]:99",
-			sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::1")}},
+			sans: sansOf("fd00::1"),
 		},
 		{
 			name: "prefers a hostname anywhere in the ingresses", spec: lb,
-			service: loadBalancer(corev1.LoadBalancerIngress{IP: "1.2.3.4"}, corev1.LoadBalancerIngress{Hostname: "lb.example"}),
+			service: loadBalancer(ingress{IP: "1.2.3.4"}, ingress{Hostname: "lb.example"}),
 			url:     "https://lb.example",
-			sans:    certs.SANs{DNSNames: []string{"lb.example"}, IPAddresses: []net.IP{net.ParseIP("1.2.3.4")}},
+			sans:    sansOf("lb.example", "1.2.3.4"),
 		},
 		{
 			name: "takes the first valid IP", spec: lb,
-			service: loadBalancer(corev1.LoadBalancerIngress{IP: "x"}, corev1.LoadBalancerIngress{IP: "fd00::2"}),
-			url:     "https://[fd00::2]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::2")}},
+			service: loadBalancer(ingress{IP: "x"}, ingress{IP: "fd00::2"}),
+			url:     "https://[fd00::2]", sans: sansOf("fd00::2"),
 		},
 		{
 			name: "takes all addresses of a dual-stack load balancer", spec: lb,
 			service: loadBalancer(
-				corev1.LoadBalancerIngress{IP: "fd00::2"}, corev1.LoadBalancerIngress{IP: "1.2.3.4"},
-				corev1.LoadBalancerIngress{IP: "1.2.3.4"},
+				ingress{IP: "fd00::2"}, ingress{IP: "1.2.3.4"},
+				ingress{IP: "1.2.3.4"},
 			),
-			url: "https://[fd00::2]", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::2"), net.ParseIP("1.2.3.4")}},
+			url: "https://[fd00::2]", sans: sansOf("fd00::2", "1.2.3.4"),
 		},
 		{
 			name: "has the address that the load balancer is to get", service: loadBalancer(),
 			spec: func() spec { s := external("a.example"); s.Service.LoadBalancerIP = "192.0.2.1"; return s }(),
 			url:  "https://a.example",
-			sans: certs.SANs{DNSNames: []string{"a.example"}, IPAddresses: []net.IP{net.ParseIP("192.0.2.1")}},
+			sans: sansOf("a.example", "192.0.2.1"),
 		},
 		{
 			name: "brackets an IPv6 cluster IP", spec: ip, service: clusterIP("fd00::7"), url: "https://[fd00::7]",
-			sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("fd00::7")}},
+			sans: sansOf("fd00::7"),
 		},
 		{name: "waits without a Service", spec: lb, err: serving.ErrPending.Error()},
 		{name: "waits without an ingress", spec: lb, service: loadBalancer(), err: serving.ErrPending.Error()},
 		{
-			name: "waits for an empty ingress", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{}),
+			name: "waits for an empty ingress", spec: lb, service: loadBalancer(ingress{}),
 			err: serving.ErrPending.Error(),
 		},
 		{
-			name: "says that no ingress is usable", spec: lb, service: loadBalancer(corev1.LoadBalancerIngress{IP: "x"}),
+			name: "says that no ingress is usable", spec: lb, service: loadBalancer(ingress{IP: "x"}),
 			err: "could not find valid IP addresses or hostnames from load balancer ns/lb",
 		},
 		{
 			name: "takes all cluster IPs of a dual-stack Service", spec: ip, service: clusterIP("10.0.0.1", "fd00::1"),
-			url: "https://10.0.0.1", sans: certs.SANs{IPAddresses: []net.IP{net.ParseIP("10.0.0.1"), net.ParseIP("fd00::1")}},
+			url: "https://10.0.0.1", sans: sansOf("10.0.0.1", "fd00::1"),
 		},
 		{name: "waits for a cluster IP", spec: ip, service: clusterIP("None"), err: serving.ErrPending.Error()},
 	} {
@@ -221,9 +234,7 @@ func TestChooseEndpoint(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if at.URL() != test.url {
 				t.Errorf("got URL %s, want %s", at.URL(), test.url)
 			}

@@ -311,33 +311,27 @@ func TestOnAPIServer(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(admin.Create(t.Context(), object))
+	must.Do(t, admin.Create(t.Context(), object))
 	expect("no Secret yet", "Error", authenticators.TypeTLS, "InvalidTLSConfig", false)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "n"},
 		Data:       map[string][]byte{"k": newBundle(t)},
 	}
-	must(admin.Create(t.Context(), secret))
+	must.Do(t, admin.Create(t.Context(), secret))
 	expect("another CA", "Error", typeConnection, reasonDial, false)
 	secret.Data["k"] = good
-	must(admin.Update(t.Context(), secret))
+	must.Do(t, admin.Update(t.Context(), secret))
 	expect("the right CA", "Ready", authenticators.TypeReady, "Success", true)
 	object.Spec.Endpoint = "https://127.0.0.1:1"
-	must(admin.Update(t.Context(), object))
+	must.Do(t, admin.Update(t.Context(), object))
 	expect("another endpoint, where nobody is", "Error", typeConnection, reasonDial, false)
 	object.Spec.Endpoint = webhook.URL
-	must(admin.Update(t.Context(), object))
+	must.Do(t, admin.Update(t.Context(), object))
 	expect("the right endpoint", "Ready", typeConnection, "Success", true)
-	must(admin.Delete(t.Context(), secret))
+	must.Do(t, admin.Delete(t.Context(), secret))
 	expect("the Secret went", "Error", authenticators.TypeTLS, "InvalidTLSConfig", false)
 	object.Spec.TLS = nil
-	must(admin.Update(t.Context(), object))
+	must.Do(t, admin.Update(t.Context(), object))
 	expect("the system's roots", "Error", typeConnection, reasonDial, false)
-	must(admin.Delete(t.Context(), object))
+	must.Do(t, admin.Delete(t.Context(), object))
 }
