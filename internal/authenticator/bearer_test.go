@@ -19,6 +19,7 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // asked is an authenticator that returns verdicts from a table and records the tokens.
@@ -77,15 +78,11 @@ func newGate(t *testing.T) *gate {
 		idp:   issuer.New(t),
 		cluster: &asked{
 			users: map[string]*user.DefaultInfo{"cluster-token": {Name: "system:serviceaccount:a:b", UID: "7"}},
-			err:   nil,
 		},
 		webhook: &asked{users: map[string]*user.DefaultInfo{
-			"webhook-token": {
-				Name:   "ann",
-				Groups: []string{"dev"},
-			},
-			"masters": {Name: "ann", Groups: []string{"system:masters"}},
-			"forged":  {Name: "ann", Extra: map[string][]string{VouchedByKey: {"JWTAuthenticator/other"}}},
+			"webhook-token": {Name: "ann", Groups: []string{"dev"}},
+			"masters":       {Name: "ann", Groups: []string{"system:masters"}},
+			"forged":        {Name: "ann", Extra: map[string][]string{VouchedByKey: {"JWTAuthenticator/other"}}},
 		}},
 		second: &asked{
 			users: map[string]*user.DefaultInfo{"second-token": {Name: "bob"}, "webhook-token": {Name: "mallory"}},
@@ -393,9 +390,7 @@ func TestBearerOfAnIssuerEndsInTime(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
 	token := g.idp.Token(t, g.idp.Claims(audience, map[string]any{"exp": time.Now().Add(3 * time.Second).Unix()}))
-	if _, err := g.ask(t, token); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(g.ask(t, token))(t)
 	g.idp.SetAway(true)
 	if _, err := g.ask(t, token); err != nil {
 		t.Error(err)

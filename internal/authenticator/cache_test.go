@@ -33,6 +33,11 @@ func TestCache(t *testing.T) {
 	if !cache.Remove("WebhookAuthenticator", "gone") || cache.Remove("WebhookAuthenticator", "gone") {
 		t.Error("want the first removal to find it, and the second not to")
 	}
+	ref := func(kind, name string) corev1.TypedLocalObjectReference {
+		return corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: kind, Name: name}
+	}
+	elsewhere, nowhere := ref("WebhookAuthenticator", "one"), ref("WebhookAuthenticator", "one")
+	elsewhere.APIGroup, nowhere.APIGroup = ptr.To("authentication.concierge.pinniped.dev"), nil
 	for _, test := range []struct {
 		name  string
 		ref   corev1.TypedLocalObjectReference
@@ -40,46 +45,13 @@ func TestCache(t *testing.T) {
 		want  string // "" for unauthenticated
 		err   error
 	}{
-		{
-			"finds the newest",
-			corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "WebhookAuthenticator", Name: "one"},
-			"t", "second",
-			nil,
-		},
-		{
-			"tells kinds apart",
-			corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "JWTAuthenticator", Name: "one"},
-			"t", "jwt", nil,
-		},
-		{
-			"gives no blank token away",
-			corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "JWTAuthenticator", Name: "one"},
-			" \t\n", "", nil,
-		},
-		{
-			"does not find another suffix",
-			corev1.TypedLocalObjectReference{
-				APIGroup: ptr.To("authentication.concierge.pinniped.dev"), Kind: "WebhookAuthenticator", Name: "one",
-			},
-			"t", "", ErrNoSuchAuthenticator,
-		},
-		{
-			"does not find one without a group",
-			corev1.TypedLocalObjectReference{Kind: "WebhookAuthenticator", Name: "one"},
-			"t", "", ErrNoSuchAuthenticator,
-		},
-		{
-			"says that one is not ready",
-			corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "WebhookAuthenticator", Name: "away"},
-			"t", "",
-			ErrNotReady,
-		},
-		{
-			"does not find what was removed",
-			corev1.TypedLocalObjectReference{APIGroup: ptr.To(group), Kind: "WebhookAuthenticator", Name: "gone"},
-			"t", "",
-			ErrNoSuchAuthenticator,
-		},
+		{"finds the newest", ref("WebhookAuthenticator", "one"), "t", "second", nil},
+		{"tells kinds apart", ref("JWTAuthenticator", "one"), "t", "jwt", nil},
+		{"gives no blank token away", ref("JWTAuthenticator", "one"), " \t\n", "", nil},
+		{"does not find another suffix", elsewhere, "t", "", ErrNoSuchAuthenticator},
+		{"does not find one without a group", nowhere, "t", "", ErrNoSuchAuthenticator},
+		{"says that one is not ready", ref("WebhookAuthenticator", "away"), "t", "", ErrNotReady},
+		{"does not find what was removed", ref("WebhookAuthenticator", "gone"), "t", "", ErrNoSuchAuthenticator},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

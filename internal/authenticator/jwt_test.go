@@ -33,6 +33,7 @@ import (
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/documents"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const audience = "this-cluster"
@@ -42,24 +43,16 @@ func newProvider(t *testing.T, idp *issuer.Issuer, clk clock.PassiveClock) *Prov
 	t.Helper()
 	provider := NewProvider(ProviderOptions{Issuer: idp.URL, Roots: idp.Roots(), Clock: clk})
 	t.Cleanup(provider.Close)
-	keys, err := provider.Discover(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := must.Get(provider.Discover(t.Context()))(t)
 	provider.UseKeysURL(keys)
-	if err := provider.FetchKeys(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, provider.FetchKeys(t.Context()))
 	return provider
 }
 
 func newJWT(t *testing.T, provider *Provider, spec authenticationv1alpha1.JWTAuthenticatorSpec) *JWT {
 	t.Helper()
 	spec.Issuer, spec.Audience = provider.issuer, audience
-	authenticator, err := NewJWT(&spec, provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authenticator := must.Get(NewJWT(&spec, provider))(t)
 	t.Cleanup(authenticator.Close)
 	return authenticator
 }
@@ -81,7 +74,14 @@ func TestJWTUsers(t *testing.T) {
 	userRule := func(expression string) []authenticationv1alpha1.UserValidationRule {
 		return []authenticationv1alpha1.UserValidationRule{{Expression: expression, Message: "no"}}
 	}
-	ann := &user.DefaultInfo{Name: "ann", Groups: []string{"dev", "ops"}}
+	named := func(name string, groups ...string) *user.DefaultInfo {
+		return &user.DefaultInfo{Name: name, Groups: groups}
+	}
+	ann := named("ann", "dev", "ops")
+	withExtra := func(key, value string) *user.DefaultInfo {
+		return &user.DefaultInfo{Name: ann.Name, Groups: ann.Groups, Extra: map[string][]string{key: {value}}}
+	}
+	tenant := []authenticationv1alpha1.ClaimValidationRule{{Claim: "tenant", RequiredValue: "t"}}
 	for _, test := range []struct {
 		name   string
 		spec   spec
@@ -91,22 +91,13 @@ func TestJWTUsers(t *testing.T) {
 	}{
 		{"reads the claims username and groups when none is named", spec{}, nil, ann, ""},
 		{"takes several audiences", spec{}, map[string]any{"aud": []string{"other", audience}}, ann, ""},
-		{"takes a user without groups", spec{}, map[string]any{"groups": nil}, &user.DefaultInfo{Name: "ann"}, ""},
-		{
-			"takes one group",
-			spec{},
-			map[string]any{"groups": "dev"},
-			&user.DefaultInfo{Name: "ann", Groups: []string{"dev"}},
-			"",
-		},
+		{"takes a user without groups", spec{}, map[string]any{"groups": nil}, named("ann"), ""},
+		{"takes one group", spec{}, map[string]any{"groups": "dev"}, named("ann", "dev"), ""},
 		{
 			"shows the token's id",
 			spec{},
 			map[string]any{"jti": "7"},
-			&user.DefaultInfo{
-				Name: "ann", Groups: []string{"dev", "ops"},
-				Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=7"}},
-			},
+			withExtra("authentication.kubernetes.io/credential-id", "JTI=7"),
 			"",
 		},
 		{
@@ -129,18 +120,14 @@ func TestJWTUsers(t *testing.T) {
 				},
 			},
 			map[string]any{"tenant": "t"},
-			&user.DefaultInfo{
-				Name: "ann", Groups: []string{"dev", "ops"}, Extra: map[string][]string{"example.com/tenant": {"t"}},
-			},
+			withExtra("example.com/tenant", "t"),
 			"",
 		},
 		{
 			"takes what the rules hold for",
 			spec{
-				ClaimValidationRules: append(
-					rule(`claims.sub == "1234"`), authenticationv1alpha1.ClaimValidationRule{Claim: "tenant", RequiredValue: "t"},
-				),
-				UserValidationRules: userRule(`!user.username.startsWith("root")`),
+				ClaimValidationRules: append(rule(`claims.sub == "1234"`), tenant...),
+				UserValidationRules:  userRule(`!user.username.startsWith("root")`),
 			},
 			map[string]any{"tenant": "t"},
 			ann, "",
@@ -166,16 +153,11 @@ func TestJWTUsers(t *testing.T) {
 		},
 		{
 			"refuses another value of a required claim",
-			spec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{Claim: "tenant", RequiredValue: "t"}}},
+			spec{ClaimValidationRules: tenant},
 			map[string]any{"tenant": "u"},
 			nil, "does not match",
 		},
-		{
-			"refuses a required claim that is missing",
-			spec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{Claim: "tenant", RequiredValue: "t"}}},
-			nil,
-			nil, "not present",
-		},
+		{"refuses a required claim that is missing", spec{ClaimValidationRules: tenant}, nil, nil, "not present"},
 		{
 			"refuses what a user rule does not hold for",
 			spec{UserValidationRules: userRule(`user.username.startsWith("root")`)},
@@ -216,10 +198,7 @@ func TestJWTRefusesHostileTokens(t *testing.T) {
 	other := issuer.New(t)
 	authenticator := newJWT(t, newProvider(t, idp, clock.RealClock{}), authenticationv1alpha1.JWTAuthenticatorSpec{})
 	claims := idp.Claims(audience, nil)
-	publicDER, err := x509.MarshalPKIXPublicKey(rsaKey.Signer.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	publicDER := must.Get(x509.MarshalPKIXPublicKey(rsaKey.Signer.Public()))(t)
 	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: publicDER})
 	hs256 := func(key []byte) func(string) []byte {
 		return func(input string) []byte {
@@ -432,82 +411,43 @@ func TestNewJWTSaysWhatIsWrongWithTheSpec(t *testing.T) {
 	t.Parallel()
 	idp := issuer.New(t)
 	provider := newProvider(t, idp, clock.RealClock{})
+	type spec = authenticationv1alpha1.JWTAuthenticatorSpec
 	type claims = authenticationv1alpha1.JWTTokenClaims
-	type extras = []authenticationv1alpha1.ExtraMapping
+	extra := func(key string) spec {
+		return spec{Claims: claims{
+			Extra: []authenticationv1alpha1.ExtraMapping{{Key: key, ValueExpression: "claims.t"}},
+		}}
+	}
 	for _, test := range []struct {
-		spec authenticationv1alpha1.JWTAuthenticatorSpec
+		spec spec
 		err  string
 	}{
+		{spec{Claims: claims{Username: "a", UsernameExpression: "claims.a"}}, "claims.username: Invalid value"},
+		{spec{Claims: claims{Groups: "a", GroupsExpression: "claims.a"}}, "claims.groups: Invalid value"},
+		{spec{Claims: claims{UsernameExpression: "claims."}}, "claims.usernameExpression: Invalid value"},
+		{spec{Claims: claims{GroupsExpression: "x.a"}}, "claims.groupsExpression: Invalid value"},
 		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{Username: "a", UsernameExpression: "claims.a"}},
-			"claims.username: Invalid value",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{Groups: "a", GroupsExpression: "claims.a"}},
-			"claims.groups: Invalid value",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{UsernameExpression: "claims."}},
-			"claims.usernameExpression: Invalid value",
-		},
-		{authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{GroupsExpression: "x.a"}}, "claims.groupsExpression: " +
-			"Invalid value"},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{Claims: claims{UsernameExpression: "claims.email"}},
+			spec{Claims: claims{UsernameExpression: "claims.email"}},
 			"claims.email_verified must be used in claims.usernameExpression or claims.extra[*].valueExpression or " +
 				"claimValidationRules[*].expression when claims.email is used in claims.usernameExpression",
 		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: "tenant", ValueExpression: "claims.t"}}},
-			},
-			"claims.extra[0].key: Invalid value",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: "example.com/T", ValueExpression: "claims.t"}}},
-			},
-			"must be lowercase",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: "a.k8s.io/t", ValueExpression: "claims.t"}}},
-			},
-			"reserved for Kubernetes use",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: VouchedByKey, ValueExpression: "claims.t"}}},
-			},
-			"the agent's own",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: "example.com/x" + ReservedExtraSuffix, ValueExpression: "claims.t"}}},
-			},
-			"the agent's own",
-		},
-		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: "example.com/a=b", ValueExpression: "claims.t"}}},
-			},
-			"must not contain an equals sign",
-		},
+		{extra("tenant"), "claims.extra[0].key: Invalid value"},
+		{extra("example.com/T"), "must be lowercase"},
+		{extra("a.k8s.io/t"), "reserved for Kubernetes use"},
+		{extra(VouchedByKey), "the agent's own"},
+		{extra("example.com/x" + ReservedExtraSuffix), "the agent's own"},
+		{extra("example.com/a=b"), "must not contain an equals sign"},
 		{ // all errors are named, as in Pinniped
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				Claims: claims{Extra: extras{{Key: "a=b", ValueExpression: "claims.t"}}},
-			},
+			extra("a=b"),
 			`must be a domain-prefixed path (such as "acme.io/foo"), claims.extra[0].key: Invalid value: "a=b": ` +
 				`must not contain an equals sign`,
 		},
 		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{}}},
+			spec{ClaimValidationRules: []authenticationv1alpha1.ClaimValidationRule{{}}},
 			"claimValidationRules[0]: Required value",
 		},
 		{
-			authenticationv1alpha1.JWTAuthenticatorSpec{
-				UserValidationRules: []authenticationv1alpha1.UserValidationRule{{Expression: "user."}},
-			},
+			spec{UserValidationRules: []authenticationv1alpha1.UserValidationRule{{Expression: "user."}}},
 			"userValidationRules[0].expression: Invalid value",
 		},
 	} {
@@ -522,20 +462,12 @@ func TestNewJWTSaysWhatIsWrongWithTheSpec(t *testing.T) {
 // TestDocumentedJWTAuthenticator checks that the example in the reference is a valid spec.
 func TestDocumentedJWTAuthenticator(t *testing.T) {
 	t.Parallel()
-	blocks, err := documents.Read(filepath.Join("..", ".."), "docs/reference/authenticators.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	blocks := must.Get(documents.Read(filepath.Join("..", ".."), "docs/reference/authenticators.md"))(t)
 	var example authenticationv1alpha1.JWTAuthenticator
-	if err := yaml.UnmarshalStrict([]byte(blocks[0].Text), &example); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict([]byte(blocks[0].Text), &example))
 	provider := NewProvider(ProviderOptions{Issuer: example.Spec.Issuer, Clock: clock.RealClock{}})
 	t.Cleanup(provider.Close)
-	jwt, err := NewJWT(&example.Spec, provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	jwt := must.Get(NewJWT(&example.Spec, provider))(t)
 	jwt.Close()
 }
 
@@ -673,10 +605,7 @@ func TestJWTWithShortKey(t *testing.T) {
 	var key issuer.Key
 	for x := make([]byte, 32); x[0] != 0 || x[1] == 0; {
 		key = idp.Rotate(t)
-		public, err := key.Signer.Public().(*ecdsa.PublicKey).Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		public := must.Get(key.Signer.Public().(*ecdsa.PublicKey).Bytes())(t)
 		x = public[1:33]
 		idp.SetKeySet(fmt.Appendf(nil, `{"keys":[{"kty":"EC","kid":%q,"crv":"P-256","x":%q,"y":%q,"x5c":["none"]}]}`, key.ID,
 			base64.RawURLEncoding.EncodeToString(x[1:]), base64.RawURLEncoding.EncodeToString(public[33:])))
@@ -713,10 +642,7 @@ func TestProviderUsesTheProxy(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 	}))
 	t.Cleanup(proxy.Close)
-	through, err := url.Parse(proxy.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	through := must.Get(url.Parse(proxy.URL))(t)
 	provider := NewProvider(ProviderOptions{
 		Issuer: "https://issuer.example.com", Clock: clock.RealClock{},
 		Proxy: func(*http.Request) (*url.URL, error) { return through, nil },

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -22,10 +23,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var testReference = corev1.TypedLocalObjectReference{
@@ -41,12 +44,17 @@ type vouching struct {
 }
 
 func (v *vouching) AuthenticateToken(
-	_ context.Context,
-	reference corev1.TypedLocalObjectReference,
-	token string,
+	_ context.Context, reference corev1.TypedLocalObjectReference, token string,
 ) (user.Info, bool, error) {
 	v.asked = append(v.asked, reference.Name+"/"+token)
 	return v.user, v.ok, v.err
+}
+
+// newLogins returns the storage of TokenCredentialRequests, and its audit log.
+func newLogins(by TokenAuthenticator, signer *issuing, showNames bool) (*credentialRequests, *bytes.Buffer) {
+	log := &bytes.Buffer{}
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log)))
+	return newCredentialRequests(by, issuers{agent: signer}, 0, auditLog{logger: logger, showNames: showNames}), log
 }
 
 // issuing records its requests.
@@ -56,16 +64,15 @@ type issuing struct {
 }
 
 func (i *issuing) IssueClientCertificate(
-	username string,
-	groups, units []string,
-	ttl time.Duration,
+	username string, groups, units []string, ttl time.Duration,
 ) (*certs.KeyPair, error) {
 	i.issued = append(i.issued, username, groups, units, ttl)
-	return &certs.KeyPair{
+	pair := &certs.KeyPair{
 		CertPEM:  []byte("the certificate"),
 		KeyPEM:   []byte("the key"),
 		NotAfter: time.Unix(1234567890, 0),
-	}, i.err
+	}
+	return pair, i.err
 }
 
 func TestTokenCredentialRequest(t *testing.T) {
@@ -82,6 +89,12 @@ func TestTokenCredentialRequest(t *testing.T) {
 	failed := &loginv1alpha1.TokenCredentialRequest{
 		Status: loginv1alpha1.TokenCredentialRequestStatus{Message: ptr.To("authentication failed")},
 	}
+	issued := []any{
+		"ann",
+		[]string{"g2", "g1"},
+		[]string{"authentication.kubernetes.io/credential-id=X", "example.com/a=3", "example.com/b=1", "example.com/b=2"},
+		5 * time.Minute,
+	}
 	allowed := []string{"TokenCredentialRequest Token Received", "TokenCredentialRequest Authenticated User", "expires"}
 	for _, test := range []struct {
 		name   string
@@ -94,17 +107,11 @@ func TestTokenCredentialRequest(t *testing.T) {
 		{
 			name: "gives a certificate with all that is known of the user", result: vouching{user: ann, ok: true},
 			want: credential, log: allowed,
-			issued: []any{
-				"ann",
-				[]string{"g2", "g1"},
-				[]string{"authentication.kubernetes.io/credential-id=X", "example.com/a=3", "example.com/b=1", "example.com/b=2"},
-				5 * time.Minute,
-			},
+			issued: issued,
 		},
 		{
-			name: "gives one to a user without groups", result: vouching{
-				user: &user.DefaultInfo{Name: "ann"}, ok: true,
-			}, want: credential, log: allowed,
+			name: "gives one to a user without groups", want: credential, log: allowed,
+			result: vouching{user: &user.DefaultInfo{Name: "ann"}, ok: true},
 			issued: []any{"ann", []string(nil), []string(nil), 5 * time.Minute},
 		},
 		{name: "fails for a wrong token", want: failed, log: []string{"Authentication Failed"}},
@@ -122,12 +129,7 @@ func TestTokenCredentialRequest(t *testing.T) {
 		{
 			name: "fails without a signer", result: vouching{user: ann, ok: true}, signer: issuing{err: errors.New("no CA")},
 			want: failed, log: []string{"Unexpected Error", "no CA"},
-			issued: []any{
-				"ann",
-				[]string{"g2", "g1"},
-				[]string{"authentication.kubernetes.io/credential-id=X", "example.com/a=3", "example.com/b=1", "example.com/b=2"},
-				5 * time.Minute,
-			},
+			issued: issued,
 		},
 		{
 			name: "fails for a user that cannot be", result: vouching{user: &user.DefaultInfo{Name: "ann", UID: "1"}, ok: true},
@@ -136,22 +138,13 @@ func TestTokenCredentialRequest(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			var log bytes.Buffer
-			storage := newCredentialRequests(
-				&test.result,
-				issuers{agent: &test.signer},
-				0,
-				auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))},
-			)
+			storage, log := newLogins(&test.result, &test.signer, false)
 			var ended loginResults
 			storage.ended = &ended
-			got, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
+			got := must.Get(storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 				ObjectMeta: metav1.ObjectMeta{Name: "given"},
 				Spec:       loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
-			}, nil, &metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}, nil, &metav1.CreateOptions{}))(t)
 			if diff := cmp.Diff(runtime.Object(test.want), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -267,20 +260,11 @@ func TestTokenCredentialRequestRefusals(t *testing.T) {
 
 func TestAuditLogShowsNamesIfConfigured(t *testing.T) {
 	t.Parallel()
-	var log bytes.Buffer
-	audit := auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))), showNames: true}
-	storage := newCredentialRequests(
-		&vouching{user: &user.DefaultInfo{Name: "ann", Groups: []string{"g1"}}, ok: true},
-		issuers{agent: &issuing{}},
-		0,
-		audit,
-	)
-	_, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
+	ann := &user.DefaultInfo{Name: "ann", Groups: []string{"g1"}}
+	storage, log := newLogins(&vouching{user: ann, ok: true}, &issuing{}, true)
+	must.Get(storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 		Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "very-secret", Authenticator: testReference},
-	}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil, nil))(t)
 	if text := log.String(); !strings.Contains(text, `username="ann"`) || !strings.Contains(text, "g1") ||
 		strings.Contains(text, "very-secret") {
 		t.Errorf("got:\n%s", text)
@@ -297,84 +281,58 @@ func (s *said) AddWarning(_, text string) { *s = append(*s, text) }
 func TestUsersLearnWhyALoginFailed(t *testing.T) {
 	t.Parallel()
 	idp := issuer.New(t)
-	provider := authenticator.NewProvider(
-		authenticator.ProviderOptions{Issuer: idp.URL, Roots: idp.Roots(), Clock: clock.RealClock{}},
-	)
-	keys, err := provider.Discover(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	provider.UseKeysURL(keys)
-	if err := provider.FetchKeys(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	jwt, err := authenticator.NewJWT(
-		&authenticationv1alpha1.JWTAuthenticatorSpec{Issuer: idp.URL, Audience: "this"},
-		provider,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	options := authenticator.ProviderOptions{Issuer: idp.URL, Roots: idp.Roots(), Clock: clock.RealClock{}}
+	provider := authenticator.NewProvider(options)
+	provider.UseKeysURL(must.Get(provider.Discover(t.Context()))(t))
+	must.Do(t, provider.FetchKeys(t.Context()))
+	spec := &authenticationv1alpha1.JWTAuthenticatorSpec{Issuer: idp.URL, Audience: "this"}
+	jwt := must.Get(authenticator.NewJWT(spec, provider))(t)
 	t.Cleanup(jwt.Close)
 	cache := authenticator.NewCache("g")
 	cache.Put("JWTAuthenticator", "jwt", jwt)
 	cache.Suspend("JWTAuthenticator", "suspended", "the password of the proxy is swordfish")
 	cache.Put("WebhookAuthenticator", "away", broken{})
+	token := func(claims map[string]any) string { return idp.Token(t, idp.Claims("this", claims)) }
+	const aJWT, aWebhook = "JWTAuthenticator", "WebhookAuthenticator"
 	for _, test := range []struct{ name, kind, token, warning, code string }{
-		{"none", "JWTAuthenticator", "x", `there is no authenticator "none" of kind "JWTAuthenticator"`, ""},
+		{"none", aJWT, "x", `there is no authenticator "none" of kind "JWTAuthenticator"`, ""},
+		{"suspended", aJWT, "x", `authenticator "suspended" of kind "JWTAuthenticator" is not ready`, "swordfish"},
 		{
-			"suspended", "JWTAuthenticator", "x", `authenticator "suspended" of kind "JWTAuthenticator" is not ready`,
-			"swordfish",
-		},
-		{
-			"away", "WebhookAuthenticator", "x", `authenticator "away" of kind "WebhookAuthenticator" does not respond`,
+			"away", aWebhook, "x", `authenticator "away" of kind "WebhookAuthenticator" does not respond`,
 			"connection refused by 10.0.0.1",
 		},
-		{"jwt", "JWTAuthenticator", "x", "this is not a JSON Web Token", "NotAToken"},
-		{"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"exp": 1700000000})), "the token " +
-			"expired at 2023-11-14T22:13:20Z", "Expired"},
+		{"jwt", aJWT, "x", "this is not a JSON Web Token", "NotAToken"},
+		{"jwt", aJWT, token(map[string]any{"exp": 1700000000}), "the token expired at 2023-11-14T22:13:20Z", "Expired"},
 		{
-			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("that", nil)),
-			`the token is for another audience, "that"`, "WrongAudience",
+			"jwt", aJWT, idp.Token(t, idp.Claims("that", nil)), `the token is for another audience, "that"`,
+			"WrongAudience",
 		},
 		{
-			"jwt", "JWTAuthenticator", issuer.New(t).Token(t, idp.Claims("this", nil)), "the authenticator rejects the token",
+			"jwt", aJWT, issuer.New(t).Token(t, idp.Claims("this", nil)), "the authenticator rejects the token",
 			"no key of the issuer verifies",
 		},
 		{
-			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"username": "system:admin"})),
+			"jwt", aJWT, token(map[string]any{"username": "system:admin"}),
 			`the username begins with "system:", which is reserved for Kubernetes`, "reserved for Kubernetes",
 		},
 		{
-			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"groups": []string{"dev", ""}})),
+			"jwt", aJWT, token(map[string]any{"groups": []string{"dev", ""}}),
 			"an invalid user: group number 2 is empty", "empty",
 		},
 		{
-			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"username": "ann\u00a0"})),
+			"jwt", aJWT, token(map[string]any{"username": "ann\u00a0"}),
 			"the username contains a space other than U+0020", "other than U+0020",
 		},
-		{
-			"jwt", "JWTAuthenticator", idp.Token(t, idp.Claims("this", map[string]any{"username": ""})),
-			"the token names no user", "no user",
-		},
+		{"jwt", aJWT, token(map[string]any{"username": ""}), "the token names no user", "no user"},
 	} {
-		var log bytes.Buffer
 		var warnings said
-		storage := newCredentialRequests(
-			cache,
-			issuers{agent: &issuing{}},
-			0,
-			auditLog{logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))},
-		)
-		got, err := storage.Create(warning.WithWarningRecorder(t.Context(), &warnings), &loginv1alpha1.TokenCredentialRequest{
-			Spec: loginv1alpha1.TokenCredentialRequestSpec{
-				Token:         test.token,
-				Authenticator: corev1.TypedLocalObjectReference{APIGroup: ptr.To("g"), Kind: test.kind, Name: test.name},
-			},
-		}, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storage, log := newLogins(cache, &issuing{}, false)
+		request := &loginv1alpha1.TokenCredentialRequest{Spec: loginv1alpha1.TokenCredentialRequestSpec{
+			Token:         test.token,
+			Authenticator: corev1.TypedLocalObjectReference{APIGroup: ptr.To("g"), Kind: test.kind, Name: test.name},
+		}}
+		ctx := warning.WithWarningRecorder(t.Context(), &warnings)
+		got := must.Get(storage.Create(ctx, request, nil, nil))(t)
 		if message := got.(*loginv1alpha1.TokenCredentialRequest).Status.Message; message == nil ||
 			*message != "authentication failed" {
 			t.Errorf("got message %v", message)
@@ -407,13 +365,38 @@ func TestCredentialLifetime(t *testing.T) {
 		12*time.Hour,
 		auditLog{},
 	)
-	_, err := storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
+	must.Get(storage.Create(t.Context(), &loginv1alpha1.TokenCredentialRequest{
 		Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "t", Authenticator: testReference},
-	}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil, nil))(t)
 	if diff := cmp.Diff([]any{"ann", []string(nil), []string(nil), 12 * time.Hour}, signer.issued); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestCertificatesFitTheHandshake has users with so many groups that the proxy would end the handshake with their
+// certificate. Their login fails with a reason.
+func TestCertificatesFitTheHandshake(t *testing.T) {
+	t.Parallel()
+	ca := must.Get(certs.NewCA("CA", time.Now(), time.Hour))(t)
+	agent := &signer.Signer{}
+	agent.Load(ca, nil)
+	for count, fits := range map[int]bool{350: true, 1000: false} {
+		groups := make([]string, 0, count)
+		for i := range count {
+			groups = append(groups, fmt.Sprintf("%060d", i))
+		}
+		vouches := &vouching{user: &user.DefaultInfo{Name: "ann", Groups: groups}, ok: true}
+		var warnings said
+		got := must.Get(newCredentialRequests(vouches, issuers{agent: agent}, 0, auditLog{}).Create(
+			warning.WithWarningRecorder(t.Context(), &warnings),
+			&loginv1alpha1.TokenCredentialRequest{
+				Spec: loginv1alpha1.TokenCredentialRequestSpec{Token: "t", Authenticator: testReference},
+			}, nil, nil))(t)
+		if issued := got.(*loginv1alpha1.TokenCredentialRequest).Status.Credential != nil; issued != fits {
+			t.Errorf("%d groups: issued %v, %v", count, issued, warnings)
+		}
+		if !fits && (len(warnings) != 1 || !strings.Contains(warnings[0], "the impersonation proxy accepts 28672")) {
+			t.Errorf("%d groups: %q", count, warnings)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package concierge_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -29,6 +28,7 @@ import (
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestAggregatedAPIs sends requests through a real API server to the aggregated APIs.
@@ -38,40 +38,23 @@ func TestAggregatedAPIs(t *testing.T) {
 	a := startAgent(t, cluster)
 	endpoint, bundle := newWebhook(t)
 	a.createAuthenticator(t, "webhook", endpoint, bundle)
-	anonymous := rest.AnonymousClientConfig(cluster.AdminConfig())
-	testkit.Eventually(
-		t,
-		time.Minute,
-		func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "webhook")) },
-	)
-	user, err := cluster.User("ann")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, time.Minute, func() error { return a.exchanged(t, tokenRequest("", "good-token", "webhook")) })
+	user := must.Get(cluster.User("ann"))(t)
 	a.waitServed(t, user) // the other API
 
-	t.Run(
-		"gives a client certificate to somebody unknown who has a good token",
-		func(t *testing.T) { a.testCredential(t, anonymous) },
-	)
-	t.Run(
-		"serves many unknown clients at once over the aggregator's one connection",
-		func(t *testing.T) { a.testParallel(t, anonymous) },
-	)
-	t.Run("responds as the contract says", func(t *testing.T) { a.testResponses(t, anonymous) })
-	t.Run(
-		"refuses Kubernetes' own names, and logs why without the token",
-		func(t *testing.T) { a.testRefusal(t, anonymous) },
-	)
-	t.Run("returns the caller's identity", func(t *testing.T) { a.testWhoAmI(t) })
-	t.Run("describes itself", func(t *testing.T) { a.testOpenAPI(t) })
-	t.Run("explains every field", func(t *testing.T) { a.testExplain(t) })
-	t.Run("is found by its categories", func(t *testing.T) { a.testCategories(t) })
-	t.Run("honours admission that does not see the token", func(t *testing.T) { a.testAdmission(t, anonymous) })
-	t.Run("disconnects unknown clients that connect directly", func(t *testing.T) { a.testDirect(t) })
-	t.Run("says when it is ready", func(t *testing.T) { a.testReadiness(t) })
-	t.Run("renews its certificate while requests go on", func(t *testing.T) { a.testRenewalUnderRequests(t, anonymous) })
-	t.Run("gets a new certificate without a restart", func(t *testing.T) { a.testRenewal(t, anonymous) })
+	t.Run("gives a client certificate to somebody unknown who has a good token", a.testCredential)
+	t.Run("serves many unknown clients at once over the aggregator's one connection", a.testParallel)
+	t.Run("responds as the contract says", a.testResponses)
+	t.Run("refuses Kubernetes' own names, and logs why without the token", a.testRefusal)
+	t.Run("returns the caller's identity", a.testWhoAmI)
+	t.Run("describes itself", a.testOpenAPI)
+	t.Run("explains every field", a.testExplain)
+	t.Run("is found by its categories", a.testCategories)
+	t.Run("honours admission that does not see the token", a.testAdmission)
+	t.Run("disconnects unknown clients that connect directly", a.testDirect)
+	t.Run("says when it is ready", a.testReadiness)
+	t.Run("renews its certificate while requests go on", a.testRenewalUnderRequests)
+	t.Run("gets a new certificate without a restart", a.testRenewal)
 	t.Run("ends with its context", func(t *testing.T) {
 		if err := a.stop(); err != nil {
 			t.Error(err)
@@ -88,9 +71,7 @@ func (a *agent) createAuthenticator(t *testing.T, name, endpoint string, bundle 
 			TLS:      &authenticationv1alpha1.TLSSpec{CertificateAuthorityData: base64.StdEncoding.EncodeToString(bundle)},
 		},
 	}
-	if err := a.admin.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.admin.Create(t.Context(), object))
 	testkit.Eventually(t, time.Minute, func() error {
 		if err := a.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 			return err
@@ -102,9 +83,16 @@ func (a *agent) createAuthenticator(t *testing.T, name, endpoint string, bundle 
 	})
 }
 
+// login sends a TokenCredentialRequest as an anonymous client of the API server.
+func (a *agent) login(t *testing.T, body string) (code int, response string, err error) {
+	t.Helper()
+	return send(t.Context(), rest.AnonymousClientConfig(a.cluster.AdminConfig()), http.MethodPost, loginPath, body)
+}
+
 // exchanged returns nil when the response to the request has a credential.
-func exchanged(ctx context.Context, config *rest.Config, body string) error {
-	code, response, err := send(ctx, config, http.MethodPost, loginPath, body)
+func (a *agent) exchanged(t *testing.T, body string) error {
+	t.Helper()
+	code, response, err := a.login(t, body)
 	if err != nil {
 		return err
 	}
@@ -114,14 +102,8 @@ func exchanged(ctx context.Context, config *rest.Config, body string) error {
 	return nil
 }
 
-func (a *agent) testCredential(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
-	code, response, err := send(
-		t.Context(),
-		anonymous,
-		http.MethodPost,
-		loginPath,
-		tokenRequest("", "good-token", "webhook"),
-	)
+func (a *agent) testCredential(t *testing.T) {
+	code, response, err := a.login(t, tokenRequest("", "good-token", "webhook"))
 	if err != nil || code != http.StatusCreated {
 		t.Fatalf("status code %d, error %v: %s", code, err, response)
 	}
@@ -133,46 +115,34 @@ func (a *agent) testCredential(t *testing.T, anonymous *rest.Config) { //nolint:
 		t.Errorf("want a response that begins with %s, got %s", prefix, response)
 	}
 	var request loginv1alpha1.TokenCredentialRequest
-	if err := json.Unmarshal([]byte(response), &request); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(response), &request))
 	credential := request.Status.Credential
-	pair, err := tls.X509KeyPair([]byte(credential.ClientCertificateData), []byte(credential.ClientKeyData))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(tls.X509KeyPair([]byte(credential.ClientCertificateData), []byte(credential.ClientKeyData)))(t)
 	leaf := pair.Leaf
 	roots := x509.NewCertPool()
 	roots.AddCert(a.signer.Certificate())
-	if _, err := leaf.Verify(
-		x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
-	); err != nil {
-		t.Error(err)
-	}
+	must.Get(leaf.Verify(x509.VerifyOptions{
+		Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}))(t)
 	got := []any{
-		leaf.Subject.CommonName,
-		leaf.Subject.Organization,
-		leaf.Subject.OrganizationalUnit,
-		leaf.NotAfter.Sub(leaf.NotBefore),
-		credential.ExpirationTimestamp.UTC(),
+		leaf.Subject.CommonName, leaf.Subject.Organization, leaf.Subject.OrganizationalUnit,
+		leaf.NotAfter.Sub(leaf.NotBefore), credential.ExpirationTimestamp.UTC(),
 	}
 	want := []any{
 		"pinny",
 		[]string{"a-group", "b-group"},
 		[]string{"example.com/x=1", "example.com/x=2"},
-		10 * time.Minute,
-		leaf.NotAfter.UTC(),
+		10 * time.Minute, leaf.NotAfter.UTC(),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func (a *agent) testParallel(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
-	httpClient, err := rest.HTTPClientFor(anonymous)
-	if err != nil {
-		t.Fatal(err)
-	}
+func (a *agent) testParallel(t *testing.T) {
+	anonymous := rest.AnonymousClientConfig(a.cluster.AdminConfig())
+	httpClient := must.Get(rest.HTTPClientFor(anonymous))(t)
+	url, body := anonymous.Host+loginPath, tokenRequest("", "good-token", "webhook")
 	const clients, each = 20, 10
 	problems := make(chan error, clients*each)
 	began := time.Now()
@@ -180,13 +150,7 @@ func (a *agent) testParallel(t *testing.T, anonymous *rest.Config) { //nolint:th
 	for range clients {
 		group.Go(func() {
 			for range each {
-				code, response, err := sendBy(
-					t.Context(),
-					httpClient,
-					http.MethodPost,
-					anonymous.Host+loginPath,
-					tokenRequest("", "good-token", "webhook"),
-				)
+				code, response, err := sendBy(t.Context(), httpClient, http.MethodPost, url, body)
 				if err != nil || code != http.StatusCreated || !strings.Contains(response, "clientKeyData") {
 					problems <- fmt.Errorf("status code %d, error %w: %s", code, err, response)
 				}
@@ -201,20 +165,15 @@ func (a *agent) testParallel(t *testing.T, anonymous *rest.Config) { //nolint:th
 	t.Logf("%d requests by %d clients took %s", clients*each, clients, time.Since(began))
 	began = time.Now()
 	for range each {
-		if _, _, err := sendBy(
-			t.Context(),
-			httpClient,
-			http.MethodPost,
-			anonymous.Host+loginPath,
-			tokenRequest("", "good-token", "webhook"),
-		); err != nil {
+		if _, _, err := sendBy(t.Context(), httpClient, http.MethodPost, url, body); err != nil {
 			t.Error(err)
 		}
 	}
 	t.Logf("one after the other, a request takes %s", time.Since(began)/each)
 }
 
-func (a *agent) testResponses(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
+func (a *agent) testResponses(t *testing.T) {
+	anonymous := rest.AnonymousClientConfig(a.cluster.AdminConfig())
 	failed := `{"kind":"TokenCredentialRequest","apiVersion":"login.concierge.pinniped.dev/v1alpha1","metadata":{},"spec":{"authenticator":{"apiGroup":null,"kind":"","name":""}},"status":{"message":"authentication failed"}}`
 	for _, test := range []struct {
 		name, method, path, body string
@@ -245,9 +204,7 @@ func (a *agent) testResponses(t *testing.T, anonymous *rest.Config) { //nolint:t
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, response, err := send(t.Context(), anonymous, test.method, test.path, test.body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if !strings.Contains(strings.TrimSpace(response), test.contains) || code != test.code {
 				t.Errorf("want status code %d and %s\ngot %d and %s", test.code, test.contains, code, response)
 			}
@@ -255,14 +212,8 @@ func (a *agent) testResponses(t *testing.T, anonymous *rest.Config) { //nolint:t
 	}
 }
 
-func (a *agent) testRefusal(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
-	code, response, err := send(
-		t.Context(),
-		anonymous,
-		http.MethodPost,
-		loginPath,
-		tokenRequest("", "master-token", "webhook"),
-	)
+func (a *agent) testRefusal(t *testing.T) {
+	code, response, err := a.login(t, tokenRequest("", "master-token", "webhook"))
 	if err != nil || code != http.StatusCreated ||
 		!strings.Contains(response, `"status":{"message":"authentication failed"}`) {
 		t.Errorf("status code %d, error %v: %s", code, err, response)
@@ -282,11 +233,8 @@ func (a *agent) testRefusal(t *testing.T, anonymous *rest.Config) { //nolint:the
 	}
 }
 
-func (a *agent) testWhoAmI(t *testing.T) { //nolint:thelper // a subtest
-	jane, err := a.cluster.User("jane", "readers")
-	if err != nil {
-		t.Fatal(err)
-	}
+func (a *agent) testWhoAmI(t *testing.T) {
+	jane := must.Get(a.cluster.User("jane", "readers"))(t)
 	code, response, err := send(t.Context(), jane, http.MethodPost, whoAmIPath, whoAmIRequest)
 	if err != nil || code != http.StatusCreated {
 		t.Fatalf("status code %d, error %v: %s", code, err, response)
@@ -295,10 +243,7 @@ func (a *agent) testWhoAmI(t *testing.T) { //nolint:thelper // a subtest
 	if !strings.HasPrefix(response, want) {
 		t.Errorf("want %s…\ngot  %s", want, response)
 	}
-	account, err := a.cluster.ServiceAccountConfig(t.Context(), namespace, "pinniped-concierge")
-	if err != nil {
-		t.Fatal(err)
-	}
+	account := must.Get(a.cluster.ServiceAccountConfig(t.Context(), namespace, "pinniped-concierge"))(t)
 	code, response, err = send(t.Context(), account, http.MethodPost, whoAmIPath, whoAmIRequest)
 	if err != nil || code != http.StatusCreated ||
 		!strings.Contains(response, `"username":"system:serviceaccount:pinniped-concierge:pinniped-concierge","uid":"`) {
@@ -306,7 +251,7 @@ func (a *agent) testWhoAmI(t *testing.T) { //nolint:thelper // a subtest
 	}
 }
 
-func (a *agent) testOpenAPI(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testOpenAPI(t *testing.T) {
 	for path, wants := range map[string][]string{
 		"/openapi/v3/apis/login.concierge.pinniped.dev/v1alpha1": {
 			"TokenCredentialRequest exchanges a token", "token is the token to verify", "kind of the object",
@@ -334,13 +279,8 @@ func (a *agent) testOpenAPI(t *testing.T) { //nolint:thelper // a subtest
 			return nil
 		})
 	}
-	code, response, err := send(
-		t.Context(),
-		a.cluster.AdminConfig(),
-		http.MethodGet,
-		"/apis/login.concierge.pinniped.dev/v1alpha1",
-		"",
-	)
+	const group = "/apis/login.concierge.pinniped.dev/v1alpha1"
+	code, response, err := send(t.Context(), a.cluster.AdminConfig(), http.MethodGet, group, "")
 	want := `"resources":[{"name":"tokencredentialrequests","singularName":"tokencredentialrequest","namespaced":false,"kind":"TokenCredentialRequest","verbs":["create","list"],"categories":["pinniped"]}]`
 	if err != nil || code != http.StatusOK || !strings.Contains(response, want) {
 		t.Errorf("want %s\ngot status code %d, error %v: %s", want, code, err, response)
@@ -364,21 +304,13 @@ const policies = `
 ]}`
 
 // testAdmission has an API server that was upgraded after the agent started: it now serves admission policies.
-func (a *agent) testAdmission(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
+func (a *agent) testAdmission(t *testing.T) {
 	a.older.Store(false)
 	file := filepath.Join(t.TempDir(), "policies.json")
 	writeFile(t, file, policies)
-	if err := a.cluster.Install(t.Context(), file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.cluster.Install(t.Context(), file))
 	testkit.Eventually(t, time.Minute, func() error {
-		code, response, err := send(
-			t.Context(),
-			anonymous,
-			http.MethodPost,
-			loginPath,
-			tokenRequest("blocked", "good-token", "webhook"),
-		)
+		code, response, err := a.login(t, tokenRequest("blocked", "good-token", "webhook"))
 		if err != nil {
 			return err
 		}
@@ -388,22 +320,12 @@ func (a *agent) testAdmission(t *testing.T, anonymous *rest.Config) { //nolint:t
 		}
 		return nil
 	})
-	testkit.Eventually(
-		t,
-		time.Minute,
-		func() error { return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "alias")) },
-	)
+	testkit.Eventually(t, time.Minute, func() error { return a.exchanged(t, tokenRequest("", "good-token", "alias")) })
 }
 
-func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testDirect(t *testing.T) {
 	var secret corev1.Secret
-	if err := a.admin.Get(
-		t.Context(),
-		types.NamespacedName{Namespace: namespace, Name: servingCert},
-		&secret,
-	); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.admin.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: servingCert}, &secret))
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(secret.Data["caCertificate"])
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{
@@ -412,80 +334,48 @@ func (a *agent) testDirect(t *testing.T) { //nolint:thelper // a subtest
 	defer transport.CloseIdleConnections()
 	direct := &http.Client{Transport: transport}
 	for range 3 { // on new connections
-		code, response, err := sendBy(
-			t.Context(),
-			direct,
-			http.MethodPost,
-			"https://"+a.address+loginPath,
-			tokenRequest("", "good-token", "webhook"),
-		)
+		body := tokenRequest("", "good-token", "webhook")
+		code, response, err := sendBy(t.Context(), direct, http.MethodPost, "https://"+a.address+loginPath, body)
 		if err != nil || code != http.StatusForbidden || response != "" {
 			t.Fatalf("want an unauthenticated client refused, got %d, %v: %s", code, err, response)
 		}
 	}
-	costly := transport.Clone()
-	costly.TLSClientConfig.CurvePreferences = []tls.CurveID{tls.CurveP521, tls.CurveP384}
-	if _, _, err := sendBy(
-		t.Context(), &http.Client{Transport: costly}, http.MethodGet, "https://"+a.address+"/healthz", "",
-	); err == nil {
-		t.Error("a costly curve was accepted")
-	}
-	old := transport.Clone()
-	old.TLSClientConfig.MaxVersion = tls.VersionTLS12
-	if _, _, err := sendBy(
-		t.Context(),
-		&http.Client{Transport: old},
-		http.MethodGet,
-		"https://"+a.address+"/healthz",
-		"",
-	); err == nil {
-		t.Error("TLS 1.2 was accepted")
+	for what, change := range map[string]func(*tls.Config){
+		"a costly curve": func(c *tls.Config) { c.CurvePreferences = []tls.CurveID{tls.CurveP521, tls.CurveP384} },
+		"TLS 1.2":        func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 },
+	} {
+		bad := transport.Clone()
+		change(bad.TLSClientConfig)
+		client := &http.Client{Transport: bad}
+		if _, _, err := sendBy(t.Context(), client, http.MethodGet, "https://"+a.address+"/healthz", ""); err == nil {
+			t.Errorf("%s was accepted", what)
+		}
 	}
 	// A certificate with the name of the front proxy from another CA is not accepted.
-	other, err := certs.NewCA("other", time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := other.IssueClient(certs.ClientIdentity{Username: "front-proxy-client"}, time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(certs.NewCA("other", time.Now(), time.Hour))(t)
+	pair := must.Get(other.IssueClient(certs.ClientIdentity{Username: "front-proxy-client"}, time.Now(), time.Hour))(t)
+	certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
 	forged := transport.Clone()
 	forged.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
-	request, err := http.NewRequestWithContext(
-		t.Context(),
-		http.MethodPost,
-		"https://"+a.address+whoAmIPath,
-		strings.NewReader(whoAmIRequest),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	url, body := "https://"+a.address+whoAmIPath, strings.NewReader(whoAmIRequest)
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, url, body))(t)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("X-Remote-User", "admin")
 	request.Header.Set("X-Remote-Group", "system:masters")
 	response, err := (&http.Client{Transport: forged}).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close() //nolint:errcheck // nothing is read
 	if response.StatusCode != http.StatusForbidden {
 		t.Errorf("want status code 403, got %d", response.StatusCode)
 	}
 }
 
-func (a *agent) testReadiness(t *testing.T) { //nolint:thelper // a subtest
+func (a *agent) testReadiness(t *testing.T) {
 	// as the kubelet does
 	probe := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	get := func(path string) int {
 		code, _, err := sendBy(t.Context(), probe, http.MethodGet, "https://"+a.address+path, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return code
 	}
 	testkit.Eventually(t, time.Minute, func() error {
@@ -497,30 +387,21 @@ func (a *agent) testReadiness(t *testing.T) { //nolint:thelper // a subtest
 	notReady := errors.New("the proxy does not listen")
 	a.ready.Store(&notReady)
 	defer a.ready.Store(nil)
-	got := map[string]int{
-		"/readyz":       get("/readyz"),
-		"/livez":        get("/livez"),
-		"/healthz":      get("/healthz"),
-		"/debug/pprof/": get("/debug/pprof/"),
-	}
-	want := map[string]int{"/readyz": 500, "/livez": 200, "/healthz": 200, "/debug/pprof/": 403}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	for path, want := range map[string]int{"/readyz": 500, "/livez": 200, "/healthz": 200, "/debug/pprof/": 403} {
+		if got := get(path); got != want {
+			t.Errorf("%s: want status code %d, got %d", path, want, got)
+		}
 	}
 }
 
-func (a *agent) testRenewal(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
+func (a *agent) testRenewal(t *testing.T) {
 	name := types.NamespacedName{Namespace: namespace, Name: servingCert}
 	var before corev1.Secret
-	if err := a.admin.Get(t.Context(), name, &before); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.admin.Get(t.Context(), name, &before))
 	if before.Labels["app"] != "pinniped-concierge" {
 		t.Errorf("want the label app, got %v", before.Labels)
 	}
-	if err := a.admin.Delete(t.Context(), before.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.admin.Delete(t.Context(), before.DeepCopy()))
 	var after corev1.Secret
 	testkit.Eventually(t, time.Minute, func() error {
 		if err := a.admin.Get(t.Context(), name, &after); err != nil {
@@ -546,7 +427,7 @@ func (a *agent) testRenewal(t *testing.T, anonymous *rest.Config) { //nolint:the
 				return fmt.Errorf("APIService %q has another CA bundle", service)
 			}
 		}
-		return exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "webhook"))
+		return a.exchanged(t, tokenRequest("", "good-token", "webhook"))
 	})
 	if bytes.Equal(before.Data["tlsCertificateChain"], after.Data["tlsCertificateChain"]) {
 		t.Error("the certificate is the same as before")
@@ -555,25 +436,14 @@ func (a *agent) testRenewal(t *testing.T, anonymous *rest.Config) { //nolint:the
 
 // testRenewalUnderRequests puts a certificate of the same CA that is about to expire into the Secret. The agent renews
 // it, and no request fails meanwhile.
-func (a *agent) testRenewalUnderRequests(t *testing.T, anonymous *rest.Config) { //nolint:thelper // a subtest
+func (a *agent) testRenewalUnderRequests(t *testing.T) {
 	name := types.NamespacedName{Namespace: namespace, Name: servingCert}
 	var secret corev1.Secret
-	if err := a.admin.Get(t.Context(), name, &secret); err != nil {
-		t.Fatal(err)
-	}
-	ca, err := certs.LoadCA(secret.Data["caCertificate"], secret.Data["caCertificatePrivateKey"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.admin.Get(t.Context(), name, &secret))
+	ca := must.Get(certs.LoadCA(secret.Data["caCertificate"], secret.Data["caCertificatePrivateKey"]))(t)
 	block, _ := pem.Decode(secret.Data["tlsCertificateChain"])
-	served, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old, err := ca.IssueServing(certs.SANs{DNSNames: served.DNSNames}, time.Now().Add(-10*time.Hour), 11*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	served := must.Get(x509.ParseCertificate(block.Bytes))(t)
+	old := must.Get(ca.IssueServing(certs.SANs{DNSNames: served.DNSNames}, time.Now().Add(-10*time.Hour), 11*time.Hour))(t)
 
 	renewed := make(chan struct{})
 	failures := make(chan error, 1)
@@ -581,7 +451,7 @@ func (a *agent) testRenewalUnderRequests(t *testing.T, anonymous *rest.Config) {
 	go func() {
 		defer close(failures)
 		for last := false; ; {
-			if err := exchanged(t.Context(), anonymous, tokenRequest("", "good-token", "webhook")); err != nil {
+			if err := a.exchanged(t, tokenRequest("", "good-token", "webhook")); err != nil {
 				failures <- fmt.Errorf("after %d requests: %w", requests, err)
 				return
 			}

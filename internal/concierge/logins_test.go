@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,12 +19,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/pinniped-toolkit/pinniped/internal/proxy/flowcontrol"
+	"github.com/pinniped-toolkit/pinniped/internal/proxy/listener"
+	"github.com/pinniped-toolkit/pinniped/internal/signer"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // flood is a handler with login limits whose logins wait until release is closed.
@@ -196,6 +203,160 @@ func TestSourceOfALogin(t *testing.T) {
 			req.Header["X-Forwarded-For"] = test.forwarded
 			if diff := cmp.Diff(test.want, source(req)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUnauthenticatedClientsMayProbe checks what a client other than the front proxy may send: the kubelet's probes,
+// one at a time. The connection is closed after the response.
+func TestUnauthenticatedClientsMayProbe(t *testing.T) {
+	t.Parallel()
+	ca := must.Get(certs.NewCA("front proxy CA", time.Now(), time.Hour))(t)
+	began, release := make(chan struct{}), make(chan struct{})
+	port := listener.New(flowcontrol.New(flowcontrol.APILimitsFor(flowcontrol.DefaultMemory, 2)))
+	server := httptest.NewUnstartedServer(port.Handler(onlyFrontProxy(
+		http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.RawQuery == "slow" {
+				close(began)
+				<-release
+			}
+			w.WriteHeader(http.StatusOK)
+		}),
+		func(leaf *x509.Certificate) bool { return leaf.Subject.CommonName == "front-proxy-client" },
+	), tooMany))
+	server.Listener = port.Listen(server.Listener)
+	server.EnableHTTP2 = true
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	defer server.Close()
+	client := func(name string) *http.Client {
+		pair := must.Get(ca.IssueClient(certs.ClientIdentity{Username: name}, time.Now(), time.Hour))(t)
+		certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
+		return &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{
+			InsecureSkipVerify: true, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
+		}}}
+	}
+	ask := func(client *http.Client, method, path string) (code int, closes bool) {
+		req := must.Get(http.NewRequestWithContext(t.Context(), method, server.URL+path, http.NoBody))(t)
+		res, err := client.Do(req)
+		must.Do(t, err)
+		defer res.Body.Close() //nolint:errcheck // only the head counts
+		return res.StatusCode, res.Header.Get("Connection") == "close" || res.Close
+	}
+	const logins = "/apis/login.concierge.pinniped.dev/v1alpha1/tokencredentialrequests"
+	for _, test := range []struct {
+		method, path, who string
+		want              int
+	}{
+		{"GET", "/livez", "other", 200},
+		{"HEAD", "/readyz?verbose", "other", 200},
+		{"POST", "/livez", "other", 403},
+		{"GET", "/livez/x", "other", 403},
+		{"GET", "/apis", "other", 403},
+		{"POST", logins, "other", 403},
+		{"POST", logins, "front-proxy-client", 200},
+	} {
+		if got, _ := ask(client(test.who), test.method, test.path); got != test.want {
+			t.Errorf("%s %s by %s: want %d, got %d", test.method, test.path, test.who, test.want, got)
+		}
+	}
+	if got := port.Open() - port.Unauthenticated(); got != 1 {
+		t.Errorf("want the connection of the front proxy known, got %d", got)
+	}
+	other, responses := client("other"), make(chan int, 1)
+	go func() {
+		code, _ := ask(other, http.MethodGet, "/livez?slow")
+		responses <- code
+	}()
+	<-began
+	if second, _ := ask(other, http.MethodGet, "/livez"); second != http.StatusTooManyRequests {
+		t.Errorf("want the second probe at a time refused on one connection, got %d", second)
+	}
+	close(release)
+	if first := <-responses; first != http.StatusOK {
+		t.Errorf("want the first probe served, got %d", first)
+	}
+}
+
+// clusterIssuing is a fake of the cluster's own signer.
+type clusterIssuing struct {
+	err   error
+	asked []certs.ClientIdentity
+}
+
+func (c *clusterIssuing) IssueClientCertificate(
+	_ context.Context,
+	identity certs.ClientIdentity,
+	_ time.Duration,
+) (*certs.KeyPair, error) {
+	c.asked = append(c.asked, identity)
+	return &certs.KeyPair{CertPEM: []byte("the cluster's")}, c.err
+}
+
+func TestWhoSigns(t *testing.T) {
+	t.Parallel()
+	const group = "login.concierge.pinniped.dev"
+	refused := fmt.Errorf("%w: Denied", signer.ErrRefused)
+	for _, test := range []struct {
+		name        string
+		at          string // the API group of the proxy through which the login goes
+		noCluster   bool
+		clusterErr  error
+		agentErr    error
+		want        string
+		asksCluster bool
+		warns       string
+		says        string
+	}{
+		{name: "the cluster, for a login at the API server", want: signedByCluster, asksCluster: true},
+		{name: "the agent, for a login at the proxy", at: group, want: signedByAgent},
+		{
+			name: "the cluster, for a login at the proxy of another installation",
+			at:   "login.concierge.other.example.com", want: signedByCluster, asksCluster: true,
+		},
+		{name: "the agent, when it is not configured otherwise", noCluster: true, want: signedByAgent},
+		{
+			name: "the agent, when the cluster does not respond", clusterErr: errors.New("no response"),
+			want: signedByAgent, asksCluster: true, warns: "the cluster's own signer issues no certificates at the moment",
+		},
+		{
+			name: "none, when the cluster refuses the user", clusterErr: refused, asksCluster: true,
+			says: "the request was refused",
+		},
+		{
+			name: "none, when both cannot", clusterErr: errors.New("no response"), agentErr: signer.ErrNotLoaded,
+			asksCluster: true, says: "no response",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			cluster, agent := &clusterIssuing{err: test.clusterErr}, &issuing{err: test.agentErr}
+			i := issuers{agent: agent, cluster: cluster, group: group}
+			if test.noCluster {
+				i.cluster = nil
+			}
+			client := &user.DefaultInfo{Name: user.Anonymous}
+			if test.at != "" {
+				client.Extra = map[string][]string{signer.AtProxyKey: {test.at}}
+			}
+			var warnings said
+			ctx := warning.WithWarningRecorder(genericapirequest.WithUser(t.Context(), client), &warnings)
+			ann := certs.ClientIdentity{Username: "ann", Groups: []string{"dev"}, OrganizationalUnits: []string{"k=v"}}
+			pair, by, err := i.issue(ctx, ann, time.Minute)
+			if test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) ||
+				test.says == "" && (err != nil || pair == nil) || by != test.want {
+				t.Errorf("signed by %q, %v", by, err)
+			}
+			var asked []certs.ClientIdentity
+			if test.asksCluster {
+				asked = []certs.ClientIdentity{ann}
+			}
+			if diff := cmp.Diff(asked, cluster.asked); diff != "" {
+				t.Errorf("the cluster was asked for (-want +got):\n%s", diff)
+			}
+			if got := strings.Join(warnings, ";"); !strings.Contains(got, test.warns) || test.warns == "" && got != "" {
+				t.Errorf("want a warning with %q, got %q", test.warns, got)
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,18 +22,15 @@ import (
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	identityv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/identity/v1alpha1"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var loginResource = schema.GroupResource{Group: "login.concierge.pinniped.dev", Resource: "tokencredentialrequests"}
 
 func TestWhoAmIRequest(t *testing.T) {
 	t.Parallel()
-	ann := &user.DefaultInfo{
-		Name:   "ann",
-		UID:    "7",
-		Groups: []string{"b", "a"},
-		Extra:  map[string][]string{"Example.com/X": {"2", "1"}},
-	}
+	extra := map[string][]string{"Example.com/X": {"2", "1"}}
+	ann := &user.DefaultInfo{Name: "ann", UID: "7", Groups: []string{"b", "a"}, Extra: extra}
 	asAnn := genericapirequest.WithUser(t.Context(), ann)
 	for _, test := range []struct {
 		name     string
@@ -98,10 +96,8 @@ func TestWhoAmIRequest(t *testing.T) {
 		caller := &user.DefaultInfo{Name: "ann", Groups: []string{"a"}, Extra: map[string][]string{"x": {"1"}}}
 		info := describe(caller)
 		info.Groups[0], info.Extra["x"][0] = "changed", "changed"
-		if diff := cmp.Diff(
-			&user.DefaultInfo{Name: "ann", Groups: []string{"a"}, Extra: map[string][]string{"x": {"1"}}},
-			caller,
-		); diff != "" {
+		want := &user.DefaultInfo{Name: "ann", Groups: []string{"a"}, Extra: map[string][]string{"x": {"1"}}}
+		if diff := cmp.Diff(want, caller); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
@@ -110,26 +106,15 @@ func TestWhoAmIRequest(t *testing.T) {
 func TestSchemeConvertsWithoutOtherTypes(t *testing.T) {
 	t.Parallel()
 	groups := apis.GroupsFor("example.com")
-	scheme, err := newServerScheme(groups)
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := must.Get(newServerScheme(groups))(t)
 	object := &loginv1alpha1.TokenCredentialRequest{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
 	object.SetGroupVersionKind(groups.Login.WithKind("TokenCredentialRequest"))
-	internal, err := scheme.ConvertToVersion(
-		object,
-		schema.GroupVersion{Group: groups.Login.Group, Version: runtime.APIVersionInternal},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	version := schema.GroupVersion{Group: groups.Login.Group, Version: runtime.APIVersionInternal}
+	internal := must.Get(scheme.ConvertToVersion(object, version))(t)
 	if kind := internal.GetObjectKind().GroupVersionKind(); !kind.Empty() {
 		t.Errorf("want no kind on the internal version, got %s", kind)
 	}
-	wire, err := scheme.ConvertToVersion(internal, groups.Login)
-	if err != nil {
-		t.Fatal(err)
-	}
+	wire := must.Get(scheme.ConvertToVersion(internal, groups.Login))(t)
 	if diff := cmp.Diff(runtime.Object(object), wire); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -200,21 +185,11 @@ func (r *recordingWriter) CloseNotify() <-chan bool { return nil }
 func TestChoosePlugins(t *testing.T) {
 	t.Parallel()
 	served := func(resources ...string) func(string) bool {
-		return func(resource string) bool {
-			for _, r := range resources {
-				if r == resource {
-					return true
-				}
-			}
-			return false
-		}
+		return func(resource string) bool { return slices.Contains(resources, resource) }
 	}
 	webhooks := []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
-	run, unserved := choosePlugins(
-		admissionPlugins(),
-		[]string{"MutatingAdmissionWebhook"},
-		served(append(webhooks, "mutatingadmissionpolicies")...),
-	)
+	run, unserved := choosePlugins(admissionPlugins(), []string{"MutatingAdmissionWebhook"},
+		served(append(webhooks, "mutatingadmissionpolicies")...))
 	got := [][]string{run, unserved}
 	want := [][]string{
 		{"NamespaceLifecycle", "ValidatingAdmissionWebhook"},

@@ -1,9 +1,15 @@
 package serving
 
 import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
+	"math/big"
 	"net"
 	"strings"
 	"testing"
@@ -17,6 +23,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -25,21 +32,13 @@ const day = 24 * time.Hour
 
 func newCA(t *testing.T) *certs.CA {
 	t.Helper()
-	ca, err := certs.NewCA("test CA", noon.Add(-day), 3650*day)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ca
+	return must.Get(certs.NewCA("test CA", noon.Add(-200*day), 3650*day))(t)
 }
 
 // issue returns a pair for proxy.example.com, issued at this time and valid for ttl.
 func issue(t *testing.T, ca *certs.CA, at time.Time, ttl time.Duration) *certs.KeyPair {
 	t.Helper()
-	pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, at, ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair
+	return must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, at, ttl))(t)
 }
 
 func TestExternal(t *testing.T) {
@@ -70,6 +69,10 @@ func TestExternal(t *testing.T) {
 	holding := func(key string, bundle []byte) *BundleSource {
 		return &BundleSource{Data: map[string][]byte{key: bundle}}
 	}
+	dated := func(issued, ttl time.Duration) in {
+		pair := issue(t, ca, noon.Add(issued), ttl)
+		return in{cert: pair.CertPEM, key: pair.KeyPEM, ca: ca.CertPEM()}
+	}
 	for _, test := range []struct {
 		name    string
 		in      in
@@ -79,6 +82,16 @@ func TestExternal(t *testing.T) {
 		bundle  []byte
 	}{
 		{name: "serves a good one with the bundle of ca.crt", in: in{ca: ca.CertPEM()}, bundle: ca.CertPEM()},
+		{
+			name: "does not publish text in ca.crt, such as a private key in bare base64", bundle: ca.CertPEM(),
+			in: in{ca: []byte(base64.StdEncoding.EncodeToString(good.KeyPEM) + "\n" + string(ca.CertPEM()))},
+		},
+		{name: "refuses an expired certificate", in: dated(-20*day, 10*day), code: certs.Expired},
+		{name: "refuses one that is not valid yet", in: dated(day, 10*day), code: certs.NotYetValid},
+		{
+			name: "serves one in the last tenth of its life", in: dated(-95*day, 100*day), warning: certs.ExpiresSoon,
+			bundle: ca.CertPEM(),
+		},
 		{
 			name: "prefers the spec's bundle",
 			in:   in{ca: unrelated.CertPEM(), spec: base64.StdEncoding.EncodeToString(ca.CertPEM())}, bundle: ca.CertPEM(),
@@ -172,13 +185,8 @@ func TestExternal(t *testing.T) {
 					t.Fatalf("it was not refused")
 				}
 				if got.Refusal.Finding.Code != test.code || got.Refusal.Finding.Pending != test.pending {
-					t.Errorf(
-						"refused as %s (pending %v), want %s (pending %v)",
-						got.Refusal,
-						got.Refusal.Finding.Pending,
-						test.code,
-						test.pending,
-					)
+					t.Errorf("refused as %s (pending %v), want %s (pending %v)",
+						got.Refusal, got.Refusal.Finding.Pending, test.code, test.pending)
 				}
 				if !strings.HasPrefix(got.Refusal.Error(), string(test.code)+": ") ||
 					strings.Contains(got.Refusal.Error(), "PRIVATE") && strings.Contains(got.Refusal.Error(), "MII") {
@@ -207,50 +215,11 @@ func TestExternal(t *testing.T) {
 	}
 }
 
-func TestExternalDates(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name   string
-		issued time.Time
-		ttl    time.Duration
-		code   certs.Code
-	}{
-		{"refuses an expired certificate", noon.Add(-20 * day), 10 * day, certs.Expired},
-		{"refuses one that is not valid yet", noon.Add(day), 10 * day, certs.NotYetValid},
-		{"serves one in the last tenth of its life", noon.Add(-95 * day), 100 * day, ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			old, err := certs.NewCA("old CA", noon.Add(-200*day), 3650*day)
-			if err != nil {
-				t.Fatal(err)
-			}
-			pair := issue(t, old, test.issued, test.ttl)
-			got := External(ExternalInput{
-				Secret: &corev1.Secret{
-					Type: corev1.SecretTypeTLS,
-					Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": old.CertPEM()},
-				},
-				Now: noon,
-			})
-			switch {
-			case test.code == "" && got.Refusal != nil:
-				t.Errorf("refused: %v", got.Refusal)
-			case test.code != "" && (got.Refusal == nil || got.Refusal.Finding.Code != test.code):
-				t.Errorf("got %v, want %s", got.Refusal, test.code)
-			}
-		})
-	}
-}
-
 // generated returns a generated CA and the content of its Secret.
 func generated(t *testing.T) (*certs.CA, map[string][]byte) {
 	t.Helper()
 	missing := issuedcert.Inspect(GeneratedCA(), nil, noon)
-	made, err := missing.Repair(missing.Verdict(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(missing.Repair(missing.Verdict(), nil))(t)
 	return made.CA, made.Data()
 }
 
@@ -282,11 +251,8 @@ func TestGeneratedCA(t *testing.T) {
 		if got := reasonOf(issuedcert.Inspect(GeneratedCA(), test.secret, test.now)); got != test.want {
 			t.Errorf("it %s: got %q, want %q", test.name, got, test.want)
 		}
-		would, err := WouldGenerate(test.secret, "a.example.com", configv1alpha1.ImpersonationProxySpec{}, nil, test.now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bundle := would.Bundle
+		proxy := configv1alpha1.ImpersonationProxySpec{}
+		bundle := must.Get(WouldGenerate(test.secret, "a.example.com", proxy, nil, test.now))(t).Bundle
 		if known := string(bundle) == string(data["ca.crt"]); known != (test.want == "") {
 			t.Errorf("it %s: the bundle that is published is %q", test.name, bundle)
 		}
@@ -297,10 +263,7 @@ func TestGeneratedServing(t *testing.T) {
 	t.Parallel()
 	ca, _ := generated(t)
 	names := certs.SANs{DNSNames: []string{"b.example", "a.example"}, IPAddresses: []net.IP{net.ParseIP("10.0.0.1")}}
-	pair, err := ca.IssueServing(names, noon, GeneratedServingTTL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(ca.IssueServing(names, noon, GeneratedServingTTL))(t)
 	if life := pair.NotAfter.Sub(pair.NotBefore); life > 365*day {
 		t.Errorf("it lives for %s, longer than a year", life)
 	}
@@ -315,9 +278,7 @@ func TestGeneratedServing(t *testing.T) {
 	}
 	name := types.NamespacedName{Namespace: "ns", Name: "generated"}
 	if served := FromGenerated(kept, name); served.Secret != name || string(served.Bundle) != string(ca.CertPEM()) ||
-		served.Source != SourceGenerated || string(
-		served.Certificate.Certificate[0],
-	) != string(kept.Certificate.Certificate[0]) {
+		served.Source != SourceGenerated || !served.Certificate.Leaf.Equal(kept.Certificate.Leaf) {
 		t.Errorf("what is served is %+v", served)
 	}
 	damaged := secret.DeepCopy()
@@ -378,10 +339,7 @@ func TestHolder(t *testing.T) {
 	}
 	ca := newCA(t)
 	pair := issue(t, ca, noon, day)
-	certificate, err := keyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(keyPair(pair.CertPEM, pair.KeyPEM))(t)
 	if before := holder.Serve(&Certificate{Certificate: certificate}); before != nil {
 		t.Errorf("before the first: %v", before)
 	}
@@ -444,5 +402,191 @@ func TestExternalReportsAll(t *testing.T) {
 	}
 	if diff := cmp.Diff([]certs.Code{certs.NameNotCovered}, codes(got.Warnings)); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// TestWhatCanBeAllowedIsServed keeps the CLI's `--allow` in step with the agent: the CLI offers a code if and only if
+// the agent can be configured to serve such a certificate.
+func TestWhatCanBeAllowedIsServed(t *testing.T) {
+	t.Parallel()
+	for _, code := range certs.Codes() {
+		if e, _ := certs.Explain(code); e.Severity != certs.SeverityError {
+			continue
+		}
+		// The agent does not know which CA bundle clients had before, so it never reports OldClientsBreak.
+		serves := code == certs.OldClientsBreak || outcomeOf(code, configv1alpha1.VerificationWarn, false) != refused
+		if serves != certs.Allowable(code) {
+			t.Errorf("%s: the agent serves it: %v; --allow takes it: %v", code, serves, certs.Allowable(code))
+		}
+	}
+}
+
+func TestLastKnownGood(t *testing.T) {
+	t.Parallel()
+	ca := must.Get(certs.NewCA("x", time.Now(), time.Hour))(t)
+	pair := must.Get(ca.IssueServing(certs.SANs{DNSNames: []string{"a.example"}}, time.Now(), time.Hour))(t)
+	certificate := must.Get(keyPair(append(pair.CertPEM, ca.CertPEM()...), pair.KeyPEM))(t)
+	name := types.NamespacedName{Namespace: "ns", Name: "theirs"}
+	served := &Certificate{Certificate: certificate, Source: SourceExternal, Secret: name, Bundle: ca.CertPEM()}
+	data := must.Get(LastKnownGoodData(served))(t)
+	if again, err := LastKnownGoodData(served); err != nil || !SameData(&corev1.Secret{Data: data}, again) {
+		t.Errorf("the same certificate is another copy each time (%v)", err)
+	}
+	if SameData(nil, data) {
+		t.Error("no Secret has the data")
+	}
+	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "kept"}, Data: data}
+	got := must.Get(LastKnownGood(kept))(t)
+	diff := cmp.Diff(served.Certificate.Certificate, got.Certificate.Certificate)
+	if diff != "" || got.SHA256() != served.SHA256() || got.Secret != served.Secret ||
+		got.Source != SourceExternal || string(got.Bundle) != string(served.Bundle) {
+		t.Errorf("it came back as %+v %s", got, diff)
+	}
+
+	for name, test := range map[string]struct {
+		m    *Certificate
+		want bool
+	}{
+		"an external one":    {served, true},
+		"a delegated one":    {&Certificate{Source: SourceExternal, Delegated: true}, false},
+		"a generated one":    {&Certificate{Source: SourceGenerated}, false},
+		"nothing in service": {nil, false},
+	} {
+		if got := KeepsLastKnownGood(test.m); got != test.want {
+			t.Errorf("%s is kept: %v", name, got)
+		}
+	}
+	for name, secret := range map[string]*corev1.Secret{
+		"of somebody else": {Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM}},
+		"damaged": {
+			Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": pair.KeyPEM, lastKnownGoodNameKey: []byte("s")},
+		},
+	} {
+		if got, err := LastKnownGood(secret); err == nil {
+			t.Errorf("a copy that is %s is used: %+v", name, got)
+		}
+	}
+}
+
+// TestRSAOnlyClients connects with a client that supports only RSA: it needs an external certificate with an RSA key.
+func TestRSAOnlyClients(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t)
+	caKeyPEM := must.Get(ca.KeyPEM())(t)
+	signer := must.Get(tls.X509KeyPair(ca.CertPEM(), caKeyPEM))(t)
+	key := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(7), NotBefore: noon.Add(-time.Hour), NotAfter: noon.Add(90 * day),
+		DNSNames: []string{"proxy.example.com"}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, ca.Certificate(), key.Public(), signer.PrivateKey))(t)
+	ecdsa := issue(t, ca, noon, 90*day)
+	for _, test := range []struct {
+		name      string
+		cert, key []byte
+		connects  bool
+	}{
+		{
+			name: "connects to an RSA certificate", connects: true,
+			cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+			key:  pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}),
+		},
+		{name: "does not connect to an ECDSA certificate", cert: ecdsa.CertPEM, key: ecdsa.KeyPEM},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := External(ExternalInput{
+				Secret: &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{
+					corev1.TLSCertKey: test.cert, corev1.TLSPrivateKeyKey: test.key, CACertKey: ca.CertPEM(),
+				}},
+				Spec:  configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "tls"},
+				Names: []certs.Name{{Value: "proxy.example.com", Source: "spec"}}, Now: noon,
+			})
+			if got.Refusal != nil || len(got.Warnings) > 0 {
+				t.Fatalf("got %+v", got)
+			}
+			roots := x509.NewCertPool()
+			roots.AddCert(ca.Certificate())
+			serverEnd, clientEnd := net.Pipe()
+			server := tls.Server(serverEnd, &tls.Config{
+				Certificates: []tls.Certificate{got.Certificate.Certificate}, MinVersion: tls.VersionTLS12,
+			})
+			go func() {
+				_ = server.HandshakeContext(context.Background()) // the client returns the error
+				_ = serverEnd.Close()
+			}()
+			client := tls.Client(clientEnd, &tls.Config{
+				RootCAs: roots, ServerName: "proxy.example.com", Time: func() time.Time { return noon },
+				MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12,
+				CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256},
+			})
+			if err := client.HandshakeContext(t.Context()); (err == nil) != test.connects {
+				t.Errorf("got %v", err)
+			}
+			_ = clientEnd.Close()
+		})
+	}
+}
+
+func TestClientNames(t *testing.T) {
+	t.Parallel()
+	const (
+		ipSource      = "spec.impersonationProxy.service.loadBalancerIP"
+		ingressSource = "Service ns/s status.loadBalancer.ingress"
+	)
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},
+		Spec:       corev1.ServiceSpec{ClusterIPs: []string{"10.0.0.1", "fd00::1"}},
+		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{
+			{Hostname: "lb.example.com"}, {IP: "192.0.2.1"},
+		}}},
+	}
+	named := func(advisory bool, source string, values ...string) (names []certs.Name) {
+		for _, value := range values {
+			names = append(names, certs.Name{Value: value, Source: source, Advisory: advisory})
+		}
+		return names
+	}
+	ingress := []string{"lb.example.com", "192.0.2.1"}
+	for _, test := range []struct {
+		name     string
+		kind     configv1alpha1.ImpersonationProxyServiceType
+		ip       string
+		endpoint string
+		service  *corev1.Service
+		want     []certs.Name
+	}{
+		{name: "finds none without a Service", kind: "LoadBalancer"},
+		{name: "takes every address of the load balancer", service: service, want: named(false, ingressSource, ingress...)},
+		{
+			name: "only warns of the load balancer's addresses behind an endpoint", kind: "LoadBalancer",
+			endpoint: "a.example", service: service, want: named(true, ingressSource, ingress...),
+		},
+		{
+			name: "only warns of the load balancer IP behind an endpoint, too", kind: "LoadBalancer", ip: "192.0.2.1",
+			endpoint: "a.example", service: service,
+			want: append(named(true, ipSource, "192.0.2.1"), named(true, ingressSource, "lb.example.com")...),
+		},
+		{
+			name: "takes cluster IPs without an endpoint", kind: "ClusterIP", service: service,
+			want: named(false, "Service ns/s spec.clusterIPs", "10.0.0.1", "fd00::1"),
+		},
+		{name: "leaves cluster IPs out behind an endpoint", kind: "ClusterIP", endpoint: "a.example", service: service},
+		{
+			name: "takes the load balancer IP whatever the type is", kind: "None", ip: "192.0.2.9",
+			want: named(false, ipSource, "192.0.2.9"),
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := ClientNames(configv1alpha1.ImpersonationProxySpec{
+				ExternalEndpoint: test.endpoint,
+				Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: test.kind, LoadBalancerIP: test.ip},
+			}, test.service)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // certificate models a serving certificate: one letter for its CA, and one for each name.
@@ -161,18 +162,13 @@ func TestRetired(t *testing.T) {
 	var retired serving.Revision
 	tell := func(bundle string, chain []*x509.Certificate, at time.Time) {
 		t.Helper()
-		h = used(t, h, serving.Published{Endpoint: endpoint, Bundle: p.bundle(bundle), Chain: chain}, at)
+		h = used(t, h, p.published(bundle, chain), at)
 	}
 	refused := func() bool {
 		t.Helper()
 		key, value := retired.Retirement(noon.Add(240 * day)) // the administrator's clock is wrong
-		read, err := serving.Read(map[string]string{serving.RevisionsKey: string(h.Encode()), key: value})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return serving.Judge(
-			serving.Effect(read, serving.Served{Chain: a}, serving.Served{Chain: b}, noon),
-		).Refused
+		read := must.Get(serving.Read(map[string]string{serving.RevisionsKey: string(h.Encode()), key: value}))(t)
+		return refusedBy(read, serving.Served{Chain: a}, serving.Served{Chain: b})
 	}
 	tell("a", a, noon.Add(-2*day))
 	retired = h.Revisions[0]

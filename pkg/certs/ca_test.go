@@ -1,23 +1,28 @@
 package certs
 
 import (
+	"bytes"
+	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func newTestCA(t *testing.T) *CA {
 	t.Helper()
-	ca, err := NewCA("Test CA", testNow(), 10*365*day)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ca
+	return must.Get(NewCA("Test CA", testNow(), 10*365*day))(t)
 }
 
 func parsePair(t *testing.T, pair *KeyPair) *x509.Certificate {
@@ -32,14 +37,11 @@ func parsePair(t *testing.T, pair *KeyPair) *x509.Certificate {
 func TestCAIssuesWhatChecksAccept(t *testing.T) {
 	t.Parallel()
 	ca := newTestCA(t)
-	pair, err := ca.IssueServing(
+	pair := must.Get(ca.IssueServing(
 		SANs{DNSNames: []string{testName}, IPAddresses: []net.IP{net.IPv4(203, 0, 113, 7).To4()}},
 		testNow(),
 		90*day,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	report := wantFindings(t, Input{
 		CertPEM: pair.CertPEM, KeyPEM: pair.KeyPEM, Bundle: ca.CertPEM(), Now: testNow(),
 		Names: []Name{{Value: testName}, {Value: "203.0.113.7"}},
@@ -55,14 +57,11 @@ func TestCAIssuesWhatChecksAccept(t *testing.T) {
 func TestCAIssueClient(t *testing.T) {
 	t.Parallel()
 	ca := newTestCA(t)
-	pair, err := ca.IssueClient(
+	pair := must.Get(ca.IssueClient(
 		ClientIdentity{Username: "pinny", Groups: []string{"b", "a"}, OrganizationalUnits: []string{"k=v"}},
 		testNow(),
 		5*time.Minute,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))(t)
 	cert := parsePair(t, pair)
 	if cert.Subject.CommonName != "pinny" || !slices.Equal(
 		slices.Sorted(slices.Values(cert.Subject.Organization)), []string{"a", "b"},
@@ -85,14 +84,8 @@ func TestCAIssueClient(t *testing.T) {
 
 func TestCAIsNotOutlived(t *testing.T) {
 	t.Parallel()
-	ca, err := NewCA("Short", testNow(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(SANs{DNSNames: []string{testName}}, testNow(), 90*day)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(NewCA("Short", testNow(), time.Hour))(t)
+	pair := must.Get(ca.IssueServing(SANs{DNSNames: []string{testName}}, testNow(), 90*day))(t)
 	if !pair.NotAfter.Equal(ca.Certificate().NotAfter) || !parsePair(t, pair).NotAfter.Equal(pair.NotAfter) {
 		t.Errorf("the certificate ends at %s, the CA at %s", pair.NotAfter, ca.Certificate().NotAfter)
 	}
@@ -112,18 +105,9 @@ func TestCARefuses(t *testing.T) {
 func TestLoadCA(t *testing.T) {
 	t.Parallel()
 	ca, other := newTestCA(t), newTestCA(t)
-	key, err := ca.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
-	otherKey, err := other.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := ca.IssueServing(SANs{DNSNames: []string{testName}}, testNow(), day)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ca.KeyPEM())(t)
+	otherKey := must.Get(other.KeyPEM())(t)
+	leaf := must.Get(ca.IssueServing(SANs{DNSNames: []string{testName}}, testNow(), day))(t)
 	for _, tt := range []struct {
 		name      string
 		cert, key []byte
@@ -158,5 +142,56 @@ func TestCAReturnsCopies(t *testing.T) {
 	ca.CertPEM()[0] = 'x'
 	if ca.CertPEM()[0] != '-' {
 		t.Error("a caller can change the CA")
+	}
+}
+
+// TestKeyIdentifiers shows that certificates of this package, including the root, have key identifiers.
+func TestKeyIdentifiers(t *testing.T) {
+	t.Parallel()
+	ca, other := newTestCA(t), newTestCA(t)
+	root := ca.Certificate()
+	if len(root.SubjectKeyId) == 0 || !bytes.Equal(root.AuthorityKeyId, root.SubjectKeyId) {
+		t.Errorf("the root has key identifier %x and authority key identifier %x", root.SubjectKeyId, root.AuthorityKeyId)
+	}
+	if bytes.Equal(root.SubjectKeyId, other.Certificate().SubjectKeyId) {
+		t.Error("two keys have the same identifier")
+	}
+	pair := must.Get(ca.IssueServing(SANs{DNSNames: []string{testName}}, testNow(), day))(t)
+	if leaf := parsePair(t, pair); !bytes.Equal(leaf.AuthorityKeyId, root.SubjectKeyId) {
+		t.Errorf("the leaf has authority key identifier %x, want %x", leaf.AuthorityKeyId, root.SubjectKeyId)
+	}
+}
+
+// TestPythonsStrictMode connects with Python, whose default since 3.13 is OpenSSL's strict mode.
+func TestPythonsStrictMode(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not on the PATH")
+	}
+	ca := must.Get(NewCA("Strict CA", time.Now(), 10*365*day))(t)
+	names := SANs{DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	pair := must.Get(ca.IssueServing(names, time.Now(), day))(t)
+	certificate := must.Get(tls.X509KeyPair(pair.CertPEM, pair.KeyPEM))(t)
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	bundle := filepath.Join(t.TempDir(), "ca.pem")
+	must.Do(t, os.WriteFile(bundle, ca.CertPEM(), 0o600))
+	const program = `
+import socket, ssl, sys
+context = ssl.create_default_context(cafile=sys.argv[1])
+context.verify_flags |= ssl.VERIFY_X509_STRICT
+for name in ("localhost", "127.0.0.1"):
+    with socket.create_connection(("127.0.0.1", int(sys.argv[2]))) as plain:
+        context.wrap_socket(plain, server_hostname=name).close()
+`
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if output, err := exec.CommandContext(t.Context(), python, "-c", program, bundle, port).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, output)
 	}
 }

@@ -12,20 +12,20 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func rsaKey(tb testing.TB, bits int) *rsa.PrivateKey {
 	tb.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, bits)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return key
+	return must.Get(rsa.GenerateKey(rand.Reader, bits))(tb)
 }
 
 func TestSecretIncomplete(t *testing.T) {
@@ -34,31 +34,26 @@ func TestSecretIncomplete(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		set  func(*Input)
-		want []string
+		want string
 	}{
-		{"accepts type kubernetes.io/tls", func(in *Input) { in.SecretType = "kubernetes.io/tls" }, nil},
-		{"accepts type Opaque", func(in *Input) { in.SecretType = "Opaque" }, nil},
-		{
-			"refuses another type", func(in *Input) { in.SecretType = "helm.sh/release.v1" }, []string{"error SecretIncomplete"},
-		},
-		{"refuses an empty key", func(in *Input) { in.KeyPEM = nil }, []string{"error SecretIncomplete"}},
-		{"refuses a blank certificate", func(in *Input) { in.CertPEM = []byte(" \n") }, []string{"error SecretIncomplete"}},
+		{"accepts type kubernetes.io/tls", func(in *Input) { in.SecretType = "kubernetes.io/tls" }, ""},
+		{"accepts type Opaque", func(in *Input) { in.SecretType = "Opaque" }, ""},
+		{"refuses another type", func(in *Input) { in.SecretType = "helm.sh/release.v1" }, "error SecretIncomplete"},
+		{"refuses an empty key", func(in *Input) { in.KeyPEM = nil }, "error SecretIncomplete"},
+		{"refuses a blank certificate", func(in *Input) { in.CertPEM = []byte(" \n") }, "error SecretIncomplete"},
 		{
 			"refuses an Opaque one without either, once", func(in *Input) {
 				in.SecretType, in.CertPEM, in.KeyPEM = "Opaque", nil, nil
 			},
-			[]string{"error SecretIncomplete"},
+			"error SecretIncomplete",
 		},
-		{
-			"refuses both empty", func(in *Input) { in.CertPEM, in.KeyPEM = nil, nil },
-			[]string{"error SecretIncomplete"},
-		},
+		{"refuses both empty", func(in *Input) { in.CertPEM, in.KeyPEM = nil, nil }, "error SecretIncomplete"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			in := p.input(t)
 			tt.set(&in)
-			report := wantFindings(t, in, tt.want...)
+			report := wantFindings(t, in, tt.want)
 			for _, f := range report.Findings {
 				if waits := strings.Contains(f.Hint, "wait"); f.Pending && waits == (in.SecretType == "Opaque") {
 					t.Errorf("in a Secret of type %q, the hint is %q", in.SecretType, f.Hint)
@@ -83,42 +78,33 @@ func TestTooLarge(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		set  func(*Input)
-		want []string
+		want string
 	}{
-		{
-			"refuses a chain over the limit", func(in *Input) { in.CertPEM = concat(filler, in.CertPEM) },
-			[]string{"error TooLarge"},
-		},
-		{
-			"refuses a key over the limit", func(in *Input) { in.KeyPEM = concat(filler, in.KeyPEM) },
-			[]string{"error TooLarge"},
-		},
-		{
-			"refuses a bundle over the limit", func(in *Input) { in.Bundle = concat(filler, in.Bundle) },
-			[]string{"error TooLarge"},
-		},
+		{"refuses a chain over the limit", func(in *Input) { in.CertPEM = concat(filler, in.CertPEM) }, "error TooLarge"},
+		{"refuses a key over the limit", func(in *Input) { in.KeyPEM = concat(filler, in.KeyPEM) }, "error TooLarge"},
+		{"refuses a bundle over the limit", func(in *Input) { in.Bundle = concat(filler, in.Bundle) }, "error TooLarge"},
 		{
 			"refuses a leaf over the limit", func(in *Input) { in.CertPEM, in.KeyPEM = big.pem(), big.keyPEM(t) },
-			[]string{"error TooLarge"},
+			"error TooLarge",
 		},
 		{
 			"refuses too many blocks in the chain",
 			func(in *Input) { in.CertPEM = concat(in.CertPEM, bytes.Repeat(p.root.pem(), 20)) },
-			[]string{"error TooLarge"},
+			"error TooLarge",
 		},
-		{"refuses over a limit of the caller's", func(in *Input) { in.Limits.ChainBytes = 100 }, []string{"error TooLarge"}},
+		{"refuses over a limit of the caller's", func(in *Input) { in.Limits.ChainBytes = 100 }, "error TooLarge"},
 		{
 			"says what a key should weigh, not a chain", func(in *Input) { in.KeyPEM = concat(filler, in.KeyPEM) },
-			[]string{"error TooLarge"},
+			"error TooLarge",
 		},
-		{"takes a comment of moderate size", func(in *Input) { in.CertPEM = concat(filler[:20_000], in.CertPEM) }, nil},
+		{"takes a comment of moderate size", func(in *Input) { in.CertPEM = concat(filler[:20_000], in.CertPEM) }, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			in := p.input(t)
 			tt.set(&in)
 			in.Allow = []Code{TooLarge} // has no effect
-			report := wantFindings(t, in, tt.want...)
+			report := wantFindings(t, in, tt.want)
 			if first, ok := report.First(); ok &&
 				strings.Contains(first.Message, "tls.key") == strings.Contains(first.Hint, "certificate") {
 				t.Errorf("%s: %s", first.Message, first.Hint)
@@ -259,45 +245,34 @@ func TestBadSerial(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		serial *big.Int
-		want   []string
+		want   string
 	}{
-		{"takes 1", big.NewInt(1), nil},
-		{"takes 20 octets", new(big.Int).Lsh(big.NewInt(1), 158), nil},
+		{"takes 1", big.NewInt(1), ""},
+		{"takes 20 octets", new(big.Int).Lsh(big.NewInt(1), 158), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			root := newRoot(t, "Root")
-			wantFindings(
-				t,
-				inputFor(t, root, root.newLeaf(t, func(c *x509.Certificate) { c.SerialNumber = tt.serial })),
-				tt.want...)
+			leaf := root.newLeaf(t, func(c *x509.Certificate) { c.SerialNumber = tt.serial })
+			wantFindings(t, inputFor(t, root, leaf), tt.want)
 		})
 	}
 	// Go's x509 does not create these, so the encoded serial number is replaced. That invalidates the signature, which
 	// parsing does not check.
-	base := newRoot(
-		t,
-		"Root",
-	).newLeaf(t, func(c *x509.Certificate) { c.SerialNumber = new(big.Int).Lsh(big.NewInt(0x41), 8*15) })
+	serial := func(c *x509.Certificate) { c.SerialNumber = new(big.Int).Lsh(big.NewInt(0x41), 8*15) }
+	base := newRoot(t, "Root").newLeaf(t, serial)
 	old := append([]byte{2, 16, 0x41}, make([]byte, 15)...)
-	for _, tt := range []struct {
-		name, want string
-		serial     []byte // of 16 octets
-	}{
-		{"refuses a negative one", "negative", append([]byte{2, 16, 0x81}, make([]byte, 15)...)},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			if !bytes.Contains(base.Raw, old) {
-				t.Fatal("the serial number was not found")
-			}
-			der := bytes.Replace(base.Raw, old, tt.serial, 1)
-			_, list := ParseBundle(block("CERTIFICATE", der))
-			if len(list) != 1 || list[0].Code != BadSerial || !strings.Contains(list[0].Message, tt.want) {
-				t.Errorf("got %v", list)
-			}
-		})
-	}
+	t.Run("refuses a negative one", func(t *testing.T) {
+		t.Parallel()
+		if !bytes.Contains(base.Raw, old) {
+			t.Fatal("the serial number was not found")
+		}
+		der := bytes.Replace(base.Raw, old, append([]byte{2, 16, 0x81}, make([]byte, 15)...), 1)
+		_, list := ParseBundle(block("CERTIFICATE", der))
+		if len(list) != 1 || list[0].Code != BadSerial || !strings.Contains(list[0].Message, "negative") {
+			t.Errorf("got %v", list)
+		}
+	})
 	for _, tt := range []struct {
 		name string
 		bits uint
@@ -326,16 +301,11 @@ func TestKeys(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	ec := p.leaf.key.(*ecdsa.PrivateKey)
-	sec1, err := x509.MarshalECPrivateKey(ec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sec1 := must.Get(x509.MarshalECPrivateKey(ec))(t)
 	rsa2048 := rsaKey(t, 2048)
 	rsaPair := p.inter.leafFor(t, rsa2048, &rsa2048.PublicKey)
 	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	edPair := p.inter.leafFor(t, private, public)
 	p256OID := []byte{6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7}
 	legacy := pem.EncodeToMemory(&pem.Block{
@@ -347,11 +317,11 @@ func TestKeys(t *testing.T) {
 		name string
 		leaf entity
 		key  []byte
-		want []string
+		want string
 	}{
 		{
 			name: "refuses a certificate that was made with its CA's key", leaf: madeByCA, key: madeByCA.keyPEM(t),
-			want: []string{"error KeyIsCAKey"},
+			want: "error KeyIsCAKey",
 		},
 		{name: "takes PKCS#8", leaf: p.leaf, key: p.leaf.keyPEM(t)},
 		{name: "takes SEC 1", leaf: p.leaf, key: block("EC PRIVATE KEY", sec1)},
@@ -360,48 +330,33 @@ func TestKeys(t *testing.T) {
 			key: concat(block("EC PARAMETERS", p256OID), block("EC PRIVATE KEY", sec1)),
 		},
 		{name: "takes PKCS#1", leaf: rsaPair, key: block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsa2048))},
-		{
-			name: "takes Ed25519, and tells who does not", leaf: edPair, key: edPair.keyPEM(t),
-			want: []string{"info RSAOnlyClients"},
-		},
+		{name: "takes Ed25519, and tells who does not", leaf: edPair, key: edPair.keyPEM(t), want: "info RSAOnlyClients"},
 		{
 			name: "warns of a second key", leaf: p.leaf, key: concat(p.leaf.keyPEM(t), rsaPair.keyPEM(t)),
-			want: []string{"warning KeyUnreadable"},
+			want: "warning KeyUnreadable",
 		},
-		{
-			name: "refuses the key of another certificate", leaf: p.leaf, key: rsaPair.keyPEM(t),
-			want: []string{"error KeyMismatch"},
-		},
-		{name: "refuses the CA's key", leaf: p.leaf, key: p.inter.keyPEM(t), want: []string{"error KeyIsCAKey"}},
-		{
-			name: "refuses the key of a CA in the bundle", leaf: p.leaf, key: p.root.keyPEM(t),
-			want: []string{"error KeyIsCAKey"},
-		},
+		{name: "refuses the key of another certificate", leaf: p.leaf, key: rsaPair.keyPEM(t), want: "error KeyMismatch"},
+		{name: "refuses the CA's key", leaf: p.leaf, key: p.inter.keyPEM(t), want: "error KeyIsCAKey"},
+		{name: "refuses the key of a CA in the bundle", leaf: p.leaf, key: p.root.keyPEM(t), want: "error KeyIsCAKey"},
 		{
 			name: "names a passphrase in PKCS#8", leaf: p.leaf, key: block("ENCRYPTED PRIVATE KEY", sec1),
-			want: []string{"error KeyEncrypted"},
+			want: "error KeyEncrypted",
 		},
-		{name: "names a passphrase in the old form", leaf: p.leaf, key: legacy, want: []string{"error KeyEncrypted"}},
+		{name: "names a passphrase in the old form", leaf: p.leaf, key: legacy, want: "error KeyEncrypted"},
 		{
 			name: "names OpenSSH's form", leaf: p.leaf, key: block("OPENSSH PRIVATE KEY", []byte("openssh-key-v1")),
-			want: []string{"error KeyUnreadable"},
+			want: "error KeyUnreadable",
 		},
-		{
-			name: "names a certificate in place of the key", leaf: p.leaf, key: p.leaf.pem(),
-			want: []string{"error KeyUnreadable"},
-		},
-		{name: "names DER", leaf: p.leaf, key: sec1, want: []string{"error KeyUnreadable"}},
-		{
-			name: "names a damaged key", leaf: p.leaf, key: block("PRIVATE KEY", sec1[:40]),
-			want: []string{"error KeyUnreadable"},
-		},
+		{name: "names a certificate in place of the key", leaf: p.leaf, key: p.leaf.pem(), want: "error KeyUnreadable"},
+		{name: "names DER", leaf: p.leaf, key: sec1, want: "error KeyUnreadable"},
+		{name: "names a damaged key", leaf: p.leaf, key: block("PRIVATE KEY", sec1[:40]), want: "error KeyUnreadable"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			in := inputFor(t, p.root, tt.leaf, p.inter)
 			in.KeyPEM = tt.key
 			in.Allow = Codes() // none of these can be allowed
-			wantFindings(t, in, tt.want...)
+			wantFindings(t, in, tt.want)
 		})
 	}
 }
@@ -481,14 +436,8 @@ func ecEntity(tb testing.TB) entity {
 func TestHintsOfFiles(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
-	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sec1, err := x509.MarshalECPrivateKey(ec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ec := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	sec1 := must.Get(x509.MarshalECPrivateKey(ec))(t)
 	for _, tt := range []struct {
 		name      string
 		cert, key []byte
@@ -519,14 +468,8 @@ func TestHintsOfFiles(t *testing.T) {
 
 func TestWeakKey(t *testing.T) {
 	t.Parallel()
-	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p224 := must.Get(ecdsa.GenerateKey(elliptic.P224(), rand.Reader))(t)
+	p384 := must.Get(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))(t)
 	p := newPKI(t)
 	small := rsaKey(t, 1024)
 	smallRootTemplate := caTemplate("Small Root")
@@ -534,22 +477,19 @@ func TestWeakKey(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		in   Input
-		want []string
+		want string
 	}{
-		{"takes P-384", inputFor(t, p.root, p.inter.leafFor(t, p384, &p384.PublicKey), p.inter), nil},
-		{"refuses P-224", inputFor(t, p.root, p.inter.leafFor(t, p224, &p224.PublicKey), p.inter), []string{"error WeakKey"}},
-		{
-			"refuses RSA 1024", inputFor(t, p.root, p.inter.leafFor(t, small, &small.PublicKey), p.inter),
-			[]string{"error WeakKey"},
-		},
+		{"takes P-384", inputFor(t, p.root, p.inter.leafFor(t, p384, &p384.PublicKey), p.inter), ""},
+		{"refuses P-224", inputFor(t, p.root, p.inter.leafFor(t, p224, &p224.PublicKey), p.inter), "error WeakKey"},
+		{"refuses RSA 1024", inputFor(t, p.root, p.inter.leafFor(t, small, &small.PublicKey), p.inter), "error WeakKey"},
 		{
 			"refuses a root with RSA 1024 where no other verifies", inputFor(t, smallRoot, smallRoot.newLeaf(t)),
-			[]string{"error WeakKey"},
+			"error WeakKey",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			wantFindings(t, tt.in, tt.want...)
+			wantFindings(t, tt.in, tt.want)
 		})
 	}
 	t.Run("warns of a small root that is not needed", func(t *testing.T) {
@@ -606,5 +546,36 @@ func TestFindingsAreBounded(t *testing.T) {
 	last := report.Findings[len(report.Findings)-1]
 	if !strings.Contains(last.Message, "and 290 more findings of this kind") {
 		t.Errorf("the last finding does not count the others: %s", last.Message)
+	}
+}
+
+func TestUnionBundle(t *testing.T) {
+	t.Parallel()
+	var pems [][]byte
+	for _, name := range []string{"old", "new", "other"} {
+		ca := must.Get(NewCA(name, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Hour))(t)
+		pems = append(pems, ca.CertPEM())
+	}
+	join := func(parts ...[]byte) []byte { return slices.Concat(parts...) }
+	for _, tt := range []struct {
+		name    string
+		bundles [][]byte
+		want    []byte
+	}{
+		{"puts one after the other", [][]byte{pems[0], pems[1]}, join(pems[0], pems[1])},
+		{"has each once", [][]byte{join(pems[0], pems[1], pems[0]), join(pems[2], pems[1])}, join(pems[0], pems[1], pems[2])},
+		{
+			"leaves out text, and what is no certificate",
+			[][]byte{join([]byte("the old one\n"), pems[0]), []byte("nothing"), nil},
+			pems[0],
+		},
+		{"is empty without any", nil, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := UnionBundle(tt.bundles...); string(got) != string(tt.want) {
+				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
+			}
+		})
 	}
 }

@@ -5,12 +5,17 @@ import (
 	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/asn1"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func base64Of(data []byte) []byte { return []byte(base64.StdEncoding.EncodeToString(data)) }
@@ -25,11 +30,7 @@ func indented(data []byte) string {
 
 func asJSON(tb testing.TB, value any) []byte {
 	tb.Helper()
-	text, err := json.Marshal(value)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return text
+	return must.Get(json.Marshal(value))(tb)
 }
 
 func secretYAML(entries string) []byte {
@@ -51,14 +52,8 @@ func otherFiles(t *testing.T, o openssl, p pki) []struct {
 	o.run("crl2pkcs7 -nocrl -certfile leaf.pem -outform DER -out der.p7b")
 	o.run("pkcs8 -topk8 -in tls.key -passout pass:secret -out encrypted.key")
 	ec := p.leaf.key.(*ecdsa.PrivateKey)
-	sec1, err := x509.MarshalECPrivateKey(ec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(ec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sec1 := must.Get(x509.MarshalECPrivateKey(ec))(t)
+	pkcs8 := must.Get(x509.MarshalPKCS8PrivateKey(ec))(t)
 	cert, key := p.leaf.pem(), good.KeyPEM
 	return []struct {
 		name      string
@@ -202,14 +197,8 @@ func (o openssl) follow(name, hint string, data []byte) (fixed []byte, ran bool)
 func TestOtherKinds(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
-	request, err := x509.CreateCertificateRequest(
-		rand.Reader,
-		&x509.CertificateRequest{Subject: p.leaf.Subject},
-		p.leaf.key,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	template := &x509.CertificateRequest{Subject: p.leaf.Subject}
+	request := must.Get(x509.CreateCertificateRequest(rand.Reader, template, p.leaf.key))(t)
 	kubeconfig := "apiVersion: v1\nkind: Config\nclusters:\n- name: a\n  cluster:\n    certificate-authority-data: " +
 		string(base64Of(p.root.pem())) + "\n"
 	for _, tt := range []struct {
@@ -256,11 +245,7 @@ func TestOtherKinds(t *testing.T) {
 
 func marshal8(t *testing.T, e entity) []byte {
 	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(e.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
+	return must.Get(x509.MarshalPKCS8PrivateKey(e.key))(t)
 }
 
 // FuzzRecognize shows that no byte of a key is revealed.
@@ -284,4 +269,188 @@ func FuzzRecognize(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestKeyStores tests key stores in place of PEM, and follows the hints, with the password on the command line.
+func TestKeyStores(t *testing.T) {
+	t.Parallel()
+	o := withOpenSSL(t)
+	o.root("")
+	o.leaf(p256, "-sha256")
+	o.run("pkcs12 -export -in tls.crt -inkey tls.key -name proxy -passout pass:secret -out tls.p12")
+	const certificates, key = "-nokeys -out new.pem", "-nocerts -nodes -out new.pem"
+	extract := func(store string) {
+		t.Helper()
+		in := o.input()
+		o.run("pkcs12 -in " + store + " -passin pass:secret " + certificates)
+		in.CertPEM = o.read("new.pem")
+		o.run("pkcs12 -in " + store + " -passin pass:secret " + key)
+		in.KeyPEM = o.read("new.pem")
+		wantFindings(t, in)
+	}
+	wantHints(t, o.read("tls.p12"), "PKCS#12",
+		"openssl pkcs12 -in FILE "+certificates, "openssl pkcs12 -in FILE "+key)
+	extract("tls.p12")
+
+	for _, head := range []string{"\xfe\xed\xfe\xed\x00\x00\x00\x02", "\xce\xce\xce\xce\x00\x00\x00\x02"} {
+		wantHints(t, []byte(head+strings.Repeat("\x00", 40)), "Java key store", "keytool -importkeystore -srckeystore FILE ")
+	}
+	if _, err := exec.LookPath("keytool"); err != nil {
+		t.Skip("keytool is not on the PATH")
+	}
+	for _, storeType := range []string{"JKS", "JCEKS"} {
+		keytool(o, "-importkeystore -srckeystore tls.p12 -srcstorepass secret -destkeystore tls.jks -deststoretype "+
+			storeType+" -deststorepass secret -destkeypass secret")
+		keytool(o, "-importkeystore -srckeystore tls.jks -destkeystore new.p12 -deststoretype PKCS12 -srcstorepass secret "+
+			"-deststorepass secret -noprompt")
+		wantHints(t, o.read("tls.jks"), "Java key store",
+			"keytool -importkeystore -srckeystore FILE -destkeystore new.p12 -deststoretype PKCS12, then "+
+				"openssl pkcs12 -in new.p12 "+certificates, "openssl pkcs12 -in new.p12 "+key)
+		extract("new.p12")
+		keytool(o, "-delete -keystore new.p12 -storepass secret -alias proxy")
+		keytool(o, "-delete -keystore tls.jks -storepass secret -alias proxy")
+	}
+}
+
+// wantHints expects that a key store is recognized, as certificate and as key, and these commands in the hints.
+func wantHints(t *testing.T, store []byte, name string, commands ...string) {
+	t.Helper()
+	report := Check(Input{CertPEM: store, KeyPEM: store})
+	said := map[string]string{}
+	for _, f := range report.Findings {
+		said[string(f.Code)] = f.Message + f.Hint
+	}
+	text := said[string(NotACertificate)] + said[string(KeyUnreadable)]
+	for _, want := range append(commands, name) {
+		if !strings.Contains(text, want) {
+			t.Errorf("nothing says %q: %s", want, text)
+		}
+	}
+	if text := said[string(KeyUnreadable)]; !strings.Contains(text, name) || !strings.Contains(text, "-nocerts") {
+		t.Errorf("KeyUnreadable says %s", text)
+	}
+}
+
+func keytool(o openssl, line string) {
+	o.t.Helper()
+	command := exec.CommandContext(o.t.Context(), "keytool", strings.Fields(line)...)
+	command.Dir = filepath.Clean(o.dir)
+	if out, err := command.CombinedOutput(); err != nil {
+		o.t.Fatalf("keytool %s: %v\n%s", line, err, out)
+	}
+}
+
+// patched changes bytes of a certificate to something that Go does not encode. It keeps the signature, because Go fails
+// to parse the certificate before it checks that.
+func patched(tb testing.TB, der []byte, from, to string) []byte {
+	tb.Helper()
+	if len(from) != len(to) || !bytes.Contains(der, []byte(from)) {
+		tb.Fatalf("%q cannot become %q", from, to)
+	}
+	return bytes.ReplaceAll(der, []byte(from), []byte(to))
+}
+
+// TestEncodingFaults has certificates with fields that Go does not decode. The finding says which certificate, field
+// and character it is, and what the issuer must change; there is no second finding.
+func TestEncodingFaults(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t, "Example-Org Root")
+	leaf := root.newLeaf(t)
+	badRoot := patched(t, root.Raw, "Example-Org", "Example_Org")
+	badIssuer := patched(t, leaf.Raw, "Example-Org", "Example_Org")
+	named := root.newLeaf(t, func(c *x509.Certificate) { c.Subject.CommonName = "a-b" })
+	latin := root.newLeaf(t, sans("proxy.example.com", "bxxcher.example.com"))
+	constrained := root.newCA(t, "Windows CA", func(c *x509.Certificate) {
+		c.PermittedDNSDomains = []string{"example.com"}
+		c.PermittedIPRanges = []*net.IPNet{{IP: net.IPv4(10, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)}}
+	})
+	mask := "\x87\x08\x0a\x00\x00\x00\xff\x00\x00\x00"
+	for _, tt := range []struct {
+		name   string
+		der    []byte
+		bundle bool
+		says   []string
+		hint   string
+	}{
+		{
+			"a CA whose name is a PrintableString with _", badRoot, true,
+			[]string{"in its own name", "Example_Org Root", "common name (CN)", "PrintableString", `"_"`},
+			"has to recreate it",
+		},
+		{
+			"a certificate of such a CA", badIssuer, false,
+			[]string{"in the name of its issuer", `"_"`},
+			"has to get a new certificate of its own",
+		},
+		{
+			"a subject of the same kind", patched(t, named.Raw, "a-b", "a@b"), false,
+			[]string{"in its subject", `"@"`},
+			`ask the issuer, "CN=Example-Org Root"`,
+		},
+		{
+			"a DNS name in UTF-8", patched(t, latin.Raw, "bxxcher", "b\xc3\xbccher"), false,
+			[]string{"subject alternative names", "bücher.example.com", `"ü"`},
+			"Punycode",
+		},
+		{
+			"an IP name constraint without a mask", patched(t, constrained.Raw, mask, "\x87\x00"+"\x82\x06a.test"), true,
+			[]string{"in its name constraints", "an IP address has 0 bytes; 8 or 32 are needed"},
+			"CAPolicy.inf",
+		},
+		{
+			"a mask with gaps", patched(t, constrained.Raw, mask, "\x87\x08\x0a\x00\x00\x00\xff\x00\xff\x00"), true,
+			[]string{"in its name constraints", "the mask of an IP address has gaps"},
+			"address and a mask",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := x509.ParseCertificate(tt.der); err == nil {
+				t.Fatal("Go reads it")
+			}
+			in := inputFor(t, root, leaf)
+			if tt.bundle {
+				in.Bundle = block("CERTIFICATE", tt.der)
+			} else {
+				in.CertPEM = block("CERTIFICATE", tt.der)
+			}
+			report := Check(in)
+			first, _ := report.First()
+			for _, want := range tt.says {
+				if !strings.Contains(first.Message, want) {
+					t.Errorf("%q is not in %s", want, first.Message)
+				}
+			}
+			if first.Code != NotACertificate || !strings.Contains(first.Hint, tt.hint) {
+				t.Errorf("got %s, with the hint %q", first, first.Hint)
+			}
+			if errors := report.Errors(); len(errors) != 1 {
+				t.Errorf("there are other findings: %v", errors)
+			}
+		})
+	}
+}
+
+// TestStringFaults tests all string types.
+func TestStringFaults(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		tag  int
+		text string
+		want string
+	}{
+		{asn1.TagPrintableString, "a*b&c", ""},
+		{asn1.TagPrintableString, "a\xe9", "0xe9"},
+		{asn1.TagIA5String, "\xc3\xa9", "é"},
+		{asn1.TagNumericString, "12a", `"a"`},
+		{asn1.TagUTF8String, "\xff", "not valid UTF-8"},
+		{asn1.TagBMPString, "abc", "odd number"},
+		{asn1.TagT61String, "\xff", ""},
+		{26, "a", "type 26"},
+	} {
+		got := stringFault(asn1.RawValue{Tag: tt.tag, Bytes: []byte(tt.text)})
+		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("type %d, %q: got %q, want %q", tt.tag, tt.text, got, tt.want)
+		}
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // FuzzCheck tests Check on hostile input: it must not panic, messages are limited and contain nothing of the key, and a
@@ -116,14 +118,8 @@ func BenchmarkCheck(b *testing.B) {
 
 // FuzzLoadCA loads arbitrary CAs. An accepted one can issue certificates, and errors reveal nothing of the key.
 func FuzzLoadCA(f *testing.F) {
-	ca, err := NewCA("CA", testNow(), time.Hour)
-	if err != nil {
-		f.Fatal(err)
-	}
-	key, err := ca.KeyPEM()
-	if err != nil {
-		f.Fatal(err)
-	}
+	ca := must.Get(NewCA("CA", testNow(), time.Hour))(f)
+	key := must.Get(ca.KeyPEM())(f)
 	other := newRoot(f, "Other")
 	f.Add(ca.CertPEM(), key)
 	f.Add(other.pem(), key)

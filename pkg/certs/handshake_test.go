@@ -8,16 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestRehearse(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	in := p.input(t)
-	pair, err := tls.X509KeyPair(in.CertPEM, in.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(tls.X509KeyPair(in.CertPEM, in.KeyPEM))(t)
 	good, foreign := x509.NewCertPool(), x509.NewCertPool()
 	good.AddCert(p.root.Certificate)
 	foreign.AddCert(newRoot(t, "Foreign").Certificate)
@@ -73,73 +72,58 @@ func TestCheckServed(t *testing.T) {
 		change(&changed)
 		return changed
 	}
+	at := func(chain ...*x509.Certificate) []Served { return []Served{{Address: "203.0.113.7:443", Chain: chain}} }
+	good := at(chain...)
+	second := Served{Address: "203.0.113.8:443", Chain: chain}
+	wrong := Served{Address: "203.0.113.8:443", Chain: []*x509.Certificate{other.leaf.Certificate}}
 	for _, tt := range []struct {
 		name    string
 		want    Expected
 		seen    []Served
+		code    Code // of the only finding, if there is one
 		message string
-		number  int
-		code    Code
 	}{
+		{"takes the expected certificate at every address", want, append(good, second), "", ""},
 		{
-			name: "takes the expected certificate at every address", want: want,
-			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}, {Address: "203.0.113.8:443", Chain: chain}},
+			"names the address that presents another one", want, append(good, wrong), EndpointServesOther,
+			"203.0.113.8:443 presents another certificate",
 		},
 		{
-			name: "names the address that presents another one", want: want, number: 1, code: EndpointServesOther, message: "203.0.113.8:443 presents " +
-				"another certificate",
-			seen: []Served{
-				{Address: "203.0.113.7:443", Chain: chain},
-				{Address: "203.0.113.8:443", Chain: []*x509.Certificate{other.leaf.Certificate}},
-			},
+			"names the address that does not respond", want,
+			[]Served{{Address: "203.0.113.7:443", Err: errors.New("connection refused")}},
+			EndpointUnreachable, "connection refused",
+		},
+		{"wants the intermediates", want, at(chain[0]), BundleDoesNotVerify, "does not verify it"},
+		{
+			"wants the host's name", with(func(e *Expected) { e.Host = "other.example.com" }), good,
+			NameNotCovered, "not valid for",
 		},
 		{
-			name: "names the address that does not respond", want: want, number: 1, code: EndpointUnreachable, message: "connection refused",
-			seen: []Served{{Address: "203.0.113.7:443", Err: errors.New("connection refused")}},
+			"uses the system roots without a bundle", with(func(e *Expected) { e.Bundle, e.Roots = nil, x509.NewCertPool() }),
+			good, BundleDoesNotVerify, "does not verify it",
+		},
+		{"takes any certificate that clients can verify", with(func(e *Expected) { e.SHA256 = "" }), good, "", ""},
+		{
+			"takes none that they cannot verify", with(func(e *Expected) { e.SHA256 = "" }),
+			at(other.leaf.Certificate), BundleDoesNotVerify,
+			"presents a certificate, but the published CA bundle does not verify it",
 		},
 		{
-			name: "wants the intermediates", want: want, number: 1, code: BundleDoesNotVerify, message: "does not verify it",
-			seen: []Served{{Address: "203.0.113.7:443", Chain: chain[:1]}},
+			"tells an expired one from one that nothing verifies",
+			with(func(e *Expected) { e.Now = p.leaf.NotAfter.Add(time.Hour) }), good, Expired, "which expired on",
 		},
 		{
-			name: "wants the host's name", want: with(
-				func(e *Expected) { e.Host = "other.example.com" },
-			), number: 1, code: NameNotCovered, message: "not valid for",
-			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
+			"tells one that is not valid yet", with(func(e *Expected) { e.Now = p.leaf.NotBefore.Add(-time.Hour) }),
+			good, NotYetValid, "which is not valid before",
 		},
-		{
-			name: "uses the system roots without a bundle", want: with(
-				func(e *Expected) { e.Bundle, e.Roots = nil, x509.NewCertPool() },
-			), number: 1, code: BundleDoesNotVerify,
-			message: "does not verify it", seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
-		},
-		{
-			name: "takes any certificate that clients can verify", want: with(func(e *Expected) { e.SHA256 = "" }),
-			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
-		},
-		{
-			name: "takes none that they cannot verify", want: with(func(e *Expected) { e.SHA256 = "" }), number: 1, code: BundleDoesNotVerify,
-			message: "presents a certificate, but the published CA bundle does not verify it",
-			seen:    []Served{{Address: "203.0.113.7:443", Chain: []*x509.Certificate{other.leaf.Certificate}}},
-		},
-		{
-			name: "tells an expired one from one that nothing verifies", number: 1, code: Expired, message: "which expired on",
-			want: with(func(e *Expected) { e.Now = p.leaf.NotAfter.Add(time.Hour) }),
-			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
-		},
-		{
-			name: "tells one that is not valid yet", number: 1, code: NotYetValid, message: "which is not valid before",
-			want: with(func(e *Expected) { e.Now = p.leaf.NotBefore.Add(-time.Hour) }),
-			seen: []Served{{Address: "203.0.113.7:443", Chain: chain}},
-		},
-		{name: "wants an address", want: want, number: 1, code: EndpointUnreachable, message: "resolves to no address"},
+		{"wants an address", want, nil, EndpointUnreachable, "resolves to no address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := CheckServed(tt.want, tt.seen)
-			if len(got) != tt.number ||
-				len(got) > 0 && (got[0].Code != tt.code || !strings.Contains(got[0].Message, tt.message)) {
-				t.Errorf("got %v, want %d with %q", got, tt.number, tt.message)
+			if tt.code == "" && len(got) > 0 || tt.code != "" &&
+				(len(got) != 1 || got[0].Code != tt.code || !strings.Contains(got[0].Message, tt.message)) {
+				t.Errorf("got %v, want %s with %q", got, tt.code, tt.message)
 			}
 		})
 	}

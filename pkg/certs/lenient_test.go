@@ -1,7 +1,9 @@
 package certs
 
 import (
+	"bytes"
 	"crypto"
+	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
@@ -11,15 +13,13 @@ import (
 	"math/big"
 	"strings"
 	"testing"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func marshal(tb testing.TB, value any) []byte {
 	tb.Helper()
-	der, err := asn1.Marshal(value)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return der
+	return must.Get(asn1.Marshal(value))(tb)
 }
 
 // tagged returns a context-specific element.
@@ -49,9 +49,7 @@ func pointingTo(tb testing.TB, key []byte, issuer *x509.Certificate, serial *big
 func (e entity) written(tb testing.TB, leaf entity, tag int, form string) entity {
 	tb.Helper()
 	var tbs asn1.RawValue
-	if _, err := asn1.Unmarshal(leaf.RawTBSCertificate, &tbs); err != nil {
-		tb.Fatal(err)
-	}
+	must.Get(asn1.Unmarshal(leaf.RawTBSCertificate, &tbs))(tb)
 	var content []byte
 	for i, element := range elements(tbs.Bytes) {
 		if i == 4 { // version, serial number, algorithm, issuer, validity
@@ -63,20 +61,14 @@ func (e entity) written(tb testing.TB, leaf entity, tag int, form string) entity
 	}
 	signed := marshal(tb, asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: content})
 	digest := sha256.Sum256(signed)
-	signature, err := e.key.Sign(rand.Reader, digest[:], crypto.SHA256)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	signature := must.Get(e.key.Sign(rand.Reader, digest[:], crypto.SHA256))(tb)
 	algorithm := pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}}
 	der := marshal(tb, struct {
 		TBS       asn1.RawValue
 		Algorithm pkix.AlgorithmIdentifier
 		Signature asn1.BitString
 	}{asn1.RawValue{FullBytes: signed}, algorithm, asn1.BitString{Bytes: signature, BitLength: 8 * len(signature)}})
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	cert := must.Get(x509.ParseCertificate(der))(tb)
 	return entity{cert, leaf.key}
 }
 
@@ -113,20 +105,10 @@ func TestLenient(t *testing.T) {
 	}
 	subjectMailOf := func(address string) change {
 		return func(c *x509.Certificate) {
-			c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{
-				{
-					Type: asn1.ObjectIdentifier{
-						1,
-						2,
-						840,
-						113549,
-						1,
-						9,
-						1,
-					},
-					Value: asn1.RawValue{Tag: asn1.TagIA5String, Bytes: []byte(address)},
-				},
-			}
+			mail := asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 1}
+			c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{
+				Type: mail, Value: asn1.RawValue{Tag: asn1.TagIA5String, Bytes: []byte(address)},
+			}}
 		}
 	}
 	noIDs := func(c *x509.Certificate) { c.SubjectKeyId = []byte{} }
@@ -349,6 +331,140 @@ func TestLenient(t *testing.T) {
 				t.Errorf("refused, which Go does not: %v", report.Errors())
 			case tt.message == "" && warned.Len() > 0 || !strings.Contains(warned.String(), tt.message):
 				t.Errorf("got the warnings %q, want %q among them", warned.String(), tt.message)
+			}
+		})
+	}
+}
+
+// onlyDirectory returns name constraints that permit one directory name: SEQUENCE { [0] { SEQUENCE { [4] Name } } }.
+func onlyDirectory(t *testing.T) []byte {
+	t.Helper()
+	name := must.Get(asn1.Marshal(pkix.Name{CommonName: "Other"}.ToRDNSequence()))(t)
+	wrap := func(tag byte, content []byte) []byte { return append([]byte{tag, byte(len(content))}, content...) }
+	return wrap(0x30, wrap(0xa0, wrap(0x30, wrap(0xa4, name))))
+}
+
+// TestOdd has odd certificates for which Go, OpenSSL and GnuTLS were found to differ.
+func TestOdd(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	unknown := with(asn1.ObjectIdentifier{1, 2, 3, 4, 5}, true, []byte{5, 0})
+	directory := p.root.newCA(t, "Directory", with(asn1.ObjectIdentifier{2, 5, 29, 30}, true, onlyDirectory(t)))
+	demanding := p.root.newCA(
+		t,
+		"Demanding",
+		with(asn1.ObjectIdentifier{2, 5, 29, 36}, true, []byte{0x30, 0x03, 0x80, 0x01, 0x00}),
+	)
+	anyRoot := newRoot(t, "Any", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny} })
+	blank := func(data []byte, before string) []byte {
+		return bytes.Replace(data, []byte(before), []byte("\n"+before), 1)
+	}
+	for _, tt := range []struct {
+		name    string
+		in      Input
+		want    string
+		message string
+	}{
+		{
+			name: "names a critical extension of the serving certificate that nobody knows",
+			in:   inputFor(t, p.root, p.inter.newLeaf(t, unknown), p.inter), want: "error BundleDoesNotVerify",
+			message: "do not support (1.2.3.4.5)",
+		},
+		{
+			name: "names name constraints that Go does not understand",
+			in:   inputFor(t, p.root, directory.newLeaf(t), directory), want: "error IntermediateInvalid",
+			message: "2.5.29.30, name constraints",
+		},
+		{
+			name: "names policies that a CA demands",
+			in:   inputFor(t, p.root, demanding.newLeaf(t), demanding), want: "error BundleDoesNotVerify, warning StrictClients", message: "requires certificate policies",
+		},
+		{
+			name: "warns of a root for any usage",
+			in:   inputFor(t, anyRoot, anyRoot.newLeaf(t)), want: "warning StrictClients",
+			message: "anyExtendedKeyUsage without serverAuth: OpenSSL",
+		},
+		{
+			name: "warns of an empty name",
+			in:   inputFor(t, p.root, p.inter.newLeaf(t, sans(testName, "")), p.inter), want: "warning StrictClients",
+			message: "GnuTLS cannot read it",
+		},
+		{
+			name: "warns of an empty line in the bundle",
+			in: func() Input {
+				in := p.input(t)
+				in.Bundle = blank(in.Bundle, "-----END")
+				return in
+			}(), want: "warning NotACertificate", message: "block 1 of the CA bundle",
+		},
+		{
+			name: "takes an empty line behind BEGIN",
+			in: func() Input {
+				in := p.input(t)
+				in.Bundle = bytes.Replace(in.Bundle, []byte("CERTIFICATE-----\n"), []byte("CERTIFICATE-----\n\n"), 1)
+				return in
+			}(),
+		},
+		{
+			name: "takes Windows line ends everywhere",
+			in: func() Input {
+				in := p.input(t)
+				for _, data := range []*[]byte{&in.Bundle, &in.CertPEM, &in.KeyPEM} {
+					*data = bytes.ReplaceAll(*data, []byte("\n"), []byte("\r\n"))
+				}
+				return in
+			}(),
+		},
+		{
+			name: "recognises a short key in DER",
+			in: func() Input {
+				in := p.input(t)
+				in.KeyPEM = must.Get(x509.MarshalECPrivateKey(p.leaf.key.(*ecdsa.PrivateKey)))(t)
+				return in
+			}(), want: "error KeyUnreadable", message: "in binary DER",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			wantMessage(t, tt.in, tt.message, tt.want)
+		})
+	}
+}
+
+func TestCanBeAllowed(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	leafSecond := p.input(t)
+	leafSecond.CertPEM = chainOf(p.inter, p.leaf)
+	expired := p.input(t)
+	expired.Now = p.leaf.NotAfter.Add(day)
+	wrongName := p.input(t)
+	wrongName.Names = []Name{{Value: "other.example.com", Source: "test"}}
+	wrongBundle := p.input(t)
+	wrongBundle.Bundle = newRoot(t, "Other").pem()
+	system := p.input(t)
+	system.Bundle, system.Roots = nil, x509.NewCertPool()
+	for _, tt := range []struct {
+		name string
+		in   Input
+		want bool
+	}{
+		{"says no where TLS libraries would refuse to serve it, whatever the code", leafSecond, false},
+		{"says no where the agent would refuse it", expired, false},
+		{"says yes where the agent can be told to serve it", wrongName, true},
+		{"says no of a published bundle, as the agent judges by it", wrongBundle, false},
+		{"says yes of system roots, which the agent does not know", system, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			first, ok := Check(tt.in).First()
+			if !ok || first.CanBeAllowed() != tt.want {
+				t.Errorf("%v, CanBeAllowed is %v", first, first.CanBeAllowed())
+			}
+			in := tt.in
+			in.Allow = Codes()
+			if now, _ := Check(in).First(); now.Allowed != tt.want {
+				t.Errorf("with every code allowed: %+v", now)
 			}
 		})
 	}

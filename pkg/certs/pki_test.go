@@ -11,11 +11,14 @@ import (
 	"math/big"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // testNow is the time of all tests, unless they say otherwise.
@@ -36,22 +39,14 @@ func (e entity) pem() []byte { return encodeCertificate(e.Raw) }
 
 func (e entity) keyPEM(tb testing.TB) []byte {
 	tb.Helper()
-	data, err := encodeKey(e.key)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
+	return must.Get(encodeKey(e.key))(tb)
 }
 
 var serials atomic.Int64 //nolint:gochecknoglobals // serial numbers only have to differ
 
 func ecKey(tb testing.TB) crypto.Signer {
 	tb.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return key
+	return must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(tb)
 }
 
 // change modifies a template before it is signed.
@@ -219,17 +214,24 @@ func verdictOf(findings []Finding) []string {
 	return out
 }
 
+// wantFindings checks an Input. Findings are separated by commas; without any, nothing may be found.
 func wantFindings(t *testing.T, in Input, want ...string) Report {
 	t.Helper()
 	report := Check(in)
-	if want == nil {
-		want = []string{}
-	}
-	if diff := cmp.Diff(want, verdictOf(report.Findings)); diff != "" {
+	if diff := cmp.Diff(strings.Join(want, ", "), strings.Join(verdictOf(report.Findings), ", ")); diff != "" {
 		for _, f := range report.Findings {
 			t.Logf("%s %s: %s (hint: %s)", f.Severity, f.Code, f.Message, f.Hint)
 		}
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
 	return report
+}
+
+// wantMessage is wantFindings, and the first finding, if any, contains a text.
+func wantMessage(t *testing.T, in Input, text string, want ...string) {
+	t.Helper()
+	report := wantFindings(t, in, want...)
+	if f, ok := report.First(); ok && !strings.Contains(f.Message, text) {
+		t.Errorf("message %q does not say %q", f.Message, text)
+	}
 }

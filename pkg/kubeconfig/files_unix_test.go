@@ -12,35 +12,26 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestFilesThatAKubeconfigNames: a kubeconfig names files that would block its reader or fill its memory.
 func TestFilesThatAKubeconfigNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := syscall.Mkfifo(filepath.Join(dir, "some.fifo"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(filepath.Join(dir, "some.fifo"), 0o600))
 	for _, named := range []string{"some.fifo", "/dev/zero"} {
 		path := filepath.Join(dir, "config")
 		text := "kind: Config\nclusters:\n- {name: c, cluster: {server: 'https://c.example.com', certificate-authority: " + named +
 			"}}\nusers: [{name: u, user: {}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		config, err := kubeconfig.Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
+		config := must.Get(kubeconfig.Load(path))(t)
 		for _, trust := range kubeconfig.AllTrusts(config) {
 			if !errors.Is(trust.Err, atomicfile.ErrNotRegular) {
 				t.Errorf("%s: %v", named, trust.Err)
 			}
 		}
-		source, err := kubeconfig.Select(config, "x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Get(kubeconfig.Select(config, "x"))(t)
 		if _, err := source.CABundle(); !errors.Is(err, atomicfile.ErrNotRegular) {
 			t.Errorf("%s: %v", named, err)
 		}
@@ -58,9 +49,7 @@ func TestRotateFileThatIsExchanged(t *testing.T) {
 	dir := t.TempDir()
 	path, theirs := filepath.Join(dir, "config"), filepath.Join(dir, "theirs")
 	for _, made := range []string{path, theirs} {
-		if err := os.WriteFile(made, []byte(bigFile), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(made, []byte(bigFile), 0o600))
 	}
 	calls := 0
 	_, err := kubeconfig.UpdateFile(context.Background(), path, kubeconfig.FileUpdate{

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const golden = "../../testdata/kubeconfig"
@@ -22,11 +23,7 @@ const golden = "../../testdata/kubeconfig"
 // bundle returns the fixed CA bundle of the golden files.
 func bundle(tb testing.TB) []byte {
 	tb.Helper()
-	content, err := os.ReadFile(filepath.Join(golden, "ca.pem"))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return content
+	return must.Get(os.ReadFile(filepath.Join(golden, "ca.pem")))(tb)
 }
 
 func TestBuild(t *testing.T) {
@@ -34,12 +31,9 @@ func TestBuild(t *testing.T) {
 	cache, none := "/tmp/credentials.yaml", ""
 	source := func(change func(*clientcmdapi.Cluster)) *kubeconfig.Source {
 		cluster := &clientcmdapi.Cluster{
-			Server:                   "https://kube.example.com:6443",
-			CertificateAuthorityData: bundle(t),
-			LocationOfOrigin:         "/home/ann/.kube/config",
-			ProxyURL:                 "http://proxy.example.com:3128",
-			TLSServerName:            "kube.internal",
-			DisableCompression:       true,
+			Server: "https://kube.example.com:6443", CertificateAuthorityData: bundle(t),
+			LocationOfOrigin: "/home/ann/.kube/config", ProxyURL: "http://proxy.example.com:3128",
+			TLSServerName: "kube.internal", DisableCompression: true,
 		}
 		if change != nil {
 			change(cluster)
@@ -116,31 +110,20 @@ func TestBuild(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			config, err := kubeconfig.Build(test.input)
-			if err != nil {
-				t.Fatal(err)
-			}
+			config := must.Get(kubeconfig.Build(test.input))(t)
 			var got bytes.Buffer
-			if err := kubeconfig.Write(&got, config); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, kubeconfig.Write(&got, config))
 			path := filepath.Join(golden, test.name+".golden")
 			if os.Getenv("UPDATE_GOLDEN") != "" {
 				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil { // a file of the repository
 					t.Fatal(err)
 				}
 			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Get(os.ReadFile(path))(t)
 			if diff := cmp.Diff(string(want), got.String()); diff != "" {
 				t.Errorf("kubeconfig (-want +got):\n%s", diff)
 			}
-			loaded, err := clientcmd.Load(got.Bytes())
-			if err != nil {
-				t.Fatal(err)
-			}
+			loaded := must.Get(clientcmd.Load(got.Bytes()))(t)
 			if _, err := clientcmd.NewDefaultClientConfig(*loaded, nil).ClientConfig(); err != nil {
 				t.Errorf("client-go refuses the kubeconfig: %v", err)
 			}
@@ -150,14 +133,8 @@ func TestBuild(t *testing.T) {
 
 func TestBuildRefusesBadBundles(t *testing.T) {
 	t.Parallel()
-	ca, err := certs.NewCA("CA", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ca.KeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("CA", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Hour))(t)
+	key := must.Get(ca.KeyPEM())(t)
 	broken := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("not DER")})
 	for name, test := range map[string]struct {
 		bundle []byte
@@ -172,11 +149,8 @@ func TestBuildRefusesBadBundles(t *testing.T) {
 		t.Run("refuses "+name, func(t *testing.T) {
 			t.Parallel()
 			_, err := kubeconfig.Build(kubeconfig.Input{
-				Source: &kubeconfig.Source{
-					Cluster: &clientcmdapi.Cluster{Server: "https://a"},
-				},
-				Server:   "https://b",
-				CABundle: test.bundle,
+				Source: &kubeconfig.Source{Cluster: &clientcmdapi.Cluster{Server: "https://a"}},
+				Server: "https://b", CABundle: test.bundle,
 			})
 			if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "MIG") {
 				t.Errorf("want an error that says %q without the content, got %v", test.says, err)
@@ -234,5 +208,74 @@ func TestWriteFileNamesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "missing", "user.yaml")
 	if err := kubeconfig.WriteFile(path, clientcmdapi.NewConfig()); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("want an error that names the file, got %v", err)
+	}
+}
+
+func TestDifferences(t *testing.T) {
+	t.Parallel()
+	base := func() *clientcmdapi.Config {
+		config := madeFor(t, "dev", "https://dev.example.com")
+		config.Clusters["dev"].CertificateAuthorityData = bundle(t)
+		config.AuthInfos["dev"].Exec.Env = []clientcmdapi.ExecEnvVar{{Name: "SECRET", Value: "password1"}}
+		return config
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*clientcmdapi.Config)
+		want   []string
+	}{
+		{name: "are none", change: func(*clientcmdapi.Config) {}},
+		{name: "are none for another order of flags", change: func(c *clientcmdapi.Config) {
+			args := c.AuthInfos["dev"].Exec.Args
+			args[2], args[len(args)-1] = args[len(args)-1], args[2]
+		}},
+		{name: "are none for another way to write a bundle", change: func(c *clientcmdapi.Config) {
+			c.Clusters["dev"].CertificateAuthorityData = append([]byte("\n"), c.Clusters["dev"].CertificateAuthorityData...)
+		}},
+		{
+			name: "are shown by their names", change: func(c *clientcmdapi.Config) {
+				c.Clusters["dev"].Server = "https://new.example.com"
+				c.Contexts["dev"].Namespace = "x"
+			},
+			want: []string{
+				"- cluster \"dev\" server: https://dev.example.com\n", "+ cluster \"dev\" server: https://new.example.com\n",
+				"+ context \"dev\" namespace: x\n",
+			},
+		},
+		{
+			name: "show no secret", change: func(c *clientcmdapi.Config) {
+				user := c.AuthInfos["dev"]
+				user.Exec.Env[0].Value = "password2"
+				user.Exec.Args = append(user.Exec.Args, "--token", "password3", "--token=password4")
+				user.Token, user.ClientKeyData = "password5", []byte("password6")
+			},
+			want: []string{
+				"+ user \"dev\" client-key-data: (a secret)\n", "+ user \"dev\" exec args --token: (a secret)\n",
+				"- user \"dev\" exec env SECRET: (a secret)\n", "+ user \"dev\" exec env SECRET: (a secret)\n",
+				"+ user \"dev\" token: (a secret)\n",
+			},
+		},
+		{name: "are found in bundles", change: func(c *clientcmdapi.Config) {
+			c.Clusters["dev"].CertificateAuthorityData = nil
+		}, want: []string{"- cluster \"dev\" certificate-authority-data: \"CN="}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			old, now := base(), base()
+			now.Clusters["dev"].CertificateAuthorityData = old.Clusters["dev"].CertificateAuthorityData
+			test.change(now)
+			got := kubeconfig.Differences(old, now)
+			for i := range got {
+				if i < len(test.want) && strings.HasPrefix(got[i], test.want[i]) {
+					got[i] = test.want[i]
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("differences (-want +got):\n%s", diff)
+			}
+			if text := strings.Join(got, ""); strings.Contains(text, "password") {
+				t.Errorf("a secret is shown:\n%s", text)
+			}
+		})
 	}
 }

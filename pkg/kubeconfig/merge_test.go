@@ -19,12 +19,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // madeFor returns the result of Build for a cluster called name.
 func madeFor(tb testing.TB, name, server string) *clientcmdapi.Config {
 	tb.Helper()
-	config, err := kubeconfig.Build(kubeconfig.Input{
+	config := must.Get(kubeconfig.Build(kubeconfig.Input{
 		Source: &kubeconfig.Source{
 			ContextName: name, ClusterName: name, UserName: name, Cluster: &clientcmdapi.Cluster{Server: server},
 		},
@@ -33,10 +34,7 @@ func madeFor(tb testing.TB, name, server string) *clientcmdapi.Config {
 			Command: "pinniped", Static: &kubeconfig.Static{TokenEnv: "T"},
 			Concierge: &kubeconfig.Concierge{Endpoint: server},
 		},
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	}))(tb)
 	return config
 }
 
@@ -128,10 +126,7 @@ func TestMerge(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			made := madeFor(t, "dev", "https://dev.example.com")
-			merged, err := kubeconfig.Merge([]byte(test.content), made, test.setCurrent)
-			if err != nil {
-				t.Fatal(err)
-			}
+			merged := must.Get(kubeconfig.Merge([]byte(test.content), made, test.setCurrent))(t)
 			if diff := cmp.Diff(test.want, string(merged.Content)); diff != "" {
 				t.Errorf("content (-want +got):\n%s", diff)
 			}
@@ -365,10 +360,7 @@ func TestMergeFile(t *testing.T) {
 		})
 	}
 	group.Wait()
-	config, err := kubeconfig.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(kubeconfig.Load(path))(t)
 	if len(config.Clusters) != count || len(config.AuthInfos) != count || len(config.Contexts) != count ||
 		config.CurrentContext != "c0" {
 		t.Errorf("an entry is lost: %v", config)
@@ -382,9 +374,7 @@ func TestMergeFile(t *testing.T) {
 func TestStaleLock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "it's")
-	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path+".lock", nil, 0o600))
 	made := madeFor(t, "dev", "https://dev.example.com")
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -394,9 +384,7 @@ func TestStaleLock(t *testing.T) {
 		t.Errorf("want a new lock waited for, got %v", err)
 	}
 	old := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(path+".lock", old, old); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chtimes(path+".lock", old, old))
 	_, err = kubeconfig.MergeFile(t.Context(), path, made, false)
 	if err == nil || !strings.Contains(err.Error(), "has existed for 1h0m") {
 		t.Fatalf("want the old lock explained, got %v", err)
@@ -416,5 +404,226 @@ func runShell(t *testing.T, command string) {
 	t.Helper()
 	if output, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v: %s", command, err, output)
+	}
+}
+
+// changedByHand is a generated kubeconfig to which a user has added comments and an argument.
+const changedByHand = "# mine\n" + `apiVersion: v1
+kind: Config
+clusters:
+- cluster:
+    # through the office
+    proxy-url: http://proxy.example.com
+    server: https://dev.example.com # not prod
+  name: dev
+contexts:
+- context: {cluster: dev, user: dev}
+  name: dev
+` + "users:\n" + devUser
+
+// TestMergeKeepsComments updates an entry with comments.
+func TestMergeKeepsComments(t *testing.T) {
+	t.Parallel()
+	made := madeFor(t, "dev", "https://dev.example.com")
+	made.Clusters["dev"].CertificateAuthorityData = []byte("A")
+	text := strings.Replace(changedByHand, "      - --token-env=T\n", "      # on the shared disk\n"+
+		"      - --credential-cache=/shared/c.yaml\n      - --token-env=OLD # of the pipeline\n", 1)
+	merged := must.Get(kubeconfig.Merge([]byte(text), made, false))(t)
+	for _, want := range []string{
+		"# mine\n", "    # through the office\n    proxy-url: http://proxy.example.com\n", "server: https://dev.example.com # not prod\n",
+		"      # on the shared disk\n      - --credential-cache=/shared/c.yaml\n", "- --token-env=T # of the pipeline\n",
+	} {
+		if !strings.Contains(string(merged.Content), want) {
+			t.Errorf("want %q in:\n%s", want, merged.Content)
+		}
+	}
+}
+
+// TestMergeRefusesRelativeCaches has a plugin with a relative cache path.
+func TestMergeRefusesRelativeCaches(t *testing.T) {
+	t.Parallel()
+	made := madeFor(t, "dev", "https://dev.example.com")
+	for argument, refused := range map[string]bool{
+		"--credential-cache=c.yaml": true, "--session-cache=./s.yaml": true, "--session-cache=sub/s.yaml": true,
+		"--credential-cache=~/c.yaml": false, "--credential-cache=/c.yaml": false, "--credential-cache=": false,
+	} {
+		flags := "      - --token-env=OLD\n      - " + argument + "\n"
+		text := strings.Replace(changedByHand, "      - --token-env=T\n", flags, 1)
+		_, err := kubeconfig.Merge([]byte(text), made, false)
+		if (err != nil) != refused || refused && !strings.Contains(err.Error(), argument) {
+			t.Errorf("%s: %v", argument, err)
+		}
+	}
+}
+
+// mergerVariable makes this test binary merge into the kubeconfig at this path until it is killed.
+const mergerVariable = "KUBECONFIG_TEST_MERGER"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(mergerVariable); path != "" {
+		mergeForever(path)
+	}
+	os.Exit(m.Run())
+}
+
+func mergeForever(path string) {
+	for i := 0; ; i++ {
+		source := &kubeconfig.Source{
+			ContextName: "dev", ClusterName: "dev", UserName: "dev",
+			Cluster: &clientcmdapi.Cluster{Server: "https://dev.example.com"},
+		}
+		made, err := kubeconfig.Build(kubeconfig.Input{
+			Source: source, Exec: kubeconfig.Exec{Command: "pinniped", Static: &kubeconfig.Static{TokenEnv: fmt.Sprint("T", i)}},
+		})
+		if err == nil {
+			_, err = kubeconfig.MergeFile(context.Background(), path, made, false)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+}
+
+// TestMergeIsKilled kills a process at a random time during a merge: the kubeconfig is valid and keeps its other
+// entries.
+func TestMergeIsKilled(t *testing.T) {
+	t.Parallel()
+	const head, tail = "# Ann's\nkind: Config\n", "users: []\n# the end\n"
+	path := filepath.Join(t.TempDir(), "config")
+	must.Do(t, os.WriteFile(path, []byte(head+tail), 0o600))
+	wrote := 0
+	for i := range 25 {
+		before := must.Get(os.ReadFile(path))(t)
+		command := exec.CommandContext(t.Context(), os.Args[0])
+		command.Env = append(os.Environ(), mergerVariable+"="+path)
+		var stderr strings.Builder
+		command.Stderr = &stderr
+		must.Do(t, command.Start())
+		time.Sleep(time.Duration(20+7*i) * time.Millisecond)
+		_ = command.Process.Kill()
+		_ = command.Wait() // it was killed
+		after := must.Get(os.ReadFile(path))(t)
+		if !strings.HasPrefix(string(after), head) || !strings.Contains(string(after), "# the end\n") {
+			t.Fatalf("kill %d: the file has lost something:\n%s", i, after)
+		}
+		if _, err := kubeconfig.Load(path); err != nil {
+			t.Fatalf("kill %d: %v", i, err)
+		}
+		if stderr.Len() > 0 {
+			t.Fatalf("kill %d: %s", i, &stderr)
+		}
+		if string(before) != string(after) {
+			wrote++
+		}
+		_ = os.Remove(path + ".lock") // as the error about a stale lock says
+	}
+	if wrote == 0 {
+		t.Error("no process has written anything: nothing was tried")
+	}
+}
+
+// made returns a kubeconfig for a cluster whose installer uses the same names everywhere.
+func made(t *testing.T, server, uid string, bundle []byte) *clientcmdapi.Config {
+	t.Helper()
+	config := must.Get(kubeconfig.Build(kubeconfig.Input{
+		Source: &kubeconfig.Source{
+			ContextName: "kubernetes-admin@kubernetes", ClusterName: "kubernetes", UserName: "kubernetes-admin",
+			Cluster: &clientcmdapi.Cluster{Server: server},
+		},
+		Server: server, CABundle: bundle,
+		Exec: kubeconfig.Exec{
+			Command: "pinniped", Static: &kubeconfig.Static{TokenEnv: "T"},
+			Concierge: &kubeconfig.Concierge{Endpoint: server, CABundle: bundle},
+		},
+	}))(t)
+	if uid != "" {
+		must.Do(t, kubeconfig.SetInstallation(config, uid))
+	}
+	return config
+}
+
+func TestMergeOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	one, two := ca(t, "one"), ca(t, "two")
+	const a, b = "https://a.example.com", "https://b.example.com"
+	both := append(append([]byte{}, one...), two...)
+	for _, test := range []struct {
+		name         string
+		before, next *clientcmdapi.Config
+		refuses      bool
+	}{
+		{name: "another endpoint", before: made(t, a, "", one), next: made(t, b, "", two), refuses: true},
+		{name: "another endpoint with the company's CA", before: made(t, a, "", one), next: made(t, b, "", one), refuses: true},
+		{name: "the same endpoint with another CA", before: made(t, a, "", one), next: made(t, a, "", two), refuses: true},
+		{name: "another installation at the endpoint", before: made(t, a, "x", one), next: made(t, a, "y", one), refuses: true},
+		{name: "a new endpoint of the installation", before: made(t, a, "x", one), next: made(t, b, "x", two)},
+		{name: "the same endpoint with both CAs", before: made(t, a, "", one), next: made(t, a, "x", both)},
+		{name: "the same again", before: made(t, a, "x", one), next: made(t, a, "x", one)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			file := must.Get(kubeconfig.Merge(nil, test.before, false))(t)
+			merged, err := kubeconfig.Merge(file.Content, test.next, false)
+			other, refused := errors.AsType[*kubeconfig.OtherClusterError](err)
+			if refused != test.refuses || !refused && err != nil {
+				t.Fatalf("got %v", err)
+			}
+			if refused {
+				if !strings.Contains(err.Error(), other.There) || !strings.Contains(err.Error(), other.New) {
+					t.Errorf("it does not name both endpoints: %v", err)
+				}
+				return
+			}
+			again, err := kubeconfig.Merge(merged.Content, test.next, false)
+			if err != nil || again.Changed() {
+				t.Errorf("a second time: %v", err)
+			}
+		})
+	}
+}
+
+// TestMergeKeepsWhatPeopleAdd shows that additions of users stay when an entry is updated.
+func TestMergeKeepsWhatPeopleAdd(t *testing.T) {
+	t.Parallel()
+	one, two := ca(t, "one"), ca(t, "two")
+	file := must.Get(kubeconfig.Merge(nil, made(t, "https://a.example.com", "", one), false))(t)
+	text := strings.NewReplacer(
+		"    server:", "    proxy-url: http://proxy\n    disable-compression: true\n    tls-server-name: inner\n"+
+			"    extensions: [{name: mine, extension: {a: b}}]\n    server:",
+		"      - --token-env=T\n", "      - --credential-cache=/tmp/c\n      - --token-env=T\n",
+		"      provideClusterInfo: true", "      interactiveMode: Never\n      provideClusterInfo: true",
+	).Replace(string(file.Content))
+	both := append(append([]byte{}, one...), two...)
+	merged := must.Get(kubeconfig.Merge([]byte(text), made(t, "https://a.example.com", "", both), false))(t)
+	for _, kept := range []string{
+		"proxy-url: http://proxy", "disable-compression: true", "tls-server-name: inner", "name: mine",
+		"- --credential-cache=/tmp/c", "interactiveMode: Never",
+	} {
+		if !strings.Contains(string(merged.Content), kept) {
+			t.Errorf("%q is gone:\n%s", kept, merged.Content)
+		}
+	}
+}
+
+// TestDamagedKubeconfigs shows that errors name the entry and the line, and contain no value.
+func TestDamagedKubeconfigs(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, content, says string }{
+		{"two of one name", "clusters:\n- {name: a, cluster: {server: x}}\n- {name: a, cluster: {server: y}}\n", `line 4: cluster "a" already exists on line 3`},
+		{"a number as name", "clusters:\n- {name: 1e3, cluster: {server: x}}\n", `line 3: YAML does not read the name of this cluster as text: put it in quotes, "1e3"`},
+		{"base64 in several lines", "users:\n- name: u\n  user:\n    client-key-data: c2VjcmV0\n      c2VjcmV0\n", `line 5: client-key-data of user "u" is not valid base64`},
+		{"a mapping in place of a list", "clusters: {secret: secret}\nusers: []\n", "clusters: not a list"},
+		{"a tab", "clusters:\n- name: a\n\tcluster: secret\nusers: []\n", "line 3"},
+	} {
+		_, err := kubeconfig.Merge(
+			[]byte("kind: Config\n"+test.content),
+			made(t, "https://a.example.com", "", ca(t, "a")),
+			false,
+		)
+		if !errors.Is(err, kubeconfig.ErrDamaged) || !strings.Contains(err.Error(), test.says) ||
+			strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "c2Vj") {
+			t.Errorf("%s: %v", test.name, err)
+		}
 	}
 }

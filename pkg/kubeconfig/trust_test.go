@@ -2,26 +2,28 @@ package kubeconfig_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestTrusts(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(file, []byte("from a file"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("from a file"), 0o600))
 	const endpoint = "https://proxy.example.com"
 	bundle := base64.StdEncoding.EncodeToString([]byte("of the plugin"))
 	plugin := func(args ...string) *clientcmdapi.AuthInfo {
@@ -77,10 +79,7 @@ func TestTrusts(t *testing.T) {
 // plugin's CA bundle must be rotated with the cluster's, or its user breaks when the old CA is removed.
 func TestTwoArguments(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile(filepath.Join("testdata", "two-arguments.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(filepath.Join("testdata", "two-arguments.yaml")))(t)
 	with := func(bundle []byte) string {
 		return strings.ReplaceAll(string(content), "${OLD}", base64.StdEncoding.EncodeToString(bundle))
 	}
@@ -90,10 +89,7 @@ func TestTwoArguments(t *testing.T) {
 	places := []string{`cluster "kind-kind-pinniped"`, `user "kind-kind-pinniped"`, `user "tanzu"`}
 	trusts := func(want []byte) {
 		t.Helper()
-		config, err := kubeconfig.Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := must.Get(kubeconfig.Load(path))(t)
 		var found []string
 		for _, place := range kubeconfig.Trusts(config, endpoint) {
 			found = append(found, place.Where)
@@ -106,15 +102,8 @@ func TestTwoArguments(t *testing.T) {
 		}
 	}
 	trusts([]byte("of the old CA"))
-	rotation, err := kubeconfig.RotateFile(
-		t.Context(),
-		path,
-		kubeconfig.Target{Endpoint: endpoint, CABundle: bundle(t)},
-		false,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := kubeconfig.Target{Endpoint: endpoint, CABundle: bundle(t)}
+	rotation := must.Get(kubeconfig.RotateFile(t.Context(), path, to, false))(t)
 	for _, entry := range rotation.Entries {
 		if entry.Outcome != kubeconfig.Rotated {
 			t.Errorf("%+v", entry)
@@ -200,12 +189,8 @@ func TestCAFile(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	path := filepath.Join(folder, "config")
-	write(
-		t,
-		path,
-		"kind: Config\nclusters:\n- name: a\n  cluster: {server: 'https://proxy.example.com', certificate-authority: "+
-			"ca.pem}\n",
-	)
+	write(t, path, "kind: Config\nclusters:\n- name: a\n  cluster: "+
+		"{server: 'https://proxy.example.com', certificate-authority: ca.pem}\n")
 	to := kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: "https://proxy.example.com"}, CABundle: bundle(t)}
 	for _, test := range []struct {
 		file string
@@ -220,4 +205,88 @@ func TestCAFile(t *testing.T) {
 			t.Errorf("want %s, got %+v, %v", test.want, rotation, err)
 		}
 	}
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "fleet")
+	for _, path := range []string{
+		"a.yaml", "a.yaml.lock", ".a.yaml.1234.tmp", ".tmp", ".hidden.yaml", "more/b.yaml", "more/notes.tmp", ".git/config", "..data/c.yaml",
+		".kube/config", "../elsewhere/d.yaml",
+	} {
+		path = filepath.Join(folder, path)
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		write(t, path, "x")
+	}
+	for name, to := range map[string]string{
+		"c.yaml": "..data/c.yaml", "dangling": "nowhere", "loop": ".", "../linked": "fleet", "to-a": "a.yaml", "to-folder": "../elsewhere", ".#a.yaml": "ann@host",
+	} {
+		must.Do(t, os.Symlink(to, filepath.Join(folder, name)))
+	}
+	in := func(names ...string) []kubeconfig.Found {
+		var files []kubeconfig.Found
+		for _, name := range names {
+			found := kubeconfig.Found{Path: filepath.Join(folder, name), Hidden: name == ".git"}
+			if name == "dangling" {
+				found.Err = kubeconfig.ErrDangling
+			}
+			files = append(files, found)
+		}
+		return files
+	}
+	named := func(path string) kubeconfig.Found { return kubeconfig.Found{Path: path, Named: true} }
+	below := in(".git", ".hidden.yaml", ".kube/config", ".tmp", "a.yaml", "c.yaml", "dangling", "more/b.yaml",
+		"more/notes.tmp", "to-folder/d.yaml")
+	missing, link := filepath.Join(folder, "missing"), filepath.Join(folder, "c.yaml")
+	file := filepath.Join(folder, "more", "b.yaml")
+	for _, test := range []struct {
+		name  string
+		paths []string
+		want  []kubeconfig.Found
+	}{
+		{"goes through a folder", []string{folder}, below},
+		{"takes a folder with a slash behind it for the same", []string{folder + "/", folder}, below},
+		{
+			"has a file that is named and found once",
+			[]string{file, filepath.Join(folder, "more")},
+			append([]kubeconfig.Found{named(file)}, in("more/notes.tmp")...),
+		},
+		{"goes into a hidden folder that is named", []string{filepath.Join(folder, ".git")}, in(".git/config")},
+		{
+			"goes into it also behind the folder that it is in",
+			[]string{folder, filepath.Join(folder, ".git")},
+			append(slices.Clone(below), in(".git/config")...),
+		},
+		{"has a file and a link to it once", []string{filepath.Join(folder, "to-a"), folder}, append(
+			[]kubeconfig.Found{named(filepath.Join(folder, "to-a"))},
+			slices.DeleteFunc(
+				slices.Clone(below), func(f kubeconfig.Found) bool { return filepath.Base(f.Path) == "a.yaml" },
+			)...)},
+		{"keeps what is not there for the caller to find out", []string{missing}, []kubeconfig.Found{named(missing)}},
+		{"takes a link that is named for a file", []string{link}, []kubeconfig.Found{named(link)}},
+		{"finds nothing without paths", nil, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := must.Get(kubeconfig.Find(t.Context(), test.paths))(t)
+			if diff := cmp.Diff(test.want, got, cmpopts.EquateErrors()); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+	t.Run("follows a link to a folder that is named", func(t *testing.T) {
+		t.Parallel()
+		got, err := kubeconfig.Find(t.Context(), []string{filepath.Join(folder, "..", "linked")})
+		if err != nil || len(got) != len(below) {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+	t.Run("ends with its context", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := kubeconfig.Find(ctx, []string{folder}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+	})
 }

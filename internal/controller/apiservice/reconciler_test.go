@@ -23,6 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func mustParse(certPEM []byte) *x509.Certificate {
@@ -41,14 +45,9 @@ func mustParse(certPEM []byte) *x509.Certificate {
 type liveGetter[T client.Object] struct {
 	client.Client
 	empty func() T
-	stale bool // finds no object yet
 }
 
 func (g liveGetter[T]) Get(ctx context.Context, name types.NamespacedName) (T, bool, error) {
-	if g.stale {
-		var none T
-		return none, false, nil
-	}
 	object := g.empty()
 	if err := g.Client.Get(ctx, name, object); err != nil {
 		var none T
@@ -70,46 +69,31 @@ func newFixture(t *testing.T, leader bool) *fixture {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiregistrationv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, add(scheme))
 	}
 	f := &fixture{}
 	service := &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: testService,
-			UID:  "u",
-		},
-		Spec: apiregistrationv1.APIServiceSpec{Group: "g", CABundle: []byte("old")},
+		ObjectMeta: metav1.ObjectMeta{Name: testService, UID: "u"},
+		Spec:       apiregistrationv1.APIServiceSpec{Group: "g", CABundle: []byte("old")},
 	}
 	fakeClient := fake.NewClientBuilder().WithScheme(scheme).WithObjects(service).WithInterceptorFuncs(interceptor.Funcs{
 		Apply: func(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
 			if f.fail != nil {
 				return f.fail
 			}
-			f.writes = append(f.writes, kindOf(object))
+			f.writes = append(f.writes, fmt.Sprintf("%T", object))
 			return c.Apply(ctx, object, options...)
 		},
 	}).Build()
 	f.Reconciler = &Reconciler{
-		Client:       fakeClient,
-		Live:         fakeClient,
-		SecretWriter: secretWriter{f, fakeClient},
-		Secrets:      liveGetter[*corev1.Secret]{fakeClient, func() *corev1.Secret { return &corev1.Secret{} }, false},
+		Client: fakeClient, Live: fakeClient, SecretWriter: secretWriter{f, fakeClient},
+		Secrets: liveGetter[*corev1.Secret]{fakeClient, func() *corev1.Secret { return &corev1.Secret{} }},
 		APIServices: liveGetter[*apiregistrationv1.APIService]{
-			fakeClient,
-			func() *apiregistrationv1.APIService { return &apiregistrationv1.APIService{} },
-			false,
+			fakeClient, func() *apiregistrationv1.APIService { return &apiregistrationv1.APIService{} },
 		},
-		IsLeader:        func() bool { return leader },
-		Certificate:     &Certificate{},
-		Namespace:       "ns",
-		Secret:          "tls",
-		Service:         "api",
-		APIServiceNames: []string{testService},
-		Labels:          map[string]string{"app": "x"},
-		Life:            testLife,
-		Clock:           clocktesting.NewFakePassiveClock(testNow),
+		IsLeader: func() bool { return leader }, Certificate: &Certificate{},
+		Namespace: "ns", Secret: "tls", Service: "api", APIServiceNames: []string{testService},
+		Labels: map[string]string{"app": "x"}, Life: testLife, Clock: clocktesting.NewFakePassiveClock(testNow),
 	}
 	return f
 }
@@ -121,9 +105,7 @@ type secretWriter struct {
 }
 
 func (w secretWriter) Create(
-	ctx context.Context,
-	secret *corev1.Secret,
-	options metav1.CreateOptions,
+	ctx context.Context, secret *corev1.Secret, options metav1.CreateOptions,
 ) (*corev1.Secret, error) {
 	if w.fail != nil {
 		return nil, w.fail
@@ -133,12 +115,7 @@ func (w secretWriter) Create(
 }
 
 func (w secretWriter) Patch(
-	ctx context.Context,
-	name string,
-	kind types.PatchType,
-	data []byte,
-	options metav1.PatchOptions,
-	_ ...string,
+	ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, _ ...string,
 ) (*corev1.Secret, error) {
 	if w.fail != nil {
 		return nil, w.fail
@@ -148,16 +125,10 @@ func (w secretWriter) Patch(
 	return secret, w.client.Patch(ctx, secret, client.RawPatch(kind, data), client.FieldOwner(options.FieldManager))
 }
 
-func kindOf(object runtime.ApplyConfiguration) string {
-	return fmt.Sprintf("%T", object)
-}
-
 func (f *fixture) bundle(t *testing.T) []byte {
 	t.Helper()
 	var service apiregistrationv1.APIService
-	if err := f.Client.Get(t.Context(), types.NamespacedName{Name: testService}, &service); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Client.Get(t.Context(), types.NamespacedName{Name: testService}, &service))
 	if service.Spec.Group != "g" {
 		t.Error("the rest of the APIService was changed")
 	}
@@ -167,13 +138,9 @@ func (f *fixture) bundle(t *testing.T) []byte {
 func TestLeaderMakesTrustsAndServes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, true)
-	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(f.Reconcile(t.Context(), ctrl.Request{}))(t)
 	var secret corev1.Secret
-	if err := f.Client.Get(t.Context(), f.secretName(), &secret); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Client.Get(t.Context(), f.secretName(), &secret))
 	served, _ := f.Certificate.CertKeyPEM()
 	if !bytes.Equal(served, secret.Data[keyCertificate]) || len(served) == 0 || secret.Labels["app"] != "x" {
 		t.Error("what is served is not what the Secret holds")
@@ -185,16 +152,12 @@ func TestLeaderMakesTrustsAndServes(t *testing.T) {
 		t.Error(err)
 	}
 	before := len(f.writes)
-	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(f.Reconcile(t.Context(), ctrl.Request{}))(t)
 	if len(f.writes) != before {
 		t.Errorf("the second time it wrote %v", f.writes[before:])
 	}
-	f.Secrets = liveGetter[*corev1.Secret]{f.Client, nil, true}
-	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
-		t.Fatal(err)
-	}
+	f.Secrets = fixedGetter{nil} // it finds no object yet
+	must.Get(f.Reconcile(t.Context(), ctrl.Request{}))(t)
 	if again, _ := f.Certificate.CertKeyPEM(); len(f.writes) != before || !bytes.Equal(again, served) {
 		t.Errorf("with a memory that is late it wrote %v", f.writes[before:])
 	}
@@ -211,15 +174,11 @@ func TestFollowerServesAndWritesNothing(t *testing.T) {
 	}
 	data := fresh(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "tls"}, Data: data}
-	if err := f.Client.Create(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Client.Create(t.Context(), secret))
 	changes := 0
 	f.Certificate.OnChange(func() { changes++ })
 	for range 2 {
-		if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(f.Reconcile(t.Context(), ctrl.Request{}))(t)
 	}
 	served, key := f.Certificate.CertKeyPEM()
 	if !bytes.Equal(served, data[keyCertificate]) || !bytes.Equal(key, data[keyPrivateKey]) || changes != 1 {
@@ -227,12 +186,8 @@ func TestFollowerServesAndWritesNothing(t *testing.T) {
 	}
 
 	secret.Data[keyPrivateKey] = []byte("broken")
-	if err := f.Client.Update(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Client.Update(t.Context(), secret))
+	must.Get(f.Reconcile(t.Context(), ctrl.Request{}))(t)
 	if still, _ := f.Certificate.CertKeyPEM(); !bytes.Equal(still, served) || len(f.writes) != 0 {
 		t.Error("a broken Secret disturbed what was served")
 	}
@@ -248,15 +203,6 @@ func TestLeaderReportsFailures(t *testing.T) {
 	if served, _ := f.Certificate.CertKeyPEM(); len(served) != 0 {
 		t.Error("it serves what nobody trusts")
 	}
-	f.fail = nil
-	f.APIServiceNames = append(f.APIServiceNames, "v1.missing")
-	_, err := f.converge(t.Context())
-	if err == nil || !strings.Contains(err.Error(), `APIService "v1.missing": it does not exist`) {
-		t.Errorf("got %v", err)
-	}
-	if bytes.Equal(f.bundle(t), []byte("old")) {
-		t.Error("one missing APIService kept the other from being updated")
-	}
 }
 
 // TestAMissingAPIService issues the first certificate while one of two APIServices is missing: the other is updated.
@@ -264,7 +210,8 @@ func TestAMissingAPIService(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, true)
 	f.APIServiceNames = append([]string{"v1.missing"}, f.APIServiceNames...)
-	if _, err := f.converge(t.Context()); err == nil || !strings.Contains(err.Error(), `APIService "v1.missing"`) {
+	_, err := f.converge(t.Context())
+	if err == nil || !strings.Contains(err.Error(), `APIService "v1.missing": it does not exist`) {
 		t.Errorf("it does not say which one is missing: %v", err)
 	}
 	served, _ := f.Certificate.CertKeyPEM()
@@ -315,16 +262,93 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 		t.Errorf("with nothing wrong, it looks again after %s", after)
 	}
 	logged = nil
-	f.Secrets = failingGetter{errors.New("the API server is away")}
+	f.Secrets = fixedGetter{errors.New("the API server is away")}
 	if after := try(); after != firstRetry {
 		t.Errorf("after a success, the first failure is followed after %s by another try", after)
 	}
 	says("the API server is away", 1)
 }
 
-// failingGetter always fails.
-type failingGetter struct{ err error }
+// fixedGetter finds nothing, and returns an error or none.
+type fixedGetter struct{ err error }
 
-func (g failingGetter) Get(context.Context, types.NamespacedName) (*corev1.Secret, bool, error) {
+func (g fixedGetter) Get(context.Context, types.NamespacedName) (*corev1.Secret, bool, error) {
 	return nil, false, g.err
+}
+
+const (
+	day      = 24 * time.Hour
+	testLife = 30 * day
+)
+
+var (
+	testNow   = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	testNames = []string{"api.ns.svc", "api.ns.svc.cluster.local"}
+)
+
+// fresh returns the content of a Secret that was issued at testNow.
+func fresh(t *testing.T) map[string][]byte {
+	t.Helper()
+	missing := issuedcert.Inspect(policy(testNames, testLife), nil, testNow)
+	return must.Get(missing.Repair(missing.Verdict(), nil))(t).Data()
+}
+
+func inspect(data map[string][]byte, now time.Time) *issuedcert.State {
+	return issuedcert.Inspect(policy(testNames, testLife), &corev1.Secret{Data: data}, now)
+}
+
+func verifies(bundle, cert []byte, now time.Time) error {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	_, err := mustParse(cert).Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, DNSName: testNames[0]})
+	return err
+}
+
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	data := fresh(t)
+	if name := mustParse(data[keyCACertificate]).Subject.CommonName; name != "Pinniped Aggregation CA" {
+		t.Errorf("the CA is called %q", name)
+	}
+	for at, want := range map[time.Duration]issuedcert.Reason{
+		0: "", 19 * day: "", 21 * day: issuedcert.Expiring, 31 * day: issuedcert.Expired, 120*day - 14*time.Minute: issuedcert.Expired,
+	} {
+		var got issuedcert.Reason
+		if verdict := inspect(data, testNow.Add(at)).Verdict(); verdict != nil {
+			got = verdict.Reason
+		}
+		if got != want {
+			t.Errorf("after %s: want reason %q, got %q", at, want, got)
+		}
+	}
+}
+
+// TestPinnipedsSecret shows that a Secret of upstream Pinniped is reused with its CA, even if its certificate has more
+// names.
+func TestPinnipedsSecret(t *testing.T) {
+	t.Parallel()
+	ca := must.Get(certs.NewCA("Pinniped Aggregation CA", testNow, 365*day))(t)
+	key := must.Get(ca.KeyPEM())(t)
+	names := certs.SANs{DNSNames: append([]string{"more.example.com"}, testNames...)}
+	pair := must.Get(ca.IssueServing(names, testNow, 365*day))(t)
+	state := inspect(map[string][]byte{
+		"caCertificate": ca.CertPEM(), "caCertificatePrivateKey": key,
+		"tlsCertificateChain": pair.CertPEM, "tlsPrivateKey": pair.KeyPEM,
+	}, testNow.Add(day))
+	if verdict := state.Verdict(); verdict != nil || state.Certificate == nil {
+		t.Errorf("it is not taken over: %+v", verdict)
+	}
+}
+
+func TestRequeueAfter(t *testing.T) {
+	t.Parallel()
+	data := fresh(t)
+	for at, want := range map[time.Duration]time.Duration{
+		0: time.Hour, 20*day - 10*time.Minute: 8*time.Minute + 20*time.Second,
+	} {
+		now := testNow.Add(at)
+		if got := requeueAfter(inspect(data, now), now); got != want {
+			t.Errorf("after %s: want %s, got %s", at, want, got)
+		}
+	}
 }

@@ -17,17 +17,14 @@ import (
 
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 var testNow = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func newBundle(t *testing.T) []byte {
 	t.Helper()
-	ca, err := certs.NewCA("webhook CA", testNow, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ca.CertPEM()
+	return must.Get(certs.NewCA("webhook CA", testNow, time.Hour))(t).CertPEM()
 }
 
 func inline(bundle string) *authenticationv1alpha1.TLSSpec {
@@ -37,9 +34,7 @@ func inline(bundle string) *authenticationv1alpha1.TLSSpec {
 func fromSource(kind authenticationv1alpha1.CertificateAuthorityDataSourceKind) *authenticationv1alpha1.TLSSpec {
 	return &authenticationv1alpha1.TLSSpec{
 		CertificateAuthorityDataSource: &authenticationv1alpha1.CertificateAuthorityDataSourceSpec{
-			Kind: kind,
-			Name: "n",
-			Key:  "k",
+			Kind: kind, Name: "n", Key: "k",
 		},
 	}
 }
@@ -51,6 +46,10 @@ func TestCheckTLS(t *testing.T) {
 	both := inline(bundle)
 	both.CertificateAuthorityDataSource = fromSource("Secret").CertificateAuthorityDataSource
 	const source = "spec.tls.certificateAuthorityDataSource is invalid: "
+	const configured = "spec.tls is valid: using configured CA bundle"
+	secret := func(kind corev1.SecretType, value string) *origin {
+		return &origin{name: name, found: true, secretType: kind, hasKey: true, value: []byte(value)}
+	}
 	const begin = `(PEM certificates must begin with "-----BEGIN CERTIFICATE-----")`
 	for _, test := range []struct {
 		name    string
@@ -61,21 +60,21 @@ func TestCheckTLS(t *testing.T) {
 	}{
 		{"takes the system's roots without a spec", nil, nil, "", messageTLSSystemRoots},
 		{"takes them with an empty spec", &authenticationv1alpha1.TLSSpec{}, nil, "", messageTLSSystemRoots},
-		{"takes an inline bundle", inline(bundle), nil, bundle, "spec.tls is valid: using configured CA bundle"},
+		{"takes an inline bundle", inline(bundle), nil, bundle, configured},
 		{
 			"takes that of a Secret", fromSource("Secret"),
-			&origin{name: name, found: true, secretType: "Opaque", hasKey: true, value: []byte(bundle)}, bundle,
-			"spec.tls is valid: using configured CA bundle",
+			secret("Opaque", bundle), bundle,
+			configured,
 		},
 		{
 			"takes that of a TLS Secret", fromSource("Secret"),
-			&origin{name: name, found: true, secretType: corev1.SecretTypeTLS, hasKey: true, value: []byte(bundle)}, bundle,
-			"spec.tls is valid: using configured CA bundle",
+			secret(corev1.SecretTypeTLS, bundle), bundle,
+			configured,
 		},
 		{
 			"takes that of a ConfigMap", fromSource("ConfigMap"),
 			&origin{name: name, found: true, hasKey: true, value: []byte(bundle)}, bundle,
-			"spec.tls is valid: using configured CA bundle",
+			configured,
 		},
 		{"refuses two sources", both, nil, "", "spec.tls is invalid: both tls.certificateAuthorityDataSource and " +
 			"tls.certificateAuthorityData provided"},
@@ -97,7 +96,7 @@ func TestCheckTLS(t *testing.T) {
 		},
 		{
 			"refuses a Secret of another type", fromSource("Secret"),
-			&origin{name: name, found: true, secretType: "kubernetes.io/dockercfg", hasKey: true, value: []byte(bundle)}, "",
+			secret("kubernetes.io/dockercfg", bundle), "",
 			source + `secret "ns/n" of type "kubernetes.io/dockercfg" cannot be used as a certificate authority data source`,
 		},
 		{
@@ -110,7 +109,7 @@ func TestCheckTLS(t *testing.T) {
 		},
 		{
 			"refuses a private key", fromSource("Secret"),
-			&origin{name: name, found: true, secretType: "Opaque", hasKey: true, value: []byte("secret")}, "",
+			secret("Opaque", "secret"), "",
 			source + `key "k" with 6 bytes of data in secret "ns/n" is not a PEM-encoded certificate ` + begin,
 		},
 		{
@@ -140,25 +139,15 @@ func TestCheckTLS(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	refusal := func(port int) error {
-		return &net.OpError{
-			Op:     "read",
-			Net:    "tcp",
-			Source: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port},
-			Addr: &net.TCPAddr{
-				IP:   net.IPv4(127, 0, 0, 1),
-				Port: 443,
-			},
-			Err: os.NewSyscallError("read", errors.New("connection reset")),
-		}
+		at := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
+		err := os.NewSyscallError("read", errors.New("connection reset"))
+		return &net.OpError{Op: "read", Net: "tcp", Source: at(port), Addr: at(443), Err: err}
 	}
 	if one, other := Describe(refusal(1)), Describe(refusal(2)); one != other ||
 		one != "read tcp 127.0.0.1:443: read: connection reset" {
 		t.Errorf("got %q and %q", one, other)
 	}
-	ca, err := certs.NewCA("x", testNow, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("x", testNow, time.Hour))(t)
 	late := func(after time.Duration) error {
 		_, err := ca.Certificate().Verify(x509.VerifyOptions{CurrentTime: testNow.Add(after), Roots: x509.NewCertPool()})
 		return err
@@ -182,31 +171,21 @@ func TestDesiredStatus(t *testing.T) {
 	found := []metav1.Condition{Good(TypeTLS, "fine"), Bad("EndpointURLValid", "InvalidEndpointURL", "bad")}
 	got := desiredStatus(before, 3, summed("WebhookAuthenticator", found), testNow)
 	now := metav1.NewTime(testNow)
+	condition := func(kind, reason, message string, status metav1.ConditionStatus, since metav1.Time) metav1.Condition {
+		return metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: 3, LastTransitionTime: since,
+		}
+	}
 	want := Status{Phase: "Error", Conditions: []metav1.Condition{
-		{
-			Type:               "EndpointURLValid",
-			Status:             "False",
-			Reason:             "InvalidEndpointURL",
-			Message:            "bad",
-			ObservedGeneration: 3,
-			LastTransitionTime: now,
-		},
-		{
-			Type:               "Ready",
-			Status:             "False",
-			Reason:             "NotReady",
-			Message:            "the WebhookAuthenticator is not ready: see other conditions for details",
-			ObservedGeneration: 3,
-			LastTransitionTime: now,
-		},
-		{
-			Type:               "TLSConfigurationValid",
-			Status:             "True",
-			Reason:             "Success",
-			Message:            "fine",
-			ObservedGeneration: 3,
-			LastTransitionTime: then,
-		},
+		condition("EndpointURLValid", "InvalidEndpointURL", "bad", "False", now),
+		condition(
+			"Ready",
+			"NotReady",
+			"the WebhookAuthenticator is not ready: see other conditions for details",
+			"False",
+			now,
+		),
+		condition("TLSConfigurationValid", "Success", "fine", "True", then),
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -3,10 +3,12 @@ package authenticators
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +24,8 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/authenticator"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // shelf is a fake Cache that records its content.
@@ -163,17 +167,14 @@ func newFixture(t *testing.T) *fixture {
 		"ns/a": {Data: map[string]string{"k": string(bundle)}},
 		"ns/b": {Data: map[string]string{"k": string(bundle)}},
 	}
-	source := func(name string) *authenticationv1alpha1.TLSSpec {
-		spec := fromSource("ConfigMap")
-		spec.CertificateAuthorityDataSource.Name = name
-		return spec
-	}
 	object := func(name string) *authenticationv1alpha1.WebhookAuthenticator {
+		source := fromSource("ConfigMap")
+		source.CertificateAuthorityDataSource.Name = name
 		return &authenticationv1alpha1.WebhookAuthenticator{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1, UID: types.UID(name)},
 			Spec: authenticationv1alpha1.WebhookAuthenticatorSpec{
 				Endpoint: "https://" + name + ".example.com",
-				TLS:      source(name),
+				TLS:      source,
 			},
 		}
 	}
@@ -202,13 +203,16 @@ func (f *fixture) run(t *testing.T, name string) error {
 	return err
 }
 
+func (f *fixture) object(t *testing.T, name string) *authenticationv1alpha1.WebhookAuthenticator {
+	t.Helper()
+	object := &authenticationv1alpha1.WebhookAuthenticator{}
+	must.Do(t, f.Client.Get(t.Context(), types.NamespacedName{Name: name}, object))
+	return object
+}
+
 func (f *fixture) phase(t *testing.T, name string) string {
 	t.Helper()
-	var object authenticationv1alpha1.WebhookAuthenticator
-	if err := f.Client.Get(t.Context(), types.NamespacedName{Name: name}, &object); err != nil {
-		t.Fatal(err)
-	}
-	return string(object.Status.Phase)
+	return string(f.object(t, name).Status.Phase)
 }
 
 func TestReconcile(t *testing.T) {
@@ -217,9 +221,7 @@ func TestReconcile(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		for range 3 {
-			if err := f.run(t, "a"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, f.run(t, "a"))
 		}
 		got := []any{f.cache.has("a"), f.cache.puts, f.writes, f.phase(t, "a"), f.released}
 		if diff := cmp.Diff([]any{true, 1, 1, "Ready", 0}, got); diff != "" {
@@ -230,9 +232,7 @@ func TestReconcile(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		f.leading = false
-		if err := f.run(t, "a"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.run(t, "a"))
 		if !f.cache.has("a") || f.writes != 0 {
 			t.Errorf("in use: %v, writes: %d", f.cache.has("a"), f.writes)
 		}
@@ -256,32 +256,21 @@ func TestReconcile(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		for _, name := range []string{"a", "b"} {
-			if err := f.run(t, name); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, f.run(t, name))
 		}
 		if diff := cmp.Diff([]string{"a", "b"}, f.configMaps.kept); diff != "" {
 			t.Errorf("followed (-want +got):\n%s", diff)
 		}
 		f.configMaps.objects["ns/a"] = &corev1.ConfigMap{Data: map[string]string{"k": "broken"}}
-		if err := f.run(t, "a"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.run(t, "a"))
 		if f.cache.has("a") || !f.cache.has("b") || f.phase(t, "a") != "Error" {
 			t.Errorf("in use: %v, phase %q", f.cache.names, f.phase(t, "a"))
 		}
 		if f.released != 1 || !strings.Contains(f.cache.problem, "spec.tls.certificateAuthorityDataSource is invalid") {
 			t.Errorf("released %d, problem %q", f.released, f.cache.problem)
 		}
-		if err := f.Client.Delete(
-			t.Context(),
-			&authenticationv1alpha1.WebhookAuthenticator{ObjectMeta: metav1.ObjectMeta{Name: "b"}},
-		); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.run(t, "b"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Client.Delete(t.Context(), f.object(t, "b")))
+		must.Do(t, f.run(t, "b"))
 		if len(f.cache.names) != 0 || f.recall("b") != nil || f.released != 2 {
 			t.Errorf("in use: %v, released %d", f.cache.names, f.released)
 		}
@@ -292,9 +281,7 @@ func TestReconcile(t *testing.T) {
 	t.Run("keeps one in use while its CA bundle cannot be read", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
-		if err := f.run(t, "a"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.run(t, "a"))
 		f.configMaps.err = errors.New("the API server is away")
 		if err := f.run(t, "a"); !errors.Is(err, f.configMaps.err) {
 			t.Errorf("got %v", err)
@@ -325,6 +312,165 @@ func TestReconcile(t *testing.T) {
 		f := newFixture(t)
 		if got := f.all(t.Context(), nil); len(got) != 2 || got[0].Name != "a" || got[1].Name != "b" {
 			t.Errorf("got %v", got)
+		}
+	})
+}
+
+// slowFixture has an evaluation that blocks until the test provides the result.
+func slowFixture(t *testing.T) (f *fixture, finish chan Evaluation) {
+	t.Helper()
+	f = newFixture(t)
+	finish = make(chan Evaluation)
+	f.Kind.Evaluate = func(ctx context.Context, _ client.Object, _ CABundle, _ Known) Evaluation {
+		select {
+		case found := <-finish:
+			return found
+		case <-ctx.Done():
+			return Evaluation{}
+		}
+	}
+	f.Kind.Checking = func(_ client.Object, bundle CABundle) []metav1.Condition {
+		return []metav1.Condition{bundle.Condition, Checking(TypeAuthenticator)}
+	}
+	return f, finish
+}
+
+func (f *fixture) waitForPhase(t *testing.T, name string, want authenticationv1alpha1.AuthenticatorPhase) {
+	t.Helper()
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if got := f.object(t, name).Status; got.Phase != want {
+			return fmt.Errorf("phase %q: %v", got.Phase, got.Conditions)
+		}
+		return nil
+	})
+}
+
+func TestStatusWhileBeingChecked(t *testing.T) {
+	t.Parallel()
+	good := Evaluation{Conditions: []metav1.Condition{Good(TypeAuthenticator, MessageAuthenticator)}}
+	start := func(t *testing.T, f *fixture) (ended chan error) {
+		t.Helper()
+		ended = make(chan error, 1)
+		go func() { ended <- f.run(t, "a") }()
+		return ended
+	}
+	t.Run("says of a new one that it is being checked", func(t *testing.T) {
+		t.Parallel()
+		f, finish := slowFixture(t)
+		ended := start(t, f)
+		f.waitForPhase(t, "a", authenticationv1alpha1.PhasePending)
+		reasons := map[string]string{}
+		for _, condition := range f.object(t, "a").Status.Conditions {
+			reasons[condition.Type] = string(condition.Status) + " " + condition.Reason
+		}
+		want := map[string]string{
+			TypeTLS: "True Success", TypeAuthenticator: "Unknown BeingChecked", TypeReady: "Unknown BeingChecked",
+		}
+		if diff := cmp.Diff(want, reasons); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		finish <- good
+		if err := <-ended; err != nil || f.phase(t, "a") != "Ready" {
+			t.Errorf("phase %q, error %v", f.phase(t, "a"), err)
+		}
+	})
+	t.Run("fixes what somebody else wrote while it is checked again", func(t *testing.T) {
+		t.Parallel()
+		f, finish := slowFixture(t)
+		ended := start(t, f)
+		finish <- good
+		must.Do(t, <-ended)
+		before := f.object(t, "a").Status
+		ended = start(t, f)
+		object := f.object(t, "a")
+		object.Status.Phase = authenticationv1alpha1.PhaseError
+		must.Do(t, f.Client.Status().Update(t.Context(), object))
+		f.waitForPhase(t, "a", authenticationv1alpha1.PhaseReady)
+		if diff := cmp.Diff(before, f.object(t, "a").Status); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
+		finish <- good
+		must.Do(t, <-ended)
+	})
+	t.Run("leaves what an earlier leader found", func(t *testing.T) {
+		t.Parallel()
+		f, finish := slowFixture(t)
+		object := f.object(t, "a")
+		object.Status.Phase = authenticationv1alpha1.PhaseReady
+		ready := Good(TypeReady, "ready")
+		ready.ObservedGeneration, ready.LastTransitionTime = 1, metav1.NewTime(testNow)
+		object.Status.Conditions = []metav1.Condition{ready}
+		must.Do(t, f.Client.Status().Update(t.Context(), object))
+		must.Do(t, f.reportMeanwhile(t.Context(), object, CABundle{Condition: Good(TypeTLS, "")}))
+		if f.writes != 0 {
+			t.Errorf("it wrote %d times", f.writes)
+		}
+		close(finish)
+	})
+	t.Run("goes on checking when the report fails", func(t *testing.T) {
+		t.Parallel()
+		f, finish := slowFixture(t)
+		f.fail = errors.New("the API server is away")
+		ended := start(t, f)
+		time.Sleep(2 * patience)
+		finish <- good
+		if err := <-ended; !errors.Is(err, f.fail) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestLoaded(t *testing.T) {
+	t.Parallel()
+	loaded := func(f *fixture) string {
+		if err := f.Loaded(t.Context()); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	t.Run("when each has been evaluated, good or not", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		delete(f.configMaps.objects, "ns/b")
+		for _, name := range []string{"a", "b"} {
+			if got, want := loaded(f), `WebhookAuthenticator "`+name+`" has not been checked yet`; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			must.Do(t, f.run(t, name))
+		}
+		if got := loaded(f); got != "" || f.phase(t, "b") != "Error" {
+			t.Errorf("got %q, and the phase of the second %s", got, f.phase(t, "b"))
+		}
+	})
+	t.Run("in any case, when one has not been evaluated for long", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		clock := clocktesting.NewFakeClock(testNow)
+		f.Clock = clock
+		if got := loaded(f); got == "" {
+			t.Error("it does not wait")
+		}
+		clock.Step(loadPatience - time.Nanosecond)
+		if got := loaded(f); got == "" {
+			t.Error("it gives up early")
+		}
+		clock.Step(time.Nanosecond)
+		if got := loaded(f); got != "" {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("for ever after", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		for _, name := range []string{"a", "b"} {
+			must.Do(t, f.run(t, name))
+		}
+		if got := loaded(f); got != "" {
+			t.Errorf("got %q", got)
+		}
+		f.verdicts = nil
+		if got := loaded(f); got != "" {
+			t.Errorf("got %q", got)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 const decideDay = 24 * time.Hour
@@ -30,11 +31,7 @@ type world struct {
 func newWorld(t *testing.T) world {
 	t.Helper()
 	made := func(state *issuedcert.State) *issuedcert.State {
-		next, err := state.Repair(state.Verdict(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return next
+		return must.Get(state.Repair(state.Verdict(), nil))(t)
 	}
 	var w world
 	w.signer = made(issuedcert.Inspect(signerPolicy(), nil, decideNoon))
@@ -75,12 +72,9 @@ func desired(t *testing.T, proxy spec) serving.Desired {
 	if proxy.Mode == "" {
 		proxy.Mode = configv1alpha1.ImpersonationProxyModeEnabled
 	}
-	resolved, err := serving.Resolve(&configv1alpha1.CredentialIssuer{
+	resolved := must.Get(serving.Resolve(&configv1alpha1.CredentialIssuer{
 		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &proxy},
-	}, "ns")
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, "ns"))(t)
 	return resolved
 }
 
@@ -95,10 +89,7 @@ func TestDecide(t *testing.T) {
 	tls := &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"}
 	delegated := *w.external
 	delegated.Delegated, delegated.Secret.Namespace = true, "shared"
-	copyOf, err := serving.LastKnownGoodData(w.external)
-	if err != nil {
-		t.Fatal(err)
-	}
+	copyOf := must.Get(serving.LastKnownGoodData(w.external))(t)
 	unreadable := errors.New("the API server is away")
 	signer := []string{"keep signer", "load signer"}
 	renewed := []string{"keep generated-ca", "keep generated-tls"}
@@ -182,9 +173,7 @@ func TestDecide(t *testing.T) {
 			},
 			want: lines(signer, "restore generated-ca (CA Damaged)", "keep generated-tls", serveGenerated, "start proxy"),
 		},
-		{
-			name: "waits for an address", spec: spec{Service: svc{Type: "LoadBalancer"}}, want: signer, idle: true,
-		},
+		{name: "waits for an address", spec: spec{Service: svc{Type: "LoadBalancer"}}, want: signer, idle: true},
 		{
 			name: "goes on serving when the address is lost", spec: spec{Service: svc{Type: "LoadBalancer"}},
 			see: func(s *observed) { s.serving = w.generated }, want: lines(signer, "start proxy"),
@@ -405,18 +394,10 @@ func TestDecide(t *testing.T) {
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	copyOf, err := serving.LastKnownGoodData(w.external)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pki, err := certs.NewCA("pki", decideNoon, 100*decideDay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := pki.IssueServing(certs.SANs{DNSNames: []string{"elsewhere.example.com"}}, decideNoon, 10*decideDay)
-	if err != nil {
-		t.Fatal(err)
-	}
+	copyOf := must.Get(serving.LastKnownGoodData(w.external))(t)
+	pki := must.Get(certs.NewCA("pki", decideNoon, 100*decideDay))(t)
+	names := certs.SANs{DNSNames: []string{"elsewhere.example.com"}}
+	pair := must.Get(pki.IssueServing(names, decideNoon, 10*decideDay))(t)
 	evaluation := serving.External(serving.ExternalInput{
 		Name: types.NamespacedName{Namespace: "ns", Name: "external"},
 		Secret: &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{
@@ -454,10 +435,7 @@ func TestJudge(t *testing.T) {
 func TestDecideOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	copyOf, err := serving.LastKnownGoodData(w.external)
-	if err != nil {
-		t.Fatal(err)
-	}
+	copyOf := must.Get(serving.LastKnownGoodData(w.external))(t)
 	for _, test := range []struct {
 		name  string
 		see   func(s *observed)

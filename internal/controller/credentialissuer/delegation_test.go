@@ -1,8 +1,6 @@
 package credentialissuer
 
 import (
-	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -23,6 +21,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // withdrawal is the maximum time until a withdrawn permission takes effect.
@@ -36,19 +35,10 @@ type sharing struct {
 	pki *certs.CA
 }
 
-func (s *sharing) pair(t *testing.T) *certs.KeyPair {
-	t.Helper()
-	pair, err := s.pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair
-}
-
 // put writes the Secret and returns the fingerprint of its certificate.
 func (s *sharing) put(t *testing.T) string {
 	t.Helper()
-	pair := s.pair(t)
+	pair := issue(t, s.pki, "proxy.example.com")
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: shared.Name}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": s.pki.CertPEM()},
@@ -57,14 +47,8 @@ func (s *sharing) put(t *testing.T) string {
 	if apierrors.IsAlreadyExists(err) {
 		err = s.live.Update(t.Context(), secret)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	loaded, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return certs.Fingerprint(loaded.Leaf.Raw)
+	must.Do(t, err)
+	return leafSHA256(t, pair)
 }
 
 func (s *sharing) delegation() *unstructured.Unstructured {
@@ -74,16 +58,12 @@ func (s *sharing) delegation() *unstructured.Unstructured {
 
 func (s *sharing) permit(t *testing.T) {
 	t.Helper()
-	if err := s.live.Create(t.Context(), s.delegation()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.live.Create(t.Context(), s.delegation()))
 }
 
 func (s *sharing) withdraw(t *testing.T) {
 	t.Helper()
-	if err := s.live.Delete(t.Context(), s.delegation()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.live.Delete(t.Context(), s.delegation()))
 }
 
 // serves waits until every replica serves the certificate with this fingerprint, or the generated one for "".
@@ -109,28 +89,10 @@ func startSharing(t *testing.T, cluster *devcluster.Cluster) (*sharing, *replica
 	t.Helper()
 	leader := startReplica(t, cluster, "default", true)
 	follower := startReplica(t, cluster, "default", false)
-	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := leader.live.Create(
-		t.Context(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shared.Namespace}},
-	); err != nil {
-		t.Fatal(err)
-	}
-	err = leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
-		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
-		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-			Mode:             "enabled",
-			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
-			ExternalEndpoint: "proxy.example.com",
-			TLS:              &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: shared.String()},
-		}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shared.Namespace}}
+	must.Do(t, leader.live.Create(t.Context(), namespace))
+	leader.create(t, fromSecret(shared.String()))
 	return &sharing{replica: leader, pki: pki}, follower
 }
 
@@ -160,20 +122,12 @@ func TestDelegatedCertificate(t *testing.T) {
 	}
 
 	// The CRD is installed, then the permission is granted.
-	if err := cluster.Install(t.Context(), kindManifests); err != nil {
-		t.Fatal(err)
-	}
-	leader.waitFor(
-		t,
-		"ErrorDuringSetup",
-		`no TLSCertificateDelegation in namespace "shared" delegates it to namespace "default"`,
-	)
+	must.Do(t, cluster.Install(t.Context(), kindManifests))
+	const none = `no TLSCertificateDelegation in namespace "shared" delegates it to namespace "default"`
+	leader.waitFor(t, "ErrorDuringSetup", none)
 	leader.permit(t)
 	serves(t, appears, first, both...)
-	listening := leader.waitFor(t, "Listening", messageListening)
-	if got := listening.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(
-		leader.pki.CertPEM(),
-	) {
+	if !publishes(leader.waitFor(t, "Listening", messageListening), leader.pki.CertPEM()) {
 		t.Error("the bundle of ca.crt is not published")
 	}
 	// The generated certificate stays as fallback. It is recreated if it is deleted.
@@ -181,25 +135,15 @@ func TestDelegatedCertificate(t *testing.T) {
 	if !there {
 		t.Fatal("the generated certificate is gone")
 	}
-	if err := leader.live.Delete(t.Context(), kept); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, waitLimit, func() error {
-		if _, there := leader.secret(t, testNames.TLSSecret); !there {
-			return errors.New("the generated certificate is gone")
-		}
-		return nil
-	})
+	must.Do(t, leader.live.Delete(t.Context(), kept))
+	leader.waitForSecret(t, testNames.TLSSecret, true)
 
 	// A renewal is served. If the Secret is deleted while the permission stays, nothing changes.
 	second := leader.put(t)
 	serves(t, withdrawal, second, both...)
-	if err := leader.live.Delete(
-		t.Context(),
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: shared.Namespace, Name: shared.Name}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	var source corev1.Secret
+	must.Do(t, leader.live.Get(t.Context(), shared, &source))
+	must.Do(t, leader.live.Delete(t.Context(), &source))
 	leader.waitFor(t, "Pending", "SecretNotFound")
 	serves(t, 0, second, both...)
 	third := leader.put(t)
@@ -235,19 +179,12 @@ func TestDelegatedCertificate(t *testing.T) {
 		t.Error("for a moment there was no certificate")
 	}
 	generated := leader.Holder.Current()
-	if want := fmt.Sprintf(
-		"the generated certificate in Secret %s (SHA-256 %s) is served instead",
-		generated.Secret,
-		generated.SHA256(),
-	); !containsText(
-		withdrawn.Message,
-		want,
-	) {
+	want := fmt.Sprintf("the generated certificate in Secret %s (SHA-256 %s) is served instead",
+		generated.Secret, generated.SHA256())
+	if !containsText(withdrawn.Message, want) {
 		t.Errorf("the status says %q, not %q", withdrawn.Message, want)
 	}
-	if got := withdrawn.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(
-		generated.Bundle,
-	) {
+	if !publishes(withdrawn, generated.Bundle) {
 		t.Error("the generated CA is not published")
 	}
 	leader.waitForEvent(t, "Warning OldClientsBreak", `trust "corporate"`)
@@ -259,21 +196,15 @@ func TestDelegatedCertificate(t *testing.T) {
 	definition.SetAPIVersion("apiextensions.k8s.io/v1")
 	definition.SetKind("CustomResourceDefinition")
 	definition.SetName(delegation.Plural + "." + delegation.Group)
-	if err := leader.live.Delete(t.Context(), definition); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Delete(t.Context(), definition))
 	serves(t, withdrawal, "", both...)
 	leader.waitFor(t, "ErrorDuringSetup", "the cluster has no TLSCertificateDelegations")
 
 	// Its key was copied nowhere.
 	var secrets corev1.SecretList
-	if err := leader.live.List(t.Context(), &secrets, client.InNamespace(leader.Namespace)); err != nil {
-		t.Fatal(err)
-	}
-	var source corev1.Secret
-	if err := leader.live.Get(t.Context(), shared, &source); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.List(t.Context(), &secrets, client.InNamespace(leader.Namespace)))
+	source = corev1.Secret{}
+	must.Do(t, leader.live.Get(t.Context(), shared, &source))
 	for _, secret := range secrets.Items {
 		for key, value := range secret.Data {
 			if containsText(string(value), string(source.Data["tls.key"])) {
@@ -288,9 +219,7 @@ func TestDelegatedCertificate(t *testing.T) {
 func TestWithdrawnWhileItIsTheLastKnownGood(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
-	if err := cluster.Install(t.Context(), kindManifests); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.Install(t.Context(), kindManifests))
 	leader, follower := startSharing(t, cluster)
 	sha256 := leader.put(t)
 	leader.permit(t)
@@ -308,9 +237,7 @@ func TestWithdrawnWhileItIsTheLastKnownGood(t *testing.T) {
 func TestWithdrawnWithoutALeader(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
-	if err := cluster.Install(t.Context(), kindManifests); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cluster.Install(t.Context(), kindManifests))
 	leader, follower := startSharing(t, cluster)
 	sha256 := leader.put(t)
 	leader.permit(t)
@@ -323,9 +250,7 @@ func TestWithdrawnWithoutALeader(t *testing.T) {
 	serves(t, 20*time.Second, sha256, leader.replica, follower)
 
 	generated, _ := leader.secret(t, testNames.TLSSecret)
-	if err := leader.live.Delete(t.Context(), generated); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Delete(t.Context(), generated))
 	for _, r := range []*replica{leader.replica, follower} {
 		testkit.Eventually(t, waitLimit, func() error {
 			if _, found, err := r.Secrets.Get(t.Context(), r.local(testNames.TLSSecret)); err != nil || found {

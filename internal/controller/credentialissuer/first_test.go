@@ -5,16 +5,20 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pinniped-toolkit/pinniped/internal/serving"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
+	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // TestTheFirstCredentialIssuer starts a new installation, whose leader creates the CredentialIssuer, and then applies
@@ -42,10 +46,7 @@ func TestTheFirstCredentialIssuer(t *testing.T) {
 	})
 	leader.waitForCodes(t, "Listening", "", tooOld.Code)
 	testkit.Eventually(t, waitLimit, func() error { return errors.Join(leader.Ready(), follower.Ready()) })
-	issuer, err := leader.theIssuer(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuer := must.Get(leader.theIssuer(t))(t)
 	if diff := cmp.Diff(first, issuer.Spec); diff != "" || issuer.Labels["app"] != "x" {
 		t.Errorf("labels %v, (-want +got):\n%s", issuer.Labels, diff)
 	}
@@ -80,4 +81,66 @@ func TestIsNew(t *testing.T) {
 			t.Errorf("it %s: got %v", test.name, got)
 		}
 	}
+}
+
+// theIssuer returns the CredentialIssuer.
+func (r *replica) theIssuer(t *testing.T) (*configv1alpha1.CredentialIssuer, error) {
+	t.Helper()
+	var issuer configv1alpha1.CredentialIssuer
+	err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer)
+	return &issuer, err
+}
+
+// TestADeletedCredentialIssuer deletes the CredentialIssuer while the Secret that it names is invalid. The running
+// replica keeps serving, a new one serves the last known good certificate, and the CredentialIssuer is not recreated.
+func TestADeletedCredentialIssuer(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	leader := startNamedReplica(t, cluster, "default", "first", true)
+	testkit.Eventually(t, waitLimit, func() error {
+		if err := leader.Ready(); !errors.Is(err, errNoIssuer) {
+			return fmt.Errorf("ready: %w", err)
+		}
+		return nil
+	})
+	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
+	good := issue(t, pki, "proxy.example.com")
+	leader.putSecret(t, "external", good, pki.CertPEM())
+	configured := fromSecret("external")
+	configured.TLS.Verification = "Enforce"
+	leader.create(t, configured)
+	leader.waitForServed(t, leafSHA256(t, good), 1, 1)
+	leader.putSecret(t, "external", &certs.KeyPair{CertPEM: []byte("x"), KeyPEM: []byte("y")}, nil)
+	leader.waitFor(t, "ErrorDuringSetup", string(certs.NotACertificate))
+	issuer := must.Get(leader.theIssuer(t))(t)
+	must.Do(t, leader.live.Delete(t.Context(), issuer))
+	follower := startReplicaWith(t, cluster, "default", "second", false, func(r *Reconciler) {
+		r.FirstSpec = &configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &spec{Mode: "disabled"}}
+	})
+	serve := func() {
+		t.Helper()
+		leader.waitForCertificate(t, leafSHA256(t, good))
+		follower.waitForCertificate(t, leafSHA256(t, good))
+	}
+	serve()
+	leader.leading.Store(false)
+	follower.leading.Store(true)
+	follower.notify()
+	for range 5 {
+		if _, err := follower.theIssuer(t); !apierrors.IsNotFound(err) {
+			t.Fatalf("it was made again: %v", err)
+		}
+		time.Sleep(firstAfter / 4)
+		follower.notify()
+	}
+	serve()
+	follower.putSecret(t, "external", good, pki.CertPEM())
+	follower.create(t, configured)
+	follower.waitFor(t, "Listening", messageListening)
+	serve()
+}
+
+func leafSHA256(t *testing.T, pair *certs.KeyPair) string {
+	t.Helper()
+	return certs.Fingerprint(leaf(t, pair).Raw)
 }

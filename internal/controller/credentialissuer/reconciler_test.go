@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +45,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // switchboard fakes the impersonation proxy: it records whether it should run.
@@ -114,37 +117,19 @@ func startNamedReplica(t *testing.T, cluster *devcluster.Cluster, namespace, nam
 
 // startReplicaWith starts a replica after change has modified it.
 func startReplicaWith(
-	t *testing.T,
-	cluster *devcluster.Cluster,
-	namespace, name string,
-	leading bool,
-	change func(*Reconciler),
+	t *testing.T, cluster *devcluster.Cluster, namespace, name string, leading bool, change func(*Reconciler),
 ) *replica {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, corev1.AddToScheme(scheme))
 	apis.AddToScheme(scheme, apis.DefaultGroupSuffix)
-	manager, err := ctrl.NewManager(cluster.AdminConfig(), ctrl.Options{
+	manager := must.Get(ctrl.NewManager(cluster.AdminConfig(), ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, err := corev1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	leases, err := coordinationv1client.NewForConfig(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	live, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	core := must.Get(corev1client.NewForConfig(cluster.AdminConfig()))(t)
+	leases := must.Get(coordinationv1client.NewForConfig(cluster.AdminConfig()))(t)
+	live := must.Get(client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}))(t)
 	r := &replica{live: live, proxy: &switchboard{}, leading: &atomic.Bool{}, wake: make(chan event.GenericEvent, 1)}
 	r.leading.Store(leading)
 	changed := func(types.NamespacedName) { r.notify() }
@@ -158,10 +143,7 @@ func startReplicaWith(
 	restConfig := rest.CopyConfig(cluster.AdminConfig())
 	restConfig.GroupVersion, restConfig.APIPath = &group, "/apis"
 	restConfig.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	issuers, err := rest.RESTClientFor(restConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuers := must.Get(rest.RESTClientFor(restConfig))(t)
 	r.Reconciler = &Reconciler{
 		Client: manager.GetClient(), Live: manager.GetAPIReader(), SecretWriter: core.Secrets(namespace),
 		Issuers:    informer.New(t.Context(), issuers, "credentialissuers", &configv1alpha1.CredentialIssuer{}, changed),
@@ -182,9 +164,7 @@ func startReplicaWith(
 	}
 	r.Usage = &Usage{Clock: clock.RealClock{}, Changed: r.notify}
 	change(r.Reconciler)
-	if err := r.SetupWithManager(manager); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.SetupWithManager(manager))
 	ended := make(chan error, 1)
 	left := make(chan struct{})
 	go func() { ended <- manager.Start(ctx) }()
@@ -227,9 +207,7 @@ func (r *replica) strategy(ctx context.Context) (configv1alpha1.CredentialIssuer
 
 // waitFor waits until the status has this reason and its message contains this text.
 func (r *replica) waitFor(
-	t *testing.T,
-	reason configv1alpha1.StrategyReason,
-	text string,
+	t *testing.T, reason configv1alpha1.StrategyReason, text string,
 ) configv1alpha1.CredentialIssuerStrategy {
 	t.Helper()
 	var last configv1alpha1.CredentialIssuerStrategy
@@ -248,10 +226,7 @@ func (r *replica) waitFor(
 
 // waitForCodes is waitFor, and checks the codes of the findings, errors first.
 func (r *replica) waitForCodes(
-	t *testing.T,
-	reason configv1alpha1.StrategyReason,
-	text string,
-	codes ...string,
+	t *testing.T, reason configv1alpha1.StrategyReason, text string, codes ...string,
 ) configv1alpha1.CredentialIssuerStrategy {
 	t.Helper()
 	var strategy configv1alpha1.CredentialIssuerStrategy
@@ -271,17 +246,11 @@ func (r *replica) waitForCodes(
 
 // waitForServed waits until the status has this certificate (any if sha256 is empty) and number of replicas.
 func (r *replica) waitForServed(
-	t *testing.T,
-	sha256 string,
-	replicas, inService int32,
+	t *testing.T, sha256 string, replicas, inService int32,
 ) *configv1alpha1.ServingCertificateStatus {
 	t.Helper()
 	var last *configv1alpha1.ServingCertificateStatus
-	testkit.Eventually(t, waitLimit, func() error {
-		var issuer configv1alpha1.CredentialIssuer
-		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
-			return err
-		}
+	r.eventually(t, func(issuer *configv1alpha1.CredentialIssuer) error {
 		last = issuer.Status.ServingCertificate
 		if last == nil || sha256 != "" && last.SHA256 != sha256 || last.Replicas != replicas ||
 			last.ServingReplicas != inService {
@@ -324,13 +293,9 @@ func (r *replica) expectEvents(t *testing.T) {
 
 func (r *replica) configure(t *testing.T, change func(*configv1alpha1.ImpersonationProxySpec)) {
 	t.Helper()
-	testkit.Eventually(t, waitLimit, func() error {
-		var issuer configv1alpha1.CredentialIssuer
-		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
-			return err
-		}
+	r.eventually(t, func(issuer *configv1alpha1.CredentialIssuer) error {
 		change(issuer.Spec.ImpersonationProxy)
-		return r.live.Update(t.Context(), &issuer)
+		return r.live.Update(t.Context(), issuer)
 	})
 }
 
@@ -355,9 +320,7 @@ func (r *replica) putSecret(t *testing.T, name string, pair *certs.KeyPair, bund
 	} else {
 		err = r.live.Create(t.Context(), secret)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // waitLimit limits every wait.
@@ -373,6 +336,64 @@ func startClusterWith(t *testing.T, options devcluster.Options) *devcluster.Clus
 	return testkit.Cluster(t, options, filepath.Join("..", "..", "..", "deploy", "crds"))
 }
 
+// enabled is the spec of a proxy at proxy.example.com without a Service.
+func enabled() spec {
+	return spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com"}
+}
+
+// fromSecret is enabled with the certificate in a Secret.
+func fromSecret(name string) spec {
+	proxy := enabled()
+	proxy.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: name}
+	return proxy
+}
+
+// issue returns a certificate that is valid now.
+func issue(t *testing.T, ca *certs.CA, names ...string) *certs.KeyPair {
+	t.Helper()
+	return must.Get(ca.IssueServing(certs.SANs{DNSNames: names}, time.Now(), 20*time.Hour))(t)
+}
+
+// publishes reports whether clients get these CAs.
+func publishes(strategy configv1alpha1.CredentialIssuerStrategy, bundle []byte) bool {
+	return strategy.Frontend != nil &&
+		strategy.Frontend.ImpersonationProxyInfo.CertificateAuthorityData == base64.StdEncoding.EncodeToString(bundle)
+}
+
+// eventually polls check with the CredentialIssuer.
+func (r *replica) eventually(t *testing.T, check func(*configv1alpha1.CredentialIssuer) error) {
+	t.Helper()
+	testkit.Eventually(t, waitLimit, func() error {
+		issuer, err := r.theIssuer(t)
+		if err != nil {
+			return err
+		}
+		return check(issuer)
+	})
+}
+
+// waitForSecret waits until a Secret is there, or is gone.
+func (r *replica) waitForSecret(t *testing.T, name string, want bool) {
+	t.Helper()
+	testkit.Eventually(t, waitLimit, func() error {
+		if _, there := r.secret(t, name); there != want {
+			return fmt.Errorf("Secret %q is there: %v", name, there)
+		}
+		return nil
+	})
+}
+
+// waitForCertificate waits until the replica is ready with this certificate.
+func (r *replica) waitForCertificate(t *testing.T, sha256 string) {
+	t.Helper()
+	testkit.Eventually(t, waitLimit, func() error {
+		if current := r.Holder.Current(); current == nil || current.SHA256() != sha256 || !r.proxy.Serving() {
+			return fmt.Errorf("it serves %+v", current)
+		}
+		return r.Ready()
+	})
+}
+
 // TestReconciler tests the lifecycle of an installation on a real API server.
 func TestReconciler(t *testing.T) {
 	t.Parallel()
@@ -384,30 +405,20 @@ func TestReconciler(t *testing.T) {
 		t.Error("it is ready before it has read anything")
 	}
 
-	err := leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
-		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
-		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-			Mode: "auto", Service: configv1alpha1.ImpersonationProxyServiceSpec{Type: "LoadBalancer"},
-		}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	leader.create(t, spec{Mode: "auto", Service: svc{Type: "LoadBalancer"}})
 	leader.waitForCodes(t, "ErrorDuringSetup", "no nodes found", "NodesUnreadable")
 
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""}},
 	}
-	if err := leader.live.Create(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Create(t.Context(), node))
 	leader.waitForCodes(t, "Disabled", messageAutoOff, "DisabledByNodes")
 	if err := leader.Ready(); err != nil {
 		t.Errorf("it is not ready although the proxy is off: %v", err)
 	}
 
 	// A load balancer without an address yet.
-	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
+	leader.configure(t, func(s *spec) {
 		s.Mode = "enabled"
 		s.Service.Annotations = map[string]string{"a": "1", "b": "2"}
 	})
@@ -417,14 +428,9 @@ func TestReconciler(t *testing.T) {
 	}
 
 	// It gets one: a certificate is generated for it.
-	testkit.Eventually(t, waitLimit, func() error {
-		var service corev1.Service
-		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
-			return err
-		}
+	leader.changeService(t, "lb", func(service *corev1.Service) {
 		service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.7"}}
-		return leader.live.Status().Update(t.Context(), &service)
-	})
+	}, func(service *corev1.Service) error { return leader.live.Status().Update(t.Context(), service) })
 	generated := leader.waitForCodes(t, "Listening", messageListening)
 	if got := generated.Frontend.ImpersonationProxyInfo.Endpoint; got != "https://192.0.2.7" {
 		t.Errorf("the endpoint is %s", got)
@@ -441,21 +447,12 @@ func TestReconciler(t *testing.T) {
 	})
 
 	// Annotations of others stay; obsolete ones of the agent are removed.
+	leader.changeService(t, "lb", func(service *corev1.Service) { service.Annotations["other"] = "x" },
+		func(service *corev1.Service) error { return leader.live.Update(t.Context(), service) })
+	leader.configure(t, func(s *spec) { s.Service.Annotations = map[string]string{"b": "3"} })
 	testkit.Eventually(t, waitLimit, func() error {
-		var service corev1.Service
-		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
-			return err
-		}
-		service.Annotations["other"] = "x"
-		return leader.live.Update(t.Context(), &service)
-	})
-	leader.configure(
-		t,
-		func(s *configv1alpha1.ImpersonationProxySpec) { s.Service.Annotations = map[string]string{"b": "3"} },
-	)
-	testkit.Eventually(t, waitLimit, func() error {
-		var service corev1.Service
-		if err := leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "lb"}, &service); err != nil {
+		service, err := leader.service(t, "lb")
+		if err != nil {
 			return err
 		}
 		want := map[string]string{
@@ -469,70 +466,39 @@ func TestReconciler(t *testing.T) {
 	})
 
 	// An external endpoint: a certificate for it, and another Service.
-	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
-		s.ExternalEndpoint = "proxy.example.com:8443"
-		s.Service = configv1alpha1.ImpersonationProxyServiceSpec{Type: "ClusterIP"}
+	leader.configure(t, func(s *spec) {
+		s.ExternalEndpoint, s.Service = "proxy.example.com:8443", svc{Type: "ClusterIP"}
 	})
 	testkit.Eventually(t, waitLimit, func() error {
 		current := leader.Holder.Current()
-		if current == nil || len(current.Certificate.Leaf.DNSNames) != 1 ||
-			current.Certificate.Leaf.DNSNames[0] != "proxy.example.com" {
+		if current == nil || !slices.Equal(current.Certificate.Leaf.DNSNames, []string{"proxy.example.com"}) {
 			return errors.New("no certificate for the new name")
 		}
-		var service corev1.Service
-		if err := leader.live.Get(
-			t.Context(),
-			types.NamespacedName{Namespace: namespace, Name: "lb"},
-			&service,
-		); !apierrors.IsNotFound(
-			err,
-		) {
+		if _, err := leader.service(t, "lb"); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the load balancer is still there: %w", err)
 		}
-		return leader.live.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "ip"}, &service)
+		_, err := leader.service(t, "ip")
+		return err
 	})
 	oldCA := leader.Holder.Current().Bundle
 	served := leader.waitForServed(t, leader.Holder.Current().SHA256(), 2, 2)
 	if served.Source != configv1alpha1.ServingCertificateGenerated || served.SecretName != testNames.TLSSecret ||
-		len(served.DNSNames) != 1 ||
-		served.DNSNames[0] != "proxy.example.com" ||
-		len(served.OtherReplicas) != 0 ||
+		!slices.Equal(served.DNSNames, []string{"proxy.example.com"}) || len(served.OtherReplicas) != 0 ||
 		served.NotAfter.Before(&served.ServedSince) {
 		t.Errorf("what is served is told as %+v", served)
 	}
 
 	// An external certificate: missing, incomplete, invalid, then valid.
-	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := certs.SANs{DNSNames: []string{"proxy.example.com"}}
-	good, err := pki.IssueServing(names, time.Now(), 20*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
-		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{
-			SecretName:   "external",
-			Verification: configv1alpha1.VerificationEnforce,
-		}
+	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
+	good := issue(t, pki, "proxy.example.com")
+	leader.configure(t, func(s *spec) {
+		s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external", Verification: "Enforce"}
 	})
-	pendingStrategy := leader.waitForCodes(
-		t,
-		"Pending",
-		"SecretNotFound",
-		"SecretNotFound",
-		"LastKnownGoodCertificateServed",
-	)
-	if info := pendingStrategy.Frontend; info == nil ||
-		info.ImpersonationProxyInfo.CertificateAuthorityData != base64.StdEncoding.EncodeToString(oldCA) {
-		t.Errorf("what is still being served is not told: %+v", info)
+	pending := leader.waitForCodes(t, "Pending", "SecretNotFound", "SecretNotFound", "LastKnownGoodCertificateServed")
+	if !publishes(pending, oldCA) {
+		t.Errorf("what is still being served is not told: %+v", pending.Frontend)
 	}
-	wrong, err := pki.IssueServing(certs.SANs{DNSNames: []string{"elsewhere.example.com"}}, time.Now(), 20*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leader.putSecret(t, "external", wrong, pki.CertPEM())
+	leader.putSecret(t, "external", issue(t, pki, "elsewhere.example.com"), pki.CertPEM())
 	leader.waitForCodes(t, "ErrorDuringSetup", "NameNotCovered", "NameNotCovered", "LastKnownGoodCertificateServed")
 	if leader.Holder.Current().Source != serving.SourceGenerated {
 		t.Fatal("a bad certificate replaced a good one")
@@ -540,20 +506,12 @@ func TestReconciler(t *testing.T) {
 	if _, there := leader.secret(t, testNames.TLSSecret); !there {
 		t.Fatal("the generated Secret was removed before the external certificate was served")
 	}
-	if got := leader.waitForServed(
-		t,
-		served.SHA256,
-		2,
-		2,
-	); got.SecretName != testNames.TLSSecret ||
-		!got.ServedSince.Equal(&served.ServedSince) {
+	got := leader.waitForServed(t, served.SHA256, 2, 2)
+	if got.SecretName != testNames.TLSSecret || !got.ServedSince.Equal(&served.ServedSince) {
 		t.Errorf("the last known good one is told as %+v", got)
 	}
 	leader.putSecret(t, "external", good, pki.CertPEM())
-	external := leader.waitFor(t, "Listening", messageListening)
-	if got := external.Frontend.ImpersonationProxyInfo.CertificateAuthorityData; got != base64.StdEncoding.EncodeToString(
-		pki.CertPEM(),
-	) {
+	if !publishes(leader.waitFor(t, "Listening", messageListening), pki.CertPEM()) {
 		t.Error("the bundle of ca.crt is not published")
 	}
 	testkit.Eventually(t, waitLimit, func() error {
@@ -576,10 +534,9 @@ func TestReconciler(t *testing.T) {
 	follower.notify()
 	testkit.Eventually(t, waitLimit, func() error {
 		served = leader.waitForServed(t, served.SHA256, 2, 1)
-		if diff := cmp.Diff(
-			[]configv1alpha1.OtherReplica{{Name: "leader-false", Message: "starting the impersonation proxy: port in use"}},
-			served.OtherReplicas,
-		); diff != "" {
+		const message = "starting the impersonation proxy: port in use"
+		want := []configv1alpha1.OtherReplica{{Name: "leader-false", Message: message}}
+		if diff := cmp.Diff(want, served.OtherReplicas); diff != "" {
 			return fmt.Errorf("other replicas (-want +got):\n%s", diff)
 		}
 		return nil
@@ -589,9 +546,7 @@ func TestReconciler(t *testing.T) {
 	leader.waitForServed(t, served.SHA256, 2, 2)
 
 	// No CA at all: public certificates.
-	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) {
-		s.TLS.CATransition = configv1alpha1.CATransitionImmediate
-	})
+	leader.configure(t, func(s *spec) { s.TLS.CATransition = configv1alpha1.CATransitionImmediate })
 	leader.putSecret(t, "external", good, nil)
 	testkit.Eventually(t, waitLimit, func() error {
 		strategy, err := leader.strategy(t.Context())
@@ -604,7 +559,7 @@ func TestReconciler(t *testing.T) {
 
 	// The spec names the generated Secret: nothing may delete what is served.
 	leader.putSecret(t, testNames.TLSSecret, good, pki.CertPEM())
-	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS.SecretName = testNames.TLSSecret })
+	leader.configure(t, func(s *spec) { s.TLS.SecretName = testNames.TLSSecret })
 	testkit.Eventually(t, waitLimit, func() error {
 		if leader.Holder.Current().Secret.Name != testNames.TLSSecret {
 			return errors.New("it is not served")
@@ -617,10 +572,8 @@ func TestReconciler(t *testing.T) {
 	}
 
 	// Back to generated, with the old CA, so that old kubeconfigs work again. The user's Secret would be in the way.
-	if err := leader.live.Delete(t.Context(), mustSecret(t, leader, testNames.TLSSecret)); err != nil {
-		t.Fatal(err)
-	}
-	leader.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.TLS = nil })
+	must.Do(t, leader.live.Delete(t.Context(), mustSecret(t, leader, testNames.TLSSecret)))
+	leader.configure(t, func(s *spec) { s.TLS = nil })
 	testkit.Eventually(t, waitLimit, func() error {
 		if current := leader.Holder.Current(); current.Source != serving.SourceGenerated ||
 			string(current.Bundle) != string(oldCA) {
@@ -635,15 +588,12 @@ func TestReconciler(t *testing.T) {
 	leader.leading.Store(false)
 	follower.leading.Store(true)
 	follower.notify()
-	follower.configure(t, func(s *configv1alpha1.ImpersonationProxySpec) { s.Mode = "disabled" })
+	follower.configure(t, func(s *spec) { s.Mode = "disabled" })
 	follower.waitForCodes(t, "Disabled", messageDisabled, "DisabledBySpec")
 	if _, there := follower.secret(t, testNames.TLSSecret); !there {
 		t.Error("the generated certificate is removed, and its clients are broken when the proxy is switched on again")
 	}
-	_, history, err := follower.remembered(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	history := follower.history(t)
 	used := &configv1alpha1.TransitionStatus{}
 	for _, revision := range history.Revisions {
 		if revision.HasClients() {
@@ -664,14 +614,7 @@ func TestReconciler(t *testing.T) {
 				t.Fatalf("Secret %s is gone", name)
 			}
 		}
-		var service corev1.Service
-		if err := leader.live.Get(
-			t.Context(),
-			types.NamespacedName{Namespace: namespace, Name: "ip"},
-			&service,
-		); !apierrors.IsNotFound(
-			err,
-		) {
+		if _, err := leader.service(t, "ip"); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the Service is still there: %w", err)
 		}
 		return nil
@@ -684,29 +627,17 @@ func TestFreshInstallWithExternalCertificate(t *testing.T) {
 	cluster := startCluster(t)
 	leader := startReplica(t, cluster, "default", true)
 	leader.proxy.fail(errors.New("port in use"))
-	pki, err := certs.NewCA("corporate", time.Now(), 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	good, err := pki.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
+	good := issue(t, pki, "proxy.example.com")
 	leader.putSecret(t, "external", good, nil)
-	err = leader.live.Create(t.Context(), &configv1alpha1.CredentialIssuer{
-		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
-		Spec: configv1alpha1.CredentialIssuerSpec{ImpersonationProxy: &configv1alpha1.ImpersonationProxySpec{
-			Mode:             "enabled",
-			Service:          configv1alpha1.ImpersonationProxyServiceSpec{Type: "None"},
-			ExternalEndpoint: "proxy.example.com",
-			TLS: &configv1alpha1.ImpersonationProxyTLSSpec{
-				SecretName: "external", CertificateAuthorityData: base64.StdEncoding.EncodeToString(pki.CertPEM()),
-			},
-		}},
+	leader.create(t, spec{
+		Mode:             "enabled",
+		Service:          svc{Type: "None"},
+		ExternalEndpoint: "proxy.example.com",
+		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{
+			SecretName: "external", CertificateAuthorityData: base64.StdEncoding.EncodeToString(pki.CertPEM()),
+		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	leader.waitForCodes(t, "ErrorDuringSetup", "starting the impersonation proxy: port in use", "ProxyNotStarted")
 	if leader.Ready() == nil {
 		t.Error("it is ready although the proxy does not listen")
@@ -721,4 +652,130 @@ func TestFreshInstallWithExternalCertificate(t *testing.T) {
 			t.Errorf("Secret %s was generated", name)
 		}
 	}
+}
+
+// silentServer accepts connections and does not respond until it is closed.
+type silentServer struct {
+	listener net.Listener
+	asked    chan struct{} // a client has connected
+
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+func startSilentServer(t *testing.T) *silentServer {
+	t.Helper()
+	listener := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
+	s := &silentServer{listener: listener, asked: make(chan struct{}, 1)}
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.open = append(s.open, connection)
+			s.mu.Unlock()
+			select {
+			case s.asked <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	t.Cleanup(s.close)
+	return s
+}
+
+func (s *silentServer) close() {
+	_ = s.listener.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, connection := range s.open {
+		_ = connection.Close()
+	}
+}
+
+// judges registers the silent server as admission webhook for a resource, with a timeout of half a minute.
+func (s *silentServer) judges(t *testing.T, cluster *devcluster.Cluster, group, resource string) (end func()) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	must.Do(t, admissionregistrationv1.AddToScheme(scheme))
+	admin := must.Get(client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}))(t)
+	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "silent"},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "silent.example.com", AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr.To[int32](30),
+			SideEffects:   ptr.To(admissionregistrationv1.SideEffectClassNone),
+			FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				URL: ptr.To("https://" + s.listener.Addr().String() + "/"),
+			},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+				Rule: admissionregistrationv1.Rule{
+					APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource},
+				},
+			}},
+		}},
+	}
+	must.Do(t, admin.Create(t.Context(), hook))
+	return func() {
+		if err := admin.Delete(context.WithoutCancel(t.Context()), hook); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestNoCertificateWaitsForAReport renews the certificate while an admission webhook that does not respond blocks the
+// status. Afterwards the status is complete.
+func TestNoCertificateWaitsForAReport(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	leader := startReplica(t, cluster, "default", true)
+	pki := must.Get(certs.NewCA("corporate", time.Now(), 24*time.Hour))(t)
+	renew := func() string {
+		t.Helper()
+		pair := issue(t, pki, "proxy.example.com")
+		leader.putSecret(t, "external", pair, pki.CertPEM())
+		served := leafSHA256(t, pair)
+		leader.waitForCertificate(t, served) // within half of the webhook's timeout
+		return served
+	}
+	leader.create(t, fromSecret("external"))
+	leader.waitForServed(t, renew(), 1, 1)
+
+	webhook := startSilentServer(t)
+	group := apis.GroupsFor(apis.DefaultGroupSuffix).Config.Group
+	answerAgain := webhook.judges(t, cluster, group, "credentialissuers/status")
+	for silent := false; !silent; { // the API server needs time to load the webhook
+		served := renew()
+		testkit.Eventually(t, waitLimit, func() error {
+			select {
+			case <-webhook.asked:
+				silent = true
+				return nil
+			default:
+			}
+			var issuer configv1alpha1.CredentialIssuer
+			if err := leader.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
+				return err
+			}
+			if got := issuer.Status.ServingCertificate; got == nil || got.SHA256 != served {
+				return fmt.Errorf("neither asked nor reported: %+v", got)
+			}
+			return nil
+		})
+	}
+	renew()
+	latest := renew()
+
+	answerAgain()
+	webhook.close()
+	leader.waitForServed(t, latest, 1, 1)
+	leader.eventually(t, func(issuer *configv1alpha1.CredentialIssuer) error {
+		if issuer.Status.ObservedGeneration != issuer.Generation || issuer.Status.Objects == nil {
+			return fmt.Errorf("a part of the status is missing: %+v", issuer.Status)
+		}
+		return nil
+	})
 }

@@ -25,6 +25,7 @@ import (
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
 	"github.com/pinniped-toolkit/pinniped/test/testkit"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 // remembered returns the ConfigMap of the revision history, and the history.
@@ -39,16 +40,20 @@ func (r *replica) remembered(t *testing.T) (*corev1.ConfigMap, serving.History, 
 	return &there, history, err
 }
 
+// history returns the revision history.
+func (r *replica) history(t *testing.T) serving.History {
+	t.Helper()
+	_, history, err := r.remembered(t)
+	must.Do(t, err)
+	return history
+}
+
 // waitForStates waits until the history has revisions with these CAs in their bundles, the latest last, and the status
 // lists the same.
 func (r *replica) waitForStates(t *testing.T, want ...string) serving.History {
 	t.Helper()
 	var history serving.History
-	testkit.Eventually(t, waitLimit, func() error {
-		var issuer configv1alpha1.CredentialIssuer
-		if err := r.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
-			return err
-		}
+	r.eventually(t, func(issuer *configv1alpha1.CredentialIssuer) error {
 		var err error
 		if _, history, err = r.remembered(t); err != nil {
 			return err
@@ -139,42 +144,20 @@ func TestRevisions(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	ctx := t.Context()
-	newCA := func(name string) *certs.CA {
-		t.Helper()
-		ca, err := certs.NewCA(name, time.Now(), 24*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ca
-	}
-	issue := func(ca *certs.CA, names ...string) *certs.KeyPair {
-		t.Helper()
-		pair, err := ca.IssueServing(certs.SANs{DNSNames: names}, time.Now(), 20*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return pair
-	}
+	newCA := func(name string) *certs.CA { return must.Get(certs.NewCA(name, time.Now(), 24*time.Hour))(t) }
 	pinniped, one, two := newCA("pinniped"), newCA("one"), newCA("two")
 	const name, other = "proxy.example.com", "other.example.com"
 
 	// Upstream Pinniped has published its own CA for an hour.
 	observer := startNamedReplica(t, cluster, "default", "first", false)
-	observer.putSecret(t, "first", issue(one, name, other), one.CertPEM())
-	observer.create(t, spec{
-		Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: name,
-		TLS: &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "first"},
-	})
+	observer.putSecret(t, "first", issue(t, one, name, other), one.CertPEM())
+	observer.create(t, fromSecret("first"))
 	began := metav1.NewTime(time.Now().Add(-time.Hour)).Rfc3339Copy()
 	reports := func(status func(issuer *configv1alpha1.CredentialIssuer)) {
 		t.Helper()
-		testkit.Eventually(t, waitLimit, func() error {
-			var issuer configv1alpha1.CredentialIssuer
-			if err := observer.live.Get(ctx, types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
-				return err
-			}
-			status(&issuer)
-			return observer.live.Status().Update(ctx, &issuer)
+		observer.eventually(t, func(issuer *configv1alpha1.CredentialIssuer) error {
+			status(issuer)
+			return observer.live.Status().Update(ctx, issuer)
 		})
 	}
 	asPinniped := func(since metav1.Time) func(issuer *configv1alpha1.CredentialIssuer) {
@@ -210,11 +193,9 @@ func TestRevisions(t *testing.T) {
 	// Another replica becomes the leader; a retired revision stays retired and is removed from the status.
 	key, value := history.Revisions[0].Retirement(time.Now())
 	retire := corev1ac.ConfigMap(testNames.RevisionsConfigMap, "default").WithData(map[string]string{key: value})
-	if err := leader.live.Apply(ctx, retire, client.FieldOwner("cli")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.live.Apply(ctx, retire, client.FieldOwner("cli")))
 	leads(startNamedReplica(t, cluster, "default", "second", false))
-	leader.putSecret(t, "first", issue(one, name, other), one.CertPEM())
+	leader.putSecret(t, "first", issue(t, one, name, other), one.CertPEM())
 	chain := history.Chain[0]
 	testkit.Eventually(t, waitLimit, func() error {
 		_, h, err := leader.remembered(t)
@@ -237,24 +218,15 @@ func TestRevisions(t *testing.T) {
 	}
 
 	// The CredentialIssuer is deleted, and recreated without a status; then the history is deleted.
-	if err := leader.live.Delete(ctx, &configv1alpha1.CredentialIssuer{
-		ObjectMeta: metav1.ObjectMeta{Name: testNames.CredentialIssuer},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	leader.create(t, spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: name})
+	must.Do(t, leader.live.Delete(ctx, must.Get(leader.theIssuer(t))(t)))
+	leader.create(t, enabled())
 	leader.waitFor(t, "Listening", messageListening)
-	if again := leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA"); !again.
-		Current().Since.Equal(history.Current().Since) {
+	again := leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA")
+	if !again.Current().Since.Equal(history.Current().Since) {
 		t.Errorf("it began again: %+v", again.Current())
 	}
-	there, _, err := leader.remembered(t)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := leader.live.Delete(ctx, there); err != nil {
-		t.Fatal(err)
-	}
+	lost := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: testNames.RevisionsConfigMap}}
+	must.Do(t, leader.live.Delete(ctx, lost))
 	leader.waitForStates(t, "pinniped", "one", "Pinniped Impersonation Proxy Serving CA")
 
 	// Upstream Pinniped takes over, and then this agent again.
@@ -273,7 +245,7 @@ func TestRevisions(t *testing.T) {
 		}
 		return nil
 	})
-	leader.putSecret(t, "second", issue(one, name), certs.UnionBundle(one.CertPEM(), two.CertPEM()))
+	leader.putSecret(t, "second", issue(t, one, name), certs.UnionBundle(one.CertPEM(), two.CertPEM()))
 	leader.configure(t, func(s *spec) {
 		s.Mode, s.TLS = "enabled", &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "second"}
 	})
@@ -284,41 +256,40 @@ func TestRevisions(t *testing.T) {
 	leader.waitForEvent(t, "Warning OldClientsBreak", "expect "+other+", which the certificate does not cover")
 }
 
-// forgetful is a client whose writes of ConfigMaps can be made to fail.
-type forgetful struct {
+// applying is a client that calls before with every object that it applies, and fails if that does.
+type applying struct {
 	client.Client
-	refuses atomic.Bool
+	before func(object runtime.ApplyConfiguration) error
 }
 
-func (f *forgetful) Apply(
+func (a *applying) Apply(
 	ctx context.Context, object runtime.ApplyConfiguration, options ...client.ApplyOption,
 ) error {
-	if _, ok := object.(*corev1ac.ConfigMapApplyConfiguration); ok && f.refuses.Load() {
-		return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, testNames.RevisionsConfigMap, nil)
+	if err := a.before(object); err != nil {
+		return err
 	}
-	return f.Client.Apply(ctx, object, options...)
+	return a.Client.Apply(ctx, object, options...)
 }
 
 // TestWithoutHistory prevents the agent from writing the history: it publishes anyway and reports the problem. The
 // history is completed as soon as it can be written.
 func TestWithoutHistory(t *testing.T) {
 	t.Parallel()
-	writes := &forgetful{}
+	var refuses atomic.Bool
 	leader := startReplicaWith(t, startCluster(t), "default", "leader", true, func(r *Reconciler) {
-		writes.Client, r.Client = r.Client, writes
+		r.Client = &applying{r.Client, func(object runtime.ApplyConfiguration) error {
+			if _, ok := object.(*corev1ac.ConfigMapApplyConfiguration); ok && refuses.Load() {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, testNames.RevisionsConfigMap, nil)
+			}
+			return nil
+		}}
 	})
 	const generated = "Pinniped Impersonation Proxy Serving CA"
-	leader.create(t, spec{Mode: "enabled", Service: svc{Type: "None"}, ExternalEndpoint: "proxy.example.com"})
+	leader.create(t, enabled())
 	leader.waitForStates(t, generated)
-	writes.refuses.Store(true)
-	ca, err := certs.NewCA("one", time.Now(), 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.IssueServing(certs.SANs{DNSNames: []string{"proxy.example.com"}}, time.Now(), 20*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	refuses.Store(true)
+	ca := must.Get(certs.NewCA("one", time.Now(), 24*time.Hour))(t)
+	pair := issue(t, ca, "proxy.example.com")
 	leader.putSecret(t, "external", pair, ca.CertPEM())
 	leader.configure(t, func(s *spec) { s.TLS = &configv1alpha1.ImpersonationProxyTLSSpec{SecretName: "external"} })
 	leader.waitForServed(t, leafSHA256(t, pair), 1, 1)
@@ -326,17 +297,13 @@ func TestWithoutHistory(t *testing.T) {
 	leader.waitForEvent(t, "Warning OldClientsBreak", generated)
 	leader.configure(t, func(s *spec) { s.TLS = nil })
 	leader.waitForServed(t, "", 1, 1)
-	testkit.Eventually(t, waitLimit, func() error {
-		var issuer configv1alpha1.CredentialIssuer
-		if err := leader.live.Get(t.Context(), types.NamespacedName{Name: testNames.CredentialIssuer}, &issuer); err != nil {
-			return err
-		}
+	leader.eventually(t, func(issuer *configv1alpha1.CredentialIssuer) error {
 		if all := issuer.Status.Revisions; len(all) != 2 || all[0].Until == nil || all[1].Until != nil {
 			return fmt.Errorf("the status has %+v", all)
 		}
 		return nil
 	})
-	writes.refuses.Store(false)
+	refuses.Store(false)
 	leader.waitForStates(t, "one", generated)
 	leader.waitForCodes(t, "Listening", messageListening)
 }
@@ -346,10 +313,7 @@ func TestSinceStatus(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	const at = "https://proxy.example.com"
-	ca, err := certs.NewCA("one", noon, 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := must.Get(certs.NewCA("one", noon, 24*time.Hour))(t)
 	open, _ := serving.History{}.Append(serving.Published{Endpoint: at}, noon, serving.DefaultRetention)
 	open.Chain = []*x509.Certificate{ca.Certificate()}
 	issuer := func(bundle string, since time.Time) *configv1alpha1.CredentialIssuer {

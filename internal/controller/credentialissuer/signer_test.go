@@ -8,6 +8,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/issuedcert"
 	"github.com/pinniped-toolkit/pinniped/pkg/certs"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func inspectSigner(secret *corev1.Secret, now time.Time) *issuedcert.State {
@@ -18,42 +19,7 @@ func inspectSigner(secret *corev1.Secret, now time.Time) *issuedcert.State {
 func newSigner(t *testing.T, now time.Time) *issuedcert.State {
 	t.Helper()
 	missing := inspectSigner(nil, now)
-	made, err := missing.Repair(missing.Verdict(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made
-}
-
-func TestSignerPolicy(t *testing.T) {
-	t.Parallel()
-	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	const day = 24 * time.Hour
-	secret := &corev1.Secret{Data: newSigner(t, noon).Data()}
-	for _, test := range []struct {
-		name   string
-		secret *corev1.Secret
-		now    time.Time
-		want   issuedcert.Reason
-		usable bool
-	}{
-		{"makes a missing one", nil, noon, "Missing", false},
-		{
-			"repairs a damaged one", &corev1.Secret{Data: map[string][]byte{signerCertKey: []byte("x")}}, noon, "Damaged", false,
-		},
-		{"keeps a young one", secret, noon.Add(200 * day), "", true},
-		{"replaces an old one, and uses it until then", secret, noon.Add(250 * day), "Expiring", true},
-		{"replaces an expired one", secret, noon.Add(366 * day), "Expired", false},
-	} {
-		var reason issuedcert.Reason
-		verdict := inspectSigner(test.secret, test.now).Verdict()
-		if verdict != nil {
-			reason = verdict.Reason
-		}
-		if usable := verdict.Only(issuedcert.Expiring); reason != test.want || usable != test.usable {
-			t.Errorf("it %s: got %q (usable %v), want %q (usable %v)", test.name, reason, usable, test.want, test.usable)
-		}
-	}
+	return must.Get(missing.Repair(missing.Verdict(), nil))(t)
 }
 
 func TestSignerIsReplaced(t *testing.T) {
@@ -64,6 +30,9 @@ func TestSignerIsReplaced(t *testing.T) {
 	damaged := &corev1.Secret{Data: map[string][]byte{signerCertKey: []byte("x"), signerKeyKey: []byte("x")}}
 	keyLost := &corev1.Secret{Data: map[string][]byte{signerCertKey: known.CA.CertPEM()}}
 	good := &corev1.Secret{Data: known.Data()}
+	if verdict := inspectSigner(good, noon.Add(200*day)).Verdict(); verdict != nil {
+		t.Errorf("it does not keep a young one: %v", verdict)
+	}
 	for _, test := range []struct {
 		name     string
 		secret   *corev1.Secret
@@ -72,6 +41,7 @@ func TestSignerIsReplaced(t *testing.T) {
 		now      time.Time
 		restored bool
 		previous *issuedcert.State
+		usable   bool // until then
 	}{
 		{name: "makes the first one", reason: "Missing", now: noon},
 		{
@@ -87,7 +57,7 @@ func TestSignerIsReplaced(t *testing.T) {
 		{name: "makes one without overlap when somebody deleted it", known: known, reason: "Missing", now: noon.Add(day)},
 		{
 			name: "rotates with overlap", secret: good, known: known, reason: "Expiring", now: noon.Add(250 * day),
-			previous: known,
+			previous: known, usable: true,
 		},
 		{
 			name: "replaces one that is not valid yet, and accepts it later", secret: good, known: known,
@@ -99,13 +69,10 @@ func TestSignerIsReplaced(t *testing.T) {
 			t.Parallel()
 			state := inspectSigner(test.secret, test.now)
 			verdict := state.Verdict()
-			if verdict.Reason != test.reason {
-				t.Fatalf("the reason is %q", verdict.Reason)
+			if usable := verdict.Only(issuedcert.Expiring); verdict.Reason != test.reason || usable != test.usable {
+				t.Fatalf("the reason is %q, and it is usable: %v", verdict.Reason, usable)
 			}
-			next, err := state.Repair(verdict, test.known)
-			if err != nil {
-				t.Fatal(err)
-			}
+			next := must.Get(state.Repair(verdict, test.known))(t)
 			if restored := next.SameCA(known); restored != test.restored {
 				t.Errorf("restored: %v, want %v", restored, test.restored)
 			}
@@ -116,12 +83,8 @@ func TestSignerIsReplaced(t *testing.T) {
 			if string(next.Data()[signerPreviousKey]) != string(previous) {
 				t.Errorf("what is accepted besides is %q", next.Data()[signerPreviousKey])
 			}
-			if read := inspectSigner(
-				&corev1.Secret{Data: next.Data()},
-				test.now.Add(day),
-			); read.Verdict() != nil ||
-				!read.SameCA(next) ||
-				string(read.PreviousBundle()) != string(previous) {
+			read := inspectSigner(&corev1.Secret{Data: next.Data()}, test.now.Add(day))
+			if read.Verdict() != nil || !read.SameCA(next) || string(read.PreviousBundle()) != string(previous) {
 				t.Errorf("what was written cannot be read: %v", read.Verdict())
 			}
 		})
@@ -136,10 +99,7 @@ func TestChooseSigner(t *testing.T) {
 	first := newSigner(t, noon)
 	rotated := noon.Add(250 * day)
 	old := inspectSigner(&corev1.Secret{Data: first.Data()}, rotated)
-	second, err := old.Repair(old.Verdict(), first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := must.Get(old.Repair(old.Verdict(), first))(t)
 	unrelated := newSigner(t, noon).CA
 	for _, test := range []struct {
 		name    string

@@ -1,18 +1,25 @@
 package jwtauthenticator
 
 import (
+	"encoding/pem"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/pinniped-toolkit/pinniped/internal/controller/authenticators"
 	authenticationv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/authentication/v1alpha1"
 	"github.com/pinniped-toolkit/pinniped/test/testkit/issuer"
+	"github.com/pinniped-toolkit/pinniped/test/testkit/must"
 )
 
 func TestCheckIssuer(t *testing.T) {
@@ -190,18 +197,13 @@ func TestMessages(t *testing.T) {
 	idp := issuer.New(t)
 	e := &Evaluator{Clock: clocktesting.NewFakeClock(time.Now())}
 	bundle := authenticators.CABundle{PEM: idp.CA, Condition: authenticators.Good(authenticators.TypeTLS, "fine")}
-	message := func(f authenticators.Evaluation, kind string) string {
-		for _, condition := range f.Conditions {
-			if condition.Type == kind {
-				return string(condition.Status) + ": " + condition.Message
-			}
-		}
-		return ""
-	}
 	check := func(f authenticators.Evaluation, kind, want string) {
 		t.Helper()
-		if got := message(f, kind); !strings.HasPrefix(got, want) {
-			t.Errorf("%s: want %q, got %q", kind, want, got)
+		is := func(condition metav1.Condition) bool {
+			return condition.Type == kind && strings.HasPrefix(string(condition.Status)+": "+condition.Message, want)
+		}
+		if !slices.ContainsFunc(f.Conditions, is) {
+			t.Errorf("%s: want %q, got %+v", kind, want, f.Conditions)
 		}
 	}
 	spec := &authenticationv1alpha1.JWTAuthenticatorSpec{Issuer: idp.URL, Audience: "a"}
@@ -228,9 +230,47 @@ func TestMessages(t *testing.T) {
 	spec.Claims.UsernameExpression = "claims."
 	f = e.evaluate(t.Context(), spec, bundle, nil)
 	check(f, "DiscoveryURLValid", "False: could not perform oidc discovery on provider issuer: ")
-	check(
-		f,
-		"AuthenticatorValid",
-		"False: could not initialize jwt authenticator: claims.usernameExpression: Invalid value: ",
-	)
+	check(f, "AuthenticatorValid",
+		"False: could not initialize jwt authenticator: claims.usernameExpression: Invalid value: ")
+}
+
+// TestStatusSaysLittleOfWhatIsNoIssuer probes addresses that are not issuers. A user who can write an authenticator
+// must not learn from its status what is there.
+func TestStatusSaysLittleOfWhatIsNoIssuer(t *testing.T) {
+	t.Parallel()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	answers := func(code int, body string) *httptest.Server {
+		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(body))
+		}))
+		t.Cleanup(server.Close)
+		return server
+	}
+	closed := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	must.Do(t, closed.Close())
+	secret := answers(http.StatusUnauthorized, "secret")
+	bundle := authenticators.CABundle{
+		// httptest uses one certificate for all servers.
+		PEM:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secret.Certificate().Raw}),
+		Condition: authenticators.Good(authenticators.TypeTLS, "fine"),
+	}
+	texts := map[string][]string{}
+	for what, issuer := range map[string]string{
+		"nothing": "https://" + closed.Addr().String(), "no TLS": "https://" + plain.Listener.Addr().String(),
+		"refusal": secret.URL, "error": answers(http.StatusInternalServerError, "x").URL,
+		"no JSON": answers(http.StatusOK, "<html>").URL, "a redirect": answers(http.StatusFound, "").URL,
+	} {
+		found := (&Evaluator{Clock: clock.RealClock{}}).evaluate(t.Context(),
+			&authenticationv1alpha1.JWTAuthenticatorSpec{Issuer: issuer, Audience: "a"}, bundle, nil)
+		for _, condition := range found.Conditions {
+			if condition.Type == typeDiscovery {
+				texts[condition.Message] = append(texts[condition.Message], what)
+			}
+		}
+	}
+	if len(texts) != 1 {
+		t.Errorf("the status tells them apart: %q", texts)
+	}
 }
