@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,9 @@ func Objects(
 	namespace string,
 ) (names configv1alpha1.ObjectNames, published bool) {
 	if issuer.Status.Objects != nil {
-		return *issuer.Status.Objects, true
+		names = *issuer.Status.Objects
+		names.ServiceAccount = cmp.Or(names.ServiceAccount, AppName(issuer.Name))
+		return names, true
 	}
 	proxy := AppName(issuer.Name) + "-impersonation-proxy"
 	return configv1alpha1.ObjectNames{
@@ -43,6 +46,7 @@ func Objects(
 		GeneratedCASecret:              proxy + "-ca-certificate",
 		LastKnownGoodCertificateSecret: proxy + "-last-known-good-certificate",
 		RevisionsConfigMap:             AppName(issuer.Name) + "-revisions",
+		ServiceAccount:                 AppName(issuer.Name),
 	}, false
 }
 

@@ -32,6 +32,7 @@ func TestObjects(t *testing.T) {
 		GeneratedCertificateSecret:     "d",
 		GeneratedCASecret:              "e",
 		LastKnownGoodCertificateSecret: "f",
+		ServiceAccount:                 "g",
 	}
 	shipped := func(app string) configv1alpha1.ObjectNames {
 		return configv1alpha1.ObjectNames{
@@ -42,6 +43,7 @@ func TestObjects(t *testing.T) {
 			GeneratedCASecret:              app + "-impersonation-proxy-ca-certificate",
 			LastKnownGoodCertificateSecret: app + "-impersonation-proxy-last-known-good-certificate",
 			RevisionsConfigMap:             app + "-revisions",
+			ServiceAccount:                 app,
 		}
 	}
 	for _, test := range []struct {

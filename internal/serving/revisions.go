@@ -27,8 +27,8 @@ const (
 )
 
 // ErrFull is returned by Append if the history is above its limits and every revision has clients.
-var ErrFull = errors.New("the revision history is full, and all its revisions are in use: retire those that no " +
-	"kubeconfig uses (\"pinniped ip-tls history\")")
+var ErrFull = errors.New("the revision history is full, and all its revisions count as in use: retire those that no " +
+	"kubeconfig contains (\"pinniped ip-tls history\")")
 
 // DefaultRetention is how long a revision is assumed to be in use after it was last published or used, unless the agent is
 // configured otherwise.

@@ -93,8 +93,8 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 		if !selfIssued(leaf) {
 			return warn(
 				hint,
-				"is the serving certificate itself (a pin): every renewal will break clients, and OpenSSL does not accept it, "+
-					"because it is not self-signed",
+				"is the serving certificate itself (a pin): every renewal will break clients, and OpenSSL does not accept "+
+					"the pin, because it is not self-signed",
 			)
 		}
 		return warn(hint, "is the serving certificate itself (a pin): every renewal will break clients")
@@ -120,7 +120,8 @@ func (r *run) checkMember(member numbered, leaf *x509.Certificate, v verdict) []
 	switch problem := weakKey(member.PublicKey); {
 	case problem == "":
 	case tooLong(member.PublicKey) && !sent:
-		f := finding(WeakKey, "", "%s %s from a server; in the CA bundle, this key does no harm", member.where(), problem)
+		f := finding(WeakKey, "", "%s %s in a chain that a server sends; in the CA bundle, this key does no harm",
+			member.where(), problem)
 		found = append(found, f.withSeverity(SeverityInfo))
 	default:
 		f := finding(WeakKey, keyFix, "%s %s", member.where(), problem)
@@ -161,8 +162,8 @@ func (r *run) endsEarly(v verdict) []Finding {
 		f := finding(
 			BundleMember,
 			"",
-			"these certificates expire before the serving certificate, but another one in the bundle verifies it until it "+
-				"expires: %s",
+			"these certificates expire before the serving certificate, but another one in the bundle verifies the "+
+				"serving certificate for its whole lifetime: %s",
 			joined(early),
 		)
 		return []Finding{f.withSeverity(SeverityInfo)}

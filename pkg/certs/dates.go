@@ -43,7 +43,7 @@ func dateFindings(leaf *x509.Certificate, now time.Time, skew time.Duration, clo
 	const reissue = "have the certificate reissued"
 	if leaf.NotAfter.Before(leaf.NotBefore) {
 		return []Finding{
-			finding(Expired, reissue, "the serving certificate is never valid: it ends (%s) before it begins (%s)",
+			finding(Expired, reissue, "the serving certificate is never valid: its validity ends (%s) before it begins (%s)",
 				date(leaf.NotAfter), date(leaf.NotBefore)),
 		}
 	}

@@ -20,7 +20,7 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        SecretIncomplete,
-			Cause:       "tls.crt or tls.key is missing or empty, or a Secret of this type cannot hold a key pair. A Secret also looks like this while its issuer is still working.",
+			Cause:       "tls.crt or tls.key is missing or empty, or the type of the Secret cannot hold a key pair. A Secret also looks like this while its issuer is still working.",
 			Consequence: "The agent has nothing new to serve yet. A certificate that is in service stays in service.",
 			Fix:         "wait until the issuer has filled the Secret, or write tls.crt and tls.key to it",
 			Example:     "kubectl create secret tls proxy-tls --namespace pinniped-concierge --cert=fullchain.pem --key=key.pem",
@@ -70,13 +70,13 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        KeyIsCAKey,
-			Cause:       "tls.key is the private key of a CA. The serving certificate may use the same key.",
+			Cause:       "tls.key is the private key of a CA. The serving certificate might use this key too.",
 			Consequence: "An attacker who steals the CA's key from the Secret can issue certificates for any name. If the key is not that of the serving certificate, no TLS server can serve the pair.",
 			Fix:         "create a separate key for the serving certificate, have a certificate issued for it, and consider replacing the CA",
 		},
 		{
 			Code:        WeakKey,
-			Cause:       "A key is too short (RSA under 2048 bits), too long (RSA over 8192), or of a kind that TLS clients do not support. For a CA key in the CA bundle that is too long, the finding is only informational.",
+			Cause:       "A key is too short (RSA under 2048 bits), too long (RSA over 8192), or of a kind that TLS clients do not support. If a CA's key in the CA bundle is too long, the finding is only informational.",
 			Consequence: "Clients reject the certificate, or it can be forged.",
 			Fix:         "have the certificate issued for an ECDSA key (P-256, P-384 or P-521), an Ed25519 key, or an RSA key of 2048 to 8192 bits",
 			Example:     "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out tls.key",
@@ -115,7 +115,7 @@ func catalogue() []Explanation {
 		{
 			Code:        KeyUsage,
 			Cause:       "The key usage lacks digitalSignature.",
-			Consequence: "In TLS 1.3, and with ECDHE in TLS 1.2, the server signs with this key. GnuTLS and other clients reject that.",
+			Consequence: "In TLS 1.3, and with ECDHE in TLS 1.2, the server signs with this key. GnuTLS and other clients reject such a signature.",
 			Fix:         "have it issued with the key usage digitalSignature",
 		},
 		{
@@ -167,13 +167,13 @@ func catalogue() []Explanation {
 		{
 			Code:        EndpointInvalid,
 			Cause:       "spec.impersonationProxy.externalEndpoint is not HOST or HOST:PORT.",
-			Consequence: "No endpoint can be published to clients. For a trailing dot or an IPv4-mapped IPv6 address (::ffff:203.0.113.7), the finding is a warning: clients built on OpenSSL fail, and for such an address also those built on GnuTLS.",
+			Consequence: "No endpoint can be published to clients. For a trailing dot or an IPv4-mapped IPv6 address (::ffff:203.0.113.7), the finding is a warning: both break clients built on OpenSSL, and such an address also breaks clients built on GnuTLS.",
 			Fix:         "write a DNS name, an IPv4 address, or an IPv6 address (in brackets before a port), without https:// or a path",
 			Example:     "proxy.example.com   proxy.example.com:8443   203.0.113.7:443   2001:db8::7   [2001:db8::7]:8443",
 		},
 		{
 			Code:        NameNotCovered,
-			Cause:       "The certificate lacks a name or address that clients use. A wildcard covers one level below its name, but not the name itself; an IP address must be in the certificate as an IP address, not as a DNS name. For names that are not published, such as those of a load balancer behind an external endpoint, the finding is informational.",
+			Cause:       "The certificate lacks a name or address that clients use. A wildcard such as *.example.com covers one level below example.com, but not example.com itself; an IP address must be in the certificate as an IP address, not as a DNS name. For names that are not published, such as those of a load balancer behind an external endpoint, the finding is informational.",
 			Consequence: "Clients that connect with this name reject the certificate.",
 			Fix:         "have the certificate issued for this name too, or publish another name",
 			Example:     "openssl x509 -in tls.crt -noout -ext subjectAltName",
@@ -247,7 +247,7 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        StrictClients,
-			Cause:       "A certificate violates RFC 5280 or a rule of strict clients. There are four typical cases. The certificate lacks key identifiers, a CA's key usage or critical basic constraints. Its authority key identifier has the serial number of another CA certificate. The bundle contains an intermediate without its root. Of two cross-signed certificates in tls.crt, only the second leads to the bundle.",
+			Cause:       "A certificate violates RFC 5280 or a rule of strict clients. There are four typical cases. The certificate lacks key identifiers or, if it is a CA, the key usage or critical basic constraints. Its authority key identifier has the serial number of another CA certificate. The bundle contains an intermediate without its root. Of two cross-signed certificates in tls.crt, only the second leads to a CA in the bundle.",
 			Consequence: "kubectl works, but other clients fail, and the message names them. They are either Python 3.13 and later and OpenSSL in strict mode, or all programs that use OpenSSL or GnuTLS.",
 			Fix:         "have it issued by a CA that follows RFC 5280",
 		},
@@ -259,7 +259,7 @@ func catalogue() []Explanation {
 		},
 		{
 			Code:        EndpointUnreachable,
-			Cause:       "The endpoint, or one of its addresses, does not respond, presents no certificate, or has no address.",
+			Cause:       "The endpoint has no address, or one of its addresses does not respond or presents no certificate.",
 			Consequence: "Clients that use this address fail.",
 			Fix:         "check, in this order: the agent's pods, the Service's address and endpoints, DNS, firewalls",
 			Example:     "pinniped ip-tls status\nkubectl get pods,services,endpointslices --namespace=pinniped-concierge",

@@ -123,8 +123,8 @@ func intermediateDoubts(cert, leaf *x509.Certificate) []string {
 		len(cert.ExcludedIPRanges) == 0 {
 		doubts = append(
 			doubts,
-			"has name constraints for DNS names only, and the serving certificate has IP addresses: they are permitted, but "+
-				"check that this is intended",
+			"has name constraints for DNS names only, and the serving certificate has IP addresses: the constraints permit "+
+				"these, but check that this is intended",
 		)
 	}
 	return doubts

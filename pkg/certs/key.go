@@ -195,7 +195,7 @@ func checkKeyPair(key crypto.Signer, chain, bundle []numbered, name string) (int
 			ChainOrder,
 			orderFix,
 			"the serving certificate, to which %s belongs, is %s; it must come first, before %s, because TLS libraries "+
-				"otherwise report a private key that does not match",
+				"otherwise report that the private key does not match",
 			name,
 			cert.where(),
 			subject(chain[0].Certificate),
@@ -223,7 +223,7 @@ func checkKeyPair(key crypto.Signer, chain, bundle []numbered, name string) (int
 func isCAKey(name string, ca numbered) Finding {
 	return finding(
 		KeyIsCAKey,
-		"put the serving certificate's own key there; a CA's key never belongs in a serving Secret",
+		"put the serving certificate's own key there; a CA's key never belongs in such a Secret",
 		"%s is the private key of a CA, %s, not of the serving certificate",
 		name,
 		ca.where(),

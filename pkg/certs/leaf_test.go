@@ -255,7 +255,7 @@ func TestNames(t *testing.T) {
 		},
 		{
 			name: "refuses the apex of a wildcard", change: sans("*.example.com"), names: []string{"example.com"},
-			want: "error NameNotCovered", message: "does not cover the name above it",
+			want: "error NameNotCovered", message: "does not cover the parent domain itself",
 		},
 		{
 			name: "refuses each name that is missing", change: sans("a.example.com"), endpoint: "b.example.com",
@@ -285,7 +285,7 @@ func TestNames(t *testing.T) {
 		},
 		{
 			name: "explains a wildcard to an IDN", change: sans("*.xn--bcher-kva.example"), names: []string{"bücher.example"},
-			want: "error NameNotCovered", message: "does not cover the name above it",
+			want: "error NameNotCovered", message: "does not cover the parent domain itself",
 		},
 		{
 			name: "names a dot at the end of a SAN, once", change: sans("a.example.com."), names: []string{"a.example.com"},

@@ -42,7 +42,7 @@ func lenientRemarks(chain []*x509.Certificate, i int) []remark {
 // those that match all parts of the authority key identifier.
 func issuerRemarks(chain []*x509.Certificate, i int) []remark {
 	cert, parent := chain[i], chain[i]
-	consequence := "its own: OpenSSL does not treat it as a root"
+	consequence := "the certificate's own: OpenSSL does not treat it as a root"
 	if i+1 < len(chain) {
 		parent = chain[i+1]
 		consequence = fmt.Sprintf("that of %s: OpenSSL does not find the issuer", subject(parent))

@@ -245,7 +245,7 @@ func TestLenient(t *testing.T) {
 			name: "takes a common name that is permitted",
 			in: addresses(
 				through(within("example.com"), named(testName), sans("203.0.113.7")),
-			), message: "they are permitted",
+			), message: "the constraints permit these",
 		},
 		{
 			name:    "warns of a common name that is not permitted",

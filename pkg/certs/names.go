@@ -293,7 +293,7 @@ func whyNotCovered(leaf *x509.Certificate, name string) string {
 			continue
 		}
 		if lower == suffix {
-			return "the wildcard " + quote(dns) + " does not cover the name above it"
+			return "the wildcard " + quote(dns) + " does not cover the parent domain itself"
 		}
 		if strings.HasSuffix(lower, "."+suffix) {
 			return "the wildcard " + quote(dns) + " covers one level only"

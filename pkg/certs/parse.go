@@ -207,7 +207,7 @@ func unparsable(block pemBlock, name string, err error) *Finding {
 		}
 		f = finding(
 			NotACertificate,
-			"copy the file again if it may be damaged; otherwise its issuer has to change that field",
+			"if the file may be damaged, copy it again; otherwise, have the certificate reissued without this error",
 			"%s is not a certificate that Go programs such as kubectl can read: %s",
 			where,
 			quote(strings.TrimPrefix(text, "x509: ")),

@@ -157,8 +157,8 @@ func (r *run) ofAnchor(f Finding) Finding {
 // completeFix is the hint for an unknown issuer.
 func (r *run) completeFix() string {
 	return fmt.Sprintf(
-		"if that issuer is an intermediate CA, append its certificate to %s, after the one that it signed (many CAs call "+
-			"that file fullchain); if it is the root CA, clients need its certificate in the CA bundle",
+		"if that issuer is an intermediate CA, append its certificate to %s, after the one that it signed (many CAs "+
+			"provide the complete file as fullchain); if it is the root CA, clients need its certificate in the CA bundle",
 		r.Sources.Certificate,
 	)
 }
@@ -278,10 +278,11 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 			if why := r.constrained(a); why != "" {
 				return why, constraintsFix
 			}
-			return "a CA above it may not issue for its names (name constraints): " + quote(invalid.Detail), constraintsFix
+			return "a CA above it may not issue for the certificate's names (name constraints): " + quote(invalid.Detail),
+				constraintsFix
 		case invalid.Reason == x509.NoValidChains:
-			return "a CA above it requires certificate policies that it lacks (policy constraints)", "have it issued with the " +
-				"policies that the CA demands"
+			return "a CA above it requires certificate policies that the certificate lacks (policy constraints)",
+				"have it issued with the policies that the CA demands"
 		default:
 			return quote(strings.TrimPrefix(v.err.Error(), "x509: ")), hint
 		}
@@ -300,7 +301,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 	}
 	if a.system {
 		hint = "publish the certificate of the CA that issued it, with --ca-bundle FILE or as ca.crt in the Secret"
-		return fmt.Sprintf("they do not trust %s", issuer(top.Certificate)), hint
+		return fmt.Sprintf("they do not include %s", issuer(top.Certificate)), hint
 	}
 	if member := named(a.members, top.RawIssuer); member != nil {
 		where := member.where()
@@ -317,7 +318,7 @@ func (r *run) whyNot(a anchors, v verdict) (why, hint string) {
 	}
 	if member := encodedDifferently(a.members, top.Certificate); member != nil {
 		return fmt.Sprintf(
-				"%s has the issuer's name in another encoding, which Go programs such as kubectl do not match",
+				"%s has the issuer's name in another encoding, so Go programs such as kubectl do not recognize it",
 				member.where(),
 			),
 			"have the certificate reissued, with the issuer's name copied byte by byte"

@@ -67,8 +67,8 @@ func agentCodes() []certs.Explanation {
 			Code: configv1alpha1.CodeRevisionsNotKept, Severity: certs.SeverityWarning,
 			Cause: "The agent cannot write the revision history.",
 			Consequence: "The agent cannot tell which clients a change would break, so it refuses every change that could " +
-				"break any.",
-			Fix:     "apply the manifests in deploy/ again, so that the agent may write its ConfigMap",
+				"break clients.",
+			Fix:     "apply the manifests in deploy/ again, which permit the agent to write the ConfigMap with the history",
 			Example: status,
 		},
 		{

@@ -73,7 +73,7 @@ func ExitCodes() []ExitCode {
 		},
 		{
 			ExitKubeconfigs, "kubeconfigsBreak", "`ip-tls status`: the configuration is in effect, but users are refused, or " +
-				"a file of `--kubeconfigs` is broken, will break, or cannot be read",
+				"a file passed with `--kubeconfigs` is broken, will break, or cannot be read",
 			"the CA was renewed, and kubeconfigs have the old one",
 		},
 		{ExitTimedOut, "timedOut", "`--timeout` expired before anything was changed", "a cluster that does not respond"},

@@ -85,8 +85,8 @@ func (c *Change) run(ctx context.Context, req *plan.Request) error {
 	if tls := p.Plan.Wanted.TLS; !c.Flags.Wait && applied != nil && tls != nil &&
 		tls.CATransition == configv1alpha1.CATransitionImmediate {
 		c.Session.Progress.Warn("spec.impersonationProxy.tls.caTransition is now Immediate, so the agent would serve " +
-			"every later certificate from another CA at once; when this certificate is served, run the same command again " +
-			"without --allow")
+			"every later certificate from another CA at once; to prevent that, run the same command again without " +
+			"--allow when this certificate is served")
 	}
 	return c.print(done, c.switchedOff(p, done))
 }
@@ -172,7 +172,7 @@ func (c *Change) agentRuns(ctx context.Context, p *Proposal) error {
 		return nil // if unknown, the wait will show it
 	}
 	hint := "find out why: kubectl get pods --namespace=" + namespace +
-		"; with --wait=false, the command makes the change anyway, and the agent applies it when it runs again"
+		"; with --wait=false, the command makes the change anyway, to be applied when the agent runs again"
 	err = fmt.Errorf("the agent is not running: %s; nothing was changed", life.Gone())
 	return ui.WithExitCode(ui.WithHint(err, "%s", hint), ui.ExitRefused)
 }

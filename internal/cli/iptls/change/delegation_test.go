@@ -70,7 +70,7 @@ func TestSetOfAnotherNamespace(t *testing.T) {
 			},
 		},
 		{
-			name: "writes no files there", code: 2, says: []string{"cannot be written", "let its owner write it"},
+			name: "writes no files there", code: 2, says: []string{"cannot be written", "let the owner of that namespace write"},
 			world:  func(w *iptlstest.World) { w.Share("proxy-tls", "*") },
 			change: func(o *SetOptions) { o.files = &keyPair{} },
 		},

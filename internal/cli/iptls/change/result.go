@@ -129,8 +129,8 @@ func Say(progress *ui.Progress, st *plan.Snapshot, p *plan.Plan) {
 			progress.Done("Checked the certificate")
 		}
 		for _, manager := range plan.OtherManagers(st.Issuer, p.Changes) {
-			progress.Warn("%q also manages fields that change; if it applies manifests, make the same change in them, or it "+
-				"will revert yours", manager)
+			progress.Warn("%q also manages fields of this change; if it applies manifests, make the change in them too, or it "+
+				"will be reverted", manager)
 		}
 	}
 }

@@ -102,13 +102,13 @@ func mayWrite(secret *corev1.Secret, overwrite bool) error {
 		return nil
 	}
 	if owner := session.IssuedBy(secret); owner != nil {
-		return refuse(another+"; or overwrite it anyway with --overwrite-secret",
+		return refuse(another+"; or overwrite this one anyway with --overwrite-secret",
 			"%s, which would restore its own certificate", owner)
 	}
 	for _, entry := range secret.ManagedFields {
 		if entry.Operation == metav1.ManagedFieldsOperationApply && entry.Manager != plan.FieldManager &&
 			entry.Manager != "kubectl" && ownsData(entry) {
-			return refuse(another+"; or, if nothing applies it anymore, overwrite it with --overwrite-secret",
+			return refuse(another+"; or, if nothing applies this one anymore, overwrite it with --overwrite-secret",
 				"%q applies this Secret and would restore its own certificate", entry.Manager)
 		}
 	}

@@ -57,14 +57,14 @@ changes anything, it checks the certificate's key, dates, names and chain to the
 use, and more ("pinniped explain CODE" describes each check). If a check fails, nothing changes. --allow CODE
 accepts the error with this code.
 
-The agent serves a certificate from a new CA once no client breaks (spec.impersonationProxy.tls.caTransition:
+The agent serves a certificate from a new CA once no client would break (spec.impersonationProxy.tls.caTransition:
 DualTrust). Until then, it serves the old certificate and publishes both trust bundles, so that new kubeconfigs work
 with either certificate. The command exits with 6 and lists the clients that the agent waits for. Run the command again
 to see the progress; it exits with 0 when the new certificate is served. The agent stops waiting when every revision in
 use has the new CA. These flags can end the wait earlier:
 
   --activate-after 168h      when no revision without the new CA was used or published for this long
-  --kubeconfigs PATH         when every kubeconfig for this endpoint in the files or directories verifies the new one
+  --kubeconfigs PATH         when every kubeconfig for this endpoint below PATH verifies the new certificate
   --allow OldClientsBreak    at once; clients without the new CA break
 
 If a cert-manager Certificate names the Secret in spec.secretName, and cert-manager is about to fill the Secret, the
@@ -76,8 +76,8 @@ Clients verify the certificate with a CA bundle from a file (--ca-bundle), from 
 Without these flags, the configured CA bundle stays.
 
 After the checks, the command changes the CredentialIssuer by server-side apply (field manager "pinniped-cli"). It then
-waits until the agent reports the CA bundle and every address of the endpoint presents the certificate. If that takes
-too long, the command restores the previous configuration and the previous content of the Secret. If no agent is
+waits until the agent reports the CA bundle, and until every address of the endpoint presents the certificate. If that
+takes too long, the command restores the previous configuration and the previous content of the Secret. If no agent is
 running, the command changes nothing, unless you pass --wait=false.
 
 If the proxy is off ("mode: disabled", or "auto" where control-plane nodes are visible), the command changes the
@@ -135,8 +135,8 @@ Exit codes: 0 served or unchanged, 3 refused, 5 not in effect in time, 6 in tran
 		"\"disabled\" (default: unchanged)")
 	flags.StringVar(&o.ServiceType, "service-type", "", "Service in front of the impersonation proxy: "+
 		"\"LoadBalancer\", \"ClusterIP\" or \"None\" (default: unchanged)")
-	flags.DurationVar(&o.ActivateAfter, "activate-after", 0, "how long all revisions whose clients would break "+
-		"must be unused and unpublished before the new certificate is served, such as 168h (default: unchanged)")
+	flags.DurationVar(&o.ActivateAfter, "activate-after", 0, "serve the new certificate once every revision whose "+
+		"clients would break has been unused and unpublished for this long, such as 168h (default: unchanged)")
 	factory.CompleteFlags(cmd, map[string]cobra.CompletionFunc{
 		"activate-after": cobra.NoFileCompletions,
 		"mode":           factory.CompleteValues(modes...), "service-type": factory.CompleteValues(serviceTypes...),
@@ -347,7 +347,7 @@ func (o *SetOptions) evaluate(ctx context.Context, first bool) (*Proposal, error
 	if name := o.request.SecretName(); o.files != nil && name.Namespace != o.request.Namespace {
 		return nil, ui.WithHint(ui.Usage(fmt.Errorf("--cert cannot be written into Secret %q, which is in another namespace",
 			name)),
-			"let its owner write it, or name a Secret in namespace %q", o.request.Namespace)
+			"let the owner of that namespace write the Secret, or name a Secret in namespace %q", o.request.Namespace)
 	}
 	st, p, err := o.gatherAndEvaluate(ctx)
 	if err != nil {

@@ -42,7 +42,7 @@ func (c *Change) sayReplaced(p *Proposal) {
 	if t.SecretName != "" {
 		to = fmt.Sprintf("the certificate in Secret %q", t.SecretName)
 	}
-	c.Session.Progress.Info("This replaces the transition to %s, which is %s", to, result.TransitionOf(t))
+	c.Session.Progress.Info("This replaces the transition to %s (%s)", to, result.TransitionOf(t))
 }
 
 // mayBreak reports whether clients of the old certificate may break, including those added after the check.
@@ -57,7 +57,7 @@ func (c *Change) retire(ctx context.Context, p *Proposal, issuer *configv1alpha1
 ) {
 	why := "--allow OldClientsBreak is set"
 	if !p.mayBreak() {
-		why = "no kubeconfig in --kubeconfigs has it"
+		why = "no kubeconfig in --kubeconfigs needs the old certificate"
 		files, verify, err := c.kubeconfigsVerify(ctx, p, issuer)
 		done.Kubeconfigs = files
 		if err != nil || !verify {
@@ -118,11 +118,11 @@ func (c *Change) settle(ctx context.Context, p *Proposal, done *Result) {
 	gone, err := c.Session.Retire(ctx, p.Snapshot.Issuer, p.Plan.Request.Namespace, p.Plan.Lost)
 	switch {
 	case err != nil:
-		c.Session.Progress.Warn("the revisions whose clients break could not be retired (%v), so they still count; retire "+
-			"them: pinniped ip-tls history --retire %s", err, strings.Join(p.Plan.Lost, ", "))
+		c.Session.Progress.Warn("the revisions whose clients break could not be retired (%v), so later changes still "+
+			"take them into account; retire them: pinniped ip-tls history --retire %s", err, strings.Join(p.Plan.Lost, ", "))
 	case len(gone) > 0:
-		c.Session.Progress.Done("Retired %s (--allow OldClientsBreak), so clients of the old certificate no longer "+
-			"count", revisions(gone))
+		c.Session.Progress.Done("Retired %s (--allow OldClientsBreak), so later changes ignore clients of the old "+
+			"certificate", revisions(gone))
 	}
 	if !p.Plan.AtOnce {
 		return
@@ -146,7 +146,7 @@ func (c *Change) kubeconfigsVerify(ctx context.Context, p *Proposal, issuer *con
 ) {
 	url, _, _ := serving.Frontend(serving.Strategy(issuer))
 	if url == "" {
-		return nil, false, errors.New("no endpoint is published to compare the kubeconfigs with")
+		return nil, false, errors.New("the kubeconfigs cannot be compared with the endpoint, because none is published")
 	}
 	endpoint, missing, err := c.Session.Endpoint(ctx, issuer, p.Plan.Request.Namespace, url)
 	if err != nil {
@@ -198,7 +198,7 @@ func evaluateKubeconfig(file session.Kubeconfig, endpoint kubeconfig.Endpoint, n
 		switch {
 		case place.Uncertain:
 			entry.Outcome, entry.Reason = result.FileNotKnown, fmt.Sprintf(
-				"connects to %q, which only a wildcard covers, so it may be another endpoint", place.Host)
+				"connects to %q, which only a wildcard of the certificate covers, so this may be another endpoint", place.Host)
 		case place.Insecure:
 		case place.Err != nil:
 			entry.Outcome, entry.Reason = result.FileBroken, place.Err.Error()

@@ -40,8 +40,8 @@ configuration since. A second undo therefore reverts the first. --to-revision re
 A revision contains the configuration that led to it: the tls block, the external endpoint, the type of the Service and
 the address of the load balancer. The command makes the same checks as "ip-tls set", waits until the endpoint presents
 the certificate, and reverts the change if that takes too long. If clients in use would break, the agent keeps the
-current certificate in service until none would ("pinniped ip-tls set --help"). The command does not change Secrets, so
-content that "ip-tls set --cert" has replaced does not come back.
+current certificate in service until no client would ("pinniped ip-tls set --help"). The command does not change
+Secrets, so content that "ip-tls set --cert" has replaced does not come back.
 
 Exit codes: 0 undone or unchanged, 3 refused, 5 not in effect in time, 6 in transition (see "pinniped help exit-codes")`,
 		Example: `  # What would change?
@@ -173,8 +173,8 @@ serves the old certificate and publishes both trust bundles. The command then ex
 it again to see the progress. --allow OldClientsBreak switches at once. Kubeconfigs that were made before "ip-tls set"
 work again, because the agent keeps its CA.
 
-The command waits until the agent reports its own CA, and every address of the endpoint presents a certificate that
-this CA verifies. If that takes too long, the command restores the previous configuration.
+The command waits until the agent reports its own CA, and until every address of the endpoint presents a certificate
+that this CA verifies. If that takes too long, the command restores the previous configuration.
 
 Exit codes: 0 unset or unchanged, 3 refused, 5 not in effect in time, 6 in transition (see "pinniped help exit-codes")`,
 		Example: `  # Who would need a new kubeconfig?
@@ -182,7 +182,7 @@ Exit codes: 0 unset or unchanged, 3 refused, 5 not in effect in time, 6 in trans
 
   pinniped ip-tls unset
 
-  # Switch at once: all users get a new kubeconfig afterwards
+  # Switch at once; afterwards, give all users a new kubeconfig
   pinniped ip-tls unset --allow OldClientsBreak
 
   # In a script

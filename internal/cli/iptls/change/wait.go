@@ -230,7 +230,7 @@ func (c *Change) observe(ctx context.Context, proposal *Proposal) (observation, 
 	if seen.view.Disabled && p.Wanted.Mode == configv1alpha1.ImpersonationProxyModeEnabled {
 		// The status is older than the mode. With mode auto, there is no way to know.
 		seen.view.Disabled = false
-		seen.view.Problem = "the agent still reports that it is switched off: " + seen.view.Problem
+		seen.view.Problem = "the agent still reports that the proxy is switched off: " + seen.view.Problem
 	}
 	if p.Generated && len(bundle) == 0 && seen.view.Problem == "" {
 		seen.view.Problem = "the agent does not publish its own CA yet"
@@ -337,7 +337,7 @@ func (c *Change) notConverged(ctx context.Context, p *Proposal, applied *configv
 		}
 	}
 	if seen.hint != "" {
-		hint += "; about the address: " + seen.hint
+		hint += "; for the address that failed: " + seen.hint
 	}
 	return ui.WithExitCode(ui.WithHint(failed, "%s", hint), ui.ExitNotConverged)
 }

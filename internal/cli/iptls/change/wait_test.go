@@ -68,7 +68,7 @@ func TestSetWaitsForAProxyThatItSwitchesOn(t *testing.T) {
 	w.Cluster.Issuer.Spec.ImpersonationProxy.Mode = configv1alpha1.ImpersonationProxyModeDisabled
 	runSet(t.Context(), w, func(o *SetOptions) {
 		o.Mode, o.Session.Timeout, o.Flags.NoRollback = "enabled", iptlstest.TooShort, true
-	}).Check(t, 5, "the agent still reports that it is switched off: explicitly disabled")
+	}).Check(t, 5, "the agent still reports that the proxy is switched off: explicitly disabled")
 }
 
 // TestSetPrintsTheAgentsFindings checks that findings are printed with their codes, and the whole message of an agent

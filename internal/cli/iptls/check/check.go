@@ -63,10 +63,10 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 
   - without flags, the configured one. With --secret, --ca-bundle, --external-endpoint and so on, the one that
     "ip-tls set" with these flags would configure.
-  - with --cert, the one in a file. The command reads no cluster. If --key or --name is missing, it skips the checks
+  - with --cert, the one in a file. The command needs no cluster. If --key or --name is missing, it skips the checks
     that need the flag, and the output says so. For several files, repeat --cert, and pass either no --key, or one for
     each --cert in the same order.
-  - with --endpoint, the one that each address of a host presents now. The command reads no cluster, and verifies the
+  - with --endpoint, the one that each address of a host presents now. The command needs no cluster, and verifies the
     certificate with --ca-bundle, or else with the system roots.
 
 --at checks the certificate as of another time. --timeline also lists what will fail, and when, if nothing is renewed.
@@ -77,7 +77,7 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
   pinniped ip-tls check
   pinniped ip-tls check --secret proxy-tls-new --ca-bundle old-and-new-ca.pem
 
-  # Files, in a pipeline before they are merged
+  # Files, in the CI pipeline of a pull request
   pinniped ip-tls check --cert fullchain.pem --key key.pem --ca-bundle company-ca.pem --name proxy.example.com
 
   # All files of a repository; fail on a warning, or if any certificate expires within a month
@@ -86,7 +86,7 @@ Exit codes: 0 good, 3 refused, or a warning with --fail-on warning (see "pinnipe
   # What the endpoint presents right now
   pinniped ip-tls check --endpoint proxy.example.com:8443 --ca-bundle company-ca.pem
 
-  # Is it valid over the holidays? What breaks first?
+  # Is the certificate valid over the holidays? What breaks first?
   pinniped ip-tls check --at 2027-01-07
   pinniped ip-tls check --timeline`,
 		Args: factory.NoArgs,
@@ -295,7 +295,7 @@ func (o *Options) refusal(checked *result.Check) error {
 	for _, s := range checked.Subjects {
 		if first := slices.IndexFunc(s.Certificate.Findings, o.fails); first >= 0 {
 			f := s.Certificate.Findings[first]
-			return o.named(s, ui.WithExitCode(ui.WithHint(fmt.Errorf("--fail-on warning, and there is a warning: %s",
+			return o.named(s, ui.WithExitCode(ui.WithHint(fmt.Errorf("--fail-on warning is set, and there is a warning: %s",
 				f), "%s", f.Hint), ui.ExitRefused))
 		}
 	}

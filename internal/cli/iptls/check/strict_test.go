@@ -54,7 +54,7 @@ func TestStrictness(t *testing.T) {
 		{name: "a warning is no failure", change: func(o *Options) { o.Cert = []string{files.soon} }, says: `"ok": true`},
 		{
 			name: "unless it is to be one", change: func(o *Options) { o.Cert, o.FailOn = []string{files.soon}, "warning" },
-			code: 3, says: "--fail-on warning, and there is a warning: ExpiresSoon: ",
+			code: 3, says: "--fail-on warning is set, and there is a warning: ExpiresSoon: ",
 		},
 		{
 			name: "an error still is one", code: 3, says: "the certificate is refused: NameNotCovered",
@@ -102,7 +102,7 @@ func TestStrictness(t *testing.T) {
 			change: func(o *Options) { o.Cert, o.Within = []string{files.good}, "-1h" },
 		},
 		{
-			name: "reports each of several files, and names the bad one", code: 3, says: "soon.pem: --fail-on warning, and there is a warning",
+			name: "reports each of several files, and names the bad one", code: 3, says: "soon.pem: --fail-on warning is set, and there is a warning",
 			change: func(o *Options) { o.Cert, o.FailOn = []string{files.good, files.soon}, "warning" },
 		},
 		{

@@ -56,7 +56,7 @@ that certificate within five seconds and serves its generated certificate instea
 If the CredentialIssuer names this Secret, --revoke is refused while it would break clients; "pinniped ip-tls history"
 lists these clients. If you may not read the CredentialIssuer, the output says so.
 
-With --dry-run=client and --to, the command reads no cluster. Add -o yaml to print the objects for "kubectl apply" or
+With --dry-run=client and --to, the command needs no cluster. Add -o yaml to print the objects for "kubectl apply" or
 GitOps.
 
 Exit codes: 0 done, 3 not revoked because clients would stop verifying (see "pinniped help exit-codes")`,
@@ -259,7 +259,7 @@ func (o *Options) judge(ctx context.Context, namespace string) error {
 		}
 	}
 	if errors.Is(err, discovery.ErrForbidden) || errors.Is(err, discovery.ErrNoCredentialIssuer) {
-		o.Session.Progress.Warn("Cannot tell whether the agent serves this Secret, and which clients the change would "+
+		o.Session.Progress.Warn("Cannot tell whether the agent serves this Secret, or which clients the change would "+
 			"break: %v", err)
 		return nil
 	}
@@ -369,10 +369,8 @@ func (g *Grant) agent(ctx context.Context, s *session.Session) (types.Namespaced
 		issuer, err := s.Cluster.CredentialIssuer(ctx, s.CredentialIssuer)
 		switch {
 		case err == nil:
-			account.Name = discovery.AppName(issuer.Name)
-			if published := issuer.Status.Objects; published != nil && published.ServiceAccount != "" {
-				account.Name = published.ServiceAccount
-			}
+			names, _ := discovery.Objects(issuer, account.Namespace)
+			account.Name = names.ServiceAccount
 		case errors.Is(err, discovery.ErrUnreachable), errors.Is(err, discovery.ErrUnauthorized), ctx.Err() != nil:
 			return account, err
 		}

@@ -51,9 +51,9 @@ The command checks:
     which ones almost match
   - whether RBAC lets the agent's service account read that Secret
 
-If an object cannot be read, its result is unknown. The output says whether the Secret exists only if you may read it;
-the agent does not read the Secret without permission. If something is missing, the command prints the YAML that the
-owner of the namespace can apply.
+If an object cannot be read, the result of its check is unknown. If you may read the Secret, the output also says
+whether it exists; the agent does not read the Secret without permission. If something is missing, the command prints
+the YAML that the owner of the namespace can apply.
 
 Exit codes: 0 permitted, 3 not permitted, 4 not known (see "pinniped help exit-codes")`,
 		Example: `  pinniped explain shared/wildcard-tls

@@ -32,13 +32,14 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "List revisions and whether their clients still verify",
-		Long: `List the revisions that the agent has published, the newest last. A revision shows its endpoint, trust bundle
+		Long: `List the revisions that the agent has published, the newest last. For each one, show its endpoint, trust bundle
 and names, when it was published, who made the change, and whether its clients verify the certificate that is presented
-now. A change that would break clients in use waits for them, or is refused ("ip-tls set --help").
+now. A change that would break clients in use is delayed until they verify the new certificate, or is
+refused ("ip-tls set --help").
 
 The agent records every change in a ConfigMap in its namespace. A revision that no client has ever used counts as
-having no clients. If no kubeconfig contains a revision anymore, retire the revision with --retire. A certificate that
-waits only for the clients of this revision is then served. You cannot retire the current revision.
+having no clients. If no kubeconfig contains a revision anymore, retire the revision with --retire. A new
+certificate that would break only clients of this revision is then served. You cannot retire the current revision.
 
 Exit codes: 0 listed or retired, 2 unknown ID, 3 not retired because the revision is published now
 (see "pinniped help exit-codes")`,
@@ -164,7 +165,8 @@ func (o *Options) retire(
 	if _, err := o.Session.Retire(ctx, issuer, namespace, []string{revision.ID}); err != nil {
 		return "", err
 	}
-	o.Session.Progress.Done("Retired revision %s, so kubeconfigs made %s no longer count", revision.ID, revision.When())
+	o.Session.Progress.Done("Retired revision %s, so later changes ignore kubeconfigs made %s",
+		revision.ID, revision.When())
 	return revision.ID, nil
 }
 

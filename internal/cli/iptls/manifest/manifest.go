@@ -67,8 +67,8 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifest",
 		Short: "Print a Certificate or ingress route for the proxy",
-		Long: `Print a manifest for the CredentialIssuer, for "kubectl apply" or GitOps. The command changes nothing. --for
-selects the kind:
+		Long: `Print a manifest that fits the CredentialIssuer, for "kubectl apply" or GitOps. The command changes nothing.
+--for selects the kind:
 
   - cert-manager: a Certificate with every name that clients use, signed by --issuer. It uses the Secret in --secret,
     or else one that is not in service, so that nothing changes for clients until you run "pinniped ip-tls set"
@@ -80,8 +80,8 @@ The last three pass TLS through to the impersonation proxy, so that client certi
 spec.impersonationProxy.service.type ClusterIP.
 
 A Certificate also has the names of the certificate in service, so that existing kubeconfigs keep working. It omits the
-addresses of a load balancer behind an external endpoint, because clients do not use them and a public CA does not sign
-them. If the Secret is the one in service, the command says that cert-manager will overwrite it.
+addresses of a load balancer behind an external endpoint, because clients do not use them and a public CA does not
+certify them. If the Secret is the one in service, the command says that cert-manager will overwrite it.
 
 Exit codes: 0 printed (see "pinniped help exit-codes")`,
 		Example: `  # A certificate by cert-manager
@@ -324,8 +324,9 @@ func (o *Options) warnOfOverwriting(secret types.NamespacedName, found *corev1.S
 		}
 	}
 	o.Session.Progress.Warn("Secret %q is in service. As soon as you apply the manifest, cert-manager will replace its "+
-		"certificate with one from %s %q. If it has another CA, it waits for the kubeconfigs in use, unless caTransition "+
-		"is Immediate. With another Secret (--secret), nothing changes until you run \"pinniped ip-tls set\"",
+		"certificate with one from %s %q. If the new certificate is from another CA, the agent serves it only "+
+		"when all kubeconfigs in use verify it, unless caTransition is Immediate. With "+
+		"another Secret (--secret), nothing changes until you run \"pinniped ip-tls set\"",
 		secret, o.issuer.Kind, o.issuer.Name)
 }
 

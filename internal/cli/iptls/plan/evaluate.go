@@ -215,7 +215,7 @@ func (p *Plan) judgeClients(st *Snapshot, j serving.Judgement, waits bool) {
 		}
 	case waits && !slices.ContainsFunc(j.Broken, forOtherReasons):
 		f.Message = "the old certificate is served and both trust bundles are published until no client would break; " +
-			"these clients would: " + serving.Summarize(j)
+			"clients that would break now: " + serving.Summarize(j)
 		f.Severity, f.Hint = certs.SeverityInfo, ""
 	case !p.Request.WritesSecret &&
 		!slices.ContainsFunc(ChangesBetween(*st.Issuer.Spec.ImpersonationProxy, p.Wanted), clientsMeet):

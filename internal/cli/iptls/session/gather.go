@@ -61,7 +61,7 @@ func (s *Session) Gather(ctx context.Context, issuer *configv1alpha1.CredentialI
 		err = ui.WithExitCode(ui.WithHint(
 			fmt.Errorf("the agent of CredentialIssuer %q accepts no certificate: its API has no field "+
 				"spec.impersonationProxy.tls", issuer.Name),
-			"the agent is Pinniped before version 0.23, or the CustomResourceDefinitions are older than the agent; in the "+
+			"the agent is from Pinniped before version 0.23, or the CustomResourceDefinitions are older than the agent; in the "+
 				"second case, apply those of the agent's version"), ui.ExitRefused)
 	default:
 		err = s.gatherSecret(ctx, st, namespace, wanted.TLS.SecretName)
@@ -119,12 +119,13 @@ func (s *Session) gatherSecret(ctx context.Context, st *plan.Snapshot, namespace
 	case st.WithoutVerification:
 		refused := certs.NewFinding(certs.SecretNotPermitted, fmt.Sprintf("Secret %q is in another namespace, but this "+
 			"agent uses only Secrets in its own namespace %q: its API has no field spec.impersonationProxy.tls.verification, "+
-			"so it is Pinniped's agent, or older than Secret sharing", name, namespace))
+			"so the agent is Pinniped's, or older than the support for Secrets of other namespaces", name, namespace))
 		refused.Hint = fmt.Sprintf("put the certificate into a Secret in namespace %q, for example with --cert and --key",
 			namespace)
 		st.Permission = []certs.Finding{refused}
 	default:
-		agent := types.NamespacedName{Namespace: namespace, Name: discovery.AppName(st.Issuer.Name)}
+		names, _ := discovery.Objects(st.Issuer, namespace)
+		agent := types.NamespacedName{Namespace: namespace, Name: names.ServiceAccount}
 		if st.Permission, err = s.mayUse(ctx, name, agent); err != nil {
 			return err
 		}

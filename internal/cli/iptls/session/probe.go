@@ -128,7 +128,8 @@ func (RealNetwork) Asked(ctx context.Context, address, serverName string) (
 		}
 		return chain, 0, fmt.Errorf("a request gets no response: %w", err)
 	case forwarder != nil:
-		return nil, 0, fmt.Errorf("through the proxy %s from this computer's environment: %w", forwarder.Redacted(), err)
+		return nil, 0, fmt.Errorf("connecting through the HTTP proxy %s (from this computer's environment): %w",
+			forwarder.Redacted(), err)
 	}
 	return nil, 0, err
 }

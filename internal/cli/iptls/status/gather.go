@@ -192,7 +192,7 @@ func (o *Options) readAgent(ctx context.Context, l *snapshot) error {
 	case err != nil:
 		l.notKnown("whether the agent runs: %s", err)
 	case life.Running == result.AnswerNo && strategy.Reason != configv1alpha1.ReasonDisabled:
-		l.problem(codeAgentNotRunning, "no agent replica is running: %s; its report is outdated", life.Gone())
+		l.problem(codeAgentNotRunning, "no agent replica is running: %s; the agent's report is outdated", life.Gone())
 	}
 	return nil
 }

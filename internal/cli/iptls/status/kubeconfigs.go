@@ -93,7 +93,8 @@ func (l *snapshot) evaluateTrust(one kubeconfig.Trust, what string) result.Entry
 	}
 	switch {
 	case one.Uncertain:
-		return found(result.FileNotKnown, "%q is covered only by a wildcard, so it may be another endpoint", one.Host)
+		return found(result.FileNotKnown, "only a wildcard of the certificate covers %q, so it may be another endpoint",
+			one.Host)
 	case one.Err != nil:
 		return found(result.FileBroken, "%s cannot be read: %s", what, one.Err)
 	case one.Insecure:

@@ -41,9 +41,9 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the serving certificate and which kubeconfigs trust it",
-		Long: `Show whether users can connect and, if not, what to do. The output then shows what is configured, what the agent
-reports and publishes, what each address of the endpoint presents now, when the certificate expires, who renews it, and
-which kubeconfigs work.
+		Long: `Show whether users can connect and, if not, what to do. Below that, the output shows what is configured, what
+the agent reports and publishes, what each address of the endpoint presents now, when the certificate expires, who
+renews it, and which kubeconfigs work.
 
 For the USERS line, the command makes a TLS handshake and a request without credentials at each address. It compares
 the result with the CA bundle and the names of every revision that clients may have ("pinniped ip-tls history").
@@ -55,7 +55,7 @@ kubeconfigs below the folders that you pass. Each context for this endpoint gets
   outdated     it works, but its CA bundle is not the published one
   will break   it does not verify the configured certificate, which is not presented yet
   broken       it does not verify the presented certificate
-  not known    no certificate is presented, or the context uses another credential plugin
+  not known    no certificate is presented, or the context uses a credential plugin that pinniped does not know
 
 If something cannot be read or does not respond, the output says so and shows the rest. If the cluster does not
 respond, or your kubeconfig goes through the broken proxy, the command checks only the endpoint: the one in --endpoint,

@@ -56,8 +56,8 @@ func (o *Options) concludeUsers(ctx context.Context, l *snapshot) {
 		if otherNames == broken {
 			why, l.Users.Code = "use a name that the certificate in service does not cover", string(certs.NameNotCovered)
 		}
-		l.Users.Message = fmt.Sprintf("refused with %d of the %d contexts below, which %s; users with the published CA "+
-			"bundle and endpoint are not affected", broken, all, why)
+		l.Users.Message = fmt.Sprintf("users of %d of the %d contexts below are refused: their contexts %s; users with the "+
+			"published CA bundle and endpoint are not affected", broken, all, why)
 	}
 	fix = cmp.Or(fix, l.Users.Code)
 	if fix == "" && len(l.Problems) > 0 {
@@ -266,7 +266,7 @@ func (l *snapshot) cause(one session.Met) result.Users {
 	default:
 		why = one.Address + " does not respond"
 		if l.Agent != nil && l.Agent.Running == result.AnswerNo {
-			why, users.Code, users.Since = "the agent does not run", codeAgentNotRunning, l.Agent.LastSeen
+			why, users.Code, users.Since = "the agent is not running", codeAgentNotRunning, l.Agent.LastSeen
 		}
 	}
 	if users.Since != nil {

@@ -93,7 +93,7 @@ func TestUsers(t *testing.T) {
 				}}
 			},
 			state: result.UsersAllRefused, code: "AgentNotRunning",
-			says: "all refused since 2026-01-02T04:01:22Z (the agent does not run)",
+			says: "all refused since 2026-01-02T04:01:22Z (the agent is not running)",
 			next: "kubectl get pods --namespace=pinniped-concierge", problems: []string{"AgentNotRunning"},
 		},
 		{
@@ -134,7 +134,7 @@ func TestUsers(t *testing.T) {
 		},
 		{
 			name: "are refused with kubeconfigs from before", world: inService, exit: 8, state: result.UsersSomeRefused,
-			code: "OldClientsBreak", says: "refused with 1 of the 1 contexts", next: "pinniped kubeconfig rotate FILE",
+			code: "OldClientsBreak", says: "users of 1 of the 1 contexts", next: "pinniped kubeconfig rotate FILE",
 		},
 		{
 			name: "cannot connect when the proxy is switched off", state: result.UsersSwitchedOff,
