@@ -1,6 +1,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 	"net/url"
@@ -53,9 +54,7 @@ func (e Endpoint) leads(server, serverName string) lead {
 	best := leadsElsewhere
 	for _, name := range e.Names {
 		host, port := splitName(name)
-		if port == "" {
-			port = here.port
-		}
+		port = cmp.Or(port, here.port)
 		suffix, wildcard := strings.CutPrefix(host, "*.")
 		switch {
 		case wildcard:
@@ -92,11 +91,7 @@ func parseServer(text string) (server, bool) {
 	if err != nil || !strings.EqualFold(u.Scheme, "https") || u.Host == "" {
 		return server{}, false
 	}
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
-	return server{canonicalHost(u.Hostname()), port, strings.TrimSuffix(u.Path, "/")}, true
+	return server{canonicalHost(u.Hostname()), cmp.Or(u.Port(), "443"), strings.TrimSuffix(u.Path, "/")}, true
 }
 
 // splitName parses HOST or HOST:PORT. An IPv6 address with a port must be in brackets.

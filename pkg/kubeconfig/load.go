@@ -58,13 +58,9 @@ func readInput(path string, inputs *atomicfile.Inputs) ([]byte, error) {
 
 // loadText parses the content of the kubeconfig at path.
 func loadText(path string, content []byte) (*clientcmdapi.Config, error) {
-	root, err := parse(content)
+	_, config, err := parse(content)
 	if err != nil {
 		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
-	}
-	config, err := clientcmd.Load(content)
-	if err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, damaged(root))
 	}
 	return config, nil
 }

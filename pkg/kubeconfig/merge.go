@@ -80,13 +80,9 @@ func merge(content []byte, made *clientcmdapi.Config, setCurrent bool) (*Merged,
 	if blank(content) {
 		content = append(endLine(bytes.Clone(content)), "apiVersion: v1\nkind: Config\n"...)
 	}
-	root, err := parse(content)
+	root, before, err := parse(content)
 	if err != nil {
 		return nil, err
-	}
-	before, err := clientcmd.Load(content)
-	if err != nil {
-		return nil, damaged(root)
 	}
 	if err := refuseForeign(before, made); err != nil {
 		return nil, err
@@ -126,53 +122,34 @@ func merge(content []byte, made *clientcmdapi.Config, setCurrent bool) (*Merged,
 // mergeConfig returns the merged kubeconfig, and the outcome of each entry.
 func mergeConfig(before, made *clientcmdapi.Config, setCurrent bool) (*clientcmdapi.Config, []Entry) {
 	after := before.DeepCopy()
-	var entries []Entry
-	note := func(kind, name string, had, equal bool) {
-		entry := Entry{Kind: kind, Name: name, Outcome: Added}
-		switch {
-		case had && equal:
-			entry.Outcome = Current
-		case had:
-			entry.Outcome = Updated
-		}
-		entries = append(entries, entry)
-	}
-	for _, name := range names(made.Clusters) {
-		old, had := before.Clusters[name]
-		wanted := made.Clusters[name].DeepCopy()
-		if had {
-			keepCluster(old, wanted)
-		}
-		note(kindCluster, name, had, had && equality.Semantic.DeepEqual(old, wanted))
-		after.Clusters[name] = wanted
-	}
-	for _, name := range names(made.AuthInfos) {
-		old, had := before.AuthInfos[name]
-		wanted := made.AuthInfos[name].DeepCopy()
-		if had {
-			keepUser(old, wanted)
-		}
-		note(kindUser, name, had, had && equality.Semantic.DeepEqual(old, wanted))
-		after.AuthInfos[name] = wanted
-	}
-	for _, name := range names(made.Contexts) {
-		old, had := before.Contexts[name]
-		wanted := made.Contexts[name].DeepCopy()
-		if had {
-			if wanted.Namespace == "" {
-				wanted.Namespace = old.Namespace
-			}
-			if len(wanted.Extensions) == 0 {
-				wanted.Extensions = old.Extensions
-			}
-		}
-		note(kindContext, name, had, had && equality.Semantic.DeepEqual(old, wanted))
-		after.Contexts[name] = wanted
-	}
+	made = made.DeepCopy()
+	entries := slices.Concat(
+		mergeEntries(kindCluster, after.Clusters, made.Clusters, keepCluster),
+		mergeEntries(kindUser, after.AuthInfos, made.AuthInfos, keepUser),
+		mergeEntries(kindContext, after.Contexts, made.Contexts, keepContext),
+	)
 	if setCurrent {
 		after.CurrentContext = made.CurrentContext
 	}
 	return after, entries
+}
+
+// mergeEntries puts the made entries into all. keep copies user settings from a replaced entry.
+func mergeEntries[T any](kind string, all, made map[string]*T, keep func(old, wanted *T)) []Entry {
+	var entries []Entry
+	for _, name := range slices.Sorted(maps.Keys(made)) {
+		entry := Entry{Kind: kind, Name: name, Outcome: Added}
+		if old, had := all[name]; had {
+			keep(old, made[name])
+			entry.Outcome = Updated
+			if equality.Semantic.DeepEqual(old, made[name]) {
+				entry.Outcome = Current
+			}
+		}
+		entries = append(entries, entry)
+		all[name] = made[name]
+	}
+	return entries
 }
 
 // only returns the entries of config that made also has.
@@ -198,12 +175,12 @@ func blank(content []byte) bool {
 
 // refuseForeign returns an error if an entry with a name in made was not created by Build.
 func refuseForeign(before, made *clientcmdapi.Config) error {
-	for _, name := range names(made.AuthInfos) {
+	for _, name := range slices.Sorted(maps.Keys(made.AuthInfos)) {
 		if old, ok := before.AuthInfos[name]; ok && !ours(old, made.AuthInfos[name]) {
 			return &ForeignEntryError{Kind: kindUser, Name: name, Reason: "it does not log in with \"pinniped login\""}
 		}
 	}
-	for _, name := range names(made.Contexts) {
+	for _, name := range slices.Sorted(maps.Keys(made.Contexts)) {
 		old, wanted := before.Contexts[name], made.Contexts[name]
 		if old == nil || old.AuthInfo == wanted.AuthInfo && old.Cluster == wanted.Cluster {
 			continue
@@ -215,7 +192,7 @@ func refuseForeign(before, made *clientcmdapi.Config) error {
 			}
 		}
 	}
-	for _, name := range names(made.Clusters) {
+	for _, name := range slices.Sorted(maps.Keys(made.Clusters)) {
 		old := before.Clusters[name]
 		if old == nil || SameEndpoint(old.Server, made.Clusters[name].Server) {
 			continue

@@ -3,6 +3,7 @@ package kubeconfig
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 
@@ -89,7 +90,7 @@ func Rotate(content []byte, to ...Target) (*Rotation, error) {
 }
 
 // RotateOnly is Rotate for the clusters and users for which include returns true. A nil include includes everything.
-func RotateOnly(content []byte, include func(Trust) bool, to ...Target) (*Rotation, error) {
+func RotateOnly(content []byte, include func(Trust) bool, to ...Target) (rotation *Rotation, err error) {
 	for _, target := range to {
 		if len(target.CABundle) == 0 {
 			continue
@@ -98,23 +99,13 @@ func RotateOnly(content []byte, include func(Trust) bool, to ...Target) (*Rotati
 			return nil, fmt.Errorf("checking the CA bundle: %w", err)
 		}
 	}
-	return rewrite(content, func(before *clientcmdapi.Config) (*clientcmdapi.Config, []planned) {
-		return rotateConfig(before, include, to)
-	})
-}
-
-// rewrite applies the changes that decide returns to content, in the file's encoding.
-func rewrite(
-	content []byte,
-	decide func(before *clientcmdapi.Config) (*clientcmdapi.Config, []planned),
-) (rotation *Rotation, err error) {
 	content, err = inUTF8(content, func(text []byte) ([]byte, error) {
-		document, before, err := read(text)
+		root, before, err := parse(text)
 		if err != nil {
 			return nil, err
 		}
-		wanted, entries := decide(before)
-		if rotation, err = apply(text, document, wanted, entries); err != nil {
+		wanted, entries := rotateConfig(before, include, to)
+		if rotation, err = apply(text, root, wanted, entries); err != nil {
 			return nil, err
 		}
 		return rotation.Content, nil
@@ -126,23 +117,11 @@ func rewrite(
 	return rotation, nil
 }
 
-func read(content []byte) (*yaml.Node, *clientcmdapi.Config, error) {
-	document, err := parse(content)
-	if err != nil {
-		return nil, nil, err
-	}
-	config, err := clientcmd.Load(content)
-	if err != nil {
-		return nil, nil, damaged(document)
-	}
-	return document, config, nil
-}
-
 // apply applies entries, and parses the result: it must be exactly what is wanted.
 func apply(content []byte, document *yaml.Node, wanted *clientcmdapi.Config, entries []planned) (*Rotation, error) {
 	rotation := &Rotation{Content: content}
-	for i := range entries {
-		rotation.Entries = append(rotation.Entries, entries[i].Entry)
+	for _, entry := range entries {
+		rotation.Entries = append(rotation.Entries, entry.Entry)
 	}
 	if !rotation.Changed() {
 		return rotation, nil
@@ -161,38 +140,45 @@ func apply(content []byte, document *yaml.Node, wanted *clientcmdapi.Config, ent
 		)
 	}
 	rotation.Content = after
-	for i := range entries {
-		if entries[i].Outcome == Rotated {
-			rotation.Changes = append(rotation.Changes, entries[i].change())
+	for _, entry := range entries {
+		if entry.Outcome == Rotated {
+			rotation.Changes = append(rotation.Changes, Change{
+				Kind: entry.Kind, Name: entry.Name, Server: entry.place.Server, From: entry.place.CABundle, To: entry.to,
+			})
 		}
 	}
 	return rotation, nil
 }
 
-func parse(content []byte) (*yaml.Node, error) {
+// parse parses a kubeconfig. It returns ErrNotKubeconfig for another file, and ErrDamaged for an invalid kubeconfig.
+func parse(content []byte) (*yaml.Node, *clientcmdapi.Config, error) {
 	if len(content) > maxSize {
-		return nil, fmt.Errorf("%w: it has %d bytes", ErrNotKubeconfig, len(content))
+		return nil, nil, fmt.Errorf("%w: it has %d bytes", ErrNotKubeconfig, len(content))
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(content, &document); err != nil {
 		if looksLikeKubeconfig(content) {
-			return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+			return nil, nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
-		return nil, fmt.Errorf("%w: %w", ErrNotKubeconfig, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrNotKubeconfig, err)
 	}
 	if len(document.Content) != 1 || document.Content[0].Kind != yaml.MappingNode {
 		if looksLikeKubeconfig(content) {
-			return nil, ErrDamaged
+			return nil, nil, ErrDamaged
 		}
-		return nil, ErrNotKubeconfig
+		return nil, nil, ErrNotKubeconfig
 	}
 	root := document.Content[0]
 	_, kind := field(root, "kind")
 	_, clusters := field(root, "clusters")
 	if kind != nil && kind.Value != "Config" || kind == nil && clusters == nil {
-		return nil, ErrNotKubeconfig
+		return nil, nil, ErrNotKubeconfig
 	}
-	return root, nil
+	config, err := clientcmd.Load(content)
+	if err != nil {
+		return nil, nil, damaged(root)
+	}
+	return root, config, nil
 }
 
 // rotateConfig returns the rotated kubeconfig, and how to change each entry.
@@ -209,16 +195,16 @@ func rotateConfig(
 	claims := map[string]claim{}
 	for _, target := range to {
 		for _, one := range places(before, target.Endpoint) {
-			id := one.kind + "/" + one.name
+			id := one.Kind + "/" + one.Name
 			other, claimed := claims[id]
 			better := !claimed || other.lead == perhapsHere && one.lead == leadsHere
-			if better && (include == nil || include(one.trust())) {
+			if better && (include == nil || include(one.Trust)) {
 				claims[id] = claim{one, target}
 			}
 		}
 	}
 	var entries []planned
-	for _, id := range names(claims) { // clusters come before users
+	for _, id := range slices.Sorted(maps.Keys(claims)) { // clusters come before users
 		entries = append(entries, claims[id].plan(after, claims[id].target))
 	}
 	return after, entries
@@ -250,15 +236,4 @@ type Change struct {
 	Name     string
 	Server   string
 	From, To []byte // the CA bundle before and after, PEM
-}
-
-func (p planned) change() Change {
-	return Change{Kind: p.Kind, Name: p.Name, Server: p.server, From: p.from, To: p.to}
-}
-
-func nilIfEmpty(bundle []byte) []byte {
-	if len(bundle) == 0 {
-		return nil
-	}
-	return bundle
 }

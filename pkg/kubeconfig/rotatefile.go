@@ -1,15 +1,11 @@
 package kubeconfig
 
 import (
-	"bytes"
 	"context"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
-
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
@@ -95,37 +91,20 @@ func CheckCAFiles(path string, content []byte, rotation *Rotation, to ...Target)
 		return err
 	}
 	for _, target := range to {
-		if len(target.CABundle) > 0 {
-			checkCAFiles(config, rotation, target)
+		if len(target.CABundle) == 0 {
+			continue
+		}
+		for _, trust := range Trusts(config, target.Endpoint) {
+			at := slices.IndexFunc(
+				rotation.Entries,
+				func(e Entry) bool { return e.Kind == trust.Kind && e.Name == trust.Name && e.Code == SkipCAFile },
+			)
+			if at >= 0 && trust.Err == nil && hasAll(trust.CABundle, target.CABundle) {
+				rotation.Entries[at] = Entry{Kind: trust.Kind, Name: trust.Name, Outcome: Current}
+			}
 		}
 	}
 	return nil
-}
-
-func checkCAFiles(config *clientcmdapi.Config, rotation *Rotation, to Target) {
-	for _, trust := range Trusts(config, to.Endpoint) {
-		at := slices.IndexFunc(
-			rotation.Entries,
-			func(e Entry) bool { return e.Kind == trust.Kind && e.Name == trust.Name && e.Code == SkipCAFile },
-		)
-		if at >= 0 && trust.Err == nil && hasAll(trust.CABundle, to.CABundle) {
-			rotation.Entries[at] = Entry{Kind: trust.Kind, Name: trust.Name, Outcome: Current}
-		}
-	}
-}
-
-// hasAll reports whether bundle contains all certificates of some.
-func hasAll(bundle, some []byte) bool {
-	for block, rest := pem.Decode(some); block != nil; block, rest = pem.Decode(rest) {
-		found := false
-		for other, more := pem.Decode(bundle); other != nil && !found; other, more = pem.Decode(more) {
-			found = bytes.Equal(other.Bytes, block.Bytes)
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
 }
 
 // maxNamed limits files that a kubeconfig names, such as a CA bundle.
@@ -147,10 +126,7 @@ func open(path string) (*atomicfile.File, error) {
 // explainRead adds ErrNotKubeconfig to errors about files that cannot be a kubeconfig.
 func explainRead(err error) error {
 	if errors.Is(err, atomicfile.ErrNotRegular) || errors.Is(err, atomicfile.ErrTooLarge) {
-		if pathError, ok := errors.AsType[*fs.PathError](err); ok {
-			err = pathError.Err
-		}
-		return fmt.Errorf("%w: %w", ErrNotKubeconfig, err)
+		return fmt.Errorf("%w: %w", ErrNotKubeconfig, rootCause(err))
 	}
 	return err
 }

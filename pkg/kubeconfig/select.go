@@ -1,7 +1,9 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,18 +21,13 @@ type Source struct {
 // Select returns the context contextName, or the current one if that is empty. It returns an error if the context, its
 // cluster or its user does not exist.
 func Select(config *clientcmdapi.Config, contextName string) (*Source, error) {
+	contextName = cmp.Or(contextName, config.CurrentContext)
 	if contextName == "" {
-		contextName = config.CurrentContext
-	}
-	if contextName == "" {
-		return nil, fmt.Errorf(
-			"no context chosen: the kubeconfig has no current-context%s",
-			listed("contexts", names(config.Contexts)),
-		)
+		return nil, fmt.Errorf("no context chosen: the kubeconfig has no current-context%s", contexts(config))
 	}
 	kubeContext, ok := config.Contexts[contextName]
 	if !ok || kubeContext == nil {
-		return nil, fmt.Errorf("no such context %q%s", contextName, listed("contexts", names(config.Contexts)))
+		return nil, fmt.Errorf("no such context %q%s", contextName, contexts(config))
 	}
 	cluster, ok := config.Clusters[kubeContext.Cluster]
 	if !ok || cluster == nil {
@@ -63,18 +60,10 @@ func (s *Source) CABundle() ([]byte, error) {
 	return bundle, nil
 }
 
-func names[V any](m map[string]V) []string {
-	all := make([]string, 0, len(m))
-	for name := range m {
-		all = append(all, name)
+// contexts lists the contexts of a kubeconfig, for messages.
+func contexts(config *clientcmdapi.Config) string {
+	if len(config.Contexts) == 0 {
+		return " (it has no contexts)"
 	}
-	slices.Sort(all)
-	return all
-}
-
-func listed(what string, all []string) string {
-	if len(all) == 0 {
-		return " (it has no " + what + ")"
-	}
-	return fmt.Sprintf(" (its %s: %s)", what, strings.Join(all, ", "))
+	return fmt.Sprintf(" (its contexts: %s)", strings.Join(slices.Sorted(maps.Keys(config.Contexts)), ", "))
 }

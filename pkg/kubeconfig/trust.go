@@ -45,7 +45,7 @@ func AllTrusts(config *clientcmdapi.Config) []Trust { return trusts(allPlaces(co
 func trusts(places []place) []Trust {
 	var found []Trust
 	for _, one := range places {
-		trust := one.trust()
+		trust := one.Trust
 		if one.file != "" {
 			if trust.CABundle, trust.Err = ReadNamed(one.file); trust.Err != nil {
 				trust.Err = fmt.Errorf("reading the CA bundle of %s: %w", trust.Where, trust.Err)
@@ -54,14 +54,6 @@ func trusts(places []place) []Trust {
 		found = append(found, trust)
 	}
 	return found
-}
-
-// trust returns the Trust of a place without reading a file.
-func (p place) trust() Trust {
-	return Trust{
-		Where: fmt.Sprintf("%s %q", p.kind, p.name), Kind: p.kind, Name: p.name, Server: p.server, Host: p.host,
-		ProxyURL: p.proxy, Uncertain: p.lead == perhapsHere, CABundle: p.bundle, Insecure: p.insecure, Err: p.err,
-	}
 }
 
 // Leads reports whether a place certainly leads to the endpoint.
