@@ -58,11 +58,8 @@ func (e Endpoint) leads(server, serverName string) lead {
 		suffix, wildcard := strings.CutPrefix(host, "*.")
 		switch {
 		case wildcard:
-			if label, rest, found := strings.Cut(
-				at.host,
-				".",
-			); found && label != "" && rest == suffix && at.port == port &&
-				best == leadsElsewhere {
+			label, rest, found := strings.Cut(at.host, ".")
+			if found && label != "" && rest == suffix && at.port == port && best == leadsElsewhere {
 				best = e.ask(at.host)
 			}
 		case at.host == host && at.port == port, serverName != "" && serverName == host:
