@@ -156,13 +156,18 @@ func Select(config *clientcmdapi.Config, contextName string) (*Source, error) {
 	}, nil
 }
 
-// CABundle returns the CA bundle (PEM) of the source's cluster: its certificate-authority-data, else the content of its
+// BundleOf returns the CA bundle (PEM) of a cluster: its certificate-authority-data, else the content of its
 // certificate-authority file. It is empty if the cluster is verified with the system roots.
-func (s *Source) CABundle() ([]byte, error) {
-	if len(s.Cluster.CertificateAuthorityData) > 0 || s.Cluster.CertificateAuthority == "" {
-		return s.Cluster.CertificateAuthorityData, nil
+func BundleOf(cluster *clientcmdapi.Cluster) ([]byte, error) {
+	if len(cluster.CertificateAuthorityData) > 0 || cluster.CertificateAuthority == "" {
+		return cluster.CertificateAuthorityData, nil
 	}
-	bundle, err := ReadNamed(s.Cluster.CertificateAuthority)
+	return ReadNamed(cluster.CertificateAuthority)
+}
+
+// CABundle is BundleOf the source's cluster.
+func (s *Source) CABundle() ([]byte, error) {
+	bundle, err := BundleOf(s.Cluster)
 	if err != nil {
 		return nil, fmt.Errorf("reading the CA bundle of cluster %q: %w", s.ClusterName, err)
 	}

@@ -152,10 +152,10 @@ func outcomes(result *Result) map[string]string {
 	return all
 }
 
-func clusterOutcomes(result *Result) map[ClusterOutcome]int {
-	counts := map[ClusterOutcome]int{}
+func clusterOutcomes(result *Result) map[string]int {
+	counts := map[string]int{}
 	for _, cluster := range result.Clusters {
-		counts[cluster.Outcome]++
+		counts[string(cluster.Outcome)]++
 	}
 	return counts
 }
