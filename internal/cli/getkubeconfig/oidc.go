@@ -21,21 +21,7 @@ import (
 )
 
 // OIDCOptions are the flags for logins with an OpenID Connect issuer.
-type OIDCOptions struct {
-	Issuer            string
-	ClientID          string
-	ListenPort        uint16
-	Scopes            []string
-	SkipBrowser       bool
-	SkipListen        bool
-	SessionCache      string
-	CABundle          []byte
-	DebugSessionCache bool
-	RequestAudience   string
-	UpstreamName      string
-	UpstreamType      string
-	UpstreamFlow      string
-}
+type OIDCOptions kubeconfig.OIDC
 
 func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
 	flags.StringVar(&o.Issuer, "oidc-issuer", "", "OpenID Connect issuer (default: the JWTAuthenticator's)")
@@ -111,8 +97,8 @@ func (o *OIDCOptions) fromAuthenticator(
 	authenticator *discovery.Authenticator,
 ) error {
 	spec := &authenticator.JWT.Spec
-	o.Issuer = orElse(o.Issuer, spec.Issuer)
-	o.RequestAudience = orElse(o.RequestAudience, spec.Audience)
+	o.Issuer = cmp.Or(o.Issuer, spec.Issuer)
+	o.RequestAudience = cmp.Or(o.RequestAudience, spec.Audience)
 	if len(o.CABundle) > 0 {
 		return nil
 	}
@@ -150,12 +136,8 @@ func (o OIDCOptions) discover(ctx context.Context, progress *ui.Progress) (*kube
 			fmt.Errorf("request audience is not allowed to include the substring '.pinniped.dev': %s", o.RequestAudience),
 		)
 	}
-	return &kubeconfig.OIDC{
-		Issuer: o.Issuer, ClientID: o.ClientID, Scopes: o.Scopes,
-		SkipBrowser: o.SkipBrowser, SkipListen: o.SkipListen, ListenPort: o.ListenPort, CABundle: o.CABundle,
-		SessionCache: o.SessionCache, DebugSessionCache: o.DebugSessionCache, RequestAudience: o.RequestAudience,
-		UpstreamName: o.UpstreamName, UpstreamType: o.UpstreamType, UpstreamFlow: o.UpstreamFlow,
-	}, nil
+	login := kubeconfig.OIDC(o)
+	return &login, nil
 }
 
 // askIssuer adapts scopes and identity provider to the metadata of a Supervisor. It changes nothing for other issuers.
