@@ -35,6 +35,8 @@ type Merged struct {
 	Before, After *clientcmdapi.Config
 }
 
+func (m *Merged) content() []byte { return m.Content }
+
 // Changed reports whether the content differs from before.
 func (m *Merged) Changed() bool {
 	return m.CurrentContext != m.CurrentContextBefore ||
@@ -243,23 +245,9 @@ func MergeFile(ctx context.Context, path string, made *clientcmdapi.Config, setC
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("creating the folder for %q: %w", path, err)
 	}
-	unlock, err := lock(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	merged, file, err := readAndMerge(path, made, setCurrent)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	if !merged.Changed() {
-		return merged, nil
-	}
-	if err := file.Replace(merged.Content); err != nil {
-		return nil, writing(path, err)
-	}
-	return merged, nil
+	return replaceLocked(ctx, path, func() (*Merged, *atomicfile.File, error) {
+		return readAndMerge(path, made, setCurrent)
+	})
 }
 
 // PreviewMerge is MergeFile without writing or locking.
@@ -272,16 +260,8 @@ func PreviewMerge(path string, made *clientcmdapi.Config, setCurrent bool) (*Mer
 	return merged, nil
 }
 
-// readAndMerge leaves the file open if there is no error.
 func readAndMerge(path string, made *clientcmdapi.Config, setCurrent bool) (*Merged, *atomicfile.File, error) {
-	file, err := open(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
-	}
-	merged, err := Merge(file.Content, made, setCurrent)
-	if err != nil {
-		file.Close()
-		return nil, nil, fmt.Errorf("merging into kubeconfig %q: %w", path, err)
-	}
-	return merged, file, nil
+	return readAndChange(path, "merging into", false, func(content []byte) (*Merged, error) {
+		return Merge(content, made, setCurrent)
+	})
 }

@@ -21,16 +21,10 @@ func parse(content []byte) (*yaml.Node, *clientcmdapi.Config, error) {
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(content, &document); err != nil {
-		if looksLikeKubeconfig(content) {
-			return nil, nil, fmt.Errorf("%w: %w", ErrDamaged, err)
-		}
-		return nil, nil, fmt.Errorf("%w: %w", ErrNotKubeconfig, err)
+		return nil, nil, fmt.Errorf("%w: %w", unusable(content), err)
 	}
 	if len(document.Content) != 1 || document.Content[0].Kind != yaml.MappingNode {
-		if looksLikeKubeconfig(content) {
-			return nil, nil, ErrDamaged
-		}
-		return nil, nil, ErrNotKubeconfig
+		return nil, nil, unusable(content)
 	}
 	root := document.Content[0]
 	_, kind := field(root, "kind")
@@ -52,17 +46,17 @@ var (
 	foreign = regexp.MustCompile("(?m)\\A#!|^\\s*```|\\{\\{")
 )
 
-// looksLikeKubeconfig reports whether a file that is not valid YAML may have been a kubeconfig: it has two of the
-// parts.
-func looksLikeKubeconfig(content []byte) bool {
-	if foreign.Match(content) {
-		return false
-	}
+// unusable returns ErrDamaged if a file that is not valid YAML may have been a kubeconfig: it has two of the parts.
+// Otherwise, it returns ErrNotKubeconfig.
+func unusable(content []byte) error {
 	seen := map[string]bool{}
 	for _, match := range parts.FindAllSubmatch(content, -1) {
 		seen[string(match[1])] = true
 	}
-	return len(seen) > 1
+	if len(seen) < 2 || foreign.Match(content) {
+		return ErrNotKubeconfig
+	}
+	return ErrDamaged
 }
 
 // damaged says which entry of a kubeconfig is invalid, and in which line. client-go's error contains Go types and

@@ -75,6 +75,8 @@ type Rotation struct {
 	Changes []Change
 }
 
+func (r *Rotation) content() []byte { return r.Content }
+
 // Changed reports whether any entry was rotated.
 func (r *Rotation) Changed() bool {
 	return slices.ContainsFunc(r.Entries, func(e Entry) bool { return e.Outcome == Rotated })
@@ -212,49 +214,63 @@ type FileUpdate struct {
 
 // UpdateFile changes the kubeconfig at path. It replaces and locks the file as RotateFile does.
 func UpdateFile(ctx context.Context, path string, update FileUpdate) (*Rotation, error) {
-	rotation, file, err := readAndChange(path, update.Change) // most files of a fleet do not change, and need no lock
+	read := func() (*Rotation, *atomicfile.File, error) {
+		return readAndChange(path, "rotating", true, update.Change)
+	}
+	rotation, file, err := read() // most files of a fleet do not change, and need no lock
 	if err != nil {
-		return rotation, err
+		return nil, err
 	}
 	file.Close()
 	if update.DryRun || !rotation.Changed() {
 		return rotation, nil
 	}
-	unlock, err := lock(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	rotation, file, err = readAndChange(path, update.Change)
-	if err != nil {
-		return rotation, err
-	}
-	defer file.Close()
-	if !rotation.Changed() {
-		return rotation, nil
-	}
-	if err := file.Replace(rotation.Content); err != nil {
-		return nil, writing(path, err)
-	}
-	return rotation, nil
+	return replaceLocked(ctx, path, read)
 }
 
-// readAndChange leaves the file open if there is no error.
-func readAndChange(path string, change func([]byte) (*Rotation, error)) (*Rotation, *atomicfile.File, error) {
-	file, err := open(path)
-	if err == nil && !file.Exists {
+// replaceLocked replaces the file that read returns with the changed content, under kubectl's lock.
+func replaceLocked[T interface {
+	Changed() bool
+	content() []byte
+}](ctx context.Context, path string, read func() (T, *atomicfile.File, error)) (none T, err error) {
+	unlock, err := lock(ctx, path)
+	if err != nil {
+		return none, err
+	}
+	defer unlock()
+	done, file, err := read()
+	if err != nil {
+		return none, err
+	}
+	defer file.Close()
+	if done.Changed() {
+		if err := file.Replace(done.content()); err != nil {
+			return none, fmt.Errorf("writing kubeconfig %q: %w", path, err)
+		}
+	}
+	return done, nil
+}
+
+// readAndChange reads the kubeconfig at path, and calls change. It leaves the file open if there is no error.
+func readAndChange[T any](
+	path, doing string,
+	mustExist bool,
+	change func([]byte) (T, error),
+) (none T, file *atomicfile.File, err error) {
+	file, err = atomicfile.Open(path, maxSize)
+	if err == nil && mustExist && !file.Exists {
 		file.Close()
 		err = fs.ErrNotExist
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
+		return none, nil, fmt.Errorf("reading kubeconfig %q: %w", path, explainRead(err))
 	}
-	rotation, err := change(file.Content)
+	done, err := change(file.Content)
 	if err != nil {
 		file.Close()
-		return nil, nil, fmt.Errorf("rotating kubeconfig %q: %w", path, err)
+		return none, nil, fmt.Errorf("%s kubeconfig %q: %w", doing, path, err)
 	}
-	return rotation, file, nil
+	return done, file, nil
 }
 
 // CheckCAFiles marks entries of a rotation as current if their CA file, which Rotate does not read, already contains
@@ -297,12 +313,6 @@ func ReadNamed(path string) ([]byte, error) { return atomicfile.ReadFile(path, m
 // ReadInput is ReadNamed for a file that a user names, which may be a pipe.
 func ReadInput(path string) ([]byte, error) { return atomicfile.ReadInput(path, maxNamed) }
 
-// open opens a kubeconfig, which need not exist.
-func open(path string) (*atomicfile.File, error) {
-	file, err := atomicfile.Open(path, maxSize)
-	return file, explainRead(err)
-}
-
 // explainRead adds ErrNotKubeconfig to errors about files that cannot be a kubeconfig.
 func explainRead(err error) error {
 	if errors.Is(err, atomicfile.ErrNotRegular) || errors.Is(err, atomicfile.ErrTooLarge) {
@@ -310,6 +320,3 @@ func explainRead(err error) error {
 	}
 	return err
 }
-
-// writing adds the path to an error of a write.
-func writing(path string, err error) error { return fmt.Errorf("writing kubeconfig %q: %w", path, err) }

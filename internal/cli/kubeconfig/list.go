@@ -14,10 +14,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -221,9 +221,7 @@ func (o *ListOptions) read(file kubeconfig.Found) ([]result.KubeconfigContext, [
 // connect connects to every endpoint once for each CA bundle, several at a time.
 func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigContext, clusters []*clientcmdapi.Cluster) {
 	type target struct{ server, name, proxy, bundle string }
-	results := map[target]func() error{}
-	turns := make(chan struct{}, 8)
-	targets := make([]func() error, len(rows))
+	users := map[target][]int{} // indexes of rows
 	for i, cluster := range clusters {
 		if cluster == nil || cluster.InsecureSkipTLSVerify || cluster.Server == "" || rows[i].CABundle == nil {
 			continue
@@ -233,41 +231,36 @@ func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigConte
 			continue
 		}
 		at := target{cluster.Server, cluster.TLSServerName, cluster.ProxyURL, string(bundle)}
-		if results[at] == nil {
-			results[at] = sync.OnceValue(func() error {
-				client, err := discovery.NewHTTPClient(cluster, bundle)
-				if err != nil {
-					return err
-				}
-				defer client.CloseIdleConnections()
-				return discovery.Try(ctx, client, cluster.Server)
-			})
-		}
-		targets[i] = results[at]
+		users[at] = append(users[at], i)
 	}
-	var group sync.WaitGroup
-	for _, ask := range results {
-		group.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
-			_ = ask() // keep the result
+	var group errgroup.Group
+	group.SetLimit(8)
+	for at, indexes := range users {
+		group.Go(func() error {
+			err := try(ctx, clusters[indexes[0]], []byte(at.bundle))
+			for _, i := range indexes {
+				switch {
+				case err == nil:
+				case discovery.Permanent(err):
+					blame(&rows[i], result.VerdictOutdated, "the CA bundle does not verify the endpoint's certificate: %v", err)
+					rows[i].Fix = "pinniped kubeconfig rotate " + ui.ShellWord(rows[i].Path)
+				default:
+					blame(&rows[i], result.VerdictUnreachable, "the endpoint does not respond: %v", err)
+				}
+			}
+			return nil
 		})
 	}
-	group.Wait()
-	for i, ask := range targets {
-		if ask == nil {
-			continue
-		}
-		err := ask()
-		switch {
-		case err == nil:
-		case discovery.Permanent(err):
-			blame(&rows[i], result.VerdictOutdated, "the CA bundle does not verify the endpoint's certificate: %v", err)
-			rows[i].Fix = "pinniped kubeconfig rotate " + ui.ShellWord(rows[i].Path)
-		default:
-			blame(&rows[i], result.VerdictUnreachable, "the endpoint does not respond: %v", err)
-		}
+	_ = group.Wait()
+}
+
+func try(ctx context.Context, cluster *clientcmdapi.Cluster, bundle []byte) error {
+	client, err := discovery.NewHTTPClient(cluster, bundle)
+	if err != nil {
+		return err
 	}
+	defer client.CloseIdleConnections()
+	return discovery.Try(ctx, client, cluster.Server)
 }
 
 // blame adds a problem. The worst problem determines the verdict and is listed first.

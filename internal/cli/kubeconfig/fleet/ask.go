@@ -43,9 +43,7 @@ func (e *pauseError) Error() string { return fmt.Sprintf("it returned %.60q", e.
 // asker reads trust bundles from the clusters' own endpoints.
 type asker struct {
 	trustbundle.Policy
-	deadline time.Duration // for all attempts for a cluster
-	retries  int
-	sleep    func(context.Context, time.Duration)
+	options Options
 }
 
 // ask reads the trust bundle of the cluster, and sets its results.
@@ -75,19 +73,19 @@ func (a asker) ask(ctx context.Context, c *Cluster) {
 // again calls try until it succeeds, fails permanently, or the deadline of the cluster passes. Each attempt gets half
 // of the remaining time, so that one that hangs leaves time for the next.
 func (a asker) again(ctx context.Context, tries *int, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, a.deadline)
+	ctx, cancel := context.WithTimeout(ctx, a.options.ClusterTimeout)
 	defer cancel()
 	pause := firstPause
 	for {
 		*tries++
-		limit := a.deadline
-		if end, ok := ctx.Deadline(); ok && *tries <= a.retries {
+		limit := a.options.ClusterTimeout
+		if end, ok := ctx.Deadline(); ok && *tries <= a.options.Retries {
 			limit = max(time.Until(end)/2, leastTry)
 		}
 		once, done := context.WithTimeout(ctx, limit)
 		err := try(once)
 		done()
-		if err == nil || *tries > a.retries || ctx.Err() != nil || discovery.Permanent(err) || permanent(err) {
+		if err == nil || *tries > a.options.Retries || ctx.Err() != nil || discovery.Permanent(err) || permanent(err) {
 			return a.withDeadline(ctx, err)
 		}
 		wait := pause/2 + rand.N(pause) //nolint:gosec // jitter
@@ -97,7 +95,7 @@ func (a asker) again(ctx context.Context, tries *int, try func(context.Context) 
 		if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
 			return a.withDeadline(ctx, err)
 		}
-		a.sleep(ctx, wait)
+		a.options.Sleep(ctx, wait)
 		pause *= 2
 	}
 }
@@ -107,7 +105,7 @@ func (a asker) withDeadline(ctx context.Context, err error) error {
 	if err != nil && errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("no response in time")
 		if ctx.Err() != nil {
-			err = fmt.Errorf("no response within %s", a.deadline)
+			err = fmt.Errorf("no response within %s", a.options.ClusterTimeout)
 		}
 	}
 	return err
@@ -231,10 +229,7 @@ type Admin struct {
 
 // askAdmins reads the CredentialIssuers of all clusters with an administrator's kubeconfig.
 func (r *run) askAdmins(ctx context.Context) error {
-	asker := asker{
-		Policy:   trustbundle.Policy{Now: r.Now, Expected: r.ExpectedCAs},
-		deadline: r.ClusterTimeout, retries: r.Retries, sleep: r.Sleep,
-	}
+	asker := asker{trustbundle.Policy{Now: r.Now, Expected: r.ExpectedCAs}, r.Options}
 	admins := map[*Cluster]Admin{}
 	for _, admin := range r.Admins {
 		cluster := &Cluster{Server: admin.Name, Source: SourceAdmin, Outcome: ClusterNotAsked}

@@ -43,10 +43,7 @@ func (f *Files) List(ctx context.Context) ([]*Item, error) {
 			f.Hidden(file.Path)
 			continue
 		}
-		item := &Item{
-			Kind: kindFile, Shown: file.Path, place: f, Err: file.Err,
-			Missing: errors.Is(file.Err, kubeconfig.ErrDangling),
-		}
+		item := &Item{Kind: kindFile, Shown: file.Path, place: f, Err: file.Err}
 		if item.ID, err = filepath.Abs(file.Path); err != nil {
 			return nil, err
 		}

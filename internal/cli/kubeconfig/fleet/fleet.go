@@ -9,6 +9,7 @@ package fleet
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -129,12 +130,9 @@ func (r *run) askAll(ctx context.Context) error {
 			left = append(left, cluster)
 		}
 	}
-	asker := asker{
-		Policy: trustbundle.Policy{
-			Now: r.Now, Roots: r.Roots, AllowOlder: len(r.ExpectedCAs) > 0, Expected: r.ExpectedCAs,
-		},
-		deadline: r.ClusterTimeout, retries: r.Retries, sleep: r.Sleep,
-	}
+	asker := asker{trustbundle.Policy{
+		Now: r.Now, Roots: r.Roots, AllowOlder: len(r.ExpectedCAs) > 0, Expected: r.ExpectedCAs,
+	}, r.Options}
 	r.each(ctx, left, "clusters asked", asker.ask)
 	return over(ctx)
 }
@@ -236,7 +234,7 @@ func (r *run) targets() [][]kubeconfig.Target {
 // change changes one item.
 func (r *run) change(ctx context.Context, item *Item, targets []kubeconfig.Target) *ItemResult {
 	switch {
-	case item.Missing: // a link to a missing file cannot be used anyway
+	case errors.Is(item.Err, kubeconfig.ErrDangling): // a link to a missing file cannot be used anyway
 		return &ItemResult{Item: item, Outcome: result.FileSkipped, Err: item.Err}
 	case item.Err != nil:
 		return &ItemResult{Item: item, Outcome: result.FileFailed, Err: item.Err}
@@ -319,9 +317,7 @@ type Item struct {
 	ID string
 	// Shown is the name in messages: the path as given, or the Secret.
 	Shown string
-	// Err is why the item cannot be read. Missing means that there is no file, so that nothing need be rotated.
-	Err     error
-	Missing bool
+	Err   error // why the item cannot be read
 
 	place  Place
 	trusts []kubeconfig.Trust

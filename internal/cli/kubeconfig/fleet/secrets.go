@@ -181,14 +181,13 @@ func (s *Secrets) list(ctx context.Context, path, resource, selector string, eac
 // the Secret has changed or was replaced since it was read.
 func (s *Secrets) Update(ctx context.Context, item *Item, update kubeconfig.FileUpdate) (*kubeconfig.Rotation, error) {
 	at := item.secret
-	doing := fmt.Sprintf("changing Secret %s/%s", at.namespace, at.name)
 	for try := 1; ; try++ {
 		rotation, err := s.update(ctx, at, update)
 		if err == nil {
 			return rotation, nil
 		}
 		if !apierrors.IsConflict(err) || try == writes {
-			return nil, fmt.Errorf("%s: %w", doing, err)
+			return nil, fmt.Errorf("changing Secret %s/%s: %w", at.namespace, at.name, err)
 		}
 	}
 }
