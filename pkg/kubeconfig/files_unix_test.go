@@ -25,9 +25,7 @@ func TestFilesThatAKubeconfigNames(t *testing.T) {
 		path := filepath.Join(dir, "config")
 		text := "kind: Config\nclusters:\n- {name: c, cluster: {server: 'https://c.example.com', certificate-authority: " + named +
 			"}}\nusers: [{name: u, user: {}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, text)
 		config, err := kubeconfig.Load(path)
 		if err != nil {
 			t.Fatal(err)
@@ -58,9 +56,7 @@ func TestRotateFileThatIsExchanged(t *testing.T) {
 	dir := t.TempDir()
 	path, theirs := filepath.Join(dir, "config"), filepath.Join(dir, "theirs")
 	for _, made := range []string{path, theirs} {
-		if err := os.WriteFile(made, []byte(bigFile), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, made, bigFile)
 	}
 	calls := 0
 	_, err := kubeconfig.UpdateFile(context.Background(), path, kubeconfig.FileUpdate{

@@ -382,9 +382,7 @@ func TestMergeFile(t *testing.T) {
 func TestStaleLock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "it's")
-	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path+".lock", "")
 	made := madeFor(t, "dev", "https://dev.example.com")
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -416,5 +414,140 @@ func runShell(t *testing.T, command string) {
 	t.Helper()
 	if output, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v: %s", command, err, output)
+	}
+}
+
+// changedByHand is a generated kubeconfig to which a user has added comments and an argument.
+const changedByHand = "# mine\n" + `apiVersion: v1
+kind: Config
+clusters:
+- cluster:
+    # through the office
+    proxy-url: http://proxy.example.com
+    server: https://dev.example.com # not prod
+  name: dev
+contexts:
+- context: {cluster: dev, user: dev}
+  name: dev
+` + "users:\n" + devUser
+
+// TestMergeKeepsComments updates an entry with comments.
+func TestMergeKeepsComments(t *testing.T) {
+	t.Parallel()
+	made := madeFor(t, "dev", "https://dev.example.com")
+	made.Clusters["dev"].CertificateAuthorityData = []byte("A")
+	text := strings.Replace(
+		changedByHand,
+		"      - --token-env=T\n",
+		"      # on the shared disk\n      - --credential-cache=/shared/c.yaml\n      - --token-env=OLD # of the pipeline\n",
+		1,
+	)
+	merged, err := kubeconfig.Merge([]byte(text), made, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"# mine\n", "    # through the office\n    proxy-url: http://proxy.example.com\n", "server: https://dev.example.com # not prod\n",
+		"      # on the shared disk\n      - --credential-cache=/shared/c.yaml\n", "- --token-env=T # of the pipeline\n",
+	} {
+		if !strings.Contains(string(merged.Content), want) {
+			t.Errorf("want %q in:\n%s", want, merged.Content)
+		}
+	}
+}
+
+// TestMergeRefusesRelativeCaches has a plugin with a relative cache path.
+func TestMergeRefusesRelativeCaches(t *testing.T) {
+	t.Parallel()
+	made := madeFor(t, "dev", "https://dev.example.com")
+	for argument, refused := range map[string]bool{
+		"--credential-cache=c.yaml": true, "--session-cache=./s.yaml": true, "--session-cache=sub/s.yaml": true,
+		"--credential-cache=~/c.yaml": false, "--credential-cache=/c.yaml": false, "--credential-cache=": false,
+	} {
+		text := strings.Replace(
+			changedByHand,
+			"      - --token-env=T\n",
+			"      - --token-env=OLD\n      - "+argument+"\n",
+			1,
+		)
+		_, err := kubeconfig.Merge([]byte(text), made, false)
+		if (err != nil) != refused || refused && !strings.Contains(err.Error(), argument) {
+			t.Errorf("%s: %v", argument, err)
+		}
+	}
+}
+
+// mergerVariable makes this test binary merge into the kubeconfig at this path until it is killed.
+const mergerVariable = "KUBECONFIG_TEST_MERGER"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(mergerVariable); path != "" {
+		mergeForever(path)
+	}
+	os.Exit(m.Run())
+}
+
+func mergeForever(path string) {
+	for i := 0; ; i++ {
+		source := &kubeconfig.Source{
+			ContextName: "dev", ClusterName: "dev", UserName: "dev",
+			Cluster: &clientcmdapi.Cluster{Server: "https://dev.example.com"},
+		}
+		made, err := kubeconfig.Build(kubeconfig.Input{
+			Source: source, Exec: kubeconfig.Exec{Command: "pinniped", Static: &kubeconfig.Static{TokenEnv: fmt.Sprint("T", i)}},
+		})
+		if err == nil {
+			_, err = kubeconfig.MergeFile(context.Background(), path, made, false)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+}
+
+// TestMergeIsKilled kills a process at a random time during a merge: the kubeconfig is valid and keeps its other
+// entries.
+func TestMergeIsKilled(t *testing.T) {
+	t.Parallel()
+	const head, tail = "# Ann's\nkind: Config\n", "users: []\n# the end\n"
+	path := filepath.Join(t.TempDir(), "config")
+	write(t, path, head+tail)
+	wrote := 0
+	for i := range 25 {
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		command := exec.CommandContext(t.Context(), os.Args[0])
+		command.Env = append(os.Environ(), mergerVariable+"="+path)
+		var stderr strings.Builder
+		command.Stderr = &stderr
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(20+7*i) * time.Millisecond)
+		_ = command.Process.Kill()
+		_ = command.Wait() // it was killed
+		after, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(after), head) || !strings.Contains(string(after), "# the end\n") {
+			t.Fatalf("kill %d: the file has lost something:\n%s", i, after)
+		}
+		if _, err := kubeconfig.Load(path); err != nil {
+			t.Fatalf("kill %d: %v", i, err)
+		}
+		if stderr.Len() > 0 {
+			t.Fatalf("kill %d: %s", i, &stderr)
+		}
+		if string(before) != string(after) {
+			wrote++
+		}
+		_ = os.Remove(path + ".lock") // as the error about a stale lock says
+	}
+	if wrote == 0 {
+		t.Error("no process has written anything: nothing was tried")
 	}
 }

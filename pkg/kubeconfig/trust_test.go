@@ -19,9 +19,7 @@ import (
 func TestTrusts(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(file, []byte("from a file"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, file, "from a file")
 	const endpoint = "https://proxy.example.com"
 	bundle := base64.StdEncoding.EncodeToString([]byte("of the plugin"))
 	plugin := func(args ...string) *clientcmdapi.AuthInfo {
