@@ -54,15 +54,11 @@ type OtherClusterError struct {
 }
 
 func (e *OtherClusterError) Error() string {
+	text := fmt.Sprintf("the %s %q there is for another cluster: its server is ", e.Kind, e.Name)
 	if SameEndpoint(e.There, e.New) {
-		return fmt.Sprintf(
-			"the %s %q there is for another cluster: its server is also %s, but its CA or installation is different",
-			e.Kind,
-			e.Name,
-			e.There,
-		)
+		return text + fmt.Sprintf("also %s, but its CA or installation is different", e.There)
 	}
-	return fmt.Sprintf("the %s %q there is for another cluster: its server is %s, not %s", e.Kind, e.Name, e.There, e.New)
+	return text + fmt.Sprintf("%s, not %s", e.There, e.New)
 }
 
 // refuseOtherCluster returns an error if a replaced entry would lead to another cluster, because users' commands would

@@ -68,7 +68,7 @@ func damaged(root *yaml.Node) error {
 			continue
 		}
 		if list.Kind != yaml.SequenceNode {
-			return fmt.Errorf("%w: line %d: %ss: not a list", ErrDamaged, list.Line, kind)
+			return damagedAt(list, "%ss: not a list", kind)
 		}
 		lines := map[string]int{}
 		for _, item := range list.Content {
@@ -76,20 +76,18 @@ func damaged(root *yaml.Node) error {
 				item = item.Alias
 			}
 			if item.Kind != yaml.MappingNode {
-				return fmt.Errorf("%w: line %d: this item of %ss has no fields", ErrDamaged, item.Line, kind)
+				return damagedAt(item, "this item of %ss has no fields", kind)
 			}
 			_, name := field(item, "name")
 			switch {
 			case name == nil:
 				continue
 			case name.Kind != yaml.ScalarNode:
-				return fmt.Errorf("%w: line %d: the %s name is not a string", ErrDamaged, name.Line, kind)
+				return damagedAt(name, "the %s name is not a string", kind)
 			case name.Tag != "!!str":
-				return fmt.Errorf("%w: line %d: YAML does not read the name of this %s as text: put it in quotes, \"%s\"",
-					ErrDamaged, name.Line, kind, name.Value)
+				return damagedAt(name, "YAML does not read the name of this %s as text: put it in quotes, \"%s\"", kind, name.Value)
 			case lines[name.Value] > 0:
-				return fmt.Errorf("%w: line %d: %s %q already exists on line %d", ErrDamaged, name.Line, kind, name.Value,
-					lines[name.Value])
+				return damagedAt(name, "%s %q already exists on line %d", kind, name.Value, lines[name.Value])
 			}
 			lines[name.Value] = name.Line
 			if err := damagedData(item, kind, name.Value); err != nil {
@@ -98,6 +96,10 @@ func damaged(root *yaml.Node) error {
 		}
 	}
 	return fmt.Errorf("%w: its fields are not those of a kubeconfig", ErrDamaged)
+}
+
+func damagedAt(node *yaml.Node, format string, args ...any) error {
+	return fmt.Errorf("%w: line %d: %s", ErrDamaged, node.Line, fmt.Sprintf(format, args...))
 }
 
 // damagedData reports data that is not base64.
@@ -112,14 +114,7 @@ func damagedData(item *yaml.Node, kind, name string) error {
 			continue
 		}
 		if _, err := base64.StdEncoding.DecodeString(value.Value); err != nil {
-			return fmt.Errorf(
-				"%w: line %d: %s of %s %q is not valid base64",
-				ErrDamaged,
-				value.Line,
-				key.Value,
-				kind,
-				name,
-			)
+			return damagedAt(value, "%s of %s %q is not valid base64", key.Value, kind, name)
 		}
 	}
 	return nil

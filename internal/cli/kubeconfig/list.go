@@ -190,11 +190,7 @@ func (o *ListOptions) read(file kubeconfig.Found) ([]result.KubeconfigContext, [
 		o.Progress().Info("Skipped hidden folder %q: pass its path if it has kubeconfigs", file.Path)
 		return nil, nil, nil
 	}
-	err := file.Err
-	var config *clientcmdapi.Config
-	if err == nil {
-		config, err = file.Load(o.Inputs)
-	}
+	config, err := file.Load(o.Inputs)
 	unusable := result.KubeconfigContext{Path: file.Path}
 	switch {
 	case errors.Is(err, kubeconfig.ErrNotKubeconfig) && !file.Named:

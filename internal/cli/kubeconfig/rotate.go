@@ -416,12 +416,8 @@ func (o *RotateOptions) admins(ctx context.Context) ([]fleet.Admin, error) {
 			o.hidden(file.Path)
 			continue
 		}
-		err := file.Err
-		if err == nil {
-			var found []fleet.Admin
-			found, err = o.adminsIn(file)
-			admins = append(admins, found...)
-		}
+		found, err := o.adminsIn(file)
+		admins = append(admins, found...)
 		if err != nil && (file.Named || !errors.Is(err, kubeconfig.ErrNotKubeconfig)) {
 			return nil, fmt.Errorf("reading administrators' kubeconfigs: %w", err)
 		}

@@ -50,13 +50,11 @@ type asker struct {
 func (a asker) ask(ctx context.Context, c *Cluster) {
 	c.Source = SourceEndpoint
 	var bundle *trustbundle.Received
-	started := a.Now()
-	err := a.again(ctx, &c.Tries, func(ctx context.Context) error {
+	err := a.again(ctx, c, func(ctx context.Context) error {
 		var err error
 		bundle, err = a.once(ctx, c)
 		return err
 	})
-	c.Took = a.Now().Sub(started)
 	switch {
 	case err == nil:
 		c.Outcome, c.CABundle = ClusterAsked, bundle.PEM
@@ -70,22 +68,24 @@ func (a asker) ask(ctx context.Context, c *Cluster) {
 	}
 }
 
-// again calls try until it succeeds, fails permanently, or the deadline of the cluster passes. Each attempt gets half
+// again calls try for the cluster until it succeeds, fails permanently, or the deadline of the cluster passes. Each attempt gets half
 // of the remaining time, so that one that hangs leaves time for the next.
-func (a asker) again(ctx context.Context, tries *int, try func(context.Context) error) error {
+func (a asker) again(ctx context.Context, c *Cluster, try func(context.Context) error) error {
+	started := a.Now()
+	defer func() { c.Took = a.Now().Sub(started) }()
 	ctx, cancel := context.WithTimeout(ctx, a.options.ClusterTimeout)
 	defer cancel()
 	pause := firstPause
 	for {
-		*tries++
+		c.Tries++
 		limit := a.options.ClusterTimeout
-		if end, ok := ctx.Deadline(); ok && *tries <= a.options.Retries {
+		if end, ok := ctx.Deadline(); ok && c.Tries <= a.options.Retries {
 			limit = max(time.Until(end)/2, leastTry)
 		}
 		once, done := context.WithTimeout(ctx, limit)
 		err := try(once)
 		done()
-		if err == nil || *tries > a.options.Retries || ctx.Err() != nil || discovery.Permanent(err) || permanent(err) {
+		if err == nil || c.Tries > a.options.Retries || ctx.Err() != nil || discovery.Permanent(err) || permanent(err) {
 			return a.withDeadline(ctx, err)
 		}
 		wait := pause/2 + rand.N(pause) //nolint:gosec // jitter
@@ -237,9 +237,7 @@ func (r *run) askAdmins(ctx context.Context) error {
 		r.admins = append(r.admins, cluster)
 	}
 	r.each(ctx, r.admins, "clusters read with administrators' kubeconfigs", func(ctx context.Context, c *Cluster) {
-		started := r.Now()
-		err := asker.again(ctx, &c.Tries, func(ctx context.Context) error { return r.askAdmin(ctx, asker, admins[c], c) })
-		c.Took = r.Now().Sub(started)
+		err := asker.again(ctx, c, func(ctx context.Context) error { return r.askAdmin(ctx, asker, admins[c], c) })
 		switch {
 		case err == nil:
 			c.Outcome = ClusterAsked

@@ -101,7 +101,10 @@ func (r *run) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.items = append(r.items, items...)
+		for _, item := range items {
+			r.items = append(r.items, item)
+			r.result.Items = append(r.result.Items, &ItemResult{Item: item, Outcome: result.FileNotDone})
+		}
 	}
 	r.group()
 	if slices.ContainsFunc(r.items, func(item *Item) bool { return item.Err == nil }) {
@@ -190,7 +193,6 @@ func over(ctx context.Context) error {
 
 // changeAll changes the items.
 func (r *run) changeAll(ctx context.Context, targets [][]kubeconfig.Target) error {
-	results := make([]*ItemResult, len(r.items))
 	bar := r.Progress.Bar(len(r.items), max(len(r.items)/10, 100), "kubeconfigs done")
 	defer bar.End()
 	var group errgroup.Group
@@ -200,13 +202,12 @@ func (r *run) changeAll(ctx context.Context, targets [][]kubeconfig.Target) erro
 			if ctx.Err() != nil {
 				return nil
 			}
-			results[i] = r.change(ctx, item, targets[i])
-			bar.Step(results[i].Outcome == result.FileFailed)
+			r.result.Items[i] = r.change(ctx, item, targets[i])
+			bar.Step(r.result.Items[i].Outcome == result.FileFailed)
 			return nil
 		})
 	}
 	_ = group.Wait()
-	r.result.Items = results
 	return over(ctx)
 }
 
@@ -288,14 +289,6 @@ func (r *run) report() {
 		// The others are reported with their clusters.
 		if admin.Outcome != ClusterAsked && admin.Outcome != ClusterUnrelated {
 			r.result.Clusters = append(r.result.Clusters, admin)
-		}
-	}
-	if r.result.Items == nil {
-		r.result.Items = make([]*ItemResult, len(r.items))
-	}
-	for i, item := range r.items {
-		if r.result.Items[i] == nil {
-			r.result.Items[i] = &ItemResult{Item: item, Outcome: result.FileNotDone}
 		}
 	}
 }

@@ -59,8 +59,8 @@ func (f *flux) note(raw json.RawMessage) error {
 			Namespace string `json:"namespace"`
 		} `json:"metadata"`
 		Spec struct {
-			KubeConfig *struct {
-				SecretRef *struct {
+			KubeConfig struct {
+				SecretRef struct {
 					Name string `json:"name"`
 					Key  string `json:"key"`
 				} `json:"secretRef"`
@@ -70,12 +70,10 @@ func (f *flux) note(raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &object); err != nil {
 		return err
 	}
-	if object.Spec.KubeConfig == nil || object.Spec.KubeConfig.SecretRef == nil {
-		return nil
+	if ref := object.Spec.KubeConfig.SecretRef; ref.Name != "" {
+		name := object.Metadata.Namespace + "/" + ref.Name
+		f.keys[name] = append(f.keys[name], ref.Key)
 	}
-	ref := object.Spec.KubeConfig.SecretRef
-	name := object.Metadata.Namespace + "/" + ref.Name
-	f.keys[name] = append(f.keys[name], ref.Key)
 	return nil
 }
 
