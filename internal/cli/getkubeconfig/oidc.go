@@ -154,26 +154,15 @@ func (o *OIDCOptions) askIssuer(ctx context.Context, progress *ui.Progress) erro
 			IdentityProviders string `json:"pinniped_identity_providers_endpoint"`
 		} `json:"discovery.supervisor.pinniped.dev/v1alpha1"`
 	}
-	if err := getJSON(
-		ctx,
-		client,
-		strings.TrimSuffix(o.Issuer, "/")+"/.well-known/openid-configuration",
-		&metadata,
-	); err != nil {
-		return ui.WithHint(fmt.Errorf("fetching OIDC discovery data from issuer %q: %w", o.Issuer, err),
-			"%s", issuerHint(err))
+	doing := fmt.Sprintf("fetching OIDC discovery data from issuer %q", o.Issuer)
+	address := strings.TrimSuffix(o.Issuer, "/") + "/.well-known/openid-configuration"
+	if err := getJSON(ctx, client, address, &metadata); err != nil {
+		return ui.WithHint(fmt.Errorf("%s: %w", doing, err), "%s", issuerHint(err))
 	}
 	if metadata.Issuer != o.Issuer {
-		return ui.WithHint(
-			fmt.Errorf(
-				"fetching OIDC discovery data from issuer %q: its discovery document has issuer %q, which must be the same",
-				o.Issuer,
-				metadata.Issuer,
-			),
-			"%s",
-			cmp.Or(oidclogin.TenantHint(metadata.Issuer),
-				"pass the issuer in the document with --oidc-issuer, or correct the issuer's configuration"),
-		)
+		err := fmt.Errorf("%s: its discovery document has issuer %q, which must be the same", doing, metadata.Issuer)
+		return ui.WithHint(err, "%s", cmp.Or(oidclogin.TenantHint(metadata.Issuer),
+			"pass the issuer in the document with --oidc-issuer, or correct the issuer's configuration"))
 	}
 	if metadata.Supervisor.IdentityProviders == "" {
 		return nil
@@ -187,18 +176,16 @@ func (o *OIDCOptions) askIssuer(ctx context.Context, progress *ui.Progress) erro
 	if o.UpstreamName != "" && o.UpstreamType != "" && o.UpstreamFlow != "" {
 		return nil
 	}
-	if endpoint, err := url.Parse(metadata.Supervisor.IdentityProviders); err != nil || endpoint.Scheme != "https" {
-		return fmt.Errorf(
-			"fetching the identity providers of Supervisor %q: %q is not an https URL",
-			o.Issuer,
-			metadata.Supervisor.IdentityProviders,
-		)
+	doing = fmt.Sprintf("fetching the identity providers of Supervisor %q", o.Issuer)
+	address = metadata.Supervisor.IdentityProviders
+	if endpoint, err := url.Parse(address); err != nil || endpoint.Scheme != "https" {
+		return fmt.Errorf("%s: %q is not an https URL", doing, address)
 	}
 	var list struct {
 		Providers []upstream `json:"pinniped_identity_providers"`
 	}
-	if err := getJSON(ctx, client, metadata.Supervisor.IdentityProviders, &list); err != nil {
-		return fmt.Errorf("fetching the identity providers of Supervisor %q: %w", o.Issuer, err)
+	if err := getJSON(ctx, client, address, &list); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
 	}
 	return o.chooseUpstream(list.Providers, progress)
 }

@@ -238,20 +238,11 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 	issuer := func(strategies ...configv1alpha1.CredentialIssuerStrategy) *configv1alpha1.CredentialIssuer {
 		return discoverytest.Issuer(suffix, "issuer", strategies...)
 	}
-	pending := issuer(
-		discoverytest.FailedStrategy(
-			configv1alpha1.StrategyImpersonationProxy,
-			configv1alpha1.ReasonPending,
-			"no address yet",
-		),
-	)
-	failed := issuer(
-		discoverytest.FailedStrategy(
-			configv1alpha1.StrategyImpersonationProxy,
-			configv1alpha1.ReasonErrorDuringSetup,
-			"bad certificate",
-		),
-	)
+	proxyFails := func(reason configv1alpha1.StrategyReason, message string) *configv1alpha1.CredentialIssuer {
+		return issuer(discoverytest.FailedStrategy(configv1alpha1.StrategyImpersonationProxy, reason, message))
+	}
+	pending := proxyFails(configv1alpha1.ReasonPending, "no address yet")
+	failed := proxyFails(configv1alpha1.ReasonErrorDuringSetup, "bad certificate")
 	ready := issuer(discoverytest.ProxyStrategy("https://proxy.example.com", nil))
 	onTrial := issuer(
 		discoverytest.FailedStrategy(
@@ -346,13 +337,8 @@ func TestWarnsAboutAnAuthenticatorThatIsNotReady(t *testing.T) {
 	o, _, errOut := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, proxied(&discovery.Authenticator{
 		Type: discovery.Webhook, Name: "local", Phase: "Error", Problem: "cannot dial",
 	}))
-	if err := o.Run(
-		t.Context(),
-	); err != nil ||
-		!strings.Contains(
-			errOut.String(),
-			`! WebhookAuthenticator "local" is not ready, so logins will fail until it is: cannot dial`,
-		) {
+	const want = `! WebhookAuthenticator "local" is not ready, so logins will fail until it is: cannot dial`
+	if err := o.Run(t.Context()); err != nil || !strings.Contains(errOut.String(), want) {
 		t.Errorf("want a warning, got %v:\n%s", err, errOut)
 	}
 }
