@@ -28,8 +28,8 @@ func withComments(item string, before []byte) string {
 			column -= len("- ")
 		}
 		indent := strings.Repeat(" ", max(column, 0))
-		above[at.node.Line] += commentLines(old.head(), indent)
-		below[at.last()] = commentLines(old.foot(), indent) + below[at.last()]
+		above[at.node.Line] += commentLines(old.node.HeadComment, indent)
+		below[at.last()] = commentLines(old.node.FootComment, indent) + below[at.last()]
 		if comment := old.line(); comment != "" &&
 			(at.value == nil || at.last() == at.node.Line || at.value.Line > at.node.Line) {
 			lines[at.node.Line-1] = strings.TrimSuffix(lines[at.node.Line-1], "\n") + " " + comment + "\n"
@@ -54,9 +54,6 @@ type commented struct {
 	node  *yaml.Node // the key, or the item
 	value *yaml.Node // nil for an item
 }
-
-func (p commented) head() string { return p.node.HeadComment }
-func (p commented) foot() string { return p.node.FootComment }
 
 func (p commented) line() string {
 	if p.node.LineComment == "" && p.value != nil {

@@ -29,73 +29,45 @@ func Differences(old, now *clientcmdapi.Config) []string {
 			continue
 		}
 		if isThere {
-			lines = append(lines, "- "+name+": "+had.shown()+"\n")
+			lines = append(lines, "- "+name+": "+had.shown+"\n")
 		}
 		if willBe {
-			lines = append(lines, "+ "+name+": "+has.shown()+"\n")
+			lines = append(lines, "+ "+name+": "+has.shown+"\n")
 		}
 	}
 	return lines
 }
 
-// setting is a value of a kubeconfig: value for comparison, and written as in the file, if different.
-type setting struct {
-	value, written string
-	kind           settingKind
-}
+// setting is a value of a kubeconfig, for comparison, and how to show it.
+type setting struct{ value, shown string }
 
-// newBundle returns the setting of a CA bundle. Bundles are compared by their certificates.
-func newBundle(encoded string) setting {
-	made := setting{value: encoded, written: encoded, kind: bundleSetting}
+func plain(value string) setting  { return setting{value, value} }
+func secret(value string) setting { return setting{value, "(a secret)"} }
+
+// bundleSetting returns the setting of a CA bundle, base64 of PEM. Bundles are compared by their certificates.
+func bundleSetting(encoded string) setting {
 	text, err := base64.StdEncoding.DecodeString(encoded)
-	if members, findings := certs.ParseBundle(text); err == nil && len(findings) == 0 {
-		var prints []string
-		for _, member := range members {
-			prints = append(prints, certs.Fingerprint(member.Raw))
-		}
+	members, findings := certs.ParseBundle(text)
+	var prints, all []string
+	for _, member := range members {
+		prints = append(prints, certs.Fingerprint(member.Raw))
+		all = append(all, fmt.Sprintf("%q until %s (SHA-256 %s)",
+			member.Subject, member.NotAfter.UTC().Format("2006-01-02"), certs.Fingerprint(member.Raw)))
+	}
+	made := setting{value: encoded, shown: strings.Join(all, ", ")}
+	switch {
+	case encoded == "":
+		made.shown = "none: the system roots"
+	case err != nil:
+		made.shown = "(damaged)"
+	case len(members) == 0:
+		made.shown = "(no certificate)"
+	}
+	if err == nil && len(findings) == 0 {
 		slices.Sort(prints)
 		made.value = strings.Join(slices.Compact(prints), " ")
 	}
 	return made
-}
-
-type settingKind int
-
-const (
-	plainSetting settingKind = iota
-	secretSetting
-	bundleSetting // base64 of PEM
-)
-
-func (s setting) shown() string {
-	switch s.kind {
-	case secretSetting:
-		return "(a secret)"
-	case bundleSetting:
-		return describeBundle(s.written)
-	case plainSetting:
-	}
-	return s.value
-}
-
-func describeBundle(encoded string) string {
-	if encoded == "" {
-		return "none: the system roots"
-	}
-	text, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil {
-		return "(damaged)"
-	}
-	members, _ := certs.ParseBundle(text)
-	if len(members) == 0 {
-		return "(no certificate)"
-	}
-	var all []string
-	for _, member := range members {
-		all = append(all, fmt.Sprintf("%q until %s (SHA-256 %s)",
-			member.Subject, member.NotAfter.UTC().Format("2006-01-02"), certs.Fingerprint(member.Raw)))
-	}
-	return strings.Join(all, ", ")
 }
 
 // settings returns all settings of a kubeconfig by name, such as "cluster \"dev\" server".
@@ -111,7 +83,7 @@ func settings(config *clientcmdapi.Config) map[string]setting {
 		return found // impossible: it was parsed or built
 	}
 	if current, _ := fields["current-context"].(string); current != "" {
-		found["current-context"] = setting{value: current}
+		found["current-context"] = plain(current)
 	}
 	for _, kind := range []string{kindCluster, kindContext, kindUser} {
 		items, _ := fields[kind+"s"].([]any)
@@ -138,14 +110,13 @@ func flatten(into map[string]setting, prefix string, fields map[string]any) {
 		case []any:
 			flattenList(into, path, name, value)
 		default:
-			one := setting{value: fmt.Sprint(value)}
+			into[path] = plain(fmt.Sprint(value))
 			switch {
 			case slices.Contains(secretFields, name):
-				one.kind = secretSetting
+				into[path] = secret(fmt.Sprint(value))
 			case name == "certificate-authority-data":
-				one = newBundle(one.value)
+				into[path] = bundleSetting(fmt.Sprint(value))
 			}
-			into[path] = one
 		}
 	}
 }
@@ -155,9 +126,9 @@ func flattenList(into map[string]setting, path, name string, list []any) {
 	if name != "args" {
 		for _, item := range list {
 			if fields, ok := item.(map[string]any); ok && name == "env" {
-				into[fmt.Sprintf("%s %v", path, fields["name"])] = setting{value: fmt.Sprint(fields["value"]), kind: secretSetting}
+				into[fmt.Sprintf("%s %v", path, fields["name"])] = secret(fmt.Sprint(fields["value"]))
 			} else {
-				into[path] = setting{value: fmt.Sprint(list)}
+				into[path] = plain(fmt.Sprint(list))
 			}
 		}
 		return
@@ -168,18 +139,18 @@ func flattenList(into map[string]setting, path, name string, list []any) {
 		flag, value, _ := strings.Cut(argument, "=")
 		switch {
 		case i > 0 && list[i-1] == tokenFlag:
-			into[path+" "+tokenFlag] = setting{value: argument, kind: secretSetting}
+			into[path+" "+tokenFlag] = secret(argument)
 		case !strings.HasPrefix(flag, "--"):
 			words = append(words, argument)
 		case flag == tokenFlag:
-			into[path+" "+flag] = setting{value: value, kind: secretSetting}
+			into[path+" "+flag] = secret(value)
 		case flag == bundleFlag, flag == "--ca-bundle-data":
-			into[path+" "+flag] = newBundle(value)
+			into[path+" "+flag] = bundleSetting(value)
 		default:
-			into[path+" "+flag] = setting{value: value}
+			into[path+" "+flag] = plain(value)
 		}
 	}
-	into[path] = setting{value: strings.Join(words, " ")}
+	into[path] = plain(strings.Join(words, " "))
 }
 
 const tokenFlag = "--token"

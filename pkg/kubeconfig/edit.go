@@ -19,108 +19,102 @@ type change struct {
 	text     string
 }
 
-// edit returns content with the new CA bundle of the rotated entries. It sets absent in entries that had none.
+// editor edits the text of a kubeconfig.
+type editor struct {
+	content []byte
+	root    *yaml.Node
+	lines   []int // offset of each line
+	changes []change
+	tail    string // to append to the document
+}
+
+func newEditor(content []byte, root *yaml.Node) *editor {
+	return &editor{content: content, root: root, lines: lineStarts(content)}
+}
+
+// apply applies the changes from the end, so that positions stay valid.
+func (t *editor) apply() []byte {
+	if t.tail != "" {
+		end := t.end()
+		if end > 0 && t.content[end-1] != '\n' {
+			t.tail = t.lineEnd() + t.tail
+		}
+		t.changes = append(t.changes, change{end, end, t.tail})
+	}
+	// Of several changes at one position, the first one is first in the text.
+	slices.Reverse(t.changes)
+	slices.SortStableFunc(t.changes, func(a, b change) int { return cmp.Compare(b.from, a.from) })
+	result := bytes.Clone(t.content)
+	for _, c := range t.changes {
+		result = slices.Replace(result, c.from, c.to, []byte(c.text)...)
+	}
+	return result
+}
+
+// edit returns content with the new CA bundle of the rotated entries.
 func edit(content []byte, root *yaml.Node, entries []planned) ([]byte, error) {
-	lines := lineStarts(content)
-	var changes []change
-	for i := range entries {
-		entry := &entries[i]
+	t := newEditor(content, root)
+	for _, entry := range entries {
 		if entry.Outcome != Rotated {
 			continue
 		}
-		made, err := entryChange(content, lines, root, entry)
+		made, err := t.bundleChange(entry)
 		if err != nil {
 			return nil, fmt.Errorf("changing %s %q: %w", entry.Kind, entry.Name, err)
 		}
-		changes = append(changes, made)
+		t.changes = append(t.changes, made)
 	}
-	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(b.from, a.from) })
-	result := bytes.Clone(content)
-	for _, c := range changes { // from the end, so that positions stay valid
-		result = slices.Replace(result, c.from, c.to, []byte(c.text)...)
-	}
-	return result, nil
+	return t.apply(), nil
 }
 
-func entryChange(content []byte, lines []int, root *yaml.Node, entry *planned) (change, error) {
+func (t *editor) bundleChange(entry planned) (change, error) {
 	encoded := base64.StdEncoding.EncodeToString(entry.to)
-	item := named(root, entry.Kind+"s", entry.Name)
-	_, body := field(item, entry.Kind)
+	_, list := field(t.root, entry.Kind+"s")
+	var body *yaml.Node
+	if at := named(list, entry.Name); at >= 0 {
+		_, body = field(list.Content[at], entry.Kind)
+	}
 	if entry.Kind == kindUser {
 		_, exec := field(body, "exec")
 		_, args := field(exec, "args")
-		if args == nil || entry.argument >= len(args.Content) {
+		if args == nil || entry.place.argument >= len(args.Content) {
 			return change{}, errors.New(
 				"finding the arguments of its credential plugin in the file: they are a YAML alias; write them out, or " +
 					"recreate the kubeconfig",
 			)
 		}
-		return replace(content, lines, args.Content[entry.argument], entry.prefix+encoded)
+		return t.replace(args.Content[entry.place.argument], entry.place.prefix+encoded)
 	}
-	if key, data := field(body, caDataField); data != nil {
-		if next := following(body, key); entry.absent && next != nil {
-			return remove(content, lines, key, next)
-		}
-		entry.absent = false
-		return replace(content, lines, data, encoded)
+	const data = "certificate-authority-data"
+	if _, value := field(body, data); value != nil {
+		return t.replace(value, encoded)
 	}
-	entry.absent = true
 	key, server := field(body, "server")
 	if server == nil {
 		return change{}, errors.New("finding its server in the file")
 	}
-	return insertNextTo(content, lines, body, key, encoded)
-}
-
-const caDataField = "certificate-authority-data"
-
-// following returns the key after key in a mapping, or nil.
-func following(mapping, key *yaml.Node) *yaml.Node {
-	for i := 0; i+2 < len(mapping.Content); i += 2 {
-		if mapping.Content[i] == key {
-			return mapping.Content[i+2]
-		}
-	}
-	return nil
-}
-
-// remove removes a key and its value from a mapping: everything up to the next key.
-func remove(content []byte, lines []int, key, next *yaml.Node) (change, error) {
-	from, err := position(content, lines, key)
+	at, err := t.position(key)
 	if err != nil {
 		return change{}, err
 	}
-	to, err := position(content, lines, next)
-	if err != nil {
-		return change{}, err
+	if flow(body) {
+		return change{at, at, fmt.Sprintf("%q: %q, ", data, encoded)}, nil
 	}
-	return change{from: from, to: to}, nil
-}
-
-// insertNextTo adds certificate-authority-data before a key of the same mapping.
-func insertNextTo(content []byte, lines []int, mapping, key *yaml.Node, encoded string) (change, error) {
-	at, err := position(content, lines, key)
-	if err != nil {
-		return change{}, err
-	}
-	if mapping.Style&yaml.FlowStyle != 0 {
-		return change{at, at, fmt.Sprintf("%q: %q, ", caDataField, encoded)}, nil
-	}
-	start := lines[key.Line-1]
-	indent := strings.Repeat(" ", utf8.RuneCount(content[start:at])) // the first key of a list item is after a dash
+	start := t.lines[key.Line-1]
+	indent := strings.Repeat(" ", utf8.RuneCount(t.content[start:at])) // the first key of a list item is after a dash
 	end := "\n"
-	if next := bytes.IndexByte(content[at:], '\n'); next > 0 && content[at+next-1] == '\r' {
+	if next := bytes.IndexByte(t.content[at:], '\n'); next > 0 && t.content[at+next-1] == '\r' {
 		end = "\r\n"
 	}
-	return change{at, at, caDataField + ": " + encoded + end + indent}, nil
+	return change{at, at, data + ": " + encoded + end + indent}, nil
 }
 
 // replace replaces the value of a scalar and keeps its style. The value must need no escaping.
-func replace(content []byte, lines []int, scalar *yaml.Node, value string) (change, error) {
+func (t *editor) replace(scalar *yaml.Node, value string) (change, error) {
 	if scalar.Kind != yaml.ScalarNode {
 		return change{}, fmt.Errorf("line %d: it is a YAML alias; write it out, or recreate the kubeconfig", scalar.Line)
 	}
-	at, err := position(content, lines, scalar)
+	at, err := t.position(scalar)
 	if err != nil {
 		return change{}, err
 	}
@@ -132,12 +126,12 @@ func replace(content []byte, lines []int, scalar *yaml.Node, value string) (chan
 		quote = `'`
 	}
 	if scalar.Tag == "!!null" { // nothing, ~ or null
-		if rest := string(content[at:]); scalar.Value == "" || strings.HasPrefix(rest, scalar.Value) {
+		if rest := string(t.content[at:]); scalar.Value == "" || strings.HasPrefix(rest, scalar.Value) {
 			return change{at, at + len(scalar.Value), " " + value}, nil
 		}
 	}
 	old := quote + scalar.Value + quote
-	if !bytes.HasPrefix(content[at:], []byte(old)) {
+	if !bytes.HasPrefix(t.content[at:], []byte(old)) {
 		return change{}, fmt.Errorf(
 			"line %d: the value has a YAML anchor or is spread over several lines; write it on one line without an anchor, "+
 				"or recreate the kubeconfig",
@@ -151,16 +145,16 @@ func replace(content []byte, lines []int, scalar *yaml.Node, value string) (chan
 }
 
 // position returns the byte offset of a node. The parser counts characters.
-func position(content []byte, lines []int, node *yaml.Node) (int, error) {
-	if node.Line < 1 || node.Line > len(lines) {
+func (t *editor) position(node *yaml.Node) (int, error) {
+	if node.Line < 1 || node.Line > len(t.lines) {
 		return 0, fmt.Errorf("finding line %d", node.Line)
 	}
-	at := lines[node.Line-1]
+	at := t.lines[node.Line-1]
 	for range node.Column - 1 {
-		if at >= len(content) {
+		if at >= len(t.content) {
 			return 0, fmt.Errorf("finding line %d, column %d", node.Line, node.Column)
 		}
-		_, size := utf8.DecodeRune(content[at:])
+		_, size := utf8.DecodeRune(t.content[at:])
 		at += size
 	}
 	return at, nil
@@ -196,16 +190,13 @@ func field(mapping *yaml.Node, name string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// named returns the list item with this name, or nil. It is unique: clientcmd rejects duplicates.
-func named(root *yaml.Node, list, name string) *yaml.Node {
-	_, items := field(root, list)
-	if items == nil {
-		return nil
+// named returns the index of the list item with this name, or -1. It is unique: clientcmd rejects duplicates.
+func named(list *yaml.Node, name string) int {
+	if list == nil || list.Kind != yaml.SequenceNode {
+		return -1
 	}
-	for _, item := range items.Content {
-		if _, value := field(item, "name"); value != nil && value.Value == name {
-			return item
-		}
-	}
-	return nil
+	return slices.IndexFunc(list.Content, func(item *yaml.Node) bool {
+		_, value := field(item, "name")
+		return value != nil && value.Value == name
+	})
 }

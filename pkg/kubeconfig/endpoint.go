@@ -1,6 +1,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 	"net/url"
@@ -53,17 +54,12 @@ func (e Endpoint) leads(server, serverName string) lead {
 	best := leadsElsewhere
 	for _, name := range e.Names {
 		host, port := splitName(name)
-		if port == "" {
-			port = here.port
-		}
+		port = cmp.Or(port, here.port)
 		suffix, wildcard := strings.CutPrefix(host, "*.")
 		switch {
 		case wildcard:
-			if label, rest, found := strings.Cut(
-				at.host,
-				".",
-			); found && label != "" && rest == suffix && at.port == port &&
-				best == leadsElsewhere {
+			label, rest, found := strings.Cut(at.host, ".")
+			if found && label != "" && rest == suffix && at.port == port && best == leadsElsewhere {
 				best = e.ask(at.host)
 			}
 		case at.host == host && at.port == port, serverName != "" && serverName == host:
@@ -92,11 +88,7 @@ func parseServer(text string) (server, bool) {
 	if err != nil || !strings.EqualFold(u.Scheme, "https") || u.Host == "" {
 		return server{}, false
 	}
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
-	return server{canonicalHost(u.Hostname()), port, strings.TrimSuffix(u.Path, "/")}, true
+	return server{canonicalHost(u.Hostname()), cmp.Or(u.Port(), "443"), strings.TrimSuffix(u.Path, "/")}, true
 }
 
 // splitName parses HOST or HOST:PORT. An IPv6 address with a port must be in brackets.

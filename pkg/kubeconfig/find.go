@@ -28,6 +28,9 @@ type Found struct {
 // Load loads the kubeconfig. If it was found in a directory, it must be a regular file; if it was named, it may be a
 // pipe.
 func (f Found) Load(inputs *atomicfile.Inputs) (*clientcmdapi.Config, error) {
+	if f.Err != nil {
+		return nil, f.Err
+	}
 	if f.Named {
 		return LoadInput(f.Path, inputs)
 	}

@@ -1,9 +1,11 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,26 +54,22 @@ type OtherClusterError struct {
 }
 
 func (e *OtherClusterError) Error() string {
+	text := fmt.Sprintf("the %s %q there is for another cluster: its server is ", e.Kind, e.Name)
 	if SameEndpoint(e.There, e.New) {
-		return fmt.Sprintf(
-			"the %s %q there is for another cluster: its server is also %s, but its CA or installation is different",
-			e.Kind,
-			e.Name,
-			e.There,
-		)
+		return text + fmt.Sprintf("also %s, but its CA or installation is different", e.There)
 	}
-	return fmt.Sprintf("the %s %q there is for another cluster: its server is %s, not %s", e.Kind, e.Name, e.There, e.New)
+	return text + fmt.Sprintf("%s, not %s", e.There, e.New)
 }
 
 // refuseOtherCluster returns an error if a replaced entry would lead to another cluster, because users' commands would
 // then go there.
 func refuseOtherCluster(before, made *clientcmdapi.Config) error {
-	for _, name := range names(made.Clusters) {
+	for _, name := range slices.Sorted(maps.Keys(made.Clusters)) {
 		if old := before.Clusters[name]; old != nil && !sameCluster(old, made.Clusters[name]) {
 			return &OtherClusterError{Kind: kindCluster, Name: name, There: old.Server, New: made.Clusters[name].Server}
 		}
 	}
-	for _, name := range names(made.Contexts) {
+	for _, name := range slices.Sorted(maps.Keys(made.Contexts)) {
 		wanted := made.Clusters[made.Contexts[name].Cluster]
 		if old := before.Contexts[name]; old != nil && wanted != nil {
 			if to := before.Clusters[old.Cluster]; to != nil && !sameCluster(to, wanted) {
@@ -95,7 +93,7 @@ func conciergeEndpoint(user *clientcmdapi.AuthInfo) string {
 		return ""
 	}
 	if place := pluginPlace(user.Exec); place != nil {
-		return place.server
+		return place.Server
 	}
 	return ""
 }
@@ -114,26 +112,28 @@ func sameCluster(a, b *clientcmdapi.Cluster) bool {
 }
 
 func haveOneInCommon(a, b []byte) bool {
-	var known []string
-	for block, rest := pem.Decode(a); block != nil; block, rest = pem.Decode(rest) {
-		known = append(known, string(block.Bytes))
+	known := blocks(a) // none if it is not a CA bundle, so nothing is known
+	return len(known) == 0 || slices.ContainsFunc(blocks(b), func(one string) bool { return slices.Contains(known, one) })
+}
+
+// hasAll reports whether bundle contains all certificates of some.
+func hasAll(bundle, some []byte) bool {
+	known := blocks(bundle)
+	return !slices.ContainsFunc(blocks(some), func(one string) bool { return !slices.Contains(known, one) })
+}
+
+// blocks returns the contents of the PEM blocks in a CA bundle.
+func blocks(bundle []byte) []string {
+	var all []string
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		all = append(all, string(block.Bytes))
 	}
-	if len(known) == 0 {
-		return true // it is not a CA bundle, so nothing is known
-	}
-	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
-		if slices.Contains(known, string(block.Bytes)) {
-			return true
-		}
-	}
-	return false
+	return all
 }
 
 // keepCluster copies user settings from the replaced entry into wanted.
 func keepCluster(old, wanted *clientcmdapi.Cluster) {
-	if wanted.ProxyURL == "" {
-		wanted.ProxyURL = old.ProxyURL
-	}
+	wanted.ProxyURL = cmp.Or(wanted.ProxyURL, old.ProxyURL)
 	wanted.DisableCompression = wanted.DisableCompression || old.DisableCompression
 	if wanted.TLSServerName == "" && SameEndpoint(old.Server, wanted.Server) {
 		wanted.TLSServerName = old.TLSServerName
@@ -152,6 +152,14 @@ func keepExtensions(old map[string]runtime.Object, wanted *map[string]runtime.Ob
 	}
 }
 
+// keepContext is keepCluster for a context.
+func keepContext(old, wanted *clientcmdapi.Context) {
+	wanted.Namespace = cmp.Or(wanted.Namespace, old.Namespace)
+	if len(wanted.Extensions) == 0 {
+		wanted.Extensions = old.Extensions
+	}
+}
+
 // keepUser is keepCluster for a user.
 func keepUser(old, wanted *clientcmdapi.AuthInfo) {
 	keepExtensions(old.Extensions, &wanted.Extensions)
@@ -161,9 +169,7 @@ func keepUser(old, wanted *clientcmdapi.AuthInfo) {
 	if len(wanted.Exec.Env) == 0 {
 		wanted.Exec.Env = old.Exec.Env
 	}
-	if old.Exec.InteractiveMode != "" {
-		wanted.Exec.InteractiveMode = old.Exec.InteractiveMode
-	}
+	wanted.Exec.InteractiveMode = cmp.Or(old.Exec.InteractiveMode, wanted.Exec.InteractiveMode)
 	wanted.Exec.Args = keepArguments(old.Exec.Args, wanted.Exec.Args)
 }
 

@@ -2,6 +2,7 @@ package kubeconfig
 
 import (
 	"fmt"
+	"io"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -58,13 +59,9 @@ func readInput(path string, inputs *atomicfile.Inputs) ([]byte, error) {
 
 // loadText parses the content of the kubeconfig at path.
 func loadText(path string, content []byte) (*clientcmdapi.Config, error) {
-	root, err := parse(content)
+	_, config, err := parse(content)
 	if err != nil {
 		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, err)
-	}
-	config, err := clientcmd.Load(content)
-	if err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %q: %w", path, damaged(root))
 	}
 	return config, nil
 }
@@ -103,4 +100,28 @@ func WithDefaults(config *clientcmdapi.Config) (*clientcmdapi.Config, error) {
 		return nil, fmt.Errorf("encoding the kubeconfig: %w", err)
 	}
 	return clientcmd.Load(text)
+}
+
+// Write writes config as YAML.
+func Write(w io.Writer, config *clientcmdapi.Config) error {
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return fmt.Errorf("encoding the kubeconfig: %w", err)
+	}
+	if _, err := w.Write(content); err != nil {
+		return fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// WriteFile atomically replaces the file at path with config as YAML, mode 0600.
+func WriteFile(path string, config *clientcmdapi.Config) error {
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return fmt.Errorf("encoding the kubeconfig: %w", err)
+	}
+	if err := atomicfile.Write(path, content); err != nil {
+		return fmt.Errorf("writing kubeconfig %q: %w", path, err)
+	}
+	return nil
 }

@@ -21,32 +21,24 @@ const (
 
 // lockedError describes the lock. It wraps the reason why waiting ended, for programs.
 type lockedError struct {
-	path, lock string
-	age        time.Duration
-	cause      error // nil if the lock is stale
+	path  string
+	age   time.Duration
+	cause error // nil if the lock is stale
 }
 
 func (e *lockedError) Error() string {
+	text := fmt.Sprintf("locking kubeconfig %q: the lock file %q ", e.path, e.path+".lock")
 	if e.cause == nil {
-		return fmt.Sprintf(
-			"locking kubeconfig %q: the lock file %q has existed for %s, but programs hold the lock only briefly, so the "+
-				"program that created it was killed",
-			e.path,
-			e.lock,
-			e.age.Round(time.Second),
-		)
+		return text + fmt.Sprintf("has existed for %s, but programs hold the lock only briefly, so the "+
+			"program that created it was killed", e.age.Round(time.Second))
 	}
-	return fmt.Sprintf(
-		"locking kubeconfig %q: the lock file %q exists, so another program is changing the kubeconfig, or was killed "+
-			"while it did so; if no program is running, remove that file",
-		e.path,
-		e.lock,
-	)
+	return text + "exists, so another program is changing the kubeconfig, or was killed while it did so; if no program " +
+		"is running, remove that file"
 }
 
 // Hint says how to fix it.
 func (e *lockedError) Hint() string {
-	quoted := "'" + strings.ReplaceAll(e.lock, "'", `'\''`) + "'"
+	quoted := "'" + strings.ReplaceAll(e.path+".lock", "'", `'\''`) + "'"
 	return "if no other program is changing the kubeconfig, run: rm -f " + quoted
 }
 
@@ -55,8 +47,8 @@ func (e *lockedError) Unwrap() error { return e.cause }
 // lock acquires the lock that clientcmd, and thus kubectl, uses: a file that only one program can create. It waits
 // until ctx ends, or one second if the lock is stale. The directory is held open, so that unlock removes the same file.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
-	folder, name := filepath.Dir(path), filepath.Base(path)+".lock"
-	root, err := os.OpenRoot(folder)
+	name := filepath.Base(path) + ".lock"
+	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("locking kubeconfig %q: %w", path, err)
 	}
@@ -72,16 +64,16 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 			return func() { _ = root.Remove(name); _ = root.Close() }, nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			return nil, &folderError{path: path, folder: folder, err: err}
+			return nil, &folderError{path: path, err: err}
 		}
 		if info, err := root.Lstat(name); err == nil && time.Since(started) > staleWait {
 			if age := time.Since(info.ModTime()); age > staleAge {
-				return nil, &lockedError{path: path, lock: path + ".lock", age: age}
+				return nil, &lockedError{path: path, age: age}
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return nil, &lockedError{path: path, lock: path + ".lock", cause: ctx.Err()}
+			return nil, &lockedError{path: path, cause: ctx.Err()}
 		case <-time.After(lockPoll):
 		}
 	}
@@ -89,12 +81,12 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 
 // folderError says which directory must be writable.
 type folderError struct {
-	path, folder string
-	err          error
+	path string
+	err  error
 }
 
 func (e *folderError) Error() string {
-	return fmt.Sprintf("locking kubeconfig %q: creating a file in %q: %v", e.path, e.folder, rootCause(e.err))
+	return fmt.Sprintf("locking kubeconfig %q: creating a file in %q: %v", e.path, filepath.Dir(e.path), rootCause(e.err))
 }
 
 func (e *folderError) Unwrap() error { return e.err }
@@ -102,7 +94,7 @@ func (e *folderError) Unwrap() error { return e.err }
 // Hint says how to fix it.
 func (e *folderError) Hint() string {
 	return fmt.Sprintf("the folder %q must be writable: kubectl and this program create a lock there while they "+
-		"change the kubeconfig", e.folder)
+		"change the kubeconfig", filepath.Dir(e.path))
 }
 
 func rootCause(err error) error {

@@ -2,14 +2,19 @@ package kubeconfig
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
 // Outcomes of Merge, in addition to Current.
@@ -29,6 +34,8 @@ type Merged struct {
 	// Before and After contain only the merged entries and the current context.
 	Before, After *clientcmdapi.Config
 }
+
+func (m *Merged) content() []byte { return m.Content }
 
 // Changed reports whether the content differs from before.
 func (m *Merged) Changed() bool {
@@ -80,13 +87,9 @@ func merge(content []byte, made *clientcmdapi.Config, setCurrent bool) (*Merged,
 	if blank(content) {
 		content = append(endLine(bytes.Clone(content)), "apiVersion: v1\nkind: Config\n"...)
 	}
-	root, err := parse(content)
+	root, before, err := parse(content)
 	if err != nil {
 		return nil, err
-	}
-	before, err := clientcmd.Load(content)
-	if err != nil {
-		return nil, damaged(root)
 	}
 	if err := refuseForeign(before, made); err != nil {
 		return nil, err
@@ -126,53 +129,34 @@ func merge(content []byte, made *clientcmdapi.Config, setCurrent bool) (*Merged,
 // mergeConfig returns the merged kubeconfig, and the outcome of each entry.
 func mergeConfig(before, made *clientcmdapi.Config, setCurrent bool) (*clientcmdapi.Config, []Entry) {
 	after := before.DeepCopy()
-	var entries []Entry
-	note := func(kind, name string, had, equal bool) {
-		entry := Entry{Kind: kind, Name: name, Outcome: Added}
-		switch {
-		case had && equal:
-			entry.Outcome = Current
-		case had:
-			entry.Outcome = Updated
-		}
-		entries = append(entries, entry)
-	}
-	for _, name := range names(made.Clusters) {
-		old, had := before.Clusters[name]
-		wanted := made.Clusters[name].DeepCopy()
-		if had {
-			keepCluster(old, wanted)
-		}
-		note(kindCluster, name, had, had && equality.Semantic.DeepEqual(old, wanted))
-		after.Clusters[name] = wanted
-	}
-	for _, name := range names(made.AuthInfos) {
-		old, had := before.AuthInfos[name]
-		wanted := made.AuthInfos[name].DeepCopy()
-		if had {
-			keepUser(old, wanted)
-		}
-		note(kindUser, name, had, had && equality.Semantic.DeepEqual(old, wanted))
-		after.AuthInfos[name] = wanted
-	}
-	for _, name := range names(made.Contexts) {
-		old, had := before.Contexts[name]
-		wanted := made.Contexts[name].DeepCopy()
-		if had {
-			if wanted.Namespace == "" {
-				wanted.Namespace = old.Namespace
-			}
-			if len(wanted.Extensions) == 0 {
-				wanted.Extensions = old.Extensions
-			}
-		}
-		note(kindContext, name, had, had && equality.Semantic.DeepEqual(old, wanted))
-		after.Contexts[name] = wanted
-	}
+	made = made.DeepCopy()
+	entries := slices.Concat(
+		mergeEntries(kindCluster, after.Clusters, made.Clusters, keepCluster),
+		mergeEntries(kindUser, after.AuthInfos, made.AuthInfos, keepUser),
+		mergeEntries(kindContext, after.Contexts, made.Contexts, keepContext),
+	)
 	if setCurrent {
 		after.CurrentContext = made.CurrentContext
 	}
 	return after, entries
+}
+
+// mergeEntries puts the made entries into all. keep copies user settings from a replaced entry.
+func mergeEntries[T any](kind string, all, made map[string]*T, keep func(old, wanted *T)) []Entry {
+	var entries []Entry
+	for _, name := range slices.Sorted(maps.Keys(made)) {
+		entry := Entry{Kind: kind, Name: name, Outcome: Added}
+		if old, had := all[name]; had {
+			keep(old, made[name])
+			entry.Outcome = Updated
+			if equality.Semantic.DeepEqual(old, made[name]) {
+				entry.Outcome = Current
+			}
+		}
+		entries = append(entries, entry)
+		all[name] = made[name]
+	}
+	return entries
 }
 
 // only returns the entries of config that made also has.
@@ -198,12 +182,12 @@ func blank(content []byte) bool {
 
 // refuseForeign returns an error if an entry with a name in made was not created by Build.
 func refuseForeign(before, made *clientcmdapi.Config) error {
-	for _, name := range names(made.AuthInfos) {
+	for _, name := range slices.Sorted(maps.Keys(made.AuthInfos)) {
 		if old, ok := before.AuthInfos[name]; ok && !ours(old, made.AuthInfos[name]) {
 			return &ForeignEntryError{Kind: kindUser, Name: name, Reason: "it does not log in with \"pinniped login\""}
 		}
 	}
-	for _, name := range names(made.Contexts) {
+	for _, name := range slices.Sorted(maps.Keys(made.Contexts)) {
 		old, wanted := before.Contexts[name], made.Contexts[name]
 		if old == nil || old.AuthInfo == wanted.AuthInfo && old.Cluster == wanted.Cluster {
 			continue
@@ -215,7 +199,7 @@ func refuseForeign(before, made *clientcmdapi.Config) error {
 			}
 		}
 	}
-	for _, name := range names(made.Clusters) {
+	for _, name := range slices.Sorted(maps.Keys(made.Clusters)) {
 		old := before.Clusters[name]
 		if old == nil || SameEndpoint(old.Server, made.Clusters[name].Server) {
 			continue
@@ -252,4 +236,32 @@ func RunsPinniped(user *clientcmdapi.AuthInfo) bool {
 	args := user.Exec.Args
 	at := slices.Index(args, "login")
 	return at >= 0 && at+1 < len(args) && (args[at+1] == "static" || args[at+1] == "oidc")
+}
+
+// MergeFile is Merge for the file at path, which it replaces atomically with the same permissions and owner. If the
+// file does not exist, it is created with mode 0600, and its directory as well. MergeFile holds kubectl's lock (path
+// with ".lock" appended), and waits for it until ctx ends.
+func MergeFile(ctx context.Context, path string, made *clientcmdapi.Config, setCurrent bool) (*Merged, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("creating the folder for %q: %w", path, err)
+	}
+	return replaceLocked(ctx, path, func() (*Merged, *atomicfile.File, error) {
+		return readAndMerge(path, made, setCurrent)
+	})
+}
+
+// PreviewMerge is MergeFile without writing or locking.
+func PreviewMerge(path string, made *clientcmdapi.Config, setCurrent bool) (*Merged, error) {
+	merged, file, err := readAndMerge(path, made, setCurrent)
+	if err != nil {
+		return nil, err
+	}
+	file.Close()
+	return merged, nil
+}
+
+func readAndMerge(path string, made *clientcmdapi.Config, setCurrent bool) (*Merged, *atomicfile.File, error) {
+	return readAndChange(path, "merging into", false, func(content []byte) (*Merged, error) {
+		return Merge(content, made, setCurrent)
+	})
 }

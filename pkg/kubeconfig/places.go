@@ -2,9 +2,11 @@ package kubeconfig
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,22 +26,15 @@ const (
 	bundleVariable   = "PINNIPED_CA_BUNDLE"
 )
 
-// place is a cluster or user of a kubeconfig that leads to an endpoint. Trusts reports places, and Rotate changes them.
+// place is a Trust, whose CA bundle may still be in a file, with what Rotate needs to change it.
 type place struct {
-	kind, name string // kind is kindCluster or kindUser
-	server     string // a URL
-	serverName string // the name that clients expect in the certificate, if it is not the host of server
-	proxy      string // URL of the HTTP proxy; empty for that of the environment
-	host       string // the name that the certificate must cover
+	Trust
+	serverName string // the name that clients expect in the certificate, if it is not the host of the server
 	lead       lead
+	file       string // the file that contains the CA bundle
 
-	bundle   []byte // PEM; empty for the system roots
-	file     string // the file that contains the bundle instead
-	insecure bool
-	err      error // why the bundle is unknown
-
-	// For Rotate, if it is a user: the index of the argument with the bundle (-1: none), and what precedes it in that
-	// argument. fixed says why the bundle cannot be changed.
+	// For a user: the index of the argument with the bundle (-1: none), and what precedes it in that argument. fixed
+	// says why the bundle cannot be changed.
 	argument int
 	prefix   string
 	fixed    string
@@ -55,10 +50,11 @@ const (
 func places(config *clientcmdapi.Config, endpoint Endpoint) []place {
 	var found []place
 	for _, one := range allPlaces(config) {
-		if one.lead = endpoint.leads(one.server, one.serverName); one.lead == leadsElsewhere {
+		if one.lead = endpoint.leads(one.Server, one.serverName); one.lead == leadsElsewhere {
 			continue
 		}
-		if len(found) > 0 && one.same(found[len(found)-1]) {
+		one.Uncertain = one.lead == perhapsHere
+		if len(found) > 0 && one.Where == found[len(found)-1].Where {
 			continue // another address in the same plugin's command line
 		}
 		found = append(found, one)
@@ -66,19 +62,16 @@ func places(config *clientcmdapi.Config, endpoint Endpoint) []place {
 	return found
 }
 
-// same reports whether both places are the same cluster or user.
-func (p place) same(other place) bool { return p.kind == other.kind && p.name == other.name }
-
 // allPlaces returns all places that lead to any server: clusters, then users, sorted by name. A user is listed several
 // times if its plugin's command line has several addresses. It reads no file.
 func allPlaces(config *clientcmdapi.Config) []place {
 	var found []place
-	for _, name := range names(config.Clusters) {
+	for _, name := range slices.Sorted(maps.Keys(config.Clusters)) {
 		if cluster := config.Clusters[name]; cluster != nil {
 			found = append(found, clusterPlace(name, cluster))
 		}
 	}
-	for _, name := range names(config.AuthInfos) {
+	for _, name := range slices.Sorted(maps.Keys(config.AuthInfos)) {
 		user := config.AuthInfos[name]
 		if user == nil || user.Exec == nil {
 			continue
@@ -88,30 +81,24 @@ func allPlaces(config *clientcmdapi.Config) []place {
 			all = []place{*one}
 		}
 		for _, one := range all {
-			at, _ := parseServer(one.server)
-			one.kind, one.name, one.host = kindUser, name, at.host
+			at, _ := parseServer(one.Server)
+			one.Where, one.Kind, one.Name, one.Host = where(kindUser, name), kindUser, name, at.host
 			found = append(found, one)
 		}
 	}
 	return found
 }
 
+func where(kind, name string) string { return fmt.Sprintf("%s %q", kind, name) }
+
 func clusterPlace(name string, cluster *clientcmdapi.Cluster) place {
 	at, _ := parseServer(cluster.Server)
-	one := place{
-		kind:       kindCluster,
-		name:       name,
-		server:     cluster.Server,
-		serverName: cluster.TLSServerName,
-		proxy:      cluster.ProxyURL,
-		host:       at.host,
-		bundle:     cluster.CertificateAuthorityData,
-		insecure:   cluster.InsecureSkipTLSVerify,
-	}
-	if cluster.TLSServerName != "" {
-		one.host = cluster.TLSServerName
-	}
-	if len(one.bundle) == 0 {
+	one := place{serverName: cluster.TLSServerName, Trust: Trust{
+		Where: where(kindCluster, name), Kind: kindCluster, Name: name, Server: cluster.Server,
+		Host: cmp.Or(cluster.TLSServerName, at.host), ProxyURL: cluster.ProxyURL,
+		CABundle: cluster.CertificateAuthorityData, Insecure: cluster.InsecureSkipTLSVerify,
+	}}
+	if len(one.CABundle) == 0 {
 		one.file = cluster.CertificateAuthority
 	}
 	return one
@@ -122,15 +109,17 @@ func clusterPlace(name string, cluster *clientcmdapi.Cluster) place {
 func pluginPlace(plugin *clientcmdapi.ExecConfig) *place {
 	flags := parseFlags(plugin.Args)
 	if at, ok := flags[endpointFlag]; ok {
-		one := &place{server: at.value, argument: -1}
+		one := &place{Trust: Trust{Server: at.value}, argument: -1}
 		data, given := flags[bundleFlag]
 		switch {
 		case given && data.index < 0:
-			one.err = fmt.Errorf("%s has no value", bundleFlag)
+			one.Err = fmt.Errorf("%s has no value", bundleFlag)
 			one.fixed = "its credential plugin has " + bundleFlag + " without a value; recreate the kubeconfig"
 		case given:
 			one.argument, one.prefix = data.index, data.prefix
-			one.bundle, one.err = decode(data.value)
+			if one.CABundle, one.Err = base64.StdEncoding.DecodeString(data.value); one.Err != nil {
+				one.CABundle, one.Err = nil, fmt.Errorf("decoding %s: %w", bundleFlag, one.Err)
+			}
 		default:
 			one.fixed = "its credential plugin has no " + bundleFlag + "; recreate the kubeconfig"
 		}
@@ -146,9 +135,9 @@ func pluginPlace(plugin *clientcmdapi.ExecConfig) *place {
 	for _, variable := range plugin.Env {
 		switch variable.Name {
 		case endpointVariable:
-			one.server = variable.Value
+			one.Server = variable.Value
 		case bundleVariable:
-			one.bundle = []byte(variable.Value)
+			one.CABundle = []byte(variable.Value)
 		}
 	}
 	return one
@@ -166,20 +155,12 @@ func hiddenPlaces(plugin *clientcmdapi.ExecConfig) []place {
 		words := strings.FieldsFunc(rest, func(r rune) bool { return strings.ContainsRune(" \t\n='\";&|", r) })
 		if len(words) > 0 {
 			found = append(found, place{
-				server: words[0], argument: -1, err: errors.New("its flags are in one argument of another program"),
+				Trust: Trust{Server: words[0], Err: errors.New("its flags are in one argument of another program")}, argument: -1,
 				fixed: "the flags of its credential plugin are in one argument of another program; change that by hand",
 			})
 		}
 	}
 	return found
-}
-
-func decode(data string) ([]byte, error) {
-	bundle, err := base64.StdEncoding.DecodeString(data)
-	if err != nil {
-		return nil, fmt.Errorf("decoding %s: %w", bundleFlag, err)
-	}
-	return bundle, nil
 }
 
 // flagValue is the value of a flag, and the index of its argument: -1 for none.
@@ -229,14 +210,7 @@ var (
 // unless it looks like a flag.
 func parseFlags(args []string) map[string]flagValue {
 	found := map[string]flagValue{}
-	start := 0
-	for i, arg := range args {
-		if arg == "login" {
-			start = i
-			break
-		}
-	}
-	for i := start; i < len(args); i++ {
+	for i := max(slices.Index(args, "login"), 0); i < len(args); i++ {
 		name, value, together := strings.Cut(args[i], "=")
 		switch {
 		case args[i] == "--":
@@ -255,56 +229,49 @@ func parseFlags(args []string) map[string]flagValue {
 	return found
 }
 
-// planned is the entry of a place in the result, and how to change it.
+// planned is the entry of a place in the result, and its new CA bundle.
 type planned struct {
 	Entry
-	argument int // for a user: the index of the argument with its bundle, and what precedes it there
-	prefix   string
-	server   string
-	from, to []byte // the CA bundle before and after
-	// absent is true if the key is to be removed, to undo adding it.
-	absent bool
+	place place
+	to    []byte
 }
 
 // plan decides how to make a place trust the bundle, and changes config accordingly.
 func (p place) plan(config *clientcmdapi.Config, target Target) planned {
 	bundle := target.CABundle
-	made := planned{
-		Entry:    Entry{Kind: p.kind, Name: p.name, Outcome: Rotated},
-		argument: p.argument, prefix: p.prefix, server: p.server, from: p.bundle, to: bundle,
-	}
+	made := planned{Entry: Entry{Kind: p.Kind, Name: p.Name, Outcome: Rotated}, place: p, to: bundle}
 	skip := func(code SkipCode, format string, args ...any) planned {
 		made.Outcome, made.Code, made.Reason = Skipped, code, fmt.Sprintf(format, args...)
 		return made
 	}
 	switch {
-	case p.lead == perhapsHere:
+	case p.Uncertain:
 		return skip(
 			SkipUncertain,
 			"only a wildcard of the certificate covers %q, so it may be another endpoint; if it is this endpoint, pass it "+
 				"with --endpoint",
-			p.host,
+			p.Host,
 		)
-	case p.insecure:
+	case p.Insecure:
 		return skip(SkipInsecure, "it has insecure-skip-tls-verify")
-	case p.fixed != "" && (p.err != nil || !bytes.Equal(p.bundle, bundle)):
+	case p.fixed != "" && (p.Err != nil || !bytes.Equal(p.CABundle, bundle)):
 		return skip(SkipPlugin, "%s", p.fixed)
 	case p.file != "":
 		return skip(SkipCAFile, "it reads its CA bundle from file %q, which other kubeconfigs may share", p.file)
-	case p.err == nil && bytes.Equal(p.bundle, bundle):
+	case p.Err == nil && bytes.Equal(p.CABundle, bundle):
 		made.Outcome = Current
 		return made
 	}
 	if target.Accepts != nil {
-		if err := target.Accepts(p.trust()); err != nil {
+		if err := target.Accepts(p.Trust); err != nil {
 			return skip(SkipNotAccepted, "%s", err.Error())
 		}
 	}
-	if p.kind == kindUser {
-		config.AuthInfos[p.name].Exec.Args[p.argument] = p.prefix + base64.StdEncoding.EncodeToString(bundle)
+	if p.Kind == kindUser {
+		config.AuthInfos[p.Name].Exec.Args[p.argument] = p.prefix + base64.StdEncoding.EncodeToString(bundle)
 		return made
 	}
-	cluster := config.Clusters[p.name]
+	cluster := config.Clusters[p.Name]
 	if len(bundle) == 0 && cluster.CertificateAuthority != "" {
 		return skip(
 			SkipCAFile,
@@ -312,6 +279,84 @@ func (p place) plan(config *clientcmdapi.Config, target Target) planned {
 			cluster.CertificateAuthority,
 		)
 	}
-	cluster.CertificateAuthorityData = nilIfEmpty(bundle)
+	cluster.CertificateAuthorityData = append([]byte(nil), bundle...) // nil if it is empty
 	return made
+}
+
+// Trust is a place in a kubeconfig that leads to an endpoint, and how the endpoint is verified there.
+type Trust struct {
+	// Where describes the place: a cluster, or the user whose credential plugin connects to the endpoint.
+	Where string
+	// Kind is "cluster" or "user", and Name the name of that entry in the kubeconfig.
+	Kind, Name string
+	// Server is the URL of the server.
+	Server string
+	// Host is the name that the server's certificate must cover.
+	Host string
+	// ProxyURL is the cluster's HTTP proxy.
+	ProxyURL string
+	// Uncertain is true if the place may lead to another server, because only a wildcard of the certificate covers its
+	// name.
+	Uncertain bool
+	// CABundle is PEM; it is empty for the system roots.
+	CABundle []byte
+	// Insecure is true if nothing is verified.
+	Insecure bool
+	// Err is why the CA bundle is unknown.
+	Err error
+}
+
+// Trusts returns all places of config that lead to endpoint, sorted by name: clusters, and users whose credential
+// plugin is "pinniped login". Rotate changes exactly these. Trusts reads files that config names; their paths must be
+// absolute, or relative to the working directory.
+func Trusts(config *clientcmdapi.Config, endpoint Endpoint) []Trust {
+	return trusts(places(config, endpoint))
+}
+
+// AllTrusts is Trusts for every server: all clusters, and all users whose credential plugin is a "pinniped login" that
+// exchanges its credential.
+func AllTrusts(config *clientcmdapi.Config) []Trust { return trusts(allPlaces(config)) }
+
+func trusts(places []place) []Trust {
+	var found []Trust
+	for _, one := range places {
+		trust := one.Trust
+		if one.file != "" {
+			if trust.CABundle, trust.Err = ReadNamed(one.file); trust.Err != nil {
+				trust.Err = fmt.Errorf("reading the CA bundle of %s: %w", trust.Where, trust.Err)
+			}
+		}
+		found = append(found, trust)
+	}
+	return found
+}
+
+// Leads reports whether a place certainly leads to the endpoint.
+func (e Endpoint) Leads(trust Trust) bool {
+	at, _ := parseServer(trust.Server)
+	serverName := trust.Host
+	if canonicalHost(serverName) == at.host {
+		serverName = ""
+	}
+	return e.leads(trust.Server, serverName) == leadsHere
+}
+
+// elsewhere are credential plugins that do not connect to the impersonation proxy.
+var elsewhere = []string{"aws", "aws-iam-authenticator", "gke-gcloud-auth-plugin", "kubelogin", "kubectl-oidc_login"}
+
+// UnknownPlugin returns the program that a user logs in with, if it is unknown where that connects and what it trusts:
+// it is neither "pinniped login" nor a common credential plugin. Otherwise it returns "".
+func UnknownPlugin(user *clientcmdapi.AuthInfo) string {
+	if user == nil || user.Exec == nil || RunsPinniped(user) {
+		return ""
+	}
+	program := user.Exec.Command
+	base := strings.TrimSuffix(program[strings.LastIndexAny(program, `/\`)+1:], ".exe")
+	switch {
+	case pluginPlace(user.Exec) != nil, len(hiddenPlaces(user.Exec)) > 0, slices.Contains(elsewhere, base):
+		return ""
+	case base == "kubectl" && slices.Contains(user.Exec.Args, "oidc-login"):
+		return ""
+	}
+	return program
 }

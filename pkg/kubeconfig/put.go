@@ -2,11 +2,9 @@ package kubeconfig
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -17,7 +15,7 @@ import (
 
 // put returns content with the entries of merged that are not current, as in config.
 func put(content []byte, root *yaml.Node, config *clientcmdapi.Config, merged *Merged) ([]byte, error) {
-	t := &editor{content: content, lines: lineStarts(content), root: root}
+	t := newEditor(content, root)
 	for _, kind := range []string{kindCluster, kindContext, kindUser} {
 		if err := t.putList(kind, config, merged.Entries); err != nil {
 			return nil, err
@@ -29,34 +27,6 @@ func put(content []byte, root *yaml.Node, config *clientcmdapi.Config, merged *M
 		}
 	}
 	return t.apply(), nil
-}
-
-// editor edits the text of a kubeconfig.
-type editor struct {
-	content []byte
-	lines   []int // offset of each line
-	root    *yaml.Node
-	changes []change
-	tail    string // to append to the document
-}
-
-// apply applies the changes from the end, so that positions stay valid.
-func (t *editor) apply() []byte {
-	if t.tail != "" {
-		end := t.end()
-		if end > 0 && t.content[end-1] != '\n' {
-			t.tail = t.lineEnd() + t.tail
-		}
-		t.changes = append(t.changes, change{end, end, t.tail})
-	}
-	// Of several changes at one position, the first one is first in the text.
-	slices.Reverse(t.changes)
-	slices.SortStableFunc(t.changes, func(a, b change) int { return cmp.Compare(b.from, a.from) })
-	result := bytes.Clone(t.content)
-	for _, c := range t.changes {
-		result = slices.Replace(result, c.from, c.to, []byte(c.text)...)
-	}
-	return result
 }
 
 func (t *editor) putList(kind string, config *clientcmdapi.Config, entries []Entry) error {
@@ -111,7 +81,7 @@ func render(kind, name string, from *clientcmdapi.Config) (string, error) {
 	if err := yaml.Unmarshal(content, &document); err != nil || len(document.Content) != 1 {
 		return "", fmt.Errorf("encoding %s %q: %w", kind, name, err)
 	}
-	t := &editor{content: content, lines: lineStarts(content), root: document.Content[0]}
+	t := newEditor(content, document.Content[0])
 	_, list := field(t.root, kind+"s")
 	if list == nil || len(list.Content) != 1 {
 		return "", fmt.Errorf("encoding %s %q: there is no such item", kind, name)
@@ -125,26 +95,16 @@ func render(kind, name string, from *clientcmdapi.Config) (string, error) {
 
 // replaceItem replaces the list item with this name.
 func (t *editor) replaceItem(list *yaml.Node, name, item string) error {
-	at := -1
-	if list != nil && list.Kind == yaml.SequenceNode {
-		at = slices.IndexFunc(list.Content, func(n *yaml.Node) bool {
-			_, value := field(n, "name")
-			return value != nil && value.Value == name
-		})
-	}
+	at := named(list, name)
 	if at < 0 {
 		return errAlias
 	}
 	if flow(list) || flow(list.Content[at]) {
-		from, err := position(t.content, t.lines, list.Content[at])
+		from, to, err := t.flowSpan(list.Content[at])
 		if err != nil {
 			return err
 		}
-		to, err := flowEnd(t.content, from)
-		if err != nil {
-			return err
-		}
-		one, err := flowItem(item)
+		one, err := flowItems(item)
 		if err != nil {
 			return err
 		}
@@ -169,7 +129,7 @@ var errAlias = errors.New("finding it in the file: it is a YAML alias; write it 
 func (t *editor) addItems(key, list *yaml.Node, kind string, items []string) error {
 	switch {
 	case list == nil && flow(t.root):
-		text, err := flowItems(items)
+		text, err := flowItems(items...)
 		if err != nil {
 			return err
 		}
@@ -203,24 +163,17 @@ func (t *editor) fillEmptyList(key, list *yaml.Node, items []string) error {
 	if list.Tag != "!!null" || list.Anchor != "" {
 		return fmt.Errorf("line %d: not a list", list.Line)
 	}
-	if flow(t.root) {
-		at, err := position(t.content, t.lines, list)
+	if flow(t.root) || list.Value != "" {
+		at, err := t.position(list)
+		text := t.lineEnd() + t.unended(items)
+		if err == nil && flow(t.root) {
+			text, err = flowItems(items...)
+			text = "[" + text + "]"
+		}
 		if err != nil {
 			return err
 		}
-		text, err := flowItems(items)
-		if err != nil {
-			return err
-		}
-		t.changes = append(t.changes, change{at, at + len(list.Value), "[" + text + "]"})
-		return nil
-	}
-	if list.Value != "" {
-		at, err := position(t.content, t.lines, list)
-		if err != nil {
-			return err
-		}
-		t.changes = append(t.changes, change{at, at + len(list.Value), t.lineEnd() + t.unended(items)})
+		t.changes = append(t.changes, change{at, at + len(list.Value), text})
 		return nil
 	}
 	// After the colon there is nothing but perhaps a comment, so the items go on the next lines.
@@ -252,7 +205,7 @@ func (t *editor) putCurrentContext(name string) error {
 		t.tail += t.indented(current+": "+plain+"\n", t.root.Column-1)
 		return nil
 	}
-	made, err := replace(t.content, t.lines, value, "")
+	made, err := t.replace(value, "")
 	if err != nil {
 		return fmt.Errorf("changing the current context: %w", err)
 	}
@@ -380,3 +333,108 @@ func endLine(content []byte) []byte {
 	}
 	return content
 }
+
+// addFlowField adds a field at the start of a document in flow style, such as JSON.
+func (t *editor) addFlowField(name, value string) error {
+	at, err := t.position(t.root)
+	if err != nil {
+		return err
+	}
+	end := ", "
+	if len(t.root.Content) == 0 {
+		end = ""
+	}
+	t.changes = append(t.changes, change{at + 1, at + 1, fmt.Sprintf("%q: %s%s", name, value, end)})
+	return nil
+}
+
+// addFlowItems adds items to a list in flow style.
+func (t *editor) addFlowItems(list *yaml.Node, items []string) error {
+	from, to, err := t.flowSpan(list)
+	if err != nil {
+		return err
+	}
+	if len(list.Content) == 0 && !flow(t.root) {
+		// kubectl writes an empty list in this form; like kubectl, write a non-empty one in block style.
+		t.changes = append(t.changes, change{from, to, t.lineEnd() + t.unended(items)})
+		return nil
+	}
+	text, err := flowItems(items...)
+	if err != nil {
+		return err
+	}
+	if len(list.Content) == 0 {
+		t.changes = append(t.changes, change{from + 1, from + 1, text})
+		return nil
+	}
+	_, last, err := t.flowSpan(list.Content[len(list.Content)-1])
+	if err != nil {
+		return err
+	}
+	t.changes = append(t.changes, change{last, last, ", " + text})
+	return nil
+}
+
+func flow(n *yaml.Node) bool { return n != nil && n.Style&yaml.FlowStyle != 0 }
+
+// flowItems converts items from block style to flow style.
+func flowItems(items ...string) (string, error) {
+	all := make([]string, 0, len(items))
+	for _, item := range items {
+		list, err := sigsyaml.YAMLToJSON([]byte(item))
+		if err != nil {
+			return "", err
+		}
+		all = append(all, strings.TrimSuffix(strings.TrimPrefix(string(list), "["), "]"))
+	}
+	return strings.Join(all, ", "), nil
+}
+
+// flowSpan returns where a list or mapping in flow style starts and ends.
+func (t *editor) flowSpan(node *yaml.Node) (from, to int, err error) {
+	if from, err = t.position(node); err != nil {
+		return 0, 0, err
+	}
+	to, err = flowEnd(t.content, from)
+	return from, to, err
+}
+
+// flowEnd returns the end of a list or mapping in flow style that starts at from.
+func flowEnd(content []byte, from int) (int, error) {
+	if c := content[from]; c != '[' && c != '{' {
+		return 0, errFlow
+	}
+	depth, quote := 0, byte(0)
+	for at := from; at < len(content); at++ {
+		c := content[at]
+		switch {
+		case quote == '"' && c == '\\':
+			at++
+		case quote != 0:
+			if c == quote {
+				quote = 0 // the second of two single quotes starts a new one at once
+			}
+		case (c == '"' || c == '\'') && at > from && beginsValue(content[at-1]):
+			quote = c
+		case c == '#' && at > from && (content[at-1] == ' ' || content[at-1] == '\t' || content[at-1] == '\n'):
+			next := bytes.IndexByte(content[at:], '\n')
+			if next < 0 {
+				return 0, errFlow
+			}
+			at += next
+		case c == '[' || c == '{':
+			depth++
+		case c == ']' || c == '}':
+			depth--
+		}
+		if depth == 0 {
+			return at + 1, nil
+		}
+	}
+	return 0, errFlow
+}
+
+var errFlow = errors.New("finding the end of a list or mapping in braces: it has a YAML anchor, or is damaged")
+
+// beginsValue reports whether a quote after c starts a value: within a word, it is an ordinary character.
+func beginsValue(c byte) bool { return bytes.IndexByte([]byte(" \t\r\n,:[{'"), c) >= 0 }

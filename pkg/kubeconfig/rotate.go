@@ -1,15 +1,19 @@
 package kubeconfig
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"regexp"
+	"io/fs"
+	"maps"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 )
 
 // Target is an endpoint, and the CA bundle that its clients should trust.
@@ -71,6 +75,8 @@ type Rotation struct {
 	Changes []Change
 }
 
+func (r *Rotation) content() []byte { return r.Content }
+
 // Changed reports whether any entry was rotated.
 func (r *Rotation) Changed() bool {
 	return slices.ContainsFunc(r.Entries, func(e Entry) bool { return e.Outcome == Rotated })
@@ -89,7 +95,7 @@ func Rotate(content []byte, to ...Target) (*Rotation, error) {
 }
 
 // RotateOnly is Rotate for the clusters and users for which include returns true. A nil include includes everything.
-func RotateOnly(content []byte, include func(Trust) bool, to ...Target) (*Rotation, error) {
+func RotateOnly(content []byte, include func(Trust) bool, to ...Target) (rotation *Rotation, err error) {
 	for _, target := range to {
 		if len(target.CABundle) == 0 {
 			continue
@@ -98,23 +104,13 @@ func RotateOnly(content []byte, include func(Trust) bool, to ...Target) (*Rotati
 			return nil, fmt.Errorf("checking the CA bundle: %w", err)
 		}
 	}
-	return rewrite(content, func(before *clientcmdapi.Config) (*clientcmdapi.Config, []planned) {
-		return rotateConfig(before, include, to)
-	})
-}
-
-// rewrite applies the changes that decide returns to content, in the file's encoding.
-func rewrite(
-	content []byte,
-	decide func(before *clientcmdapi.Config) (*clientcmdapi.Config, []planned),
-) (rotation *Rotation, err error) {
 	content, err = inUTF8(content, func(text []byte) ([]byte, error) {
-		document, before, err := read(text)
+		root, before, err := parse(text)
 		if err != nil {
 			return nil, err
 		}
-		wanted, entries := decide(before)
-		if rotation, err = apply(text, document, wanted, entries); err != nil {
+		wanted, entries := rotateConfig(before, include, to)
+		if rotation, err = apply(text, root, wanted, entries); err != nil {
 			return nil, err
 		}
 		return rotation.Content, nil
@@ -126,23 +122,11 @@ func rewrite(
 	return rotation, nil
 }
 
-func read(content []byte) (*yaml.Node, *clientcmdapi.Config, error) {
-	document, err := parse(content)
-	if err != nil {
-		return nil, nil, err
-	}
-	config, err := clientcmd.Load(content)
-	if err != nil {
-		return nil, nil, damaged(document)
-	}
-	return document, config, nil
-}
-
 // apply applies entries, and parses the result: it must be exactly what is wanted.
 func apply(content []byte, document *yaml.Node, wanted *clientcmdapi.Config, entries []planned) (*Rotation, error) {
 	rotation := &Rotation{Content: content}
-	for i := range entries {
-		rotation.Entries = append(rotation.Entries, entries[i].Entry)
+	for _, entry := range entries {
+		rotation.Entries = append(rotation.Entries, entry.Entry)
 	}
 	if !rotation.Changed() {
 		return rotation, nil
@@ -161,38 +145,14 @@ func apply(content []byte, document *yaml.Node, wanted *clientcmdapi.Config, ent
 		)
 	}
 	rotation.Content = after
-	for i := range entries {
-		if entries[i].Outcome == Rotated {
-			rotation.Changes = append(rotation.Changes, entries[i].change())
+	for _, entry := range entries {
+		if entry.Outcome == Rotated {
+			rotation.Changes = append(rotation.Changes, Change{
+				Kind: entry.Kind, Name: entry.Name, Server: entry.place.Server, From: entry.place.CABundle, To: entry.to,
+			})
 		}
 	}
 	return rotation, nil
-}
-
-func parse(content []byte) (*yaml.Node, error) {
-	if len(content) > maxSize {
-		return nil, fmt.Errorf("%w: it has %d bytes", ErrNotKubeconfig, len(content))
-	}
-	var document yaml.Node
-	if err := yaml.Unmarshal(content, &document); err != nil {
-		if looksLikeKubeconfig(content) {
-			return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
-		}
-		return nil, fmt.Errorf("%w: %w", ErrNotKubeconfig, err)
-	}
-	if len(document.Content) != 1 || document.Content[0].Kind != yaml.MappingNode {
-		if looksLikeKubeconfig(content) {
-			return nil, ErrDamaged
-		}
-		return nil, ErrNotKubeconfig
-	}
-	root := document.Content[0]
-	_, kind := field(root, "kind")
-	_, clusters := field(root, "clusters")
-	if kind != nil && kind.Value != "Config" || kind == nil && clusters == nil {
-		return nil, ErrNotKubeconfig
-	}
-	return root, nil
 }
 
 // rotateConfig returns the rotated kubeconfig, and how to change each entry.
@@ -209,39 +169,19 @@ func rotateConfig(
 	claims := map[string]claim{}
 	for _, target := range to {
 		for _, one := range places(before, target.Endpoint) {
-			id := one.kind + "/" + one.name
+			id := one.Kind + "/" + one.Name
 			other, claimed := claims[id]
 			better := !claimed || other.lead == perhapsHere && one.lead == leadsHere
-			if better && (include == nil || include(one.trust())) {
+			if better && (include == nil || include(one.Trust)) {
 				claims[id] = claim{one, target}
 			}
 		}
 	}
 	var entries []planned
-	for _, id := range names(claims) { // clusters come before users
+	for _, id := range slices.Sorted(maps.Keys(claims)) { // clusters come before users
 		entries = append(entries, claims[id].plan(after, claims[id].target))
 	}
 	return after, entries
-}
-
-// parts matches keys of a kubeconfig at the start of a line, or in JSON. foreign matches what shows that a file with
-// them is a document about kubeconfigs, a script that writes one, or a template.
-var (
-	parts   = regexp.MustCompile(`(?m)(?:^|[{,])\s*"?(clusters|contexts|users|current-context)"?\s*:`)
-	foreign = regexp.MustCompile("(?m)\\A#!|^\\s*```|\\{\\{")
-)
-
-// looksLikeKubeconfig reports whether a file that is not valid YAML may have been a kubeconfig: it has two of the
-// parts.
-func looksLikeKubeconfig(content []byte) bool {
-	if foreign.Match(content) {
-		return false
-	}
-	seen := map[string]bool{}
-	for _, match := range parts.FindAllSubmatch(content, -1) {
-		seen[string(match[1])] = true
-	}
-	return len(seen) > 1
 }
 
 // Change is what Rotate changed in one entry. It contains no secrets.
@@ -252,13 +192,131 @@ type Change struct {
 	From, To []byte // the CA bundle before and after, PEM
 }
 
-func (p planned) change() Change {
-	return Change{Kind: p.Kind, Name: p.Name, Server: p.server, From: p.from, To: p.to}
+// RotateFile is Rotate for the file at path, which it replaces atomically with the same permissions and owner. It holds
+// kubectl's lock (path with ".lock" appended), and waits for it until ctx ends. If dryRun is true, it changes nothing.
+func RotateFile(ctx context.Context, path string, to Target, dryRun bool) (*Rotation, error) {
+	return UpdateFile(ctx, path, FileUpdate{DryRun: dryRun, Change: func(content []byte) (*Rotation, error) {
+		rotation, err := Rotate(content, to)
+		if err != nil {
+			return nil, err
+		}
+		return rotation, CheckCAFiles(path, content, rotation, to)
+	}})
 }
 
-func nilIfEmpty(bundle []byte) []byte {
-	if len(bundle) == 0 {
+// FileUpdate says how UpdateFile changes a file.
+type FileUpdate struct {
+	// Change returns the new content. It is called twice: without the lock, to find out whether anything changes, and
+	// then while the file is locked.
+	Change func(content []byte) (*Rotation, error)
+	DryRun bool // the file stays unchanged
+}
+
+// UpdateFile changes the kubeconfig at path. It replaces and locks the file as RotateFile does.
+func UpdateFile(ctx context.Context, path string, update FileUpdate) (*Rotation, error) {
+	read := func() (*Rotation, *atomicfile.File, error) {
+		return readAndChange(path, "rotating", true, update.Change)
+	}
+	rotation, file, err := read() // most files of a fleet do not change, and need no lock
+	if err != nil {
+		return nil, err
+	}
+	file.Close()
+	if update.DryRun || !rotation.Changed() {
+		return rotation, nil
+	}
+	return replaceLocked(ctx, path, read)
+}
+
+// replaceLocked replaces the file that read returns with the changed content, under kubectl's lock.
+func replaceLocked[T interface {
+	Changed() bool
+	content() []byte
+}](ctx context.Context, path string, read func() (T, *atomicfile.File, error)) (none T, err error) {
+	unlock, err := lock(ctx, path)
+	if err != nil {
+		return none, err
+	}
+	defer unlock()
+	done, file, err := read()
+	if err != nil {
+		return none, err
+	}
+	defer file.Close()
+	if done.Changed() {
+		if err := file.Replace(done.content()); err != nil {
+			return none, fmt.Errorf("writing kubeconfig %q: %w", path, err)
+		}
+	}
+	return done, nil
+}
+
+// readAndChange reads the kubeconfig at path, and calls change. It leaves the file open if there is no error.
+func readAndChange[T any](
+	path, doing string,
+	mustExist bool,
+	change func([]byte) (T, error),
+) (none T, file *atomicfile.File, err error) {
+	file, err = atomicfile.Open(path, maxSize)
+	if err == nil && mustExist && !file.Exists {
+		file.Close()
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return none, nil, fmt.Errorf("reading kubeconfig %q: %w", path, explainRead(err))
+	}
+	done, err := change(file.Content)
+	if err != nil {
+		file.Close()
+		return none, nil, fmt.Errorf("%s kubeconfig %q: %w", doing, path, err)
+	}
+	return done, file, nil
+}
+
+// CheckCAFiles marks entries of a rotation as current if their CA file, which Rotate does not read, already contains
+// the target's CA bundle. content is that of the file at path.
+func CheckCAFiles(path string, content []byte, rotation *Rotation, to ...Target) error {
+	if !slices.ContainsFunc(rotation.Entries, func(e Entry) bool { return e.Code == SkipCAFile }) {
 		return nil
 	}
-	return bundle
+	config, err := loadText(path, content)
+	if err == nil {
+		err = resolvePaths(path, config)
+	}
+	if err != nil {
+		return err
+	}
+	for _, target := range to {
+		if len(target.CABundle) == 0 {
+			continue
+		}
+		for _, trust := range Trusts(config, target.Endpoint) {
+			at := slices.IndexFunc(
+				rotation.Entries,
+				func(e Entry) bool { return e.Kind == trust.Kind && e.Name == trust.Name && e.Code == SkipCAFile },
+			)
+			if at >= 0 && trust.Err == nil && hasAll(trust.CABundle, target.CABundle) {
+				rotation.Entries[at] = Entry{Kind: trust.Kind, Name: trust.Name, Outcome: Current}
+			}
+		}
+	}
+	return nil
+}
+
+// maxNamed limits files that a kubeconfig names, such as a CA bundle.
+const maxNamed = 8 << 20
+
+// ReadNamed reads a file that a kubeconfig names: a CA bundle, a certificate or a token. It must be a regular file, so
+// that reading cannot block or be endless.
+func ReadNamed(path string) ([]byte, error) { return atomicfile.ReadFile(path, maxNamed) }
+
+// ReadInput is ReadNamed for a file that a user names, which may be a pipe.
+func ReadInput(path string) ([]byte, error) { return atomicfile.ReadInput(path, maxNamed) }
+
+// explainRead adds ErrNotKubeconfig to errors about files that cannot be a kubeconfig.
+func explainRead(err error) error {
+	if errors.Is(err, atomicfile.ErrNotRegular) || errors.Is(err, atomicfile.ErrTooLarge) {
+		return fmt.Errorf("%w: %w", ErrNotKubeconfig, rootCause(err))
+	}
+	return err
 }

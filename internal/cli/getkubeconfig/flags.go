@@ -1,6 +1,7 @@
 package getkubeconfig
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -8,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
-	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
@@ -59,74 +59,38 @@ func absolute(paths ...*string) error {
 func (b *bundleFlag) String() string { return strings.Join(b.paths, ",") }
 func (b *bundleFlag) Type() string   { return "path" }
 
-// modeFlag is --concierge-mode.
-type modeFlag struct{ mode *discovery.Mode }
+// textFlag is a flag with few valid values.
+type textFlag[T ~string] struct {
+	value *T
+	parse func(text string) (T, error)
+	unset T      // what an empty value means, for the help
+	kind  string // of value, for the help
+}
 
-func (m modeFlag) Set(text string) (err error) {
-	*m.mode, err = discovery.ParseMode(text)
+func (f textFlag[T]) Set(text string) (err error) {
+	*f.value, err = f.parse(text)
 	return err
 }
 
-func (m modeFlag) String() string {
-	if m.mode == nil {
-		return ""
-	}
-	return string(*m.mode)
-}
-func (m modeFlag) Type() string { return "mode" }
+func (f textFlag[T]) String() string { return string(cmp.Or(*f.value, f.unset)) }
+func (f textFlag[T]) Type() string   { return f.kind }
 
-// authenticatorTypeFlag is --concierge-authenticator-type.
-type authenticatorTypeFlag struct{ kind *discovery.AuthenticatorType }
-
-func (a authenticatorTypeFlag) Set(text string) (err error) {
-	*a.kind, err = discovery.ParseAuthenticatorType(text)
-	return err
-}
-
-func (a authenticatorTypeFlag) String() string {
-	if a.kind == nil {
-		return ""
-	}
-	return string(*a.kind)
-}
-func (a authenticatorTypeFlag) Type() string { return "type" }
-
-// loginFlag is --login.
-type loginFlag struct{ login *Login }
-
-func (l loginFlag) Set(text string) error {
+func parseLogin(text string) (Login, error) {
 	login := Login(strings.ToLower(text))
 	if len(validation.IsDNS1123Label(string(login))) > 0 {
-		return fmt.Errorf("supported values are %q, %q and names of logins in the CredentialIssuer", LoginPlugin, LoginBearer)
+		return "", fmt.Errorf(
+			"supported values are %q, %q and names of logins in the CredentialIssuer",
+			LoginPlugin,
+			LoginBearer,
+		)
 	}
-	*l.login = login
-	return nil
+	return login, nil
 }
 
-func (l loginFlag) String() string {
-	if l.login == nil || *l.login == "" {
-		return string(LoginPlugin)
-	}
-	return string(*l.login)
-}
-func (l loginFlag) Type() string { return "login" }
-
-// validationFlag is --validate.
-type validationFlag struct{ validation *Validation }
-
-func (v validationFlag) Set(text string) error {
+func parseValidation(text string) (Validation, error) {
 	switch validation := Validation(strings.ToLower(text)); validation {
 	case ValidateConnection, ValidateLogin, ValidateNothing:
-		*v.validation = validation
-		return nil
+		return validation, nil
 	}
-	return fmt.Errorf("supported values are %q, %q and %q", ValidateConnection, ValidateLogin, ValidateNothing)
+	return "", fmt.Errorf("supported values are %q, %q and %q", ValidateConnection, ValidateLogin, ValidateNothing)
 }
-
-func (v validationFlag) String() string {
-	if v.validation == nil || *v.validation == "" {
-		return string(ValidateConnection)
-	}
-	return string(*v.validation)
-}
-func (v validationFlag) Type() string { return "what" }

@@ -194,7 +194,7 @@ Exit codes: 0 done, 6 --check or --diff found differences (see "pinniped help ex
 	flags.StringVar(&o.StaticTokenEnv, "static-token-env", "", "log in with the token in this environment variable")
 
 	flags.Var(
-		loginFlag{&o.Login},
+		textFlag[Login]{&o.Login, parseLogin, LoginPlugin, "login"},
 		"login",
 		`how to log in: "plugin" (the pinniped CLI), "bearer" (a token file), or the name of a login in the CredentialIssuer`,
 	)
@@ -238,7 +238,7 @@ Exit codes: 0 done, 6 --check or --diff found differences (see "pinniped help ex
 		"name of the CredentialIssuer (default: the only one)",
 	)
 	flags.Var(
-		authenticatorTypeFlag{&o.AuthenticatorType},
+		textFlag[discovery.AuthenticatorType]{&o.AuthenticatorType, discovery.ParseAuthenticatorType, "", "type"},
 		"concierge-authenticator-type",
 		`type of the authenticator, "webhook" or "jwt" (default: detected)`,
 	)
@@ -262,7 +262,7 @@ Exit codes: 0 done, 6 --check or --diff found differences (see "pinniped help ex
 	)
 	flags.StringVar(&o.Endpoint, "concierge-endpoint", "", "address of the endpoint (default: the published one)")
 	flags.Var(
-		modeFlag{&o.Mode},
+		textFlag[discovery.Mode]{&o.Mode, discovery.ParseMode, "", "mode"},
 		"concierge-mode",
 		"TokenCredentialRequestAPI, ImpersonationProxy, ServiceAccountToken, or auto (the first one that works)",
 	)
@@ -273,13 +273,20 @@ Exit codes: 0 done, 6 --check or --diff found differences (see "pinniped help ex
 		"in mode ServiceAccountToken, create a kubeconfig for \"pinniped run\", without logging in",
 	)
 
-	o.addFollowFlag(flags)
+	flags.StringVar(
+		&o.Follow,
+		"follow",
+		"",
+		"at login, write the proxy's new CA bundle to the kubeconfig that kubectl uses without --kubeconfig, or to the "+
+			"one at this absolute path",
+	)
+	flags.Lookup("follow").NoOptDefVal = kubeconfig.FollowUsual
 	o.OIDC.addFlags(flags, &oidcCABundle)
 
 	o.Cluster.AddFlags(flags)
 	flags.BoolVar(&skipValidation, "skip-validation", false, "skip the connection test (--validate=none)")
 	flags.Var(
-		validationFlag{&o.Validation},
+		textFlag[Validation]{&o.Validation, parseValidation, ValidateConnection, "what"},
 		"validate",
 		`what to test: "connection", "login" (run the plugin, then whoami) or "none"`,
 	)

@@ -21,21 +21,7 @@ import (
 )
 
 // OIDCOptions are the flags for logins with an OpenID Connect issuer.
-type OIDCOptions struct {
-	Issuer            string
-	ClientID          string
-	ListenPort        uint16
-	Scopes            []string
-	SkipBrowser       bool
-	SkipListen        bool
-	SessionCache      string
-	CABundle          []byte
-	DebugSessionCache bool
-	RequestAudience   string
-	UpstreamName      string
-	UpstreamType      string
-	UpstreamFlow      string
-}
+type OIDCOptions kubeconfig.OIDC
 
 func (o *OIDCOptions) addFlags(flags *pflag.FlagSet, caBundle *bundleFlag) {
 	flags.StringVar(&o.Issuer, "oidc-issuer", "", "OpenID Connect issuer (default: the JWTAuthenticator's)")
@@ -111,8 +97,8 @@ func (o *OIDCOptions) fromAuthenticator(
 	authenticator *discovery.Authenticator,
 ) error {
 	spec := &authenticator.JWT.Spec
-	o.Issuer = orElse(o.Issuer, spec.Issuer)
-	o.RequestAudience = orElse(o.RequestAudience, spec.Audience)
+	o.Issuer = cmp.Or(o.Issuer, spec.Issuer)
+	o.RequestAudience = cmp.Or(o.RequestAudience, spec.Audience)
 	if len(o.CABundle) > 0 {
 		return nil
 	}
@@ -150,12 +136,8 @@ func (o OIDCOptions) discover(ctx context.Context, progress *ui.Progress) (*kube
 			fmt.Errorf("request audience is not allowed to include the substring '.pinniped.dev': %s", o.RequestAudience),
 		)
 	}
-	return &kubeconfig.OIDC{
-		Issuer: o.Issuer, ClientID: o.ClientID, Scopes: o.Scopes,
-		SkipBrowser: o.SkipBrowser, SkipListen: o.SkipListen, ListenPort: o.ListenPort, CABundle: o.CABundle,
-		SessionCache: o.SessionCache, DebugSessionCache: o.DebugSessionCache, RequestAudience: o.RequestAudience,
-		UpstreamName: o.UpstreamName, UpstreamType: o.UpstreamType, UpstreamFlow: o.UpstreamFlow,
-	}, nil
+	login := kubeconfig.OIDC(o)
+	return &login, nil
 }
 
 // askIssuer adapts scopes and identity provider to the metadata of a Supervisor. It changes nothing for other issuers.
@@ -172,26 +154,15 @@ func (o *OIDCOptions) askIssuer(ctx context.Context, progress *ui.Progress) erro
 			IdentityProviders string `json:"pinniped_identity_providers_endpoint"`
 		} `json:"discovery.supervisor.pinniped.dev/v1alpha1"`
 	}
-	if err := getJSON(
-		ctx,
-		client,
-		strings.TrimSuffix(o.Issuer, "/")+"/.well-known/openid-configuration",
-		&metadata,
-	); err != nil {
-		return ui.WithHint(fmt.Errorf("fetching OIDC discovery data from issuer %q: %w", o.Issuer, err),
-			"%s", issuerHint(err))
+	doing := fmt.Sprintf("fetching OIDC discovery data from issuer %q", o.Issuer)
+	address := strings.TrimSuffix(o.Issuer, "/") + "/.well-known/openid-configuration"
+	if err := getJSON(ctx, client, address, &metadata); err != nil {
+		return ui.WithHint(fmt.Errorf("%s: %w", doing, err), "%s", issuerHint(err))
 	}
 	if metadata.Issuer != o.Issuer {
-		return ui.WithHint(
-			fmt.Errorf(
-				"fetching OIDC discovery data from issuer %q: its discovery document has issuer %q, which must be the same",
-				o.Issuer,
-				metadata.Issuer,
-			),
-			"%s",
-			cmp.Or(oidclogin.TenantHint(metadata.Issuer),
-				"pass the issuer in the document with --oidc-issuer, or correct the issuer's configuration"),
-		)
+		err := fmt.Errorf("%s: its discovery document has issuer %q, which must be the same", doing, metadata.Issuer)
+		return ui.WithHint(err, "%s", cmp.Or(oidclogin.TenantHint(metadata.Issuer),
+			"pass the issuer in the document with --oidc-issuer, or correct the issuer's configuration"))
 	}
 	if metadata.Supervisor.IdentityProviders == "" {
 		return nil
@@ -205,18 +176,16 @@ func (o *OIDCOptions) askIssuer(ctx context.Context, progress *ui.Progress) erro
 	if o.UpstreamName != "" && o.UpstreamType != "" && o.UpstreamFlow != "" {
 		return nil
 	}
-	if endpoint, err := url.Parse(metadata.Supervisor.IdentityProviders); err != nil || endpoint.Scheme != "https" {
-		return fmt.Errorf(
-			"fetching the identity providers of Supervisor %q: %q is not an https URL",
-			o.Issuer,
-			metadata.Supervisor.IdentityProviders,
-		)
+	doing = fmt.Sprintf("fetching the identity providers of Supervisor %q", o.Issuer)
+	address = metadata.Supervisor.IdentityProviders
+	if endpoint, err := url.Parse(address); err != nil || endpoint.Scheme != "https" {
+		return fmt.Errorf("%s: %q is not an https URL", doing, address)
 	}
 	var list struct {
 		Providers []upstream `json:"pinniped_identity_providers"`
 	}
-	if err := getJSON(ctx, client, metadata.Supervisor.IdentityProviders, &list); err != nil {
-		return fmt.Errorf("fetching the identity providers of Supervisor %q: %w", o.Issuer, err)
+	if err := getJSON(ctx, client, address, &list); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
 	}
 	return o.chooseUpstream(list.Providers, progress)
 }

@@ -1,11 +1,15 @@
 package getkubeconfig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
@@ -32,8 +36,7 @@ func (o *Options) Run(ctx context.Context) error {
 	}}
 	switch {
 	case o.Login == LoginBearer:
-		err = o.discoverBearer(ctx, cluster, &input)
-		if err != nil {
+		if err := o.discoverBearer(ctx, cluster, &input); err != nil {
 			return err
 		}
 	case !o.NoConcierge:
@@ -125,7 +128,7 @@ func (o *Options) discoverConcierge(
 		authenticator.Phase == authenticationv1alpha1.PhasePending {
 		kind := authenticator.Type.Kind()
 		o.Progress.Warn("%s %q is not ready, so logins will fail until it is: %s", kind, authenticator.Name,
-			orElse(authenticator.Problem, "its phase is "+string(authenticator.Phase)))
+			cmp.Or(authenticator.Problem, "its phase is "+string(authenticator.Phase)))
 		o.Progress.Info("see all of its conditions: kubectl describe %s.authentication.concierge.%s %s",
 			strings.ToLower(kind), o.Suffix, authenticator.Name)
 	}
@@ -181,9 +184,7 @@ func (o *Options) connection(frontend *discovery.Frontend, input *kubeconfig.Inp
 	case configv1alpha1.FrontendImpersonationProxy:
 		o.Progress.Done("discovered Concierge operating in impersonation proxy mode")
 	}
-	if o.Endpoint != "" {
-		endpoint = o.Endpoint
-	}
+	endpoint = cmp.Or(o.Endpoint, endpoint)
 	if len(o.CABundle) > 0 {
 		bundle, forLogin = o.CABundle, o.CABundle
 	}
@@ -310,16 +311,97 @@ func pendingMessage(issuer *configv1alpha1.CredentialIssuer) string {
 	return "the agent has not reported any strategy yet"
 }
 
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
-}
-
 func plural(n int, noun string) string {
 	if n == 1 {
 		return noun
 	}
 	return noun + "s"
+}
+
+func (o *Options) validateFollow() error {
+	switch {
+	case o.Follow == "":
+	case o.NoConcierge, o.Login == LoginBearer:
+		return errors.New("--follow applies only to kubeconfigs that log in through the impersonation proxy")
+	case o.Follow != kubeconfig.FollowUsual && !filepath.IsAbs(o.Follow):
+		return fmt.Errorf("invalid --follow=%s: it must be the absolute path that the kubeconfig will have", o.Follow)
+	}
+	return nil
+}
+
+// follow returns the value of the credential plugin's --follow flag.
+func (o *Options) follow() string {
+	if o.Follow != "" && o.mode != configv1alpha1.FrontendImpersonationProxy {
+		o.Progress.Warn(
+			"the kubeconfig will not refresh its trust bundle, because only the impersonation proxy has a trust bundle endpoint",
+		)
+		return ""
+	}
+	return o.Follow
+}
+
+// useStrategy completes input for the chosen strategy. With ServiceAccountToken, the plugin must request it by name,
+// because the token does not identify the user.
+func (o *Options) useStrategy(frontend *discovery.Frontend, input *kubeconfig.Input) {
+	if o.Auto {
+		o.sayWhy(frontend)
+	}
+	if frontend.Strategy == configv1alpha1.StrategyServiceAccountToken {
+		input.Exec.Concierge.Strategy = string(frontend.Strategy)
+		o.Progress.Done("discovered that the cluster issues service account tokens, with which clients impersonate the user")
+	}
+}
+
+// sayWhy prints the chosen strategy, and the problems of those before it.
+func (o *Options) sayWhy(frontend *discovery.Frontend) {
+	for _, strategy := range o.issuer.Status.Strategies {
+		if strategy.Type == frontend.Strategy {
+			o.Progress.Info("chose strategy %s: the first one that works", strategy.Type)
+			return
+		}
+		o.Progress.Info("strategy %s does not work: %s", strategy.Type, strategy.Message)
+	}
+}
+
+// actAsUser logs in, and makes the kubeconfig impersonate the user that the cluster returns, because the plugin cannot
+// tell kubectl to do so.
+func (o *Options) actAsUser(ctx context.Context, input *kubeconfig.Input) error {
+	concierge := input.Exec.Concierge
+	if concierge == nil || concierge.Strategy == "" {
+		if o.NoImpersonation {
+			return ui.Usage(errors.New("--no-impersonation does not apply to a credential that identifies the user"))
+		}
+		return nil
+	}
+	if o.NoImpersonation {
+		o.Progress.Warn(
+			`the kubeconfig is not for a specific user, so it works only with "pinniped run" and "pinniped kubectl"`,
+		)
+		return nil
+	}
+	config, err := kubeconfig.Build(*input)
+	if err != nil {
+		return fmt.Errorf("building the kubeconfig: %w", err)
+	}
+	if config, err = kubeconfig.WithDefaults(config); err != nil {
+		return err
+	}
+	connection, err := clientcmd.NewDefaultClientConfig(*config, nil).ClientConfig()
+	if err != nil {
+		return fmt.Errorf("reading the new kubeconfig: %w", err)
+	}
+	const hint = "log in as the user of the kubeconfig, or use --no-impersonation to create one for all users, which " +
+		"works only with \"pinniped run\""
+	credential, err := o.LogIn(ctx, connection)
+	if err != nil {
+		return ui.WithHint(fmt.Errorf("logging in to determine the user of the kubeconfig: %w", err), hint)
+	}
+	if credential.Impersonate == nil {
+		return ui.WithHint(errors.New("the cluster does not report which user the kubeconfig must impersonate"), hint)
+	}
+	input.Impersonate = credential.Impersonate
+	concierge.Identity = credential.Impersonate.Digest()
+	o.Progress.Done("logged in: the kubeconfig impersonates %q, with %d %s", credential.Impersonate.User,
+		len(credential.Impersonate.Groups), plural(len(credential.Impersonate.Groups), "group"))
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -237,20 +238,11 @@ func TestWaitsForPendingStrategies(t *testing.T) {
 	issuer := func(strategies ...configv1alpha1.CredentialIssuerStrategy) *configv1alpha1.CredentialIssuer {
 		return discoverytest.Issuer(suffix, "issuer", strategies...)
 	}
-	pending := issuer(
-		discoverytest.FailedStrategy(
-			configv1alpha1.StrategyImpersonationProxy,
-			configv1alpha1.ReasonPending,
-			"no address yet",
-		),
-	)
-	failed := issuer(
-		discoverytest.FailedStrategy(
-			configv1alpha1.StrategyImpersonationProxy,
-			configv1alpha1.ReasonErrorDuringSetup,
-			"bad certificate",
-		),
-	)
+	proxyFails := func(reason configv1alpha1.StrategyReason, message string) *configv1alpha1.CredentialIssuer {
+		return issuer(discoverytest.FailedStrategy(configv1alpha1.StrategyImpersonationProxy, reason, message))
+	}
+	pending := proxyFails(configv1alpha1.ReasonPending, "no address yet")
+	failed := proxyFails(configv1alpha1.ReasonErrorDuringSetup, "bad certificate")
 	ready := issuer(discoverytest.ProxyStrategy("https://proxy.example.com", nil))
 	onTrial := issuer(
 		discoverytest.FailedStrategy(
@@ -345,13 +337,8 @@ func TestWarnsAboutAnAuthenticatorThatIsNotReady(t *testing.T) {
 	o, _, errOut := options(t, &clientcmdapi.Cluster{Server: "https://kube.example.com"}, proxied(&discovery.Authenticator{
 		Type: discovery.Webhook, Name: "local", Phase: "Error", Problem: "cannot dial",
 	}))
-	if err := o.Run(
-		t.Context(),
-	); err != nil ||
-		!strings.Contains(
-			errOut.String(),
-			`! WebhookAuthenticator "local" is not ready, so logins will fail until it is: cannot dial`,
-		) {
+	const want = `! WebhookAuthenticator "local" is not ready, so logins will fail until it is: cannot dial`
+	if err := o.Run(t.Context()); err != nil || !strings.Contains(errOut.String(), want) {
 		t.Errorf("want a warning, got %v:\n%s", err, errOut)
 	}
 }
@@ -533,5 +520,51 @@ func TestCommand(t *testing.T) {
 				t.Errorf("want %q, got %q, saying %q", test.want, o.CLIPath, errOut)
 			}
 		})
+	}
+}
+
+// TestFollow checks that the login has the flag if it uses the impersonation proxy.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	const kube, proxy = "https://kube.example.com", "https://proxy.example.com"
+	for _, test := range []struct {
+		given    string
+		strategy configv1alpha1.CredentialIssuerStrategy
+		want     string // argument
+		warns    bool
+	}{
+		{strategy: discoverytest.ProxyStrategy(proxy, nil)},
+		{given: kubeconfig.FollowUsual, strategy: discoverytest.ProxyStrategy(proxy, nil), want: "--follow"},
+		{given: "/home/ann/my config", strategy: discoverytest.ProxyStrategy(proxy, nil), want: "--follow=/home/ann/my config"},
+		{given: kubeconfig.FollowUsual, strategy: discoverytest.TokenStrategy(kube, nil), warns: true},
+	} {
+		o, out, errOut := options(t, &clientcmdapi.Cluster{Server: kube}, &fake{
+			issuers:       []any{discoverytest.Issuer(suffix, "issuer", test.strategy)},
+			authenticator: &discovery.Authenticator{Type: discovery.Webhook, Name: "local"},
+		})
+		o.Follow = test.given
+		if err := o.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, args := made(t, out.Bytes())
+		at := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--follow") })
+		if at < 0 && test.want != "" || at >= 0 && args[at] != test.want {
+			t.Errorf("with %q the arguments are %q", test.given, args)
+		}
+		if strings.Contains(errOut.String(), "will not refresh its trust bundle") != test.warns {
+			t.Errorf("with %q it says %s", test.given, errOut)
+		}
+	}
+	for _, change := range []func(*Options){
+		func(o *Options) { o.Follow = "config" },
+		func(o *Options) { o.NoConcierge = true },
+		func(o *Options) { o.Login, o.TokenFile, o.StaticTokenEnv = LoginBearer, "/token", "" },
+	} {
+		o, _, _ := options(t, &clientcmdapi.Cluster{Server: kube}, &fake{})
+		o.Follow = kubeconfig.FollowUsual
+		change(o)
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "--follow") {
+			t.Errorf("want wrong usage, got %v", err)
+		}
 	}
 }

@@ -4,17 +4,20 @@ package kubeconfig
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -33,7 +36,7 @@ func NewCommand(f *factory.Factory) *cobra.Command {
 		Short:   "List kubeconfigs, and update their CA bundles",
 		Example: "  pinniped kubeconfig ls\n  pinniped kubeconfig rotate ~/.kube/config",
 	})
-	cmd.AddCommand(newListCommand(f), newRotateCommand(f))
+	cmd.AddCommand(newListCommand(f), newRotateOptions(f).command(f))
 	return cmd
 }
 
@@ -53,7 +56,7 @@ type ListOptions struct {
 }
 
 func newListCommand(f *factory.Factory) *cobra.Command {
-	o := &ListOptions{IOStreams: f.IOStreams, Progress: f.Progress, Now: f.Now, LookPath: lookPath, Inputs: f.Inputs}
+	o := &ListOptions{IOStreams: f.IOStreams, Progress: f.Progress, Now: f.Now, LookPath: exec.LookPath, Inputs: f.Inputs}
 	cmd := &cobra.Command{
 		Use:     "ls [FILE|FOLDER|PATTERN...]",
 		Aliases: []string{"list"},
@@ -119,11 +122,11 @@ func defaultPaths(f *factory.Factory) []string {
 		return slices.DeleteFunc(paths, func(path string) bool { _, err := os.Stat(path); return err != nil })
 	}
 	home, err := f.HomeDir()
-	if err != nil {
-		return nil
-	}
 	path := filepath.Join(home, ".kube", "config")
-	if _, err := os.Stat(path); err != nil {
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
 		return nil
 	}
 	return []string{path}
@@ -187,24 +190,18 @@ func (o *ListOptions) read(file kubeconfig.Found) ([]result.KubeconfigContext, [
 		o.Progress().Info("Skipped hidden folder %q: pass its path if it has kubeconfigs", file.Path)
 		return nil, nil, nil
 	}
-	err := file.Err
-	var config *clientcmdapi.Config
-	if err == nil {
-		config, err = file.Load(o.Inputs)
-	}
+	config, err := file.Load(o.Inputs)
+	unusable := result.KubeconfigContext{Path: file.Path}
 	switch {
 	case errors.Is(err, kubeconfig.ErrNotKubeconfig) && !file.Named:
 		return nil, nil, nil
 	case err != nil:
-		row := result.KubeconfigContext{Path: file.Path, Verdict: result.VerdictUnreadable, Problems: []string{err.Error()}}
-		return []result.KubeconfigContext{row}, []*clientcmdapi.Cluster{nil}, err
+		blame(&unusable, result.VerdictUnreadable, "%v", err)
 	case len(config.Contexts) == 0:
-		row := result.KubeconfigContext{
-			Path:     file.Path,
-			Verdict:  result.VerdictIncomplete,
-			Problems: []string{"it has no context"},
-		}
-		return []result.KubeconfigContext{row}, []*clientcmdapi.Cluster{nil}, nil
+		blame(&unusable, result.VerdictIncomplete, "it has no context")
+	}
+	if unusable.Verdict != "" {
+		return []result.KubeconfigContext{unusable}, []*clientcmdapi.Cluster{nil}, err
 	}
 	var rows []result.KubeconfigContext
 	var clusters []*clientcmdapi.Cluster
@@ -220,57 +217,51 @@ func (o *ListOptions) read(file kubeconfig.Found) ([]result.KubeconfigContext, [
 // connect connects to every endpoint once for each CA bundle, several at a time.
 func (o *ListOptions) connect(ctx context.Context, rows []result.KubeconfigContext, clusters []*clientcmdapi.Cluster) {
 	type target struct{ server, name, proxy, bundle string }
-	results := map[target]func() error{}
-	turns := make(chan struct{}, 8)
-	targets := make([]func() error, len(rows))
+	users := map[target][]int{} // indexes of rows
 	for i, cluster := range clusters {
 		if cluster == nil || cluster.InsecureSkipTLSVerify || cluster.Server == "" || rows[i].CABundle == nil {
 			continue
 		}
-		bundle, err := bundleOf(cluster)
+		bundle, err := kubeconfig.BundleOf(cluster)
 		if err != nil {
 			continue
 		}
 		at := target{cluster.Server, cluster.TLSServerName, cluster.ProxyURL, string(bundle)}
-		if results[at] == nil {
-			results[at] = sync.OnceValue(func() error {
-				client, err := discovery.NewHTTPClient(cluster, bundle)
-				if err != nil {
-					return err
-				}
-				defer client.CloseIdleConnections()
-				return discovery.Try(ctx, client, cluster.Server)
-			})
-		}
-		targets[i] = results[at]
+		users[at] = append(users[at], i)
 	}
-	var group sync.WaitGroup
-	for _, ask := range results {
-		group.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
-			_ = ask() // keep the result
+	var group errgroup.Group
+	group.SetLimit(8)
+	for at, indexes := range users {
+		group.Go(func() error {
+			err := try(ctx, clusters[indexes[0]], []byte(at.bundle))
+			for _, i := range indexes {
+				switch {
+				case err == nil:
+				case discovery.Permanent(err):
+					blame(&rows[i], result.VerdictOutdated, "the CA bundle does not verify the endpoint's certificate: %v", err)
+					rows[i].Fix = "pinniped kubeconfig rotate " + ui.ShellWord(rows[i].Path)
+				default:
+					blame(&rows[i], result.VerdictUnreachable, "the endpoint does not respond: %v", err)
+				}
+			}
+			return nil
 		})
 	}
-	group.Wait()
-	for i, ask := range targets {
-		if ask == nil {
-			continue
-		}
-		err := ask()
-		switch {
-		case err == nil:
-		case discovery.Permanent(err):
-			blame(&rows[i], result.VerdictOutdated, "the CA bundle does not verify the endpoint's certificate: "+err.Error())
-			rows[i].Fix = "pinniped kubeconfig rotate " + ui.ShellWord(rows[i].Path)
-		default:
-			blame(&rows[i], result.VerdictUnreachable, "the endpoint does not respond: "+err.Error())
-		}
+	_ = group.Wait()
+}
+
+func try(ctx context.Context, cluster *clientcmdapi.Cluster, bundle []byte) error {
+	client, err := discovery.NewHTTPClient(cluster, bundle)
+	if err != nil {
+		return err
 	}
+	defer client.CloseIdleConnections()
+	return discovery.Try(ctx, client, cluster.Server)
 }
 
 // blame adds a problem. The worst problem determines the verdict and is listed first.
-func blame(row *result.KubeconfigContext, verdict result.Verdict, problem string) {
+func blame(row *result.KubeconfigContext, verdict result.Verdict, format string, args ...any) {
+	problem := fmt.Sprintf(format, args...)
 	order := result.Verdict("").Enum()
 	if row.Verdict == "" || slices.Index(order, string(verdict)) < slices.Index(order, string(row.Verdict)) {
 		row.Verdict, row.Problems = verdict, slices.Insert(row.Problems, 0, problem)
@@ -325,6 +316,135 @@ func bundleText(c result.KubeconfigContext) string {
 	text := fmt.Sprintf("%.40s until %s", first.Subject, first.NotAfter.Format("2006-01-02"))
 	if more := len(c.CABundle) - 1; more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	return text
+}
+
+// describe evaluates a context of a kubeconfig, without a network.
+func (o *ListOptions) describe(config *clientcmdapi.Config, name string) result.KubeconfigContext {
+	kubeContext := config.Contexts[name]
+	row := result.KubeconfigContext{Cluster: kubeContext.Cluster, User: kubeContext.AuthInfo}
+	if cluster := config.Clusters[kubeContext.Cluster]; cluster == nil || cluster.Server == "" {
+		blame(&row, result.VerdictIncomplete, "there is no cluster %q with a server", kubeContext.Cluster)
+	} else {
+		row.Endpoint = cluster.Server
+		o.judgeCluster(&row, cluster)
+	}
+	if user := config.AuthInfos[kubeContext.AuthInfo]; user == nil {
+		blame(&row, result.VerdictIncomplete, "there is no user %q", kubeContext.AuthInfo)
+	} else {
+		o.judgeUser(&row, user)
+	}
+	if row.Verdict == "" {
+		row.Verdict = result.VerdictOK
+	}
+	return row
+}
+
+func (o *ListOptions) judgeCluster(row *result.KubeconfigContext, cluster *clientcmdapi.Cluster) {
+	if cluster.InsecureSkipTLSVerify {
+		blame(row, result.VerdictInsecure, "it has insecure-skip-tls-verify, so an on-path attacker can read everything")
+		return
+	}
+	bundle, err := kubeconfig.BundleOf(cluster)
+	if err == nil && len(bundle) > 0 {
+		_, err = kubeconfig.CountCertificates(bundle)
+	}
+	if err != nil {
+		blame(row, result.VerdictUnreadable, "reading the CA bundle of cluster %q: %v", row.Cluster, err)
+		return
+	}
+	row.CABundle = result.BundleOf(bundle)
+	for _, ca := range row.CABundle {
+		o.judgeExpiry(row, "the CA "+ca.Subject, ca.NotAfter)
+	}
+}
+
+func (o *ListOptions) judgeExpiry(row *result.KubeconfigContext, what string, notAfter time.Time) {
+	day := notAfter.UTC().Format("2006-01-02")
+	switch left := notAfter.Sub(o.Now()); {
+	case left <= 0:
+		blame(row, result.VerdictExpired, "%s expired on %s", what, day)
+	case left < o.ExpiresWithin:
+		blame(row, result.VerdictExpiring, "%s expires on %s", what, day)
+	}
+}
+
+// judgeUser describes how the user logs in. It prints no secret.
+func (o *ListOptions) judgeUser(row *result.KubeconfigContext, user *clientcmdapi.AuthInfo) {
+	switch {
+	case user.Exec != nil:
+		row.Login = pluginText(user)
+		if _, err := o.LookPath(user.Exec.Command); err != nil {
+			blame(row, result.VerdictNoPlugin, "the credential plugin %q is not on this computer", user.Exec.Command)
+		}
+		if program := kubeconfig.UnknownPlugin(user); program != "" {
+			blame(row, result.VerdictNotKnown,
+				"the credential plugin %q is unknown, and so is the CA that it trusts", program)
+		}
+	case user.AuthProvider != nil:
+		row.Login = "auth provider " + user.AuthProvider.Name
+		blame(row, result.VerdictNoPlugin, "kubectl no longer supports auth providers: recreate the kubeconfig")
+	case len(user.ClientCertificateData) > 0, user.ClientCertificate != "":
+		o.judgeCertificate(row, user)
+	case user.TokenFile != "":
+		row.Login = "token in " + user.TokenFile
+	case user.Token != "":
+		row.Login = "token"
+	case user.Username != "":
+		row.Login = "password of " + user.Username
+	default:
+		row.Login = "nobody"
+	}
+	if user.Impersonate != "" {
+		row.Login += ", as " + user.Impersonate
+	}
+}
+
+func (o *ListOptions) judgeCertificate(row *result.KubeconfigContext, user *clientcmdapi.AuthInfo) {
+	row.Login = "client certificate"
+	text := user.ClientCertificateData
+	var err error
+	if len(text) == 0 {
+		text, err = kubeconfig.ReadNamed(user.ClientCertificate)
+	}
+	var certificate *x509.Certificate
+	if err == nil {
+		block, _ := pem.Decode(text)
+		if block == nil {
+			err = fmt.Errorf("it is not PEM")
+		} else {
+			certificate, err = x509.ParseCertificate(block.Bytes)
+		}
+	}
+	if err != nil {
+		blame(row, result.VerdictUnreadable, "reading the client certificate of user %q: %v", row.User, err)
+		return
+	}
+	row.Login += " of " + certificate.Subject.CommonName
+	o.judgeExpiry(row, "the client certificate", certificate.NotAfter)
+}
+
+// pluginText names a credential plugin and, for "pinniped login", the source of its token.
+func pluginText(user *clientcmdapi.AuthInfo) string {
+	plugin := user.Exec
+	if !kubeconfig.RunsPinniped(user) {
+		return "plugin " + filepath.Base(strings.ReplaceAll(plugin.Command, `\`, "/"))
+	}
+	values := map[string]string{}
+	text := "pinniped static"
+	for i, arg := range plugin.Args {
+		if arg == "oidc" && i > 0 && plugin.Args[i-1] == "login" {
+			text = "pinniped oidc"
+		}
+		name, value, _ := strings.Cut(arg, "=")
+		values[name] = value
+	}
+	switch {
+	case values["--issuer"] != "":
+		return text + ", " + values["--issuer"]
+	case values["--token-env"] != "":
+		return text + ", $" + values["--token-env"]
 	}
 	return text
 }

@@ -1,15 +1,18 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/kubeconfig/fleet"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/atomicfile"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
@@ -22,11 +25,11 @@ func resultOf(done *fleet.Result) *result.KubeconfigRotation {
 	}
 	for _, cluster := range done.Clusters {
 		one := result.RotatedCluster{
-			Server: cluster.Server, Outcome: result.ClusterOutcome(cluster.Outcome), Kubeconfigs: cluster.Items(),
+			Server: cluster.Server, Outcome: cluster.Outcome, Kubeconfigs: cluster.Items(),
 			Tries: cluster.Tries, Milliseconds: int(cluster.Took.Milliseconds()),
 		}
 		if cluster.Tries > 0 {
-			one.Source = result.BundleSource(cluster.Source)
+			one.Source = cluster.Source
 		}
 		if cluster.Outcome == fleet.ClusterAsked && cluster.Tries > 0 {
 			one.CABundle = result.BundleOf(cluster.CABundle)
@@ -42,18 +45,20 @@ func resultOf(done *fleet.Result) *result.KubeconfigRotation {
 	sum := &all.Summary
 	for _, item := range done.Items {
 		one := result.RotatedKubeconfig{
-			Where: item.Item.Shown, Outcome: result.FileOutcome(item.Outcome), Entries: entriesOf(item.Entries),
-			Added: addedBy(item.Changes),
+			Where: item.Item.Shown, Outcome: item.Outcome, Added: addedBy(item.Changes),
 		}
-		for i := range one.Entries {
-			one.Entries[i].Server = item.Item.Server(string(one.Entries[i].Kind), one.Entries[i].Name)
+		for _, e := range item.Entries {
+			one.Entries = append(one.Entries, result.Entry{
+				Kind: result.EntryKind(e.Kind), Name: e.Name, Server: item.Item.Server(e.Kind, e.Name),
+				Outcome: result.FileOutcome(e.Outcome), Code: string(e.Code), Reason: e.Reason,
+			})
 		}
 		if item.Err != nil {
 			one.Reason = item.Err.Error()
 		}
-		*map[fleet.Outcome]*int{
-			fleet.Rotated: &sum.Rotated, fleet.Current: &sum.Current, fleet.Skipped: &sum.Skipped,
-			fleet.Unrelated: &sum.Unrelated, fleet.Failed: &sum.Failed, fleet.NotDone: &sum.NotDone,
+		*map[result.FileOutcome]*int{
+			result.FileRotated: &sum.Rotated, result.FileCurrent: &sum.Current, result.FileSkipped: &sum.Skipped,
+			result.FileUnrelated: &sum.Unrelated, result.FileFailed: &sum.Failed, result.FileNotDone: &sum.NotDone,
 		}[item.Outcome]++
 		all.Kubeconfigs = append(all.Kubeconfigs, one)
 	}
@@ -66,11 +71,10 @@ func resultOf(done *fleet.Result) *result.KubeconfigRotation {
 func withoutTrust(done *fleet.Result) int {
 	count := 0
 	for _, item := range done.Items {
-		for _, entry := range item.Entries {
-			if entry.Code == kubeconfig.SkipNotAccepted || entry.Code == fleet.CodeClusterFailed {
-				count++
-				break
-			}
+		if slices.ContainsFunc(item.Entries, func(e kubeconfig.Entry) bool {
+			return e.Code == kubeconfig.SkipNotAccepted || e.Code == fleet.CodeClusterFailed
+		}) {
+			count++
 		}
 	}
 	return count
@@ -94,9 +98,7 @@ func textOfRotation(done *result.KubeconfigRotation) ([]byte, error) {
 		out.WriteString("\n")
 	}
 	rows = nil
-	var added [][]result.AddedCA
 	for _, one := range done.Kubeconfigs {
-		added = append(added, one.Added)
 		outcome := string(one.Outcome)
 		if done.DryRun && one.Outcome == result.FileRotated {
 			outcome = "would be rotated"
@@ -106,7 +108,7 @@ func textOfRotation(done *result.KubeconfigRotation) ([]byte, error) {
 		}
 	}
 	alone := len(done.Kubeconfigs) == 1 && done.Summary.Failed == 1 // the error has the reason
-	if err := addedTable(&out, done.DryRun, added); err != nil || len(rows) == 0 || alone {
+	if err := addedTable(&out, done); err != nil || len(rows) == 0 || alone {
 		return []byte(out.String()), err
 	}
 	err := ui.PlainTable(&out, []string{"kubeconfig", "result", "entries"}, rows)
@@ -140,18 +142,6 @@ func sum(done *result.KubeconfigRotation) string {
 		text += fmt.Sprintf("; clusters: %d, %d failed", s.Clusters, s.ClustersFailed)
 	}
 	return text + fmt.Sprintf("; %s", (time.Duration(s.Milliseconds)*time.Millisecond).Round(100*time.Millisecond))
-}
-
-// entriesOf converts entries for output.
-func entriesOf(entries []kubeconfig.Entry) []result.Entry {
-	var all []result.Entry
-	for _, e := range entries {
-		all = append(all, result.Entry{
-			Kind: result.EntryKind(e.Kind), Name: e.Name, Outcome: result.FileOutcome(e.Outcome), Code: string(e.Code),
-			Reason: e.Reason,
-		})
-	}
-	return all
 }
 
 // detail lists the entries, with the reasons for skipped ones.
@@ -189,17 +179,9 @@ func (o *RotateOptions) report(done *fleet.Result, err error) error {
 	case shown.Summary.ClustersFailed > 0:
 		err = fmt.Errorf("reading CA bundles: %d of %d clusters failed", shown.Summary.ClustersFailed, len(done.Clusters))
 	case shown.Summary.Unrelated == len(done.Items):
-		o.progress.Warn("no kubeconfig uses %s", o.leadsTo())
+		o.progress.Warn("no kubeconfig uses %s", cmp.Or(o.Endpoint, "an impersonation proxy"))
 	}
 	return result.Print(o.Out, o.Output, shown, err, func() ([]byte, error) { return textOfRotation(shown) })
-}
-
-// leadsTo returns the endpoint of the searched kubeconfigs.
-func (o *RotateOptions) leadsTo() string {
-	if o.Endpoint != "" {
-		return o.Endpoint
-	}
-	return "an impersonation proxy"
 }
 
 // explainFile adds a hint to an error about a kubeconfig.
@@ -213,4 +195,53 @@ func explainFile(err error) error {
 		return ui.WithHint(err, "pass kubeconfigs, or folders that contain them")
 	}
 	return err
+}
+
+// addedBy returns the certificates that changes of a kubeconfig newly trust, once per server.
+func addedBy(changes []kubeconfig.Change) []result.AddedCA {
+	var all []result.AddedCA
+	known := map[[2]string]bool{}
+	for _, change := range changes {
+		for _, certificate := range trustbundle.Added(change.From, change.To) {
+			one := result.AddedCA{Server: change.Server, Certificate: result.CACertificateOf(certificate)}
+			if key := [2]string{one.Server, one.Certificate.SHA256}; !known[key] {
+				known[key] = true
+				all = append(all, one)
+			}
+		}
+	}
+	return all
+}
+
+// addedTable lists the newly trusted certificates and the number of kubeconfigs that trust them.
+func addedTable(out *strings.Builder, done *result.KubeconfigRotation) error {
+	counts := map[[2]string]int{}
+	var order []result.AddedCA
+	for _, file := range done.Kubeconfigs {
+		for _, one := range file.Added {
+			at := [2]string{one.Server, one.Certificate.SHA256}
+			if counts[at]++; counts[at] == 1 {
+				order = append(order, one)
+			}
+		}
+	}
+	if len(order) == 0 {
+		return nil
+	}
+	rows := make([][]string, 0, len(order))
+	for _, one := range order {
+		rows = append(rows, []string{
+			one.Server, fmt.Sprintf("%.120q", one.Certificate.Subject), one.Certificate.SHA256,
+			fmt.Sprint(counts[[2]string{one.Server, one.Certificate.SHA256}]),
+		})
+	}
+	header := "added CA"
+	if done.DryRun {
+		header = "CA that would be added"
+	}
+	if err := ui.Table(out, []string{"cluster", header, "SHA-256", "kubeconfigs"}, rows); err != nil {
+		return err
+	}
+	out.WriteString("\n")
+	return nil
 }

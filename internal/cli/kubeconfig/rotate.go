@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"path/filepath"
@@ -63,8 +64,6 @@ type RotateOptions struct {
 
 	progress *ui.Progress
 }
-
-func newRotateCommand(f *factory.Factory) *cobra.Command { return newRotateOptions(f).command(f) }
 
 func newRotateOptions(f *factory.Factory) *RotateOptions {
 	connect := func(flags factory.ClusterFlags, suffix string) (Discoverer, error) {
@@ -272,19 +271,18 @@ func (o *RotateOptions) Run(ctx context.Context) error {
 
 // explainSource adds exit code and hint to the error of a single cluster. No kubeconfig was changed.
 func explainSource(err error) error {
-	_, unexpected := errors.AsType[*fleet.UnexpectedError](err)
-	_, connecting := errors.AsType[*fleet.ConnectError](err)
+	refused, ok := errors.AsType[*fleet.BundleError](err)
 	switch {
-	case unexpected:
+	case ok && refused.Unexpected:
 		return ui.WithExitCode(err, ui.ExitRefused)
 	case errors.Is(err, discovery.ErrForbidden):
 		return ui.WithHint(
 			ui.WithExitCode(err, ui.ExitNotPermitted),
 			"use an administrator's kubeconfig with --kubeconfig, or omit the flag to read the bundle from the endpoint",
 		)
-	case connecting && discovery.Permanent(err):
+	case ok && discovery.Permanent(err):
 		return ui.WithExitCode(discovery.Explain(err), ui.ExitRefused)
-	case connecting:
+	case ok:
 		return ui.WithHint(err, "no file was changed; --skip-validation skips this check")
 	}
 	return err
@@ -418,12 +416,8 @@ func (o *RotateOptions) admins(ctx context.Context) ([]fleet.Admin, error) {
 			o.hidden(file.Path)
 			continue
 		}
-		err := file.Err
-		if err == nil {
-			var found []fleet.Admin
-			found, err = o.adminsIn(file)
-			admins = append(admins, found...)
-		}
+		found, err := o.adminsIn(file)
+		admins = append(admins, found...)
 		if err != nil && (file.Named || !errors.Is(err, kubeconfig.ErrNotKubeconfig)) {
 			return nil, fmt.Errorf("reading administrators' kubeconfigs: %w", err)
 		}
@@ -436,13 +430,8 @@ func (o *RotateOptions) adminsIn(file kubeconfig.Found) ([]fleet.Admin, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for name := range config.Contexts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	var admins []fleet.Admin
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(config.Contexts)) {
 		flags := factory.ClusterFlags{Kubeconfig: filepath.Clean(file.Path), Context: name}
 		admins = append(admins, fleet.Admin{
 			Name: fmt.Sprintf("%s (context %q)", file.Path, name),

@@ -257,6 +257,7 @@ func TestRotateUsage(t *testing.T) {
 		{"x", "--expect-ca", ""},
 		{"x", "--contexts", "["},
 		{"x", "--selector", "a=b"},
+		{"x", "--endpoint", "http://x"},
 		{"--from", "vault"},
 		{"--from", "capi:"},
 		{"--from", "file:x"},

@@ -1,81 +1,69 @@
 package fleet
 
 import (
+	"cmp"
 	"net"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
 
-// Source is where the CA bundle of a cluster is from.
-type Source string
-
-// The sources.
+// The sources of the CA bundle of a cluster.
 const (
-	SourceEndpoint Source = "endpoint" // the proxy itself, verified with the old CA bundle
-	SourceAdmin    Source = "admin"    // the CredentialIssuer, read by an administrator
+	SourceEndpoint result.BundleSource = "endpoint" // the proxy itself, verified with the old CA bundle
+	SourceAdmin    result.BundleSource = "admin"    // the CredentialIssuer, read by an administrator
 )
 
-// ClusterOutcome is the result for a cluster.
-type ClusterOutcome string
-
-// The outcomes.
+// The outcomes for a cluster.
 const (
-	ClusterAsked     ClusterOutcome = "asked"
-	ClusterFailed    ClusterOutcome = "failed"
-	ClusterUnrelated ClusterOutcome = "unrelated" // it is not an impersonation proxy, and no login uses it
-	ClusterNotAsked  ClusterOutcome = "notAsked"  // the run ended before
+	ClusterAsked     result.ClusterOutcome = "asked"
+	ClusterFailed    result.ClusterOutcome = "failed"
+	ClusterUnrelated result.ClusterOutcome = "unrelated" // it is not an impersonation proxy, and no login uses it
+	ClusterNotAsked  result.ClusterOutcome = "notAsked"  // the run ended before
 )
 
 // Cluster is a server in the kubeconfigs.
 type Cluster struct {
 	Server   string // as in a kubeconfig
-	Source   Source
-	Outcome  ClusterOutcome
+	Source   result.BundleSource
+	Outcome  result.ClusterOutcome
 	CABundle []byte // published, PEM
 	Err      error
 	Tries    int
 	Took     time.Duration
 
-	key     string
-	proxy   string
-	login   bool // a credential plugin of ours uses it
-	trusts  []kubeconfig.Trust
-	members []member
-	target  *kubeconfig.Target
-	skip    bool // all of its entries skip verification
-}
-
-// member is an entry of a kubeconfig for a cluster.
-type member struct {
-	item       int
-	kind, name string
+	proxy  string
+	login  bool // a credential plugin of ours uses it
+	trusts []kubeconfig.Trust
+	items  []int // the kubeconfigs that use it
+	target *kubeconfig.Target
+	skip   bool // all of its entries skip verification
 }
 
 // group groups the trusts of the items by cluster, in order of first use. It leaves out servers without https.
-func group(items []*Item) []*Cluster {
-	var all []*Cluster
-	known := map[string]*Cluster{}
-	for i, item := range items {
+func (r *run) group() {
+	r.byKey = map[string]*Cluster{}
+	for i, item := range r.items {
 		for _, trust := range item.trusts {
 			key, ok := canonical(trust.Server)
 			if !ok {
 				continue
 			}
-			cluster := known[key]
+			cluster := r.byKey[key]
 			if cluster == nil {
-				cluster = &Cluster{Server: trust.Server, key: key, Outcome: ClusterNotAsked, skip: true}
-				known[key] = cluster
-				all = append(all, cluster)
+				cluster = &Cluster{Server: trust.Server, Outcome: ClusterNotAsked, skip: true}
+				r.byKey[key] = cluster
+				r.clusters = append(r.clusters, cluster)
 			}
-			cluster.members = append(cluster.members, member{item: i, kind: trust.Kind, name: trust.Name})
+			if n := len(cluster.items); n == 0 || cluster.items[n-1] != i {
+				cluster.items = append(cluster.items, i)
+			}
 			cluster.login = cluster.login || trust.Kind == "user"
-			if cluster.proxy == "" {
-				cluster.proxy = trust.ProxyURL
-			}
+			cluster.proxy = cmp.Or(cluster.proxy, trust.ProxyURL)
 			if trust.Insecure || trust.Err != nil {
 				continue
 			}
@@ -87,7 +75,6 @@ func group(items []*Item) []*Cluster {
 			}
 		}
 	}
-	return all
 }
 
 // canonical returns the canonical form of a server's URL, and false if it is not https.
@@ -96,11 +83,7 @@ func canonical(server string) (string, bool) {
 	if err != nil || !strings.EqualFold(u.Scheme, "https") || u.Hostname() == "" {
 		return "", false
 	}
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
-	names := kubeconfig.Canonical([]string{net.JoinHostPort(u.Hostname(), port)})
+	names := kubeconfig.Canonical([]string{net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))})
 	if len(names) == 0 {
 		return "", false
 	}
@@ -108,12 +91,4 @@ func canonical(server string) (string, bool) {
 }
 
 // Items returns the number of kubeconfigs that use the cluster.
-func (c *Cluster) Items() int {
-	count := 0
-	for i, m := range c.members {
-		if i == 0 || c.members[i-1].item != m.item {
-			count++
-		}
-	}
-	return count
-}
+func (c *Cluster) Items() int { return len(c.items) }

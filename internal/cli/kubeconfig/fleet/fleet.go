@@ -1,21 +1,22 @@
 // Package fleet puts new CA bundles into the kubeconfigs of many clusters: it finds the clusters in the kubeconfigs,
 // reads each cluster's trust bundle once, and changes the kubeconfigs where they are.
 //
-// A Place holds kubeconfigs; there is one source file per kind: files, contexts of a large kubeconfig, and Secrets of
-// Cluster API, Argo CD and Flux. The trust bundle is read from the cluster's own endpoint, verified with the CA bundle
-// in a kubeconfig (see internal/trustbundle), or with an administrator's kubeconfig. An unreachable cluster does not
-// stop others.
+// A Place holds kubeconfigs: in files, or in Secrets in the formats of Cluster API, Argo CD and Flux. The trust bundle is
+// read from the cluster's own endpoint, verified with the CA bundle in a kubeconfig (see internal/trustbundle), or with an
+// administrator's kubeconfig. An unreachable cluster does not stop others.
 package fleet
 
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pinniped-toolkit/pinniped/internal/cli/result"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
@@ -45,31 +46,17 @@ type Result struct {
 	Clusters []*Cluster
 	Items    []*ItemResult
 	DryRun   bool
-	Started  time.Time
 	Took     time.Duration
 }
 
 // ItemResult is the result for one kubeconfig.
 type ItemResult struct {
 	Item    *Item
-	Outcome Outcome
+	Outcome result.FileOutcome
 	Err     error
 	Entries []kubeconfig.Entry
 	Changes []kubeconfig.Change // made, or planned
 }
-
-// Outcome is the result for a kubeconfig.
-type Outcome string
-
-// The outcomes.
-const (
-	Rotated   Outcome = "rotated"
-	Current   Outcome = "current"
-	Skipped   Outcome = "skipped"
-	Unrelated Outcome = "unrelated"
-	Failed    Outcome = "failed"
-	NotDone   Outcome = "notDone" // the run ended before
-)
 
 // CodeClusterFailed is the code of entries whose cluster could not be asked.
 const CodeClusterFailed kubeconfig.SkipCode = "ClusterFailed"
@@ -85,7 +72,8 @@ type run struct {
 	Options
 	items    []*Item
 	clusters []*Cluster
-	admins   []*Cluster // from the administrators' kubeconfigs
+	byKey    map[string]*Cluster // clusters by canonical URL
+	admins   []*Cluster          // from the administrators' kubeconfigs
 	result   *Result
 }
 
@@ -99,10 +87,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			}
 		}
 	}
-	r := &run{Options: o, result: &Result{DryRun: o.DryRun, Started: o.Now()}}
+	started := o.Now()
+	r := &run{Options: o, result: &Result{DryRun: o.DryRun}}
 	err := r.run(ctx)
 	r.report()
-	r.result.Took = o.Now().Sub(r.result.Started)
+	r.result.Took = o.Now().Sub(started)
 	return r.result, err
 }
 
@@ -112,9 +101,12 @@ func (r *run) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.items = append(r.items, items...)
+		for _, item := range items {
+			r.items = append(r.items, item)
+			r.result.Items = append(r.result.Items, &ItemResult{Item: item, Outcome: result.FileNotDone})
+		}
 	}
-	r.clusters = group(r.items)
+	r.group()
 	if slices.ContainsFunc(r.items, func(item *Item) bool { return item.Err == nil }) {
 		if err := r.askAll(ctx); err != nil {
 			return err
@@ -141,12 +133,9 @@ func (r *run) askAll(ctx context.Context) error {
 			left = append(left, cluster)
 		}
 	}
-	asker := asker{
-		Policy: trustbundle.Policy{
-			Now: r.Now, Roots: r.Roots, AllowOlder: len(r.ExpectedCAs) > 0, Expected: r.ExpectedCAs,
-		},
-		deadline: r.ClusterTimeout, retries: r.Retries, sleep: r.Sleep,
-	}
+	asker := asker{trustbundle.Policy{
+		Now: r.Now, Roots: r.Roots, AllowOlder: len(r.ExpectedCAs) > 0, Expected: r.ExpectedCAs,
+	}, r.Options}
 	r.each(ctx, left, "clusters asked", asker.ask)
 	return over(ctx)
 }
@@ -204,7 +193,6 @@ func over(ctx context.Context) error {
 
 // changeAll changes the items.
 func (r *run) changeAll(ctx context.Context, targets [][]kubeconfig.Target) error {
-	results := make([]*ItemResult, len(r.items))
 	bar := r.Progress.Bar(len(r.items), max(len(r.items)/10, 100), "kubeconfigs done")
 	defer bar.End()
 	var group errgroup.Group
@@ -214,13 +202,12 @@ func (r *run) changeAll(ctx context.Context, targets [][]kubeconfig.Target) erro
 			if ctx.Err() != nil {
 				return nil
 			}
-			results[i] = r.change(ctx, item, targets[i])
-			bar.Step(results[i].Outcome == Failed)
+			r.result.Items[i] = r.change(ctx, item, targets[i])
+			bar.Step(r.result.Items[i].Outcome == result.FileFailed)
 			return nil
 		})
 	}
 	_ = group.Wait()
-	r.result.Items = results
 	return over(ctx)
 }
 
@@ -238,10 +225,8 @@ func (r *run) targets() [][]kubeconfig.Target {
 		if cluster.target == nil {
 			continue
 		}
-		for i, m := range cluster.members {
-			if i == 0 || cluster.members[i-1].item != m.item {
-				all[m.item] = append(all[m.item], *cluster.target)
-			}
+		for _, i := range cluster.items {
+			all[i] = append(all[i], *cluster.target)
 		}
 	}
 	return all
@@ -250,12 +235,12 @@ func (r *run) targets() [][]kubeconfig.Target {
 // change changes one item.
 func (r *run) change(ctx context.Context, item *Item, targets []kubeconfig.Target) *ItemResult {
 	switch {
-	case item.Missing: // a link to a missing file cannot be used anyway
-		return &ItemResult{Item: item, Outcome: Skipped, Err: item.Err}
+	case errors.Is(item.Err, kubeconfig.ErrDangling): // a link to a missing file cannot be used anyway
+		return &ItemResult{Item: item, Outcome: result.FileSkipped, Err: item.Err}
 	case item.Err != nil:
-		return &ItemResult{Item: item, Outcome: Failed, Err: item.Err}
+		return &ItemResult{Item: item, Outcome: result.FileFailed, Err: item.Err}
 	}
-	rotation, err := item.place.Update(ctx, item, Update{
+	rotation, err := item.place.Update(ctx, item, kubeconfig.FileUpdate{
 		DryRun: r.DryRun,
 		Change: func(content []byte) (*kubeconfig.Rotation, error) {
 			rotation, err := rotateContexts(content, r.Contexts, targets)
@@ -266,18 +251,19 @@ func (r *run) change(ctx context.Context, item *Item, targets []kubeconfig.Targe
 		},
 	})
 	if err != nil {
-		return &ItemResult{Item: item, Outcome: Failed, Err: err}
+		return &ItemResult{Item: item, Outcome: result.FileFailed, Err: err}
 	}
 	return r.outcome(item, rotation)
 }
 
 // outcome returns the result for an item, including its entries whose cluster failed.
 func (r *run) outcome(item *Item, rotation *kubeconfig.Rotation) *ItemResult {
-	result := &ItemResult{Item: item, Entries: slices.Clone(rotation.Entries), Changes: rotation.Changes}
+	done := &ItemResult{Item: item, Entries: slices.Clone(rotation.Entries), Changes: rotation.Changes}
 	for _, trust := range item.trusts {
 		named := func(e kubeconfig.Entry) bool { return e.Kind == trust.Kind && e.Name == trust.Name }
-		cluster := r.clusterOf(trust)
-		if cluster == nil || cluster.Outcome != ClusterFailed || slices.ContainsFunc(result.Entries, named) {
+		key, _ := canonical(trust.Server)
+		cluster := r.byKey[key]
+		if cluster == nil || cluster.Outcome != ClusterFailed || slices.ContainsFunc(done.Entries, named) {
 			continue
 		}
 		entry := kubeconfig.Entry{Kind: trust.Kind, Name: trust.Name, Outcome: kubeconfig.Skipped}
@@ -285,50 +271,63 @@ func (r *run) outcome(item *Item, rotation *kubeconfig.Rotation) *ItemResult {
 		if trust.Insecure {
 			entry.Code, entry.Reason = kubeconfig.SkipInsecure, "it has insecure-skip-tls-verify"
 		}
-		result.Entries = append(result.Entries, entry)
+		done.Entries = append(done.Entries, entry)
 	}
-	result.Outcome = Unrelated
-	for _, entry := range result.Entries {
-		outcome := map[kubeconfig.Outcome]Outcome{
-			kubeconfig.Rotated: Rotated, kubeconfig.Current: Current, kubeconfig.Skipped: Skipped,
-		}[entry.Outcome]
-		if rank(outcome) > rank(result.Outcome) {
-			result.Outcome = outcome
-		}
+	order := []result.FileOutcome{result.FileUnrelated, result.FileCurrent, result.FileSkipped, result.FileRotated}
+	best := 0
+	for _, entry := range done.Entries {
+		best = max(best, slices.Index(order, result.FileOutcome(entry.Outcome)))
 	}
-	return result
-}
-
-func rank(o Outcome) int { return slices.Index([]Outcome{Unrelated, Current, Skipped, Rotated}, o) }
-
-func (r *run) clusterOf(trust kubeconfig.Trust) *Cluster {
-	key, ok := canonical(trust.Server)
-	if !ok {
-		return nil
-	}
-	for _, cluster := range r.clusters {
-		if cluster.key == key {
-			return cluster
-		}
-	}
-	return nil
+	done.Outcome = order[best]
+	return done
 }
 
 // report adds what was not reached to the result.
 func (r *run) report() {
 	r.result.Clusters = r.clusters
 	for _, admin := range r.admins {
-		if admin.Outcome != ClusterAsked &&
-			admin.Outcome != ClusterUnrelated { // the others are reported with their clusters
+		// The others are reported with their clusters.
+		if admin.Outcome != ClusterAsked && admin.Outcome != ClusterUnrelated {
 			r.result.Clusters = append(r.result.Clusters, admin)
 		}
 	}
-	if r.result.Items == nil {
-		r.result.Items = make([]*ItemResult, len(r.items))
-	}
-	for i, item := range r.items {
-		if r.result.Items[i] == nil {
-			r.result.Items[i] = &ItemResult{Item: item, Outcome: NotDone}
+}
+
+// Place holds kubeconfigs.
+type Place interface {
+	// List returns the kubeconfigs. It changes nothing.
+	List(ctx context.Context) ([]*Item, error)
+	// Update changes an item that List has returned. It writes nothing if the rotation changes nothing or it is a dry
+	// run, and never overwrites a concurrent change of another program.
+	Update(ctx context.Context, item *Item, update kubeconfig.FileUpdate) (*kubeconfig.Rotation, error)
+}
+
+// Item is one kubeconfig.
+type Item struct {
+	// Kind is the kind of the place: file, capi, argocd or flux.
+	Kind string
+	// ID identifies the item: an absolute path, or NAMESPACE/NAME or NAMESPACE/NAME/KEY of a Secret.
+	ID string
+	// Shown is the name in messages: the path as given, or the Secret.
+	Shown string
+	Err   error // why the item cannot be read
+
+	place  Place
+	trusts []kubeconfig.Trust
+	secret *secretItem
+}
+
+// Server returns the server of a cluster or user in the kubeconfig; empty if there are several.
+func (i *Item) Server(kind, name string) string {
+	server := ""
+	for _, trust := range i.trusts {
+		if trust.Kind != kind || trust.Name != name {
+			continue
 		}
+		if server != "" && server != trust.Server {
+			return ""
+		}
+		server = trust.Server
 	}
+	return server
 }

@@ -103,7 +103,7 @@ func TestKilled(t *testing.T) {
 		o := options(path)
 		o.Places[0].(*Files).LockTimeout = 10 * time.Millisecond
 		result, err := Run(t.Context(), o)
-		blocked := result.Items[0].Outcome == Failed && strings.Contains(ui.HintOf(result.Items[0].Err), "rm -f '"+lock+"'")
+		blocked := result.Items[0].Outcome == "failed" && strings.Contains(ui.HintOf(result.Items[0].Err), "rm -f '"+lock+"'")
 		if err != nil || blocked == rotated {
 			t.Errorf("with a lock that was left behind, rotated %v: %v, %v", rotated, result.Items[0].Err, err)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -180,21 +179,24 @@ func (s *Secrets) list(ctx context.Context, path, resource, selector string, eac
 
 // Update implements Place. It writes a merge patch with UID and resourceVersion, which keeps other fields, and fails if
 // the Secret has changed or was replaced since it was read.
-func (s *Secrets) Update(ctx context.Context, item *Item, update Update) (*kubeconfig.Rotation, error) {
+func (s *Secrets) Update(ctx context.Context, item *Item, update kubeconfig.FileUpdate) (*kubeconfig.Rotation, error) {
 	at := item.secret
-	doing := fmt.Sprintf("changing Secret %s/%s", at.namespace, at.name)
 	for try := 1; ; try++ {
 		rotation, err := s.update(ctx, at, update)
 		if err == nil {
 			return rotation, nil
 		}
 		if !apierrors.IsConflict(err) || try == writes {
-			return nil, fmt.Errorf("%s: %w", doing, err)
+			return nil, fmt.Errorf("changing Secret %s/%s: %w", at.namespace, at.name, err)
 		}
 	}
 }
 
-func (s *Secrets) update(ctx context.Context, at *secretItem, update Update) (*kubeconfig.Rotation, error) {
+func (s *Secrets) update(
+	ctx context.Context,
+	at *secretItem,
+	update kubeconfig.FileUpdate,
+) (*kubeconfig.Rotation, error) {
 	path := []string{"/api/v1/namespaces", at.namespace, "secrets", at.name}
 	raw, err := s.client.Get().AbsPath(path...).Do(ctx).Raw()
 	if err != nil {
@@ -239,10 +241,10 @@ func explained(err error, raw []byte) error {
 
 // FormatOf returns the format called kind.
 func FormatOf(kind string) (Format, bool) {
-	formats := []Format{clusterAPI{}, argoCD{}, &flux{}}
-	at := slices.IndexFunc(formats, func(f Format) bool { return f.Kind() == kind })
-	if at < 0 {
-		return nil, false
+	for _, format := range []Format{clusterAPI{}, argoCD{}, &flux{}} {
+		if format.Kind() == kind {
+			return format, true
+		}
 	}
-	return formats[at], true
+	return nil, false
 }

@@ -208,7 +208,7 @@ func (m *management) guarded(t *testing.T, p *proxy) {
 	target := kubeconfig.Target{Endpoint: kubeconfig.Endpoint{URL: p.URL}, CABundle: p.old.CertPEM()}
 	secrets := m.client.CoreV1().Secrets("west")
 	times := 0
-	update := Update{Change: func(content []byte) (*kubeconfig.Rotation, error) {
+	update := kubeconfig.FileUpdate{Change: func(content []byte) (*kubeconfig.Rotation, error) {
 		if times++; times == 1 {
 			secret := m.get(t, "west", "two-kubeconfig")
 			secret.Data["value"] = bytes.Replace(secret.Data["value"], []byte("# a comment"), []byte("# theirs"), 1)

@@ -2,6 +2,7 @@ package getkubeconfig
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,8 +21,73 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/login"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
+	"github.com/pinniped-toolkit/pinniped/internal/trustbundle"
 	"github.com/pinniped-toolkit/pinniped/pkg/kubeconfig"
 )
+
+// tryConnection connects to the cluster as kubectl will, without a credential. It retries until the timeout, as the
+// cluster may be starting, except after permanent errors such as an untrusted certificate.
+func (o *Options) tryConnection(ctx context.Context, config *clientcmdapi.Config) error {
+	cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
+	client, err := discovery.NewHTTPClient(cluster, cluster.CertificateAuthorityData)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	var task *ui.Task
+	defer func() {
+		if task != nil {
+			task.Stop()
+		}
+	}()
+	var cause error // of the last complete attempt
+	for {
+		err := discovery.Try(ctx, client, cluster.Server)
+		if err == nil {
+			// Fetch the trust bundle: the agent records a client of the revision only when it was fetched. Servers
+			// without this path return an error, which does not matter.
+			_ = discovery.Try(ctx, client, strings.TrimSuffix(cluster.Server, "/")+trustbundle.Path)
+			o.Progress.Done("validated connection to the cluster")
+			return nil
+		}
+		over := factory.Over(ctx)
+		if over == nil && discovery.Permanent(err) {
+			return discovery.Explain(fmt.Errorf("validating the connection to %q: %w", cluster.Server, err))
+		}
+		if over == nil || cause == nil {
+			cause = err
+		}
+		if over != nil {
+			return o.gaveUp(over, cluster.Server, cause)
+		}
+		if task == nil {
+			task = o.Progress.Start(
+				"could not immediately connect to the cluster but it may be initializing, will retry until timeout: %v",
+				err,
+			)
+		} else {
+			task.Update("could not connect to cluster, retrying: %v", err)
+		}
+		select {
+		case <-ctx.Done():
+			return o.gaveUp(ctx.Err(), cluster.Server, cause)
+		case <-time.After(o.PollInterval):
+		}
+	}
+}
+
+// gaveUp returns the error when time has run out. over is the error of the context, cause that of the last complete
+// attempt.
+func (o *Options) gaveUp(over error, server string, cause error) error {
+	if errors.Is(over, context.Canceled) {
+		return fmt.Errorf("validating the connection to %q: %w", server, over)
+	}
+	err := fmt.Errorf("validating the connection to %q (--timeout %s): %w: %w", server, o.Timeout, over, cause)
+	return ui.WithHint(
+		err,
+		"check whether this address is reachable from here, or skip the test with --skip-validation",
+	)
+}
 
 // Validation is how the command tests the kubeconfig.
 type Validation string
@@ -44,7 +110,7 @@ func (o *Options) tryLogin(ctx context.Context, config *clientcmdapi.Config) err
 		return fmt.Errorf("reading the new kubeconfig: %w", err)
 	}
 	connection.UserAgent = "pinniped"
-	expiry := time.Time{}
+	life := "no expiration time"
 	if plugin := connection.ExecProvider; plugin != nil {
 		o.Progress.Info(
 			"logging in as kubectl will, with %q",
@@ -57,21 +123,14 @@ func (o *Options) tryLogin(ctx context.Context, config *clientcmdapi.Config) err
 		connection.ExecProvider = nil
 		connection.BearerToken = credential.Token
 		connection.CertData, connection.KeyData = []byte(credential.ClientCertificateData), []byte(credential.ClientKeyData)
-		if credential.ExpirationTimestamp != nil {
-			expiry = credential.ExpirationTimestamp.Time
+		if expiry := credential.ExpirationTimestamp; !expiry.IsZero() {
+			left := expiry.Sub(o.Now()).Round(time.Second)
+			life = fmt.Sprintf("valid for %s, until %s", left, expiry.UTC().Format(time.RFC3339))
 		}
 	}
 	who, err := o.whoAmI(ctx, connection)
 	if err != nil {
 		return err
-	}
-	life := "no expiration time"
-	if !expiry.IsZero() {
-		life = fmt.Sprintf(
-			"valid for %s, until %s",
-			expiry.Sub(o.Now()).Round(time.Second),
-			expiry.UTC().Format(time.RFC3339),
-		)
 	}
 	o.tried = append(o.tried, [2]string{"Logged in as", who}, [2]string{"Credential", life})
 	o.Progress.Done("logged in as %s", who)
@@ -138,9 +197,7 @@ func (o *Options) runPlugin(
 	process.Env = append(os.Environ(), "KUBERNETES_EXEC_INFO="+string(info))
 	process.Stdin, process.Stdout, process.Stderr = o.In, &out, o.ErrOut
 	if err := process.Run(); err != nil {
-		if over := factory.Over(ctx); over != nil {
-			err = over
-		}
+		err = cmp.Or(factory.Over(ctx), err)
 		return nil, ui.WithHint(
 			fmt.Errorf(
 				"logging in with the new kubeconfig: its credential plugin failed, so the kubeconfig was not written: %w",
