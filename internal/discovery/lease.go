@@ -2,8 +2,6 @@ package discovery
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,10 +26,6 @@ func (l ReplicaLease) Lives(now time.Time) bool { return now.Before(l.Renewed.Ad
 // ReplicaLeases returns the Leases of the agent's replicas in a namespace.
 func (c *Client) ReplicaLeases(ctx context.Context, namespace string) ([]ReplicaLease, error) {
 	op := operation{verb: "list", resource: coordination.WithResource("leases"), namespace: namespace}
-	raw, err := c.request(op).Param("labelSelector", ReplicaLabel).Do(ctx).Raw()
-	if err != nil {
-		return nil, c.explain(ctx, op, err)
-	}
 	var list struct {
 		Items []struct {
 			Spec struct {
@@ -40,8 +34,9 @@ func (c *Client) ReplicaLeases(ctx context.Context, namespace string) ([]Replica
 			}
 		}
 	}
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, fmt.Errorf("decoding the Leases of the agent's replicas: %w", err)
+	request := c.request(op).Param("labelSelector", ReplicaLabel)
+	if err := c.decode(ctx, op, request, "the Leases of the agent's replicas", &list); err != nil {
+		return nil, err
 	}
 	leases := make([]ReplicaLease, 0, len(list.Items))
 	for _, item := range list.Items {

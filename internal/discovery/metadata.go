@@ -2,7 +2,6 @@ package discovery
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"path"
 
@@ -66,12 +65,5 @@ func (c *Client) read(ctx context.Context, verb string, ref Ref, accept, label s
 	if label != "" {
 		request.Param("labelSelector", label)
 	}
-	raw, err := request.Do(ctx).Raw()
-	if err != nil {
-		return c.explain(ctx, op, err)
-	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("decoding %s %q: %w", ref.Resource.GroupResource(), ref.Name, err)
-	}
-	return nil
+	return c.decode(ctx, op, request, fmt.Sprintf("%s %q", ref.Resource.GroupResource(), ref.Name), into)
 }
