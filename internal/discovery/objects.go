@@ -135,7 +135,7 @@ func withPort(name string) string {
 	return name + ":443"
 }
 
-// services reads Services; *Client implements it.
+// services reads Services.
 type services interface {
 	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	AgentNamespace(ctx context.Context) (string, error)
