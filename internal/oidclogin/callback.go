@@ -14,17 +14,15 @@ import (
 // maxForm is the maximum size, in bytes, of the form that the browser posts.
 const maxForm = 64 << 10
 
-// callbackServer is the server on loopback to which the browser brings the issuer's response.
-type callbackServer struct{ http *http.Server }
-
-// serve starts the server, which sends the responses to a to answers. It rejects other requests without ending the
-// login: any web page and any local program can send requests here.
+// serve starts the server on loopback to which the browser brings the issuer's response. It sends the responses to a to
+// answers. It rejects other requests without ending the login: any web page and any local program can send requests
+// here. stop stops the server, with time for the browser to load the final page.
 func (p *provider) serve(
 	ctx context.Context,
 	listener net.Listener,
 	a *authorization,
 	answers chan<- answer,
-) *callbackServer {
+) (stop func()) {
 	mux := http.NewServeMux()
 	mux.HandleFunc(
 		callbackPath,
@@ -35,15 +33,12 @@ func (p *provider) serve(
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	go func() { _ = server.Serve(listener) }() // always ErrServerClosed
-	return &callbackServer{http: server}
-}
-
-// close stops the server, with time for the browser to load the final page.
-func (s *callbackServer) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if err := s.http.Shutdown(ctx); err != nil {
-		_ = s.http.Close()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			_ = server.Close()
+		}
 	}
 }
 

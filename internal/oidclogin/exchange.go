@@ -23,11 +23,7 @@ const (
 func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*Token, error) {
 	l := p.login
 	if tokens.Access == nil || tokens.Access.Token == "" {
-		return nil, fmt.Errorf(
-			"getting a token from %q for audience %q: there is no access token to exchange",
-			l.Issuer,
-			l.RequestAudience,
-		)
+		return nil, errors.New("there is no access token to exchange")
 	}
 	l.debugf("requesting a token for audience %q", l.RequestAudience)
 	var got struct {
@@ -36,12 +32,10 @@ func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*
 		IssuedType string `json:"issued_token_type"`
 	}
 	err := p.postForm(ctx, p.metadata.TokenEndpoint, url.Values{
-		"grant_type": {grantTypeExchange},
-		"client_id":  {l.ClientID},
-		"audience":   {l.RequestAudience},
-		"subject_token": {
-			tokens.Access.Token,
-		},
+		"grant_type":           {grantTypeExchange},
+		"client_id":            {l.ClientID},
+		"audience":             {l.RequestAudience},
+		"subject_token":        {tokens.Access.Token},
 		"subject_token_type":   {tokenTypeAccessToken},
 		"requested_token_type": {tokenTypeJWT},
 	}, &got)
@@ -53,16 +47,11 @@ func (p *provider) exchange(ctx context.Context, tokens *sessioncache.Tokens) (*
 		err = fmt.Errorf("got a token of issued_token_type %q, not %s", printable(got.IssuedType), tokenTypeJWT)
 	}
 	if err != nil {
-		return nil, fmt.Errorf(
-			"getting a token from %q for audience %q: %w",
-			l.Issuer,
-			l.RequestAudience,
-			l.explain(err),
-		)
+		return nil, l.explain(err)
 	}
 	id, _, err := p.verify(ctx, got.Token, l.RequestAudience)
 	if err != nil {
-		return nil, fmt.Errorf("getting a token from %q for audience %q: %w", l.Issuer, l.RequestAudience, err)
+		return nil, err
 	}
 	return &Token{Raw: id.Token, Expiry: id.Expiry.Time}, nil
 }
@@ -107,10 +96,7 @@ func (p *provider) do(request *http.Request, into any) error {
 		return withHint(errors.New(refused.Error()), "the issuer has a problem: try again later, or contact its "+
 			"administrator")
 	}
-	if into == nil {
-		return nil
-	}
-	if err := json.Unmarshal(body, into); err != nil {
+	if into != nil && json.Unmarshal(body, into) != nil {
 		return errors.New("the response is not the expected JSON")
 	}
 	return nil

@@ -56,11 +56,3 @@ func (l *Login) Revoke(ctx context.Context, tokens *sessioncache.Tokens) (Revoca
 	}
 	return Revoked, errors.Join(problems...)
 }
-
-// UserOf returns the name of the user of a session, or "" if it is not known.
-func UserOf(tokens *sessioncache.Tokens) string {
-	if tokens.ID == nil {
-		return ""
-	}
-	return userOf(tokens.ID.Claims)
-}
