@@ -167,7 +167,7 @@ func (l *bundleCheck) finish(ctx context.Context) {
 				"get a new kubeconfig",
 			l.exchange.endpoint,
 			added,
-			l.Origin(l.Args),
+			l.origin(),
 		)
 	}
 }

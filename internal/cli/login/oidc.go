@@ -298,17 +298,4 @@ func (o *OIDCOptions) cluster() string {
 }
 
 // Run prints the credential.
-func (o *OIDCOptions) Run(ctx context.Context) error { return o.Plugin.run(ctx, "", session{o.login}) }
-
-// session is a source of tokens from a session at an issuer.
-type session struct{ login *oidclogin.Login }
-
-func (s session) token(ctx context.Context) (token, error) { return given(s.login.Token(ctx)) }
-func (s session) renew(ctx context.Context) (token, error) { return given(s.login.Renew(ctx)) }
-
-func given(t *oidclogin.Token, err error) (token, error) {
-	if err != nil {
-		return token{}, err
-	}
-	return token{raw: t.Raw, expiry: t.Expiry, cached: t.Cached}, nil
-}
+func (o *OIDCOptions) Run(ctx context.Context) error { return o.Plugin.run(ctx, "", o.login) }

@@ -11,19 +11,21 @@ import (
 
 	"golang.org/x/oauth2"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 )
 
 // cancelling is a user who cancels each login in the browser.
 type cancelling struct{ browsers int }
 
-func (c *cancelling) token(context.Context) (token, error) {
+func (c *cancelling) Token(context.Context) (*oidclogin.Token, error) {
 	c.browsers++
-	return token{}, fmt.Errorf("logging in: %w", &oauth2.RetrieveError{
+	return nil, fmt.Errorf("logging in: %w", &oauth2.RetrieveError{
 		Response: &http.Response{StatusCode: http.StatusBadRequest}, ErrorCode: "access_denied",
 	})
 }
 
-func (c *cancelling) renew(ctx context.Context) (token, error) { return c.token(ctx) }
+func (c *cancelling) Renew(ctx context.Context) (*oidclogin.Token, error) { return c.Token(ctx) }
 
 // TestARefusalCounts checks that kubectl does not start another login right after the user has cancelled one.
 func TestARefusalCounts(t *testing.T) {

@@ -14,18 +14,20 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 )
 
 // twoTokens returns one token, and another one after renewal.
 type twoTokens struct{ renewals int }
 
-func (s *twoTokens) token(context.Context) (token, error) {
-	return token{raw: "first", expiry: time.Now().Add(time.Hour), cached: true}, nil
+func (s *twoTokens) Token(context.Context) (*oidclogin.Token, error) {
+	return &oidclogin.Token{Raw: "first", Expiry: time.Now().Add(time.Hour), Cached: true}, nil
 }
 
-func (s *twoTokens) renew(context.Context) (token, error) {
+func (s *twoTokens) Renew(context.Context) (*oidclogin.Token, error) {
 	s.renewals++
-	return token{raw: "second", expiry: time.Now().Add(time.Hour)}, nil
+	return &oidclogin.Token{Raw: "second", Expiry: time.Now().Add(time.Hour)}, nil
 }
 
 // TestRefusedToken checks a token that is used as the credential, and that the cluster refuses.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/factory"
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 )
 
 // StaticOptions holds the inputs of `login static`; a test fills it directly.
@@ -64,24 +65,19 @@ func (o *StaticOptions) Complete() error {
 
 // resolve reads the token from the environment, if it is set there.
 func (o *StaticOptions) resolve() error {
-	if o.TokenEnv != "" {
-		token, set := o.LookupEnv(o.TokenEnv)
-		switch {
-		case !set:
-			return ui.WithHint(
-				fmt.Errorf("--token-env variable %q is not set", o.TokenEnv),
-				"export %s with your token before you run kubectl",
-				o.TokenEnv,
-			)
-		case token == "":
-			return ui.WithHint(
-				fmt.Errorf("--token-env variable %q is empty", o.TokenEnv),
-				"export %s with your token before you run kubectl",
-				o.TokenEnv,
-			)
-		}
-		o.Token = token
+	if o.TokenEnv == "" {
+		return nil
 	}
+	token, set := o.LookupEnv(o.TokenEnv)
+	if token == "" {
+		problem := "empty"
+		if !set {
+			problem = "not set"
+		}
+		return ui.WithHint(fmt.Errorf("--token-env variable %q is %s", o.TokenEnv, problem),
+			"export %s with your token before you run kubectl", o.TokenEnv)
+	}
+	o.Token = token
 	return nil
 }
 
@@ -100,5 +96,7 @@ func (o *StaticOptions) Run(ctx context.Context) error {
 // fixed is a source with one token.
 type fixed string
 
-func (f fixed) token(context.Context) (token, error)     { return token{raw: string(f)}, nil }
-func (f fixed) renew(ctx context.Context) (token, error) { return f.token(ctx) }
+func (f fixed) Token(context.Context) (*oidclogin.Token, error) {
+	return &oidclogin.Token{Raw: string(f)}, nil
+}
+func (f fixed) Renew(ctx context.Context) (*oidclogin.Token, error) { return f.Token(ctx) }

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/test/discoverytest"
@@ -33,7 +34,7 @@ func options(t *testing.T, endpoint, caData string) (*StaticOptions, *bytes.Buff
 		Plugin: Plugin{
 			IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &bytes.Buffer{}},
 			CachePath: filepath.Join(t.TempDir(), "credentials.yaml"), Now: time.Now,
-			Origin: func([]string) string { return "FILE" },
+			Find: func([]string) (string, string, *clientcmdapi.AuthInfo) { return "", "", nil },
 		},
 		Token:     "token",
 		LookupEnv: func(string) (string, bool) { return "", false },
