@@ -22,6 +22,7 @@ import (
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
+	"github.com/pinniped-toolkit/pinniped/internal/discovery"
 	"github.com/pinniped-toolkit/pinniped/pkg/apis"
 	configv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/config/v1alpha1"
 	loginv1alpha1 "github.com/pinniped-toolkit/pinniped/pkg/apis/login/v1alpha1"
@@ -144,15 +145,11 @@ func (e *exchange) client(certificates ...tls.Certificate) (*http.Client, error)
 
 // loginResponse is the cluster's response.
 type loginResponse struct {
-	status  int
-	header  http.Header
-	body    []byte
-	request *url.URL
-	group   string // requested API group
-
+	*exchange
+	status   int
+	header   http.Header
+	body     []byte
 	received time.Time // by the local clock
-
-	authenticator corev1.TypedLocalObjectReference
 }
 
 // refusedError means that the cluster does not accept the token.
@@ -182,52 +179,31 @@ func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (
 	if err != nil {
 		return nil, fmt.Errorf("reading the response from %q: %w", e.endpoint, err)
 	}
-	return &loginResponse{
-		status:        response.StatusCode,
-		header:        response.Header,
-		body:          content,
-		request:       target,
-		group:         e.groups.Login.Group,
-		authenticator: e.authenticator,
-		received:      e.now(),
-	}, nil
+	return &loginResponse{e, response.StatusCode, response.Header, content, e.now()}, nil
 }
 
 // explain adds hints for the usual causes of a failed connection.
 func (e *exchange) explain(err error) error {
-	var urlErr *url.Error
-	if errors.As(err, &urlErr) {
-		err = urlErr.Err
-	}
-	err = fmt.Errorf("connecting to %q: %w", e.endpoint, err)
+	err = fmt.Errorf("connecting to %q: %w", e.endpoint, discovery.WithoutURL(err))
 	var unknown x509.UnknownAuthorityError
 	var hostname x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var verification *tls.CertificateVerificationError
+	hint := "check the network, the VPN and HTTPS_PROXY"
 	switch {
 	case errors.As(err, &unknown):
-		return ui.WithHint(
-			err,
-			"the cluster's CA has changed since this kubeconfig was created: run \"pinniped kubeconfig rotate %s\", or get "+
-				"a new kubeconfig",
-			e.kubeconfig(),
-		)
+		hint = "the cluster's CA has changed since this kubeconfig was created: run \"pinniped kubeconfig rotate " +
+			e.kubeconfig() + "\", or get a new kubeconfig"
 	case errors.As(err, &hostname):
-		return ui.WithHint(
-			err,
-			"the cluster's serving certificate lacks this address: get a new kubeconfig, or contact the cluster's "+
-				"administrator",
-		)
+		hint = "the cluster's serving certificate lacks this address: get a new kubeconfig, or contact the cluster's " +
+			"administrator"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return ui.WithHint(
-			err,
-			"the cluster's serving certificate has expired, or this computer's clock is wrong: contact the cluster's "+
-				"administrator",
-		)
+		hint = "the cluster's serving certificate has expired, or this computer's clock is wrong: contact the cluster's " +
+			"administrator"
 	case errors.As(err, &verification):
-		return ui.WithHint(err, "the cluster's serving certificate is not trustworthy: contact the cluster's administrator")
+		hint = "the cluster's serving certificate is not trustworthy: contact the cluster's administrator"
 	}
-	return ui.WithHint(err, "check the network, the VPN and HTTPS_PROXY")
+	return ui.WithHint(err, "%s", hint)
 }
 
 // retryAfter returns how long the cluster asks to wait before a retry, if it does.
@@ -253,7 +229,7 @@ func (a *loginResponse) credential() (
 	}
 	var result loginv1alpha1.TokenCredentialRequest
 	if err := json.Unmarshal(a.body, &result); err != nil {
-		return nil, nil, fmt.Errorf("decoding the response from %q: %w", a.request.Host, err)
+		return nil, nil, fmt.Errorf("decoding the response from %q: %w", a.endpoint.Host, err)
 	}
 	credential := result.Status.Credential
 	switch {
@@ -333,13 +309,13 @@ func (a *loginResponse) failure() error {
 	if json.Unmarshal(a.body, &status) == nil && status.Message != "" {
 		text = status.Message
 	}
-	err := fmt.Errorf("the cluster at %q returned %d: %s", a.request.Host, a.status, text)
+	err := fmt.Errorf("the cluster at %q returned %d: %s", a.endpoint.Host, a.status, text)
 	switch {
 	case a.status == http.StatusNotFound:
 		return ui.WithHint(
 			err,
 			"the cluster does not serve API group %s: check that the agent is installed with this API group suffix",
-			a.group,
+			a.groups.Login.Group,
 		)
 	case a.status >= 300 && a.status < 400:
 		return ui.WithHint(
