@@ -1,6 +1,7 @@
 package login
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -278,14 +279,7 @@ func ReadBundles(read func(path string) ([]byte, error), paths, data []string) (
 		}
 		bundles = append(bundles, content)
 	}
-	var joined []byte
-	for i, bundle := range bundles {
-		if i > 0 {
-			joined = append(joined, '\n')
-		}
-		joined = append(joined, bundle...)
-	}
-	return joined, nil
+	return bytes.Join(bundles, []byte("\n")), nil
 }
 
 // cluster returns the cluster's address for the page in the browser.
