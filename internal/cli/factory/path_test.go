@@ -42,7 +42,7 @@ func TestExpandPathFlags(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	if err := newFactory(nil, home).ExpandPathFlags(cmd); err != nil {
+	if err := newFactory(nil, home).ExpandPathsIn(cmd.Flags()); err != nil {
 		t.Fatal(err)
 	}
 	got := append([]string{*one, *other}, *several...)
@@ -53,7 +53,7 @@ func TestExpandPathFlags(t *testing.T) {
 	if err := cmd.ParseFlags([]string{"--merge-into=~ann/a"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := newFactory(nil, home).ExpandPathFlags(cmd); err == nil {
+	if err := newFactory(nil, home).ExpandPathsIn(cmd.Flags()); err == nil {
 		t.Error("want an error for another user's home directory")
 	}
 }
