@@ -126,33 +126,23 @@ func (d *rollout) rolledOut() bool {
 }
 
 func (s *state) elsewhere(kubectl) (*result.MigrationFinding, error) {
+	finding := &result.MigrationFinding{Reason: result.MigrationElsewhere, InTheWay: true}
 	switch {
 	case s.apiNamespace != "" && s.apiNamespace != namespace:
-		return &result.MigrationFinding{
-			Reason:   result.MigrationElsewhere,
-			InTheWay: true,
-			Message: fmt.Sprintf(
-				"the Concierge APIs are served from namespace %q, but the agent's manifests use namespace %q, so both would "+
-					"claim the same APIs. Install the agent from an overlay that uses Pinniped's namespace and names, or "+
-					"reinstall Pinniped under its usual names",
-				s.apiNamespace,
-				namespace,
-			),
-		}, nil
+		finding.Message = fmt.Sprintf(
+			"the Concierge APIs are served from namespace %q, but the agent's manifests use namespace %q, so both would "+
+				"claim the same APIs. Install the agent from an overlay that uses Pinniped's namespace and names, or "+
+				"reinstall Pinniped under its usual names", s.apiNamespace, namespace)
+		return finding, nil
 	case s.apiNamespace == "" || s.stage() != result.StageNone:
 		return nil, nil
 	}
-	return &result.MigrationFinding{
-		Reason:   result.MigrationElsewhere,
-		InTheWay: true,
-		Objects:  []string{describe(deployment)},
-		Message: fmt.Sprintf(
-			"the Concierge APIs are served from namespace %q, where Deployment %q is neither Pinniped's nor the agent's. "+
-				"Pinniped may have been installed under another name, and the agent's manifests do not replace that installation",
-			namespace,
-			app,
-		),
-	}, nil
+	finding.Objects = []string{describe(deployment)}
+	finding.Message = fmt.Sprintf(
+		"the Concierge APIs are served from namespace %q, where Deployment %q is neither Pinniped's nor the agent's. "+
+			"Pinniped may have been installed under another name, and the agent's manifests do not replace that installation",
+		namespace, app)
+	return finding, nil
 }
 
 func (s *state) ownedByDeployment(k kubectl) (*result.MigrationFinding, error) {
@@ -312,12 +302,8 @@ func (s *state) rollingOut(k kubectl) (*result.MigrationFinding, error) {
 		InTheWay: true,
 		Objects:  []string{describe(deployment)},
 		Message: "not all of the agent's pods serve yet, and pods of Pinniped may still need these objects. Wait, or " +
-			"find out why the pods do not serve. To go back at once, run: " + k.line(
-			namespace,
-			"rollout",
-			"undo",
-			kubectlName(deployment),
-		),
+			"find out why the pods do not serve. To go back at once, run: " +
+			k.line(namespace, "rollout", "undo", kubectlName(deployment)),
 	}, nil
 }
 
@@ -358,10 +344,8 @@ func (s *state) privileged(k kubectl) (*result.MigrationFinding, error) {
 // restrict returns the command that sets the restricted Pod Security level on a namespace. It applies all labels
 // server-side instead of using `kubectl label`, so that Pinniped's manifests can be applied later without a conflict.
 func (k kubectl) restrict(namespace found) (string, error) {
-	labels := maps.Clone(namespace.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := map[string]string{}
+	maps.Copy(labels, namespace.Labels)
 	delete(labels, "kubernetes.io/metadata.name") // set by the API server
 	labels[enforce] = "restricted"
 	encoded, err := json.Marshal(map[string]any{

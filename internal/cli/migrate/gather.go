@@ -114,7 +114,8 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 			defer lock.Unlock()
 			for _, meta := range all {
 				if keep == nil || keep(meta) {
-					*into = append(*into, found{named(ref, meta.Name), meta})
+					ref.Name = meta.Name
+					*into = append(*into, found{ref, meta})
 				}
 			}
 			return nil
@@ -204,10 +205,4 @@ func (s *state) sort() {
 			return strings.Compare(describe(a.Ref), describe(b.Ref))
 		})
 	}
-}
-
-// named returns a reference to another object of the same kind and namespace.
-func named(ref discovery.Ref, name string) discovery.Ref {
-	ref.Name = name
-	return ref
 }

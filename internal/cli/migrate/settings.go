@@ -21,11 +21,7 @@ func (s *state) strategies() []configv1alpha1.CredentialIssuerStrategy {
 			Strategies []configv1alpha1.CredentialIssuerStrategy `json:"strategies"`
 		} `json:"status"`
 	}
-	encoded, err := json.Marshal(s.issuer)
-	if err == nil {
-		err = json.Unmarshal(encoded, &status)
-	}
-	if err != nil { // a status of another shape has no strategies
+	if s.decodeIssuer(&status) != nil { // a status of another shape has no strategies
 		return nil
 	}
 	return status.Status.Strategies

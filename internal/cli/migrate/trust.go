@@ -21,18 +21,22 @@ import (
 
 // typedIssuer returns the CredentialIssuer decoded, or nil if it has no impersonation proxy.
 func (s *state) typedIssuer() (*configv1alpha1.CredentialIssuer, error) {
-	encoded, err := json.Marshal(s.issuer)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", describe(issuer), err)
-	}
 	var typed configv1alpha1.CredentialIssuer
-	if err := json.Unmarshal(encoded, &typed); err != nil {
+	if err := s.decodeIssuer(&typed); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", describe(issuer), err)
 	}
 	if typed.Spec.ImpersonationProxy == nil {
 		return nil, nil
 	}
 	return &typed, nil
+}
+
+func (s *state) decodeIssuer(into any) error {
+	encoded, err := json.Marshal(s.issuer)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(encoded, into)
 }
 
 // external returns the tls block of an enabled proxy, or nil if the generated certificate is served, which is the same
