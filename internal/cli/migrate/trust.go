@@ -102,18 +102,10 @@ func (s *state) refusedByAgent(kubectl) (*result.MigrationFinding, error) {
 	if !j.Refused {
 		return nil, nil
 	}
-	return &result.MigrationFinding{
-		Reason:   result.MigrationCertificateRefused,
-		InTheWay: true,
-		Objects:  []string{describe(secretOf(configured))},
-		Message: fmt.Sprintf(
-			"the agent refuses this certificate, which Pinniped serves (%s). The agent would serve its generated "+
-				"certificate instead, and clients would stop verifying: %s. Fix the certificate first; see \"pinniped ip-tls "+
-				"check\"",
-			serving.Sentence(refusal),
-			serving.Summarize(j),
-		),
-	}, nil
+	return about(secretOf(configured), result.MigrationCertificateRefused, true,
+		"the agent refuses this certificate, which Pinniped serves (%s). The agent would serve its generated "+
+			"certificate instead, and clients would stop verifying: %s. Fix the certificate first; see \"pinniped ip-tls "+
+			"check\"", serving.Sentence(refusal), serving.Summarize(j)), nil
 }
 
 // brokenByPinniped finds clients that verify what the agent serves, and would not verify what Pinniped serves: the
@@ -133,17 +125,10 @@ func (s *state) brokenByPinniped(kubectl) (*result.MigrationFinding, error) {
 	if !j.Refused {
 		return nil, nil
 	}
-	return &result.MigrationFinding{
-		Reason:   result.MigrationClientsBroken,
-		InTheWay: true,
-		Objects:  []string{describe(secretOf(configured))},
-		Message: fmt.Sprintf(
-			"Pinniped would serve this Secret or nothing, which would break clients that verify the agent's certificate: "+
-				"%s. Fix the Secret first; see \"pinniped ip-tls status\" and "+
-				"\"pinniped ip-tls history\"",
-			serving.Summarize(j),
-		),
-	}, nil
+	return about(secretOf(configured), result.MigrationClientsBroken, true,
+		"Pinniped would serve this Secret or nothing, which would break clients that verify the agent's certificate: "+
+			"%s. Fix the Secret first; see \"pinniped ip-tls status\" and \"pinniped ip-tls history\"",
+		serving.Summarize(j)), nil
 }
 
 // served returns what Pinniped serves from a Secret: any certificate with its key, or nothing. It reads no Secret of
