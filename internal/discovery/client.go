@@ -261,24 +261,6 @@ func applyBody(object any, gvk schema.GroupVersionKind, name string) ([]byte, er
 	return json.Marshal(fields)
 }
 
-// Secret returns a Secret, or ErrNotFound.
-func (c *Client) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
-	op := coreOperation("get", "secrets", namespace, name)
-	return decoded(ctx, c, op, c.request(op), &corev1.Secret{})
-}
-
-// Service returns a Service, or ErrNotFound.
-func (c *Client) Service(ctx context.Context, namespace, name string) (*corev1.Service, error) {
-	op := coreOperation("get", "services", namespace, name)
-	return decoded(ctx, c, op, c.request(op), &corev1.Service{})
-}
-
-// ConfigMap returns a ConfigMap, or ErrNotFound.
-func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
-	op := coreOperation("get", "configmaps", namespace, name)
-	return decoded(ctx, c, op, c.request(op), &corev1.ConfigMap{})
-}
-
 // ClusterTrustBundle returns the PEM of a ClusterTrustBundle, or ErrNotFound, also if the API server does not serve
 // them.
 func (c *Client) ClusterTrustBundle(ctx context.Context, name string) (pem string, err error) {

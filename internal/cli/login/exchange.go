@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	clientauthenticationv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/discovery"
@@ -116,31 +117,17 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 const serviceAccountToken = string(configv1alpha1.StrategyServiceAccountToken)
 
 func (e *exchange) client(certificates ...tls.Certificate) (*http.Client, error) {
-	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: certificates}
-	if len(e.caBundle) > 0 {
-		tlsConfig.RootCAs = x509.NewCertPool()
-		tlsConfig.RootCAs.AppendCertsFromPEM(e.caBundle)
-	}
-	transport := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		TLSClientConfig:     tlsConfig,
-		TLSHandshakeTimeout: 10 * time.Second,
-	}
+	cluster := &clientcmdapi.Cluster{} // always verified
 	if e.cluster != nil {
-		tlsConfig.ServerName = e.cluster.TLSServerName
-		if e.cluster.ProxyURL != "" {
-			proxy, err := url.Parse(e.cluster.ProxyURL)
-			if err != nil {
-				return nil, fmt.Errorf("reading the kubeconfig's proxy-url: %w", err)
-			}
-			transport.Proxy = http.ProxyURL(proxy)
-		}
+		cluster.TLSServerName, cluster.ProxyURL = e.cluster.TLSServerName, e.cluster.ProxyURL
 	}
-	return &http.Client{
-		Transport: transport,
-		// The request holds a token: send it nowhere else.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
+	transport, err := discovery.NewTransport(cluster, e.caBundle)
+	if err != nil {
+		return nil, err
+	}
+	transport.TLSClientConfig.Certificates, transport.TLSHandshakeTimeout = certificates, 10*time.Second
+	// The request holds a token: send it nowhere else.
+	return &http.Client{Transport: transport, CheckRedirect: discovery.NoRedirect}, nil
 }
 
 // loginResponse is the cluster's response.

@@ -1,3 +1,4 @@
+// Package login implements `pinniped login`, the exec credential plugins that kubectl runs.
 package login
 
 import (
@@ -13,6 +14,20 @@ import (
 	"github.com/pinniped-toolkit/pinniped/internal/cli/ui"
 	"github.com/pinniped-toolkit/pinniped/internal/oidclogin"
 )
+
+// NewCommand returns the command.
+func NewCommand(f *factory.Factory) *cobra.Command {
+	cmd := factory.Group(factory.WithoutConfig(&cobra.Command{
+		Use:   "login",
+		Short: "Log in as kubectl's credential plugin",
+		Long: `Log in as kubectl's credential plugin. "pinniped get kubeconfig" writes these commands into a kubeconfig, and kubectl runs
+them. You do not need to run them yourself.`,
+		Example: `  # In a kubeconfig, as written by "pinniped get kubeconfig"
+  pinniped login static --token-env TOKEN`,
+	}))
+	cmd.AddCommand(newOIDC(f), newStatic(f))
+	return cmd
+}
 
 // StaticOptions holds the inputs of `login static`; a test fills it directly.
 type StaticOptions struct {

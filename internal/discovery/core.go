@@ -4,12 +4,32 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
+
+// Secret returns a Secret, or ErrNotFound.
+func (c *Client) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	op := coreOperation("get", "secrets", namespace, name)
+	return decoded(ctx, c, op, c.request(op), &corev1.Secret{})
+}
+
+// Service returns a Service, or ErrNotFound.
+func (c *Client) Service(ctx context.Context, namespace, name string) (*corev1.Service, error) {
+	op := coreOperation("get", "services", namespace, name)
+	return decoded(ctx, c, op, c.request(op), &corev1.Service{})
+}
+
+// ConfigMap returns a ConfigMap, or ErrNotFound.
+func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	op := coreOperation("get", "configmaps", namespace, name)
+	return decoded(ctx, c, op, c.request(op), &corev1.ConfigMap{})
+}
 
 // ApplySecret creates or updates a Secret by server-side apply and returns the result; object has exactly the fields
 // that the field manager wants to own. See ApplyCredentialIssuer. Errors contain none of the data.
@@ -81,4 +101,43 @@ func (c *Client) SecretNames(ctx context.Context, namespace string, kind corev1.
 		names = append(names, list.Items[i].Name)
 	}
 	return names, nil
+}
+
+var coordination = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}
+
+// ReplicaLabel is the label of the Leases that the agent's replicas renew as heartbeats.
+const ReplicaLabel = "credentialissuer.pinniped.dev/replica-of"
+
+// ReplicaLease is the heartbeat of one replica.
+type ReplicaLease struct {
+	// Renewed is when it was last renewed, and Lasts how long that is valid.
+	Renewed time.Time
+	Lasts   time.Duration
+}
+
+// Lives reports whether the Lease is valid at time now.
+func (l ReplicaLease) Lives(now time.Time) bool { return now.Before(l.Renewed.Add(l.Lasts)) }
+
+// ReplicaLeases returns the Leases of the agent's replicas in a namespace.
+func (c *Client) ReplicaLeases(ctx context.Context, namespace string) ([]ReplicaLease, error) {
+	op := operation{verb: "list", resource: coordination.WithResource("leases"), namespace: namespace}
+	var list struct {
+		Items []struct {
+			Spec struct {
+				LeaseDurationSeconds int
+				RenewTime            metav1.MicroTime
+			}
+		}
+	}
+	request := c.request(op).Param("labelSelector", ReplicaLabel)
+	if err := c.decode(ctx, op, request, "the Leases of the agent's replicas", &list); err != nil {
+		return nil, err
+	}
+	leases := make([]ReplicaLease, 0, len(list.Items))
+	for _, item := range list.Items {
+		leases = append(leases, ReplicaLease{
+			Renewed: item.Spec.RenewTime.Time, Lasts: time.Duration(item.Spec.LeaseDurationSeconds) * time.Second,
+		})
+	}
+	return leases, nil
 }
