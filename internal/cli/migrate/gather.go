@@ -84,13 +84,18 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 	var lock sync.Mutex
 	group, reading := errgroup.WithContext(ctx)
 	group.SetLimit(8)
+	ifFound := func(read func() error) {
+		group.Go(func() error {
+			if err := read(); !errors.Is(err, discovery.ErrNotFound) {
+				return err
+			}
+			return nil
+		})
+	}
 	read := func(refs []discovery.Ref, into *[]found) {
 		for _, ref := range refs {
-			group.Go(func() error {
+			ifFound(func() error {
 				meta, err := cluster.Metadata(reading, ref)
-				if errors.Is(err, discovery.ErrNotFound) {
-					return nil
-				}
 				if err != nil {
 					return err
 				}
@@ -102,11 +107,8 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 		}
 	}
 	list := func(ref discovery.Ref, label string, into *[]found, keep func(metav1.ObjectMeta) bool) {
-		group.Go(func() error {
+		ifFound(func() error {
 			all, err := cluster.ListMetadata(reading, ref.Resource, ref.Namespace, label)
-			if errors.Is(err, discovery.ErrNotFound) {
-				return nil
-			}
 			if err != nil {
 				return err
 			}
@@ -122,12 +124,7 @@ func gather(ctx context.Context, cluster *discovery.Client) (*state, error) {
 		})
 	}
 	whole := func(ref discovery.Ref, into any) {
-		group.Go(func() error {
-			if err := cluster.Object(reading, ref, into); err != nil && !errors.Is(err, discovery.ErrNotFound) {
-				return err
-			}
-			return nil
-		})
+		ifFound(func() error { return cluster.Object(reading, ref, into) })
 	}
 	read(shared(), &s.shared)
 	read(pinnipeds(), &s.pinnipeds)
