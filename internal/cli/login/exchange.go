@@ -48,16 +48,11 @@ type exchange struct {
 	// headers are the impersonation headers for the last credential.
 	headers map[string][]string
 
-	// now is the local clock, which kubectl also uses for the expiry of credentials.
-	now func() time.Time
-	// kubeconfig returns the file from which kubectl runs this program, quoted for a shell.
-	kubeconfig func() string
+	// plugin has the clock, which kubectl also uses for the expiry of credentials, and prints the cluster's warnings.
+	plugin *Plugin
 
 	// used, if set, is called after a successful exchange, with the client and its open connection.
 	used func(context.Context, *http.Client)
-
-	// warn prints a line of the cluster's message about a successful login.
-	warn func(string)
 
 	// cluster is kubectl's TLS server name and proxy for the same endpoint, or nil.
 	cluster *clientauthenticationv1beta1.Cluster
@@ -97,7 +92,7 @@ func (e *exchange) do(ctx context.Context, token string) (*clientauthenticationv
 		credential, headers, err := result.credential()
 		if err == nil {
 			for _, warning := range result.warnings() {
-				e.warn(warning)
+				ui.Println(e.plugin.ErrOut, "warning: %s", warning)
 			}
 		}
 		if err == nil && e.strategy == serviceAccountToken && len(headers) == 0 {
@@ -166,7 +161,7 @@ func (e *exchange) post(ctx context.Context, client *http.Client, body []byte) (
 	if err != nil {
 		return nil, fmt.Errorf("reading the response from %q: %w", e.endpoint, err)
 	}
-	return &loginResponse{e, response.StatusCode, response.Header, content, e.now()}, nil
+	return &loginResponse{e, response.StatusCode, response.Header, content, e.plugin.Now()}, nil
 }
 
 // explain adds hints for the usual causes of a failed connection.
@@ -180,7 +175,7 @@ func (e *exchange) explain(err error) error {
 	switch {
 	case errors.As(err, &unknown):
 		hint = "the cluster's CA has changed since this kubeconfig was created: run \"pinniped kubeconfig rotate " +
-			e.kubeconfig() + "\", or get a new kubeconfig"
+			e.plugin.origin() + "\", or get a new kubeconfig"
 	case errors.As(err, &hostname):
 		hint = "the cluster's serving certificate lacks this address: get a new kubeconfig, or contact the cluster's " +
 			"administrator"

@@ -79,13 +79,7 @@ programs such as k9s. With PINNIPED_DEBUG=true, the command prints what it decid
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Plugin.readEnvironment(f)
-			if err := o.Complete(); err != nil {
-				return err
-			}
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
+			return execute(cmd.Context(), o)
 		},
 	}
 	o.addFlags(f, cmd.Flags())

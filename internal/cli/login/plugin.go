@@ -96,6 +96,17 @@ func (p *Plugin) readEnvironment(f *factory.Factory) {
 	p.ExecInfo, p.Debug = f.Getenv("KUBERNETES_EXEC_INFO"), f.Getenv("PINNIPED_DEBUG") == "true"
 }
 
+// execute calls Complete, Validate and Run.
+func execute(ctx context.Context, c factory.Command) error {
+	if err := c.Complete(); err != nil {
+		return err
+	}
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
 // complete parses the caller's information.
 func (p *Plugin) complete() { p.info = parseExecInfo(p.ExecInfo) }
 
@@ -112,9 +123,7 @@ func (p *Plugin) validate() error {
 		return ui.WithHint(ui.Usage(fmt.Errorf("invalid Concierge parameters: %w", err)),
 			"create a new kubeconfig with \"pinniped get kubeconfig\"")
 	}
-	p.exchange.now = p.Now
-	p.exchange.kubeconfig = p.origin
-	p.exchange.warn = func(text string) { ui.Println(p.ErrOut, "warning: %s", text) }
+	p.exchange.plugin = p
 	p.exchange.cluster = p.info.clusterAt(p.concierge.Endpoint)
 	return nil
 }

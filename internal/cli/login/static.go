@@ -50,13 +50,7 @@ credential.`,
 		Args: factory.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Plugin.readEnvironment(f)
-			if err := o.Complete(); err != nil {
-				return err
-			}
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
+			return execute(cmd.Context(), o)
 		},
 	}
 	o.addFlags(f, cmd.Flags())
