@@ -59,7 +59,7 @@ func Target(
 		return target, warnings, err
 	}
 	target.Endpoint = Endpoint(issuer, service, frontend.Endpoint)
-	target.Endpoint.SameServer = SameServer(ctx, resolve, frontend.Endpoint)
+	target.SameServer = SameServer(ctx, resolve, frontend.Endpoint)
 	if len(target.CABundle) > 0 {
 		if _, err := kubeconfig.CountCertificates(target.CABundle); err != nil {
 			return target, warnings, fmt.Errorf("checking the CA bundle: %w", err)
